@@ -15,11 +15,11 @@ use crate::{
     },
 };
 
-/// The service `grpc.health.v1.Health`, which tells whether a server and each of its services take calls. Clones share what they
-/// tell: one is added to the server, another is kept to [change](Self::set) it.
+/// The health check service `grpc.health.v1.Health`, with the status of a server and each of its services.
 ///
-/// The whole server, which has an empty name, and all services that it serves are [`Serving`](ServingStatus::Serving) until
-/// something else is said. Any other service is not found until its status is set.
+/// Clones share their state: add one to the server and keep another to [change](Self::set) statuses. The server as a
+/// whole has an empty name. It and all its services are initially [`Serving`](ServingStatus::Serving). Other services
+/// are unknown until their status is set.
 ///
 /// ```
 /// use frpc::Server;
@@ -31,7 +31,8 @@ use crate::{
 /// # let _ = server;
 /// ```
 ///
-/// As soon as the server shuts down, everything is [`NotServing`](ServingStatus::NotServing), as [`shut_down`](Self::shut_down) says.
+/// When the server shuts down, all statuses become [`NotServing`](ServingStatus::NotServing), as with
+/// [`shut_down`](Self::shut_down).
 #[derive(Clone, Debug)]
 pub struct Health {
     server: HealthServer<Statuses>,
@@ -39,15 +40,16 @@ pub struct Health {
 }
 
 impl Health {
-    /// Makes the service.
+    /// Creates the service.
     pub fn new() -> Self {
         let services = HashMap::from([(String::new(), ServingStatus::Serving)]);
         let statuses = Arc::new(Statuses(watch::Sender::new(State { services, is_over: false })));
         Self { server: HealthServer::from_arc(statuses.clone()), statuses }
     }
 
-    /// Sets the status of a service by its full name, or that of the whole server, whose name is empty. Nothing can be set behind a
-    /// [shutdown](Self::shut_down).
+    /// Sets the status of a service by its full name, or of the whole server by an empty name.
+    ///
+    /// After a [shutdown](Self::shut_down), it has no effect.
     pub fn set(&self, service: impl Into<String>, status: ServingStatus) {
         let service = service.into();
         self.statuses
@@ -55,13 +57,14 @@ impl Health {
             .send_if_modified(|state| !state.is_over && state.services.insert(service, status) != Some(status));
     }
 
-    /// Forgets the status of a service, which is then not found.
+    /// Removes the status of a service. Checks then report it as unknown.
     pub fn clear(&self, service: &str) {
         self.statuses.0.send_if_modified(|state| !state.is_over && state.services.remove(service).is_some());
     }
 
-    /// Sets everything to [`NotServing`](ServingStatus::NotServing) for good. Those who watch are told, and their calls end, so
-    /// that they do not hold up the shutdown of the server.
+    /// Sets all statuses to [`NotServing`](ServingStatus::NotServing) permanently.
+    ///
+    /// Watchers receive the new status and their calls end, so that they do not delay the shutdown of the server.
     pub fn shut_down(&self) {
         self.statuses.0.send_modify(|state| {
             state.is_over = true;
@@ -97,15 +100,15 @@ impl Service for Health {
     }
 }
 
-/// The status of each service. Those who watch look at all of it whenever anything changes, so that nothing is left behind of what a peer
-/// asks for.
+/// The status of each service. All watchers share one channel and look up their service after each change, so no state
+/// is kept for requested names.
 #[derive(Debug)]
 struct Statuses(watch::Sender<State>);
 
 #[derive(Debug)]
 struct State {
     services: HashMap<String, ServingStatus>,
-    /// Set for good by a shutdown.
+    /// `true` after a shutdown, permanently.
     is_over: bool,
 }
 
@@ -133,16 +136,16 @@ impl health_server::Health for Statuses {
     }
 }
 
-/// A call that watches one service.
+/// A call watching one service.
 struct Watcher {
     service: String,
     changes: watch::Receiver<State>,
-    /// The one that its caller was told last.
+    /// The status last sent to the caller.
     told: Option<ServingStatus>,
 }
 
 impl Watcher {
-    /// Returns the next status that is another than the one before. What comes and goes in between is left out.
+    /// Returns the next status that differs from the previous one. Intermediate changes may be skipped.
     async fn next(mut self) -> Result<Option<(HealthCheckResponse, Self)>, Status> {
         loop {
             let (status, is_over) = {

@@ -1,5 +1,5 @@
-//! Ready services for [frpc]: [gRPC's health checks](Health) and [server reflection](Reflection), on every wire that a
-//! server has, frisbee included.
+//! Standard services for [frpc]: [gRPC health checks](Health) and [server reflection](Reflection), on all wires of a
+//! server including frisbee.
 //!
 //! ```
 //! use frpc::Server;
@@ -17,7 +17,7 @@
 //! # }
 //! ```
 //!
-//! The [protos] are here as well, with clients of both.
+//! The module [protos] contains the generated code of both, including clients.
 #![forbid(unsafe_code)]
 
 mod catalog;

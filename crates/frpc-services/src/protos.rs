@@ -1,4 +1,4 @@
-//! The generated code of the proto files of gRPC, each package in the module of its name.
+//! Generated code of gRPC's proto files, with a module for each package.
 #![allow(missing_docs, reason = "not everything in the proto files has a comment")]
 
 include!("../generated/_includes.rs");

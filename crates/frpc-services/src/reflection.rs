@@ -1,4 +1,4 @@
-//! The service `grpc.reflection.v1.ServerReflection`, and its predecessor.
+//! The service `grpc.reflection.v1.ServerReflection` and its predecessor.
 
 use std::{
     fmt,
@@ -21,12 +21,12 @@ use crate::{
     },
 };
 
-/// Server reflection: tells clients without proto files, such as grpcurl, what the server has. [`Reflection::v1`] is what today's
-/// clients ask for, [`Reflection::v1alpha`] what older ones do; both may be served.
+/// The server reflection service. It describes the services of a server to clients without proto files, such as
+/// grpcurl.
 ///
-/// All it needs is a place among the services: it knows everything that is served beside it, itself included. Files come as they were
-/// compiled into the server. Methods that were written by hand, without [types](Method::types), are listed with their service, and
-/// no more.
+/// Current clients use [`Reflection::v1`], older ones [`Reflection::v1alpha`]. A server can offer both. No
+/// configuration is needed: it describes all services of its server, including itself. Files are those compiled into
+/// the server. Handwritten methods without [types](Method::types) appear with the name of their service only.
 ///
 /// ```
 /// use frpc::Server;
@@ -43,11 +43,11 @@ pub struct Reflection<V> {
 /// A version of the reflection service.
 pub trait Version: sealed::Version {}
 
-/// `grpc.reflection.v1`.
+/// The version `grpc.reflection.v1`.
 #[derive(Clone, Copy, Debug)]
 pub struct V1;
 
-/// `grpc.reflection.v1alpha`, whose messages are the same under other names.
+/// The version `grpc.reflection.v1alpha`. Its messages differ in name only.
 #[derive(Clone, Copy, Debug)]
 pub struct V1Alpha;
 
@@ -71,14 +71,14 @@ impl sealed::Version for V1Alpha {
 }
 
 impl Reflection<V1> {
-    /// Makes the service `grpc.reflection.v1.ServerReflection`.
+    /// Creates the service `grpc.reflection.v1.ServerReflection`.
     pub fn v1() -> Self {
         Self::new()
     }
 }
 
 impl Reflection<V1Alpha> {
-    /// Makes the service `grpc.reflection.v1alpha.ServerReflection`.
+    /// Creates the service `grpc.reflection.v1alpha.ServerReflection`.
     pub fn v1alpha() -> Self {
         Self::new()
     }
@@ -114,7 +114,7 @@ impl<V> fmt::Debug for Reflection<V> {
     }
 }
 
-/// One stream of questions.
+/// A stream of answers to a stream of questions.
 struct Answers {
     catalog: Arc<OnceLock<Catalog>>,
     questions: Streaming<ServerReflectionRequest>,
@@ -140,7 +140,7 @@ impl Answers {
     }
 }
 
-/// Answers a question, or says what there is not.
+/// Answers a question, or returns an error message about the missing item.
 fn answer(catalog: &Catalog, asked: &MessageRequest, sent: &mut Sent) -> Result<MessageResponse, String> {
     match asked {
         MessageRequest::FileByFilename(name) => files(catalog, Some(name), sent, || format!("file '{}'", short(name))),

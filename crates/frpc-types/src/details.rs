@@ -1,4 +1,4 @@
-//! The details of a status, each of them at most once.
+//! Error details of a status, with at most one message of each type.
 
 use std::{array, collections::HashMap, iter::Flatten, time::Duration};
 
@@ -9,7 +9,8 @@ use crate::messages::{
     PreconditionViolation, QuotaFailure, QuotaViolation, RequestInfo, ResourceInfo, RetryInfo,
 };
 
-/// The details of an error, as [`Status::with_error_details`] takes them and [`StatusExt::get_error_details`] returns them.
+/// The details of an error, to be passed to [`Status::with_error_details`] and returned by
+/// [`StatusExt::get_error_details`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ErrorDetails {
     retry_info: Option<RetryInfo>,
@@ -25,23 +26,23 @@ pub struct ErrorDetails {
 }
 
 impl ErrorDetails {
-    /// Makes details with nothing in them.
+    /// Creates empty details.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Says how long clients should wait before they try again.
+    /// Sets the time for clients to wait before a retry.
     pub fn set_retry_info(&mut self, delay: Duration) -> &mut Self {
         self.retry_info = Some(RetryInfo::new(delay));
         self
     }
 
-    /// Returns how long clients should wait before they try again.
+    /// Returns the time for clients to wait before a retry.
     pub fn retry_info(&self) -> Option<&RetryInfo> {
         self.retry_info.as_ref()
     }
 
-    /// Sets information for those who debug the server.
+    /// Sets debugging information about the server.
     pub fn set_debug_info(
         &mut self,
         stack_entries: impl IntoIterator<Item = impl Into<String>>,
@@ -52,12 +53,12 @@ impl ErrorDetails {
         self
     }
 
-    /// Returns information for those who debug the server.
+    /// Returns debugging information about the server.
     pub fn debug_info(&self) -> Option<&DebugInfo> {
         self.debug_info.as_ref()
     }
 
-    /// Adds a quota that was exceeded.
+    /// Adds an exceeded quota.
     pub fn add_quota_failure_violation(
         &mut self,
         subject: impl Into<String>,
@@ -68,17 +69,17 @@ impl ErrorDetails {
         self
     }
 
-    /// Returns `true` if a quota was exceeded.
+    /// Returns `true` if there is an exceeded quota.
     pub fn has_quota_failure_violations(&self) -> bool {
         self.quota_failure.as_ref().is_some_and(|failure| !failure.violations.is_empty())
     }
 
-    /// Returns the quotas that were exceeded.
+    /// Returns the exceeded quotas.
     pub fn quota_failure(&self) -> Option<&QuotaFailure> {
         self.quota_failure.as_ref()
     }
 
-    /// Sets the cause of the error: a constant, the domain that it belongs to, and more about it.
+    /// Sets the cause of the error: a constant, its domain, and additional metadata.
     pub fn set_error_info(
         &mut self,
         reason: impl Into<String>,
@@ -94,7 +95,7 @@ impl ErrorDetails {
         self.error_info.as_ref()
     }
 
-    /// Adds a precondition that was not met.
+    /// Adds a failed precondition.
     pub fn add_precondition_failure_violation(
         &mut self,
         violation_type: impl Into<String>,
@@ -107,17 +108,17 @@ impl ErrorDetails {
         self
     }
 
-    /// Returns `true` if a precondition was not met.
+    /// Returns `true` if there is a failed precondition.
     pub fn has_precondition_failure_violations(&self) -> bool {
         self.precondition_failure.as_ref().is_some_and(|failure| !failure.violations.is_empty())
     }
 
-    /// Returns the preconditions that were not met.
+    /// Returns the failed preconditions.
     pub fn precondition_failure(&self) -> Option<&PreconditionFailure> {
         self.precondition_failure.as_ref()
     }
 
-    /// Adds a field of the request that is not valid.
+    /// Adds an invalid field of the request.
     pub fn add_bad_request_violation(&mut self, field: impl Into<String>, description: impl Into<String>) -> &mut Self {
         let violation =
             FieldViolation { field: field.into(), description: description.into(), ..FieldViolation::default() };
@@ -125,28 +126,28 @@ impl ErrorDetails {
         self
     }
 
-    /// Returns `true` if a field of the request is not valid.
+    /// Returns `true` if there is an invalid field.
     pub fn has_bad_request_violations(&self) -> bool {
         self.bad_request.as_ref().is_some_and(|request| !request.field_violations.is_empty())
     }
 
-    /// Returns the fields of the request that are not valid.
+    /// Returns the invalid fields of the request.
     pub fn bad_request(&self) -> Option<&BadRequest> {
         self.bad_request.as_ref()
     }
 
-    /// Sets the information with which the request can be found in the logs of the service.
+    /// Sets the information for finding the request in the logs of the service.
     pub fn set_request_info(&mut self, request_id: impl Into<String>, serving_data: impl Into<String>) -> &mut Self {
         self.request_info = Some(RequestInfo { request_id: request_id.into(), serving_data: serving_data.into() });
         self
     }
 
-    /// Returns the information with which the request can be found in the logs of the service.
+    /// Returns the information for finding the request in the logs of the service.
     pub fn request_info(&self) -> Option<&RequestInfo> {
         self.request_info.as_ref()
     }
 
-    /// Sets the resource that the error is about.
+    /// Sets the resource affected by the error.
     pub fn set_resource_info(
         &mut self,
         resource_type: impl Into<String>,
@@ -163,43 +164,43 @@ impl ErrorDetails {
         self
     }
 
-    /// Returns the resource that the error is about.
+    /// Returns the resource affected by the error.
     pub fn resource_info(&self) -> Option<&ResourceInfo> {
         self.resource_info.as_ref()
     }
 
-    /// Adds a link to a page that helps with the error.
+    /// Adds a link to a help page.
     pub fn add_help_link(&mut self, description: impl Into<String>, url: impl Into<String>) -> &mut Self {
         let link = Link { description: description.into(), url: url.into() };
         self.help.get_or_insert_default().links.push(link);
         self
     }
 
-    /// Returns `true` if there is a link to a page that helps with the error.
+    /// Returns `true` if there is a link to a help page.
     pub fn has_help_links(&self) -> bool {
         self.help.as_ref().is_some_and(|help| !help.links.is_empty())
     }
 
-    /// Returns links to pages that help with the error.
+    /// Returns the links to help pages.
     pub fn help(&self) -> Option<&Help> {
         self.help.as_ref()
     }
 
-    /// Sets the message for the user, in the language of the user.
+    /// Sets a message for the user, in the user's language.
     pub fn set_localized_message(&mut self, locale: impl Into<String>, message: impl Into<String>) -> &mut Self {
         self.localized_message = Some(LocalizedMessage { locale: locale.into(), message: message.into() });
         self
     }
 
-    /// Returns the message for the user, in the language of the user.
+    /// Returns the message for the user, in the user's language.
     pub fn localized_message(&self) -> Option<&LocalizedMessage> {
         self.localized_message.as_ref()
     }
 }
 
-/// Reads the details of errors.
+/// Access to the error details of a status.
 pub trait StatusExt {
-    /// Returns the messages of `google.rpc` among the details: of each type the first that can be read.
+    /// Returns the `google.rpc` messages among the details. For each type it returns the first valid message.
     fn get_error_details(&self) -> ErrorDetails;
 }
 
@@ -247,7 +248,7 @@ impl IntoIterator for ErrorDetails {
 }
 
 fn packed<M: Name>(message: Option<M>) -> Option<Any> {
-    // Writing to a vector cannot fail.
+    // Encoding into a vector cannot fail.
     message.and_then(|message| Any::from_msg(&message).ok())
 }
 
@@ -285,7 +286,7 @@ mod tests {
         assert_eq!(status.error_detail::<RetryInfo>().unwrap().delay(), Some(Duration::from_millis(1500)));
     }
 
-    /// Bytes as other implementations write them: `google.rpc.Status` with a `BadRequest`.
+    /// The expected bytes are a `google.rpc.Status` with a `BadRequest`, as encoded by other implementations.
     #[test]
     fn the_bytes_are_those_of_every_other_language() {
         let mut details = ErrorDetails::new();

@@ -1,7 +1,7 @@
-//! Details of errors for [frpc]: the messages of `google.rpc`, gRPC's richer error model.
+//! Error details for [frpc]: the `google.rpc` messages of gRPC's richer error model.
 //!
-//! A server puts [`ErrorDetails`] into a [`Status`](frpc::Status), and a client of any language reads them. They travel on every wire
-//! that carries details: frisbee between extended peers, gRPC, gRPC-Web and Connect.
+//! A server adds [`ErrorDetails`] to a [`Status`](frpc::Status), and clients in any language can read them. All wires
+//! with support for details carry them: frisbee between extended peers, gRPC, gRPC-Web and Connect.
 //!
 //! ```
 //! use std::time::Duration;
@@ -16,13 +16,13 @@
 //! let details = status.get_error_details();
 //! let violations = &details.bad_request().unwrap().field_violations;
 //! assert_eq!((&*violations[0].field, &*violations[0].description), ("name", "must not be empty"));
-//! // One of them alone.
+//! A single detail.
 //! let retry: RetryInfo = status.error_detail().unwrap();
 //! assert_eq!(retry.delay(), Some(Duration::from_secs(3)));
 //! ```
 //!
-//! Messages of other packages go next to them: [`ErrorDetails`] is an iterator of [`Any`](frpc::prost_types::Any), and so is what
-//! [`Status::with_error_details`](frpc::Status::with_error_details) takes.
+//! Details from other packages can be added: [`ErrorDetails`] is an iterator over [`Any`](frpc::prost_types::Any)
+//! messages, the argument of [`Status::with_error_details`](frpc::Status::with_error_details).
 #![forbid(unsafe_code)]
 
 mod details;

@@ -1,4 +1,4 @@
-//! The messages of `google/rpc/error_details.proto`.
+//! Messages of `google/rpc/error_details.proto`.
 
 use std::{collections::HashMap, time};
 
@@ -7,61 +7,61 @@ use frpc::{
     prost_types::Duration,
 };
 
-/// The time that clients should wait before they try a call again.
+/// The time for clients to wait before a retry.
 #[derive(Clone, PartialEq, Message)]
 #[prost(prost_path = "::frpc::prost")]
 pub struct RetryInfo {
-    /// The time, as protocol buffers have it; [`delay`](Self::delay) has it as Rust does.
+    /// The time as a protobuf message. [`delay`](Self::delay) converts it to a standard duration.
     #[prost(message, optional, tag = "1")]
     pub retry_delay: Option<Duration>,
 }
 
 impl RetryInfo {
-    /// Makes a message with a time, which is cut to 10,000 years: protocol buffers have no longer one.
+    /// Creates a message with a delay of at most 10,000 years, the limit of protobuf durations.
     pub fn new(delay: time::Duration) -> Self {
         let longest = Duration { seconds: DURATION_SECONDS_MAX, nanos: 0 };
         let delay = Duration::try_from(delay).ok().filter(|delay| delay.seconds < DURATION_SECONDS_MAX);
         Self { retry_delay: Some(delay.unwrap_or(longest)) }
     }
 
-    /// Returns the time. `None` if the message has none, or a negative one.
+    /// Returns the delay, or `None` if it is missing or negative.
     pub fn delay(&self) -> Option<time::Duration> {
         self.retry_delay.and_then(|delay| delay.try_into().ok())
     }
 }
 
-/// The longest time that `google.protobuf.Duration` allows.
+/// The maximum of `google.protobuf.Duration` in seconds.
 const DURATION_SECONDS_MAX: i64 = 315_576_000_000;
 
-/// Information for those who debug the server.
+/// Debugging information about the server.
 #[derive(Clone, PartialEq, Message)]
 #[prost(prost_path = "::frpc::prost")]
 pub struct DebugInfo {
-    /// The stack where the error occurred.
+    /// The stack trace of the error.
     #[prost(string, repeated, tag = "1")]
     pub stack_entries: Vec<String>,
-    /// More about it.
+    /// Additional information.
     #[prost(string, tag = "2")]
     pub detail: String,
 }
 
-/// Quotas that were exceeded.
+/// Exceeded quotas.
 #[derive(Clone, PartialEq, Message)]
 #[prost(prost_path = "::frpc::prost")]
 pub struct QuotaFailure {
-    /// Each of them.
+    /// The exceeded quotas.
     #[prost(message, repeated, tag = "1")]
     pub violations: Vec<QuotaViolation>,
 }
 
-/// A quota that was exceeded.
+/// An exceeded quota.
 #[derive(Clone, PartialEq, Message)]
 #[prost(prost_path = "::frpc::prost")]
 pub struct QuotaViolation {
     /// The subject of the quota, such as `project:shop`.
     #[prost(string, tag = "1")]
     pub subject: String,
-    /// The reason, for people.
+    /// A description for people.
     #[prost(string, tag = "2")]
     pub description: String,
 }
@@ -70,81 +70,81 @@ pub struct QuotaViolation {
 #[derive(Clone, PartialEq, Message)]
 #[prost(prost_path = "::frpc::prost")]
 pub struct ErrorInfo {
-    /// The cause, as a constant of the domain, such as `OUT_OF_STOCK`.
+    /// The cause as a constant within the domain, such as `OUT_OF_STOCK`.
     #[prost(string, tag = "1")]
     pub reason: String,
-    /// The domain that the reason belongs to, such as `shop.example.com`.
+    /// The domain of the reason, such as `shop.example.com`.
     #[prost(string, tag = "2")]
     pub domain: String,
-    /// More about the error.
+    /// Additional information about the error.
     #[prost(map = "string, string", tag = "3")]
     pub metadata: HashMap<String, String>,
 }
 
-/// Preconditions that were not met.
+/// Failed preconditions.
 #[derive(Clone, PartialEq, Message)]
 #[prost(prost_path = "::frpc::prost")]
 pub struct PreconditionFailure {
-    /// Each of them.
+    /// The failed preconditions.
     #[prost(message, repeated, tag = "1")]
     pub violations: Vec<PreconditionViolation>,
 }
 
-/// A precondition that was not met.
+/// A failed precondition.
 #[derive(Clone, PartialEq, Message)]
 #[prost(prost_path = "::frpc::prost")]
 pub struct PreconditionViolation {
-    /// The kind of precondition, as a constant of the service, such as `TOS`.
+    /// The type of the precondition, as a constant of the service, such as `TOS`.
     #[prost(string, tag = "1")]
     pub r#type: String,
-    /// The subject that failed, relative to the type.
+    /// The subject of the failure, relative to the type.
     #[prost(string, tag = "2")]
     pub subject: String,
-    /// The reason, for people.
+    /// A description for people.
     #[prost(string, tag = "3")]
     pub description: String,
 }
 
-/// Fields of a request that are not valid.
+/// Invalid fields of a request.
 #[derive(Clone, PartialEq, Message)]
 #[prost(prost_path = "::frpc::prost")]
 pub struct BadRequest {
-    /// Each of them.
+    /// The invalid fields.
     #[prost(message, repeated, tag = "1")]
     pub field_violations: Vec<FieldViolation>,
 }
 
-/// A field of a request that is not valid.
+/// An invalid field of a request.
 #[derive(Clone, PartialEq, Message)]
 #[prost(prost_path = "::frpc::prost")]
 pub struct FieldViolation {
-    /// The path of the field, with dots in between.
+    /// The path of the field, separated by dots.
     #[prost(string, tag = "1")]
     pub field: String,
-    /// The reason, for people.
+    /// A description for people.
     #[prost(string, tag = "2")]
     pub description: String,
-    /// The reason, as a constant for programs.
+    /// The reason as a constant, for programs.
     #[prost(string, tag = "3")]
     pub reason: String,
-    /// The reason in the language of the user.
+    /// The reason in the user's language.
     #[prost(message, optional, tag = "4")]
     pub localized_message: Option<LocalizedMessage>,
 }
 
-/// Information with which a request can be found in the logs of the service.
+/// Information for finding a request in the logs of the service.
 #[derive(Clone, PartialEq, Message)]
 #[prost(prost_path = "::frpc::prost")]
 pub struct RequestInfo {
     /// The id of the request.
     #[prost(string, tag = "1")]
     pub request_id: String,
-    /// More about how the request was served.
+    /// Additional information about the processing of the request.
     #[prost(string, tag = "2")]
     pub serving_data: String,
 }
 
-/// The resource that an error is about.
+/// The resource affected by an error.
 #[derive(Clone, PartialEq, Message)]
 #[prost(prost_path = "::frpc::prost")]
 pub struct ResourceInfo {
@@ -157,37 +157,37 @@ pub struct ResourceInfo {
     /// The owner of the resource, such as `user:ada@example.com`.
     #[prost(string, tag = "3")]
     pub owner: String,
-    /// The error that occurred with it, for people.
+    /// A description of the error for people.
     #[prost(string, tag = "4")]
     pub description: String,
 }
 
-/// Links to pages that help with an error.
+/// Links to help pages.
 #[derive(Clone, PartialEq, Message)]
 #[prost(prost_path = "::frpc::prost")]
 pub struct Help {
-    /// Each of them.
+    /// The links.
     #[prost(message, repeated, tag = "1")]
     pub links: Vec<Link>,
 }
 
-/// A link to a page that helps with an error.
+/// A link to a help page.
 #[derive(Clone, PartialEq, Message)]
 #[prost(prost_path = "::frpc::prost")]
 pub struct Link {
-    /// The content of the page.
+    /// A description of the page.
     #[prost(string, tag = "1")]
     pub description: String,
-    /// The address of the page.
+    /// The URL of the page.
     #[prost(string, tag = "2")]
     pub url: String,
 }
 
-/// A message for the user, in the language of the user.
+/// A message for the user, in the user's language.
 #[derive(Clone, PartialEq, Message)]
 #[prost(prost_path = "::frpc::prost")]
 pub struct LocalizedMessage {
-    /// The language, such as `de-CH` (BCP 47).
+    /// The locale, such as `de-CH` (BCP 47).
     #[prost(string, tag = "1")]
     pub locale: String,
     /// The message.
@@ -195,7 +195,7 @@ pub struct LocalizedMessage {
     pub message: String,
 }
 
-/// Names messages, so that they are found among details.
+/// Implements `Name`, used to find messages among details by type.
 macro_rules! name {
     ($($message:ident)*) => {
         $(impl Name for $message {
