@@ -1,4 +1,4 @@
-//! The services of a server, as their descriptors tell.
+//! A catalog of the services of a server, built from their descriptors.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
@@ -12,22 +12,22 @@ use frpc::{
     prost_types::{DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet},
 };
 
-/// Returns the beginning of a name that a caller asked for: a status repeats no more of what may be megabytes.
+/// Truncates a name from a request for use in an error message. A peer can send megabytes.
 pub(crate) fn short(name: &str) -> &str {
     name.char_indices().nth(NAME_LEN_SHOWN).map_or(name, |(end, _)| &name[..end])
 }
 
-/// The most characters of an unknown name that a status repeats.
+/// The maximum number of characters of an unknown name in an error message.
 const NAME_LEN_SHOWN: usize = 200;
 
-/// Services, and the files that declare them with everything that they import.
+/// The services of a server, and their proto files with all imports.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     services: BTreeSet<&'static str>,
     files: HashMap<String, File>,
-    /// The file of each full name.
+    /// The file name for each full name.
     symbols: HashMap<String, String>,
-    /// The file of each extension, by the full name of the message and the number.
+    /// The file name for each extension, by the full name of the extended message and the field number.
     extensions: BTreeMap<(String, i32), String>,
 }
 
@@ -38,7 +38,7 @@ struct File {
 }
 
 impl Catalog {
-    /// Reads the descriptors of methods. Those of methods that were written by hand have none.
+    /// Reads the descriptors of `methods`. Handwritten methods have none, so only their service is listed.
     pub(crate) fn new(methods: &[&'static Method]) -> Self {
         let mut catalog = Self::default();
         let mut read = HashSet::new();
@@ -46,9 +46,9 @@ impl Catalog {
             catalog.services.insert(method.service);
             let Some(types) = method.types else { continue };
             for message in [types.request, types.response] {
-                // All methods of a package share the descriptors.
+                // All methods of a package share a descriptor set, so read it once.
                 if read.insert(ptr::from_ref(message.descriptors)) {
-                    // Generated code cannot have others; those of somebody's own are not found then.
+                    // Generated descriptors are valid. Skip invalid ones from handwritten methods.
                     let set = FileDescriptorSet::decode(message.descriptors).unwrap_or_default();
                     set.file.into_iter().for_each(|file| catalog.add(&file));
                 }
@@ -57,36 +57,36 @@ impl Catalog {
         catalog
     }
 
-    /// Returns the full names of the services, in their order.
+    /// Returns the full names of the services in alphabetical order.
     pub(crate) fn services(&self) -> impl Iterator<Item = &'static str> {
         self.services.iter().copied()
     }
 
-    /// Returns the name of the file that declares what has this full name.
+    /// Returns the name of the file that declares `symbol`, a full name.
     pub(crate) fn file_of_symbol(&self, symbol: &str) -> Option<&str> {
         self.symbols.get(symbol).map(String::as_str)
     }
 
-    /// Returns the name of the file that declares the extension of a message with this number.
+    /// Returns the name of the file that declares an extension of `message`.
     pub(crate) fn file_of_extension(&self, message: &str, number: i32) -> Option<&str> {
         self.extensions.get(&(message.to_owned(), number)).map(String::as_str)
     }
 
-    /// Returns the numbers of the extensions of a message, or `None` if there is no such message.
+    /// Returns the field numbers of the extensions of `message`, or `None` for an unknown message.
     pub(crate) fn extension_numbers(&self, message: &str) -> Option<Vec<i32>> {
         let all = (message.to_owned(), i32::MIN)..=(message.to_owned(), i32::MAX);
         let numbers: Vec<i32> = self.extensions.range(all).map(|((_, number), _)| *number).collect();
         (!numbers.is_empty() || self.symbols.contains_key(message)).then_some(numbers)
     }
 
-    /// Returns a file by its name, and all that it imports as far as they were not sent before; or `None` if there is no such file.
+    /// Returns a file and its transitive imports, without imports sent before. Returns `None` for an unknown file.
     pub(crate) fn file_with_imports<'a>(&'a self, name: &'a str, sent: &mut Sent) -> Option<Vec<Bytes>> {
         let (name, file) = self.files.get_key_value(name)?;
         sent.0.insert(name.clone());
         let mut found = vec![file.encoded.clone()];
         let mut left: VecDeque<&str> = file.imports.iter().map(String::as_str).collect();
         while let Some(name) = left.pop_front() {
-            // Imports that a program was compiled without are missing.
+            // An import may be missing if its descriptors were not compiled into the program.
             let Some(file) = self.files.get(name) else { continue };
             if sent.0.insert(name.to_owned()) {
                 found.push(file.encoded.clone());
@@ -115,18 +115,18 @@ impl Catalog {
     }
 }
 
-/// The files that a stream has had, at most all there are.
+/// The names of files already sent on a stream. It is bounded by the number of files.
 #[derive(Debug, Default)]
 pub(crate) struct Sent(HashSet<String>);
 
-/// Adds what one file declares.
+/// Adds the declarations of a file to a catalog.
 struct Names<'a> {
     catalog: &'a mut Catalog,
     file: String,
 }
 
 impl Names<'_> {
-    /// Adds a name, and returns it in full.
+    /// Adds a name and returns the full name.
     fn add(&mut self, scope: &str, name: &str) -> String {
         let full = if scope.is_empty() { name.to_owned() } else { format!("{scope}.{name}") };
         self.catalog.symbols.insert(full.clone(), self.file.clone());
@@ -144,7 +144,7 @@ impl Names<'_> {
 
     fn add_enum(&mut self, scope: &str, declared: &EnumDescriptorProto) {
         self.add(scope, declared.name());
-        // Values stand beside their enum, not within.
+        // Enum values are in the scope around their enum.
         declared.value.iter().for_each(|value| drop(self.add(scope, value.name())));
     }
 
