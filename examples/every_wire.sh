@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Calls the greeter of the example every_wire seven ways, all on one port: every_wire.sh [HOST:PORT]. Without one, it starts the server
-# itself. Says of each way that is not installed here that it is skipped.
+# Calls the greeter of the example every_wire in seven ways on one port. Usage: every_wire.sh [HOST:PORT]
+# Without an address, it starts the server. Ways with a missing tool are reported as skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 every_wire=${CARGO_TARGET_DIR:-target}/debug/every_wire
@@ -18,7 +18,7 @@ if [ -z "$at" ]; then
 fi
 path=helloworld.Greeter/SayHello
 
-# Calls in one way, and checks the answer: way NAME PROGRAM ARGUMENT...
+# Makes a call and checks the answer: way NAME PROGRAM ARGUMENT...
 way() {
 	local name=$1 program=$2 answer
 	shift 2
@@ -30,7 +30,7 @@ way() {
 	echo "$name: $answer"
 	case $answer in *"Hello $name!"*) ;; *) echo "that is no greeting" >&2; exit 1 ;; esac
 }
-# The tools that tests/foreign/build.sh installs, or those of the system.
+# Prints the first installed program: from the system, or from tests/foreign/build.sh.
 tool() {
 	for program in "$@"; do
 		if command -v "$program" >/dev/null; then echo "$program"; return; fi
@@ -47,7 +47,7 @@ way grpcurl "$(tool grpcurl $foreign/bin/grpcurl)" -plaintext -d '{"name": "grpc
 way buf "$(tool buf $foreign/node_modules/.bin/buf)" curl --protocol connect --http2-prior-knowledge -d '{"name": "buf"}' "http://$at/$path"
 
 if [ -n "$server" ]; then
-	# As Ctrl-C does.
+	# Equivalent to Ctrl-C.
 	kill -INT "$server"
 	wait "$server"
 fi

@@ -1,4 +1,4 @@
-// A live chart of what the server measures, and a chat: both are streams of one connection.
+// A live chart of the server's load and a chat. Both are streams on the same connection.
 import { createChannel, createClient, RpcError } from "@frisbee/frpc";
 import { Board, type Line, type Sample } from "./gen/browser_pb.js";
 
@@ -6,7 +6,7 @@ function element<T extends HTMLElement>(id: string): T {
   return document.getElementById(id) as T;
 }
 
-// The server that the page came from.
+// Connect to the server of this page.
 const channel = createChannel("/", {
   onState: (state) => {
     element("state").textContent = state;
@@ -15,7 +15,7 @@ const channel = createChannel("/", {
 });
 const board = createClient(Board, channel);
 
-/** Does something again and again: a stream ends when its server goes, and begins anew when there is one again. */
+/** Restarts a stream whenever it ends, for example because the server was restarted. */
 async function forEver(stream: () => Promise<void>): Promise<void> {
   for (;;) {
     try {
@@ -27,7 +27,7 @@ async function forEver(stream: () => Promise<void>): Promise<void> {
   }
 }
 
-// The chart, with the newest sample at its right.
+// The chart. The newest sample is on the right.
 const INTERVAL_MS = 200;
 const SAMPLES_MAX = 101;
 const samples: Sample[] = [];
@@ -52,7 +52,7 @@ function draw({ busy, people, lines }: Sample): void {
   figures.dataset["samples"] = `${count}`;
 }
 
-// The chat. What is said while there is no connection waits here.
+// The chat. Lines written while disconnected are queued here.
 const unsaid: { name: string; text: string }[] = [];
 const waiting: (() => void)[] = [];
 
@@ -60,7 +60,7 @@ async function* said() {
   for (;;) {
     for (let line = unsaid[0]; line !== undefined; line = unsaid[0]) {
       yield line;
-      // Only now was it sent: a call that is over asks for no more.
+      // Remove the line only after it was sent: a call that has ended takes no more lines.
       unsaid.shift();
     }
     await new Promise<void>((resolve) => waiting.push(resolve));

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Adds two NumPy arrays on the server of the example `functions`, and checks the sum: add_arrays.py HOST:PORT."""
+"""Adds two NumPy arrays on the server of the example `functions` and checks the sum. Usage: add_arrays.py HOST:PORT"""
 
 import base64
 import json
@@ -10,20 +10,20 @@ import numpy
 
 
 def to_json(array):
-    """Returns an array as the server takes it: its type, its shape, and its bytes in base64."""
+    """Returns an array as JSON: its type, its shape, and its bytes in base64."""
     array = numpy.ascontiguousarray(array)
     data = base64.b64encode(array.data if array.size else b"").decode()
     return {"dtype": array.dtype.str, "shape": array.shape, "data": data}
 
 
 def from_json(tensor):
-    """Returns what the server answered with as an array."""
+    """Converts a JSON tensor to an array."""
     data = base64.b64decode(tensor["data"])
     return numpy.frombuffer(data, tensor["dtype"]).reshape(tensor["shape"])
 
 
 class Client:
-    """A connection over which functions are called."""
+    """A JSON-RPC connection."""
 
     def __init__(self, address):
         host, port = address.rsplit(":", 1)

@@ -1,24 +1,24 @@
-//! Certificates for the examples, made afresh by each run. A real service gets them from its authority, as files.
+//! Certificates for the examples, created anew by each run. A real service reads files issued by its authority.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, Error, ExtendedKeyUsagePurpose, IsCa, KeyPair,
 };
 
-/// Vouches for servers and clients.
+/// A certificate authority for servers and clients.
 #[derive(Debug)]
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
-/// A certificate and its key, both in PEM.
+/// A certificate and its private key, both in PEM.
 #[derive(Debug)]
 pub struct Identity {
-    /// The certificate, for everybody to see.
+    /// The certificate. It is public.
     pub certificate: String,
-    /// The key, for nobody else to see.
+    /// The private key. It must remain secret.
     pub key: String,
 }
 
 impl Authority {
-    /// Founds an authority of this name.
+    /// Creates a self-signed authority with this name.
     pub fn new(name: &str) -> Result<Self, Error> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -26,12 +26,13 @@ impl Authority {
         Ok(Self(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?))
     }
 
-    /// Returns its own certificate, by which others recognize what it signed.
+    /// Returns the certificate of the authority, used to verify the certificates it issued.
     pub fn pem(&self) -> String {
         self.0.pem()
     }
 
-    /// Signs a certificate for this name. It is not marked as that of an authority, or rustls would refuse it.
+    /// Issues a certificate for this name. It is not a CA certificate, because rustls rejects those for servers and
+    /// clients.
     pub fn issue(&self, name: &str) -> Result<Identity, Error> {
         let mut params = CertificateParams::new([name.to_owned()])?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];

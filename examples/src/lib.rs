@@ -1,4 +1,5 @@
-//! Parts that several examples share: certificates, the PostgreSQL proxy, the server of a page, and the services that the load tools speak.
+//! Code shared by several examples: certificates, the PostgreSQL proxy, the server of the browser page, and the
+//! services of the load tools.
 
 pub mod browser;
 pub mod certificates;
@@ -6,17 +7,17 @@ pub mod postgres;
 #[cfg(test)]
 mod tests;
 
-// Tests name what users name.
+// Lets tests use the same paths as users.
 #[cfg(test)]
 extern crate self as examples;
 
-/// Made of `proto/benchmark.proto`.
+/// Generated from `proto/benchmark.proto`.
 pub mod benchmark {
     #![allow(missing_docs, reason = "the schema has none")]
     frpc::include_proto!("_");
 }
 
-/// The code of the guide, which has to compile.
+/// The code of the guide, compiled as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/routers.md")]
 pub struct RoutersGuide;

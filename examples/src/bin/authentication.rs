@@ -1,5 +1,5 @@
-//! A token in the metadata of every call: an interceptor of the client puts it there, one of the server checks it and tells
-//! handlers who calls.
+//! A token in the metadata of every call. A client interceptor adds it. A server interceptor checks it and passes the
+//! user to handlers.
 
 use std::error::Error;
 
@@ -10,12 +10,12 @@ use hello_world::{
     greeter_server::{Greeter, GreeterServer},
 };
 
-/// Made of `proto/helloworld.proto`.
+/// Generated from `proto/helloworld.proto`.
 pub mod hello_world {
     frpc::include_proto!("helloworld");
 }
 
-/// The user that a token belongs to.
+/// The owner of a token.
 struct User(&'static str);
 
 struct Host;

@@ -1,5 +1,5 @@
-//! From ten lines to a broker: publish and subscribe with wildcards, a request, and a subscriber that does not keep up and is
-//! told what it misses.
+//! A broker in a few lines: publish and subscribe with wildcards, a request, and a slow subscriber that is told about
+//! missing messages.
 
 use std::error::Error;
 
@@ -7,19 +7,19 @@ use frisbee::Server;
 use frisbee_pubsub::{Broker, Client, Event, Limits, Policy, Publication, RequestError, TopicEvent};
 use orders::{OrderCreated, topics::ORDER_CREATED};
 
-/// Made of `proto/orders.proto`.
+/// Generated from `proto/orders.proto`.
 pub mod orders {
     frpc::include_proto!("orders");
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // The broker. It takes no more than this for a subscriber that is behind.
+    // The broker, with a limit on the messages queued for a slow subscriber.
     let limits = Limits { queue_len_max: 1000, ..Limits::default() };
     let broker = Broker::builder().limits(limits).build();
     let server = Server::builder(broker.router()).bind("tcp://127.0.0.1:0").await?;
 
-    // Those who want to know, and one who tells.
+    // The clients: a publisher and a subscriber.
     let (shop, accounting) = (Client::connect(server.local_addr()).await?, Client::connect(server.local_addr()).await?);
     shop.send_acknowledged(Publication::new("shop.state", "open").retain()).await?;
     let mut orders = ORDER_CREATED.subscribe(&accounting).await?;
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("and that the shop is {:?}", states.next_message().await.ok_or("the broker is gone")?.payload);
 
-    // A request, which knows at once when nobody is there.
+    // A request fails immediately if there is no responder.
     if let Err(RequestError::NoResponders) = shop.request("vat.rate", "books").await {
         println!("nobody knows the rate yet");
     }
@@ -38,13 +38,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let answering = accounting.clone();
     tokio::spawn(async move {
         while let Some(question) = questions.next_message().await {
-            // Whoever asked may be gone.
+            // The requester may be gone.
             let _ = answering.respond(&question, "7 %").await;
         }
     });
     println!("the rate is {:?}", shop.request("vat.rate", "books").await?.payload);
 
-    // One that takes its time: a window of a few messages, of which the latest count.
+    // A slow subscriber with a window of a few messages, of which the latest are kept.
     let mut prices = accounting.subscribe("prices.*").policy(Policy::DropOldest).window(500).await?;
     for cents in 0..100 {
         shop.publish("prices.book", format!("{cents}")).await?;

@@ -1,4 +1,6 @@
-//! A live chart and a chat in browsers: `browser [ADDRESS]`, until Ctrl-C. `examples/browser/start` compiles the page and runs it.
+//! A live chart and a chat in browsers.
+//!
+//! Usage: `browser [ADDRESS]`, until Ctrl-C. `examples/browser/start` compiles the page and runs this server.
 
 use std::{env, error::Error, time::Duration};
 
@@ -13,7 +15,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!("open http://{at}/ in two windows");
     }
     tokio::signal::ctrl_c().await?;
-    // Pages hear of it, and connect again when the server is back. Their streams have no end to wait for.
+    // Pages are notified and reconnect to the next server. Their streams never end, so do not wait long for them.
     server.shutdown(Duration::from_secs(1)).await;
     Ok(())
 }

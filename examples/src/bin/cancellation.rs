@@ -1,4 +1,4 @@
-//! Callers that give up, by a timeout or by dropping the call: the handler is dropped, and what it had begun learns of it.
+//! Cancellation: when a caller gives up, by a timeout or by dropping the call, the handler is dropped and can clean up.
 
 use std::{error::Error, time::Duration};
 
@@ -10,7 +10,7 @@ use hello_world::{
 };
 use tokio::{sync::mpsc, time::timeout};
 
-/// Made of `proto/helloworld.proto`.
+/// Generated from `proto/helloworld.proto`.
 pub mod hello_world {
     frpc::include_proto!("helloworld");
 }
@@ -19,7 +19,7 @@ struct Host {
     given_up: mpsc::UnboundedSender<String>,
 }
 
-/// Tells of a handler that was dropped before it was done.
+/// Reports a handler that was dropped before it finished.
 struct Unfinished {
     name: String,
     given_up: mpsc::UnboundedSender<String>,
@@ -38,7 +38,7 @@ impl Greeter for Host {
         }
         let name = request.into_inner().name;
         let _unfinished = Unfinished { name, given_up: self.given_up.clone() };
-        // Work that takes for ever.
+        // This work never ends.
         std::future::pending().await
     }
 }
@@ -55,7 +55,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("client: {status}");
     println!("server: gave up for {}", unfinished.recv().await.unwrap_or_default());
 
-    // The future of the call is dropped.
+    // The timeout drops the future of the call.
     let call = client.say_hello(HelloRequest { name: "a dropped call".into() });
     timeout(Duration::from_millis(100), call).await.expect_err("it takes for ever");
     println!("server: gave up for {}", unfinished.recv().await.unwrap_or_default());

@@ -1,4 +1,4 @@
-//! A chat room: a broker that fans each message out to everybody in the room, and three people in it.
+//! A chat room: a server that sends each message to all people in the room, and three clients.
 
 use std::{collections::HashSet, error::Error, sync::Mutex, time::Duration};
 
@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 const JOIN: Operation = Operation::new(20).unwrap();
 const SAY: Operation = Operation::new(21).unwrap();
 
-/// Holds a handle of every connection in the room.
+/// The connections of all people in the room.
 #[derive(Default)]
 struct Room {
     people: Mutex<HashSet<Connection>>,
@@ -26,7 +26,7 @@ impl Router for Room {
             }
             SAY => {
                 let people = self.people.lock().expect("never poisoned");
-                // Each packet shares the content. Who does not keep up misses it.
+                // The packets share their content. A slow client misses this one.
                 let heard = people.iter().filter(|person| person.try_send(packet.clone()).is_ok()).count();
                 println!("broker: {:?} to {heard} people", packet.content);
                 Outcome::Nothing
@@ -42,12 +42,12 @@ impl Router for Room {
     }
 }
 
-/// One person's view of the room.
+/// The receiving side of a client.
 struct Person(mpsc::UnboundedSender<Packet>);
 
 impl Router for Person {
     async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
-        // Nobody listens any more once the receiver is gone.
+        // Without a receiver, the messages are no longer needed.
         let _ = self.0.send(packet);
         Outcome::Nothing
     }

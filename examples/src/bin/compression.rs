@@ -1,4 +1,5 @@
-//! Messages that are compressed on their way: each side decides about what it sends, and says what it can inflate.
+//! Compressed messages: each side chooses the compression of its messages and announces the algorithms it can
+//! decompress.
 
 use std::error::Error;
 
@@ -9,7 +10,7 @@ use hello_world::{
     greeter_server::{Greeter, GreeterServer},
 };
 
-/// Made of `proto/helloworld.proto`.
+/// Generated from `proto/helloworld.proto`.
 pub mod hello_world {
     frpc::include_proto!("helloworld");
 }
@@ -26,12 +27,12 @@ impl Greeter for Host {
 async fn main() -> Result<(), Box<dyn Error>> {
     let server = Server::builder()
         .send_compressed(Compression::Zstd)
-        // For clients that have only this.
+        // Used for clients without Zstd.
         .send_compressed(Compression::Lz4)
         .add_service(GreeterServer::new(Host))
         .bind("tcp://127.0.0.1:0")
         .await?;
-    // Answers that are compressed are accepted without this.
+    // Compressed answers are accepted even without this setting.
     let channel = Channel::builder().send_compressed(Compression::Lz4).connect(server.local_addr()).await?;
     let client = GreeterClient::new(channel.clone());
     let connection = channel.connection().ok_or("there is a connection")?;

@@ -1,6 +1,6 @@
-//! A server that sends every packet back, and a client that waits for it.
+//! A server that echoes every packet, and a client that waits for the echo.
 //!
-//! `echo` runs both. `echo server ADDRESS` and `echo client ADDRESS TEXT` run one.
+//! `echo` runs both. `echo server ADDRESS` and `echo client ADDRESS TEXT` run one of them.
 
 use std::{env, error::Error, future, time::Duration};
 
@@ -41,7 +41,7 @@ async fn serve(address: &str) -> Result<Server, Box<dyn Error>> {
 async fn ask(address: &str, text: &str) -> Result<(), Box<dyn Error>> {
     let (replies, mut inbox) = mpsc::unbounded_channel();
     let router = Table::new().on(ECHO, move |reply| {
-        // Nobody waits for a reply any more once the receiver is gone.
+        // Without a receiver, the reply is no longer needed.
         let _ = replies.send(reply);
         future::ready(())
     });

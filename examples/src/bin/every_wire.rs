@@ -1,5 +1,8 @@
-//! One service on every wire of one port, with health checks, reflection and a page for browsers: `every_wire serve [ADDRESS]`, until
-//! Ctrl-C. And one client for all of them, chosen by the address: `every_wire call ADDRESS NAME`. `every_wire.sh` calls it seven ways.
+//! One service on every wire of a port, with health checks, reflection and a page for browsers, and one client for all
+//! wires.
+//!
+//! Usage: `every_wire serve [ADDRESS]`, until Ctrl-C, and `every_wire call ADDRESS NAME`, with the wire selected by the
+//! address. `every_wire.sh` calls the service in seven ways.
 
 use std::{env, error::Error, time::Duration};
 
@@ -12,7 +15,7 @@ use hello_world::{
     greeter_server::{Greeter, GreeterServer},
 };
 
-/// Made of `proto/helloworld.proto`, with JSON.
+/// Generated from `proto/helloworld.proto`, with JSON support.
 pub mod hello_world {
     frpc::include_proto!("helloworld");
 }
@@ -35,7 +38,7 @@ async fn serve(address: &str) -> Result<(), Box<dyn Error>> {
         .add_service(Health::new())
         .add_service(Reflection::v1())
         .add_service(Reflection::v1alpha())
-        // gRPC, gRPC-Web, Connect and Twirp. Frisbee is always there.
+        // Adds gRPC, gRPC-Web, Connect and Twirp. Frisbee is always served.
         .wire(Http::new().page(true))
         .bind(address)
         .await?;
@@ -46,7 +49,7 @@ async fn serve(address: &str) -> Result<(), Box<dyn Error>> {
 }
 
 async fn call(address: &str, name: &str) -> Result<(), Box<dyn Error>> {
-    // Addresses of these wires work from now on.
+    // Registers the address schemes of these wires.
     frpc_http::register();
     let client = GreeterClient::connect(address).await?;
     let reply = client.say_hello(HelloRequest { name: name.to_owned() }).await?;

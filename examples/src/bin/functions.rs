@@ -1,5 +1,7 @@
-//! Plain functions, served as they are: over JSON-RPC on TCP, by POST and over WebSocket at `/rpc`, and as methods of a service over
-//! frisbee, gRPC and Connect. `functions [ADDRESS]`, until Ctrl-C.
+//! Plain functions on all wires: JSON-RPC over TCP, POST and WebSocket at `/rpc`, and as service methods over frisbee,
+//! gRPC and Connect.
+//!
+//! Usage: `functions [ADDRESS]`, until Ctrl-C.
 //!
 //! ```text
 //! $ echo '{"jsonrpc":"2.0","id":1,"method":"sum","params":[1,2]}' | nc -q1 127.0.0.1 8545
@@ -26,7 +28,7 @@ fn sum(a: i64, #[default(0)] b: i64) -> Result<i64, Status> {
     a.checked_add(b).ok_or_else(|| Status::out_of_range("the sum has more than 64 bits"))
 }
 
-/// Greets whoever calls, after a while.
+/// Greets the caller after a delay.
 #[function]
 async fn greet(name: Option<String>, #[default(10)] after_ms: u64, context: &Context) -> String {
     tokio::time::sleep(Duration::from_millis(after_ms.min(1000))).await;
@@ -34,11 +36,11 @@ async fn greet(name: Option<String>, #[default(10)] after_ms: u64, context: &Con
     format!("Hello {} from {peer}!", name.as_deref().unwrap_or("you"))
 }
 
-/// The number of visits, which all calls share.
+/// The number of visits, shared by all calls.
 #[derive(Default)]
 struct Visits(AtomicU64);
 
-/// Counts how often it was called.
+/// Counts its calls.
 #[function]
 fn visit(visits: &Visits) -> u64 {
     visits.0.fetch_add(1, Ordering::Relaxed) + 1
@@ -54,13 +56,13 @@ fn add_arrays(a: Tensor<f64>, b: Tensor<f64>) -> Result<Tensor<f64>, Status> {
     Ok(Tensor::new(a.shape(), sums)?)
 }
 
-/// Says what an image is.
+/// Describes an image.
 #[function(blocking)]
 fn inspect(image: Image) -> String {
     format!("{}, {} bytes", image.media_type(), image.data().len())
 }
 
-/// Serves them all at an address.
+/// Serves all functions at an address.
 pub(crate) async fn serve(address: &str) -> Result<Server, ServeError> {
     let functions = Functions::new()
         .about("Functions of the example", env!("CARGO_PKG_VERSION"))

@@ -1,5 +1,6 @@
-//! A server that is replaced by the next without losing a call: those under way are answered, and the client makes the others
-//! at the next server. Changes by itself after a second, or earlier by Ctrl-C or SIGTERM.
+//! Replacing a server without losing a call: calls in flight are answered, and later ones go to the next server.
+//!
+//! The replacement happens after a second, or earlier on Ctrl-C or SIGTERM.
 
 use std::{error::Error, io, time::Duration};
 
@@ -14,7 +15,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Made of `proto/helloworld.proto`.
+/// Generated from `proto/helloworld.proto`.
 pub mod hello_world {
     frpc::include_proto!("helloworld");
 }
@@ -36,12 +37,13 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let client = GreeterClient::new(Channel::connect(&address).await?);
     let calling = tokio::spawn(call_for_two_seconds(client));
 
-    // For the sake of an example that ends. A server would only wait for the signal.
+    // The timeout makes the example end. A real server would wait for the signal only.
     if let Ok(signal) = timeout(Duration::from_secs(1), asked_to_stop()).await {
         signal?;
     }
     println!("server: shutting down");
-    // The address is free at once, and what is not answered after 10 seconds is cut. Kubernetes sends SIGKILL after 30.
+    // The address is free immediately. Calls unfinished after 10 seconds are cut off. Kubernetes sends SIGKILL after 30
+    // seconds.
     let shutdown = tokio::spawn(server.shutdown(Duration::from_secs(10)));
     let next = start_next(&address).await?;
     println!("server: the first is done, {} connections were cut", shutdown.await?);
@@ -50,7 +52,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }
 
-/// Starts the next server, usually another process, as soon as the first has left the address to it.
+/// Starts the next server, usually another process, once the first one has released the address.
 async fn start_next(address: &Address) -> Result<Server, ServeError> {
     loop {
         match Server::builder().add_service(GreeterServer::new(SlowHost)).bind(address).await {
@@ -62,7 +64,7 @@ async fn start_next(address: &Address) -> Result<Server, ServeError> {
     }
 }
 
-/// Comes back when the program is to end.
+/// Waits for a signal to terminate.
 #[cfg(unix)]
 async fn asked_to_stop() -> io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -74,13 +76,13 @@ async fn asked_to_stop() -> io::Result<()> {
     }
 }
 
-/// Comes back when the program is to end.
+/// Waits for a signal to terminate.
 #[cfg(not(unix))]
 async fn asked_to_stop() -> io::Result<()> {
     tokio::signal::ctrl_c().await
 }
 
-/// Calls all the time, without waiting for one answer before the next call, and does not notice that the server changes.
+/// Makes calls continuously, with several in flight, and does not notice the replacement of the server.
 async fn call_for_two_seconds(client: GreeterClient) -> Result<(), Box<dyn Error + Send + Sync>> {
     let mut calls = JoinSet::new();
     for number in 1..=20 {

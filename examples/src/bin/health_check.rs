@@ -1,4 +1,4 @@
-//! A health check over HTTP on the port of an RPC server, for load balancers that speak nothing else; and layers around the
+//! An HTTP health check on the port of an RPC server, for load balancers that only speak HTTP, and layers around the
 //! calls.
 
 use std::{error::Error, time::Duration};
@@ -17,7 +17,7 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Made of `proto/helloworld.proto`.
+/// Generated from `proto/helloworld.proto`.
 pub mod hello_world {
     frpc::include_proto!("helloworld");
 }
@@ -30,7 +30,7 @@ impl Greeter for Host {
     }
 }
 
-/// Answers any GET: 200 while the server serves, 503 once it shuts down.
+/// Answers any GET request: 200 while the server is running, 503 during its shutdown.
 struct Health;
 
 impl Wire for Health {
@@ -41,14 +41,14 @@ impl Wire for Health {
     async fn serve(&self, socket: Raw, endpoint: Endpoint, drain: Drain) {
         let mut socket = BufReader::new(socket).take(HEAD_LEN_MAX);
         let mut line = String::new();
-        // Up to the empty line behind the head of the request.
+        // Read up to the empty line after the request headers.
         while socket.read_line(&mut line).await.is_ok_and(|len| len > 2) {
             line.clear();
         }
         let status = if drain.is_requested() { "503 Service Unavailable" } else { "200 OK" };
         let body = format!("methods: {}\n", endpoint.methods().count());
         let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
-        // A load balancer that has gone does not miss the answer.
+        // The load balancer may be gone. Then the answer is not needed.
         let _ = socket.get_mut().write_all((head + &body).as_bytes()).await;
         let _ = socket.get_mut().shutdown().await;
     }

@@ -1,10 +1,10 @@
-//! Asks to be greeted, and what happens without a name. `helloworld_client [ADDRESS [NAME]]`
+//! Requests a greeting, and shows the error for a missing name. Usage: `helloworld_client [ADDRESS [NAME]]`
 
 use std::{env, error::Error};
 
 use hello_world::{HelloRequest, greeter_client::GreeterClient};
 
-/// Made of `proto/helloworld.proto`.
+/// Generated from `proto/helloworld.proto`.
 pub mod hello_world {
     frpc::include_proto!("helloworld");
 }

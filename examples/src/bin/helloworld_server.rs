@@ -1,4 +1,4 @@
-//! Greets whoever calls. `helloworld_server [ADDRESS]`, until Ctrl-C.
+//! A greeting service. Usage: `helloworld_server [ADDRESS]`, until Ctrl-C.
 
 use std::{env, error::Error, time::Duration};
 
@@ -8,7 +8,7 @@ use hello_world::{
     greeter_server::{Greeter, GreeterServer},
 };
 
-/// Made of `proto/helloworld.proto`.
+/// Generated from `proto/helloworld.proto`.
 pub mod hello_world {
     frpc::include_proto!("helloworld");
 }

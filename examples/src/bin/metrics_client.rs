@@ -1,12 +1,13 @@
-//! Makes calls, and pushes the measurements as packets that nobody answers, on the same connection.
-//! `metrics_client [ADDRESS [CALLS]]`
+//! Makes calls and pushes their measurements as one-way packets on the same connection.
+//!
+//! Usage: `metrics_client [ADDRESS [CALLS]]`
 
 use std::{env, error::Error, mem, time::Instant};
 
 use frpc::{Channel, Connection, Operation, Packet};
 use hello_world::{HelloRequest, greeter_client::GreeterClient};
 
-/// Made of `proto/helloworld.proto`.
+/// Generated from `proto/helloworld.proto`.
 pub mod hello_world {
     frpc::include_proto!("helloworld");
 }
@@ -31,11 +32,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     println!("{calls} calls made, {} packets pushed, {} dropped", samples.pushed, samples.dropped);
-    // Everything that was sent before has left when this returns.
+    // Returns once all packets have been written.
     Ok(connection.flush().await?)
 }
 
-/// Samples that wait for the next packet.
+/// Samples for the next packet.
 #[derive(Default)]
 struct Samples {
     content: Vec<u8>,
@@ -50,7 +51,8 @@ impl Samples {
         self.content.extend(name.bytes());
     }
 
-    /// Sends what waits, unless the connection takes nothing now: calls matter more than what is measured of them.
+    /// Sends the collected samples, or drops them if the connection is congested: calls are more important than their
+    /// measurements.
     fn push(&mut self, connection: &Connection) {
         match connection.try_send(Packet::new(0, SAMPLES, mem::take(&mut self.content))) {
             Ok(_) => self.pushed += 1,

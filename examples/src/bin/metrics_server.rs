@@ -1,5 +1,6 @@
-//! A server that collects samples, which clients push as packets beside their calls, and shows them as a table.
-//! `metrics_server [ADDRESS]`, until Ctrl-C.
+//! Collects samples and shows them as a table. Clients push them as packets, on the same connections as their calls.
+//!
+//! Usage: `metrics_server [ADDRESS]`, until Ctrl-C.
 
 use std::{
     collections::BTreeMap,
@@ -18,13 +19,13 @@ use hello_world::{
 };
 use tokio::time::interval;
 
-/// Made of `proto/helloworld.proto`.
+/// Generated from `proto/helloworld.proto`.
 pub mod hello_world {
     frpc::include_proto!("helloworld");
 }
 
-/// A packet that nobody answers: any number of samples, each of 8 bytes for its value, one for the length of its name, and
-/// its name.
+/// A one-way packet with any number of samples. Each sample has 8 bytes for its value, one byte for the length of its
+/// name, and the name.
 const SAMPLES: Operation = Operation::new(1000).unwrap();
 
 #[tokio::main]
@@ -45,7 +46,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     loop {
         tokio::select! {
             result = tokio::signal::ctrl_c() => break result?,
-            // On a terminal the table stays at its place.
+            // On a terminal, redraw the table in place.
             _ = ticks.tick() => if stdout().is_terminal() {
                 print!("\x1b[2J\x1b[H{collector}");
             }
@@ -64,11 +65,11 @@ impl Greeter for Host {
     }
 }
 
-/// All that was measured, by client and name.
+/// All samples, by client and name.
 #[derive(Default)]
 struct Collector(Mutex<BTreeMap<(String, String), Series>>);
 
-/// The samples of one name.
+/// The samples with one name.
 #[derive(Default)]
 struct Series {
     count: u64,
@@ -78,7 +79,7 @@ struct Series {
 }
 
 impl Collector {
-    /// Takes the samples of a packet, as far as there is room. The rest of a packet that cannot be read is let go.
+    /// Records the samples of a packet within the limit on names. The rest of a malformed packet is ignored.
     fn take(&self, mut bytes: &[u8], from: &Address) {
         let mut all = self.0.lock().expect("never poisoned");
         while let Some((value, name)) = next(&mut bytes) {
@@ -94,7 +95,7 @@ impl Collector {
     }
 }
 
-/// Splits the first sample off.
+/// Splits off the first sample.
 fn next<'a>(bytes: &mut &'a [u8]) -> Option<(f64, &'a str)> {
     let (value, rest) = bytes.split_first_chunk()?;
     let (len, rest) = rest.split_first()?;
@@ -114,5 +115,5 @@ impl fmt::Display for Collector {
     }
 }
 
-/// The names of all clients together. More are not recorded.
+/// The maximum number of names of all clients together. Samples with further names are ignored.
 const SERIES_MAX: usize = 1000;

@@ -1,5 +1,7 @@
-//! Subscribes by packet, calls, is called back, hears the news by packet, and ends with plain bytes on the same socket.
-//! `mixed_client [ADDRESS]`
+//! Mixes RPC and packets on one connection: subscribes by packet, makes a call, is called back, receives news by
+//! packet, and ends with raw bytes on the same socket.
+//!
+//! Usage: `mixed_client [ADDRESS]`
 
 use std::{env, error::Error};
 
@@ -14,7 +16,7 @@ use tokio::{
     sync::mpsc,
 };
 
-/// Made of `proto/mixed.proto`.
+/// Generated from `proto/mixed.proto`.
 pub mod mixed {
     frpc::include_proto!("mixed");
 }
@@ -63,12 +65,12 @@ impl Station for Thermometer {
     }
 }
 
-/// Passes on what is neither an answer nor a call.
+/// Forwards all packets other than answers and calls.
 struct Packets(mpsc::UnboundedSender<Packet>);
 
 impl Router for Packets {
     async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
-        // Nobody listens any more once the receiver is gone.
+        // Without a receiver, packets are no longer needed.
         let _ = self.0.send(packet);
         Outcome::Nothing
     }

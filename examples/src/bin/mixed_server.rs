@@ -1,6 +1,9 @@
-//! RPC and packets of its own on one port: clients subscribe to places by packet, and call for a survey of one. The
-//! server then calls back, asks the client for its reading, and publishes it by packet. At the end a connection becomes
-//! a plain socket. `mixed_server [ADDRESS]`, until Ctrl-C.
+//! RPC and custom packets on one port.
+//!
+//! Clients subscribe to places by packet, and call for a survey of a place. The server then calls the client back for
+//! its reading and publishes it by packet. Finally, a connection becomes a raw socket.
+//!
+//! Usage: `mixed_server [ADDRESS]`, until Ctrl-C.
 
 use std::{
     env,
@@ -19,12 +22,12 @@ use mixed::{
 };
 use tokio::io::AsyncWriteExt;
 
-/// Made of `proto/mixed.proto`.
+/// Generated from `proto/mixed.proto`.
 pub mod mixed {
     frpc::include_proto!("mixed");
 }
 
-// Far above those of the methods, which count from 10.
+// Far above the operation numbers of methods, which start at 10.
 const SUBSCRIBE: Operation = Operation::new(1000).unwrap();
 const NEWS: Operation = Operation::new(1001).unwrap();
 const GO_RAW: Operation = Operation::new(1002).unwrap();
@@ -38,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             let subscribers = subscribers.clone();
             move |packet: Packet, connection| {
                 subscribers.add(packet.content.clone().into_bytes(), connection);
-                async { packet } // The same packet says that it is done.
+                async { packet } // The same packet is the acknowledgement.
             }
         })
         .on_with_connection(GO_RAW, {
@@ -62,7 +65,7 @@ struct Bulletin {
 
 impl Board for Bulletin {
     async fn survey(&self, request: Request<SurveyRequest>) -> Result<Response<Reading>, Status> {
-        // The caller is a server too, on the same connection.
+        // The caller also serves calls, on the same connection.
         let station = StationClient::new(request.channel()?);
         let reading = station.measure(MeasureRequest {}).await?.into_inner();
         let place = request.into_inner().place;
@@ -85,20 +88,20 @@ impl Subscribers {
         self.0.lock().expect("never poisoned").retain(|(_, subscriber)| subscriber != connection);
     }
 
-    /// Sends news to everybody who subscribed. How many that were.
+    /// Sends news to all subscribers of a place and returns their number.
     fn publish(&self, place: &str, news: String) -> usize {
         let news = Packet::new(0, NEWS, news);
         let mut subscribers = self.0.lock().expect("never poisoned");
         subscribers.retain(|(_, subscriber)| subscriber.close_reason().is_none());
-        // The packets share the content. Who does not keep up misses it.
+        // The packets share their content. A slow subscriber misses this one.
         let concerned = subscribers.iter().filter(|(known, _)| known == place.as_bytes());
         concerned.filter(|(_, subscriber)| subscriber.try_send(news.clone()).is_ok()).count()
     }
 }
 
-/// Agrees, and takes the socket over.
+/// Acknowledges the packet and takes over the socket.
 async fn go_raw(packet: Packet, connection: Connection) -> Outcome {
-    // Written before the takeover is complete; nothing of frisbee follows it.
+    // It is written before the takeover completes, and no frisbee bytes follow it.
     if connection.try_send(packet).is_err() {
         return Outcome::Close;
     }

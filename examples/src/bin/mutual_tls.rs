@@ -1,4 +1,4 @@
-//! Mutual TLS: the server serves only clients that an authority vouches for, and greets them by their certificate.
+//! Mutual TLS: the server accepts only clients with a certificate from a trusted authority, and reads that certificate.
 
 use std::{error::Error, time::Duration};
 
@@ -10,7 +10,7 @@ use hello_world::{
     greeter_server::{Greeter, GreeterServer},
 };
 
-/// Made of `proto/helloworld.proto`.
+/// Generated from `proto/helloworld.proto`.
 pub mod hello_world {
     frpc::include_proto!("helloworld");
 }
@@ -19,7 +19,7 @@ struct Host;
 
 impl Greeter for Host {
     async fn say_hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
-        // Proved in the handshake. A crate such as x509-parser reads the name in it.
+        // The handshake has verified the certificate. A crate such as x509-parser can read the name in it.
         let certificates = request.peer_certificates();
         let certificate = certificates.as_ref().and_then(|chain| chain.first());
         let Some(certificate) = certificate else { return Err(Status::unauthenticated("show a certificate")) };
@@ -30,7 +30,7 @@ impl Greeter for Host {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // The same authority for both sides, which need not be so.
+    // This example uses the same authority for both sides, which is not required.
     let authority = Authority::new("ours")?;
     let roots = || Pem::bytes(authority.pem());
     let (host, guest) = (authority.issue("localhost")?, authority.issue("guest")?);
@@ -45,7 +45,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("client: {}", reply.into_inner().message);
 
     let nobody = Channel::builder().attempts(1).tls_with_name(ClientTls::with_roots(roots())?, "localhost");
-    // The server looks at the certificate last, so a client may believe for a moment that it is connected.
+    // The server checks the certificate last, so a client may briefly consider itself connected.
     let refused = match nobody.connect(server.local_addr()).await {
         Err(error) => error.to_string(),
         Ok(channel) => match GreeterClient::new(channel).say_hello(HelloRequest::default()).await {

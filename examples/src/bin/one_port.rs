@@ -1,5 +1,5 @@
-//! One port for an RPC service and for packets of one's own: an agent calls the server, and sends it measurements that
-//! nobody answers, on the same connection.
+//! An RPC service and custom packets on one port: an agent calls the server and sends it one-way measurements on the
+//! same connection.
 
 use std::{
     error::Error,
@@ -17,12 +17,12 @@ use hello_world::{
     greeter_server::{Greeter, GreeterServer},
 };
 
-/// Made of `proto/helloworld.proto`.
+/// Generated from `proto/helloworld.proto`.
 pub mod hello_world {
     frpc::include_proto!("helloworld");
 }
 
-/// Far above the operations of the methods, which count from 10.
+/// Far above the operation numbers of methods, which start at 10.
 const MEASUREMENT: Operation = Operation::new(1000).unwrap();
 
 struct Host {
@@ -39,7 +39,7 @@ impl Greeter for Host {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let sum = Arc::new(AtomicU64::new(0));
-    // Anything but a call or a measurement is answered by `Unimplemented`.
+    // `Unimplemented` answers all packets other than calls and measurements.
     let packets = Table::over(Unimplemented).on(MEASUREMENT, {
         let sum = sum.clone();
         move |packet: Packet| {
@@ -58,7 +58,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for value in [20_u64, 1, 21] {
         connection.send(Packet::new(0, MEASUREMENT, value.to_be_bytes().to_vec())).await?;
     }
-    // Packets and calls of one connection arrive in order.
+    // Packets and calls of a connection arrive in order.
     let reply = GreeterClient::new(channel).say_hello(HelloRequest { name: "agent".into() }).await?;
     println!("client: {}", reply.into_inner().message);
     server.shutdown(Duration::from_secs(1)).await;

@@ -1,5 +1,7 @@
-//! A server that is asked for more than it can do, in an open loop: calls are made at a rate, whatever comes of those before.
-//! `cargo run --release --bin overload -- 5000 12000 64000` takes the rates in calls per second; without any it is short.
+//! An overloaded server in an open loop: calls are made at a fixed rate, no matter how earlier ones end.
+//!
+//! `cargo run --release --bin overload -- 5000 12000 64000` sets the rates in calls per second. Without arguments, it
+//! is a short run.
 
 use std::{error::Error, sync::Arc, time::Duration};
 
@@ -15,12 +17,12 @@ use tokio::{
     time::{Instant, interval, sleep},
 };
 
-/// Made of `proto/helloworld.proto`.
+/// Generated from `proto/helloworld.proto`.
 pub mod hello_world {
     frpc::include_proto!("helloworld");
 }
 
-/// Takes some time for each greeting.
+/// Needs a fixed time for each greeting.
 struct Host;
 
 impl Greeter for Host {
@@ -34,7 +36,7 @@ const HANDLERS: u32 = 64;
 const WORK: Duration = Duration::from_millis(10);
 const DEADLINE: Duration = Duration::from_millis(500);
 
-/// The number of calls that ended in each way.
+/// The number of calls by outcome.
 #[derive(Default)]
 struct Ends {
     in_time: u32,
@@ -55,13 +57,13 @@ impl Ends {
     }
 }
 
-/// Makes calls at a rate for this long, and waits for their ends.
+/// Makes calls at a fixed rate for `duration`, and waits for their outcomes.
 async fn load(client: &GreeterClient, rate: u32, duration: Duration) -> Ends {
     let ends = Arc::new(Mutex::new(Ends::default()));
     let (mut ticks, mut calls, begun, mut made) = (interval(TICK), JoinSet::new(), Instant::now(), 0);
     while begun.elapsed() < duration {
         ticks.tick().await;
-        // As many as are due, also when this task was late itself.
+        // Make all calls due by now, even if this task was delayed.
         let due = begun.elapsed().as_micros() * u128::from(rate) / 1_000_000;
         while made < due {
             made += 1;

@@ -1,5 +1,7 @@
-//! Logs in by a call, opens a database by another one, and hands the same socket to `tokio-postgres`.
-//! `postgres_proxy_client [ADDRESS [QUERY]]`
+//! A client of the PostgreSQL proxy: logs in by a call, opens a database by another one, and passes the socket to
+//! `tokio-postgres`.
+//!
+//! Usage: `postgres_proxy_client [ADDRESS [QUERY]]`
 
 use std::{env, error::Error};
 
@@ -21,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("logged in as {role}");
     gate.open_database(OpenDatabaseRequest { database: database.clone() }).await?;
 
-    // The server has left RPC with its answer and waits for PostgreSQL. If there is TLS, it stays below.
+    // After its answer, the server expects PostgreSQL's protocol. TLS, if any, continues below it.
     let socket = gate.into_raw().await?;
     let (client, session) = Config::new().user(role).dbname(database).connect_raw(socket, NoTls).await?;
     let session = tokio::spawn(session);
@@ -31,6 +33,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
             println!("{}", values.join(" | "));
         }
     }
-    drop(client); // Says goodbye to the database.
+    drop(client); // Sends PostgreSQL's terminate message.
     Ok(session.await??)
 }

@@ -1,6 +1,7 @@
-//! A server through which clients reach a PostgreSQL database once they have authenticated by calls.
-//! `postgres_proxy_server DATABASE [ADDRESS]`, until Ctrl-C. The database is `tcp://host:port` or the path of a Unix socket,
-//! `unix:/run/postgresql/.s.PGSQL.5432`, and must let the proxy in without a password.
+//! A proxy to a PostgreSQL database for clients authenticated by calls.
+//!
+//! Usage: `postgres_proxy_server DATABASE [ADDRESS]`, until Ctrl-C. The database is `tcp://host:port` or the path of a
+//! Unix socket, such as `unix:/run/postgresql/.s.PGSQL.5432`. It must accept the proxy without a password.
 
 use std::{collections::HashMap, env, error::Error, time::Duration};
 
@@ -15,7 +16,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let accounts = HashMap::from([("ada's secret".to_owned(), account)]);
 
     let proxy = Proxy::new(database, accounts, Limits::default());
-    // As a service, a router and a wire. Where others are on the network, `.tls` belongs here too.
+    // The proxy is a service, a router and a wire. On an untrusted network, add `.tls` too.
     let gate = GateServer::new(proxy.clone());
     let server = Server::builder().add_service(gate).router(proxy.clone()).wire(proxy.clone()).bind(address).await?;
     println!("listening on {}", server.local_addr());

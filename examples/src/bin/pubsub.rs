@@ -1,10 +1,9 @@
-//! Publish and subscribe with consumers of which one is slow, and does not hide it.
+//! Publish and subscribe with a slow consumer that remains visible as slow.
 //!
-//! With the default dispatch a handler that waits does not hold up the next packet: up to 1,024 updates wait in handlers
-//! ([`Config::handlers_max`]), out of order, before anybody notices that a consumer falls behind. With
-//! [`Dispatch::Ordered`] and a small backlog, a consumer that is busy does not read. Then the publisher's outbox for it
-//! fills, and the publisher decides: here, whoever does not keep up misses updates and can see which, and the connection counts
-//! them.
+//! With the default dispatch, a waiting handler does not delay the next packet: up to 1,024 updates wait in handlers
+//! ([`Config::handlers_max`]), out of order, before the publisher notices a slow consumer. With [`Dispatch::Ordered`]
+//! and a small backlog, a busy consumer stops reading. The publisher's outbox for it then fills up, and the publisher
+//! chooses a policy. Here, slow consumers miss updates, they can tell which ones, and the connection counts them.
 
 use std::{
     error::Error,
@@ -25,7 +24,7 @@ const SUBSCRIBE: Operation = Operation::new(20).unwrap();
 const UPDATE: Operation = Operation::new(21).unwrap();
 const UPDATES: u64 = 500;
 
-/// Sends updates to all who subscribed.
+/// Sends updates to all subscribers.
 #[derive(Default)]
 struct Publisher {
     subscribers: Mutex<Vec<Connection>>,
@@ -37,7 +36,7 @@ impl Publisher {
         content.resize(1024, 0);
         let update = Packet::new(0, UPDATE, content);
         for subscriber in &*self.subscribers.lock().expect("never poisoned") {
-            // Waiting for the slowest would slow down everybody. The packets share their content.
+            // Waiting for the slowest subscriber would delay all others. The packets share their content.
             let _ = subscriber.try_send(update.clone());
         }
     }
@@ -46,7 +45,7 @@ impl Publisher {
 impl Router for Publisher {
     async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
         if packet.operation == SUBSCRIBE {
-            // The most that waits for one subscriber on this side. On the other, it is the backlog.
+            // Limits the updates queued for a subscriber on this side. On its side, the backlog is the limit.
             connection.set_outbox(OutboxLimit { len_max: 32 * 1024, when_full: WhenFull::Drop });
             self.subscribers.lock().expect("never poisoned").push(connection.clone());
             return Outcome::Reply(packet);
@@ -59,7 +58,7 @@ impl Router for Publisher {
     }
 }
 
-/// Takes so long for each update.
+/// Needs a fixed time for each update.
 struct Consumer {
     pause: Duration,
     is_subscribed: Arc<Semaphore>,
@@ -83,7 +82,7 @@ impl Router for Consumer {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let publisher = Arc::new(Publisher::default());
-    // Limits of the bytes that wait for one subscriber, on this side and on the other.
+    // Limits the outbox of each connection.
     let config = Config { outbox_len_max: 32 * 1024, ..Config::default() };
     let server = Server::builder(publisher.clone()).config(config).bind("mem:pubsub").await?;
 

@@ -1,4 +1,4 @@
-//! Errors with details that programs can act on: fields that are not valid, and a retry after the time that the server asks for.
+//! Errors with machine-readable details: invalid fields, and a retry after the delay requested by the server.
 
 use std::{
     error::Error,
@@ -15,12 +15,12 @@ use hello_world::{
 };
 use tokio::time::sleep;
 
-/// Made of `proto/helloworld.proto`.
+/// Generated from `proto/helloworld.proto`.
 pub mod hello_world {
     frpc::include_proto!("helloworld");
 }
 
-/// Is busy once.
+/// Refuses the first call as busy.
 #[derive(Default)]
 struct Host {
     was_asked: AtomicBool,
@@ -65,7 +65,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             }
             Err(status) => status,
         };
-        // One of the details alone.
+        // Read a single detail.
         let retry: Option<RetryInfo> = status.error_detail();
         let Some(wait) = retry.and_then(|retry| retry.delay()) else { return Err(status.into()) };
         println!("{status}, again in {wait:?}");

@@ -1,11 +1,11 @@
-//! Makes a call of each kind. `routeguide_client [ADDRESS]`
+//! Makes one call of each kind. Usage: `routeguide_client [ADDRESS]`
 
 use std::{env, error::Error, time::Duration};
 
 use frpc::{Channel, Code, Request, Status, Streaming};
 use route_guide::{Point, Rectangle, RouteNote, route_guide_client::RouteGuideClient};
 
-/// Made of `proto/routeguide.proto`.
+/// Generated from `proto/routeguide.proto`.
 pub mod route_guide {
     frpc::include_proto!("routeguide");
 }
@@ -26,7 +26,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One message each way.
+/// A unary call.
 async fn get_feature(client: &RouteGuideClient) -> Result<(), Status> {
     let mut request = Request::new(STROKKUR);
     request.set_timeout(Duration::from_secs(1));
@@ -38,7 +38,7 @@ async fn get_feature(client: &RouteGuideClient) -> Result<(), Status> {
     Ok(())
 }
 
-/// A stream comes back.
+/// A call with a response stream.
 async fn list_features(client: &RouteGuideClient) -> Result<(), Status> {
     let area = Rectangle {
         lo: Some(Point { latitude: 640_000_000, longitude: -215_000_000 }),
@@ -49,7 +49,7 @@ async fn list_features(client: &RouteGuideClient) -> Result<(), Status> {
         println!("in the area: {}", feature.name);
     }
 
-    // The call returns before the handler has answered, so that a refusal comes in place of the first message.
+    // The call returns before the handler has answered, so an error arrives instead of the first message.
     let mut refused = client.list_features(Rectangle::default()).await?.into_inner();
     if let Err(status) = refused.message().await {
         println!("without an area: {status}");
@@ -57,7 +57,7 @@ async fn list_features(client: &RouteGuideClient) -> Result<(), Status> {
     Ok(())
 }
 
-/// A stream goes there.
+/// A call with a request stream.
 async fn record_route(client: &RouteGuideClient) -> Result<(), Status> {
     let route = Streaming::from_iter([STROKKUR, BETWEEN, GULLFOSS]);
     let summary = client.record_route(route).await?.into_inner();
@@ -65,14 +65,14 @@ async fn record_route(client: &RouteGuideClient) -> Result<(), Status> {
     Ok(())
 }
 
-/// A stream each way, at the same time.
+/// A call with a stream in each direction at the same time.
 async fn route_chat(client: &RouteGuideClient) -> Result<(), Status> {
     let (sender, notes) = Streaming::channel(4);
     tokio::spawn(async move {
         for (number, place) in [STROKKUR, GULLFOSS, STROKKUR, STROKKUR].into_iter().enumerate() {
             let note = RouteNote { location: Some(place), message: format!("note {number}") };
             if sender.send(note).await.is_err() {
-                return; // The server does not listen any more.
+                return; // The server has stopped reading.
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -1,5 +1,6 @@
-//! Knows what there is to see along a route: a service with all four kinds of methods. `routeguide_server [ADDRESS]`,
-//! until Ctrl-C.
+//! Features along a route: a service with all four kinds of methods.
+//!
+//! Usage: `routeguide_server [ADDRESS]`, until Ctrl-C.
 
 use std::{
     collections::HashMap,
@@ -15,7 +16,7 @@ use route_guide::{
     route_guide_server::{RouteGuide, RouteGuideServer},
 };
 
-/// Made of `proto/routeguide.proto`.
+/// Generated from `proto/routeguide.proto`.
 pub mod route_guide {
     frpc::include_proto!("routeguide");
 }
@@ -25,7 +26,7 @@ struct Guide {
     notes: Arc<Mutex<Notes>>,
 }
 
-/// The notes that were left at each point.
+/// The notes left at each point.
 type Notes = HashMap<Point, Vec<RouteNote>>;
 
 impl RouteGuide for Guide {
@@ -40,12 +41,12 @@ impl RouteGuide for Guide {
         let Rectangle { lo: Some(lo), hi: Some(hi) } = request.into_inner() else {
             return Err(Status::invalid_argument("an area has two corners"));
         };
-        // For what is made one after the other: the channel holds four, and the task waits until there is room.
+        // A channel suits messages produced one by one: it holds four, and then the task waits for room.
         let (sender, found) = Streaming::channel(4);
         tokio::spawn(async move {
             for feature in features().filter(|feature| is_within(&feature.location.unwrap_or_default(), &lo, &hi)) {
                 if sender.send(feature).await.is_err() {
-                    return; // The caller has seen enough.
+                    return; // The caller has stopped reading.
                 }
             }
         });
@@ -82,7 +83,7 @@ impl RouteGuide for Guide {
     }
 }
 
-/// Leaves a note at its place. The notes that were there before.
+/// Leaves a note at its location and returns the earlier ones.
 fn leave(notes: &Mutex<Notes>, note: RouteNote) -> Vec<RouteNote> {
     let mut notes = notes.lock().expect("never poisoned");
     let here = notes.entry(note.location.unwrap_or_default()).or_default();
@@ -104,7 +105,7 @@ fn is_within(point: &Point, a: &Point, b: &Point) -> bool {
     between(point.latitude, a.latitude, b.latitude) && between(point.longitude, a.longitude, b.longitude)
 }
 
-/// Along the great circle, by the haversine formula.
+/// Returns the great-circle distance by the haversine formula.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a distance on earth is small and positive")]
 fn metres_between(a: &Point, b: &Point) -> u64 {
     let radians = |e7: i32| (f64::from(e7) / 1e7).to_radians();
@@ -116,7 +117,7 @@ fn metres_between(a: &Point, b: &Point) -> u64 {
 
 const EARTH_RADIUS_METRES: f64 = 6_371_000.0;
 
-/// The south and west of Iceland.
+/// Places in the south and west of Iceland.
 const FEATURES: [(&str, Point); 6] = [
     ("Gullfoss", Point { latitude: 643_271_000, longitude: -201_199_000 }),
     ("Hallgrimskirkja", Point { latitude: 641_420_000, longitude: -219_266_000 }),

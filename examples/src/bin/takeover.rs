@@ -1,4 +1,5 @@
-//! Frisbee first, then raw bytes on the same socket: a client asks by packet, and both sides drop the packets.
+//! Frisbee first, then raw bytes on the same socket: the client asks by packet, and then both sides stop sending
+//! packets.
 
 use std::{error::Error, time::Duration};
 
@@ -14,7 +15,7 @@ struct RawEcho;
 
 impl Router for RawEcho {
     async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
-        // The reply is written before the takeover is complete; nothing of frisbee follows it.
+        // The reply is written before the takeover completes, and no frisbee bytes follow it.
         if connection.try_send(packet).is_err() {
             return Outcome::Close;
         }
@@ -36,7 +37,7 @@ struct Replies(mpsc::UnboundedSender<Packet>);
 
 impl Router for Replies {
     async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
-        // Nobody waits for the reply any more if the receiver is gone.
+        // Without a receiver, the reply is no longer needed.
         let _ = self.0.send(packet);
         Outcome::Nothing
     }

@@ -1,4 +1,4 @@
-//! A call over TLS: the server shows a certificate, the client knows the authority that signed it.
+//! A call over TLS: the client trusts the authority of the server's certificate.
 
 use std::{error::Error, fs, time::Duration};
 
@@ -10,7 +10,7 @@ use hello_world::{
     greeter_server::{Greeter, GreeterServer},
 };
 
-/// Made of `proto/helloworld.proto`.
+/// Generated from `proto/helloworld.proto`.
 pub mod hello_world {
     frpc::include_proto!("helloworld");
 }
@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (authority, stranger) = (Authority::new("ours")?, Authority::new("theirs")?);
     let identity = authority.issue("localhost")?;
 
-    // From files, as in real life. `Pem::bytes` takes text that is in memory.
+    // Read from files, as in real deployments. `Pem::bytes` takes text in memory.
     let directory = std::env::temp_dir().join(format!("frisbee-tls-{}", std::process::id()));
     fs::create_dir(&directory)?;
     fs::write(directory.join("server.pem"), &identity.certificate)?;
@@ -40,7 +40,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = server.local_addr();
     println!("server: listening on {address} with TLS");
 
-    // The address is no name, so the client says which one it expects. With `tcp://localhost:7300`, `tls` would do.
+    // The address contains no host name, so the client names the expected one. For `tcp://localhost:7300`, `tls` is
+    // enough.
     let roots = ClientTls::with_roots(Pem::bytes(authority.pem()))?;
     let channel = Channel::builder().tls_with_name(roots, "localhost").connect(address).await?;
     let reply = GreeterClient::new(channel).say_hello(HelloRequest { name: "world".into() }).await?;

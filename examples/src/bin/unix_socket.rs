@@ -1,4 +1,5 @@
-//! A Unix socket: the server asks the kernel which user is at the other end, and has a TCP port for everybody else.
+//! A Unix socket and a TCP port of one server. For the Unix socket, the server asks the kernel for the user of its
+//! client.
 
 use std::{error::Error, time::Duration};
 
@@ -9,7 +10,7 @@ use hello_world::{
     greeter_server::{Greeter, GreeterServer},
 };
 
-/// Made of `proto/helloworld.proto`.
+/// Generated from `proto/helloworld.proto`.
 pub mod hello_world {
     frpc::include_proto!("helloworld");
 }
@@ -18,7 +19,7 @@ struct Host;
 
 impl Greeter for Host {
     async fn say_hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
-        // Nothing that a client says: the kernel knows who connected.
+        // These credentials come from the kernel, not from the client.
         let peer = request.connection().and_then(|connection| connection.peer_credentials());
         let whence = match peer {
             Some(peer) => format!("user {} in process {}", peer.uid, peer.pid.unwrap_or_default()),
@@ -40,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!("client: {}", reply.into_inner().message);
     }
     server.shutdown(Duration::from_secs(1)).await;
-    // The file of the socket goes with its server.
+    // The server removes the socket file on shutdown.
     assert!(!path.exists());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The service that the page calls.
+//! The service called by the page.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use tokio::{
 
 use super::protos::{Line, Sample, WatchRequest, board_server};
 
-/// A room, and what is measured around it.
+/// A chat room and measurements of the server.
 #[derive(Clone)]
 pub struct Board {
     room: broadcast::Sender<Line>,
@@ -38,7 +38,7 @@ impl board_server::Board for Board {
             return Err(Status::invalid_argument(format!("interval_ms: at least {} ms", INTERVAL_MIN.as_millis())));
         }
         let mut ticks = interval(pause);
-        // A reader that was slow gets the next sample, not all that it missed.
+        // A slow reader gets the next sample, without those it missed.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let begun = (self.clone(), ticks, Processors::default());
         let samples = try_unfold(begun, async |(board, mut ticks, before)| {
@@ -65,7 +65,7 @@ impl board_server::Board for Board {
                     },
                     line = heard.recv() => match line {
                         Ok(line) => return Ok(Some((line, (board, said, heard)))),
-                        // Lines that came faster than they were read are gone.
+                        // The reader was too slow for some lines. Skip them.
                         Err(RecvError::Lagged(_)) => {}
                         Err(RecvError::Closed) => return Ok(None),
                     },
@@ -84,13 +84,13 @@ impl Board {
             )));
         }
         self.lines.fetch_add(1, Ordering::Relaxed);
-        // The one who says it hears it too, so there is somebody.
+        // The sender itself receives the line, so there is at least one receiver.
         let _ = self.room.send(line);
         Ok(())
     }
 }
 
-/// The time of all processors since the machine started, in ticks.
+/// The time used by all processors since the machine started, in ticks.
 #[derive(Default)]
 struct Processors {
     busy: f64,
@@ -98,13 +98,13 @@ struct Processors {
 }
 
 impl Processors {
-    /// Reads what Linux says. Elsewhere nothing is ever busy.
+    /// Reads the figures from Linux. On other systems they are zero.
     fn read() -> Self {
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
         let times = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
         let times: Vec<f64> = times.filter_map(|time| time.parse().ok()).collect();
         let all = times.iter().sum();
-        // The fourth and fifth are idle, and idle until a disk answers.
+        // The fourth and fifth figures are idle time, without and with pending I/O.
         Self { busy: all - times.iter().skip(3).take(2).sum::<f64>(), all }
     }
 

@@ -1,4 +1,4 @@
-//! Files that are read once and served from memory.
+//! Files read at startup and served from memory.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -6,12 +6,12 @@ use bytes::Bytes;
 use frpc_http::{Mount, Visit};
 use futures_util::future::{BoxFuture, ready};
 
-/// Files by their paths in URLs.
+/// Files by URL path.
 pub(super) type Files = BTreeMap<String, File>;
 
-/// A file of a page.
+/// A file of the page.
 pub(super) struct File {
-    /// `None` if there is none, as before `browser/start` has compiled the page.
+    /// `None` for a missing file, such as the page before `browser/start` has compiled it.
     content: Option<Bytes>,
     content_type: &'static str,
 }
@@ -37,9 +37,9 @@ impl Mount for File {
     }
 }
 
-/// Adds the scripts of a folder and those below it.
+/// Adds the scripts of a folder, recursively.
 pub(super) fn add_scripts(files: &mut Files, path: &str, folder: &Path) {
-    // A folder that is not there has no scripts; its page says so.
+    // A missing folder has no scripts. The page reports the problem.
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let (name, file) = (entry.file_name(), entry.path());
         let path = format!("{path}/{}", name.to_string_lossy());

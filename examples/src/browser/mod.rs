@@ -1,5 +1,6 @@
-//! The server of a page that shows what it measures, and a room in which people on such pages talk. The page and its calls come to the
-//! same port: files by HTTP, calls by frisbee over WebSocket.
+//! The server of a page with a live chart and a chat room.
+//!
+//! The page and its calls use the same port: files over HTTP, calls over frisbee in a WebSocket.
 
 mod board;
 mod files;
@@ -12,12 +13,12 @@ use frpc::{ServeError, Server};
 use frpc_http::Http;
 use protos::board_server::BoardServer;
 
-/// Made of `proto/browser.proto`.
+/// Generated from `proto/browser.proto`.
 pub mod protos {
     frpc::include_proto!("browser");
 }
 
-/// Serves the page and what it calls. `browser/start` compiles the page before.
+/// Serves the page and its service. Run `browser/start` first to compile the page.
 pub async fn serve(address: &str) -> Result<Server, ServeError> {
     let mut http = Http::new();
     for (path, file) in page() {
@@ -26,7 +27,7 @@ pub async fn serve(address: &str) -> Result<Server, ServeError> {
     Server::builder().add_service(BoardServer::new(Board::default())).wire(http).bind(address).await
 }
 
-/// Returns the files of the page by their paths: its own, and the packages that its import map names.
+/// Returns the files of the page by path: its own files, and the packages named in its import map.
 fn page() -> Files {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let client = here.join("../clients/typescript");

@@ -1,5 +1,5 @@
-//! A PostgreSQL proxy whose clients authenticate by calls: they log in, open a database, and go on in PostgreSQL's own
-//! protocol on the same connection. docs/takeover.md explains each step.
+//! A PostgreSQL proxy with authentication by RPC: clients log in by a call, open a database by another call, and then
+//! speak PostgreSQL's own protocol on the same connection. docs/takeover.md explains each step.
 
 mod startup;
 
@@ -17,31 +17,31 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Made of `proto/postgres.proto`.
+/// Generated from `proto/postgres.proto`.
 pub mod gate {
     frpc::include_proto!("gate");
 }
 
-/// The rights that come with a token.
+/// The permissions granted by a token.
 #[derive(Clone, Debug)]
 pub struct Account {
-    /// The role that its owner has in the database. The database has to believe the proxy, as with `trust` for a Unix socket
-    /// that nobody else reaches.
+    /// The database role of its owner. The database must trust the proxy, for example with `trust` authentication on a
+    /// Unix socket reachable by the proxy only.
     pub role: String,
-    /// The databases that it may open.
+    /// The databases that may be opened.
     pub databases: Vec<String>,
 }
 
-/// The bounds of everything that clients take up.
+/// Limits on all resources used by clients.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections to the database at once. Default 100, as many as PostgreSQL takes.
+    /// The maximum number of simultaneous database connections. Default: 100, as in PostgreSQL.
     pub sessions_max: u32,
-    /// The time that a connection may take to log in. Default 10 s.
+    /// The maximum time for a connection to log in. Default: 10 s.
     pub log_in_max: Duration,
-    /// The time that connecting to the database may take. Default 5 s.
+    /// The maximum time to connect to the database. Default: 5 s.
     pub connect_max: Duration,
-    /// The time that a client may take to begin with PostgreSQL. Default 10 s.
+    /// The maximum time for a client to start its PostgreSQL session. Default: 10 s.
     pub startup_max: Duration,
 }
 
@@ -52,50 +52,54 @@ impl Default for Limits {
     }
 }
 
-/// The proxy. As a service, it lets callers in; as a router, it closes connections that do not log in; as a wire, it turns
-/// those away that begin with PostgreSQL. Cheap to clone.
+/// The proxy. Cloning is cheap.
+///
+/// It has three roles: as a service, it authenticates callers; as a router, it closes connections that do not log in;
+/// as a wire, it rejects clients that speak PostgreSQL without logging in.
 #[derive(Clone, Debug)]
 pub struct Proxy(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     database: Address,
-    /// By token. A real service keeps digests of the tokens, or checks a signature.
+    /// Accounts by token. A real service stores digests of the tokens, or checks a signature.
     accounts: HashMap<String, Account>,
     limits: Limits,
-    /// A place for each session.
+    /// One permit per session.
     places: Arc<Semaphore>,
-    /// True once sessions have to end.
+    /// `true` once sessions must end.
     ending: watch::Sender<bool>,
 }
 
 impl Proxy {
-    /// Makes a proxy in front of the database at this address.
+    /// Creates a proxy for the database at this address.
     pub fn new(database: Address, accounts: HashMap<String, Account>, limits: Limits) -> Self {
         let places = Arc::new(Semaphore::new(limits.sessions_max as usize));
         Self(Arc::new(Shared { database, accounts, limits, places, ending: watch::Sender::new(false) }))
     }
 
-    /// Waits for the sessions to end, and ends those that are left after `limit`. The server must have been shut down, so
-    /// that there are no new ones: it neither waits for connections that were taken over nor closes them.
+    /// Waits for sessions to end, and ends the remaining ones after `limit`.
+    ///
+    /// Shut down the server first, so that no new sessions start. The shutdown neither waits for connections that were
+    /// taken over nor closes them.
     pub async fn end(&self, limit: Duration) {
         let all = || self.0.places.acquire_many(self.0.limits.sessions_max);
         if timeout(limit, all()).await.is_err() {
             self.0.ending.send_replace(true);
-            // Nobody closes the semaphore.
+            // The semaphore is never closed, so this cannot fail.
             let _ = all().await;
         }
     }
 }
 
-/// Attached to a connection that has logged in.
+/// The state of a connection that has logged in.
 struct Caller(Account);
 
 impl Gate for Proxy {
     async fn log_in(&self, request: Request<LogInRequest>) -> Result<Response<LogInResponse>, Status> {
         let connection = connection_of(&request)?;
         let Some(account) = self.0.accounts.get(&request.get_ref().token) else {
-            // One guess for each connection.
+            // Close the connection, so that each connection has only one guess.
             return Err(Status::unauthenticated("the token is not known").closing_connection());
         };
         if connection.set_state(Caller(account.clone())).is_err() {
@@ -119,7 +123,7 @@ impl Gate for Proxy {
         let Ok(place) = self.0.places.clone().try_acquire_owned() else {
             return Err(Status::resource_exhausted(format!("all {} sessions are in use", self.0.limits.sessions_max)));
         };
-        // Before the answer: as long as this is RPC, it can say what is wrong.
+        // Connect before answering: errors can only be reported while the connection still speaks RPC.
         let socket = self.0.connect().await.map_err(|error| {
             Status::unavailable(format!("the database cannot be reached: {error}"))
                 .with_source(Arc::new(error) as Arc<_>)
@@ -155,18 +159,18 @@ impl Shared {
     }
 }
 
-/// Has small messages leave at once. Frisbee's own sockets do so anyway.
+/// Disables Nagle's algorithm, so that small messages are sent immediately. Frisbee does this for its own sockets.
 fn without_delay(socket: TcpStream) -> io::Result<TcpStream> {
     socket.set_nodelay(true)?;
     Ok(socket)
 }
 
-/// The work between a connection that was taken over and the database.
+/// A session between a connection that was taken over and the database.
 struct Session {
     proxy: Arc<Shared>,
     role: String,
     database: String,
-    /// Free again when the session has ended.
+    /// Released at the end of the session.
     _place: OwnedSemaphorePermit,
 }
 
@@ -177,8 +181,8 @@ impl Session {
         mut database: impl Socket,
     ) -> Result<(), Box<dyn Error + Send + Sync>> {
         let mut raw = raw.await?;
-        // The client beat on until it had the answer. PostgreSQL's first byte is zero as well; its second one is not that
-        // of a header with a magic number.
+        // The client sent heartbeats until it received the answer. PostgreSQL messages also start with a zero byte, but
+        // their second byte differs from that of a frisbee header.
         raw.skip_heartbeats();
         match timeout(self.proxy.limits.startup_max, Startup::read(&mut raw)).await?? {
             Startup::Session(session) => {
@@ -194,7 +198,7 @@ impl Session {
             copied = copy_bidirectional(&mut raw, &mut database) => {
                 copied?;
             }
-            // Nothing can be said: this may be in the middle of a message.
+            // No error can be sent: it might end up in the middle of a message.
             _ = ending.wait_for(|ending| *ending) => {}
         }
         Ok(())
@@ -233,7 +237,7 @@ impl Wire for Proxy {
     async fn serve(&self, mut socket: Raw, _: Endpoint, _: Drain) {
         if let Ok(Ok(_)) = timeout(self.0.limits.startup_max, Startup::read(&mut socket)).await {
             let message = "authenticate by calls of gate.Gate before you speak PostgreSQL here";
-            // Somebody who has gone misses nothing.
+            // The client may be gone. The refusal is only information.
             let _ = Refusal::new(NOT_AUTHORIZED, message).tell(&mut socket).await;
         }
     }

@@ -1,15 +1,15 @@
-//! The first message of a PostgreSQL client, and how a server turns it down.
+//! The startup message of a PostgreSQL client, and its refusal by a server.
 
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// The first message of a PostgreSQL client.
+/// The startup message of a PostgreSQL client.
 #[derive(Debug)]
 pub(super) enum Startup {
-    /// It wants a session.
+    /// A request for a session.
     Session(Session),
-    /// It wants the query of another session to end, and proves with a secret that it may. The message as it came.
+    /// A request to cancel a query of another session, authorized by a secret. Contains the unmodified message.
     Cancel(Vec<u8>),
 }
 
@@ -20,7 +20,7 @@ pub(super) struct Session {
     parameters: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Why a client does not get its session: an SQLSTATE and a sentence.
+/// The reason for refusing a session: an SQLSTATE and a message.
 #[derive(Debug)]
 pub(super) struct Refusal {
     state: &'static str,
@@ -28,7 +28,8 @@ pub(super) struct Refusal {
 }
 
 impl Startup {
-    /// Reads the message. Encryption that the client offers is declined: what is below is encrypted or need not be.
+    /// Reads the message. Offers of encryption are declined: the underlying connection is encrypted already, or need
+    /// not be.
     pub(super) async fn read(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<Self> {
         for _ in 0..OFFERS_MAX {
             let len = stream.read_u32().await?;
@@ -51,10 +52,10 @@ impl Startup {
         Err(malformed("it offers encryption again and again"))
     }
 
-    /// Tells whether bytes are the beginning of such a message, or may become one.
+    /// Returns whether `first` is the beginning of a startup message, or `None` if more bytes are needed.
     pub(super) fn may_begin_with(first: &[u8]) -> Option<bool> {
         let Some((len, code)) = first.split_at_checked(size_of::<u32>()) else {
-            // A length of at most 10,000 has two bytes of zero in front, as nothing of frisbee has with a magic number.
+            // A length of at most 10,000 starts with two zero bytes. No frisbee header with a magic number does.
             return if first.iter().take(2).all(|byte| *byte == 0) { None } else { Some(false) };
         };
         let len = u32::from_be_bytes(len.try_into().expect("it was split off with this length"));
@@ -88,13 +89,13 @@ impl Session {
         if bytes.is_empty() { Ok(Self { version, parameters }) } else { Err(malformed("something follows its end")) }
     }
 
-    /// Refuses whatever the caller has not been let have.
+    /// Refuses parameters beyond the permissions of the caller.
     pub(super) fn check(&self, role: &str, database: &str) -> Result<(), Refusal> {
         for (name, value) in &self.parameters {
             let allowed: &[u8] = match &name[..] {
                 b"user" => role.as_bytes(),
                 b"database" => database.as_bytes(),
-                // It would reach every database.
+                // Replication would give access to every database.
                 b"replication" => b"false",
                 _ => continue,
             };
@@ -110,8 +111,8 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the message to the database. It is written afresh: what was checked is what the database reads, whatever
-    /// the order and number of the parameters that came.
+    /// Returns the startup message for the database. It is built anew, so that the database reads exactly the checked
+    /// values, even if the client sent parameters repeatedly or in another order.
     pub(super) fn message(&self, role: &str, database: &str) -> Vec<u8> {
         let ours = [(&b"user"[..], role.as_bytes()), (b"database", database.as_bytes())];
         let theirs = self.parameters.iter().map(|(name, value)| (&name[..], &value[..]));
@@ -130,7 +131,7 @@ impl Refusal {
         Self { state, message: message.into() }
     }
 
-    /// Tells a client, which shows it to its user, and ends the stream.
+    /// Sends the refusal to the client and ends the stream.
     pub(super) async fn tell(&self, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
         let fields = format!("SFATAL\0VFATAL\0C{}\0M{}\0\0", self.state, self.message);
         let message = [b"E", &prefixed_with_len(fields.as_bytes())[..]].concat();
@@ -139,7 +140,7 @@ impl Refusal {
     }
 }
 
-/// Returns this with its length in front, which counts itself.
+/// Prepends the length of the message. The length includes itself.
 fn prefixed_with_len(content: &[u8]) -> Vec<u8> {
     let len = u32::try_from(content.len() + size_of::<u32>()).expect("what is written here is short");
     [&len.to_be_bytes()[..], content].concat()
@@ -149,15 +150,15 @@ fn malformed(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("this is no first message of PostgreSQL: {why}"))
 }
 
-/// The SQLSTATE of somebody who may not be what it says it is.
+/// The SQLSTATE for an invalid authorization.
 pub(super) const NOT_AUTHORIZED: &str = "28000";
 
 const SSL_REQUEST: u32 = 80_877_103;
 const GSSENC_REQUEST: u32 = 80_877_104;
 const CANCEL_REQUEST: u32 = 80_877_102;
-/// The length of a message that is nothing but a length and a code.
+/// The length of a message with only a length and a code.
 const LEN_MIN: u32 = 8;
-/// As much as PostgreSQL reads itself.
+/// PostgreSQL's own limit.
 const LEN_MAX: u32 = 10_000;
-/// The messages that are read: an offer of either encryption, and what follows them.
+/// The maximum number of messages: both kinds of encryption requests and the startup message.
 const OFFERS_MAX: usize = 3;

@@ -1,4 +1,4 @@
-//! The page of `browser/`, used by two people in Chromium.
+//! Two users of the page in `browser/`, simulated in Chromium.
 
 use std::time::Duration;
 

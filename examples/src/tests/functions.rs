@@ -1,4 +1,4 @@
-//! The functions of the example, called over TCP, by POST and from Python.
+//! Calls the functions of the example over TCP, by POST, and from Python.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 #[path = "../bin/functions.rs"]
 mod program;
 
-/// The server of the example, which ends with this.
+/// The server of the example. Dropping it stops the server.
 struct Example {
     runtime: Option<Runtime>,
     _server: Server,
@@ -35,7 +35,7 @@ impl Example {
         TcpStream::connect(&self.address).unwrap()
     }
 
-    /// Posts JSON, and returns the head and the body of the answer.
+    /// Sends JSON by POST and returns the head and body of the response.
     fn post(&self, path: &str, body: &str) -> (String, Value) {
         let mut socket = self.socket();
         let len = body.len();

@@ -1,4 +1,4 @@
-//! Here and not in `tests`, as with integration tests cargo builds the programs of all examples.
+//! Tests of the examples. Integration tests in `tests` would make cargo build the binaries of all examples.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod browser;

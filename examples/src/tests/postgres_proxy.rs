@@ -1,4 +1,4 @@
-//! Connections that authenticate by calls and go on in PostgreSQL's own protocol, and those that do it wrong.
+//! The PostgreSQL proxy with well-behaved and misbehaving clients.
 
 #![cfg(unix)]
 
@@ -61,7 +61,7 @@ fn a_query_is_cancelled_over_a_connection_that_has_logged_in_as_well() {
         make_role(&postgres).await;
         let gateway = Gateway::serve(Address::Unix(postgres.socket()), Limits::default(), None).await;
         let (client, _session) = speak(gateway.opened().await, "ada", "postgres").await.unwrap();
-        // A lock that is held tells when the query is under way: the second one waits for the first.
+        // A lock held by the first client shows when the query of the second one is running: it waits for the lock.
         client.batch_execute("SELECT pg_advisory_lock(1)").await.unwrap();
         let (waiting, _session) = speak(gateway.opened().await, "ada", "postgres").await.unwrap();
         let token = waiting.cancel_token();
@@ -114,7 +114,7 @@ fn one_who_takes_over_without_a_database_is_cut_off() {
             if logs_in {
                 log_in(&gate).await.unwrap();
             }
-            // Bytes that are no packets end a connection at once.
+            // Bytes other than packets end a connection immediately.
             let error = speak(gate.into_raw().await.unwrap(), "ada", "postgres").await.unwrap_err();
             assert!(error.is_closed() || error.to_string().contains("communicating"), "{error}");
         }
@@ -130,7 +130,7 @@ fn one_who_begins_with_postgresql_is_told_to_log_in() {
         assert_eq!(error.code(), Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION));
         let message = "authenticate by calls of gate.Gate before you speak PostgreSQL here";
         assert_eq!(error.as_db_error().unwrap().message(), message);
-        // As psql does: it offers encryption, and then does without.
+        // Like psql, it offers encryption and continues without.
         let mut offering = socket().await.unwrap();
         offering.write_all(&[0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]).await.unwrap();
         assert_eq!(offering.read_u8().await.unwrap(), b'N');
@@ -152,7 +152,7 @@ fn one_who_opened_a_database_as_itself_does_not_come_in_as_somebody_else() {
             assert!(message.contains(&format!("{refused:?} is not what this connection was opened for")), "{message}");
             assert_eq!(database.hears_all().await, b"");
         }
-        // A parameter that comes twice is not read in two ways: none may be somebody else, and the database reads what was checked.
+        // For a duplicate parameter, every value is checked, and the database receives only the checked one.
         let twice = startup(&[("user", "ada"), ("user", "postgres")]);
         let mut raw = gateway.opened().await;
         raw.write_all(&twice).await.unwrap();
@@ -183,10 +183,10 @@ fn one_who_opens_a_database_and_then_says_nothing_or_nonsense_is_cut_off() {
         for nonsense in [&b"\x00\x01\x00\x00long"[..], b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x08\x00\x04\x00\x00"] {
             let mut raw = gateway.opened().await;
             raw.write_all(nonsense).await.unwrap();
-            // Bytes that nobody read may turn the end into a reset.
+            // Closing with unread bytes may reset the connection instead of ending it.
             assert!(!matches!(raw.read(&mut [0]).await, Ok(1..)));
         }
-        // It never left RPC.
+        // This connection never left RPC.
         let gate = gateway.dial().await;
         log_in(&gate).await.unwrap();
         let connection = gate.channel().connection().unwrap();
@@ -233,12 +233,13 @@ fn sessions_have_a_limit_and_end_with_the_program() {
     });
 }
 
-/// Runs a test on real sockets that may [`pause`] the time once they have nothing to do: then it jumps to the next deadline.
+/// Runs a test on real sockets with one thread. It may [`pause`] the clock: when idle, time then advances to the next
+/// deadline.
 fn on_one_thread(test: impl Future<Output = ()>) {
     runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
 }
 
-/// A server of the proxy.
+/// A server with the proxy.
 struct Gateway {
     proxy: Proxy,
     server: Server,
@@ -257,9 +258,9 @@ impl Gateway {
         Self { proxy, server: server.bind("tcp://127.0.0.1:0").await.unwrap(), identity }
     }
 
-    /// A proxy whose database does not run.
+    /// Creates a proxy for a database that is not running.
     async fn without_database(limits: Limits) -> Self {
-        // The port is free again, and nobody else is given it so soon.
+        // The port is free again, and the system does not reassign it that soon.
         let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         Self::serve(address.into(), limits, None).await
     }
@@ -272,7 +273,7 @@ impl Gateway {
         GateClient::new(channel.connect(self.server.local_addr()).await.unwrap())
     }
 
-    /// A connection that has done everything right so far.
+    /// Returns a connection that has logged in and opened a database.
     async fn opened(&self) -> Raw {
         let gate = self.dial().await;
         log_in(&gate).await.unwrap();
@@ -286,7 +287,7 @@ impl Gateway {
     }
 }
 
-/// Something in place of a database.
+/// A listener standing in for a database.
 struct Database(TcpListener);
 
 impl Database {
@@ -298,7 +299,7 @@ impl Database {
         self.0.local_addr().unwrap().into()
     }
 
-    /// Returns all that comes on the next connection.
+    /// Returns all bytes received on the next connection.
     async fn hears_all(&self) -> Vec<u8> {
         let mut heard = Vec::new();
         self.0.accept().await.unwrap().0.read_to_end(&mut heard).await.unwrap();
@@ -314,7 +315,7 @@ async fn open(gate: &GateClient, database: &str) -> Result<OpenDatabaseResponse,
     Ok(gate.open_database(OpenDatabaseRequest { database: database.into() }).await?.into_inner())
 }
 
-/// Begins a session, as programs do.
+/// Starts a PostgreSQL session.
 async fn speak<S>(socket: S, role: &str, database: &str) -> Result<(Client, JoinHandle<Result<(), Error>>), Error>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -324,7 +325,7 @@ where
     Ok((client, tokio::spawn(session)))
 }
 
-/// Makes the role that the account has, past the proxy.
+/// Creates the role of the account, directly in the database.
 async fn make_role(postgres: &Postgres) {
     let socket = tokio::net::UnixStream::connect(postgres.socket()).await.unwrap();
     let (client, _session) = speak(socket, "postgres", "postgres").await.unwrap();
@@ -340,7 +341,7 @@ async fn value(client: &Client, query: &str) -> String {
     row.unwrap().to_owned()
 }
 
-/// The first message of a session.
+/// Returns the first message of a session.
 fn startup(parameters: &[(&str, &str)]) -> Vec<u8> {
     let mut content = vec![0, 3, 0, 0];
     for (name, value) in parameters {
@@ -352,5 +353,5 @@ fn startup(parameters: &[(&str, &str)]) -> Vec<u8> {
 }
 
 const TOKEN: &str = "ada's secret";
-/// Making a database takes seconds where the machine is busy.
+/// Creating a database takes seconds on a busy machine.
 const DATABASE_MAX: Duration = Duration::from_secs(240);

@@ -1,12 +1,17 @@
-//! Keeps requests in flight on many connections, verifies every answer, and prints one line of JSON.
+//! Keeps requests in flight on many connections, verifies every answer, and prints a line of JSON.
+//!
+//! Usage:
 //!
 //! `load_client ADDR --size N --field string|bytes --clients C --concurrent K --seconds S --warmup W
 //! [--layer frisbee|frpc] [--engine tokio|per-core|uring|uring-portable|tokio-uring|auto] [--joined]
 //! [--wire tcp|grpc|http|…] [--streaming] [--beside LEN]`
 //!
-//! With `--joined` one task makes all calls of a connection, instead of K tasks. With `--streaming` it reads K streams on each
-//! connection instead, and each message counts as a call. With `--beside` it reads a stream of messages of this length on each
-//! connection as well, and tells how many came from first to last. The layer frpc goes over any wire that has a scheme.
+//! - `--joined` makes all calls of a connection in one task, instead of K tasks.
+//! - `--streaming` reads K streams on each connection instead. Each message counts as a call.
+//! - `--beside` also reads a stream of messages of this length on each connection, and prints the total number of its
+//!   messages.
+//!
+//! The layer frpc supports any wire with a URL scheme.
 
 mod packets;
 mod rpc;
@@ -52,9 +57,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The way to the server.
+/// The connection type.
 struct Way {
     engine: Engine,
-    /// The scheme of its address.
+    /// The URL scheme of the wire.
     wire: String,
 }

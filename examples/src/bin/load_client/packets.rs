@@ -1,4 +1,4 @@
-//! The layer without RPC: each reply is answered by the next request.
+//! The layer without RPC: each reply triggers the next request.
 
 use std::{
     error::Error,
@@ -40,7 +40,7 @@ pub(crate) async fn run(args: &Args, engine: Engine) -> Result<Report, Box<dyn E
     Ok(Report::new(window, recorders, connect, client_cpu))
 }
 
-/// One connection's requests. Each reply is answered by the next request.
+/// The requests of one connection. Each reply triggers the next request.
 struct Worker {
     contents: Contents,
     calls: Mutex<Option<Calls>>,
@@ -50,7 +50,7 @@ struct Worker {
 struct Calls {
     window: Window,
     recorder: Recorder,
-    /// When the request of each id was sent, unless it is answered.
+    /// The send time of each request by id, or `None` once it is answered.
     in_flight: Vec<Option<Instant>>,
 }
 
@@ -67,7 +67,7 @@ impl Worker {
 
     /// Waits for the last answers.
     async fn result(&self, window: Window) -> Recorder {
-        // A packet that is missing shows below.
+        // Missing answers are counted below.
         let _ = timeout_at(window.deadline().into(), self.done.notified()).await;
         let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut calls = calls.expect("a worker is started once and ends once");

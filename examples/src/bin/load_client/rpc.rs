@@ -1,4 +1,4 @@
-//! Calls to the services of `proto/benchmark.proto`, through the clients that anybody would use.
+//! Calls to the services of `proto/benchmark.proto`, through the generated clients.
 
 use std::{
     error::Error,
@@ -44,7 +44,7 @@ impl Caller for StringCaller {
 pub(crate) struct BytesCaller(BytesServiceClient);
 
 impl BytesCaller {
-    /// Connects, and begins to read a stream of messages of length `beside` on the same connection, if it is given.
+    /// Connects. With `beside`, also starts to read a stream of messages of this length on the same connection.
     pub(crate) async fn connect(addr: SocketAddr, way: &Way, beside: Option<usize>) -> Result<Self, Box<dyn Error>> {
         let channel = open(addr, way).await?;
         if let Some(len) = beside {
@@ -54,14 +54,14 @@ impl BytesCaller {
     }
 }
 
-/// Returns the number of messages of all streams that were read beside calls.
+/// Returns the number of messages read from all streams next to calls.
 pub(crate) fn read_beside() -> u64 {
     READ_BESIDE.load(Ordering::Relaxed)
 }
 
 static READ_BESIDE: AtomicU64 = AtomicU64::new(0);
 
-/// Reads messages of this length for as long as the program runs.
+/// Reads messages of this length until the program ends.
 async fn read_stream(client: BytesStreamServiceClient, len: usize) -> Result<(), Status> {
     let request = BytesRepeatRequest { message: vec![7; len].into(), count: u32::MAX };
     let mut responses = client.repeat(request).await?.into_inner();
@@ -86,7 +86,7 @@ impl Caller for BytesCaller {
 
 pub(crate) struct StreamReader {
     client: StreamServiceClient,
-    /// Each clone reads a stream of its own.
+    /// Each clone reads its own stream.
     responses: Option<Streaming<Response>>,
 }
 
@@ -112,7 +112,7 @@ impl Caller for StreamReader {
         runtime(self.client.channel())
     }
 
-    /// Takes the stream's next message.
+    /// Reads the next message of the stream.
     async fn call(&mut self, message: &String) -> Result<String, Status> {
         loop {
             if let Some(responses) = &mut self.responses
@@ -130,10 +130,10 @@ async fn open(addr: SocketAddr, way: &Way) -> Result<Channel, ConnectError> {
     Channel::builder().engine(way.engine).connect(format!("{}://{addr}", way.wire)).await
 }
 
-/// Where calls need not go from thread to thread.
+/// Returns the runtime of the connection, so that calls need not move between threads.
 fn runtime(channel: &Channel) -> Handle {
     channel.connection().map_or_else(Handle::current, |connection| connection.runtime().clone())
 }
 
-/// So many that opening a stream does not count.
+/// Large enough to make the cost of opening a stream negligible.
 const MESSAGES: u32 = 100_000;

@@ -1,10 +1,12 @@
-//! Answers every packet or call with what it brought, for `load_client` to measure.
+//! Echoes every packet or call, as the peer of `load_client`.
+//!
+//! Usage:
 //!
 //! `load_server ADDR [--layer frisbee|frpc] [--engine tokio|per-core|uring|uring-portable|tokio-uring|auto] [--mode inline|ordered|spawn|limit:N]
 //! [--sleep-us N] [--http]`
 //!
-//! With `--http` the layer frpc is served over gRPC, gRPC-Web, Connect and Twirp on the same port as well, and a function `sum` by
-//! JSON-RPC over TCP, HTTP and WebSocket.
+//! With `--http`, the layer frpc is also served over gRPC, gRPC-Web, Connect and Twirp on the same port, together with
+//! a function `sum` over JSON-RPC on TCP, HTTP and WebSocket.
 
 mod packets;
 mod rpc;
@@ -36,25 +38,25 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// The way to serve, whatever it is.
+/// Options of the server.
 struct Options {
     engine: Engine,
     dispatch: Dispatch,
-    /// True if the port has the wires of HTTP beside frisbee.
+    /// Serves HTTP wires in addition to frisbee.
     http: bool,
-    /// The time that each handler takes; zero does not sleep at all.
+    /// The duration of each handler. Zero does not sleep at all.
     sleep: Duration,
     address: String,
 }
 
-/// The work of a handler before it answers.
+/// Simulates the work of a handler.
 async fn work(duration: Duration) {
     if !duration.is_zero() {
         tokio::time::sleep(duration).await;
     }
 }
 
-/// Lets a server that is bound serve until the program is killed.
+/// Prints the address and serves until the program is killed.
 async fn serve(address: &Address) -> Result<(), Box<dyn Error>> {
     println!("listening on {}", address.to_string().trim_start_matches("tcp://"));
     future::pending().await
