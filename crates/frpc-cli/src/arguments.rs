@@ -1,4 +1,4 @@
-//! Arguments as people write them in a shell, `a=1 b:=[2] x-name:value`, to the JSON of a message.
+//! Command-line arguments such as `a=1 b:=[2] x-name:value`, and their conversion to a JSON message.
 
 use std::fs;
 
@@ -13,26 +13,26 @@ use crate::{
     paths::{self, Step, insert, is_path, shown},
 };
 
-/// The arguments behind the method in a command.
+/// The arguments after the method of a command.
 #[derive(Debug, Default)]
 pub(crate) struct Arguments {
     fields: Vec<(Vec<Step>, Given)>,
     positions: Vec<Given>,
-    /// The names and values of `name:value`.
+    /// The pairs given as `name:value`.
     pub(crate) metadata: Vec<(String, String)>,
 }
 
-/// A value as it was given.
+/// A value as given on the command line.
 #[derive(Clone, Debug, PartialEq)]
 enum Given {
-    /// Becomes what its place takes.
+    /// Text, converted to the type of its field.
     Text(String),
     Json(Value),
     Bytes(Vec<u8>),
 }
 
 impl Arguments {
-    /// Reads arguments, and the files that they name.
+    /// Parses arguments and reads the files they name.
     pub(crate) fn parse(arguments: &[String]) -> Result<Self> {
         let mut parsed = Self::default();
         for argument in arguments {
@@ -48,12 +48,12 @@ impl Arguments {
         Ok(parsed)
     }
 
-    /// Returns true if nothing of a message was given.
+    /// Returns `true` if the arguments contain no part of a message.
     pub(crate) fn is_empty(&self) -> bool {
         self.fields.is_empty() && self.positions.is_empty()
     }
 
-    /// Puts the arguments into a message, whose type says what texts mean, if it is known.
+    /// Inserts the arguments into a message. If its type is known, it determines the meaning of texts.
     pub(crate) fn put_into(&self, message: &mut Value, shape: Option<&MessageDescriptor>) -> Result<()> {
         if !self.positions.is_empty() {
             return self.put_positions(message, shape);
@@ -63,7 +63,7 @@ impl Arguments {
             let value = given.value_at(&place).map_err(|why| Failure::new(format!("{}: {why}", shown(path))))?;
             let mut path = path.clone();
             if matches!(place, Place::List(_)) && !value.is_array() {
-                // `tags=a tags=b` are two elements of a list.
+                // `tags=a tags=b` sets two elements of a list.
                 path.push(Step::Push);
             }
             insert(message, &path, value).map_err(|why| Failure::new(format!("{}: {why}", shown(&path))))?;
@@ -71,7 +71,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// Arguments without names are an array, or the fields of a message in their order.
+    /// Arguments without names become an array, or the fields of a message in order.
     fn put_positions(&self, message: &mut Value, shape: Option<&MessageDescriptor>) -> Result<()> {
         let Some(shape) = shape.filter(|shape| !fields::is_any_json(shape)) else {
             let values = self.positions.iter().map(|given| given.value_at(&Place::Anything));
@@ -126,7 +126,7 @@ impl Arguments {
     }
 }
 
-/// Reads `TYPE=VALUE`, as the command line of UCall has it. `None` if it is no such thing.
+/// Parses `TYPE=VALUE` as in UCall's command line, or returns `None` for other text.
 fn typed(text: &str, argument: &str) -> Result<Option<Given>> {
     let Some((kind, value)) = text.split_once('=') else { return Ok(None) };
     let json = |value: &str| parse_json(value, argument).map(Given::Json);
@@ -140,7 +140,7 @@ fn typed(text: &str, argument: &str) -> Result<Option<Given>> {
 }
 
 impl Given {
-    /// Returns the JSON of the value for a place.
+    /// Returns the value as JSON for a place in a message.
     fn value_at(&self, place: &Place) -> std::result::Result<Value, String> {
         match self {
             Self::Json(value) => Ok(value.clone()),
@@ -150,7 +150,7 @@ impl Given {
     }
 }
 
-/// Adds names and values to metadata. Those whose names end with `-bin` are in base64.
+/// Adds pairs to `metadata`. Values of names with the suffix `-bin` are base64.
 pub(crate) fn add_metadata<'a>(
     metadata: &mut Metadata,
     pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -159,7 +159,7 @@ pub(crate) fn add_metadata<'a>(
         let name = name.to_ascii_lowercase();
         let added = if name.ends_with("-bin") {
             let bytes = BASE64_STANDARD.decode(value);
-            let bytes = bytes.map_err(|error| Failure::new(format!("metadata {name}: no base64: {error}")))?;
+            let bytes = bytes.map_err(|error| Failure::new(format!("metadata {name}: not valid base64: {error}")))?;
             metadata.append_bin(&name, bytes)
         } else {
             metadata.append(&name, value)
@@ -169,7 +169,7 @@ pub(crate) fn add_metadata<'a>(
     Ok(())
 }
 
-/// Returns a value of metadata as text, in the form that [`add_metadata`] reads.
+/// Returns a metadata value in the format accepted by [`add_metadata`].
 pub(crate) fn metadata_text(value: MetadataValue<'_>) -> String {
     match value {
         MetadataValue::Ascii(text) => text.to_owned(),
@@ -177,7 +177,7 @@ pub(crate) fn metadata_text(value: MetadataValue<'_>) -> String {
     }
 }
 
-/// Reads a whole file, `-` being standard input.
+/// Reads a whole file, or standard input for `-`.
 pub(crate) fn read(path: &str) -> Result<Vec<u8>> {
     let read = if path == "-" {
         let mut all = Vec::new();
@@ -190,13 +190,14 @@ pub(crate) fn read(path: &str) -> Result<Vec<u8>> {
 
 fn read_text(path: &str) -> Result<String> {
     String::from_utf8(read(path)?).map_err(|_| {
-        Failure::new(format!("{path} is no text in UTF-8")).with_try(format!("NAME@{path}, for a field of bytes"))
+        Failure::new(format!("{path} is not UTF-8 text")).with_try(format!("NAME@{path}, for a bytes field"))
     })
 }
 
 fn parse_json(text: &str, from: &str) -> Result<Value> {
     serde_json::from_str(text).map_err(|error| {
-        Failure::new(format!("{from}: no JSON: {error}")).with_try("NAME=VALUE for a text, NAME:='\"text\"' as JSON")
+        Failure::new(format!("{from}: not valid JSON: {error}"))
+            .with_try("NAME=VALUE for a text, NAME:='\"text\"' as JSON")
     })
 }
 
@@ -258,19 +259,17 @@ mod tests {
     fn mistakes_are_named() {
         for (texts, part) in [
             (&["a=1", "2"][..], "name all or none"),
-            (&["a:=nothing"], "no JSON"),
-            (&["a[=1"], "a [ without its ]"),
+            (&["a:=nothing"], "not valid JSON"),
+            (&["a[=1"], "an unclosed ["),
             (&["a..b=1"], "a name is missing"),
             (&["a=@/no/such/file"], "/no/such/file"),
         ] {
             let Err(Failure::Own { what, .. }) = arguments(texts) else { panic!("{texts:?}") };
             assert!(what.contains(part), "{what}");
         }
-        for (texts, part) in [
-            (&["a=1", "a=2"][..], "twice"),
-            (&["a=1", "a.b=2"], "something else than an object"),
-            (&["a[1]=1"], "in their order"),
-        ] {
+        for (texts, part) in
+            [(&["a=1", "a=2"][..], "twice"), (&["a=1", "a.b=2"], "other than an object"), (&["a[1]=1"], "in order")]
+        {
             let result = arguments(texts).unwrap().put_into(&mut Value::Null, None);
             let Err(Failure::Own { what, .. }) = result else { panic!("{texts:?}") };
             assert!(what.contains(part), "{what}");

@@ -1,4 +1,4 @@
-//! Clients of brokers by the addresses and options of a command.
+//! Connections to brokers.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::{
     tls::TlsOptions,
 };
 
-/// The options of connecting to a broker.
+/// Connection options for brokers.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct BrokerOptions {
-    /// The time for connecting.
+    /// The timeout for connecting.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_time, help_heading = "Connection")]
     connect_timeout: Duration,
-    /// The number of the first operation of the broker, if it is not the usual one.
+    /// The first operation number of the broker, if it differs from the default.
     #[arg(long, value_name = "NUMBER", default_value_t = frisbee_pubsub::BASE, help_heading = "Connection")]
     base: u16,
     #[command(flatten)]
@@ -24,7 +24,7 @@ pub(crate) struct BrokerOptions {
 }
 
 impl BrokerOptions {
-    /// Connects to the broker at an address.
+    /// Connects to the broker at `address`.
     pub(crate) async fn connect(&self, address: &str) -> Result<Client> {
         if matches!(address.split_once("://"), Some(("nats" | "tls", _))) {
             return self.connect_to_nats(address).await;
@@ -67,12 +67,12 @@ fn refused(address: &str, error: &frisbee_pubsub::ConnectError) -> Failure {
         ConnectError::NoBroker => {
             failure.with_try("the address of a server with a broker, such as `frpc serve --echo`")
         }
-        _ if address.parse::<u16>().is_ok() => failure.with_try(format!(":{address}, for a port of this machine")),
+        _ if address.parse::<u16>().is_ok() => failure.with_try(format!(":{address}, for a port on this machine")),
         ConnectError::Setting(_) => failure.with_try(ADDRESSES),
         _ if address.contains("://") && !address.starts_with("tcp://") => failure.with_try(ADDRESSES),
-        _ => failure.with_try("`frpc serve --echo ADDRESS`, for a server with a broker to try things out with"),
+        _ => failure.with_try("`frpc serve --echo ADDRESS`, to start a test server with a broker"),
     }
 }
 
-/// The addresses of brokers, for advice.
+/// The address formats of brokers, for advice.
 const ADDRESSES: &str = "tcp://HOST:PORT, :PORT or unix:PATH for a broker on frisbee, nats://HOST:PORT for NATS";

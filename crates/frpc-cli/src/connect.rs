@@ -1,4 +1,4 @@
-//! Channels by the addresses and options of a command.
+//! Connections to servers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,19 +14,19 @@ use crate::{
     tls::TlsOptions,
 };
 
-/// The options of connecting.
+/// Connection options.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct ConnectOptions {
-    /// The time for one attempt to connect.
+    /// The timeout for connecting.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_time, help_heading = "Connection")]
     connect_timeout: Duration,
-    /// The length of the largest message that is accepted, in bytes.
+    /// The maximum length of a received message in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 64 * 1024 * 1024, help_heading = "Connection")]
     message_len_max: u32,
-    /// HTTP/2 by prior knowledge for http:// and others that would be HTTP/1.1.
+    /// Uses HTTP/2 with prior knowledge instead of HTTP/1.1, for addresses such as http://.
     #[arg(long, help_heading = "Connection")]
     http2: bool,
-    /// The headers of frisbee-go before v0.11, for servers of frpc-go that were built with one: eight bytes in place of ten.
+    /// Uses the 8-byte frisbee headers of frisbee-go before v0.11, for frpc-go servers built with it.
     #[arg(long, help_heading = "Connection")]
     old_frisbee: bool,
     #[command(flatten)]
@@ -34,7 +34,7 @@ pub(crate) struct ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// Connects to an address, with messages in this format if the protocol leaves a choice.
+    /// Connects to `address`, with the given message format if the protocol supports several.
     pub(crate) async fn connect(&self, address: &str, format: Format) -> Result<Channel> {
         let address = normal(address);
         let version = if self.http2 { HttpVersion::Http2 } else { HttpVersion::Auto };
@@ -46,7 +46,7 @@ impl ConnectOptions {
             .config(config)
             .attempts(1)
             .connect_timeout(self.connect_timeout)
-            // A deadline is what somebody asks for.
+            // Only deadlines requested by the user apply.
             .timeout(Duration::from_secs(60 * 60));
         if let Some(tls) = self.tls_of(&address)? {
             builder = match self.tls.server_name() {
@@ -62,7 +62,7 @@ impl ConnectOptions {
         let is_own = self.tls.is_given();
         let is_plain = scheme.ends_with("http") || matches!(scheme, "grpc" | "ws" | "jsonrpc+tcp" | "jsonrpc+ws");
         if is_plain && is_own {
-            return Err(Failure::new(format!("{scheme}:// goes without TLS"))
+            return Err(Failure::new(format!("{scheme}:// does not use TLS"))
                 .with_try(format!("{scheme}s://, with the same options")));
         }
         if !self.is_secret(address) {
@@ -71,13 +71,13 @@ impl ConnectOptions {
         self.tls.config().map(Some)
     }
 
-    /// Returns whether a connection to an address has TLS.
+    /// Returns `true` if connections to `address` use TLS.
     fn is_secret(&self, address: &str) -> bool {
         let scheme = address.split_once("://").map_or("", |(scheme, _)| scheme);
         self.tls.is_given() || scheme.ends_with("https") || matches!(scheme, "grpcs" | "wss" | "jsonrpc+wss")
     }
 
-    /// Returns the format of calls. A peer that never says what it speaks is not waited for.
+    /// Returns the message format of calls. It fails if the peer does not identify itself within the connect timeout.
     pub(crate) async fn format_of(&self, channel: &Channel) -> Result<Format> {
         let format = channel.clone().with_timeout(self.connect_timeout).call_format().await;
         format.map_err(|status| {
@@ -92,29 +92,28 @@ impl ConnectOptions {
         let has_scheme = address.contains("://") || address.starts_with("unix:") || address.starts_with("mem:");
         match error {
             ConnectError::Address(_) if address.parse::<u16>().is_ok() => {
-                failure.with_try(format!(":{address}, for a port of this machine"))
+                failure.with_try(format!(":{address}, for a port on this machine"))
             }
             ConnectError::Address(_) if !has_scheme => {
                 let port = if address.contains(':') { "" } else { ":PORT" };
                 failure.with_try(format!("{SCHEMES}, such as grpc://{address}{port}"))
             }
             ConnectError::Address(_) => failure.with_try(SCHEMES),
-            _ if text.contains("certificate") || text.contains("UnknownIssuer") => {
-                failure.with_try("--ca FILE with the authority of the server, or --insecure to look at it all the same")
-            }
+            _ if text.contains("certificate") || text.contains("UnknownIssuer") => failure
+                .with_try("--ca FILE with the certificate authority of the server, or --insecure to skip the check"),
             _ if self.is_secret(address) && !text.contains("refused") => failure
                 .with_try("the same without TLS, if the server has none: the scheme without its last s, or no --tls"),
             _ if matches!(address.parse(), Ok(Address::Tcp(_) | Address::Host { .. })) && !text.contains("refused") => {
                 failure
                     .with_try("another wire, if the server does not speak frisbee: grpc://, http://, ws://")
-                    .with_try("--old-frisbee, if it is a server of frpc-go with the headers of before frisbee-go v0.11")
+                    .with_try("--old-frisbee, if the server is built with frpc-go and frisbee-go before v0.11")
             }
-            _ => failure.with_try("`frpc serve --echo ADDRESS`, for a server to try things out with"),
+            _ => failure.with_try("`frpc serve --echo ADDRESS`, to start a test server"),
         }
     }
 }
 
-/// Returns the address with what is usually left out: a port alone is one of this machine.
+/// Returns the address in full: a port alone is a port on this machine.
 pub(crate) fn normal(address: &str) -> String {
     match address.strip_prefix(':') {
         Some(port) => format!("tcp://localhost:{port}"),
@@ -122,7 +121,7 @@ pub(crate) fn normal(address: &str) -> String {
     }
 }
 
-/// Returns the addresses there are, for help, with what stands behind them.
+/// Returns a help text with all address formats, followed by `$behind`.
 macro_rules! addresses {
     ($behind:literal) => {
         concat!(
@@ -144,22 +143,22 @@ macro_rules! addresses {
 }
 pub(crate) use addresses;
 
-/// The addresses there are, for advice.
+/// All address formats, for advice.
 pub(crate) const SCHEMES: &str = "tcp://HOST:PORT or unix:PATH for frisbee, ws://, grpc://, http:// for Connect, \
      grpc-web+http://, twirp+http://, jsonrpc+tcp://, jsonrpc+http://, jsonrpc+ws://";
 
-/// Reads a time such as `1.5s`, `200ms` or `2m`. A number alone is in seconds.
+/// Parses a duration such as `1.5s`, `200ms` or `2m`. A bare number is in seconds.
 pub(crate) fn parse_time(text: &str) -> std::result::Result<Duration, String> {
     let end = text.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
-    let number: f64 = number.parse().map_err(|_| format!("{text:?} is no time: write 500ms, 2s or 1m"))?;
+    let number: f64 = number.parse().map_err(|_| format!("{text:?} is not a duration: write 500ms, 2s or 1m"))?;
     let seconds = match unit.trim() {
         "us" | "µs" => number / 1e6,
         "ms" => number / 1e3,
         "" | "s" => number,
         "m" | "min" => number * 60.0,
         "h" => number * 3600.0,
-        _ => return Err(format!("{unit:?} is no unit of time: us, ms, s, m or h")),
+        _ => return Err(format!("{unit:?} is not a unit of time: use us, ms, s, m or h")),
     };
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! Declarations as a proto file has them.
+//! Declarations in proto syntax.
 
 use std::{collections::BTreeSet, fmt::Write};
 
@@ -6,7 +6,7 @@ use prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor, Me
 
 use crate::fields::type_name;
 
-/// The things that have names.
+/// A named declaration.
 #[derive(Clone, Debug)]
 pub(crate) enum Declared {
     Service(ServiceDescriptor),
@@ -16,7 +16,7 @@ pub(crate) enum Declared {
 }
 
 impl Declared {
-    /// Returns the declaration, and behind that of a service or method those of its messages.
+    /// Returns the declaration, followed by the declarations of its messages.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
         match self {
@@ -37,7 +37,7 @@ impl Declared {
         };
         left.reverse();
         while let Some(message) = left.pop() {
-            // Those of Google are the same everywhere.
+            // The well-known types do not change and are documented elsewhere.
             if message.full_name().starts_with("google.protobuf.") || !seen.insert(message.full_name().to_owned()) {
                 continue;
             }
@@ -51,7 +51,7 @@ impl Declared {
     }
 }
 
-/// Writes the enums of a message, and returns its messages.
+/// Writes the enums used by a message, and returns the messages used by it.
 fn parts_of(message: &MessageDescriptor, out: &mut String, seen: &mut BTreeSet<String>) -> Vec<MessageDescriptor> {
     let mut messages = Vec::new();
     for field in message.fields() {
@@ -95,7 +95,7 @@ fn write_method(out: &mut String, method: &MethodDescriptor, indent: &str) {
     comment(out, &method.parent_service().parent_file(), method.path(), indent);
     let stream = |streams: bool| if streams { "stream " } else { "" };
     let (input, output) = (method.input(), method.output());
-    // Alone, a method says whose it is.
+    // Outside of a service block, use the full name.
     let name = if indent.is_empty() { method.full_name() } else { method.name() };
     line(
         out,

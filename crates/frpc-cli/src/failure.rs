@@ -1,4 +1,4 @@
-//! Failures of commands, as people and programs read them, and the exit codes.
+//! Failures of commands, their output, and exit codes.
 
 use std::{fmt, io};
 
@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 
 use crate::terminal::{OutputError, Style, print_error, printable, printable_json};
 
-/// The reason why a command did not do what it was asked for.
+/// The reason for the failure of a command.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Something on this side: a file, an address, an argument. What to try stands beside it, line by line.
+    /// A local failure, such as an invalid file, address or argument, with suggestions.
     Own { what: String, tries: Vec<String> },
-    /// A call that failed, with its details as far as they could be read.
+    /// A failed call, with its decoded details and suggestions.
     Call { status: Status, details: Vec<Value>, tries: Vec<String> },
-    /// Calls of a load that failed: the code of most of them. Everything was said.
+    /// Failed calls of a load test, with their most frequent code. They have been reported already.
     Load(Code),
-    /// The reader of standard output is gone, as that of `frpc … | head` is. There is nothing left to do, and nothing to say.
+    /// Standard output was closed by its reader, such as `head` in `frpc … | head`. This is a success.
     OutputClosed,
 }
 
@@ -36,7 +36,7 @@ impl Failure {
         Self::Own { what: what.to_string(), tries: Vec::new() }
     }
 
-    /// Adds something to try.
+    /// Adds a suggestion.
     pub(crate) fn with_try(mut self, advice: impl Into<String>) -> Self {
         match &mut self {
             Self::Own { tries, .. } | Self::Call { tries, .. } => tries.push(advice.into()),
@@ -45,7 +45,7 @@ impl Failure {
         self
     }
 
-    /// Returns the exit code: 64 and the number of the status for a call, as grpcurl has it, and 1 for what went wrong on this side.
+    /// Returns the exit code: 1 for local failures, and 64 plus the status code for calls, like grpcurl.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Own { .. } => 1,
@@ -55,7 +55,7 @@ impl Failure {
         }
     }
 
-    /// Makes a failure of something that this build leaves out.
+    /// Returns the failure for a feature excluded from this build.
     #[allow(dead_code, reason = "a build with all features leaves nothing out")]
     pub(crate) fn left_out(feature: &str, what: &str) -> Self {
         Self::new(format!("this build has no {what}"))
@@ -102,12 +102,12 @@ fn report_tries(tries: &[String], style: &Style) {
     tries.iter().for_each(|advice| print_error(format_args!("{}: {}", style.dim("try"), printable(advice))));
 }
 
-/// Returns the exit code of a call with this status.
+/// Returns the exit code for a failed call.
 pub(crate) fn exit_code_of(code: Code) -> u8 {
     64 + u8::from(code)
 }
 
-/// Returns the name of a code as Connect writes it.
+/// Returns the name of a code in Connect's spelling.
 pub(crate) fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "ok",

@@ -1,4 +1,4 @@
-//! The places in a message that arguments go to, and what a text means there.
+//! Types of places in a message, and conversion of texts to these types.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
@@ -10,20 +10,20 @@ use crate::{
     suggest,
 };
 
-/// The values that a place in a message takes.
+/// The type of a place in a message.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
-    /// Any JSON, as far as is known.
+    /// Any JSON, or an unknown type.
     Anything,
-    /// One value.
+    /// A single value.
     One(Kind),
     /// A list of values.
     List(Kind),
-    /// A map to values.
+    /// A map.
     Map,
 }
 
-/// Returns what stands at a path within a message.
+/// Returns the type of the place at `path` within `message`.
 pub(crate) fn find(message: &MessageDescriptor, path: &[Step]) -> Result<Place> {
     let mut place = Place::One(Kind::Message(message.clone()));
     for (at, step) in path.iter().enumerate() {
@@ -37,15 +37,15 @@ pub(crate) fn find(message: &MessageDescriptor, path: &[Step]) -> Result<Place> 
             },
             (Place::List(kind), Step::Index(_) | Step::Push) => Place::One(kind),
             (Place::Map, Step::Key(_) | Step::Index(_)) => {
-                // The value type stands with the field, one step before.
+                // The value type belongs to the map field, one step before.
                 return find_in_map(message, path, at);
             }
             (Place::List(_), Step::Key(name)) => {
-                return Err(Failure::new(format!("{} is a list, and {name} is no place in one", here()))
+                return Err(Failure::new(format!("{} is a list and has no field {name}", here()))
                     .with_try(format!("{}[].{name}=… for another element", here())));
             }
             (Place::One(_) | Place::Map, _) => {
-                return Err(Failure::new(format!("{} has nothing within: {}", here(), shown(path))));
+                return Err(Failure::new(format!("{} has no fields: {}", here(), shown(path))));
             }
         };
     }
@@ -65,7 +65,7 @@ fn field(message: &MessageDescriptor, name: &str) -> Result<Found> {
     found.map(Found::Field).ok_or_else(|| unknown_field(message, name))
 }
 
-/// Goes on with the values of a map, whose field the path names up to `at`.
+/// Continues `find` in the values of a map. The step before `at` is the map field.
 fn find_in_map(message: &MessageDescriptor, path: &[Step], at: usize) -> Result<Place> {
     let Step::Key(name) = &path[at - 1] else { return Ok(Place::Anything) };
     let holder = match find(message, &path[..at - 1])? {
@@ -78,7 +78,7 @@ fn find_in_map(message: &MessageDescriptor, path: &[Step], at: usize) -> Result<
     match (value, &path[at + 1..]) {
         (value, []) => Ok(Place::One(value)),
         (Kind::Message(inner), rest) => find(&inner, rest),
-        _ => Err(Failure::new(format!("{} has nothing within: {}", shown(&path[..=at]), shown(path)))),
+        _ => Err(Failure::new(format!("{} has no fields: {}", shown(&path[..=at]), shown(path)))),
     }
 }
 
@@ -92,7 +92,7 @@ fn of_field(field: &FieldDescriptor) -> Place {
     }
 }
 
-/// Returns the failure of a field that a message does not have.
+/// Returns the error for an unknown field.
 pub(crate) fn unknown_field(message: &MessageDescriptor, name: &str) -> Failure {
     let fields: Vec<_> = message.fields().collect();
     let failure = Failure::new(format!("{} has no field {name}", message.full_name()));
@@ -108,7 +108,7 @@ pub(crate) fn names(message: &MessageDescriptor) -> String {
     message.fields().map(|field| format!("{} ({})", field.name(), type_name(&field))).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the type of a field as a proto file has it.
+/// Returns the type of a field in proto syntax.
 pub(crate) fn type_name(field: &FieldDescriptor) -> String {
     match field.kind() {
         Kind::Message(entry) if field.is_map() => {
@@ -120,7 +120,7 @@ pub(crate) fn type_name(field: &FieldDescriptor) -> String {
     }
 }
 
-/// Returns the name of a type, that of a message or an enum in full.
+/// Returns the name of a type: for messages and enums, the full name.
 pub(crate) fn kind_name(kind: &Kind) -> String {
     match kind {
         Kind::Message(message) => message.full_name().to_owned(),
@@ -129,7 +129,7 @@ pub(crate) fn kind_name(kind: &Kind) -> String {
     }
 }
 
-/// Returns whether the JSON of a message is any JSON.
+/// Returns `true` for messages represented by arbitrary JSON.
 pub(crate) fn is_any_json(message: &MessageDescriptor) -> bool {
     matches!(
         message.full_name(),
@@ -138,7 +138,7 @@ pub(crate) fn is_any_json(message: &MessageDescriptor) -> bool {
 }
 
 impl Place {
-    /// Returns the JSON that a text means here.
+    /// Converts a text to JSON of this type.
     pub(crate) fn read(&self, text: &str) -> std::result::Result<Value, String> {
         match self {
             Self::Anything => Ok(guess(text)),
@@ -155,12 +155,12 @@ fn read_kind(kind: &Kind, text: &str) -> std::result::Result<Value, String> {
         Kind::Bool => match text {
             "true" | "True" | "1" => Ok(true.into()),
             "false" | "False" | "0" => Ok(false.into()),
-            _ => Err(format!("{text:?} is no bool: write true or false")),
+            _ => Err(format!("{text:?} is not a bool: write true or false")),
         },
         Kind::Double | Kind::Float => match (number(text), text) {
             (Some(number), _) => Ok(number.into()),
             (None, "NaN" | "Infinity" | "-Infinity") => Ok(text.into()),
-            (None, _) => Err(format!("{text:?} is no number")),
+            (None, _) => Err(format!("{text:?} is not a number")),
         },
         Kind::Enum(declared) => {
             let named = declared.values().find(|value| value.name().eq_ignore_ascii_case(text));
@@ -169,19 +169,23 @@ fn read_kind(kind: &Kind, text: &str) -> std::result::Result<Value, String> {
                 (None, Some(value)) => Ok(value.name().into()),
                 (None, None) => {
                     let names: Vec<_> = declared.values().map(|value| value.name().to_owned()).collect();
-                    Err(format!("{text:?} is no {}: one of {}", declared.full_name(), names.join(", ")))
+                    Err(format!(
+                        "{text:?} is not a value of {}: expected one of {}",
+                        declared.full_name(),
+                        names.join(", ")
+                    ))
                 }
             }
         }
         Kind::Message(message) => read_message(message, text),
         kind => {
             let whole = number(text).filter(|number| number.is_i64() || number.is_u64());
-            whole.map(Value::from).ok_or_else(|| format!("{text:?} is no {}", kind_name(kind)))
+            whole.map(Value::from).ok_or_else(|| format!("{text:?} is not a valid {}", kind_name(kind)))
         }
     }
 }
 
-/// Messages that have a text or a number in JSON.
+/// Converts a text to a message type with a string or number as JSON.
 fn read_message(message: &MessageDescriptor, text: &str) -> std::result::Result<Value, String> {
     match message.full_name() {
         "google.protobuf.Timestamp" | "google.protobuf.Duration" | "google.protobuf.FieldMask" => Ok(text.into()),
@@ -196,7 +200,7 @@ fn read_message(message: &MessageDescriptor, text: &str) -> std::result::Result<
     }
 }
 
-/// Returns what a text probably is where nothing says what it has to be: a number, true or false, or else a text.
+/// Guesses the type of a text without schema: a number, a bool, or a string.
 fn guess(text: &str) -> Value {
     match text {
         "true" | "True" => true.into(),
@@ -205,7 +209,7 @@ fn guess(text: &str) -> Value {
     }
 }
 
-/// Returns the number that a text is, as JSON writes it.
+/// Returns the text as a number, if it is one in JSON syntax.
 fn number(text: &str) -> Option<Number> {
     let is_number = text.starts_with(|first: char| first == '-' || first.is_ascii_digit());
     serde_json::from_str(text).ok().filter(|_| is_number)

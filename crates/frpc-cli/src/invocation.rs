@@ -1,4 +1,4 @@
-//! A method that is about to be called: where, in which format, and what is known of its messages.
+//! Prepared calls: the channel, the method, and the codecs of its messages.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,50 +15,50 @@ use crate::{
     schema::{self, Schema, Sources, Unreflected},
 };
 
-/// The options of commands that call a method.
+/// Options of commands that call a method.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct CallOptions {
     #[command(flatten)]
     pub(crate) connect: ConnectOptions,
     #[command(flatten)]
     pub(crate) sources: Sources,
-    /// The message as JSON, or @FILE with it, or @- for standard input. For a stream, one message after the other.
+    /// The message as JSON, as @FILE, or as @- for standard input. Streams take several messages in sequence.
     #[arg(long, short = 'd', value_name = "JSON", help_heading = "Message")]
     pub(crate) data: Option<String>,
-    /// A file with the message in JSON, - for standard input.
+    /// A file with the message as JSON, or - for standard input.
     #[arg(long, short = 'f', value_name = "FILE", conflicts_with = "data", help_heading = "Message")]
     pub(crate) file: Option<String>,
-    /// A file with the message in protocol buffers.
+    /// A file with the message in protobuf format.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["data", "file"], help_heading = "Message")]
     pub(crate) binary: Option<String>,
-    /// Metadata, as in `-H 'authorization: Bearer …'`. Those whose names end with -bin are in base64.
+    /// Metadata, as in `-H 'authorization: Bearer …'`. Values of names ending in -bin are base64.
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", help_heading = "Call")]
     pub(crate) headers: Vec<String>,
-    /// The time that the call may take, such as 500ms, of which the server is told. Default: an hour for the first answer, and 30s
-    /// of servers of plain fRPC.
+    /// The deadline of the call, such as 500ms, also sent to the server. Default: an hour for the first answer, or 30s
+    /// with plain fRPC.
     #[arg(long, short = 't', visible_alias = "max-time", value_name = "TIME", value_parser = crate::connect::parse_time, help_heading = "Call")]
     pub(crate) timeout: Option<Duration>,
-    /// The kind of a method of which nothing is known.
+    /// The kind of the method, if its schema is unknown.
     #[arg(long, value_enum, default_value_t = Kind::Unary, help_heading = "Call")]
     pub(crate) kind: Kind,
-    /// Sends messages as JSON, as they are given, and asks nobody what they have to be.
+    /// Sends messages as the given JSON, without asking for a schema.
     #[arg(long, help_heading = "Schema")]
     pub(crate) no_schema: bool,
-    /// Sends JSON where the wire can carry either, in place of protocol buffers.
+    /// Sends JSON instead of protobuf, on wires with support for both.
     #[arg(long, help_heading = "Call")]
     pub(crate) as_json: bool,
-    /// The number of the first method of the proto file, for servers of plain fRPC that were built with another than 10.
+    /// The number of the first method of the proto file, for plain fRPC servers built with a number other than 10.
     #[arg(long, value_name = "NUMBER", help_heading = "Schema")]
     pub(crate) first_operation: Option<u16>,
 }
 
 impl CallOptions {
-    /// Returns whether options have messages, besides arguments.
+    /// Returns `true` if the options contain a message.
     pub(crate) fn gives_messages(&self) -> bool {
         self.data.is_some() || self.file.is_some() || self.binary.is_some()
     }
 
-    /// Returns a channel for calls to a peer of plain fRPC, which has no reflection, no JSON, and no answer to what it does not know.
+    /// Prepares a channel to a plain fRPC peer: it has no reflection, no JSON, and no errors for unknown methods.
     fn for_plain_peer(&self, channel: Channel) -> Result<Channel> {
         if self.no_schema || self.as_json {
             return Err(Failure::new("the peer speaks plain fRPC, as servers in Go do, which carries no JSON")
@@ -68,18 +68,18 @@ impl CallOptions {
             return Err(Failure::new(
                 "the peer speaks plain fRPC, as servers in Go do: it has no reflection, and cannot be called without its schema",
             )
-            .with_try("--proto FILE or --descriptor-set FILE, the very one that the server was built from")
+            .with_try("--proto FILE or --descriptor-set FILE, with the same schema as the server")
             .with_try("another wire of the same server, such as grpc:// or http://"));
         }
         Ok(channel.with_timeout(PLAIN_ANSWER_MAX))
     }
 }
 
-/// The time for an answer of plain fRPC, unless another is given. A peer does not say that it has no such method, or cannot read
-/// the message.
+/// The default timeout for plain fRPC. Its peers do not report unknown methods or invalid messages, so waiting longer
+/// is useless.
 const PLAIN_ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// The sides that send more than one message.
+/// The kind of a method.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Unary,
@@ -99,14 +99,14 @@ impl From<Kind> for MethodKind {
     }
 }
 
-/// A method, ready to be called.
+/// A prepared method call.
 #[derive(Clone, Debug)]
 pub(crate) struct Invocation {
     pub(crate) channel: Channel,
     pub(crate) method: &'static Method,
     pub(crate) request: Codec,
     pub(crate) response: Codec,
-    /// For the details of a status.
+    /// The types for decoding status details.
     pub(crate) pool: Option<DescriptorPool>,
     is_json_rpc: bool,
     metadata: Metadata,
@@ -114,7 +114,7 @@ pub(crate) struct Invocation {
 }
 
 impl Invocation {
-    /// Connects, and finds out what can be known of a method.
+    /// Connects and determines the schema of a method.
     pub(crate) async fn prepare(
         options: &CallOptions,
         address: &str,
@@ -131,13 +131,13 @@ impl Invocation {
         let schema = Self::schema(options, address, method, &channel).await?;
         if schema.is_none() && call_format == Format::Proto {
             if !options.no_schema {
-                notice("the server tells nothing of its services (no reflection): JSON is sent as it is given");
+                notice("the server does not describe its services (no reflection): sending JSON as given");
             }
             channel = options.connect.connect(address, Format::Json).await?;
             call_format = options.connect.format_of(&channel).await?;
         }
         let format = match (call_format, &schema) {
-            // Frisbee takes either.
+            // Frisbee accepts both formats.
             (Format::Proto, None) => Format::Json,
             (Format::Proto, Some(_)) if options.as_json => Format::Json,
             (format, _) => format,
@@ -155,7 +155,7 @@ impl Invocation {
             }
             _ => None,
         };
-        // Other peers find it by its path.
+        // Only plain fRPC uses operation numbers. Other peers find the method by its path.
         let operation = layouts.as_ref().and_then(|layouts| layouts.operation(&path)).unwrap_or_default();
         let (request, response) = shapes.unzip();
         let mut metadata = Metadata::new();
@@ -169,7 +169,7 @@ impl Invocation {
         add_metadata(&mut metadata, headers.into_iter().chain(given))?;
         Ok(Self {
             channel,
-            // A name of JSON-RPC may have any signs, and means nothing but itself.
+            // JSON-RPC names may contain any characters, so do not split them.
             method: if is_json_rpc(address) {
                 leaked(None, &path, kind, 0)
             } else {
@@ -184,12 +184,12 @@ impl Invocation {
         })
     }
 
-    /// Returns what is known of the services of the address, or `None` if nothing is, and JSON has to do.
+    /// Returns the schema for the method, or `None` if there is none and JSON is sent.
     async fn schema(options: &CallOptions, address: &str, method: &str, channel: &Channel) -> Result<Option<Schema>> {
         if options.no_schema || is_json_rpc(address) && options.sources.is_empty() {
             return Ok(None);
         }
-        // Twirp has no streams, so reflection is asked on the same port by a protocol that has.
+        // Twirp has no streams, as needed for reflection, so use Connect on the same port.
         let beside = match address.strip_prefix("twirp+").filter(|_| options.sources.is_empty()) {
             Some(http) => options.connect.connect(http, Format::Proto).await.ok(),
             None if options.as_json => options.connect.connect(address, Format::Proto).await.ok(),
@@ -203,7 +203,7 @@ impl Invocation {
         }
     }
 
-    /// Returns the same on a connection of its own.
+    /// Returns the same call on a new connection.
     pub(crate) async fn on_another_connection(&self, options: &CallOptions, address: &str) -> Result<Self> {
         let mut channel = options.connect.connect(address, self.request.format).await?;
         if self.request.format == Format::Polyglot {
@@ -212,7 +212,7 @@ impl Invocation {
         Ok(Self { channel, ..self.clone() })
     }
 
-    /// Makes the call with these messages.
+    /// Creates a call with `body`.
     pub(crate) fn call(&self, body: Body) -> Call {
         let mut head = Head::default();
         *head.metadata_mut() = self.metadata.clone();
@@ -226,17 +226,17 @@ impl Invocation {
         &self.metadata
     }
 
-    /// Returns the failure of a call, with what can be said of it.
+    /// Returns the failure of a call, with suggestions.
     pub(crate) fn failure(&self, status: frpc::Status) -> Failure {
         let (code, cause) = (status.code(), status.call_error().cloned());
-        // Over HTTP, JSON-RPC is at a path that is up to the server.
+        // Over HTTP, the server chooses the path of JSON-RPC.
         let is_elsewhere = self.is_json_rpc && status.message().contains("404");
         let failure = call_failure(status, self.pool.as_ref());
         match (code, cause) {
             (_, Some(CallError::MetadataNotCarried { .. })) => failure.with_try("the same without -H and NAME:VALUE"),
             (frpc::Code::DeadlineExceeded, _) if self.request.format == Format::Polyglot => failure.with_try(
-                "the proto file that the server was built from: plain fRPC numbers methods in their order, and a server says \
-                 nothing of a number or a message that it does not know",
+                "the proto file of the server: plain fRPC numbers methods in their order, and servers do not report \
+                 unknown numbers or invalid messages",
             ),
             (frpc::Code::Unimplemented, _) if is_elsewhere => {
                 failure.with_try("the path of JSON-RPC at the end of the address, such as jsonrpc+http://HOST:PORT/rpc")
@@ -245,7 +245,7 @@ impl Invocation {
         }
     }
 
-    /// Returns the messages that the options and arguments give, all of them in bytes.
+    /// Returns the encoded messages given by options and arguments.
     pub(crate) fn messages(&self, options: &CallOptions, arguments: &Arguments) -> Result<Vec<Bytes>> {
         if let Some(path) = &options.binary {
             return Ok(vec![self.request.encode_binary(read(path)?.into())?]);
@@ -275,17 +275,19 @@ impl Invocation {
     }
 }
 
-/// Reads one value after the other.
+/// Parses a sequence of JSON values.
 fn parse(text: &[u8], from: &str) -> Result<Vec<Value>> {
     let values = serde_json::Deserializer::from_slice(text).into_iter::<Value>();
-    values.collect::<std::result::Result<_, _>>().map_err(|error| Failure::new(format!("{from}: no JSON: {error}")))
+    values
+        .collect::<std::result::Result<_, _>>()
+        .map_err(|error| Failure::new(format!("{from}: not valid JSON: {error}")))
 }
 
 fn with_list(failure: Failure, address: &str) -> Failure {
     failure.with_try(format!("`frpc list {address}`"))
 }
 
-/// Returns the failure of a call, with what to try.
+/// Returns the failure of a call, with suggestions depending on its code.
 pub(crate) fn call_failure(status: frpc::Status, pool: Option<&DescriptorPool>) -> Failure {
     let details = crate::messages::details(&status, pool);
     let failure = |tries: Vec<String>| Failure::Call { details: details.clone(), status: status.clone(), tries };
@@ -300,7 +302,7 @@ pub(crate) fn call_failure(status: frpc::Status, pool: Option<&DescriptorPool>) 
     failure(vec![advice.to_owned()])
 }
 
-/// Returns whether an address is one of JSON-RPC, which has functions and no reflection.
+/// Returns `true` for JSON-RPC addresses. Such servers have functions instead of reflection.
 pub(crate) fn is_json_rpc(address: &str) -> bool {
     address.starts_with("jsonrpc+")
 }
@@ -310,7 +312,7 @@ fn leaked_path(path: &str, kind: MethodKind, operation: u16) -> &'static Method 
     leaked(service, name, kind, operation)
 }
 
-/// Makes a method of names that are known only now. A process has few of them.
+/// Creates a method with names known only at run time. They are leaked, but a process uses few.
 fn leaked(service: Option<&str>, name: &str, kind: MethodKind, operation: u16) -> &'static Method {
     let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
     let (service, name) = (leak(service.unwrap_or_default()), leak(name));

@@ -38,11 +38,12 @@ use crate::{
     terminal::print_bytes,
 };
 
-/// Calls, lists, describes and loads services of fRPC, gRPC, gRPC-Web, Connect, Twirp and JSON-RPC, and publishes and subscribes.
+/// Calls, lists, describes and load-tests services over fRPC, gRPC, gRPC-Web, Connect, Twirp and JSON-RPC, and
+/// publishes and subscribes to messages.
 #[derive(Parser, Debug)]
 #[command(name = "frpc", version, max_term_width = 120, after_help = EXAMPLES)]
 struct Frpc {
-    /// Prints JSON, one value on each line, for programs. Failures too, on standard error.
+    /// Prints JSON for programs, one value per line. Errors are JSON too, on standard error.
     #[arg(long, global = true, help_heading = "Output")]
     json: bool,
     #[command(subcommand)]
@@ -51,15 +52,15 @@ struct Frpc {
 
 const EXAMPLES: &str = addresses!(
     "Examples:
-  frpc serve --echo                         a server to try things out with, on :7300
-  frpc list :7300                           its services and methods
-  frpc describe :7300 Say                   what a method takes and answers
-  frpc call :7300 Say text=hello number=7   a call
-  frpc bench :7300 Say text=hello           many of them
-  frpc sub :7300 'orders.>'                 messages under these subjects
-  frpc pub :7300 orders.eu 'one for Ada'    publishes one
+  frpc serve --echo                         starts a test server on :7300
+  frpc list :7300                           lists its services and methods
+  frpc describe :7300 Say                   shows a method and its messages
+  frpc call :7300 Say text=hello number=7   calls a method
+  frpc bench :7300 Say text=hello           measures many calls
+  frpc sub :7300 'orders.>'                 prints messages with these subjects
+  frpc pub :7300 orders.eu 'one for Ada'    publishes a message
 
-`frpc call --help` has the ways to write messages."
+`frpc call --help` explains how to write messages."
 );
 
 #[derive(clap::Subcommand, Debug)]
@@ -74,7 +75,7 @@ enum Command {
     Sub(Box<SubscribeCommand>),
     Serve(ServeCommand),
     Lock(LockCommand),
-    /// Prints completions for a shell.
+    /// Prints a completion script for a shell.
     #[command(after_help = "Examples:\n  frpc completions bash > /etc/bash_completion.d/frpc")]
     Completions {
         /// The shell.
@@ -116,7 +117,7 @@ fn run(command: Command, json: bool) -> Result<()> {
             print_bytes(&script).map_err(Failure::from)
         }
     };
-    // Connections and the reader of standard input have nothing left to say.
+    // Do not wait for connections or for the thread reading standard input, which may block.
     runtime.shutdown_background();
     outcome
 }
@@ -157,7 +158,7 @@ mod tests {
         }
     }
 
-    /// Returns the words of an example up to where the shell or an explanation begins.
+    /// Returns the words of an example, up to a shell redirection or the explanation.
     fn words(example: &str) -> Vec<String> {
         let (mut words, mut quoted) = (vec![String::new()], false);
         for letter in example.split("  ").find(|part| !part.is_empty()).unwrap_or_default().chars() {

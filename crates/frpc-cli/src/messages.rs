@@ -1,4 +1,4 @@
-//! Messages whose types are learned while the program runs: JSON to bytes and back.
+//! Messages of dynamic types: conversion between JSON and bytes.
 
 use std::sync::Arc;
 
@@ -20,32 +20,32 @@ use crate::{
     polyglot::Layouts,
 };
 
-/// The messages of one direction of a call.
+/// The codec for the messages of one direction of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Codec {
-    /// `None` if nothing is known of them, so that they are JSON and nothing else.
+    /// The message type. Without one, only JSON can be sent.
     pub(crate) shape: Option<MessageDescriptor>,
     pub(crate) format: Format,
-    /// The layouts of messages in polyglot, if that is the format.
+    /// The layouts of messages, for the polyglot format.
     pub(crate) layouts: Option<Arc<Layouts>>,
 }
 
-/// The way messages are written for people and programs.
+/// Options for the JSON output of messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Writing {
-    /// On one line.
+    /// Print on a single line.
     pub(crate) is_compact: bool,
-    /// Fields that have their default values as well.
+    /// Include fields with default values.
     pub(crate) with_defaults: bool,
-    /// Fields by their names in the proto file.
+    /// Use the field names of the proto file.
     pub(crate) proto_names: bool,
 }
 
 impl Codec {
-    /// Returns the bytes of a message that is given as JSON.
+    /// Encodes a message given as JSON.
     pub(crate) fn encode(&self, message: &Value) -> Result<Bytes> {
         let Some(shape) = &self.shape else { return self.as_json(message) };
-        // Of these, JSON says more than protocol buffers do: whole numbers above 2^53.
+        // Pass arbitrary JSON through: a conversion to protobuf would lose digits of integers above 2^53.
         if self.format == Format::Json && fields::is_any_json(shape) {
             return self.as_json(message);
         }
@@ -60,15 +60,15 @@ impl Codec {
         }
     }
 
-    /// Returns the bytes of a message that is given in protocol buffers.
+    /// Encodes a message given in protobuf format.
     pub(crate) fn encode_binary(&self, message: Bytes) -> Result<Bytes> {
         let (Some(layouts), Some(shape)) = (&self.layouts, &self.shape) else { return Ok(message) };
         let message = DynamicMessage::decode(shape.clone(), message);
-        let message = message.map_err(|error| Failure::new(format!("that is no {}: {error}", shape.full_name())))?;
+        let message = message.map_err(|error| Failure::new(format!("not a valid {}: {error}", shape.full_name())))?;
         Ok(layouts.encode(&message))
     }
 
-    /// Returns a message that arrived as it is, but in protocol buffers if it came in polyglot.
+    /// Returns a received message as it is, or in protobuf format if it was polyglot.
     pub(crate) fn decode_binary(&self, content: &Bytes) -> Result<Bytes> {
         match (&self.layouts, &self.shape) {
             (Some(_), Some(shape)) => Ok(self.read(shape, content)?.encode_to_vec().into()),
@@ -80,30 +80,30 @@ impl Codec {
         let message = if message.is_null() { &json!({}) } else { message };
         match self.format {
             Format::Json => Ok(message.to_string().into()),
-            _ => Err(Failure::new("the messages of the method are not known, so they can go as JSON only")),
+            _ => Err(Failure::new("the message types of the method are unknown, so only JSON can be sent")),
         }
     }
 
     fn misfit(&self, shape: &MessageDescriptor, error: &str) -> Failure {
         let unknown = error.split_once("unrecognized field name '").and_then(|(_, rest)| rest.split_once('\''));
         match unknown {
-            // One of a message within has fields of its own, which the error does not tell.
+            // The unknown field may be in a nested message, but the error does not name its type.
             Some((name, _)) if shape.get_field_by_name(name).is_none() => fields::unknown_field(shape, name),
-            _ => Failure::new(format!("that is no {}: {error}", shape.full_name()))
+            _ => Failure::new(format!("not a valid {}: {error}", shape.full_name()))
                 .with_try(format!("its fields are {}", fields::names(shape))),
         }
     }
 
-    /// Returns a message that arrived, as JSON.
+    /// Returns a received message as JSON.
     pub(crate) fn decode(&self, content: &Bytes, writing: Writing) -> Result<String> {
         let Some(shape) = &self.shape else { return rewrite(content, writing) };
         if self.format == Format::Json {
-            // Fields that are not known here stay: somebody who looks wants to see them.
+            // Keep fields unknown to the local schema: the user wants to see them.
             return rewrite(content, writing);
         }
         let message = self.read(shape, content)?;
         if fields::is_any_json(shape) {
-            // Its numbers are those of floating point, and 3 is not to be read as 3.0.
+            // All numbers of arbitrary JSON in protobuf are floats, so restore integers: 3 instead of 3.0.
             let value = message.serialize(serde_json::value::Serializer).map_err(Failure::new)?;
             return rewrite(&whole_numbers(value).to_string().into(), writing);
         }
@@ -120,15 +120,15 @@ impl Codec {
             },
         };
         read.map_err(|error| {
-            Failure::new(format!("the answer is no {}: {error}", shape.full_name()))
+            Failure::new(format!("the answer is not a valid {}: {error}", shape.full_name()))
                 .with_try("the proto files of the server, if those given here are older")
         })
     }
 }
 
-/// Returns the same JSON with whole numbers as such.
+/// Returns the same JSON with whole numbers as integers.
 fn whole_numbers(value: Value) -> Value {
-    /// The first number of floating point behind which not every whole number is one.
+    /// The limit up to which floats represent all integers exactly: 2^53.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match value {
         Value::Number(number) => match number.as_f64() {
@@ -142,12 +142,13 @@ fn whole_numbers(value: Value) -> Value {
     }
 }
 
-/// Writes JSON that is there already.
+/// Reformats received JSON.
 fn rewrite(content: &Bytes, writing: Writing) -> Result<String> {
-    let text = std::str::from_utf8(content).map_err(|_| Failure::new("the answer is no JSON: it is no UTF-8"))?;
-    let no_json = |error| Failure::new(format!("the answer is no JSON: {error}"));
+    let text =
+        std::str::from_utf8(content).map_err(|_| Failure::new("the answer is not valid JSON: it is not UTF-8"))?;
+    let no_json = |error| Failure::new(format!("the answer is not valid JSON: {error}"));
     if writing.is_compact {
-        // Numbers keep all of their digits this way. In JSON, white space within a text is escaped.
+        // Edit the text instead of parsing it, to keep all digits of numbers. Strings contain no raw line breaks.
         serde_json::from_str::<IgnoredAny>(text).map_err(no_json)?;
         return Ok(text.trim().replace(['\n', '\r', '\t'], " "));
     }
@@ -164,11 +165,11 @@ fn write(message: &DynamicMessage, writing: Writing) -> Result<String> {
     } else {
         message.serialize_with_options(&mut serde_json::Serializer::pretty(&mut out), &options)
     };
-    written.map_err(|error| Failure::new(format!("the message has no JSON: {error}")))?;
+    written.map_err(|error| Failure::new(format!("the message cannot be represented in JSON: {error}")))?;
     String::from_utf8(out).map_err(Failure::new)
 }
 
-/// Returns the messages among the details of a status as JSON, or what they are if their types are not known.
+/// Returns the details of a status as JSON. Details of unknown types contain base64 bytes.
 pub(crate) fn details(status: &Status, pool: Option<&DescriptorPool>) -> Vec<Value> {
     let detail = |any: frpc::prost_types::Any| {
         let name = any.type_url.rsplit('/').next().unwrap_or_default();
@@ -190,7 +191,7 @@ pub(crate) fn details(status: &Status, pool: Option<&DescriptorPool>) -> Vec<Val
     }
 }
 
-/// Returns a message with all of its fields, to be filled in.
+/// Returns a message with all its fields as JSON, to be filled in.
 pub(crate) fn template(shape: &MessageDescriptor) -> Value {
     filled(shape, &mut Vec::new())
 }
@@ -206,7 +207,7 @@ fn filled(shape: &MessageDescriptor, within: &mut Vec<String>) -> Value {
         name if name.starts_with("google.protobuf.") && name.ends_with("Value") => {
             return shape.get_field(1).map_or(Value::Null, |field| value_of(&field.kind(), within));
         }
-        // A message within itself ends here.
+        // Stop at recursive messages.
         name if within.iter().any(|outer| outer == name) => return json!({}),
         name => within.push(name.to_owned()),
     }

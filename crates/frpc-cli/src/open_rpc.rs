@@ -1,4 +1,4 @@
-//! The functions of servers of JSON-RPC, as they tell of them: the document that `rpc.discover` returns.
+//! Functions of JSON-RPC servers, from the OpenRPC document returned by `rpc.discover`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::failure::{Failure, Result};
 
 static DISCOVER: Method = Method::unary("", "rpc.discover", 0);
 
-/// A function of a server.
+/// A function of a server, as JSON of the document.
 #[derive(Clone, Debug)]
 pub(crate) struct Function(pub(crate) Value);
 
@@ -21,20 +21,20 @@ pub(crate) async fn functions(channel: &Channel) -> Result<Vec<Function>> {
     head.set_timeout(ANSWER_MAX);
     let call = Call::new(&DISCOVER, format, head, Body::from(Bytes::from_static(b"{}")));
     let answer = channel.call(call).await.map_err(|status| match status.code() {
-        Code::Unimplemented => Failure::new("the server tells nothing of its functions: it has no rpc.discover")
-            .with_try("`frpc call` all the same, with the name of a function and its arguments"),
+        Code::Unimplemented => Failure::new("the server does not describe its functions: it has no rpc.discover")
+            .with_try("`frpc call` with the name of a function and its arguments"),
         _ => Failure::Call { details: Vec::new(), tries: Vec::new(), status },
     })?;
     let Body::One(document) = answer.into_body() else { return Ok(Vec::new()) };
     let document: Value = serde_json::from_slice(&document.into_bytes())
-        .map_err(|error| Failure::new(format!("what rpc.discover answers is no JSON: {error}")))?;
+        .map_err(|error| Failure::new(format!("rpc.discover returned invalid JSON: {error}")))?;
     let functions = document["methods"].as_array();
     let functions =
-        functions.ok_or_else(|| Failure::new("what rpc.discover answers is no OpenRPC: it has no methods"))?;
+        functions.ok_or_else(|| Failure::new("rpc.discover returned no OpenRPC document: the methods are missing"))?;
     Ok(functions.iter().cloned().map(Function).collect())
 }
 
-/// The time for the answer of a server.
+/// The timeout for `rpc.discover`.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 impl Function {
@@ -42,7 +42,7 @@ impl Function {
         self.0["name"].as_str().unwrap_or_default()
     }
 
-    /// Returns the parameters and the result in one line: `(a: integer, b?: string) → integer`.
+    /// Returns the signature on one line, such as `(a: integer, b?: string) → integer`.
     pub(crate) fn signature(&self) -> String {
         let params = self.0["params"].as_array().map_or(&[][..], Vec::as_slice);
         let params = params.iter().map(|param| {
@@ -53,7 +53,7 @@ impl Function {
         format!("({params}) → {}", type_of(&self.0["result"]["schema"]))
     }
 
-    /// Returns what the function says of itself for people.
+    /// Returns the description of the function, or its summary.
     pub(crate) fn description(&self) -> &str {
         self.0["description"].as_str().or_else(|| self.0["summary"].as_str()).unwrap_or_default()
     }

@@ -1,8 +1,8 @@
-//! JSON in colours.
+//! Coloured JSON.
 
 use crate::terminal::Style;
 
-/// Paints the names of fields, and the texts, of JSON that is well-formed.
+/// Colours names and strings in well-formed JSON.
 pub(crate) fn json(text: &str, style: Style) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     let mut rest = text;
@@ -18,7 +18,7 @@ pub(crate) fn json(text: &str, style: Style) -> String {
     out
 }
 
-/// Returns where a text ends, with its quotation mark.
+/// Returns the length of a string including its closing quote.
 fn end_of_text(text: &str) -> usize {
     let mut is_escaped = false;
     for (at, byte) in text.bytes().enumerate() {

@@ -1,28 +1,28 @@
-//! Paths to places in a message: `a.b[0].c[]`.
+//! Paths to places in a message, such as `a.b[0].c[]`.
 
 use serde_json::{Map, Value};
 
-/// One step on the way to a place in a message.
+/// A step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Key(String),
     Index(usize),
-    /// Behind the last element of a list.
+    /// A new element after the last one of a list.
     Push,
 }
 
-/// Returns whether a text may be a path.
+/// Returns `true` if `name` may be a path.
 pub(crate) fn is_path(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|char| char.is_alphanumeric() || "_-.[]".contains(char))
 }
 
-/// Reads `a.b[0].c[]`.
+/// Parses a path such as `a.b[0].c[]`.
 pub(crate) fn parse(text: &str) -> std::result::Result<Vec<Step>, String> {
     let mut path = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
         if let Some(inner) = rest.strip_prefix('[') {
-            let (key, behind) = inner.split_once(']').ok_or("a [ without its ]")?;
+            let (key, behind) = inner.split_once(']').ok_or("an unclosed [")?;
             path.push(match (key, key.parse()) {
                 ("", _) => Step::Push,
                 (_, Ok(index)) => Step::Index(index),
@@ -42,7 +42,7 @@ pub(crate) fn parse(text: &str) -> std::result::Result<Vec<Step>, String> {
     Ok(path)
 }
 
-/// Writes a path as it is given.
+/// Formats a path in the syntax of arguments.
 pub(crate) fn shown(path: &[Step]) -> String {
     let mut text = String::new();
     for step in path {
@@ -56,7 +56,7 @@ pub(crate) fn shown(path: &[Step]) -> String {
     text
 }
 
-/// Puts a value in its place, and makes all that leads there.
+/// Inserts a value at a path, creating objects and lists on the way.
 pub(crate) fn insert(root: &mut Value, path: &[Step], value: Value) -> std::result::Result<(), String> {
     let Some((first, rest)) = path.split_first() else {
         *root = value;
@@ -67,10 +67,10 @@ pub(crate) fn insert(root: &mut Value, path: &[Step], value: Value) -> std::resu
             if root.is_null() {
                 *root = Value::Object(Map::new());
             }
-            let object = root.as_object_mut().ok_or("there is something else than an object already")?;
+            let object = root.as_object_mut().ok_or("there already is a value other than an object")?;
             let is_again = rest.is_empty() && object.contains_key(name);
             if is_again {
-                return Err(format!("it is there twice: write {name}[]= for each element of a list"));
+                return Err(format!("it is set twice: use {name}[]= for each element of a list"));
             }
             object.entry(name.clone()).or_insert(Value::Null)
         }
@@ -78,10 +78,10 @@ pub(crate) fn insert(root: &mut Value, path: &[Step], value: Value) -> std::resu
             if root.is_null() {
                 *root = Value::Array(Vec::new());
             }
-            let list = root.as_array_mut().ok_or("there is something else than a list already")?;
+            let list = root.as_array_mut().ok_or("there already is a value other than a list")?;
             let index = if let Step::Index(index) = first { *index } else { list.len() };
             if index > list.len() {
-                return Err(format!("element {index} of a list that has {}: they come in their order", list.len()));
+                return Err(format!("element {index} of a list with {}: set elements in order", list.len()));
             }
             if index == list.len() {
                 list.push(Value::Null);

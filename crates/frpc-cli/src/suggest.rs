@@ -1,6 +1,6 @@
-//! Names that were probably meant.
+//! Suggestions for misspelled names.
 
-/// Returns the names that are most like one that is not there, the best first, at most three.
+/// Returns up to three names similar to `wrong`, the most similar first.
 pub(crate) fn closest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let last = |name: &'a str| name.rsplit(['.', '/']).next().unwrap_or(name);
     let wrong_last = wrong.rsplit(['.', '/']).next().unwrap_or(wrong).to_lowercase();
@@ -17,13 +17,13 @@ pub(crate) fn closest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>)
     found.into_iter().map(|(_, name)| name).take(3).collect()
 }
 
-/// Returns the names that were probably meant, as advice, if there are any.
+/// Returns similar names as advice, if there are any.
 pub(crate) fn probably<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let found = closest(wrong, names);
     (!found.is_empty()).then(|| found.join(" or "))
 }
 
-/// Counts the letters to insert, remove or replace, or to exchange with their neighbours.
+/// Returns the edit distance: the number of inserted, removed, replaced, and swapped adjacent characters.
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut before: Vec<usize> = Vec::new();

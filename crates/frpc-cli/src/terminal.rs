@@ -1,11 +1,11 @@
-//! Output: lines, colours, and texts of peers without orders to the terminal.
+//! Terminal output: lines, colours, and escaping of control characters in texts of peers.
 
 use std::{
     env, fmt,
     io::{self, IsTerminal, Write, stderr, stdout},
 };
 
-/// A failure to write to standard output. Its reader may be gone, as that of `frpc … | head` is.
+/// A failure to write to standard output. Its reader may have closed it, such as `head` in `frpc … | head`.
 #[derive(Debug)]
 pub(crate) struct OutputError(pub(crate) io::Error);
 
@@ -14,34 +14,34 @@ pub(crate) fn print_line(line: impl fmt::Display) -> Result<(), OutputError> {
     writeln!(stdout(), "{line}").map_err(OutputError)
 }
 
-/// Writes a line of JSON, or of several lines that are well-formed together, to standard output.
+/// Writes well-formed JSON of one or more lines to standard output.
 pub(crate) fn print_json(json: impl fmt::Display) -> Result<(), OutputError> {
     print_line(printable_json(&json.to_string()))
 }
 
-/// Writes bytes as they are to standard output.
+/// Writes raw bytes to standard output.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), OutputError> {
     let mut out = stdout();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(OutputError)
 }
 
-/// Writes a line to standard error, if that can be written to.
+/// Writes a line to standard error, ignoring failures.
 pub(crate) fn print_error(line: impl fmt::Display) {
-    // There is no other place to say that it failed.
+    // A failure cannot be reported anywhere else.
     let _ = writeln!(stderr(), "{line}");
 }
 
-/// Writes a note, which may have texts of peers in it, to standard error.
+/// Writes a note to standard error. It may contain texts of peers.
 pub(crate) fn print_note(text: &str) {
     print_error(format_args!("{}: {}", Style::of_stderr().dim("note"), printable(text)));
 }
 
-/// Returns a text of a peer without the characters that terminals obey: each is escaped. Lines stay lines.
+/// Escapes control characters in a text of a peer, except line breaks and tabs.
 pub(crate) fn printable(text: &str) -> String {
     escaped(text, |char| is_control(char) && !matches!(char, '\n' | '\t'))
 }
 
-/// Returns a name that a peer chose without the characters that terminals obey, on one line.
+/// Escapes all control characters in a name chosen by a peer. The result is a single line.
 pub(crate) fn printable_name(text: &str) -> String {
     escaped(text, is_control)
 }
@@ -57,7 +57,7 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
     out
 }
 
-/// Returns the same JSON without the characters that terminals obey. Only texts can have them, where each has an escape.
+/// Escapes control characters in JSON without changing its meaning. They only occur in strings, which allow escapes.
 pub(crate) fn printable_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for char in json.chars() {
@@ -73,8 +73,8 @@ pub(crate) fn printable_json(json: &str) -> String {
     out
 }
 
-/// Returns whether a terminal obeys a character, or shows other characters in another order or not at all because of it:
-/// control characters, and those of the category `Cf` that are invisible. The joiners of scripts and emoji are not among them.
+/// Returns `true` for control characters, and for invisible format characters (`Cf`) that reorder or hide text. Joiners
+/// of scripts and emoji are allowed.
 fn is_control(char: char) -> bool {
     char.is_control()
         || matches!(
@@ -84,7 +84,7 @@ fn is_control(char: char) -> bool {
         )
 }
 
-/// The colours of one output, which has none unless it is a terminal.
+/// The colours of an output. There are none unless it is a terminal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Style {
     has_colours: bool,
@@ -99,7 +99,7 @@ impl Style {
         Self::of(stderr().is_terminal())
     }
 
-    /// `NO_COLOR` is the convention of <https://no-color.org>.
+    /// `NO_COLOR` disables colours; see <https://no-color.org>.
     fn of(is_terminal: bool) -> Self {
         let is_wanted = env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Self { has_colours: is_terminal && is_wanted && env::var_os("TERM").is_none_or(|term| term != "dumb") }
@@ -134,7 +134,7 @@ impl Style {
 mod tests {
     use super::*;
 
-    /// ESC, the one-byte form of CSI, DEL, a change of direction, an isolate, an invisible space, a tag.
+    /// ESC, the one-byte form of CSI, DEL, a direction override, an isolate, a zero-width space, and a tag character.
     const HOSTILE: &str = "a\x1b[2J\u{9b}31m\u{7f}b\u{202e}c\u{2066}d\u{200b}\u{e0041}";
 
     #[test]

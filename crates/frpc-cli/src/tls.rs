@@ -1,4 +1,4 @@
-//! The options of TLS.
+//! TLS options.
 
 use std::sync::Arc;
 
@@ -6,47 +6,47 @@ use frpc::frisbee::rustls::ClientConfig;
 
 use crate::failure::Result;
 
-/// The options of connections with TLS.
+/// Options of TLS connections.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct TlsOptions {
-    /// TLS for addresses that do not say so themselves, such as tcp://.
+    /// Uses TLS for addresses without a TLS scheme, such as tcp://.
     #[arg(long, help_heading = "TLS")]
     tls: bool,
-    /// Trusts servers with certificates of these authorities, in PEM. Default: those of the system.
+    /// A PEM file with the certificate authorities to trust. Default: those of the system.
     #[arg(long, visible_alias = "cacert", value_name = "FILE", help_heading = "TLS")]
     ca: Option<String>,
-    /// Shows the server this certificate, in PEM.
+    /// A PEM file with the client certificate.
     #[arg(long, value_name = "FILE", requires = "key", help_heading = "TLS")]
     cert: Option<String>,
-    /// The key of the certificate.
+    /// A PEM file with the private key of the certificate.
     #[arg(long, value_name = "FILE", requires = "cert", help_heading = "TLS")]
     key: Option<String>,
-    /// Expects a certificate for this name.
+    /// The expected name in the server's certificate.
     #[arg(long, visible_alias = "servername", value_name = "NAME", help_heading = "TLS")]
     server_name: Option<String>,
-    /// Accepts any certificate: whoever answers may be somebody else.
+    /// Accepts any certificate. This allows impersonation of the server.
     #[arg(long, short = 'k', help_heading = "TLS")]
     insecure: bool,
 }
 
 impl TlsOptions {
-    /// Returns whether any of the options asks for TLS.
+    /// Returns `true` if an option enables TLS.
     pub(crate) fn is_given(&self) -> bool {
         self.tls || self.ca.is_some() || self.cert.is_some() || self.insecure
     }
 
-    /// Returns the name that the certificate of the server has to be for, if it is not that of the address.
+    /// Returns the expected name in the server's certificate, if it differs from the address.
     pub(crate) fn server_name(&self) -> Option<&str> {
         self.server_name.as_deref()
     }
 
-    /// Returns a configuration of what the options say.
+    /// Returns the TLS configuration for the options.
     #[cfg(not(feature = "tls"))]
     pub(crate) fn config(&self) -> Result<Arc<ClientConfig>> {
         Err(crate::failure::Failure::left_out("tls", "TLS"))
     }
 
-    /// Returns a configuration of what the options say.
+    /// Returns the TLS configuration for the options.
     #[cfg(feature = "tls")]
     pub(crate) fn config(&self) -> Result<Arc<ClientConfig>> {
         use frpc::{ClientTls, Pem};
@@ -60,7 +60,7 @@ impl TlsOptions {
         let mut tls = match &self.ca {
             Some(path) => ClientTls::with_roots(Pem::file(path)).map_err(failed)?,
             None => ClientTls::with_system_roots()
-                .map_err(|error| failed(error).with_try("--ca FILE with the authority of the server"))?,
+                .map_err(|error| failed(error).with_try("--ca FILE with the certificate authority of the server"))?,
         };
         if let (Some(certificates), Some(key)) = (&self.cert, &self.key) {
             tls = tls.identity(Pem::file(certificates), Pem::file(key)).map_err(failed)?;
@@ -69,7 +69,7 @@ impl TlsOptions {
     }
 }
 
-/// Connections to servers whose certificates are not checked.
+/// TLS without verification of certificates.
 #[cfg(feature = "tls")]
 mod insecure {
     use std::sync::Arc;
@@ -82,7 +82,7 @@ mod insecure {
 
     use crate::failure::{Failure, Result};
 
-    /// Returns a configuration that believes everybody.
+    /// Returns a configuration that accepts every certificate.
     pub(super) fn anything_goes() -> Result<ClientConfig> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier = Arc::new(Believer(provider.clone()));
@@ -91,7 +91,8 @@ mod insecure {
         Ok(config.with_no_client_auth())
     }
 
-    /// Accepts every certificate. Signatures are checked, so the server does have the key.
+    /// A verifier that accepts every certificate. It still checks signatures, so the server must own the key of its
+    /// certificate.
     #[derive(Debug)]
     struct Believer(Arc<rustls::crypto::CryptoProvider>);
 

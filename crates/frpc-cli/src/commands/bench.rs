@@ -1,4 +1,4 @@
-//! `frpc bench`: a load, and what became of it.
+//! `frpc bench`: load tests.
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ use crate::{
     terminal::{Style, print_json, print_line, print_note, printable_name},
 };
 
-/// Puts a method under load, and shows calls a second and latencies.
+/// Load-tests a method and shows its throughput and latencies.
 ///
-/// With a second address (--against), the loads take turns, and the ratio is told.
+/// With a second address (--against), both are tested in alternation and their ratio is shown.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BenchCommand {
-    /// The address to load, whose scheme is the wire: see below.
+    /// The address to test. Its scheme selects the protocol: see below.
     address: String,
     /// The method, as for `frpc call`.
     method: Option<String>,
@@ -34,28 +34,29 @@ pub(crate) struct BenchCommand {
     arguments: Vec<String>,
     #[command(flatten)]
     options: CallOptions,
-    /// Connections.
+    /// The number of connections.
     #[arg(long, short = 'c', default_value_t = 8, help_heading = "Load", value_parser = clap::value_parser!(u32).range(1..))]
     connections: u32,
-    /// Calls under way on each connection.
+    /// The number of concurrent calls on each connection.
     #[arg(long, short = 'K', default_value_t = 1, help_heading = "Load", value_parser = clap::value_parser!(u32).range(1..))]
     calls: u32,
-    /// The time of the load, or of all rounds together.
+    /// The total duration, including all rounds.
     #[arg(long, short = 'z', default_value = "5s", value_name = "TIME", value_parser = parse_time, help_heading = "Load")]
     duration: Duration,
-    /// Calls in all, in place of a time.
+    /// The total number of calls, instead of a duration.
     #[arg(long, short = 'n', value_name = "CALLS", conflicts_with = "duration", help_heading = "Load")]
     total: Option<u64>,
-    /// Calls a second. Latencies count from when a call was due, so that a server that stalls cannot hide it.
+    /// The number of calls per second. Latencies are measured from the due time of each call, so that they include
+    /// delays caused by a stalled server.
     #[arg(long, short = 'r', value_name = "CALLS", value_parser = parse_rate, help_heading = "Load")]
     rate: Option<f64>,
-    /// The time of a load in front that is not counted.
+    /// The duration of the uncounted warm-up.
     #[arg(long, default_value = "500ms", value_name = "TIME", value_parser = parse_time, help_heading = "Load")]
     warmup: Duration,
-    /// A second address, for the ratio.
+    /// A second address for comparison.
     #[arg(long, value_name = "ADDRESS", help_heading = "Load")]
     against: Option<String>,
-    /// Rounds in which the two addresses take turns.
+    /// The number of rounds for alternating between the two addresses.
     #[arg(long, default_value_t = 5, help_heading = "Load", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 }
@@ -66,16 +67,16 @@ const EXAMPLES: &str = addresses!(
   frpc bench tcp://localhost:7300 Say text=hello --against grpc://localhost:7300
   frpc bench http://localhost:7300 Say text=hello -r 5000 --json
 
-Exit codes: as for `frpc call`; if calls failed, by the code that most of them failed with."
+Exit codes: as for `frpc call`; if calls failed, by their most frequent code."
 );
 
-/// One address, and what it did.
+/// An address and its results.
 struct Side {
     address: String,
     load: Load,
     record: Record,
     elapsed: Duration,
-    /// Calls a second of each round.
+    /// The calls per second of each round.
     rates: Vec<f64>,
 }
 
@@ -216,7 +217,7 @@ impl Side {
     }
 }
 
-/// Returns the median, the least and the most of the ratios of the rounds.
+/// Returns the median, minimum and maximum of the ratios of all rounds.
 fn ratio(one: &Side, other: &Side) -> (f64, f64, f64) {
     let pairs = one.rates.iter().zip(&other.rates);
     let mut ratios: Vec<f64> = pairs.filter(|(_, other)| **other > 0.0).map(|(one, other)| one / other).collect();
@@ -232,8 +233,8 @@ fn factor(one: Duration, other: Duration) -> f64 {
 }
 
 fn parse_rate(text: &str) -> std::result::Result<f64, String> {
-    let rate: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
-    if rate.is_finite() && rate > 0.0 { Ok(rate) } else { Err("a rate is more than 0".to_owned()) }
+    let rate: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
+    if rate.is_finite() && rate > 0.0 { Ok(rate) } else { Err("the rate must be more than 0".to_owned()) }
 }
 
 const REFRESH: Duration = Duration::from_millis(200);

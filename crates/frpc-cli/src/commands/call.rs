@@ -1,4 +1,4 @@
-//! `frpc call`: makes one call.
+//! `frpc call`: makes a call.
 
 use std::{
     io::{self, IsTerminal},
@@ -20,41 +20,41 @@ use crate::{
     terminal::{Style, print_bytes, print_error, print_line, print_note, printable_json, printable_name},
 };
 
-/// Calls a method, and prints the answer as JSON.
+/// Calls a method and prints the answer as JSON.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CallCommand {
-    /// The address of the server, whose scheme is the wire: see below.
+    /// The address of the server. Its scheme selects the protocol: see below.
     address: String,
-    /// The method: package.Service/Method, or as much of it as is not ambiguous. Left out if the address ends with it, as in
-    /// http://HOST:PORT/package.Service/Method.
+    /// The method as package.Service/Method, or any unambiguous part. Omit it if the address ends with the method, as
+    /// in http://HOST:PORT/package.Service/Method.
     method: Option<String>,
-    /// The message, field by field, and metadata: see below.
+    /// The fields of the message and the metadata: see below.
     #[arg(allow_negative_numbers = true, value_name = "ARGUMENT")]
     arguments: Vec<String>,
     #[command(flatten)]
     options: CallOptions,
-    /// Prints fields with default values as well.
+    /// Prints fields with default values too.
     #[arg(long, short = 'e', visible_alias = "emit-defaults", help_heading = "Output")]
     defaults: bool,
-    /// Prints fields by their names in the proto file.
+    /// Prints the field names of the proto file.
     #[arg(long, help_heading = "Output")]
     proto_names: bool,
-    /// Prints the answer in protocol buffers, or in JSON where that is what came.
+    /// Prints the answer in protobuf format, or in JSON if the server sent JSON.
     #[arg(long, help_heading = "Output")]
     raw: bool,
-    /// Tells of metadata and times on standard error.
+    /// Prints metadata and timings to standard error.
     #[arg(long, short = 'v', help_heading = "Output")]
     verbose: bool,
 }
 
 const EXAMPLES: &str = addresses!(
     "Messages:
-  name=text          as what the field takes: a text, number, true, enum value
+  name=text          converted to the type of the field
   name:=JSON         'tags:=[\"a\", \"b\"]'
-  name=@FILE         the text of a file; name:=@FILE its JSON, name@FILE its bytes
-  a.b=1, list[]=1    a field within a message, an element of a list
-  7 text             without names: the fields in their order
+  name=@FILE         text from a file; name:=@FILE for JSON, name@FILE for bytes
+  a.b=1, list[]=1    a nested field, a new list element
+  7 text             without names: the fields in order
   name:value         metadata, as with -H
 
 Examples:
@@ -62,11 +62,11 @@ Examples:
   frpc call :7300 shop.Orders/Create customer=7 'items[0].sku=A1' 'items[0].count=2'
   frpc call grpc://localhost:7300 Create -f order.json -H 'authorization: Bearer …' -t 2s
   frpc call http://localhost:7300 Chat -d @- < messages.json
-  frpc call :7300 Greet text=hello --proto greeter.proto   (without reflection, as Go has it)
+  frpc call :7300 Greet text=hello --proto greeter.proto   (without reflection, as in Go)
 
 Exit codes:
-  0 for an answer, 1 for mistakes on this side, 2 for the command line; otherwise 64
-  and the code of the call's status: 69 is not found, 78 unavailable"
+  0 for success, 1 for local errors, 2 for an invalid command line; otherwise 64
+  plus the status code of the call: 69 is not_found, 78 is unavailable"
 );
 
 impl CallCommand {
@@ -74,7 +74,7 @@ impl CallCommand {
         let (address, method, arguments) = target(&self.address, self.method.as_deref(), &self.arguments)?;
         let arguments = Arguments::parse(&arguments)?;
         if self.raw && io::stdout().is_terminal() {
-            return Err(Failure::new("raw messages could give orders to the terminal")
+            return Err(Failure::new("raw output could send control sequences to the terminal")
                 .with_try("`… --raw > FILE`, or a program that reads them"));
         }
         let notice = |text: &str| {
@@ -86,7 +86,7 @@ impl CallCommand {
         let has_messages = self.options.gives_messages() || !arguments.is_empty();
         if invocation.method.kind.has_request_stream() && !has_messages {
             notice(
-                "the method takes a stream of messages, of which none is given: -d JSON, or -d @- for standard input",
+                "the method takes a stream of messages, but none was given: use -d JSON, or -d @- for standard input",
             );
         }
         let failed_input = Arc::new(OnceLock::new());
@@ -110,7 +110,7 @@ impl CallCommand {
             Ok(()) => Ok(()),
             Err(Ended::Failed(failure)) => Err(failure),
             Err(Ended::Status(status)) => {
-                // The call failed because of what was to be sent.
+                // The call failed because of invalid input, the more useful error.
                 if let Some(what) = failed_input.get() {
                     return Err(Failure::new(what));
                 }
@@ -138,7 +138,7 @@ impl CallCommand {
         }
     }
 
-    /// Prints all that comes.
+    /// Prints the answer, or all messages of a stream.
     async fn print(&self, answer: Answer, codec: &Codec, is_json: bool) -> std::result::Result<(), Ended> {
         if self.verbose {
             self.tell('<', "", answer.metadata());
@@ -192,7 +192,8 @@ impl CallCommand {
     }
 }
 
-/// Returns the address, the method and the arguments. A URL may end with the method; then the first argument stands in its place.
+/// Returns the address, method and arguments. If the URL ends with the method, the `method` argument is the first
+/// field.
 pub(super) fn target<'a>(
     address: &'a str,
     method: Option<&'a str>,
@@ -207,27 +208,29 @@ pub(super) fn target<'a>(
     let service =
         path.and_then(|path| address.rfind('/').and_then(|last| address[path..last].rfind('/')).map(|at| path + at));
     let Some(at) = service else {
-        return Err(Failure::new("no method is named").with_try(format!("`frpc list {address}`, for those there are")));
+        return Err(
+            Failure::new("no method given").with_try(format!("`frpc list {address}`, for the available methods"))
+        );
     };
     let arguments = method.map(str::to_owned).into_iter().chain(arguments.iter().cloned());
     Ok((&address[..at], &address[at + 1..], arguments.collect()))
 }
 
-/// The reason why no more is printed.
+/// The reason for the end of the output.
 enum Ended {
     Status(Status),
     Failed(Failure),
 }
 
-/// Returns the messages on standard input, each as soon as it is whole.
+/// Returns the messages on standard input as a stream, each as soon as it is complete.
 fn input(codec: Codec, failed: Arc<OnceLock<String>>) -> Streaming<Bytes> {
     let (sender, messages) = Streaming::channel(16);
     let runtime = tokio::runtime::Handle::current();
-    // Reading standard input cannot be given up, so it has a thread of its own, which nobody waits for.
+    // Reading standard input cannot be cancelled, so it runs on its own detached thread.
     std::thread::spawn(move || {
         let values = serde_json::Deserializer::from_reader(io::stdin().lock()).into_iter::<Value>();
         for value in values {
-            let value = value.map_err(|error| Failure::new(format!("standard input: no JSON: {error}")));
+            let value = value.map_err(|error| Failure::new(format!("standard input: not valid JSON: {error}")));
             match value.and_then(|value| codec.encode(&value)) {
                 Ok(message) => {
                     if runtime.block_on(sender.send(message)).is_err() {
@@ -236,7 +239,7 @@ fn input(codec: Codec, failed: Arc<OnceLock<String>>) -> Streaming<Bytes> {
                 }
                 Err(failure) => {
                     let Failure::Own { what, .. } = failure else { return };
-                    // The first one counts.
+                    // Only the first failure is reported.
                     let _ = failed.set(what.clone());
                     runtime.block_on(sender.fail(Status::invalid_argument(what)));
                     return;

@@ -1,4 +1,4 @@
-//! `frpc describe`: the declaration of one thing.
+//! `frpc describe`: shows declarations.
 
 use frpc::codec::Format;
 use prost_reflect::{EnumDescriptor, MessageDescriptor, ServiceDescriptor};
@@ -18,18 +18,18 @@ use crate::{
 
 /// Shows the declaration of a service, method, message or enum.
 ///
-/// It is written as in a proto file, with the messages that it needs.
+/// The output is in proto syntax and includes the messages used by the declaration.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DescribeCommand {
-    /// The address of the server. Left out with --proto or --descriptor-set.
+    /// The address of the server. Omit it with --proto or --descriptor-set.
     address: Option<String>,
-    /// The name, in full or as much of it as is not ambiguous. Without one, all services are described.
+    /// The full name or any unambiguous part. Default: all services.
     name: Option<String>,
-    /// Prints the message, or the request of the method, with all of its fields as JSON, to be filled in.
+    /// Prints the message, or the request of the method, as JSON with all fields, to be filled in.
     #[arg(long, visible_alias = "msg-template")]
     template: bool,
-    /// Writes everything that is known into a descriptor set as well, for --descriptor-set and other tools.
+    /// Also writes the whole schema to a descriptor set, for --descriptor-set and other tools.
     #[arg(long, visible_alias = "protoset-out", value_name = "FILE")]
     save: Option<std::path::PathBuf>,
     #[command(flatten)]
@@ -154,7 +154,7 @@ fn find(schema: &Schema, name: &str) -> Result<Declared> {
     })
 }
 
-/// Returns the only one whose last part is this name.
+/// Returns the only item whose last part is `name`.
 fn last_part<T>(all: impl Iterator<Item = T>, name: &str, last: impl Fn(&T) -> &str) -> Option<T> {
     let mut found = all.filter(|one| last(one) == name);
     let first = found.next();

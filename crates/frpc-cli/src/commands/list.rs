@@ -1,4 +1,4 @@
-//! `frpc list`: the services and methods of a server.
+//! `frpc list`: lists the services and methods of a server.
 
 use frpc::codec::Format;
 use serde_json::json;
@@ -13,15 +13,15 @@ use crate::{
     terminal::{Style, print_json, print_line, printable_name},
 };
 
-/// Lists the services of a server or of proto files, with their methods.
+/// Lists the services and methods of a server or of proto files.
 ///
-/// Servers are asked by reflection, or for rpc.discover.
+/// Uses reflection, or rpc.discover for JSON-RPC.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ListCommand {
-    /// The address of the server. Left out with --proto or --descriptor-set.
+    /// The address of the server. Omit it with --proto or --descriptor-set.
     address: Option<String>,
-    /// One service, by its full name or the last part of it.
+    /// A single service, by its full name or its last part.
     service: Option<String>,
     #[command(flatten)]
     sources: Sources,
@@ -112,7 +112,8 @@ pub(super) fn address_and_name<'a>(
     }
 }
 
-/// Reads files, or asks the server for what a name needs, or for all.
+/// Returns the schema from files, or from the server. For a server, it contains at least the service of `needed`, or
+/// all services.
 pub(super) async fn schema_of(
     sources: &Sources,
     connect: &ConnectOptions,
@@ -123,23 +124,23 @@ pub(super) async fn schema_of(
         Some(address) => address,
         None if !sources.is_empty() => return sources.read(),
         None => {
-            return Err(Failure::new("neither a server nor files to look at")
+            return Err(Failure::new("neither an address nor files given")
                 .with_try("an address such as tcp://localhost:7300, or --proto FILE"));
         }
     };
     if !sources.is_empty() {
         return sources.read();
     }
-    // Twirp has no streams, so reflection is asked on the same port by a protocol that has.
+    // Twirp has no streams, as needed for reflection, so use Connect on the same port.
     let address = address.strip_prefix("twirp+").unwrap_or(address);
     let channel = connect.connect(address, Format::Proto).await?;
     connect.format_of(&channel).await?;
     sources.schema(&channel, needed).await.map_err(|error| match error {
-        Unreflected::Unsupported(why) => Failure::new(format!("the server tells nothing of its services: {why}"))
+        Unreflected::Unsupported(why) => Failure::new(format!("the server does not describe its services: {why}"))
             .with_try("--proto FILE or --descriptor-set FILE")
             .with_try("`add_service(frpc_services::Reflection::v1())` in the server"),
-        Unreflected::Plain => Failure::new("the server tells nothing of its services: plain fRPC has no reflection")
-            .with_try("--proto FILE or --descriptor-set FILE in place of the address"),
+        Unreflected::Plain => Failure::new("the server does not describe its services: plain fRPC has no reflection")
+            .with_try("--proto FILE or --descriptor-set FILE instead of the address"),
         Unreflected::Failed(failure) => failure,
         Unreflected::Call(status) => call_failure(status, None),
     })

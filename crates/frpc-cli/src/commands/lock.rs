@@ -1,27 +1,27 @@
-//! `frpc lock`: the lock file of proto files, outside of a build.
+//! `frpc lock`: maintains the lock file of proto files outside of a build.
 
 use std::path::PathBuf;
 
 use crate::failure::Result;
 
-/// Checks that proto files break no peers, and keeps their layout in a lock file.
+/// Checks proto files for breaking changes and updates their lock file.
 ///
-/// It is what frpc-build does with `Builder::lock`: a change that breaks peers fails, and says whom it breaks.
+/// Does the same as `Builder::lock` of frpc-build: a breaking change is an error and names the affected peers.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LockCommand {
-    /// The lock file. Made if it is not there.
+    /// The lock file, created if missing.
     lock: PathBuf,
     /// The proto files.
     #[arg(required = true)]
     protos: Vec<PathBuf>,
-    /// A directory in which the proto files and their imports are found. Default: that of each file.
+    /// A directory with the proto files and their imports. Default: the directory of each file.
     #[arg(long = "import", short = 'I', visible_alias = "import-path", value_name = "DIR")]
     imports: Vec<PathBuf>,
-    /// Writes nothing, and fails if the file would change, as CI wants it.
+    /// Writes nothing and fails if the lock file is out of date, for use in CI.
     #[arg(long)]
     check: bool,
-    /// Allows what breaks plain peers only, such as those in Go.
+    /// Allows changes that break plain peers only, such as those in Go.
     #[arg(long)]
     no_plain_peers: bool,
 }
@@ -60,15 +60,13 @@ impl LockCommand {
         let is_changed = is_changed.map_err(|error| Failure::new(format!("{error}").trim_end()))?;
         let shown = self.lock.display();
         if self.check && is_changed {
-            return Err(Failure::new(format!(
-                "{shown} is not as the proto files have it, though nothing breaks peers"
-            ))
-            .with_try("the same without --check, and commit the file"));
+            return Err(Failure::new(format!("{shown} is out of date, although no change breaks peers"))
+                .with_try("the same without --check, and commit the file"));
         }
         match (is_json, is_changed) {
             (true, _) => print_json(json!({ "lock": self.lock, "changed": is_changed }))?,
             (false, true) => print_line(format_args!("{shown}: written"))?,
-            (false, false) => print_line(format_args!("{shown}: as it was"))?,
+            (false, false) => print_line(format_args!("{shown}: unchanged"))?,
         }
         Ok(())
     }

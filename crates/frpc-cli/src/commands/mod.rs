@@ -1,4 +1,4 @@
-//! The commands.
+//! The subcommands.
 
 pub(crate) mod bench;
 pub(crate) mod call;

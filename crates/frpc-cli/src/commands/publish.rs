@@ -15,29 +15,29 @@ use crate::{
     terminal::{print_json, print_line, printable},
 };
 
-/// Publishes a message under a subject, and tells how many subscriptions it goes to.
+/// Publishes a message to a subject and prints the number of subscriptions.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PublishCommand {
-    /// The address of the broker: tcp://HOST:PORT, :PORT of this machine, unix:PATH, or nats://HOST:PORT.
+    /// The address of the broker: tcp://HOST:PORT, :PORT on this machine, unix:PATH, or nats://HOST:PORT.
     address: String,
     /// The subject, such as orders.eu.created.
     subject: String,
-    /// The message: the text, @FILE for the bytes of a file, @- for those of standard input. Default: empty.
+    /// The message: a text, @FILE for the content of a file, or @- for standard input. Default: empty.
     data: Option<String>,
     /// Publishes each line of standard input as a message.
     #[arg(long, conflicts_with_all = ["data", "count", "request"])]
     lines: bool,
-    /// Publishes the message as often as this.
+    /// Publishes the message this number of times.
     #[arg(long, short = 'n', value_name = "MESSAGES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
-    /// Waits for an answer, and prints it.
+    /// Waits for an answer and prints it.
     #[arg(long, conflicts_with_all = ["count", "retain"])]
     request: bool,
-    /// Has the broker keep the message for later subscribers, as the last value of the subject. An empty one removes it.
+    /// Stores the message as the last value of the subject, for later subscribers. An empty message removes it.
     #[arg(long)]
     retain: bool,
-    /// The time for the acknowledgement of each message, or for the answer.
+    /// The timeout for each acknowledgement, or for the answer.
     #[arg(long, short = 't', value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     timeout: Duration,
     #[command(flatten)]
@@ -90,7 +90,7 @@ impl PublishCommand {
         Ok(())
     }
 
-    /// Publishes a message, and returns how many subscriptions it goes to, as far as the broker knows.
+    /// Publishes a message and returns the number of subscriptions, if the broker knows it.
     async fn publish(&self, client: &Client, payload: Vec<u8>) -> Result<Option<u32>> {
         let mut publication = Publication::new(&self.subject, payload);
         publication.retain = self.retain;
@@ -113,10 +113,10 @@ impl PublishCommand {
     }
 }
 
-/// Returns the lines of standard input, without their ends.
+/// Returns the lines of standard input, without line endings.
 fn lines_of_input() -> mpsc::Receiver<Result<Vec<u8>>> {
     let (sender, lines) = mpsc::channel(16);
-    // Reading standard input cannot be given up, so it has a thread of its own.
+    // Reading standard input cannot be cancelled, so it runs on its own thread.
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().split(b'\n') {
             let line = line.map_err(|error| Failure::new(format!("standard input: {error}")));

@@ -1,4 +1,4 @@
-//! `frpc serve --echo`: a server for trying clients out.
+//! `frpc serve --echo`: a test server for clients.
 
 use std::{future, time::Duration};
 
@@ -24,29 +24,29 @@ mod echo {
     include!("../../generated/frpc.echo.v1.rs");
 }
 
-/// Serves an echo on every wire, to try clients out with, until Ctrl-C.
+/// Serves an echo service for testing clients, on every wire, until Ctrl-C.
 ///
-/// There are the service frpc.echo.v1.Echo, the functions sum and greet, and a broker for pub and sub, with reflection and health, all at
-/// one port.
+/// A single port serves frpc.echo.v1.Echo, the functions sum and greet, a broker for pub and sub, reflection, and
+/// health checks.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeCommand {
-    /// Serves the echo service, which is all there is.
+    /// Serves the echo service. This option is required.
     #[arg(long, required = true)]
     echo: bool,
-    /// Where to listen: tcp://HOST:PORT, :PORT of this machine, unix:PATH.
+    /// The address to listen on: tcp://HOST:PORT, :PORT on this machine, or unix:PATH.
     #[arg(default_value = "tcp://127.0.0.1:7300")]
     address: String,
-    /// The certificate for TLS, in PEM.
+    /// A PEM file with the TLS certificate.
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<String>,
-    /// The key of the certificate.
+    /// A PEM file with the private key of the certificate.
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<String>,
-    /// Answers no questions about its services, to see how clients do without.
+    /// Disables reflection, for testing clients without it.
     #[arg(long)]
     no_reflection: bool,
-    /// Speaks plain fRPC on tcp://, as servers in Go do, to see how clients do with that.
+    /// Speaks plain fRPC on tcp://, like servers in Go, for testing clients with it.
     #[arg(long)]
     plain: bool,
 }
@@ -83,14 +83,14 @@ impl ServeCommand {
             (Some(_), _) => return Err(Failure::left_out("tls", "TLS")),
             _ => server,
         };
-        // A port alone is one of this machine, as for all other commands.
+        // A port alone listens on this machine only, consistent with the other commands.
         let address = match self.address.strip_prefix(':') {
             Some(port) => format!("tcp://127.0.0.1:{port}"),
             None => self.address.clone(),
         };
         let server = server.bind(&*address).await.map_err(|error| self.refused(error))?;
         let at = server.local_addr().to_string();
-        // The server goes on if the reader of its output is gone.
+        // Keep serving if standard output was closed.
         let _ = if is_json { print_json(json!({ "listening": at })) } else { print_line(self.greeting(&at)) };
         ended().await;
         server.shutdown(Duration::from_secs(5)).await;
@@ -100,12 +100,12 @@ impl ServeCommand {
     fn refused(&self, error: ServeError) -> Failure {
         let failure = Failure::new(error);
         match self.address.parse::<u16>() {
-            Ok(port) => failure.with_try(format!(":{port}, for a port of this machine")),
+            Ok(port) => failure.with_try(format!(":{port}, for a port on this machine")),
             Err(_) => failure.with_try("another port: tcp://127.0.0.1:0 takes one that is free"),
         }
     }
 
-    /// Returns the lines that say where the server is, and what to try.
+    /// Returns the startup message with the address and examples.
     fn greeting(&self, at: &str) -> String {
         let style = Style::of_stdout();
         let mut lines = vec![format!("listening on {}", style.bold(at))];
@@ -131,10 +131,10 @@ impl ServeCommand {
     }
 }
 
-/// Waits for Ctrl-C, or for what asks a process to end.
+/// Waits for Ctrl-C or for a termination signal.
 async fn ended() {
     let interrupted = async {
-        // Where there are no signals, the server goes on until it is killed.
+        // On platforms without signals, serve until the process is killed.
         if tokio::signal::ctrl_c().await.is_err() {
             future::pending::<()>().await;
         }
@@ -159,12 +159,12 @@ async fn terminated() {
     future::pending().await
 }
 
-/// The functions of JSON-RPC.
+/// Functions for JSON-RPC.
 #[cfg(feature = "jsonrpc")]
 mod functions {
     use frpc_jsonrpc::{Functions, function};
 
-    /// Returns all of them.
+    /// Returns all functions.
     pub(super) fn all() -> Functions {
         Functions::new().function(sum).function(greet)
     }
@@ -249,5 +249,5 @@ impl Echo for Echoing {
     }
 }
 
-/// The length of all texts of one call that are gathered.
+/// The maximum length of the concatenated text of a `Gather` call.
 const GATHERED_MAX: usize = 1024 * 1024;

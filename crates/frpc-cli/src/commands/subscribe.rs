@@ -1,4 +1,4 @@
-//! `frpc sub`: prints messages as they are published.
+//! `frpc sub`: prints published messages.
 
 use std::{
     io::{IsTerminal, stdout},
@@ -17,27 +17,27 @@ use crate::{
     terminal::{Style, print_bytes, print_json, print_line, print_note, printable_name},
 };
 
-/// Subscribes to a pattern of subjects, and prints messages as they come.
+/// Subscribes to subjects and prints messages as they arrive.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SubscribeCommand {
-    /// The address of the broker: tcp://HOST:PORT, :PORT of this machine, unix:PATH, or nats://HOST:PORT.
+    /// The address of the broker: tcp://HOST:PORT, :PORT on this machine, unix:PATH, or nats://HOST:PORT.
     address: String,
-    /// The subjects: * stands for one token, a last > for one or more.
+    /// The subjects: * matches one token, a trailing > one or more.
     pattern: String,
-    /// Ends after as many messages.
+    /// Ends after this number of messages.
     #[arg(long, short = 'n', value_name = "MESSAGES", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Ends after this time. With --count, fewer messages are a failure then.
+    /// Ends after this time. With --count, receiving fewer messages is then a failure.
     #[arg(long, short = 't', value_name = "TIME", value_parser = parse_time)]
     timeout: Option<Duration>,
-    /// Joins a queue group: each message goes to one of its members.
+    /// Joins a queue group: each message is delivered to one of its members.
     #[arg(long, short = 'g', value_name = "NAME")]
     group: Option<String>,
-    /// The messages that are dropped when they are not taken fast enough.
+    /// The messages to drop if they are not read fast enough.
     #[arg(long, value_enum, default_value_t = Drops::Newest)]
     policy: Drops,
-    /// Prints the messages alone, as they are, a line for each.
+    /// Prints the payloads only, unmodified and one per line.
     #[arg(long)]
     raw: bool,
     #[command(flatten)]
@@ -50,27 +50,29 @@ const EXAMPLES: &str = "Examples:
   frpc sub :7300 jobs.resize --group workers --json
   frpc sub nats://localhost:4222 'orders.>'";
 
-/// The fate of messages that are not taken fast enough.
+/// The policy for messages that are not read fast enough.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum Drops {
-    /// Those that come.
+    /// Drops new messages.
     #[value(name = "drop-newest")]
     Newest,
-    /// Those that have waited longest.
+    /// Drops the oldest waiting messages.
     #[value(name = "drop-oldest")]
     Oldest,
-    /// All but the last of each subject.
+    /// Keeps only the latest message of each subject.
     KeepLatest,
-    /// None: publishers wait.
+    /// Drops nothing: publishers wait.
     Block,
-    /// None: the subscription ends.
+    /// Drops nothing: the subscription ends.
     Disconnect,
 }
 
 impl SubscribeCommand {
     pub(crate) async fn run(&self, is_json: bool) -> Result<()> {
         if self.raw && stdout().is_terminal() {
-            return Err(Failure::new("raw messages could give orders to the terminal").with_try("`… --raw > FILE`"));
+            return Err(
+                Failure::new("raw output could send control sequences to the terminal").with_try("`… --raw > FILE`")
+            );
         }
         let client = self.broker.connect(&self.address).await?;
         let mut subscribe = client.subscribe(&self.pattern).policy(self.policy.into());
@@ -91,9 +93,8 @@ impl SubscribeCommand {
         match (outcome, self.count) {
             (Ok(outcome), _) => outcome?,
             (Err(_), Some(count)) => {
-                return Err(
-                    Failure::new(format!("{printed} of {count} messages came in time")).with_try("a longer --timeout")
-                );
+                return Err(Failure::new(format!("{printed} of {count} messages arrived in time"))
+                    .with_try("a longer --timeout"));
             }
             (Err(_), None) => {}
         }
@@ -101,7 +102,7 @@ impl SubscribeCommand {
         Ok(())
     }
 
-    /// Prints what comes until there were enough messages.
+    /// Prints messages and events until the requested number of messages.
     async fn print(&self, mut subscription: Subscription, printed: &mut u64, is_json: bool) -> Result<()> {
         while self.count.is_none_or(|count| *printed < count) {
             match subscription.next().await {
@@ -142,7 +143,7 @@ impl SubscribeCommand {
     }
 }
 
-/// Returns a message for programs. A payload that is no text is in base64.
+/// Returns a message as JSON for programs. A payload that is not UTF-8 is base64.
 pub(super) fn message_json(message: &Message) -> Value {
     let mut json = json!({ "subject": message.subject.as_str() });
     match std::str::from_utf8(&message.payload) {

@@ -1,4 +1,4 @@
-//! Records as people read them.
+//! Human-readable results of load tests.
 
 use std::{
     fmt::Write,
@@ -9,7 +9,7 @@ use std::{
 use super::record::{QUANTILES, Record, per_second};
 use crate::{failure::code_name, terminal::Style};
 
-/// A line on standard error that is written again and again, and only on a terminal.
+/// A progress line on standard error, shown only on a terminal.
 pub(crate) struct Live {
     is_shown: bool,
 }
@@ -19,7 +19,7 @@ impl Live {
         Self { is_shown: is_wanted && io::stderr().is_terminal() }
     }
 
-    /// Shows how far a load is.
+    /// Shows the progress of a load test.
     pub(crate) fn show(&self, name: &str, record: &Record, done: f64, elapsed: Duration) {
         if !self.is_shown {
             return;
@@ -38,12 +38,12 @@ impl Live {
             time(record.quantile(0.99)),
             record.failures()
         );
-        // A terminal that is gone is no reason to stop.
+        // Continue if the terminal is closed.
         let _ = write!(io::stderr(), "\r\x1b[2K{line}");
         let _ = io::stderr().flush();
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(crate) fn clear(&self) {
         if self.is_shown {
             let _ = write!(io::stderr(), "\r\x1b[2K");
@@ -51,7 +51,7 @@ impl Live {
     }
 }
 
-/// Returns the summary of a load, with its histogram.
+/// Returns the summary of a load test, including its histogram.
 pub(crate) fn summary(record: &Record, elapsed: Duration, style: Style) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -93,7 +93,7 @@ fn histogram(record: &Record, style: Style) -> String {
     out
 }
 
-/// Writes a time with three digits or so.
+/// Formats a duration with about three digits.
 pub(crate) fn time(time: Duration) -> String {
     let nanos = time.as_nanos() as f64;
     let (value, unit) = match nanos {
@@ -106,7 +106,7 @@ pub(crate) fn time(time: Duration) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// Writes a count with three digits or so.
+/// Formats a count with about three digits.
 pub(crate) fn count(count: f64) -> String {
     let (value, unit) = match count {
         count if count < 1e4 => return format!("{count:.0}"),

@@ -1,4 +1,4 @@
-//! Load: many calls, and how long each of them took.
+//! Load tests: many calls and their latencies.
 
 pub(crate) mod display;
 pub(crate) mod record;
@@ -24,25 +24,25 @@ use crate::{
     invocation::Invocation,
 };
 
-/// The shape of a load.
+/// The settings of a load test.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// Calls under way on each connection.
+    /// The number of concurrent calls on each connection.
     pub(crate) calls: usize,
-    /// Calls to make in all, if not as many as the time allows.
+    /// The total number of calls, or `None` for as many as possible within `time`.
     pub(crate) total: Option<u64>,
     pub(crate) time: Duration,
-    /// Calls a second to begin, whether or not those before are answered in time.
+    /// The number of calls started per second, even if earlier ones are late.
     pub(crate) rate: Option<f64>,
 }
 
-/// Calls that go to one address.
+/// The calls to one address.
 pub(crate) struct Load {
     pub(crate) invocations: Vec<Invocation>,
     pub(crate) messages: Vec<Bytes>,
 }
 
-/// A load that is under way.
+/// A running load test.
 pub(crate) struct Running {
     pub(crate) start: Instant,
     recorders: Vec<Recorder>,
@@ -51,7 +51,7 @@ pub(crate) struct Running {
 }
 
 impl Load {
-    /// Starts all callers.
+    /// Starts all workers.
     pub(crate) fn start(&self, plan: Plan) -> Running {
         let start = Instant::now();
         let (stop, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -74,7 +74,7 @@ impl Load {
         running
     }
 
-    /// Makes one call, so that a mistake is said once and not a thousand times.
+    /// Makes a single call, so that a mistake is reported once and not for each call of the load.
     pub(crate) async fn try_once(&self) -> Result<()> {
         let Some(invocation) = self.invocations.first() else { return Ok(()) };
         match call(invocation, &self.messages).await {
@@ -85,7 +85,7 @@ impl Load {
 }
 
 impl Running {
-    /// Returns everything so far.
+    /// Returns the results so far.
     pub(crate) fn record(&self) -> Record {
         self.recorders.iter().fold(Record::default(), |mut all, recorder| {
             recorder.add_to(&mut all);
@@ -98,13 +98,13 @@ impl Running {
         self.workers.is_empty()
     }
 
-    /// Stops after some time.
+    /// Stops after `time` and returns the results.
     pub(crate) async fn stop_after(self, time: Duration) -> Result<Record> {
         sleep_until(self.start + time).await;
         self.stop().await
     }
 
-    /// Lets callers finish what they have begun, for a while, and returns everything.
+    /// Waits up to a limit for calls in flight, then returns the results.
     pub(crate) async fn stop(mut self) -> Result<Record> {
         self.stop.store(true, Ordering::Relaxed);
         let all = async { while self.workers.join_next().await.is_some() {} };
@@ -117,7 +117,7 @@ impl Running {
     }
 }
 
-/// The time for calls to end after the load did.
+/// The maximum time for calls in flight to finish.
 const GRACE: Duration = Duration::from_secs(5);
 
 struct Worker {
@@ -140,7 +140,7 @@ impl Worker {
                 }
             }
             let outcome = call(&self.invocation, &self.messages).await;
-            // Of a call that began late, the wait counts as well: somebody would have waited.
+            // At a fixed rate, measure from the due time: the latency then includes delays caused by a slow server.
             let began = if self.plan.rate.is_some() { due } else { now };
             recorder.add(began.elapsed(), outcome.map_err(|status| status.code()));
         }
@@ -150,13 +150,13 @@ impl Worker {
         self.stop.load(Ordering::Relaxed) || self.plan.total.is_none() && self.start.elapsed() >= self.plan.time
     }
 
-    /// Returns when the next call is due, if there is to be one.
+    /// Returns the due time of the next call, or `None` at the end of the load.
     fn next(&self) -> Option<Instant> {
         if self.is_over() {
             return None;
         }
         let number = match (self.plan.total, self.plan.rate) {
-            // A count that all workers share is written only where somebody has to count.
+            // Avoid contention on the shared counter where it is not needed.
             (None, None) => return Some(self.start),
             _ => self.begun.fetch_add(1, Ordering::Relaxed),
         };
@@ -171,7 +171,7 @@ impl Worker {
     }
 }
 
-/// Makes a call, and returns the number of messages that answered it and their bytes.
+/// Makes a call and returns the number of response messages and their total length.
 async fn call(invocation: &Invocation, messages: &[Bytes]) -> std::result::Result<(u64, u64), Status> {
     let body = match (invocation.method.kind.has_request_stream(), messages) {
         (false, [message, ..]) => Body::from(message.clone()),

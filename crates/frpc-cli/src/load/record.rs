@@ -12,23 +12,23 @@ use serde_json::{Value, json};
 
 use crate::failure::code_name;
 
-/// The counts of one caller, which others may look at.
+/// The results of one worker, shared for reading.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorder(Arc<Mutex<Record>>);
 
-/// Counts of calls.
+/// Results of calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
-    /// Nanoseconds of each call that succeeded.
+    /// The latencies of successful calls in nanoseconds.
     latencies: Histogram<u64>,
-    /// Calls that failed.
+    /// The number of failed calls by code.
     failed: BTreeMap<i32, u64>,
     messages: u64,
     bytes: u64,
 }
 
 impl Recorder {
-    /// Counts a call. One that succeeded had messages and bytes.
+    /// Records a call. A successful outcome contains its number of messages and bytes.
     pub(crate) fn add(&self, latency: Duration, outcome: Result<(u64, u64), Code>) {
         let mut record = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match outcome {
@@ -65,7 +65,7 @@ impl Record {
         self.bytes += other.bytes;
     }
 
-    /// Returns the calls that succeeded.
+    /// Returns the number of successful calls.
     pub(crate) fn calls(&self) -> u64 {
         self.latencies.len()
     }
@@ -82,7 +82,7 @@ impl Record {
         self.bytes
     }
 
-    /// Returns how many calls failed with each code, most of all first.
+    /// Returns the number of failed calls by code, in descending order.
     pub(crate) fn failed(&self) -> Vec<(Code, u64)> {
         let mut failed: Vec<_> = self.failed.iter().map(|(code, count)| (Code::from_number(*code), *count)).collect();
         failed.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -105,9 +105,9 @@ impl Record {
         Duration::from_nanos(self.latencies.min())
     }
 
-    /// Counts calls in rows of latencies: the end of each row, and how many calls took no longer, but longer than the row before.
+    /// Returns a histogram: for each row, the upper bound of the latency and the number of calls.
     pub(crate) fn rows(&self, most: u32) -> Vec<(Duration, u64)> {
-        // The slowest few would leave all others in one row.
+        // Size the rows by the 95th percentile: with the maximum, a few slow calls would leave all others in one row.
         let (low, high) = (self.latencies.min(), self.latencies.value_at_quantile(0.95));
         let step = (high.saturating_sub(low) / u64::from(most)).max(1);
         let mut rows = Vec::new();
@@ -147,7 +147,7 @@ impl Record {
     }
 }
 
-/// The quantiles that are shown.
+/// The quantiles shown in results.
 pub(crate) const QUANTILES: [(&str, f64); 6] =
     [("p50", 0.5), ("p75", 0.75), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999)];
 

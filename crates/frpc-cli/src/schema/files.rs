@@ -9,7 +9,7 @@ use prost_reflect::DescriptorPool;
 
 use crate::failure::{Failure, Result};
 
-/// Compiles proto files, and adds what they declare.
+/// Compiles proto files and adds their declarations.
 #[cfg(not(feature = "proto"))]
 pub(super) fn add_protos(_: &mut DescriptorPool, protos: &[PathBuf], _: &[PathBuf]) -> Result<()> {
     match protos {
@@ -20,13 +20,13 @@ pub(super) fn add_protos(_: &mut DescriptorPool, protos: &[PathBuf], _: &[PathBu
     }
 }
 
-/// Compiles proto files, and adds what they declare.
+/// Compiles proto files and adds their declarations.
 #[cfg(feature = "proto")]
 pub(super) fn add_protos(pool: &mut DescriptorPool, protos: &[PathBuf], imports: &[PathBuf]) -> Result<()> {
     if protos.is_empty() {
         return Ok(());
     }
-    // The compiler would say that a file is not in any directory of imports.
+    // Report a missing file here: the compiler would only say that no import directory contains it.
     if let Some(missing) = protos.iter().find(|path| imports.is_empty() && !path.exists()) {
         return Err(Failure::new(format!("there is no file {}", missing.display())));
     }
@@ -42,33 +42,33 @@ pub(super) fn add_protos(pool: &mut DescriptorPool, protos: &[PathBuf], imports:
         let text = format!("{error:?}");
         let is_placed =
             protos.iter().filter_map(|path| path.file_name()).any(|name| text.contains(&*name.to_string_lossy()));
-        // At the end of a file, the compiler does not say which file it is.
+        // For an error at the end of a file, the compiler does not name the file.
         let failure = match protos {
             [only] if !is_placed => Failure::new(format!("{}: {text}", only.display())),
             _ => Failure::new(text),
         };
         match error.is_file_not_found() {
-            true => failure.with_try("-I DIR, for each directory that imports are found in"),
+            true => failure.with_try("-I DIR, for each directory with imports"),
             false => failure,
         }
     })?;
     add(pool, set.file, "the proto files")
 }
 
-/// Adds what a file of descriptors declares.
+/// Adds the declarations of a descriptor set.
 pub(super) fn add_set(pool: &mut DescriptorPool, path: &Path) -> Result<()> {
     let shown = path.display();
     let bytes = fs::read(path).map_err(|error| Failure::new(format!("{shown}: {error}")))?;
     let set = <frpc::prost_types::FileDescriptorSet as frpc::prost::Message>::decode(&bytes[..]);
     let set = set.map_err(|error| {
-        Failure::new(format!("{shown} is no descriptor set: {error}"))
+        Failure::new(format!("{shown} is not a descriptor set: {error}"))
             .with_try("`protoc --include_imports -o FILE` or `buf build -o FILE`, or --proto for a proto file")
     })?;
     add(pool, set.file, &shown.to_string())
 }
 
 fn add(pool: &mut DescriptorPool, files: Vec<frpc::prost_types::FileDescriptorProto>, from: &str) -> Result<()> {
-    // Those of the well-known types are there, and are the same everywhere.
+    // The well-known types are already present and do not change.
     let files: Vec<_> = files.into_iter().filter(|file| pool.get_file_by_name(file.name()).is_none()).collect();
     pool.add_file_descriptor_protos(files).map_err(|error| Failure::new(format!("{from}: {error}")))
 }

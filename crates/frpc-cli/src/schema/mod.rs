@@ -1,4 +1,4 @@
-//! The services and messages of a server.
+//! Schemas: services and messages, from servers or files.
 
 mod files;
 mod reflection;

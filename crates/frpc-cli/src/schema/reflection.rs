@@ -1,4 +1,4 @@
-//! Schemas that servers tell by reflection, on any wire.
+//! Schemas from servers with reflection, on any wire.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,34 +19,34 @@ use prost_reflect::DescriptorPool;
 use super::{Schema, split};
 use crate::failure::Failure;
 
-/// The reason why a server did not tell what it has.
+/// The reason why reflection returned no schema.
 #[derive(Debug)]
 pub(crate) enum Unreflected {
-    /// It does not do so.
+    /// The server does not support reflection.
     Unsupported(String),
-    /// It speaks plain fRPC, which has no way to ask.
+    /// The server speaks plain fRPC, without reflection.
     Plain,
-    /// It was asked in vain.
+    /// The reflection call failed.
     Call(Status),
-    /// It said things that make no sense, or the files here do not.
+    /// The server returned invalid data, or the local files are invalid.
     Failed(Failure),
 }
 
-/// Both versions have the same messages. One that is not there answers with a status, and the other is asked.
+/// Both versions have the same messages. If a server lacks one, the other is tried.
 static VERSIONS: [Method; 2] = [
     Method::bidirectional("grpc.reflection.v1.ServerReflection", "ServerReflectionInfo", 0),
     Method::bidirectional("grpc.reflection.v1alpha.ServerReflection", "ServerReflectionInfo", 0),
 ];
 
-/// Asks a server for the service of a method, or for all services.
+/// Returns the schema of the service of a method, or of all services.
 pub(super) async fn schema(channel: &Channel, needed: Option<&str>) -> Result<Schema, Unreflected> {
     match channel.call_format().await.map_err(Unreflected::Call)? {
         Format::Proto => {}
         Format::Polyglot => return Err(Unreflected::Plain),
-        _ => return Err(Unreflected::Unsupported("it speaks no protocol buffers".to_owned())),
+        _ => return Err(Unreflected::Unsupported("it does not support protocol buffers".to_owned())),
     }
     let mut asking = Asking { channel, method: &VERSIONS[0], files: HashMap::new() };
-    // Its full name saves a question, and the answers about all the others.
+    // With the full name of the service, one question is enough, and other services are not downloaded.
     if let Some(service) = needed.and_then(|name| split(name).0).filter(|service| service.contains('.')) {
         match asking.ask([MessageRequest::FileContainingSymbol(service.to_owned())]).await {
             Ok(_) if !asking.files.is_empty() => return asking.into_schema(Vec::new()).await,
@@ -68,12 +68,12 @@ pub(super) async fn schema(channel: &Channel, needed: Option<&str>) -> Result<Sc
 struct Asking<'a> {
     channel: &'a Channel,
     method: &'static Method,
-    /// The files that were told, by their names.
+    /// The received files by name.
     files: HashMap<String, FileDescriptorProto>,
 }
 
 impl Asking<'_> {
-    /// Asks all at once, in a call that sends its questions before it reads: what half-duplex wires can do.
+    /// Asks all questions in one call and sends them before reading answers, as half-duplex wires require.
     async fn ask(
         &mut self,
         questions: impl IntoIterator<Item = MessageRequest>,
@@ -100,7 +100,7 @@ impl Asking<'_> {
                     let file = FileDescriptorProto::decode(&bytes[..]).map_err(|error| senseless(&error))?;
                     self.files.insert(file.name().to_owned(), file);
                     if self.files.len() > FILES_MAX {
-                        let what = format!("the server tells of more than {FILES_MAX} proto files");
+                        let what = format!("the server has more than {FILES_MAX} proto files");
                         return Err(Unreflected::Failed(Failure::new(what).with_try("--descriptor-set FILE")));
                     }
                 }
@@ -126,7 +126,7 @@ impl Asking<'_> {
         Ok(all)
     }
 
-    /// Asks for imports that are missing, and puts everything together.
+    /// Downloads missing imports and builds the schema.
     async fn into_schema(mut self, services: Vec<String>) -> Result<Schema, Unreflected> {
         let mut pool = DescriptorPool::global();
         let mut asked = HashSet::new();
@@ -143,7 +143,7 @@ impl Asking<'_> {
             }
             self.ask(missing).await?;
         }
-        // Those of the well-known types are there, and are the same everywhere.
+        // The well-known types are already present and do not change.
         let files = self.files.into_values().filter(|file| pool.get_file_by_name(file.name()).is_none());
         let files: Vec<_> = files.collect();
         pool.add_file_descriptor_protos(files).map_err(|error| senseless(&error))?;
@@ -152,12 +152,12 @@ impl Asking<'_> {
     }
 }
 
-/// The number of files that a server may tell of. Each may import another that is asked for.
+/// The maximum number of files of a server. Each file can import another, so a hostile server could continue forever.
 const FILES_MAX: usize = 10_000;
 
-/// The time for answers to questions that are asked at once.
+/// The timeout of a reflection call.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 fn senseless(error: &dyn std::error::Error) -> Unreflected {
-    Unreflected::Failed(Failure::new(format!("what the server tells of itself makes no sense: {error}")))
+    Unreflected::Failed(Failure::new(format!("the server returned an invalid schema: {error}")))
 }

@@ -1,4 +1,4 @@
-//! Services by their names.
+//! Services and methods by name.
 
 use frpc::{MethodKind, prost_types::FileDescriptorSet};
 use frpc_schema::{Options, descriptors_of};
@@ -10,13 +10,13 @@ use crate::{
     suggest,
 };
 
-/// Services, and all messages that they need.
+/// Services and their messages.
 #[derive(Clone, Debug)]
 pub(crate) struct Schema {
     pub(crate) pool: DescriptorPool,
-    /// The services that somebody may want to call, in their order.
+    /// The callable services, sorted by name.
     services: Vec<ServiceDescriptor>,
-    /// Services of which no more is known than that they are there.
+    /// The names of services without descriptors.
     unknown: Vec<String>,
 }
 
@@ -39,13 +39,14 @@ impl Schema {
         &self.unknown
     }
 
-    /// Finds a service by its full name, or the last part of it.
+    /// Finds a service by its full name, or by its last part if unambiguous.
     pub(crate) fn service(&self, name: &str) -> Option<&ServiceDescriptor> {
         let exact = self.services.iter().find(|service| service.full_name() == name);
         exact.or_else(|| one_of(self.services.iter().filter(|service| service.name() == name)))
     }
 
-    /// Finds a method by `package.Service/Method`, with a dot or without the package or the service, as long as there is one such.
+    /// Finds a method by `package.Service/Method`. A dot may replace the slash, and the package or service may be
+    /// omitted if the method is unambiguous.
     pub(crate) fn method(&self, wanted: &str) -> Result<MethodDescriptor> {
         let (service, name) = split(wanted);
         let in_service = |service: &ServiceDescriptor| service.methods().find(|method| method.name() == name);
@@ -65,8 +66,8 @@ impl Schema {
         found.ok_or_else(|| self.missing(wanted, service))
     }
 
-    /// Returns what plain fRPC has to know of the file of a method. Its methods are numbered from `first_operation`, if not as those
-    /// of Go are.
+    /// Returns the plain fRPC layouts for the file of a method. Without `first_operation`, methods are numbered as in
+    /// Go.
     pub(crate) fn layouts(&self, method: &MethodDescriptor, first_operation: Option<u16>) -> Result<Layouts> {
         let (file, mut options) = (method.parent_file(), Options::default());
         if let Some(number) = first_operation {
@@ -75,7 +76,7 @@ impl Schema {
         let all = FileDescriptorSet { file: self.pool.file_descriptor_protos().cloned().collect() };
         let files = descriptors_of(file.package_name(), &all);
         Layouts::read(&files, &options)
-            .map_err(|error| Failure::new(format!("plain fRPC has no place for this schema: {error}")))
+            .map_err(|error| Failure::new(format!("plain fRPC cannot represent this schema: {error}")))
     }
 
     fn missing(&self, wanted: &str, service: Option<&str>) -> Failure {
@@ -120,7 +121,7 @@ pub(crate) fn split(method: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Returns the path of a method: `package.Service/Method`.
+/// Returns the path of a method as `package.Service/Method`.
 pub(crate) fn path(method: &MethodDescriptor) -> String {
     format!("{}/{}", method.parent_service().full_name(), method.name())
 }

@@ -1,4 +1,4 @@
-//! The options that say where to learn of services.
+//! Options for schemas from files.
 
 use std::path::PathBuf;
 
@@ -8,22 +8,22 @@ use prost_reflect::DescriptorPool;
 use super::{Schema, Unreflected, files, reflection};
 use crate::failure::Result;
 
-/// The options that say where to learn of services, besides the server.
+/// Schema sources other than the server.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Sources {
-    /// A proto file with the services, in place of reflection. May be given several times.
+    /// A proto file with the services, used instead of reflection. Can be repeated.
     #[arg(long = "proto", short = 'p', value_name = "FILE", help_heading = "Schema")]
     protos: Vec<PathBuf>,
-    /// A directory in which imports of proto files are found. Default: that of each file.
+    /// A directory with imports of proto files. Default: the directory of each proto file.
     #[arg(long = "import", short = 'I', visible_alias = "import-path", value_name = "DIR", help_heading = "Schema")]
     imports: Vec<PathBuf>,
-    /// A descriptor set with the services, as `protoc --include_imports -o` and `buf build -o` write it.
+    /// A descriptor set with the services, as written by `protoc --include_imports -o` or `buf build -o`.
     #[arg(long = "descriptor-set", visible_alias = "protoset", value_name = "FILE", help_heading = "Schema")]
     descriptor_sets: Vec<PathBuf>,
 }
 
 impl Sources {
-    /// Returns true if the server is to be asked.
+    /// Returns `true` without files, so that the server has to be asked.
     pub(crate) fn is_empty(&self) -> bool {
         self.protos.is_empty() && self.descriptor_sets.is_empty()
     }
@@ -38,7 +38,8 @@ impl Sources {
         Ok(Schema::new(pool))
     }
 
-    /// Returns the schema of the files, or else that of the server: as much of it as a name needs, or all.
+    /// Returns the schema of the files, or else of the server. From a server, it contains at least the service of
+    /// `needed`, or all services.
     pub(crate) async fn schema(
         &self,
         channel: &Channel,

@@ -17,7 +17,7 @@ fn a_lock_file_is_written_and_a_change_that_breaks_peers_is_refused() {
     let ran = frpc(&["lock", &lock, &proto]);
     assert_eq!((ran.code, &*ran.out), (0, &*format!("{lock}: written\n")), "{ran:?}");
     let ran = frpc(&["lock", &lock, &proto, "--check"]);
-    assert_eq!((ran.code, &*ran.out), (0, &*format!("{lock}: as it was\n")), "{ran:?}");
+    assert_eq!((ran.code, &*ran.out), (0, &*format!("{lock}: unchanged\n")), "{ran:?}");
 
     directory.write("a.proto", FIRST.replace("string text = 1;", "int32 text = 1;"));
     let before = std::fs::read_to_string(&lock).unwrap();

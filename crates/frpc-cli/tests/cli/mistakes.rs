@@ -35,7 +35,7 @@ fn a_field_that_is_not_there_is_told_with_those_that_are() {
     assert_says(&frpc(&["call", at, "Say", "zzzzz=a"]), 1, "has no field zzzzz", "labels (map<string, string>)");
     let ran = frpc(&["call", at, "Say", "number=seven"]);
     assert_eq!(ran.code, 1);
-    assert!(ran.err.contains(r#"number: "seven" is no int64"#), "{}", ran.err);
+    assert!(ran.err.contains(r#"number: "seven" is not a valid int64"#), "{}", ran.err);
     let ran = frpc(&["call", at, "Say", "mood=angry"]);
     assert!(ran.err.contains("one of MOOD_UNKNOWN, MOOD_CALM, MOOD_CURIOUS"), "{}", ran.err);
     let ran = frpc(&["call", at, "Say", "inner=1"]);
@@ -46,7 +46,7 @@ fn a_field_that_is_not_there_is_told_with_those_that_are() {
 fn an_address_that_is_none_is_told_with_those_that_there_are() {
     assert_says(&frpc(&["call", "localhost", "Say"]), 1, "port missing", "tcp://HOST:PORT");
     assert_says(&frpc(&["call", "localhost", "Say"]), 1, "port missing", "such as grpc://localhost:PORT");
-    assert_says(&frpc(&["call", "7300", "Say"]), 1, "port missing", ":7300, for a port of this machine");
+    assert_says(&frpc(&["call", "7300", "Say"]), 1, "port missing", ":7300, for a port on this machine");
     assert_says(&frpc(&["call", "gopher://localhost:1", "Say"]), 1, "gopher://", "grpc://");
 }
 
@@ -86,16 +86,16 @@ fn json_that_is_none_is_told_before_and_within_a_stream() {
     let server = Server::start();
     let ran = frpc(&["call", &server.address, "Say", "-d", "{"]);
     assert_eq!(ran.code, 1);
-    assert!(ran.err.contains("--data: no JSON"), "{}", ran.err);
+    assert!(ran.err.contains("--data: not valid JSON"), "{}", ran.err);
     let ran = frpc_with_input(&["call", &server.address, "Chat", "-d", "@-"], r#"{"text": "a"} {"text""#);
     assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.err.contains("standard input: no JSON"), "{}", ran.err);
+    assert!(ran.err.contains("standard input: not valid JSON"), "{}", ran.err);
 }
 
 #[test]
 fn a_stream_without_messages_is_told() {
     let server = Server::start();
-    let none = "of which none is given: -d JSON";
+    let none = "but none was given: use -d JSON";
     for method in ["Chat", "Gather"] {
         let ran = frpc(&["call", &server.address, method]);
         assert!(ran.code == 0 && ran.err.contains(none), "{ran:?}");
@@ -128,7 +128,7 @@ fn files_that_are_not_there_or_make_no_sense_are_named() {
     let import = "syntax = \"proto3\"; import \"elsewhere.proto\";";
     assert_says(&frpc(&["list", "--proto", &directory.write("import.proto", import)]), 1, "elsewhere.proto", "-I DIR");
     let set = directory.write("set.binpb", "this is none");
-    assert_says(&frpc(&["list", "--descriptor-set", &set]), 1, "is no descriptor set", "protoc --include_imports");
+    assert_says(&frpc(&["list", "--descriptor-set", &set]), 1, "is not a descriptor set", "protoc --include_imports");
 }
 
 #[cfg(not(feature = "proto"))]
@@ -151,7 +151,7 @@ fn failures_are_json_where_programs_read_them() {
 #[test]
 fn a_server_without_reflection_has_nothing_to_list() {
     let server = Server::start_with("tcp://127.0.0.1:0", &["--no-reflection"]);
-    assert_says(&frpc(&["list", &server.address]), 1, "tells nothing of its services", "--proto FILE");
+    assert_says(&frpc(&["list", &server.address]), 1, "does not describe its services", "--proto FILE");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_command_line_that_makes_no_sense_has_a_code_of_its_own() {
     assert_eq!(frpc(&["call"]).code, 2);
     assert_eq!(frpc(&["sing"]).code, 2);
     assert_eq!(frpc(&["serve"]).code, 2);
-    assert_says(&frpc(&["call", "tcp://localhost:1"]), 1, "no method is named", "frpc list");
+    assert_says(&frpc(&["call", "tcp://localhost:1"]), 1, "no method given", "frpc list");
     assert_eq!(frpc(&["--version"]).code, 0);
 }
 

@@ -153,7 +153,7 @@ fn a_port_alone_is_one_of_this_machine() {
     assert_eq!(ran.json(), [json!({ "text": "a" })]);
     let ran = frpc(&["serve", "--echo", "7300"]);
     assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.err.contains("try: :7300, for a port of this machine"), "{ran:?}");
+    assert!(ran.err.contains("try: :7300, for a port on this machine"), "{ran:?}");
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn time_that_is_up_is_a_failure_if_messages_are_missing() {
     assert_eq!((ran.code, &*ran.out), (0, ""), "{ran:?}");
     let ran = frpc(&["sub", at, "a", "--timeout", "1ms", "--count", "2"]);
     assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.err.contains("0 of 2 messages came in time"), "{ran:?}");
+    assert!(ran.err.contains("0 of 2 messages arrived in time"), "{ran:?}");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn mistakes_are_told_with_what_to_try() {
         assert!(ran.err.contains(arguments[2]), "{ran:?}");
     }
     let ran = frpc(&["pub", "7300", "a"]);
-    assert!(ran.code == 1 && ran.err.contains("try: :7300, for a port of this machine"), "{ran:?}");
+    assert!(ran.code == 1 && ran.err.contains("try: :7300, for a port on this machine"), "{ran:?}");
     let ran = frpc(&["sub", "grpc://localhost:1", "a"]);
     assert!(ran.code == 1 && ran.err.contains("nats://HOST:PORT for NATS"), "{ran:?}");
 }
