@@ -46,7 +46,7 @@ impl ConnectOptions {
             .config(config)
             .attempts(1)
             .connect_timeout(self.connect_timeout)
-            // Only deadlines requested by the user apply.
+            // Practically no deadline: only one chosen by the user should end a call.
             .timeout(Duration::from_secs(60 * 60));
         if let Some(tls) = self.tls_of(&address)? {
             builder = match self.tls.server_name() {

@@ -75,8 +75,8 @@ impl CallOptions {
     }
 }
 
-/// The default timeout for plain fRPC. Its peers do not report unknown methods or invalid messages, so waiting longer
-/// is useless.
+/// The default timeout for plain fRPC. Its peers do not report unknown methods or invalid messages, so such calls would
+/// wait for the usual hour.
 const PLAIN_ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// The kind of a method.

@@ -214,7 +214,7 @@ impl Hasher for NameHasher {
 
     #[inline]
     fn finish(&self) -> u64 {
-        // The table uses the highest bits first. They are the best mixed, so fold them into the lowest.
+        // The table selects buckets by the lowest bits. The multiplication mixes the highest bits best, so fold them in.
         self.0 ^ (self.0 >> 32)
     }
 }

@@ -31,7 +31,7 @@ use crate::{
 /// use frpc_jsonrpc::{Called, Context, Description, Function, JsonRpc};
 /// use tokio::{io::{AsyncBufReadExt, AsyncWriteExt, BufReader}, net::TcpStream};
 ///
-/// Returns its params.
+/// /// Returns its params.
 /// struct Echo(Description);
 ///
 /// impl Function for Echo {
@@ -160,8 +160,10 @@ impl JsonRpc {
         self.set(|settings| settings.batch_len_max = len_max)
     }
 
-    /// Sets the maximum total length of the answers of a batch. Default: 16 MiB. Errors replace the answers above this
-    /// limit.
+    /// Sets the maximum total length of the answers of a batch. Default: 16 MiB.
+    ///
+    /// Errors replace the answers above this limit. If it is exceeded before all calls of the batch were started, the
+    /// others fail without being executed.
     #[must_use]
     pub fn batch_answers_len_max(self, len_max: usize) -> Self {
         self.set(|settings| settings.batch_answers_len_max = len_max)

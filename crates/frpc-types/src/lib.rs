@@ -16,7 +16,7 @@
 //! let details = status.get_error_details();
 //! let violations = &details.bad_request().unwrap().field_violations;
 //! assert_eq!((&*violations[0].field, &*violations[0].description), ("name", "must not be empty"));
-//! A single detail.
+//! // A single detail.
 //! let retry: RetryInfo = status.error_detail().unwrap();
 //! assert_eq!(retry.delay(), Some(Duration::from_secs(3)));
 //! ```

@@ -91,6 +91,7 @@ impl Decoder {
             Some(frame) => frame,
             None => {
                 let Some((head, len)) = Head::read(input)? else { return Ok(None) };
+                // Check the length before receiving any content.
                 self.begin(head)?;
                 input.advance(len);
                 let Head { opcode, is_last, mask, len } = head;

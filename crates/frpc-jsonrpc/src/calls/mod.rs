@@ -192,6 +192,7 @@ impl Calls {
 
     fn start_batch(&mut self, items: Vec<Item<'_>>, len: usize, cx: &mut TaskContext<'_>, outbox: &mut Outbox) {
         let Settings { batches_in_order, batch_answers_len_max, .. } = *self.site.settings;
+        // Empty batches were refused by the reader, so this does not divide by zero.
         let share = len / items.len();
         let start = outbox.begin();
         outbox.bytes.push(b'[');
@@ -201,6 +202,7 @@ impl Calls {
             let from = outbox.len();
             let started = match item {
                 Item::Request(request) => {
+                    // Fail the remaining requests without executing them: their answers would not fit.
                     if from - start > batch_answers_len_max {
                         if let Some(id) = request.id {
                             put_failure(&mut outbox.bytes, id, &batch::too_long(batch_answers_len_max));
@@ -224,6 +226,7 @@ impl Calls {
             }
         }
         if !holes.is_empty() {
+            // Move the answers to the batch, so that other answers can be written before it is complete.
             let answers = outbox.bytes.split_off(start + 1);
             outbox.discard(start);
             self.batches.insert(Batch::new(answers, holes, batches_in_order, batch_answers_len_max));
@@ -260,6 +263,7 @@ impl Calls {
                     self.context.set_deadline(at.into_std());
                 }
                 let mut inherited = self.site.endpoint.inherited(self.context.head());
+                // Only functions with a context need their own: creating one allocates.
                 let of_call = function.description().takes_context().then(|| self.context.of_call());
                 let context = of_call.as_ref().map_or(&self.context, |(context, _)| context);
                 let called = inherited.run(|| call_function(&**function, *id, *params, context, out));

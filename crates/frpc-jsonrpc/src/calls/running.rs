@@ -29,7 +29,7 @@ pub(super) struct Running {
 enum Work {
     Function {
         later: Later,
-        /// Context for calls made by the function: deadline and metadata.
+        /// The deadline and metadata inherited by calls of the function.
         inherited: Inherited,
         /// Cancels the context of the function when dropped before the end of the call, or when its deadline passes.
         guard: Option<CancelGuard>,

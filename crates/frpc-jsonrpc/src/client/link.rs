@@ -66,7 +66,8 @@ struct State {
     given_up: usize,
     subscriptions: HashMap<String, Subscription>,
     outgoing: VecDeque<Outgoing>,
-    /// The time of the last message from the server. `None` if no call is waiting.
+    /// The start of the current silence: the last message of the server, or the first waiting call after it. `None` if
+    /// no call is waiting.
     silent_since: Option<Instant>,
     /// `true` once a call has timed out on a silent connection.
     is_silent: bool,
@@ -179,6 +180,7 @@ impl Link {
             let limit = shared.message_len_max;
             return Err(CallError::MessageTooLarge { len: text.len(), limit }.into());
         }
+        // Wait for room before registering the call, so that a call without room leaves no entry behind.
         let acquiring = shared.room.clone().acquire_many_owned(len.min(QUEUE_LEN_MAX));
         let room = deadline.bound_unsent(async { acquiring.await.map_err(|_| lost(false)) }).await?;
         let (sender, answer) = oneshot::channel();
@@ -350,6 +352,7 @@ impl Shared {
             (Some(result), None) => match subscription.messages.try_send(message.slice_ref(result.as_bytes())) {
                 Ok(()) => return,
                 Err(mpsc::error::TrySendError::Full(_)) => {
+                    // This runs on the task of the connection, so it needs no wake-up.
                     state.outgoing.push_back(unsubscribe(id));
                     Some(Status::resource_exhausted(format!(
                         "{MESSAGES_MAX} messages of the stream wait for their reader"
@@ -426,6 +429,7 @@ impl Drop for Entry {
             Of::Call(id) => state.give_up(*id),
             Of::Subscription(id) => {
                 if state.subscriptions.remove(id).is_some() {
+                    // It needs no permit: there is at most one per subscription.
                     state.outgoing.push_back(unsubscribe(id));
                     drop(state);
                     self.shared.task.wake();
@@ -450,6 +454,7 @@ impl Stream for Subscribed {
 /// Moves messages until the connection ends.
 async fn drive(shared: Arc<Shared>, mut conduit: impl Conduit) {
     let ended: Result<(), Broken> = poll_fn(|cx| {
+        // Register before reading the state, so that no wake-up is lost.
         shared.task.register(cx.waker());
         for _ in 0..ROUNDS_MAX {
             let mut has_room = true;

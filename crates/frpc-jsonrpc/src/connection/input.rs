@@ -113,6 +113,7 @@ impl Input {
             let is_all = len == self.buffer.len();
             match self.read_window(len, &mut take) {
                 Ok(_) if is_all => break,
+                // No value ends within the window, so examine all of the input.
                 Ok(0) => window = usize::MAX,
                 Ok(_) => window = WINDOW_LEN,
                 Err(stop) => return stop,

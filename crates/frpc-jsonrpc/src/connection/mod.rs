@@ -28,7 +28,7 @@ use crate::{
     settings::{READ_AHEAD_LEN_MAX, Settings},
 };
 
-/// Serves calls on a byte stream until the peer closes it or breaks the protocol.
+/// Serves calls on a byte stream until the peer closes it, a limit is exceeded, or the server shuts down.
 pub(crate) async fn serve<S>(mut socket: S, calls: Calls, settings: Arc<Settings>, drain: Drain)
 where
     S: AsyncRead + AsyncWrite + Unpin,

@@ -11,7 +11,7 @@ use frpc::{Address, CancelGuard, Extensions, Head, Metadata, codec::MemoryBudget
 /// ```
 /// use frpc_jsonrpc::{Context, function};
 ///
-/// Returns the address of the caller.
+/// /// Returns the address of the caller.
 /// #[function]
 /// fn who_am_i(context: &Context) -> String {
 ///     context.peer_addr().map_or_else(|| "somebody in this process".to_owned(), |peer| peer.to_string())

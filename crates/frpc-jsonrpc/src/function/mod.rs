@@ -36,7 +36,7 @@ pub(crate) mod macros {
 /// ```
 /// use frpc_jsonrpc::{Called, Context, Description, Function};
 ///
-/// Returns its params.
+/// /// Returns its params.
 /// struct Echo(Description);
 ///
 /// impl Function for Echo {

@@ -94,6 +94,7 @@ impl Connection {
                     return Poll::Ready(());
                 }
                 Poll::Ready(None) => return Poll::Ready(()),
+                // All calls have been answered, so the connection can be closed.
                 Poll::Pending if self.is_draining && self.calls.is_idle() && self.socket.is_open() => {
                     self.socket.close(Close::new(GOING_AWAY, "the server is shutting down"));
                 }

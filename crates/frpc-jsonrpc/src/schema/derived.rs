@@ -121,7 +121,7 @@ impl Object {
                 let others = schema.remove("additionalProperties").filter(|others| *others != false);
                 self.others = others.or(self.others);
             }
-            // All members of a flattened `Option` are optional, so nothing can be required.
+            // A flattened `Option` may be absent as a whole, so its schema cannot be required.
             Value::Object(schema) if !is_nullable(&schema) => self.all_of.push(Value::Object(schema)),
             _ => {}
         }
