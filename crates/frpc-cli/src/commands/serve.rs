@@ -175,7 +175,7 @@ mod functions {
         a.wrapping_add(b)
     }
 
-    /// Greets somebody.
+    /// Returns a greeting.
     #[function]
     fn greet(#[default("world".to_owned())] name: String) -> String {
         format!("Hello, {name}!")
