@@ -25,7 +25,7 @@ pub(super) struct Input {
     limits: Limits,
 }
 
-/// Whether the peer sends one value per line. If so, it can continue after an invalid one.
+/// The use of line feeds by the peer. With one value per line, it can continue after an invalid one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lines {
     Unknown,
