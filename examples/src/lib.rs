@@ -19,5 +19,10 @@ pub mod benchmark {
 
 /// The code of the guide, compiled as a doctest.
 #[cfg(doctest)]
-#[doc = include_str!("../../docs/routers.md")]
-pub struct RoutersGuide;
+#[doc = include_str!("../../docs/guide.md")]
+pub struct Guide;
+
+/// The code of the page about publish and subscribe, which has to compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/pubsub.md")]
+pub struct PubsubPage;

@@ -1,4 +1,4 @@
-//! Datagrams beside a stream of bytes, for docs/datagrams.md: `datagrams [SECONDS]`.
+//! Datagrams beside a stream of bytes, for docs/notes/datagrams.md: `datagrams [SECONDS]`.
 //!
 //! A thread echoes messages of 32 bytes over loopback, by UDP and by TCP, to a client that has one under way, or 320. TCP has as many
 //! messages in a read and a write as there are; UDP has one. The last round sends datagrams faster than the echo takes them.

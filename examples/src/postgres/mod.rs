@@ -1,5 +1,5 @@
 //! A PostgreSQL proxy with authentication by RPC: clients log in by a call, open a database by another call, and then
-//! speak PostgreSQL's own protocol on the same connection. docs/takeover.md explains each step.
+//! speak PostgreSQL's own protocol on the same connection. docs/guide.md explains each step.
 
 mod startup;
 

@@ -156,6 +156,40 @@ fn the_floors_are_really_read() {
     assert!(edges.len() > 150);
 }
 
+#[test]
+fn architecture_lists_the_floors() {
+    let path = format!("{ROOT}/ARCHITECTURE.md");
+    let page = std::fs::read_to_string(&path).expect("the page exists");
+    let (before, rest) = page.split_once(BEGIN).expect("the page has the first marker");
+    let (_, after) = rest.split_once(END).expect("the page has the second marker");
+    let expected = format!("{before}{BEGIN}\n{}{END}{after}", listed(HOUSES));
+    if page != expected {
+        std::fs::write(&path, expected).expect("the page can be written");
+        panic!("ARCHITECTURE.md had other floors than floors.rs: its section was rewritten, review and commit it");
+    }
+}
+
+const BEGIN: &str = "<!-- floors: generated -->";
+const END: &str = "<!-- floors: end -->";
+
+/// Returns the floors as a block of text for a page, the highest first.
+fn listed(houses: &[House]) -> String {
+    let mut block = "```text\n".to_owned();
+    for house in houses {
+        block += &format!("{}\n", house.krate);
+        for (floor, names) in house.floors.iter().enumerate().rev() {
+            let names: Vec<_> = names.iter().map(|module| name(module)).collect();
+            block += &format!("  {floor}  {}\n", names.join(" · "));
+        }
+    }
+    block + "```\n"
+}
+
+#[test]
+fn floors_are_listed_with_the_highest_first() {
+    assert_eq!(listed(&[MADE_UP]), "```text\nmade-up\n  1  ground · cellar::stairs\n  0  cellar\n```\n");
+}
+
 /// Reads the sources of one of our crates.
 fn read(krate: &str) -> Modules {
     let files = crate::files_below(&format!("crates/{krate}/src/"), ".rs");
