@@ -19,7 +19,7 @@ impl Transport for Client {
     }
 }
 
-/// Registers the schemes `ws://` and `wss://` for all channels of the process.
+/// Returns the transport of a channel over WebSocket, with default settings.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
