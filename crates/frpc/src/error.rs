@@ -219,7 +219,6 @@ impl From<CallError> for Status {
                 Code::Unavailable
             }
             CallError::Refused { why: Refusal::Draining } => Code::Unavailable,
-            CallError::Refused { why: Refusal::TooLarge { .. } } | CallError::AnswerTooLarge { .. } => Code::OutOfRange,
             CallError::NotSent { .. } | CallError::TimedOut { .. } | CallError::Refused { why: Refusal::Expired } => {
                 Code::DeadlineExceeded
             }
@@ -228,7 +227,8 @@ impl From<CallError> for Status {
             | CallError::TooManyCalls { .. }
             | CallError::TooManyForPeer { .. }
             | CallError::OutOfIds { .. }
-            | CallError::MessageTooLarge { .. } => Code::ResourceExhausted,
+            | CallError::MessageTooLarge { .. }
+            | CallError::AnswerTooLarge { .. } => Code::ResourceExhausted,
         };
         Self::new(code, error.to_string()).with_source(Arc::new(error) as Arc<_>)
     }

@@ -253,7 +253,7 @@ fn a_message_above_the_limit_of_the_receiver_fails_where_it_is_made() {
                     .await;
             for result in each_kind(&pair.client, &text(30_000)).await {
                 let status = result.unwrap_err();
-                assert_eq!(status.code(), Code::OutOfRange, "{status}");
+                assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
                 assert!(status.message().contains("20000 bytes (content_len_max)"), "{status}");
             }
             assert!(pair.service.log.take().iter().all(|line| !line.contains("to-be")), "no handler saw it");

@@ -23,7 +23,7 @@ fn serve(service: &TestService, limit: u32) -> Server {
 
 #[track_caller]
 fn assert_names(status: &Status, side: &str, limit: u32) {
-    assert_eq!(status.code(), Code::OutOfRange, "{status}");
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     let text = format!("the {side} accepts at most {limit} bytes (content_len_max)");
     assert!(status.message().starts_with(&text), "{status}");
 }
@@ -128,7 +128,7 @@ fn on_the_wire_it_is_an_error_like_any_other() {
         let large = encoded(&"x".repeat(200));
         let (len, text) = (large.len(), "the server accepts at most 150 bytes (content_len_max), the request has");
         let heard = peer.asks([frame(7, SAY, &large), frame(8, SAY, encoded("hi"))].concat()).await;
-        let error = format!("error 11 {text} {len}: the call was not executed");
+        let error = format!("error 8 {text} {len}: the call was not executed");
         assert_eq!(heard, [format!("{SAY} 7: {error}"), format!("{SAY} 8: hi")]);
         let heard = peer
             .asks(
@@ -137,7 +137,7 @@ fn on_the_wire_it_is_an_error_like_any_other() {
             )
             .await;
         let of = |id: u16| heard.iter().filter(|frame| frame.starts_with(&format!("stream {id}"))).count();
-        assert!(heard[0].starts_with("stream 1: error 11 the"), "{heard:?}");
+        assert!(heard[0].starts_with("stream 1: error 8 the"), "{heard:?}");
         assert!(of(1) >= 2 && of(3) >= 2, "an error and an end marker each: {heard:?}");
         assert_eq!(peer.asks(frame(9, SAY, encoded("hi"))).await, [format!("{SAY} 9: hi")]);
     });
@@ -150,7 +150,7 @@ fn where_nothing_else_fits_the_code_arrives() {
         let client = connect(&server).await;
         for kind in 0..2 {
             let status = of_kind(&client, kind, &"x".repeat(100)).await.unwrap_err();
-            assert_eq!(status.code(), Code::OutOfRange, "{status}");
+            assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
         }
         assert_eq!(ask(&client, "hi").await.unwrap(), "hi");
         assert!(only_connection(&server).await.close_reason().is_none());

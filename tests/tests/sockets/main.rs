@@ -14,6 +14,7 @@ mod foreign;
 mod pem;
 mod reconnecting;
 mod redials;
+mod refusals;
 mod restarts;
 mod shutdowns;
 #[cfg(unix)]

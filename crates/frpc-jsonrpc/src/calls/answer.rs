@@ -54,6 +54,14 @@ pub(super) fn put_invalid(out: &mut Vec<u8>, id: Option<&str>, why: &str) {
     end(out, id.unwrap_or("null"));
 }
 
+/// Appends the answer to a batch above its limit.
+pub(super) fn put_too_many(out: &mut Vec<u8>, batch_len_max: usize) {
+    let why = format!("a batch has no more than {batch_len_max} requests");
+    begin_error(out);
+    put_protocol_error(out, INVALID_REQUEST, Code::ResourceExhausted, &why);
+    end(out, "null");
+}
+
 /// Appends the answer to bytes that are not a valid message.
 pub(super) fn put_no_message(out: &mut Vec<u8>, code: Code, why: &str) {
     begin_error(out);

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tracing::error;
 
 use self::{
-    answer::{put_failure, put_invalid, put_no_message, put_result, put_unknown},
+    answer::{put_failure, put_invalid, put_no_message, put_result, put_too_many, put_unknown},
     batch::Batch,
     running::{Finished, Outcome, Place, Running},
     subscriptions::{Notices, Subscriptions},
@@ -177,8 +177,8 @@ impl Calls {
             }
             Message::One(Item::Answer) => {}
             Message::TooMany => {
-                let why = format!("a batch has no more than {} requests", self.site.settings.batch_len_max);
-                Self::put_alone(outbox, |out| put_invalid(out, None, &why));
+                let batch_len_max = self.site.settings.batch_len_max;
+                Self::put_alone(outbox, |out| put_too_many(out, batch_len_max));
             }
             Message::Batch(items) => self.start_batch(items, len, cx, outbox),
         }

@@ -221,7 +221,7 @@ impl Contents for Incoming {
                 Err(end) => {
                     let status = match end {
                         StreamEnd::TooLarge { announced, limit } if serves => {
-                            Status::out_of_range(Refusal::TooLarge { announced, limit }.to_string())
+                            Status::resource_exhausted(Refusal::TooLarge { announced, limit }.to_string())
                         }
                         end => cut(end, reader.connection()),
                     };
