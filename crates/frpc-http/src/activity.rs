@@ -38,10 +38,15 @@ impl Activity {
         self.is_writing.store(is_writing, Ordering::Relaxed);
     }
 
+    /// Returns whether a request is being answered.
+    pub(crate) fn is_answering(&self) -> bool {
+        self.begun.load(Ordering::Relaxed) != self.over.load(Ordering::Relaxed)
+    }
+
     /// Returns the number of requests so far, unless something is under way.
     fn begun_if_idle(&self) -> Option<usize> {
         let begun = self.begun.load(Ordering::Relaxed);
-        let is_idle = begun == self.over.load(Ordering::Relaxed) && !self.is_writing.load(Ordering::Relaxed);
+        let is_idle = !self.is_answering() && !self.is_writing.load(Ordering::Relaxed);
         is_idle.then_some(begun)
     }
 

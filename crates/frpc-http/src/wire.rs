@@ -228,7 +228,19 @@ impl Http {
         self
     }
 
+    /// Sets how long a call of HTTP/1.1 may run after its peer has closed its side of the connection, behind a whole request. Default 30 s.
+    ///
+    /// Until then its answer is written, for callers that close their side and go on reading, as `nc` does. A caller that is gone looks the
+    /// same, such as `curl` after Ctrl-C: its call is dropped, and [`Head::cancelled`](frpc::Head::cancelled) told, when this time is
+    /// over, when its deadline is, or at the first write that fails. With zero, callers that close their side are taken for gone. On HTTP/2
+    /// and on WebSocket the end of a connection always means that.
+    pub fn half_closed_max(mut self, half_closed_max: Duration) -> Self {
+        self.settings.half_closed_max = half_closed_max;
+        self
+    }
+
     async fn serve_http1(&self, site: Arc<Site>, socket: Standstill<Raw>, drain: Drain) {
+        let socket = socket.with_half_closed_max(self.settings.half_closed_max);
         let Some(socket) = plain::serve(&site, socket, &drain).await else { return };
         let (unread, upgrading, activity) = (Unread::default(), Upgrading::default(), socket.activity().clone());
         let (upgraded, counting) = (upgrading.clone(), activity.clone());
@@ -254,6 +266,8 @@ impl Http {
             .header_read_timeout(self.settings.head_time_max)
             .max_header_size(usize::try_from(self.settings.head_len_max).unwrap_or(usize::MAX))
             .title_case_headers(self.settings.has_capitals())
+            // The stream looks for the end of the connection instead.
+            .half_close(true)
             .serve_connection(TokioIo::new(socket), service)
             .with_upgrades();
         let connection = pin!(connection);

@@ -116,7 +116,8 @@ impl Connection<'_> {
             (PlainBody::Coming(coming, body_len), Some(rest))
         };
         let mut responding = pin!(serve::respond(self.site, parts, body));
-        let mut is_over = false;
+        // The peer says nothing more, and has not sent all of the request.
+        let mut is_cut = false;
         let response = poll_fn(|cx| {
             loop {
                 if let Poll::Ready(response) = responding.as_mut().poll(cx) {
@@ -126,15 +127,16 @@ impl Connection<'_> {
                 if let Poll::Ready(Err(error)) = self.poll_flush(cx) {
                     return Poll::Ready(Err(error));
                 }
-                if is_over {
+                if is_cut {
                     return Poll::Pending;
                 }
                 if ready!(self.poll_receive(cx))? == 0 {
-                    // A peer that has gone takes its call along, and one that has not sent all of it gets to hear so.
-                    if rest.take().is_none() {
+                    is_cut = rest.take().is_some();
+                    if !is_cut {
+                        // It may still read the answer, or be gone.
+                        ready!(self.socket.poll_half_closed(cx));
                         return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
                     }
-                    is_over = true;
                 } else if self.input.len() < body_len {
                     continue;
                 } else if let Some(rest) = rest.take() {
@@ -143,7 +145,7 @@ impl Connection<'_> {
             }
         });
         let response = response.await?;
-        is_last |= is_over || patience.is_draining();
+        is_last |= is_cut || patience.is_draining();
         is_last = self.put(response, is_last).await?;
         if rest.is_some() {
             // A peer that is still writing does not read what would tell it to stop.

@@ -1,6 +1,6 @@
 //! Requests of HTTP/1.1 that need nothing special, and connections that need something special after some of them.
 
-use std::future::ready;
+use std::{future::ready, time::Duration};
 
 use bytes::Bytes;
 use frpc::Server;
@@ -169,15 +169,80 @@ fn a_body_that_is_late_or_short_calls_no_handler() {
 #[test]
 fn a_caller_that_leaves_takes_its_call_along() {
     in_virtual_time(async {
-        let service = TestService::default();
-        let server = serve(&service, Http::new());
-        let mut caller = Http1::connect(&server);
-        caller.say(say("wait", "")).await;
-        settle().await;
-        assert_eq!(service.log.take(), ["say wait"]);
-        drop(caller);
-        settle().await;
-        assert_eq!(service.log.take(), ["dropped say wait"]);
+        for (limit, chunked) in [(0, false), (0, true), (5, false), (5, true)] {
+            let service = TestService::default();
+            let server = serve(&service, Http::new().half_closed_max(limit * SECOND));
+            let mut caller = Http1::connect(&server);
+            caller.say(if chunked { say_in_chunks("wait") } else { say("wait", "") }).await;
+            settle().await;
+            assert_eq!(service.log.take(), ["say wait"]);
+            let start = Instant::now();
+            drop(caller);
+            while server.metrics().connections > 0 {
+                tokio::time::sleep(SECOND / 10).await;
+            }
+            assert_eq!(service.log.take(), ["dropped say wait"], "{limit} s, in chunks: {chunked}");
+            assert!(
+                start.elapsed() >= limit * SECOND && start.elapsed() < (limit + 1) * SECOND,
+                "{:?}",
+                start.elapsed()
+            );
+        }
+    });
+}
+
+/// Returns a call of `Say` by Connect that hyper takes.
+fn say_in_chunks(text: &str) -> String {
+    let body = format!("{{\"text\":\"{text}\"}}");
+    let len = body.len();
+    format!(
+        "POST /calls.Test/Say HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\ntransfer-encoding: \
+         chunked\r\n\r\n{len:x}\r\n{body}\r\n0\r\n\r\n"
+    )
+}
+
+#[test]
+fn a_caller_that_closes_its_side_gets_its_answers() {
+    in_virtual_time(async {
+        let (plain, chunked) = (say("wait", ""), say_in_chunks("wait"));
+        let cases = [plain.clone(), plain.repeat(3), chunked.clone(), chunked.repeat(3), plain + &chunked];
+        for (count, said) in [1, 3, 1, 3, 2].into_iter().zip(cases) {
+            let service = TestService::default();
+            let server = serve(&service, Http::new());
+            let mut caller = Http1::connect(&server);
+            caller.say(&said).await;
+            caller.0.shutdown().await.unwrap();
+            for _ in 0..count {
+                tokio::time::sleep(5 * SECOND).await;
+                service.gate.open(1);
+            }
+            assert_eq!(bodies(&caller.hear_all().await), vec!["{\"text\":\"wait\"}"; count]);
+            settle().await;
+            assert_eq!(server.metrics().connections, 0);
+        }
+    });
+}
+
+/// A body that is cut off is told at once, and so is the end of a connection without a request.
+#[test]
+fn a_caller_that_closes_its_side_early_waits_for_nothing() {
+    in_virtual_time(async {
+        let (plain, chunked) = (say("hi", ""), say_in_chunks("hi"));
+        for said in [
+            &plain[..plain.len() - 1],
+            &chunked[..chunked.len() - 1],
+            &chunked[..chunked.len() - 7],
+            "GET / HT",
+            &plain,
+        ] {
+            let server = serve(&TestService::default(), Http::new());
+            let mut caller = Http1::connect(&server);
+            caller.say(said).await;
+            let start = Instant::now();
+            caller.0.shutdown().await.unwrap();
+            caller.hear_all().await;
+            assert_elapsed(start, Duration::ZERO);
+        }
     });
 }
 

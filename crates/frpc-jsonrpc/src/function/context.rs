@@ -81,8 +81,9 @@ impl Context {
     /// Waits until the caller gives up or the deadline passes, for tasks spawned by a function; see
     /// [`Head::cancelled`].
     ///
-    /// Once the call is answered, it never completes. A JSON-RPC caller over TCP may close its side and still read the
-    /// answer: it counts as gone after [`half_closed_max`](crate::JsonRpc::half_closed_max).
+    /// Once the call is answered, it never completes. A JSON-RPC caller over TCP or by POST may close its side and still
+    /// read the answer. It counts as gone after [`half_closed_max`](crate::JsonRpc::half_closed_max), by POST after the
+    /// setting of that name of the HTTP wire.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + use<> {
         self.head.cancelled()
     }
