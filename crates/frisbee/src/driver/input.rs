@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    Driver, End,
+    Driver, End, SHUTDOWN_GRACE,
     backlog::cost,
     handlers::{Entry, Finished, Handling, News},
 };
@@ -46,20 +46,29 @@ impl<'a> Driver<'a> {
             }
             Poll::Pending if self.read_failure.is_none() => {
                 self.behind_since = None;
-                self.finish_shutdown(handlers);
+                self.finish_shutdown(now, handlers);
             }
             Poll::Ready(_) | Poll::Pending => self.end_input(now),
         }
     }
 
-    /// Ends a connection that shuts down, when everything that has arrived is answered, and nothing has arrived in part:
-    /// its sender is told.
-    fn finish_shutdown(&self, handlers: &impl Handling) {
-        if self.closes_when_idle && self.backlog.is_empty() && self.is_between_packets() && handlers.is_idle() {
-            // Looked up again: what arrived in this turn may have shown that the peer leaves by itself.
-            let reason = self.shared.core().proto.closes_when_idle().cloned();
-            reason.into_iter().for_each(|reason| self.shared.finish(reason));
+    /// Ends a connection that shuts down, when everything that has arrived is answered. What has arrived in part gets
+    /// [`SHUTDOWN_GRACE`] for its rest: its sender is told.
+    fn finish_shutdown(&mut self, now: Instant, handlers: &impl Handling) {
+        if !self.closes_when_idle {
+            return;
         }
+        if !self.backlog.is_empty() || !handlers.is_idle() {
+            self.rest_due = None;
+            return;
+        }
+        if !self.is_between_packets() && now < *self.rest_due.get_or_insert(now + SHUTDOWN_GRACE) {
+            return;
+        }
+        self.rest_due = None;
+        // Looked up again: what arrived in this turn may have shown that the peer leaves by itself.
+        let reason = self.shared.core().proto.closes_when_idle().cloned();
+        reason.into_iter().for_each(|reason| self.shared.finish(reason));
     }
 
     /// Notes that the socket has nothing more, whole packets having been decoded before it was read again.

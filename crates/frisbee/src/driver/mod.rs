@@ -211,6 +211,8 @@ struct Driver<'a> {
     closes_when_idle: bool,
     /// The time at which a connection whose socket has failed ends, whatever is still under way.
     give_up: Option<Instant>,
+    /// The time at which a shutdown waits no longer for the rest of a packet.
+    rest_due: Option<Instant>,
     sleep: Pin<Box<Sleep>>,
     is_timer_set: bool,
     /// Lent to the core while the driver sleeps.
@@ -255,6 +257,7 @@ impl<'a> Driver<'a> {
             is_busy: false,
             closes_when_idle: false,
             give_up: None,
+            rest_due: None,
             sleep: Box::pin(sleep_until(first_timeout)),
             is_timer_set: false,
             waker: None,
@@ -266,3 +269,6 @@ impl<'a> Driver<'a> {
 fn far_future() -> Instant {
     Instant::now() + Duration::from_secs(365 * 24 * 3600)
 }
+
+/// The time that a shutdown gives a peer to say what it is, and to send the rest of a packet.
+pub(crate) const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);

@@ -185,9 +185,9 @@ impl Driver<'_> {
     fn next_timeout(&self, core: &Core) -> Option<Instant> {
         let stuck = self.standstill.due(core.proto.config().handlers_stall_max);
         let due = core.proto.poll_timeout().map(Instant::from_std);
-        match (stuck, self.give_up) {
-            (None, None) => due,
-            (stuck, give_up) => [due, stuck, give_up].into_iter().flatten().min(),
+        match (stuck, self.give_up, self.rest_due) {
+            (None, None, None) => due,
+            (stuck, give_up, rest) => [due, stuck, give_up, rest].into_iter().flatten().min(),
         }
     }
 }

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Address, Connection, Router,
-    driver::{Begun, drive, refuse},
+    driver::{Begun, SHUTDOWN_GRACE, drive, refuse},
     net::{Raw, Secure, Secured, Wire},
     proto::{self, Foreign, HeaderFormat, Role},
     shared::Shared,
@@ -155,7 +155,7 @@ async fn open(
 async fn unless_shut_down<T>(server: &ServerShared, future: impl Future<Output = T>) -> Option<T> {
     let shut_down = async {
         server.draining.cancelled().await;
-        sleep(BEGINNING_GRACE).await;
+        sleep(SHUTDOWN_GRACE).await;
     };
     let begun = async {
         match select(pin!(future), pin!(shut_down)).await {
@@ -165,9 +165,6 @@ async fn unless_shut_down<T>(server: &ServerShared, future: impl Future<Output =
     };
     server.scope.kill.run_until_cancelled(begun).await.flatten()
 }
-
-/// The time for a handshake or protocol decision during a shutdown.
-const BEGINNING_GRACE: Duration = Duration::from_secs(1);
 
 /// Moves a socket onto the ring of this thread, if any. Returns `None` on failure, and the connection ends.
 fn onto_ring(wire: Wire) -> Option<Wire> {

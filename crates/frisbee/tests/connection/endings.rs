@@ -5,7 +5,7 @@ use support::{MILLI, Peer, SECOND, assert_elapsed, frames::stream_frame, in_virt
 use tokio::{
     io::BufStream,
     sync::mpsc,
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::scripts::{
@@ -243,6 +243,33 @@ fn shutdown_answers_what_has_arrived_even_in_part() {
             assert_eq!(tokio::join!(server.shutdown(60 * SECOND), peers).0, 0);
         });
     }
+}
+
+#[test]
+fn shutdown_does_not_wait_for_the_rest_of_a_packet_that_never_comes() {
+    in_virtual_time(async {
+        let script = Script::new();
+        let server = server(script.clone()).without_listener();
+        let (mut part, mut busy) = (peer_of(&server), peer_of(&server));
+        let bytes = packet_frame(2, "hi");
+        let first = &bytes[..bytes.len() - 1];
+        part.say(first).await;
+        // One whose handler runs keeps its connection until that is done.
+        busy.say([&packet_frame(1, "wait")[..], first].concat()).await;
+        settle().await;
+        let since = Instant::now();
+        let shutdown = tokio::spawn(server.shutdown(60 * SECOND));
+        assert!(part.hear_out().await.is_empty());
+        assert_elapsed(since, SECOND);
+        drop(part);
+        sleep(4 * SECOND).await;
+        assert!(!shutdown.is_finished());
+        script.gate.open(1);
+        assert_eq!(busy.hear_out().await, ["packet 1: wait"]);
+        drop(busy);
+        assert_eq!(shutdown.await.unwrap(), 0);
+        assert_elapsed(since, 6 * SECOND);
+    });
 }
 
 #[test]
