@@ -74,7 +74,7 @@ pub(super) struct Traffic {
     /// Told of the first bytes from the server, and of the end of the connection.
     changed: Notify,
     end: OnceLock<String>,
-    /// The protocol of the server, if its first bytes are none of HTTP/2.
+    /// What the server speaks, if its first bytes are none of the version of HTTP that this side speaks.
     foreign: OnceLock<&'static str>,
 }
 
@@ -93,7 +93,8 @@ impl Connection {
         if let Some((_, timeout)) = settings.keepalive {
             builder.keep_alive_timeout(timeout);
         }
-        let io = TokioIo::new(Counted { io, traffic: traffic.clone(), greeting: Some(BytesMut::new()) });
+        let io =
+            TokioIo::new(Counted { io, traffic: traffic.clone(), greeting: Some(BytesMut::new()), is_http2: true });
         let (sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
         let streams_max = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
         let (told, ended) = (streams_max.clone(), traffic.clone());
@@ -114,13 +115,16 @@ impl Connection {
     /// Begins to speak HTTP/1.1, in which the server says nothing before it is asked.
     pub(super) async fn http1(io: BoxIo, settings: &HttpSettings) -> io::Result<Self> {
         let traffic = Arc::new(Traffic::new());
-        let io = TokioIo::new(Counted { io, traffic: traffic.clone(), greeting: None });
+        let io = TokioIo::new(Counted { io, traffic: traffic.clone(), greeting: None, is_http2: false });
         let mut builder = http1::Builder::new();
         builder.max_header_size(usize::try_from(settings.headers_len_max).unwrap_or(usize::MAX));
         let (mut sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
         let ended = traffic.clone();
         tokio::spawn(async move { ended.end(connection.await) });
-        sender.ready().await.map_err(io::Error::other)?;
+        sender.ready().await.map_err(|error| match traffic.foreign.get() {
+            Some(foreign) => io::Error::new(io::ErrorKind::InvalidData, *foreign),
+            None => io::Error::other(error),
+        })?;
         Ok(Self::new(Sender::Http1(Mutex::new(Some(sender))), traffic))
     }
 
@@ -179,6 +183,11 @@ impl Connection {
     /// Returns the number of bytes that were written.
     pub(super) fn written(&self) -> u64 {
         self.traffic.written.load(Ordering::Relaxed)
+    }
+
+    /// Returns what the server speaks, if that is known to be something else than this side.
+    pub(super) fn foreign(&self) -> Option<&'static str> {
+        self.traffic.foreign.get().copied()
     }
 
     /// Returns the size of the headers that the server takes, if it says so.
@@ -275,10 +284,7 @@ impl Traffic {
         };
         let _ = timeout(SILENCE_BELIEVED, heard).await;
         if let Some(foreign) = self.foreign.get() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("the server {foreign}, and no HTTP/2 here"),
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, *foreign));
         }
         match self.end.get() {
             None => Ok(()),
@@ -301,6 +307,7 @@ struct Counted {
     traffic: Arc<Traffic>,
     /// The first bytes of a server of HTTP/2, up to the end of its settings.
     greeting: Option<BytesMut>,
+    is_http2: bool,
 }
 
 impl Counted {
@@ -324,11 +331,14 @@ impl Counted {
     }
 }
 
-/// Returns what a server speaks whose first bytes are no frame of HTTP/2.
-fn foreign(first: &[u8]) -> Option<&'static str> {
+/// Returns what a server speaks whose first bytes are not of this version of HTTP.
+fn foreign(first: &[u8], is_http2: bool) -> Option<&'static str> {
     match first {
-        [b'H', b'T', b'T', b'P', ..] => Some("speaks HTTP/1.1"),
-        [0x15, 3, ..] => Some("expects TLS"),
+        [b'H', b'T', b'T', b'P', ..] if is_http2 => Some("the server speaks HTTP/1.1, and no HTTP/2 here"),
+        // The head of SETTINGS or of GOAWAY, for the whole connection.
+        [0, _, _, 4 | 7, 0, 0, 0, 0, 0, ..] if !is_http2 => Some("the server speaks HTTP/2, and no HTTP/1.1 here"),
+        [0x15, 3, ..] if is_http2 => Some("the server expects TLS, and no HTTP/2 here"),
+        [0x15, 3, ..] => Some("the server expects TLS, and no HTTP/1.1 here"),
         _ => None,
     }
 }
@@ -342,7 +352,7 @@ impl AsyncRead for Counted {
         if read > 0 {
             self.traffic.read_at.store(self.traffic.now(), Ordering::Relaxed);
             if self.traffic.read.fetch_add(read as u64, Ordering::Relaxed) == 0 {
-                if let Some(foreign) = foreign(&buf.filled()[before..]) {
+                if let Some(foreign) = foreign(&buf.filled()[before..], self.is_http2) {
                     let _ = self.traffic.foreign.set(foreign);
                 }
                 self.traffic.changed.notify_one();

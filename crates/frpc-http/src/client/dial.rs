@@ -2,7 +2,7 @@
 
 use std::io;
 
-use frpc::{ConnectError, ConnectSettings};
+use frpc::{Address, ConnectError, ConnectSettings};
 
 #[cfg(feature = "tls")]
 use super::tls::Tls;
@@ -49,6 +49,12 @@ impl Dialer {
     /// Connects, with the attempts of the channel.
     pub(super) async fn dial(&self) -> Result<Connection, ConnectError> {
         frpc::client::connect(&self.url, &self.connect, || self.attempt()).await
+    }
+
+    /// Returns the error of a server that speaks something else.
+    pub(super) fn foreign(&self, foreign: &'static str) -> ConnectError {
+        let error = io::Error::new(io::ErrorKind::InvalidData, foreign);
+        frpc::frisbee::ConnectError::new(Address::Url(self.url.clone()), 1, error).into()
     }
 
     async fn attempt(&self) -> io::Result<Connection> {

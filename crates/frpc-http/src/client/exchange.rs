@@ -4,7 +4,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use frpc::{
-    Call, Metadata, Status,
+    Call, CallError, Metadata, Status,
     client::{Attempts, CallTime, Deadline, with_own_timeout},
 };
 use http::{
@@ -187,7 +187,11 @@ impl Exchange {
             }
             let was_written = error.message().is_none() && place.connection().written() != written;
             let settings = &self.pool.dialer().settings.http;
-            let status = failures::of_request(error.into_error(), was_written, settings);
+            let status = match place.connection().foreign() {
+                // Every other connection would end in the same way.
+                Some(foreign) => CallError::Unreachable(Arc::new(self.pool.dialer().foreign(foreign))).into(),
+                None => failures::of_request(error.into_error(), was_written, settings),
+            };
             drop(place);
             if !self.content.is_whole() {
                 return Err(status);

@@ -73,7 +73,7 @@ impl Pool {
 
     /// Returns a place on a connection, if there is one.
     pub(super) fn place_now(self: &Arc<Self>) -> Option<Place> {
-        let connection = self.state().free(self.dialer.settings.idle_max)?;
+        let connection = self.state().free(&self.dialer)?;
         Some(Place { pool: self.clone(), connection, returned: None })
     }
 
@@ -91,7 +91,7 @@ impl Pool {
             changed.as_mut().enable();
             {
                 let mut state = self.state();
-                if let Some(connection) = state.free(self.dialer.settings.idle_max) {
+                if let Some(connection) = state.free(&self.dialer) {
                     return Ok(Place { pool: self.clone(), connection, returned: None });
                 }
                 if state.failures > failures
@@ -136,23 +136,27 @@ impl Drop for Pool {
 
 impl State {
     /// Takes a place on a connection that has one.
-    fn free(&mut self, idle_max: Duration) -> Option<Arc<Connection>> {
-        self.remove_closed();
-        self.remove_idle(idle_max);
+    fn free(&mut self, dialer: &Dialer) -> Option<Arc<Connection>> {
+        self.remove_closed(dialer);
+        self.remove_idle(dialer.settings.idle_max);
         let mut free = self.connections.iter();
         let free = free.find(|connection| connection.calls.load(Ordering::Relaxed) < connection.calls_max())?;
         free.calls.fetch_add(1, Ordering::Relaxed);
         Some(free.clone())
     }
 
-    fn remove_closed(&mut self) {
+    fn remove_closed(&mut self, dialer: &Dialer) {
         let mut index = 0;
         while let Some(connection) = self.connections.get(index) {
             if !connection.is_closed() {
                 index += 1;
                 continue;
             }
-            if connection.was_of_use() {
+            if let Some(foreign) = connection.foreign() {
+                self.failures += 1;
+                self.error = Some(Arc::new(dialer.foreign(foreign)));
+                self.pauses.after_failure();
+            } else if connection.was_of_use() {
                 self.pauses.after_use();
             } else {
                 self.pauses.after_failure();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use frpc::{Channel, Server};
+use frpc::{CallError, Channel, Code, Server};
 use frpc_jsonrpc::JsonRpc;
 use support::{
     calls::{TestClient, TestServer, TestService, ask},
@@ -48,6 +48,20 @@ async fn failure(scheme: &str, address: &str) -> (String, Duration) {
     (failure, start.elapsed())
 }
 
+/// A call is no more than that: it fails with an error of a type that says so, and is not made again.
+#[test]
+fn a_call_to_a_server_of_http_2_is_unreachable() {
+    in_real_time(async {
+        let address = raw(b"", b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x01").await;
+        let channel = crate::channel().connect(format!("jsonrpc+http://{address}/rpc")).await.unwrap();
+        for _ in 0..3 {
+            let status = ask(&TestClient::new(channel.clone()), "hi").await.unwrap_err();
+            assert_eq!(status.code(), Code::Unavailable);
+            assert!(matches!(status.call_error(), Some(CallError::Unreachable(_))), "{status:?}");
+        }
+    });
+}
+
 #[test]
 fn a_channel_to_a_server_that_speaks_something_else_fails_at_its_first_attempt_and_says_why() {
     in_real_time(async {
@@ -56,6 +70,7 @@ fn a_channel_to_a_server_that_speaks_something_else_fails_at_its_first_attempt_a
         let wired = Server::builder().add_service(service()).wire(JsonRpc::new()).bind("127.0.0.1:0").await.unwrap();
         let [plain, wired] = [&plain, &wired].map(|server| server.local_addr().socket_addr().unwrap().to_string());
         let http2 = raw(b"\0\0\0\x04\0\0\0\0\0", b"").await;
+        let late_http2 = raw(b"", b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x01").await;
         let http1 = raw(b"", b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await;
         let mut cases = Vec::new();
         for address in [&plain, &wired] {
@@ -74,6 +89,13 @@ fn a_channel_to_a_server_that_speaks_something_else_fails_at_its_first_attempt_a
             ("jsonrpc+tcp://ADDRESS", &http1, "the server speaks HTTP: JSON-RPC over HTTP has addresses"),
             ("jsonrpc+tcp://ADDRESS", &http2, "the server speaks HTTP/2, gRPC or frisbee"),
         ]);
+        // Servers that speak first, and servers that wait for the client's words.
+        for address in [&http2, &late_http2] {
+            cases.extend([
+                ("jsonrpc+http://ADDRESS/rpc", address, "the server speaks HTTP/2, and no HTTP/1.1 here"),
+                ("http://ADDRESS", address, "the server speaks HTTP/2, and no HTTP/1.1 here"),
+            ]);
+        }
         let checks = cases.into_iter().map(async |(scheme, address, expected)| {
             let (failure, time) = failure(scheme, address).await;
             assert!(failure.contains(expected), "{scheme}: {failure}");
