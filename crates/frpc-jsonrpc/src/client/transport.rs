@@ -119,19 +119,25 @@ fn websocket(url: String, settings: ConnectSettings) -> super::caller::Dial {
         let (url, settings) = (url.clone(), settings.clone());
         Box::pin(async move {
             let socket = frpc_websocket::Client::new().connect(&url, Some("jsonrpc"), &settings).await?;
-            let message_len_max = usize::try_from(settings.message_len_max).unwrap_or(usize::MAX);
-            let socket = socket.message_len_max(message_len_max);
-            // WebSocket pings have no setting of their own and follow the keepalive of TCP.
-            let socket = match settings.sockets.keepalive {
-                Some(period) => socket.keepalive(period, PING_TIMEOUT.min(period)),
-                None => socket,
-            };
-            Ok(Link::new(socket, settings.message_len_max))
+            Ok(link_over(socket, &settings))
         })
     })
 }
 
-/// Returns a function that opens TCP connections to `address`.
+/// Makes a connection of a WebSocket.
+#[cfg(feature = "http")]
+pub(super) fn link_over(socket: frpc_websocket::WebSocket, settings: &ConnectSettings) -> Link {
+    let message_len_max = usize::try_from(settings.message_len_max).unwrap_or(usize::MAX);
+    let socket = socket.message_len_max(message_len_max);
+    // There is no setting for pings: they keep the pace of TCP.
+    let socket = match settings.sockets.keepalive {
+        Some(period) => socket.keepalive(period, PING_TIMEOUT.min(period)),
+        None => socket,
+    };
+    Link::new(socket, settings.message_len_max)
+}
+
+/// Returns how connections to an address of TCP are made.
 fn tcp(address: String, url: String, settings: ConnectSettings) -> super::caller::Dial {
     Box::new(move || {
         let (address, url, settings) = (address.clone(), url.clone(), settings.clone());

@@ -169,3 +169,73 @@ fn a_silent_server_is_left_once_calls_time_out() {
         assert!(!link.is_over(), "a server that speaks is there");
     });
 }
+
+#[cfg(feature = "http")]
+mod over_websocket {
+    use frpc::ConnectSettings;
+    use frpc_websocket::{Role, WebSocket};
+    use support::{assert_elapsed, in_virtual_time};
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+    use crate::client::transport::link_over;
+
+    /// A link with pings after this time, and the side of the server.
+    fn link(keepalive: Option<Duration>) -> (Arc<Link>, DuplexStream) {
+        let (ours, theirs) = duplex(1 << 16);
+        let mut settings = ConnectSettings::default();
+        settings.sockets.keepalive = keepalive;
+        (Arc::new(link_over(WebSocket::new(ours, Role::Client), &settings)), theirs)
+    }
+
+    /// Reads a short frame of the client, and returns its first byte.
+    async fn frame(server: &mut DuplexStream) -> u8 {
+        let mut head = [0; 2];
+        server.read_exact(&mut head).await.unwrap();
+        // Behind it are the key of the mask and the content.
+        let mut rest = vec![0; 4 + usize::from(head[1] & 0x7f)];
+        server.read_exact(&mut rest).await.unwrap();
+        head[0]
+    }
+
+    const TEXT: u8 = 0x81;
+    const PING: u8 = 0x89;
+
+    #[test]
+    fn a_server_that_answers_no_ping_loses_its_calls_and_its_connection() {
+        // The period, and the time that the server has to answer.
+        for (period, timeout) in [(180, 20), (5, 5)] {
+            in_virtual_time(async {
+                let start = Instant::now();
+                let (link, mut server) = link(Some(period * SECOND));
+                let call = calling(&link, "{}", 600 * SECOND);
+                assert_eq!(frame(&mut server).await, TEXT);
+                assert_eq!(frame(&mut server).await, PING);
+                assert_elapsed(start, period * SECOND);
+                let status = call.await.unwrap().unwrap_err();
+                assert_eq!((status.code(), may_have_executed(&status)), (Code::Unavailable, Some(true)), "{status}");
+                assert!(status.message().contains("did not answer a ping"), "{status}");
+                assert_elapsed(start, (period + timeout) * SECOND);
+                assert!(link.is_over(), "other calls go over another connection");
+            });
+        }
+    }
+
+    #[test]
+    fn a_server_that_answers_pings_keeps_its_calls() {
+        in_virtual_time(async {
+            for keepalive in [Some(5 * SECOND), None] {
+                let (link, server) = link(keepalive);
+                // Answers pings by itself.
+                let mut server = WebSocket::new(server, Role::Server);
+                let call = calling(&link, "{}", 600 * SECOND);
+                assert!(server.next().await.is_some());
+                assert!(tokio::time::timeout(300 * SECOND, server.next()).await.is_err());
+                server.queue(frpc_websocket::Kind::Text, br#"{"jsonrpc":"2.0","result":"yes","id":1}"#);
+                let _ = tokio::time::timeout(SECOND, server.next()).await;
+                assert_eq!(&*call.await.unwrap().unwrap(), b"\"yes\"");
+                assert!(!link.is_over());
+            }
+        });
+    }
+}
