@@ -2,7 +2,7 @@
 //!
 //! Only frisbee supports this.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use frisbee::{OutboxLimit, WhenFull};
 use frpc::{
@@ -416,6 +416,52 @@ fn a_router_below_hears_of_the_end_of_a_read_and_of_room_on_both_sides() {
         assert_eq!(peer.asks(frame(7, OWN.number(), encoded("mine"))).await, ["1000 7: mine"]);
         settle().await;
         assert_eq!(log.take()[..3], hears);
+    });
+}
+
+/// Takes packets of its own as they arrive, and notes how many it is given together.
+struct Gatherer(EventLog);
+
+impl frisbee::Router for Gatherer {
+    fn intercept(&self, _: Packet, _: &Connection) -> Option<Packet> {
+        self.0.add("took 1");
+        None
+    }
+
+    fn intercept_more(&self, packets: &mut VecDeque<Packet>, _: &Connection) -> usize {
+        let is_own = |packet: &Packet| packet.operation == OWN;
+        let taken = packets.iter().take_while(|packet| is_own(packet)).count();
+        packets.drain(..taken);
+        self.0.add(format!("took {taken}"));
+        taken
+    }
+
+    async fn route(&self, _: Packet, _: &Connection) -> frisbee::Outcome {
+        frisbee::Outcome::Nothing
+    }
+}
+
+#[test]
+fn a_router_below_gets_packets_together_that_came_together_on_both_sides() {
+    in_virtual_time(async {
+        let frames = || (0..8).map(|id| frame(id, OWN.number(), encoded("mine")));
+        let took = ["took 1", "took 7"].map(str::to_owned);
+        let log = EventLog::default();
+        let services = Services::new().add_service(TestServer::new(TestService::default()));
+        let router = services.over(Table::over(Gatherer(log.clone())));
+        let server = frisbee::Server::builder(router).config(quiet()).without_listener();
+        let (theirs, mut client) = peer();
+        server.attach(theirs);
+        client.say_all(frames()).await;
+        settle().await;
+        assert_eq!(log.take(), took);
+
+        let (ours, mut peer) = peer();
+        let builder = quiet_channel().router(Gatherer(log.clone()));
+        let (_channel, ()) = tokio::join!(builder.attach(ours), peer.answer_opening());
+        peer.say_all(frames()).await;
+        settle().await;
+        assert_eq!(log.take(), took);
     });
 }
 

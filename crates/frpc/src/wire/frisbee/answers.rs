@@ -27,8 +27,8 @@ impl<S: ServiceSet, R: Router> Router for AnswerRouter<S, R> {
         self.services.fallback.intercept(packet, connection)
     }
 
-    fn intercept_more(&self, packets: &mut VecDeque<Packet>, _: &Connection) -> usize {
-        self.calls.complete_several(packets, |packet| !self.services.is_request(packet))
+    fn intercept_more(&self, packets: &mut VecDeque<Packet>, connection: &Connection) -> usize {
+        self.services.take_more(Some(&self.calls), packets, connection)
     }
 
     #[inline]

@@ -44,6 +44,28 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         self.with_fallback(fallback)
     }
 
+    /// Takes answers to these calls from the front of packets that arrived together, and has the router below take those of its own.
+    /// Returns how many.
+    pub(crate) fn take_more(
+        &self,
+        calls: Option<&PendingCalls>,
+        packets: &mut VecDeque<Packet>,
+        connection: &Connection,
+    ) -> usize {
+        let mut taken = 0;
+        loop {
+            taken += calls.map_or(0, |calls| calls.complete_several(packets, |packet| !self.is_request(packet)));
+            let Some(next) = packets.front() else { return taken };
+            if next.operation == Operation::EXTENDED || self.is_request(next) {
+                return taken;
+            }
+            match self.fallback.intercept_more(packets, connection) {
+                0 => return taken,
+                more => taken += more,
+            }
+        }
+    }
+
     pub(crate) fn serves(&self, operation: u16) -> bool {
         self.table().contains(operation)
     }
@@ -114,7 +136,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
 
     fn intercept_more(&self, packets: &mut VecDeque<Packet>, connection: &Connection) -> usize {
         let calls = Session::of(connection).and_then(|session| session.calls.get());
-        calls.map_or(0, |calls| calls.complete_several(packets, |packet| !self.is_request(packet)))
+        self.take_more(calls.map(|calls| &**calls), packets, connection)
     }
 
     #[inline]
