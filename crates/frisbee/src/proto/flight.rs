@@ -110,8 +110,9 @@ impl Flight {
             && let Some(mark) = self.marks.pop_front()
         {
             let took = now.saturating_duration_since(mark.sent);
-            let len = usize::try_from(mark.position - self.arrived).unwrap_or(usize::MAX);
-            self.arrived = mark.position;
+            // A timeout may have emptied the window past this mark.
+            let len = usize::try_from(mark.position.saturating_sub(self.arrived)).unwrap_or(usize::MAX);
+            self.arrived = self.arrived.max(mark.position);
             let shortest = self.shortest.map_or(took, |shortest| shortest.min(took));
             self.shortest = Some(shortest);
             // Much slower than the shortest time: bytes are queued on the way.
@@ -147,3 +148,25 @@ const WINDOW_MIN: usize = 64 * 1024;
 const MARK_LEN: u64 = 32 * 1024;
 /// The longest time for a full window.
 const FULL_MAX: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pong_after_the_timeout_of_a_full_window_changes_nothing() {
+        let (mut flight, start) = (Flight::default(), Instant::now());
+        for ping in 1..=2 {
+            assert!(flight.handle_sent(WINDOW_MIN / 2));
+            flight.handle_mark_sent(start, ping);
+        }
+        assert!(flight.is_full(start));
+        flight.handle_timeout(start + FULL_MAX);
+        assert!(!flight.is_full(start + FULL_MAX));
+        for answered in 1..=2 {
+            assert!(flight.handle_pong(start + 2 * FULL_MAX, answered));
+            assert!(!flight.is_full(start + 2 * FULL_MAX));
+        }
+        assert_eq!((flight.window, flight.arrived), (WINDOW_MIN, flight.sent));
+    }
+}
