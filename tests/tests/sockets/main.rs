@@ -5,6 +5,7 @@
 
 mod addresses;
 mod calls;
+mod channels;
 mod compression;
 mod conversations;
 #[cfg(target_os = "linux")]

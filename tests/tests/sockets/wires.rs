@@ -1,6 +1,6 @@
 //! Other protocols over real sockets, on every engine.
 
-use frpc::{Call, Channel, Code, Engine, Layered, Server, Status, Streaming, interceptor};
+use frpc::{Address, Call, Channel, Code, Engine, Layered, Server, Status, Streaming, interceptor};
 use frpc_http::Http;
 use frpc_jsonrpc::JsonRpc;
 use frpc_types::{ErrorDetails, RetryInfo, StatusExt};
@@ -18,16 +18,20 @@ use support::{
     until,
 };
 
-async fn serve(engine: Engine, service: impl frpc::Service) -> Server {
+pub(crate) async fn serve(engine: Engine, service: impl frpc::Service) -> Server {
+    serve_at("127.0.0.1:0".parse().unwrap(), engine, service).await
+}
+
+pub(crate) async fn serve_at(address: Address, engine: Engine, service: impl frpc::Service) -> Server {
     let json = JsonRpc::new();
     let server = Server::builder().engine(engine).add_service(service).wire(json.clone());
-    let server = server.wire(Http::new().mount("/rpc", json)).bind("127.0.0.1:0").await.unwrap();
+    let server = server.wire(Http::new().mount("/rpc", json)).bind(address).await.unwrap();
     assert_eq!(server.engine(), engine);
     server
 }
 
 /// Schemes of addresses with their path. The flag is set if requests can be streams.
-const SCHEMES: [(&str, &str, bool); 9] = [
+pub(crate) const SCHEMES: [(&str, &str, bool); 9] = [
     ("grpc", "", true),
     ("grpc-web+http", "", false),
     ("http", "", false),
@@ -39,7 +43,7 @@ const SCHEMES: [(&str, &str, bool); 9] = [
     ("tcp", "", true),
 ];
 
-async fn connect(server: &Server, scheme: &str, path: &str) -> Channel {
+pub(crate) async fn connect(server: &Server, scheme: &str, path: &str) -> Channel {
     let address = server.local_addr().to_string();
     let (_, address) = address.split_once("://").unwrap_or(("", &address));
     let channel = Channel::builder().transport(frpc_http::transport()).transport(frpc_websocket::transport());
