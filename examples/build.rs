@@ -1,5 +1,7 @@
 //! Compiles the schemas of the RPC examples and the load tools.
 
+use frpc_build::manual;
+
 fn main() -> Result<(), frpc_build::Error> {
     let protos = [
         "proto/benchmark.proto",
@@ -16,5 +18,19 @@ fn main() -> Result<(), frpc_build::Error> {
         .fold(frpc_build::configure(), |config, path| config.bytes(path))
         .json(true)
         .topic("orders.OrderCreated", "orders.*.created")
-        .compile_protos(&protos, &["proto"])
+        .compile_protos(&protos, &["proto"])?;
+    build_json_codec_service()
+}
+
+/// Describes the service of `json_codec`, which has no proto file.
+fn build_json_codec_service() -> Result<(), frpc_build::Error> {
+    let say_hello = manual::Method::builder()
+        .name("say_hello")
+        .route_name("SayHello")
+        .input_type("crate::HelloRequest")
+        .output_type("crate::HelloResponse")
+        .codec_path("crate::JsonCodec")
+        .build();
+    let greeter = manual::Service::builder().name("Greeter").package("json.helloworld").method(say_hello).build();
+    manual::Builder::new().compile(&[greeter])
 }

@@ -13,7 +13,7 @@ use syn::parse::Parser as _;
 
 use crate::{
     conflicts,
-    emit::{self, Emitter, ServiceAttribute, ServiceItem, Topic},
+    emit::{self, CodecPath, Emitter, ServiceAttribute, ServiceItem, Topic},
     error::Error,
     files::{self, Files},
     lock::{Checked, Lock},
@@ -54,6 +54,7 @@ pub fn configure() -> Builder {
         lock: None,
         has_plain_peers: true,
         topics: Vec::new(),
+        codec_path: None,
         emits_rerun_if_changed: env::var_os("OUT_DIR").is_some(),
     }
 }
@@ -80,6 +81,7 @@ pub struct Builder {
     lock: Option<PathBuf>,
     has_plain_peers: bool,
     topics: Vec<Topic>,
+    codec_path: Option<String>,
     emits_rerun_if_changed: bool,
 }
 
@@ -126,6 +128,19 @@ impl Builder {
     /// [`Topic::new`]: https://docs.rs/frisbee-pubsub/latest/frisbee_pubsub/struct.Topic.html
     pub fn topic(mut self, message: impl Into<String>, pattern: impl Into<String>) -> Self {
         self.topics.push(Topic { message: message.into(), pattern: pattern.into() });
+        self
+    }
+
+    /// Has a codec of the user write and read the messages of all services, in place of protobuf and the formats of frpc:
+    /// `.codec_path("crate::common::JsonCodec")`. The type implements [`Codec`] for all messages of the methods, for instance for
+    /// all that implement traits of serde, which a [`type_attribute`](Self::type_attribute) derives. Default: none.
+    ///
+    /// The messages are still structs of prost. [`manual`](crate::manual) is for services without a proto file, whose messages can
+    /// be any types.
+    ///
+    /// [`Codec`]: https://docs.rs/frpc/latest/frpc/codec/trait.Codec.html
+    pub fn codec_path(mut self, path: impl Into<String>) -> Self {
+        self.codec_path = Some(path.into());
         self
     }
 
@@ -436,8 +451,10 @@ impl Builder {
                 self.config.extern_path(proto_path, rust_path);
             }
         }
+        let codecs = self.codec_path.iter().map(|path| CodecPath::new(".", path)).collect::<Result<_, _>>()?;
         Ok(Emitter {
             names,
+            codecs,
             has_server: self.has_server,
             has_client: self.has_client,
             has_json: self.has_json,
@@ -491,8 +508,7 @@ impl Builder {
 
     fn target_dir(&self) -> Result<PathBuf, Error> {
         let from_cargo = || env::var_os("OUT_DIR").map(PathBuf::from);
-        let missing = "OUT_DIR is not set, as cargo does for build scripts: set the directory with `out_dir`";
-        self.out_dir.clone().or_else(from_cargo).ok_or_else(|| Error::other(missing))
+        self.out_dir.clone().or_else(from_cargo).ok_or_else(|| Error::other(files::NO_DIR))
     }
 }
 

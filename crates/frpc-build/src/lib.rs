@@ -38,6 +38,7 @@ mod emit;
 mod error;
 mod files;
 mod lock;
+pub mod manual;
 mod naming;
 mod prost_input;
 mod protox_errors;

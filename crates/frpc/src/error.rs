@@ -300,6 +300,9 @@ impl From<CodecError> for Status {
         match error {
             CodecError::Failure(failure) => failure.into(),
             CodecError::Polyglot(error) => error.into(),
+            error @ CodecError::OtherCodec { .. } => {
+                Self::unimplemented(error.to_string()).with_source(Arc::new(error) as Arc<_>)
+            }
             error => {
                 let source: Arc<dyn std::error::Error + Send + Sync> = Arc::new(error);
                 Self::internal(source.to_string()).with_source(source)

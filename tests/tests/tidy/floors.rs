@@ -57,7 +57,7 @@ const HOUSES: &[House] = &[
             &["emit"],
             &["conflicts", "files"],
             &["lock"],
-            &["builder"],
+            &["builder", "manual"],
         ],
     },
     House {

@@ -11,7 +11,11 @@ use tonic::{
     metadata::{MetadataMap, MetadataValue},
     transport::{Channel, server::TcpIncoming},
 };
-use with_tonic::{Ours, Theirs, ours, theirs};
+use with_tonic::{
+    Ours, Theirs,
+    json::{Answer, Question},
+    ours, theirs,
+};
 
 /// Calls methods of every kind with the clients of one side. Both sides have the same methods.
 macro_rules! converse {
@@ -112,6 +116,48 @@ fn clients_of_ours_call_a_server_of_tonic() {
                     assert_eq!(metadata.get_bin("key-bin").unwrap(), [0, 255]);
                 }
             );
+        }
+        server.abort();
+    });
+}
+
+/// Calls methods with a codec of their own with the client of one side.
+macro_rules! ask {
+    ($client:expr, $stream:path) => {{
+        let mut client = $client;
+        let question = |text: &str| Question { text: text.to_owned() };
+        let answer = client.ask(question("why")).await.unwrap().into_inner();
+        assert_eq!(answer, Answer { known: Some(true), text: "why!".to_owned() });
+        let answer = client.ask(question(&"why".repeat(100_000))).await.unwrap().into_inner();
+        assert_eq!(answer.text.len(), 300_001);
+        let questions = $stream([question("who"), question("")]);
+        let mut answers = client.ask_often(questions).await.unwrap().into_inner();
+        assert_eq!(answers.message().await.unwrap().unwrap(), Answer { known: Some(true), text: "who!".to_owned() });
+        assert_eq!(answers.message().await.unwrap().unwrap(), Answer { known: None, text: "!".to_owned() });
+        assert_eq!(answers.message().await.unwrap(), None);
+    }};
+}
+
+#[test]
+fn a_codec_of_ones_own_speaks_with_one_of_tonic() {
+    frpc_http::register();
+    in_real_time(async {
+        let server = Server::builder().add_service(ours::oracle::oracle_server::OracleServer::new(Ours));
+        let server = server.wire(Http::new()).bind("tcp://127.0.0.1:0").await.unwrap();
+        let address = server.local_addr().to_string().replace("tcp://", "http://");
+        let channel = Channel::from_shared(address).unwrap().connect().await.unwrap();
+        ask!(theirs::oracle::oracle_client::OracleClient::new(channel), stream::iter);
+
+        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = format!("grpc://{}", incoming.local_addr().unwrap());
+        let server = tonic::transport::Server::builder()
+            .add_service(theirs::oracle::oracle_server::OracleServer::new(Theirs))
+            .serve_with_incoming(incoming);
+        let server = tokio::spawn(server);
+        #[allow(unused_mut, reason = "clients of tonic have to be changed for a call")]
+        {
+            let client = ours::oracle::oracle_client::OracleClient::connect(&*address).await.unwrap();
+            ask!(client, frpc::Streaming::from_iter);
         }
         server.abort();
     });

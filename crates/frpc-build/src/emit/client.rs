@@ -110,6 +110,7 @@ impl Client<'_> {
         let docs = self.emitter.method_docs(self.service, method);
         let deprecated = methods::deprecated(method.is_deprecated);
         let call = methods::call(method.kind);
+        let with_codec = self.emitter.with_codec(self.service, method);
         let (module, constant) = (methods::module_name(self.service), methods::constant(method));
         self.imports.add("super", "", &module);
         let module = tokens(&module);
@@ -138,7 +139,7 @@ impl Client<'_> {
             #docs
             #deprecated
             pub async fn #name(&self, request: #request) -> Result<#response<#answer>, #status> {
-                self.channel.#call(&#module::#constant, request).await
+                self.channel #with_codec.#call(&#module::#constant, request).await
             }
         }
     }

@@ -5,13 +5,32 @@ use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::{rust::tokens, scope::Imports};
-use crate::{comments, naming::Names};
+use crate::{comments, error::Error, naming::Names};
 
 /// A message that is published, and the pattern of the subjects that it is published under.
 #[derive(Clone, Debug)]
 pub(crate) struct Topic {
     pub(crate) message: String,
     pub(crate) pattern: String,
+}
+
+/// A codec of the user for the messages of methods.
+#[derive(Clone, Debug)]
+pub(crate) struct CodecPath {
+    /// The methods that have it, as prost matches them.
+    pub(crate) methods: String,
+    /// The path of the codec in Rust.
+    pub(crate) path: String,
+}
+
+impl CodecPath {
+    /// Returns the codec at a path in Rust, for these methods.
+    pub(crate) fn new(methods: &str, path: &str) -> Result<Self, Error> {
+        if syn::parse_str::<syn::Type>(path).is_err() {
+            return Err(Error::other(format_args!("codec path '{path}' is not a path in Rust")));
+        }
+        Ok(Self { methods: methods.to_owned(), path: path.to_owned() })
+    }
 }
 
 /// An attribute that users put on an item of a service.
@@ -41,6 +60,7 @@ pub(crate) struct Emitter {
     pub(crate) has_client: bool,
     pub(crate) has_json: bool,
     pub(crate) topics: Vec<Topic>,
+    pub(crate) codecs: Vec<CodecPath>,
     pub(crate) attributes: Vec<ServiceAttribute>,
     /// Proto paths without comments, as prost matches them.
     pub(crate) uncommented: Vec<String>,
@@ -82,6 +102,18 @@ impl Emitter {
     /// Returns the comment of a method as rustdoc.
     pub(super) fn method_docs(&self, service: &Service, method: &Method) -> Option<TokenStream> {
         self.docs(&method.comment, &format!("{}.{}", service.full_name, method.name))
+    }
+
+    /// Returns the codec of a method, if the user has one for it.
+    pub(super) fn codec(&self, service: &Service, method: &Method) -> Option<&str> {
+        let full_name = format!(".{}.{}", service.full_name, method.name);
+        self.codecs.iter().rfind(|codec| is_match(&codec.methods, &full_name)).map(|codec| codec.path.as_str())
+    }
+
+    /// Returns what is called on a call or on a channel in front of the call itself, to give it the codec of a method.
+    pub(super) fn with_codec(&self, service: &Service, method: &Method) -> Option<TokenStream> {
+        let codec = tokens(self.codec(service, method)?);
+        Some(quote! { .with_codec::<#codec>() })
     }
 
     /// Returns what to write for a message in a module inside the package.

@@ -25,11 +25,12 @@ pub(super) fn module(
     }
     let (module, service_name) = (tokens(&module_name(service)), &service.full_name);
     let about = doc(&format!("The methods of `{service_name}`."));
-    let types = Types::of(service, package);
+    let types = Types::of(service, package, emitter);
     let constants = service.methods.iter().map(|method| {
         let (constant, name, kind) = (constant(method), &method.name, call(method.kind));
         let operation = Literal::u16_unsuffixed(method.operation);
-        let [request, response] = [&method.input, &method.output].map(|message| types.constant(message));
+        let codec = emitter.codec(service, method);
+        let [request, response] = [&method.input, &method.output].map(|message| types.constant(message, codec));
         let is_free = method.idempotency == IdempotencyLevel::NoSideEffects;
         let side_effects = is_free.then(|| quote! { .without_side_effects() });
         quote! {
@@ -39,7 +40,7 @@ pub(super) fn module(
         }
     });
     let import = (!service.methods.is_empty()).then(|| quote! { use frpc::generated::Method; });
-    let types = (!service.methods.is_empty()).then(|| types.module(fingerprints));
+    let types = (!service.methods.is_empty()).then(|| types.module(package, emitter, fingerprints));
     Some(quote! {
         #about
         #[allow(missing_docs)]
@@ -53,15 +54,19 @@ pub(super) fn module(
     })
 }
 
-/// The messages of a service's methods, each with the name of its constant.
-struct Types<'a>(BTreeMap<&'a str, String>);
+/// The messages of a service's methods and the codecs that users have for them, each with the name of its constant.
+struct Types<'a>(BTreeMap<(&'a str, Option<&'a str>), String>);
 
 impl<'a> Types<'a> {
-    fn of(service: &'a Service, package: &str) -> Self {
+    fn of(service: &'a Service, package: &str, emitter: &'a Emitter) -> Self {
         let mut names = BTreeMap::new();
         let mut taken = HashSet::from([DESCRIPTORS.to_owned()]);
-        for message in service.methods.iter().flat_map(|method| [&method.input, &method.output]) {
-            names.entry(message.as_str()).or_insert_with(|| {
+        let messages = service.methods.iter().flat_map(|method| {
+            let codec = emitter.codec(service, method);
+            [(&method.input, codec), (&method.output, codec)]
+        });
+        for (message, codec) in messages {
+            names.entry((message.as_str(), codec)).or_insert_with(|| {
                 let own = message.strip_prefix(package).and_then(|own| own.strip_prefix('.')).unwrap_or(message);
                 let mut constant = naming::shouty(&own.replace('.', "_"));
                 // `Order.Item` and `OrderItem` have the same name as a constant.
@@ -75,18 +80,32 @@ impl<'a> Types<'a> {
     }
 
     /// Returns the name of a message's constant.
-    fn constant(&self, message: &str) -> TokenStream {
-        tokens(&self.0[message])
+    fn constant(&self, message: &str, codec: Option<&str>) -> TokenStream {
+        tokens(&self.0[&(message, codec)])
     }
 
-    fn module(&self, fingerprints: &Fingerprints<'_>) -> TokenStream {
+    fn module(&self, package: &str, emitter: &Emitter, fingerprints: &Fingerprints<'_>) -> TokenStream {
         let scope = Scope::default();
         let imports = Imports::new(&scope);
         imports.add("frpc", "generated", "MessageType");
-        imports.add("super::super", "", DESCRIPTORS);
+        if self.0.keys().any(|(_, codec)| codec.is_none()) {
+            imports.add("super::super", "", DESCRIPTORS);
+        }
+        if self.0.keys().any(|(_, codec)| codec.is_some()) {
+            imports.add("frpc", "codec", "Codec");
+        }
         let (imports, descriptors) = (imports.statements(), tokens(DESCRIPTORS));
-        let constants = self.0.keys().map(|message| {
-            let constant = self.constant(message);
+        let constants = self.0.keys().map(|&(message, codec)| {
+            let constant = self.constant(message, codec);
+            if let Some(codec) = codec {
+                let external = emitter.names.external(message);
+                let name = external.as_deref().unwrap_or(message);
+                let (codec, message) = (tokens(codec), tokens(&emitter.names.path(message, package, 2)));
+                return quote! {
+                    pub(super) const #constant: MessageType =
+                        MessageType::of_codec(#name, <#codec as Codec<#message>>::NAME);
+                };
+            }
             let print =
                 fingerprint(fingerprints.of(message).expect("a checked schema has all messages of its methods"));
             quote! {

@@ -18,7 +18,7 @@ use syn::File;
 
 use self::scope::Scope;
 pub(crate) use self::{
-    emitter::{Emitter, ServiceAttribute, ServiceItem, Topic},
+    emitter::{CodecPath, Emitter, ServiceAttribute, ServiceItem, Topic},
     topics::check as check_topics,
 };
 use crate::naming;

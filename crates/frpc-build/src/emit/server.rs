@@ -114,7 +114,8 @@ impl Server<'_> {
             let calls = (0..).zip(&service.methods).map(|(index, method)| {
                 let index = Literal::usize_unsuffixed(index);
                 let (shape, name) = (methods::call(method.kind), tokens(&naming::method(&method.name)));
-                quote! { #index => call.#shape(|request| T::#name(&self.inner, request)).await }
+                let with_codec = self.emitter.with_codec(service, method);
+                quote! { #index => call #with_codec.#shape(|request| T::#name(&self.inner, request)).await }
             });
             (quote! { method }, quote! { match method { #(#calls,)* _ => call.unknown() } })
         };

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use frpc_build::{Builder, prost_types::FileDescriptorSet};
+use frpc_build::{Builder, manual, prost_types::FileDescriptorSet};
 use protox::prost::Message as _;
 
 use crate::new_dir;
@@ -314,3 +314,63 @@ const BOXES: &str = r#"
         map<string, string> fourth = 4;
     }
 "#;
+
+#[test]
+fn services_have_codecs_of_the_user() {
+    let code = generate(|options| options.codec_path("crate::JsonCodec"));
+    for line in [
+        "MessageType::of_codec(",
+        "<crate::JsonCodec as Codec<super::super::Order>>::NAME",
+        "self.channel.with_codec::<crate::JsonCodec>().unary(",
+        "call.with_codec::<crate::JsonCodec>().unary(",
+    ] {
+        assert!(words(&code).contains(&words(line)), "{line}:\n{code}");
+    }
+    let dir = dir();
+    let options = options(&dir).codec_path("no path");
+    let error = options.compile_protos(&[dir.join("shop.proto")], &[&dir]).unwrap_err().to_string();
+    assert_eq!(error, "codec path 'no path' is not a path in Rust");
+}
+
+#[test]
+fn services_need_no_proto_file() {
+    let dir = dir();
+    let method = || {
+        manual::Method::builder()
+            .name("place")
+            .route_name("Place")
+            .input_type("crate::Order")
+            .output_type("Vec<u8>")
+            .codec_path("crate::JsonCodec")
+    };
+    let compile = |methods: &[manual::MethodBuilder]| {
+        let shop = manual::Service::builder().name("Shop").package("my.shop");
+        let shop = methods.iter().fold(shop, |shop, method| shop.method(method.clone().build()));
+        manual::Builder::new().out_dir(&dir).compile(&[shop.build()])
+    };
+    compile(&[method(), method().name("place_all").route_name("PlaceAll").client_streaming()]).unwrap();
+    let code = fs::read_to_string(dir.join("my.shop.Shop.rs")).unwrap();
+    for line in [
+        "Method::unary(\"my.shop.Shop\", \"Place\", 10)",
+        "Method::client_streaming(\"my.shop.Shop\", \"PlaceAll\", 11)",
+        "MessageType::of_codec(\"crate::Order\", <crate::JsonCodec as Codec<crate::Order>>::NAME)",
+        "<crate::JsonCodec as Codec<Vec<u8>>>::NAME",
+        "request: Request<Streaming<crate::Order>>",
+        "self.channel.with_codec::<crate::JsonCodec>().client_streaming(",
+    ] {
+        assert!(words(&code).contains(&words(line)), "{line}:\n{code}");
+    }
+    let refused = |methods: &[manual::MethodBuilder]| compile(methods).unwrap_err().to_string();
+    let error = refused(&[method().name("put")]);
+    assert_eq!(error, "the function of my.shop.Shop/Place in Rust is named 'place', not 'put'");
+    let error = refused(&[method().input_type("")]);
+    assert_eq!(error, "'' is no type in Rust: the messages of my.shop.Shop/Place have one each");
+    assert_eq!(refused(&[method().codec_path("")]), "codec path '' is not a path in Rust");
+    assert!(refused(&[method(), method()]).contains("'Place' is declared twice"));
+    assert!(refused(&[method().name("a_b").route_name("a-b")]).contains("'a-b' is not a valid name for a method"));
+}
+
+/// Leaves out how code is laid out.
+fn words(code: &str) -> String {
+    code.split_whitespace().collect::<String>().replace(",)", ")")
+}

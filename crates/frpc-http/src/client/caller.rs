@@ -32,6 +32,19 @@ impl HttpCaller {
         self.pool.dialer().settings.format
     }
 
+    /// Returns the format that a call of this method is announced in, by protocols that know two of them.
+    pub(super) fn format_of(&self, method: &Method) -> Result<Format, Status> {
+        match method.codec() {
+            None => Ok(self.format()),
+            Some("json") => Ok(Format::Json),
+            Some("proto") => Ok(Format::Proto),
+            Some(codec) => Err(Status::unimplemented(format!(
+                "{method} was not called: its messages are written by the codec `{codec}`, which this protocol has no content \
+                 type for; connect to a `grpc://` address"
+            ))),
+        }
+    }
+
     pub(super) fn len_max(&self) -> usize {
         usize::try_from(self.pool.dialer().connect.message_len_max).unwrap_or(usize::MAX)
     }

@@ -42,11 +42,11 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
     if call.kind() == MethodKind::Unary { unary(caller, call).await } else { streaming(caller, call).await }
 }
 
-fn head(caller: &HttpCaller, call: &Call) -> Result<Head, Status> {
+fn head(caller: &HttpCaller, call: &Call, format: Format) -> Result<Head, Status> {
     let path = caller.path("", call.method())?;
     let mut headers = (*caller.base).clone();
     let is_unary = call.kind() == MethodKind::Unary;
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type(caller.format(), is_unary)));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type(format, is_unary)));
     headers.insert(PROTOCOL_VERSION, HeaderValue::from_static("1"));
     let timeout: Option<TimeoutHeader> = Some((timeout::CONNECT_TIMEOUT, timeout::connect as _));
     let metadata = call.head().metadata().clone();
@@ -56,7 +56,8 @@ fn head(caller: &HttpCaller, call: &Call) -> Result<Head, Status> {
 async fn unary(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
     let deadlines = Deadlines::of(&call);
     let method = call.method();
-    let mut head = head(caller, &call)?;
+    let format = caller.format_of(method)?;
+    let mut head = head(caller, &call, format)?;
     if caller.pool.dialer().settings.accepts_gzip {
         Arc::make_mut(&mut head.headers).insert(header::ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
     }
@@ -69,7 +70,7 @@ async fn unary(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
     let mut content = compressed.unwrap_or(message);
     if caller.pool.dialer().settings.gets
         && method.has_no_side_effects
-        && let Some(path) = get_path(&head.path, caller.format(), &content, is_compressed)
+        && let Some(path) = get_path(&head.path, format, &content, is_compressed)
     {
         (head.method, head.path, content) = (Method::GET, path, Bytes::new());
         let headers = Arc::make_mut(&mut head.headers);
@@ -81,7 +82,7 @@ async fn unary(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
     let exchange = Exchange::begin(caller.pool.clone(), head, Content::Whole(content), deadlines).await?;
     let reading = async |exchange: Exchange| {
         let (parts, received) = exchange.response().await?;
-        read_unary(caller, parts, received).await
+        read_unary(caller, format, parts, received).await
     };
     exchange.within_time(reading).await
 }
@@ -97,7 +98,12 @@ fn get_path(path: &PathAndQuery, format: Format, content: &[u8], is_compressed: 
 }
 
 /// Reads the response to a unary call.
-async fn read_unary(caller: &HttpCaller, parts: Parts, mut received: Received) -> Result<Answer, Status> {
+async fn read_unary(
+    caller: &HttpCaller,
+    format: Format,
+    parts: Parts,
+    mut received: Received,
+) -> Result<Answer, Status> {
     let (metadata, trailers) = split(&parts.headers)?;
     let coding = Coding::of(parts.headers.get(header::CONTENT_ENCODING), caller.pool.dialer().settings.accepts_gzip);
     let found = media_type(&parts.headers);
@@ -113,7 +119,7 @@ async fn read_unary(caller: &HttpCaller, parts: Parts, mut received: Received) -
         *status.metadata_mut() = trailers;
         return Err(behind(metadata, status));
     }
-    check_type(&found, content_type(caller.format(), true))?;
+    check_type(&found, content_type(format, true))?;
     let content = read_all(&mut received, coding?, len_max).await?.unwrap_or_default();
     let mut answer = Answer::new(content.into());
     if !metadata.is_empty() {
@@ -164,7 +170,8 @@ fn check_type(found: &str, expected: &str) -> Result<(), Status> {
 async fn streaming(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
     let deadlines = Deadlines::of(&call);
     let kind = call.kind();
-    let mut head = head(caller, &call)?;
+    let format = caller.format_of(call.method())?;
+    let mut head = head(caller, &call, format)?;
     if caller.framing.compresses() {
         Arc::make_mut(&mut head.headers).insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
     }
@@ -178,7 +185,7 @@ async fn streaming(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Statu
     };
     let exchange = Exchange::begin(caller.pool.clone(), head, content, deadlines).await?;
     let caller = caller.clone();
-    let open = move |parts, received| open(&caller, parts, received);
+    let open = move |parts, received| open(&caller, format, parts, received);
     if kind.has_response_stream() {
         Ok(answers::many(exchange, deadlines.whole, open))
     } else {
@@ -187,11 +194,11 @@ async fn streaming(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Statu
 }
 
 /// Reads the head of a response with a stream.
-fn open(caller: &HttpCaller, parts: Parts, received: Received) -> Result<Answers, Status> {
+fn open(caller: &HttpCaller, format: Format, parts: Parts, received: Received) -> Result<Answers, Status> {
     if parts.status != StatusCode::OK {
         return Err(of_http(parts.status));
     }
-    check_type(&media_type(&parts.headers), content_type(caller.format(), false))?;
+    check_type(&media_type(&parts.headers), content_type(format, false))?;
     let coding = Coding::of(parts.headers.get(CONTENT_ENCODING), caller.pool.dialer().settings.accepts_gzip)?;
     let metadata = metadata_of(&parts.headers)?;
     Ok(Answers::new(metadata, received, coding, caller.len_max(), EndOfStream))

@@ -1,6 +1,6 @@
 //! Calls of gRPC, and what gRPC-Web has of it.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use base64::Engine;
 use bytes::Bytes;
@@ -47,6 +47,12 @@ pub(super) fn base_headers(pool: &Pool) -> HeaderMap {
     headers
 }
 
+/// Returns the content type of a call of a method with this codec.
+fn content_type_of(protocol: Protocol, codec: &str) -> String {
+    let family = if protocol == Protocol::GrpcWeb { "application/grpc-web" } else { "application/grpc" };
+    format!("{family}+{codec}")
+}
+
 fn content_type(protocol: Protocol, format: Format) -> &'static str {
     match (protocol, format) {
         (Protocol::GrpcWeb, Format::Json) => "application/grpc-web+json",
@@ -61,7 +67,13 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
     let deadlines = Deadlines::of(&call);
     let (kind, path) = (call.kind(), caller.path("", call.method())?);
     let timeout: Option<TimeoutHeader> = Some((timeout::GRPC_TIMEOUT, timeout::grpc as _));
-    let (headers, said) = caller.headers_saying(deadlines.limit());
+    let (mut headers, said) = caller.headers_saying(deadlines.limit());
+    if let Some(codec) = call.method().codec() {
+        let content_type = HeaderValue::try_from(content_type_of(caller.protocol(), codec)).map_err(|error| {
+            Status::internal(format!("the codec name {codec:?} is invalid in a content type: {error}"))
+        })?;
+        Arc::make_mut(&mut headers).insert(header::CONTENT_TYPE, content_type);
+    }
     let metadata = call.head().metadata().clone();
     let head = Head { method: Method::POST, path, headers, metadata, timeout, said };
     let content = match call.into_parts().1 {
@@ -74,7 +86,7 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
     };
     let exchange = Exchange::begin(caller.pool.clone(), head, content, deadlines).await?;
     let caller = caller.clone();
-    let open = move |parts, received| open(&caller, parts, received);
+    let open = move |parts, received| open(&caller, codec, parts, received);
     if kind.has_response_stream() {
         Ok(answers::many(exchange, deadlines.whole, open))
     } else {
@@ -83,8 +95,8 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
 }
 
 /// Reads the head of a response.
-fn open(caller: &HttpCaller, parts: Parts, received: Received) -> Result<Answers, Status> {
-    check_type(caller, &parts)?;
+fn open(caller: &HttpCaller, codec: Option<&str>, parts: Parts, received: Received) -> Result<Answers, Status> {
+    check_type(caller, codec, &parts)?;
     let coding = Coding::of(parts.headers.get(GRPC_ENCODING), caller.pool.dialer().settings.accepts_gzip)?;
     let is_web = caller.protocol() == Protocol::GrpcWeb;
     // A response that is nothing but its head has the trailers there.
@@ -94,11 +106,15 @@ fn open(caller: &HttpCaller, parts: Parts, received: Received) -> Result<Answers
 }
 
 /// Finds out whether a response is one of gRPC, with messages in the format of the call.
-fn check_type(caller: &HttpCaller, parts: &Parts) -> Result<(), Status> {
+fn check_type(caller: &HttpCaller, codec: Option<&str>, parts: &Parts) -> Result<(), Status> {
     let found = media_type(&parts.headers);
-    let expected = content_type(caller.protocol(), caller.format());
-    let (family, format) = expected.split_once('+').unwrap_or((expected, ""));
-    if found == expected || found == family && format == "proto" {
+    let expected = match codec {
+        Some(codec) => Cow::Owned(content_type_of(caller.protocol(), &codec.to_ascii_lowercase())),
+        None => Cow::Borrowed(content_type(caller.protocol(), caller.format())),
+    };
+    let (family, format) = expected.split_once('+').unwrap_or((&*expected, ""));
+    // Servers such as tonic have one content type for all codecs.
+    if found == expected || found == family && (format == "proto" || codec.is_some()) {
         return Ok(());
     }
     if parts.status != StatusCode::OK {

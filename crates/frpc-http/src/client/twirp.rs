@@ -25,8 +25,9 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
     let deadlines = Deadlines::of(&call);
     let path = caller.path(&caller.pool.dialer().settings.twirp_prefix, call.method())?;
     let mut headers = (*caller.base).clone();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type(caller.format())));
-    headers.insert(header::ACCEPT, HeaderValue::from_static(content_type(caller.format())));
+    let expected = content_type(caller.format_of(call.method())?);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(expected));
+    headers.insert(header::ACCEPT, HeaderValue::from_static(expected));
     let metadata = call.head().metadata().clone();
     let Body::One(message) = call.into_parts().1 else {
         return Err(Status::internal("the call does not have the messages of its kind"));
@@ -37,7 +38,7 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
     let exchange = Exchange::begin(caller.pool.clone(), head, content, deadlines).await?;
     let reading = async |exchange: Exchange| {
         let (parts, received) = exchange.response().await?;
-        read(caller, parts, received).await
+        read(caller, expected, parts, received).await
     };
     exchange.within_time(reading).await
 }
@@ -74,7 +75,7 @@ impl fmt::Display for TwirpError {
 
 impl std::error::Error for TwirpError {}
 
-async fn read(caller: &HttpCaller, parts: Parts, mut received: Received) -> Result<Answer, Status> {
+async fn read(caller: &HttpCaller, expected: &str, parts: Parts, mut received: Received) -> Result<Answer, Status> {
     let metadata = metadata_of(&parts.headers)?;
     let found = media_type(&parts.headers);
     let content = received.all(caller.len_max()).await?;
@@ -87,7 +88,6 @@ async fn read(caller: &HttpCaller, parts: Parts, mut received: Received) -> Resu
         let status = status.map(|(status, code)| status.with_source(Arc::new(TwirpError { code }) as Arc<_>));
         return Err(behind(metadata, status.unwrap_or(without)));
     }
-    let expected = content_type(caller.format());
     if found != expected {
         let message = format!("the server answered with content of type '{found}' instead of {expected}");
         return Err(Status::internal(message));

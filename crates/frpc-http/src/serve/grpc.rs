@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use frpc::{
-    Answer, Body, CancelGuard, Metadata, Status,
+    Answer, Body, CancelGuard, Endpoint, Metadata, Status,
     codec::{Format, Pieces},
 };
 use http::{
@@ -20,7 +20,7 @@ use super::{
     framed, grpc_web,
     requests::{RequestBody, Requests},
     responses::{Framing, Responses, put_message},
-    site::{Site, check_len, refuse},
+    site::{Site, check_codec, check_len, refuse},
 };
 use crate::{
     headers::{ADDED_LEN, metadata, timeout},
@@ -39,6 +39,8 @@ pub(super) struct Dialect {
     format: Format,
     /// Of requests and responses alike.
     content_type: &'static str,
+    /// The codec of the method, if the content type ends with its name.
+    codec: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +52,7 @@ enum Kind {
 
 const DIALECTS: [Dialect; 9] = {
     const fn dialect(kind: Kind, format: Format, content_type: &'static str) -> Dialect {
-        Dialect { kind, format, content_type }
+        Dialect { kind, format, content_type, codec: None }
     }
     [
         dialect(Kind::Grpc, Format::Proto, "application/grpc"),
@@ -70,8 +72,22 @@ const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-en
 
 impl Dialect {
     /// Returns the dialect with this content type.
-    pub(super) fn of(media_type: &[u8]) -> Option<&'static Self> {
-        DIALECTS.iter().find(|dialect| media_type.eq_ignore_ascii_case(dialect.content_type.as_bytes()))
+    pub(super) fn of(media_type: &[u8]) -> Option<Self> {
+        DIALECTS.iter().find(|dialect| media_type.eq_ignore_ascii_case(dialect.content_type.as_bytes())).copied()
+    }
+
+    /// Returns the dialect with this content type, if that names the codec of the method with this path.
+    pub(super) fn of_codec(media_type: &[u8], endpoint: &Endpoint, path: &str) -> Option<Self> {
+        let plus = media_type.iter().position(|byte| *byte == b'+')?;
+        let (family, name) = media_type.split_at(plus);
+        let dialect = Self::of(family)?;
+        let codec = endpoint.find(path)?.method().codec()?;
+        codec.as_bytes().eq_ignore_ascii_case(&name[1..]).then_some(Self { codec: Some(codec), ..dialect })
+    }
+
+    /// Returns whether it leaves open what the messages are, which is up to the method.
+    fn is_open(&self) -> bool {
+        self.codec.is_some() || !self.content_type.contains('+')
     }
 
     /// Tells whether the settings have it served.
@@ -86,7 +102,7 @@ impl Dialect {
 /// Answers a request of this dialect.
 pub(super) async fn serve<B: RequestBody>(
     site: &Site,
-    dialect: &'static Dialect,
+    dialect: Dialect,
     parts: &Parts,
     body: B,
 ) -> Response<ResponseBody> {
@@ -114,13 +130,16 @@ pub(super) async fn serve<B: RequestBody>(
 
 async fn answer<B: RequestBody>(
     site: &Site,
-    dialect: &'static Dialect,
+    dialect: Dialect,
     coding: Coding,
     parts: &Parts,
     body: B,
 ) -> Result<Response<ResponseBody>, Status> {
     let path = parts.uri.path();
     let found = site.endpoint.find(path).ok_or_else(|| Status::unimplemented(format!("no method {path} here")))?;
+    if !dialect.is_open() {
+        check_codec(found.method(), dialect.format)?;
+    }
     let time = call_time(&parts.headers)?;
     let head = site.call_head(parts, time)?;
     let mut requests = Requests::new(body, coding.of_requests, site.settings.message_len_max, &site.account);
@@ -141,7 +160,7 @@ fn call_time(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
 /// Makes the response of a call that did not fail.
 fn respond(
     site: &Site,
-    dialect: &'static Dialect,
+    dialect: Dialect,
     coding: Coding,
     answer: Answer,
     guard: Option<CancelGuard>,
@@ -165,12 +184,7 @@ fn respond(
 }
 
 /// Makes the body of an answer of one message.
-fn whole(
-    dialect: &'static Dialect,
-    coding: Coding,
-    content: Pieces,
-    trailers: HeaderMap,
-) -> Result<ResponseBody, Status> {
+fn whole(dialect: Dialect, coding: Coding, content: Pieces, trailers: HeaderMap) -> Result<ResponseBody, Status> {
     let mut first = BytesMut::new();
     let mut second = put_message(&mut first, coding, content)?.unwrap_or_default();
     if dialect.kind == Kind::Grpc {
@@ -190,7 +204,7 @@ fn whole(
 }
 
 /// Makes the response of a call that failed before there was an answer.
-pub(super) fn failed(site: &Site, dialect: &'static Dialect, status: &Status) -> Response<ResponseBody> {
+pub(super) fn failed(site: &Site, dialect: Dialect, status: &Status) -> Response<ResponseBody> {
     let mut headers = head_of(dialect);
     let len_max = site.answer_head_len_max.unwrap_or(HEAD_LEN_MAX);
     status::grpc::put(&mut headers, status, len_max.saturating_sub(ADDED_LEN));
@@ -199,9 +213,14 @@ pub(super) fn failed(site: &Site, dialect: &'static Dialect, status: &Status) ->
     response
 }
 
-fn head_of(dialect: &'static Dialect) -> HeaderMap {
+fn head_of(dialect: Dialect) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(4);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(dialect.content_type));
+    let content_type = match dialect.codec {
+        // A name that came in a header can go in one.
+        Some(codec) => HeaderValue::try_from(format!("{}+{codec}", dialect.content_type)).ok(),
+        None => None,
+    };
+    headers.insert(CONTENT_TYPE, content_type.unwrap_or(HeaderValue::from_static(dialect.content_type)));
     headers
 }
 

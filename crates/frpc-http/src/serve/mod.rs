@@ -133,7 +133,8 @@ pub(crate) fn may_stream(content_type: &[u8]) -> bool {
 async fn by_protocol<B: RequestBody>(site: &Site, parts: &Parts, body: B) -> Response<ResponseBody> {
     let Site { endpoint, settings, .. } = site;
     let (media_type, path) = (media_type(&parts.headers), parts.uri.path());
-    if let Some(dialect) = Dialect::of(media_type).filter(|dialect| dialect.is_on(settings)) {
+    let dialect = Dialect::of(media_type).or_else(|| Dialect::of_codec(media_type, endpoint, path));
+    if let Some(dialect) = dialect.filter(|dialect| dialect.is_on(settings)) {
         return grpc::serve(site, dialect, parts, body).await;
     }
     if let Some(path) = twirp::path(settings, path, media_type) {

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use frpc::{Drain, Endpoint, Head, MemoryAccount, Metadata, Peer, Status};
+use frpc::{
+    Drain, Endpoint, Head, MemoryAccount, Metadata, Method, Peer, Status,
+    codec::{CodecError, Format},
+};
 use http::{Extensions, HeaderMap, HeaderValue, Response, StatusCode, header::CONTENT_TYPE, request::Parts};
 use tokio::time::Instant;
 
@@ -109,6 +112,18 @@ pub(super) fn media_type(headers: &HeaderMap) -> &[u8] {
     let value = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     let end = value.iter().position(|byte| matches!(byte, b';' | b' '));
     &value[..end.unwrap_or(value.len())]
+}
+
+/// Checks that the messages of a method are in a format that a caller asks for.
+pub(super) fn check_codec(method: &Method, format: Format) -> Result<(), Status> {
+    match method.codec() {
+        Some(codec) if format == Format::Proto && codec != "proto" => {
+            let error = CodecError::OtherCodec { codec, format };
+            Err(Status::unimplemented(format!("{method}: {error}")))
+        }
+        // A message says by itself whether it is in JSON.
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a request with words for people.

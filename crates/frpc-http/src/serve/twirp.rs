@@ -16,7 +16,7 @@ use super::{
     coding::Coding,
     holding::Holding,
     requests::RequestBody,
-    site::{Site, media_type},
+    site::{Site, check_codec, media_type},
 };
 use crate::{codes, settings::Settings, status};
 
@@ -60,6 +60,7 @@ pub(super) async fn serve<B: RequestBody>(site: &Site, path: &str, parts: &Parts
         if method.method().kind != MethodKind::Unary {
             return Err(Status::unimplemented("the method has streams, and Twirp has none"));
         }
+        check_codec(method.method(), format)?;
         let sent = parts.headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
         let coding = Coding::agree(sent, parts.headers.get(ACCEPT_ENCODING), &site.settings)?;
         let mut head = site.call_head(parts, None)?;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod codecs;
 mod connect;
 mod grpc;
 mod grpc_web;

@@ -391,10 +391,12 @@ pub(crate) fn decode_response<M: Message>(
 
 /// Returns the status of a request that cannot be read: the fault is the caller's. The error is its source, by which a wire can
 /// tell it from one of the handler.
-fn request_misfit(method: &Method, error: CodecError) -> Status {
+pub(crate) fn request_misfit(method: &Method, error: CodecError) -> Status {
     let status = match &error {
         error if error.is_too_much_memory() => too_much_memory(method, "request", "server", error),
         CodecError::Unsupported { .. } => Status::unimplemented(error.to_string()),
+        CodecError::OtherCodec { .. } => Status::unimplemented(format!("{method}: {error}")),
+        error @ CodecError::Custom { .. } => Status::invalid_argument(misfit(method, "request", error)),
         CodecError::Proto(error) => Status::invalid_argument(misfit(method, "request", error)),
         CodecError::Json(error) => Status::invalid_argument(misfit(method, "request", error)),
         error => Status::invalid_argument(error.to_string()),
@@ -403,7 +405,7 @@ fn request_misfit(method: &Method, error: CodecError) -> Status {
 }
 
 /// Returns the status of a response that cannot be read, or stands for one.
-fn response_misfit(method: &Method, error: CodecError) -> Status {
+pub(crate) fn response_misfit(method: &Method, error: CodecError) -> Status {
     match error {
         error if error.is_too_much_memory() => {
             too_much_memory(method, "response", "channel", &error).with_source(Arc::new(error) as Arc<_>)
@@ -416,8 +418,17 @@ fn response_misfit(method: &Method, error: CodecError) -> Status {
             let message = misfit(method, "response", &cause);
             Status::internal(message).with_source(Arc::new(CodecError::Json(cause)) as Arc<_>)
         }
+        CodecError::Custom { .. } => {
+            Status::internal(misfit(method, "response", &error)).with_source(Arc::new(error) as Arc<_>)
+        }
         error => error.into(),
     }
+}
+
+/// Returns the status of a message that the codec of a method cannot write: the fault is on this side.
+pub(crate) fn unwritable(method: &Method, which: &str, error: CodecError) -> Status {
+    let text = format!("the {which} of {method} cannot be sent: {error}");
+    Status::internal(text).with_source(Arc::new(error) as Arc<_>)
 }
 
 fn too_much_memory(method: &Method, which: &str, side: &str, error: &CodecError) -> Status {

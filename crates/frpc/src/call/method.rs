@@ -42,6 +42,8 @@ pub struct MessageType {
     pub fingerprint: u128,
     /// An encoded `google.protobuf.FileDescriptorSet` with the message and all that it holds.
     pub descriptors: &'static [u8],
+    /// The name of the [codec](crate::codec::Codec) that writes the message in place of protobuf.
+    pub codec: Option<&'static str>,
 }
 
 impl Method {
@@ -81,6 +83,11 @@ impl Method {
         self
     }
 
+    /// Returns the name of the [codec](crate::codec::Codec) that writes its messages, if that is one of the user.
+    pub fn codec(&self) -> Option<&'static str> {
+        self.types?.request.codec
+    }
+
     /// Returns the path of the method in gRPC and its relatives: `package.Service/Method`.
     pub fn path(&self) -> String {
         self.to_string()
@@ -97,14 +104,23 @@ impl fmt::Display for Method {
 impl MessageType {
     /// Describes a message.
     pub const fn new(name: &'static str, fingerprint: u128, descriptors: &'static [u8]) -> Self {
-        Self { name, fingerprint, descriptors }
+        Self { name, fingerprint, descriptors, codec: None }
     }
+
+    /// Describes a message that a [codec](crate::codec::Codec) of this name writes. The name of the message is for people: its
+    /// type in Rust, or its name in the proto file. It has no descriptors, and peers are taken to mean the same by it.
+    pub const fn of_codec(name: &'static str, codec: &'static str) -> Self {
+        Self { name, fingerprint: Self::UNKNOWN, descriptors: &[], codec: Some(codec) }
+    }
+
+    /// The fingerprint of messages that are not known, as of methods that were written by hand: they are taken to agree.
+    pub(crate) const UNKNOWN: u128 = 0;
 }
 
 /// Leaves out the descriptors, which are long and no text.
 impl fmt::Debug for MessageType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, fingerprint, descriptors: _ } = self;
+        let Self { name, fingerprint, descriptors: _, codec: _ } = self;
         write!(f, "MessageType({name}, {fingerprint:#034x})")
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod builder;
 mod bytes;
+mod custom;
 
 use std::{fmt, sync::Arc, time::Duration};
 

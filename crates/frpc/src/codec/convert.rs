@@ -129,7 +129,10 @@ impl Format {
             Self::Proto => formats.proto.as_ref(),
             Self::Json => formats.json.as_ref(),
         });
-        functions.ok_or(CodecError::Unsupported { message: M::NAME, format: self })
+        functions.ok_or_else(|| match M::FORMATS.and_then(|formats| formats.codec) {
+            Some(codec) => CodecError::OtherCodec { codec, format: self },
+            None => CodecError::Unsupported { message: M::NAME, format: self },
+        })
     }
 }
 

@@ -9,7 +9,7 @@ pub enum Format {
     /// The format of fRPC: fields by position.
     #[default]
     Polyglot,
-    /// Protocol buffers: fields by number.
+    /// Protocol buffers: fields by number. For methods with a [codec](super::Codec), the bytes of that.
     Proto,
     /// The [JSON mapping of proto3](super::json): fields by name. Messages have it that frpc-build generated with `.json(true)`.
     Json,

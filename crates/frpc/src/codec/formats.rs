@@ -38,6 +38,8 @@ pub struct Formats<M: 'static> {
     pub(super) json: Option<Functions<M>>,
     /// The memory that protocol buffers of the message take.
     pub(super) layout: Option<fn() -> &'static Layout>,
+    /// The name of the codec that writes the message in place of prost.
+    pub(super) codec: Option<&'static str>,
 }
 
 #[derive(Debug)]
@@ -51,14 +53,14 @@ impl<M: prost::Message + Default + 'static> Formats<M> {
     /// Returns the table of a message that prost writes and reads as protocol buffers.
     pub const fn prost() -> Self {
         let proto = Functions { encode: encode_prost::<M>, decode: decode_prost::<M> };
-        Self { proto: Some(proto), json: None, layout: None }
+        Self { proto: Some(proto), json: None, layout: None, codec: None }
     }
 
     /// Adds what protocol buffers of the message take in memory. Without it, 16 bytes are counted for each byte of input, which
     /// long lists of empty messages exceed by far: [`MemoryBudget`](super::MemoryBudget) holds for types with layouts.
     #[must_use]
     pub const fn with_layout(self, layout: fn() -> &'static Layout) -> Self {
-        Self { proto: self.proto, json: self.json, layout: Some(layout) }
+        Self { layout: Some(layout), ..self }
     }
 }
 
@@ -67,7 +69,7 @@ impl<M: json::Message> Formats<M> {
     #[must_use]
     pub const fn with_json(self) -> Self {
         let json = Functions { encode: encode_json::<M>, decode: decode_json::<M> };
-        Self { proto: self.proto, json: Some(json), layout: self.layout }
+        Self { json: Some(json), ..self }
     }
 }
 
@@ -108,6 +110,20 @@ pub enum CodecError {
         /// The number of bytes that it may take.
         limit: usize,
     },
+    /// A [codec](super::Codec) of the user failed.
+    Custom {
+        /// The name of the codec.
+        codec: &'static str,
+        /// The error of the codec.
+        text: String,
+    },
+    /// The message has a [codec](super::Codec) of the user, which does not write this format.
+    OtherCodec {
+        /// The name of the codec.
+        codec: &'static str,
+        /// The format that was asked for.
+        format: Format,
+    },
     /// The type of the message has no such format on this side.
     Unsupported {
         /// The name of the message in the proto file.
@@ -126,7 +142,11 @@ impl CodecError {
                 matches!(error.kind(), DecodeErrorKind::TooMuchMemory { .. } | DecodeErrorKind::OverBudget { .. })
             }
             Self::Json(error) => matches!(error.kind(), json::ErrorKind::TooMuchMemory { .. }),
-            Self::Proto(_) | Self::Failure(_) | Self::Unsupported { .. } => false,
+            Self::Proto(_)
+            | Self::Failure(_)
+            | Self::Custom { .. }
+            | Self::OtherCodec { .. }
+            | Self::Unsupported { .. } => false,
         }
     }
 }
@@ -147,6 +167,10 @@ impl fmt::Display for CodecError {
             Self::TooMuchMemory { message, limit } => {
                 write!(f, "{message}: would take more than {limit} bytes of memory")
             }
+            Self::Custom { codec, text } => write!(f, "the codec `{codec}` refuses it: {text}"),
+            Self::OtherCodec { codec, format } => {
+                write!(f, "the messages are written by the codec `{codec}`, not in {format}")
+            }
             Self::Unsupported { message, format } => {
                 let advice = match format {
                     Format::Proto => "have frpc-build generate it, or set its `Message::FORMATS`",
@@ -165,7 +189,11 @@ impl Error for CodecError {
             Self::Polyglot(error) => Some(error),
             Self::Proto(error) => Some(error),
             Self::Json(error) => Some(error),
-            Self::Failure(_) | Self::TooMuchMemory { .. } | Self::Unsupported { .. } => None,
+            Self::Failure(_)
+            | Self::TooMuchMemory { .. }
+            | Self::Custom { .. }
+            | Self::OtherCodec { .. }
+            | Self::Unsupported { .. } => None,
         }
     }
 }

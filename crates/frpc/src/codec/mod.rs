@@ -4,6 +4,7 @@
 
 mod compression;
 mod convert;
+mod custom;
 mod field_layouts;
 mod format;
 mod formats;
@@ -13,6 +14,8 @@ mod polyglot;
 mod reading;
 
 pub use self::compression::Compression;
+pub use self::custom::Codec;
+pub(crate) use self::custom::Coded;
 pub use self::format::Format;
 pub use self::formats::{CodecError, Formats};
 pub use self::layout::{FieldLayout, Layout, MemoryBudget};

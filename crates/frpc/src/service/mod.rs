@@ -2,6 +2,7 @@
 
 pub(crate) mod boxed;
 pub(crate) mod compressing;
+pub(crate) mod custom;
 pub(crate) mod ending;
 pub(crate) mod endpoint;
 pub(crate) mod handle;

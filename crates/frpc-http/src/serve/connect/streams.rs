@@ -15,7 +15,7 @@ use crate::{
         framed,
         requests::{RequestBody, Requests},
         responses::{Framing, Responses},
-        site::Site,
+        site::{Site, check_codec},
     },
     status,
 };
@@ -32,6 +32,7 @@ pub(super) async fn serve<B: RequestBody>(
     let answered = async {
         let settings = &site.settings;
         let version = parts.headers.get(CONNECT_PROTOCOL_VERSION).map(HeaderValue::as_bytes);
+        check_codec(method.method(), format)?;
         check_version(version, "1", settings.connect_version_required)?;
         let sent = parts.headers.get(CONNECT_CONTENT_ENCODING).map(HeaderValue::as_bytes);
         let coding = Coding::agree(sent, parts.headers.get(CONNECT_ACCEPT_ENCODING), settings)?;

@@ -14,7 +14,14 @@ use super::{
 use crate::{
     codes,
     headers::metadata,
-    serve::{bare, body::ResponseBody, coding::Coding, holding::Holding, requests::RequestBody, site::Site},
+    serve::{
+        bare,
+        body::ResponseBody,
+        coding::Coding,
+        holding::Holding,
+        requests::RequestBody,
+        site::{Site, check_codec},
+    },
     status,
 };
 
@@ -28,6 +35,7 @@ pub(super) async fn post<B: RequestBody>(
 ) -> Response<ResponseBody> {
     let answered = async {
         let version = parts.headers.get(CONNECT_PROTOCOL_VERSION).map(HeaderValue::as_bytes);
+        check_codec(method.method(), format)?;
         check_version(version, "1", site.settings.connect_version_required)?;
         let sent = parts.headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
         let coding = Coding::agree(sent, parts.headers.get(ACCEPT_ENCODING), &site.settings)?;
@@ -51,6 +59,7 @@ pub(super) async fn get(site: &Site, method: Found, parts: &Parts) -> Response<R
         _ => return unsupported(method.method().kind),
     };
     let answered = async {
+        check_codec(method.method(), format)?;
         check_version(query.connect.as_deref(), "v1", site.settings.connect_version_required)?;
         let accepted = parts.headers.get(ACCEPT_ENCODING);
         let coding = Coding::agree(query.compression.as_deref(), accepted, &site.settings)?;

@@ -20,7 +20,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     call::{
-        method::{Method, MethodKind},
+        method::{MessageType, Method, MethodKind},
         status::Status,
     },
     codec::Format,
@@ -259,7 +259,7 @@ impl Extended {
             return Way::Missing;
         }
         let own = fingerprints(method);
-        let agrees = |own, theirs| own == theirs || own == UNKNOWN || theirs == UNKNOWN;
+        let agrees = |own, theirs| own == theirs || own == MessageType::UNKNOWN || theirs == MessageType::UNKNOWN;
         let format = match agrees(own[0], served.request) && agrees(own[1], served.response) {
             true => Format::Polyglot,
             false => Format::Proto,
@@ -269,7 +269,7 @@ impl Extended {
 }
 
 fn fingerprints(method: &Method) -> [u128; 2] {
-    method.types.map_or([UNKNOWN; 2], |types| [types.request.fingerprint, types.response.fingerprint])
+    method.types.map_or([MessageType::UNKNOWN; 2], |types| [types.request.fingerprint, types.response.fingerprint])
 }
 
 fn kind_number(kind: MethodKind) -> u8 {
@@ -296,9 +296,6 @@ pub(crate) fn take_field(input: &mut Bytes) -> Option<(u8, Bytes)> {
 
 /// The name of the application in a HELLO.
 pub(crate) const PART_NAME: &str = "frpc";
-
-/// The fingerprint of messages that are not known, as of methods that were written by hand: they are taken to agree.
-const UNKNOWN: u128 = 0;
 
 const METADATA_LEN_MAX: u8 = 1;
 const TIMEOUT: u8 = 2;

@@ -1,0 +1,341 @@
+//! Services that are described in `build.rs` and have no proto file, with messages of any types and a codec for them.
+//!
+//! The names are those of `tonic_build::manual`. A type that implements [`Codec`] for the messages writes and reads them; see
+//! [the guide](https://docs.rs/frpc/latest/frpc/codec/trait.Codec.html) for what becomes of that on each wire.
+//!
+//! ```no_run
+//! // build.rs
+//! use frpc_build::manual::{Builder, Method, Service};
+//!
+//! fn main() -> Result<(), frpc_build::Error> {
+//!     let say_hello = Method::builder()
+//!         .name("say_hello")
+//!         .route_name("SayHello")
+//!         .input_type("crate::common::HelloRequest")
+//!         .output_type("crate::common::HelloResponse")
+//!         .codec_path("crate::common::JsonCodec")
+//!         .build();
+//!     let greeter = Service::builder().name("Greeter").package("json.helloworld").method(say_hello).build();
+//!     Builder::new().compile(&[greeter])
+//! }
+//! ```
+//!
+//! Each service has a file of its own, which the crate includes in a module: `frpc::include_proto!("json.helloworld.Greeter")`.
+//! It has the trait, the server and the client of a service from a proto file.
+//!
+//! [`Codec`]: https://docs.rs/frpc/latest/frpc/codec/trait.Codec.html
+
+use std::{env, path::PathBuf};
+
+use frpc_schema::{Options, Schema};
+use prost_types::{
+    DescriptorProto, FileDescriptorProto, FileDescriptorSet, MethodDescriptorProto, MethodOptions,
+    ServiceDescriptorProto,
+};
+
+use crate::{
+    conflicts,
+    emit::{self, CodecPath, Emitter},
+    error::Error,
+    files,
+    naming::{self, Names},
+    sources::Sources,
+};
+
+/// A service without a proto file. [`builder`](Self::builder) makes one.
+#[derive(Clone, Debug, Default)]
+pub struct Service {
+    name: String,
+    package: String,
+    methods: Vec<Method>,
+}
+
+/// The parts of a [`Service`].
+#[derive(Clone, Debug, Default)]
+pub struct ServiceBuilder(Service);
+
+/// A method of a [`Service`]. [`builder`](Self::builder) makes one.
+#[derive(Clone, Debug, Default)]
+pub struct Method {
+    name: Option<String>,
+    route_name: String,
+    input_type: String,
+    output_type: String,
+    codec_path: String,
+    client_streaming: bool,
+    server_streaming: bool,
+    deprecated: bool,
+}
+
+/// The parts of a [`Method`].
+#[derive(Clone, Debug, Default)]
+pub struct MethodBuilder(Method);
+
+/// Options for generating the code of services without proto files.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    has_server: bool,
+    has_client: bool,
+    out_dir: Option<PathBuf>,
+}
+
+impl Service {
+    /// Returns a service without a name and methods.
+    pub fn builder() -> ServiceBuilder {
+        ServiceBuilder::default()
+    }
+}
+
+impl ServiceBuilder {
+    /// Sets the name, such as `Greeter`: of the trait, and in the path of calls.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.0.name = name.into();
+        self
+    }
+
+    /// Sets the package, such as `json.helloworld`, in front of the name in the path of calls. Default: none.
+    pub fn package(mut self, package: impl Into<String>) -> Self {
+        self.0.package = package.into();
+        self
+    }
+
+    /// Adds a method. Plain peers know methods by their order, so new ones come last.
+    pub fn method(mut self, method: Method) -> Self {
+        self.0.methods.push(method);
+        self
+    }
+
+    /// Returns the service. [`Builder::compile`] checks it.
+    pub fn build(self) -> Service {
+        self.0
+    }
+}
+
+impl Method {
+    /// Returns a method without a name and types, which takes and returns one message.
+    pub fn builder() -> MethodBuilder {
+        MethodBuilder::default()
+    }
+}
+
+impl MethodBuilder {
+    /// Sets the name of the function in Rust, which has to be the [`route_name`](Self::route_name) in snake case. Default: that.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.0.name = Some(name.into());
+        self
+    }
+
+    /// Sets the name in the path of calls, such as `SayHello`.
+    pub fn route_name(mut self, name: impl Into<String>) -> Self {
+        self.0.route_name = name.into();
+        self
+    }
+
+    /// Sets the type of requests: a path that begins with `crate::` or `::`, or a type of the prelude.
+    pub fn input_type(mut self, path: impl Into<String>) -> Self {
+        self.0.input_type = path.into();
+        self
+    }
+
+    /// Sets the type of responses, as [`input_type`](Self::input_type) does for requests.
+    pub fn output_type(mut self, path: impl Into<String>) -> Self {
+        self.0.output_type = path.into();
+        self
+    }
+
+    /// Sets the codec: the path of a type that implements `frpc::codec::Codec` for both types.
+    pub fn codec_path(mut self, path: impl Into<String>) -> Self {
+        self.0.codec_path = path.into();
+        self
+    }
+
+    /// Has callers send a stream of requests.
+    pub fn client_streaming(mut self) -> Self {
+        self.0.client_streaming = true;
+        self
+    }
+
+    /// Has the service answer with a stream of responses.
+    pub fn server_streaming(mut self) -> Self {
+        self.0.server_streaming = true;
+        self
+    }
+
+    /// Marks the method as deprecated.
+    pub fn deprecated(mut self) -> Self {
+        self.0.deprecated = true;
+        self
+    }
+
+    /// Returns the method. [`Builder::compile`] checks it.
+    pub fn build(self) -> Method {
+        self.0
+    }
+}
+
+impl Builder {
+    /// Returns the options, all at their defaults.
+    pub fn new() -> Self {
+        Self { has_server: true, has_client: true, out_dir: None }
+    }
+
+    /// Sets whether services get a trait and a server. Default: yes.
+    pub fn build_server(mut self, enable: bool) -> Self {
+        self.has_server = enable;
+        self
+    }
+
+    /// Sets whether services get a client. Default: yes.
+    pub fn build_client(mut self, enable: bool) -> Self {
+        self.has_client = enable;
+        self
+    }
+
+    /// Sets the directory that the files go into. Default: `OUT_DIR`, as cargo sets it.
+    pub fn out_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.out_dir = Some(dir.into());
+        self
+    }
+
+    /// Writes the code of services: that of `Greeter` in package `json.helloworld` into `json.helloworld.Greeter.rs`.
+    ///
+    /// # Errors
+    ///
+    /// If a name or a type is missing or cannot be one in Rust, if two methods have the same name, or if a file cannot be written.
+    pub fn compile(self, services: &[Service]) -> Result<(), Error> {
+        let dir = self.out_dir.clone().or_else(|| env::var_os("OUT_DIR").map(PathBuf::from));
+        let dir = dir.ok_or_else(|| Error::other(files::NO_DIR))?;
+        for service in services {
+            let code = self.code(service)?;
+            files::write(&dir.join(naming::file(&service.full_name())), format!("{}\n{code}", files::HEAD).as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Returns the code of a service: that of a proto file with messages that are declared elsewhere.
+    fn code(&self, service: &Service) -> Result<String, Error> {
+        let mut messages = Messages { service, names: Vec::new() };
+        let mut codecs = Vec::new();
+        let methods = service.methods.iter().map(|method| {
+            let path = format!("{}/{}", service.full_name(), method.route_name);
+            method.check_name(&path)?;
+            codecs
+                .push(CodecPath::new(&format!(".{}.{}", service.full_name(), method.route_name), &method.codec_path)?);
+            Ok(MethodDescriptorProto {
+                name: Some(method.route_name.clone()),
+                input_type: Some(messages.add(&method.input_type, &path)?),
+                output_type: Some(messages.add(&method.output_type, &path)?),
+                client_streaming: Some(method.client_streaming),
+                server_streaming: Some(method.server_streaming),
+                options: Some(MethodOptions { deprecated: Some(method.deprecated), ..MethodOptions::default() }),
+            })
+        });
+        let declared = ServiceDescriptorProto {
+            name: Some(service.name.clone()),
+            method: methods.collect::<Result<_, Error>>()?,
+            options: None,
+        };
+        let mut names = Names::new();
+        let message_type = messages.names.iter().map(|(path, name)| {
+            names.add(&service.in_package(name), path);
+            DescriptorProto { name: Some(name.clone()), ..DescriptorProto::default() }
+        });
+        let file = FileDescriptorProto {
+            name: Some(format!("{} in the build script", service.full_name())),
+            package: Some(service.package.clone()).filter(|package| !package.is_empty()),
+            message_type: message_type.collect(),
+            service: vec![declared],
+            syntax: Some("proto3".to_owned()),
+            ..FileDescriptorProto::default()
+        };
+        let schema = Schema::read(&FileDescriptorSet { file: vec![file] }, &Options::default())
+            .map_err(|error| Error::schema(&error.diagnostics, &Sources::default()))?;
+        let emitter = Emitter {
+            names,
+            has_server: self.has_server,
+            has_client: self.has_client,
+            has_json: false,
+            topics: Vec::new(),
+            codecs,
+            attributes: Vec::new(),
+            uncommented: Vec::new(),
+        };
+        let mut mistakes = conflicts::unnamed(&schema);
+        mistakes.extend(conflicts::find(&schema, &emitter, false));
+        if !mistakes.is_empty() {
+            return Err(Error::schema(&mistakes, &Sources::default()));
+        }
+        let mut code = String::new();
+        for package in &schema.packages {
+            code += &emit::package(&emitter, package, &schema, "").map_err(Error::other)?;
+        }
+        Ok(code)
+    }
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Service {
+    fn full_name(&self) -> String {
+        self.in_package(&self.name)
+    }
+
+    fn in_package(&self, name: &str) -> String {
+        if self.package.is_empty() { name.to_owned() } else { format!("{}.{name}", self.package) }
+    }
+}
+
+impl Method {
+    /// Checks that the function in Rust has the name that it will have.
+    fn check_name(&self, path: &str) -> Result<(), Error> {
+        let own = naming::method(&self.route_name);
+        match &self.name {
+            Some(name) if *name != own => {
+                Err(Error::other(format_args!("the function of {path} in Rust is named '{own}', not '{name}'")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The types of a service's messages, each with the name of a message that stands for it.
+struct Messages<'a> {
+    service: &'a Service,
+    names: Vec<(String, String)>,
+}
+
+impl Messages<'_> {
+    /// Returns the name of the message that stands for a type of a method.
+    fn add(&mut self, path: &str, method: &str) -> Result<String, Error> {
+        if syn::parse_str::<syn::Type>(path).is_err() {
+            return Err(Error::other(format_args!(
+                "'{path}' is no type in Rust: the messages of {method} have one each"
+            )));
+        }
+        let known = self.names.iter().find(|(known, _)| known == path).map(|(_, name)| name.clone());
+        let name = known.unwrap_or_else(|| {
+            let name = self.free_name(path);
+            self.names.push((path.to_owned(), name.clone()));
+            name
+        });
+        Ok(format!(".{}", self.service.in_package(&name)))
+    }
+
+    /// Returns a name for the message of a type: that of the type, unless something else is called so.
+    fn free_name(&self, path: &str) -> String {
+        let own = path.split('<').next().unwrap_or_default();
+        let own = own.rsplit("::").next().unwrap_or_default();
+        let mut name: String = own.chars().filter(char::is_ascii_alphanumeric).collect();
+        if !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
+            name = format!("Message{name}");
+        }
+        while name == self.service.name || self.names.iter().any(|(_, taken)| *taken == name) {
+            name.push('_');
+        }
+        name
+    }
+}

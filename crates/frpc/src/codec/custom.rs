@@ -1,0 +1,223 @@
+//! Codecs that users write, and messages on their way to and from them.
+
+use std::{error::Error, marker::PhantomData};
+
+use bytes::Bytes;
+
+use super::{
+    field_layouts::checked_memory,
+    formats::{CodecError, Formats, Functions},
+    polyglot::{DecodeError, Message, Reader, Sink, Writer},
+    reading::Reading,
+};
+
+/// A codec that writes and reads the messages of a service in place of protobuf.
+///
+/// `frpc_build::configure().codec_path("crate::JsonCodec")` uses one for the services of proto files, and `frpc_build::manual`
+/// for services without a proto file, whose messages can be any types. A codec has no value: it is a type that implements the
+/// trait for each message, mostly by one `impl` with a bound.
+///
+/// ```
+/// use frpc::codec::Codec;
+/// # use bytes::Bytes;
+/// # trait Serialize { fn to_json(&self) -> String; }
+/// # trait Deserialize: Sized { fn from_json(json: &[u8]) -> Result<Self, std::str::Utf8Error>; }
+/// # impl Serialize for String { fn to_json(&self) -> String { self.clone() } }
+/// # impl Deserialize for String {
+/// #     fn from_json(json: &[u8]) -> Result<Self, std::str::Utf8Error> { std::str::from_utf8(json).map(str::to_owned) }
+/// # }
+///
+/// struct JsonCodec;
+///
+/// impl<M: Serialize + Deserialize> Codec<M> for JsonCodec {
+///     const NAME: &'static str = "json";
+///
+///     fn encode(message: &M, out: &mut Vec<u8>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+///         out.extend_from_slice(message.to_json().as_bytes());
+///         Ok(())
+///     }
+///
+///     fn decode(content: &Bytes) -> Result<M, Box<dyn std::error::Error + Send + Sync>> {
+///         Ok(M::from_json(content)?)
+///     }
+/// }
+/// # let mut out = Vec::new();
+/// # JsonCodec::encode(&"{}".to_owned(), &mut out).unwrap();
+/// # assert_eq!(<JsonCodec as Codec<String>>::decode(&out.into()).unwrap(), "{}");
+/// ```
+///
+/// # On the wire
+///
+/// - gRPC and gRPC-Web: the bytes of the codec are the message. Clients send the content type `application/grpc+NAME`. Servers
+///   take that and `application/grpc`, which is all that tonic sends, and refuse every other.
+/// - Connect, Twirp and JSON-RPC carry the messages of a codec named `json`. A codec named `proto` has Connect and Twirp
+///   with protobuf. All other codecs are `Unimplemented` there.
+/// - frisbee: a message is one field with the bytes of the codec, as of a `google.protobuf.BytesValue`.
+///
+/// Peers have to agree on the codec: frisbee does not compare it. Reflection knows nothing of such messages.
+///
+/// # Limits
+///
+/// A server checks the length of a message before it is decoded, and counts 16 bytes of memory for each byte on the wires of
+/// HTTP and JSON-RPC. A codec should not allocate what its input merely announces.
+pub trait Codec<M>: 'static {
+    /// The name of the format, such as `json` or `cbor`, in lower case. The same for all messages of a codec.
+    const NAME: &'static str;
+
+    /// Appends the bytes of a message to `out`. A codec named `json` appends one value without line breaks.
+    ///
+    /// # Errors
+    ///
+    /// If the format has no form for the message. The call ends with [`Internal`](crate::Code::Internal).
+    fn encode(message: &M, out: &mut Vec<u8>) -> Result<(), Box<dyn Error + Send + Sync>>;
+
+    /// Reads a message, which is all of `content`.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are no such message. The call ends with [`InvalidArgument`](crate::Code::InvalidArgument) for a request and
+    /// with [`Internal`](crate::Code::Internal) for a response.
+    fn decode(content: &Bytes) -> Result<M, Box<dyn Error + Send + Sync>>;
+}
+
+/// The bytes of a message that a codec of the user writes and reads.
+pub(crate) struct Coded<C, M> {
+    content: Bytes,
+    codec: PhantomData<fn() -> (C, M)>,
+}
+
+impl<C: Codec<M>, M> Coded<C, M> {
+    /// Writes a message.
+    pub(crate) fn encode(message: &M) -> Result<Self, CodecError> {
+        let mut out = Vec::new();
+        C::encode(message, &mut out).map_err(custom::<C, M>)?;
+        Ok(Self::of(out.into()))
+    }
+
+    /// Reads the message.
+    pub(crate) fn decode(&self) -> Result<M, CodecError> {
+        C::decode(&self.content).map_err(custom::<C, M>)
+    }
+
+    fn of(content: Bytes) -> Self {
+        Self { content, codec: PhantomData }
+    }
+}
+
+fn custom<C: Codec<M>, M>(error: Box<dyn Error + Send + Sync>) -> CodecError {
+    CodecError::Custom { codec: C::NAME, text: error.to_string() }
+}
+
+impl<C, M> Default for Coded<C, M> {
+    fn default() -> Self {
+        Self { content: Bytes::new(), codec: PhantomData }
+    }
+}
+
+impl<C: Codec<M>, M: 'static> Message for Coded<C, M> {
+    const NAME: &'static str = C::NAME;
+    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::custom());
+
+    fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+        out.bytes(&self.content);
+    }
+
+    fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> {
+        input.blob(&mut self.content)
+    }
+}
+
+impl<C: Codec<M>, M: 'static> Formats<Coded<C, M>> {
+    const fn custom() -> Self {
+        let is_json = matches!(C::NAME.as_bytes(), b"json");
+        Self {
+            proto: Some(Functions { encode, decode }),
+            json: if is_json { Some(Functions { encode, decode: decode_json }) } else { None },
+            layout: None,
+            codec: Some(C::NAME),
+        }
+    }
+}
+
+fn encode<C: Codec<M>, M>(message: &Coded<C, M>) -> Result<Bytes, CodecError> {
+    Ok(message.content.clone())
+}
+
+// Its memory was counted before.
+fn decode<C: Codec<M>, M>(content: &Bytes, _: &mut Reading) -> Result<Coded<C, M>, CodecError> {
+    Ok(Coded::of(content.clone()))
+}
+
+fn decode_json<C: Codec<M>, M: 'static>(content: &Bytes, reading: &mut Reading) -> Result<Coded<C, M>, CodecError> {
+    let counted = checked_memory::<Coded<C, M>>(content, reading.budget, 0);
+    reading.memory_len += counted.map_err(|limit| CodecError::TooMuchMemory { message: C::NAME, limit })?;
+    decode(content, reading)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::{Format, MemoryBudget, polyglot};
+
+    struct Digits<const JSON: bool>;
+
+    impl<const JSON: bool> Codec<u64> for Digits<JSON> {
+        const NAME: &'static str = if JSON { "json" } else { "digits" };
+
+        fn encode(message: &u64, out: &mut Vec<u8>) -> Result<(), Box<dyn Error + Send + Sync>> {
+            out.extend_from_slice(message.to_string().as_bytes());
+            Ok(())
+        }
+
+        fn decode(content: &Bytes) -> Result<u64, Box<dyn Error + Send + Sync>> {
+            Ok(str::from_utf8(content)?.parse()?)
+        }
+    }
+
+    fn coded<const JSON: bool>() -> Coded<Digits<JSON>, u64> {
+        Coded::encode(&42).unwrap()
+    }
+
+    #[test]
+    fn the_bytes_of_the_codec_are_the_message() {
+        let content = Format::Proto.encode(&coded::<false>()).unwrap().into_bytes();
+        assert_eq!(content, "42");
+        assert_eq!(Format::Proto.decode::<Coded<Digits<false>, u64>>(&content).unwrap().decode(), Ok(42));
+        let content = Format::Json.encode(&coded::<true>()).unwrap().into_bytes();
+        assert_eq!(content, "42");
+        assert_eq!(Format::Json.decode::<Coded<Digits<true>, u64>>(&content).unwrap().decode(), Ok(42));
+    }
+
+    #[test]
+    fn polyglot_has_the_bytes_in_a_field() {
+        let content = Format::Polyglot.encode(&coded::<false>()).unwrap().into_bytes();
+        assert_eq!(content, polyglot::encode(&Bytes::from_static(b"42")), "as of a BytesValue");
+        assert_eq!(Format::Polyglot.decode::<Coded<Digits<false>, u64>>(&content).unwrap().decode(), Ok(42));
+    }
+
+    #[test]
+    fn only_a_codec_of_that_name_writes_json() {
+        let error = Format::Json.encode(&coded::<false>()).unwrap_err();
+        assert_eq!(error, CodecError::OtherCodec { codec: "digits", format: Format::Json });
+        assert_eq!(error.to_string(), "the messages are written by the codec `digits`, not in JSON");
+    }
+
+    #[test]
+    fn bytes_that_are_no_message_are_an_error_of_the_codec() {
+        let coded = Coded::<Digits<false>, u64>::of(Bytes::from_static(b"x"));
+        let error = coded.decode().unwrap_err();
+        assert_eq!(error.to_string(), "the codec `digits` refuses it: invalid digit found in string");
+    }
+
+    #[test]
+    fn a_message_takes_16_bytes_of_memory_for_each_of_its_own() {
+        let content = Bytes::from(vec![b'1'; 1024]);
+        let decode = |format: Format, len| {
+            format.decode_within::<Coded<Digits<true>, u64>>(&content, MemoryBudget::new(len)).map(drop)
+        };
+        for format in [Format::Proto, Format::Json] {
+            assert_eq!(decode(format, 16 << 10), Ok(()));
+            assert!(decode(format, 15 << 10).is_err_and(|error| error.is_too_much_memory()));
+        }
+    }
+}

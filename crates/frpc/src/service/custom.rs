@@ -1,0 +1,123 @@
+//! Calls of methods that have a codec of the user.
+
+use std::{future::Future, marker::PhantomData};
+
+use crate::{
+    call::{
+        exchange::{Answer, Call, request_misfit, unwritable},
+        method::Method,
+        request::{Request, Response},
+        status::Status,
+        streaming::Streaming,
+    },
+    codec::{Codec, Coded},
+};
+
+/// A call whose messages a [`Codec`] reads and writes.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct CodedCall<C> {
+    call: Call,
+    codec: PhantomData<fn() -> C>,
+}
+
+impl Call {
+    /// Has a codec read and write the messages.
+    #[doc(hidden)]
+    pub fn with_codec<C>(self) -> CodedCall<C> {
+        CodedCall { call: self, codec: PhantomData }
+    }
+}
+
+impl<C> CodedCall<C> {
+    /// Has a unary method handle it. Dropping the future drops the handler.
+    pub async fn unary<Q, P, F>(self, handler: impl FnOnce(Request<Q>) -> F) -> Result<Answer, Status>
+    where
+        C: Codec<Q> + Codec<P>,
+        Q: 'static,
+        P: 'static,
+        F: Future<Output = Result<Response<P>, Status>>,
+    {
+        let method = self.call.method();
+        let handle = |request| async move { one::<C, P>(method, handler(asked::<C, Q>(method, request)?).await?) };
+        self.call.unary(handle).await
+    }
+
+    /// Has a server-streaming method handle it. Dropping the future drops the handler.
+    pub async fn server_streaming<Q, P, F>(self, handler: impl FnOnce(Request<Q>) -> F) -> Result<Answer, Status>
+    where
+        C: Codec<Q> + Codec<P>,
+        Q: 'static,
+        P: Send + 'static,
+        F: Future<Output = Result<Response<Streaming<P>>, Status>>,
+    {
+        let method = self.call.method();
+        let handle = |request| async move { Ok(many::<C, P>(method, handler(asked::<C, Q>(method, request)?).await?)) };
+        self.call.server_streaming(handle).await
+    }
+
+    /// Has a client-streaming method handle it. Dropping the future drops the handler.
+    pub async fn client_streaming<Q, P, F>(
+        self,
+        handler: impl FnOnce(Request<Streaming<Q>>) -> F,
+    ) -> Result<Answer, Status>
+    where
+        C: Codec<Q> + Codec<P>,
+        Q: 'static,
+        P: 'static,
+        F: Future<Output = Result<Response<P>, Status>>,
+    {
+        let method = self.call.method();
+        let handle = |requests| async move { one::<C, P>(method, handler(streamed::<C, Q>(method, requests)).await?) };
+        self.call.client_streaming(handle).await
+    }
+
+    /// Has a bidirectional method handle it. Dropping the future drops the handler.
+    pub async fn bidirectional<Q, P, F>(
+        self,
+        handler: impl FnOnce(Request<Streaming<Q>>) -> F,
+    ) -> Result<Answer, Status>
+    where
+        C: Codec<Q> + Codec<P>,
+        Q: 'static,
+        P: Send + 'static,
+        F: Future<Output = Result<Response<Streaming<P>>, Status>>,
+    {
+        let method = self.call.method();
+        let handle =
+            |requests| async move { Ok(many::<C, P>(method, handler(streamed::<C, Q>(method, requests)).await?)) };
+        self.call.bidirectional(handle).await
+    }
+}
+
+/// Reads the request of a method.
+fn asked<C: Codec<Q>, Q>(method: &Method, request: Request<Coded<C, Q>>) -> Result<Request<Q>, Status> {
+    let (head, coded) = request.into_parts();
+    let message = coded.decode().map_err(|error| request_misfit(method, error))?;
+    Ok(Request::from_parts(head, message))
+}
+
+/// Reads the requests of a method as they come.
+fn streamed<C: Codec<Q>, Q: 'static>(
+    method: &'static Method,
+    requests: Request<Streaming<Coded<C, Q>>>,
+) -> Request<Streaming<Q>> {
+    let read = |coded: Coded<C, Q>| coded.decode().map_err(|error| request_misfit(method, error));
+    requests.map(|requests| requests.map_messages(read))
+}
+
+/// Writes the response of a method.
+fn one<C: Codec<P>, P>(method: &Method, response: Response<P>) -> Result<Response<Coded<C, P>>, Status> {
+    let (extras, message) = response.into_parts();
+    let coded = Coded::encode(&message).map_err(|error| unwritable(method, "response", error))?;
+    Ok(Response::from_parts(extras, coded))
+}
+
+/// Writes the responses of a method as they come.
+fn many<C: Codec<P>, P: Send + 'static>(
+    method: &'static Method,
+    responses: Response<Streaming<P>>,
+) -> Response<Streaming<Coded<C, P>>> {
+    let write = |message: P| Coded::encode(&message).map_err(|error| unwritable(method, "response", error));
+    responses.map(|responses| responses.map_messages(write))
+}
