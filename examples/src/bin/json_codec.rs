@@ -17,13 +17,13 @@ pub mod hello_world {
     frpc::include_proto!("json.helloworld.Greeter");
 }
 
-/// What is asked.
+/// A request.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct HelloRequest {
     name: String,
 }
 
-/// What is answered.
+/// A response.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct HelloResponse {
     message: String,

@@ -13,14 +13,14 @@ use crate::{Ours, Theirs, ours, theirs};
 /// A message of callers.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Question {
-    /// What is asked.
+    /// The question.
     pub text: String,
 }
 
 /// A message of services.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Answer {
-    /// Whether there is an answer.
+    /// True if there is an answer.
     pub known: Option<bool>,
     /// The answer.
     pub text: String,

@@ -23,10 +23,11 @@ impl<const JSON: bool> Codec<u64> for Digits<JSON> {
     const NAME: &'static str = if JSON { "json" } else { "Digits" };
 
     fn encode(message: &u64, out: &mut Vec<u8>) -> Result<(), Box<dyn Error + Send + Sync>> {
-        match message {
-            13 => Err("13 brings bad luck".into()),
-            message => Ok(out.extend_from_slice(message.to_string().as_bytes())),
+        if *message == 13 {
+            return Err("13 brings bad luck".into());
         }
+        out.extend_from_slice(message.to_string().as_bytes());
+        Ok(())
     }
 
     fn decode(content: &Bytes) -> Result<u64, Box<dyn Error + Send + Sync>> {

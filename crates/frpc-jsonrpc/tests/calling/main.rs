@@ -3,6 +3,7 @@
 #![cfg(feature = "http")]
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod codecs;
 mod hostile;
 mod mismatch;
 
