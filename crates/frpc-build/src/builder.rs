@@ -18,8 +18,8 @@ use crate::{
     files::{self, Files},
     lock::{Checked, Lock},
     naming::{self, Names},
-    prost_input,
-    resolver::Resolver,
+    prost_input, protoc_rules,
+    resolver::{Parsed, Resolver},
     sources::Sources,
 };
 
@@ -519,13 +519,19 @@ fn rerun_if_changed(path: &Path) {
 /// Reads proto files and all that they import.
 fn compiler(protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<(protox::Compiler, Sources), Error> {
     let sources = Sources::new(includes);
-    let mut compiler = protox::Compiler::with_file_resolver(Resolver::new(&sources));
+    let parsed = Parsed::default();
+    let mut compiler = protox::Compiler::with_file_resolver(Resolver::new(&sources, &parsed));
     compiler.include_imports(true).include_source_info(true);
     for proto in protos {
         if let Some(message) = sources.missing(proto.as_ref()) {
             return Err(Error::other(message));
         }
         compiler.open_file(proto).map_err(|error| Error::protox(&error, &sources))?;
+    }
+    let set = compiler.file_descriptor_set();
+    let mistakes = protoc_rules::find(&parsed.take(), &set, &compiler.encode_file_descriptor_set());
+    if !mistakes.is_empty() {
+        return Err(Error::schema(&mistakes, &sources));
     }
     Ok((compiler, sources))
 }

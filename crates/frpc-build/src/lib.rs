@@ -23,6 +23,8 @@
 //!
 //! [`Builder::lock`] keeps what travels in a file, and fails the build when a change of the proto files would break peers.
 //!
+//! [`manual`] describes services that have no proto file, with messages of any types and a codec for them.
+//!
 //! A method has the same name in the trait and in the client: its own in snake case. The functions that every client has
 //! (`new`, `connect`, `channel`, `into_raw`) keep theirs, so for `rpc Connect` both sides say `connect_`.
 //!
@@ -41,6 +43,7 @@ mod lock;
 pub mod manual;
 mod naming;
 mod prost_input;
+mod protoc_rules;
 mod protox_errors;
 mod render;
 mod resolver;

@@ -1,7 +1,7 @@
 //! Services that are described in `build.rs` and have no proto file, with messages of any types and a codec for them.
 //!
-//! The names are those of `tonic_build::manual`. A type that implements [`Codec`] for the messages writes and reads them; see
-//! [the guide](https://docs.rs/frpc/latest/frpc/codec/trait.Codec.html) for what becomes of that on each wire.
+//! The names are those of `tonic_build::manual`. A type that implements [`Codec`] for the messages writes and reads them; its
+//! documentation says how each wire carries them.
 //!
 //! ```no_run
 //! // build.rs

@@ -1,7 +1,12 @@
 //! Finds proto files.
 
-use std::path::Path;
+use std::{
+    mem,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
+use prost_types::FileDescriptorProto;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver};
 
 use crate::sources::Sources;
@@ -10,14 +15,19 @@ use crate::sources::Sources;
 pub(crate) struct Resolver {
     resolver: ChainFileResolver,
     sources: Sources,
+    parsed: Parsed,
 }
 
+/// The files that were read, as they were written: types have the names that their users gave them, and options are not understood.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Parsed(Arc<Mutex<Vec<FileDescriptorProto>>>);
+
 impl Resolver {
-    pub(crate) fn new(sources: &Sources) -> Self {
+    pub(crate) fn new(sources: &Sources, parsed: &Parsed) -> Self {
         let mut resolver = ChainFileResolver::new();
         sources.includes().iter().for_each(|include| resolver.add(IncludeFileResolver::new(include.clone())));
         resolver.add(GoogleFileResolver::new());
-        Self { resolver, sources: sources.clone() }
+        Self { resolver, sources: sources.clone(), parsed: parsed.clone() }
     }
 }
 
@@ -27,9 +37,27 @@ impl FileResolver for Resolver {
     }
 
     fn open_file(&self, name: &str) -> Result<File, protox::Error> {
-        match self.sources.marked_text(name) {
+        let file = match self.sources.marked_text(name) {
             Some(text) => File::from_source(name, &text),
             None => self.resolver.open_file(name),
+        }?;
+        // Those of google are no sources.
+        if file.source().is_some() {
+            self.parsed
+                .lock()
+                .push(FileDescriptorProto { name: Some(name.to_owned()), ..file.file_descriptor_proto().clone() });
         }
+        Ok(file)
+    }
+}
+
+impl Parsed {
+    /// Returns all files.
+    pub(crate) fn take(&self) -> Vec<FileDescriptorProto> {
+        mem::take(&mut self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<FileDescriptorProto>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

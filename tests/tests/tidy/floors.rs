@@ -52,7 +52,7 @@ const HOUSES: &[House] = &[
         krate: "frpc-build",
         floors: &[
             &["comments", "naming", "sources"],
-            &["accessors", "protox_errors", "render", "resolver"],
+            &["accessors", "protoc_rules", "protox_errors", "render", "resolver"],
             &["error", "prost_input"],
             &["emit"],
             &["conflicts", "files"],

@@ -142,7 +142,9 @@ fn an_attribute_has_to_be_rust() {
 #[test]
 fn values_that_keep_their_prefix_are_different() {
     let dir = new_dir();
-    fs::write(dir.join("a.proto"), "syntax = \"proto3\";\nenum Kind {\n  KIND_A = 0;\n  A = 1;\n}\n").unwrap();
+    // As protoc allows it.
+    let kind = "enum Kind {\n  option deprecated_legacy_json_field_conflicts = true;\n  KIND_A = 0;\n  A = 1;\n}\n";
+    fs::write(dir.join("a.proto"), format!("syntax = \"proto2\";\n{kind}")).unwrap();
     let options = frpc_build::configure().out_dir(&dir).prost_config(|config| {
         config.retain_enum_prefix();
     });
