@@ -30,6 +30,7 @@ fn build_json_codec_service() -> Result<(), frpc_build::Error> {
         .input_type("crate::HelloRequest")
         .output_type("crate::HelloResponse")
         .codec_path("crate::JsonCodec")
+        .comment("Greets somebody.")
         .build();
     let greeter = manual::Service::builder().name("Greeter").package("json.helloworld").method(say_hello).build();
     manual::Builder::new().compile(&[greeter])

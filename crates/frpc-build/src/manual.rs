@@ -27,10 +27,13 @@
 
 use std::{env, path::PathBuf};
 
-use frpc_schema::{Options, Schema};
+use frpc_schema::{
+    Options, Schema,
+    location::{METHODS_OF_SERVICE, SERVICES_OF_FILE, joined},
+};
 use prost_types::{
     DescriptorProto, FileDescriptorProto, FileDescriptorSet, MethodDescriptorProto, MethodOptions,
-    ServiceDescriptorProto,
+    ServiceDescriptorProto, SourceCodeInfo, source_code_info::Location,
 };
 
 use crate::{
@@ -47,6 +50,7 @@ use crate::{
 pub struct Service {
     name: String,
     package: String,
+    comment: String,
     methods: Vec<Method>,
 }
 
@@ -62,6 +66,7 @@ pub struct Method {
     input_type: String,
     output_type: String,
     codec_path: String,
+    comment: String,
     client_streaming: bool,
     server_streaming: bool,
     deprecated: bool,
@@ -96,6 +101,12 @@ impl ServiceBuilder {
     /// Sets the package, such as `json.helloworld`, in front of the name in the path of calls. Default: none.
     pub fn package(mut self, package: impl Into<String>) -> Self {
         self.0.package = package.into();
+        self
+    }
+
+    /// Adds a line to the documentation of the trait and of the client.
+    pub fn comment(mut self, line: impl AsRef<str>) -> Self {
+        self.0.comment += &format!(" {}\n", line.as_ref());
         self
     }
 
@@ -146,6 +157,12 @@ impl MethodBuilder {
     /// Sets the codec: the path of a type that implements `frpc::codec::Codec` for both types.
     pub fn codec_path(mut self, path: impl Into<String>) -> Self {
         self.0.codec_path = path.into();
+        self
+    }
+
+    /// Adds a line to the documentation of the function on both sides.
+    pub fn comment(mut self, line: impl AsRef<str>) -> Self {
+        self.0.comment += &format!(" {}\n", line.as_ref());
         self
     }
 
@@ -245,6 +262,7 @@ impl Builder {
             package: Some(service.package.clone()).filter(|package| !package.is_empty()),
             message_type: message_type.collect(),
             service: vec![declared],
+            source_code_info: Some(SourceCodeInfo { location: service.comments() }),
             syntax: Some("proto3".to_owned()),
             ..FileDescriptorProto::default()
         };
@@ -282,6 +300,19 @@ impl Default for Builder {
 impl Service {
     fn full_name(&self) -> String {
         self.in_package(&self.name)
+    }
+
+    /// Returns the comments, each with the path of what it is about.
+    fn comments(&self) -> Vec<Location> {
+        let service = vec![SERVICES_OF_FILE, 0];
+        let methods = (0..).zip(&self.methods).map(|(index, method)| {
+            let path = joined(&service, &[METHODS_OF_SERVICE, index]);
+            (path, &method.comment)
+        });
+        let all = [(service.clone(), &self.comment)].into_iter().chain(methods);
+        all.filter(|(_, comment)| !comment.is_empty())
+            .map(|(path, comment)| Location { path, leading_comments: Some(comment.clone()), ..Location::default() })
+            .collect()
     }
 
     fn in_package(&self, name: &str) -> String {

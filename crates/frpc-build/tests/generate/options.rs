@@ -342,9 +342,10 @@ fn services_need_no_proto_file() {
             .input_type("crate::Order")
             .output_type("Vec<u8>")
             .codec_path("crate::JsonCodec")
+            .comment("Places an order.")
     };
     let compile = |methods: &[manual::MethodBuilder]| {
-        let shop = manual::Service::builder().name("Shop").package("my.shop");
+        let shop = manual::Service::builder().name("Shop").package("my.shop").comment("Sells.");
         let shop = methods.iter().fold(shop, |shop, method| shop.method(method.clone().build()));
         manual::Builder::new().out_dir(&dir).compile(&[shop.build()])
     };
@@ -355,6 +356,8 @@ fn services_need_no_proto_file() {
         "Method::client_streaming(\"my.shop.Shop\", \"PlaceAll\", 11)",
         "MessageType::of_codec(\"crate::Order\", <crate::JsonCodec as Codec<crate::Order>>::NAME)",
         "<crate::JsonCodec as Codec<Vec<u8>>>::NAME",
+        "/// Sells.",
+        "/// Places an order.",
         "request: Request<Streaming<crate::Order>>",
         "self.channel.with_codec::<crate::JsonCodec>().client_streaming(",
     ] {
