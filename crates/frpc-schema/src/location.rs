@@ -116,11 +116,11 @@ pub const ENUMS_OF_MESSAGE: i32 = 4;
 /// Path element from a message to its oneofs, followed by an index.
 pub const ONEOFS_OF_MESSAGE: i32 = 8;
 /// Path element from a file to its extensions, followed by an index.
-pub(crate) const EXTENSIONS_OF_FILE: i32 = 7;
+pub const EXTENSIONS_OF_FILE: i32 = 7;
 /// Path element from a message to its extension ranges, followed by an index.
-pub(crate) const EXTENSION_RANGES_OF_MESSAGE: i32 = 5;
+pub const EXTENSION_RANGES_OF_MESSAGE: i32 = 5;
 /// Path element from a message to the extensions declared in it, followed by an index.
-pub(crate) const EXTENSIONS_OF_MESSAGE: i32 = 6;
+pub const EXTENSIONS_OF_MESSAGE: i32 = 6;
 /// Path element from a message to its reserved numbers, followed by an index.
 pub(crate) const RESERVED_RANGES_OF_MESSAGE: i32 = 9;
 /// Path element from a message to its reserved names, followed by an index.
