@@ -93,6 +93,13 @@ impl Raw {
         &self.peer
     }
 
+    /// Returns `true` if the peer has closed its side, or the connection is lost, after bytes not read yet.
+    ///
+    /// For protocols that stop reading while they are busy. Always `false` with TLS, in memory and on io_uring.
+    pub fn is_read_closed(&self) -> bool {
+        self.wire.is_read_closed()
+    }
+
     /// Returns a plain TCP socket and the bytes already read from it, or `Err(self)` for other streams.
     ///
     /// Does not skip heartbeats. Under an io_uring engine, a connection passed to a [`Protocol`](crate::Protocol)

@@ -6,8 +6,9 @@ use std::{
     task::{Context, Poll},
 };
 
+use futures_util::FutureExt as _;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf},
+    io::{AsyncRead, AsyncWrite, DuplexStream, Interest, ReadBuf},
     net::TcpStream,
 };
 
@@ -67,6 +68,17 @@ impl Wire {
             }
             _ => None,
         }
+    }
+
+    /// Returns `true` if the peer has closed its side after bytes not read yet.
+    pub(crate) fn is_read_closed(&self) -> bool {
+        let ready = match self {
+            Self::Tcp(socket) => socket.ready(Interest::READABLE).now_or_never(),
+            #[cfg(unix)]
+            Self::Unix(socket) => socket.ready(Interest::READABLE).now_or_never(),
+            _ => None,
+        };
+        matches!(ready, Some(Ok(ready)) if ready.is_read_closed())
     }
 
     /// Returns `true` if written bytes may still be buffered in this process.

@@ -12,10 +12,10 @@ use std::{
 };
 
 use bytes::BytesMut;
-use frpc::Drain;
+use frpc::{Drain, Raw};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    io::{AsyncReadExt, AsyncWrite, AsyncWriteExt},
     time::{Instant, Sleep, sleep, timeout},
 };
 use tokio_util::io::poll_read_buf;
@@ -29,10 +29,7 @@ use crate::{
 };
 
 /// Serves calls on a byte stream until the peer closes it, a limit is exceeded, or the server shuts down.
-pub(crate) async fn serve<S>(mut socket: S, calls: Calls, settings: Arc<Settings>, drain: Drain)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
+pub(crate) async fn serve(mut socket: Raw, calls: Calls, settings: Arc<Settings>, drain: Drain) {
     let mut connection = Connection {
         input: Input::new(settings.limits()),
         outbox: Outbox::new(Framing::Values),
@@ -41,6 +38,7 @@ where
         calls,
         needs_room: None,
         reading: Reading::Open,
+        is_closed_behind: false,
         messages: 0,
         timers: Timers::default(),
         settings,
@@ -65,7 +63,7 @@ where
 
 /// Shuts down the write side and discards further input. Closing with unread input would send a reset, and the peer
 /// could lose the last answers.
-async fn linger<S: AsyncRead + AsyncWrite + Unpin>(mut socket: S) {
+async fn linger(mut socket: Raw) {
     let _ = timeout(LINGER_MAX, async {
         socket.shutdown().await?;
         let mut rest = [0; 1024];
@@ -115,6 +113,8 @@ struct Connection {
     /// The number of calls of the next message, while they have no room.
     needs_room: Option<usize>,
     reading: Reading,
+    /// `true` if the peer has closed its side after bytes not read yet.
+    is_closed_behind: bool,
     /// The number of messages read, valid or not.
     messages: u64,
     timers: Timers,
@@ -148,15 +148,13 @@ struct Timers {
     /// For calls in flight after the end of the input.
     half_closed: Option<Pin<Box<Sleep>>>,
     idle: Option<Pin<Box<Sleep>>>,
+    /// For the next check for the end of the peer, while its connection is not read.
+    look: Option<Pin<Box<Sleep>>>,
     was_active: bool,
 }
 
 impl Connection {
-    fn poll<S: AsyncRead + AsyncWrite + Unpin>(
-        &mut self,
-        cx: &mut Context<'_>,
-        socket: &mut S,
-    ) -> Poll<io::Result<()>> {
+    fn poll(&mut self, cx: &mut Context<'_>, socket: &mut Raw) -> Poll<io::Result<()>> {
         for _ in 0..ROUNDS_MAX {
             // Reserve memory before parsing, so that a refused connection parses nothing.
             self.hold();
@@ -193,6 +191,11 @@ impl Connection {
             }
             // Release the reservation of the messages just started.
             self.hold();
+            if self.may_read(is_held) {
+                self.timers.look = None;
+            } else {
+                self.look_for_end(cx, socket);
+            }
             return self.poll_timers(cx, is_written, is_held);
         }
         // Yield to other tasks. More work is left, so wake this task again.
@@ -272,7 +275,7 @@ impl Connection {
         self.calls.drop_subscriptions();
     }
 
-    fn poll_write<S: AsyncWrite + Unpin>(&mut self, cx: &mut Context<'_>, socket: &mut S) -> Poll<io::Result<()>> {
+    fn poll_write(&mut self, cx: &mut Context<'_>, socket: &mut Raw) -> Poll<io::Result<()>> {
         while self.written < self.outbox.len() {
             let Poll::Ready(len) = Pin::new(&mut *socket).poll_write(cx, &self.outbox.bytes[self.written..]) else {
                 self.forget_written();
@@ -304,7 +307,23 @@ impl Connection {
         }
     }
 
-    fn poll_read<S: AsyncRead + Unpin>(&mut self, cx: &mut Context<'_>, socket: &mut S) -> Poll<io::Result<()>> {
+    /// Checks once a second whether the peer has gone, while its connection is not read.
+    fn look_for_end(&mut self, cx: &mut Context<'_>, socket: &Raw) {
+        if self.is_closed_behind || self.reading > Reading::Draining {
+            return;
+        }
+        let pause = self.timers.look.get_or_insert_with(|| Box::pin(sleep(LOOK_PAUSE)));
+        while pause.as_mut().poll(cx).is_ready() {
+            if socket.is_read_closed() {
+                self.is_closed_behind = true;
+                self.timers.look = None;
+                return;
+            }
+            pause.as_mut().reset(Instant::now() + LOOK_PAUSE);
+        }
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>, socket: &mut Raw) -> Poll<io::Result<()>> {
         let buffer = &mut self.input.buffer;
         if buffer.is_empty() && self.has_grown {
             // Keep no more memory than small messages need.
@@ -338,7 +357,7 @@ impl Connection {
                 return late("the peer does not read");
             }
         }
-        if self.reading > Reading::Draining && !self.calls.is_idle() {
+        if (self.reading > Reading::Draining || self.is_closed_behind) && !self.calls.is_idle() {
             let limit = settings.half_closed_max;
             let sleep = timers.half_closed.get_or_insert_with(|| Box::pin(sleep(limit)));
             if sleep.as_mut().poll(cx).is_ready() {
@@ -385,6 +404,9 @@ impl Connection {
 
 /// The maximum number of read and write rounds before yielding to other tasks.
 const ROUNDS_MAX: usize = 16;
+
+/// The pause between two checks for the end of a connection that is not read.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 /// The size of the read buffer, and the free space below which it is enlarged before a read.
 const READ_LEN: usize = 8 << 10;

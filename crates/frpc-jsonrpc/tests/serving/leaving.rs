@@ -1,10 +1,16 @@
 //! Peers that say nothing, stop in the middle, or are gone.
 
+use std::time::Duration;
+
 use frpc::Server;
 use frpc_http::Http;
 use serde_json::json;
-use support::{Gate, SECOND, calls::TestService, in_virtual_time, settle};
-use tokio::{io::AsyncWriteExt, time::Instant};
+use support::{Gate, SECOND, calls::TestService, in_real_time, in_virtual_time, settle, until};
+use tokio::{
+    io::AsyncWriteExt,
+    net::{TcpSocket, TcpStream},
+    time::Instant,
+};
 
 use crate::{
     caller::{Caller, request, serve_with, wire},
@@ -62,6 +68,28 @@ fn calls_of_a_peer_that_closed_its_side_have_a_limit() {
             }
             assert!(start.elapsed() >= 5 * SECOND);
         }
+    });
+}
+
+#[test]
+fn calls_of_a_peer_that_is_gone_behind_more_than_is_read_have_a_limit() {
+    in_real_time(async {
+        let wire = wire(&Gate::default()).calls_max(1).half_closed_max(Duration::ZERO);
+        // The system has room for the rest, and so for the end behind it.
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(1 << 20).unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(1).unwrap().into_std().unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = Server::builder().wire(wire).bind(listener).await.unwrap();
+        // A little more than is read while the first call waits.
+        let message = request("wait", json!(["x".repeat(500)]), 1);
+        let said = message.repeat((256 << 10) / message.len() + 3);
+        let mut caller = TcpStream::connect(address).await.unwrap();
+        caller.write_all(said.as_bytes()).await.unwrap();
+        until(|| server.metrics().connections == 1).await;
+        drop(caller);
+        until(|| server.metrics().connections == 0).await;
     });
 }
 
