@@ -31,8 +31,9 @@
 //! - There are no retained values. Publishing with `retain` is an error.
 //! - An acknowledgement contains no number of subscriptions. It means that the connected server has received the
 //!   message or, for the subjects in [`Options::streams`], that the stream has stored it.
-//! - [`Client::flush`](frisbee_pubsub::Client::flush) only waits until the messages have left this process. Messages
-//!   refused by a server are reported in the log.
+//! - [`Client::flush`](frisbee_pubsub::Client::flush) waits for the connected server, at most for
+//!   [`acknowledge_max`](Options::acknowledge_max), and fails if the server refused a subject. On a busy machine, a late
+//!   refusal is returned by the next flush. Acknowledged publishing and requests report refusals in the same way.
 //! - A new subscription is known to the connected server. The other servers of the cluster learn of it a moment later.
 //! - If a server dies, messages without an acknowledgement may be lost. Subscriptions resume with
 //!   [`Event::Reconnected`](frisbee_pubsub::Event::Reconnected).
@@ -46,6 +47,7 @@ mod error;
 mod nats;
 mod options;
 mod queue;
+mod refusals;
 mod subscription;
 
 pub use self::{

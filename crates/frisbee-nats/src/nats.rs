@@ -28,6 +28,7 @@ use tokio::{
 use crate::{
     ConnectError, Options,
     error::Unsupported,
+    refusals::Refusals,
     subscription::{NatsEvents, Registry, convert},
 };
 
@@ -62,6 +63,7 @@ struct Changes {
     connected: watch::Sender<()>,
     /// True after the connection has ended for good.
     closed: watch::Sender<bool>,
+    refusals: Refusals,
 }
 
 impl Nats {
@@ -155,8 +157,10 @@ fn hear(event: async_nats::Event, registry: &Arc<Registry>, changes: &Changes, c
         }
         Event::ServerError(ServerError::Other(text)) => {
             tracing::warn!("NATS server error: {text}");
-            if let Some(pattern) = denied_subscription(&text) {
+            if let Some(pattern) = denied(&text, "Subscription to") {
                 registry.deny(pattern);
+            } else if let Some(subject) = denied(&text, "Publish to") {
+                changes.refusals.note(subject);
             }
         }
         Event::SlowConsumer(_) => {
@@ -170,10 +174,10 @@ fn hear(event: async_nats::Event, registry: &Arc<Registry>, changes: &Changes, c
     }
 }
 
-/// Returns the pattern from a server's message about a denied subscription.
-fn denied_subscription(text: &str) -> Option<&str> {
-    let (_, rest) = text.split_once("Permissions Violation for Subscription to \"")?;
-    rest.split_once('"').map(|(pattern, _)| pattern)
+/// Returns the subject or pattern from a server's message about a denied operation.
+fn denied<'a>(text: &'a str, what: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once("Permissions Violation for ")?;
+    rest.strip_prefix(what)?.strip_prefix(" \"")?.split_once('"').map(|(subject, _)| subject)
 }
 
 impl Shared {
@@ -210,14 +214,32 @@ impl Shared {
 
     /// Publishes a message and waits until the connected server has received it.
     async fn publish_to_server(&self, publication: Publication<'_>) -> Result<(), PublishError> {
-        let connection = connects(&self.client);
+        let (connection, refusals) = (connects(&self.client), &self.changes.refusals);
+        let (subject, since) = (publication.subject, refusals.count());
         self.publish(publication).await?;
-        let answered = self.while_connected(connection, round_trip(&self.client, self.options.acknowledge_max)).await;
-        // After a reconnection, the answer may come from a new server although the message was lost with the old one.
-        match answered {
-            Some(Ok(())) if connects(&self.client) == connection => Ok(()),
-            _ => Err(PublishError::Lost { may_have_left: true }),
+        let is_dealt_with = self.has_dealt_with_all(connection).await;
+        if let Some(refusal) = refusals.take(subject, since) {
+            return Err(PublishError::Refused(refusal));
         }
+        // After a reconnection, the answer may come from a new server although the message was lost with the old one.
+        if is_dealt_with && connects(&self.client) == connection {
+            Ok(())
+        } else {
+            Err(PublishError::Lost { may_have_left: true })
+        }
+    }
+
+    /// Waits until the server has processed everything sent on this connection. Returns `false` if the connection is lost,
+    /// or the server is too slow.
+    async fn has_dealt_with_all(&self, connection: u64) -> bool {
+        let limit = self.options.acknowledge_max;
+        let answered = async {
+            round_trip(&self.client, limit).await?;
+            // A refusal arrives before this answer, but goes to another task. The second round trip gives that task time to
+            // note it. The next flush returns a refusal noted even later.
+            round_trip(&self.client, limit).await
+        };
+        matches!(timeout(limit, self.while_connected(connection, answered)).await, Ok(Some(Ok(()))))
     }
 
     /// Publishes a message and waits until a stream has stored it.
@@ -233,6 +255,7 @@ impl Shared {
         if headers.get(NATS_MESSAGE_ID).is_none() {
             headers.insert(NATS_MESSAGE_ID, self.client.new_inbox());
         }
+        let since = self.changes.refusals.count();
         loop {
             self.check(publication)?;
             let connection = connects(&self.client);
@@ -240,7 +263,15 @@ impl Shared {
                 let (subject, payload) = (publication.subject.to_owned(), publication.payload.clone());
                 self.jetstream.publish_with_headers(subject, headers.clone(), payload).await?.await
             };
-            let error = match timeout_at(deadline, self.while_connected(connection, attempt)).await {
+            let attempt = timeout_at(deadline, self.while_connected(connection, attempt));
+            let attempted = tokio::select! {
+                biased;
+                attempted = attempt => attempted,
+                refusal = self.changes.refusals.of(publication.subject, since) => {
+                    return Err(PublishError::Refused(refusal));
+                }
+            };
+            let error = match attempted {
                 Ok(Some(Ok(_))) => return Ok(()),
                 Ok(Some(Err(error))) => error,
                 Ok(None) => continue,
@@ -284,20 +315,37 @@ impl Shared {
         published.map_err(|error| self.failed(error, len))
     }
 
+    /// Waits until the server has dealt with what was published before, and returns the first refusal of it that nobody was told.
+    async fn flush(&self) -> Result<(), PublishError> {
+        // Until it is connected, if it is not.
+        self.client.flush().await.map_err(|_| PublishError::Closed)?;
+        let is_dealt_with = self.has_dealt_with_all(connects(&self.client)).await;
+        match self.changes.refusals.take_first() {
+            Some(refusal) => Err(PublishError::Refused(refusal)),
+            None if is_dealt_with => Ok(()),
+            None => Err(PublishError::Lost { may_have_left: true }),
+        }
+    }
+
     /// Publishes a request and waits for the first answer.
     pub(crate) async fn request(&self, subject: &str, request: async_nats::Request) -> Result<Message, RequestError> {
         if self.is_closed() {
             return Err(PublishError::Closed.into());
         }
-        let answer =
-            self.client.send_request(subject.to_owned(), request).await.map_err(|error| match error.kind() {
-                RequestErrorKind::NoResponders => RequestError::NoResponders,
-                RequestErrorKind::TimedOut => RequestError::TimedOut,
-                RequestErrorKind::Other => PublishError::Lost { may_have_left: true }.into(),
-                RequestErrorKind::MaxPayloadExceeded | RequestErrorKind::InvalidSubject => {
-                    PublishError::Backend(Arc::new(error)).into()
-                }
-            })?;
+        let since = self.changes.refusals.count();
+        let answer = tokio::select! {
+            biased;
+            answer = self.client.send_request(subject.to_owned(), request) => answer,
+            refusal = self.changes.refusals.of(subject, since) => return Err(PublishError::Refused(refusal).into()),
+        };
+        let answer = answer.map_err(|error| match error.kind() {
+            RequestErrorKind::NoResponders => RequestError::NoResponders,
+            RequestErrorKind::TimedOut => RequestError::TimedOut,
+            RequestErrorKind::Other => PublishError::Lost { may_have_left: true }.into(),
+            RequestErrorKind::MaxPayloadExceeded | RequestErrorKind::InvalidSubject => {
+                PublishError::Backend(Arc::new(error)).into()
+            }
+        })?;
         let why = "the subject of the answer is longer or deeper than allowed";
         convert(answer).ok_or_else(|| PublishError::Backend(Arc::new(Unsupported(why))).into())
     }
@@ -373,7 +421,7 @@ impl Backend for Nats {
     }
 
     fn flush(&self) -> BackendFuture<'_, Result<(), PublishError>> {
-        Box::pin(async { self.0.client.flush().await.map_err(|_| PublishError::Closed) })
+        Box::pin(self.0.flush())
     }
 
     fn close(&self) -> BackendFuture<'_, ()> {

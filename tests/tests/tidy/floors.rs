@@ -36,7 +36,14 @@ const HOUSES: &[House] = &[
     },
     House {
         krate: "frisbee-nats",
-        floors: &[&["error", "queue"], &["options", "subscription"], &["nats"], &["durable"], &["bridge"]],
+        floors: &[
+            &["error", "queue"],
+            &["options", "subscription"],
+            &["refusals"],
+            &["nats"],
+            &["durable"],
+            &["bridge"],
+        ],
     },
     House {
         krate: "frpc-schema",
