@@ -61,7 +61,7 @@ impl Default for Settings {
             head_time_max: Duration::from_secs(30),
             head_len_max: 16 * 1024,
             streams_max: 256,
-            resets_max: 20,
+            resets_max: 256,
             keepalive_interval: Some(Duration::from_secs(60)),
             keepalive_timeout: Duration::from_secs(20),
             standstill_max: Duration::from_secs(60),

@@ -143,8 +143,9 @@ impl Http {
         self
     }
 
-    /// Sets how many requests that were cancelled before anybody looked at them a connection of HTTP/2 may pile up. Default 20.
-    /// Then it is closed: its peer asks for work only to take it back.
+    /// Sets how many requests that were cancelled before anybody looked at them a connection of HTTP/2 may pile up. Default 256,
+    /// as many as may be under way: on a busy server, all calls of an honest caller may run out of time before it looks at them. Beyond,
+    /// the connection is closed: its peer asks for work only to take it back.
     pub fn resets_max(mut self, resets_max: usize) -> Self {
         self.settings.resets_max = resets_max;
         self

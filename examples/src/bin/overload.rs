@@ -1,11 +1,12 @@
 //! An overloaded server in an open loop: calls are made at a fixed rate, no matter how earlier ones end.
 //!
 //! `cargo run --release --bin overload -- 5000 12000 64000` sets the rates in calls per second. Without arguments, it
-//! is a short run.
+//! is a short run. A scheme before the rates, such as `grpc`, selects the wire.
 
 use std::{error::Error, sync::Arc, time::Duration};
 
 use frpc::{CallError, Channel, Config, Request, Response, Server, Status};
+use frpc_http::Http;
 use hello_world::{
     HelloReply, HelloRequest,
     greeter_client::GreeterClient,
@@ -83,15 +84,19 @@ const TICK: Duration = Duration::from_millis(1);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let mut rates = std::env::args().skip(1).map(|rate| rate.parse()).collect::<Result<Vec<u32>, _>>()?;
+    let mut arguments = std::env::args().skip(1).peekable();
+    let scheme = arguments.next_if(|first| first.parse::<u32>().is_err()).unwrap_or_else(|| "tcp".to_owned());
+    let mut rates = arguments.map(|rate| rate.parse()).collect::<Result<Vec<u32>, _>>()?;
     let duration = if rates.is_empty() { Duration::from_secs(1) } else { Duration::from_secs(5) };
     if rates.is_empty() {
         rates = vec![3000, 12_000];
     }
     let config = Config { handlers_max: HANDLERS as usize, ..Config::default() };
-    let server =
-        Server::builder().config(config).add_service(GreeterServer::new(Host)).bind("tcp://127.0.0.1:0").await?;
-    let channel = Channel::builder().timeout(DEADLINE).connect(server.local_addr()).await?;
+    let server = Server::builder().config(config).wire(Http::new()).add_service(GreeterServer::new(Host));
+    let server = server.bind("tcp://127.0.0.1:0").await?;
+    let address = server.local_addr().to_string().replace("tcp://", &format!("{scheme}://"));
+    frpc_http::register();
+    let channel = Channel::builder().timeout(DEADLINE).connect(address).await?;
     let client = GreeterClient::new(channel);
 
     println!("{HANDLERS} handlers of {WORK:?}, a deadline of {DEADLINE:?}; calls per second:");

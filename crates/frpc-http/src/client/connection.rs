@@ -74,7 +74,7 @@ pub(super) struct Traffic {
     /// Told of the first bytes from the server, and of the end of the connection.
     changed: Notify,
     end: OnceLock<String>,
-    /// What the server speaks, if its first bytes are none of the version of HTTP that this side speaks.
+    /// The words about a server whose first bytes are not of the version of HTTP that this side speaks.
     foreign: OnceLock<&'static str>,
 }
 

@@ -105,7 +105,7 @@ fn calls_that_are_taken_back_at_once_end_the_connection() {
         // Together, so that nobody sees the call before it is taken back.
         let (reason, _) = frames
             .insist(1000, |index| {
-                let streams = (50 * index..50 * (index + 1)).map(|index| 2 * index + 1);
+                let streams = (300 * index..300 * (index + 1)).map(|index| 2 * index + 1);
                 let begun_and_reset = streams.flat_map(|stream| {
                     let reset = frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes());
                     [frame(HEADERS, END_HEADERS, stream, &call("Gather")), reset].concat()
@@ -118,6 +118,27 @@ fn calls_that_are_taken_back_at_once_end_the_connection() {
         assert_eq!(server.metrics().connections, 0);
         let log = service.log.take();
         assert_eq!(log.iter().filter(|line| *line == "gather").count() * 2, log.len(), "all that began was dropped");
+    });
+}
+
+#[test]
+fn calls_that_all_run_out_of_time_on_a_busy_server_harm_no_other() {
+    in_virtual_time(async {
+        let server = serve(&TestService::default(), Http::new());
+        let (ours, theirs) = duplex(1 << 20);
+        let mut said = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, b"")].concat();
+        // As many as may be under way, all of them before the server has its turn.
+        for stream in (0..256).map(|index| 2 * index + 1) {
+            said.extend(frame(HEADERS, END_HEADERS, stream, &call("Gather")));
+            said.extend(frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
+        }
+        let mut frames = Frames(ours);
+        assert!(frames.say(&said).await);
+        server.attach(theirs);
+        settle().await;
+        assert_eq!(server.metrics().connections, 1);
+        drop(server);
+        assert!(frames.hear_all().await.iter().all(|(_, payload)| payload.get(4..8) != Some(&[0, 0, 0, 11][..])));
     });
 }
 
