@@ -68,7 +68,8 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
     let (kind, path) = (call.kind(), caller.path("", call.method())?);
     let timeout: Option<TimeoutHeader> = Some((timeout::GRPC_TIMEOUT, timeout::grpc as _));
     let (mut headers, said) = caller.headers_saying(deadlines.limit());
-    if let Some(codec) = call.method().codec() {
+    let codec = call.method().codec();
+    if let Some(codec) = codec {
         let content_type = HeaderValue::try_from(content_type_of(caller.protocol(), codec)).map_err(|error| {
             Status::internal(format!("the codec name {codec:?} is invalid in a content type: {error}"))
         })?;
