@@ -1,7 +1,10 @@
 //! Layering of each crate: a module may only refer to modules on its own floor or below, and references must not form
 //! cycles.
 
-use crate::imports::{Edge, Modules, circles};
+use crate::{
+    ROOT,
+    imports::{Edge, Modules, circles},
+};
 
 /// Floors of a crate, from the lowest up. A name stands for a module and everything in it. `lib.rs` only re-exports.
 struct House {
