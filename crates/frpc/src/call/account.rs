@@ -1,4 +1,4 @@
-//! Accounts of the memory that the messages of a connection and of a server take together.
+//! Memory accounts of connections and servers.
 
 use std::{
     fmt,
@@ -10,10 +10,10 @@ use std::{
 
 use super::status::Status;
 
-/// The account of the memory that messages take together: those of a server, or of one connection and its server. Cheap to clone.
+/// A shared memory limit for the messages of a server, or of one connection and its server. Cheap to clone.
 ///
-/// An [`Endpoint`](crate::Endpoint) has one for its server and makes one for each connection. A wire takes a [`MemoryHold`] of it for
-/// a message that is being received or handled, and drops it when the call is over.
+/// An [`Endpoint`](crate::Endpoint) has one account for its server and creates one per connection. A wire takes a
+/// [`MemoryHold`] for each message being received or handled, and drops it when the call is over.
 ///
 /// ```
 /// # fn example(endpoint: &frpc::Endpoint) -> Result<(), frpc::Status> {
@@ -31,13 +31,13 @@ pub struct MemoryAccount(Arc<Account>);
 struct Account {
     used: AtomicUsize,
     limit: usize,
-    /// The name of the setting that is the limit.
+    /// The name of the setting with this limit, for error messages.
     setting: &'static str,
-    /// The account that has to have room as well.
+    /// The enclosing account, charged as well.
     outer: Option<MemoryAccount>,
 }
 
-/// The memory that a message takes of a [`MemoryAccount`], until all clones are dropped.
+/// Memory charged to a [`MemoryAccount`] until all clones are dropped.
 #[derive(Clone)]
 pub struct MemoryHold(Arc<Hold>);
 
@@ -56,12 +56,12 @@ impl MemoryAccount {
         Self(Arc::new(Account { used, limit, setting: "connection_memory_max", outer }))
     }
 
-    /// Begins a hold of no bytes.
+    /// Creates a hold of zero bytes.
     pub fn hold(&self) -> MemoryHold {
         MemoryHold(Arc::new(Hold { account: self.clone(), len: AtomicUsize::new(0) }))
     }
 
-    /// Returns how many bytes are held.
+    /// Returns the number of bytes held.
     pub fn held(&self) -> usize {
         self.0.used.load(Ordering::Relaxed)
     }
@@ -93,28 +93,28 @@ impl MemoryAccount {
 }
 
 impl MemoryHold {
-    /// Holds this many bytes more.
+    /// Increases the hold by `len` bytes.
     ///
     /// # Errors
     ///
-    /// [`ResourceExhausted`](crate::Code::ResourceExhausted) if the messages of the connection or the server would take more than they
-    /// may. The hold is as large as before.
+    /// [`ResourceExhausted`](crate::Code::ResourceExhausted) if the limit of the connection or the server would be
+    /// exceeded. The hold is unchanged then.
     pub fn grow(&self, len: usize) -> Result<(), Status> {
         self.0.account.take(len)?;
         self.0.len.fetch_add(len, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Returns whether it holds no bytes.
+    /// Returns `true` if the hold has zero bytes.
     pub fn is_empty(&self) -> bool {
         self.0.len.load(Ordering::Relaxed) == 0
     }
 
-    /// Holds this many bytes, which may be more or less than now.
+    /// Changes the size of the hold to `len` bytes.
     ///
     /// # Errors
     ///
-    /// Those of [`grow`](Self::grow).
+    /// The errors of [`grow`](Self::grow).
     pub fn resize(&self, len: usize) -> Result<(), Status> {
         let now = self.0.len.load(Ordering::Relaxed);
         match len.checked_sub(now) {

@@ -1,4 +1,4 @@
-//! Streams of messages that are read from bytes or written as bytes.
+//! Streams decoding or encoding their messages.
 
 use std::{
     any::Any,
@@ -18,30 +18,30 @@ use super::{
 };
 use crate::codec::{CodecError, Format, MemoryBudget, Message, Reading};
 
-/// Reads messages in a format.
+/// A stream of messages decoded from received contents.
 pub(crate) struct Decoded<F> {
     contents: Streaming<Bytes>,
-    /// Messages that were received with the last.
+    /// Unread messages of the last packed batch.
     packed: Packed,
     method: &'static Method,
     format: Format,
     memory: MemoryBudget,
     unknown: UnknownJson,
-    /// The status of a message that cannot be read.
+    /// Converts a decoding error to the status yielded by the stream.
     failed: F,
 }
 
-/// Writes messages in a format.
+/// A stream of messages encoded in a format.
 pub(crate) struct Encoded<M> {
     messages: Streaming<M>,
     format: Format,
 }
 
-/// Ends a stream of contents that panics with a status.
+/// A stream of contents catching panics. A panic ends it with a status.
 pub(crate) struct WithoutPanics<S>(Option<S>);
 
 impl Streaming<Bytes> {
-    /// Reads each message. `failed` says what one that cannot be read becomes.
+    /// Decodes each message. `failed` converts decoding errors to statuses.
     pub(crate) fn decoded<M, F>(
         self,
         method: &'static Method,
@@ -67,12 +67,12 @@ impl Streaming<Bytes> {
 }
 
 impl<M: Message> Streaming<M> {
-    /// Writes each message.
+    /// Encodes each message.
     pub(crate) fn encoded(self, format: Format) -> Streaming<Bytes> {
         self.changed(|messages| Encoded { messages, format })
     }
 
-    /// Writes each message. If their stream panics, it ends with a status instead.
+    /// Encodes each message. A panic of the inner stream ends the new one with a status.
     pub(crate) fn encoded_without_panics(self, format: Format) -> Streaming<Bytes> {
         self.changed(|messages| WithoutPanics(Some(Encoded { messages, format })))
     }
@@ -98,7 +98,7 @@ impl<M: Message, F: Fn(&Method, CodecError) -> Status + Send> Source<M> for Deco
                     self.contents = Streaming::over();
                     return Poll::Ready(Some(Err(status)));
                 }
-                // A stream that waits for more keeps nothing of the messages it had.
+                // Frees the buffer before waiting: an idle stream holds no old messages.
                 None => self.packed = Packed::default(),
             }
             match ready!(self.contents.poll_several(cx)?) {

@@ -1,4 +1,4 @@
-//! The call that a handler serves, as far as the calls that it makes itself inherit from it.
+//! The call served by the current handler, and the values its own calls inherit.
 
 use std::{
     cell::{Cell, RefCell},
@@ -15,20 +15,20 @@ use tokio_util::sync::CancellationToken;
 use super::{head::Head, metadata::Metadata};
 
 thread_local! {
-    /// The call whose handler this thread is polling.
+    /// The call of the handler polled by this thread.
     static CURRENT: Cell<Current> = const { Cell::new(Current::OUTSIDE) };
-    /// The part of the same call that few calls have.
+    /// The rarely used part of the same call.
     static MORE: RefCell<Option<Arc<More>>> = const { RefCell::new(None) };
 }
 
-/// The part of a call that a thread sees without a look at memory that it shares.
+/// The part of a call readable without an atomic operation or lock.
 #[derive(Clone, Copy)]
 struct Current {
     around: Around,
     deadline: Option<Instant>,
 }
 
-/// The scope that code runs in. As wide as a register: it is put aside and back around every poll.
+/// The scope of the running code. Register-sized, because every poll saves and restores it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 enum Around {
@@ -37,16 +37,17 @@ enum Around {
     CallWithMore,
 }
 
-/// The part of a call that few calls have.
+/// The part of a call most calls do not need.
 #[derive(Default)]
 struct More {
     metadata: Metadata,
-    /// Cancelled when the handler is dropped.
+    /// Cancelled when the handler is dropped before its end.
     token: OnceLock<CancellationToken>,
 }
 
-/// The things that calls inherit from the call that code runs for: its deadline, and [metadata by name](crate::Services::inherit_metadata).
-/// Calls of a handler inherit them by themselves; this takes them along to another thread.
+/// The values inherited by calls made inside a handler: its deadline, and [selected
+/// metadata](crate::Services::inherit_metadata). Calls made by the handler inherit them automatically; use this type to
+/// carry them to another thread.
 ///
 /// ```
 /// use frpc::Inherited;
@@ -55,7 +56,7 @@ struct More {
 /// let mut inherited = Inherited::here();
 /// tokio::task::spawn_blocking(move || {
 ///     inherited.run(|| {
-///         // Calls that are made here end with the call that the handler serves.
+/// Calls made here end with the call served by the handler.
 ///     })
 /// })
 /// .await
@@ -67,14 +68,15 @@ pub struct Inherited {
     more: Option<Arc<More>>,
 }
 
-/// The call that code runs for. Dropped before the code is [over](Self::is_over), it tells those that this left behind.
+/// The call served by some code. If dropped before the code [finished](Self::is_over), it cancels the token of the
+/// call.
 pub(crate) struct Scope {
     inherited: Inherited,
     is_over: bool,
 }
 
 pin_project! {
-    /// A handler under way. What it does while it is polled is done for its call.
+    /// A running handler. Code run while polling it belongs to its call.
     pub(crate) struct InScope<F> {
         #[pin]
         handler: F,
@@ -92,22 +94,22 @@ impl Current {
 }
 
 impl Inherited {
-    /// Returns what calls inherit that this code makes: nothing outside of handlers.
+    /// Captures the values inherited by calls from the current code. Empty outside of handlers.
     pub fn here() -> Self {
         Self { deadline: deadline(), more: MORE.with_borrow(Option::clone) }
     }
 
-    /// Returns what calls inherit from one with this head, of whose metadata those of these names.
+    /// Returns the values inherited from a call with this head: its deadline, and the metadata with these names.
     #[inline]
     pub(crate) fn of<'a>(head: &Head, names: impl FnOnce() -> &'a [String]) -> Self {
         let more = if head.metadata().is_empty() { None } else { More::of(head.metadata(), names()) };
         Self { deadline: head.deadline(), more }
     }
 
-    /// Runs code whose calls inherit this, and nothing else.
+    /// Runs code with exactly these inherited values.
     #[inline]
     pub fn run<T>(&mut self, code: impl FnOnce() -> T) -> T {
-        // Most calls have nothing to inherit, and run where nothing is inherited.
+        // The common case: nothing to inherit, and no enclosing scope to hide.
         let is_nothing = self.deadline.is_none() && self.more.is_none();
         if is_nothing && CURRENT.get().around == Around::Nothing {
             return code();
@@ -117,7 +119,7 @@ impl Inherited {
         code()
     }
 
-    /// Begins to run code, and returns what stood here before.
+    /// Enters this scope and returns the enclosing one.
     #[inline]
     fn enter(&mut self) -> Current {
         let around = CURRENT.replace(self.current());
@@ -127,7 +129,7 @@ impl Inherited {
         around
     }
 
-    /// Puts back what stood here before.
+    /// Restores the enclosing scope.
     #[inline]
     fn leave(&mut self, around: Current) {
         let left = CURRENT.replace(around);
@@ -147,7 +149,7 @@ impl Inherited {
     }
 }
 
-/// Code that runs, and may panic.
+/// A running closure. Its drop restores the enclosing scope even after a panic.
 struct Inside<'a> {
     inherited: &'a mut Inherited,
     around: Current,
@@ -168,13 +170,13 @@ impl fmt::Debug for Inherited {
 }
 
 impl Scope {
-    /// Returns the scope of a call that has a deadline at most.
+    /// Returns the scope of a call without inherited metadata.
     #[inline]
     pub(crate) fn until(deadline: Option<Instant>) -> Self {
         Self { inherited: Inherited { deadline, more: None }, is_over: false }
     }
 
-    /// Returns the scope of a call with this head, of whose metadata the values of these names are inherited.
+    /// Returns the scope of a call with this head. Calls inherit the metadata with these names.
     #[inline]
     pub(crate) fn of(head: &Head, names: &[String]) -> Self {
         Self { inherited: Inherited::of(head, || names), is_over: false }
@@ -189,7 +191,7 @@ impl More {
 }
 
 impl<F> InScope<F> {
-    /// Puts a handler, which must not panic, into the scope of its call.
+    /// Wraps a handler in the scope of its call. The handler must not panic.
     #[inline]
     pub(crate) fn new(scope: Scope, handler: F) -> Self {
         Self { handler, scope }
@@ -221,19 +223,19 @@ impl Drop for Scope {
     }
 }
 
-/// Returns whether calls that this code makes inherit anything.
+/// Returns `true` if calls made by the current code inherit anything.
 #[inline]
 pub(crate) fn is_inherited() -> bool {
     let current = CURRENT.get();
     current.deadline.is_some() || current.has_more()
 }
 
-/// Returns when the call ends for which this code runs.
+/// Returns the deadline of the call served by the current code.
 pub(crate) fn deadline() -> Option<Instant> {
     CURRENT.get().deadline
 }
 
-/// Gives `add` the metadata that calls inherit from the one for which this code runs, if there is any.
+/// Passes the inherited metadata of the current code to `add`, unless there is none.
 pub(crate) fn inherited_metadata(add: impl FnOnce(&Metadata)) {
     let more = MORE.with_borrow(Option::clone);
     if let Some(more) = more.filter(|more| !more.metadata.is_empty()) {
@@ -241,7 +243,7 @@ pub(crate) fn inherited_metadata(add: impl FnOnce(&Metadata)) {
     }
 }
 
-/// Returns a token that is cancelled if the handler for which this code runs is dropped before it is done.
+/// Returns a token cancelled when the current handler is dropped before its end.
 pub(crate) fn token() -> Option<CancellationToken> {
     let current = CURRENT.get();
     if current.around == Around::Nothing {

@@ -1,4 +1,4 @@
-//! The time that a call may take.
+//! Deadlines and timeouts of calls.
 
 use std::{
     pin::Pin,
@@ -14,21 +14,21 @@ use super::{
     status::Status,
 };
 
-/// The end of the time for a call, or for a step of it.
+/// The deadline of a call or of one of its steps.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Deadline {
-    /// The time from the start of the call.
+    /// The timeout counted from the start of the call.
     pub limit: Duration,
-    /// The moment. `None` if it is too far away for a clock.
+    /// The point in time. `None` if the clock cannot represent it.
     pub at: Option<Instant>,
 }
 
 impl Deadline {
-    /// The one that never passes.
+    /// A deadline in the infinite future.
     pub(crate) const NEVER: Self = Self { limit: Duration::MAX, at: None };
 
-    /// Returns the deadline in this time from now.
+    /// Returns the deadline `limit` from now.
     pub fn after(limit: Duration) -> Self {
         Self::since(Instant::now(), limit)
     }
@@ -37,31 +37,31 @@ impl Deadline {
         Self { limit, at: start.checked_add(limit) }
     }
 
-    /// Returns whether the time is up.
+    /// Returns `true` if the deadline has passed.
     pub fn is_over(self) -> bool {
         self.at.is_some_and(|at| at <= Instant::now())
     }
 
-    /// Returns the time that is left. `None` if the deadline is too far away for a clock.
+    /// Returns the remaining time, or `None` if the clock cannot represent the deadline.
     pub fn left(self) -> Option<Duration> {
         self.at.map(|at| at.saturating_duration_since(Instant::now()))
     }
 
-    /// Ends a wait with a status when the time is up.
+    /// Fails a future with the status of `passed` when the deadline passes.
     pub(crate) fn bound_with<F>(self, future: F, passed: fn(Self) -> Status) -> Bounded<F> {
         Bounded { future, deadline: self, passed, sleep: None }
     }
 }
 
 pin_project! {
-    /// A future with a deadline, after which it fails with a status. It needs no timer if it is ready at the first poll.
+    /// A future failing with a status at a deadline. A future ready at its first poll needs no timer.
     #[derive(Debug)]
     pub struct Bounded<F> {
         #[pin]
         future: F,
         deadline: Deadline,
         passed: fn(Deadline) -> Status,
-        // Boxed, so that only calls that have to wait hold the memory for it.
+        // Boxed, so only waiting calls pay for its memory.
         sleep: Option<Pin<Box<Sleep>>>,
     }
 }
@@ -81,7 +81,7 @@ impl<T, F: Future<Output = Result<T, Status>>> Future for Bounded<F> {
     }
 }
 
-/// The time that a handler may take.
+/// The time limit of a handler.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HandlerTime {
     deadline: Deadline,
@@ -89,12 +89,12 @@ pub(crate) struct HandlerTime {
 }
 
 impl HandlerTime {
-    /// Returns when the time is up. `None` if that is too far away to tell.
+    /// Returns the point in time, or `None` if the clock cannot represent it.
     pub(crate) fn at(self) -> Option<std::time::Instant> {
         self.deadline.at.map(Instant::into_std)
     }
 
-    /// Returns how long the call may take in all.
+    /// Returns the time limit of the whole call.
     pub(crate) fn limit(self) -> Duration {
         self.deadline.limit
     }
@@ -103,19 +103,20 @@ impl HandlerTime {
         self.deadline.is_over()
     }
 
-    /// Returns the status that the caller gets when the time is up.
+    /// Returns the status sent to the caller when the time is up.
     pub(crate) fn status(self) -> Status {
         (self.passed)(self.deadline)
     }
 
-    /// Drops a handler, with the status that its caller gets, when the time is up.
+    /// Drops a handler at the deadline, with the status for its caller.
     pub(crate) fn bound<F>(self, handling: F) -> Bounded<F> {
         self.deadline.bound_with(handling, self.passed)
     }
 }
 
-/// The times that a server lets calls take, for all methods ([`ServerBuilder::times`](crate::ServerBuilder::times)) or for one
-/// ([`method_times`](crate::ServerBuilder::method_times)). What a caller says is moved between the shortest and the longest.
+/// Time limits of a server for calls to all methods ([`ServerBuilder::times`](crate::ServerBuilder::times)) or to one
+/// ([`method_times`](crate::ServerBuilder::method_times)). Timeouts requested by callers are clamped between `min` and
+/// `max`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -128,20 +129,19 @@ impl HandlerTime {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// The shortest, for callers that would give up what they cannot get faster and only try again.
+    /// The shortest time limit. Protects against callers who give up too early and retry endlessly.
     pub min: Option<Duration>,
-    /// The longest.
+    /// The longest time limit.
     pub max: Option<Duration>,
-    /// The one of unary calls whose callers say nothing, as all plain callers do; a channel of an extended one says how long its
-    /// unary calls take. The handler is dropped, and the call answered with
-    /// [`DeadlineExceeded`](crate::Code::DeadlineExceeded), when it is over. With `None`, it is the longest.
+    /// The limit of unary calls without a requested timeout. Plain callers never send one; other channels send the
+    /// timeout of their unary calls. At the deadline, the server drops the handler and answers with
+    /// [`DeadlineExceeded`](crate::Code::DeadlineExceeded). With `None`, `max` applies.
     pub default: Option<Duration>,
-    /// The one of calls with streams whose callers say nothing. With `None`, they take as long as they like, whatever the longest
-    /// is.
+    /// The limit of streaming calls without a requested timeout. With `None`, they are unlimited, even if `max` is set.
     pub stream_default: Option<Duration>,
 }
 
-/// The times of a server, with those of single methods.
+/// The time limits of a server, with overrides for single methods.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServerTimes {
     pub(crate) all: Times,
@@ -149,12 +149,12 @@ pub(crate) struct ServerTimes {
 }
 
 impl ServerTimes {
-    /// Returns whether calls take as long as their callers say.
+    /// Returns `true` if the server sets no limits of its own.
     pub(crate) fn are_open(&self) -> bool {
         self.all == Times::default() && self.methods.is_empty()
     }
 
-    /// Returns the time of a call to a method whose caller gives it this one, from `start` on.
+    /// Returns the limit of a call to this method, with the timeout requested by its caller.
     pub(crate) fn of(&self, method: &Method, timeout: Option<Duration>, start: Instant) -> Option<HandlerTime> {
         let own = self.methods.iter().rfind(|(own, _)| *own == method);
         own.map_or(self.all, |(_, times)| *times).of(method.kind, timeout, start)
@@ -172,7 +172,7 @@ impl Times {
         let wanted = timeout.or(unsaid)?;
         let at_least = self.min.map_or(wanted, |min| wanted.max(min));
         let limit = self.max.map_or(at_least, |max| at_least.min(max));
-        // The side that set it is named, because it can change it.
+        // The message names the side with the effective limit, because that side can change it.
         let passed = if timeout == Some(limit) {
             |Deadline { limit, .. }: Deadline| out_of_time(limit)
         } else {
@@ -188,14 +188,16 @@ impl Times {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct CallTime {
-    /// The deadline for sending the request. The single answer to a stream of requests has the same time from the end of that stream.
+    /// The deadline for sending the request. A single answer to a request stream has the same time, counted from the
+    /// end of that stream.
     pub opening: Deadline,
     /// The deadline of the whole call, streams included, if the request has a timeout.
     pub whole: Option<Deadline>,
 }
 
 impl CallTime {
-    /// Starts now: with the timeout of the request for all of the call, or else that of the channel for its opening.
+    /// Starts the call now. A timeout of the request covers the whole call; otherwise the timeout of the channel covers
+    /// its opening.
     pub(crate) fn start(request: Option<Duration>, channel: Duration) -> Self {
         Self::since(Instant::now(), request, channel)
     }
@@ -205,13 +207,13 @@ impl CallTime {
         Self { opening: whole.unwrap_or_else(|| Deadline::since(start, channel)), whole }
     }
 
-    /// Returns the deadline for the end of the answer. A unary call without a timeout has that of its channel.
+    /// Returns the deadline for the end of the answer. A unary call without a timeout uses the timeout of its channel.
     pub fn answer(self, kind: MethodKind) -> Option<Deadline> {
         if kind == MethodKind::Unary { Some(self.opening) } else { self.whole }
     }
 }
 
-/// Returns the status of a call whose handler was dropped because its caller gave it no more time.
+/// Returns the status of a call dropped because the timeout of its caller passed.
 pub(crate) fn out_of_time(left: Duration) -> Status {
     Status::deadline_exceeded(format!("the call took longer than the {left:?} that its caller had left"))
 }

@@ -1,4 +1,4 @@
-//! Calls and answers with their messages as bytes.
+//! Calls and answers with encoded messages.
 
 use std::{fmt::Display, sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::codec::{CodecError, Format, MemoryBudget, Message, Pieces, Reading};
 
-/// A call on its way to a service: what transports, [layers](crate::Layer) and services hand on.
+/// A call on its way to a service, passed between transports, [layers](crate::Layer) and services.
 #[derive(Debug)]
 pub struct Call {
     method: &'static Method,
@@ -30,7 +30,7 @@ pub struct Call {
     time: Option<Box<CallTime>>,
 }
 
-/// The messages of one direction of a call.
+/// The messages of a call in one direction.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Body {
@@ -40,7 +40,7 @@ pub enum Body {
     Many(Streaming<Bytes>),
 }
 
-/// The answer to a call that did not fail.
+/// The answer to a successful call.
 #[derive(Debug)]
 pub struct Answer {
     body: Body,
@@ -48,18 +48,18 @@ pub struct Answer {
 }
 
 impl Call {
-    /// Makes a call that arrived.
+    /// Creates a call, usually one received by a wire.
     #[inline]
     pub fn new(method: &'static Method, format: Format, head: Head, body: Body) -> Self {
         Self { method, kind: method.kind, format, memory: MemoryBudget::default(), body, head, time: None }
     }
 
-    /// Returns the method that is called.
+    /// Returns the called method.
     pub fn method(&self) -> &'static Method {
         self.method
     }
 
-    /// Returns which sides send more than one message, as its caller sees it: the kind of the method, unless the caller is
+    /// Returns the streaming kind as seen by the caller. It differs from the kind of the method if the caller is
     /// mistaken.
     pub fn kind(&self) -> MethodKind {
         self.kind
@@ -75,7 +75,7 @@ impl Call {
         self.format
     }
 
-    /// Returns how much memory each message of the caller may take when it is read.
+    /// Returns the memory limit for each decoded message of the caller.
     pub fn memory_budget(&self) -> MemoryBudget {
         self.memory
     }
@@ -85,22 +85,22 @@ impl Call {
         self.memory = memory;
     }
 
-    /// Returns what goes with the messages.
+    /// Returns the head of the call: metadata, timeout and extensions.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// Returns what goes with the messages, to be changed.
+    /// Returns a mutable reference to the head.
     pub fn head_mut(&mut self) -> &mut Head {
         &mut self.head
     }
 
-    /// Returns the messages that the caller sends.
+    /// Returns the messages of the caller.
     pub fn body(&self) -> &Body {
         &self.body
     }
 
-    /// Returns the length of its message, if there is one and it is so long that what it takes in memory counts.
+    /// Returns the length of a single message large enough to count against memory limits.
     #[inline]
     pub(crate) fn counted_len(&self) -> Option<usize> {
         let len_min = if self.format == Format::Polyglot { COUNTED_PACKET_LEN } else { COUNTED_LEN };
@@ -110,12 +110,12 @@ impl Call {
         }
     }
 
-    /// Takes the call apart.
+    /// Splits the call into its head and its messages.
     pub fn into_parts(self) -> (Head, Body) {
         (self.head, self.body)
     }
 
-    /// Makes the call of a request.
+    /// Encodes a request as a call.
     pub(crate) fn of_request<M: Message>(
         method: &'static Method,
         format: Format,
@@ -126,7 +126,7 @@ impl Call {
         Ok(Self::new(method, format, head, body))
     }
 
-    /// Makes the call of a stream of requests.
+    /// Encodes a stream of requests as a call.
     pub(crate) fn of_stream<M: Message>(
         method: &'static Method,
         format: Format,
@@ -136,7 +136,7 @@ impl Call {
         Self::new(method, format, head, Body::Many(messages.encoded_without_panics(format)))
     }
 
-    /// Returns the request of a method that takes one message.
+    /// Decodes the request of a method taking one message.
     #[inline]
     pub(crate) fn into_request<M: Message>(self) -> Result<Request<M>, Status> {
         match self.body {
@@ -148,7 +148,7 @@ impl Call {
         }
     }
 
-    /// Returns the request of a method that takes a stream.
+    /// Decodes the request of a method taking a stream.
     pub(crate) fn into_stream_request<M: Message>(self) -> Result<Request<Streaming<M>>, Status> {
         let (method, format, memory) = (self.method, self.format, self.memory);
         match self.body {
@@ -161,7 +161,7 @@ impl Call {
         }
     }
 
-    /// Returns the deadlines of a call on the calling side. A call that has arrived has its deadline in its [head](Head::deadline).
+    /// Returns the deadlines on the calling side. The deadline of a received call is in its [head](Head::deadline).
     pub fn time(&self) -> CallTime {
         self.time.as_deref().copied().unwrap_or_else(|| CallTime::start(self.head.timeout(), Duration::MAX))
     }
@@ -171,7 +171,7 @@ impl Call {
     }
 }
 
-/// One message in one piece.
+/// One contiguous message.
 impl<T: Into<Bytes>> From<T> for Body {
     fn from(content: T) -> Self {
         Self::One(content.into().into())
@@ -179,7 +179,7 @@ impl<T: Into<Bytes>> From<T> for Body {
 }
 
 impl Body {
-    /// Returns how many bytes its one message has. `None` for a stream.
+    /// Returns the length of the single message, or `None` for a stream.
     pub fn content_len(&self) -> Option<usize> {
         match self {
             Self::One(content) => Some(content.len()),
@@ -189,7 +189,7 @@ impl Body {
 }
 
 impl Answer {
-    /// Makes an answer of its messages.
+    /// Creates an answer without metadata.
     #[inline]
     pub fn new(body: Body) -> Self {
         Self { body, extras: Extras::default() }
@@ -200,20 +200,20 @@ impl Answer {
         &self.body
     }
 
-    /// Returns the messages alone.
+    /// Returns the messages and drops everything else.
     #[inline]
     pub fn into_body(self) -> Body {
         self.body
     }
 
-    /// Returns the same answer with other messages.
+    /// Replaces the messages of the answer.
     pub fn map_body(self, change: impl FnOnce(Body) -> Body) -> Self {
         Self { body: change(self.body), extras: self.extras }
     }
 
-    /// Calls `end` once all messages have been taken from the answer, or when a stream of them fails or is dropped before its end,
-    /// as happens when the caller gives up ([`Streaming::on_end`]). At once for an answer of one message. For layers that time calls
-    /// or count them.
+    /// Calls `end` once with the outcome of the answer. For a stream: after the last message is read, when the stream
+    /// fails, or when it is dropped early because the caller gives up ([`Streaming::on_end`]). For a single message:
+    /// immediately. Useful for layers measuring or counting calls.
     ///
     /// ```
     /// use frpc::{Answer, Call, Code, Layer, Next, Status};
@@ -246,39 +246,40 @@ impl Answer {
         })
     }
 
-    /// Returns the names and values in front of the messages.
+    /// Returns the metadata sent before the messages.
     pub fn metadata(&self) -> &Metadata {
         self.extras.metadata()
     }
 
-    /// Returns the metadata, to be changed.
+    /// Returns a mutable reference to the metadata.
     pub fn metadata_mut(&mut self) -> &mut Metadata {
         self.extras.metadata_mut()
     }
 
-    /// Returns the names and values behind the messages, as far as they were known before the last of them. Those of a
-    /// stream come with [its end](Streaming::trailers).
+    /// Returns the trailers known before the last message. Trailers of a stream arrive with [its
+    /// end](Streaming::trailers).
     pub fn trailers(&self) -> &Metadata {
         self.extras.trailers()
     }
 
-    /// Returns the trailers, to be changed.
+    /// Returns a mutable reference to the trailers.
     pub fn trailers_mut(&mut self) -> &mut Metadata {
         self.extras.trailers_mut()
     }
 
-    /// Returns the values for other code on this side.
+    /// Returns the values attached for other code on this side.
     pub fn extensions(&self) -> &Extensions {
         self.extras.extensions()
     }
 
-    /// Returns whether the answer is nothing but its messages.
+    /// Returns `true` if the answer consists of messages only.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.extras.is_none()
     }
 
-    /// Returns the message, if the answer is nothing but one of at most this length, or gives itself back.
+    /// Returns the message of an answer consisting of one message of at most `len_max` bytes. Otherwise returns the
+    /// answer unchanged.
     #[inline]
     pub(crate) fn into_message(self, len_max: usize) -> Result<Pieces, Self> {
         match self.body {
@@ -287,26 +288,26 @@ impl Answer {
         }
     }
 
-    /// Returns what leaves the side of the handler.
+    /// Removes the extensions, because they must not leave the handler's side.
     pub(crate) fn without_extensions(mut self) -> Self {
         self.extras.clear_extensions();
         self
     }
 
-    /// Makes the answer of a response.
+    /// Encodes a response as an answer.
     #[inline]
     pub(crate) fn of_response<M: Message>(format: Format, response: Response<M>) -> Result<Self, Status> {
         let (extras, message) = response.into_parts();
         Ok(Self { body: Body::One(format.encode_small(&message)?), extras })
     }
 
-    /// Makes the answer of a stream of responses.
+    /// Encodes a stream of responses as an answer.
     pub(crate) fn of_stream<M: Message>(format: Format, response: Response<Streaming<M>>) -> Self {
         let (extras, messages) = response.into_parts();
         Self { body: Body::Many(messages.encoded(format)), extras }
     }
 
-    /// Returns the response of a method that answers with one message.
+    /// Decodes the response of a method answering with one message.
     pub(crate) fn into_response<M: Message>(
         self,
         method: &'static Method,
@@ -322,7 +323,7 @@ impl Answer {
         }
     }
 
-    /// Returns the response of a method that answers with a stream.
+    /// Decodes the response of a method answering with a stream.
     pub(crate) fn into_stream_response<M: Message>(
         self,
         method: &'static Method,
@@ -339,7 +340,7 @@ impl Answer {
     }
 }
 
-/// Reads the message of a caller.
+/// Decodes a request message.
 #[inline]
 fn decode_request<M: Message>(
     method: &'static Method,
@@ -354,7 +355,7 @@ fn decode_request<M: Message>(
     decode_held(method, format, content, memory, head)
 }
 
-/// Reads the message of a caller in a format other than polyglot, and has what it takes in memory held until the call is over.
+/// Decodes a request message in a format other than polyglot, and accounts for its memory until the call is over.
 #[cold]
 fn decode_held<M: Message>(
     method: &'static Method,
@@ -370,15 +371,14 @@ fn decode_held<M: Message>(
         .map_err(|error| request_misfit(method, error))?;
     let Some(hold) = hold else { return Ok(message) };
     let len = reading.memory_len;
-    // Threads that read at the same time may go over the limit, each by one message.
-    // In place of its bytes, which are dropped with the call.
+    // Replaces the hold for the encoded bytes. Concurrent readers may exceed the limit, each by one message.
     if len >= HELD_LEN || len > 0 && !hold.is_empty() {
         hold.resize(len)?;
     }
     Ok(message)
 }
 
-/// Reads the message of a service, or the status in its place.
+/// Decodes a response message, or the status sent in its place.
 #[inline]
 pub(crate) fn decode_response<M: Message>(
     method: &Method,
@@ -389,8 +389,8 @@ pub(crate) fn decode_response<M: Message>(
     format.decode_within(content, memory).map_err(|error| response_misfit(method, error))
 }
 
-/// Returns the status of a request that cannot be read: the fault is the caller's. The error is its source, by which a wire can
-/// tell it from one of the handler.
+/// Converts a decoding error of a request to a status blaming the caller. The error becomes the source of the status,
+/// so wires can tell it from a status of the handler.
 pub(crate) fn request_misfit(method: &Method, error: CodecError) -> Status {
     let status = match &error {
         error if error.is_too_much_memory() => too_much_memory(method, "request", "server", error),
@@ -404,7 +404,7 @@ pub(crate) fn request_misfit(method: &Method, error: CodecError) -> Status {
     status.with_source(Arc::new(error) as Arc<_>)
 }
 
-/// Returns the status of a response that cannot be read, or stands for one.
+/// Converts a decoding error of a response, or an error sent in its place, to a status.
 pub(crate) fn response_misfit(method: &Method, error: CodecError) -> Status {
     match error {
         error if error.is_too_much_memory() => {
@@ -436,15 +436,16 @@ fn too_much_memory(method: &Method, which: &str, side: &str, error: &CodecError)
     Status::resource_exhausted(format!("the {which} of {method} is too large: {error} ({advice})"))
 }
 
-/// Says which message does not fit. Protocol buffers and JSON are what two sides speak whose proto files differ, so the user has
-/// to know where; the error names the field.
+/// Names the mismatched message. Peers with different proto files usually meet in protobuf or JSON, so users need the
+/// location; the error itself names the field.
 fn misfit(method: &Method, which: &str, error: &dyn Display) -> String {
     format!("the {which} of {method} is not what this side takes it for: {error}")
 }
 
-/// The length from which on what a message takes when it is read may count. What shorter ones take is bounded by how many there are.
+/// The minimum length of a message accounted for after decoding. Shorter messages are bounded by the number of calls.
 const COUNTED_LEN: usize = 512;
-/// The memory from which on it counts: the accounts are shared, so small messages leave them alone.
+/// The minimum decoded size to account for. Accounts are shared between threads, so small messages do not touch them.
 pub(crate) const HELD_LEN: usize = 16 << 10;
-/// The same for polyglot, whose messages take at most 16 times their length and 1 MiB, and which has limits of each connection.
+/// The minimum length in polyglot. Decoded polyglot takes at most 16 times its length plus 1 MiB, and each connection
+/// has further limits.
 const COUNTED_PACKET_LEN: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! Values for other code on the same side, and the rarely filled part of a call's head.
+//! Values for other code on the same side, and the rarely used part of call heads.
 
 use std::{
     any::{Any, TypeId},
@@ -8,8 +8,7 @@ use std::{
 
 use crate::Metadata;
 
-/// Values of any types that code on this side attaches to a request or response for other code on this side, one for
-/// each type. No wire carries them.
+/// Values attached to a request or response for other code on the same side, one per type. Never sent to the peer.
 #[derive(Clone, Default)]
 pub struct Extensions {
     values: Vec<Arc<dyn Any + Send + Sync>>,
@@ -20,12 +19,12 @@ impl Extensions {
         Self { values: Vec::new() }
     }
 
-    /// Returns the value of this type.
+    /// Returns the value of type `T`, if there is one.
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.values.iter().find_map(|value| value.downcast_ref())
     }
 
-    /// Attaches a value, in place of an earlier one of the same type.
+    /// Attaches a value and replaces an earlier one of the same type.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
         self.values.retain(|known| (**known).type_id() != TypeId::of::<T>());
         self.values.push(Arc::new(value));
@@ -38,7 +37,7 @@ impl fmt::Debug for Extensions {
     }
 }
 
-/// The parts of a call's head that most calls leave empty. One pointer wide, and allocated by the first that is set.
+/// The parts of a head empty in most calls. One pointer wide; the first write allocates.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extras(Option<Box<Inner>>);
 

@@ -1,4 +1,4 @@
-//! The head of a call, which goes with its messages.
+//! The head of a call, sent along with its messages.
 
 use std::{
     any::Any,
@@ -14,9 +14,9 @@ use super::{
     metadata::Metadata,
 };
 
-/// The head of a call, which goes with its messages: metadata, the time it may take, and values for other code on this side.
+/// The metadata, time limit and extensions of a call.
 ///
-/// [`Request`](crate::Request) has the same, with the message.
+/// [`Request`](crate::Request) combines a head with a message.
 #[derive(Clone, Debug, Default)]
 pub struct Head {
     pub(crate) extras: Extras,
@@ -24,50 +24,50 @@ pub struct Head {
     origin: Option<Origin>,
 }
 
-/// The time that a call may take, as far as its head says so.
+/// The time limit stored in a head.
 #[derive(Clone, Copy, Debug, Default)]
 enum Time {
     #[default]
     Unset,
-    /// From the beginning of the call on: the wish of its caller.
+    /// Requested by the caller, counted from the start of the call.
     Timeout(Duration),
-    /// Of a call that has begun.
+    /// The deadline of a running call.
     Deadline(Instant),
 }
 
-/// The connection that a call came on. Only its wire knows the type.
+/// The connection a call arrived on. Only its wire knows the type.
 #[derive(Clone)]
 pub(crate) struct Origin(Arc<dyn Any + Send + Sync>);
 
 impl Head {
-    /// Makes the head of a call that arrived.
+    /// Creates the head of a received call.
     #[inline]
     pub(crate) fn received(origin: Option<Origin>, deadline: Option<Instant>) -> Self {
         let time = deadline.map_or(Time::Unset, Time::Deadline);
         Self { extras: Extras::default(), time, origin }
     }
 
-    /// Returns the names and values that travel with the call.
+    /// Returns the metadata sent along with the call.
     pub fn metadata(&self) -> &Metadata {
         self.extras.metadata()
     }
 
-    /// Returns the metadata, to be changed.
+    /// Returns a mutable reference to the metadata.
     pub fn metadata_mut(&mut self) -> &mut Metadata {
         self.extras.metadata_mut()
     }
 
-    /// Returns the values for other code on this side.
+    /// Returns the values attached for other code on this side.
     pub fn extensions(&self) -> &Extensions {
         self.extras.extensions()
     }
 
-    /// Returns the extensions, to be changed.
+    /// Returns a mutable reference to the extensions.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         self.extras.extensions_mut()
     }
 
-    /// Returns how long the call may take: what the caller asked for, or, once the call has arrived, what is left of it.
+    /// Returns the timeout of the call. For a received call, returns the remaining time.
     pub fn timeout(&self) -> Option<Duration> {
         match self.time {
             Time::Unset => None,
@@ -76,12 +76,12 @@ impl Head {
         }
     }
 
-    /// Sets how long the call may take, streams included.
+    /// Limits the duration of the call, streams included.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.time = Time::Timeout(timeout);
     }
 
-    /// Returns when a call that has arrived is given up by its caller, if the wire says so.
+    /// Returns the deadline of a received call, if the wire carries one.
     pub fn deadline(&self) -> Option<Instant> {
         match self.time {
             Time::Deadline(at) => Some(at),
@@ -89,20 +89,20 @@ impl Head {
         }
     }
 
-    /// Says when the caller gives up a call that has arrived, for wires of one's own. A time of tokio's clock.
+    /// Sets the deadline of a received call, for custom wires. The time is one of tokio's clock.
     pub fn set_deadline(&mut self, at: Instant) {
         self.time = Time::Deadline(at);
     }
 
-    /// Tells whoever asks ([`Request::cancelled`](crate::Request::cancelled)) that the caller has given up, once the guard is
-    /// dropped: for wires of one's own, which drop the handler then as well.
+    /// Returns a guard for signalling cancellation to [`Request::cancelled`](crate::Request::cancelled). A custom wire
+    /// drops it when the caller cancels the call, and drops the handler as well.
     pub fn cancel_on_drop(&mut self) -> CancelGuard {
         let token = CancellationToken::new();
         self.set_cancellation(token.clone());
         CancelGuard(token.drop_guard())
     }
 
-    /// Returns a token that is cancelled once the caller has given up, if the wire tells of it.
+    /// Returns a token cancelled when the caller cancels the call, if the wire reports cancellations.
     pub(crate) fn cancellation(&self) -> Option<&CancellationToken> {
         self.extensions().get::<Cancellation>().map(|Cancellation(token)| token)
     }
@@ -120,18 +120,18 @@ impl Head {
     }
 }
 
-/// Says when it is dropped that a call was given up. Made by [`Head::cancel_on_drop`].
+/// Signals the cancellation of a call when dropped. Created by [`Head::cancel_on_drop`].
 #[derive(Debug)]
 pub struct CancelGuard(DropGuard);
 
 impl CancelGuard {
-    /// Lets the call end without having been given up.
+    /// Drops the guard without a cancellation.
     pub fn disarm(self) {
         self.0.disarm();
     }
 }
 
-/// Kept among the extensions, since most calls have none.
+/// An extension of the head, because most calls have none.
 struct Cancellation(CancellationToken);
 
 impl Origin {
@@ -151,7 +151,7 @@ impl fmt::Debug for Origin {
     }
 }
 
-/// Returns the time of tokio's clock, which tests can stop.
+/// Returns the time of tokio's clock, because tests can pause it.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

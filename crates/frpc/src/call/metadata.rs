@@ -1,12 +1,12 @@
-//! Names and values that travel beside the messages of a call.
+//! Names and values sent along with the messages of a call.
 
 use std::fmt;
 
-/// Names and values beside the messages of a call, such as credentials and the ids of traces. A name can have several
-/// values, which keep their order.
+/// Names and values sent along with the messages of a call, such as credentials and trace ids. A name can have several
+/// values. They keep their order.
 ///
-/// Values are printable ASCII, or any bytes under names that end in `-bin`. Functions for one kind never see the other:
-/// [`get`](Self::get) finds nothing under `trace-bin`, and [`insert`](Self::insert) refuses it.
+/// Values are printable ASCII, or arbitrary bytes under names ending in `-bin`. Methods for one kind never see the
+/// other: [`get`](Self::get) finds nothing under `trace-bin`, and [`insert`](Self::insert) refuses it.
 ///
 /// ```
 /// use frpc::Metadata;
@@ -24,52 +24,53 @@ use std::fmt;
 ///
 /// # Names
 ///
-/// Names are those of gRPC, so that every wire can carry them: ASCII letters, digits, `_`, `-` and `.`. Case does not
-/// matter, and upper case is stored as lower case. Reserved are
+/// Names follow the rules of gRPC, so every wire can carry them: ASCII letters, digits, `_`, `-` and `.`. Case does not
+/// matter; upper case is stored as lower case. Reserved names:
 ///
-/// - all names that begin with `grpc-`,
-/// - and the names by which HTTP frames, routes or types a message: `connection`, `content-length`, `content-type`,
-///   `host`, `keep-alive`, `proxy-connection`, `te`, `trailer`, `transfer-encoding` and `upgrade`. A value of the
-///   application under one of them could make two HTTP parsers disagree about where a message ends.
+/// - All names starting with `grpc-`.
+/// - The names HTTP uses to frame, route or type a message: `connection`, `content-length`, `content-type`, `host`,
+///   `keep-alive`, `proxy-connection`, `te`, `trailer`, `transfer-encoding` and `upgrade`. An application value under
+///   one of them could make two HTTP parsers disagree about the end of a message.
 ///
-/// `user-agent` is not reserved: handlers of gRPC servers may read it, so a wire has to be able to show it to them. A
-/// wire that sends one of its own replaces it.
+/// `user-agent` is not reserved, because handlers of gRPC servers may read it. A wire with a `user-agent` of its own
+/// replaces the value of the application.
 ///
 /// # Values
 ///
-/// Blanks at either end of a value may get lost on the way, and several values of one name may arrive as one, joined by
-/// commas, if they are not binary: gRPC allows both.
+/// Like gRPC, a wire may strip blanks at either end of a value. It may also join several text values of one name with
+/// commas. Binary values are never joined.
 ///
 /// # Debug
 ///
-/// `{:?}` hides the values of names that usually hold secrets: those that contain `api-key`, `api_key`, `apikey`,
-/// `authorization`, `cookie`, `credential`, `password`, `secret` or `token`. It shows all others.
+/// `{:?}` hides the values of names that usually hold secrets: names containing `api-key`, `api_key`, `apikey`,
+/// `authorization`, `cookie`, `credential`, `password`, `secret` or `token`. It shows all other values.
 ///
 /// # How far it gets
 ///
-/// In process and between two Rust peers it arrives, as far as the peer accepts its size
-/// ([`ServerBuilder::metadata_len_max`](crate::ServerBuilder::metadata_len_max)). Plain fRPC, which Go peers speak, does not carry
-/// it: a call fails then, unless [`LostMetadata`](crate::LostMetadata) says otherwise, and what a handler adds to its answer is lost.
+/// Metadata arrives in process and between two Rust peers, provided the peer accepts its size
+/// ([`ServerBuilder::metadata_len_max`](crate::ServerBuilder::metadata_len_max)). Plain fRPC, the protocol of Go peers,
+/// does not carry metadata: a call with metadata fails unless [`LostMetadata`](crate::LostMetadata) says otherwise, and
+/// metadata added by a handler to its answer is lost.
 //
-// One piece of memory, which is scanned: calls have few entries.
+// All entries are in one allocation and searched linearly, because calls have few entries.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// Each entry as the lengths of its name and of its value, the name, and the value.
+    /// Each entry: the lengths of its name and value, then the name, then the value.
     entries: Vec<u8>,
     len: usize,
 }
 
-/// One value of [`Metadata`], of one of the two kinds that gRPC has.
+/// One value of [`Metadata`], text or binary as in gRPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetadataValue<'a> {
     /// Printable ASCII.
     Ascii(&'a str),
-    /// Any bytes. The name ends in `-bin`.
+    /// Arbitrary bytes. The name ends in `-bin`.
     Binary(&'a [u8]),
 }
 
 impl Metadata {
-    /// Returns metadata without entries. Allocates nothing.
+    /// Creates metadata without entries. Does not allocate.
     pub const fn new() -> Self {
         Self { entries: Vec::new(), len: 0 }
     }
@@ -79,22 +80,22 @@ impl Metadata {
         self.values(name).find_map(Entry::ascii)
     }
 
-    /// Returns the values of a name, in their order.
+    /// Returns the values of a name, in order.
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.values(name).filter_map(Entry::ascii)
     }
 
-    /// Returns the first value of a name that ends in `-bin`.
+    /// Returns the first value of a name ending in `-bin`.
     pub fn get_bin(&self, name: &str) -> Option<&[u8]> {
         self.values(name).find_map(Entry::binary)
     }
 
-    /// Returns the values of a name that ends in `-bin`, in their order.
+    /// Returns the values of a name ending in `-bin`, in order.
     pub fn get_all_bin<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.values(name).filter_map(Entry::binary)
     }
 
-    /// Sets the value of a name, in place of all values that it had.
+    /// Sets the value of a name and removes its previous values.
     ///
     /// # Errors
     ///
@@ -103,7 +104,7 @@ impl Metadata {
         self.replace(name.as_ref(), value.as_ref().as_bytes(), Kind::Ascii)
     }
 
-    /// Adds a value to those of a name, as the last of them.
+    /// Adds a value to a name, after its existing values.
     ///
     /// # Errors
     ///
@@ -114,7 +115,7 @@ impl Metadata {
         Ok(())
     }
 
-    /// Sets the value of a name that ends in `-bin`, in place of all values that it had.
+    /// Sets the value of a name ending in `-bin` and removes its previous values.
     ///
     /// # Errors
     ///
@@ -123,7 +124,7 @@ impl Metadata {
         self.replace(name.as_ref(), value.as_ref(), Kind::Binary)
     }
 
-    /// Adds a value to those of a name that ends in `-bin`, as the last of them.
+    /// Adds a value to a name ending in `-bin`, after its existing values.
     ///
     /// # Errors
     ///
@@ -134,7 +135,7 @@ impl Metadata {
         Ok(())
     }
 
-    /// Adds a value that came over a wire, of the kind that its name says: any bytes if that ends in `-bin`.
+    /// Adds a value received over a wire. It is binary if the name ends in `-bin`, and text otherwise.
     ///
     /// # Errors
     ///
@@ -164,7 +165,7 @@ impl Metadata {
         self.entries().enumerate().filter(is_first).map(|(_, entry)| text(entry.name))
     }
 
-    /// Returns the number of values, which is at least that of names.
+    /// Returns the number of values. A name with several values counts several times.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -174,7 +175,7 @@ impl Metadata {
         self.entries.is_empty()
     }
 
-    /// Returns all values, each with its name in lower case. The values of one name are in their order.
+    /// Returns all values with their names in lower case. The values of one name keep their order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, MetadataValue<'_>)> {
         self.entries().map(|entry| {
             let value = match Kind::of(entry.name) {
@@ -185,19 +186,19 @@ impl Metadata {
         })
     }
 
-    /// Returns all names and values, as a wire sends them.
+    /// Returns all entries in the form sent on wires.
     pub(crate) fn entries(&self) -> Entries<'_> {
         Entries(&self.entries)
     }
 
-    /// Returns the values of these names alone.
+    /// Returns a copy with only the values of these names.
     pub(crate) fn only(&self, names: &[String]) -> Self {
         let mut only = self.clone();
         only.retain(|entry| names.iter().any(|name| entry.is_named(name.as_bytes())));
         only
     }
 
-    /// Adds the values of names that have none here.
+    /// Adds the values of `others` for names without a value here.
     pub(crate) fn inherit(&mut self, others: &Self) {
         let mut missing = others.clone();
         missing.retain(|entry| !self.entries().any(|known| known.name == entry.name));
@@ -210,15 +211,15 @@ impl Metadata {
         self.len = 0;
     }
 
-    /// Takes over the entries of `other`, in place of the values that its names have here. To add to them instead,
+    /// Moves all entries of `other` here. They replace the values of the same names; to add to these instead,
     /// [`append`](Self::append) each value.
     pub fn merge(&mut self, other: Self) {
         self.retain(|entry| !other.entries().any(|theirs| theirs.name == entry.name));
         self.add(other);
     }
 
-    /// Returns what the limits on the size of metadata count: the bytes of every value and of its name, and 32 more for
-    /// each value, as HTTP/2 counts header lists. Binary values count as they are, not as base64.
+    /// Returns the size counted by metadata limits: the bytes of all names and values, plus 32 per value, as HTTP/2
+    /// counts header lists. Binary values count with their raw length, not their base64 length.
     pub fn size(&self) -> usize {
         self.entries.len() - self.len * LENGTHS_LEN + self.len * ENTRY_OVERHEAD
     }
@@ -236,7 +237,7 @@ impl Metadata {
 
     fn push(&mut self, name: &[u8], value: &[u8], checked: Checked) {
         let (start, len) = (self.entries.len(), LENGTHS_LEN + name.len() + value.len());
-        // One that comes alone is rare.
+        // An entry rarely stays alone, so the first allocation has room for more.
         self.entries.reserve(if start == 0 { len.max(ENTRIES_LEN_MIN) } else { len });
         self.entries.extend_from_slice(&name.len().to_ne_bytes());
         self.entries.extend_from_slice(&value.len().to_ne_bytes());
@@ -269,16 +270,16 @@ impl Metadata {
     }
 }
 
-/// See [`Metadata::size`].
+/// The fixed size of a value in [`Metadata::size`].
 const ENTRY_OVERHEAD: usize = 32;
 
-/// The length of what stands in front of the name of an entry.
+/// The length of the two lengths before the name of an entry.
 const LENGTHS_LEN: usize = 2 * size_of::<usize>();
 
-/// The bytes that there is room for once there is an entry.
+/// The minimum capacity in bytes of the first allocation.
 const ENTRIES_LEN_MIN: usize = 256;
 
-/// A name, valid and in lower case, and its value.
+/// An entry with a valid name in lower case.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry<'a> {
     pub(crate) name: &'a [u8],
@@ -315,7 +316,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Returns the text of bytes that were checked.
+/// Converts the bytes of a checked name or value to text.
 fn text(bytes: &[u8]) -> &str {
     str::from_utf8(bytes).expect("nothing but ASCII got in")
 }
@@ -332,12 +333,12 @@ impl Kind {
     }
 }
 
-/// A name and its value may be kept.
+/// The result of a successful check.
 struct Checked {
     has_upper_case: bool,
 }
 
-/// Checks that the application may use a name, and its value.
+/// Checks a name and its value against the rules for application metadata.
 fn check(name: &[u8], value: &[u8], kind: Kind) -> Result<Checked, InvalidMetadata> {
     let found = name.iter().fold(0, |found, byte| found | NAME_BYTES[usize::from(*byte)]);
     let has_upper_case = found & UPPER_CASE != 0;
@@ -361,7 +362,7 @@ fn check(name: &[u8], value: &[u8], kind: Kind) -> Result<Checked, InvalidMetada
         (Kind::Ascii, Kind::Ascii) => {}
     }
     let is_other = |byte: &u8| !matches!(byte, 0x20..=0x7e);
-    // Looked at to the end, which takes less than to stop where it could.
+    // Scans to the end without an early exit, which is faster for short values.
     if value.iter().fold(false, |found, byte| found | is_other(byte)) {
         let position = value.iter().position(is_other).unwrap_or_default();
         return Err(InvalidMetadata::NotPrintable { name: shown(), position });
@@ -372,7 +373,7 @@ fn check(name: &[u8], value: &[u8], kind: Kind) -> Result<Checked, InvalidMetada
 const UPPER_CASE: u8 = 1;
 const FORBIDDEN: u8 = 2;
 
-/// The kind of each byte in a name.
+/// The class of each byte in a name: allowed, upper case or forbidden.
 const NAME_BYTES: [u8; 256] = {
     let mut kinds = [FORBIDDEN; 256];
     let mut byte = 0;
@@ -388,7 +389,7 @@ const NAME_BYTES: [u8; 256] = {
     kinds
 };
 
-/// Tells whether HTTP frames, routes or types a message by this name. The documentation of [`Metadata`] lists them.
+/// Returns `true` if HTTP frames, routes or types messages by this name. The documentation of [`Metadata`] lists them.
 fn is_of_http(name: &[u8]) -> bool {
     matches!(
         name,
@@ -411,7 +412,7 @@ impl fmt::Debug for Metadata {
     }
 }
 
-/// A value as `{:?}` of the metadata shows it.
+/// A value as shown by `{:?}` of the metadata.
 struct Shown<'a> {
     name: &'a str,
     value: MetadataValue<'a>,
@@ -427,41 +428,42 @@ impl fmt::Debug for Shown<'_> {
     }
 }
 
-/// Parts of the names of secrets. The documentation of [`Metadata`] lists them.
+/// Parts of names for secrets. The documentation of [`Metadata`] lists them.
 const SECRETS: &[&str] =
     &["api-key", "api_key", "apikey", "authorization", "cookie", "credential", "password", "secret", "token"];
 
-/// A name or value that [`Metadata`] does not take. Neither of its texts shows the value, which may be a secret.
+/// The error for a name or value not allowed in [`Metadata`]. Neither `Display` nor `Debug` shows the value, because it
+/// may be a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidMetadata {
     /// The name is empty.
     EmptyName,
-    /// The name has characters that are not allowed in names.
+    /// The name contains a forbidden character.
     NameCharacters {
         /// The name.
         name: String,
     },
-    /// The name belongs to the protocols that carry calls; see [`Metadata`](Metadata#names).
+    /// The name is used by the protocols carrying calls; see [`Metadata`](Metadata#names).
     ReservedName {
         /// The name, in lower case.
         name: String,
     },
-    /// The name ends in `-bin`, and text was to be its value.
+    /// The name ends in `-bin`, but the value was given as text.
     BinaryName {
         /// The name, in lower case.
         name: String,
     },
-    /// The name does not end in `-bin`, and bytes were to be its value.
+    /// The name does not end in `-bin`, but the value was given as bytes.
     AsciiName {
         /// The name, in lower case.
         name: String,
     },
-    /// The value has a character that is not printable ASCII, such as a line break at its end.
+    /// The value contains a character outside printable ASCII, such as a trailing line break.
     NotPrintable {
         /// The name, in lower case.
         name: String,
-        /// The index in bytes of the first such character.
+        /// The byte index of the first such character.
         position: usize,
     },
 }

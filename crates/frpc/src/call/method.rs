@@ -3,66 +3,66 @@ use std::{
     hash::{Hash, Hasher},
 };
 
-/// One method of a service, as generated code declares it.
+/// A method of a service, as declared by generated code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Method {
     /// The full name of the service.
     pub service: &'static str,
-    /// The name of the method in the proto file.
+    /// The method name in the proto file.
     pub name: &'static str,
-    /// Its operation on the wire of frisbee.
+    /// The operation number on the frisbee wire.
     pub operation: u16,
-    /// Its kind: the sides that send more than one message.
+    /// The streaming kind: which sides send more than one message.
     pub kind: MethodKind,
-    /// Its messages, which methods that were written by hand may leave out.
+    /// The message types. Optional for hand-written methods.
     pub types: Option<MethodTypes>,
-    /// True if a call changes nothing, so that caches may answer it and HTTP may carry it in a GET.
+    /// `true` if calls change nothing: caches may answer them, and HTTP may use GET.
     pub has_no_side_effects: bool,
 }
 
-/// The messages of a method, as its proto file declares them.
+/// The message types of a method, as declared in its proto file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct MethodTypes {
-    /// The message that callers send, once or as a stream.
+    /// The message sent by callers, alone or in a stream.
     pub request: &'static MessageType,
-    /// The message that they receive.
+    /// The message received by callers.
     pub response: &'static MessageType,
 }
 
-/// A message of a proto file. Two are equal if name and fingerprint are.
+/// A message type of a proto file. Equality compares name and fingerprint.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct MessageType {
     /// The full name, without a leading dot.
     pub name: &'static str,
-    /// A hash of everything that matters on the wire of frpc, fields and enums within included: peers with the same
-    /// fingerprint read each other's bytes.
+    /// A hash of everything relevant to the frpc wire format, including nested fields and enums. Peers with equal
+    /// fingerprints can read each other's bytes.
     pub fingerprint: u128,
-    /// An encoded `google.protobuf.FileDescriptorSet` with the message and all that it holds.
+    /// An encoded `google.protobuf.FileDescriptorSet` with the message and all types it uses.
     pub descriptors: &'static [u8],
     /// The name of the [codec](crate::codec::Codec) that writes the message in place of protobuf.
     pub codec: Option<&'static str>,
 }
 
 impl Method {
-    /// Declares a method of one request and one response.
+    /// Declares a method with one request and one response.
     pub const fn unary(service: &'static str, name: &'static str, operation: u16) -> Self {
         Self::new(service, name, operation, MethodKind::Unary)
     }
 
-    /// Declares a method of one request and a stream of responses.
+    /// Declares a method with one request and a stream of responses.
     pub const fn server_streaming(service: &'static str, name: &'static str, operation: u16) -> Self {
         Self::new(service, name, operation, MethodKind::ServerStreaming)
     }
 
-    /// Declares a method of a stream of requests and one response.
+    /// Declares a method with a stream of requests and one response.
     pub const fn client_streaming(service: &'static str, name: &'static str, operation: u16) -> Self {
         Self::new(service, name, operation, MethodKind::ClientStreaming)
     }
 
-    /// Declares a method of a stream in both directions.
+    /// Declares a method with streams in both directions.
     pub const fn bidirectional(service: &'static str, name: &'static str, operation: u16) -> Self {
         Self::new(service, name, operation, MethodKind::Bidirectional)
     }
@@ -71,13 +71,13 @@ impl Method {
         Self { service, name, operation, kind, types: None, has_no_side_effects: false }
     }
 
-    /// Adds the messages of the method.
+    /// Sets the message types of the method.
     pub const fn with_types(mut self, request: &'static MessageType, response: &'static MessageType) -> Self {
         self.types = Some(MethodTypes { request, response });
         self
     }
 
-    /// Says that a call changes nothing, as `option idempotency_level = NO_SIDE_EFFECTS` does in a proto file.
+    /// Declares calls free of side effects, like `option idempotency_level = NO_SIDE_EFFECTS` in a proto file.
     pub const fn without_side_effects(mut self) -> Self {
         self.has_no_side_effects = true;
         self
@@ -88,13 +88,13 @@ impl Method {
         self.types?.request.codec
     }
 
-    /// Returns the path of the method in gRPC and its relatives: `package.Service/Method`.
+    /// Returns the path of the method as in gRPC: `package.Service/Method`.
     pub fn path(&self) -> String {
         self.to_string()
     }
 }
 
-/// The [path](Method::path).
+/// Writes the [path](Method::path).
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.service, self.name)
@@ -117,7 +117,7 @@ impl MessageType {
     pub(crate) const UNKNOWN: u128 = 0;
 }
 
-/// Leaves out the descriptors, which are long and no text.
+/// Omits the descriptors, a long binary value.
 impl fmt::Debug for MessageType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, fingerprint, descriptors: _, codec: _ } = self;
@@ -139,7 +139,7 @@ impl Hash for MessageType {
     }
 }
 
-/// The sides of a call that send more than one message.
+/// The streaming kind of a method or call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MethodKind {
     /// One request, one response.
@@ -148,17 +148,17 @@ pub enum MethodKind {
     ServerStreaming,
     /// A stream of requests, one response.
     ClientStreaming,
-    /// A stream in both directions.
+    /// Streams in both directions.
     Bidirectional,
 }
 
 impl MethodKind {
-    /// Returns whether the caller sends a stream.
+    /// Returns `true` if the caller sends a stream.
     pub fn has_request_stream(self) -> bool {
         matches!(self, Self::ClientStreaming | Self::Bidirectional)
     }
 
-    /// Returns whether the service answers with a stream.
+    /// Returns `true` if the service answers with a stream.
     pub fn has_response_stream(self) -> bool {
         matches!(self, Self::ServerStreaming | Self::Bidirectional)
     }

@@ -1,4 +1,4 @@
-//! A call as it is on any wire: what is called, what goes with it, its messages as bytes, and how it is answered.
+//! Calls independent of any wire: methods, heads, messages as bytes, answers and statuses.
 
 pub(crate) mod account;
 pub(crate) mod coded;

@@ -1,11 +1,11 @@
-//! Several messages in one run of bytes, and streams that move their messages so.
+//! Several messages in one buffer, and streams moving messages in this form.
 //!
 //! ```text
 //!   length u32, message | length u32, message | …
 //! ```
 //!
-//! A wire that sends a stream has its messages written where they are sent from, and one that receives a stream hands on
-//! what a frame brought: neither makes a `Bytes` of each message.
+//! A sender's wire has messages encoded straight into its write buffer. A receiver's wire passes on the content of a
+//! whole frame. Neither creates a `Bytes` per message.
 
 use std::{
     mem,
@@ -17,77 +17,77 @@ use bytes::{BufMut, Bytes};
 
 use super::status::Status;
 
-/// The next of a stream, `None` behind the last.
+/// The poll result of a stream: the next message, or `None` at the end.
 pub(crate) type PollNext<T> = Poll<Option<Result<T, Status>>>;
 
-/// A stream that moves its messages in other ways than one by one.
+/// A stream able to move several messages at a time.
 pub(crate) trait Source<T>: Send {
     /// Polls for the next message.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<T>;
 
-    /// Polls for messages that are put [one behind the other](self) at the end of `out`, as long as there are some and it has less
-    /// than `full` bytes, but for at least one. Returns the first that goes apart from them, if there is one. Whatever comes of the
-    /// last poll, `out` may have messages more.
+    /// Polls for messages and appends them to `out` [in packed form](self). Stops when none is ready or `out` has
+    /// `full` bytes, but accepts at least one message. Returns the first message too large to copy, if there is one.
+    /// With any result, even an error or `Pending`, `out` may have grown.
     fn poll_into(&mut self, cx: &mut Context<'_>, _out: &mut Vec<u8>, _full: usize) -> PollNext<Option<T>> {
         self.poll_next(cx).map(|next| next.map(|message| message.map(Some)))
     }
 
-    /// Polls for the next message, or for those that are here.
+    /// Polls for the next message, or for all messages already received.
     fn poll_several(&mut self, cx: &mut Context<'_>) -> PollNext<Received<T>> {
         self.poll_next(cx).map(|next| next.map(|message| message.map(Received::One)))
     }
 }
 
-/// Messages in bytes, as a wire receives them.
+/// A stream of encoded messages received by a wire.
 pub(crate) trait Contents: Send {
-    /// Polls for the next message, or for those that are here.
+    /// Polls for the next message, or for all messages already received.
     fn poll_contents(&mut self, cx: &mut Context<'_>) -> PollNext<Received<Bytes>>;
 }
 
-/// The contents of a wire as a stream, for those that take them one by one and for those that do not.
+/// The contents received by a wire as a stream, for readers of single messages and of packed ones.
 pub(crate) struct Unpacked<C> {
-    /// `None` behind messages that cannot be taken apart.
+    /// `None` after malformed packed messages.
     contents: Option<C>,
-    /// Messages that were received with the last.
+    /// Unread messages of the last packed batch.
     packed: Packed,
 }
 
-/// The messages that a stream brings at once.
+/// Messages received together: one, or several in packed form.
 pub(crate) enum Received<T> {
     One(T),
     Several(Packed),
 }
 
-/// Messages that were received together.
+/// Several encoded messages in one buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Packed {
     bytes: Bytes,
-    /// The number of bytes in front of those that are left.
+    /// The number of bytes already read.
     taken: usize,
 }
 
-/// Puts a message behind others.
+/// Appends a message with its length.
 pub(crate) fn put(out: &mut Vec<u8>, message: &[u8]) {
     put_len(out, message.len());
     out.extend_from_slice(message);
 }
 
-/// Puts the length of a message behind others.
+/// Appends the length of a message.
 #[inline]
 pub(crate) fn put_len(out: &mut Vec<u8>, len: usize) {
     out.put_u32(len.try_into().expect("the connection carries less"));
 }
 
-/// Sets the length of the last message to that of what stands behind its place, which is at `start`.
+/// Overwrites the length at `start` with the length of the message following it.
 #[inline]
 pub(crate) fn set_len(out: &mut [u8], start: usize) {
     let len = out.len() - start - LEN_LEN;
     (&mut out[start..]).put_u32(len.try_into().expect("the connection carries less"));
 }
 
-/// The length of the length of a message.
+/// The size of a length prefix.
 pub(crate) const LEN_LEN: usize = 4;
-/// Larger messages are sent from where they are.
+/// Larger messages are sent from their own buffer instead of being copied.
 pub(crate) const COPIED_LEN_MAX: usize = 4096;
 
 impl Packed {
@@ -99,12 +99,13 @@ impl Packed {
         self.taken == self.bytes.len()
     }
 
-    /// Takes the next message, if there is one.
+    /// Returns the next message, if there is one.
     pub(crate) fn next(&mut self) -> Option<Result<Bytes, Status>> {
         Some(self.next_part()?.map(|(bytes, message)| bytes.slice(message)))
     }
 
-    /// Takes the next message, if there is one, as a part of all of them. Those behind one that ends too soon are lost.
+    /// Returns the next message as a range of the shared buffer. After a truncated message, the rest of the buffer is
+    /// dropped.
     #[inline]
     pub(crate) fn next_part(&mut self) -> Option<Result<(&Bytes, Range<usize>), Status>> {
         if self.is_empty() {
@@ -142,7 +143,7 @@ impl<C: Contents> Source<Bytes> for Unpacked<C> {
                     return Poll::Ready(Some(Err(status)));
                 }
                 Some(message) => return Poll::Ready(Some(message)),
-                // A stream that waits for more keeps nothing of the messages it had.
+                // Frees the buffer before waiting: an idle stream holds no old messages.
                 None => self.packed = Packed::default(),
             }
             let Some(contents) = &mut self.contents else { return Poll::Ready(None) };

@@ -1,4 +1,4 @@
-//! Requests and responses, as callers and handlers hold them: a message, or a stream of them, and what goes with it.
+//! Requests and responses of callers and handlers: a message or stream, with metadata and extensions.
 
 use std::time::{Duration, Instant};
 
@@ -13,17 +13,17 @@ use super::{
 };
 use crate::codec;
 
-/// A request: a message, or a stream of them, and what goes with it.
+/// A request: a message or a stream of messages, with the head of the call.
 ///
-/// A handler also learns from it who calls: [`peer_addr`](Self::peer_addr),
-/// [`peer_certificates`](Self::peer_certificates) and the [`connection`](Self::connection) itself.
+/// Handlers can also identify the caller: see [`peer_addr`](Self::peer_addr),
+/// [`peer_certificates`](Self::peer_certificates) and [`connection`](Self::connection).
 #[derive(Clone, Debug)]
 pub struct Request<T> {
     message: T,
     head: Head,
 }
 
-/// A response: a message, or a stream of them, and what goes with it.
+/// A response: a message or a stream of messages, with metadata, trailers and extensions.
 #[derive(Clone, Debug)]
 pub struct Response<T> {
     message: T,
@@ -38,42 +38,42 @@ macro_rules! envelope {
                 Self { message, $beside: <$type>::default() }
             }
 
-            /// Returns the message.
+            /// Returns a reference to the message.
             pub fn get_ref(&self) -> &T {
                 &self.message
             }
 
-            /// Returns the message, to be changed.
+            /// Returns a mutable reference to the message.
             pub fn get_mut(&mut self) -> &mut T {
                 &mut self.message
             }
 
-            /// Returns the message alone.
+            /// Returns the message and drops everything else.
             pub fn into_inner(self) -> T {
                 self.message
             }
 
-            /// Returns the same with another message.
+            /// Converts the message and keeps everything else.
             pub fn map<U>(self, change: impl FnOnce(T) -> U) -> $name<U> {
                 $name { message: change(self.message), $beside: self.$beside }
             }
 
-            /// Returns the names and values for the other side; see [`Metadata`] for how far they get.
+            /// Returns the metadata for the other side. [`Metadata`] lists the wires carrying it.
             pub fn metadata(&self) -> &Metadata {
                 self.$beside.metadata()
             }
 
-            /// Returns the metadata, to be changed.
+            /// Returns a mutable reference to the metadata.
             pub fn metadata_mut(&mut self) -> &mut Metadata {
                 self.$beside.metadata_mut()
             }
 
-            /// Returns the values for other code on this side.
+            /// Returns the values attached for other code on this side.
             pub fn extensions(&self) -> &Extensions {
                 self.$beside.extensions()
             }
 
-            /// Returns the extensions, to be changed.
+            /// Returns a mutable reference to the extensions.
             pub fn extensions_mut(&mut self) -> &mut Extensions {
                 self.$beside.extensions_mut()
             }
@@ -103,23 +103,22 @@ impl<T> Request<T> {
         &mut self.head
     }
 
-    /// Returns what goes with the message.
+    /// Returns the head: metadata, timeout and extensions.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// Ends the call when it takes longer than this, streams included, instead of after the timeout of the channel.
+    /// Limits the duration of the whole call, streams included. Replaces the timeout of the channel.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.head.set_timeout(timeout);
     }
 
-    /// Returns how long the call may take, if its caller said so: in a handler, what is left of it. Plain fRPC does not carry
-    /// it.
+    /// Returns the timeout set by the caller, or the remaining time in a handler. Plain fRPC does not carry timeouts.
     pub fn timeout(&self) -> Option<Duration> {
         self.head.timeout()
     }
 
-    /// Returns when the caller of a received request gives up, if the wire says so.
+    /// Returns the deadline of a received request, if the wire carries one.
     pub fn deadline(&self) -> Option<Instant> {
         self.head.deadline()
     }
@@ -134,20 +133,20 @@ impl<T> Response<T> {
         (self.extras, self.message)
     }
 
-    /// Returns the names and values behind the messages. Those of a stream come with [its end](Streaming::trailers).
+    /// Returns the metadata after the messages. Trailers of a stream arrive with [its end](Streaming::trailers).
     pub fn trailers(&self) -> &Metadata {
         self.extras.trailers()
     }
 
-    /// Returns the trailers, to be changed.
+    /// Returns a mutable reference to the trailers.
     pub fn trailers_mut(&mut self) -> &mut Metadata {
         self.extras.trailers_mut()
     }
 }
 
-/// The argument of client methods: a message, or a [`Request`] with one.
+/// An argument of client methods: a message, or a [`Request`] containing one.
 pub trait IntoRequest<T> {
-    /// Returns the request.
+    /// Converts the argument to a request.
     fn into_request(self) -> Request<T>;
 }
 
@@ -163,13 +162,13 @@ impl<T> IntoRequest<T> for Request<T> {
     }
 }
 
-/// The argument of client methods that send a stream: a [`Streaming`], any other stream of messages, or a [`Request`] with
-/// one.
+/// An argument of client methods sending a stream: a [`Streaming`], another stream of messages, or a [`Request`]
+/// containing one of these.
 pub trait IntoStreamingRequest {
-    /// The type of its messages.
+    /// The message type.
     type Message;
 
-    /// Returns the request.
+    /// Converts the argument to a request.
     fn into_streaming_request(self) -> Request<Streaming<Self::Message>>;
 }
 
@@ -189,12 +188,12 @@ impl<T: IntoStreaming> IntoStreamingRequest for Request<T> {
     }
 }
 
-/// A type that a [`Streaming`] can be made of.
+/// A type convertible to a [`Streaming`].
 pub trait IntoStreaming {
-    /// The type of its messages.
+    /// The message type.
     type Message;
 
-    /// Returns the stream.
+    /// Converts the value to a stream.
     fn into_streaming(self) -> Streaming<Self::Message>;
 }
 

@@ -11,7 +11,7 @@ use crate::{
     codec::{self, DecodeError},
 };
 
-/// The failure of a call: one of gRPC's codes, a message, details for programs, and what caused it. One pointer wide.
+/// The failure of a call: a gRPC code, a message, details for programs, and a source. One pointer wide.
 ///
 /// ```
 /// use frpc::{Code, Status};
@@ -20,8 +20,8 @@ use crate::{
 /// assert_eq!((status.code(), status.message()), (Code::NotFound, "no such order"));
 /// ```
 ///
-/// Between Rust peers all of it travels but what caused it. A Go peer sees the message alone: it is the error of the Go
-/// implementation, which has no codes. The code stands behind it, where Go does not look.
+/// Between Rust peers everything but the source travels. A Go peer sees only the message, because the Go implementation
+/// has no codes; the code is encoded after the message, and Go ignores it.
 #[derive(Clone)]
 pub struct Status(Box<Inner>);
 
@@ -35,43 +35,43 @@ struct Inner {
     closes: bool,
 }
 
-/// The codes of gRPC, with its numbers.
+/// The status codes of gRPC, with the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Code {
-    /// No error. A failed call never has it.
+    /// No error. Never used for a failed call.
     Ok = 0,
-    /// The caller gave the call up.
+    /// The caller cancelled the call.
     Cancelled = 1,
-    /// An error without a code, such as every error of a Go peer.
+    /// An error without a code, such as any error of a Go peer.
     Unknown = 2,
-    /// The request makes no sense, whatever the state of the system.
+    /// The request is invalid, regardless of the state of the system.
     InvalidArgument = 3,
-    /// The time was up.
+    /// The deadline passed before the call ended.
     DeadlineExceeded = 4,
-    /// Something that was asked for is not there.
+    /// A requested entity does not exist.
     NotFound = 5,
-    /// Something that was to be made is there already.
+    /// An entity to be created already exists.
     AlreadyExists = 6,
-    /// The caller may not do this.
+    /// The caller lacks the permission for this operation.
     PermissionDenied = 7,
-    /// Something is used up: a quota, memory, ids.
+    /// A resource is exhausted, such as a quota, memory or ids.
     ResourceExhausted = 8,
-    /// The system is not in the state that the request needs.
+    /// The system is not in the state required by the request.
     FailedPrecondition = 9,
-    /// A concurrent change got in the way; the whole sequence may be tried again.
+    /// A concurrent change aborted the operation; the caller may retry the whole sequence.
     Aborted = 10,
-    /// Past the end of what there is.
+    /// The operation reaches past the valid range, such as the end of a file.
     OutOfRange = 11,
-    /// The method is not there.
+    /// The method is not implemented.
     Unimplemented = 12,
-    /// A bug on either side.
+    /// An internal error: a bug on either side.
     Internal = 13,
-    /// The service cannot be reached now; try again later.
+    /// The service is temporarily unreachable; the caller may retry later.
     Unavailable = 14,
-    /// Data is lost or broken for good.
+    /// Unrecoverable data loss or corruption.
     DataLoss = 15,
-    /// The caller did not say who it is.
+    /// The caller is not authenticated.
     Unauthenticated = 16,
 }
 
@@ -85,23 +85,23 @@ macro_rules! constructors {
 }
 
 impl Status {
-    /// Returns a status with this code and message.
+    /// Creates a status with this code and message.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self::with_details_and_metadata(code, message, Bytes::new(), Metadata::new())
     }
 
-    /// Returns a status with details for programs. gRPC expects an encoded `google.rpc.Status`, which
-    /// [`with_error_details`](Self::with_error_details) makes.
+    /// Creates a status with details for programs. gRPC expects an encoded `google.rpc.Status`; see
+    /// [`with_error_details`](Self::with_error_details).
     pub fn with_details(code: Code, message: impl Into<String>, details: impl Into<Bytes>) -> Self {
         Self::with_details_and_metadata(code, message, details, Metadata::new())
     }
 
-    /// Returns a status with metadata.
+    /// Creates a status with metadata.
     pub fn with_metadata(code: Code, message: impl Into<String>, metadata: Metadata) -> Self {
         Self::with_details_and_metadata(code, message, Bytes::new(), metadata)
     }
 
-    /// Returns a status with details for programs and metadata.
+    /// Creates a status with details for programs and metadata.
     pub fn with_details_and_metadata(
         code: Code,
         message: impl Into<String>,
@@ -112,9 +112,9 @@ impl Status {
         Self(Box::new(Inner { code, message, source: None, details, metadata, closes: false }))
     }
 
-    /// Returns a status with messages as details, in the form of gRPC's richer error model: the
-    /// [`details`](Self::details) are a `google.rpc.Status` with the same code and message, so that peers of any
-    /// language can read them. Without messages there are no details.
+    /// Creates a status with messages as details, following the richer error model of gRPC: [`details`](Self::details)
+    /// is an encoded `google.rpc.Status` with the same code and message, readable by peers in any language. Without
+    /// messages, the details are empty.
     ///
     /// ```
     /// use frpc::{Code, Status, prost_types::{Any, Duration}};
@@ -134,55 +134,54 @@ impl Status {
         status
     }
 
-    /// Adds what caused the status, which stays on this side of the wire.
+    /// Sets the cause of the failure. It is not sent to the peer.
     pub fn with_source(mut self, source: impl Into<Arc<dyn Error + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
     }
 
-    /// Returns the kind of the failure.
+    /// Returns the code of the failure.
     pub fn code(&self) -> Code {
         self.0.code
     }
 
-    /// Returns what happened, for people.
+    /// Returns the message for people.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// Returns the details for programs, in bytes. Empty if there are none.
+    /// Returns the encoded details for programs. Empty if there are none.
     pub fn details(&self) -> &[u8] {
         &self.0.details
     }
 
-    /// Returns the messages among the details. Empty if the details are not the bytes of a `google.rpc.Status`.
+    /// Returns the messages in the details. Empty unless the details are an encoded `google.rpc.Status`.
     pub fn error_details(&self) -> Vec<Any> {
         RpcStatus::decode(&*self.0.details).map_or_else(|_| Vec::new(), |status| status.details)
     }
 
-    /// Returns the first message of this type among the details.
+    /// Returns the first detail of type `M`.
     pub fn error_detail<M: Message + Name + Default>(&self) -> Option<M> {
         self.error_details().iter().find_map(|detail| detail.to_msg().ok())
     }
 
-    /// Returns the names and values beside the status; see [`Metadata`] for how far they get.
+    /// Returns the metadata sent with the status. [`Metadata`] lists the wires carrying it.
     pub fn metadata(&self) -> &Metadata {
         &self.0.metadata
     }
 
-    /// Returns the metadata, to be changed.
+    /// Returns a mutable reference to the metadata.
     pub fn metadata_mut(&mut self) -> &mut Metadata {
         &mut self.0.metadata
     }
 
-    /// Makes this the last answer on its connection: if a handler returns the status, the connection closes once it has
-    /// been sent.
+    /// Closes the connection after this status: if a handler returns it, no further answer follows on the connection.
     pub fn closing_connection(mut self) -> Self {
         self.0.closes = true;
         self
     }
 
-    /// Returns the same status with another message.
+    /// Replaces the message of the status.
     pub(crate) fn map_message(mut self, change: impl FnOnce(&str) -> String) -> Self {
         self.0.message = change(&self.0.message);
         self
@@ -192,7 +191,7 @@ impl Status {
         self.0.closes
     }
 
-    /// Encodes the status as content, in place of a message.
+    /// Encodes the status as the content sent in place of a message.
     pub(crate) fn encode(&self) -> Bytes {
         let code = (self.0.code != Code::Unknown).then_some(self.0.code.into());
         codec::encode_error(&self.0.message, code)
@@ -242,7 +241,7 @@ impl Code {
         }
     }
 
-    /// Returns the meaning of the code in a few words, for messages to people.
+    /// Returns a short description of the code for people.
     pub const fn description(self) -> &'static str {
         match self {
             Self::Ok => "the call succeeded",
@@ -273,7 +272,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// As [`Code::from_number`].
+/// Same as [`Code::from_number`].
 impl From<i32> for Code {
     fn from(number: i32) -> Self {
         Self::from_number(number)
@@ -292,7 +291,7 @@ impl From<Code> for u8 {
     }
 }
 
-/// `google.rpc.Status`, the form that gRPC gives to the details of a status.
+/// `google.rpc.Status`, the gRPC message for status details.
 #[derive(Clone, PartialEq, Message)]
 struct RpcStatus {
     #[prost(int32, tag = "1")]
@@ -303,7 +302,7 @@ struct RpcStatus {
     details: Vec<Any>,
 }
 
-/// Makes a status of an error of the system, for handlers that do I/O.
+/// Converts an I/O error to a status, for handlers doing I/O.
 impl From<io::Error> for Status {
     fn from(error: io::Error) -> Self {
         let code = match error.kind() {
@@ -324,15 +323,15 @@ impl From<io::Error> for Status {
     }
 }
 
-/// Gives [`Code::Internal`]: the peer sent what is not the message of the schema.
+/// Returns [`Code::Internal`]: the peer sent a message not matching the schema.
 impl From<DecodeError> for Status {
     fn from(error: DecodeError) -> Self {
         Self::internal(error.to_string()).with_source(Arc::new(error) as Arc<dyn Error + Send + Sync>)
     }
 }
 
-/// Gives [`Code::Internal`], as grpc-go does: the code that sets metadata is at fault. A handler
-/// that passes the error on with `?` must not tell its caller that the request was wrong.
+/// Returns [`Code::Internal`], as grpc-go does: the code setting the metadata is at fault. A handler passing the error
+/// on with `?` must not blame the request of its caller.
 impl From<InvalidMetadata> for Status {
     fn from(error: InvalidMetadata) -> Self {
         Self::internal(error.to_string()).with_source(Arc::new(error) as Arc<_>)
@@ -369,7 +368,7 @@ mod tests {
 
     use super::*;
 
-    /// A detail as the crates of `google.rpc` types declare it.
+    /// A detail as declared by crates for `google.rpc` types.
     #[derive(Clone, PartialEq, Message)]
     struct RetryInfo {
         #[prost(message, optional, tag = "1")]
@@ -409,7 +408,7 @@ mod tests {
         bytes.extend([0x0a, 40]);
         bytes.extend(b"type.googleapis.com/google.rpc.RetryInfo");
         bytes.extend([0x12, 4, 0x0a, 2, 0x08, 3]);
-        // A field of a later version.
+        // A field of a later version of the schema.
         bytes.extend([0x20, 1]);
         let status = Status::with_details(Code::Unavailable, "", bytes);
         assert_eq!(status.error_detail(), Some(RetryInfo { retry_delay: Some(SECONDS_3) }));

@@ -15,8 +15,8 @@ use super::{
     status::Status,
 };
 
-/// A stream of messages, as methods take and return them on either side. Made from any stream or iterator, or fed by a
-/// [`StreamSender`].
+/// A stream of messages, taken and returned by methods on both sides of a call. Create one from any stream or iterator,
+/// or feed it through a [`StreamSender`].
 ///
 /// ```
 /// use frpc::{Status, Streaming};
@@ -31,7 +31,7 @@ use super::{
 /// # }
 /// ```
 ///
-/// [Trailers](Self::trailers) are metadata that follow the last message. [`Metadata`] says how far they get.
+/// [Trailers](Self::trailers) are metadata sent after the last message. [`Metadata`] lists the wires carrying them.
 pub struct Streaming<T> {
     messages: Messages<T>,
     metadata: Option<MetadataSlot>,
@@ -41,48 +41,49 @@ pub struct Streaming<T> {
 /// The source of the messages.
 enum Messages<T> {
     Boxed(Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>),
-    /// One of this crate.
+    /// A stream type of this crate.
     Source(Box<dyn Source<T>>),
-    /// Not boxed, so that the slot for the trailers is no additional allocation.
+    /// Not boxed: the trailers slot is then the only additional allocation.
     Channel(mpsc::Receiver<Result<T, Status>>),
-    /// The end was read. Many streams must not be polled behind it, and what they held is needed no more.
+    /// The end was read. Many streams must not be polled after their end, and their memory is freed early.
     Over,
 }
 
-/// The place of metadata in front of a stream, filled before its first message, or behind it, filled before its end. For
-/// [callers](crate::Caller) that hand out a stream before they know. Cheap to clone; all clones are the same place.
+/// A write-once cell for the metadata or trailers of a stream. Metadata is set before the first message, trailers
+/// before the end. For [callers](crate::Caller) returning a stream before they know its metadata. Cheap to clone; all
+/// clones share one value.
 #[derive(Clone, Debug, Default)]
 pub struct MetadataSlot(Arc<OnceLock<Metadata>>);
 
 impl MetadataSlot {
-    /// Makes an empty place.
+    /// Creates an empty slot.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Fills the place, unless it is filled.
+    /// Sets the value, unless one is set already.
     pub fn set(&self, metadata: Metadata) {
         let _ = self.0.set(metadata);
     }
 
-    /// Returns what it was filled with.
+    /// Returns the value, if set.
     pub fn get(&self) -> Option<&Metadata> {
         self.0.get()
     }
 }
 
 impl<T> Streaming<T> {
-    /// Makes a stream of the messages of another. An error ends it.
+    /// Wraps a stream of messages. The first error ends it.
     pub fn new(messages: impl Stream<Item = Result<T, Status>> + Send + 'static) -> Self {
         Self::of(Messages::Boxed(Box::pin(messages)))
     }
 
-    /// Makes a stream of the messages of one that may move several at once.
+    /// Creates a stream from a source able to move several messages at a time.
     pub(crate) fn from_source(source: impl Source<T> + 'static) -> Self {
         Self::of(Messages::Source(Box::new(source)))
     }
 
-    /// Makes a stream that has ended.
+    /// Creates a stream already at its end.
     pub(crate) fn over() -> Self {
         Self::of(Messages::Over)
     }
@@ -91,7 +92,7 @@ impl<T> Streaming<T> {
         Self { messages, metadata: None, trailers: None }
     }
 
-    /// Makes a stream of what its sender is given. Sending waits while `capacity` messages have not been taken.
+    /// Creates a stream fed by a sender. Sending waits while `capacity` messages are queued.
     pub fn channel(capacity: usize) -> (StreamSender<T>, Self)
     where
         T: Send + 'static,
@@ -102,19 +103,19 @@ impl<T> Streaming<T> {
         (StreamSender { sender, trailers }, messages)
     }
 
-    /// Puts trailers behind the last message, in place of those that the stream had.
+    /// Sets the trailers sent after the last message, replacing earlier ones.
     pub fn with_trailers(self, trailers: Metadata) -> Self {
         let slot = MetadataSlot::new();
         slot.set(trailers);
         self.with_trailers_from(slot)
     }
 
-    /// Takes the metadata in front of the messages from a place that is filled before the first of them.
+    /// Uses the metadata in `slot`, to be set before the first message.
     pub fn with_metadata_from(self, slot: MetadataSlot) -> Self {
         self.with_metadata_slot(Some(slot))
     }
 
-    /// Takes the trailers from a place that is filled before the stream ends.
+    /// Uses the trailers in `slot`, to be set before the stream ends.
     pub fn with_trailers_from(self, slot: MetadataSlot) -> Self {
         self.with_trailers_slot(Some(slot))
     }
@@ -123,58 +124,58 @@ impl<T> Streaming<T> {
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has taken nothing.
+    /// No message is lost if the returned future is dropped.
     pub async fn message(&mut self) -> Result<Option<T>, Status> {
         poll_fn(|cx| self.poll(cx)).await.transpose()
     }
 
-    /// Reads on to the end and returns the trailers, or `None` if the stream has none. Discards the messages that have
-    /// not been read. Can be called again, and returns the same trailers.
+    /// Reads to the end and returns the trailers, or `None` if the stream has none. Discards all unread messages. Later
+    /// calls return the same trailers.
     ///
     /// # Errors
     ///
-    /// Returns the status with which the stream ends, if it does not end well. Trailers of such a stream are the
-    /// [metadata](Status::metadata) of the status.
+    /// Returns the status of a failed stream. Trailers of such a stream are in the [metadata](Status::metadata) of the
+    /// status.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call may have discarded messages, as the whole call would have. The next call reads on and returns the
-    /// trailers.
+    /// If the returned future is dropped, some messages may already be discarded. The next call continues reading and
+    /// returns the trailers.
     pub async fn trailers(&mut self) -> Result<Option<Metadata>, Status> {
         while self.message().await?.is_some() {}
         Ok(self.trailers.as_ref().and_then(|slot| slot.get()).cloned())
     }
 
-    /// Returns the metadata that the service sent in front of the messages, if any, once the first of them or the end has
-    /// arrived.
+    /// Returns the metadata sent by the service before the messages, if any. It is available once the first message or
+    /// the end has arrived.
     pub fn metadata(&self) -> Option<&Metadata> {
         self.metadata.as_ref()?.get()
     }
 
-    /// Takes the metadata in front of the messages from this place.
+    /// Uses the metadata in this slot.
     pub(crate) fn with_metadata_slot(self, metadata: Option<MetadataSlot>) -> Self {
         Self { metadata, ..self }
     }
 
-    /// Returns the place of the trailers, for a stream that wraps this one and for the wire that sends its end. It may be
-    /// empty until the end.
+    /// Returns the trailers slot, for a wrapping stream or for a wire sending the end. The slot may be empty until the
+    /// end.
     pub(crate) fn trailers_slot(&self) -> Option<MetadataSlot> {
         self.trailers.clone()
     }
 
-    /// Takes the trailers from this place at the end.
+    /// Uses the trailers in this slot at the end.
     pub(crate) fn with_trailers_slot(self, trailers: Option<MetadataSlot>) -> Self {
         Self { trailers, ..self }
     }
 
-    /// Makes a stream of this one. Metadata and trailers stay.
+    /// Converts the messages through another source. Keeps metadata and trailers.
     pub(crate) fn changed<U, S: Source<U> + 'static>(self, change: impl FnOnce(Self) -> S) -> Streaming<U> {
         let (metadata, trailers) = (self.metadata.clone(), self.trailers_slot());
         Streaming::from_source(change(self)).with_metadata_slot(metadata).with_trailers_slot(trailers)
     }
 
-    /// Calls `end` once the stream is over: it has ended, well or with a status, or it is dropped before, which is a
-    /// [`Cancelled`](crate::Code::Cancelled) status. Metadata and trailers stay.
+    /// Calls `end` once, with the outcome of the stream: success, a status, or [`Cancelled`](crate::Code::Cancelled) if
+    /// the stream is dropped before its end. Keeps metadata and trailers.
     pub fn on_end(self, end: impl FnOnce(Result<(), &Status>) + Send + 'static) -> Self
     where
         T: Send + 'static,
@@ -182,7 +183,7 @@ impl<T> Streaming<T> {
         self.changed(|messages| Watched { messages, end: Some(end) })
     }
 
-    /// Changes each message. A message that cannot be changed becomes an error. The trailers stay.
+    /// Converts each message. A failed conversion becomes an error item. Keeps metadata and trailers.
     pub(crate) fn map_messages<U, F>(self, change: F) -> Streaming<U>
     where
         T: Send + 'static,
@@ -203,7 +204,7 @@ impl<T> Streaming<T> {
         self.unless_over(next)
     }
 
-    /// Polls for messages as [`Source::poll_into`] does.
+    /// Polls for messages like [`Source::poll_into`].
     pub(crate) fn poll_into(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, full: usize) -> PollNext<Option<T>> {
         let Messages::Source(source) = &mut self.messages else {
             return self.poll(cx).map(|next| next.map(|message| message.map(Some)));
@@ -212,7 +213,7 @@ impl<T> Streaming<T> {
         self.unless_over(next)
     }
 
-    /// Polls for what is here as [`Source::poll_several`] does.
+    /// Polls for received messages like [`Source::poll_several`].
     pub(crate) fn poll_several(&mut self, cx: &mut Context<'_>) -> PollNext<Received<T>> {
         let Messages::Source(source) = &mut self.messages else {
             return self.poll(cx).map(|next| next.map(|message| message.map(Received::One)));
@@ -230,7 +231,7 @@ impl<T> Streaming<T> {
 }
 
 impl<T: Send + 'static> FromIterator<T> for Streaming<T> {
-    /// Makes a stream of what the iterator has, all of it there already.
+    /// Creates a stream of all items of an iterator, collected up front.
     fn from_iter<I: IntoIterator<Item = T>>(messages: I) -> Self {
         let messages: Vec<T> = messages.into_iter().collect();
         Self::new(Ready(messages.into_iter()))
@@ -251,7 +252,7 @@ impl<T> fmt::Debug for Streaming<T> {
     }
 }
 
-/// Feeds a [`Streaming`]. The stream ends when its senders are gone.
+/// The sending half of a [`Streaming`]. The stream ends after its last sender is dropped.
 #[derive(Clone, Debug)]
 pub struct StreamSender<T> {
     sender: mpsc::Sender<Result<T, Status>>,
@@ -259,20 +260,21 @@ pub struct StreamSender<T> {
 }
 
 impl<T> StreamSender<T> {
-    /// Sends a message, waiting for room. Fails when nobody reads any more.
+    /// Sends a message, waiting for room. Fails if the stream was dropped.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has not sent the message, which is lost, and has lost its place among those that wait.
+    /// If the returned future is dropped, the message is lost without being sent, and the sender loses its position in
+    /// the queue of waiting senders.
     pub async fn send(&self, message: T) -> Result<(), Status> {
         let sent = self.sender.send(Ok(message)).await;
         sent.map_err(|_| Status::cancelled("nobody reads this stream any more"))
     }
 
-    /// Ends the stream with trailers, once the other senders are gone. If several senders finish, the trailers of the
-    /// first count.
+    /// Ends the stream with trailers after all other senders are dropped. If several senders finish, the first trailers
+    /// apply.
     pub fn finish(self, trailers: Metadata) {
-        // Filled before this sender is dropped, without which the reader sees no end.
+        // Set before this sender is dropped: the drop makes the end visible to the reader.
         self.trailers.set(trailers);
     }
 
@@ -280,9 +282,10 @@ impl<T> StreamSender<T> {
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has dropped the sender, and has not sent the status: to the reader, the stream ends well.
+    /// If the returned future is dropped, the status is lost and the sender is dropped: the reader sees a successful
+    /// end.
     pub async fn fail(self, status: Status) {
-        // A reader that is gone does not miss the status.
+        // Without a reader, the status has no use.
         let _ = self.sender.send(Err(status)).await;
     }
 }
@@ -299,7 +302,7 @@ impl<T> Stream for Ready<T> {
     }
 }
 
-/// A stream with each message changed.
+/// A stream with a conversion applied to each message.
 struct MapMessages<A, F> {
     messages: Streaming<A>,
     change: F,
@@ -312,7 +315,7 @@ impl<A: Send, B, F: Fn(A) -> Result<B, Status> + Send> Source<B> for MapMessages
     }
 }
 
-/// A stream whose end is told of.
+/// A stream reporting its end to a callback.
 struct Watched<T, F: FnOnce(Result<(), &Status>)> {
     messages: Streaming<T>,
     end: Option<F>,

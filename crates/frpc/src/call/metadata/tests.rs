@@ -152,7 +152,7 @@ fn an_error_does_not_show_the_value() {
     assert!(!format!("{refused} {refused:?}").contains("hush"));
 }
 
-/// The simplest thing that could be right: names with the lists of their values.
+/// A reference model: names with the lists of their values.
 type Model = Vec<(String, Vec<Vec<u8>>)>;
 
 #[derive(Clone, Debug)]
