@@ -1,4 +1,4 @@
-//! Services whose types are not told.
+//! Services with erased types.
 
 use std::{fmt, future::Future, pin::Pin};
 
@@ -9,10 +9,10 @@ use crate::call::{
     status::Status,
 };
 
-/// A future on the heap, as traits without types return it.
+/// A boxed future, as returned by dyn-compatible traits.
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A service whose type is not told, so that services of different types can be chosen between or listed.
+/// A service with its type erased, for lists of services and for choices at run time.
 ///
 /// ```
 /// # use frpc::generated::{Answer, Call, Method, Service, Status};
@@ -48,12 +48,12 @@ impl BoxService {
         Self(Box::new(service))
     }
 
-    /// Boxes methods that are known only at run time, all of one service. `handle` is given the index of the method that is called.
+    /// Creates a service from methods known only at run time. `handle` gets the index of the called method.
     ///
     /// ```
     /// use frpc::{Answer, BoxService, Method};
     ///
-    /// // Whoever has methods has them as long as the program runs.
+    /// Methods must live as long as the program.
     /// let methods: &'static [Method] = Box::leak(vec![Method::unary("echo.Echo", "Say", 60_000)].into());
     /// let echo = BoxService::of_methods(methods, |_, call| Box::pin(async { Ok(Answer::new(call.into_parts().1)) }));
     /// # let _ = echo;
@@ -94,13 +94,13 @@ impl fmt::Debug for BoxService {
     }
 }
 
-/// Methods that are known only at run time.
+/// A service of methods known only at run time.
 struct Methods<H> {
     methods: &'static [Method],
     handle: H,
 }
 
-/// [`Service`] as far as it needs no type.
+/// The dyn-compatible part of [`Service`].
 trait AnyService: Send + Sync {
     fn name(&self) -> &'static str;
     fn methods(&self) -> &'static [Method];

@@ -1,31 +1,31 @@
-//! The settings of a side for messages that are compressed.
+//! Compression settings of one side.
 
 use crate::codec::Compression;
 
-/// The messages that a side compresses, and those that it inflates.
+/// Settings for sent and received compressed messages.
 #[derive(Clone, Debug)]
 pub(crate) struct Compressing {
-    /// Those that it may use, the one it likes best first.
+    /// The allowed algorithms, in order of preference.
     pub(crate) send: Vec<Compression>,
     /// Messages below this length are not compressed.
     pub(crate) len_min: usize,
-    /// The bytes that may be inflated at the same time on a connection. None are without any.
+    /// The maximum number of inflated bytes held per connection. At 0, compressed messages are not accepted.
     pub(crate) inflated_len_max: usize,
 }
 
 impl Compressing {
-    /// Returns whether messages to some peers are compressed.
+    /// Returns `true` if any algorithm is enabled for sending.
     pub(crate) fn compresses(&self) -> bool {
         !self.send.is_empty()
     }
 
-    /// Returns the algorithms that this side inflates, as their numbers.
+    /// Returns the numbers of the algorithms accepted from peers.
     pub(crate) fn accepted(&self) -> Vec<u8> {
         let algorithms = if self.inflated_len_max == 0 { &[] } else { Compression::ALL };
         algorithms.iter().map(|algorithm| algorithm.number()).collect()
     }
 
-    /// Returns the algorithm of a number, if this side inflates it.
+    /// Returns the algorithm with this number, if it is accepted from peers.
     pub(crate) fn accepts(&self, number: u8) -> Option<Compression> {
         Compression::of_number(number).filter(|_| self.inflated_len_max > 0)
     }
@@ -37,6 +37,6 @@ impl Default for Compressing {
     }
 }
 
-/// Below this, what is saved on the wire is less than a segment.
+/// Below this length, compression saves less than one TCP segment.
 const LEN_MIN: usize = 1024;
 const INFLATED_LEN_MAX: usize = 32 * 1024 * 1024;

@@ -1,4 +1,4 @@
-//! The end of calls with streams, when the server has no more time for them.
+//! The end of streaming calls at the shutdown deadline of the server.
 
 use std::{
     future::Future,
@@ -15,7 +15,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture, WaitForCanc
 
 use crate::call::status::Status;
 
-/// Tells calls that they have to end. All clones are the same.
+/// The signal for streaming calls to end. All clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ending {
     token: CancellationToken,
@@ -23,8 +23,8 @@ pub(crate) struct Ending {
 }
 
 pin_project! {
-    /// Waits until calls have to end. Takes a lock when it is polled first and by another task, and none for every message of a
-    /// stream.
+    /// Waits for the signal to end. Takes a lock at the first poll and when the polling task changes, but not for every
+    /// message of a stream.
     pub(crate) struct Ended<F> {
         #[pin]
         cancelled: F,
@@ -34,9 +34,9 @@ pin_project! {
 }
 
 impl Ending {
-    /// Ends the calls that are under way, and all that are still to come.
+    /// Ends all running streaming calls and all later ones.
     pub(crate) fn end(&self) {
-        // First: those that are woken look for it.
+        // Set before the wake-up, because woken calls check this flag.
         self.is_over.store(true, Ordering::Release);
         self.token.cancel();
     }
@@ -49,7 +49,7 @@ impl Ending {
         Ended { cancelled: self.token.clone().cancelled_owned(), is_over: self.is_over.clone(), waker: None }
     }
 
-    /// Returns the status of a call that was under way.
+    /// Returns the status of a call ended by the signal.
     pub(crate) fn status() -> Status {
         Status::unavailable("the server shut down before the call was over (the time for calls to finish is up)")
     }

@@ -1,4 +1,4 @@
-//! Services without their types, for transports that find methods by path.
+//! Services with erased types, for transports that find methods by path.
 
 use std::{
     fmt,
@@ -39,7 +39,7 @@ use crate::{
     codec::{Format, MemoryBudget},
 };
 
-/// Services without their types: what a transport serves. Cheap to clone.
+/// Services with erased types, as served by a transport. Cheap to clone.
 ///
 /// ```
 /// # use frpc::generated::{Answer, Call, Method, Service, Status};
@@ -66,96 +66,97 @@ use crate::{
 #[derive(Clone)]
 pub struct Endpoint(Arc<dyn AnyServices>);
 
-/// A method of an [`Endpoint`], found.
+/// A method found in an [`Endpoint`].
 #[derive(Clone, Copy, Debug)]
 pub struct Found(Entry);
 
 impl Endpoint {
-    /// Takes the type off a service, a [`BoxService`] or [`Services`].
+    /// Erases the type of a service, a [`BoxService`] or [`Services`].
     ///
     /// # Errors
     ///
-    /// If the same service is there twice.
+    /// Fails if the same service was added twice.
     pub fn new(services: impl IntoEndpoint) -> Result<Self, Collision> {
         services.into_endpoint()
     }
 
-    /// Takes the type off services that are served otherwise as well.
+    /// Erases the type of services shared with another transport.
     pub(crate) fn shared<S: ServiceSet, R: Send + Sync + 'static>(services: Arc<Services<S, R>>) -> Self {
         Self(services)
     }
 
-    /// Returns whether both are the same services, not only equal ones: clones of each other.
+    /// Returns `true` if both are clones of the same endpoint.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Returns all methods, in the order of their operations.
+    /// Returns all methods, sorted by operation.
     pub fn methods(&self) -> impl Iterator<Item = &'static Method> {
         self.0.table().methods().map(|entry| entry.method)
     }
 
-    /// Returns the method with this path, such as `"package.Service/Method"`. A slash in front is ignored.
+    /// Returns the method with this path, such as `"package.Service/Method"`. A leading slash is ignored.
     pub fn find(&self, path: &str) -> Option<Found> {
         self.0.table().find_path(path).map(Found)
     }
 
-    /// Returns the method that a caller in this process means.
+    /// Returns the method called by a caller in this process.
     pub(crate) fn find_method(&self, method: &Method) -> Option<Found> {
         let found = self.0.table().find_name(method.service, method.name);
         found.filter(|entry| entry.method == method).map(Found)
     }
 
-    /// Returns the method with this operation on frisbee.
+    /// Returns the method with this frisbee operation.
     pub fn find_operation(&self, operation: u16) -> Option<Found> {
         self.0.table().find(operation).filter(|entry| !entry.is_ambiguous()).map(Found)
     }
 
-    /// Returns the size of the metadata that a call may bring: [`Services::metadata_len_max`].
+    /// Returns the maximum size of the metadata of a call: [`Services::metadata_len_max`].
     pub fn metadata_len_max(&self) -> usize {
         self.0.metadata_max()
     }
 
-    /// Returns how many bytes a message of a caller may take in memory when it is read: [`Services::message_memory_max`].
+    /// Returns the memory limit for one decoded message of a caller: [`Services::message_memory_max`].
     pub fn memory_budget(&self) -> MemoryBudget {
         self.0.memory_budget()
     }
 
-    /// Returns the account of the memory that messages of the server take: [`Services::server_memory_max`].
+    /// Returns the memory account of the server: [`Services::server_memory_max`].
     pub fn server_account(&self) -> MemoryAccount {
         self.0.server_account()
     }
 
-    /// Makes the account of a connection, for what its messages take in memory: [`Services::connection_memory_max`].
+    /// Creates the memory account of a connection: [`Services::connection_memory_max`].
     pub fn connection_account(&self) -> MemoryAccount {
         self.0.connection_account()
     }
 
-    /// Returns what calls inherit that are made for one with this head: for wires that answer some calls by themselves. Those of
-    /// methods inherit it without.
+    /// Returns the values inherited by calls made on behalf of a call with this head. For wires that answer some calls
+    /// without a method; methods inherit these values automatically.
     #[inline]
     pub fn inherited(&self, head: &Head) -> Inherited {
         Inherited::of(head, || self.0.inherited_names())
     }
 
-    /// Returns whether layers are around the calls of all services: [`Services::layer`].
+    /// Returns `true` if layers were added around all services with [`Services::layer`].
     pub fn has_layers(&self) -> bool {
         !self.0.layers().is_empty()
     }
 
-    /// Returns the time that a unary call may take here whose caller gives it this one: what the server's
-    /// [times](crate::ServerBuilder::times) make of it. [`call`](Self::call) and [`call_with`](Self::call_with) apply it themselves.
+    /// Returns the time limit of a unary call with this requested timeout, according to the
+    /// [times](crate::ServerBuilder::times) of the server. [`call`](Self::call) and [`call_with`](Self::call_with)
+    /// apply it automatically.
     pub fn time_of(&self, timeout: Option<Duration>) -> Option<Duration> {
         let time = self.0.times().all.of(MethodKind::Unary, timeout, Instant::now());
         time.map(HandlerTime::limit)
     }
 
-    /// Has a handler of the wire's own answer a call, after the layers and within the times of the server, exactly as methods of
-    /// services are called: for wires that serve more than services, such as plain functions. `method` is what layers see.
+    /// Answers a call with a handler of the wire, with the layers and time limits used for methods of services. For
+    /// wires that serve more than services, such as plain functions. Layers see `method` as the called method.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, so is the handler.
+    /// Dropping the future drops the handler.
     pub async fn call_with<F>(
         &self,
         method: &'static Method,
@@ -178,13 +179,13 @@ impl Endpoint {
         self.in_time(method, head, handle).await
     }
 
-    /// Has a method handle a call. The messages of the answer have the same format. A panic of the handler is a status, and
-    /// so is the end of its time: the [deadline](Head::deadline) of the call, as far as the server's
-    /// [times](crate::ServerBuilder::times) let it.
+    /// Calls a method. The messages of the answer have the same format. A panic of the handler becomes a status, and so
+    /// does the end of its time: the [deadline](Head::deadline) of the call, limited by the
+    /// [times](crate::ServerBuilder::times) of the server.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, so is the handler. What it answered with a stream goes on until that is dropped.
+    /// Dropping the future drops the handler. A stream that was already returned continues until it is dropped.
     pub async fn call(&self, method: Found, format: Format, head: Head, body: Body) -> Result<Answer, Status> {
         let handle = |head| self.call_unlimited(method, format, head, body);
         let answering = self.in_time(method.method(), head, handle);
@@ -205,7 +206,7 @@ impl Endpoint {
         }))
     }
 
-    /// Bounds a call as the times of the server say.
+    /// Applies the time limits of the server to a call.
     async fn in_time<F>(&self, method: &Method, mut head: Head, call: impl FnOnce(Head) -> F) -> Result<Answer, Status>
     where
         F: Future<Output = Result<Answer, Status>>,
@@ -223,17 +224,17 @@ impl Endpoint {
         }))
     }
 
-    /// Tells all services that the server begins to shut down.
+    /// Notifies all services that the server begins to shut down.
     pub(crate) fn shutting_down(&self) {
         self.0.shutting_down();
     }
 
-    /// Ends all calls with streams that are under way.
+    /// Ends all running streaming calls.
     pub(crate) fn end_streams(&self) {
         self.0.ending().end();
     }
 
-    /// Has a method handle a call whose time others look after.
+    /// Calls a method without a time limit. The caller of this function limits the time.
     pub(crate) async fn call_unlimited(
         &self,
         method: Found,
@@ -259,21 +260,21 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// [`Services`] as far as they need no types.
+/// The dyn-compatible part of [`Services`].
 trait AnyServices: Send + Sync {
     fn table(&self) -> &MethodTable;
-    /// Returns the times that calls may take.
+    /// Returns the time limits of calls.
     fn times(&self) -> &ServerTimes;
-    /// Returns the size of the metadata that a call may bring.
+    /// Returns the maximum size of the metadata of a call.
     fn metadata_max(&self) -> usize;
     fn memory_budget(&self) -> MemoryBudget;
     fn server_account(&self) -> MemoryAccount;
     fn connection_account(&self) -> MemoryAccount;
-    /// Returns the names of metadata that calls of handlers inherit.
+    /// Returns the names of the metadata inherited by calls of handlers.
     fn inherited_names(&self) -> &[String];
     fn layers(&self) -> &Layers;
     fn shutting_down(&self);
-    /// Returns what tells calls with streams that they have to end.
+    /// Returns the signal for streaming calls to end.
     fn ending(&self) -> &Ending;
     fn call(&self, entry: Entry, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
 }
@@ -344,7 +345,7 @@ fn without_panics(contents: Streaming<Bytes>, method: &'static Method) -> Stream
     Streaming::new(contents).with_trailers_slot(trailers)
 }
 
-/// A stream that ends with a status when the server does.
+/// A stream that fails with a status when the server ends.
 struct UntilEnd {
     contents: Streaming<Bytes>,
     ended: Pin<Box<Ended<WaitForCancellationFutureOwned>>>,
@@ -352,7 +353,7 @@ struct UntilEnd {
 
 impl Source<Bytes> for UntilEnd {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<Bytes> {
-        // Even with more to read: one that always has more would never end.
+        // Checked before each message: a stream with messages always ready would otherwise never end.
         if self.ended.as_mut().poll(cx).is_ready() {
             self.contents = Streaming::over();
             return Poll::Ready(Some(Err(Ending::status())));
@@ -361,7 +362,7 @@ impl Source<Bytes> for UntilEnd {
     }
 }
 
-/// Ends a stream with a status when the time is up, even one that always has more.
+/// Fails a stream with a status when its time is up, even if a message is always ready.
 fn in_time(contents: Streaming<Bytes>, time: HandlerTime) -> Streaming<Bytes> {
     let trailers = contents.trailers_slot();
     let bounded = stream::try_unfold(contents, move |mut contents| async move {
@@ -374,7 +375,7 @@ fn in_time(contents: Streaming<Bytes>, time: HandlerTime) -> Streaming<Bytes> {
     Streaming::new(bounded).with_trailers_slot(trailers)
 }
 
-/// A type that an [`Endpoint`] can be made of: a service, a [`BoxService`], or [`Services`].
+/// A type that converts to an [`Endpoint`]: a service, a [`BoxService`] or [`Services`].
 pub trait IntoEndpoint: sealed::IntoEndpoint {}
 
 impl<T: sealed::IntoEndpoint> IntoEndpoint for T {}

@@ -1,4 +1,4 @@
-//! A service, and how its methods handle calls: from bytes to a handler, and back to bytes.
+//! The trait of services, and the handling of calls: decode, run the handler, encode.
 
 use std::{
     future::Future,
@@ -19,7 +19,7 @@ use crate::{
     codec::{Format, Message},
 };
 
-/// A service that calls can be made to. Implemented by generated code.
+/// A service that can be called. Implemented by generated code.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no service that the compiler knows the methods of",
     label = "expected the server type of generated code, such as `GreeterServer::new(..)`",
@@ -33,22 +33,22 @@ pub trait Service: Send + Sync + 'static {
     /// The methods, in the order of declaration.
     const METHODS: &'static [Method];
 
-    /// Tells the service what is served in the same place, itself included, in no particular order. Called before the first call;
-    /// a service that is added in several places is told for each.
+    /// Tells the service about all methods served together with it, including its own, in no particular order. Called
+    /// before the first call. A service added in several places gets one call for each.
     fn beside(&self, methods: &[&'static Method]) {
         let _ = methods;
     }
 
-    /// Tells the service that its server begins to shut down. Calls under way, streams among them, hold that up until they end.
+    /// Tells the service that its server begins to shut down. The shutdown waits for running calls, including streams.
     fn shutting_down(&self) {}
 
-    /// Has the method at this index of [`METHODS`](Self::METHODS) handle a call.
+    /// Calls the method with this index in [`METHODS`](Self::METHODS).
     fn call(&self, method: usize, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send;
 }
 
 impl Call {
-    /// Has a unary method handle it. Dropping the future drops the handler.
-    // Not an async function, into whose state the call and the handler would be moved once more.
+    /// Handles the call with a unary method. Dropping the future drops the handler. Not an async function: its state
+    /// would contain one more copy of the call and of the handler.
     #[doc(hidden)]
     #[inline]
     pub fn unary<Q: Message, P: Message, F>(self, handler: impl FnOnce(Request<Q>) -> F) -> Unary<F>
@@ -62,7 +62,7 @@ impl Call {
         }
     }
 
-    /// Has a server-streaming method handle it. Dropping the future drops the handler.
+    /// Handles the call with a server-streaming method. Dropping the future drops the handler.
     #[doc(hidden)]
     pub async fn server_streaming<Q: Message, P: Message, F>(
         self,
@@ -75,7 +75,7 @@ impl Call {
         Ok(Answer::of_stream(format, handler(self.into_request()?).await?))
     }
 
-    /// Has a client-streaming method handle it. Dropping the future drops the handler.
+    /// Handles the call with a client-streaming method. Dropping the future drops the handler.
     #[doc(hidden)]
     pub async fn client_streaming<Q: Message, P: Message, F>(
         self,
@@ -88,7 +88,7 @@ impl Call {
         Answer::of_response(format, handler(self.into_stream_request()?).await?)
     }
 
-    /// Has a bidirectional method handle it. Dropping the future drops the handler.
+    /// Handles the call with a bidirectional method. Dropping the future drops the handler.
     #[doc(hidden)]
     pub async fn bidirectional<Q: Message, P: Message, F>(
         self,
@@ -101,7 +101,7 @@ impl Call {
         Ok(Answer::of_stream(format, handler(self.into_stream_request()?).await?))
     }
 
-    /// Answers that the service has no such method.
+    /// Returns the error for an unknown method.
     #[doc(hidden)]
     pub fn unknown(self) -> Result<Answer, Status> {
         Err(Status::unimplemented(format!("no method {} here", self.method())))
@@ -109,7 +109,7 @@ impl Call {
 }
 
 pin_project! {
-    /// A unary method that handles a call, or why none does.
+    /// A running unary handler, or the reason why the request was refused.
     #[doc(hidden)]
     #[derive(Debug)]
     #[project = UnaryPinned]

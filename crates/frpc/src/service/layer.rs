@@ -1,4 +1,4 @@
-//! Layers: code around every call.
+//! Layers: code that runs around every call.
 
 use std::{fmt, future::Future, sync::Arc};
 
@@ -9,16 +9,18 @@ use crate::call::{
     status::Status,
 };
 
-/// Code around calls, on a server or a channel: authentication, limits, logs.
+/// Code around calls on a server or a channel, for authentication, limits or logs.
 ///
-/// A layer sees the [`Call`] with its method, head and body. It may change the head, answer by itself, or hand the call on
-/// and look at the answer. The layer that was added first sees a call first and its answer last.
+/// A layer sees the [`Call`] with its method, head and body. It may change the head, answer without calling the
+/// service, or pass the call on and inspect the answer. The first layer added is the outermost: it sees the call first
+/// and the answer last.
 ///
-/// - For all services: [`ServerBuilder::layer`](crate::ServerBuilder::layer), [`Services::layer`](crate::Services::layer).
+/// - For all services: [`ServerBuilder::layer`](crate::ServerBuilder::layer),
+///   [`Services::layer`](crate::Services::layer).
 /// - For one service: [`Layered`].
 /// - For the calls of a channel or of one client: [`Channel::layer`](crate::Channel::layer).
 ///
-/// Without layers, calls cost nothing more. With some, each call costs an allocation for each layer.
+/// Calls without layers have no extra cost. Each layer costs one allocation per call.
 ///
 /// ```
 /// use frpc::{Answer, Call, Layer, Next, Status};
@@ -35,27 +37,28 @@ use crate::call::{
 /// }
 /// ```
 ///
-/// [`interceptor`] makes a layer of a function that only looks at calls, and [`layers`](crate::layers) has ready-made ones.
+/// [`interceptor`] turns a function into a layer that checks or changes calls. [`layers`](crate::layers) has ready-made
+/// layers.
 pub trait Layer: Send + Sync + 'static {
-    /// Handles a call, usually by [running](Next::run) what is next.
+    /// Handles a call, usually by passing it to [`Next::run`].
     fn call(&self, call: Call, next: Next<'_>) -> impl Future<Output = Result<Answer, Status>> + Send;
 }
 
-/// The rest of the way of a call behind a layer: more layers, and then the service or the wire.
+/// The remaining layers of a call, followed by the service or the wire.
 pub struct Next<'a> {
     layers: &'a [Arc<dyn AnyLayer>],
     end: End<'a>,
 }
 
-/// The way of a call behind all layers.
+/// The final step of a call, after all layers.
 pub(crate) type End<'a> = &'a (dyn Fn(Call) -> BoxFuture<'a, Result<Answer, Status>> + Send + Sync);
 
 impl Next<'_> {
-    /// Hands the call on, and returns its answer.
+    /// Passes the call on and returns its answer.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the call is given up.
+    /// Dropping the future cancels the call.
     pub async fn run(self, call: Call) -> Result<Answer, Status> {
         match self.layers.split_first() {
             Some((layer, layers)) => layer.call(call, Next { layers, end: self.end }).await,
@@ -70,7 +73,7 @@ impl fmt::Debug for Next<'_> {
     }
 }
 
-/// [`Layer`] without its type.
+/// A [`Layer`] with its type erased.
 trait AnyLayer: Send + Sync {
     fn call<'a>(&'a self, call: Call, next: Next<'a>) -> BoxFuture<'a, Result<Answer, Status>>;
 }
@@ -81,12 +84,12 @@ impl<L: Layer> AnyLayer for L {
     }
 }
 
-/// Layers in the order in which they see a call. Most services and channels have none.
+/// Layers from the outermost to the innermost. Most services and channels have none.
 #[derive(Clone, Default)]
 pub(crate) struct Layers(Option<Arc<Vec<Arc<dyn AnyLayer>>>>);
 
 impl Layers {
-    /// Returns the same with a layer behind the others.
+    /// Adds an innermost layer.
     pub(crate) fn with(mut self, layer: impl Layer) -> Self {
         let layers = self.0.get_or_insert_default();
         Arc::make_mut(layers).push(Arc::new(layer));
@@ -112,8 +115,8 @@ impl fmt::Debug for Layers {
     }
 }
 
-/// Makes a layer of a function that looks at each call before it goes on, and may change its head. An error is the answer
-/// then.
+/// Creates a layer from a function that checks each call before it is passed on, and may change its head. An error of
+/// the function becomes the answer.
 ///
 /// ```
 /// use frpc::{Call, Status, interceptor};
@@ -151,7 +154,7 @@ impl<F> fmt::Debug for Interceptor<F> {
     }
 }
 
-/// A service with layers of its own, behind those for all services.
+/// A service with its own layers, inside the layers for all services.
 ///
 /// ```
 /// # use frpc::generated::{Answer, Call, Method, Service, Status};
@@ -176,12 +179,12 @@ pub struct Layered<T> {
 }
 
 impl<T: Service> Layered<T> {
-    /// Puts a layer around a service.
+    /// Wraps a service in a layer.
     pub fn new(service: T, layer: impl Layer) -> Self {
         Self { service, layers: Layers::default().with(layer) }
     }
 
-    /// Puts another layer between those that are there and the service.
+    /// Adds a layer inside the existing ones, closest to the service.
     pub fn layer(self, layer: impl Layer) -> Self {
         Self { layers: self.layers.with(layer), ..self }
     }

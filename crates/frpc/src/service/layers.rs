@@ -30,15 +30,15 @@ use crate::call::{
     status::{Code, Status},
 };
 
-/// Fails calls with [`Code::DeadlineExceeded`] that are not answered in time. A stream of answers may take longer, once it
-/// has begun.
+/// Fails calls with [`Code::DeadlineExceeded`] if the answer takes too long. A stream of answers is not limited after
+/// its start.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeout {
     limit: Duration,
 }
 
 impl Timeout {
-    /// Makes the layer with this limit.
+    /// Creates the layer with this limit.
     pub fn new(limit: Duration) -> Self {
         Self { limit }
     }
@@ -53,9 +53,10 @@ impl Layer for Timeout {
     }
 }
 
-/// Lets a number of calls go on at once. One more waits for another to end, or fails with [`Code::ResourceExhausted`]. So does
-/// one that has waited for half of the time that its caller gives it: what is left would probably not be enough, and those that
-/// wait longer would only be late as well. A call whose answer is a stream ends with the stream.
+/// Limits the number of concurrent calls. Further calls wait for a permit, or fail with [`Code::ResourceExhausted`] if
+/// so configured. A call also fails if it waited at least as long as the time left until its deadline: the rest would
+/// probably not suffice, and the calls queued after it would be late too. A call answered with a stream holds its
+/// permit until the end of the stream.
 #[derive(Clone, Debug)]
 pub struct ConcurrencyLimit {
     permits: Arc<Semaphore>,
@@ -64,13 +65,13 @@ pub struct ConcurrencyLimit {
 }
 
 impl ConcurrencyLimit {
-    /// Makes the layer for this many calls at once, over everything it is used for. More of them wait.
+    /// Creates the layer with this limit, shared by everything that uses the layer. Calls above the limit wait.
     pub fn new(limit: usize) -> Self {
         let limit = limit.min(Semaphore::MAX_PERMITS);
         Self { permits: Arc::new(Semaphore::new(limit)), limit, fails: false }
     }
 
-    /// Returns the same layer, failing calls instead of letting them wait.
+    /// Makes calls above the limit fail instead of waiting.
     pub fn failing(self) -> Self {
         Self { fails: true, ..self }
     }
@@ -104,18 +105,18 @@ impl Layer for ConcurrencyLimit {
     }
 }
 
-/// Puts a `tracing` span around each call, named `call`, with the service and the method, and an event at its end with the
-/// code, the time that it took (`elapsed`), and the address of the caller (`peer`) on a server. A call that a stream answers ends
-/// with the stream.
+/// Puts a `tracing` span named `call` around each call, with its service and method. At the end, an event reports the
+/// code, the duration (`elapsed`) and, on a server, the address of the caller (`peer`). A call answered with a stream
+/// ends with the stream.
 ///
-/// The level of the event says whose fault it is: WARN for a bug or lost data ([`Code::Unknown`], [`Code::Internal`],
-/// [`Code::DataLoss`]), INFO where there was no time or too much to do ([`Code::DeadlineExceeded`], [`Code::Unavailable`],
-/// [`Code::ResourceExhausted`]), and DEBUG for everything else, of which most is the caller's.
+/// The level of the event shows whose fault it is. WARN: a bug or lost data ([`Code::Unknown`], [`Code::Internal`],
+/// [`Code::DataLoss`]). INFO: too little time or too much load ([`Code::DeadlineExceeded`], [`Code::Unavailable`],
+/// [`Code::ResourceExhausted`]). DEBUG: everything else, mostly errors of the caller.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Trace {}
 
 impl Trace {
-    /// Makes the layer.
+    /// Creates the layer.
     pub fn new() -> Self {
         Self::default()
     }
@@ -136,7 +137,7 @@ impl Layer for Trace {
     }
 }
 
-/// A traced call that is under way.
+/// The data for the final event of a traced call.
 struct CallEnd {
     span: Span,
     peer: Option<Address>,

@@ -1,4 +1,4 @@
-//! Services as every transport sees them: methods by path or operation, called with bytes.
+//! Services as seen by every transport: methods found by path or operation, called with encoded messages.
 
 pub(crate) mod boxed;
 pub(crate) mod compressing;

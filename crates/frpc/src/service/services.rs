@@ -1,4 +1,4 @@
-//! The services of one side, and the way of a call to one of them.
+//! The services of one side, and the dispatch of calls to them.
 
 use std::{
     future::Future,
@@ -32,7 +32,8 @@ use crate::{
     codec::{Compression, MemoryBudget},
 };
 
-/// Services, and a router for whatever is no call to one of them. A router itself, so it serves any frisbee connection.
+/// Services, with a fallback router for everything else. Implements the frisbee router, so it can serve any frisbee
+/// connection.
 ///
 /// ```
 /// # use frpc::generated::{Answer, Call, Method, Service, Status};
@@ -53,40 +54,41 @@ use crate::{
 /// # let _ = server;
 /// ```
 ///
-/// A small answer goes straight to the connection, so the outcome of [`route`](frisbee::Router::route) is then
-/// [`Outcome::Nothing`](frisbee::Outcome::Nothing): what wraps calls is a [`Layer`](crate::Layer), not a router around this one.
+/// Small answers are written straight to the connection. The outcome of [`route`](frisbee::Router::route) is then
+/// [`Outcome::Nothing`](frisbee::Outcome::Nothing), so code around calls must be a [`Layer`](crate::Layer), not a
+/// router around this one.
 ///
-/// A service that a flag switches on is added by [`add_optional_service`](Self::add_optional_service), a list of services
-/// of different types by [`add_services`](Self::add_services).
+/// Use [`add_optional_service`](Self::add_optional_service) for a service enabled by a flag, and
+/// [`add_services`](Self::add_services) for a list of services of different types.
 #[derive(Clone, Debug)]
 pub struct Services<S = (), R = Unimplemented> {
     services: S,
     table: MethodTable,
     layers: Layers,
     metadata_len_max: usize,
-    /// The names of metadata that calls of handlers inherit.
+    /// The names of the metadata inherited by calls of handlers.
     inherited: Vec<String>,
     pub(crate) compressing: Compressing,
     pub(crate) accepts_narrowing: bool,
     memory: MemoryBudget,
     pub(crate) times: ServerTimes,
-    /// Tells calls with streams that they have to end, because the server does.
+    /// Signals streaming calls to end because the server shuts down.
     ending: Ending,
     connection_memory_max: usize,
     account: MemoryAccount,
     pub(crate) calls_max: Option<u32>,
-    /// True as long as neither of these two says anything, which is all that most calls look at.
+    /// `true` if neither `times` nor `calls_max` sets a limit. Most calls check only this flag.
     pub(crate) is_unlimited: bool,
     pub(crate) fallback: R,
 }
 
-/// The router of last resort: answers every call with [`Code::Unimplemented`](crate::Code::Unimplemented), and refuses
-/// every other stream.
+/// The default fallback: answers every call with [`Code::Unimplemented`](crate::Code::Unimplemented) and refuses every
+/// other stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unimplemented;
 
 impl Services {
-    /// Makes a set without services.
+    /// Creates a set without services.
     pub fn new() -> Self {
         Self {
             services: (),
@@ -120,44 +122,45 @@ impl<S: ServiceSet, R> Services<S, R> {
         self.add(service, [T::METHODS])
     }
 
-    /// Adds a service if there is one. Calls to one that is absent are answered as those to any unknown method.
+    /// Adds a service, if there is one. Calls to an absent service are answered like calls to unknown methods.
     pub fn add_optional_service<T: Service>(self, service: Option<T>) -> Services<(S, Option<T>), R> {
         let methods = if service.is_some() { T::METHODS } else { &[] };
         self.add(service, [methods])
     }
 
-    /// Adds services whose types are not told. Each call to one of them costs an allocation.
+    /// Adds services of erased types. Each call to one of them allocates.
     pub fn add_services(self, services: impl IntoIterator<Item = BoxService>) -> Services<(S, Vec<BoxService>), R> {
         let services: Vec<BoxService> = services.into_iter().collect();
         let methods: Vec<&'static [Method]> = services.iter().map(BoxService::methods).collect();
         self.add(services, methods)
     }
 
-    /// Puts a layer around all services, those that are still to be added as well, behind the layers that are there.
+    /// Adds a layer around all services, including services added later. It runs inside the layers added before.
     pub fn layer(self, layer: impl Layer) -> Self {
         Self { layers: self.layers.with(layer), ..self }
     }
 
-    /// Sets the size of the metadata that a call may bring, as [`Metadata::size`](crate::Metadata::size) counts it and two for
-    /// each value. Default 8 KiB, at most 65 535. A call that brings more is answered with
-    /// [`ResourceExhausted`](crate::Code::ResourceExhausted). Callers are told, and fail before they send.
+    /// Sets the maximum size of the metadata of a call, as counted by [`Metadata::size`](crate::Metadata::size) plus
+    /// two bytes per value. Default 8 KiB, at most 65 535. A larger call is answered with
+    /// [`ResourceExhausted`](crate::Code::ResourceExhausted). The peer learns the limit, so its calls usually fail
+    /// before they are sent.
     pub fn metadata_len_max(self, metadata_len_max: usize) -> Self {
         Self { metadata_len_max: metadata_len_max.min(u16::MAX.into()), ..self }
     }
 
-    /// Has calls that handlers make take along the metadata of these names that came with the call they serve, such as
-    /// `traceparent`, unless they set values of their own. They always inherit its deadline. Both hold for calls that the
-    /// handler itself makes, not for those of tasks that it spawns; [`Inherited`](crate::Inherited) takes them along to a thread.
+    /// Names metadata that calls made by handlers inherit from the call they serve, such as `traceparent`. Values set
+    /// by the handler take precedence. The deadline is always inherited. Calls of tasks spawned by the handler inherit
+    /// nothing; use [`Inherited`](crate::Inherited) to pass these values to another thread.
     pub fn inherit_metadata(self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { inherited: names.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// Sets the times that calls may take here, whatever their callers say.
+    /// Sets the time limits of calls. They apply whatever timeouts the callers request.
     pub fn times(self, times: Times) -> Self {
         self.with_times(|own| own.all = times)
     }
 
-    /// Sets the times that calls of one method may take here, in place of those for [all](Self::times).
+    /// Sets the time limits of calls to one method, instead of the limits for [all](Self::times).
     pub fn method_times(self, method: &'static Method, times: Times) -> Self {
         self.with_times(|own| own.methods.push((method, times)))
     }
@@ -168,83 +171,84 @@ impl<S: ServiceSet, R> Services<S, R> {
         self
     }
 
-    /// Sets the number of unary calls of one connection that may be under way at once. Default `None`: as many as the settings of
-    /// the connection let wait and run. Callers are told: those beyond wait on their side, or
-    /// [fail](crate::WhenFull::Fail) with [`CallError::TooManyForPeer`](crate::CallError::TooManyForPeer). A call that comes all
-    /// the same is refused. Streams have [`Config::streams_max`](crate::Config::streams_max).
+    /// Sets the maximum number of concurrent unary calls per connection. Default `None`: only the queue and handler
+    /// settings of the connection limit them. The peer learns the limit: further calls wait on its side, or
+    /// [fail](crate::WhenFull::Fail) with [`CallError::TooManyForPeer`](crate::CallError::TooManyForPeer). A call that
+    /// arrives above the limit is refused. Streams are limited by [`Config::streams_max`](crate::Config::streams_max).
     ///
-    /// Handlers that call each other back and forth over one connection need as many as they are deep, or the innermost waits
-    /// until its time is up.
+    /// Handlers that call each other back and forth over one connection need a limit of at least their nesting depth.
+    /// Otherwise the innermost call waits until its time is up.
     pub fn calls_max(self, calls_max: impl Into<Option<u32>>) -> Self {
         let calls_max = calls_max.into();
         Self { calls_max, is_unlimited: self.times.are_open() && calls_max.is_none(), ..self }
     }
 
-    /// Has answers compressed for callers that inflate this: messages of [`compression_len_min`](Self::compression_len_min)
-    /// bytes or more, if they get shorter by it. Default: none are. Called again, it adds an algorithm for callers that do not
-    /// inflate those before. Plain peers, such as Go clients, never get anything compressed.
+    /// Compresses answers for callers that accept this algorithm. Only messages of at least
+    /// [`compression_len_min`](Self::compression_len_min) bytes are compressed, and only if they get shorter. Default:
+    /// no compression. Further calls add algorithms for callers that do not accept the earlier ones. Plain peers, such
+    /// as Go clients, never get compressed messages.
     ///
-    /// Compressing takes its time on the task of the handler. Whoever sees the length of compressed messages learns something of
-    /// what is in them: do not compress secrets together with what others can choose.
+    /// Compression runs on the task of the handler. The length of a compressed message reveals something about its
+    /// content: do not compress secrets together with data chosen by others.
     pub fn send_compressed(mut self, algorithm: Compression) -> Self {
         self.compressing.send.push(algorithm);
         self
     }
 
-    /// Sets the length from which on messages are [compressed](Self::send_compressed). Default 1 KiB.
+    /// Sets the minimum length of messages to [compress](Self::send_compressed). Default 1 KiB.
     pub fn compression_len_min(mut self, len_min: usize) -> Self {
         self.compressing.len_min = len_min;
         self
     }
 
-    /// Sets how many bytes of messages may be inflated on a connection at the same time. Default 32 MiB; none at 0, which peers
-    /// are told, so that they compress nothing. A message counts as long as its handler runs, messages of a stream that were
-    /// compressed together until the next are asked for. One message within
-    /// [`Config::content_len_max`](crate::Config::content_len_max), which bounds each when it is inflated, always fits when
-    /// there is no other. A call beyond the limit waits for [`Config::handlers_stall_max`](crate::Config::handlers_stall_max),
-    /// and then fails with [`ResourceExhausted`](crate::Code::ResourceExhausted), as streams do at once.
+    /// Sets the maximum number of inflated bytes held per connection. Default 32 MiB. At 0, peers are told not to
+    /// compress. A message counts while its handler runs; stream messages compressed together count until the next ones
+    /// are requested. A single message always fits if no other counts;
+    /// [`Config::content_len_max`](crate::Config::content_len_max) bounds its inflated length. A call above the limit
+    /// waits up to [`Config::handlers_stall_max`](crate::Config::handlers_stall_max), then fails with
+    /// [`ResourceExhausted`](crate::Code::ResourceExhausted). A stream fails immediately.
     ///
-    /// Inflating takes its time on the task of the handler, up to that of one message of the largest length.
+    /// Inflating runs on the task of the handler and may take as long as one message of the maximum length needs.
     pub fn inflated_len_max(mut self, inflated_len_max: usize) -> Self {
         self.compressing.inflated_len_max = inflated_len_max;
         self
     }
 
-    /// Sets whether messages are accepted that lose values here because the peer has another version of the proto file: numbers
-    /// that the type here does not hold (`int64` there and `int32` here: 2^40 becomes 0), and lists of entries that are maps here.
-    /// Default: no, and calls of such methods fail with
-    /// [`FailedPrecondition`](crate::Code::FailedPrecondition) before anything of them is sent. The side that reads a message
-    /// decides: a server about requests, a caller about responses. The caller's log names the method and the field, whether calls
-    /// fail or lose values, when a client is made or with the first call.
+    /// Sets whether to accept messages that lose values because the peer uses another version of the proto file.
+    /// Examples: numbers out of range here (`int64` at the peer and `int32` here: 2^40 becomes 0), and lists of entries
+    /// decoded as maps here. Default: no. Calls of such methods fail with
+    /// [`FailedPrecondition`](crate::Code::FailedPrecondition) before anything is sent. The reading side decides: a
+    /// server for requests, a caller for responses. The caller logs the method and the field in both cases, when a
+    /// client is created or at the first call.
     ///
-    /// Only callers over frisbee in Rust compare proto files. Callers that speak anything else are served as ever.
+    /// Only Rust callers over frisbee compare proto files. This setting does not affect other callers.
     pub fn accept_narrowing(self, accept: bool) -> Self {
         Self { accepts_narrowing: accept, ..self }
     }
 
-    /// Sets how many bytes a message of a caller may take in memory when it is read, whatever its format. Default
-    /// [`MemoryBudget`]: 128 MiB, or more where messages may be longer than 4 MiB. Beyond, a call is answered with
-    /// [`ResourceExhausted`](crate::Code::ResourceExhausted) and its message is not read. Polyglot and JSON have limits of their
-    /// own besides, for each byte of input.
+    /// Sets the memory limit for one decoded message of a caller, in any format. Default [`MemoryBudget`]: 128 MiB, or
+    /// more if messages may be longer than 4 MiB. A call above the limit is answered with
+    /// [`ResourceExhausted`](crate::Code::ResourceExhausted) and its message is not decoded. Polyglot and JSON also
+    /// limit the memory per byte of input.
     pub fn message_memory_max(self, message_memory_max: usize) -> Self {
         Self { memory: MemoryBudget::new(message_memory_max), ..self }
     }
 
-    /// Sets how many bytes of memory the messages of one connection may take together: those that are being received, and requests
-    /// while their handlers run, with what they take when they are read. Default 256 MiB. A call beyond is answered with
+    /// Sets the memory limit for all messages of one connection: messages being received, and requests with their
+    /// decoded form while their handlers run. Default 256 MiB. A call above the limit is answered with
     /// [`ResourceExhausted`](crate::Code::ResourceExhausted) and not executed.
     ///
-    /// It holds for the wires of HTTP and JSON-RPC; connections of frisbee have
-    /// [`Config::handlers_len_max`](crate::Config::handlers_len_max) and [`Config::streams_len_max`](crate::Config::streams_len_max).
-    /// Anything below 16 KiB does not count, nor does the memory of messages of less than 512 bytes once they are read, or of messages
-    /// of streams once they are read.
+    /// Applies to the HTTP and JSON-RPC wires. Frisbee connections use
+    /// [`Config::handlers_len_max`](crate::Config::handlers_len_max) and
+    /// [`Config::streams_len_max`](crate::Config::streams_len_max). Not counted: anything below 16 KiB, the decoded
+    /// form of messages shorter than 512 bytes, and the decoded form of stream messages.
     pub fn connection_memory_max(self, connection_memory_max: usize) -> Self {
         Self { connection_memory_max, ..self }
     }
 
-    /// Sets how many bytes of memory the messages of all connections may take together, as
-    /// [`connection_memory_max`](Self::connection_memory_max) counts them. Default 1 GiB. Requests in polyglot count with their
-    /// length, from 64 KiB on.
+    /// Sets the memory limit for the messages of all connections, counted like
+    /// [`connection_memory_max`](Self::connection_memory_max). Default 1 GiB. Polyglot requests count with their
+    /// encoded length, from 64 KiB on.
     pub fn server_memory_max(self, server_memory_max: usize) -> Self {
         Self { account: MemoryAccount::of_server(server_memory_max), ..self }
     }
@@ -257,7 +261,8 @@ impl<S: ServiceSet, R> Services<S, R> {
         MemoryAccount::of_connection(self.connection_memory_max, &self.account)
     }
 
-    /// Has what a message takes counted, on the account of its connection if its wire has one.
+    /// Returns the hold for the memory of a message. It charges the account of the connection if the wire has one, and
+    /// otherwise the account of the server.
     #[cold]
     fn hold(&self, call: &mut Call, len: usize) -> Result<MemoryHold, Status> {
         if let Some(hold) = call.head().extensions().get::<MemoryHold>() {
@@ -356,7 +361,7 @@ impl<S: ServiceSet, R> Services<S, R> {
         }
     }
 
-    /// Ends the additions: finds a method that is there twice, and tells all services what is beside them.
+    /// Completes the set: checks for methods added twice, and tells each service about all served methods.
     pub(crate) fn complete(&self) -> Result<(), Collision> {
         self.table.check()?;
         let methods: Vec<&'static Method> = self.table.methods().map(|entry| entry.method).collect();
@@ -364,7 +369,7 @@ impl<S: ServiceSet, R> Services<S, R> {
         Ok(())
     }
 
-    /// Tells all services that the server begins to shut down.
+    /// Notifies all services that the server begins to shut down.
     pub(crate) fn shutting_down(&self) {
         self.services.shutting_down();
     }
@@ -373,7 +378,7 @@ impl<S: ServiceSet, R> Services<S, R> {
         &self.layers
     }
 
-    /// Returns what tells calls with streams that they have to end.
+    /// Returns the signal for streaming calls to end.
     pub(crate) fn ending(&self) -> &Ending {
         &self.ending
     }
@@ -386,15 +391,14 @@ impl<S: ServiceSet, R> Services<S, R> {
         &self.inherited
     }
 
-    /// Has a method handle a call, in a scope in which the calls of the handler inherit from it. A panic of the handler is a
-    /// status.
+    /// Calls a method, in the scope its own calls inherit from. A panic of the handler becomes a status.
     #[inline(always)]
     pub(crate) fn call(&self, entry: Entry, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
         self.call_in(Scope::of(call.head(), &self.inherited), entry, call)
     }
 
-    /// Has a method handle a call in this scope.
-    // Not an async function, into whose state the call would be moved once more, and as little as its callers.
+    /// Calls a method in this scope. Not an async function: its state would contain one more copy of the call, and so
+    /// would the state of each caller.
     #[inline(always)]
     pub(crate) fn call_in(
         &self,
@@ -424,7 +428,7 @@ impl<S: ServiceSet, R> Services<S, R> {
     }
 }
 
-/// Puts a handler into the scope of its call, makes a status of its panic, and holds memory until it is dropped.
+/// Runs a handler in the scope of its call, converts its panics to statuses, and holds its memory until it is dropped.
 #[inline(always)]
 pub(super) fn caught<F>(
     scope: Scope,
@@ -438,7 +442,7 @@ where
     InScope::new(scope, Caught { handler, method, hold })
 }
 
-/// Has a method handle a call behind the layers. Boxed, so that only calls with layers hold the memory for it.
+/// Calls a method through the layers. Boxed, so that only calls with layers pay for this future.
 #[cold]
 fn call_through<'a, S: ServiceSet>(
     layers: &'a Layers,
@@ -458,12 +462,12 @@ fn refuse<'a>(status: Status) -> BoxFuture<'a, Result<Answer, Status>> {
 }
 
 pin_project! {
-    /// A handler whose panic is a status, and none of whose statuses looks like a refusal of this side.
+    /// A handler whose panics become statuses, and whose statuses never look like refusals by this side.
     struct Caught<F> {
         #[pin]
         handler: F,
         method: &'static Method,
-        // Until the handler is dropped.
+        // Released when the handler is dropped.
         hold: Option<MemoryHold>,
     }
 }
@@ -474,7 +478,7 @@ impl<F: Future<Output = Result<Answer, Status>>> Future for Caught<F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        // The state that a panic leaves behind is dropped, and nothing sees it half changed.
+        // Unwind safe: the handler is dropped after a panic, so its state is never seen again.
         match catch_unwind(AssertUnwindSafe(|| this.handler.poll(cx))) {
             Ok(Poll::Ready(Err(status))) => Poll::Ready(Err(of_handler(status, this.method))),
             Ok(polled) => polled,
@@ -483,15 +487,15 @@ impl<F: Future<Output = Result<Answer, Status>>> Future for Caught<F> {
     }
 }
 
-/// The memory of messages of one connection and of all, unless somebody sets others.
+/// The default memory limits for messages of one connection and of all connections.
 const CONNECTION_MEMORY_MAX: usize = 256 << 20;
 const SERVER_MEMORY_MAX: usize = 1 << 30;
 
-/// The size of metadata unless somebody sets another.
+/// The default limit for the size of metadata.
 const METADATA_LEN_MAX: usize = 8 * 1024;
 
-/// Returns the status of a handler as callers may get it. One with the code Ok would be no failure to some of them, and one that the
-/// handler got from another server must not look like a refusal by this one.
+/// Prepares the status of a handler for its caller. The code `Ok` is replaced, because some callers would not see a
+/// failure. A status that the handler got from another server must not look like a refusal by this one.
 pub(crate) fn of_handler(status: Status, method: &Method) -> Status {
     if status.code() == Code::Ok { failed_with_ok(status, method) } else { status.of_handler() }
 }

@@ -11,18 +11,18 @@ use crate::call::{
     status::Status,
 };
 
-/// Any number of services: `()`, `((), First)`, `(((), First), Option<Second>)` and so on.
+/// A list of services: `()`, `((), First)`, `(((), First), Option<Second>)` and so on.
 pub trait ServiceSet: Send + Sync + 'static {
-    /// The number of additions that it was made of.
+    /// The number of additions to the set.
     const SLOTS: usize;
 
-    /// Tells all services what is served; see [`Service::beside`].
+    /// Tells all services which methods are served; see [`Service::beside`].
     fn beside(&self, methods: &[&'static Method]);
 
-    /// Tells all services that the server begins to shut down; see [`Service::shutting_down`].
+    /// Notifies all services that the server begins to shut down; see [`Service::shutting_down`].
     fn shutting_down(&self);
 
-    /// Has the method at a place handle a call.
+    /// Calls the method at this position.
     fn call(&self, target: Target, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send;
 }
 
@@ -38,7 +38,7 @@ impl ServiceSet for () {
     }
 }
 
-// These are not async functions, into whose state the call would be moved once more at every step.
+// Not async functions: each level would store one more copy of the call in its state.
 
 impl<S: ServiceSet, T: Service> ServiceSet for (S, T) {
     const SLOTS: usize = S::SLOTS + 1;

@@ -1,4 +1,4 @@
-//! The table of the methods of some services, by operation and by path.
+//! The table of served methods, by operation and by path.
 
 use std::{
     collections::HashSet,
@@ -12,52 +12,52 @@ use tracing::warn;
 
 use crate::call::{method::Method, status::Status};
 
-/// The methods of some services. Cheap to clone.
+/// The methods of several services. Cheap to clone.
 ///
-/// Methods of several proto files may have the same operation. Then each gets a free one, by which extended peers call it: they
-/// look methods up by their paths. A plain peer means one of them by the operation that they share, and nobody knows which, so
-/// that one calls [none](AMBIGUOUS).
+/// Methods from several proto files may share an operation number. Each of them then gets a free number. Extended peers
+/// look methods up by path and use the new number. For a plain peer, the shared number would be ambiguous, so it calls
+/// [no method](AMBIGUOUS).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MethodTable(Arc<Tables>);
 
 #[derive(Clone, Debug, Default)]
 struct Tables {
-    /// In the order of their operations, with those that several methods share.
+    /// Sorted by operation. Includes the ambiguous operations.
     by_operation: Vec<Entry>,
-    /// Without those, in the order of services and their methods' names.
+    /// Sorted by service and method name. Excludes the ambiguous operations.
     by_path: Vec<Entry>,
-    /// The words about the messages of each operation, once a peer has asked.
+    /// The encoded message descriptions of each operation, created when a peer first asks.
     descriptions: Vec<OnceLock<Option<Bytes>>>,
-    /// Set once the log was told of operations that several methods share.
+    /// Set after the warning about shared operations was logged.
     is_told: OnceLock<()>,
 }
 
-/// A method, and where its service is.
+/// A method and its position in the service set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) method: &'static Method,
     pub(crate) target: Target,
-    /// The operation that calls it, which may be another than that of its proto file.
+    /// The operation that calls the method. It may differ from the one in the proto file.
     pub(crate) operation: u16,
 }
 
-/// Stands in the place of a method for an operation that several methods share. Its kind is none that a packet calls, which is
-/// how a plain unary call comes to look.
+/// The entry for an operation shared by several methods. No packet can call a bidirectional method, so a plain unary
+/// call gets the error for it.
 static AMBIGUOUS: Method = Method::bidirectional("", "", 0);
 
-/// The place of a method within a [`ServiceSet`](super::set::ServiceSet).
+/// The position of a method in a [`ServiceSet`](super::set::ServiceSet).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Target {
-    /// The addition to the set that has it.
+    /// The index of the addition to the set.
     pub(crate) slot: u16,
-    /// The service of that addition, if it is a list.
+    /// The index in the addition, if it is a list of services.
     pub(crate) service: u16,
     /// The index among the methods of the service.
     pub(crate) method: u16,
 }
 
 impl MethodTable {
-    /// Returns the table with the methods of one service more.
+    /// Adds the methods of one service.
     pub(crate) fn with(mut self, methods: &'static [Method], slot: usize, service: usize) -> Self {
         let tables = Arc::make_mut(&mut self.0);
         for (index, method) in methods.iter().enumerate() {
@@ -68,11 +68,11 @@ impl MethodTable {
         self
     }
 
-    /// Returns the method with this operation, or an entry that [calls none](Entry::is_ambiguous).
+    /// Returns the method with this operation, or an [ambiguous](Entry::is_ambiguous) entry.
     #[inline]
     pub(crate) fn find(&self, operation: u16) -> Option<Entry> {
         let entries = &self.0.by_operation;
-        // Operations usually follow each other without a gap.
+        // Operations are usually contiguous, so the offset from the first one is a good guess.
         let guess = usize::from(operation.checked_sub(entries.first()?.operation)?);
         if let Some(entry) = entries.get(guess).filter(|entry| entry.operation == operation) {
             return Some(*entry);
@@ -81,13 +81,13 @@ impl MethodTable {
         found.ok().map(|index| entries[index])
     }
 
-    /// Returns the method with this path, with or without a slash in front.
+    /// Returns the method with this path. A leading slash is optional.
     pub(crate) fn find_path(&self, path_text: &str) -> Option<Entry> {
         let (service, name) = path_text.strip_prefix('/').unwrap_or(path_text).split_once('/')?;
         self.find_name(service, name)
     }
 
-    /// Returns the method with this name of a service.
+    /// Returns the method of a service by name.
     pub(crate) fn find_name(&self, service: &str, name: &str) -> Option<Entry> {
         let by_path = &self.0.by_path;
         by_path.binary_search_by_key(&(service, name), |entry| path(entry.method)).ok().map(|index| by_path[index])
@@ -98,19 +98,19 @@ impl MethodTable {
         self.find(operation).is_some()
     }
 
-    /// Returns what peers are told of the messages of the method with this operation, which is made once.
+    /// Returns the description of the messages of a method for peers. It is created once.
     pub(crate) fn description(&self, operation: u16, make: impl FnOnce() -> Option<Bytes>) -> Option<Bytes> {
         let Tables { by_operation, descriptions, .. } = &*self.0;
         let index = by_operation.binary_search_by_key(&operation, |entry| entry.operation).ok()?;
         descriptions[index].get_or_init(make).clone()
     }
 
-    /// Returns all methods, in the order of the operations that call them.
+    /// Returns all methods, sorted by the operation that calls them.
     pub(crate) fn methods(&self) -> impl Iterator<Item = Entry> {
         self.0.by_operation.iter().copied().filter(|entry| !entry.is_ambiguous())
     }
 
-    /// Finds a method that is there twice.
+    /// Checks for a method that was added twice.
     pub(crate) fn check(&self) -> Result<(), Collision> {
         match self.0.by_path.windows(2).find(|pair| path(pair[0].method) == path(pair[1].method)) {
             Some(pair) => Err(Collision { method: *pair[0].method }),
@@ -118,8 +118,8 @@ impl MethodTable {
         }
     }
 
-    /// Returns why an operation calls no method, if several share it. A plain peer has called it then, and the log is told once: who has
-    /// no such peers has nothing to mend.
+    /// Returns the error for an operation shared by several methods. Called for plain peers only, so the warning is
+    /// logged only if such peers exist.
     pub(crate) fn ambiguity(&self, operation: u16) -> Option<Status> {
         self.find(operation).filter(|entry| entry.is_ambiguous())?;
         self.tell_of_ambiguities();
@@ -129,7 +129,7 @@ impl MethodTable {
         )))
     }
 
-    /// Tells the log, once, of services that plain peers cannot call.
+    /// Logs, once, which services plain peers cannot call.
     fn tell_of_ambiguities(&self) {
         let shared: Vec<_> = self.0.by_operation.iter().filter(|entry| entry.is_ambiguous()).collect();
         let Some(first) = shared.first() else { return };
@@ -145,18 +145,19 @@ impl MethodTable {
 }
 
 impl Tables {
-    /// Gives each method the operation that calls it.
+    /// Assigns each method the operation that calls it.
     fn number(&mut self) {
         let mut own: Vec<u16> = self.by_path.iter().map(|entry| entry.method.operation).collect();
         own.sort_unstable();
         let shared: HashSet<u16> = own.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
-        // From the end: files that grow, and other files that plain peers may know, number their methods from the start.
+        // Counts down from the highest number: proto files, including files that plain peers may know, assign numbers
+        // from the start.
         let mut free = (FIRST_OPERATION..=u16::MAX).rev().filter(|number| own.binary_search(number).is_err());
         self.by_path.sort_by_key(|entry| path(entry.method));
         self.by_operation.clear();
         for entry in &mut self.by_path {
             let operation = entry.method.operation;
-            // There are 55,000 and more.
+            // More than 55,000 numbers exist, so this fallback is theoretical.
             let Some(operation) = (if shared.contains(&operation) { free.next() } else { Some(operation) }) else {
                 continue;
             };
@@ -170,7 +171,7 @@ impl Tables {
         self.is_told = OnceLock::new();
     }
 
-    /// Returns the names of the services that have such methods.
+    /// Returns the names of the services with matching methods.
     fn services(&self, is_meant: impl Fn(&Method) -> bool) -> String {
         let mut names: Vec<_> = self
             .by_path
@@ -179,20 +180,20 @@ impl Tables {
             .filter(|method| is_meant(method))
             .map(|method| method.service)
             .collect();
-        // In the order of paths, so in that of services.
+        // Sorted by path, so equal services are adjacent.
         names.dedup();
         names.join(" and ")
     }
 }
 
 impl Entry {
-    /// Tells whether several methods share the operation, which therefore calls none of them.
+    /// Returns `true` if several methods share the operation, so it calls none of them.
     pub(crate) fn is_ambiguous(self) -> bool {
         ptr::eq(self.method, &AMBIGUOUS)
     }
 }
 
-/// Says how to mend operations that methods share.
+/// The advice for shared operations in errors and logs.
 const ADVICE: &str =
     "give one of their proto files a range of its own with frpc_build's `first_operation`, on both sides";
 
@@ -200,16 +201,17 @@ fn path(method: &'static Method) -> (&'static str, &'static str) {
     (method.service, method.name)
 }
 
-/// Returns an index as a number. There are fewer operations than it can count, so no more methods are ever found.
+/// Converts an index. Fewer operations than `u16` values exist, so a saturated index never belongs to a callable
+/// method.
 fn number(index: usize) -> u16 {
     u16::try_from(index).unwrap_or(u16::MAX)
 }
 
-/// A method is there twice on one side: the same service was added twice.
+/// The error for a service added twice to one side.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Collision {
-    /// The method, which no path tells apart.
+    /// A method registered twice under its path.
     pub method: Method,
 }
 
@@ -219,7 +221,7 @@ impl fmt::Display for Collision {
     }
 }
 
-/// As [`Display`](fmt::Display), because this is what a `main` that returns the error prints.
+/// Same as [`Display`](fmt::Display), because `main` prints returned errors with `Debug`.
 impl fmt::Debug for Collision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Collision({self})")

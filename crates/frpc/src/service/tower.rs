@@ -1,4 +1,4 @@
-//! Middleware of tower as a layer.
+//! Tower middleware as a layer.
 
 use std::{
     error::Error,
@@ -19,11 +19,11 @@ use crate::call::{
     status::Status,
 };
 
-/// Makes a [`Layer`] of one of tower's, such as a timeout, a limit, or a stack of them.
+/// Converts a tower layer, such as a timeout, a limit or a stack of layers, to a [`Layer`].
 ///
-/// The middleware is a service from a [`TowerCall`] to an [`Answer`]. It is made once and cloned for each call, so state that
-/// calls share has to be shared by its clones, as in tower's own limits. Its error becomes a [`Status`]: its own if it
-/// is one, and [`Code::Unknown`](crate::Code::Unknown) otherwise. A call can be handed on once.
+/// The middleware is a service from [`TowerCall`] to [`Answer`]. It is created once and cloned for each call, so clones
+/// must share any common state, as the limits of tower do. Its error becomes a [`Status`]: unchanged if it is one, and
+/// [`Code::Unknown`](crate::Code::Unknown) otherwise. The middleware can pass a call on only once.
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,13 +43,13 @@ where
     Tower { service: Mutex::new(layer.layer(TowerNext {})) }
 }
 
-/// A [`Layer`] made by [`tower`].
+/// A [`Layer`] created by [`tower`].
 pub struct Tower<S> {
     /// Cloned for each call.
     service: Mutex<S>,
 }
 
-/// A call on its way through middleware of tower.
+/// A call passed through tower middleware.
 #[derive(Debug)]
 pub struct TowerCall {
     call: Call,
@@ -58,18 +58,18 @@ pub struct TowerCall {
 }
 
 impl TowerCall {
-    /// Returns the call.
+    /// Returns a reference to the call.
     pub fn get_ref(&self) -> &Call {
         &self.call
     }
 
-    /// Returns the call, to be changed.
+    /// Returns a mutable reference to the call.
     pub fn get_mut(&mut self) -> &mut Call {
         &mut self.call
     }
 }
 
-/// The service behind the middleware: more layers, and then the service or the wire.
+/// The service inside the middleware: the remaining layers, then the service or the wire.
 #[derive(Clone, Debug)]
 pub struct TowerNext {}
 
@@ -100,14 +100,14 @@ where
     async fn call(&self, call: Call, next: Next<'_>) -> Result<Answer, Status> {
         let mut service = self.service.lock().unwrap_or_else(PoisonError::into_inner).clone();
         poll_fn(|cx| service.poll_ready(cx)).await.map_err(status)?;
-        // The next service borrows from the server, and services of tower borrow nothing: so it runs here, beside the
-        // middleware, once that hands the call on.
+        // The next service borrows from the server, but tower services must be `'static`. It therefore runs here,
+        // concurrently with the middleware, and gets the call through a channel.
         let (to_next, handed_on) = oneshot::channel();
         let (answering, answer) = oneshot::channel();
         let outside = service.call(TowerCall { call, to_next, answer });
         let inside = async {
             if let Ok(call) = handed_on.await {
-                // Middleware that has answered already does not wait for it.
+                // Middleware that has answered already dropped the receiver.
                 let _ = answering.send(next.run(call).await);
             }
             pending::<()>().await;
@@ -146,7 +146,7 @@ mod tests {
         service::{endpoint::Endpoint, handle::Service, services::Services},
     };
 
-    /// Answers with what it is asked, or never.
+    /// Echoes a request, or never answers.
     struct Echo;
 
     impl Service for Echo {
