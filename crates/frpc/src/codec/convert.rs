@@ -1,4 +1,4 @@
-//! Messages to bytes and back, in any format.
+//! Conversion of messages to bytes and back, in any format.
 
 use std::ops::Range;
 
@@ -14,12 +14,12 @@ use super::{
 };
 
 impl Format {
-    /// Writes a message.
+    /// Encodes a message.
     ///
     /// # Errors
     ///
-    /// [`CodecError::Unsupported`] if the type has no such format: hand-written messages may have none but polyglot. JSON has no
-    /// form for some values, such as an `Any` of an unknown type.
+    /// [`CodecError::Unsupported`] if the type lacks this format: hand-written messages may support only polyglot. JSON
+    /// also fails for some values, such as an `Any` of an unknown type.
     #[inline]
     pub fn encode<M: Message>(self, message: &M) -> Result<Pieces, CodecError> {
         match self {
@@ -28,7 +28,7 @@ impl Format {
         }
     }
 
-    /// Writes a message whose bytes will be copied soon if they are [few](super::Small).
+    /// Encodes a message. [Small](super::Small) results use a reusable buffer, because they are copied soon.
     #[inline]
     pub(crate) fn encode_small<M: Message>(self, message: &M) -> Result<Pieces, CodecError> {
         match self {
@@ -37,21 +37,22 @@ impl Format {
         }
     }
 
-    /// Reads a message. Its `Bytes` fields are slices of `content`.
+    /// Decodes a message. Its `Bytes` fields are slices of `content`.
     ///
     /// # Errors
     ///
-    /// If the type has no such format, or the bytes are no such message.
+    /// Fails if the type lacks this format, or if the bytes do not encode such a message.
     #[inline]
     pub fn decode<M: Message>(self, content: &Bytes) -> Result<M, CodecError> {
         self.decode_within(content, MemoryBudget::default())
     }
 
-    /// Reads a message as [`decode`](Self::decode) does, which may take this much memory.
+    /// Decodes a message like [`decode`](Self::decode), within a memory budget.
     ///
     /// # Errors
     ///
-    /// Those of [`decode`](Self::decode), and [one](CodecError::is_too_much_memory) for a message that would take more.
+    /// The errors of [`decode`](Self::decode), and [too much memory](CodecError::is_too_much_memory) for a message
+    /// above the budget.
     #[inline]
     pub fn decode_within<M: Message>(self, content: &Bytes, budget: MemoryBudget) -> Result<M, CodecError> {
         match self {
@@ -60,7 +61,7 @@ impl Format {
         }
     }
 
-    /// Reads a message by these rules, of which polyglot knows the budget alone.
+    /// Decodes a message by these rules. Polyglot uses only the budget.
     pub(crate) fn decode_with<M: Message>(self, content: &Bytes, reading: &mut Reading) -> Result<M, CodecError> {
         match self {
             Self::Polyglot => self.decode_within(content, reading.budget),
@@ -68,7 +69,7 @@ impl Format {
         }
     }
 
-    /// Reads a message that is a part of some bytes.
+    /// Decodes a message that is a range of a larger buffer.
     #[inline]
     pub(crate) fn decode_part<M: Message>(
         self,
@@ -82,7 +83,7 @@ impl Format {
         }
     }
 
-    /// Writes a message at the end of `out`, or returns it if it has more than `len_max` bytes.
+    /// Appends an encoded message to `out`, or returns it if it is longer than `len_max` bytes.
     #[inline]
     pub(crate) fn encode_to<M: Message>(
         self,
@@ -103,7 +104,7 @@ impl Format {
         }
     }
 
-    // Cold, so that calls in polyglot, which are nearly all, pay for one branch and no more.
+    // Cold, because nearly all calls use polyglot. They should pay for one branch only.
     #[cold]
     #[inline(never)]
     fn encode_by_table<M: Message>(self, message: &M) -> Result<Pieces, CodecError> {
@@ -124,7 +125,7 @@ impl Format {
 
     fn functions<M: Message>(self) -> Result<&'static Functions<M>, CodecError> {
         let functions = M::FORMATS.and_then(|formats| match self {
-            // It needs no table.
+            // Polyglot needs no table.
             Self::Polyglot => None,
             Self::Proto => formats.proto.as_ref(),
             Self::Json => formats.json.as_ref(),
@@ -136,7 +137,7 @@ impl Format {
     }
 }
 
-/// The memory up to which a message in protocol buffers is not counted.
+/// Messages in protobuf below this memory size are not counted.
 const UNCOUNTED_MAX: usize = 1 << 20;
 
 #[inline]
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
     use crate::codec::{At, DecodeError, Formats, Reader, Sink, Writer, encode_error};
 
-    /// Written by hand, with a table of formats.
+    /// A hand-written message with a table of formats.
     #[derive(Clone, PartialEq, prost::Message)]
     struct Point {
         #[prost(sint32, tag = "3")]
@@ -185,7 +186,7 @@ mod tests {
         }
     }
 
-    /// Written by hand, with no table and no prost.
+    /// A hand-written message without a table and without prost.
     #[derive(Debug, Default, PartialEq)]
     struct Plain;
 
@@ -203,7 +204,7 @@ mod tests {
         Point { x: -150, name: "here".to_owned(), blob: Bytes::from_static(b"blob") }
     }
 
-    /// Checks that both formats bring a message back, and that protocol buffers are as prost writes them.
+    /// Checks that both formats round-trip a message, and that the protobuf bytes equal those of prost.
     fn check<M: Message + prost::Message + PartialEq + Debug>(message: &M) {
         let proto = Format::Proto.encode(message).expect("it has protocol buffers").into_bytes();
         assert_eq!(proto, message.encode_to_vec(), "{message:?}");

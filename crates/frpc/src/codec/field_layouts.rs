@@ -1,4 +1,4 @@
-//! The layouts of fields, by their types.
+//! Constructors of field layouts, by field type.
 
 use bytes::Bytes;
 
@@ -8,7 +8,7 @@ use super::{
 };
 
 impl FieldLayout {
-    /// Returns the layout of a message that occurs once, boxed or not.
+    /// Returns the layout of a singular message field, boxed or not.
     pub const fn message<M: Message>(number: u32) -> Self {
         // An unboxed one is a part of its message and counts twice.
         Self::of(number, Held::Once, size_of::<M>(), Shape::Message(find_layout::<M>))
@@ -19,7 +19,7 @@ impl FieldLayout {
         Self::of(number, Held::List, size_of::<M>(), Shape::Message(find_layout::<M>))
     }
 
-    /// Returns the layout of a list of texts, bytes or varints.
+    /// Returns the layout of a list of strings, bytes or varints.
     pub const fn list(number: u32, of: Kind) -> Self {
         let shape = match of {
             Kind::String | Kind::Bytes => Shape::Texts,
@@ -28,17 +28,17 @@ impl FieldLayout {
         Self::of(number, Held::List, len_of(of), shape)
     }
 
-    /// Returns the layout of a list of numbers that all have the same length: `fixed32`, `sfixed64`, `double` and so on.
+    /// Returns the layout of a list of fixed-length numbers: `fixed32`, `sfixed64`, `double` and so on.
     pub const fn fixed_list(number: u32, of: Kind) -> Self {
         Self::of(number, Held::List, len_of(of), Shape::Fixed(len_of(of)))
     }
 
-    /// Returns the layout of a map to texts, bytes or numbers.
+    /// Returns the layout of a map with strings, bytes or numbers as values.
     pub const fn map(number: u32, key: Kind, value: Kind) -> Self {
         Self::of(number, Held::Map, entry_len(len_of(key), len_of(value)), Shape::Map)
     }
 
-    /// Returns the layout of a map to messages.
+    /// Returns the layout of a map with messages as values.
     pub const fn message_map<M: Message>(number: u32, key: Kind) -> Self {
         Self::of(number, Held::Map, entry_len(len_of(key), size_of::<M>()), Shape::MessageMap(find_layout::<M>))
     }
@@ -48,12 +48,12 @@ impl FieldLayout {
     }
 }
 
-/// Returns how many bytes a message in protocol buffers takes in memory, or 0 if its type says that they are no more than
+/// Returns the memory of a decoded protobuf message in bytes, or 0 if its type and length imply at most
 /// `uncounted_max`.
 ///
 /// # Errors
 ///
-/// The number of bytes that it may take, if it would take more.
+/// The memory limit in bytes, if the message exceeds it.
 pub(super) fn checked_memory<M: Message>(
     content: &[u8],
     budget: MemoryBudget,
@@ -67,19 +67,19 @@ fn find_layout<M: Message>() -> Option<&'static Layout> {
     M::FORMATS.and_then(|formats| formats.layout).map(|layout| layout())
 }
 
-/// Returns the length in memory of an entry, with what aligns it.
+/// Returns the memory of a map entry, including padding.
 const fn entry_len(key_len: usize, value_len: usize) -> usize {
     (key_len + value_len).next_multiple_of(8)
 }
 
-/// Returns the length in memory of a value of this kind.
+/// Returns the memory of a value of this kind.
 const fn len_of(kind: Kind) -> usize {
     match kind {
         Kind::Bool | Kind::U8 => 1,
         Kind::U16 | Kind::U32 | Kind::I32 | Kind::F32 => 4,
         Kind::U64 | Kind::I64 | Kind::F64 => 8,
         Kind::String => size_of::<String>(),
-        // Longer than the `Vec` that a field may be as well.
+        // Larger than `Vec<u8>`, the other type for such fields.
         Kind::Bytes => size_of::<Bytes>(),
         Kind::Nil | Kind::Slice | Kind::Map | Kind::Any | Kind::Error => panic!("this is no kind of a value"),
     }

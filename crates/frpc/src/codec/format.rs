@@ -1,8 +1,8 @@
-//! The formats that the messages of a call can have.
+//! The message formats of a call.
 
 use std::fmt;
 
-/// The format that the messages of a call are written in. The wire that a call goes over chooses it.
+/// The encoding of the messages of a call, chosen by its wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
@@ -11,7 +11,8 @@ pub enum Format {
     Polyglot,
     /// Protocol buffers: fields by number. For methods with a [codec](super::Codec), the bytes of that.
     Proto,
-    /// The [JSON mapping of proto3](super::json): fields by name. Messages have it that frpc-build generated with `.json(true)`.
+    /// The [JSON mapping of proto3](super::json): fields by name. Available for messages that frpc-build generated with
+    /// `.json(true)`.
     Json,
 }
 

@@ -1,4 +1,4 @@
-//! The table of functions that a message has for its formats.
+//! The encoding and decoding functions of a message type, by format.
 
 use std::{error::Error, fmt};
 
@@ -12,7 +12,8 @@ use super::{
     reading::Reading,
 };
 
-/// The formats of a message besides polyglot: a table of functions, so that no bound depends on the features of a build.
+/// The formats of a message type besides polyglot. A table of functions, so trait bounds do not depend on the features
+/// of a build.
 ///
 /// ```
 /// use frpc::codec::{Formats, Message};
@@ -29,7 +30,7 @@ use super::{
 ///     const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
 /// #   fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) { out.i32(self.x) }
 /// #   fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> { input.i32(&mut self.x) }
-///     // The rest as ever.
+/// The other items are unchanged.
 /// }
 /// ```
 #[derive(Debug)]
@@ -45,12 +46,12 @@ pub struct Formats<M: 'static> {
 #[derive(Debug)]
 pub(super) struct Functions<M> {
     pub(super) encode: fn(&M) -> Result<Bytes, CodecError>,
-    /// Adds what the message takes in memory to [`Reading::memory_len`], unless that was counted before.
+    /// Adds the memory of the message to [`Reading::memory_len`], unless it was counted before decoding.
     pub(super) decode: fn(&Bytes, &mut Reading) -> Result<M, CodecError>,
 }
 
 impl<M: prost::Message + Default + 'static> Formats<M> {
-    /// Returns the table of a message that prost writes and reads as protocol buffers.
+    /// Creates the table of a message with protobuf support from prost.
     pub const fn prost() -> Self {
         let proto = Functions { encode: encode_prost::<M>, decode: decode_prost::<M> };
         Self { proto: Some(proto), json: None, layout: None, codec: None }
@@ -77,9 +78,9 @@ fn encode_prost<M: prost::Message>(message: &M) -> Result<Bytes, CodecError> {
     Ok(message.encode_to_vec().into())
 }
 
-// The layout was checked before.
+// The caller checked the memory of the message before.
 fn decode_prost<M: prost::Message + Default>(content: &Bytes, _: &mut Reading) -> Result<M, CodecError> {
-    // A `Bytes` is read as slices of itself, so `bytes` fields are not copied.
+    // Decodes from `Bytes`, so `bytes` fields become slices instead of copies.
     M::decode(content.clone()).map_err(CodecError::Proto)
 }
 
@@ -91,23 +92,23 @@ fn decode_json<M: json::Message>(content: &Bytes, reading: &mut Reading) -> Resu
     json::from_slice_with(content, reading).map_err(CodecError::Json)
 }
 
-/// An error of writing or reading a message.
+/// An error in encoding or decoding a message.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum CodecError {
-    /// The bytes are no message in polyglot.
+    /// The bytes are not a valid polyglot message.
     Polyglot(DecodeError),
-    /// The bytes are an error in place of a message in polyglot.
+    /// The bytes are a polyglot error in place of a message.
     Failure(Failure),
-    /// The bytes are no message in protocol buffers.
+    /// The bytes are not a valid protobuf message.
     Proto(prost::DecodeError),
-    /// The bytes are no message in JSON, or the message has a value for which JSON has no form.
+    /// The text is not a valid JSON message, or a value has no JSON form.
     Json(json::Error),
-    /// A message in protocol buffers would take more memory than it [may](super::MemoryBudget).
+    /// A protobuf message exceeds its [memory budget](super::MemoryBudget).
     TooMuchMemory {
         /// The name of the message in the proto file.
         message: &'static str,
-        /// The number of bytes that it may take.
+        /// The memory limit in bytes.
         limit: usize,
     },
     /// A [codec](super::Codec) of the user failed.
@@ -124,17 +125,17 @@ pub enum CodecError {
         /// The format that was asked for.
         format: Format,
     },
-    /// The type of the message has no such format on this side.
+    /// The message type does not support the format on this side.
     Unsupported {
         /// The name of the message in the proto file.
         message: &'static str,
-        /// The format that was asked for.
+        /// The requested format.
         format: Format,
     },
 }
 
 impl CodecError {
-    /// Returns whether the bytes may well be a message, which would take more memory than it may.
+    /// Returns `true` if the message was rejected only because of its memory.
     pub fn is_too_much_memory(&self) -> bool {
         match self {
             Self::TooMuchMemory { .. } => true,

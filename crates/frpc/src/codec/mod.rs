@@ -1,6 +1,6 @@
-//! The bytes of one message, in each format that a call can have.
+//! Encoding and decoding of single messages, in each format of a call.
 //!
-//! Nothing here knows packets, sockets or tasks.
+//! This module knows no packets, sockets or tasks.
 
 mod compression;
 mod convert;

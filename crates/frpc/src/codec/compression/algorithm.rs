@@ -1,11 +1,11 @@
-//! The trait of every algorithm.
+//! The interface common to all algorithms.
 
-/// The functions of an algorithm.
+/// The functions of a compression algorithm.
 pub(super) struct Algorithm {
-    /// Its number on the wire.
+    /// The number of the algorithm on the wire.
     pub(super) number: u8,
-    /// Appends a part, compressed.
+    /// Compresses a part and appends it to `out`.
     pub(super) deflate: fn(part: &[u8], out: &mut Vec<u8>) -> Option<()>,
-    /// Inflates a part into a buffer, and returns how many bytes of it that made.
+    /// Inflates a part into a buffer and returns the number of bytes written.
     pub(super) inflate: fn(part: &[u8], out: &mut [u8]) -> Option<usize>,
 }

@@ -1,4 +1,4 @@
-//! Files of gzip, each with one member.
+//! gzip files with one member each.
 
 use std::io::{Read, Write};
 
@@ -24,7 +24,7 @@ fn inflate(part: &[u8], out: &mut [u8]) -> Option<usize> {
             read => len += read,
         }
     }
-    // The checksum behind the last byte is compared when there is nothing more to read.
+    // The decoder verifies the checksum only when it reads past the last byte.
     let is_over = decoder.read(&mut [0]).ok()? == 0;
     (is_over && decoder.into_inner().is_empty()).then_some(len)
 }

@@ -1,4 +1,4 @@
-//! LZ4 blocks, without a size in front.
+//! LZ4 blocks without a size prefix.
 
 use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 

@@ -1,10 +1,10 @@
-//! Compression of bytes. What inflates them takes memory as it goes, and for no more than was agreed on.
+//! Compression of messages. Inflating allocates step by step, and never more than the agreed length.
 //!
 //! ```text
-//!   compressed = part…     part = length u32 | bytes that inflate to 256 KiB, or to all that is left
+//!   compressed = part…     part = length u32 | bytes that inflate to 256 KiB, or to the remaining length
 //! ```
 //!
-//! Each part is compressed on its own: an LZ4 block, a frame of Zstandard, or a file of gzip.
+//! Each part is compressed separately, as an LZ4 block, a Zstandard frame or a gzip file.
 
 mod algorithm;
 #[cfg(feature = "gzip")]
@@ -16,27 +16,27 @@ mod zstd;
 
 use self::algorithm::Algorithm;
 
-/// An algorithm to compress messages with. Each needs a feature of this crate: `lz4`, `zstd`, `gzip`.
+/// A compression algorithm for messages. Each needs a feature of this crate: `lz4`, `zstd`, `gzip`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Compression {
-    /// LZ4: costs little, and makes text about half as long.
+    /// LZ4: fast. Halves the length of typical text.
     #[cfg(feature = "lz4")]
     Lz4,
-    /// Zstandard: costs more, and makes text about a third as long. Needs a C compiler to build.
+    /// Zstandard: slower than LZ4. Reduces typical text to about a third. Needs a C compiler to build.
     #[cfg(feature = "zstd")]
     Zstd,
-    /// gzip: costs more than Zstandard, and makes text about a third as long. It is written in Rust, and needs no C compiler.
+    /// gzip: slower than Zstandard, with about the same ratio for text. Written in Rust, so it needs no C compiler.
     #[cfg(feature = "gzip")]
     Gzip,
 }
 
-/// The bytes do not inflate to as many as they should.
+/// The error for bytes that do not inflate to the expected length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CannotInflate;
 
 impl Compression {
-    /// Those that this build has.
+    /// The algorithms enabled in this build.
     pub(crate) const ALL: &[Self] = &[
         #[cfg(feature = "lz4")]
         Self::Lz4,
@@ -66,7 +66,7 @@ impl Compression {
         Self::ALL.iter().copied().find(|algorithm| algorithm.number() == number)
     }
 
-    /// Returns the bytes compressed, or `None` if that does not make them fewer.
+    /// Compresses bytes. Returns `None` if the result is not shorter.
     pub(crate) fn deflate(self, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         for part in bytes.chunks(PART_LEN) {
@@ -79,7 +79,7 @@ impl Compression {
         (out.len() < bytes.len()).then_some(out)
     }
 
-    /// Inflates bytes, which must make exactly `len`.
+    /// Inflates bytes to exactly `len` bytes.
     pub(crate) fn inflate(self, mut bytes: &[u8], len: usize) -> Result<Vec<u8>, CannotInflate> {
         let mut out = Vec::new();
         while out.len() < len {
@@ -87,7 +87,7 @@ impl Compression {
             let part_len = u32::from_be_bytes(*part_len) as usize;
             let (part, rest) = rest.split_at_checked(part_len).ok_or(CannotInflate)?;
             let (start, left) = (out.len(), len - out.len());
-            // At most doubled, so that the length that was announced takes no memory: only what was inflated does.
+            // Doubles at most, so the announced length allocates nothing before enough bytes were inflated.
             out.reserve_exact(left.min(start.max(PART_LEN)));
             out.resize(start + left.min(PART_LEN), 0);
             if (self.algorithm().inflate)(part, &mut out[start..]) != Some(left.min(PART_LEN)) {
@@ -99,16 +99,16 @@ impl Compression {
     }
 }
 
-/// The bytes of a part before it is compressed, the last of all but for that.
+/// The length of an uncompressed part. Only the last part may be shorter.
 const PART_LEN: usize = 256 * 1024;
-/// The bytes in front of a part.
+/// The length prefix of a part.
 const LEN_LEN: usize = 4;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Text with some repetition, as messages have it.
+    /// Text with some repetition, like typical messages.
     fn text(len: usize) -> Vec<u8> {
         (0..).flat_map(|n: u32| format!("order {} of {}; ", n * 7919 % 1000, n / 3).into_bytes()).take(len).collect()
     }
@@ -163,7 +163,7 @@ mod tests {
                 for bit in 0..8 {
                     let mut wrong = deflated.clone();
                     wrong[at] ^= 1 << bit;
-                    // A letter may have become another.
+                    // A changed literal yields wrong text of the right length.
                     if let Ok(inflated) = algorithm.inflate(&wrong, text.len()) {
                         assert_eq!(inflated.len(), text.len());
                     }

@@ -1,4 +1,4 @@
-//! Frames of Zstandard, without a dictionary.
+//! Zstandard frames without a dictionary.
 
 use zstd::{
     bulk::{Compressor, Decompressor},
@@ -17,10 +17,10 @@ fn deflate(part: &[u8], out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// The window is `out` itself, whatever the frame says, so that takes no memory.
+/// `out` serves as the window, so the window size in the frame allocates nothing.
 fn inflate(part: &[u8], out: &mut [u8]) -> Option<usize> {
     Decompressor::new().ok()?.decompress_to_buffer(part, out).ok()
 }
 
-/// The default of the library.
+/// The default level of the library.
 const LEVEL: i32 = 3;

@@ -1,4 +1,4 @@
-//! Whole messages, and those in an `Any`.
+//! JSON conversion of whole messages, and of messages in an `Any`.
 
 use std::sync::{PoisonError, RwLock};
 
@@ -13,33 +13,33 @@ use super::{
 };
 use crate::codec::reading::Reading;
 
-/// Writes a message as text.
+/// Serializes a message to a string.
 ///
 /// # Errors
 ///
-/// If a value has no form in JSON: a timestamp that is not of the years 1 to 9999, a longer duration, a path of a field mask in
-/// capital letters, an `Any` of an unknown type.
+/// Fails if a value has no JSON form: a timestamp outside the years 1 to 9999, a duration of more than 10,000 years, a
+/// field mask path with capital letters, or an `Any` of an unknown type.
 pub fn to_string<M: Message>(message: &M) -> Result<String> {
     let text = to_vec(message)?;
     Ok(String::from_utf8(text).expect("only text was written"))
 }
 
-/// Writes a message as text in UTF-8.
+/// Serializes a message to UTF-8 bytes.
 ///
 /// # Errors
 ///
-/// Those of [`to_string`].
+/// The errors of [`to_string`].
 pub fn to_vec<M: Message>(message: &M) -> Result<Vec<u8>> {
     let mut out = Writer::new(M::TYPES);
     message.encode_json(&mut out);
     out.finish().map_err(|error| error.in_field(M::NAME))
 }
 
-/// Reads a message.
+/// Parses a message.
 ///
 /// # Errors
 ///
-/// If the text is no such message, or takes too much to read: see the constants of [`Reader`].
+/// Fails if the text is not such a message, or if parsing exceeds a limit; see the constants of [`Reader`].
 pub fn from_str<M: Message>(text: &str) -> Result<M> {
     from_str_with(text, &mut Reading::default())
 }
@@ -55,16 +55,16 @@ fn from_str_with<M: Message>(text: &str, reading: &mut Reading) -> Result<M> {
     Ok(message)
 }
 
-/// Reads a message from text in UTF-8.
+/// Parses a message from UTF-8 bytes.
 ///
 /// # Errors
 ///
-/// Those of [`from_str`], and if the bytes are not UTF-8.
+/// The errors of [`from_str`]. Also fails if the bytes are not UTF-8.
 pub fn from_slice<M: Message>(bytes: &[u8]) -> Result<M> {
     from_slice_with(bytes, &mut Reading::default())
 }
 
-/// Reads a message as [`from_slice`] does, in this way.
+/// Parses a message like [`from_slice`], with these rules.
 pub(in crate::codec) fn from_slice_with<M: Message>(bytes: &[u8], reading: &mut Reading) -> Result<M> {
     from_str_with(utf8(bytes)?, reading)
 }
@@ -75,12 +75,13 @@ fn utf8(bytes: &[u8]) -> Result<&str> {
     {
         return Ok(text);
     }
-    // The standard library is faster with a short text, and knows where a wrong one is wrong.
+    // The standard library is faster for short text and reports the position of an error.
     std::str::from_utf8(bytes).map_err(|error| Error::at_byte(ErrorKind::InvalidUtf8, error.valid_up_to()))
 }
 
-/// Lets every `Any` of this process hold these types. frpc-build makes a function of each package, `json_types`; a message that
-/// holds an `Any` at any depth knows those of its own package and of packages that its fields have messages of.
+/// Makes these types available to every `Any` in this process. frpc-build generates a function `json_types` per
+/// package. A message with an `Any` at any depth knows the types of its own package without registration, and those of
+/// packages used by its fields.
 ///
 /// ```
 /// # mod details { pub fn json_types() -> &'static frpc::codec::json::Types { frpc::codec::json::Types::WELL_KNOWN } }
@@ -90,13 +91,13 @@ pub fn register(types: &'static Types) {
     REGISTERED.write().unwrap_or_else(PoisonError::into_inner).push(types);
 }
 
-/// The length from which on text is checked by the instructions that the processor has for many bytes at once.
+/// The minimum length for the SIMD validation of UTF-8.
 const LONG: usize = 64;
 
 static REGISTERED: RwLock<Vec<&'static Types>> = RwLock::new(Vec::new());
 
 impl Types {
-    /// Returns the type that a URL ends with.
+    /// Returns the type named by the last part of a URL.
     fn of_url(&self, url: &str) -> Result<&'static Type, ErrorKind> {
         let unknown = || ErrorKind::UnknownType { url: url.to_owned() };
         let (_, name) = url.rsplit_once('/').ok_or_else(unknown)?;

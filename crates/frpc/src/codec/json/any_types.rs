@@ -1,4 +1,4 @@
-//! The messages that an `Any` can hold, by their types.
+//! The message types an `Any` can contain.
 
 use super::{
     error::{ErrorKind, Result},
@@ -10,7 +10,7 @@ use super::{
 use crate::codec::{self, field_layouts::checked_memory, layout::MemoryBudget};
 
 impl Type {
-    /// Returns what an `Any` has to know of a message.
+    /// Returns the functions and properties `Any` needs for a message type.
     pub const fn of<M: Message + codec::Message + prost::Message>() -> Self {
         Self {
             name: <M as Message>::NAME,

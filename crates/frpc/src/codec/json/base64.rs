@@ -1,6 +1,6 @@
-//! Base64: written in the standard alphabet with padding, read in both alphabets and with or without it.
+//! Base64. Written in the standard alphabet with padding; read in both alphabets, with or without padding.
 
-/// Writes `bytes` at the end of `out`.
+/// Appends `bytes` in base64 to `out`.
 pub(super) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     out.reserve(bytes.len().div_ceil(3) * 4);
     let digit = |bits: u8| DIGITS[usize::from(bits & 0x3f)];
@@ -15,7 +15,7 @@ pub(super) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Reads base64. Bits behind the last byte may be anything.
+/// Decodes base64. Ignores the unused bits of the last digit.
 pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     let text = text.as_bytes();
     let digits = match text {
@@ -46,7 +46,7 @@ pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// The value of each digit in either alphabet, and 0xff for all that are none.
+/// The value of each digit in either alphabet, and 0xff for all other bytes.
 const VALUES: [u8; 256] = {
     let mut values = [0xff; 256];
     let mut value = 0;

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// An error in JSON, or of a message that has none: the reason, the path of the field, and the place in the text.
+/// An error in parsing or serializing JSON: the reason, the path of the field, and the position in the text.
 ///
 /// ```text
 /// shop.Order.items[3].price: expected a number, found text (at byte 120)
@@ -8,7 +8,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Error(Box<Inner>);
 
-/// The result of reading JSON.
+/// The result of parsing or serializing JSON.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -18,83 +18,82 @@ struct Inner {
     position: Option<usize>,
 }
 
-/// The ways in which a text is no message, and a message no text.
+/// The reason for a JSON error.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The text ends in the middle of the message.
     Truncated,
-    /// Something follows behind the message.
+    /// The text continues after the message.
     Trailing,
     /// The text is not UTF-8.
     InvalidUtf8,
-    /// Something else stands where a value or sign belongs.
+    /// An unexpected token in place of a value or punctuation.
     Expected {
-        /// The value or sign that belongs there.
+        /// The expected token.
         expected: &'static str,
-        /// The thing that is there.
+        /// The token found in its place.
         found: &'static str,
     },
-    /// A value of the right kind has the wrong form, such as a timestamp without a zone.
+    /// A value has the right type but the wrong form, such as a timestamp without a time zone.
     Invalid {
-        /// The value that it should be.
+        /// The expected value.
         what: &'static str,
     },
-    /// A number or a time does not fit in its type.
+    /// A number or time exceeds the range of its type.
     OutOfRange {
         /// The type.
         of: &'static str,
     },
-    /// A field or a key occurs twice.
+    /// A field or map key occurs twice.
     Duplicate,
-    /// A `required` field of proto2 is not there.
+    /// A `required` field of proto2 is missing.
     Missing,
-    /// Another member of the same oneof is set already.
+    /// Another member of the same oneof is already set.
     OneofTwice,
-    /// Messages are nested too deep.
+    /// Messages are nested too deeply.
     TooDeep {
-        /// The depth that they may have: [`Reader::DEPTH_MAX`](super::Reader::DEPTH_MAX), or less if the stack ends before;
-        /// see [`Reader::STACK_LEN_MAX`](super::Reader::STACK_LEN_MAX).
+        /// The maximum depth: [`Reader::DEPTH_MAX`](super::Reader::DEPTH_MAX), or less if the stack limit applies
+        /// first; see [`Reader::STACK_LEN_MAX`](super::Reader::STACK_LEN_MAX).
         limit: u32,
     },
-    /// The message would take too much memory: see [`Reader::MEMORY_FACTOR`](super::Reader::MEMORY_FACTOR).
+    /// The message would exceed the memory limit; see [`Reader::MEMORY_FACTOR`](super::Reader::MEMORY_FACTOR).
     TooMuchMemory {
-        /// The number of bytes that it may take.
+        /// The memory limit in bytes.
         limit: usize,
     },
-    /// An `Any` does not say what it holds.
+    /// An `Any` lacks its type.
     NoType,
-    /// An `Any` of a well-known type has no `value`.
+    /// An `Any` of a well-known type lacks its `value`.
     NoValue,
-    /// An `Any` holds a message that is not known here.
+    /// An `Any` contains a message type unknown to this side.
     UnknownType {
-        /// The type as the `Any` has it.
+        /// The type URL of the `Any`.
         url: String,
     },
-    /// The message has no field of this name, and is read strictly.
+    /// The message has no field with this name. Reported by strict parsing only.
     UnknownField,
-    /// The enum has no value of this name, and the message is read strictly.
+    /// The enum has no value with this name. Reported by strict parsing only.
     UnknownEnumName {
-        /// The name as the JSON has it.
+        /// The name in the JSON text.
         name: String,
     },
-    /// The bytes in an `Any` are not the message that it says.
+    /// The bytes in an `Any` do not decode as its message type.
     InvalidAny(prost::DecodeError),
 }
 
 impl Error {
-    /// Returns what is wrong.
+    /// Returns the reason for the error.
     pub fn kind(&self) -> &ErrorKind {
         &self.0.kind
     }
 
-    /// Returns the path to where it is wrong: the message's full name, its field, the field's field, and so on.
+    /// Returns the path of the error: the full name of the message, its field, the field of that field, and so on.
     pub fn path(&self) -> &str {
         &self.0.path
     }
 
-    /// Returns how many bytes of the text stand before the place where it is wrong, or `None` if a message could not be
-    /// written.
+    /// Returns the byte offset of the error in the text, or `None` for an error in serializing.
     pub fn position(&self) -> Option<usize> {
         self.0.position
     }
@@ -104,7 +103,7 @@ impl Error {
         Self(Box::new(Inner { kind, path: String::new(), position: Some(position) }))
     }
 
-    /// Puts this field in front of the path. Names in it cannot make it longer than a person reads.
+    /// Prepends a field to the path. Long names are shortened, because the peer may choose them.
     #[cold]
     pub(super) fn in_field(mut self, name: &str) -> Self {
         let name = shortened(name);
@@ -185,11 +184,11 @@ impl std::error::Error for Error {
     }
 }
 
-/// Returns as much of a name of the peer as an error shows.
+/// Shortens a name chosen by the peer.
 fn shortened(name: &str) -> &str {
     let end = name.char_indices().nth(NAME_LEN_MAX).map_or(name.len(), |(end, _)| end);
     &name[..end]
 }
 
-/// The number of characters of a name that an error shows.
+/// The maximum number of characters of a name in an error.
 const NAME_LEN_MAX: usize = 200;

@@ -1,33 +1,33 @@
-//! The fields of a message, by their names.
+//! Parsing of message fields by name.
 
 use super::{
     error::{ErrorKind, Result},
     reader::Reader,
 };
 
-/// The names of a field, and whether `null` is a value of it.
+/// The names of a field, and its treatment of `null`.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
     json: &'static str,
     proto: &'static str,
     is_nullable: bool,
     is_required: bool,
-    /// True if the name stands in JSON as it is, without escapes.
+    /// `true` if the name needs no escapes in JSON.
     is_plain: bool,
 }
 
 impl Field {
-    /// Returns the names of a field: in JSON, and in the proto file.
+    /// Creates a field from its names in JSON and in the proto file.
     pub const fn new(json: &'static str, proto: &'static str) -> Self {
         Self { json, proto, is_nullable: false, is_required: false, is_plain: is_plain(json.as_bytes()) }
     }
 
-    /// Returns the names of a field for which `null` is a value. In others it stands for an absent one.
+    /// Creates a field with `null` as a valid value. For other fields, `null` means absent.
     pub const fn nullable(json: &'static str, proto: &'static str) -> Self {
         Self { json, proto, is_nullable: true, is_required: false, is_plain: is_plain(json.as_bytes()) }
     }
 
-    /// Returns the same field as one of proto2 that is `required`: a message without it is an error.
+    /// Marks the field as `required` in proto2: its absence is an error.
     pub const fn required(self) -> Self {
         Self { is_required: true, ..self }
     }
@@ -44,14 +44,14 @@ const fn is_plain(mut name: &[u8]) -> bool {
 }
 
 impl Reader<'_> {
-    /// Reads the fields of a message: `read` is called with the index of each that is there. Those that are unknown are skipped.
+    /// Parses the fields of a message. Calls `read` with the index of each field present, and skips unknown fields.
     pub fn object(&mut self, fields: &[Field], read: &mut dyn FnMut(usize, &mut Self) -> Result<()>) -> Result<()> {
         let is_any = self.take_any();
         let mut seen = Seen::new(fields.len() + 1);
         let mut expected = 0;
         let mut is_more = self.begin(b'{', b'}', "an object")?;
         while is_more {
-            // Mostly fields come in their order.
+            // Fast path: writers usually send fields in declaration order.
             if let Some(field) = fields.get(expected)
                 && field.is_plain
                 && self.skip_name(field.json)
@@ -94,7 +94,7 @@ impl Reader<'_> {
             return self.null();
         }
         read(index, self)?;
-        // A single field keeps its default.
+        // An unknown enum name was ignored, so the field keeps its default. A required field must not.
         if self.take_unknown() && field.is_required {
             return Err(self.error(ErrorKind::Missing));
         }
@@ -102,7 +102,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the index of a field. The one that is looked at first follows the last one that was there, since writers have an order.
+/// Returns the index of a field. The search starts after the last field found, because writers usually keep the order.
 #[inline]
 fn find(fields: &[Field], expected: usize, name: &str) -> Option<usize> {
     let is_named = |field: &Field| field.json == name || field.proto == name;
@@ -111,7 +111,7 @@ fn find(fields: &[Field], expected: usize, name: &str) -> Option<usize> {
     index.or_else(|| before.iter().position(is_named))
 }
 
-/// The fields that were there.
+/// The set of fields found so far.
 struct Seen {
     first: u128,
     others: Vec<u128>,
@@ -135,7 +135,7 @@ impl Seen {
         is_new.then_some(())
     }
 
-    /// Returns whether a field was there.
+    /// Returns `true` if the field was found.
     fn has(&self, index: usize) -> bool {
         let seen = match index / 128 {
             0 => self.first,

@@ -1,8 +1,8 @@
-//! Numbers as JSON has them.
+//! Numbers in JSON.
 
 use std::io::Write;
 
-/// Writes digits at the end of `out`.
+/// Appends the decimal digits of a number to `out`.
 #[inline]
 pub(super) fn put_u64(mut number: u64, out: &mut Vec<u8>) {
     let mut digits = [0; 20];
@@ -28,7 +28,7 @@ pub(super) fn put_i64(number: i64, out: &mut Vec<u8>) {
     put_u64(number.unsigned_abs(), out);
 }
 
-/// Writes a finite number in the shortest form that is read as the same one, or a word in quotes.
+/// Appends the shortest text that parses to the same number, or a quoted word for infinities and NaN.
 pub(super) fn put_f64(number: f64, out: &mut Vec<u8>) {
     match word(number) {
         Some(word) => out.extend_from_slice(word),
@@ -54,7 +54,7 @@ fn word(number: f64) -> Option<&'static [u8]> {
     }
 }
 
-/// Returns whether a number is short without an exponent.
+/// Returns `true` if a number is short without an exponent.
 fn is_handy(number: f64) -> bool {
     number == 0.0 || (1e-5..1e16).contains(&number.abs())
 }
@@ -63,7 +63,7 @@ fn write(out: &mut Vec<u8>, arguments: std::fmt::Arguments<'_>) {
     out.write_fmt(arguments).expect("a vector takes everything");
 }
 
-/// Returns the length of the number that the bytes start with, if they start with one.
+/// Returns the length of the number at the start of the bytes, if there is one.
 pub(super) fn len(bytes: &[u8]) -> Option<usize> {
     let digits = |from: usize| bytes[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
     let mut at = usize::from(bytes.first() == Some(&b'-'));
@@ -90,13 +90,13 @@ pub(super) fn len(bytes: &[u8]) -> Option<usize> {
     Some(at)
 }
 
-/// Returns whether a number is negative, and its absolute value, or `None` if it is no integer or has more than 64 bits. The text
-/// is a number.
+/// Returns the sign and absolute value of a number, or `None` if it is no integer or exceeds 64 bits. `text` must be a
+/// valid number.
 pub(super) fn integer(text: &str) -> Option<(bool, u64)> {
     let (is_negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
     let (digits, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    // The exponent of the last digit. One that does not fit is far beyond all digits that there are.
+    // The exponent of the last digit. An exponent outside `i64` is saturated: it exceeds any possible count of digits.
     let is_small = exponent.starts_with('-');
     let exponent = exponent.parse::<i64>().unwrap_or(if is_small { i64::MIN } else { i64::MAX });
     let fraction_len = i64::try_from(fraction.len()).ok()?;
@@ -124,7 +124,7 @@ pub(super) fn unsigned(is_negative: bool, number: u64) -> Option<u64> {
     (!is_negative || number == 0).then_some(number)
 }
 
-/// The digits of 0 to 99.
+/// The digit pairs 00 to 99.
 const PAIRS: [u8; 200] = {
     let mut pairs = [0; 200];
     let mut number = 0_u8;

@@ -1,23 +1,22 @@
-//! The letters of strings: which need an escape, and what escapes stand for.
+//! Escaping and unescaping of strings.
 
-/// Returns how many bytes stand before the first that cannot stand in a string as it is: a quote, a backslash or a control
-/// character.
+/// Returns the number of bytes before the first one that needs an escape: a quote, a backslash or a control character.
 #[inline]
 pub(super) fn plain_len(bytes: &[u8]) -> usize {
     let (blocks, _) = bytes.as_chunks::<16>();
-    // Looked at to its end, a block takes a few instructions for all of its bytes at once.
+    // Checking whole blocks without an early exit lets the compiler use vector instructions.
     let is_plain = |block: &&[u8; 16]| block.iter().fold(0, |found, byte| found | u8::from(is_special(byte))) == 0;
     let len = 16 * blocks.iter().take_while(is_plain).count();
     len + plain_len_by_words(&bytes[len..])
 }
 
-/// The same, eight bytes at a time: faster for a writer, which copies them behind it.
+/// Like [`plain_len`], but eight bytes at a time. Faster for a writer, because it copies the bytes afterwards.
 #[inline]
 fn plain_len_by_words(bytes: &[u8]) -> usize {
     let (words, rest) = bytes.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);
-        // The lowest mark is right; a borrow may set others above it.
+        // Only the lowest mark is reliable: a borrow may set marks above it.
         let marks = below(word, 0x20) | below(word ^ (EACH * b'"' as u64), 1) | below(word ^ (EACH * b'\\' as u64), 1);
         if marks != 0 {
             return index * 8 + marks.trailing_zeros() as usize / 8;
@@ -31,13 +30,13 @@ fn is_special(byte: &u8) -> bool {
     *byte < 0x20 || matches!(byte, b'"' | b'\\')
 }
 
-/// Marks the highest bit of each byte that is less than `limit`.
+/// Sets the highest bit of each byte less than `limit`.
 #[inline]
 fn below(word: u64, limit: u64) -> u64 {
     word.wrapping_sub(EACH * limit) & !word & (EACH * 0x80)
 }
 
-/// Writes the letters of a string at the end of `out`.
+/// Appends the escaped string to `out`.
 #[inline]
 pub(super) fn escape(text: &str, out: &mut Vec<u8>) {
     let mut rest = text.as_bytes();
@@ -68,7 +67,7 @@ fn escape_byte(byte: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'\\', letter]);
 }
 
-/// Reads an escape, whose backslash is behind us, and returns its length. Half of a pair of surrogates is none.
+/// Parses an escape after its backslash and returns its length. Returns `None` for half a surrogate pair.
 pub(super) fn unescape(escape: &[u8], out: &mut String) -> Option<usize> {
     let letter = match escape.first()? {
         b'b' => '\u{8}',
@@ -87,7 +86,7 @@ pub(super) fn unescape(escape: &[u8], out: &mut String) -> Option<usize> {
 fn unescape_number(escape: &[u8], out: &mut String) -> Option<usize> {
     let first = four_digits(escape.get(1..5)?)?;
     if !(0xd800..0xdc00).contains(&first) {
-        // None for the second half of a pair.
+        // `None` for the second half of a surrogate pair.
         out.push(char::from_u32(first)?);
         return Some(5);
     }

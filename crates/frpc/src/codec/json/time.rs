@@ -1,8 +1,8 @@
-//! Timestamps as RFC 3339 has them, and durations in seconds.
+//! Timestamps in RFC 3339 format, and durations in seconds.
 
 use super::numbers;
 
-/// Writes a timestamp in UTC, or returns `None` if it is not between the years 1 and 9999.
+/// Writes a timestamp in UTC, or returns `None` if it is outside the years 1 to 9999.
 pub(super) fn put_timestamp(seconds: i64, nanos: i32, out: &mut Vec<u8>) -> Option<()> {
     let nanos = u32::try_from(nanos).ok().filter(|nanos| *nanos < NANOS_PER_SECOND)?;
     if !(TIMESTAMP_MIN..=TIMESTAMP_MAX).contains(&seconds) {
@@ -22,7 +22,7 @@ pub(super) fn put_timestamp(seconds: i64, nanos: i32, out: &mut Vec<u8>) -> Opti
     Some(())
 }
 
-/// Reads a timestamp of any zone.
+/// Parses a timestamp in any time zone.
 pub(super) fn timestamp(text: &str) -> Option<(i64, i32)> {
     let (date, time) = text.split_at_checked(10)?;
     let (time, rest) = time.strip_prefix('T')?.split_at_checked(8)?;
@@ -51,7 +51,7 @@ pub(super) fn timestamp(text: &str) -> Option<(i64, i32)> {
     (is_time && is_date && is_in_range).then_some((seconds, nanos))
 }
 
-/// Writes a duration, or returns `None` if it is longer than 10,000 years or its parts have different signs.
+/// Writes a duration, or returns `None` if it exceeds 10,000 years or its parts differ in sign.
 pub(super) fn put_duration(seconds: i64, nanos: i32, out: &mut Vec<u8>) -> Option<()> {
     let is_whole = seconds.unsigned_abs() <= DURATION_MAX && nanos.unsigned_abs() < NANOS_PER_SECOND;
     let has_one_sign = !(seconds < 0 && nanos > 0 || seconds > 0 && nanos < 0);
@@ -67,7 +67,7 @@ pub(super) fn put_duration(seconds: i64, nanos: i32, out: &mut Vec<u8>) -> Optio
     Some(())
 }
 
-/// Reads a duration.
+/// Parses a duration.
 pub(super) fn duration(text: &str) -> Option<(i64, i32)> {
     let (is_negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
     let text = text.strip_suffix('s')?;
@@ -80,7 +80,7 @@ pub(super) fn duration(text: &str) -> Option<(i64, i32)> {
     Some(if is_negative { (-seconds, -nanos) } else { (seconds, nanos) })
 }
 
-/// Writes no digits, three, six or nine.
+/// Writes the fraction of a second with zero, three, six or nine digits.
 fn put_fraction(nanos: u32, out: &mut Vec<u8>) {
     if nanos == 0 {
         return;
@@ -94,7 +94,7 @@ fn put_fraction(nanos: u32, out: &mut Vec<u8>) {
     put_digits(number.into(), len, out);
 }
 
-/// Writes the last `len` digits of a number that is not negative.
+/// Writes the last `len` digits of a non-negative number.
 fn put_digits(number: i64, len: u32, out: &mut Vec<u8>) {
     for place in (0..len).rev() {
         let digit = u8::try_from(number / 10_i64.pow(place) % 10).expect("it is one digit");
@@ -102,7 +102,7 @@ fn put_digits(number: i64, len: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns the nanoseconds that the digits behind a point stand for.
+/// Converts the digits after the decimal point to nanoseconds.
 fn fraction(digits: &str) -> Option<i32> {
     if !is_digits(digits) || digits.len() > 9 {
         return None;
@@ -111,7 +111,7 @@ fn fraction(digits: &str) -> Option<i32> {
     Some(digits.parse::<i32>().ok()? * scale)
 }
 
-/// Returns the numbers between signs, each with exactly this number of digits.
+/// Parses numbers between separators, each with an exact count of digits.
 fn numbers<const COUNT: usize>(text: &str, sign: char, lens: [usize; COUNT]) -> Option<[i64; COUNT]> {
     let mut parts = text.split(sign);
     let mut numbers = [0; COUNT];
@@ -126,8 +126,8 @@ fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Returns the days from 1970 to a date of the Gregorian calendar. Years are taken to begin in March, so that the day which leap
-/// years have more is the last one.
+/// Returns the days from 1970 to a date of the Gregorian calendar. Years start in March here, so the leap day is the
+/// last day of its year.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month > 2 { year } else { year - 1 };
     let days_before_month = (153 * ((month + 9) % 12) + 2) / 5;
@@ -135,11 +135,11 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + leap_days + days_before_month + day - 1 - DAYS_BEFORE_1970
 }
 
-/// Returns the date that is `days` behind 1970.
+/// Returns the date `days` after the start of 1970.
 fn date(days: i64) -> (i64, i64, i64) {
     let days = days + DAYS_BEFORE_1970;
     let (eras, day) = (days.div_euclid(DAYS_PER_ERA), days.rem_euclid(DAYS_PER_ERA));
-    // The leap days before it are left out, which makes all years equal.
+    // Subtracts the leap days before it, so all years have the same length.
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
     let month = (5 * day + 2) / 153;
@@ -158,14 +158,14 @@ fn days_of_month(year: i64, month: i64) -> i64 {
 
 const NANOS_PER_SECOND: u32 = 1_000_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
-/// 400 years, behind which the calendar begins again.
+/// The days of 400 years. The calendar repeats after that.
 const DAYS_PER_ERA: i64 = 146_097;
-/// The days from March of the year 0 to 1970.
+/// The days from March of the year 0 to the start of 1970.
 const DAYS_BEFORE_1970: i64 = 719_468;
-/// The first and the last second that a timestamp may have.
+/// The valid range of seconds in a timestamp.
 const TIMESTAMP_MIN: i64 = -62_135_596_800;
 const TIMESTAMP_MAX: i64 = 253_402_300_799;
-/// The seconds that a duration may have.
+/// The maximum number of seconds in a duration.
 const DURATION_MAX: u64 = 315_576_000_000;
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! The memory that JSON takes as a tree of values, known before it is read.
+//! The memory needed for JSON as a tree of values, computed before parsing.
 
 use crate::codec::polyglot::{ALLOCATION_LEN, tree_len};
 
-/// Returns how many bytes a value takes in memory when it is read into a tree whose type says nothing of it, such as
-/// `serde_json::Value`, or a number above `limit` as soon as it is more. Memory is allocated only for the depth.
+/// Returns the bytes of memory a JSON text takes as a tree of untyped values, such as `serde_json::Value`. Stops above
+/// `limit` and returns a number larger than it. Allocates only for the nesting depth.
 ///
-/// A value of two bytes, such as `1,`, takes 64 while its list grows, an object of one member some hundred times its length.
+/// Trees can be much larger than their text. An element of two bytes, such as `1,`, takes 64 bytes while its list
+/// grows. An object with one member takes about a hundred times its length.
 ///
 /// ```
 /// use frpc::codec::json::tree_memory_len;
@@ -23,7 +24,7 @@ pub fn tree_memory_len(text: &str, limit: usize) -> usize {
             break;
         }
         let closes = matches!(byte, b']' | b'}');
-        // The first thing in a list or an object is its first value.
+        // The first token in a list or object starts its first value.
         if let Some(level) = levels.last_mut()
             && (*byte == b',' || level.count == 0 && !closes && !byte.is_ascii_whitespace())
         {
@@ -47,15 +48,15 @@ pub fn tree_memory_len(text: &str, limit: usize) -> usize {
     sum
 }
 
-/// A list or an object.
+/// An open list or object.
 struct Level {
     is_object: bool,
-    /// The number of values.
+    /// The number of values so far.
     count: usize,
 }
 
 impl Level {
-    /// Counts a value, and returns how much more memory that takes.
+    /// Counts a value and returns the additional memory.
     fn add(&mut self) -> usize {
         let before = self.memory_len();
         self.count += 1;
@@ -71,7 +72,7 @@ impl Level {
     }
 }
 
-/// Returns the length of a string up to its end, escapes included.
+/// Returns the length of a string before its closing quote, including escapes.
 fn string_len(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(len) = bytes.get(at..).and_then(|rest| rest.iter().position(|byte| matches!(byte, b'"' | b'\\'))) {
@@ -87,7 +88,7 @@ fn string_len(bytes: &[u8]) -> usize {
 /// The size of a `serde_json::Value`.
 const VALUE_LEN: usize = 32;
 const KEY_LEN: usize = size_of::<String>();
-/// The values that a list has room for once it has any.
+/// The minimum capacity of a non-empty list.
 const ROOM_MIN: usize = 4;
-/// Deeper than serde_json reads.
+/// Above the nesting limit of serde_json, so deeper text fails to parse anyway.
 const DEPTH_MAX: usize = 200;

@@ -1,21 +1,21 @@
 use super::{error::Result, reader::Reader, writer::Writer};
 
-/// A message that an `Any` can hold.
+/// A message type an `Any` can contain.
 #[derive(Clone, Copy, Debug)]
 pub struct Type {
     /// The full name.
     pub(super) name: &'static str,
-    /// True if JSON has it as an object of its fields, and not in a form of its own.
+    /// `true` if its JSON form is an object of its fields. `false` for types with a special form.
     pub(super) is_object: bool,
-    /// True if it has no fields, so that an `Any` needs nothing but its type.
+    /// `true` if it has no fields, so an `Any` needs only the type.
     pub(super) is_empty: bool,
     pub(super) encode: fn(&[u8], &mut Writer) -> Result<()>,
     pub(super) decode: fn(&mut Reader<'_>) -> Result<Vec<u8>>,
 }
 
-/// The messages that an `Any` can hold: those of a package, and of others that it uses.
+/// The message types an `Any` can contain: the types of a package and of the packages it uses.
 ///
-/// frpc-build makes those of each package: `json_types()`. The well-known types are in all of them.
+/// frpc-build generates a function `json_types()` per package. The well-known types are always included.
 #[derive(Clone, Copy, Debug)]
 pub struct Types {
     own: &'static [Type],
@@ -23,15 +23,16 @@ pub struct Types {
 }
 
 impl Types {
-    /// No types but the well-known ones.
+    /// The well-known types only.
     pub const WELL_KNOWN: &'static Self = &Self::new(&[], &[]);
 
-    /// Returns the types of a package, sorted by name, with those of other packages. Of these, only their own are taken.
+    /// Creates the types of a package. `own` must be sorted by name. Of the other packages, only their own types are
+    /// included, not their dependencies.
     pub const fn new(own: &'static [Type], others: &'static [fn() -> &'static Self]) -> Self {
         Self { own, others }
     }
 
-    /// Returns the type of this full name.
+    /// Returns the type with this full name.
     pub(super) fn find(&self, name: &str) -> Option<&'static Type> {
         let own = self.own.binary_search_by(|own| own.name.cmp(name)).ok().map(|index| &self.own[index]);
         own.or_else(|| {

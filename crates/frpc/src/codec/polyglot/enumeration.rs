@@ -1,32 +1,32 @@
-/// An enum whose values cross the wire as their position in the declaration, whatever their numbers.
+/// An enum encoded by the position of its values in the declaration, regardless of their numbers.
 ///
-/// A peer may send positions that no value has here, and keep numbers that no value has. They stand for each other, each
-/// for one other: a position for the same number; or, if a value has that number, for the position of that value taken
-/// as a number, and so on. The tables hold every result that is not the same number again, so that the
-/// steps between take no time.
+/// Peers may send positions unknown here, and messages may hold undeclared numbers. These form pairs. A position
+/// normally stands for the same number. If that number is declared, the position of its value is taken as the next
+/// candidate number, and so on until a candidate is undeclared. The tables contain every result that differs from the
+/// input, so no lookup repeats these steps.
 pub trait Enumeration {
-    /// The numbers in the order of declaration, aliases included.
+    /// The numbers in the order of declaration, including aliases.
     const NUMBERS: &'static [i32];
 
-    /// Numbers and their positions, numbers ascending: each declared number with its first position, and each number
-    /// below the count of values that is not declared with the position beyond them that stands for it. No number is
-    /// there for which an alias leaves no position. Empty if each number is its position.
+    /// Numbers and their positions, in ascending order of numbers: each declared number with its first position, and
+    /// each undeclared number below the count of values with its position beyond the declared ones. A number is missing
+    /// if an alias leaves no position for it. Empty if every number equals its position.
     const POSITIONS: &'static [(i32, u32)] = &[];
 
-    /// Positions beyond those of the values, ascending, that stand for another number than themselves.
+    /// Positions beyond the declared ones that stand for a different number, in ascending order.
     const UNKNOWN: &'static [(u32, i32)] = &[];
 }
 
-/// The position that stands for a number on the wire.
+/// The position encoding a number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Position {
-    /// The first position of a value.
+    /// The first position of a declared value.
     Known(u32),
-    /// A position that no value has, and whether a reader can tell the number from it.
+    /// An undeclared position, and whether a reader can recover the number from it.
     Unknown(u32, bool),
 }
 
-/// The tables of an [`Enumeration`] as values, for programs that learn of enums while they run.
+/// The tables of an [`Enumeration`] as values, for programs that load enums at run time.
 #[derive(Clone, Copy, Debug)]
 pub struct Positions<'a> {
     numbers: &'a [i32],
@@ -35,11 +35,11 @@ pub struct Positions<'a> {
 }
 
 impl<'a> Positions<'a> {
-    /// Takes the tables, which are those of [`Enumeration`].
+    /// Creates the tables; see [`Enumeration`] for their contents.
     ///
     /// # Panics
     ///
-    /// If there is no table of positions, and numbers are not their positions.
+    /// Panics if `positions` is empty and the numbers differ from their positions.
     pub const fn new(numbers: &'a [i32], positions: &'a [(i32, u32)], unknown: &'a [(u32, i32)]) -> Self {
         let mut position = 0;
         while positions.is_empty() && position < numbers.len() {
@@ -52,18 +52,18 @@ impl<'a> Positions<'a> {
         Self { numbers, positions, unknown }
     }
 
-    /// Returns the tables of a type. In a constant, so that an enum without tables that needs them does not compile.
+    /// Returns the tables of a type. Evaluated in a constant, so an enum with missing tables does not compile.
     pub(super) const fn of<E: Enumeration>() -> Positions<'static> {
         Positions::new(E::NUMBERS, E::POSITIONS, E::UNKNOWN)
     }
 
-    /// Returns the number of the value at a position, if there is one.
+    /// Returns the number at a declared position.
     #[inline(always)] // Where the tables are constants, each enum has code of its own.
     pub(super) fn number_at(self, position: u32) -> Option<i32> {
         self.numbers.get(position as usize).copied()
     }
 
-    /// Returns the number that stands for a position which no value has. It is never that of a value.
+    /// Returns the number for an undeclared position. It is never a declared number.
     pub(super) fn number_of_unknown(self, position: u32) -> i32 {
         match self.unknown.binary_search_by_key(&position, |&(position, _)| position) {
             Ok(index) => self.unknown[index].1,
@@ -71,7 +71,7 @@ impl<'a> Positions<'a> {
         }
     }
 
-    /// Returns the position that stands for a number.
+    /// Returns the position encoding a number.
     #[inline(always)] // As above.
     pub(super) fn position_of(self, number: i32) -> Position {
         let itself = number.cast_unsigned();
@@ -191,12 +191,12 @@ mod tests {
         assert_eq!(aliased.position_of(5), Position::Known(1), "the first of the two");
     }
 
-    /// Positions that none of the enums has.
+    /// Positions not declared by any of the enums.
     fn beyond_all() -> impl Iterator<Item = u32> {
         (6..200).chain([i32::MAX.cast_unsigned(), 1 << 31, u32::MAX - 1, u32::MAX])
     }
 
-    /// The definition, step by step.
+    /// The definition, computed step by step.
     mod slow {
         use super::Position;
 

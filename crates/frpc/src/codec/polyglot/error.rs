@@ -2,7 +2,7 @@ use std::fmt;
 
 use super::Kind;
 
-/// An error in the bytes of a message: the reason, and the path of the field.
+/// An error in decoding a message: the reason, and the path of the field.
 ///
 /// ```text
 /// Order.items[3].price: expected f64, found string
@@ -19,24 +19,24 @@ struct Inner {
     path: String,
 }
 
-/// The ways in which bytes are no message.
+/// The reason for a decoding error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeErrorKind {
     /// The bytes end in the middle of the message.
     Truncated,
-    /// A value is of another kind than the schema says.
+    /// The kind of a value differs from the schema.
     WrongKind {
-        /// The kind that the schema says.
+        /// The kind in the schema.
         expected: Kind,
-        /// The byte in its place; see [`Kind::of`].
+        /// The byte found in its place; see [`Kind::of`].
         found: u8,
     },
-    /// A list or map has elements of another kind than the schema says.
+    /// The kind of list or map elements differs from the schema.
     WrongElementKind {
-        /// The kind that the schema says.
+        /// The kind in the schema.
         expected: Kind,
-        /// The byte in its place.
+        /// The byte found in its place.
         found: u8,
     },
     /// An integer is longer than its type allows.
@@ -46,43 +46,43 @@ pub enum DecodeErrorKind {
     },
     /// A bool is neither 0 nor 1.
     InvalidBool {
-        /// The byte in its place.
+        /// The byte found in its place.
         found: u8,
     },
     /// A string is not UTF-8.
     InvalidUtf8,
-    /// A length or count is more than the bytes that are left can hold.
+    /// A length or count exceeds the remaining bytes.
     TooLong {
-        /// The length that is claimed.
+        /// The claimed length.
         claimed: u32,
-        /// Bytes that are left.
+        /// The number of remaining bytes.
         left: usize,
     },
-    /// The message would take too much memory: see [`Reader::MEMORY_FACTOR`](super::Reader::MEMORY_FACTOR).
+    /// The message would exceed the memory limit; see [`Reader::MEMORY_FACTOR`](super::Reader::MEMORY_FACTOR).
     TooMuchMemory {
-        /// The number of bytes that it may take: 1 MiB, and 16 times the input on top.
+        /// The memory limit in bytes: 1 MiB plus 16 times the input.
         limit: usize,
     },
-    /// The message would take more memory than the [budget](crate::codec::MemoryBudget) of this side allows.
+    /// The message would exceed the memory [budget](crate::codec::MemoryBudget) of this side.
     OverBudget {
-        /// The number of bytes that it may take.
+        /// The memory limit in bytes.
         limit: usize,
     },
-    /// Messages are nested too deep.
+    /// Messages are nested too deeply.
     TooDeep {
-        /// The depth that they may have: [`Reader::DEPTH_MAX`](super::Reader::DEPTH_MAX), or less if the stack ends
-        /// before; see [`Reader::STACK_LEN_MAX`](super::Reader::STACK_LEN_MAX).
+        /// The maximum depth: [`Reader::DEPTH_MAX`](super::Reader::DEPTH_MAX), or less if the stack limit applies
+        /// first; see [`Reader::STACK_LEN_MAX`](super::Reader::STACK_LEN_MAX).
         limit: u32,
     },
 }
 
 impl DecodeError {
-    /// Returns what is wrong.
+    /// Returns the reason for the error.
     pub fn kind(&self) -> &DecodeErrorKind {
         &self.0.kind
     }
 
-    /// Returns the path to where it is wrong: the message's name, its field, the field's field, and so on.
+    /// Returns the path of the error: the name of the message, its field, the field of that field, and so on.
     pub fn path(&self) -> &str {
         &self.0.path
     }
@@ -143,7 +143,7 @@ impl fmt::Display for DecodeErrorKind {
 
 impl std::error::Error for DecodeError {}
 
-/// A kind byte, by name if it has one.
+/// A kind byte, shown by name if it has one.
 struct Name(u8);
 
 impl fmt::Display for Name {
@@ -155,9 +155,9 @@ impl fmt::Display for Name {
     }
 }
 
-/// Tells an error where it happened.
+/// Adds locations to decoding errors.
 pub trait At<T> {
-    /// Puts this field of the message being read in front of the path of an error.
+    /// Prepends a field to the path of an error.
     fn at(self, field: &str) -> Result<T>;
 }
 
@@ -171,11 +171,11 @@ impl<T> At<T> for Result<T> {
     }
 }
 
-/// The error alternative: stands in place of a message that could not be made.
+/// The error alternative to a message: the peer sends it instead of a message it could not create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The text.
+    /// The error text.
     pub text: String,
-    /// The kind of failure, if the writer said it. Go peers never do.
+    /// The code of the failure, if the peer sent one. Go peers never do.
     pub code: Option<u8>,
 }

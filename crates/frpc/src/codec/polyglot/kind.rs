@@ -1,22 +1,22 @@
 use std::fmt;
 
-/// The byte in front of every value.
+/// The kind byte before each value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Nothing: an absent message.
+    /// An absent message.
     Nil = 0x00,
     /// A list.
     Slice = 0x01,
     /// A map.
     Map = 0x02,
-    /// Stands for messages as elements of lists and maps; never in front of a value.
+    /// The element kind of lists and maps of messages. Never used before a value.
     Any = 0x03,
-    /// Bytes with a length.
+    /// Bytes with a length prefix.
     Bytes = 0x04,
-    /// UTF-8 with a length.
+    /// UTF-8 text with a length prefix.
     String = 0x05,
-    /// A string in place of a message.
+    /// An error text in place of a message.
     Error = 0x06,
     /// One byte, 0 or 1.
     Bool = 0x07,
@@ -28,9 +28,9 @@ pub enum Kind {
     U32 = 0x0a,
     /// A varint of at most 10 bytes.
     U64 = 0x0b,
-    /// As u32, zigzag.
+    /// Same as `U32`, with zigzag encoding.
     I32 = 0x0c,
-    /// As u64, zigzag.
+    /// Same as `U64`, with zigzag encoding.
     I64 = 0x0d,
     /// Four bytes, big-endian.
     F32 = 0x0e,

@@ -2,19 +2,19 @@ use bytes::Bytes;
 
 use super::small::Small;
 
-/// The bytes of a message in pieces: those of its large `Bytes` fields are shared and not copied.
+/// The bytes of an encoded message. Large `Bytes` fields are separate pieces, shared instead of copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pieces {
-    /// All bytes in one piece, as those of most messages are.
+    /// All bytes in one buffer. The case of most messages.
     One(Bytes),
-    /// All bytes in one piece, which will be copied soon.
+    /// All bytes in one reusable buffer, to be copied soon.
     Small(Small),
-    /// Pieces that follow each other.
+    /// Consecutive pieces.
     Several(Vec<Bytes>),
 }
 
 impl Pieces {
-    /// Returns the number of bytes in all pieces.
+    /// Returns the total number of bytes.
     #[inline]
     pub fn len(&self) -> usize {
         match self {
@@ -24,12 +24,12 @@ impl Pieces {
         }
     }
 
-    /// Returns whether there are no bytes.
+    /// Returns `true` if there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns all bytes in one piece. Copies them if they are not in one that can be kept.
+    /// Returns all bytes in one buffer. Copies them unless they are a single `Bytes`.
     #[inline]
     pub fn into_bytes(self) -> Bytes {
         match self {

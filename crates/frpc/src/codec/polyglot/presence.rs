@@ -1,8 +1,8 @@
 use bytes::Bytes;
 
-/// A value whose default cannot be told from its absence.
+/// A field value whose default and absence have the same encoding.
 pub trait Presence: Default {
-    /// Returns whether its bytes are those of an absent field.
+    /// Returns `true` if the value is encoded like an absent field.
     fn is_default(&self) -> bool;
 }
 

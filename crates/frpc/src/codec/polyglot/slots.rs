@@ -1,11 +1,11 @@
-//! The places of a message whose bytes do not tell all; see [`trailer`](super::trailer).
+//! The slots of a message: fields whose bytes do not tell everything; see [`trailer`](super::trailer).
 
-/// The slots counted so far, and what some of them hold.
+/// A counter of slots, and the slots with additional information.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     next: u64,
     kept: Vec<Kept>,
-    /// For reading: how many of `kept` were met.
+    /// For reading: the number of `kept` slots already reached.
     met: usize,
 }
 
@@ -22,17 +22,17 @@ pub(super) enum Holds {
 }
 
 impl Slots {
-    /// Returns what a trailer said, with no slot met.
+    /// Creates slots from a trailer, for reading.
     pub(super) fn of(kept: Vec<Kept>) -> Self {
         Self { next: 0, kept, met: 0 }
     }
 
-    /// Returns the slots that hold more than the bytes say, in their order.
+    /// Returns the slots with additional information, in order.
     pub(super) fn kept(&self) -> &[Kept] {
         &self.kept
     }
 
-    /// Counts a slot while writing, and keeps what it holds beyond the bytes.
+    /// Counts a slot while writing and stores its additional information.
     #[inline]
     pub(super) fn count(&mut self, holds: Option<Holds>) {
         if let Some(holds) = holds {
@@ -46,7 +46,7 @@ impl Slots {
         self.kept.push(Kept { slot: self.next, holds });
     }
 
-    /// Counts a slot while reading, and returns what it holds beyond the bytes.
+    /// Counts a slot while reading and returns its additional information.
     #[inline]
     pub(super) fn meet(&mut self) -> Option<Holds> {
         let slot = self.next;
@@ -56,12 +56,12 @@ impl Slots {
         Some(kept.holds)
     }
 
-    /// Returns how many bytes they take in memory.
+    /// Returns the bytes of memory taken by the slots.
     pub(super) fn len_in_memory(&self) -> usize {
         self.kept.capacity() * size_of::<Kept>()
     }
 
-    /// Returns whether a trailer is needed.
+    /// Returns `true` if a trailer is needed.
     #[inline]
     pub(super) fn holds_any(&self) -> bool {
         !self.kept.is_empty()

@@ -1,16 +1,17 @@
-//! The bytes of a small message, in memory that a thread uses again.
+//! Small messages encoded into a reusable buffer.
 
 use std::{cell::Cell, mem, ops::Deref};
 
-/// The bytes of a message that will be copied soon. Its memory goes to the next one of the thread that drops it.
+/// An encoded message in a buffer of the current thread. When dropped, its memory goes to the next message of that
+/// thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Small(Vec<u8>);
 
 impl Small {
-    /// The longest message that is one.
+    /// The maximum length of a small message.
     pub(super) const LEN_MAX: usize = 4 * 1024 - 1;
 
-    /// Returns the bytes that `write` puts into the memory of the last one, which is empty at first.
+    /// Runs `write` with the empty spare buffer of this thread and returns the result.
     #[inline]
     pub(super) fn write(write: impl FnOnce(Vec<u8>) -> Vec<u8>) -> Self {
         let mut bytes = SPARE.take();
@@ -31,7 +32,7 @@ impl Deref for Small {
 impl Drop for Small {
     #[inline]
     fn drop(&mut self) {
-        // A thread that ends has no next one.
+        // Fails while the thread is exiting. The buffer is then freed.
         let _ = SPARE.try_with(|spare| spare.set(mem::take(&mut self.0)));
     }
 }

@@ -1,17 +1,18 @@
-//! The trailer of a message: holds what the layout loses.
+//! The trailer of a message: information lost in the plain layout.
 //!
-//! A plain reader cannot tell an optional field that is set to its default from one that is not set, nor which member
-//! of a oneof was set if it is at its default, nor an enum number that has no position. Both sides count these places
-//! ("slots") as they come up in the bytes. If any of them holds more than the bytes say, the writer appends
+//! The plain layout loses three things: an optional field set to its default looks like an unset one, a oneof member
+//! set to its default looks unset, and an enum number may have no position. Both sides number the affected fields
+//! ("slots") in the order of their bytes. If any slot holds information not in the bytes, the writer appends
 //!
 //! ```text
 //! 1f 01 | count varint | count × (slot varint, number varint)
 //! ```
 //!
-//! where `number` is 0 for "this field is set", and otherwise 1 + the zigzag of the enum's number. Slots ascend. Go
-//! readers ignore what follows a message; `1f` is no kind of theirs. A message that needs no trailer has none.
+//! A `number` of 0 means "this field is set". Other values are 1 + the zigzag encoding of the enum number. Slots are in
+//! ascending order. Go readers ignore bytes after a message, and `1f` is not a kind they know. Most messages need no
+//! trailer and have none.
 //!
-//! An error has room for a text only. If it has a code as well, the writer appends
+//! An error contains only a text. If it also has a code, the writer appends
 //!
 //! ```text
 //! 1f 02 | code u8
@@ -28,17 +29,17 @@ use super::{
     writer::{Writer, zigzag64},
 };
 
-/// Returns the code behind an error, if there is one.
+/// Returns the code after an error, if there is one.
 pub(super) fn code(behind: &[u8]) -> Option<u8> {
     behind.strip_prefix(&CODE_MARK)?.first().copied()
 }
 
-/// Returns the bytes that stand behind an error with this code.
+/// Returns the bytes that encode a code after an error.
 pub(super) fn of_code(code: u8) -> [u8; 3] {
     [CODE_MARK[0], CODE_MARK[1], code]
 }
 
-/// Writes the trailer of these slots.
+/// Writes a trailer for these slots.
 pub(super) fn write<S: Sink>(slots: &Slots, out: &mut Writer<S>) {
     out.put(&MARK);
     out.varint(slots.kept().len() as u64);
@@ -51,7 +52,7 @@ pub(super) fn write<S: Sink>(slots: &Slots, out: &mut Writer<S>) {
     }
 }
 
-/// Reads what follows a message: `None` if it is no trailer.
+/// Reads the trailer after a message. Returns `None` if the bytes are not a trailer.
 pub(super) fn read(input: &mut Reader<'_>) -> Result<Option<Slots>, DecodeError> {
     let Some(count) = read_count(input) else { return Ok(None) };
     input.charge_allocation(count * size_of::<Kept>())?;
@@ -65,7 +66,7 @@ pub(super) fn read(input: &mut Reader<'_>) -> Result<Option<Slots>, DecodeError>
     Ok(Some(Slots::of(kept)))
 }
 
-/// Reads how many slots follow, if they can.
+/// Reads the number of slots, if the remaining bytes can hold as many.
 fn read_count(input: &mut Reader<'_>) -> Option<usize> {
     input.skip_mark(MARK)?;
     let count = input.varint::<10>(Kind::U64).ok()?;
@@ -85,7 +86,7 @@ fn read_one(input: &mut Reader<'_>) -> Result<Kept, DecodeError> {
     Ok(Kept { slot, holds })
 }
 
-/// Two varints.
+/// The minimum length of a slot: two varints.
 const KEPT_LEN_MIN: usize = 2;
 const MARK: [u8; 2] = [0x1f, 0x01];
 const CODE_MARK: [u8; 2] = [0x1f, 0x02];
