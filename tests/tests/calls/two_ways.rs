@@ -159,7 +159,7 @@ fn calls_to_a_client_that_offers_nothing_come_to_an_end() {
 fn a_service_that_is_there_twice_is_found_before_anything_is_served() {
     in_virtual_time(async {
         let check = |error: String| {
-            assert!(error.contains("calls.Test/Chat is there twice"), "{error}");
+            assert!(error.contains("calls.Test/Chat was added twice"), "{error}");
         };
         let both = || {
             let server = Server::builder().add_service(TestServer::new(TestService::default()));

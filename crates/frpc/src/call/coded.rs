@@ -1,4 +1,4 @@
-//! Streams decoding or encoding their messages.
+//! Streams that decode or encode their messages.
 
 use std::{
     any::Any,
@@ -37,7 +37,7 @@ pub(crate) struct Encoded<M> {
     format: Format,
 }
 
-/// A stream of contents catching panics. A panic ends it with a status.
+/// A stream of contents that catches panics. A panic ends it with a status.
 pub(crate) struct WithoutPanics<S>(Option<S>);
 
 impl Streaming<Bytes> {

@@ -21,7 +21,7 @@ thread_local! {
     static MORE: RefCell<Option<Arc<More>>> = const { RefCell::new(None) };
 }
 
-/// The part of a call readable without an atomic operation or lock.
+/// The part of a call that is read without an atomic operation or a lock.
 #[derive(Clone, Copy)]
 struct Current {
     around: Around,
@@ -37,7 +37,7 @@ enum Around {
     CallWithMore,
 }
 
-/// The part of a call most calls do not need.
+/// The part of a call that most calls do not need.
 #[derive(Default)]
 struct More {
     metadata: Metadata,
@@ -68,8 +68,7 @@ pub struct Inherited {
     more: Option<Arc<More>>,
 }
 
-/// The call served by some code. If dropped before the code [finished](Self::is_over), it cancels the token of the
-/// call.
+/// The scope of a call. If it is dropped before its code [finished](Self::is_over), it cancels the token of the call.
 pub(crate) struct Scope {
     inherited: Inherited,
     is_over: bool,
@@ -243,7 +242,7 @@ pub(crate) fn inherited_metadata(add: impl FnOnce(&Metadata)) {
     }
 }
 
-/// Returns a token cancelled when the current handler is dropped before its end.
+/// Returns a token that is cancelled when the current handler is dropped before its end.
 pub(crate) fn token() -> Option<CancellationToken> {
     let current = CURRENT.get();
     if current.around == Around::Nothing {

@@ -54,14 +54,14 @@ impl Deadline {
 }
 
 pin_project! {
-    /// A future failing with a status at a deadline. A future ready at its first poll needs no timer.
+    /// A future that fails with a status at a deadline. It creates no timer if it is ready at the first poll.
     #[derive(Debug)]
     pub struct Bounded<F> {
         #[pin]
         future: F,
         deadline: Deadline,
         passed: fn(Deadline) -> Status,
-        // Boxed, so only waiting calls pay for its memory.
+        // Boxed, so that only calls that wait pay for its memory.
         sleep: Option<Pin<Box<Sleep>>>,
     }
 }
@@ -129,7 +129,7 @@ impl HandlerTime {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// The shortest time limit. Protects against callers who give up too early and retry endlessly.
+    /// The shortest time limit. Protects against callers that give up too early and then retry.
     pub min: Option<Duration>,
     /// The longest time limit.
     pub max: Option<Duration>,

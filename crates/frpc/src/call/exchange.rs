@@ -100,7 +100,7 @@ impl Call {
         &self.body
     }
 
-    /// Returns the length of a single message large enough to count against memory limits.
+    /// Returns the length of a single message if it is large enough to count against memory limits.
     #[inline]
     pub(crate) fn counted_len(&self) -> Option<usize> {
         let len_min = if self.format == Format::Polyglot { COUNTED_PACKET_LEN } else { COUNTED_LEN };
@@ -136,7 +136,7 @@ impl Call {
         Self::new(method, format, head, Body::Many(messages.encoded_without_panics(format)))
     }
 
-    /// Decodes the request of a method taking one message.
+    /// Decodes the request of a method that takes one message.
     #[inline]
     pub(crate) fn into_request<M: Message>(self) -> Result<Request<M>, Status> {
         match self.body {
@@ -148,7 +148,7 @@ impl Call {
         }
     }
 
-    /// Decodes the request of a method taking a stream.
+    /// Decodes the request of a method that takes a stream.
     pub(crate) fn into_stream_request<M: Message>(self) -> Result<Request<Streaming<M>>, Status> {
         let (method, format, memory) = (self.method, self.format, self.memory);
         match self.body {
@@ -213,7 +213,7 @@ impl Answer {
 
     /// Calls `end` once with the outcome of the answer. For a stream: after the last message is read, when the stream
     /// fails, or when it is dropped early because the caller gives up ([`Streaming::on_end`]). For a single message:
-    /// immediately. Useful for layers measuring or counting calls.
+    /// immediately. Useful for layers that measure or count calls.
     ///
     /// ```
     /// use frpc::{Answer, Call, Code, Layer, Next, Status};
@@ -278,7 +278,7 @@ impl Answer {
         self.extras.is_none()
     }
 
-    /// Returns the message of an answer consisting of one message of at most `len_max` bytes. Otherwise returns the
+    /// Returns the message if the answer consists of one message of at most `len_max` bytes. Otherwise returns the
     /// answer unchanged.
     #[inline]
     pub(crate) fn into_message(self, len_max: usize) -> Result<Pieces, Self> {
@@ -307,7 +307,7 @@ impl Answer {
         Self { body: Body::Many(messages.encoded(format)), extras }
     }
 
-    /// Decodes the response of a method answering with one message.
+    /// Decodes the response of a method that answers with one message.
     pub(crate) fn into_response<M: Message>(
         self,
         method: &'static Method,
@@ -323,7 +323,7 @@ impl Answer {
         }
     }
 
-    /// Decodes the response of a method answering with a stream.
+    /// Decodes the response of a method that answers with a stream.
     pub(crate) fn into_stream_response<M: Message>(
         self,
         method: &'static Method,
@@ -389,8 +389,8 @@ pub(crate) fn decode_response<M: Message>(
     format.decode_within(content, memory).map_err(|error| response_misfit(method, error))
 }
 
-/// Converts a decoding error of a request to a status blaming the caller. The error becomes the source of the status,
-/// so wires can tell it from a status of the handler.
+/// Converts a decoding error of a request to a status that blames the caller. The error becomes the source of the
+/// status. Wires use it to distinguish the status from one of the handler.
 pub(crate) fn request_misfit(method: &Method, error: CodecError) -> Status {
     let status = match &error {
         error if error.is_too_much_memory() => too_much_memory(method, "request", "server", error),
@@ -442,9 +442,10 @@ fn misfit(method: &Method, which: &str, error: &dyn Display) -> String {
     format!("the {which} of {method} is not what this side takes it for: {error}")
 }
 
-/// The minimum length of a message accounted for after decoding. Shorter messages are bounded by the number of calls.
+/// The minimum length of a message whose decoded size is charged to an account. Shorter messages are bounded by the
+/// number of calls.
 const COUNTED_LEN: usize = 512;
-/// The minimum decoded size to account for. Accounts are shared between threads, so small messages do not touch them.
+/// The minimum decoded size that is charged. Accounts are shared between threads, so small messages do not touch them.
 pub(crate) const HELD_LEN: usize = 16 << 10;
 /// The minimum length in polyglot. Decoded polyglot takes at most 16 times its length plus 1 MiB, and each connection
 /// has further limits.

@@ -37,7 +37,7 @@ impl fmt::Debug for Extensions {
     }
 }
 
-/// The parts of a head empty in most calls. One pointer wide; the first write allocates.
+/// The parts of a head that are empty in most calls. One pointer wide; the first write allocates.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extras(Option<Box<Inner>>);
 

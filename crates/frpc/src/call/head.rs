@@ -102,7 +102,7 @@ impl Head {
         CancelGuard(token.drop_guard())
     }
 
-    /// Returns a token cancelled when the caller cancels the call, if the wire reports cancellations.
+    /// Returns a token that is cancelled when the caller cancels the call, if the wire reports cancellations.
     pub(crate) fn cancellation(&self) -> Option<&CancellationToken> {
         self.extensions().get::<Cancellation>().map(|Cancellation(token)| token)
     }

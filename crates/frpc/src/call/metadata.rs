@@ -37,20 +37,20 @@ use std::fmt;
 ///
 /// # Values
 ///
-/// Like gRPC, a wire may strip blanks at either end of a value. It may also join several text values of one name with
-/// commas. Binary values are never joined.
+/// As in gRPC, blanks at either end of a value may be lost on the way, and several text values of one name may arrive
+/// joined by commas. Binary values are never joined.
 ///
 /// # Debug
 ///
 /// `{:?}` hides the values of names that usually hold secrets: names containing `api-key`, `api_key`, `apikey`,
 /// `authorization`, `cookie`, `credential`, `password`, `secret` or `token`. It shows all other values.
 ///
-/// # How far it gets
+/// # Which wires carry it
 ///
-/// Metadata arrives in process and between two Rust peers, provided the peer accepts its size
+/// Calls in process, between two Rust peers and over gRPC carry metadata, provided that the peer accepts its size
 /// ([`ServerBuilder::metadata_len_max`](crate::ServerBuilder::metadata_len_max)). Plain fRPC, the protocol of Go peers,
-/// does not carry metadata: a call with metadata fails unless [`LostMetadata`](crate::LostMetadata) says otherwise, and
-/// metadata added by a handler to its answer is lost.
+/// does not. A call with metadata to such a peer fails, unless [`LostMetadata`](crate::LostMetadata) is set to drop it.
+/// Metadata that a handler adds to an answer for such a peer is lost.
 //
 // All entries are in one allocation and searched linearly, because calls have few entries.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -237,7 +237,7 @@ impl Metadata {
 
     fn push(&mut self, name: &[u8], value: &[u8], checked: Checked) {
         let (start, len) = (self.entries.len(), LENGTHS_LEN + name.len() + value.len());
-        // An entry rarely stays alone, so the first allocation has room for more.
+        // A second entry usually follows, so the first allocation has room for more.
         self.entries.reserve(if start == 0 { len.max(ENTRIES_LEN_MIN) } else { len });
         self.entries.extend_from_slice(&name.len().to_ne_bytes());
         self.entries.extend_from_slice(&value.len().to_ne_bytes());
@@ -362,7 +362,7 @@ fn check(name: &[u8], value: &[u8], kind: Kind) -> Result<Checked, InvalidMetada
         (Kind::Ascii, Kind::Ascii) => {}
     }
     let is_other = |byte: &u8| !matches!(byte, 0x20..=0x7e);
-    // Scans to the end without an early exit, which is faster for short values.
+    // Scans to the end: for short values, this is faster than an early exit.
     if value.iter().fold(false, |found, byte| found | is_other(byte)) {
         let position = value.iter().position(is_other).unwrap_or_default();
         return Err(InvalidMetadata::NotPrintable { name: shown(), position });
@@ -444,7 +444,7 @@ pub enum InvalidMetadata {
         /// The name.
         name: String,
     },
-    /// The name is used by the protocols carrying calls; see [`Metadata`](Metadata#names).
+    /// The name is reserved for the protocols that carry calls; see [`Metadata`](Metadata#names).
     ReservedName {
         /// The name, in lower case.
         name: String,

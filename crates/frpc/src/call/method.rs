@@ -77,7 +77,7 @@ impl Method {
         self
     }
 
-    /// Declares calls free of side effects, like `option idempotency_level = NO_SIDE_EFFECTS` in a proto file.
+    /// Declares that calls have no side effects, like `option idempotency_level = NO_SIDE_EFFECTS` in a proto file.
     pub const fn without_side_effects(mut self) -> Self {
         self.has_no_side_effects = true;
         self

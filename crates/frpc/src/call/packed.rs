@@ -1,11 +1,11 @@
-//! Several messages in one buffer, and streams moving messages in this form.
+//! Several messages in one buffer, and streams that move messages in this form.
 //!
 //! ```text
 //!   length u32, message | length u32, message | …
 //! ```
 //!
-//! A sender's wire has messages encoded straight into its write buffer. A receiver's wire passes on the content of a
-//! whole frame. Neither creates a `Bytes` per message.
+//! To send a stream, a wire has messages encoded directly into its write buffer. To receive one, it passes on the
+//! content of a whole frame. Neither creates a `Bytes` per message.
 
 use std::{
     mem,
@@ -20,7 +20,7 @@ use super::status::Status;
 /// The poll result of a stream: the next message, or `None` at the end.
 pub(crate) type PollNext<T> = Poll<Option<Result<T, Status>>>;
 
-/// A stream able to move several messages at a time.
+/// A stream that can move several messages at a time.
 pub(crate) trait Source<T>: Send {
     /// Polls for the next message.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<T>;

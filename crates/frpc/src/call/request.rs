@@ -58,7 +58,7 @@ macro_rules! envelope {
                 $name { message: change(self.message), $beside: self.$beside }
             }
 
-            /// Returns the metadata for the other side. [`Metadata`] lists the wires carrying it.
+            /// Returns the metadata for the other side. Not every wire carries it; see [`Metadata`].
             pub fn metadata(&self) -> &Metadata {
                 self.$beside.metadata()
             }
@@ -144,7 +144,7 @@ impl<T> Response<T> {
     }
 }
 
-/// An argument of client methods: a message, or a [`Request`] containing one.
+/// An argument of client methods: a message, or a [`Request`] with one.
 pub trait IntoRequest<T> {
     /// Converts the argument to a request.
     fn into_request(self) -> Request<T>;
@@ -162,8 +162,8 @@ impl<T> IntoRequest<T> for Request<T> {
     }
 }
 
-/// An argument of client methods sending a stream: a [`Streaming`], another stream of messages, or a [`Request`]
-/// containing one of these.
+/// An argument of client methods that send a stream: a [`Streaming`], another stream of messages, or a [`Request`] with
+/// one of these.
 pub trait IntoStreamingRequest {
     /// The message type.
     type Message;
@@ -188,7 +188,7 @@ impl<T: IntoStreaming> IntoStreamingRequest for Request<T> {
     }
 }
 
-/// A type convertible to a [`Streaming`].
+/// A type that can be converted to a [`Streaming`].
 pub trait IntoStreaming {
     /// The message type.
     type Message;

@@ -165,7 +165,7 @@ impl Status {
         self.error_details().iter().find_map(|detail| detail.to_msg().ok())
     }
 
-    /// Returns the metadata sent with the status. [`Metadata`] lists the wires carrying it.
+    /// Returns the metadata sent with the status. Not every wire carries it; see [`Metadata`].
     pub fn metadata(&self) -> &Metadata {
         &self.0.metadata
     }
@@ -175,7 +175,8 @@ impl Status {
         &mut self.0.metadata
     }
 
-    /// Closes the connection after this status: if a handler returns it, no further answer follows on the connection.
+    /// Marks the status as the last answer on its connection. If a handler returns it, the connection closes after the
+    /// status was sent.
     pub fn closing_connection(mut self) -> Self {
         self.0.closes = true;
         self
@@ -323,15 +324,15 @@ impl From<io::Error> for Status {
     }
 }
 
-/// Returns [`Code::Internal`]: the peer sent a message not matching the schema.
+/// Returns [`Code::Internal`]: the message of the peer does not match the schema.
 impl From<DecodeError> for Status {
     fn from(error: DecodeError) -> Self {
         Self::internal(error.to_string()).with_source(Arc::new(error) as Arc<dyn Error + Send + Sync>)
     }
 }
 
-/// Returns [`Code::Internal`], as grpc-go does: the code setting the metadata is at fault. A handler passing the error
-/// on with `?` must not blame the request of its caller.
+/// Returns [`Code::Internal`], as grpc-go does: the code setting the metadata is at fault. A handler that passes the
+/// error on with `?` must not blame the request of its caller.
 impl From<InvalidMetadata> for Status {
     fn from(error: InvalidMetadata) -> Self {
         Self::internal(error.to_string()).with_source(Arc::new(error) as Arc<_>)

@@ -15,8 +15,8 @@ use super::{
     status::Status,
 };
 
-/// A stream of messages, taken and returned by methods on both sides of a call. Create one from any stream or iterator,
-/// or feed it through a [`StreamSender`].
+/// A stream of messages, the argument or result of streaming methods on both sides. Create one from any stream or
+/// iterator, or feed it through a [`StreamSender`].
 ///
 /// ```
 /// use frpc::{Status, Streaming};
@@ -31,7 +31,7 @@ use super::{
 /// # }
 /// ```
 ///
-/// [Trailers](Self::trailers) are metadata sent after the last message. [`Metadata`] lists the wires carrying them.
+/// [Trailers](Self::trailers) are metadata sent after the last message. Not every wire carries them; see [`Metadata`].
 pub struct Streaming<T> {
     messages: Messages<T>,
     metadata: Option<MetadataSlot>,
@@ -50,7 +50,7 @@ enum Messages<T> {
 }
 
 /// A write-once cell for the metadata or trailers of a stream. Metadata is set before the first message, trailers
-/// before the end. For [callers](crate::Caller) returning a stream before they know its metadata. Cheap to clone; all
+/// before the end. For [callers](crate::Caller) that return a stream before they know its metadata. Cheap to clone; all
 /// clones share one value.
 #[derive(Clone, Debug, Default)]
 pub struct MetadataSlot(Arc<OnceLock<Metadata>>);
@@ -73,12 +73,12 @@ impl MetadataSlot {
 }
 
 impl<T> Streaming<T> {
-    /// Wraps a stream of messages. The first error ends it.
+    /// Wraps a stream of messages. Wires send nothing after its first error.
     pub fn new(messages: impl Stream<Item = Result<T, Status>> + Send + 'static) -> Self {
         Self::of(Messages::Boxed(Box::pin(messages)))
     }
 
-    /// Creates a stream from a source able to move several messages at a time.
+    /// Creates a stream from a source that can move several messages at a time.
     pub(crate) fn from_source(source: impl Source<T> + 'static) -> Self {
         Self::of(Messages::Source(Box::new(source)))
     }
@@ -157,8 +157,8 @@ impl<T> Streaming<T> {
         Self { metadata, ..self }
     }
 
-    /// Returns the trailers slot, for a wrapping stream or for a wire sending the end. The slot may be empty until the
-    /// end.
+    /// Returns the trailers slot, for a stream that wraps this one or for the wire that sends its end. The slot may be
+    /// empty until the end.
     pub(crate) fn trailers_slot(&self) -> Option<MetadataSlot> {
         self.trailers.clone()
     }
@@ -268,7 +268,7 @@ impl<T> StreamSender<T> {
     /// the queue of waiting senders.
     pub async fn send(&self, message: T) -> Result<(), Status> {
         let sent = self.sender.send(Ok(message)).await;
-        sent.map_err(|_| Status::cancelled("nobody reads this stream any more"))
+        sent.map_err(|_| Status::cancelled("the reader dropped this stream"))
     }
 
     /// Ends the stream with trailers after all other senders are dropped. If several senders finish, the first trailers
@@ -302,7 +302,7 @@ impl<T> Stream for Ready<T> {
     }
 }
 
-/// A stream with a conversion applied to each message.
+/// A stream that converts each message of another.
 struct MapMessages<A, F> {
     messages: Streaming<A>,
     change: F,
@@ -315,7 +315,7 @@ impl<A: Send, B, F: Fn(A) -> Result<B, Status> + Send> Source<B> for MapMessages
     }
 }
 
-/// A stream reporting its end to a callback.
+/// A stream that reports its end to a callback.
 struct Watched<T, F: FnOnce(Result<(), &Status>)> {
     messages: Streaming<T>,
     end: Option<F>,
@@ -355,7 +355,7 @@ impl<T: Send, F: FnOnce(Result<(), &Status>) + Send> Source<T> for Watched<T, F>
 impl<T, F: FnOnce(Result<(), &Status>)> Drop for Watched<T, F> {
     fn drop(&mut self) {
         if let Some(end) = self.end.take() {
-            end(Err(&Status::cancelled("nobody read the stream to its end")));
+            end(Err(&Status::cancelled("the stream was dropped before its end")));
         }
     }
 }

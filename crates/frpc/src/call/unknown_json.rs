@@ -44,7 +44,7 @@ impl UnknownJson {
         }
     }
 
-    /// Decodes a message of this method. Kept out of line so that code for polyglot messages stays small.
+    /// Decodes a message of this method. Kept out of line, so that the code for polyglot messages stays small.
     #[cold]
     #[inline(never)]
     pub(crate) fn decode<M: Message>(

@@ -12,7 +12,7 @@ use crate::call::{
 /// A boxed future, as returned by dyn-compatible traits.
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A service with its type erased, for lists of services and for choices at run time.
+/// A service with its type erased, for lists of services and for services chosen at run time.
 ///
 /// ```
 /// # use frpc::generated::{Answer, Call, Method, Service, Status};

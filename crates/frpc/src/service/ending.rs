@@ -1,4 +1,4 @@
-//! The end of streaming calls at the shutdown deadline of the server.
+//! The end of streaming calls that outlive the shutdown deadline of the server.
 
 use std::{
     future::Future,

@@ -21,7 +21,7 @@ use crate::{
 
 /// A service that can be called. Implemented by generated code.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no service that the compiler knows the methods of",
+    message = "`{Self}` does not implement the trait `Service`",
     label = "expected the server type of generated code, such as `GreeterServer::new(..)`",
     note = "the implementation of a service's trait is wrapped first: `add_service(GreeterServer::new(implementation))`",
     note = "a `BoxService`, such as that of `Functions::service()`, is added with `add_services([service])`"
@@ -47,8 +47,8 @@ pub trait Service: Send + Sync + 'static {
 }
 
 impl Call {
-    /// Handles the call with a unary method. Dropping the future drops the handler. Not an async function: its state
-    /// would contain one more copy of the call and of the handler.
+    /// Handles the call with a unary method. Dropping the future drops the handler.
+    // Not an async function: its state would contain one more copy of the call and of the handler.
     #[doc(hidden)]
     #[inline]
     pub fn unary<Q: Message, P: Message, F>(self, handler: impl FnOnce(Request<Q>) -> F) -> Unary<F>
@@ -129,7 +129,7 @@ impl<P: Message, F: Future<Output = Result<Response<P>, Status>>> Future for Una
                 Poll::Ready(ready!(handler.poll(cx)).and_then(|response| Answer::of_response(*format, response)))
             }
             UnaryPinned::Refused { status } => {
-                Poll::Ready(Err(status.take().expect("a future is not polled behind its end")))
+                Poll::Ready(Err(status.take().expect("the future was polled after its end")))
             }
         }
     }

@@ -30,8 +30,8 @@ use crate::call::{
     status::{Code, Status},
 };
 
-/// Fails calls with [`Code::DeadlineExceeded`] if the answer takes too long. A stream of answers is not limited after
-/// its start.
+/// Fails calls with [`Code::DeadlineExceeded`] if the answer does not start in time. A stream of answers may then take
+/// any time.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeout {
     limit: Duration,
@@ -53,10 +53,10 @@ impl Layer for Timeout {
     }
 }
 
-/// Limits the number of concurrent calls. Further calls wait for a permit, or fail with [`Code::ResourceExhausted`] if
-/// so configured. A call also fails if it waited at least as long as the time left until its deadline: the rest would
-/// probably not suffice, and the calls queued after it would be late too. A call answered with a stream holds its
-/// permit until the end of the stream.
+/// Limits the number of concurrent calls. Further calls wait for a permit. With [`failing`](Self::failing), they fail
+/// with [`Code::ResourceExhausted`]. A call also fails if half of its time until the deadline is over when it gets its
+/// permit: the rest would probably not suffice, and the calls queued after it would be late too. A call answered with a
+/// stream holds its permit until the end of the stream.
 #[derive(Clone, Debug)]
 pub struct ConcurrencyLimit {
     permits: Arc<Semaphore>,

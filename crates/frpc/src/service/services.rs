@@ -32,8 +32,8 @@ use crate::{
     codec::{Compression, MemoryBudget},
 };
 
-/// Services, with a fallback router for everything else. Implements the frisbee router, so it can serve any frisbee
-/// connection.
+/// Services, with a fallback router for all other packets and streams. Implements [`frisbee::Router`], so it can serve
+/// any frisbee connection.
 ///
 /// ```
 /// # use frpc::generated::{Answer, Call, Method, Service, Status};
@@ -128,7 +128,7 @@ impl<S: ServiceSet, R> Services<S, R> {
         self.add(service, [methods])
     }
 
-    /// Adds services of erased types. Each call to one of them allocates.
+    /// Adds services with erased types. Each call to one of them allocates.
     pub fn add_services(self, services: impl IntoIterator<Item = BoxService>) -> Services<(S, Vec<BoxService>), R> {
         let services: Vec<BoxService> = services.into_iter().collect();
         let methods: Vec<&'static [Method]> = services.iter().map(BoxService::methods).collect();
@@ -142,8 +142,8 @@ impl<S: ServiceSet, R> Services<S, R> {
 
     /// Sets the maximum size of the metadata of a call, as counted by [`Metadata::size`](crate::Metadata::size) plus
     /// two bytes per value. Default 8 KiB, at most 65 535. A larger call is answered with
-    /// [`ResourceExhausted`](crate::Code::ResourceExhausted). The peer learns the limit, so its calls usually fail
-    /// before they are sent.
+    /// [`ResourceExhausted`](crate::Code::ResourceExhausted). Peers are told the limit, so a larger call usually fails
+    /// before it is sent.
     pub fn metadata_len_max(self, metadata_len_max: usize) -> Self {
         Self { metadata_len_max: metadata_len_max.min(u16::MAX.into()), ..self }
     }
@@ -155,7 +155,7 @@ impl<S: ServiceSet, R> Services<S, R> {
         Self { inherited: names.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// Sets the time limits of calls. They apply whatever timeouts the callers request.
+    /// Sets the time limits of calls. They apply to any timeout that a caller requests.
     pub fn times(self, times: Times) -> Self {
         self.with_times(|own| own.all = times)
     }
@@ -172,7 +172,7 @@ impl<S: ServiceSet, R> Services<S, R> {
     }
 
     /// Sets the maximum number of concurrent unary calls per connection. Default `None`: only the queue and handler
-    /// settings of the connection limit them. The peer learns the limit: further calls wait on its side, or
+    /// settings of the connection limit them. Peers are told the limit: further calls wait on their side, or
     /// [fail](crate::WhenFull::Fail) with [`CallError::TooManyForPeer`](crate::CallError::TooManyForPeer). A call that
     /// arrives above the limit is refused. Streams are limited by [`Config::streams_max`](crate::Config::streams_max).
     ///
@@ -391,7 +391,8 @@ impl<S: ServiceSet, R> Services<S, R> {
         &self.inherited
     }
 
-    /// Calls a method, in the scope its own calls inherit from. A panic of the handler becomes a status.
+    /// Calls a method, in the scope from which the calls of its handler inherit. A panic of the handler becomes a
+    /// status.
     #[inline(always)]
     pub(crate) fn call(&self, entry: Entry, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
         self.call_in(Scope::of(call.head(), &self.inherited), entry, call)
@@ -442,7 +443,7 @@ where
     InScope::new(scope, Caught { handler, method, hold })
 }
 
-/// Calls a method through the layers. Boxed, so that only calls with layers pay for this future.
+/// Calls a method through the layers. Boxed, so that only calls with layers pay for the size of this future.
 #[cold]
 fn call_through<'a, S: ServiceSet>(
     layers: &'a Layers,

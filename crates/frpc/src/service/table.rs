@@ -217,7 +217,7 @@ pub struct Collision {
 
 impl fmt::Display for Collision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is there twice: add each service once", self.method)
+        write!(f, "{} was added twice: add each service only once", self.method)
     }
 }
 
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn a_service_that_is_added_twice_collides() {
         let collision = table().with(ECHO, 2, 0).check().unwrap_err();
-        assert_eq!(collision.to_string(), "echo.Echo/Chat is there twice: add each service once");
+        assert_eq!(collision.to_string(), "echo.Echo/Chat was added twice: add each service only once");
         assert!(table().check().is_ok());
     }
 }

@@ -84,7 +84,7 @@ impl tower_service::Service<TowerCall> for TowerNext {
 
     fn call(&mut self, TowerCall { call, to_next, answer }: TowerCall) -> Self::Future {
         Box::pin(async move {
-            let gone = || Status::cancelled("the call was given up");
+            let gone = || Status::cancelled("the call was cancelled");
             to_next.send(call).map_err(|_| gone())?;
             answer.await.unwrap_or_else(|_| Err(gone()))
         })
