@@ -69,6 +69,7 @@ impl MemoryAccount {
     fn take(&self, len: usize) -> Result<(), Status> {
         let Account { used, limit, setting, outer } = &*self.0;
         let fits = |used: usize| used.checked_add(len).filter(|sum| sum <= limit);
+        // Relaxed: the counter guards no other memory, and the limit holds in any order of the calls.
         if used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err() {
             return Err(Status::resource_exhausted(format!(
                 "there is no room for {len} bytes more of messages, and the call was not executed: `{setting}` allows {limit} bytes"
@@ -77,6 +78,7 @@ impl MemoryAccount {
         match outer.as_ref().map_or(Ok(()), |outer| outer.take(len)) {
             Ok(()) => Ok(()),
             Err(status) => {
+                // Undone, because the enclosing account has no room.
                 used.fetch_sub(len, Ordering::Relaxed);
                 Err(status)
             }

@@ -95,6 +95,7 @@ impl<M: Message, F: Fn(&Method, CodecError) -> Status + Send> Source<M> for Deco
                     return Poll::Ready(Some(message.map_err(|error| (self.failed)(self.method, error))));
                 }
                 Some(Err(status)) => {
+                    // The rest of the stream cannot be trusted after malformed packed messages.
                     self.contents = Streaming::over();
                     return Poll::Ready(Some(Err(status)));
                 }
@@ -128,6 +129,7 @@ impl<M: Message> Source<Bytes> for Encoded<M> {
         loop {
             let Some(message) = ready!(self.messages.poll(cx)?) else { return Poll::Ready(None) };
             let start = out.len();
+            // A placeholder. The length is known only after encoding.
             packed::put_len(out, 0);
             match self.format.encode_to(&message, out, packed::COPIED_LEN_MAX) {
                 Ok(None) => packed::set_len(out, start),

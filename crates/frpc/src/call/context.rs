@@ -122,6 +122,7 @@ impl Inherited {
     #[inline]
     fn enter(&mut self) -> Current {
         let around = CURRENT.replace(self.current());
+        // Most calls skip this swap: it costs a second thread-local access with a borrow check.
         if self.more.is_some() || around.has_more() {
             self.swap_more();
         }

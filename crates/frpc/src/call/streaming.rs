@@ -224,6 +224,7 @@ impl<T> Streaming<T> {
 
     fn unless_over<N>(&mut self, next: Poll<Option<N>>) -> Poll<Option<N>> {
         if let Poll::Ready(None) = next {
+            // Drops the source now, because readers may keep the finished stream for its trailers.
             self.messages = Messages::Over;
         }
         next

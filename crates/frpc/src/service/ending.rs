@@ -63,6 +63,7 @@ impl<F: Future<Output = ()>> Future for Ended<F> {
         if this.is_over.load(Ordering::Acquire) {
             return Poll::Ready(());
         }
+        // Already registered with this waker. A second registration would take the lock again.
         if this.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             return Poll::Pending;
         }

@@ -189,6 +189,7 @@ impl Endpoint {
     pub async fn call(&self, method: Found, format: Format, head: Head, body: Body) -> Result<Answer, Status> {
         let handle = |head| self.call_unlimited(method, format, head, body);
         let answering = self.in_time(method.method(), head, handle);
+        // Shortly before the limit of a shutdown, streaming calls end with a status. Unary calls keep running.
         if method.method().kind == MethodKind::Unary {
             return answering.await;
         }

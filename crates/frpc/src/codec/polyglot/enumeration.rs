@@ -58,7 +58,7 @@ impl<'a> Positions<'a> {
     }
 
     /// Returns the number at a declared position.
-    #[inline(always)] // Where the tables are constants, each enum has code of its own.
+    #[inline(always)] // Specializes the code for each enum with constant tables.
     pub(super) fn number_at(self, position: u32) -> Option<i32> {
         self.numbers.get(position as usize).copied()
     }
@@ -84,7 +84,7 @@ impl<'a> Positions<'a> {
                 position if (position as usize) < self.numbers.len() => Position::Known(position),
                 position => Position::Unknown(position, true),
             },
-            Err(_) if is_below_count => Position::Unknown(u32::MAX - itself, false), // No way back through an alias.
+            Err(_) if is_below_count => Position::Unknown(u32::MAX - itself, false), // Lost through an alias.
             Err(_) => Position::Unknown(itself, true),
         }
     }
