@@ -10,79 +10,87 @@ use crate::{
     service::table::Collision,
 };
 
-/// The reason why a call got no answer, as [`Status::call_error`] returns it for a status that was made on the calling
-/// side.
+/// The reason for a call without an answer.
+///
+/// [`Status::call_error`] returns it for a status made on the calling side.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The connection ended before the answer came. A server that shuts down in good order answers what it received
-    /// before it closes the connection, so a request that may have been executed was not lost to that: the server
-    /// crashed, was cut off, or went without waiting for it.
+    /// The connection ended before the answer arrived.
+    ///
+    /// A server in a graceful shutdown answers all received requests before it closes the connection. So if the request
+    /// may have been executed, the server crashed, was cut off, or stopped without waiting for it.
     ConnectionLost {
-        /// The reason of its end.
+        /// The reason for the end of the connection.
         reason: CloseReason,
-        /// True if the request may have reached a handler. If not, it is safe to make the call again, whatever it does.
+        /// True if the request may have reached a handler. If false, a retry is safe for any method.
         may_have_executed: bool,
     },
-    /// The connection was lost before, and the server cannot be reached. Nothing was sent.
+    /// The connection was lost earlier, and the server cannot be reached. Nothing was sent.
     Unreachable(Arc<ConnectError>),
-    /// The time was up before the request was sent: while the channel connected, while there were as many calls as there may
-    /// be, or while the peer took nothing. It was not executed.
+    /// The timeout passed before the request was sent. The request was not executed.
+    ///
+    /// The call was waiting for a connection, for a free place among the calls in flight, or for a peer that did not
+    /// read.
     NotSent {
         /// The timeout of the call.
         limit: Duration,
     },
-    /// The answer did not come in time. The request may have been executed, and may still be.
+    /// No answer arrived before the timeout. The request may have been executed, or may still be executing.
     TimedOut {
         /// The timeout of the call.
         limit: Duration,
     },
-    /// The peer turned the call away before a handler saw it. It was not executed.
+    /// The peer refused the call before it reached a handler. The request was not executed.
     Refused {
         /// The peer's reason.
         why: Refusal,
     },
-    /// The peer wants no new calls on the connection, because it shuts down or the connection is old. Nothing was sent. A
-    /// channel that connects by itself makes the call on a new connection instead; one over a connection of somebody else
-    /// cannot.
+    /// The peer takes no new calls on the connection, because it is shutting down or the connection is old.
+    ///
+    /// Nothing was sent. A channel with an address makes the call on a new connection instead. A channel over an
+    /// existing connection ([`Channel::over`](crate::Channel::over)) cannot.
     GoingAway {
         /// The peer's reason.
         why: GoAway,
     },
-    /// There are as many calls on the connection as it may have, and the channel does not wait.
+    /// The connection is at its limit of concurrent calls, and the channel does not wait.
     TooManyCalls {
         /// [`ChannelBuilder::calls_max`](crate::ChannelBuilder::calls_max).
         limit: usize,
     },
-    /// The peer has as many calls of this side under way as it takes at once. It was not executed.
+    /// The peer is at its limit of concurrent calls for this connection. The request was not executed.
     TooManyForPeer {
         /// [`ServerBuilder::calls_max`](crate::ServerBuilder::calls_max) of the peer.
         limit: u32,
     },
-    /// Too many calls on the connection were given up and may still be answered, which leaves no ids for new ones: a call
-    /// with such an id could get the answer of another. Nothing was sent. A channel that connects by itself makes
-    /// the call on a new connection instead; one over a connection of somebody else takes calls again as the answers
-    /// come.
+    /// No packet id is free: too many cancelled calls may still be answered.
+    ///
+    /// A new call with such an id could get the answer to an old one. Nothing was sent. A channel with an address makes
+    /// the call on a new connection instead. A channel over an existing connection takes calls again as the answers
+    /// arrive.
     OutOfIds {
-        /// The number of answers that may still come. More than half of the 65 536 ids.
+        /// The number of outstanding answers. More than half of the 65 536 ids.
         owed: usize,
     },
-    /// The answer is larger than this side accepts, and was discarded. The request was executed.
+    /// The answer exceeds the size limit of this side and was discarded. The request was executed.
     AnswerTooLarge {
-        /// Its length in bytes.
+        /// The length of the answer in bytes.
         len: u32,
         /// [`Config::content_len_max`](frisbee::Config::content_len_max) of this side.
         limit: u32,
     },
-    /// The call has metadata, and the peer speaks plain fRPC, which carries none. Nothing was sent. Remove the metadata, or
-    /// accept its loss with [`ChannelBuilder::lost_metadata`](crate::ChannelBuilder::lost_metadata).
+    /// The call has metadata, but the peer speaks plain fRPC, which cannot carry it. Nothing was sent.
+    ///
+    /// Remove the metadata, or accept its loss with
+    /// [`ChannelBuilder::lost_metadata`](crate::ChannelBuilder::lost_metadata).
     MetadataNotCarried {
-        /// The first of the names.
+        /// The first name in the metadata.
         name: String,
     },
-    /// A message is larger than the connection carries. It was not sent.
+    /// A message exceeds the size limit of the connection. It was not sent.
     MessageTooLarge {
-        /// Its length in bytes.
+        /// The length of the message in bytes.
         len: usize,
         /// [`Config::content_len_max`](frisbee::Config::content_len_max).
         limit: u32,
@@ -90,7 +98,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Returns whether the call can be made again without any risk that it is executed twice.
+    /// Returns whether the call can be retried without the risk of executing it twice.
     pub fn is_safe_to_repeat(&self) -> bool {
         !matches!(
             self,
@@ -99,13 +107,13 @@ impl CallError {
     }
 }
 
-/// The end of every text of [`CallError::Refused`], by which the calling side knows it again.
+/// The end of every text of [`CallError::Refused`]. The caller recognizes the error by it.
 pub(crate) const NOT_EXECUTED: &str = "was not executed";
 
-/// The beginning of the text of [`CallError::AnswerTooLarge`].
+/// The beginning of every text of [`CallError::AnswerTooLarge`].
 const ANSWER_TOO_LARGE: &str = "the client accepts at most";
 
-/// The beginning of the text of a status that a handler passes on, where the text alone would be that of its own server.
+/// A prefix for the text of a forwarded status, if the text alone would look like an error of the handler's own server.
 const PASSED_ON: &str = "a call that the handler made failed: ";
 
 impl fmt::Display for CallError {
@@ -160,15 +168,17 @@ impl std::error::Error for CallError {
 }
 
 impl Status {
-    /// Returns the status of a peer with its cause, if it is one of those that this side would have had as well.
+    /// Returns a status of the peer with its [`CallError`], if its text is one that this side would have produced.
     pub(crate) fn with_known_cause(self) -> Self {
         let text = self.message();
         let may_be = text.ends_with(NOT_EXECUTED) || text.starts_with(ANSWER_TOO_LARGE);
         may_be.then(|| with_cause(&self)).flatten().unwrap_or(self)
     }
 
-    /// Returns the status of a handler as its caller gets it. One that the handler passes on from a call of its own could be taken
-    /// for this side's refusal of the handler's call, by its text: then the text says where it comes from.
+    /// Returns a handler's status as its caller receives it.
+    ///
+    /// A handler may forward the status of its own call. By its text, the caller could take that for a refusal of the
+    /// handler's call. Such a text gets a prefix.
     pub(crate) fn of_handler(self) -> Self {
         let text = self.message();
         let may_be = text.ends_with(NOT_EXECUTED) || text.starts_with(ANSWER_TOO_LARGE);
@@ -181,13 +191,13 @@ impl Status {
         if is_ours { self.map_message(|text| format!("{PASSED_ON}{text}")) } else { self }
     }
 
-    /// Returns what went wrong on the way, if the status was made on this side because the call did not come through.
+    /// Returns the [`CallError`] if the status was made on this side because no answer arrived.
     pub fn call_error(&self) -> Option<&CallError> {
         std::error::Error::source(self)?.downcast_ref()
     }
 }
 
-/// Reads the answer of a peer. A failure is never [`Code::Ok`], whatever the peer says.
+/// Converts a failure sent by the peer. Never [`Code::Ok`], whatever the peer sends.
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
         let code = failure.code.map_or(Code::Unknown, |code| Code::from_number(code.into()));
@@ -196,8 +206,9 @@ impl From<Failure> for Status {
     }
 }
 
-/// Returns the same status with its cause, if the peer refused the call or could not send its answer. The wire has no other
-/// place for the cause than its text.
+/// Returns the same status with its cause, if the peer refused the call or could not send its answer.
+///
+/// The wire carries the cause in the text only, so each possible cause is formatted and compared.
 fn with_cause(status: &Status) -> Option<Status> {
     let mut numbers = status.message().split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok());
     let first = numbers.next();
@@ -211,7 +222,7 @@ fn with_cause(status: &Status) -> Option<Status> {
     causes.map(Status::from).find(is_same)
 }
 
-/// Makes the status of a call that did not come through, with the error as its source.
+/// Converts the error of a call without an answer. The error becomes the source of the status.
 impl From<CallError> for Status {
     fn from(error: CallError) -> Self {
         let code = match error {
@@ -234,27 +245,27 @@ impl From<CallError> for Status {
     }
 }
 
-/// The reason why a server did not start.
+/// The reason for a server that did not start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// A service is there twice.
+    /// A service was added twice.
     Collision(Collision),
     /// A setting allows no call to be served.
     Setting(InvalidSetting),
-    /// The address is no good, or taken.
+    /// The address is invalid or in use.
     Listen(io::Error),
 }
 
-/// The reason why there is no channel.
+/// The reason for a failed connect.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// A service that the channel offers to the server is there twice.
+    /// A service offered to the server was added twice.
     Collision(Collision),
     /// A setting allows no call to be made.
     Setting(InvalidSetting),
-    /// The text is no address.
+    /// The address is invalid, or no transport has its scheme.
     Address(io::Error),
     /// The server cannot be reached.
     Connect(frisbee::ConnectError),
@@ -294,7 +305,7 @@ one_of!(ConnectError {
     Connect(frisbee::ConnectError)
 });
 
-/// A message that could not be written or read: a bug on either side, or different schemas.
+/// Converts the error of a message that could not be encoded or decoded: a bug on either side, or different schemas.
 impl From<CodecError> for Status {
     fn from(error: CodecError) -> Self {
         match error {

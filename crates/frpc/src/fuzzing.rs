@@ -1,4 +1,4 @@
-//! Doors for fuzz targets, built with `--cfg fuzzing` only.
+//! Entry points for fuzz targets. Built with `--cfg fuzzing` only.
 
 use bytes::Bytes;
 use frisbee::{CloseReason, Operation, Packet};
@@ -17,39 +17,39 @@ use crate::{
     },
 };
 
-/// The waiting calls of a connection.
+/// Calls in flight on a connection.
 #[derive(Debug)]
 pub struct CallTable {
     calls: PendingCalls,
     connection: u64,
 }
 
-/// One call that waits.
+/// A call in flight.
 pub struct PendingCall<'a>(pending::PendingCall<'a>);
 
 impl CallTable {
-    /// Makes a table for at most `calls_max` calls at once.
+    /// Creates a table for at most `calls_max` concurrent calls.
     pub fn new(calls_max: usize) -> Self {
         let calls = PendingCalls::new(calls_max);
         Self { connection: calls.open(), calls }
     }
 
-    /// Begins a call: `None` if there are too many, an error if the connection takes none.
+    /// Begins a call. `None` at the limit, and an error if the connection takes no calls.
     pub fn begin(&self, operation: Operation) -> Result<Option<PendingCall<'_>>, ()> {
         self.calls.try_begin(operation.number(), None, None).map(|begun| begun.map(PendingCall)).map_err(drop)
     }
 
-    /// Gives a packet to the call that it answers, or back.
+    /// Completes the call answered by a packet, or returns the packet if no call matches.
     pub fn complete(&self, packet: Packet) -> Option<Packet> {
         self.calls.complete(packet)
     }
 
-    /// Ends the call whose answer was too large.
+    /// Ends the call with a too large answer.
     pub fn fail(&self, id: u16, operation: Operation) -> bool {
         self.calls.fail(id, operation, Unanswered::TooLarge { announced: 2, limit: 1 })
     }
 
-    /// Returns whether too many answers are owed for a call to begin.
+    /// Returns whether so many answers are outstanding that no call can begin.
     pub fn is_out_of_ids(&self) -> bool {
         self.calls.is_out_of_ids()
     }
@@ -61,27 +61,28 @@ impl CallTable {
 }
 
 impl PendingCall<'_> {
-    /// Returns the id of its packet.
+    /// Returns the id of the call's packet.
     pub fn id(&self) -> u16 {
         self.0.id
     }
 
-    /// Notes that its packet was sent.
+    /// Marks the packet of the call as sent.
     pub fn sent(&mut self) {
         self.0.sent(None);
     }
 
-    /// Returns its answer, once.
+    /// Returns the answer, once.
     pub fn answer(&mut self) -> Option<Result<Bytes, ()>> {
         let answer = self.0.answered().now_or_never()?;
         Some(answer.map_err(drop).map(|(Reply::Plain(content) | Reply::Extended(content))| content))
     }
 }
 
-/// Reads bytes of an extended peer as everything that they may be: a packet, the data of a stream, a table of methods, and a
-/// description of one.
-/// Returns the size of the metadata that was kept, and the length of the messages, of which those that are compressed have at
-/// most `inflated_max` bytes.
+/// Reads bytes of an extended peer in every role: as a packet, stream data, a table of methods, and a method
+/// description.
+///
+/// Returns the size of the decoded metadata and the total length of the messages. A compressed message has at most
+/// `inflated_max` bytes after inflation.
 pub fn read_extended(content: &Bytes, metadata_max: usize, inflated_max: u32) -> (usize, usize) {
     let (mut metadata_len, mut messages_len) = (0, 0);
     match Envelope::decode(content.clone(), metadata_max) {

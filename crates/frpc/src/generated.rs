@@ -1,4 +1,4 @@
-//! The types that generated code uses. Not for use by hand.
+//! Types for generated code. Not for direct use.
 
 pub use crate::{
     call::{

@@ -1,8 +1,25 @@
-//! RPC from ordinary proto3 files, in the wire format of frpc-go.
+//! RPC between Rust services, from ordinary proto3 files, in the wire format of
+//! [frpc-go](https://github.com/loopholelabs/frpc-go).
 //!
-//! `frpc-build` makes messages, service traits and clients from `build.rs`. The messages are prost structs; beside them
-//! stands the [codec] that fRPC speaks on the wire. A service is a trait with async methods, served by a [`Server`]; a
-//! client is made from a [`Channel`], which is one connection for any number of clients and calls.
+//! `frpc-build` generates messages, async service traits and clients in `build.rs`, without `protoc`. The API is
+//! familiar to users of tonic. A [`Server`] serves services at an address. A [`Channel`] is a connection to a server,
+//! shared by any number of generated clients; it reconnects when it has to.
+//!
+//! # A first service
+//!
+//! The proto file is `proto/echo.proto`:
+//!
+//! ```proto
+//! syntax = "proto3";
+//! package echo;
+//!
+//! message Words { string text = 1; }
+//!
+//! service Parrot { rpc Say(Words) returns (Words); }
+//! ```
+//!
+//! `build.rs` calls `frpc_build::compile_protos("proto/echo.proto")`. The program needs the crates `frpc` and `tokio`,
+//! and `frpc-build` as a build dependency:
 //!
 //! ```
 //! # mod echo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../frpc-build/tests/golden/echo/echo.rs")); }
@@ -33,38 +50,57 @@
 //! # }
 //! ```
 //!
+//! # Where to look
+//!
+//! | for | see |
+//! |---|---|
+//! | serving | [`ServerBuilder`], [`Services`] |
+//! | calling | [`Channel`], [`ChannelBuilder`] |
+//! | metadata, timeouts, peers | [`Request`], [`Response`], [`Metadata`], [`Times`] |
+//! | streams of messages | [`Streaming`], [`StreamSender`] |
+//! | errors | [`Status`], [`Code`], [`CallError`] |
+//! | middleware | [`Layer`], [`interceptor`], ready-made [layers], tower with the feature `tower` |
+//! | gRPC, gRPC-Web, Connect, Twirp, WebSocket | the crates `frpc-http` and `frpc-websocket` |
+//! | JSON-RPC, plain functions as endpoints | the crate `frpc-jsonrpc` |
+//! | health checks, reflection | the crate `frpc-services` |
+//! | error details such as `BadRequest` | the crate `frpc-types` |
+//! | a protocol or transport of your own | [`Router`], [`Wire`], [`Transport`] |
+//! | messages without generated types | [`Channel::call`], [codec] |
+//! | tests without a socket | [`Channel::in_process`] |
+//!
 //! # Streams
 //!
-//! A method that takes or returns a stream has a [`Streaming`] in that place, on both sides: read it with
-//! [`message`](Streaming::message) or as a [`Stream`](futures_core::Stream), make one from any stream or iterator, or
-//! feed one with a [`StreamSender`]. Dropping the sender ends a stream; dropping what the call returned cuts the call
-//! off. A reader that is slow slows its sender down. Go peers know no flow control for a single stream: one of theirs that
-//! is not read in time is closed, and the others go on.
+//! A streaming method takes or returns a [`Streaming`], on both sides. Read it with [`message`](Streaming::message) or
+//! as a [`Stream`](futures_core::Stream). Make one from a stream or an iterator, or feed one with a [`StreamSender`].
+//! Dropping the sender ends the stream. Dropping the response stream cancels the call.
+//!
+//! A slow reader slows its sender down. Go peers have no flow control per stream: a stream from a Go peer is closed if
+//! it is not read in time, and the other streams on the connection continue.
 //!
 //! # When a call fails
 //!
-//! A [`Status`] is either the answer of the handler, or made on this side because the call did not come through; then
-//! [`Status::call_error`] says why, and whether the request may have been executed. Calls are never repeated by
-//! themselves unless it is certain that they never left.
+//! A [`Status`] comes from the handler, or from this side if no answer arrived. In the second case,
+//! [`Status::call_error`] returns the reason and whether the request may have been executed. A call is retried only if
+//! it was certainly not executed: it was never sent, or the server refused it.
 //!
 //! # Other traffic on the same connection
 //!
-//! Any frisbee [router](frisbee::Router) can take the packets that are no calls ([`ServerBuilder::router`]), either side
-//! can offer services to the other ([`ChannelBuilder::add_service`], [`Request::channel`]), and a connection can be taken
-//! back as a plain byte stream ([`Channel::into_raw`]).
+//! A frisbee [router](frisbee::Router) can handle all packets other than calls ([`ServerBuilder::router`]). Either side
+//! can offer services to the other ([`ChannelBuilder::add_service`], [`Request::channel`]). A connection can also be
+//! taken over as a plain byte stream ([`Channel::into_raw`]).
 //!
 //! # Features
 //!
 //! | feature | default | brings |
 //! |---|---|---|
-//! | `tls` | yes | TLS through rustls, from PEM (`ServerTls`, `ClientTls`) or with any configuration of yours |
-//! | `tls-ring` | no | ring as the cryptography of TLS from PEM, unless the process has installed another |
-//! | `tls-native-roots` | no | the authorities that the operating system trusts, for clients |
-//! | `tower` | no | middleware of tower as [layers] around calls |
+//! | `tls` | yes | TLS through rustls, from PEM (`ServerTls`, `ClientTls`) or with any rustls configuration |
+//! | `tls-ring` | no | ring as the cryptography for TLS from PEM, unless the process has installed another provider |
+//! | `tls-native-roots` | no | the certificate authorities of the operating system, for clients |
+//! | `tower` | no | tower middleware as [layers] around calls |
 //! | `lz4` | no | messages compressed with LZ4: [`ServerBuilder::send_compressed`], [`ChannelBuilder::send_compressed`] |
 //! | `zstd` | no | messages compressed with Zstandard; needs a C compiler to build |
 //! | `gzip` | no | messages compressed with gzip |
-//! | `uring` | no | the [`Engine`] that serves connections on io_uring, where Linux allows it |
+//! | `uring` | no | the [`Engine`] for connections on io_uring, on Linux systems with io_uring |
 #![forbid(unsafe_code)]
 
 pub mod codec;
@@ -124,7 +160,8 @@ pub use frisbee::{ClientTls, Pem, ServerTls, TlsError, TlsName};
 #[doc(hidden)]
 pub use {prost, prost_types};
 
-/// Includes what `frpc-build` made of one package: `frpc::include_proto!("pkg.name")`, with `"_"` for files without one.
+/// Includes the generated code of one package: `frpc::include_proto!("pkg.name")`, with `"_"` for files without a
+/// package.
 #[macro_export]
 macro_rules! include_proto {
     ($package:tt) => {
@@ -132,7 +169,7 @@ macro_rules! include_proto {
     };
 }
 
-/// Includes everything that `frpc-build` made, each package in the module of its name: `frpc::include_protos!();`
+/// Includes all generated code, each package in a module of its name: `frpc::include_protos!();`
 #[macro_export]
 macro_rules! include_protos {
     () => {

@@ -1,4 +1,4 @@
-//! Serving services at an address.
+//! A server with services at an address.
 
 use std::{convert::Infallible, fmt, future, pin::pin, sync::Arc, time::Duration};
 
@@ -25,8 +25,9 @@ use crate::{
     wire::server_wire::{Served, Wire},
 };
 
-/// A server that is running. Dropping it frees its address and cuts every connection; [`shutdown`](Self::shutdown) ends it
-/// gently.
+/// A running server.
+///
+/// Dropping it frees its address and closes every connection. [`shutdown`](Self::shutdown) lets calls finish first.
 ///
 /// ```
 /// # use frpc::generated::{Answer, Call, Method, Service, Status};
@@ -54,7 +55,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Returns the settings of a server that has no services yet.
+    /// Returns a builder without services.
     pub fn builder() -> ServerBuilder {
         ServerBuilder {
             services: Services::new(),
@@ -64,33 +65,33 @@ impl Server {
         }
     }
 
-    /// Returns the address it listens on, with the port that was really bound: the first of several.
+    /// Returns the first address of the server, with the actual port.
     pub fn local_addr(&self) -> &Address {
         self.inner.local_addr()
     }
 
-    /// Returns all addresses it listens on, in the order given to [`bind`](ServerBuilder::bind).
+    /// Returns all addresses of the server, in the order given to [`bind`](ServerBuilder::bind).
     pub fn local_addrs(&self) -> &[Address] {
         self.inner.local_addrs()
     }
 
-    /// Returns the engine that serves it; see [`frisbee::Server::engine`].
+    /// Returns the engine in use; see [`frisbee::Server::engine`].
     pub fn engine(&self) -> Engine {
         self.inner.engine()
     }
 
-    /// Serves a stream of the user's own, on the current tokio runtime. TLS comes on top if it is configured.
+    /// Serves a custom stream on the current tokio runtime, with TLS if configured.
     pub fn attach(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
         self.inner.attach(stream);
     }
 
-    /// Serves a stream of the user's own, and takes this for the address of the peer; see
-    /// [`frisbee::Server::attach_from`].
+    /// Serves a custom stream with this address of the peer; see [`frisbee::Server::attach_from`].
     pub fn attach_from(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, peer: impl Into<Address>) {
         self.inner.attach_from(stream, peer);
     }
 
-    /// Returns the connections that are open. [`Channel::over`](crate::Channel::over) calls what their clients offer.
+    /// Returns the open connections. [`Channel::over`](crate::Channel::over) calls the services offered by their
+    /// clients.
     pub fn connections(&self) -> Vec<Connection> {
         self.inner.connections()
     }
@@ -100,21 +101,21 @@ impl Server {
         self.inner.metrics()
     }
 
-    /// Stops accepting, lets the calls under way finish and their answers arrive, then closes. What is left after
-    /// `limit` is cut; [`Duration::MAX`] waits as long as it takes. Returns how many connections that were.
+    /// Shuts down gracefully: stops accepting, lets calls in flight finish, and closes the connections.
     ///
-    /// Calls with streams that are still under way shortly before `limit`, by a tenth of it and half a second at most, end with
-    /// [`Unavailable`](crate::Code::Unavailable) and the reason, so that their callers hear of it in time.
+    /// Connections still open after `limit` are cut, and the number of these is returned. With [`Duration::MAX`], there
+    /// is no limit. Streaming calls still in flight shortly before the limit (a tenth of it, at most half a second) end
+    /// with [`Unavailable`](crate::Code::Unavailable) and the reason, so their callers are told in time.
     ///
-    /// The addresses are free at once, for the next server. A [`Channel`](crate::Channel) is asked to make new calls elsewhere: it
-    /// connects again, to the next server, and no call fails, as long as there is one in time. Calls that had been sent by then
-    /// are served, for the [lame-duck time](ServerBuilder::lame_duck) at most. Calls that come later, and those of plain peers such
-    /// as Go clients, are answered with a status that says that they were not executed
+    /// The addresses are free immediately, for the next server. A [`Channel`](crate::Channel) is asked to reconnect. If
+    /// it finds another server in time, none of its calls fails. Calls already sent are served, for the [lame-duck
+    /// time](ServerBuilder::lame_duck) at most. Later calls, and new calls of plain peers such as Go clients, are
+    /// refused with a status that tells the caller they were not executed
     /// ([`CallError::Refused`](crate::CallError::Refused)).
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, so is the server, and every connection is cut.
+    /// Dropping the future drops the server and closes every connection.
     pub async fn shutdown(self, limit: Duration) -> usize {
         let Self { inner, endpoint } = self;
         endpoint.shutting_down();
@@ -135,11 +136,11 @@ impl fmt::Debug for Server {
     }
 }
 
-/// The settings of a server. Made by [`Server::builder`].
+/// A builder for a server: services, limits, wires and transport settings. Created by [`Server::builder`].
 pub struct ServerBuilder<S = (), R = Unimplemented> {
     services: Services<S, R>,
     transport: frisbee::ServerBuilder<()>,
-    /// Each adds itself once the services are complete.
+    /// Functions that add a wire each, called once the services are complete.
     wires: Vec<AddWire>,
     drain_max: Duration,
 }
@@ -147,68 +148,70 @@ pub struct ServerBuilder<S = (), R = Unimplemented> {
 type AddWire = Box<dyn FnOnce(frisbee::ServerBuilder<()>, &Endpoint) -> frisbee::ServerBuilder<()> + Send>;
 
 impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
-    /// Sets the size of the metadata that a call may bring: [`Services::metadata_len_max`]. Default 8 KiB.
+    /// Limits the metadata of a call: [`Services::metadata_len_max`]. Default 8 KiB.
     pub fn metadata_len_max(self, metadata_len_max: usize) -> Self {
         Self { services: self.services.metadata_len_max(metadata_len_max), ..self }
     }
 
-    /// Has calls that handlers make take along metadata of these names: [`Services::inherit_metadata`].
+    /// Passes metadata with these names on to calls made by handlers: [`Services::inherit_metadata`].
     pub fn inherit_metadata(self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { services: self.services.inherit_metadata(names), ..self }
     }
 
-    /// Sets the times that calls may take here, whatever their callers say. Default: as their callers say.
+    /// Sets the times for calls on this server, regardless of the caller's timeout. Default: the caller decides.
     pub fn times(self, times: Times) -> Self {
         Self { services: self.services.times(times), ..self }
     }
 
-    /// Sets the times that calls of one method may take here, in place of those for all: [`Services::method_times`]. The constant of
-    /// the method is in the generated module of its service.
+    /// Sets the times for calls of one method, instead of the times for all: [`Services::method_times`].
+    ///
+    /// The constant for the method is in the generated module of its service.
     pub fn method_times(self, method: &'static Method, times: Times) -> Self {
         Self { services: self.services.method_times(method, times), ..self }
     }
 
-    /// Sets the number of unary calls of one connection that may be under way at once: [`Services::calls_max`]. Default `None`.
+    /// Limits the concurrent unary calls of one connection: [`Services::calls_max`]. Default `None`.
     pub fn calls_max(self, calls_max: impl Into<Option<u32>>) -> Self {
         Self { services: self.services.calls_max(calls_max), ..self }
     }
 
-    /// Has answers compressed for callers that inflate this: [`Services::send_compressed`]. Default: none are.
+    /// Compresses answers for callers with support for the algorithm: [`Services::send_compressed`]. Default: no
+    /// compression.
     pub fn send_compressed(self, algorithm: Compression) -> Self {
         Self { services: self.services.send_compressed(algorithm), ..self }
     }
 
-    /// Sets the length from which on answers are compressed: [`Services::compression_len_min`]. Default 1 KiB.
+    /// Sets the minimum length of compressed answers: [`Services::compression_len_min`]. Default 1 KiB.
     pub fn compression_len_min(self, len_min: usize) -> Self {
         Self { services: self.services.compression_len_min(len_min), ..self }
     }
 
-    /// Sets how many bytes of requests may be inflated on a connection at the same time: [`Services::inflated_len_max`]. Default
-    /// 32 MiB; with 0, nothing compressed is accepted.
+    /// Limits the inflated bytes of requests on one connection: [`Services::inflated_len_max`]. Default 32 MiB.
+    ///
+    /// With 0, no compressed request is accepted.
     pub fn inflated_len_max(self, inflated_len_max: usize) -> Self {
         Self { services: self.services.inflated_len_max(inflated_len_max), ..self }
     }
 
-    /// Sets whether requests are accepted that lose values here because of another version of the proto file:
+    /// Accepts requests that lose values because of a different version of the proto file:
     /// [`Services::accept_narrowing`]. Default: no.
     pub fn accept_narrowing(self, accept: bool) -> Self {
         Self { services: self.services.accept_narrowing(accept), ..self }
     }
 
-    /// Sets how many bytes a request may take in memory when it is read: [`Services::message_memory_max`]. Default 128 MiB, or more
-    /// where messages may be longer than 4 MiB.
+    /// Limits the memory of one decoded request: [`Services::message_memory_max`].
+    ///
+    /// Default 128 MiB, or more if messages may be longer than 4 MiB.
     pub fn message_memory_max(self, message_memory_max: usize) -> Self {
         Self { services: self.services.message_memory_max(message_memory_max), ..self }
     }
 
-    /// Sets how many bytes of memory the messages of one connection may take together: [`Services::connection_memory_max`]. Default
-    /// 256 MiB.
+    /// Limits the memory for all messages of one connection: [`Services::connection_memory_max`]. Default 256 MiB.
     pub fn connection_memory_max(self, connection_memory_max: usize) -> Self {
         Self { services: self.services.connection_memory_max(connection_memory_max), ..self }
     }
 
-    /// Sets how many bytes of memory the messages of all connections may take together: [`Services::server_memory_max`]. Default
-    /// 1 GiB.
+    /// Limits the memory for the messages of all connections: [`Services::server_memory_max`]. Default 1 GiB.
     pub fn server_memory_max(self, server_memory_max: usize) -> Self {
         Self { services: self.services.server_memory_max(server_memory_max), ..self }
     }
@@ -219,13 +222,13 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
         ServerBuilder { services: services.add_service(service), transport, wires, drain_max }
     }
 
-    /// Adds a service if there is one, as a flag decides: [`Services::add_optional_service`].
+    /// Adds a service if there is one, for example depending on a flag: [`Services::add_optional_service`].
     pub fn add_optional_service<T: Service>(self, service: Option<T>) -> ServerBuilder<(S, Option<T>), R> {
         let Self { services, transport, wires, drain_max } = self;
         ServerBuilder { services: services.add_optional_service(service), transport, wires, drain_max }
     }
 
-    /// Adds services whose types are not told: [`Services::add_services`].
+    /// Adds type-erased services: [`Services::add_services`].
     pub fn add_services(
         self,
         services: impl IntoIterator<Item = BoxService>,
@@ -234,22 +237,23 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
         ServerBuilder { services: before.add_services(services), transport, wires, drain_max }
     }
 
-    /// Puts a layer around all services, those that are still to be added as well, behind the layers that are there.
+    /// Adds a layer around all services, including services added later. It runs inside the layers added before.
     ///
     /// | on the server | goes through the layers |
     /// |---|---|
     /// | methods of services, on every wire: frisbee, HTTP, JSON-RPC, WebSocket, in process | yes, streams included |
     /// | health and reflection of `frpc-services` | yes: they are services |
     /// | functions of `frpc-jsonrpc`, each of a batch, and `rpc.discover` | yes: as a method with the function's name and no service |
-    /// | calls of methods that the server does not have, requests that cannot be read, the end of a subscription | no: the wire answers |
+    /// | calls of unknown methods, unreadable requests, the end of a subscription | no: the wire answers |
     /// | packets and streams of a [`router`](Self::router), such as publish and subscribe | no |
     /// | mounts and routes of `frpc-http` | no, but the JSON-RPC on a mount does |
     pub fn layer(self, layer: impl Layer) -> Self {
         Self { services: self.services.layer(layer), ..self }
     }
 
-    /// Serves the same services over another wire on the same port. Wires are asked for a connection in the order in which they
-    /// are added.
+    /// Serves the same services over another wire on the same port.
+    ///
+    /// For each connection, wires are asked in the order of these calls.
     pub fn wire(mut self, wire: impl Wire) -> Self {
         self.wires.push(Box::new(|transport, endpoint| {
             let endpoint = endpoint.clone();
@@ -258,7 +262,7 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
         self
     }
 
-    /// Gives packets and streams that are no calls to this router: [`Services::over`].
+    /// Passes packets and streams other than calls to this router: [`Services::over`].
     pub fn router<T: Router>(self, router: T) -> ServerBuilder<S, T> {
         let Self { services, transport, wires, drain_max } = self;
         ServerBuilder { services: services.over(router), transport, wires, drain_max }
@@ -269,100 +273,107 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
         self.transport(|transport| transport.config(config))
     }
 
-    /// Sets how handlers of unary calls run. Default [`Dispatch::InPlace`]. Each call with streams is a task.
+    /// Sets how handlers of unary calls run. Default [`Dispatch::InPlace`]. Each streaming call is a task.
     pub fn dispatch(self, dispatch: Dispatch) -> Self {
         self.transport(|transport| transport.dispatch(dispatch))
     }
 
-    /// Sets the threads that serve connections. Default [`Engine::Tokio`].
+    /// Sets the threads for connections. Default [`Engine::Tokio`].
     pub fn engine(self, engine: Engine) -> Self {
         self.transport(|transport| transport.engine(engine))
     }
 
-    /// Sets the options of sockets.
+    /// Sets the options of listening and accepted sockets.
     pub fn sockets(self, sockets: SocketOptions) -> Self {
         self.transport(|transport| transport.sockets(sockets))
     }
 
-    /// Connections open at once; see [`frisbee::ServerBuilder::connections_max`].
+    /// Limits the number of open connections; see [`frisbee::ServerBuilder::connections_max`].
     pub fn connections_max(self, connections_max: usize) -> Self {
         self.transport(|transport| transport.connections_max(connections_max))
     }
 
-    /// Handlers under way at once over all connections; see [`frisbee::ServerBuilder::handlers_max`].
+    /// Limits the number of concurrent handlers over all connections; see [`frisbee::ServerBuilder::handlers_max`].
     pub fn handlers_max(self, handlers_max: usize) -> Self {
         self.transport(|transport| transport.handlers_max(handlers_max))
     }
 
-    /// Sets the longest time for which a [shutdown](Server::shutdown) serves calls of channels that it asked to make new ones
-    /// elsewhere. Default 5 s, and at most half of the limit of the shutdown; see [`frisbee::ServerBuilder::lame_duck`].
+    /// Sets how long a [shutdown](Server::shutdown) serves calls of channels that were asked to reconnect.
+    ///
+    /// Default 5 s, and at most half of the shutdown's limit; see [`frisbee::ServerBuilder::lame_duck`].
     pub fn lame_duck(self, lame_duck: Duration) -> Self {
         self.transport(|transport| transport.lame_duck(lame_duck))
     }
 
-    /// Limits the age of a connection, give or take a tenth, so that channels connect anew from time to time. Default `None`; see
-    /// [`frisbee::ServerBuilder::connection_age_max`]. A [`Channel`](crate::Channel) does so without any call noticing.
+    /// Limits the age of connections, so channels reconnect from time to time. Default `None`.
+    ///
+    /// The actual age varies by up to a tenth; see [`frisbee::ServerBuilder::connection_age_max`]. No call of a
+    /// [`Channel`](crate::Channel) fails because of it.
     pub fn connection_age_max(self, age_max: impl Into<Option<Duration>>) -> Self {
         self.transport(|transport| transport.connection_age_max(age_max))
     }
 
-    /// Sets the time for which a connection that is too old is served on. Default 30 s; see
+    /// Sets the time for a client to leave a connection above the age limit. Default 30 s; see
     /// [`frisbee::ServerBuilder::connection_age_grace`].
     pub fn connection_age_grace(self, grace: Duration) -> Self {
         self.transport(|transport| transport.connection_age_grace(grace))
     }
 
-    /// Accepts TLS only, with a [`ServerTls`](crate::ServerTls) made of PEM, or any rustls configuration.
+    /// Accepts only TLS, with a [`ServerTls`](crate::ServerTls) from PEM or any rustls configuration.
     #[cfg(feature = "tls")]
     pub fn tls(self, config: impl Into<Arc<frisbee::rustls::ServerConfig>>) -> Self {
         self.transport(|transport| transport.tls(config))
     }
 
-    /// Sets the time that [`serve_with_shutdown`](Self::serve_with_shutdown) lets calls finish. Default 30 s.
+    /// Sets how long [`serve_with_shutdown`](Self::serve_with_shutdown) lets calls finish. Default 30 s.
     pub fn drain_max(self, drain_max: Duration) -> Self {
         Self { drain_max, ..self }
     }
 
-    /// Listens at an address, such as `"tcp://127.0.0.1:7300"` or `"unix:/run/app.sock"`, at several, or with listeners
-    /// that exist: everything that is [`ListenOn`]. Serves from now on; see [`frisbee::ServerBuilder::bind`].
+    /// Binds one or several addresses, such as `"tcp://127.0.0.1:7300"` or `"unix:/run/app.sock"`, and starts serving.
+    ///
+    /// Existing listeners work as well; see [`ListenOn`] and [`frisbee::ServerBuilder::bind`].
     ///
     /// # Errors
     ///
-    /// A service that is there [twice](crate::Collision), settings under which nothing could be served, and whatever keeps it from
-    /// listening. Nothing is left of the server then.
+    /// A service added [twice](crate::Collision), settings that allow no call to be served, or an error of the
+    /// listening socket. No listener is left open.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is left of a server if the future is dropped.
+    /// Dropping the future leaves nothing of the server.
     pub async fn bind(self, on: impl ListenOn) -> Result<Server, ServeError> {
         self.check()?;
         let (transport, endpoint) = self.into_transport();
         Ok(Server { inner: transport.bind(on).await?, endpoint })
     }
 
-    /// Serves only what [`Server::attach`] is given, on the current tokio runtime. Fails with the same collisions and
-    /// settings as [`bind`](Self::bind).
+    /// Starts a server without an address. It serves only streams passed to [`Server::attach`].
+    ///
+    /// # Errors
+    ///
+    /// The same collisions and settings as for [`bind`](Self::bind).
     pub fn without_listener(self) -> Result<Server, ServeError> {
         self.check()?;
         let (transport, endpoint) = self.into_transport();
         Ok(Server { inner: transport.without_listener(), endpoint })
     }
 
-    /// Serves at an address until the program ends.
+    /// Binds an address and serves until the program ends.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, so is the server, and every connection is cut.
+    /// Dropping the future drops the server and closes every connection.
     pub async fn serve(self, on: impl ListenOn) -> Result<Infallible, ServeError> {
         let _server = self.bind(on).await?;
         future::pending().await
     }
 
-    /// Serves at an address until the signal comes, and then shuts down gently.
+    /// Binds an address, serves until the signal completes, and shuts down gracefully.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, so is the server, and every connection is cut.
+    /// Dropping the future drops the server and closes every connection.
     pub async fn serve_with_shutdown(
         self,
         on: impl ListenOn,
@@ -401,6 +412,6 @@ impl<S, R> fmt::Debug for ServerBuilder<S, R> {
     }
 }
 
-/// The longest time before the end of a shutdown at which calls with streams end.
+/// The maximum time between the end of streaming calls and the end of a shutdown.
 const FAREWELL_MAX: Duration = Duration::from_millis(500);
 const DRAIN_MAX: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! The settings of a channel.
+//! A builder for channels.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
@@ -33,7 +33,7 @@ use crate::{
 };
 
 impl Channel {
-    /// Connects to an address, such as `"tcp://localhost:7300"` or `"unix:/run/app.sock"`, with default settings.
+    /// Connects to an address such as `"tcp://localhost:7300"` or `"unix:/run/app.sock"`, with default settings.
     ///
     /// # Cancel safety
     ///
@@ -42,13 +42,13 @@ impl Channel {
         Self::builder().connect(address).await
     }
 
-    /// Returns the settings of a channel that is to be connected.
+    /// Returns a builder with default settings.
     pub fn builder() -> ChannelBuilder {
         ChannelBuilder::new()
     }
 }
 
-/// The settings of a channel. Made by [`Channel::builder`].
+/// A builder for a channel: timeouts, limits, offered services and transport settings. Created by [`Channel::builder`].
 pub struct ChannelBuilder<S = (), R = ()> {
     client: frisbee::Client<()>,
     services: Services<S, R>,
@@ -60,7 +60,7 @@ pub struct ChannelBuilder<S = (), R = ()> {
     memory: MemoryBudget,
     layers: Layers,
     transports: Vec<Arc<dyn Transport>>,
-    /// The settings that are also those of transports besides frisbee.
+    /// The settings shared with transports other than frisbee.
     settings: ConnectSettings,
 }
 
@@ -84,39 +84,43 @@ impl ChannelBuilder {
 }
 
 impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
-    /// Sets the time that a call may take which sets no timeout of its own. Default 30 s. For a call with streams it
-    /// bounds the opening, and the wait for the one answer to a stream from the end of that stream on; a stream of answers
-    /// may take as long as it likes.
+    /// Sets the timeout of calls without a timeout of their own. Default 30 s.
+    ///
+    /// For a streaming call it bounds the opening. For the single answer to a request stream, it also bounds the wait
+    /// after the end of that stream. A response stream has no time limit.
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Sets the number of calls that may be under way at once, not counting those with streams. Default and at most 32 768,
-    /// which is half of the ids.
+    /// Limits the number of concurrent calls, without streaming calls. Default and maximum 32 768: half of the packet
+    /// ids.
     pub fn calls_max(self, calls_max: usize) -> Self {
         Self { calls_max, ..self }
     }
 
-    /// Sets what happens to a call beyond [`calls_max`](Self::calls_max), or beyond what the server takes at once
+    /// Sets what happens to a call beyond [`calls_max`](Self::calls_max) or the server's limit
     /// ([`ServerBuilder::calls_max`](crate::ServerBuilder::calls_max)). Default [`WhenFull::Wait`].
     pub fn when_full(self, when_full: WhenFull) -> Self {
         Self { when_full, ..self }
     }
 
-    /// Sets what becomes of a call with metadata over a peer that cannot take it. Default [`LostMetadata::Fail`].
+    /// Sets what happens to a call with metadata if the peer cannot receive it. Default [`LostMetadata::Fail`].
     pub fn lost_metadata(self, lost_metadata: LostMetadata) -> Self {
         Self { lost_metadata, ..self }
     }
 
-    /// Sets the size of the metadata that a call of the server may bring: [`Services::metadata_len_max`].
+    /// Limits the metadata of a call from the server: [`Services::metadata_len_max`].
     pub fn metadata_len_max(self, metadata_len_max: usize) -> Self {
         self.map(|services| services.metadata_len_max(metadata_len_max))
     }
 
-    /// Has messages to the server compressed if it inflates this, as [`Services::send_compressed`] does: those of
-    /// [`compression_len_min`](Self::compression_len_min) bytes or more, if they get shorter by it. Default: none are. Called
-    /// again, it adds an algorithm for servers that do not inflate those before. Whatever the features of this crate can inflate
-    /// is accepted from servers, without this.
+    /// Compresses messages to servers with support for the algorithm, as in [`Services::send_compressed`]. Default: no
+    /// compression.
+    ///
+    /// Only messages of at least [`compression_len_min`](Self::compression_len_min) bytes are compressed, and only if
+    /// the result is shorter. A further call adds an algorithm for servers without support for the earlier ones.
+    /// Compressed messages from servers need no setting: the features of this crate decide which algorithms are
+    /// accepted.
     ///
     /// ```
     /// # #[cfg(feature = "zstd")]
@@ -132,54 +136,61 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self.map(|services| services.send_compressed(algorithm))
     }
 
-    /// Sets the length from which on messages are compressed. Default 1 KiB.
+    /// Sets the minimum length of compressed messages. Default 1 KiB.
     pub fn compression_len_min(self, len_min: usize) -> Self {
         self.map(|services| services.compression_len_min(len_min))
     }
 
-    /// Sets how many bytes of streams, and of calls that the server makes, may be inflated at the same time:
-    /// [`Services::inflated_len_max`]. Default 32 MiB; with 0, nothing compressed is accepted. A unary answer does not count: it
-    /// goes to its caller at once.
+    /// Limits the inflated bytes of streams and of the server's calls on this side: [`Services::inflated_len_max`].
+    /// Default 32 MiB.
+    ///
+    /// With 0, no compressed stream or request is accepted. Unary answers do not count, because they go to their
+    /// callers immediately.
     pub fn inflated_len_max(self, inflated_len_max: usize) -> Self {
         self.map(|services| services.inflated_len_max(inflated_len_max))
     }
 
-    /// Sets whether responses are accepted that lose values here because of another version of the proto file, and requests of
-    /// the server to what is offered to it: [`Services::accept_narrowing`]. Default: no. About requests to the server, the server
+    /// Accepts messages that lose values on this side because of a different version of the proto file:
+    /// [`Services::accept_narrowing`]. Default: no.
+    ///
+    /// This covers responses, and requests of the server to offered services. For requests to the server, the server
     /// decides.
     pub fn accept_narrowing(self, accept: bool) -> Self {
         self.map(|services| services.accept_narrowing(accept))
     }
 
-    /// Sets how many bytes a response, or a request that the server makes, may take in memory when it is read:
-    /// [`Channel::with_message_memory_max`]. Default 128 MiB, or more where messages may be longer than 4 MiB.
+    /// Limits the memory of one decoded response, or of one request of the server:
+    /// [`Channel::with_message_memory_max`].
+    ///
+    /// Default 128 MiB, or more if messages may be longer than 4 MiB.
     pub fn message_memory_max(mut self, message_memory_max: usize) -> Self {
         self.memory = MemoryBudget::new(message_memory_max);
         self.map(|services| services.message_memory_max(message_memory_max))
     }
 
-    /// Puts a layer around the calls of the channel, behind those that are there; see [`Channel::layer`].
+    /// Adds a layer around the calls of the channel, inside the layers added before; see [`Channel::layer`].
     pub fn layer(self, layer: impl Layer) -> Self {
         Self { layers: self.layers.with(layer), ..self }
     }
 
-    /// Puts a layer around the calls that the server makes to what is offered to it.
+    /// Adds a layer around the server's calls to the offered services.
     pub fn layer_services(self, layer: impl Layer) -> Self {
         self.map(|services| services.layer(layer))
     }
 
-    /// Offers a service to the server, which can call it on the same connection. For a plain server, such as one in Go, its
-    /// operations must be others than those that are called there.
+    /// Offers a service to the server. The server can call it on the same connection.
+    ///
+    /// On a connection to a plain server, such as one in Go, its operations must differ from the called operations.
     pub fn add_service<T: Service>(self, service: T) -> ChannelBuilder<(S, T), R> {
         self.map(|services| services.add_service(service))
     }
 
-    /// Offers a service if there is one, as a flag decides: [`Services::add_optional_service`].
+    /// Offers a service if there is one, for example depending on a flag: [`Services::add_optional_service`].
     pub fn add_optional_service<T: Service>(self, service: Option<T>) -> ChannelBuilder<(S, Option<T>), R> {
         self.map(|services| services.add_optional_service(service))
     }
 
-    /// Offers services whose types are not told: [`Services::add_services`].
+    /// Offers type-erased services: [`Services::add_services`].
     pub fn add_services(
         self,
         services: impl IntoIterator<Item = BoxService>,
@@ -187,7 +198,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self.map(|offered| offered.add_services(services))
     }
 
-    /// Gives packets of the server that are neither answers nor calls to this router. Default `()`, which drops them.
+    /// Passes the server's packets other than answers and calls to this router. Default `()`, which drops them.
     pub fn router<T: Router>(self, router: T) -> ChannelBuilder<S, T> {
         self.map(|services| services.over(router))
     }
@@ -205,12 +216,12 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self.client(|client| client.config(config))
     }
 
-    /// Sets how handlers of what the server sends run; see [`frisbee::Client::dispatch`].
+    /// Sets how handlers of the server's calls and packets run; see [`frisbee::Client::dispatch`].
     pub fn dispatch(self, dispatch: Dispatch) -> Self {
         self.client(|client| client.dispatch(dispatch))
     }
 
-    /// Sets the threads that serve the connection; see [`frisbee::Client::engine`].
+    /// Sets the threads for the connection; see [`frisbee::Client::engine`].
     pub fn engine(self, engine: Engine) -> Self {
         self.client(|client| client.engine(engine))
     }
@@ -221,34 +232,39 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self.client(|client| client.sockets(sockets))
     }
 
-    /// Sets the time for one attempt to connect, TLS handshake included. Default 1 s.
+    /// Sets the time limit of one connect attempt, including the TLS handshake. Default 1 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.settings.connect_timeout = timeout;
         self.client(|client| client.timeout(timeout))
     }
 
-    /// Sets the number of attempts to connect before giving up. Default 10; 0 counts as 1. With the pauses between them,
-    /// ten take about 5 s at an address where nobody listens, and up to 15 s where nobody answers. An error that another
-    /// attempt cannot heal ends them at once; see [`frisbee::Client::connect`].
+    /// Sets the number of connect attempts. Default 10; 0 counts as 1.
+    ///
+    /// With the pauses in between, ten attempts take about 5 s if the address refuses connections, and up to 15 s if it
+    /// does not respond. An error that a retry cannot fix ends the attempts immediately; see
+    /// [`frisbee::Client::connect`].
     pub fn attempts(mut self, attempts: usize) -> Self {
         self.settings.attempts = attempts.max(1);
         self.client(|client| client.attempts(attempts))
     }
 
-    /// Sets the pause after the first failed attempt; see [`Backoff`](frisbee::Backoff) for those after it. Default 10 ms.
+    /// Sets the pause after the first failed attempt; see [`Backoff`](frisbee::Backoff) for later pauses. Default 10
+    /// ms.
     pub fn pause(self, pause: Duration) -> Self {
         Self { pause, ..self }.client(|client| client.pause(pause))
     }
 
-    /// Connects with TLS and expects a certificate for the name or IP address that is connected to. Takes a
-    /// [`ClientTls`](crate::ClientTls) made of PEM or of the system's roots, or any rustls configuration.
+    /// Connects with TLS and expects a certificate for the host name or IP address in the address.
+    ///
+    /// Accepts a [`ClientTls`](crate::ClientTls), made from PEM or from the roots of the system, or any rustls
+    /// configuration.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, config: impl Into<Arc<frisbee::rustls::ClientConfig>>) -> Self {
         self.settings.tls = Some(ConnectTls { config: config.into(), name: None });
         self
     }
 
-    /// Connects with TLS and expects a certificate for this name, wherever the connection goes.
+    /// Connects with TLS and expects a certificate for this name, regardless of the address.
     #[cfg(feature = "tls")]
     pub fn tls_with_name(
         mut self,
@@ -259,13 +275,14 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self
     }
 
-    /// Connects to an address, such as `"tcp://localhost:7300"` or `"unix:/run/app.sock"`. The connection is served by
-    /// the current tokio runtime. A URL of another scheme, such as `"grpc://localhost:7300"`, needs a
-    /// [transport](Self::transport) that has it.
+    /// Connects to an address such as `"tcp://localhost:7300"` or `"unix:/run/app.sock"`.
+    ///
+    /// The current tokio runtime serves the connection. A URL with another scheme, such as `"grpc://localhost:7300"`,
+    /// needs a [transport](Self::transport) for this scheme.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, there is no connection, and no attempt goes on.
+    /// Dropping the future ends the attempts. No connection is left open.
     pub async fn connect(self, address: impl ToAddress) -> Result<Channel, ConnectError> {
         self.check()?;
         let address = address.to_address()?;
@@ -286,7 +303,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         Ok(way.channel(first, Some(redial)))
     }
 
-    /// Connects to an address that is none of frisbee's.
+    /// Connects to a URL through a transport.
     async fn connect_over_transport(self, url: String) -> Result<Channel, ConnectError> {
         let transport = transport_for(&url, &self.transports)?;
         let settings = ConnectSettings { timeout: self.timeout, pause: self.pause, ..self.settings.clone() };
@@ -307,7 +324,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
             }
         };
         let (pause, way) = (self.pause, self.way());
-        // The transport has secured the stream as far as the address says.
+        // The transport has already applied TLS where the URL asks for it.
         let dialer = Arc::new(self.dialer());
         let first = attach(&dialer, stream, &url).await?;
         let dial = move || -> BoxFuture<'static, Result<ClientConnection, ConnectError>> {
@@ -327,11 +344,11 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         Ok(way.channel(first, Some(redial)))
     }
 
-    /// Talks over a stream of the user's own. When it is lost, so is the channel.
+    /// Makes a channel over a custom stream. The channel cannot reconnect after the stream is lost.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, so is the stream, and there is no connection.
+    /// Dropping the future drops the stream.
     pub async fn attach(
         self,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -345,7 +362,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         Ok(way.channel(connection, None))
     }
 
-    /// Finds what would keep every call from being made or answered.
+    /// Returns an error for settings that would keep every call from being made or answered.
     fn check(&self) -> Result<(), ConnectError> {
         self.services.complete()?;
         InvalidSetting::refuse_zero("calls_max", &self.calls_max, "every call would wait for another to end")?;
@@ -353,7 +370,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         Ok(self.client.check()?)
     }
 
-    /// Returns what the channel keeps of the settings.
+    /// Returns the settings that the channel keeps after connecting.
     fn way(&self) -> Way {
         Way {
             timeout: self.timeout,
@@ -363,7 +380,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         }
     }
 
-    /// Has frisbee speak TLS, if that is configured.
+    /// Enables TLS in frisbee, if configured.
     #[cfg(feature = "tls")]
     fn secured(self) -> Self {
         match self.settings.tls.clone() {
@@ -423,7 +440,7 @@ impl<S, R> fmt::Debug for ChannelBuilder<S, R> {
     }
 }
 
-/// The settings that a channel keeps, however it is connected.
+/// The settings that a channel keeps, independent of its transport.
 struct Way {
     timeout: Duration,
     lost_metadata: LostMetadata,
@@ -438,7 +455,7 @@ impl Way {
     }
 }
 
-/// Talks over a stream that a transport connected.
+/// Makes a connection over a stream from a transport.
 async fn attach<S: ServiceSet, R: Router>(
     dialer: &Dialer<S, R>,
     stream: Box<dyn ByteStream>,
@@ -450,11 +467,11 @@ async fn attach<S: ServiceSet, R: Router>(
     Ok(connection)
 }
 
-/// Waits as when connecting: the first call knows what the peer serves, and under which numbers. One that says nothing is taken for
-/// a plain peer that is slow.
+/// Waits until the peer is recognized, as `connect` does, so the first call knows the methods of the peer and their
+/// numbers. A silent peer counts as a slow plain peer.
 async fn recognize(connection: &ClientConnection) {
     let _ = time::timeout(SILENCE_BELIEVED, connection.connection.recognized()).await;
 }
 
-/// The time that a peer on a stream of the user's own has to show what it speaks.
+/// The time limit for a peer on a custom stream to identify itself.
 const SILENCE_BELIEVED: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! Calls with messages in bytes, for programs that learn of methods while they run.
+//! Calls with encoded messages, for programs without generated types.
 
 use tokio::time::Instant;
 
@@ -13,16 +13,17 @@ use crate::{
 };
 
 impl Channel {
-    /// Returns the format that the messages of a [`call`](Self::call) have to be in: that of the transport. Over frisbee it is
-    /// [`Format::Proto`], or [`Format::Polyglot`] if the peer speaks plain fRPC and nothing else.
+    /// Returns the format for the messages of a [`call`](Self::call), as required by the transport.
+    ///
+    /// Over frisbee it is [`Format::Proto`], or [`Format::Polyglot`] for plain peers.
     ///
     /// # Errors
     ///
-    /// If the connection was lost, and there can be no other.
+    /// The connection was lost, and the channel cannot reconnect.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, nothing has happened.
+    /// Dropping the future has no effect.
     pub async fn call_format(&self) -> Result<Format, Status> {
         match &self.route {
             Route::Frisbee(connection) => connection.bytes_format(Deadline::after(self.timeout)).await,
@@ -30,14 +31,16 @@ impl Channel {
         }
     }
 
-    /// Makes a call of any kind with messages in bytes, for programs that learn of methods while they run, such as proxies and
-    /// tools. All others use generated clients.
+    /// Makes a call of any kind with encoded messages, for programs such as proxies and tools that discover methods at
+    /// run time.
     ///
-    /// Where peers of frisbee find methods by their paths, as all but plain ones do, the operation of the method is of no
-    /// importance, and a method without [types](crate::Method::types) is not compared with that of the peer. Besides the
-    /// format that [`call_format`](Self::call_format) returns, such a peer takes [`Format::Json`] if its messages have it. A plain
-    /// peer takes polyglot and nothing else, at the method's operation; [`encode_with`](crate::codec::encode_with) and
-    /// [`decode_with`](crate::codec::decode_with) are for messages without a type.
+    /// Other programs use generated clients. All frisbee peers except plain ones find methods by path: the operation of
+    /// the method is ignored, and a method without [types](crate::Method::types) is not compared with the peer's. These
+    /// peers accept the format returned by [`call_format`](Self::call_format), and [`Format::Json`] if their messages
+    /// support it.
+    ///
+    /// A plain peer accepts only polyglot, at the operation of the method. [`encode_with`](crate::codec::encode_with)
+    /// and [`decode_with`](crate::codec::decode_with) convert messages without a Rust type.
     ///
     /// ```
     /// # use frpc::generated::{Answer, Method, Service, Status};
@@ -66,7 +69,8 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// [`Code::Internal`](crate::Code::Internal) if the body is not that of a method of this kind: one message, or a stream.
+    /// [`Code::Internal`](crate::Code::Internal) if the body does not match the kind of the method: one message or a
+    /// stream.
     ///
     /// # Cancel safety
     ///

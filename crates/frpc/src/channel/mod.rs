@@ -1,4 +1,4 @@
-//! The channel of a client: the way of its calls to a server.
+//! The channel of a client, which carries its calls to a server.
 
 pub(crate) mod builder;
 mod bytes;
@@ -38,37 +38,37 @@ use crate::{
     },
 };
 
-/// A way to a server, shared by any number of clients. Cheap to clone.
+/// A connection to a server, shared by any number of clients. Cheap to clone.
 ///
-/// A channel is one connection, which closes when the last clone and the last call are gone. When the connection is
-/// lost, the calls that waited fail, and the next call connects again.
+/// The connection closes after the last clone and the last call are gone. If the connection is lost, the calls in
+/// flight fail, and the next call reconnects.
 ///
-/// # Connecting again
+/// # Reconnecting
 ///
-/// All calls that find the connection lost share one attempt to connect. It is a task of the runtime of the call that began
-/// it, and makes as many [attempts](crate::ChannelBuilder::attempts) as the first connection. A call waits for it within
-/// its own timeout and then fails with [`CallError::NotSent`](crate::CallError::NotSent); the task goes on for the calls to
-/// come, until it ends or the channel is dropped. If it fails, all that wait fail with
-/// [`CallError::Unreachable`](crate::CallError::Unreachable), and the next call begins anew.
+/// All calls without a connection share one attempt to connect. It is a task on the runtime of the call that began it,
+/// and makes as many [attempts](crate::ChannelBuilder::attempts) as the first connect. A call waits for it within its
+/// own timeout and then fails with [`CallError::NotSent`](crate::CallError::NotSent). The task continues for later
+/// calls, until it ends or the channel is dropped. If it fails, all waiting calls fail with
+/// [`CallError::Unreachable`](crate::CallError::Unreachable), and the next call begins a new attempt.
 ///
-/// A server that shuts down, or has had enough of an old connection, asks the channel to go elsewhere. New calls then wait for
-/// another connection as they do when one is lost; those under way finish, and the old connection closes behind the last.
+/// A server asks the channel to leave when it shuts down or when the connection is too old. New calls then wait for
+/// another connection, as after a loss. Calls in flight finish, and the old connection closes after the last of them.
 ///
-/// It begins at once when a connection is lost on which the server had said anything. After a failure, and after a
-/// connection on which nothing was heard, it begins with a [pause](frisbee::Backoff) that grows up to 5 s.
+/// The attempt begins immediately if the server had sent anything on the lost connection. After a failed attempt, or a
+/// connection without a byte from the server, it begins after a [pause](frisbee::Backoff) that grows up to 5 s.
 ///
-/// # Repeating calls
+/// # Retrying calls
 ///
-/// A call is made again by itself on another connection, within its timeout, if it is certain that it was not executed: if
-/// nothing of it was given to the socket, or if the server refused it because it shuts down. There are at most five attempts,
-/// from the third on with a [pause](frisbee::Backoff) before each. A call that sends a stream is repeated only as long as nothing was
-/// taken from that stream, which is until it is opened. A call that may have been executed is never repeated.
+/// A call is retried on another connection, within its timeout, if it was certainly not executed: no part of it was
+/// passed to the socket, or the server refused it during a shutdown. There are at most five attempts, with a
+/// [pause](frisbee::Backoff) before each from the third on. A call with a request stream is retried only while the
+/// stream is unopened, because then nothing was taken from the requests. A call that may have been executed is never
+/// retried.
 ///
 /// # Cancel safety
 ///
-/// The future of a call can be dropped at any time, which gives the call up. A request that was not sent by then never will
-/// be; one that was sent may still be executed. The server is told, and drops the handler; a Go server is told only of calls with
-/// streams.
+/// Dropping the future of a call cancels the call. A request still unsent will not be sent. A request already sent may
+/// still be executed. The server is told and drops the handler; Go servers are told only about streaming calls.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -91,7 +91,7 @@ pub struct Channel {
     memory: MemoryBudget,
 }
 
-/// The transport of a channel. The first is the one whose calls must not cost an allocation.
+/// The transport of a channel. Frisbee has its own variant, because its unary calls must not allocate a box.
 #[derive(Clone)]
 enum Route {
     Frisbee(Arc<Reconnecting>),
@@ -99,12 +99,13 @@ enum Route {
 }
 
 impl Channel {
-    /// Makes a channel to the services that the peer offers on a connection that [`Services`](crate::Services) serve on this
-    /// side: for calls from a server to its clients. It does not keep the connection open.
+    /// Makes a channel to the services offered by the peer of this connection, for calls from a server to its clients.
+    ///
+    /// The connection must be served by [`Services`](crate::Services) on this side. The channel does not keep it open.
     ///
     /// # Errors
     ///
-    /// If frpc does not serve the connection on this side, so that no answer could arrive.
+    /// The connection is not served by frpc on this side, so no answer could arrive.
     pub fn over(connection: &Connection) -> Result<Self, Status> {
         match ClientConnection::over(connection) {
             Some(connection) => {
@@ -115,14 +116,15 @@ impl Channel {
         }
     }
 
-    /// Makes a channel to a service in this process, or to several as [`Services`](crate::Services), through the same encoding
-    /// as over a wire. If one of them is there [twice](crate::Collision), every call fails with the code
-    /// [`FailedPrecondition`](crate::Code::FailedPrecondition) and says which.
+    /// Makes a channel to a service in this process, or to several as [`Services`](crate::Services), without a socket.
+    ///
+    /// Messages are encoded as on a wire. If a service was added [twice](crate::Collision), every call fails with
+    /// [`FailedPrecondition`](crate::Code::FailedPrecondition) and the name of the method.
     pub fn in_process(services: impl IntoEndpoint) -> Self {
         Self::over_caller(Local::new(services))
     }
 
-    /// Makes a channel over a transport of another kind.
+    /// Makes a channel over a custom transport.
     pub fn over_caller(caller: impl Caller) -> Self {
         Self::by(Route::Other(Arc::new(caller)), Layers::default())
     }
@@ -135,20 +137,22 @@ impl Channel {
         Self { route, layers, timeout: TIMEOUT, memory: MemoryBudget::default() }
     }
 
-    /// Returns the same channel with another timeout for calls that set none of their own.
+    /// Returns the same channel with another timeout for calls without a timeout of their own.
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Returns the same channel with another limit on the memory that a response takes when it is read. Default [`MemoryBudget`]: 128
-    /// MiB, or more where messages may be longer than 4 MiB. Beyond, a call ends with
-    /// [`ResourceExhausted`](crate::Code::ResourceExhausted), although it was executed.
+    /// Returns the same channel with another limit on the memory of a decoded response.
+    ///
+    /// Default [`MemoryBudget`]: 128 MiB, or more if messages may be longer than 4 MiB. A call with a larger response
+    /// ends with [`ResourceExhausted`](crate::Code::ResourceExhausted), although it was executed.
     pub fn with_message_memory_max(self, message_memory_max: usize) -> Self {
         Self { memory: MemoryBudget::new(message_memory_max), ..self }
     }
 
-    /// Returns the same channel with a layer around its calls, behind those that are there. Clones of the channel stay
-    /// without it, so a client can have layers of its own:
+    /// Returns the same channel with another layer around its calls, inside the layers added before.
+    ///
+    /// Other clones stay without it, so each client can have its own layers:
     ///
     /// ```
     /// # fn example(channel: frpc::Channel) {
@@ -163,15 +167,17 @@ impl Channel {
         Self { layers: self.layers.with(layer), ..self }
     }
 
-    /// Says that a client is going to call these methods. If a server has other messages for one of them, which do not fit, that
-    /// is a line in the log as soon as there is a connection; every call fails with the same text. Generated clients do it.
+    /// Announces that a client will call these methods. Generated clients do this.
+    ///
+    /// On each new connection, the methods are compared with those of the server. If the messages of a method do not
+    /// fit, this is logged immediately, and every call fails with the same text.
     pub fn declare(&self, methods: &'static [Method]) {
         if let Route::Frisbee(connection) = &self.route {
             connection.declare(methods);
         }
     }
 
-    /// Returns the connection that calls go over now, for packets and streams of the user's own. `None` within the process.
+    /// Returns the current connection, for custom packets and streams. `None` for transports other than frisbee.
     pub fn connection(&self) -> Option<Connection> {
         match &self.route {
             Route::Frisbee(connection) => Some(connection.current().connection.clone()),
@@ -179,12 +185,13 @@ impl Channel {
         }
     }
 
-    /// Ends RPC on the connection and gives it back as a plain byte stream, as [`Connection::takeover`] does. Calls
-    /// under way fail. The other side has to do the same: agree on it by a call or packet before.
+    /// Ends RPC on the connection and returns it as a plain byte stream, like [`Connection::takeover`].
+    ///
+    /// Calls in flight fail. The peer has to do the same, so agree on it with a call or packet first.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, so is the connection.
+    /// Dropping the future drops the connection.
     pub async fn into_raw(self) -> Result<Raw, Status> {
         let Some(connection) = self.connection() else {
             return Err(Status::failed_precondition("there is no connection within the process"));
@@ -208,7 +215,7 @@ impl Channel {
         let mut request = request.into_request();
         self.inherit(request.head_mut());
         let start = Instant::now();
-        // The common cases: nothing of the call is boxed, and it is encoded where it is sent.
+        // The common cases: no part of the call is boxed, and the message is encoded where it is sent.
         if let Route::Frisbee(connection) = &self.route
             && self.layers.is_empty()
         {
@@ -242,7 +249,7 @@ impl Channel {
         Box::pin(self.call_one(method, request, start)).await
     }
 
-    /// Gives a call what it inherits from the one whose handler makes it.
+    /// Gives a call the deadline and metadata of the call whose handler makes it.
     #[inline]
     fn inherit(&self, head: &mut Head) {
         if context::is_inherited() {
@@ -261,7 +268,7 @@ impl Channel {
         context::inherited_metadata(|inherited| head.metadata_mut().inherit(inherited));
     }
 
-    /// Returns whether a request is nothing but its message, as it is.
+    /// Returns whether a request consists only of its message and fits in a plain packet.
     fn is_plain<Q>(&self, connection: &Reconnecting, request: &Request<Q>) -> bool {
         let is_announced = connection.announced.is_none_or(|announced| announced == self.timeout);
         request.metadata().is_empty() && request.timeout().is_none() && is_announced && !connection.compresses
@@ -278,12 +285,13 @@ impl Channel {
         self.call_since(call, start).await?.into_response(method, format, self.memory)
     }
 
-    /// Makes a server-streaming call. Returns once the request is sent: a status of the handler comes with the first
-    /// message.
+    /// Makes a server-streaming call.
+    ///
+    /// Returns once the request is sent. An error of the handler arrives with the first message.
     ///
     /// # Cancel safety
     ///
-    /// As for [every call](Self#cancel-safety). Once it has returned, dropping the stream gives the call up.
+    /// As for [every call](Self#cancel-safety). Afterwards, dropping the response stream cancels the call.
     pub async fn server_streaming<Q: Message, P: Message>(
         &self,
         method: &'static Method,
@@ -302,7 +310,7 @@ impl Channel {
     ///
     /// # Cancel safety
     ///
-    /// As for [every call](Self#cancel-safety). The stream of requests is dropped with the future.
+    /// As for [every call](Self#cancel-safety). The request stream is dropped with the future.
     pub async fn client_streaming<Q: Message, P: Message>(
         &self,
         method: &'static Method,
@@ -317,12 +325,14 @@ impl Channel {
         self.call_since(call.with_kind(kind), start).await?.into_response(method, format, self.memory)
     }
 
-    /// Makes a bidirectional call. Returns at once: a status of the handler comes with the first message.
+    /// Makes a bidirectional call.
+    ///
+    /// Returns once the call is open. An error of the handler arrives with the first message.
     ///
     /// # Cancel safety
     ///
-    /// As for [every call](Self#cancel-safety). Once it has returned, dropping the stream of answers gives the call up, and
-    /// drops the stream of requests.
+    /// As for [every call](Self#cancel-safety). Afterwards, dropping the response stream cancels the call and drops the
+    /// request stream.
     pub async fn bidirectional<Q: Message, P: Message>(
         &self,
         method: &'static Method,
@@ -337,13 +347,13 @@ impl Channel {
         self.call_since(call.with_kind(kind), start).await?.into_stream_response(method, format, self.memory)
     }
 
-    /// Makes a call of any kind that began at `start`, through the layers.
+    /// Makes a call of any kind through the layers. Its time counts from `start`.
     async fn call_since(&self, mut call: Call, start: Instant) -> Result<Answer, Status> {
         if self.layers.is_empty() {
             call.set_time(CallTime::since(start, call.head().timeout(), self.timeout));
             return self.caller().call(call).await;
         }
-        // The time spent in layers is part of the call's.
+        // The timeout of a call includes the time spent in layers.
         let end = |mut call: Call| -> BoxFuture<'_, _> {
             call.set_time(CallTime::since(start, call.head().timeout(), self.timeout));
             self.caller().call(call)
@@ -358,7 +368,7 @@ impl Channel {
         }
     }
 
-    /// Returns the format of the messages of a call of this kind with this head.
+    /// Returns the message format for a call of this kind with this head.
     async fn format(
         &self,
         method: &'static Method,
@@ -378,11 +388,11 @@ impl Channel {
 }
 
 impl<T> Request<T> {
-    /// Returns a channel to the services that the peer offers on the connection that a received request came on.
+    /// Returns a channel to the services offered by the peer, on the connection of this request.
     ///
     /// # Errors
     ///
-    /// If the request came on no connection of frisbee.
+    /// The request did not arrive on a frisbee connection.
     pub fn channel(&self) -> Result<Channel, Status> {
         match self.connection() {
             Some(connection) => Channel::over(&connection),
