@@ -1,4 +1,4 @@
-//! The transport that makes the calls of a channel.
+//! The interface between a channel and a transport.
 
 use crate::{
     call::{
@@ -9,12 +9,14 @@ use crate::{
     service::boxed::BoxFuture,
 };
 
-/// A transport, as a [`Channel`](crate::Channel) uses it: it takes calls to wherever they are answered.
+/// A transport that makes the calls of a [`Channel`](crate::Channel).
 pub trait Caller: Send + Sync + 'static {
-    /// Returns the format that the messages of a call have.
+    /// Returns the format required for messages.
     fn format(&self) -> Format;
 
-    /// Makes a call. It fails when its [timeout](crate::Head::timeout) is up before the end of its answer, and when the request
-    /// is not sent before the deadline of its [opening](crate::client::CallTime::opening).
+    /// Makes a call.
+    ///
+    /// It fails if its [timeout](crate::Head::timeout) passes before the end of the answer, or if the request is not
+    /// sent before the deadline of its [opening](crate::client::CallTime::opening).
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
 }

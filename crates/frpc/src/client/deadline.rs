@@ -36,9 +36,9 @@ impl Deadline {
     }
 }
 
-/// Replaces the status of a server whose clock ended the call first by that of this side.
+/// Replaces the status of a server that ended the call at its deadline by the timeout status of this side.
 ///
-/// Both sides watch the deadline. A caller gets the same error, whichever side is faster.
+/// Both sides watch the deadline. The caller gets the same error, whichever side is faster.
 pub fn with_own_timeout(status: Status, deadline: Option<Deadline>) -> Status {
     match deadline {
         Some(deadline) if is_of_server(&status) && deadline.is_over() => deadline.passed(),

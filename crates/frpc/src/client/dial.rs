@@ -13,8 +13,8 @@ use crate::error::ConnectError;
 ///
 /// # Errors
 ///
-/// The error of the last attempt. No attempt follows an error that the next one would end with as well, such as an invalid
-/// certificate.
+/// The error of the last attempt. An error that a retry cannot fix, such as an invalid certificate, ends the attempts
+/// early.
 pub async fn connect<T, F>(url: &str, settings: &ConnectSettings, attempt: impl Fn() -> F) -> Result<T, ConnectError>
 where
     F: Future<Output = io::Result<T>>,

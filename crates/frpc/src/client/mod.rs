@@ -1,5 +1,4 @@
-//! The rules of a call that every transport keeps, for authors of a [`Transport`](crate::Transport): its deadlines, its attempts, and
-//! the attempts to connect.
+//! Rules shared by all transports, for authors of a [`Transport`](crate::Transport): deadlines, retries and reconnects.
 
 pub(crate) mod caller;
 mod deadline;

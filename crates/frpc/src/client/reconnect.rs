@@ -18,18 +18,18 @@ use crate::{
     service::boxed::BoxFuture,
 };
 
-/// A connection of a channel that can be replaced when it is lost.
+/// A channel's transport with a replaceable connection.
 pub trait Replaceable: Send + Sync + 'static {
     /// The connection.
     type Connection: Send + Sync + 'static;
 
-    /// Returns the state of its replacement. `None` if it is never replaced.
+    /// Returns the state of the replacement. `None` if the connection is never replaced.
     fn redial(&self) -> Option<&Redial<Self::Connection>>;
 
     /// Returns the connection for new calls.
     fn current(&self) -> Arc<Self::Connection>;
 
-    /// Makes this the connection for new calls.
+    /// Uses this connection for new calls.
     fn replace(self: &Arc<Self>, next: Arc<Self::Connection>);
 
     /// Returns whether a connection takes new calls.
@@ -39,7 +39,7 @@ pub trait Replaceable: Send + Sync + 'static {
     fn heard(connection: &Self::Connection) -> u64;
 }
 
-/// The replacement of a lost connection.
+/// The replacement of a lost connection: a function that connects, and the progress of its attempts.
 pub struct Redial<C> {
     dial: Box<dyn Fn() -> BoxFuture<'static, Result<C, ConnectError>> + Send + Sync>,
     progress: Mutex<Progress<C>>,
@@ -47,7 +47,7 @@ pub struct Redial<C> {
 
 struct Progress<C> {
     under_way: Option<Dialed<C>>,
-    /// The count of [`Replaceable::heard`] when the last attempt ended. `None` after a failure.
+    /// The value of [`Replaceable::heard`] when the last attempt ended. `None` after a failure.
     heard: Option<u64>,
     /// A connection counts as a failure until the server sends something on it.
     pauses: RedialPauses,
@@ -57,8 +57,10 @@ struct Progress<C> {
 type Dialed<C> = watch::Receiver<Option<Result<Arc<C>, Arc<ConnectError>>>>;
 
 impl<C> Redial<C> {
-    /// Replaces connections with this function. `pause` is the pause after the first failure, and `heard` what the server has sent
-    /// on the first connection when that was made.
+    /// Creates the state for a first connection. `dial` makes the later ones.
+    ///
+    /// `pause` is the pause after the first failure. `heard` is how much the server has sent on the first connection so
+    /// far.
     pub fn new(
         dial: impl Fn() -> BoxFuture<'static, Result<C, ConnectError>> + Send + Sync + 'static,
         pause: Duration,
@@ -71,13 +73,13 @@ impl<C> Redial<C> {
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress<C>> {
-        // Nothing that runs under the lock leaves the progress half changed.
+        // No panic under the lock can leave the progress half changed.
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<C> Progress<C> {
-    /// Returns the pause before an attempt, now that a connection is lost on which the server has sent this much.
+    /// Returns the pause before an attempt, after the loss of a connection on which the server had sent this much.
     fn pause(&mut self, heard: u64) -> Duration {
         if self.heard.is_some_and(|before| heard > before) {
             self.pauses.after_use();
@@ -93,7 +95,7 @@ impl<C> Progress<C> {
 
 /// Returns the connection for a new call, and replaces it first if it is lost.
 ///
-/// All calls that find it lost share one attempt, which is a task of the current runtime and goes on after their deadlines.
+/// All calls share one attempt, a task on the current runtime. It continues after their deadlines.
 pub async fn open<W: Replaceable>(wire: &Arc<W>, deadline: Deadline) -> Result<Arc<W::Connection>, Status> {
     let current = wire.current();
     match wire.redial() {
@@ -109,12 +111,12 @@ async fn dialed<W: Replaceable>(wire: &Arc<W>, redial: &Redial<W::Connection>) -
             let outcome = outcome.expect("it was waited for");
             return outcome.map_err(|error| CallError::Unreachable(error).into());
         }
-        // The runtime of the attempt has ended. If this one ends as well, it drops the call here.
+        // The runtime of the attempt was shut down. If the current one is too, it drops this call here.
         yield_now().await;
     }
 }
 
-/// Returns the attempt under way, or begins one.
+/// Returns the attempt in progress, or begins one.
 fn dialing<W: Replaceable>(wire: &Arc<W>, redial: &Redial<W::Connection>) -> Dialed<W::Connection> {
     let mut progress = redial.progress();
     if let Some(dialed) = progress.under_way.as_ref().filter(|dialed| dialed.has_changed().is_ok()) {
@@ -127,7 +129,7 @@ fn dialing<W: Replaceable>(wire: &Arc<W>, redial: &Redial<W::Connection>) -> Dia
     let pause = progress.pause(W::heard(&current));
     let (sender, dialed) = watch::channel(None);
     progress.under_way = Some(dialed.clone());
-    // Before the task exists: if a runtime ends and takes the task along, that counts as a failure.
+    // Set before the task exists: a runtime that shuts down may drop the task, which counts as a failure.
     progress.end(None);
     drop(progress);
     let (dialing, wire) = ((redial.dial)(), Arc::downgrade(wire));
@@ -170,8 +172,8 @@ fn end_dialing<W: Replaceable>(
 
 /// The pauses before a lost connection is replaced.
 ///
-/// There is none after a connection on which the server sent something. After a failed attempt, or a connection without a byte from
-/// the server, pauses grow: a server that accepts and closes connections is not called in a loop.
+/// There is no pause if the server sent something on the connection. After a failed attempt, or a connection without a
+/// byte from the server, pauses grow. So a server that accepts and closes connections is not called in a loop.
 #[derive(Debug)]
 pub struct RedialPauses {
     backoff: Backoff,
@@ -184,18 +186,18 @@ impl RedialPauses {
         Self { backoff: Backoff::new(first), useless_since: None }
     }
 
-    /// Notes the end of a connection on which the server sent something.
+    /// Records the end of a connection on which the server sent something.
     pub fn after_use(&mut self) {
         self.useless_since = None;
         self.backoff.reset();
     }
 
-    /// Notes a failed attempt, or the end of a connection on which the server sent nothing.
+    /// Records a failed attempt, or the end of a connection on which the server sent nothing.
     pub fn after_failure(&mut self) {
         self.useless_since = Some(Instant::now());
     }
 
-    /// Returns whether the last attempt or connection was of no use.
+    /// Returns `true` if the last attempt failed, or the server sent nothing on the last connection.
     pub fn is_after_failure(&self) -> bool {
         self.useless_since.is_some()
     }

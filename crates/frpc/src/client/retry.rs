@@ -1,4 +1,4 @@
-//! Attempts to make a call: another one follows only if the last was certainly not executed.
+//! Retries of calls: another attempt is made only if the last was certainly not executed.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     error::CallError,
 };
 
-/// The attempts to make one call, none of which was executed.
+/// The attempts of one call. None of them was executed.
 #[derive(Debug)]
 pub struct Attempts {
     deadline: Deadline,
@@ -20,13 +20,14 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Begins with the first attempt of a call, which has to be sent before this deadline.
+    /// Starts with the first attempt of a call. The call has to be sent before this deadline.
     pub fn new(deadline: Deadline) -> Self {
         Self { deadline, made: 1, backoff: Backoff::new(REPEAT_PAUSE), repeats_busy: false }
     }
 
-    /// Repeats a call that a busy server refused, for transports whose servers refuse single calls without a way to announce
-    /// their limit.
+    /// Also retries calls refused by a busy server.
+    ///
+    /// For transports without an announced limit on calls, whose servers refuse single calls instead.
     pub fn repeat_busy(self) -> Self {
         Self { repeats_busy: true, ..self }
     }
@@ -36,17 +37,17 @@ impl Attempts {
         self.deadline
     }
 
-    /// Returns whether this is the first attempt.
+    /// Returns `true` for the first attempt.
     pub fn is_first(&self) -> bool {
         self.made == 1
     }
 
-    /// Begins another attempt after one that failed with this status, with a pause from the third on.
+    /// Begins another attempt after a failed one. Pauses before the third and later attempts.
     ///
     /// # Errors
     ///
-    /// The same status if the call may have been executed, or if no attempts are left. [`CallError::NotSent`] if the deadline
-    /// passes in the pause.
+    /// The same status if the call may have been executed, or if no attempts are left. [`CallError::NotSent`] if the
+    /// deadline passes during the pause.
     pub async fn begin_another(&mut self, status: Status) -> Result<(), Status> {
         let is_repeatable =
             needs_another_connection(&status) || self.repeats_busy && is_refused(&status, Refusal::Busy);
@@ -65,8 +66,9 @@ impl Attempts {
     }
 }
 
-/// Returns whether a call was certainly not executed and may succeed on another connection. A peer with another protocol would
-/// refuse that as well.
+/// Returns whether a call was certainly not executed and may succeed on another connection.
+///
+/// A protocol error is excluded: a server without frisbee would refuse the next connection too.
 pub(crate) fn needs_another_connection(status: &Status) -> bool {
     match status.call_error() {
         Some(CallError::ConnectionLost { reason, may_have_executed: false }) => {
@@ -86,7 +88,8 @@ fn is_refused(status: &Status, refusal: Refusal) -> bool {
     matches!(status.call_error(), Some(CallError::Refused { why }) if *why == refusal)
 }
 
-/// The number of attempts to make a call. Each is on a connection of its own, so more than two meet several servers in shutdown.
+/// The maximum number of attempts per call. Each uses its own connection, so more than two mean several servers in
+/// shutdown.
 const ATTEMPTS_MAX: usize = 5;
-/// The pause before the third attempt. [`Backoff`] has those after it.
+/// The pause before the third attempt. [`Backoff`] computes the later pauses.
 const REPEAT_PAUSE: Duration = Duration::from_millis(10);

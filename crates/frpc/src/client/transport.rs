@@ -1,4 +1,4 @@
-//! Transports by the schemes of their addresses.
+//! Transports, selected by the scheme of an address.
 
 use std::{
     fmt, io,
@@ -11,34 +11,36 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::caller::Caller;
 use crate::{error::ConnectError, service::boxed::BoxFuture};
 
-/// A transport that a [`Channel`](crate::Channel) connects over for addresses of its schemes, such as `grpc://example.org:443`.
+/// A transport for addresses with its schemes, such as `grpc://example.org:443`.
 ///
-/// [`ChannelBuilder::transport`](crate::ChannelBuilder::transport) adds it to a channel, [`register_transport`] to the defaults of the
-/// process.
+/// [`ChannelBuilder::transport`](crate::ChannelBuilder::transport) adds it to a channel, [`register_transport`] to the
+/// defaults of the process.
 pub trait Transport: Send + Sync + 'static {
     /// Returns the schemes of its addresses, without `://`.
     fn schemes(&self) -> &[&str];
 
-    /// Connects to an address of one of its schemes.
+    /// Connects to an address with one of its schemes.
     fn connect(&self, url: String, settings: ConnectSettings) -> BoxFuture<'static, Result<Connected, ConnectError>>;
 }
 
 /// A connection of a [`Transport`].
 #[non_exhaustive]
 pub enum Connected {
-    /// The transport makes the calls, and connects again when it has to.
+    /// The transport makes the calls and reconnects when necessary.
     Calls(Arc<dyn Caller>),
-    /// The transport carries the bytes of frisbee, as a WebSocket does. When the stream is lost, it is asked to connect again.
+    /// The transport carries the bytes of frisbee, for example in a WebSocket. After a loss, it is asked to connect
+    /// again.
     Frisbee(Box<dyn ByteStream>),
 }
 
-/// A stream that bytes go through both ways.
+/// A byte stream in both directions.
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> ByteStream for T {}
 
-/// The settings of a [`ChannelBuilder`](crate::ChannelBuilder) that concern transports of every kind. A channel hands its own to a
-/// transport; the defaults are for use without a channel.
+/// The settings of a [`ChannelBuilder`](crate::ChannelBuilder) for transports of every kind.
+///
+/// A channel passes its own settings to the transport. The defaults are for use without a channel.
 ///
 /// ```
 /// use frpc::ConnectSettings;
@@ -49,15 +51,15 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> ByteStream for T {}
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ConnectSettings {
-    /// The time that a call may take which sets no timeout of its own. The channel gives it to each call.
+    /// The timeout of calls without one of their own. The channel applies it to each call.
     pub timeout: Duration,
-    /// The time for one attempt to connect, TLS handshake included.
+    /// The time limit of one connect attempt, including the TLS handshake.
     pub connect_timeout: Duration,
     /// The number of attempts to connect, at least one.
     pub attempts: usize,
     /// The pause after the first failed attempt.
     pub pause: Duration,
-    /// The length of the largest message in bytes: [`Config::content_len_max`](crate::Config::content_len_max).
+    /// The maximum length of a message in bytes: [`Config::content_len_max`](crate::Config::content_len_max).
     pub message_len_max: u32,
     /// The options of sockets.
     pub sockets: frisbee::SocketOptions,
@@ -86,20 +88,21 @@ impl Default for ConnectSettings {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ConnectTls {
-    /// The configuration, which offers no protocols by ALPN unless its maker set some.
+    /// The rustls configuration. It offers no ALPN protocols unless its creator set some.
     pub config: Arc<frisbee::rustls::ClientConfig>,
-    /// The name that the certificate of the server has to be for, if not the one that is connected to.
+    /// The expected name in the server's certificate. `None` for the host in the address.
     pub name: Option<crate::TlsName>,
 }
 
 #[cfg(feature = "tls")]
 impl ConnectSettings {
-    /// Returns the TLS for a connection to a host that speaks one of these protocols: the configuration of the channel, or else one
-    /// with the authorities of the system, which offers them by ALPN; and the name that the certificate has to be for.
+    /// Returns a TLS configuration for a host with these ALPN protocols, and the expected name in its certificate.
+    ///
+    /// The configuration is that of the channel, or else one with the certificate authorities of the system.
     ///
     /// # Errors
     ///
-    /// If there are no authorities to trust, or the host is no name that a certificate can be for.
+    /// There are no authorities to trust, or the host is not a valid name for a certificate.
     pub fn tls_to(
         &self,
         host: &str,
@@ -154,22 +157,22 @@ impl fmt::Debug for ConnectTls {
     }
 }
 
-/// The default transports of the process. It only grows, so a scheme keeps its first transport.
+/// The default transports of the process. Transports are never removed, so a scheme keeps its first transport.
 static DEFAULTS: RwLock<Vec<Arc<dyn Transport>>> = RwLock::new(Vec::new());
 
 /// Adds a default transport for every channel of the process, as a convenience for main programs.
 ///
-/// The first transport with a scheme keeps it, so this can be called again without effect. Libraries and tests pass a transport to
+/// The first transport for a scheme keeps it, so repeated calls have no effect. Libraries and tests pass a transport to
 /// [`ChannelBuilder::transport`](crate::ChannelBuilder::transport) instead, which takes precedence.
 pub fn register_transport(transport: impl Transport) {
     DEFAULTS.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(transport));
 }
 
-/// Returns the transport for an address: the last one of the channel with its scheme, or else the first default.
+/// Returns the transport for an address: the channel's last transport with its scheme, or else the first default.
 ///
 /// # Errors
 ///
-/// If no transport has the scheme.
+/// No transport has the scheme.
 pub(crate) fn transport_for(url: &str, own: &[Arc<dyn Transport>]) -> Result<Arc<dyn Transport>, ConnectError> {
     let scheme = url.split("://").next().unwrap_or_default();
     let defaults = DEFAULTS.read().unwrap_or_else(PoisonError::into_inner);
@@ -185,13 +188,13 @@ pub(crate) fn transport_for(url: &str, own: &[Arc<dyn Transport>]) -> Result<Arc
     })
 }
 
-/// The time that a call may take unless somebody sets another.
+/// The default timeout of a call.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
-/// The time for one attempt to connect.
+/// The time limit of one connect attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// The number of attempts to connect.
+/// The number of connect attempts.
 const ATTEMPTS: usize = 10;
-/// The pause after the first failure.
+/// The pause after the first failed attempt.
 const PAUSE: Duration = Duration::from_millis(10);
 
 #[cfg(test)]

@@ -26,9 +26,9 @@ use crate::{
     },
 };
 
-/// Services in this process, called without a wire.
+/// Services in this process, called without a socket.
 pub(crate) struct Local {
-    /// Or why no server would serve them.
+    /// The services, or the reason why no server would accept them.
     endpoint: Result<Endpoint, Collision>,
 }
 
@@ -54,10 +54,10 @@ impl Caller for Local {
     }
 }
 
-/// Makes a call that one message answers.
+/// Makes a call with a single answer.
 async fn one(endpoint: Result<Endpoint, Collision>, call: Call) -> Result<Answer, Status> {
     let (kind, time) = (call.kind(), call.time());
-    // As over a wire, the channel's timeout bounds the answer to a stream from the end of that stream on.
+    // As over a wire, the channel's timeout bounds the answer to a request stream from the end of that stream.
     let deadline = if kind == MethodKind::Unary { Some(time.opening) } else { time.whole };
     let mut requests = None;
     let (call, given_up) = received(call, deadline, |contents| {
@@ -82,10 +82,10 @@ async fn one(endpoint: Result<Endpoint, Collision>, call: Call) -> Result<Answer
     Ok(bounded(deadline, answering).await?.without_extensions())
 }
 
-/// The number of requests of a stream that a handler may be behind its caller.
+/// How many requests of a stream may be queued for the handler.
 const REQUESTS_AHEAD: usize = 64;
 
-/// Hands requests to the handler up to their end. Those that it does not want are discarded.
+/// Passes requests to the handler until they end. Requests that the handler no longer reads are discarded.
 async fn send_all(mut contents: Streaming<Bytes>, sender: StreamSender<Bytes>) -> Result<(), Status> {
     while let Some(content) = contents.message().await? {
         let _ = sender.send(content).await;
@@ -93,10 +93,11 @@ async fn send_all(mut contents: Streaming<Bytes>, sender: StreamSender<Bytes>) -
     Ok(())
 }
 
-/// Makes a call that a stream answers. As over a wire, the handler is under way when this returns, and its refusal comes
-/// with the first message.
+/// Makes a call with a stream of answers.
+///
+/// As over a wire, this returns while the handler is running, and its error arrives with the first message.
 fn many(endpoint: Result<Endpoint, Collision>, call: Call) -> Answer {
-    // The channel's timeout bounds only the opening, for which nobody waits here.
+    // The channel's timeout bounds only the opening, which takes no time here.
     let deadline = call.time().whole;
     let mut failure = None;
     let (call, given_up) = received(call, deadline, |contents| {
@@ -104,7 +105,7 @@ fn many(endpoint: Result<Endpoint, Collision>, call: Call) -> Answer {
         failure = Some(failed);
         contents
     });
-    // The handler fills them later.
+    // The handler fills the slots later.
     let (metadata, trailers) = (MetadataSlot::default(), MetadataSlot::default());
     let mut handler = JoinSet::new();
     handler.spawn(bounded(deadline, answered(endpoint, call)));
@@ -119,7 +120,7 @@ fn many(endpoint: Result<Endpoint, Collision>, call: Call) -> Answer {
             match answer.into_body() {
                 Body::Many(contents) => {
                     let of_handler = contents.trailers_slot();
-                    // Behind the last content, and in front of the end.
+                    // Set after the last content and before the end, so a reader at the end finds the trailers.
                     Ok(contents.map_err(without_source).chain(stream::poll_fn(move |_| {
                         if let Some(known) = of_handler.as_ref().and_then(|slot| slot.get()) {
                             trailers.set(known.clone());
@@ -143,7 +144,7 @@ fn bounded<F>(deadline: Option<Deadline>, future: F) -> Bounded<F> {
     deadline.unwrap_or(Deadline::NEVER).bound(future)
 }
 
-/// Finds the method and has it answer.
+/// Finds the method and runs its handler.
 async fn answered(endpoint: Result<Endpoint, Collision>, call: Call) -> Result<Answer, Status> {
     let endpoint = endpoint.map_err(|collision| Status::failed_precondition(collision.to_string()))?;
     let (method, format) = (call.method(), call.format());
@@ -157,14 +158,15 @@ async fn answered(endpoint: Result<Endpoint, Collision>, call: Call) -> Result<A
     endpoint.call_unlimited(found, format, head, body).await.map_err(without_source)
 }
 
-/// Returns the status of a handler without its source, which is no cause on the side of the caller.
+/// Returns the status of a handler without its source. The caller must not take it for a failure of its own side.
 fn without_source(status: Status) -> Status {
     let details = Bytes::copy_from_slice(status.details());
     Status::with_details_and_metadata(status.code(), status.message(), details, status.metadata().clone())
 }
 
-/// Turns the call of the caller into the one of the handler, with the requests that it makes of those of the caller. Returns
-/// also what tells the handler if the caller gives up.
+/// Turns the caller's call into the handler's call, and passes its request stream through `requests`.
+///
+/// Dropping the returned guard tells the handler that the caller has given up.
 fn received(
     call: Call,
     deadline: Option<Deadline>,
@@ -186,14 +188,15 @@ fn received(
     (Call::new(method, format, head, body).with_kind(kind), token.drop_guard())
 }
 
-/// Returns the requests of a call, and their failure if there will be one. As over a wire, it ends the call whatever the
-/// handler makes of it.
+/// Returns the requests of a call, and a receiver for their failure.
+///
+/// As over a wire, a failed request stream ends the call even if the handler ignores it.
 fn watched(contents: Streaming<Bytes>) -> (Streaming<Bytes>, oneshot::Receiver<Status>) {
     let (sender, failure) = oneshot::channel();
     let mut sender = Some(sender);
     let contents = contents.inspect_err(move |status| {
         if let Some(sender) = sender.take() {
-            // A call that is over does not fail any more.
+            // The receiver is gone if the call is over.
             let _ = sender.send(status.clone());
         }
     });
@@ -216,7 +219,8 @@ fn until_failure(
         }
         let is_over = match &next {
             Poll::Ready(None) => true,
-            // One with a call error is that of the deadline, at which the caller gives up.
+            // A status with a call error comes from the deadline: the caller gives up, so the handler must be
+            // cancelled.
             Poll::Ready(Some(Err(status))) => status.call_error().is_none(),
             _ => false,
         };

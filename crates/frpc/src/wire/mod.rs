@@ -1,4 +1,4 @@
-//! Transports within this crate: frisbee, and calls within a process.
+//! Transports in this crate: frisbee, and calls within a process.
 
 pub(crate) mod frisbee;
 pub(crate) mod local;

@@ -1,4 +1,4 @@
-//! The peer of a call that came over a wire other than frisbee.
+//! The peer of a call over a wire other than frisbee.
 
 use std::{fmt, sync::Arc};
 
@@ -6,7 +6,7 @@ use frisbee::{Address, Raw};
 
 use crate::call::head::{Head, Origin};
 
-/// The other end of a connection of a [`Wire`](crate::Wire), as its handlers see it. Cheap to clone: a wire makes one for each
+/// The peer of a connection of a [`Wire`](crate::Wire), as seen by handlers. Cheap to clone; a wire creates one per
 /// connection.
 #[derive(Clone)]
 pub struct Peer(Arc<Inner>);
@@ -18,7 +18,7 @@ pub(crate) struct Inner {
 }
 
 impl Peer {
-    /// Returns the peer at the other end of a connection.
+    /// Returns the peer of a connection, with its address and certificates.
     pub fn of(socket: &Raw) -> Self {
         Self(Arc::new(Inner {
             address: socket.peer_addr().clone(),
@@ -27,7 +27,7 @@ impl Peer {
         }))
     }
 
-    /// Returns a peer of which no more than the address is known.
+    /// Returns a peer with only an address.
     pub fn at(address: impl Into<Address>) -> Self {
         Self(Arc::new(Inner {
             address: address.into(),
@@ -36,14 +36,14 @@ impl Peer {
         }))
     }
 
-    /// Returns what is known of the peer of a call, if it came over such a wire.
+    /// Returns the peer of a call, if the call arrived over such a wire.
     pub(crate) fn of_head(head: &Head) -> Option<&Inner> {
         head.origin()?.get().downcast_ref()
     }
 }
 
 impl Head {
-    /// Says which peer a call came from, for wires other than frisbee.
+    /// Sets the peer of a call, for wires other than frisbee.
     pub fn set_peer(&mut self, peer: &Peer) {
         self.set_origin(Origin::new(peer.0.clone()));
     }

@@ -1,4 +1,4 @@
-//! Wires that serve the calls of a server besides frisbee.
+//! Wires of a server in addition to frisbee.
 
 use std::future::Future;
 
@@ -6,11 +6,11 @@ use frisbee::{Drain, Protocol, Raw, Recognized};
 
 use crate::service::endpoint::Endpoint;
 
-/// A transport on the port of a [`Server`](crate::Server), for callers that do not speak frisbee.
+/// A wire on the port of a [`Server`](crate::Server), for callers without frisbee.
 ///
-/// It recognizes its connections by their first bytes, and turns what arrives on them into calls of the [`Endpoint`]: the
-/// services of the server with their layers, found by path, in whatever [format](crate::codec::Format) the wire has.
-/// [`ServerBuilder::wire`](crate::ServerBuilder::wire) adds it.
+/// It recognizes its connections by their first bytes, and turns received requests into calls of the [`Endpoint`]. The
+/// endpoint contains the services of the server with their layers. It finds methods by path, and accepts any message
+/// [format](crate::codec::Format). [`ServerBuilder::wire`](crate::ServerBuilder::wire) adds a wire to a server.
 ///
 /// ```
 /// use frpc::{Body, Drain, Endpoint, Head, Raw, Recognized, Server, Wire, codec::Format};
@@ -50,19 +50,19 @@ use crate::service::endpoint::Endpoint;
 /// # let _ = server;
 /// ```
 pub trait Wire: Send + Sync + 'static {
-    /// Decides by the first bytes of a connection whether it speaks this wire; see [`Protocol::recognize`].
+    /// Decides by the first bytes of a connection whether it uses this wire; see [`Protocol::recognize`].
     fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> Recognized;
 
-    /// Returns the names by which TLS handshakes of the server offer this wire; see [`Protocol::alpn`].
+    /// Returns the ALPN names of this wire for TLS handshakes of the server; see [`Protocol::alpn`].
     fn alpn(&self) -> &[&'static [u8]] {
         &[]
     }
 
-    /// Serves a connection that was recognized, from its first byte on; see [`Protocol::serve`].
+    /// Serves a recognized connection from its first byte; see [`Protocol::serve`].
     fn serve(&self, socket: Raw, endpoint: Endpoint, drain: Drain) -> impl Future<Output = ()> + Send;
 }
 
-/// A wire as a protocol of a frisbee server.
+/// Adapts a wire to the protocols of a frisbee server.
 pub(crate) struct Served<W> {
     pub(crate) wire: W,
     pub(crate) endpoint: Endpoint,

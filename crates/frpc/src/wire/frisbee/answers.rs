@@ -1,4 +1,4 @@
-//! The router of a connection that calls are made on.
+//! The router for the connection of a channel.
 
 use std::{collections::VecDeque, error::Error, future::Future, sync::Arc, time::Duration};
 
@@ -8,12 +8,12 @@ use frisbee::{CloseReason, Connection, GoAway, Operation, Outcome, Packet, Packe
 use super::{pending::PendingCalls, remote::PART_NAME};
 use crate::service::{services::Services, set::ServiceSet};
 
-/// The router of a channel's connection: answers go to the calls that wait for them, the rest to what the channel
-/// offers.
+/// The router for the connection of a channel: completes calls with answers, and passes the rest to the offered
+/// services.
 pub(crate) struct AnswerRouter<S, R> {
     pub(crate) calls: Arc<PendingCalls>,
     pub(crate) services: Arc<Services<S, R>>,
-    /// The part of frpc in the hello of this side.
+    /// The frpc part of the HELLO of this side.
     pub(crate) said: Bytes,
 }
 

@@ -1,4 +1,4 @@
-//! The calls of a connection by their ids, and which of them a new call may have.
+//! The table of calls by id, and the choice of ids for new calls.
 
 use std::{
     any::Any,
@@ -14,74 +14,76 @@ use tokio::time::Instant;
 /// The content of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// A message, or an error in its place.
+    /// A message or an encoded error, from a plain packet.
     Plain(Bytes),
-    /// With all that goes with it, as extended peers answer.
+    /// An envelope, from an extended packet.
     Extended(Bytes),
 }
 
-/// The reason why a call that waited has no answer.
+/// The reason for a call without an answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Unanswered {
     Closed(CloseReason),
     TimedOut,
-    /// The answer came, and was too large.
+    /// The answer exceeded the size limit.
     TooLarge {
         announced: u32,
         limit: u32,
     },
 }
 
-/// The reason why a call may not begin on this connection.
+/// The reason why no call may begin on this connection.
 #[derive(Clone, Debug)]
 pub(crate) enum CannotBegin {
     Closed(CloseReason),
-    /// The peer wants no new calls here.
+    /// The peer has asked to leave the connection.
     GoingAway(GoAway),
-    /// More answers are owed than the ids allow.
+    /// Too many outstanding answers for another id.
     OutOfIds {
         owed: usize,
     },
 }
 
-/// Pending calls by id. An id has one place it can be in, its remainder by the number of places; one whose place is taken is
-/// skipped. Ids go up and around, so each is used again as late as possible, and never while its answer may still come.
+/// The calls of a connection by id.
+///
+/// The slot of an id is its remainder by the number of slots. An id with an occupied slot is skipped. Ids count up and
+/// wrap around, so each is reused as late as possible, and never while its answer may still arrive.
 ///
 /// ```text
 ///   free ──insert()──▶ in use ──remove(), answered or never sent──▶ free, or resting
 ///                        └─────remove(), sent and unanswered──────▶ owed ──answer()────▶ free, or resting
 /// ```
 ///
-/// A peer that answers twice does so soon after the first time, so an id whose answer came late rests until the counter
+/// A peer that answers twice does so soon after the first answer. So an id with a late answer rests until the counter
 /// has passed it once.
 #[derive(Debug)]
 pub(super) struct Table {
     places: Vec<Option<Call>>,
     next_id: u16,
     pub(super) len: usize,
-    /// The number of calls that may be under way now.
+    /// The current limit on concurrent calls.
     calls_max: usize,
-    /// The number of calls that this side makes at once.
+    /// The limit of this side.
     pub(super) own_max: usize,
-    /// The number of calls that the peer takes at once, if it says so. Those that it may not have given up yet count.
+    /// The peer's limit, if announced. Cancelled calls count until the peer has answered them.
     pub(super) peer_max: Option<u32>,
-    /// Set once a call had to wait for room: only then is there anybody to tell of it.
+    /// Set once a call had to wait for room. Before that, there is no waiting call to wake.
     pub(super) was_full: bool,
-    /// Ids of calls that were given up after their requests had been taken for sending, with the operation whose answer
-    /// frees the id: another call with that id would get the answer.
+    /// Ids of sent calls that were cancelled, with the operation whose answer frees the id. A new call with such an id
+    /// would get the old answer.
     pub(super) owed: HashMap<u16, u16>,
-    /// Ids that were answered and that the counter would reach soon.
+    /// Ids that were answered recently and that the counter would soon reach.
     resting: HashSet<u16>,
     pub(super) was_out_of_ids: bool,
-    /// The operations that were ever called: their answers are no packets of anybody else, however late.
+    /// All operations ever called. Their late answers are recognized and not passed to other routers.
     operations: Vec<u16>,
-    /// The time at which the calls are looked through for those that are due.
+    /// The time of the next check for due calls.
     pub(super) wake_at: Option<Instant>,
-    /// The number of the connection that the calls are on.
+    /// The number of the current connection.
     pub(super) connection: u64,
-    /// Dropped when no call is under way: what keeps a connection open that is not the current one any more.
+    /// Dropped when no call is in flight. Keeps an old connection open until then.
     pub(super) kept: Vec<Box<dyn Any + Send + Sync>>,
-    /// The reason why no call may begin, other than those that a look at the calls tells.
+    /// The reason why no call may begin, apart from limits.
     pub(super) refuses: Option<CannotBegin>,
 }
 
@@ -169,10 +171,10 @@ impl Table {
         }
     }
 
-    /// Ends the call that a packet answers, with its content or the failure in its place.
+    /// Ends the call answered by a packet, with the packet's content or with `failure`.
     pub(super) fn answer(&mut self, packet: Packet, failure: Option<Unanswered>) -> Result<Option<Waker>, Packet> {
         let operation = packet.operation.number();
-        // An extended peer may answer any call so.
+        // An extended peer may answer any call with an extended packet.
         let is_extended = packet.operation == Operation::EXTENDED;
         if let Some(call) = self.get(packet.id).filter(|call| call.operation == operation || is_extended) {
             call.is_answered = true;
@@ -184,7 +186,7 @@ impl Table {
         if !is_owed && (is_extended || !self.operations.contains(&operation)) {
             return Err(packet);
         }
-        // An answer to another operation is no answer to the call that had this id last.
+        // An answer to another operation does not belong to the last call with this id.
         if is_owed {
             debug_assert!(self.get(packet.id).is_none(), "an id that is owed is not in use");
             self.owed.remove(&packet.id);
@@ -194,7 +196,7 @@ impl Table {
         Ok(None)
     }
 
-    /// Frees the place of a call, and its id unless an answer may still come. Returns whether one may.
+    /// Frees the slot of a call, and its id unless an answer may still arrive. Returns `true` in that case.
     pub(super) fn remove(&mut self, id: u16, is_sent: bool) -> bool {
         let place = self.place(id);
         let Some(call) = self.places[place].take() else { return false };
@@ -218,7 +220,7 @@ impl Table {
         self.calls_max = self.own_max.min(of_peer);
     }
 
-    /// Keeps an id that was answered from being used again soon.
+    /// Keeps an answered id from being reused soon.
     fn rest(&mut self, id: u16) {
         if id.wrapping_sub(self.next_id) < REST_MAX {
             self.resting.insert(id);
@@ -233,7 +235,7 @@ impl Table {
         self.owed.len() > OWED_MAX
     }
 
-    /// Ends the calls that are due, and finds out when the next will be.
+    /// Ends calls at their deadlines, and finds the next deadline.
     pub(super) fn end_due(&mut self, now: Instant) -> Vec<Waker> {
         let mut wakers = Vec::new();
         self.wake_at = None;
@@ -271,9 +273,10 @@ impl Table {
         usize::from(id) & (self.places.len() - 1)
     }
 
-    /// Returns the next id that is neither in use nor owed, nor resting. There is one: less than half of the places are
-    /// taken, which leaves more than half of the ids; at most half of the ids are owed; and an id that is passed has had its
-    /// rest.
+    /// Returns the next id that is neither in use nor owed nor resting.
+    ///
+    /// There always is one. Less than half of the slots are occupied, so more than half of the ids have a free slot. At
+    /// most half of the ids are owed. A resting id is free again once the counter has passed it.
     fn free_id(&mut self) -> u16 {
         debug_assert!(2 * self.len < self.places.len() && !self.is_out_of_ids());
         loop {
@@ -286,7 +289,7 @@ impl Table {
         }
     }
 
-    /// Doubles the places. Calls whose ids have different remainders keep doing so.
+    /// Doubles the number of slots. Ids with different remainders still have different ones afterwards.
     fn grow(&mut self) {
         let len = (2 * self.places.len()).max(PLACES_MIN);
         let calls = mem::replace(&mut self.places, iter::repeat_with(|| None).take(len).collect());
@@ -299,7 +302,7 @@ impl Table {
 }
 
 impl Call {
-    /// Ends the call, if it has not ended. The first end counts.
+    /// Ends the call, unless it has ended. The first end counts.
     fn end(&mut self, result: Result<Reply, Unanswered>) -> Option<Waker> {
         match &mut self.state {
             State::IsOver(_) => None,
@@ -314,9 +317,9 @@ impl Call {
 
 /// Half of all ids.
 pub(crate) const CALLS_MAX: usize = 1 << 15;
-/// Half of all ids as well. With more of them owed, the connection takes no new calls.
+/// Half of all ids. With more of them owed, the connection takes no new calls.
 const OWED_MAX: usize = 1 << 15;
-/// The distance from the counter at which an id needs no rest.
+/// An id at this distance from the counter needs no rest.
 const REST_MAX: u16 = 1 << 15;
 const PLACES_MIN: usize = 4;
 

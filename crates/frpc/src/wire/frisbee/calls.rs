@@ -1,5 +1,5 @@
-//! Calls of every kind, as layers and callers without types make them. Unary ones without layers go straight to
-//! [`Reconnecting`], without a box.
+//! Calls of every kind, as made by layers and by callers without types. Unary calls without layers use [`Reconnecting`]
+//! directly, without a box.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl Caller for Arc<Reconnecting> {
                 let call = UnaryCall { method, format, head: &head, content, timeout, deadline: opening };
                 return self.unary_extended(call).await;
             }
-            // The time of a channel bounds only the opening of a stream.
+            // The channel's timeout bounds only the opening of a stream.
             let contents = match (kind, body) {
                 (MethodKind::ServerStreaming, Body::One(content)) => {
                     let content = content.into_bytes();

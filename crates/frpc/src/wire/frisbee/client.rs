@@ -1,4 +1,4 @@
-//! Unary calls over one connection, and what is known of its peer.
+//! Unary calls on one connection, and the state of its peer.
 
 use std::{
     future::poll_fn,
@@ -30,27 +30,27 @@ use crate::{
     service::{compressing::Compressing, table::MethodTable},
 };
 
-/// The choices of a channel for a call beyond those that it may have under way, by its own limit or that of the server.
+/// The treatment of calls beyond the limit of concurrent calls, on this side or on the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// The call waits for another to end, within its timeout.
+    /// The call waits for another call to end, within its timeout.
     #[default]
     Wait,
-    /// The call fails at once with [`CallError::TooManyCalls`] or [`CallError::TooManyForPeer`].
+    /// The call fails immediately with [`CallError::TooManyCalls`] or [`CallError::TooManyForPeer`].
     Fail,
 }
 
-/// One connection that calls go over.
+/// A connection used for calls.
 pub(crate) struct ClientConnection {
     pub(crate) connection: Connection,
     pub(super) calls: Arc<PendingCalls>,
     when_full: WhenFull,
-    /// The operations of this side's own: a packet with one of them would be a request, not the answer.
+    /// The methods of this side. A packet with one of their operations would be a request, not an answer.
     serves: MethodTable,
-    /// The size of the metadata that an answer may bring.
+    /// The maximum size of the metadata of an answer.
     pub(super) metadata_max: usize,
     compressing: Compressing,
-    /// The peer, once it is known.
+    /// The peer, once it is recognized.
     remote: OnceLock<Arc<Remote>>,
 }
 
@@ -64,18 +64,18 @@ impl ClientConnection {
         compressing: Compressing,
     ) -> Self {
         if calls.begins_to_expire() {
-            // On the runtime of the connection, which lasts as long as there are calls that could end by an answer.
+            // On the runtime of the connection: it runs while answers to calls can arrive.
             connection.runtime().spawn(calls.clone().expire());
         }
         Self { connection, calls, when_full, serves, metadata_max, compressing, remote: OnceLock::new() }
     }
 
-    /// Makes calls possible over a connection that is there. `None` if [`Services`] do not serve it.
+    /// Prepares an existing connection for calls. `None` if it is not served by [`Services`].
     pub(crate) fn over(connection: &Connection) -> Option<Self> {
         let session = Session::of(connection)?;
         let calls = session.calls.get_or_init(Arc::default);
-        // Only after the calls are there: a router that closed the connection before found none to end, and they would wait
-        // for ever. Ended twice, they are ended once.
+        // Only after the calls are in the session: a router that saw the connection close earlier found no calls to
+        // end, and they would wait forever. Ending them twice is harmless.
         if let Some(reason) = connection.close_reason() {
             calls.close(session.number, &reason);
         }
@@ -84,27 +84,27 @@ impl ClientConnection {
         Some(Self::new(connection.clone(), calls.clone(), WhenFull::default(), serves, metadata_max, compressing))
     }
 
-    /// Returns whether a new call has a chance here.
+    /// Returns whether a new call could succeed on this connection.
     pub(crate) fn takes_calls(&self) -> bool {
         self.connection.close_reason().is_none() && self.calls.takes_calls()
     }
 
-    /// Returns whether the peer wants no new calls here.
+    /// Returns whether the peer has asked to leave this connection.
     pub(crate) fn is_going_away(&self) -> bool {
         self.calls.going_away().is_some()
     }
 
-    /// Lets no new calls begin here, because the peer refuses them.
+    /// Refuses new calls on this connection, because the peer does.
     pub(crate) fn go_away(&self, why: GoAway) {
         self.calls.go_away(why);
     }
 
-    /// Has `leave` called once the peer wants no new calls here.
+    /// Calls `leave` once the peer has asked to leave this connection.
     pub(crate) fn on_leaving(&self, leave: impl FnOnce() + Send + 'static) {
         self.calls.on_leaving(leave);
     }
 
-    /// Returns the same connection, not kept open by this: it closes with its last call.
+    /// Returns a handle that does not keep the connection open, so it closes after its last call.
     pub(crate) fn let_go(&self) -> Self {
         Self {
             connection: self.connection.without_keeping_open(),
@@ -117,44 +117,44 @@ impl ClientConnection {
         }
     }
 
-    /// Keeps the connection open until the calls that are under way are over, and no longer.
+    /// Keeps the connection open until the calls in flight are over.
     pub(crate) fn close_when_idle(self: Arc<Self>) {
         let calls = self.calls.clone();
         calls.keep_until_idle(self);
     }
 
-    /// Returns the number of packets that the peer has sent so far.
+    /// Returns the number of packets received from the peer.
     pub(crate) fn heard(&self) -> u64 {
         self.connection.metrics().counters.packets_in
     }
 
-    /// Returns the size of the metadata that an answer may bring.
+    /// Returns the maximum size of the metadata of an answer.
     pub(crate) fn metadata_max(&self) -> usize {
         self.metadata_max
     }
 
-    /// Returns how messages to this peer are compressed, if they are.
+    /// Returns the compression settings for messages to this peer, if any.
     pub(crate) fn deflating(&self) -> Option<Deflating> {
         if self.compressing.compresses() { Session::deflating(&self.connection) } else { None }
     }
 
-    /// Returns whether messages are compressed for peers that inflate them.
+    /// Returns whether messages are compressed for peers with support for it.
     pub(crate) fn compresses(&self) -> bool {
         self.compressing.compresses()
     }
 
-    /// Inflates the message of an answer, which is its caller's from here on.
+    /// Inflates the message of an answer. It counts against no budget, because its caller takes it immediately.
     pub(crate) fn inflate(&self, compressed: Compressed, bytes: &[u8]) -> Result<Bytes, Status> {
         let algorithm = compressed.check(&self.compressing, self.connection.config().content_len_max);
         algorithm.and_then(|algorithm| compressed.inflate(algorithm, bytes)).map_err(CannotInflate::of_answer)
     }
 
-    /// Returns how to call a method, once the peer is known.
+    /// Returns how to call a method, once the peer is recognized.
     pub(crate) fn way(&self, method: &'static Method) -> Option<Way> {
         self.remote().map(|remote| remote.way(method))
     }
 
-    /// Returns what the peer said of itself. Waits until it is known, and fails if that never is or it said nothing.
+    /// Returns the peer's frpc part. Waits until the peer is recognized, and returns `None` for a plain peer.
     pub(crate) async fn extended(&self, deadline: Deadline) -> Result<Option<&Extended>, Status> {
         if self.remote().is_none() {
             let known = async { self.connection.recognized().await.map_err(|reason| lost(reason, false)) };
@@ -163,7 +163,7 @@ impl ClientConnection {
         Ok(self.known_extended())
     }
 
-    /// Returns what the peer said of itself, if it is known to be extended.
+    /// Returns the peer's frpc part, if the peer is already recognized as extended.
     pub(crate) fn known_extended(&self) -> Option<&Extended> {
         self.remote().and_then(|remote| remote.extended())
     }
@@ -178,7 +178,7 @@ impl ClientConnection {
         }
     }
 
-    /// Returns the operation that calls a method in plain packets, or `None` if they do not say enough.
+    /// Returns the operation for a plain packet to this method, or `None` if the call needs an extended packet.
     #[inline]
     pub(crate) fn plain_operation(&self, method: &'static Method) -> Result<Option<Operation>, Status> {
         match self.remote().and_then(|remote| remote.plain_operation(method)) {
@@ -196,8 +196,9 @@ impl ClientConnection {
         }
     }
 
-    /// Checks the answer to a call that was made before the peer was known: the operation of this side may be another
-    /// method of the peer, or the same with other messages.
+    /// Checks the answer to a call made before the peer was recognized.
+    ///
+    /// The operation of this side may belong to another method of the peer, or to the same method with other messages.
     fn check_way(&self, method: &'static Method, operation: Operation) -> Result<(), Status> {
         match self.way(method) {
             None | Some(Way::Plain) => Ok(()),
@@ -209,7 +210,7 @@ impl ClientConnection {
         }
     }
 
-    /// Makes a call with one packet that only extended peers understand.
+    /// Makes a call with an extended packet.
     pub(crate) async fn unary_extended(
         &self,
         operation: u16,
@@ -219,15 +220,14 @@ impl ClientConnection {
         message: Outgoing,
         deadline: Deadline,
     ) -> Result<Reply, Status> {
-        // One that is too far away to tell is said as well: without, the call would have the time that was announced.
+        // A timeout beyond any instant is sent as well. Without it, the announced timeout would apply.
         let left = |at: Instant| at.saturating_duration_since(Instant::now());
         let left = timeout.map(|deadline| deadline.at.map_or(Duration::MAX, left));
         let content = envelope::request(operation, format, left, head.metadata(), message);
         self.unary(Operation::EXTENDED, content.into(), deadline, None).await
     }
 
-    /// Sends a packet and waits for its answer, which is a plain packet or one of an extended peer. `plain` is the method of a
-    /// plain packet.
+    /// Sends a packet and waits for its answer. `plain` is the method of a plain packet.
     pub(crate) async fn unary(
         &self,
         operation: Operation,
@@ -236,7 +236,7 @@ impl ClientConnection {
         plain: Option<&'static Method>,
     ) -> Result<Reply, Status> {
         let unchecked = plain.filter(|_| self.remote.get().is_none());
-        // Registered with the waker of this poll, so that the first look for the answer takes no lock.
+        // Registered with the waker of this poll, so the first check for the answer needs no lock.
         let begin =
             |cx: &mut Context<'_>| Poll::Ready(self.calls.try_begin(operation.number(), deadline.at, Some(cx.waker())));
         let mut waiting = match poll_fn(begin).await {
@@ -244,7 +244,7 @@ impl ClientConnection {
             _ => Box::pin(self.begin(operation, deadline)).await?,
         };
         let name = PacketName { id: waiting.id, operation };
-        // Most packets are taken at once. What it takes to wait is kept out of the futures of calls, which are moved around.
+        // Most packets are sent immediately. The rare wait is boxed, to keep the futures of calls small.
         let sent = match request.try_send(&self.connection, name) {
             Ok(sent) => sent,
             Err(error) => {
@@ -260,7 +260,7 @@ impl ClientConnection {
         }
     }
 
-    /// Returns the status of a call that was sent and has no answer.
+    /// Returns the status of a sent call without an answer.
     #[cold]
     pub(super) fn unanswered(&self, why: Unanswered, deadline: Deadline, sent: Sent) -> Status {
         match why {
@@ -270,7 +270,7 @@ impl ClientConnection {
         }
     }
 
-    /// Sends what the outbox had no room for as soon as it has, or says why it never will.
+    /// Sends a packet once the full outbox has room for it.
     async fn send_later(&self, error: TrySendError, deadline: Deadline) -> Result<Sent, Status> {
         let packet = match error {
             TrySendError::Full(packet) => packet,
@@ -306,7 +306,7 @@ impl ClientConnection {
         }
     }
 
-    /// Returns the status of a call of which nothing was sent.
+    /// Returns the status of an unsent call.
     pub(super) fn unsent(&self, error: SendError) -> Status {
         match error {
             SendError::ContentTooLarge { len, limit } => CallError::MessageTooLarge { len, limit }.into(),
@@ -319,19 +319,19 @@ impl ClientConnection {
     }
 }
 
-/// Returns the status that the peer would answer with, for a request that it said it would not accept.
+/// Returns the status the peer would answer with, for a request above its announced limit.
 pub(super) fn refused_as_too_large(len: usize, limit: u32) -> Status {
     let announced = len.try_into().unwrap_or(u32::MAX);
     CallError::Refused { why: Refusal::TooLarge { announced, limit } }.into()
 }
 
-/// Returns the status of a call that was encoded for a server with another schema.
+/// Returns the status of a call encoded for a server with another schema.
 pub(crate) fn changed(method: &'static Method) -> Status {
     let text = format!("the server has changed its schema while {method} was called: nothing was sent, call again");
     Status::unavailable(text)
 }
 
-/// Returns the status of a method that an extended peer does not have.
+/// Returns the status for a method missing on an extended peer.
 pub(crate) fn missing(method: &'static Method) -> Status {
     Status::unimplemented(format!("the server has no method {method}"))
 }

@@ -1,8 +1,8 @@
-//! Messages that are compressed on their way between extended peers.
+//! Compressed messages between extended peers.
 //!
-//! A side compresses what it was told to, for a peer that has said that it inflates it; see docs/protocol.md. Whatever is
-//! inflated is bounded three times: each message by the limit on contents, all that are there at once by the budget of the
-//! connection, and the memory for it by what was inflated so far.
+//! A side compresses messages if configured, for a peer that has announced support; see docs/protocol.md. Inflation has
+//! three limits: each message has the size limit of contents, all inflated messages share the budget of the connection,
+//! and memory grows only with the bytes actually inflated.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
     service::compressing::Compressing,
 };
 
-/// The algorithm of bytes that are compressed, and their length when they are not.
+/// The algorithm of compressed bytes, and their inflated length.
 ///
 /// ```text
 ///   algorithm u8 | inflated length u32
@@ -30,7 +30,7 @@ pub(crate) struct Compressed {
 }
 
 impl Compressed {
-    /// Reads it off the bytes behind it. `None` if they are too short.
+    /// Decodes it from the start of compressed bytes. `None` if they are too short.
     pub(crate) fn decode(input: &mut impl Buf) -> Option<Self> {
         let algorithm = input.try_get_u8().ok()?;
         Some(Self { algorithm, inflated_len: input.try_get_u32().ok()? })
@@ -42,7 +42,7 @@ impl Compressed {
         out
     }
 
-    /// Returns the algorithm, if this side inflates it and at most `limit` bytes come out.
+    /// Returns the algorithm, if this side supports it and the inflated length is at most `limit`.
     pub(crate) fn check(self, compressing: &Compressing, limit: u32) -> Result<Compression, CannotInflate> {
         let Self { algorithm, inflated_len } = self;
         let algorithm = compressing.accepts(algorithm).ok_or_else(|| self.unknown())?;
@@ -53,20 +53,20 @@ impl Compressed {
         CannotInflate::Unknown { algorithm: self.algorithm }
     }
 
-    /// Inflates the bytes with the algorithm that was checked.
+    /// Inflates the bytes with the checked algorithm.
     pub(crate) fn inflate(self, algorithm: Compression, bytes: &[u8]) -> Result<Bytes, CannotInflate> {
         let inflated = algorithm.inflate(bytes, self.inflated_len as usize);
         inflated.map(Bytes::from).map_err(|_| CannotInflate::Malformed)
     }
 }
 
-/// The length of what stands in front of bytes that are compressed.
+/// The length of the header before compressed bytes.
 pub(crate) const COMPRESSED_LEN: usize = 1 + 4;
 
 /// The reason why bytes of the peer are not inflated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CannotInflate {
-    /// This side did not say that it inflates that.
+    /// This side has not announced the algorithm.
     Unknown {
         algorithm: u8,
     },
@@ -74,7 +74,7 @@ pub(crate) enum CannotInflate {
         inflated_len: u32,
         limit: u32,
     },
-    /// Too much else is inflated on the connection.
+    /// The budget of the connection is used up.
     NoRoom {
         inflated_len: u32,
         limit: usize,
@@ -83,12 +83,12 @@ pub(crate) enum CannotInflate {
 }
 
 impl CannotInflate {
-    /// Returns the status of a call whose caller compressed its message.
+    /// Returns the status for a call with a compressed request.
     pub(crate) fn of_request(self) -> Status {
         self.status("request", Code::InvalidArgument)
     }
 
-    /// Returns the status of a call whose server compressed its message.
+    /// Returns the status for a call with a compressed answer.
     pub(crate) fn of_answer(self) -> Status {
         self.status("answer", Code::Internal)
     }
@@ -113,18 +113,19 @@ impl CannotInflate {
     }
 }
 
-/// The bytes that are inflated on a connection. A message counts as long as its handler runs, messages of a stream until the
-/// next are asked for.
+/// The budget for inflated bytes on a connection.
+///
+/// A message counts while its handler runs. Messages of a stream count until the next ones are requested.
 #[derive(Debug)]
 pub(crate) struct Inflated {
     room: Arc<Semaphore>,
     len_max: usize,
 }
 
-/// A place among them.
+/// A part of the budget.
 pub(crate) type Held = OwnedSemaphorePermit;
 
-/// Inflated bytes with their place.
+/// Inflated bytes with their part of the budget.
 pub(crate) struct InRoom {
     pub(crate) bytes: Bytes,
     pub(crate) _held: Held,
@@ -137,19 +138,19 @@ impl AsRef<[u8]> for InRoom {
 }
 
 impl Inflated {
-    /// A message that the limit on contents allows always fits when there is no other.
+    /// Creates a budget. It has room for at least one message of the maximum content length.
     pub(crate) fn new(compressing: &Compressing, content_len_max: u32) -> Self {
         let len_max = compressing.inflated_len_max.max(content_len_max as usize).min(Semaphore::MAX_PERMITS);
         Self { room: Arc::new(Semaphore::new(len_max)), len_max }
     }
 
-    /// Takes room for bytes that are going to be inflated, if there is any.
+    /// Reserves room for inflated bytes, if there is enough now.
     pub(crate) fn try_hold(&self, compressed: Compressed) -> Result<Held, CannotInflate> {
         let held = self.room.clone().try_acquire_many_owned(compressed.inflated_len);
         held.map_err(|_| self.no_room(compressed))
     }
 
-    /// Takes room, and waits for it for this long.
+    /// Reserves room for inflated bytes, and waits for it at most this long.
     pub(crate) async fn hold(&self, compressed: Compressed, wait_max: Duration) -> Result<Held, CannotInflate> {
         if let Ok(held) = self.try_hold(compressed) {
             return Ok(held);
@@ -163,28 +164,28 @@ impl Inflated {
     }
 }
 
-/// The way in which this side compresses for the peer of a connection.
+/// The compression settings of this side for one peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deflating {
     algorithm: Compression,
     len_min: usize,
-    /// The largest content that the peer accepts. What is larger inflated is not sent, compressed or not.
+    /// The maximum content length of the peer. Messages above it before compression are not sent, compressed or not.
     limit: u32,
 }
 
 impl Deflating {
-    /// Returns the first algorithm of this side that the peer inflates.
+    /// Returns settings with this side's first algorithm that the peer supports.
     pub(crate) fn choose(compressing: &Compressing, inflates: &[u8], limit: u32) -> Option<Self> {
         let algorithm = compressing.send.iter().copied().find(|send| inflates.contains(&send.number()))?;
         Some(Self { algorithm, len_min: compressing.len_min, limit })
     }
 
-    /// Returns whether bytes of this length are compressed if they get shorter.
+    /// Returns whether messages of this length are compressed, if that makes them shorter.
     pub(crate) fn takes(&self, len: usize) -> bool {
         (self.len_min..=self.limit as usize).contains(&len)
     }
 
-    /// Compresses bytes whose length it [takes](Self::takes), if they get shorter.
+    /// Compresses bytes of a length accepted by [`takes`](Self::takes), if that makes them shorter.
     pub(crate) fn deflate(&self, bytes: &[u8]) -> Option<(Compressed, Vec<u8>)> {
         let inflated_len = u32::try_from(bytes.len()).ok()?;
         let deflated = self.algorithm.deflate(bytes)?;
@@ -192,7 +193,7 @@ impl Deflating {
     }
 }
 
-/// The message of a unary call or its answer, on its way.
+/// An outgoing message of a unary call or its answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Outgoing {
     pub(crate) compressed: Option<Compressed>,
@@ -206,7 +207,7 @@ impl From<Pieces> for Outgoing {
 }
 
 impl Outgoing {
-    /// Compresses a message if that is wanted and pays.
+    /// Compresses a message if configured and if that makes it shorter.
     pub(crate) fn new(message: Pieces, deflating: Option<Deflating>) -> Self {
         let Some(deflating) = deflating.filter(|deflating| deflating.takes(message.len())) else {
             return message.into();

@@ -1,4 +1,4 @@
-//! The description that extended peers give each other of the messages of a method.
+//! Descriptions of a method's messages, exchanged by extended peers.
 //!
 //! ```text
 //!   DESCRIPTION = field…       field = tag u8 | length u32 | value
@@ -17,7 +17,7 @@ use prost::Message as _;
 use super::remote::{put_head, take_field};
 use crate::call::method::{Method, MethodTypes};
 
-/// The messages of a method as a peer describes them.
+/// The messages of a method as described by a peer.
 #[derive(Debug)]
 pub(crate) struct Description {
     request: String,
@@ -27,15 +27,15 @@ pub(crate) struct Description {
     accepts_narrowing: bool,
 }
 
-/// A difference between the messages of two peers that somebody has to be told of.
+/// A reportable difference between the messages of two peers.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Difference {
     pub(crate) text: String,
-    /// True if calls are made all the same.
+    /// True if calls are made despite the difference.
     pub(crate) is_accepted: bool,
 }
 
-/// Returns what this side tells of the messages of a method. `None` if it knows nothing of them, or if it would be too much.
+/// Describes the messages of a method. `None` if their types are unknown or the description is too long.
 pub(crate) fn describe(method: &Method, accepts_narrowing: bool) -> Option<Bytes> {
     let MethodTypes { request, response } = method.types?;
     let own = FileDescriptorSet::decode(request.descriptors).ok()?;
@@ -60,9 +60,9 @@ pub(crate) fn describe(method: &Method, accepts_narrowing: bool) -> Option<Bytes
 }
 
 impl Description {
-    /// Reads what a peer tells. `None` if it tells nothing that could be compared.
+    /// Decodes a description. `None` if it contains nothing to compare.
     pub(crate) fn decode(mut input: Bytes) -> Option<Self> {
-        // Descriptors in memory take many times their bytes.
+        // Decoded descriptors take many times the memory of their bytes.
         if input.len() > DESCRIPTION_LEN_MAX {
             return None;
         }
@@ -81,8 +81,9 @@ impl Description {
         Some(Self { request: request?, response: response?, declared: declared?, accepts_narrowing })
     }
 
-    /// Returns why the messages of a method of a server, which this describes, do not fit those of this side, or lose values, if
-    /// they do. What is refused comes first.
+    /// Compares the messages of a server's method with those of this side.
+    ///
+    /// Returns a difference if they do not fit or lose values. A difference that refuses calls takes precedence.
     pub(crate) fn difference(&self, method: &Method, accepts_narrowing: bool) -> Option<Difference> {
         let MethodTypes { request, response } = method.types?;
         let theirs = Declarations::of(&self.declared);
@@ -114,7 +115,7 @@ const RESPONSE: u8 = 2;
 const DESCRIPTORS: u8 = 3;
 const ACCEPTS_NARROWING: u8 = 4;
 
-/// The bytes of a description. Methods that need more are not described, and longer descriptions not read.
+/// The maximum length of a description. Methods that need more are not described, and longer descriptions are not read.
 pub(crate) const DESCRIPTION_LEN_MAX: usize = 64 * 1024;
 
 #[cfg(test)]
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
     use crate::call::method::MessageType;
 
-    /// Returns descriptors of a message `t.M` with this many fields, whose names have 20 bytes.
+    /// Returns descriptors of a message `t.M` with this many fields. Field names have 20 bytes.
     fn descriptors(fields: i32) -> &'static [u8] {
         let field = |number| FieldDescriptorProto {
             name: Some(format!("a_field_{number:012}")),
@@ -158,7 +159,8 @@ mod tests {
 
     #[test]
     fn a_description_at_the_limit_is_made_and_read_and_a_longer_one_is_neither() {
-        // 26 bytes for a field, 27 with a number above 15 and 28 with one above 127: so they grow by 28 or 29.
+        // 26 bytes per field, 27 with a number above 15, 28 with a number above 127. So lengths grow in steps of 28 or
+        // 29.
         let longest =
             (2000..3000).rev().find(|&fields| describe(&method(descriptors(fields)), false).is_some()).unwrap();
         let len = describe(&method(descriptors(longest)), false).unwrap().len();

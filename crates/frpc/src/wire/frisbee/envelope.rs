@@ -1,17 +1,16 @@
-//! The contents of packets and of streams' data between extended peers: calls and answers with what the plain ones have no
-//! place for.
+//! The contents of extended packets and stream data: calls and answers with metadata, deadlines and formats.
 //!
 //! ```text
 //!   REQUEST = 01 | operation u16 | format u8 | head | message
 //!   ANSWER  = 02 |                             head | message
 //!   FAILURE = 03 |                             head
-//!   DESCRIBE = 04 |                            head | operation u16       answered with a DESCRIPTION for a message
-//!   OPEN    = 10 | operation u16 | format u8 | head             the first data of a stream that is a call
-//!   MESSAGES = 11 | messages as `packed` has them               any number of them
-//!   HEAD    = 12 | head                                        metadata in front of the messages of an answer
-//!   END     = 13 | head                                        with trailers, from the side that answers
-//!   COMPRESSED = 14 | compressed | bytes                       that inflate to what stands behind the kind of MESSAGES
-//!   FAILURE = 03 | head                                        in place of an end
+//!   DESCRIBE = 04 |                            head | operation u16       the message of its answer is a DESCRIPTION
+//!   OPEN    = 10 | operation u16 | format u8 | head             the first data of a call's stream
+//!   MESSAGES = 11 | messages, encoded as in `packed`            any number of messages
+//!   HEAD    = 12 | head                                        metadata before the messages of an answer
+//!   END     = 13 | head                                        with trailers, from the answering side
+//!   COMPRESSED = 14 | compressed | bytes                       inflate to the messages of a MESSAGES
+//!   FAILURE = 03 | head                                        instead of END
 //!
 //!   head    = length u32 | field…       field = tag u8 | length u32 | value
 //!   value of METADATA and TRAILER = length of the name u16 | name | value
@@ -38,7 +37,7 @@ use crate::{
     codec::{Format, Pieces},
 };
 
-/// A content that was read, as far as the head. The message is still in bytes.
+/// A content with a decoded head. The message is not decoded.
 #[derive(Debug)]
 pub(crate) enum Envelope {
     Request {
@@ -52,27 +51,27 @@ pub(crate) enum Envelope {
         message: Bytes,
     },
     Failure(Fields),
-    /// Asks what the messages of a method are.
+    /// Asks for a description of a method's messages.
     Describe {
         operation: u16,
     },
 }
 
-/// The data of a stream between extended peers.
+/// A frame of a stream between extended peers.
 #[derive(Debug)]
 pub(crate) enum Data {
-    /// Messages.
+    /// Uncompressed messages.
     Messages(Packed),
-    /// Messages, when they are inflated.
+    /// Compressed messages.
     Compressed(Compressed, Bytes),
     Head(Fields),
     End(Fields),
     Failure(Fields),
-    /// Of a later version.
+    /// An unknown kind, from a later version of the protocol.
     Unknown,
 }
 
-/// The first data of a stream that is a call.
+/// The first data of a call's stream.
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) operation: u16,
@@ -80,10 +79,10 @@ pub(crate) struct Open {
     pub(crate) head: Fields,
 }
 
-/// The fields of a head.
+/// The decoded fields of a head.
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
-    /// The time that is left for the call.
+    /// The remaining time for the call.
     pub(crate) timeout: Option<Duration>,
     pub(crate) metadata: Metadata,
     pub(crate) trailers: Metadata,
@@ -94,7 +93,7 @@ pub(crate) struct Fields {
     details: Bytes,
 }
 
-/// Returns the content of a request.
+/// Encodes a request.
 pub(crate) fn request(
     operation: u16,
     format: Format,
@@ -115,7 +114,7 @@ pub(crate) fn request(
     join(out, message)
 }
 
-/// Returns the content of an answer, whose message has the format of its request.
+/// Encodes an answer. Its message has the format of the request.
 pub(crate) fn answer(metadata: &Metadata, trailers: &Metadata, message: impl Into<Outgoing>) -> Content {
     let Outgoing { compressed, message } = message.into();
     let mut out = with_room(ANSWER_LEN, &[metadata, trailers], compressed, &message);
@@ -128,17 +127,16 @@ pub(crate) fn answer(metadata: &Metadata, trailers: &Metadata, message: impl Int
     join(out, message)
 }
 
-/// Returns the content that asks what the messages of a method are.
+/// Encodes a request for the description of a method's messages.
 pub(crate) fn describe(operation: u16) -> Bytes {
     let mut out = vec![DESCRIBE];
-    // The head comes first, as in an answer: who does not know the kind reads as far.
+    // The head comes first, as in an answer: peers that do not know the kind still read the head.
     with_head(&mut out, |_| {});
     out.put_u16(operation);
     out.into()
 }
 
-/// Returns the content of a failure, of which as much is left out as does not fit into `limit` bytes: details and metadata
-/// first, then the text.
+/// Encodes a failure in at most `limit` bytes. Details and metadata are omitted first, then the text.
 pub(crate) fn failure(status: &Status, limit: u32, metadata_max: usize) -> Bytes {
     let encoded = |text: &str, with_rest: bool| {
         let mut out = vec![FAILURE];
@@ -160,7 +158,7 @@ pub(crate) fn failure(status: &Status, limit: u32, metadata_max: usize) -> Bytes
         .unwrap_or_else(|| Bytes::from_static(&[FAILURE, 0, 0, 0, 0]))
 }
 
-/// Returns the first data of a stream that is a call.
+/// Encodes the first data of a call's stream.
 pub(crate) fn open(operation: u16, format: Format, timeout: Option<Duration>, metadata: &Metadata) -> Bytes {
     let mut out = vec![OPEN];
     out.put_u16(operation);
@@ -172,7 +170,7 @@ pub(crate) fn open(operation: u16, format: Format, timeout: Option<Duration>, me
     out.into()
 }
 
-/// Returns what opens a stream, if its first data is that of a call between extended peers.
+/// Decodes the first data of a stream. `None` if it does not open an extended call.
 pub(crate) fn parse_open(content: &Bytes, metadata_max: usize) -> Option<Result<Open, Status>> {
     if content.first() != Some(&OPEN) {
         return None;
@@ -186,17 +184,17 @@ pub(crate) fn parse_open(content: &Bytes, metadata_max: usize) -> Option<Result<
     Some(parse())
 }
 
-/// Tells whether data ends its direction of a stream.
+/// Returns whether data is the last of its direction.
 pub(crate) fn is_end(content: &[u8]) -> bool {
     matches!(content.first(), Some(&(END | FAILURE)))
 }
 
-/// Returns data with the metadata in front of the messages of an answer.
+/// Encodes the metadata before the messages of an answer.
 pub(crate) fn head(metadata: &Metadata) -> Bytes {
     alone(HEAD, METADATA, metadata)
 }
 
-/// Returns data that ends a direction.
+/// Encodes the end of a direction.
 pub(crate) fn end(trailers: &Metadata) -> Bytes {
     alone(END, TRAILER, trailers)
 }
@@ -207,22 +205,22 @@ fn alone(kind: u8, tag: u8, metadata: &Metadata) -> Bytes {
     out.into()
 }
 
-/// Returns data with one message.
+/// Encodes data with a single message.
 pub(crate) fn one_message(content: Bytes) -> Content {
     let mut messages = Messages::new(u32::MAX);
     messages.push(content);
     messages.take().pop_front().expect("one message makes one data")
 }
 
-/// Messages that go out together. Small ones share data as far as a limit allows, large ones get data of their own.
+/// Messages to be sent together. Small messages share data up to a limit. Each large message gets its own data.
 pub(crate) struct Messages {
     limit: usize,
     data: VecDeque<Content>,
-    /// The length of `data`.
+    /// The total length of `data`.
     data_len: usize,
-    /// The data of small messages.
+    /// Encoded small messages.
     small: Vec<u8>,
-    /// The length of the last data of small messages, which tells how long the next may become.
+    /// The length of the previous data of small messages, used as the capacity of the next.
     last_len: usize,
 }
 
@@ -231,9 +229,10 @@ impl Messages {
         Self { limit: limit as usize, data: VecDeque::new(), data_len: 0, small: Vec::new(), last_len: 0 }
     }
 
-    /// Waits for a message of a stream, and takes what else is ready. Returns the end of the stream, if it has come.
+    /// Waits for a message of a stream, and takes further messages that are ready. Returns the end of the stream, if it
+    /// is reached.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, messages: &mut Streaming<Bytes>) -> PollNext<()> {
-        // As many as may share data in any case. With a low limit, each is looked at.
+        // Up to this length, any message can share the data. Near a low limit, each message is checked.
         let full = BATCH_LEN_MAX.min(self.limit.saturating_sub(packed::COPIED_LEN_MAX + packed::LEN_LEN));
         while self.data_len + self.small.len() < BATCH_LEN_MAX {
             if self.small.is_empty() {
@@ -249,7 +248,7 @@ impl Messages {
                 Poll::Ready(Some(Err(status))) => return Poll::Ready(Some(Err(status))),
                 Poll::Ready(None) => return Poll::Ready(Some(Ok(()))),
                 Poll::Pending if self.is_empty() => {
-                    // A stream that waits keeps no memory.
+                    // A waiting stream holds no buffer.
                     self.small = Vec::new();
                     return Poll::Pending;
                 }
@@ -263,7 +262,7 @@ impl Messages {
         self.data.is_empty() && self.small.len() <= KIND_LEN
     }
 
-    /// Puts a message behind the others.
+    /// Appends a message.
     fn push(&mut self, message: Bytes) {
         if message.len() > packed::COPIED_LEN_MAX {
             self.flush();
@@ -280,7 +279,7 @@ impl Messages {
         self.split(small_len);
     }
 
-    /// Gives what was put behind others data of its own, if all of it is more than the limit.
+    /// Moves the last message to data of its own, if the shared data exceeds the limit.
     fn split(&mut self, small_len: usize) {
         if self.small.len() > self.limit && small_len > KIND_LEN {
             let last = self.small.split_off(small_len);
@@ -290,7 +289,7 @@ impl Messages {
         }
     }
 
-    /// Takes everything.
+    /// Takes all data.
     pub(crate) fn take(&mut self) -> VecDeque<Content> {
         self.flush();
         self.data_len = 0;
@@ -311,7 +310,7 @@ impl Messages {
     }
 }
 
-/// Compresses the messages of a stream's data, if that is wanted and pays.
+/// Compresses the messages in stream data, if configured and if that makes them shorter.
 pub(crate) fn deflate(data: Content, deflating: &Deflating) -> Content {
     if !deflating.takes(data.len() - KIND_LEN) {
         return data;
@@ -330,7 +329,7 @@ pub(crate) fn deflate(data: Content, deflating: &Deflating) -> Content {
 }
 
 impl Data {
-    /// Reads the data of a stream behind its first.
+    /// Decodes stream data, except for the opening.
     pub(crate) fn decode(mut input: Bytes, metadata_max: usize) -> Result<Self, Status> {
         match input.try_get_u8().map_err(|_| malformed("is empty"))? {
             MESSAGES => Ok(Self::Messages(Packed::new(input))),
@@ -343,12 +342,12 @@ impl Data {
     }
 }
 
-/// Tells whether a content answers something.
+/// Returns whether a content is an answer or a failure.
 pub(crate) fn is_answer(content: &[u8]) -> bool {
     matches!(content.first(), Some(&(ANSWER | FAILURE)))
 }
 
-/// Returns the operation of a request and the time that it brings with it, without a look at anything else of it.
+/// Returns the operation and timeout of a request without decoding the rest.
 pub(crate) fn timeout_of(content: &[u8]) -> Option<(u16, Option<Duration>)> {
     let mut input = content;
     if input.try_get_u8().ok()? != REQUEST {
@@ -370,7 +369,7 @@ pub(crate) fn timeout_of(content: &[u8]) -> Option<(u16, Option<Duration>)> {
 }
 
 impl Envelope {
-    /// Reads a content whose metadata may have a size of `metadata_max`. An error is the status that its sender gets.
+    /// Decodes a content with at most `metadata_max` bytes of metadata. An error is the status to send back.
     pub(crate) fn decode(mut input: Bytes, metadata_max: usize) -> Result<Self, Status> {
         let kind = input.try_get_u8().map_err(|_| malformed("is empty"))?;
         let (operation, format) = match kind {
@@ -395,7 +394,7 @@ impl Envelope {
 }
 
 impl Fields {
-    /// Reads the fields of a head, which is a part of `whole`.
+    /// Decodes the fields of a head, a slice of `whole`.
     fn decode(mut head: &[u8], whole: &Bytes, metadata_max: usize) -> Result<Self, Status> {
         let mut fields = Self::default();
         let mut metadata_len = 0;
@@ -412,7 +411,7 @@ impl Fields {
                     fields.timeout = Some(Duration::from_micros(micros));
                 }
                 METADATA | TRAILER => {
-                    // Before anything is kept of it.
+                    // Checked before any of it is kept.
                     metadata_len += len + ENTRY_OVERHEAD;
                     if metadata_len > metadata_max {
                         return Err(Status::resource_exhausted(format!(
@@ -432,7 +431,7 @@ impl Fields {
         Ok(fields)
     }
 
-    /// Returns the status that a failure tells of, which is never one of success.
+    /// Returns the status of a failure. Never a success.
     pub(crate) fn into_status(self) -> Status {
         let code = match Code::from_number(self.code.into()) {
             Code::Ok => Code::Unknown,
@@ -456,7 +455,7 @@ fn read_compressed(input: &mut impl Buf) -> Result<Compressed, Status> {
     Compressed::decode(input).ok_or_else(|| malformed("ends in front of what is compressed"))
 }
 
-/// Reads a name and its value.
+/// Decodes a name and its value.
 fn read_entry(mut entry: &[u8], metadata: &mut Metadata) -> Result<(), Status> {
     let name_len = usize::from(entry.try_get_u16().map_err(|_| malformed("has metadata without a name"))?);
     let Some((name, value)) = entry.split_at_checked(name_len) else {
@@ -465,13 +464,13 @@ fn read_entry(mut entry: &[u8], metadata: &mut Metadata) -> Result<(), Status> {
     metadata.append_received(name, value).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
-/// Returns the part of the size of metadata that counts towards the limit of the peer, as the wire has it.
+/// Returns the size of metadata as counted against the peer's limit.
 pub(crate) fn metadata_len(metadata: &Metadata) -> usize {
     // Two bytes for the length of each name.
     metadata.size() + 2 * metadata.len()
 }
 
-/// Checks that metadata is not more than the peer accepts.
+/// Checks metadata against the peer's size limit.
 pub(crate) fn check_metadata(len: usize, metadata_max: usize) -> Result<(), Status> {
     if len <= metadata_max {
         return Ok(());
@@ -514,7 +513,7 @@ fn put_len(out: &mut Vec<u8>, len: usize) {
     out.put_u32(len.try_into().expect("what is longer is more than a packet carries, and refused before"));
 }
 
-/// Writes a head, and its length in front of it.
+/// Writes a head with its length before it.
 fn with_head(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.put_u32(0);
@@ -523,8 +522,10 @@ fn with_head(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out[start..start + 4].copy_from_slice(&len.to_be_bytes());
 }
 
-/// Returns room for what stands in front of a message, of which `others` are as long as they are in any case, and for a message
-/// that is copied behind it. No byte more: memory that is filled is given away without another allocation.
+/// Returns a buffer with the exact capacity for the head, plus the message if that is small and copied.
+///
+/// `others` is the length of the parts with a fixed size. An exact capacity lets the full buffer become `Bytes` without
+/// another allocation.
 fn with_room(others: usize, metadata: &[&Metadata], compressed: Option<Compressed>, message: &Pieces) -> Vec<u8> {
     let framing = FIELD_LEN + size_of::<u16>();
     let metadata = metadata.iter().map(|metadata| metadata.size() - (ENTRY_OVERHEAD - framing) * metadata.len());
@@ -533,7 +534,7 @@ fn with_room(others: usize, metadata: &[&Metadata], compressed: Option<Compresse
     Vec::with_capacity(others + metadata.sum::<usize>() + compressed + message)
 }
 
-/// Puts a message behind what stands in front of it, copied if it is small.
+/// Joins a head and its message. Small messages are copied after the head.
 fn join(mut head: Vec<u8>, message: Pieces) -> Content {
     match message {
         Pieces::One(message) if message.len() <= packed::COPIED_LEN_MAX => {
@@ -591,18 +592,17 @@ const TEXT: u8 = 5;
 const DETAILS: u8 = 6;
 const COMPRESSION: u8 = 7;
 
-/// As much counts for each entry on top of its bytes, as with [`Metadata::size`].
+/// The overhead counted for each entry in addition to its bytes, as in [`Metadata::size`].
 const ENTRY_OVERHEAD: usize = 32;
-/// The length of the messages of a stream that are sent at once, if they are there at once. The frame of small ones then fits a
-/// read of 16 KiB.
+/// The total length of messages sent in one batch. A frame of small messages then fits into a read of 16 KiB.
 pub(crate) const BATCH_LEN_MAX: usize = 15 * 1024;
-/// The length of the kind in front of everything else.
+/// The length of the kind at the start of a content.
 const KIND_LEN: usize = 1;
-/// The length of what every request has in front of its message: the kind, the operation, the format, the length of the head.
+/// The length of a request before its fields and message: kind, operation, format, and the length of the head.
 const REQUEST_LEN: usize = KIND_LEN + 2 + 1 + 4;
-/// The length of what every answer has in front of its message.
+/// The length of an answer before its fields and message.
 const ANSWER_LEN: usize = KIND_LEN + 4;
-/// The length of what stands in front of the value of a field.
+/// The length of a field before its value.
 const FIELD_LEN: usize = 1 + 4;
 const TIMEOUT_LEN: usize = FIELD_LEN + 8;
 

@@ -1,4 +1,4 @@
-//! The statuses in place of answers, and what is lost of answers on a plain wire.
+//! Statuses sent instead of answers, and warnings about data that plain fRPC cannot carry.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,7 +18,7 @@ use crate::{
     error::CallError,
 };
 
-/// Drops a handler when its caller's time is up.
+/// Drops a handler at the deadline of its caller.
 pub(super) fn within<F>(time: Option<HandlerTime>, handling: F) -> Bounded<F> {
     match time {
         Some(time) => time.bound(handling),
@@ -26,7 +26,7 @@ pub(super) fn within<F>(time: Option<HandlerTime>, handling: F) -> Bounded<F> {
     }
 }
 
-/// Encodes a status as the content of a packet, with its text if `limit` bytes have room for it.
+/// Encodes a status as the content of a packet. Omits the text if it exceeds `limit` bytes.
 pub(super) fn failure(status: &Status, limit: u32) -> Bytes {
     let content = status.encode();
     if content.len() <= limit as usize {
@@ -40,7 +40,7 @@ pub(super) fn no_method(operation: u16) -> Status {
     Status::unimplemented(format!("no method has operation {operation}"))
 }
 
-/// Returns the status in place of an answer that this side could send, and its caller would not accept.
+/// Returns the status sent instead of an answer that exceeds the caller's size limit.
 pub(super) fn answer_too_large(len: usize, limit: u32) -> Status {
     CallError::AnswerTooLarge { len: len.try_into().unwrap_or(u32::MAX), limit }.into()
 }
@@ -49,8 +49,7 @@ pub(super) fn too_large(len: usize, limit: u32) -> Status {
     CallError::MessageTooLarge { len, limit }.into()
 }
 
-/// Logs what is lost of an answer. Plain fRPC carries messages only, and a handler that answers with more should learn
-/// that it goes nowhere.
+/// Logs the parts of an answer that plain fRPC cannot carry, so authors of handlers learn of the loss.
 pub(super) fn tell_of_losses(method: &Method, answer: &Answer) {
     for (what, metadata) in [("metadata", answer.metadata()), ("trailers", answer.trailers())] {
         if !metadata.is_empty() {
@@ -71,7 +70,7 @@ pub(super) fn tell_of_lost_details(method: &Method, status: &Status) {
 #[cold]
 pub(super) fn tell_of_loss(method: &Method, what: &'static str, len: usize) {
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
-    // Once is a warning. For every call it would fill the log.
+    // A warning once only. One per call would fill the log.
     if IS_TOLD.swap(true, Ordering::Relaxed) {
         debug!(%method, what, len, "the peer speaks plain fRPC, which does not carry this");
     } else {
@@ -79,7 +78,7 @@ pub(super) fn tell_of_loss(method: &Method, what: &'static str, len: usize) {
     }
 }
 
-/// Makes a status of the answer of a peer that shuts down. Other answers stay as they are.
+/// Turns the answer of a peer in shutdown into an error. Other answers stay unchanged.
 #[inline]
 pub(super) fn refused_or_not(answer: Result<Reply, Status>) -> Result<Reply, Status> {
     match &answer {

@@ -1,5 +1,6 @@
-//! Methods whose messages differ from those of the peer: whether they fit in protocol buffers. The caller asks, before it sends
-//! anything of a call.
+//! The comparison of methods with different messages on both peers: do they fit in protocol buffers?
+//!
+//! The caller asks the server before it sends any part of a call.
 
 use std::time::Duration;
 
@@ -25,15 +26,16 @@ use crate::{
 };
 
 impl ClientConnection {
-    /// Checks that calls of a method make sense: that its messages fit those of the peer, if the two differ. Asks the peer,
-    /// once for each connection. Fails as a call would of which nothing was sent.
+    /// Checks that the messages of a method fit those of the peer.
+    ///
+    /// If they differ, the peer is asked once per connection. On an error, nothing of the call was sent.
     pub(crate) async fn check_fit(&self, method: &'static Method, deadline: Deadline) -> Result<(), Status> {
         let Some((operation, fit)) = self.remote().and_then(|remote| remote.differing(method)) else { return Ok(()) };
         let comparing = fit.get_or_try_init(|| self.compare(method, operation, deadline));
         deadline.bound_unsent(comparing).await?.clone()
     }
 
-    /// Returns whether the messages of a method fit. Fails if the peer could not be asked.
+    /// Returns whether the messages of a method fit. The outer error means that the peer could not be asked.
     async fn compare(
         &self,
         method: &'static Method,
@@ -43,7 +45,7 @@ impl ClientConnection {
         let description = match self.description(operation, deadline).await {
             Ok(description) => Description::decode(description),
             Err(status) => match status.call_error() {
-                // Of the call itself, nothing was sent.
+                // No part of the call itself was sent.
                 Some(CallError::ConnectionLost { reason, .. }) => {
                     return Err(CallError::ConnectionLost { reason: reason.clone(), may_have_executed: false }.into());
                 }
@@ -70,7 +72,7 @@ impl ClientConnection {
         })
     }
 
-    /// Asks the peer for the messages of a method of its own.
+    /// Requests the peer's description of a method.
     async fn description(&self, operation: u16, deadline: Deadline) -> Result<Bytes, Status> {
         let reply = self
             .unary(Operation::EXTENDED, Content::from(envelope::describe(operation)).into(), deadline, None)
@@ -81,11 +83,12 @@ impl ClientConnection {
         }
     }
 
-    /// Compares methods that are going to be called, as a task that does not keep the connection open. The log tells of
-    /// those that do not fit.
+    /// Compares methods before they are called, and logs misfits.
+    ///
+    /// Runs as a task that does not keep the connection open.
     fn compare_ahead(&self, methods: Vec<&'static [Method]>) {
         let mut all = methods.iter().copied().flatten();
-        // Most peers are known by now, and have the same messages.
+        // The common case: the peer is known by now and has the same messages.
         if self.remote().is_some_and(|remote| all.all(|method| remote.differing(method).is_none())) {
             return;
         }
@@ -95,7 +98,7 @@ impl ClientConnection {
                 return;
             }
             for method in methods.into_iter().flatten() {
-                // If the peer cannot be asked, the calls will say why.
+                // If the peer cannot be asked, the calls will report the reason.
                 let _ = connection.check_fit(method, Deadline::after(AHEAD_MAX)).await;
             }
         });
@@ -103,7 +106,7 @@ impl ClientConnection {
 }
 
 impl Reconnecting {
-    /// Compares methods that are going to be called with those of the peer, on this connection and on those to come.
+    /// Compares methods with those of the peer, on this connection and on later ones.
     pub(crate) fn declare(&self, methods: &'static [Method]) {
         let mut declared = self.declared();
         if declared.contains(&methods) {
@@ -114,12 +117,12 @@ impl Reconnecting {
         self.current().compare_ahead(vec![methods]);
     }
 
-    /// Compares what was declared with the methods of the peer of another connection.
+    /// Compares the declared methods with those of the peer on another connection.
     pub(crate) fn compare_declared(&self, connection: &ClientConnection) {
         let declared = self.declared().clone();
         connection.compare_ahead(declared);
     }
 }
 
-/// The time for which a comparison is waited for that no call waits for yet.
+/// The time limit of a comparison without a waiting call.
 const AHEAD_MAX: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! Calls as frisbee packets and streams, as frpc-go puts them on the wire.
+//! Calls as frisbee packets and streams, in the wire format of frpc-go.
 
 pub(crate) mod answers;
 pub(crate) mod call_table;
@@ -29,7 +29,7 @@ use frisbee::Content;
 
 use crate::codec::Pieces;
 
-/// The content of a packet, of the bytes of a message. Copies nothing but small ones.
+/// Converts a message to the content of a packet. Only small messages are copied.
 impl From<Pieces> for Content {
     #[inline]
     fn from(message: Pieces) -> Self {

@@ -1,4 +1,4 @@
-//! The peer of a call that came over frisbee.
+//! The peer of a call over frisbee.
 
 use std::future::{Future, pending};
 
@@ -13,12 +13,12 @@ use crate::call::{
 use crate::wire::peer::Peer;
 
 impl Head {
-    /// Returns the connection that the call came on. `None` for a call that did not come over frisbee.
+    /// Returns the connection of a received call. `None` unless it arrived over frisbee.
     pub fn connection(&self) -> Option<Connection> {
         Connection::from_any(self.origin()?.get())
     }
 
-    /// Returns the address that the call came from.
+    /// Returns the address of the caller.
     pub fn peer_addr(&self) -> Option<Address> {
         match self.connection() {
             Some(connection) => Some(connection.peer_addr().clone()),
@@ -26,13 +26,13 @@ impl Head {
         }
     }
 
-    /// Waits until the caller has given the call up, or its connection has ended. For ever if the call ends otherwise.
+    /// Completes when the caller cancels the call or its connection ends. Never completes if the call ends normally.
     ///
-    /// A handler need not look: it is dropped when the caller goes away. Tasks that it spawned are not: make the future in the
-    /// handler and give it to them.
+    /// A handler does not need it, because a handler is dropped when its caller is gone. Tasks spawned by the handler
+    /// are not dropped: create this future in the handler and move it into the task.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + use<> {
         let connection = self.connection();
-        // Of a call that came over a wire, the handler itself is dropped; it can tell others.
+        // On other wires, the handler's own drop is the signal. The token passes it on to tasks.
         let token = self.cancellation().cloned().or_else(|| self.origin().and_then(|_| context::token()));
         async move {
             match (token, connection) {
@@ -49,23 +49,23 @@ impl Head {
 }
 
 impl<T> Request<T> {
-    /// Returns the connection that a received request came on, for packets and streams of the handler's own. `None` for a
-    /// request that was not received, or did not come over frisbee.
+    /// Returns the connection of a received request, for custom packets and streams. `None` unless it arrived over
+    /// frisbee.
     pub fn connection(&self) -> Option<Connection> {
         self.head().connection()
     }
 
-    /// Returns the address that a received request came from.
+    /// Returns the address of a received request's caller.
     pub fn peer_addr(&self) -> Option<Address> {
         self.head().peer_addr()
     }
 
-    /// Waits until the caller of a received request has given up, or its connection has ended; see [`Head::cancelled`].
+    /// Completes when the caller cancels the call or its connection ends; see [`Head::cancelled`].
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + use<T> {
         self.head().cancelled()
     }
 
-    /// Returns the certificate chain that the peer proved to own, its own certificate first.
+    /// Returns the verified certificate chain of the peer, starting with its own certificate.
     #[cfg(feature = "tls")]
     pub fn peer_certificates(
         &self,
@@ -78,13 +78,13 @@ impl<T> Request<T> {
 }
 
 impl Call {
-    /// Returns the address that a received call came from.
+    /// Returns the address of a received call's caller.
     pub fn peer_addr(&self) -> Option<Address> {
         self.head().peer_addr()
     }
 }
 
-/// Keeps the connection of a call where only this wire looks.
+/// Stores the connection in a call. Only the frisbee wire reads it back.
 #[inline]
 pub(crate) fn origin(connection: &Connection) -> Origin {
     Origin::new(connection.clone().into_any())

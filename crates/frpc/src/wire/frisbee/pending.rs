@@ -1,4 +1,4 @@
-//! The calls of one connection that wait for their answers.
+//! Calls in flight on one connection.
 
 use std::{
     collections::VecDeque,
@@ -24,17 +24,17 @@ use tracing::warn;
 use super::call_table::{CALLS_MAX, CannotBegin, Reply, Table, Unanswered};
 use crate::error::CallError;
 
-/// The waiting calls of a connection, shared by the callers and the router that brings the answers.
+/// The calls in flight on a connection, shared by the callers and the router that receives the answers.
 #[derive(Debug)]
 pub(crate) struct PendingCalls {
     table: Mutex<Table>,
-    /// A call is over, so that another may begin.
+    /// Notified when a call ends and another may begin.
     room: Notify,
-    /// A call is due before the time that [`expire`](Self::expire) sleeps until.
+    /// Notified when a new call is due before the time that [`expire`](Self::expire) sleeps until.
     sooner: Notify,
-    /// Set once a task [expires](Self::expire) calls.
+    /// Set once a task runs [`expire`](Self::expire).
     expires: AtomicBool,
-    /// The step to take when the connection takes no new calls any more.
+    /// The callback for the moment when the connection stops taking new calls.
     leave: Mutex<Option<Leave>>,
 }
 
@@ -46,25 +46,25 @@ impl fmt::Debug for Leave {
     }
 }
 
-/// A limit on the calls that are under way at once.
+/// A limit on concurrent calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
     Own(usize),
     OfPeer(u32),
 }
 
-/// One call that waits. Dropping it gives the call up.
+/// A call in flight. Dropping it cancels the call.
 pub(crate) struct PendingCall<'a> {
     calls: &'a PendingCalls,
     pub(crate) id: u16,
-    /// True once its packet was taken for sending.
+    /// True once the outbox has accepted the packet.
     is_sent: bool,
-    /// The connection whose peer hears of it if the call is given up.
+    /// The connection to tell if the call is cancelled.
     sent_on: Option<&'a Connection>,
     operation: u16,
-    /// True while the table has the waker of the task that makes the call, which has not waited since.
+    /// True while the table has the waker of the calling task and the task has not waited since.
     is_registered: bool,
-    /// True once the place was freed, with the answer.
+    /// True once the slot was freed, together with the answer.
     is_released: bool,
 }
 
@@ -79,12 +79,12 @@ impl PendingCalls {
         }
     }
 
-    /// Returns the number of calls that are under way.
+    /// Returns the number of calls in flight.
     pub(crate) fn len(&self) -> usize {
         self.table().len
     }
 
-    /// Returns the number of calls that this side makes at once, or the lower one that the peer takes.
+    /// Returns the limit on concurrent calls: that of this side, or that of the peer if it is lower.
     pub(crate) fn limit(&self) -> Limit {
         let table = self.table();
         match table.peer_max {
@@ -93,15 +93,14 @@ impl PendingCalls {
         }
     }
 
-    /// Notes how many calls the peer takes at once.
+    /// Sets the peer's limit on concurrent calls.
     pub(crate) fn limit_to(&self, calls_max: u32) {
         let mut table = self.table();
         table.peer_max = Some(calls_max);
         table.update_calls_max();
     }
 
-    /// Returns a place for a call, with an id that no other call has. `None` if there are too many. The end of the call wakes
-    /// the waker.
+    /// Begins a call with an unused id, or returns `None` at the limit. The end of the call wakes `waker`.
     pub(crate) fn try_begin(
         &self,
         operation: u16,
@@ -116,7 +115,8 @@ impl PendingCalls {
         }
         drop(table);
         if is_sooner {
-            // After the lock, which the task that wakes takes first. A permit stays if it does not wait just now.
+            // After unlocking, because the woken task locks first. The permit stays if the task is not waiting right
+            // now.
             self.sooner.notify_one();
         }
         let is_registered = waker.is_some();
@@ -131,15 +131,15 @@ impl PendingCalls {
         }))
     }
 
-    /// Begins a call as [`try_begin`](Self::try_begin) does, waiting while there are too many. Dropping the future begins
-    /// none.
+    /// Begins a call like [`try_begin`](Self::try_begin), but waits while the limit is reached. Dropping the future
+    /// begins no call.
     pub(crate) async fn begin(
         &self,
         operation: u16,
         deadline: Option<Instant>,
     ) -> Result<PendingCall<'_>, CannotBegin> {
         loop {
-            // Registered before the look at the table, so room that comes in between is not missed.
+            // Registered before the check, so room freed in between is not missed.
             let mut room = pin!(self.room.notified());
             room.as_mut().enable();
             if let Some(waiting) = self.try_begin(operation, deadline, None)? {
@@ -149,13 +149,14 @@ impl PendingCalls {
         }
     }
 
-    /// Gives a packet to the call that it answers. Gives it back if it answers none that was ever made.
+    /// Completes the call answered by a packet. Returns the packet if it answers no call ever made.
     pub(crate) fn complete(&self, packet: Packet) -> Option<Packet> {
         self.answer(packet, None)
     }
 
-    /// Gives packets to the calls that they answer, from the front up to one that is no answer, and at most as many as are
-    /// looked up under one lock. Returns how many.
+    /// Completes calls with packets from the front of the queue, up to the first packet that is no answer.
+    ///
+    /// Takes the lock once for at most [`ANSWERED_MAX`] packets. Returns their number.
     pub(crate) fn complete_several(
         &self,
         packets: &mut VecDeque<Packet>,
@@ -178,7 +179,7 @@ impl PendingCalls {
         }
         let was_full = table.was_full;
         drop(table);
-        // Without the lock, as ever. Those that wait for room are told by the calls that end.
+        // Without the lock, as everywhere. Calls that wait for room are woken by the calls that end here.
         for waker in &mut woken[..answered] {
             waker.take().into_iter().for_each(Waker::wake);
         }
@@ -188,7 +189,7 @@ impl PendingCalls {
         answered
     }
 
-    /// Ends the call whose answer did not come through. Returns whether a call of this operation was ever made.
+    /// Ends a call whose answer could not be received. Returns `false` if no call of this operation was ever made.
     pub(crate) fn fail(&self, id: u16, operation: Operation, why: Unanswered) -> bool {
         self.answer(Packet::new(id, operation, Bytes::new()), Some(why)).is_none()
     }
@@ -201,7 +202,7 @@ impl PendingCalls {
                 drop(table);
                 match waker {
                     Some(waker) => waker.wake(),
-                    // An id that the peer was done with late may have kept a call from beginning.
+                    // The cancelled call's answer has freed its id, which may have kept a call from beginning.
                     None if was_full => self.room.notify_one(),
                     None => {}
                 }
@@ -211,20 +212,22 @@ impl PendingCalls {
         }
     }
 
-    /// Returns whether more answers are owed than let the connection take new calls.
+    /// Returns whether so many answers are outstanding that no call can begin.
     #[cfg(fuzzing)]
     pub(crate) fn is_out_of_ids(&self) -> bool {
         self.table().is_out_of_ids()
     }
 
-    /// Returns whether a new call could begin, if not at once.
+    /// Returns whether a new call could begin, now or after a wait for room.
     pub(crate) fn takes_calls(&self) -> bool {
         let table = self.table();
         table.refuses.is_none() && !table.is_out_of_ids()
     }
 
-    /// Puts the calls on another connection, and returns its number. One of several attempts to connect may be given up
-    /// after its connection has opened: the end of that one must not end calls on the next, whichever comes first.
+    /// Moves the calls to another connection, and returns its number.
+    ///
+    /// A connect attempt may be abandoned after its connection has opened. The number keeps the end of that connection
+    /// from ending calls on the next one, in whatever order the two events arrive.
     pub(crate) fn open(&self) -> u64 {
         let mut table = self.table();
         (table.refuses, table.peer_max) = (None, None);
@@ -233,26 +236,26 @@ impl PendingCalls {
         table.connection
     }
 
-    /// Ends every call, and every one that is still to come, if they are on the connection with this number.
+    /// Ends all calls and refuses new ones, if the calls are on the connection with this number.
     pub(crate) fn close(&self, connection: u64, reason: &CloseReason) {
         let mut table = self.table();
         if table.connection != connection {
             return;
         }
-        // Under one lock, so that no call begins between the two and waits for ever.
+        // Under one lock, so no call begins in between and waits forever.
         table.refuses = Some(CannotBegin::Closed(reason.clone()));
         let wakers = table.end_all(reason);
         let kept = mem::take(&mut table.kept);
         drop(table);
         drop(kept);
-        // Without the lock: a waker may be anything, and may use the table.
+        // Without the lock: a waker can run arbitrary code, which may use the table.
         wakers.into_iter().for_each(Waker::wake);
-        // Those that wait for room find the table closed, and so does the task that expires calls.
+        // Wakes the calls waiting for room and the task in `expire`. They find the table closed.
         self.room.notify_waiters();
         self.sooner.notify_one();
     }
 
-    /// Lets no new calls begin, because the peer wants them elsewhere. Those under way go on.
+    /// Refuses new calls, because the peer asked to leave. Calls in flight continue.
     pub(crate) fn go_away(&self, why: GoAway) {
         let mut table = self.table();
         if table.refuses.is_some() {
@@ -260,12 +263,12 @@ impl PendingCalls {
         }
         table.refuses = Some(CannotBegin::GoingAway(why));
         drop(table);
-        // Those that wait for room have to go elsewhere.
+        // Calls waiting for room have to use another connection.
         self.room.notify_waiters();
         self.leave();
     }
 
-    /// Returns why the peer wants no new calls here, if it does not.
+    /// Returns the peer's reason if it asked to leave.
     pub(crate) fn going_away(&self) -> Option<GoAway> {
         match &self.table().refuses {
             Some(CannotBegin::GoingAway(why)) => Some(why.clone()),
@@ -273,17 +276,17 @@ impl PendingCalls {
         }
     }
 
-    /// Has `leave` called once the peer wants no new calls here: at once, if it said so before.
+    /// Calls `leave` once the peer has asked to leave: immediately, if it already has.
     pub(crate) fn on_leaving(&self, leave: impl FnOnce() + Send + 'static) {
         *self.leave_place() = Some(Leave(Box::new(leave)));
-        // After it is in its place: who says so in between calls it.
+        // Checked after `leave` is stored: a request to leave in between calls it.
         if self.going_away().is_some() {
             self.leave();
         }
     }
 
     fn leave(&self) {
-        // Taken first: it must not be called under the lock, nor twice.
+        // Taken first, so it runs without the lock and only once.
         let leave = self.leave_place().take();
         if let Some(Leave(leave)) = leave {
             leave();
@@ -294,7 +297,7 @@ impl PendingCalls {
         self.leave.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops a value once no call is under way: now, or with the last of them.
+    /// Drops a value once no call is in flight: now, or with the last call.
     pub(crate) fn keep_until_idle(&self, value: impl Send + Sync + 'static) {
         let mut table = self.table();
         if table.len > 0 && !table.is_closed() {
@@ -306,13 +309,13 @@ impl PendingCalls {
         }
     }
 
-    /// Returns true to the first that asks, which has to have calls [expire](Self::expire).
+    /// Returns `true` for the first caller, which has to run [`expire`](Self::expire).
     pub(crate) fn begins_to_expire(&self) -> bool {
-        // Relaxed: nothing is handed over with it.
+        // Relaxed: the flag publishes no other data.
         !self.expires.swap(true, Ordering::Relaxed)
     }
 
-    /// Ends calls that are due, until the connection ends.
+    /// Ends calls at their deadlines, until the connection ends.
     pub(crate) async fn expire(self: Arc<Self>) {
         loop {
             let (wakers, wake_at) = match &mut *self.table() {
@@ -320,18 +323,18 @@ impl PendingCalls {
                 table => (table.end_due(Instant::now()), table.wake_at),
             };
             wakers.into_iter().for_each(Waker::wake);
-            // After the look at the table: a call that began since then has left a permit, so its deadline is not missed.
+            // After the check: a call that began since has left a permit, so its deadline is not missed.
             let sooner = self.sooner.notified();
             match wake_at {
                 None => sooner.await,
-                // Woken or due: either way it is time to look again.
+                // Woken or due: in both cases, check again.
                 Some(at) => drop(timeout_at(at, sooner).await),
             }
         }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        // Nothing that runs under the lock leaves the table half changed.
+        // No panic under the lock can leave the table half changed.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -343,18 +346,19 @@ impl Default for PendingCalls {
 }
 
 impl<'a> PendingCall<'a> {
-    /// Notes that the packet of the call was taken for sending: from here on, an answer may come, and a peer that
-    /// understands that is told if the call is given up.
+    /// Records that the outbox has accepted the packet. From here on an answer may arrive, and if the call is
+    /// cancelled, an extended peer is told.
     pub(crate) fn sent(&mut self, on: Option<&'a Connection>) {
         debug_assert!(!self.is_released, "a call is sent before it is answered");
         (self.is_sent, self.sent_on) = (true, on);
     }
 
-    /// Waits for the answer, and returns the content of its packet. For once, in the same poll as
-    /// [`PendingCalls::try_begin`] if that was given the waker.
+    /// Waits for the answer and returns its content.
+    ///
+    /// If [`PendingCalls::try_begin`] was given a waker, the first poll must be in the same poll of the task.
     pub(crate) async fn answered(&mut self) -> Result<Reply, Unanswered> {
         poll_fn(|cx| {
-            // The waker is in the table already, so there is no need to look: an end that came since has woken it.
+            // The waker is already in the table. An end since then has woken it, so this poll needs no lock.
             if mem::take(&mut self.is_registered) {
                 return Poll::Pending;
             }
@@ -363,7 +367,7 @@ impl<'a> PendingCall<'a> {
         .await
     }
 
-    /// Looks for the answer, and has the task woken by it.
+    /// Checks for the answer, and registers the task to be woken by it.
     pub(crate) fn poll_answered(&mut self, cx: &Context<'_>) -> Poll<Result<Reply, Unanswered>> {
         let calls = self.calls;
         let mut table = calls.table();
@@ -374,12 +378,12 @@ impl<'a> PendingCall<'a> {
         polled
     }
 
-    /// Notes that it took long to send the packet, so that another waker may wait by now.
+    /// Records that sending the packet had to wait, so the waker in the table may be outdated.
     pub(crate) fn has_waited(&mut self) {
         self.is_registered = false;
     }
 
-    /// Frees the place of the call, and tells those who wait for room.
+    /// Frees the slot of the call, and wakes a call that waits for room.
     fn release(&mut self, mut table: MutexGuard<'_, Table>) {
         debug_assert!(!self.is_released, "by now its id may be that of another call");
         self.is_released = true;
@@ -404,10 +408,10 @@ impl<'a> PendingCall<'a> {
             warn!(owed, "{}", CallError::OutOfIds { owed });
         }
         if is_out_of_ids {
-            // Room does not help those that wait for it: they have to go elsewhere.
+            // Calls waiting for room have to use another connection instead.
             self.calls.room.notify_waiters();
         } else if was_full {
-            // One more than wait does no harm: the room is looked at, and waited for again.
+            // A wake-up without room is harmless: the woken call checks and waits again.
             self.calls.room.notify_one();
         }
     }
@@ -422,7 +426,7 @@ impl Drop for PendingCall<'_> {
     }
 }
 
-/// The number of answers that are looked up under one lock. Callers wait for it meanwhile.
+/// The maximum number of answers processed under one lock. Callers wait for the lock in the meantime.
 const ANSWERED_MAX: usize = 16;
 
 #[cfg(test)]

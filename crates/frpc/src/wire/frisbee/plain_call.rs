@@ -1,4 +1,4 @@
-//! A plain unary call as nearly all are: begun and sent at once on the first connection of its channel, and answered.
+//! The common unary call: sent immediately on the first connection of its channel, in a plain packet.
 
 use std::{
     future::Future,
@@ -19,8 +19,10 @@ use crate::{
     service::boxed::BoxFuture,
 };
 
-/// The call as one future, so that nothing is moved from one into another. Whatever is not done at once takes the long way, in a
-/// box. `None` if plain packets do not say enough.
+/// A plain unary call as a single future, so no state is moved between futures.
+///
+/// Any call that cannot proceed immediately continues in a boxed future. The output is `None` if the call needs an
+/// extended packet.
 pub(crate) struct PlainCall<'a> {
     wire: &'a Arc<Reconnecting>,
     connection: &'a ClientConnection,
@@ -37,7 +39,7 @@ enum Step<'a> {
 }
 
 impl Reconnecting {
-    /// Makes a plain unary call on the first connection, if that is the current one.
+    /// Makes a plain unary call on the first connection, if it is the current one.
     #[inline]
     pub(crate) fn plain_call<'a>(
         self: &'a Arc<Self>,
@@ -51,10 +53,10 @@ impl Reconnecting {
 }
 
 impl<'a> PlainCall<'a> {
-    /// Sends the request. `None` if anything stands in the way: then nothing was sent.
+    /// Sends the request. `None` if that is not possible immediately. In that case, nothing was sent.
     fn begin(&self, cx: &Context<'_>) -> Option<(PendingCall<'a>, Sent)> {
         let Self { connection, method, request, deadline, .. } = *self;
-        // A peer that is not known yet has to be compared with the answer.
+        // `None` for a peer not recognized yet: such a call needs a check after its answer.
         let operation = connection.remote()?.plain_operation(method)?;
         let begun = connection.calls.try_begin(operation.number(), deadline.at, Some(cx.waker()));
         let mut call = begun.ok().flatten()?;
@@ -72,7 +74,7 @@ impl Future for PlainCall<'_> {
         let &mut Self { wire, connection, method, request, deadline, .. } = this;
         match &mut this.step {
             Step::Begin => match this.begin(cx) {
-                // The table has the waker, and an answer that came since has woken it.
+                // The table has the waker. An answer since then has woken it.
                 Some((call, sent)) => {
                     this.step = Step::Wait(call, sent);
                     return Poll::Pending;

@@ -1,4 +1,4 @@
-//! The connection of a channel, and the way to another when that is lost.
+//! The connection of a channel, and its replacement after a loss.
 
 use std::{
     mem,
@@ -39,18 +39,19 @@ use crate::{
     service::{services::Services, set::ServiceSet},
 };
 
-/// The choices for a call with metadata to a peer that cannot take it, as none can whose wire is plain fRPC.
+/// The treatment of a call with metadata if the peer cannot receive it. Peers with plain fRPC cannot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LostMetadata {
-    /// The call fails with [`CallError::MetadataNotCarried`], so that nobody relies on what never arrives.
+    /// The call fails with [`CallError::MetadataNotCarried`], so the caller does not rely on metadata that never
+    /// arrives.
     #[default]
     Fail,
-    /// The call is made without it, with a line in the log.
+    /// The call is made without metadata, and a warning is logged.
     Warn,
 }
 
-/// Makes connections that are all alike.
+/// The settings from which each connection of a channel is made.
 pub(crate) struct Dialer<S, R> {
     pub(crate) client: frisbee::Client<()>,
     pub(crate) services: Arc<Services<S, R>>,
@@ -60,7 +61,7 @@ pub(crate) struct Dialer<S, R> {
 }
 
 impl<S: ServiceSet, R: Router> Dialer<S, R> {
-    /// Returns a client that connects once, and the calls that will wait on that connection.
+    /// Returns a client for one connection, and the table of its calls.
     pub(crate) fn client(&self) -> (frisbee::Client<AnswerRouter<S, R>>, Arc<PendingCalls>) {
         let calls = Arc::new(PendingCalls::new(self.calls_max));
         let said = self.services.said(Some(self.timeout));
@@ -75,19 +76,19 @@ impl<S: ServiceSet, R: Router> Dialer<S, R> {
     }
 }
 
-/// The connection of a channel, and how to get another when it is lost.
+/// The connection of a channel, and the means to replace it.
 pub(crate) struct Reconnecting {
-    /// The first connection, not kept open by this: calls find it without a lock as long as it is the current one.
+    /// The first connection, held weakly. While it is current, calls use it without a lock.
     first: ClientConnection,
     is_first: AtomicBool,
     current: Mutex<Arc<ClientConnection>>,
     pub(super) redial: Option<Redial<ClientConnection>>,
     lost_metadata: LostMetadata,
-    /// The time of calls that peers were told of.
+    /// The timeout announced to peers, so calls with this timeout need not send it.
     pub(crate) announced: Option<Duration>,
-    /// True if messages are compressed, for peers that inflate them.
+    /// True if messages are compressed, for peers with support for it.
     pub(crate) compresses: bool,
-    /// The methods of clients that are going to call them, which every peer is compared with.
+    /// Methods that clients will call. Each new peer's methods are compared with them.
     declared: Mutex<Vec<&'static [Method]>>,
 }
 
@@ -106,29 +107,29 @@ impl Reconnecting {
         wire
     }
 
-    /// Returns the first connection as long as there was no other.
+    /// Returns the first connection, unless it was replaced.
     #[inline]
     pub(super) fn first(&self) -> Option<&ClientConnection> {
-        // Relaxed: a call on the first one after there is another finds that it takes none.
+        // Relaxed: a call that still sees the first connection after its replacement finds that it takes no calls.
         self.is_first.load(Ordering::Relaxed).then_some(&self.first)
     }
 
-    /// Puts another connection in the place of the current one, which stays open until its calls are over.
+    /// Replaces the current connection. The old one stays open until its calls are over.
     fn put(&self, mut current: MutexGuard<'_, Arc<ClientConnection>>, next: Arc<ClientConnection>) {
         self.is_first.store(false, Ordering::Relaxed);
         let before = mem::replace(&mut *current, next);
-        // The last handle closes it, which is none of the business of those that wait for the lock.
+        // Unlock first: dropping the last handle closes the connection, and other calls must not wait for that.
         drop(current);
         before.close_when_idle();
     }
 
-    /// Lets go of a connection when its peer wants no new calls there, so that it closes with its last call.
+    /// Releases a connection once its peer wants no new calls on it, so it closes after its last call.
     fn let_go_of(self: &Arc<Self>, connection: &ClientConnection) {
         let wire = Arc::downgrade(self);
         connection.on_leaving(move || {
             let Some(wire) = wire.upgrade() else { return };
             let current = wire.current_place();
-            // There may be another by now.
+            // It may have been replaced in the meantime.
             if current.is_going_away() {
                 let released = Arc::new(current.let_go());
                 wire.put(current, released);
@@ -144,8 +145,9 @@ impl Reconnecting {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a unary call. The first attempt trusts that the connection is open, the second looks. `None` if plain packets do not
-    /// say enough.
+    /// Makes a unary call in a plain packet. `None` if the call needs an extended packet.
+    ///
+    /// The first attempt assumes that the connection is open. Later attempts check first.
     pub(crate) async fn unary(
         self: &Arc<Self>,
         method: &'static Method,
@@ -156,14 +158,14 @@ impl Reconnecting {
         let Some(operation) = connection.plain_operation(method)? else { return Ok(None) };
         match refused_or_not(connection.unary(operation, Outbound::Message(request), deadline, Some(method)).await) {
             Err(status) if needs_another_connection(&status) => {
-                // Boxed, so that only calls that need it hold the memory for it.
+                // Boxed, so only retried calls pay for the memory of this future.
                 Box::pin(self.unary_again(connection, status, method, request, deadline)).await
             }
             outcome => outcome.map(Some),
         }
     }
 
-    /// Makes a unary call again that came to this status on its first connection.
+    /// Retries a unary call that failed with this status on its first connection.
     pub(super) async fn unary_again(
         self: &Arc<Self>,
         mut connection: Arc<ClientConnection>,
@@ -184,8 +186,9 @@ impl Reconnecting {
         }
     }
 
-    /// Returns the connection for another attempt to make a call. Fails with the status of the last if there is to be none, or if
-    /// there can be no other connection.
+    /// Returns the connection for another attempt.
+    ///
+    /// Fails with the status of the last attempt if the call must not be retried or the channel cannot reconnect.
     pub(super) async fn another(
         self: &Arc<Self>,
         attempts: &mut Attempts,
@@ -196,16 +199,16 @@ impl Reconnecting {
             return Err(status);
         }
         if is_draining(&status) {
-            // As good as if it had asked to leave: plain peers have no other word for it.
+            // Equivalent to a request to leave. Plain peers cannot express it in another way.
             last.go_away(GoAway { code: GoAway::SHUTDOWN, text: Refusal::Draining.to_string().into() });
         }
-        // It may be what keeps the connection open.
+        // This handle may be the last one that keeps the connection open.
         drop(last);
         attempts.begin_another(status).await?;
         self.open(attempts.deadline()).await
     }
 
-    /// Opens the stream of a call, and returns the connection that it is on.
+    /// Opens the stream of a call. Returns its connection as well.
     pub(super) async fn open_stream(
         self: &Arc<Self>,
         call: &StreamCall<'_>,
@@ -224,9 +227,11 @@ impl Reconnecting {
         }
     }
 
-    /// Waits until the peer is known: where the numbers of methods differ, the messages of a stream would reach another one
-    /// before anything comes back that tells. Checks that its messages fit, and that it loses no metadata on this connection, or
-    /// may.
+    /// Checks a streaming call before it is opened.
+    ///
+    /// Waits until the peer is recognized: with the wrong operation number, the messages could reach another method
+    /// before the peer reports an error. Checks also that the messages fit, and that metadata is not lost unless this
+    /// is allowed.
     pub(super) async fn check_call(&self, connection: &ClientConnection, call: &StreamCall<'_>) -> Result<(), Status> {
         connection.extended(call.opening).await?;
         connection.check_fit(call.method, call.opening).await?;
@@ -236,14 +241,16 @@ impl Reconnecting {
         }
     }
 
-    /// Returns the format of a call that is made with bytes. Waits until the peer is known.
+    /// Returns the format for a call with encoded messages. Waits until the peer is recognized.
     pub(crate) async fn bytes_format(self: &Arc<Self>, deadline: Deadline) -> Result<Format, Status> {
         let extended = self.open(deadline).await?.extended(deadline).await?.is_some();
         Ok(if extended { Format::Proto } else { Format::Polyglot })
     }
 
-    /// Returns the format of a call to a method, on the connection that it will probably go over. Waits for that, and for
-    /// what its peer says of itself if the call `waits` for that: one with streams, or that needs more than plain packets.
+    /// Returns the format for a call to a method, on the connection that it will probably use.
+    ///
+    /// Waits for the connection. With `waits`, it also waits until the peer is recognized, for calls with streams or
+    /// with more than a plain packet.
     pub(crate) async fn format(
         self: &Arc<Self>,
         method: &'static Method,
@@ -260,8 +267,9 @@ impl Reconnecting {
         }
     }
 
-    /// Makes a unary call with metadata or a time of its own on the connection that is there. `None` if something has to be waited
-    /// for or to be looked at first, or the call to be made again.
+    /// Makes a unary call with metadata or its own timeout on the current connection.
+    ///
+    /// `None` if the call has to wait, needs a check first, or has to be retried.
     pub(crate) async fn unary_at_once(
         &self,
         method: &'static Method,
@@ -280,7 +288,7 @@ impl Reconnecting {
                 let (timeout, message) = (self.untold(deadline), encode().into());
                 connection.unary_extended(operation, format, head, timeout, message, deadline).await
             }
-            // This side keeps the time of a call to a peer that cannot be told of it.
+            // A plain peer cannot be told the timeout. Only this side enforces it.
             (Way::Plain, _) if head.metadata().is_empty() => {
                 let operation = remote.plain_operation(method)?;
                 let content = Content::from(encode());
@@ -292,12 +300,12 @@ impl Reconnecting {
         Some(answer).filter(|answer| !matches!(answer, Err(status) if needs_another_connection(status)))
     }
 
-    /// Returns the time to tell a peer of, unless it knows.
+    /// Returns the deadline if it has to be sent: `None` if the peer already knows the timeout.
     pub(super) fn untold(&self, deadline: Deadline) -> Option<Deadline> {
         Some(deadline).filter(|deadline| Some(deadline.limit) != self.announced)
     }
 
-    /// Makes a unary call that may need more than plain packets.
+    /// Makes a unary call that may need an extended packet.
     pub(super) async fn unary_extended(self: &Arc<Self>, call: UnaryCall<'_>) -> Result<Answer, Status> {
         let (mut connection, mut attempts) = (self.current(), Attempts::new(call.deadline));
         loop {
@@ -313,8 +321,8 @@ impl Reconnecting {
     async fn try_unary(&self, connection: &ClientConnection, call: &UnaryCall<'_>) -> Result<Answer, Status> {
         let UnaryCall { method, format, head, ref content, timeout, deadline } = *call;
         let has_metadata = !head.metadata().is_empty();
-        // A timeout is kept on this side as well, so nobody waits to tell of it.
-        // Only polyglot goes in plain packets.
+        // No wait for the peer because of a timeout, since this side enforces it as well. Plain packets carry only
+        // polyglot, so any other format has to wait.
         let waits = has_metadata || format != Format::Polyglot;
         let extended = if waits { connection.extended(deadline).await? } else { connection.known_extended() };
         let way = connection.way(method).unwrap_or(Way::Plain);
@@ -385,23 +393,23 @@ impl Replaceable for Reconnecting {
     }
 }
 
-/// A unary call on its way, which may be made more than once.
+/// A unary call that may be made more than once.
 pub(super) struct UnaryCall<'a> {
     pub(super) method: &'static Method,
     pub(super) format: Format,
     pub(super) head: &'a Head,
     pub(super) content: Pieces,
-    /// The time to tell the peer of, if it would not know.
+    /// The deadline to send, if the peer would not know it otherwise.
     pub(super) timeout: Option<Deadline>,
     pub(super) deadline: Deadline,
 }
 
-/// Returns the answer that a packet brought. Both sides look at the clock: if time is up, it is that of this side.
+/// Decodes an answer. If both sides timed out, the error is that of this side.
 fn timely_answer_of(reply: Reply, connection: &ClientConnection, deadline: Deadline) -> Result<Answer, Status> {
     answer_of(reply, connection).map_err(|status| with_own_timeout(status, Some(deadline)))
 }
 
-/// Returns the answer that a packet brought, within the limits of its connection.
+/// Decodes an answer within the limits of its connection.
 pub(crate) fn answer_of(reply: Reply, connection: &ClientConnection) -> Result<Answer, Status> {
     let content = match reply {
         Reply::Plain(content) => return Ok(Answer::new(Body::One(message_or_status(content)?.into()))),
@@ -429,7 +437,7 @@ pub(crate) fn answer_of(reply: Reply, connection: &ClientConnection) -> Result<A
 }
 
 impl Reconnecting {
-    /// Does what is to be done when metadata would be lost.
+    /// Fails or logs a warning if the call would lose metadata.
     fn check_head(&self, method: &'static Method, head: &Head) -> Result<(), Status> {
         let Some(name) = head.metadata().keys().next() else { return Ok(()) };
         match self.lost_metadata {

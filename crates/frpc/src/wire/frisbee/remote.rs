@@ -1,4 +1,4 @@
-//! The extended peer of a connection: what it serves, and how a call to each method goes there.
+//! The methods and limits of an extended peer, and how to call its methods.
 //!
 //! ```text
 //!   part "frpc" of a HELLO = field…       field = tag u8 | length u32 | value
@@ -27,45 +27,45 @@ use crate::{
     service::table::{Entry, MethodTable},
 };
 
-/// The part of frpc in the hello of this side.
+/// The frpc part of the HELLO of this side.
 pub(crate) struct Said<'a> {
     pub(crate) metadata_len_max: u32,
-    /// The number of unary calls that it takes at once, if it says so.
+    /// The limit on concurrent unary calls of the peer, if there is one.
     pub(crate) calls_max: Option<u32>,
-    /// The time that its calls have unless they say otherwise.
+    /// The timeout of its calls without a timeout of their own.
     pub(crate) timeout: Option<Duration>,
-    /// The numbers of the algorithms that it inflates.
+    /// The numbers of the supported compression algorithms.
     pub(crate) inflates: Vec<u8>,
     pub(crate) methods: &'a MethodTable,
 }
 
-/// The knowledge of a peer.
+/// A recognized peer.
 #[derive(Debug)]
 pub(crate) struct Remote {
-    /// `None` for a peer that speaks plain fRPC.
+    /// `None` for a peer with plain fRPC.
     extended: Option<Extended>,
-    /// The methods of this side's own: a packet with one of their operations would be a request, not the answer.
+    /// The methods of this side. A packet with one of their operations would be a request, not an answer.
     serves: MethodTable,
-    /// The ways that were found, by the last bits of the operation on this side.
+    /// The known methods, in a hash table with the low bits of the operation on this side as its key.
     ways: [OnceLock<Box<Found>>; PLACES],
 }
 
-/// The part of frpc in the hello of an extended peer.
+/// The frpc part of the HELLO of an extended peer.
 #[derive(Debug)]
 pub(crate) struct Extended {
-    /// The size of the metadata that it accepts with a call or an answer.
+    /// The maximum size of the metadata that the peer accepts with a call or an answer.
     pub(crate) metadata_len_max: usize,
-    /// The time that its calls have unless they say otherwise.
+    /// The timeout of its calls without a timeout of their own.
     pub(crate) timeout: Option<Duration>,
-    /// The number of unary calls that it takes at once, if it says so.
+    /// Its limit on concurrent unary calls, if it has announced one.
     pub(crate) calls_max: Option<u32>,
-    /// The numbers of the algorithms that it inflates.
+    /// The numbers of the compression algorithms it supports.
     pub(crate) inflates: Bytes,
-    /// In the order of paths.
+    /// Sorted by path.
     methods: Vec<Served>,
 }
 
-/// A method of the peer.
+/// A method served by the peer.
 #[derive(Debug)]
 struct Served {
     path: Bytes,
@@ -75,37 +75,38 @@ struct Served {
     response: u128,
 }
 
-/// The way of calls to a method.
+/// How to call a method on this peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// In plain packets with the operation of this side: all that a plain peer understands, and what no service of an
-    /// extended one answers.
+    /// In plain packets with the operation of this side. Used for plain peers. On an extended peer, no service has this
+    /// operation.
     Plain,
-    /// To this operation of the peer, in this format unless the caller has another of its own.
+    /// At this operation of the peer, in this format unless the caller has encoded the message in another one.
     Extended { operation: u16, format: Format },
-    /// The peer does not have the method, and another with its operation.
+    /// Not at all: the peer lacks the method, and its operation belongs to another one.
     Missing,
 }
 
-/// The outcome of comparing the messages of a method, once that is known.
+/// The result of comparing the messages of a method, once known.
 pub(crate) type Fit = OnceCell<Result<(), Status>>;
 
 #[derive(Debug)]
 struct Found {
     method: &'static Method,
-    /// Where the method was that was looked for last.
+    /// The address of the method in the last lookup. Comparing it is faster than comparing methods.
     seen: AtomicPtr<Method>,
     way: Way,
-    /// The operation that calls it in plain packets, if they say enough.
+    /// The operation for plain packets, if a plain packet is sufficient.
     plain: Option<Operation>,
-    /// The outcome of comparing the messages of the two peers, as far as protocol buffers go.
+    /// The result of comparing the message types of the two peers, if they differ.
     fit: Fit,
     next: OnceLock<Box<Found>>,
 }
 
 impl Way {
-    /// Returns the operation of the peer for a call in this format. Protocol buffers and JSON go to every extended peer, polyglot
-    /// to those that have the same messages.
+    /// Returns the peer's operation for a call in this format.
+    ///
+    /// All extended peers accept protocol buffers and JSON. Polyglot requires equal messages on both sides.
     pub(crate) fn operation_in(self, format: Format) -> Option<u16> {
         match self {
             Self::Extended { operation, format: right } if right == format || format != Format::Polyglot => {
@@ -117,7 +118,7 @@ impl Way {
 }
 
 impl Said<'_> {
-    /// Returns the part of the HELLO.
+    /// Encodes the part for a HELLO.
     pub(crate) fn encode(&self) -> Bytes {
         let mut out = Vec::new();
         put_head(&mut out, METADATA_LEN_MAX, 4);
@@ -149,7 +150,7 @@ impl Said<'_> {
 }
 
 impl Remote {
-    /// Returns what is known of the peer of a connection, once it is.
+    /// Returns the peer of a connection, once it is recognized.
     pub(crate) fn of(connection: &Connection, serves: MethodTable) -> Option<Self> {
         let extended = match connection.peer() {
             Peer::Extended(hello) => hello.part(PART_NAME).and_then(|part| Extended::decode(part.clone())),
@@ -159,24 +160,25 @@ impl Remote {
         Some(Self { extended, serves, ways: Default::default() })
     }
 
-    /// Returns what the peer said of itself, if it is extended.
+    /// Returns the frpc part of the peer, if it is extended.
     pub(crate) fn extended(&self) -> Option<&Extended> {
         self.extended.as_ref()
     }
 
-    /// Returns how to call a method. Finds it once.
+    /// Returns how to call a method. Computed once per method.
     #[inline]
     pub(crate) fn way(&self, method: &'static Method) -> Way {
         self.found(method).way
     }
 
-    /// Returns the operation that calls a method in plain packets, if they say enough and this side does not serve it.
+    /// Returns the operation for plain packets, if a plain packet is sufficient and this side does not serve the
+    /// operation.
     #[inline]
     pub(crate) fn plain_operation(&self, method: &'static Method) -> Option<Operation> {
         self.found(method).plain
     }
 
-    /// Returns the operation of a method of the peer whose messages differ from those here, and whether they fit.
+    /// Returns the operation and the comparison result of a method with different messages on the peer.
     pub(crate) fn differing(&self, method: &'static Method) -> Option<(u16, &Fit)> {
         let found = self.found(method);
         match found.way {
@@ -189,12 +191,13 @@ impl Remote {
     fn found(&self, method: &'static Method) -> &Found {
         let mut place = &self.ways[usize::from(method.operation) % PLACES];
         loop {
-            // A method that was found meanwhile by another task is before this one in the chain.
+            // A method that another task has inserted in the meantime comes earlier in the chain.
             let found = place.get_or_init(|| Box::new(self.find(method)));
             if ptr::eq(found.seen.load(Ordering::Relaxed), method) {
                 return found;
             }
-            // A copy of the constant is compared by what it says, and usually the one that is asked for next.
+            // A copy of the constant is equal by value. Its address is stored, because it is probably the next one
+            // looked up.
             if found.method == method {
                 found.seen.store(ptr::from_ref(method).cast_mut(), Ordering::Relaxed);
                 return found;
@@ -226,7 +229,7 @@ impl Extended {
             match tag {
                 METADATA_LEN_MAX => {
                     let len_max = value.try_get_u32().ok()? as usize;
-                    // The length of a name has no room for more, whatever a peer announces.
+                    // A name's length field has two bytes, so more is impossible, whatever the peer announces.
                     said.metadata_len_max = len_max.min(u16::MAX.into());
                 }
                 TIMEOUT => said.timeout = Some(Duration::from_micros(value.try_get_u64().ok()?)),
@@ -250,7 +253,8 @@ impl Extended {
     fn find(&self, method: &Method) -> Way {
         let path = method.path();
         let Ok(index) = self.methods.binary_search_by(|served| served.path[..].cmp(path.as_bytes())) else {
-            // Something else than services may be there, but not if it would be taken for another method.
+            // The operation may belong to something other than a service, unless the peer has given it to another
+            // method.
             let is_taken = self.methods.iter().any(|served| served.operation == method.operation);
             return if is_taken { Way::Missing } else { Way::Plain };
         };
@@ -281,20 +285,20 @@ fn kind_number(kind: MethodKind) -> u8 {
     }
 }
 
-/// Writes what is in front of the value of a field.
+/// Writes the tag and length of a field.
 pub(crate) fn put_head(out: &mut Vec<u8>, tag: u8, len: usize) {
     out.put_u8(tag);
     out.put_u32(len.try_into().expect("values are shorter than a packet"));
 }
 
-/// Takes a field off some. `None` if it is cut off.
+/// Takes a field off the input. `None` if it is truncated.
 pub(crate) fn take_field(input: &mut Bytes) -> Option<(u8, Bytes)> {
     let tag = input.try_get_u8().ok()?;
     let len = input.try_get_u32().ok()? as usize;
     (len <= input.remaining()).then(|| (tag, input.split_to(len)))
 }
 
-/// The name of the application in a HELLO.
+/// The name of the frpc part in a HELLO.
 pub(crate) const PART_NAME: &str = "frpc";
 
 const METADATA_LEN_MAX: u8 = 1;
@@ -303,7 +307,7 @@ const CALLS_MAX: u8 = 3;
 const INFLATES: u8 = 4;
 const METHOD: u8 = 16;
 
-/// The bytes of a method in front of its path.
+/// The number of bytes of a method before its path.
 const METHOD_LEN_MIN: usize = 2 + 1 + 16 + 16;
 const PLACES: usize = 16;
 

@@ -1,4 +1,4 @@
-//! Calls that a stream answers, made again as long as the first answer shows that they were not executed.
+//! Calls with a response stream, retried if the first response shows that the call was not executed.
 
 use std::{
     sync::Arc,
@@ -22,7 +22,7 @@ use crate::{
     service::boxed::BoxFuture,
 };
 
-/// A call with one request that a stream answers.
+/// A call with one request and a response stream.
 pub(super) struct StreamedCall {
     pub(super) method: &'static Method,
     pub(super) format: Format,
@@ -39,12 +39,12 @@ impl StreamedCall {
     }
 }
 
-/// The answers to a call that is made again if the first of them shows that it was not executed.
+/// The response stream of a call that may still be retried.
 struct Repeatable {
     answers: Streaming<Bytes>,
-    /// The places of metadata and trailers, which are those of the answers that count.
+    /// The slots for metadata and trailers, filled by the attempt whose responses are returned.
     slots: (MetadataSlot, MetadataSlot),
-    /// Until the first answer.
+    /// The state for a retry. `None` after the first response.
     undecided: Option<Box<Undecided>>,
     again: Option<BoxFuture<'static, Result<MadeAgain, Status>>>,
 }
@@ -59,7 +59,7 @@ struct Undecided {
 }
 
 impl Undecided {
-    /// Makes the call again after it came to this status.
+    /// Retries the call after it failed with this status.
     async fn again(mut self: Box<Self>, status: Status) -> Result<MadeAgain, Status> {
         let connection = self.wire.another(&mut self.attempts, self.connection, status).await?;
         let sending = self.wire.send_request(connection, &self.call, &mut self.attempts);
@@ -70,7 +70,7 @@ impl Undecided {
 }
 
 impl Repeatable {
-    /// Passes on what came with the answers.
+    /// Copies metadata and trailers of the current attempt to the slots.
     fn tell(&self) {
         let (metadata, trailers) = &self.slots;
         let of_answers = self.answers.trailers_slot();
@@ -100,7 +100,7 @@ impl Contents for Repeatable {
             let next = ready!(self.answers.poll_several(cx));
             match (self.undecided.take(), next) {
                 (Some(undecided), Some(Err(status))) if needs_another_connection(&status) => {
-                    // The stream that failed may be what keeps its connection open.
+                    // The failed stream may be the last handle that keeps its connection open.
                     self.answers = Streaming::over();
                     self.again = Some(Box::pin(undecided.again(status)));
                 }
@@ -114,7 +114,7 @@ impl Contents for Repeatable {
 }
 
 impl Reconnecting {
-    /// Makes a call that a stream answers, on this connection or another. Returns the connection that it is on.
+    /// Sends the request of a call on this connection or another. Returns the connection as well.
     async fn send_request(
         self: &Arc<Self>,
         mut connection: Arc<ClientConnection>,
@@ -134,7 +134,7 @@ impl Reconnecting {
         }
     }
 
-    /// Makes a call that a stream answers. It is made again as long as the first that comes shows that it was not executed.
+    /// Makes a call with a response stream. Retries it if the first response shows that the call was not executed.
     pub(super) async fn server_streaming(self: &Arc<Self>, call: StreamedCall) -> Result<Streaming<Bytes>, Status> {
         let mut attempts = Attempts::new(call.opening);
         let connection = self.open(call.opening).await?;

@@ -1,12 +1,12 @@
-//! The request of a unary call on its way into the outbox.
+//! Requests of unary calls, before they are in the outbox.
 
 use frisbee::{Connection, Content, Packet, PacketName, Sent, TrySendError};
 
 use crate::codec::{self, Message, Pieces};
 
-/// A request of any type, which can be sent again on another connection.
+/// A request of any type. It can be sent again on another connection.
 pub(crate) trait Sending {
-    /// Sends it in a packet of this name, unless the outbox is full.
+    /// Sends the request in a packet with this name, unless the outbox is full.
     fn try_send(&self, connection: &Connection, name: PacketName) -> Result<Sent, TrySendError>;
 }
 
@@ -17,7 +17,7 @@ pub(crate) enum Outbound<'a> {
 }
 
 impl Outbound<'_> {
-    /// Sends it in a packet of this name, unless the outbox is full.
+    /// Sends the request in a packet with this name, unless the outbox is full.
     pub(super) fn try_send(self, connection: &Connection, name: PacketName) -> Result<Sent, TrySendError> {
         let PacketName { id, operation } = name;
         match self {
@@ -33,7 +33,7 @@ impl From<Content> for Outbound<'_> {
     }
 }
 
-/// A request that is encoded where it is sent. A small one has no memory of its own.
+/// A request encoded at the moment of sending. A small message needs no allocation.
 pub(crate) struct Encoding<'a, M>(pub(crate) &'a M);
 
 impl<M: Message> Sending for Encoding<'_, M> {

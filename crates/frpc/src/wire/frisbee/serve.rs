@@ -1,4 +1,4 @@
-//! Services on frisbee connections: finds the packets and streams that are calls, and answers them.
+//! Services on frisbee connections: recognizes packets and streams that are calls, and answers them.
 
 use std::{
     any::Any,
@@ -38,14 +38,16 @@ use crate::{
 };
 
 impl<S: ServiceSet, R: Router> Services<S, R> {
-    /// Gives packets and streams that are no calls to this router. Put [`Unimplemented`] below it, and calls to methods
-    /// that are not here are still answered.
+    /// Passes packets and streams other than calls to this router.
+    ///
+    /// With [`Unimplemented`] as its last fallback, calls to unknown methods still get an answer.
     pub fn over<T: Router>(self, fallback: T) -> Services<S, T> {
         self.with_fallback(fallback)
     }
 
-    /// Takes answers to these calls from the front of packets that arrived together, and has the router below take those of its own.
-    /// Returns how many.
+    /// Completes calls with answers from the front of `packets`, and lets the fallback router take its own packets.
+    ///
+    /// Returns the number of packets taken.
     pub(crate) fn take_more(
         &self,
         calls: Option<&PendingCalls>,
@@ -70,7 +72,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         self.table().contains(operation)
     }
 
-    /// Returns what this side says of itself, whose calls have this long unless they say otherwise.
+    /// Returns the frpc part of this side's HELLO. `timeout` is that of calls without a timeout of their own.
     pub(crate) fn said(&self, timeout: Option<Duration>) -> Bytes {
         let metadata_len_max = self.metadata_max().try_into().unwrap_or(u32::MAX);
         Said {
@@ -83,7 +85,8 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         .encode()
     }
 
-    /// Attaches what frpc keeps with a connection, before the router behind the services hears of it and may make calls.
+    /// Attaches the session to a connection, before the fallback router learns of the connection and may make calls on
+    /// it.
     pub(crate) fn open_session(&self, connection: &Connection, calls: OnceLock<Arc<PendingCalls>>) {
         let number = calls.get().map_or(0, |calls| calls.open());
         let (serves, metadata_max, compressing) = (self.table().clone(), self.metadata_max(), self.compressing.clone());
@@ -102,7 +105,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             announced,
             served,
         };
-        // Of services behind services, the outer ones answer for the connection.
+        // If services are nested, the outer ones own the session.
         let _ = connection.set_state(session);
         self.fallback.opened(connection);
     }

@@ -1,4 +1,4 @@
-//! Calls in packets: from the content to the handler, and its answer back.
+//! Unary calls on the server: from a packet to the handler, and the answer back.
 
 use std::{
     future::Future,
@@ -43,7 +43,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         content: Content,
         connection: &Connection,
     ) -> impl Future<Output = Outcome> + Send {
-        // The caller says when its time is up. So the handler knows of the time, and nobody here waits for its end.
+        // The caller ends the call at its deadline. So the handler is told the deadline, but no timer runs for it here.
         let announced = Session::announced(connection);
         let deadline = announced.and_then(|limit| connection.turn().checked_add(limit));
         let call = incoming_call(entry, content, deadline, connection);
@@ -55,7 +55,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         PlainCall { answered, step: Step::Handled { handler } }
     }
 
-    /// Serves a plain packet within the limits of the server.
+    /// Serves a call from a plain packet within the limits of the server.
     pub(super) async fn serve_limited(
         &self,
         entry: Entry,
@@ -71,7 +71,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         }
     }
 
-    /// Has a method handle a call within the limits of the server.
+    /// Runs the handler of a call within the limits of the server.
     async fn call_limited(
         &self,
         entry: Entry,
@@ -88,7 +88,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         within(time, self.call(entry, incoming_call(entry, packet.content, at, connection))).await
     }
 
-    /// Answers a plain packet with a message that is sent as it is. Gives any other answer back.
+    /// Sends a plain, uncompressed message as the answer. Returns any other answer to the caller.
     #[inline]
     fn reply_plain(
         &self,
@@ -112,7 +112,8 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         }
     }
 
-    /// Answers a plain packet with anything but a message that is sent as it is.
+    /// Sends an answer that [`reply_plain`](Self::reply_plain) has returned: an error, or a message with more than its
+    /// bytes.
     async fn reply(
         &self,
         name: PacketName,
@@ -130,7 +131,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                 Ok(answer)
             }
             Err(status) if status.details().is_empty() && status.metadata().is_empty() => Err(status),
-            // There is more to say than a plain packet holds.
+            // A plain packet cannot carry all parts of this answer.
             answer if Session::is_extended(connection) => {
                 return self.reply_extended(id, answer, connection).await;
             }
@@ -144,7 +145,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                     Body::One(content) if content.len() <= limit as usize => {
                         let reply = Packet { id, operation, content: content.into() };
                         let Some(take_over) = take_over else { return Outcome::Reply(reply) };
-                        // If it cannot be sent, there is nothing to take over.
+                        // If the answer cannot be sent, the connection is closed and there is nothing to take over.
                         let _ = connection.send(reply).await;
                         take_over.run(connection);
                         return Outcome::Nothing;
@@ -163,7 +164,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         if status.closes_connection() { Outcome::ReplyAndClose(reply) } else { Outcome::Reply(reply) }
     }
 
-    /// Returns the content of an answer that is nothing but its message, if that is compressed.
+    /// Returns the compressed content of an answer with nothing but a message, if compression makes it shorter.
     fn compressed_answer(&self, answer: &Answer, connection: &Connection) -> Option<Content> {
         let deflating = self.deflating(connection)?;
         let Body::One(message) = answer.body() else { return None };
@@ -172,13 +173,13 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         Some(envelope::answer(&Metadata::new(), &Metadata::new(), message))
     }
 
-    /// Returns how messages to a caller are compressed, if they are.
+    /// Returns the compression settings for messages to a caller, if any.
     #[inline]
     pub(super) fn deflating(&self, connection: &Connection) -> Option<Deflating> {
         if self.compressing.compresses() { Session::deflating(connection) } else { None }
     }
 
-    /// Serves a packet that only extended peers send.
+    /// Serves an extended packet.
     pub(super) async fn serve_extended(&self, packet: Packet, arrived: Instant, connection: &Connection) -> Outcome {
         let (id, content) = (packet.id, packet.content.into_bytes());
         let (operation, format, head, mut message) = match Envelope::decode(content, self.metadata_max()) {
@@ -186,7 +187,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             Ok(Envelope::Describe { operation }) => {
                 return self.reply_extended(id, self.description(operation), connection).await;
             }
-            // Answers are taken before, and those of nobody dropped.
+            // Answers to known calls were intercepted before. Answers to unknown calls are dropped.
             Ok(_) => return Outcome::Nothing,
             Err(status) => return self.reply_extended(id, Err(status), connection).await,
         };
@@ -218,14 +219,14 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         self.reply_extended(id, answer, connection).await
     }
 
-    /// Returns why a packet calls no method with this operation.
+    /// Returns the status for a packet whose operation is not a unary method.
     #[cold]
     fn not_unary(&self, operation: u16) -> Status {
         let ambiguity = self.table().ambiguity(operation);
         ambiguity.unwrap_or_else(|| Status::unimplemented("the method is called on a stream"))
     }
 
-    /// Returns the answer that says what the messages of a method are. No layer sees the question, which is no call.
+    /// Returns the description of a method's messages. Layers do not see this question, because it is not a call.
     fn description(&self, operation: u16) -> Result<Answer, Status> {
         let Some(Entry { method, .. }) = self.table().find(operation) else { return Err(no_method(operation)) };
         match self.table().description(operation, || description::describe(method, self.accepts_narrowing)) {
@@ -236,7 +237,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         }
     }
 
-    /// Answers with everything that an answer may have.
+    /// Sends an answer with metadata, trailers and status details.
     async fn reply_extended(&self, id: u16, answer: Result<Answer, Status>, connection: &Connection) -> Outcome {
         let (limit, metadata_max) = (connection.content_len_max(), Session::metadata_max(connection));
         let mut take_over = None;
@@ -264,7 +265,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         match (content, take_over) {
             (Ok(content), None) => Outcome::Reply(reply(content)),
             (Ok(content), Some(take_over)) => {
-                // If it cannot be sent, there is nothing to take over.
+                // If the answer cannot be sent, the connection is closed and there is nothing to take over.
                 let _ = connection.send(reply(content)).await;
                 take_over.run(connection);
                 Outcome::Nothing
@@ -278,7 +279,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
 }
 
 pin_project! {
-    /// A plain unary call that is served. What has to be done about its answer is boxed, if it is more than to send it.
+    /// A plain unary call on the server. Only an answer that needs more work than a send is boxed.
     struct PlainCall<F, A, G> {
         answered: A,
         #[pin]
@@ -317,7 +318,7 @@ where
     }
 }
 
-/// Makes the call of a plain packet, in the format that frpc-go speaks.
+/// Creates the call for a plain packet, in frpc-go's message format.
 #[inline(always)]
 fn incoming_call(
     entry: Entry,

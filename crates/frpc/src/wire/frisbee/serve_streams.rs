@@ -1,4 +1,4 @@
-//! Calls on streams: what opens them, the messages of the caller, and the answers.
+//! Streaming calls on the server: opening, messages of the caller, and answers.
 
 use std::panic::AssertUnwindSafe;
 
@@ -41,7 +41,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let Opening { entry, framing, format, head } = opening;
         let method = entry.method;
         let (sender, mut reader) = stream.split();
-        // The first data, which was peeked at: it is there.
+        // The opening data. It was peeked at, so this does not wait.
         let _ = reader.read().await;
         let time = self.times.of(method, head.timeout, Instant::now());
         let at = time.and_then(HandlerTime::at);
@@ -49,13 +49,13 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         if !head.metadata.is_empty() {
             *received.metadata_mut() = head.metadata;
         }
-        // As long as the handler runs.
+        // The budget for an inflated request, held while the handler runs.
         let mut held = None;
         let input = match method.kind {
             MethodKind::Unary => Err(Status::unimplemented("the method takes a packet, not a stream")),
             MethodKind::ServerStreaming => {
                 let request = first_message(framing, &mut reader, &mut held).await;
-                // Whatever follows is discarded.
+                // Later data is discarded.
                 drop(reader);
                 match request {
                     Ok(content) => content.map(|content| Body::One(content.into())),
@@ -74,7 +74,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                 Ok(body) => within(time, self.call(entry, Call::new(method, format, received, body))).await,
                 Err(status) => Err(status),
             };
-            // The time of the caller bounds the messages as well.
+            // The caller's timeout bounds the response messages as well.
             let sending = async {
                 send_answer(method, framing, answer, &sender, connection).await;
                 Ok(())
@@ -91,7 +91,8 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         }
     }
 
-    /// Returns the call that a stream begins with. `None` if it is none, and a status if nobody answers it.
+    /// Returns the call opened by the first data of a stream. `None` if it is no call, and a status if it cannot be
+    /// answered.
     pub(super) fn opening(&self, first: &Bytes, connection: &Connection) -> Option<Result<Opening, (Framing, Status)>> {
         if let Some(operation) = stream_framing::parse_open(first) {
             let entry = self.table().find(operation)?;
@@ -120,7 +121,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     }
 }
 
-/// The first data of a stream that is a call.
+/// A parsed opening: the method, and the framing and head of the call.
 pub(super) struct Opening {
     entry: Entry,
     pub(super) framing: Framing,
@@ -128,7 +129,7 @@ pub(super) struct Opening {
     head: Fields,
 }
 
-/// Reads the one request of a call that a stream answers.
+/// Reads the single request of a server-streaming call.
 async fn first_message(
     framing: Framing,
     reader: &mut StreamReader,
@@ -186,7 +187,7 @@ async fn send_answer(
         };
         let sent = stream_framing::send_all(framing, &mut contents, sender).await;
         sent.map_err(|halted| match halted {
-            // Only the contents are the handler's: the answer as such was looked at before.
+            // Only errors in the contents are attributed to the handler here. The answer itself was checked before.
             Halted::Failed(status) => Halted::Failed(of_handler(status, method)),
             halted => halted,
         })?;

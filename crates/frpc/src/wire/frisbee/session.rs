@@ -1,4 +1,4 @@
-//! The state that frpc keeps with a frisbee connection.
+//! The state of frpc on a frisbee connection.
 
 use std::{
     sync::{
@@ -23,37 +23,38 @@ use crate::{
     service::{compressing::Compressing, table::MethodTable},
 };
 
-/// The state that frpc keeps with a connection, whichever side made it.
+/// The state of frpc on a connection, on either side.
 pub(crate) struct Session {
-    /// The methods of this side's own, which cannot be called on the other.
+    /// The methods served on this side. Their operations cannot be called on the peer.
     pub(crate) serves: MethodTable,
-    /// The calls made from this side, once there are any.
+    /// The calls made from this side. Empty until the first one.
     pub(crate) calls: OnceLock<Arc<PendingCalls>>,
-    /// The size of the metadata that the peer may send with a call or an answer.
+    /// The maximum size of the metadata that the peer may send with a call or an answer.
     pub(crate) metadata_max: usize,
     pub(crate) compressing: Compressing,
-    /// True if messages of the peer may lose values here: [`Services::accept_narrowing`](crate::Services::accept_narrowing).
+    /// True if messages of the peer may lose values here:
+    /// [`Services::accept_narrowing`](crate::Services::accept_narrowing).
     pub(crate) accepts_narrowing: bool,
-    /// The messages of the peer that are inflated.
+    /// The budget for inflated messages of the peer.
     pub(crate) inflated: Inflated,
-    /// The number of the connection for its calls.
+    /// The number of the connection in its table of calls.
     pub(crate) number: u64,
-    /// The peer, once it is known.
+    /// The peer, once it is recognized.
     pub(crate) remote: OnceLock<Arc<Remote>>,
-    /// The time that unary calls of the peer have unless they say otherwise, if it said so.
+    /// The announced timeout of the peer's unary calls without a timeout of their own.
     pub(crate) announced: OnceLock<Duration>,
-    /// The unary calls of the peer that are under way, if they are [limited](crate::Services::calls_max).
+    /// The number of concurrent unary calls of the peer, if [limited](crate::Services::calls_max).
     pub(crate) served: AtomicU32,
 }
 
-/// The place of a call of the peer among those that may be under way. Dropping it gives the place back.
+/// A permit for one concurrent call of the peer. Returned on drop.
 pub(crate) struct Place(Option<Connection>);
 
 impl Place {
-    /// Takes a place for a call. Fails if the peer has as many as it may have.
+    /// Takes a permit. Fails if the peer is at its limit.
     pub(crate) fn take(connection: &Connection, calls_max: Option<u32>) -> Result<Self, Status> {
         let Some((limit, session)) = calls_max.zip(Session::of(connection)) else { return Ok(Self(None)) };
-        // Before the look, so that the place is given back in any case.
+        // Counted before the check, so the permit is returned on both paths.
         let before = session.served.fetch_add(1, Ordering::Relaxed);
         let place = Self(Some(connection.clone()));
         if before < limit { Ok(place) } else { Err(CallError::TooManyForPeer { limit }.into()) }
@@ -74,7 +75,7 @@ impl Session {
         connection.state()
     }
 
-    /// Returns the peer of a connection, once it is known.
+    /// Returns the peer of a connection, once it is recognized.
     pub(crate) fn remote(&self, connection: &Connection) -> Option<&Arc<Remote>> {
         match self.remote.get() {
             Some(remote) => Some(remote),
@@ -85,24 +86,25 @@ impl Session {
         }
     }
 
-    /// Tells whether the peer of a connection that frpc serves is extended.
+    /// Returns whether the peer is extended, on a connection served by frpc.
     pub(crate) fn is_extended(connection: &Connection) -> bool {
         Self::of_peer(connection, |extended| extended.is_some())
     }
 
-    /// Returns the size of the metadata that the peer of a connection that frpc serves accepts.
+    /// Returns the maximum size of metadata to the peer, on a connection served by frpc.
     pub(crate) fn metadata_max(connection: &Connection) -> usize {
         Self::of_peer(connection, |extended| extended.map_or(0, |extended| extended.metadata_len_max))
     }
 
-    /// Returns how this side compresses messages for the peer of a connection, if it does.
+    /// Returns the compression settings for messages to the peer of a connection, if any.
     pub(crate) fn deflating(connection: &Connection) -> Option<Deflating> {
         let session = Self::of(connection)?;
         let peer = session.remote(connection)?.extended()?;
         Deflating::choose(&session.compressing, &peer.inflates, connection.content_len_max())
     }
 
-    /// Inflates bytes of the peer, if there is room at once. They take it until the last part of them is dropped.
+    /// Inflates bytes of the peer, if the budget allows it now. They use the budget until the last slice of them is
+    /// dropped.
     pub(crate) fn inflate(
         connection: &Connection,
         compressed: Compressed,
@@ -113,8 +115,10 @@ impl Session {
         Ok(Bytes::from_owner(InRoom { bytes: compressed.inflate(algorithm, bytes)?, _held: held }))
     }
 
-    /// Inflates the request of a call. Waits for room as long as packets wait for handlers: those that hold it may be waiting for
-    /// this very call.
+    /// Inflates the request of a call.
+    ///
+    /// Waits for the budget up to the time limit of waiting packets, because the calls that use it may depend on this
+    /// one.
     pub(crate) async fn inflate_request(
         connection: &Connection,
         compressed: Compressed,
@@ -125,14 +129,14 @@ impl Session {
         Ok((compressed.inflate(algorithm, bytes)?, held))
     }
 
-    /// Refuses what is beyond the limits before anything waits for it or is held.
+    /// Checks the limits before anything waits or allocates.
     fn check(connection: &Connection, compressed: Compressed) -> Result<(&Self, Compression), CannotInflate> {
         let session = Self::of(connection).ok_or_else(|| compressed.unknown())?;
         let algorithm = compressed.check(&session.compressing, connection.config().content_len_max)?;
         Ok((session, algorithm))
     }
 
-    /// Returns the time that unary calls of the peer have unless they say otherwise, if it said so.
+    /// Returns the announced timeout of the peer's unary calls without a timeout of their own.
     #[inline]
     pub(crate) fn announced(connection: &Connection) -> Option<Duration> {
         Self::of(connection)?.announced.get().copied()

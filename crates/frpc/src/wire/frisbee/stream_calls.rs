@@ -1,4 +1,4 @@
-//! Calls with streams over one connection.
+//! Streaming calls on one connection.
 
 use std::{
     sync::{
@@ -34,22 +34,22 @@ use crate::{
     error::CallError,
 };
 
-/// A stream that was opened for a call, and the packet without which there is no call.
+/// An opened stream of a call, and the position of its first packet. If that packet is unsent, the call never happened.
 pub(crate) type Opened = (Framing, StreamSender, StreamReader, Sent);
 
-/// A call with streams on its way.
+/// The parameters of a streaming call.
 pub(crate) struct StreamCall<'a> {
     pub(crate) method: &'static Method,
     pub(crate) format: Format,
     pub(crate) head: &'a Head,
-    /// The time to tell the peer of.
+    /// The deadline to send to the peer.
     pub(crate) timeout: Option<Deadline>,
     pub(crate) opening: Deadline,
     pub(crate) whole: Option<Deadline>,
 }
 
 impl ClientConnection {
-    /// Opens the stream of a call. If that fails, nothing was sent.
+    /// Opens the stream of a call. On an error, nothing was sent.
     pub(crate) async fn open(&self, call: &StreamCall<'_>) -> Result<Opened, Status> {
         let StreamCall { method, format, head, timeout, opening: deadline, .. } = *call;
         if let Some(why) = self.calls.going_away() {
@@ -82,7 +82,7 @@ impl ClientConnection {
         Ok((framing, sender, reader, sent))
     }
 
-    /// Makes a call that a stream answers.
+    /// Makes a call with a response stream.
     pub(crate) async fn server_streaming(
         &self,
         call: &StreamCall<'_>,
@@ -104,7 +104,7 @@ impl ClientConnection {
         Ok(Answers { framing, incoming, sender, sent, requests, pump: None }.into_streaming(whole))
     }
 
-    /// Makes a call with a stream each way, which was opened.
+    /// Makes a call with a stream in each direction, on an opened stream.
     pub(crate) fn bidirectional(
         &self,
         (framing, sender, reader, sent): Opened,
@@ -118,8 +118,9 @@ impl ClientConnection {
         Answers { framing, incoming, sender, sent, requests, pump }.into_streaming(whole)
     }
 
-    /// Makes a call that sends a stream, which was opened. Without a deadline for the whole call, the answer has its time from the end of the
-    /// stream on.
+    /// Makes a call with a request stream, on an opened stream.
+    ///
+    /// Without a deadline for the whole call, the time for the answer starts at the end of the request stream.
     pub(crate) async fn client_streaming(
         &self,
         (framing, sender, reader, sent): Opened,
@@ -145,12 +146,12 @@ impl ClientConnection {
         };
         let answer = answer.unwrap_or_else(|| Err(Status::internal("the call ended without an answer")));
         let answer = answer.map_err(|status| without_doubt(status, &self.connection, sent))?;
-        // The end follows the answer directly.
+        // The end marker follows the answer directly.
         let end = Deadline::after(opening.limit).bound(async { incoming.next().await.transpose() }).await;
         if !own_end {
             let _ = sender.try_send(framing.end(&Metadata::new()));
         }
-        // That of a plain peer says nothing. That of an extended one may be a status.
+        // A plain peer's end carries no information. An extended peer's end may be a status.
         if let (Err(status), Framing::Extended { .. }) = (end, framing) {
             return Err(without_doubt(status, &self.connection, sent));
         }
@@ -179,7 +180,7 @@ impl ClientConnection {
     }
 }
 
-/// Returns what comes in answer to a call, up to the end of its time.
+/// Returns the response stream, limited by the deadline of the call.
 fn streaming(contents: impl Contents + 'static, whole: Option<Deadline>) -> Streaming<Bytes> {
     let contents = Unpacked::new(contents);
     match whole.and_then(|deadline| Some((deadline.at?, deadline))) {
@@ -188,19 +189,19 @@ fn streaming(contents: impl Contents + 'static, whole: Option<Deadline>) -> Stre
     }
 }
 
-/// The stream that answers a call. Dropping it before its end cuts the call off.
+/// The response stream of a call. Dropping it before its end cancels the call.
 struct Answers {
     framing: Framing,
     incoming: Incoming,
     sender: StreamSender,
-    /// The packet without which there is no call.
+    /// The position of the packet that opened the call.
     sent: Sent,
     requests: Arc<Requests>,
-    /// The task that sends the caller's stream.
+    /// The task that sends the request stream.
     pump: Option<AbortHandle>,
 }
 
-/// Sends the stream of a caller. Dropped before it is over, as by a runtime that ends, it cuts the call off.
+/// The task that sends a request stream. Dropped early, for example by a runtime shutdown, it ends the call.
 struct Pump {
     framing: Framing,
     sender: StreamSender,
@@ -211,7 +212,8 @@ struct Pump {
 impl Pump {
     async fn run(mut self, contents: &mut Streaming<Bytes>) {
         match stream_framing::send_all(self.framing, contents, &self.sender).await {
-            // Only once it was sent. If the answers end in between, the server hears the end twice, which does no harm.
+            // Only after it was sent. If the responses end in between, the server gets the end marker twice, which is
+            // harmless.
             Ok(()) => self.requests.own_end.store(true, Ordering::Relaxed),
             Err(Halted::Cut) => {}
             Err(Halted::Failed(status)) => self.fail(status),
@@ -221,7 +223,8 @@ impl Pump {
     }
 
     fn fail(&self, status: Status) {
-        // The first failure counts. It is there before the close, by which the answers end and look for it.
+        // The first failure counts. It is set before the close, because the close ends the responses and their reader
+        // checks it.
         let _ = self.requests.failure.set(status);
         self.sender.close();
     }
@@ -235,7 +238,7 @@ impl Drop for Pump {
     }
 }
 
-/// The state of the stream that a caller sends.
+/// The state of a request stream.
 struct Requests {
     /// True if its end marker was sent, or this kind of call has none.
     own_end: AtomicBool,
@@ -258,14 +261,14 @@ impl Contents for Answers {
         match self.incoming.poll_contents(cx) {
             Poll::Ready(None) => {
                 if !self.requests.own_end.swap(true, Ordering::Relaxed) {
-                    // A server that has no room for it is not waiting for it either.
+                    // A server without room for it is not waiting for it either.
                     let _ = self.sender.try_send(self.framing.end(&Metadata::new()));
                 }
                 self.sender.close();
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Err(status))) => {
-                // Cut off: the end marker would tell the server that it has heard everything.
+                // The call failed. An end marker would tell the server that the request stream is complete.
                 self.requests.own_end.store(true, Ordering::Relaxed);
                 self.sender.close();
                 let failure = self.requests.failure.get().cloned();

@@ -1,4 +1,4 @@
-//! The bytes of a call with streams on the wire of frpc-go, and the time at which its frisbee stream may be closed.
+//! The wire format of streaming calls in frpc-go, and the time to close their frisbee streams.
 //!
 //! ```text
 //! caller                                         server
@@ -10,13 +10,15 @@
 //!               ◀─  [error]  end                 once or twice
 //! ```
 //!
-//! Go peers never close the stream, which leaves its id taken. Closing it too early makes them lose what they have not
-//! read: the caller closes when both ends are through, the server of a client's stream as well.
+//! Go peers never close a stream, so its id would stay in use. If this side closes a stream too early, they lose unread
+//! data. So the caller closes it after both end markers. The server closes it after both for a call with a request
+//! stream.
 //!
-//! Closing it late hangs them: frisbee-go waits for its reading task while it closes a connection, and that task waits for
-//! ever if it reads anything about a stream meanwhile. So nothing follows the last end marker, which callers wait for: the
-//! server's close is [deferred](frisbee::Stream::defer_close) until it has more data for the caller. For callers that wait
-//! only for the answer, end markers go out together with what is before them.
+//! Closing a stream late makes a Go peer hang. While frisbee-go closes a connection, it waits for its reading task, and
+//! that task waits forever if it reads anything about a stream in the meantime. So no frame follows the last end
+//! marker, which callers wait for: the server [defers](frisbee::Stream::defer_close) its close until it has more data
+//! for the caller. Some callers wait only for the answer. For these, an end marker is sent together with the frame
+//! before it.
 
 use std::{
     collections::VecDeque,
@@ -54,19 +56,19 @@ use crate::{
     error::CallError,
 };
 
-/// Returns the first data of a stream that carries a call.
+/// Encodes the first data of the stream of a call.
 pub(crate) fn encode_open(operation: u16) -> Bytes {
     let mut out = Writer::new(Vec::with_capacity(OPEN_LEN_MAX));
     out.u16(operation);
     out.finish().into()
 }
 
-/// Returns the operation that the first data of a stream calls, if it is a call.
+/// Returns the called operation from the first data of a stream. `None` if the stream is no call.
 pub(crate) fn parse_open(content: &Bytes) -> Option<u16> {
     Reader::new(content).u16().ok()
 }
 
-/// The end marker: one direction of a call is through.
+/// The end marker of one direction of a call.
 pub(crate) const END: Bytes = Bytes::from_static(&END_BYTES);
 
 const END_BYTES: [u8; 7] = short_error("EOF");
@@ -76,7 +78,7 @@ pub(crate) fn is_end(content: &Bytes) -> bool {
     content.starts_with(&END_BYTES)
 }
 
-/// Returns a content that is a message, or the status in its place, which layers are to see as one.
+/// Separates a message from an encoded status in its place. Layers have to see a status as an error.
 #[inline]
 pub(crate) fn message_or_status(content: Bytes) -> Result<Bytes, Status> {
     match decode_error(&content) {
@@ -85,23 +87,23 @@ pub(crate) fn message_or_status(content: Bytes) -> Result<Bytes, Status> {
     }
 }
 
-/// Encodes a status for a stream, where one with the text of the end marker would be taken for it.
+/// Encodes a status for a stream. A status with the text of the end marker gets a different text.
 fn failure(status: &Status) -> Bytes {
     let content = status.encode();
     if is_end(&content) { Status::new(status.code(), status.to_string()).encode() } else { content }
 }
 
-/// The way in which the messages of a call stand on its stream.
+/// The framing of messages on the stream of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
-    /// Each is the data of one frame, as frpc-go has it.
+    /// One message per frame, as in frpc-go.
     Plain,
-    /// As docs/protocol.md has it. Metadata of the peer may have a size of `metadata_max`.
+    /// As in docs/protocol.md. `metadata_max` is the size limit for metadata sent to the peer.
     Extended { metadata_max: usize, deflating: Option<Deflating> },
 }
 
 impl Framing {
-    /// Returns the end marker, with trailers as far as there is a place for them.
+    /// Returns the end marker, with trailers if the framing supports them.
     pub(crate) fn end(self, trailers: &Metadata) -> Bytes {
         match self {
             Self::Plain => END,
@@ -117,20 +119,20 @@ impl Framing {
     }
 }
 
-/// The contents that arrive on a stream, up to the end marker.
+/// The messages received on a stream, up to the end marker.
 pub(crate) struct Incoming {
     framing: Framing,
-    /// The places of what is in front of the messages and behind them.
+    /// Slots for the metadata before the messages and the trailers after them.
     pub(crate) metadata: MetadataSlot,
     pub(crate) trailers: MetadataSlot,
     reader: Option<StreamReader>,
-    /// The runtime that discards the rest when nobody reads here any more and the end has not come.
+    /// The runtime for discarding the rest of the stream, if the reader is dropped before the end marker.
     discards_on: Option<Handle>,
 }
 
-/// Contents up to a time, and a status from then on.
+/// Contents until a deadline, and a status afterwards.
 pub(crate) struct Until<S> {
-    /// `None` once the time is up.
+    /// `None` after the deadline.
     contents: Option<S>,
     deadline: Deadline,
     sleep: Pin<Box<Sleep>>,
@@ -147,8 +149,9 @@ impl Incoming {
         }
     }
 
-    /// Makes the same, keeping the stream open until the end has come, whether anybody reads until then or not: a Go caller
-    /// loses the answer if the stream closes before its own end is through.
+    /// Creates the same, but reads to the end marker even if the messages are no longer needed.
+    ///
+    /// A Go caller loses the answer if the stream closes before its own end marker is through.
     pub(crate) fn to_the_end(framing: Framing, reader: StreamReader) -> Self {
         let mut incoming = Self::new(framing, reader);
         incoming.discards_on = Some(Handle::current());
@@ -170,7 +173,7 @@ impl Incoming {
         Some(messages.map(|messages| Received::Several(Packed::new(messages))))
     }
 
-    /// Takes the data of a frame between extended peers. `None` if it has no message and is not the end.
+    /// Processes a frame of an extended peer. `None` if it has no message and is not the end.
     fn take_data(&mut self, content: Bytes, metadata_max: usize) -> Option<Option<Result<Received<Bytes>, Status>>> {
         let data = Data::decode(content, metadata_max);
         match data {
@@ -242,7 +245,7 @@ impl<S> Until<S> {
 impl<S: Source<Bytes>> Source<Bytes> for Until<S> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<Bytes> {
         let Some(contents) = &mut self.contents else { return Poll::Ready(None) };
-        // Before each content, even with more to read: a server as fast as the reader would never be late.
+        // Checked before each message, even if more are ready: a server as fast as its reader would never be late.
         if self.sleep.as_mut().poll(cx).is_ready() {
             self.contents = None;
             return Poll::Ready(Some(Err(self.deadline.passed())));
@@ -263,17 +266,17 @@ impl Drop for Incoming {
     }
 }
 
-/// The reason why not all of some contents were sent.
+/// The reason for sending only a part of a stream.
 pub(crate) enum Halted {
-    /// There is one that cannot be sent, or a status in its place.
+    /// A message cannot be sent, or the stream of messages has failed.
     Failed(Status),
-    /// There is one that is larger than the peer accepts.
+    /// A message exceeds the size limit of the peer.
     TooLargeForPeer { len: usize, limit: u32 },
-    /// The stream they were sent on has ended.
+    /// The frisbee stream has ended.
     Cut,
 }
 
-/// Sends contents up to their end, and the end marker.
+/// Sends a stream of messages, and the end marker after the last.
 pub(crate) async fn send_all(
     framing: Framing,
     contents: &mut Streaming<Bytes>,
@@ -317,8 +320,10 @@ pub(crate) async fn send_all(
     }
 }
 
-/// Has a task that sends a stream pause now and then. The connection may wait for its thread, and would send everything that
-/// there is room for at once, while the other side has nothing to do.
+/// Makes a sending task yield from time to time.
+///
+/// The connection may be waiting for the thread of the task. Without a pause, the task would first fill the whole
+/// outbox while the peer is idle.
 #[derive(Default)]
 struct Pace {
     /// The number of bytes sent since the last pause.
@@ -335,10 +340,10 @@ impl Pace {
     }
 }
 
-/// Some frames, which the connection sends in one system call.
+/// A few frames, which the connection sends in one system call.
 const PAUSE_LEN: usize = 8 * BATCH_LEN_MAX;
 
-/// Waits for a content, and takes what else is ready. Returns the end of the contents, if it has come.
+/// Waits for a message, and takes further messages that are ready. Returns the end of the stream, if it is reached.
 async fn gather(contents: &mut Streaming<Bytes>, batch: &mut VecDeque<Bytes>) -> Option<Result<(), Status>> {
     let mut len = 0;
     poll_fn(|cx| {
@@ -359,7 +364,7 @@ async fn gather(contents: &mut Streaming<Bytes>, batch: &mut VecDeque<Bytes>) ->
     .await
 }
 
-/// The number of contents of a stream that are sent at once to a plain peer, if they are there at once.
+/// The maximum number of messages per batch to a plain peer.
 const BATCH_MAX: usize = 512;
 
 impl From<Status> for Halted {
@@ -380,16 +385,16 @@ impl From<StreamSendError> for Halted {
     }
 }
 
-/// Sends a status and the end marker: the answer to a call that failed.
+/// Answers a failed call with a status and the end marker.
 pub(crate) async fn send_failure(framing: Framing, status: &Status, sender: &StreamSender) {
     if let Framing::Extended { metadata_max, .. } = framing {
         let content = envelope::failure(status, sender.connection().content_len_max(), metadata_max);
-        // If nobody hears it, nobody waits for it.
+        // If the send fails, the caller is gone.
         let _ = sender.send(content).await;
         return;
     }
     let send = async |content| sender.send_many(&mut VecDeque::from([content, END])).await;
-    // If nobody hears it, nobody waits for it.
+    // If the send fails for any other reason than its size, the caller is gone.
     let is_too_large = |sent| {
         let too_large =
             |error| matches!(error, StreamSendError::ContentTooLarge { .. } | StreamSendError::TooLargeForPeer { .. });
@@ -400,23 +405,24 @@ pub(crate) async fn send_failure(framing: Framing, status: &Status, sender: &Str
     }
 }
 
-/// Answers a call with a status, whatever else comes on its stream.
+/// Answers a call with a status, and discards the rest of its stream.
 pub(crate) async fn refuse(framing: Framing, stream: Stream, status: &Status) {
     stream.defer_close();
     let (sender, mut reader) = stream.split();
-    // Its first data, which called.
+    // The opening data of the call.
     let _ = reader.read().await;
     send_failure(framing, status, &sender).await;
     drop(Incoming::to_the_end(framing, reader));
 }
 
-/// Returns a status in place of one whose text is more than the connection carries.
+/// Returns a status with a short text, to replace one whose text exceeds the size limit.
 pub(crate) fn without_text(status: &Status) -> Status {
     Status::new(status.code(), "the error message is too large")
 }
 
-/// The tasks of a connection that [discard] the rests of streams, the newest last. A caller that never ends what it sends
-/// would have them wait for ever, so beyond a number of them the oldest is given up, and its stream closed.
+/// The tasks of a connection that [discard] the rest of streams, the newest last.
+///
+/// A caller may never end its stream. So above a maximum number of tasks, the oldest is aborted and its stream closed.
 #[derive(Default)]
 struct Rests {
     tasks: Mutex<VecDeque<AbortHandle>>,
@@ -434,10 +440,10 @@ impl Rests {
     }
 }
 
-/// Less than the streams that a connection may have by default.
+/// Below the default limit on streams per connection.
 const RESTS_MAX: usize = 256;
 
-/// Discards what arrives up to the end marker or the end of the stream.
+/// Discards messages up to the end marker or the end of the stream.
 async fn discard(framing: Framing, mut reader: StreamReader) {
     while let Ok(content) = reader.read().await {
         if framing.is_end(&content) {
@@ -446,7 +452,7 @@ async fn discard(framing: Framing, mut reader: StreamReader) {
     }
 }
 
-/// Returns the status of a stream that ended before its end marker came.
+/// Returns the status for a stream that ended before its end marker.
 pub(crate) fn cut(end: StreamEnd, connection: &Connection) -> Status {
     let status = match end {
         StreamEnd::Overflow => Status::resource_exhausted(end.to_string()),
@@ -460,7 +466,7 @@ pub(crate) fn cut(end: StreamEnd, connection: &Connection) -> Status {
     status.with_source(Arc::new(end) as Arc<_>)
 }
 
-/// Returns the reason why a connection takes nothing more.
+/// Returns the reason why a connection accepts no more packets.
 pub(crate) fn why_closed(connection: &Connection) -> CloseReason {
     connection.close_reason().unwrap_or(CloseReason::Local)
 }

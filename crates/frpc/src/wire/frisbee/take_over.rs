@@ -1,4 +1,4 @@
-//! Taking a connection over once an answer is on its way.
+//! Takeover of a connection after an answer.
 
 use std::{
     future::Future,
@@ -10,18 +10,18 @@ use tokio::sync::oneshot;
 
 use crate::call::{request::Response, status::Status};
 
-/// Goes with a response whose handler wants the connection. The first to be answered gets it.
+/// Requests the connection for a handler, as part of its response. The first response sent gets it.
 #[derive(Clone, Debug)]
 pub(crate) struct TakeOver(Arc<Mutex<Option<oneshot::Sender<Raw>>>>);
 
 impl TakeOver {
-    /// Ends RPC on the connection now; what was sent before is still written.
+    /// Ends RPC on the connection now. Packets already queued are still written.
     pub(crate) fn run(&self, connection: &Connection) {
         let Some(taker) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         let taking = connection.takeover();
         tokio::spawn(async move {
             if let Ok(raw) = taking.await {
-                // If nobody wants it any more, it closes.
+                // The handler may have lost interest. Then the connection closes.
                 let _ = taker.send(raw);
             }
         });
@@ -29,9 +29,10 @@ impl TakeOver {
 }
 
 impl<T> Response<T> {
-    /// Makes this the last answer on its connection: once it is sent, RPC ends there, and the future gives the connection
-    /// back as a plain byte stream. For unary calls. The caller does the same with
-    /// [`Channel::into_raw`](crate::Channel::into_raw) when it has the answer, and speaks first.
+    /// Makes this the last answer on its connection, and returns a future for the connection as a plain byte stream.
+    ///
+    /// RPC ends once the answer is sent. For unary calls. After the answer, the caller does the same with
+    /// [`Channel::into_raw`](crate::Channel::into_raw), and sends first.
     ///
     /// ```
     /// # use frpc::{Request, Response, Status};
