@@ -10,9 +10,9 @@ use crate::{
     service::table::Collision,
 };
 
-/// The reason for a call without an answer.
+/// The reason for a call without an answer from its handler.
 ///
-/// [`Status::call_error`] returns it for a status made on the calling side.
+/// Returned by [`Status::call_error`]. A status from a handler has none.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CallError {
@@ -30,8 +30,7 @@ pub enum CallError {
     Unreachable(Arc<ConnectError>),
     /// The timeout passed before the request was sent. The request was not executed.
     ///
-    /// The call was waiting for a connection, for a free place among the calls in flight, or for a peer that did not
-    /// read.
+    /// The call was waiting for a connection, for the end of other calls, or for a peer that did not read.
     NotSent {
         /// The timeout of the call.
         limit: Duration,
@@ -48,8 +47,8 @@ pub enum CallError {
     },
     /// The peer takes no new calls on the connection, because it is shutting down or the connection is old.
     ///
-    /// Nothing was sent. A channel with an address makes the call on a new connection instead. A channel over an
-    /// existing connection ([`Channel::over`](crate::Channel::over)) cannot.
+    /// Nothing was sent. A channel made by `connect` makes the call on a new connection instead. A channel over an
+    /// existing connection or stream cannot.
     GoingAway {
         /// The peer's reason.
         why: GoAway,
@@ -66,9 +65,9 @@ pub enum CallError {
     },
     /// No packet id is free: too many cancelled calls may still be answered.
     ///
-    /// A new call with such an id could get the answer to an old one. Nothing was sent. A channel with an address makes
-    /// the call on a new connection instead. A channel over an existing connection takes calls again as the answers
-    /// arrive.
+    /// A new call with such an id could get the answer to an old one. Nothing was sent. A channel made by
+    /// `connect` makes the call on a new connection instead. A channel over an existing connection or stream takes
+    /// calls again as the answers arrive.
     OutOfIds {
         /// The number of outstanding answers. More than half of the 65 536 ids.
         owed: usize,
@@ -130,15 +129,12 @@ impl fmt::Display for CallError {
             Self::TimedOut { limit } => write!(f, "no answer within {limit:?}"),
             Self::Refused { why } => write!(f, "{why}: the call {NOT_EXECUTED}"),
             Self::GoingAway { why } => write!(f, "the peer takes no new calls on this connection: {}", why.text),
-            Self::TooManyCalls { limit } => write!(f, "{limit} calls wait on the connection already (calls_max)"),
+            Self::TooManyCalls { limit } => write!(f, "the connection already has {limit} calls in flight (calls_max)"),
             Self::TooManyForPeer { limit } => {
                 write!(f, "the peer takes at most {limit} calls at once (calls_max): the call {NOT_EXECUTED}")
             }
             Self::OutOfIds { owed } => {
-                write!(
-                    f,
-                    "{owed} calls on the connection were given up and may still be answered: it takes no new calls"
-                )
+                write!(f, "{owed} cancelled calls on the connection may still be answered: it takes no new calls")
             }
             Self::AnswerTooLarge { len, limit } => {
                 write!(f, "{ANSWER_TOO_LARGE} {limit} bytes (content_len_max), the answer has {len}")
@@ -175,10 +171,10 @@ impl Status {
         may_be.then(|| with_cause(&self)).flatten().unwrap_or(self)
     }
 
-    /// Returns a handler's status as its caller receives it.
+    /// Returns a handler's status in the form sent to its caller.
     ///
-    /// A handler may forward the status of its own call. By its text, the caller could take that for a refusal of the
-    /// handler's call. Such a text gets a prefix.
+    /// A handler may forward the status of a call that it made itself. If the text of that status is a refusal, the caller
+    /// would conclude that its own call was refused. A prefix prevents this.
     pub(crate) fn of_handler(self) -> Self {
         let text = self.message();
         let may_be = text.ends_with(NOT_EXECUTED) || text.starts_with(ANSWER_TOO_LARGE);
@@ -191,7 +187,7 @@ impl Status {
         if is_ours { self.map_message(|text| format!("{PASSED_ON}{text}")) } else { self }
     }
 
-    /// Returns the [`CallError`] if the status was made on this side because no answer arrived.
+    /// Returns the reason if the call got no answer from its handler. `None` for a status from the handler.
     pub fn call_error(&self) -> Option<&CallError> {
         std::error::Error::source(self)?.downcast_ref()
     }

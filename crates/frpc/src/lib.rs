@@ -1,9 +1,8 @@
-//! RPC between Rust services, from ordinary proto3 files, in the wire format of
-//! [frpc-go](https://github.com/loopholelabs/frpc-go).
+//! RPC from ordinary proto3 files, in the wire format of [frpc-go](https://github.com/loopholelabs/frpc-go).
 //!
 //! `frpc-build` generates messages, async service traits and clients in `build.rs`, without `protoc`. The API is
 //! familiar to users of tonic. A [`Server`] serves services at an address. A [`Channel`] is a connection to a server,
-//! shared by any number of generated clients; it reconnects when it has to.
+//! shared by any number of generated clients; it reconnects when necessary.
 //!
 //! # A first service
 //!
@@ -79,9 +78,9 @@
 //!
 //! # When a call fails
 //!
-//! A [`Status`] comes from the handler, or from this side if no answer arrived. In the second case,
-//! [`Status::call_error`] returns the reason and whether the request may have been executed. A call is retried only if
-//! it was certainly not executed: it was never sent, or the server refused it.
+//! A [`Status`] comes from the handler, or reports that no answer arrived. In the second case, [`Status::call_error`]
+//! returns the reason and whether the request may have been executed. A channel retries a call only if it was certainly
+//! not executed: it was never sent, or the server refused it while shutting down.
 //!
 //! # Other traffic on the same connection
 //!
@@ -100,7 +99,7 @@
 //! | `lz4` | no | messages compressed with LZ4: [`ServerBuilder::send_compressed`], [`ChannelBuilder::send_compressed`] |
 //! | `zstd` | no | messages compressed with Zstandard; needs a C compiler to build |
 //! | `gzip` | no | messages compressed with gzip |
-//! | `uring` | no | the [`Engine`] for connections on io_uring, on Linux systems with io_uring |
+//! | `uring` | no | the [`Engine`] for connections on io_uring, if the Linux kernel allows it |
 #![forbid(unsafe_code)]
 
 pub mod codec;

@@ -341,7 +341,7 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves nothing of the server.
+    /// Dropping the future leaves no listener open.
     pub async fn bind(self, on: impl ListenOn) -> Result<Server, ServeError> {
         self.check()?;
         let (transport, endpoint) = self.into_transport();

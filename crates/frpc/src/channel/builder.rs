@@ -310,8 +310,9 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         let stream = match transport.connect(url.clone(), settings.clone()).await? {
             Connected::Frisbee(stream) => stream,
             Connected::Calls(_) if self.services.table().methods().next().is_some() => {
-                let why =
-                    format!("{url}: services that are offered to the server need frisbee, over which it can call them");
+                let why = format!(
+                    "{url}: services offered to the server need frisbee, because no other transport can call them"
+                );
                 return Err(ConnectError::Address(io::Error::new(io::ErrorKind::Unsupported, why)));
             }
             Connected::Calls(caller) => {
@@ -334,7 +335,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
                 match transport.connect(url.clone(), settings).await? {
                     Connected::Frisbee(stream) => attach(&dialer, stream, &url).await,
                     Connected::Calls(_) => {
-                        let why = format!("{url}: the transport carried frisbee before, and makes calls now");
+                        let why = format!("{url}: the transport carried frisbee before, but not on this attempt");
                         Err(ConnectError::Address(io::Error::other(why)))
                     }
                 }

@@ -194,7 +194,7 @@ impl Channel {
     /// Dropping the future drops the connection.
     pub async fn into_raw(self) -> Result<Raw, Status> {
         let Some(connection) = self.connection() else {
-            return Err(Status::failed_precondition("there is no connection within the process"));
+            return Err(Status::failed_precondition("the channel does not use a frisbee connection"));
         };
         connection
             .takeover()
@@ -396,7 +396,7 @@ impl<T> Request<T> {
     pub fn channel(&self) -> Result<Channel, Status> {
         match self.connection() {
             Some(connection) => Channel::over(&connection),
-            None => Err(Status::failed_precondition("the request came on no connection")),
+            None => Err(Status::failed_precondition("the request did not arrive on a frisbee connection")),
         }
     }
 }

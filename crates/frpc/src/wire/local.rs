@@ -82,7 +82,7 @@ async fn one(endpoint: Result<Endpoint, Collision>, call: Call) -> Result<Answer
     Ok(bounded(deadline, answering).await?.without_extensions())
 }
 
-/// How many requests of a stream may be queued for the handler.
+/// The number of requests of a stream that may be queued for the handler.
 const REQUESTS_AHEAD: usize = 64;
 
 /// Passes requests to the handler until they end. Requests that the handler no longer reads are discarded.

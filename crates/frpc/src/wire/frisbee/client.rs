@@ -204,8 +204,8 @@ impl ClientConnection {
             None | Some(Way::Plain) => Ok(()),
             Some(Way::Extended { operation: right, format: Format::Polyglot }) if right == operation.number() => Ok(()),
             Some(_) => Err(Status::failed_precondition(format!(
-                "the server has another schema than this client, of which it told too late for this call of {method}: \
-                 another method may have been executed"
+                "the server has a different schema, and {method} was called before this was known: another method may \
+                 have been executed"
             ))),
         }
     }
@@ -327,7 +327,7 @@ pub(super) fn refused_as_too_large(len: usize, limit: u32) -> Status {
 
 /// Returns the status of a call encoded for a server with another schema.
 pub(crate) fn changed(method: &'static Method) -> Status {
-    let text = format!("the server has changed its schema while {method} was called: nothing was sent, call again");
+    let text = format!("the server changed its schema while {method} was called: nothing was sent, retry the call");
     Status::unavailable(text)
 }
 
@@ -348,16 +348,16 @@ pub(super) fn lost(reason: CloseReason, may_have_executed: bool) -> Status {
     CallError::ConnectionLost { reason, may_have_executed }.into()
 }
 
-/// Returns the status of a call whose connection ended after it was sent.
+/// Returns the status of a sent call after the end of its connection.
 pub(super) fn lost_after(reason: CloseReason, connection: &Connection, sent: Sent) -> Status {
-    // A peer that never said a word of frisbee has no handlers.
+    // A peer that never sent a frisbee packet has no handlers.
     let is_foreign =
         matches!(reason, CloseReason::Protocol(ProtocolError::BadMagic { .. } | ProtocolError::Foreign(_)));
     let never_spoke = is_foreign && connection.metrics().counters.packets_in == 0;
     lost(reason, connection.may_have_left(sent) && !never_spoke)
 }
 
-/// Returns the status of a stream that ended without an answer, and leaves no doubt about what was not sent.
+/// Returns the status of a stream without an answer. For a lost connection, states whether the request was sent.
 pub(super) fn without_doubt(status: Status, connection: &Connection, sent: Sent) -> Status {
     match status.call_error() {
         Some(CallError::ConnectionLost { reason, .. }) => lost_after(reason.clone(), connection, sent),

@@ -184,7 +184,7 @@ pub(crate) fn parse_open(content: &Bytes, metadata_max: usize) -> Option<Result<
     Some(parse())
 }
 
-/// Returns whether data is the last of its direction.
+/// Returns whether a frame is the last of its direction.
 pub(crate) fn is_end(content: &[u8]) -> bool {
     matches!(content.first(), Some(&(END | FAILURE)))
 }
@@ -194,7 +194,7 @@ pub(crate) fn head(metadata: &Metadata) -> Bytes {
     alone(HEAD, METADATA, metadata)
 }
 
-/// Encodes the end of a direction.
+/// Encodes the last frame of a direction.
 pub(crate) fn end(trailers: &Metadata) -> Bytes {
     alone(END, TRAILER, trailers)
 }
@@ -205,14 +205,14 @@ fn alone(kind: u8, tag: u8, metadata: &Metadata) -> Bytes {
     out.into()
 }
 
-/// Encodes data with a single message.
+/// Encodes a frame with a single message.
 pub(crate) fn one_message(content: Bytes) -> Content {
     let mut messages = Messages::new(u32::MAX);
     messages.push(content);
     messages.take().pop_front().expect("one message makes one data")
 }
 
-/// Messages to be sent together. Small messages share data up to a limit. Each large message gets its own data.
+/// Messages to be sent together. Small messages share a frame, up to a limit. Each large message gets its own frame.
 pub(crate) struct Messages {
     limit: usize,
     data: VecDeque<Content>,
@@ -220,7 +220,7 @@ pub(crate) struct Messages {
     data_len: usize,
     /// Encoded small messages.
     small: Vec<u8>,
-    /// The length of the previous data of small messages, used as the capacity of the next.
+    /// The length of the previous frame of small messages, used as the capacity of the next.
     last_len: usize,
 }
 
@@ -232,7 +232,7 @@ impl Messages {
     /// Waits for a message of a stream, and takes further messages that are ready. Returns the end of the stream, if it
     /// is reached.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, messages: &mut Streaming<Bytes>) -> PollNext<()> {
-        // Up to this length, any message can share the data. Near a low limit, each message is checked.
+        // Up to this length, any small message can share the frame. With a low limit, each message is checked.
         let full = BATCH_LEN_MAX.min(self.limit.saturating_sub(packed::COPIED_LEN_MAX + packed::LEN_LEN));
         while self.data_len + self.small.len() < BATCH_LEN_MAX {
             if self.small.is_empty() {
@@ -279,7 +279,7 @@ impl Messages {
         self.split(small_len);
     }
 
-    /// Moves the last message to data of its own, if the shared data exceeds the limit.
+    /// Moves the last message to a frame of its own, if the shared frame exceeds the limit.
     fn split(&mut self, small_len: usize) {
         if self.small.len() > self.limit && small_len > KIND_LEN {
             let last = self.small.split_off(small_len);
@@ -289,7 +289,7 @@ impl Messages {
         }
     }
 
-    /// Takes all data.
+    /// Takes all frames.
     pub(crate) fn take(&mut self) -> VecDeque<Content> {
         self.flush();
         self.data_len = 0;
@@ -310,7 +310,7 @@ impl Messages {
     }
 }
 
-/// Compresses the messages in stream data, if configured and if that makes them shorter.
+/// Compresses the messages of a frame, if they are long enough and if that makes them shorter.
 pub(crate) fn deflate(data: Content, deflating: &Deflating) -> Content {
     if !deflating.takes(data.len() - KIND_LEN) {
         return data;
@@ -329,7 +329,7 @@ pub(crate) fn deflate(data: Content, deflating: &Deflating) -> Content {
 }
 
 impl Data {
-    /// Decodes stream data, except for the opening.
+    /// Decodes a frame of a stream, except for the opening.
     pub(crate) fn decode(mut input: Bytes, metadata_max: usize) -> Result<Self, Status> {
         match input.try_get_u8().map_err(|_| malformed("is empty"))? {
             MESSAGES => Ok(Self::Messages(Packed::new(input))),

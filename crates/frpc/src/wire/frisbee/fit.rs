@@ -55,7 +55,7 @@ impl ClientConnection {
             },
         };
         let Some(description) = description else {
-            debug!(%method, "the server has other messages and does not describe them: they are taken to fit");
+            debug!(%method, "the server has different messages without a description, assuming that they fit");
             return Ok(Ok(()));
         };
         let accepts_narrowing = Session::of(&self.connection).is_some_and(|session| session.accepts_narrowing);

@@ -59,7 +59,7 @@ pub(crate) struct PendingCall<'a> {
     pub(crate) id: u16,
     /// True once the outbox has accepted the packet.
     is_sent: bool,
-    /// The connection to tell if the call is cancelled.
+    /// The connection of the packet. Its peer is told if the call is cancelled.
     sent_on: Option<&'a Connection>,
     operation: u16,
     /// True while the table has the waker of the calling task and the task has not waited since.
@@ -355,7 +355,8 @@ impl<'a> PendingCall<'a> {
 
     /// Waits for the answer and returns its content.
     ///
-    /// If [`PendingCalls::try_begin`] was given a waker, the first poll must be in the same poll of the task.
+    /// If [`PendingCalls::try_begin`] was given a waker, the first poll must happen in that same
+    /// poll of the task.
     pub(crate) async fn answered(&mut self) -> Result<Reply, Unanswered> {
         poll_fn(|cx| {
             // The waker is already in the table. An end since then has woken it, so this poll needs no lock.

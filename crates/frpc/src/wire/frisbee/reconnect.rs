@@ -78,7 +78,7 @@ impl<S: ServiceSet, R: Router> Dialer<S, R> {
 
 /// The connection of a channel, and the means to replace it.
 pub(crate) struct Reconnecting {
-    /// The first connection, held weakly. While it is current, calls use it without a lock.
+    /// The first connection, which this does not keep open. While it is current, calls use it without a lock.
     first: ClientConnection,
     is_first: AtomicBool,
     current: Mutex<Arc<ClientConnection>>,
@@ -380,7 +380,7 @@ impl Replaceable for Reconnecting {
     fn replace(self: &Arc<Self>, next: Arc<ClientConnection>) {
         self.put(self.current_place(), next.clone());
         self.compare_declared(&next);
-        // The server may already ask the channel to leave it.
+        // The server may already have asked to leave this connection.
         self.let_go_of(&next);
     }
 

@@ -46,7 +46,7 @@ pub(crate) struct Remote {
     extended: Option<Extended>,
     /// The methods of this side. A packet with one of their operations would be a request, not an answer.
     serves: MethodTable,
-    /// The known methods, in a hash table with the low bits of the operation on this side as its key.
+    /// The methods looked up so far, in a hash table keyed by the low bits of their operation on this side.
     ways: [OnceLock<Box<Found>>; PLACES],
 }
 
@@ -83,7 +83,7 @@ pub(crate) enum Way {
     Plain,
     /// At this operation of the peer, in this format unless the caller has encoded the message in another one.
     Extended { operation: u16, format: Format },
-    /// Not at all: the peer lacks the method, and its operation belongs to another one.
+    /// Not at all: the peer has this path with another kind of method, or this operation for another path.
     Missing,
 }
 

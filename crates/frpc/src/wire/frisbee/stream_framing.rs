@@ -11,8 +11,7 @@
 //! ```
 //!
 //! Go peers never close a stream, so its id would stay in use. If this side closes a stream too early, they lose unread
-//! data. So the caller closes it after both end markers. The server closes it after both for a call with a request
-//! stream.
+//! data. So the caller closes it after both end markers. The server does the same for a call with a request stream.
 //!
 //! Closing a stream late makes a Go peer hang. While frisbee-go closes a connection, it waits for its reading task, and
 //! that task waits forever if it reads anything about a stream in the meantime. So no frame follows the last end
@@ -98,7 +97,7 @@ fn failure(status: &Status) -> Bytes {
 pub(crate) enum Framing {
     /// One message per frame, as in frpc-go.
     Plain,
-    /// As in docs/protocol.md. `metadata_max` is the size limit for metadata sent to the peer.
+    /// As in docs/protocol.md. `metadata_max` is the caller's limit on the metadata of the answer.
     Extended { metadata_max: usize, deflating: Option<Deflating> },
 }
 
@@ -149,7 +148,7 @@ impl Incoming {
         }
     }
 
-    /// Creates the same, but reads to the end marker even if the messages are no longer needed.
+    /// Creates a reader that continues to the end marker even after it is dropped.
     ///
     /// A Go caller loses the answer if the stream closes before its own end marker is through.
     pub(crate) fn to_the_end(framing: Framing, reader: StreamReader) -> Self {

@@ -21,7 +21,7 @@ fn begin_and_give_up(table: &mut Table) -> u16 {
     id
 }
 
-/// Makes `times` calls that are answered, and returns the ids they had.
+/// Makes and answers `times` calls, and returns their ids.
 fn answered(table: &mut Table, times: u32) -> HashSet<u16> {
     (0..times)
         .map(|_| {
@@ -113,16 +113,16 @@ fn an_answer_reaches_the_call_of_its_id_and_operation() {
     assert!(matches!(table.poll(&cx, id), Poll::Ready(Ok(Reply::Plain(content))) if content == "answer"));
 }
 
-/// A table, the callers above it and the peer below it, at random. Each answer is the number of its call.
+/// A random schedule of callers, table and peer. Each answer contains the number of its call.
 struct Schedule {
     random: u64,
     table: Table,
     now: Instant,
     calls_made: u32,
     waiting: Vec<(u32, u16)>,
-    /// The answers that the peer will give, in whatever order.
+    /// Answers to be sent by the peer, in any order.
     asked: Vec<Packet>,
-    /// The answers that it gave last, and may give again.
+    /// The last answers of the peer. It may send them again.
     said: Vec<Packet>,
     refused: usize,
     answered: usize,
@@ -145,7 +145,7 @@ impl Schedule {
         }
     }
 
-    /// Returns a number below this one (xorshift).
+    /// Returns a random number below `bound` (xorshift).
     fn below(&mut self, bound: usize) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -200,7 +200,7 @@ impl Schedule {
         }
     }
 
-    /// Has the callers look at their calls.
+    /// Polls all waiting calls.
     fn look(&mut self) {
         let Self { table, waiting, answered, .. } = self;
         let cx = Context::from_waker(Waker::noop());
@@ -231,7 +231,7 @@ impl Schedule {
         self.said.clear();
     }
 
-    /// Goes on for some steps, in which the peer answers `percent_answered` of a hundred calls.
+    /// Runs for some steps. The peer answers `percent_answered` of a hundred calls.
     fn run(&mut self, steps: usize, percent_answered: usize) {
         for step in 0..steps {
             match self.below(100) {
@@ -256,7 +256,7 @@ fn a_caller_never_gets_the_answer_of_another_whatever_happens() {
     let (mut answered, mut refused) = (0, 0);
     for seed in 1..=3 {
         let mut schedule = Schedule::new(seed);
-        // More are given up than the peer answers until no call begins, and then the late answers come.
+        // First, more calls are cancelled than answered, until no call can begin. Then the late answers arrive.
         schedule.run(100_000, 30);
         refused += schedule.refused;
         schedule.run(200_000, 95);

@@ -92,12 +92,12 @@ fn filled(messages: &mut Messages, stream: &mut Streaming<Bytes>) -> PollNext<()
     messages.poll_fill(&mut Context::from_waker(Waker::noop()), stream)
 }
 
-/// A stream whose messages are bytes of their own.
+/// A stream with each message in its own buffer.
 fn handed_over(messages: impl IntoIterator<Item = Bytes>) -> Streaming<Bytes> {
     Streaming::from_iter(messages)
 }
 
-/// A stream that writes its messages where they are sent from.
+/// A stream that writes its messages directly into the send buffer.
 fn written(messages: impl IntoIterator<Item = Bytes>) -> Streaming<Bytes> {
     Streaming::from_source(Written(messages.into_iter().collect()))
 }
