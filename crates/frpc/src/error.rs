@@ -173,8 +173,8 @@ impl Status {
 
     /// Returns a handler's status in the form sent to its caller.
     ///
-    /// A handler may forward the status of a call that it made itself. If the text of that status is a refusal, the caller
-    /// would conclude that its own call was refused. A prefix prevents this.
+    /// A handler may forward the status of a call that it made itself. If the text of that status is a refusal, the
+    /// caller would conclude that its own call was refused. A prefix prevents this.
     pub(crate) fn of_handler(self) -> Self {
         let text = self.message();
         let may_be = text.ends_with(NOT_EXECUTED) || text.starts_with(ANSWER_TOO_LARGE);

@@ -75,7 +75,7 @@ struct Served {
     response: u128,
 }
 
-/// How to call a method on this peer.
+/// The route for calls of a method to this peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// In plain packets with the operation of this side. Used for plain peers. On an extended peer, no service has this
