@@ -84,7 +84,7 @@ impl ChannelBuilder {
 }
 
 impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
-    /// Sets the timeout of calls without a timeout of their own. Default 30 s.
+    /// Sets the timeout for calls that set none. Default 30 s.
     ///
     /// For a streaming call it bounds the opening. For the single answer to a request stream, it also bounds the wait
     /// after the end of that stream. A response stream has no time limit.

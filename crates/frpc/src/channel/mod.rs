@@ -137,7 +137,7 @@ impl Channel {
         Self { route, layers, timeout: TIMEOUT, memory: MemoryBudget::default() }
     }
 
-    /// Returns the same channel with another timeout for calls without a timeout of their own.
+    /// Returns the same channel with another default timeout for calls.
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
@@ -257,6 +257,7 @@ impl Channel {
         }
     }
 
+    /// The slow path: a call made by a handler.
     #[cold]
     fn inherit_known(&self, head: &mut Head) {
         if let Some(deadline) = context::deadline() {

@@ -104,6 +104,7 @@ pub async fn open<W: Replaceable>(wire: &Arc<W>, deadline: Deadline) -> Result<A
     }
 }
 
+/// Waits for the attempt in progress, or makes one.
 async fn dialed<W: Replaceable>(wire: &Arc<W>, redial: &Redial<W::Connection>) -> Result<Arc<W::Connection>, Status> {
     loop {
         let mut dialed = dialing(wire, redial);
@@ -152,6 +153,7 @@ fn dialing<W: Replaceable>(wire: &Arc<W>, redial: &Redial<W::Connection>) -> Dia
     dialed
 }
 
+/// Stores the outcome of an attempt, and returns it for the waiting calls.
 fn end_dialing<W: Replaceable>(
     wire: &Arc<W>,
     outcome: Result<W::Connection, ConnectError>,

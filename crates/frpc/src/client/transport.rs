@@ -51,7 +51,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> ByteStream for T {}
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ConnectSettings {
-    /// The timeout of calls without one of their own. The channel applies it to each call.
+    /// The default timeout of calls. The channel applies it to each call.
     pub timeout: Duration,
     /// The time limit of one connect attempt, including the TLS handshake.
     pub connect_timeout: Duration,

@@ -203,6 +203,7 @@ fn watched(contents: Streaming<Bytes>) -> (Streaming<Bytes>, oneshot::Receiver<S
     (Streaming::new(contents), failure)
 }
 
+/// Ends a response stream early if the request stream fails. Cancels the handler unless it has ended.
 fn until_failure(
     contents: impl Stream<Item = Result<Bytes, Status>> + Send + 'static,
     failure: Option<oneshot::Receiver<Status>>,

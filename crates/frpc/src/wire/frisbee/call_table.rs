@@ -124,6 +124,7 @@ impl Table {
         }
     }
 
+    /// Adds a call and returns its id. `None` at the limit.
     pub(super) fn insert(
         &mut self,
         operation: u16,
@@ -157,6 +158,7 @@ impl Table {
         Ok(Some(id))
     }
 
+    /// Takes the result of a call, or stores the waker of its task.
     pub(super) fn poll(&mut self, cx: &Context<'_>, id: u16) -> Poll<Result<Reply, Unanswered>> {
         let place = self.place(id);
         let call = self.places[place].as_mut().expect("a call has its place until it is dropped");
@@ -207,6 +209,7 @@ impl Table {
         if call.is_answered {
             self.rest(id);
         } else if is_sent && !self.is_closed() {
+            // An answer may still arrive. The next call with this id would take it for its own.
             let before = self.owed.insert(id, call.operation);
             debug_assert_eq!(before, None, "an id that is owed is not given to another call");
             self.update_calls_max();
@@ -215,6 +218,7 @@ impl Table {
         false
     }
 
+    /// Updates the current limit. Cancelled calls count against the peer's limit, because their handlers may still run.
     pub(super) fn update_calls_max(&mut self) {
         let of_peer = self.peer_max.map_or(usize::MAX, |peer| (peer as usize).saturating_sub(self.owed.len()));
         self.calls_max = self.own_max.min(of_peer);
@@ -255,6 +259,7 @@ impl Table {
         wakers
     }
 
+    /// Ends all calls when the connection ends. The caller wakes the returned tasks without the lock.
     pub(super) fn end_all(&mut self, reason: &CloseReason) -> Vec<Waker> {
         let calls = self.places.iter_mut().flatten();
         calls.filter_map(|call| call.end(Err(Unanswered::Closed(reason.clone())))).collect()

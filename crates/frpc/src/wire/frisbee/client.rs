@@ -187,6 +187,7 @@ impl ClientConnection {
         }
     }
 
+    /// The slow path of [`plain_operation`](Self::plain_operation): the peer is not recognized, or its method differs.
     #[cold]
     fn no_plain_operation(&self, method: &'static Method) -> Result<Option<Operation>, Status> {
         match self.way(method) {
@@ -280,6 +281,9 @@ impl ClientConnection {
         deadline.bound_unsent(sending).await
     }
 
+    /// Returns the operation of a method, unless this side serves the same operation.
+    ///
+    /// A plain answer has the operation of its request, so it would be taken for a request to this side.
     pub(super) fn operation(&self, method: &'static Method) -> Result<Operation, Status> {
         let Method { service, name, operation, .. } = method;
         if self.serves.contains(*operation) {
@@ -291,6 +295,7 @@ impl ClientConnection {
         Operation::new(*operation).ok_or_else(|| Status::internal(format!("operation {operation} is reserved")))
     }
 
+    /// Begins a call. At the limit, it waits or fails, as configured.
     async fn begin(&self, operation: Operation, deadline: Deadline) -> Result<PendingCall<'_>, Status> {
         let begun = self.calls.try_begin(operation.number(), deadline.at, None).map_err(not_begun)?;
         match (begun, self.when_full) {

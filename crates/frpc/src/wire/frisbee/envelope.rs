@@ -199,6 +199,7 @@ pub(crate) fn end(trailers: &Metadata) -> Bytes {
     alone(END, TRAILER, trailers)
 }
 
+/// Encodes a frame with nothing but a head of metadata.
 fn alone(kind: u8, tag: u8, metadata: &Metadata) -> Bytes {
     let mut out = vec![kind];
     with_head(&mut out, |out| put_metadata(out, tag, metadata));
@@ -296,6 +297,7 @@ impl Messages {
         mem::take(&mut self.data)
     }
 
+    /// Completes the current frame of small messages.
     fn flush(&mut self) {
         if self.small.len() > KIND_LEN {
             self.last_len = self.small.len();

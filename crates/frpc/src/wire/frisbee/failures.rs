@@ -58,6 +58,7 @@ pub(super) fn tell_of_losses(method: &Method, answer: &Answer) {
     }
 }
 
+/// Logs the parts of a status that plain fRPC cannot carry.
 pub(super) fn tell_of_lost_details(method: &Method, status: &Status) {
     if !status.details().is_empty() {
         tell_of_loss(method, "details of a status", status.details().len());
@@ -87,6 +88,7 @@ pub(super) fn refused_or_not(answer: Result<Reply, Status>) -> Result<Reply, Sta
     }
 }
 
+/// Decodes an error, and returns it if it reports a shutdown. Other errors are decoded with the response.
 #[cold]
 fn refusal(content: &Bytes) -> Option<Status> {
     let status = codec::decode_error(content)?.ok().map(Status::from)?;

@@ -32,7 +32,7 @@ pub(crate) struct Said<'a> {
     pub(crate) metadata_len_max: u32,
     /// The limit on concurrent unary calls of the peer, if there is one.
     pub(crate) calls_max: Option<u32>,
-    /// The timeout of its calls without a timeout of their own.
+    /// The default timeout of its calls.
     pub(crate) timeout: Option<Duration>,
     /// The numbers of the supported compression algorithms.
     pub(crate) inflates: Vec<u8>,
@@ -55,7 +55,7 @@ pub(crate) struct Remote {
 pub(crate) struct Extended {
     /// The maximum size of the metadata that the peer accepts with a call or an answer.
     pub(crate) metadata_len_max: usize,
-    /// The timeout of its calls without a timeout of their own.
+    /// The default timeout of its calls.
     pub(crate) timeout: Option<Duration>,
     /// Its limit on concurrent unary calls, if it has announced one.
     pub(crate) calls_max: Option<u32>,
@@ -221,6 +221,7 @@ impl Remote {
 }
 
 impl Extended {
+    /// Decodes the part. `None` if it is malformed. Unknown fields are skipped, so later versions can add some.
     pub(crate) fn decode(mut input: Bytes) -> Option<Self> {
         let mut said =
             Self { metadata_len_max: 0, timeout: None, calls_max: None, inflates: Bytes::new(), methods: Vec::new() };
@@ -250,6 +251,7 @@ impl Extended {
         Some(said)
     }
 
+    /// Compares a method with those of the peer.
     fn find(&self, method: &Method) -> Way {
         let path = method.path();
         let Ok(index) = self.methods.binary_search_by(|served| served.path[..].cmp(path.as_bytes())) else {

@@ -72,7 +72,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         self.table().contains(operation)
     }
 
-    /// Returns the frpc part of this side's HELLO. `timeout` is that of calls without a timeout of their own.
+    /// Returns the frpc part of this side's HELLO. `timeout` is the default timeout of calls from this side.
     pub(crate) fn said(&self, timeout: Option<Duration>) -> Bytes {
         let metadata_len_max = self.metadata_max().try_into().unwrap_or(u32::MAX);
         Said {

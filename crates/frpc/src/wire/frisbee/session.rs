@@ -41,7 +41,7 @@ pub(crate) struct Session {
     pub(crate) number: u64,
     /// The peer, once it is recognized.
     pub(crate) remote: OnceLock<Arc<Remote>>,
-    /// The announced timeout of the peer's unary calls without a timeout of their own.
+    /// The announced default timeout of the peer's unary calls.
     pub(crate) announced: OnceLock<Duration>,
     /// The number of concurrent unary calls of the peer, if [limited](crate::Services::calls_max).
     pub(crate) served: AtomicU32,
@@ -70,6 +70,7 @@ impl Drop for Place {
 }
 
 impl Session {
+    /// Returns the session of a connection. `None` if frpc does not serve the connection.
     #[inline]
     pub(crate) fn of(connection: &Connection) -> Option<&Self> {
         connection.state()
@@ -136,7 +137,7 @@ impl Session {
         Ok((session, algorithm))
     }
 
-    /// Returns the announced timeout of the peer's unary calls without a timeout of their own.
+    /// Returns the announced default timeout of the peer's unary calls.
     #[inline]
     pub(crate) fn announced(connection: &Connection) -> Option<Duration> {
         Self::of(connection)?.announced.get().copied()

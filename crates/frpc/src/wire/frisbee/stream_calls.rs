@@ -168,6 +168,7 @@ impl ClientConnection {
         Ok(answer)
     }
 
+    /// Returns the status for a failed send on a stream.
     fn unsent_on_stream(&self, error: StreamSendError) -> Status {
         match error {
             StreamSendError::ContentTooLarge { len, limit } => CallError::MessageTooLarge { len, limit }.into(),

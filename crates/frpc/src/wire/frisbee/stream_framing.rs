@@ -157,6 +157,7 @@ impl Incoming {
         incoming
     }
 
+    /// Drops the reader. Afterwards, nothing is left to discard.
     fn end(&mut self) {
         self.reader = None;
     }
