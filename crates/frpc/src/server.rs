@@ -188,7 +188,7 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
 
     /// Limits the inflated bytes of requests on one connection: [`Services::inflated_len_max`]. Default 32 MiB.
     ///
-    /// With 0, no compressed request is accepted.
+    /// With 0, nothing compressed is accepted.
     pub fn inflated_len_max(self, inflated_len_max: usize) -> Self {
         Self { services: self.services.inflated_len_max(inflated_len_max), ..self }
     }

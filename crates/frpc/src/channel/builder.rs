@@ -144,8 +144,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     /// Limits the inflated bytes of streams and of the server's calls on this side: [`Services::inflated_len_max`].
     /// Default 32 MiB.
     ///
-    /// With 0, no compressed stream or request is accepted. Unary answers do not count, because they go to their
-    /// callers immediately.
+    /// With 0, nothing compressed is accepted. Unary answers do not count, because they go to their callers immediately.
     pub fn inflated_len_max(self, inflated_len_max: usize) -> Self {
         self.map(|services| services.inflated_len_max(inflated_len_max))
     }

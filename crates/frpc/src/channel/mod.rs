@@ -43,6 +43,20 @@ use crate::{
 /// The connection closes after the last clone and the last call are gone. If the connection is lost, the calls in
 /// flight fail, and the next call reconnects.
 ///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// use frpc::Channel;
+///
+/// let channel = Channel::builder().timeout(Duration::from_secs(2)).connect("tcp://localhost:7300").await?;
+/// // let greeter = GreeterClient::new(channel.clone());
+/// // let orders = OrdersClient::new(channel);
+/// # let _ = channel;
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Reconnecting
 ///
 /// All calls without a connection share one attempt to connect. It is a task on the runtime of the call that began it,
@@ -69,20 +83,6 @@ use crate::{
 ///
 /// Dropping the future of a call cancels the call. A request still unsent will not be sent. A request already sent may
 /// still be executed. The server is told and drops the handler; Go servers are told only about streaming calls.
-///
-/// ```no_run
-/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use std::time::Duration;
-///
-/// use frpc::Channel;
-///
-/// let channel = Channel::builder().timeout(Duration::from_secs(2)).connect("tcp://localhost:7300").await?;
-/// // let greeter = GreeterClient::new(channel.clone());
-/// // let orders = OrdersClient::new(channel);
-/// # let _ = channel;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone)]
 pub struct Channel {
     route: Route,
