@@ -1,4 +1,4 @@
-//! The requests of a connection that are being answered, and the end of connections that have none.
+//! The requests in progress on a connection, and the shutdown of idle connections.
 
 use std::{
     future::pending,
@@ -13,44 +13,44 @@ use std::{
 use frpc::Drain;
 use tokio::time::sleep;
 
-/// The requests of a connection that are being answered.
+/// Counts the requests in progress on one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
     begun: AtomicUsize,
     over: AtomicUsize,
-    /// True while bytes are there that the socket does not take.
+    /// `true` while the socket does not accept bytes ready to be written.
     is_writing: AtomicBool,
 }
 
-/// A request that is being answered, until this is dropped.
+/// A request in progress. Dropping it ends the request.
 #[derive(Debug)]
 pub(crate) struct Underway(Arc<Activity>);
 
 impl Activity {
-    /// Counts a request.
+    /// Counts a new request until the returned guard is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> Underway {
         self.begun.fetch_add(1, Ordering::Relaxed);
         Underway(self.clone())
     }
 
-    /// Notes whether bytes are there that the socket does not take.
+    /// Records whether the socket refuses bytes ready to be written.
     pub(crate) fn set_writing(&self, is_writing: bool) {
         self.is_writing.store(is_writing, Ordering::Relaxed);
     }
 
-    /// Returns whether a request is being answered.
+    /// Returns `true` if a request is in progress.
     pub(crate) fn is_answering(&self) -> bool {
         self.begun.load(Ordering::Relaxed) != self.over.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of requests so far, unless something is under way.
+    /// Returns the number of requests so far, or `None` if a request or a write is in progress.
     fn begun_if_idle(&self) -> Option<usize> {
         let begun = self.begun.load(Ordering::Relaxed);
         let is_idle = !self.is_answering() && !self.is_writing.load(Ordering::Relaxed);
         is_idle.then_some(begun)
     }
 
-    /// Waits for this time, and then until the end of time if there was a request.
+    /// Completes after `time` if the connection has had no request. Never completes if it has had one.
     async fn none_within(&self, time: Duration) {
         sleep(time).await;
         if self.begun.load(Ordering::Relaxed) > 0 {
@@ -58,11 +58,12 @@ impl Activity {
         }
     }
 
-    /// Waits until there was nothing under way for [`GOODBYE_MAX`].
+    /// Waits until nothing has been in progress for [`GOODBYE_MAX`].
     async fn idle(&self) {
         loop {
             let before = self.begun_if_idle();
             sleep(GOODBYE_MAX).await;
+            // The number of requests tells a quiet second from one with a request too short for both checks.
             if before.is_some() && self.begun_if_idle() == before {
                 return;
             }
@@ -76,8 +77,10 @@ impl Drop for Underway {
     }
 }
 
-/// Drives a connection to its end. It is asked to end by `shut_down` when the server shuts down, or if no request came within
-/// `first_max`. From then on, it may be without a request for [`GOODBYE_MAX`]. `None` if that passes: then it is to be dropped.
+/// Drives a connection to its end and returns its output.
+///
+/// Calls `shut_down` when the server shuts down, or when no request arrives within `first_max`. After that call, the
+/// connection may be idle for [`GOODBYE_MAX`]. Returns `None` if it is idle for longer; the caller must drop it.
 pub(crate) async fn drive<C: Future>(
     mut connection: Pin<&mut C>,
     shut_down: impl FnOnce(Pin<&mut C>),
@@ -99,5 +102,5 @@ pub(crate) async fn drive<C: Future>(
     }
 }
 
-/// The time that a connection without requests has for its last words.
+/// The time that an idle connection has to say goodbye after the call of `shut_down`.
 const GOODBYE_MAX: Duration = Duration::from_secs(1);

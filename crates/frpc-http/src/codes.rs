@@ -1,9 +1,9 @@
-//! The codes of a status in each protocol, and the statuses of HTTP that go with them.
+//! Status codes in each protocol, and the HTTP statuses that belong to them.
 
 use frpc::Code;
 use http::StatusCode;
 
-/// The words that a protocol has for a code.
+/// The names and HTTP statuses of one code in Connect and Twirp.
 struct Row {
     code: Code,
     connect: &'static str,
@@ -16,7 +16,7 @@ const fn row(code: Code, connect: &'static str, connect_http: u16, twirp: &'stat
     Row { code, connect, connect_http, twirp, twirp_http }
 }
 
-/// By the numbers of the codes, from 1 on.
+/// One row per code, in the order of their numbers, starting at 1.
 static TABLE: [Row; 16] = [
     row(Code::Cancelled, "canceled", 499, "canceled", 408),
     row(Code::Unknown, "unknown", 500, "unknown", 500),
@@ -36,13 +36,13 @@ static TABLE: [Row; 16] = [
     row(Code::Unauthenticated, "unauthenticated", 401, "unauthenticated", 401),
 ];
 
-/// Codes of Twirp that no other protocol has. For `data_loss` its specification says `dataloss`, which the clients that its generators
-/// wrote do not accept, so that is only read.
+/// Twirp codes without a counterpart in other protocols. The Twirp specification spells `data_loss` as `dataloss`.
+/// Generated Twirp clients reject that spelling, so it is only read and never written.
 const TWIRP_ONLY: [(&str, Code); 3] =
     [("malformed", Code::InvalidArgument), ("bad_route", Code::Unimplemented), ("dataloss", Code::DataLoss)];
 
 fn of(code: Code) -> &'static Row {
-    // A failed call never has Ok, which would be a mistake of the handler.
+    // A failed call must not carry `Ok`. If a handler returns it anyway, callers see an unknown error.
     let code = if code == Code::Ok { Code::Unknown } else { code };
     &TABLE[usize::from(u8::from(code)) - 1]
 }
@@ -51,38 +51,39 @@ fn status(number: u16) -> StatusCode {
     StatusCode::from_u16(number).expect("the table has statuses of HTTP")
 }
 
-/// Returns the name of a code in Connect.
+/// Returns the Connect name of a code.
 pub(crate) fn connect_name(code: Code) -> &'static str {
     of(code).connect
 }
 
-/// Returns the status of HTTP of a unary Connect call that fails with this code.
+/// Returns the HTTP status of a unary Connect call that fails with this code.
 pub(crate) fn connect_http_status(code: Code) -> StatusCode {
     status(of(code).connect_http)
 }
 
-/// Returns the code with this name in Connect.
+/// Returns the code with this Connect name.
 pub(crate) fn from_connect_name(name: &str) -> Option<Code> {
     TABLE.iter().find(|row| row.connect == name).map(|row| row.code)
 }
 
-/// Returns the name of a code in Twirp.
+/// Returns the Twirp name of a code.
 pub(crate) fn twirp_name(code: Code) -> &'static str {
     of(code).twirp
 }
 
-/// Returns the status of HTTP of a Twirp call that fails with this code.
+/// Returns the HTTP status of a Twirp call that fails with this code.
 pub(crate) fn twirp_http_status(code: Code) -> StatusCode {
     status(of(code).twirp_http)
 }
 
-/// Returns the code with this name in Twirp.
+/// Returns the code with this Twirp name.
 pub(crate) fn from_twirp_name(name: &str) -> Option<Code> {
     let common = TABLE.iter().find(|row| row.twirp == name).map(|row| row.code);
     common.or_else(|| TWIRP_ONLY.iter().find(|(only, _)| *only == name).map(|(_, code)| *code))
 }
 
-/// Returns the code of a response without one of its own, such as that of a proxy: the table of gRPC, which Connect shares.
+/// Returns the code for a response without a gRPC or Connect error, such as one of a proxy. Connect uses the table of
+/// gRPC.
 pub(crate) fn from_http_status(status: StatusCode) -> Code {
     match status.as_u16() {
         400 => Code::Internal,
@@ -94,7 +95,7 @@ pub(crate) fn from_http_status(status: StatusCode) -> Code {
     }
 }
 
-/// Returns the code of a response to a Twirp call without an error of Twirp, such as that of a proxy: the table of Twirp.
+/// Returns the code for a response without a Twirp error, such as one of a proxy. The table is that of Twirp.
 pub(crate) fn from_http_status_of_twirp(status: StatusCode) -> Code {
     match status.as_u16() {
         300..=400 => Code::Internal,

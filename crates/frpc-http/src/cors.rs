@@ -1,4 +1,4 @@
-//! Which scripts of other origins may call: Cross-Origin Resource Sharing.
+//! Cross-Origin Resource Sharing: access for scripts of other origins.
 
 use std::time::Duration;
 
@@ -11,8 +11,9 @@ use http::{
     },
 };
 
-/// Allows scripts on web pages of other origins to call. Without it, browsers keep them from it, and pages that this server or
-/// its proxy serves itself can call anyway.
+/// Permission for scripts on web pages of other origins to make calls.
+///
+/// Without it, browsers block such calls. Pages served by this server or by its proxy need no permission.
 ///
 /// ```
 /// use frpc_http::Cors;
@@ -21,10 +22,11 @@ use http::{
 /// # let _ = cors;
 /// ```
 ///
-/// Scripts may send the headers of Connect and gRPC-Web, and read those of the answer. Metadata needs to be listed by name.
+/// Scripts may send the headers of Connect and gRPC-Web and read those of the response. Metadata must be listed by
+/// name.
 #[derive(Clone, Debug)]
 pub struct Cors {
-    /// `None` for any.
+    /// `None` allows any origin.
     origins: Option<Vec<HeaderValue>>,
     has_credentials: bool,
     allowed: HeaderValue,
@@ -33,19 +35,21 @@ pub struct Cors {
 }
 
 impl Cors {
-    /// Allows scripts of these origins, such as `https://shop.example.com`: scheme, host, and port unless it is that of the scheme,
-    /// without a slash at the end.
+    /// Allows scripts of these origins, such as `https://shop.example.com`.
+    ///
+    /// An origin consists of the scheme, the host, and the port unless it is the default of the scheme. It has no slash
+    /// at the end.
     ///
     /// # Panics
     ///
-    /// If one is not printable ASCII.
+    /// If an origin is not printable ASCII.
     pub fn origins(origins: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let origin =
             |origin| HeaderValue::from_str(AsRef::<str>::as_ref(&origin)).expect("an origin is printable ASCII");
         Self::new(Some(origins.into_iter().map(origin).collect()))
     }
 
-    /// Allows scripts of all pages that anybody opens: for services that are public, and while developing.
+    /// Allows scripts of all web pages. Meant for public services and for development.
     pub fn any_origin() -> Self {
         Self::new(None)
     }
@@ -61,44 +65,45 @@ impl Cors {
         cors.max_age(MAX_AGE)
     }
 
-    /// Lets scripts send headers of these names, such as `authorization` and names of metadata.
+    /// Allows scripts to send these headers, such as `authorization` and names of metadata.
     ///
     /// # Panics
     ///
-    /// If one is not a name of a header.
+    /// If a name is not a valid header name.
     pub fn allow_headers(self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         Self { allowed: longer(&self.allowed, names, ""), ..self }
     }
 
-    /// Lets scripts read metadata of these names, in front of the answer and behind it.
+    /// Allows scripts to read metadata of these names, in the headers and in the trailers of a response.
     ///
     /// # Panics
     ///
-    /// If one is not a name of a header.
+    /// If a name is not a valid header name.
     pub fn expose_headers(self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let names: Vec<_> = names.into_iter().collect();
         let exposed = longer(&self.exposed, &names, "");
-        // The trailers of a unary Connect call are headers.
+        // Unary Connect calls send trailers as headers with this prefix.
         Self { exposed: longer(&exposed, &names, "trailer-"), ..self }
     }
 
-    /// Lets browsers send cookies and certificates of clients along. Without effect for [any origin](Self::any_origin): every page
-    /// could act as whoever opens it.
+    /// Allows browsers to send cookies and client certificates with a call.
+    ///
+    /// It has no effect for [any origin](Self::any_origin): any page could otherwise act on behalf of its visitor.
     pub fn allow_credentials(self) -> Self {
         Self { has_credentials: self.origins.is_some(), ..self }
     }
 
-    /// Sets for how long browsers need not ask again. Default 2 h, which is the most that Chrome accepts.
+    /// Sets how long browsers may cache a permission. Default 2 h, the maximum that Chrome accepts.
     pub fn max_age(self, max_age: Duration) -> Self {
         Self { max_age: HeaderValue::from(max_age.as_secs()), ..self }
     }
 
-    /// Answers the question of a browser whether it may make a call. `None` for any other request.
+    /// Returns the response to a CORS preflight request. `None` if the request is not a preflight.
     pub(crate) fn preflight(&self, method: &Method, headers: &HeaderMap) -> Option<(StatusCode, HeaderMap)> {
         let asks = method == Method::OPTIONS && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
         let origin = headers.get(ORIGIN).filter(|_| asks)?;
         let mut answer = HeaderMap::new();
-        // To an origin that is not allowed nothing is said, and the browser makes no call.
+        // An origin without permission gets no CORS headers, so its browser makes no call.
         if self.put_origin(&mut answer, Some(origin)) {
             answer.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
             answer.insert(ACCESS_CONTROL_ALLOW_HEADERS, self.allowed.clone());
@@ -110,25 +115,25 @@ impl Cors {
         Some((StatusCode::NO_CONTENT, answer))
     }
 
-    /// Allows the script that made a call, if it may, to read the answer.
+    /// Allows the calling script to read the response, if its origin is allowed.
     pub(crate) fn expose(&self, answer: &mut HeaderMap, origin: Option<&HeaderValue>) {
         if self.put_origin(answer, origin) {
             answer.insert(ACCESS_CONTROL_EXPOSE_HEADERS, self.exposed.clone());
         }
     }
 
-    /// Returns whether scripts of an origin may call.
+    /// Returns `true` if scripts of an origin may make calls.
     pub(crate) fn allows(&self, origin: &HeaderValue) -> bool {
         self.origins.as_ref().is_none_or(|origins| origins.contains(origin))
     }
 
-    /// Returns whether the origin is allowed.
+    /// Adds the headers for an allowed origin. Returns `true` if the origin is allowed.
     fn put_origin(&self, answer: &mut HeaderMap, origin: Option<&HeaderValue>) -> bool {
         let Some(origins) = &self.origins else {
             answer.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
             return true;
         };
-        // A cache must not give one origin the answer that another got.
+        // Prevents a cache from giving one origin the response of another.
         answer.append(VARY, ORIGIN.into());
         let Some(origin) = origin.filter(|origin| origins.contains(origin)) else { return false };
         answer.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
@@ -139,7 +144,7 @@ impl Cors {
     }
 }
 
-/// Returns a list with more names in it.
+/// Returns the list with more names, each with a prefix.
 fn longer(list: &HeaderValue, names: impl IntoIterator<Item = impl AsRef<str>>, prefix: &str) -> HeaderValue {
     let mut list = list.to_str().expect("names are ASCII").to_owned();
     for name in names {
@@ -151,12 +156,12 @@ fn longer(list: &HeaderValue, names: impl IntoIterator<Item = impl AsRef<str>>, 
     HeaderValue::try_from(list).expect("names are ASCII")
 }
 
-/// The headers of requests of Connect and gRPC-Web.
+/// The request headers of Connect and gRPC-Web.
 const ALLOWED: &str = "content-type, connect-protocol-version, connect-timeout-ms, connect-content-encoding, \
                        connect-accept-encoding, content-encoding, grpc-timeout, grpc-encoding, grpc-accept-encoding, x-grpc-web, \
                        x-user-agent";
 
-/// The headers of their answers.
+/// The response headers of Connect and gRPC-Web.
 const EXPOSED: &str =
     "grpc-status, grpc-message, grpc-status-details-bin, grpc-encoding, content-encoding, connect-content-encoding";
 

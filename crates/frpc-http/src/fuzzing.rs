@@ -1,4 +1,4 @@
-//! Doors for fuzz targets, built with `--cfg fuzzing` only.
+//! Entry points for fuzz targets, built with `--cfg fuzzing` only.
 
 use bytes::Bytes;
 use frpc::{Code, Metadata};
@@ -11,7 +11,7 @@ use crate::{
     status::{connect, twirp},
 };
 
-/// Reads frames from chunks. Returns their flags and contents, and whether the chunks end well.
+/// Reads frames from chunks. Returns their flags and contents, and `true` if the chunks end after a whole frame.
 pub fn frames<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, content_len_max: usize) -> (Vec<(u8, Bytes)>, bool) {
     let (mut frames, mut read) = (Frames::new(content_len_max), Vec::new());
     for chunk in chunks {
@@ -31,7 +31,7 @@ pub fn frames<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, content_len_max: u
     (read, is_whole)
 }
 
-/// Reads chunks of the text of gRPC-Web. `None` if it is not base64.
+/// Decodes chunks of gRPC-Web text. Returns `None` if they are not valid base64.
 pub fn text<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
     let (mut decoder, mut text) = (TextDecoder::default(), Vec::new());
     for chunk in chunks {
@@ -40,14 +40,14 @@ pub fn text<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
     (!decoder.is_partial()).then_some(text)
 }
 
-/// Decompresses content, to no more than this.
+/// Decompresses content to at most `len_max` bytes.
 pub fn inflate(content: &[u8], len_max: usize) {
     if let Ok(inflated) = compression::decompress(content, len_max) {
         assert!(inflated.len() <= len_max);
     }
 }
 
-/// Reads headers as metadata, and that as it is written.
+/// Reads headers as metadata, then checks that a round trip keeps all values.
 pub fn headers<'a>(lines: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) {
     let mut headers = HeaderMap::new();
     for (name, value) in lines {
@@ -68,7 +68,7 @@ pub fn headers<'a>(lines: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) {
     }
 }
 
-/// Reads the value of a header in each of the forms that there are.
+/// Reads a header value in every supported format.
 pub fn value(bytes: &[u8]) {
     let text = percent::decode(bytes);
     assert_eq!(percent::decode(percent::encode(&text).as_bytes()), text);
@@ -81,7 +81,7 @@ pub fn value(bytes: &[u8]) {
     }
 }
 
-/// Reads the statuses that answers of servers may be.
+/// Reads a response as the error of each protocol.
 pub fn statuses(bytes: &[u8]) {
     let _ = connect::read_error(bytes, Code::Unknown);
     let _ = connect::read_end_of_stream(bytes);

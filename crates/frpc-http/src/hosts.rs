@@ -1,17 +1,17 @@
-//! The hosts that requests are for.
+//! The hosts named by requests.
 
 use http::{HeaderMap, Uri, header::HOST, uri::Authority};
 
-/// The hosts that a server answers for.
+/// The hosts that a server accepts requests for.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosts(Vec<Authority>);
 
 impl Hosts {
-    /// Allows hosts, with a port or with any.
+    /// Allows hosts. A host without a port allows any port.
     ///
     /// # Panics
     ///
-    /// If one is not a host.
+    /// If a value is not a host with an optional port.
     pub(crate) fn new(hosts: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let host = |host| {
             let host = AsRef::<str>::as_ref(&host);
@@ -20,11 +20,11 @@ impl Hosts {
         Self(hosts.into_iter().map(host).collect())
     }
 
-    /// Returns whether a request is for one of them: by its target, if that names a host, and otherwise by the header.
+    /// Returns `true` if a request names an allowed host: in its target, or else in the `Host` header.
     pub(crate) fn have(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         let of_header = || headers.get(HOST)?.to_str().ok()?.parse().ok();
         let asked: Option<Authority> = uri.authority().cloned().or_else(of_header);
-        // A header has no user in front of the host.
+        // A user before the host is never valid in a `Host` header.
         let Some(asked) = asked.filter(|asked| !asked.as_str().contains('@')) else { return false };
         self.0.iter().any(|allowed| {
             allowed.host().eq_ignore_ascii_case(asked.host())
@@ -33,13 +33,13 @@ impl Hosts {
     }
 }
 
-/// Returns whether a request of HTTP/1.1 has exactly one host, as it must.
+/// Returns `true` if an HTTP/1.1 request has exactly one `Host` header, as the protocol requires.
 pub(crate) fn is_said_once(headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(HOST).into_iter();
     hosts.next().is_some_and(|host| is_valid(host.as_bytes())) && hosts.next().is_none()
 }
 
-/// Returns whether the value of a header `Host` has only what may be in a host and a port.
+/// Returns `true` if a `Host` value contains only characters allowed in a host and a port.
 pub(crate) fn is_valid(value: &[u8]) -> bool {
     value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=:[]".contains(byte))
 }

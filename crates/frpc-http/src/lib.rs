@@ -1,6 +1,9 @@
-//! gRPC, gRPC-Web, Connect and Twirp for the services of [`frpc`], on the port that serves frisbee, too, and for its clients.
+//! gRPC, gRPC-Web, Connect and Twirp for [`frpc`] services and clients.
 //!
-//! [`Http`] is the wire of a server. [`transport`] gives a channel the addresses of these protocols; [`Client`] has the settings.
+//! A server speaks these protocols on the same port as frisbee.
+//!
+//! [`Http`] adds them to a server. [`transport`] makes channels accept addresses of these protocols; [`Client`] has the
+//! settings.
 #![forbid(unsafe_code)]
 
 mod activity;

@@ -1,4 +1,4 @@
-//! Something else than calls of our protocols, at a path of the wire.
+//! Other protocols at paths of an HTTP server.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use tokio::time::Instant;
 
-/// Another protocol on HTTP, at a path of [`Http`](crate::Http), with the services of the server at hand.
+/// Another HTTP protocol at a path of [`Http`](crate::Http), with access to the services of the server.
 ///
 /// ```
 /// use frpc_http::{Http, Mount, Visit};
@@ -32,40 +32,42 @@ use tokio::time::Instant;
 /// # let _ = http;
 /// ```
 pub trait Mount: Send + Sync + 'static {
-    /// Answers a request of any method. Its body has been read, and unpacked if it was compressed, within the limits of the wire.
+    /// Answers a request of any method. The body is complete and decompressed, within the limits of the server.
     fn respond<'a>(&'a self, visit: Visit, request: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>>;
 
-    /// Returns the sub-protocols of WebSocket that it speaks. Without any, it speaks none, and upgrades at its path are refused. With
-    /// some, peers that ask for none are let in as well.
+    /// Returns the supported WebSocket subprotocols.
+    ///
+    /// If there are none, upgrades at this path are refused. If there are some, peers that ask for no subprotocol are
+    /// accepted as well.
     fn subprotocols(&self) -> &[&'static str] {
         &[]
     }
 
-    /// Speaks WebSocket, until the connection is over. It counts among the connections of the server until this returns.
+    /// Serves a WebSocket until it ends. The server counts it as a connection until this future completes.
     fn websocket<'a>(&'a self, visit: Visit, socket: WebSocket) -> BoxFuture<'a, ()> {
         let _ = (visit, socket);
         Box::pin(std::future::ready(()))
     }
 }
 
-/// The circumstances of a request to a [`Mount`].
+/// The context of a request to a [`Mount`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Visit {
     /// The services of the server.
     pub endpoint: Endpoint,
-    /// The other end of the connection, if it is known.
+    /// The other end of the connection, if known.
     pub peer: Option<Peer>,
-    /// The headers of the request that are metadata of calls, within [`metadata_len_max`](frpc::ServerBuilder::metadata_len_max).
+    /// Request headers usable as metadata of calls, within [`metadata_len_max`](frpc::ServerBuilder::metadata_len_max).
     pub metadata: Metadata,
-    /// The time that the caller gives each call: the header `connect-timeout-ms`.
+    /// The timeout of each call, from the header `connect-timeout-ms`.
     pub time: Option<Duration>,
-    /// Tells when the server shuts down. Absent on a server of HTTP that somebody else runs.
+    /// The shutdown signal of the server. `None` if another HTTP server runs these services.
     pub drain: Option<Drain>,
 }
 
 impl Visit {
-    /// Returns the head of a call that the request makes: its peer, metadata, and deadline from now on.
+    /// Returns the head of a call made by this request: its peer, its metadata, and a deadline counted from now.
     pub fn head(&self) -> Head {
         let mut head = Head::default();
         if !self.metadata.is_empty() {
@@ -81,7 +83,7 @@ impl Visit {
     }
 }
 
-/// The mounts of a wire, by path.
+/// The mounts of a server, by path.
 #[derive(Clone, Default)]
 pub(crate) struct Mounts(Vec<(String, Arc<dyn Mount>)>);
 
@@ -96,7 +98,7 @@ impl Mounts {
         self.0.is_empty()
     }
 
-    /// Returns what is at a path.
+    /// Returns the mount at a path.
     pub(crate) fn at(&self, path: &str) -> Option<&Arc<dyn Mount>> {
         self.0.iter().find(|(at, _)| at == path).map(|(_, mount)| mount)
     }

@@ -1,4 +1,4 @@
-//! The services as one of tower, for servers of HTTP that somebody else runs.
+//! Services as a tower service, for use in another HTTP server.
 
 use std::{
     convert::Infallible,
@@ -19,18 +19,20 @@ use crate::{
     wire::Http,
 };
 
-/// Services as a [`Service`](tower_service::Service) of tower, so that a server of HTTP that is there, such as one of axum, serves
-/// them on its own port. Made by [`Http::into_service`]. Cheap to clone.
+/// [`frpc`] services as a tower [`Service`](tower_service::Service), made by [`Http::into_service`].
 ///
-/// The server has to speak HTTP/2 for gRPC, without TLS as well as with it. Its limits on heads, connections and streams hold in
-/// place of those of [`Http`]. Put a [`Peer`](frpc::Peer) into the extensions of requests for handlers that ask who calls.
+/// An existing HTTP server, such as one of axum, can thus serve them on its own port. Cloning is cheap.
+///
+/// gRPC needs a server with HTTP/2, both with and without TLS. The limits of that server on heads, connections and
+/// streams replace those of [`Http`]. Handlers learn the address of the caller only if the server inserts a
+/// [`Peer`](frpc::Peer) into the extensions of each request.
 #[derive(Clone, Debug)]
 pub struct HttpService {
     site: Arc<Site>,
 }
 
 impl Http {
-    /// Makes a service of tower of services, for a server of HTTP that is there.
+    /// Converts services into a tower service for an existing HTTP server.
     ///
     /// ```
     /// # mod echo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../frpc-build/tests/golden/echo/echo.rs")); }
@@ -54,7 +56,7 @@ impl Http {
     ///
     /// # Errors
     ///
-    /// If the same service is there twice.
+    /// If a service was added twice.
     pub fn into_service(self, services: impl IntoEndpoint) -> Result<HttpService, Collision> {
         let endpoint = Endpoint::new(services)?;
         let account = endpoint.server_account();

@@ -1,10 +1,10 @@
-//! The settings of the wire.
+//! The settings of the HTTP wire.
 
 use std::time::Duration;
 
 use crate::{cors::Cors, hosts::Hosts, mount::Mounts};
 
-/// The settings of [`Http`](crate::Http), which documents them.
+/// The settings of [`Http`](crate::Http). Its methods document them.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) grpc: bool,
@@ -34,13 +34,15 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Returns whether names of headers are written as `Content-Length` over HTTP/1.1: where something is mounted. Clients of UCall,
-    /// which reach JSON-RPC there, look for it as it is written in the specification.
+    /// Returns `true` if HTTP/1.1 header names are written with capitals, as in `Content-Length`.
+    ///
+    /// This is the case if anything is mounted: UCall clients, which use a mount for JSON-RPC, accept no other
+    /// spelling.
     pub(crate) fn has_capitals(&self) -> bool {
         !self.mounts.is_empty()
     }
 
-    /// Returns how long the one message of a call that has this time may take to arrive.
+    /// Returns how long the single message of a call with this timeout may take to arrive.
     pub(crate) fn body_time(&self, time: Option<Duration>) -> Duration {
         time.map_or(self.body_time_max, |time| time.min(self.body_time_max))
     }

@@ -1,4 +1,4 @@
-//! Connections whose peers do not read from their sockets, or have closed their side.
+//! Timeouts for peers that do not read from their sockets or have closed their side.
 
 use std::{
     io::{self, IoSlice},
@@ -17,22 +17,23 @@ use tokio::{
 
 use crate::activity::Activity;
 
-/// A connection that fails when nothing could be written for too long.
+/// A connection whose writes fail after a long time without progress.
 pub(crate) struct Standstill<T> {
     io: T,
     limit: Duration,
     activity: Arc<Activity>,
-    /// From the moment on at which a write had to wait.
+    /// The timer of a blocked write. Present while a write is blocked.
     late: Option<Pin<Box<Sleep>>>,
     half_closed: HalfClosed,
 }
 
-/// The end of what a peer of HTTP/1.1 says, which may still read answers. hyper does not look for it while it answers.
+/// State for an HTTP/1.1 peer that has closed its sending side and may still read responses. hyper does not check for
+/// this while it answers a request.
 #[derive(Default)]
 struct HalfClosed {
-    /// The time that answers have from then on. `None` where nobody looks for it.
+    /// The time left for responses after the peer closed its side. `None` if the end is not checked.
     limit: Option<Duration>,
-    /// Bytes that were read in the meantime.
+    /// Bytes read while checking for the end, not yet returned to the reader.
     ahead: Bytes,
     is_ended: bool,
     late: Option<Pin<Box<Sleep>>>,
@@ -43,13 +44,13 @@ impl<T> Standstill<T> {
         Self { io, limit, activity: Arc::default(), late: None, half_closed: HalfClosed::default() }
     }
 
-    /// Fails once answers take longer than this whose peer has closed its side.
+    /// Makes responses fail if they take longer than `half_closed_max` after the peer closed its side.
     pub(crate) fn with_half_closed_max(mut self, half_closed_max: Duration) -> Self {
         self.half_closed.limit = Some(half_closed_max);
         self
     }
 
-    /// Waits for the end of the time that answers have whose peer has closed its side. It begins with the first call.
+    /// Completes when the time for responses to a half-closed peer has passed. The first call starts the timer.
     pub(crate) fn poll_half_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let HalfClosed { limit, late, .. } = &mut self.half_closed;
         let limit = limit.unwrap_or_default();
@@ -59,7 +60,7 @@ impl<T> Standstill<T> {
         late.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(cx)
     }
 
-    /// Returns the requests on this connection.
+    /// Returns the requests in progress on this connection.
     pub(crate) fn activity(&self) -> &Arc<Activity> {
         &self.activity
     }
@@ -89,11 +90,11 @@ impl Standstill<Raw> {
 }
 
 impl<T: AsyncRead + Unpin> Standstill<T> {
-    /// Looks for the end of the connection while requests are answered.
+    /// Checks for the end of the connection while requests are being answered.
     ///
     /// # Errors
     ///
-    /// If it was lost, or its end is here for too long.
+    /// If the connection was lost, or the peer closed its side too long ago.
     fn look_for_end(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.half_closed.limit.is_none() || !self.activity.is_answering() {
             return Ok(());
@@ -104,7 +105,7 @@ impl<T: AsyncRead + Unpin> Standstill<T> {
             if Pin::new(&mut self.io).poll_read(cx, &mut read)?.is_ready() {
                 self.half_closed.ahead = Bytes::copy_from_slice(read.filled());
                 self.half_closed.is_ended = read.filled().is_empty();
-                // Whoever reads may have found nothing just before.
+                // The reader may have found nothing just before. It does not get this event, because it was read here.
                 cx.waker().wake_by_ref();
             }
         }
@@ -161,5 +162,6 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Standstill<T> {
     }
 }
 
-/// The most that is read of a next request while one is answered. Behind that, the end of the connection is not seen.
+/// The maximum read ahead from the next request. After that many bytes, an end of the connection goes unnoticed until
+/// the response is done.
 const AHEAD_LEN: usize = 256;

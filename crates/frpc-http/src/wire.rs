@@ -1,4 +1,4 @@
-//! The wire: connections that speak HTTP on the port of a server.
+//! The HTTP wire: HTTP connections on the port of a server.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -24,11 +24,11 @@ use crate::{
     standstill::Standstill,
 };
 
-/// HTTP as a wire of a [`Server`](frpc::Server): its services for callers that speak gRPC, gRPC-Web, Connect or Twirp, over HTTP/2
-/// and HTTP/1.1.
+/// HTTP as a wire of a [`Server`](frpc::Server): its services for callers of gRPC, gRPC-Web, Connect and Twirp, over
+/// HTTP/2 and HTTP/1.1.
 ///
-/// Which version a connection speaks is told by its first bytes, which protocol a request is of by its content type and path.
-/// Everything that is not HTTP is left to the other wires of the server, and to frisbee.
+/// The first bytes of a connection decide its HTTP version. The content type and the path of a request decide its
+/// protocol. Connections other than HTTP are left to the other wires of the server and to frisbee.
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,135 +43,148 @@ use crate::{
 ///
 /// # Limits
 ///
-/// The messages of a connection, those that are being received among them, take at most
-/// [`connection_memory_max`](frpc::ServerBuilder::connection_memory_max) of memory, and those of all connections
-/// [`server_memory_max`](frpc::ServerBuilder::server_memory_max). Besides, a peer can make a connection hold at most [`streams_max`](Self::streams_max) requests, each with a head of
-/// [`head_len_max`](Self::head_len_max) and one message of [`message_len_max`](Self::message_len_max) that is being received. Bytes
-/// that nobody has read yet are bounded by the windows of HTTP/2, 1 MiB for all requests of a connection, and on HTTP/1.1 by 64 KiB
-/// behind the request that is being answered. The deadline that a caller sets, and [`Times`](frpc::Times), bound the handlers.
+/// The messages of a connection, including partly received ones, use at most
+/// [`connection_memory_max`](frpc::ServerBuilder::connection_memory_max) of memory. All connections together use at
+/// most [`server_memory_max`](frpc::ServerBuilder::server_memory_max).
+///
+/// A connection holds at most [`streams_max`](Self::streams_max) requests, each with a head of
+/// [`head_len_max`](Self::head_len_max) and one partly received message of [`message_len_max`](Self::message_len_max).
+/// Unread bytes are limited by the HTTP/2 windows to 1 MiB for all requests of a connection, and on HTTP/1.1 to 64 KiB
+/// after the request in progress. The deadline of the caller and [`Times`](frpc::Times) limit the handlers.
 #[derive(Clone, Debug, Default)]
 pub struct Http {
     pub(crate) settings: Settings,
 }
 
 impl Http {
-    /// Serves all protocols, with the limits that each setting names as its default.
+    /// Creates a wire with all protocols enabled and the default limits.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Switches gRPC on or off. Default on.
+    /// Enables or disables gRPC. Default on.
     pub fn grpc(mut self, is_on: bool) -> Self {
         self.settings.grpc = is_on;
         self
     }
 
-    /// Switches gRPC-Web on or off. Default on.
+    /// Enables or disables gRPC-Web. Default on.
     pub fn grpc_web(mut self, is_on: bool) -> Self {
         self.settings.grpc_web = is_on;
         self
     }
 
-    /// Switches Connect on or off. Default on.
+    /// Enables or disables Connect. Default on.
     pub fn connect(mut self, is_on: bool) -> Self {
         self.settings.connect = is_on;
         self
     }
 
-    /// Switches Twirp on or off. Default on.
+    /// Enables or disables Twirp. Default on.
     pub fn twirp(mut self, is_on: bool) -> Self {
         self.settings.twirp = is_on;
         self
     }
 
-    /// Sets the length that a message of a caller may have, compressed or not. Default 4 MiB. A longer one is answered with
-    /// [`ResourceExhausted`](frpc::Code::ResourceExhausted).
+    /// Sets the maximum length of a request message, before and after decompression. Default 4 MiB. Calls with a longer
+    /// message fail with [`ResourceExhausted`](frpc::Code::ResourceExhausted).
     pub fn message_len_max(mut self, message_len_max: usize) -> Self {
         self.settings.message_len_max = message_len_max;
         self
     }
 
-    /// Refuses requests in JSON with fields or enum names that the server does not know, with
-    /// [`InvalidArgument`](frpc::Code::InvalidArgument) and the path of the first. Default off: they are ignored, as Connect asks, and the
-    /// first of each method is logged. What is [mounted](Self::mount) has settings of its own.
+    /// Refuses JSON requests with unknown fields or enum names. Default off.
+    ///
+    /// Such a call fails with [`InvalidArgument`](frpc::Code::InvalidArgument) and the path of the first unknown name.
+    /// By default they are ignored, as Connect requires, and the first one of each method is logged. A
+    /// [mounted](Self::mount) protocol has its own setting.
     pub fn strict_json(mut self, is_strict: bool) -> Self {
         self.settings.strict_json = is_strict;
         self
     }
 
-    /// Has answers compressed with gzip for every caller that accepts it. Default: for those that compress their requests.
+    /// Compresses responses with gzip for every caller that accepts it. Default: only for callers that compress their
+    /// requests.
     ///
-    /// Whoever sees the length of compressed messages learns something of what is in them: do not compress secrets together with
-    /// what others can choose.
+    /// The length of a compressed message reveals something about its content. Do not compress secrets together with
+    /// data that an attacker can choose.
     pub fn send_compressed(mut self, is_on: bool) -> Self {
         self.settings.send_compressed = is_on;
         self
     }
 
-    /// Sets the length from which on messages are compressed. Default 1 KiB.
+    /// Sets the minimum length of messages to compress. Default 1 KiB.
     pub fn compression_len_min(mut self, len_min: usize) -> Self {
         self.settings.compression_len_min = len_min;
         self
     }
 
-    /// Sets how long the one message of a request may take to arrive. Default 30 s. A call whose message is late is answered with
-    /// [`DeadlineExceeded`](frpc::Code::DeadlineExceeded). Streams of requests take as long as the deadline of their call.
+    /// Sets how long the message of a request may take to arrive. Default 30 s. A late call fails with
+    /// [`DeadlineExceeded`](frpc::Code::DeadlineExceeded). Request streams are limited only by the deadline of their
+    /// call.
     pub fn body_time_max(mut self, time_max: Duration) -> Self {
         self.settings.body_time_max = time_max;
         self
     }
 
-    /// Sets how long the head of a request of HTTP/1.1 may take to arrive, and so how long a connection may wait for its next
-    /// request. On HTTP/2 this is the time for the first request. Default 30 s. Then the connection is closed.
+    /// Sets how long the head of an HTTP/1.1 request may take to arrive, including the idle time before it. Default 30
+    /// s.
+    ///
+    /// On HTTP/2, this is the time until the first request. The connection is closed afterwards.
     pub fn head_time_max(mut self, time_max: Duration) -> Self {
         self.settings.head_time_max = time_max;
         self
     }
 
-    /// Sets the size of the head of a request, as HTTP/2 counts header lists. Default 16 KiB. A larger one is answered with 431, and for
-    /// gRPC with [`ResourceExhausted`](frpc::Code::ResourceExhausted). HTTP/2 announces eight times as much to callers, so that a head
-    /// that is too large fails alone; one of more than 32 times as much ends its connection.
-    /// The metadata of a call is bounded by [`metadata_len_max`](frpc::ServerBuilder::metadata_len_max) besides.
+    /// Sets the maximum size of a request head, as HTTP/2 counts header lists. Default 16 KiB.
+    ///
+    /// A larger head is answered with 431, and for gRPC with [`ResourceExhausted`](frpc::Code::ResourceExhausted).
+    /// HTTP/2 announces eight times this limit to callers, so that only the request with the large head fails. A head
+    /// of more than 32 times the limit ends its connection. [`metadata_len_max`](frpc::ServerBuilder::metadata_len_max)
+    /// also limits the metadata of a call.
     pub fn head_len_max(mut self, len_max: u32) -> Self {
         self.settings.head_len_max = len_max;
         self
     }
 
-    /// Sets how many requests may be under way on a connection of HTTP/2. Default 256. Callers are told, and wait.
+    /// Sets the maximum number of requests in flight on an HTTP/2 connection. Default 256. Callers know the limit and
+    /// wait.
     pub fn streams_max(mut self, streams_max: u32) -> Self {
         self.settings.streams_max = streams_max;
         self
     }
 
-    /// Sets how many requests that were cancelled before anybody looked at them a connection of HTTP/2 may pile up. Default 256,
-    /// as many as may be under way: on a busy server, all calls of an honest caller may run out of time before it looks at them. Beyond,
-    /// the connection is closed: its peer asks for work only to take it back.
+    /// Sets how many requests cancelled before their processing an HTTP/2 connection may accumulate. Default 20.
+    ///
+    /// The connection is closed above this limit. It protects from peers that start requests only to cancel them.
     pub fn resets_max(mut self, resets_max: usize) -> Self {
         self.settings.resets_max = resets_max;
         self
     }
 
-    /// Sets how often a peer is asked whether it is still there, on HTTP/2 and on WebSocket. Default 60 s; `None` never asks.
+    /// Sets the interval of keepalive pings on HTTP/2 and WebSocket. Default 60 s; `None` disables them.
     pub fn keepalive_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
         self.settings.keepalive_interval = interval.into();
         self
     }
 
-    /// Sets how long a peer may take to say that it is still there. Default 20 s. Then the connection is closed.
+    /// Sets how long a peer may take to answer a keepalive ping. Default 20 s. The connection is closed afterwards.
     pub fn keepalive_timeout(mut self, timeout: Duration) -> Self {
         self.settings.keepalive_timeout = timeout;
         self
     }
 
-    /// Has Connect refuse calls that do not say its version, which everything that was made for Connect does. Default off, so that
-    /// curl can leave it out.
+    /// Refuses Connect calls without the protocol version. All Connect clients send it. Default off, so that curl can
+    /// omit it.
     pub fn connect_version_required(mut self, is_required: bool) -> Self {
         self.settings.connect_version_required = is_required;
         self
     }
 
-    /// Sets what stands in front of the paths of Twirp. Default `/twirp`. With nothing, requests with `application/protobuf` are of
-    /// Twirp, and those with `application/json` if Connect is off.
+    /// Sets the path prefix of Twirp. Default `/twirp`.
+    ///
+    /// With an empty prefix, requests with `application/protobuf` belong to Twirp. Those with `application/json` belong
+    /// to it only if Connect is off.
     pub fn twirp_prefix(mut self, prefix: impl Into<String>) -> Self {
         let prefix: String = prefix.into();
         let prefix = prefix.trim_matches('/');
@@ -179,62 +192,70 @@ impl Http {
         self
     }
 
-    /// Allows scripts on web pages of other origins to call. Default: browsers keep them from it.
+    /// Allows scripts on web pages of other origins to make calls. By default, browsers block them.
     pub fn cors(mut self, cors: Cors) -> Self {
         self.settings.cors = Some(cors);
         self
     }
 
-    /// Answers requests for these hosts only, each with a port, such as `localhost:8080`, or with any. Default: for all hosts. Requests for
-    /// others are answered with 421, whatever their protocol, and so are those for a WebSocket.
+    /// Accepts requests for these hosts only, with a port such as `localhost:8080`, or without one for any port.
+    /// Default: all hosts.
     ///
-    /// A server that only programs on the same machine or network reach should set it if it asks for no credentials: a web page that anybody
-    /// opens can have its own name point to that server (DNS rebinding), and is then of the same origin. The `Host` of its requests gives
-    /// it away.
+    /// Requests for other hosts are answered with 421 in every protocol, including WebSocket upgrades.
+    ///
+    /// Use this setting for a server without credentials that only programs on the same machine or network can reach.
+    /// Any web page can otherwise point its own host name to that server (DNS rebinding) and count as the same origin.
+    /// The `Host` header of its requests reveals the attack.
     ///
     /// # Panics
     ///
-    /// If one is not a host.
+    /// If a value is not a host with an optional port.
     pub fn allowed_hosts(mut self, hosts: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         self.settings.hosts = Some(Hosts::new(hosts));
         self
     }
 
-    /// Serves a page at `/` that lists the services and lets a person call their unary methods from a browser, with JSON and by
-    /// Connect. Default off: it tells everybody who reaches the port what there is.
+    /// Serves a page at `/` to browse the services and call their unary methods from a browser, with Connect and JSON.
+    /// Default off, because the page lists all services to everyone with access to the port.
     pub fn page(mut self, is_on: bool) -> Self {
         self.settings.page = is_on;
         self
     }
 
-    /// Switches frisbee over WebSocket on or off: the sub-protocol `frpc`, at every path. Default on. Scripts reach it from pages of the
-    /// same host, and of the origins that [`cors`](Self::cors) allows.
+    /// Enables or disables frisbee over WebSocket: the subprotocol `frpc`, at every path. Default on. Scripts may
+    /// connect from pages of the same host and of origins allowed by [`cors`](Self::cors).
     pub fn websocket(mut self, is_on: bool) -> Self {
         self.settings.websocket = is_on;
         self
     }
 
-    /// Serves another protocol at a path, such as `/rpc`: all requests to exactly this path are for it. The last one at a path stands.
-    /// Names of headers are then written as `Content-Length` over HTTP/1.1, for clients that take no other.
+    /// Serves another protocol at a path, such as `/rpc`. It receives all requests for exactly this path.
+    ///
+    /// A second mount at the same path replaces the first. With any mount, HTTP/1.1 header names are written with
+    /// capitals as in `Content-Length`, for clients that accept no other spelling.
     pub fn mount(mut self, path: impl Into<String>, mount: impl Mount) -> Self {
         self.settings.mounts.add(path.into(), mount);
         self
     }
 
-    /// Sets how long a peer may take none of the bytes that are there for it. Default 60 s. Then the connection is closed, and its
-    /// handlers are dropped. On HTTP/2 it is also the time in which a peer has to take 32 KiB of an answer, or the rest of it, by its
-    /// windows. Then the stream is reset, and its handler is dropped, whatever else the peer does.
+    /// Sets how long a peer may accept no bytes while some are ready for it. Default 60 s. The connection is then
+    /// closed, and its handlers are dropped.
+    ///
+    /// On HTTP/2, a peer must also open its windows for 32 KiB of a response, or for the rest of it, within this time.
+    /// The stream is reset otherwise, and its handler is dropped, even if the peer is active on other streams.
     pub fn standstill_max(mut self, standstill_max: Duration) -> Self {
         self.settings.standstill_max = standstill_max;
         self
     }
 
-    /// Sets how long a call of HTTP/1.1 may run after its peer has closed its side of the connection, behind a whole request. Default 30 s.
+    /// Sets how long an HTTP/1.1 call may continue after its caller has closed its side of the connection. Default 30
+    /// s.
     ///
-    /// Until then its answer is written, for callers that close their side and go on reading, as `nc` does. A caller that is gone looks the
-    /// same, such as `curl` after Ctrl-C: its call is dropped, and [`Head::cancelled`](frpc::Head::cancelled) told, when this time is
-    /// over, when its deadline is, or at the first write that fails. With zero, callers that close their side are taken for gone. On HTTP/2
-    /// and on WebSocket the end of a connection always means that.
+    /// The setting applies once the whole request has arrived. Some callers, such as `nc`, close their side and still
+    /// read the response. A caller that has gone, such as `curl` after Ctrl-C, looks the same. Its call is dropped, and
+    /// [`Head::cancelled`](frpc::Head::cancelled) completes, after this time, at its deadline, or at the first failed
+    /// write. With zero, callers that close their side count as gone. On HTTP/2 and on WebSocket, the end of a
+    /// connection always means that its caller is gone.
     pub fn half_closed_max(mut self, half_closed_max: Duration) -> Self {
         self.settings.half_closed_max = half_closed_max;
         self
@@ -267,7 +288,7 @@ impl Http {
             .header_read_timeout(self.settings.head_time_max)
             .max_header_size(usize::try_from(self.settings.head_len_max).unwrap_or(usize::MAX))
             .title_case_headers(self.settings.has_capitals())
-            // The stream looks for the end of the connection instead.
+            // The socket wrapper checks for a half-closed connection itself.
             .half_close(true)
             .serve_connection(TokioIo::new(socket), service)
             .with_upgrades();
@@ -308,7 +329,8 @@ impl Http {
             .timer(TokioTimer::new())
             .max_concurrent_streams(streams_max)
             .max_pending_accept_reset_streams(resets_max)
-            // hyper ends connections on which larger heads come. Those that are a little too large are refused by themselves.
+            // hyper closes connections with larger heads. A head slightly above our limit must fail only its own
+            // request.
             .max_header_list_size(head_len_max.saturating_mul(HEAD_LEN_FACTOR))
             .keep_alive_interval(self.settings.keepalive_interval)
             .keep_alive_timeout(self.settings.keepalive_timeout)
@@ -350,7 +372,7 @@ impl Wire for Http {
     }
 }
 
-/// The version of HTTP that the first bytes of a connection are of.
+/// The HTTP version recognized from the first bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     Http1,
@@ -359,8 +381,7 @@ enum Seen {
     Other,
 }
 
-/// Recognizes the preface of HTTP/2 by the three bytes that no method begins with, and HTTP/1.1 by a method in upper case with a
-/// space behind it.
+/// Recognizes HTTP/2 by `PRI`, three bytes that start no HTTP method, and HTTP/1.1 by an uppercase method and a space.
 fn recognize(first: &[u8]) -> Seen {
     if first.starts_with(b"PRI") {
         return Seen::Http2;
@@ -377,8 +398,8 @@ fn recognize(first: &[u8]) -> Seen {
     }
 }
 
-/// A head that is so many times as large as it may be is refused by itself. Beyond that, up to four times as much, HTTP/2 answers with 431
-/// before the head is looked at.
+/// A head of up to this many times the limit is refused on its own, by us. Between that and four times as much, the
+/// HTTP/2 implementation answers with 431 before we see the head.
 const HEAD_LEN_FACTOR: u32 = 8;
 
 /// The longest registered method has 16 bytes.
@@ -390,7 +411,7 @@ mod tests {
 
     #[test]
     fn http_is_recognized_byte_by_byte() {
-        // The bytes, how many of them are needed, and what they are.
+        // Bytes, the number of bytes needed to recognize them, and the result.
         let known: [(&[u8], usize, Seen); 12] = [
             (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 3, Seen::Http2),
             (b"GET / HTTP/1.1\r\n", 4, Seen::Http1),

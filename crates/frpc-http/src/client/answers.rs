@@ -1,4 +1,4 @@
-//! Answers that come as frames, of gRPC, gRPC-Web and streams of Connect.
+//! Framed responses: gRPC, gRPC-Web and Connect streams.
 
 use bytes::Bytes;
 use frpc::{
@@ -17,11 +17,11 @@ use crate::{
     },
 };
 
-/// The messages of a response, and what goes with them.
+/// Reads the messages, metadata and trailers of a framed response.
 pub(super) struct Answers {
-    /// In front of the messages.
+    /// The metadata before the messages.
     metadata: Metadata,
-    /// Behind the messages, once the end was read.
+    /// The trailers after the messages. Empty until the end has been read.
     trailers: Metadata,
     received: Received,
     frames: Frames,
@@ -31,17 +31,17 @@ pub(super) struct Answers {
     has_body: bool,
 }
 
-/// The way in which a protocol tells the end of the messages.
+/// The end of a response, as a protocol encodes it.
 pub(super) trait Ending: Send + 'static {
-    /// Reads a frame that is no message. Returns the trailers of a call that went well, or `None` if the frame means nothing.
+    /// Handles a frame other than a message. Returns the trailers of a successful call, or `None` for unknown flags.
     fn frame(&self, flags: u8, content: &Bytes) -> Option<Result<Metadata, Status>>;
 
-    /// Reads the end of the body, behind which these trailers are. `has_body` is false if there was none. Returns the metadata
-    /// behind the messages of a call that went well.
+    /// Handles the end of the body and its HTTP trailers. `has_body` is `false` if the body was empty. Returns the
+    /// trailers of a successful call.
     fn body(&mut self, has_body: bool, trailers: Option<HeaderMap>) -> Result<Metadata, Status>;
 }
 
-/// The compression of messages that are marked as compressed.
+/// The compression of messages with the compressed flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
     Identity,
@@ -49,7 +49,7 @@ pub(super) enum Coding {
 }
 
 impl Coding {
-    /// Reads the header that names it.
+    /// Reads the compression from its header.
     pub(super) fn of(header: Option<&HeaderValue>, accepts_gzip: bool) -> Result<Self, Status> {
         match header.map(HeaderValue::as_bytes) {
             None | Some(b"identity" | b"") => Ok(Self::Identity),
@@ -69,12 +69,13 @@ impl Coding {
     }
 }
 
-/// Reads the metadata among the headers of a response. The date is not the service's, but that of its HTTP.
+/// Reads the metadata from response headers. Leaves out the date, because HTTP sets it, not the service.
 pub(super) fn metadata_of(headers: &HeaderMap) -> Result<Metadata, Status> {
     metadata::from_headers_except(headers, &header::DATE).map_err(of_server)
 }
 
-/// Returns the status of a response that is not what it should be: the fault is not in the request.
+/// Turns an error about a response into a server fault. The parsers also serve requests, and report invalid input as
+/// the fault of the caller.
 pub(super) fn of_server(status: Status) -> Status {
     if status.code() == Code::InvalidArgument { Status::internal(status.message()) } else { status }
 }
@@ -91,7 +92,7 @@ impl Answers {
         Self { metadata, trailers, received, frames, coding, len_max, ending, has_body: false }
     }
 
-    /// Returns the next message, or `None` at the end of a call that went well.
+    /// Returns the next message, or `None` at the end of a successful call.
     async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
             let frame = self.frames.next().map_err(|error| of_server(error.into()))?;
@@ -117,7 +118,7 @@ impl Answers {
         }
     }
 
-    /// Makes sure that nothing stands behind the end.
+    /// Checks that the response has no bytes after its end.
     async fn nothing_more(&mut self) -> Result<Option<Bytes>, Status> {
         if self.frames.is_partial() || self.received.data().await?.is_some() {
             return Err(Status::internal("the server sent more behind the end of its answer"));
@@ -134,12 +135,12 @@ impl Answers {
     }
 }
 
-/// Returns what reads the head of a response.
+/// A function to read the head of a response.
 pub(super) trait Open: FnOnce(Parts, Received) -> Result<Answers, Status> + Send + 'static {}
 
 impl<F: FnOnce(Parts, Received) -> Result<Answers, Status> + Send + 'static> Open for F {}
 
-/// Returns the answer to a call that one message answers.
+/// Returns the answer of a call with a single response message.
 pub(super) async fn one(exchange: Exchange, open: impl Open) -> Result<Answer, Status> {
     exchange
         .within_time(async |exchange| {
@@ -175,13 +176,13 @@ pub(super) async fn one(exchange: Exchange, open: impl Open) -> Result<Answer, S
         .await
 }
 
-/// Puts the metadata of a response in front of those of the status that it ended with, since there is no other place for them.
+/// Prepends the metadata of a response to the metadata of its final status. A failed call has no other place for them.
 pub(super) fn behind(mut metadata: Metadata, mut status: Status) -> Status {
     if metadata.is_empty() {
         return status;
     }
     for (name, value) in status.metadata().iter() {
-        // They were valid there.
+        // The entries were valid metadata before, so this cannot fail.
         let _ = match value {
             frpc::MetadataValue::Ascii(value) => metadata.append(name, value),
             frpc::MetadataValue::Binary(value) => metadata.append_bin(name, value),
@@ -191,7 +192,7 @@ pub(super) fn behind(mut metadata: Metadata, mut status: Status) -> Status {
     status
 }
 
-/// Returns the answer to a call that a stream answers, which has been sent.
+/// Returns the answer of a call with a response stream. The request has been sent already.
 pub(super) fn many(exchange: Exchange, whole: Option<Deadline>, open: impl Open) -> Answer {
     let (metadata, trailers) = (MetadataSlot::new(), MetadataSlot::new());
     let (of_head, of_end) = (metadata.clone(), trailers.clone());

@@ -1,4 +1,4 @@
-//! Calls to one server: what those of all protocols have in common.
+//! Calls to one server: the parts shared by all protocols.
 
 use std::{
     borrow::Cow,
@@ -17,9 +17,9 @@ use crate::headers::{metadata, timeout};
 pub(super) struct HttpCaller {
     pub(super) pool: Arc<Pool>,
     pub(super) framing: Framing,
-    /// The headers that all calls have.
+    /// The headers of all calls.
     pub(super) base: Arc<HeaderMap>,
-    /// The same with the time of the first call of gRPC, which most others have as well.
+    /// `base` with the timeout of the first gRPC call. Most other calls have the same timeout and reuse it.
     pub(super) usual: OnceLock<(Duration, Arc<HeaderMap>)>,
 }
 
@@ -49,7 +49,7 @@ impl HttpCaller {
         usize::try_from(self.pool.dialer().connect.message_len_max).unwrap_or(usize::MAX)
     }
 
-    /// Returns the path of a method.
+    /// Returns the request path of a method.
     pub(super) fn path(&self, prefix: &str, method: &Method) -> Result<PathAndQuery, Status> {
         let parts = [&*self.pool.dialer().target.path, prefix, "/", method.service, "/", method.name];
         let path = Bytes::from(parts.concat());
@@ -57,7 +57,7 @@ impl HttpCaller {
             .map_err(|error| Status::internal(format!("{path:?} is no path of HTTP: {error}")))
     }
 
-    /// Returns the headers that all calls of gRPC have, and the time that they say.
+    /// Returns the headers shared by gRPC calls with this timeout, and the timeout contained in them.
     pub(super) fn headers_saying(&self, time: Option<Duration>) -> (Arc<HeaderMap>, Option<Duration>) {
         let Some(time) = time else { return (self.base.clone(), None) };
         let (said, headers) = self.usual.get_or_init(|| {
@@ -69,7 +69,7 @@ impl HttpCaller {
     }
 }
 
-/// Adds the metadata of a call to its headers.
+/// Adds the metadata of a call to its headers. A `user-agent` in the metadata replaces the default one.
 pub(super) fn add_metadata(headers: &mut HeaderMap, metadata: &Metadata) {
     if !metadata.is_empty() {
         if metadata.contains_key(header::USER_AGENT.as_str()) {
@@ -79,11 +79,11 @@ pub(super) fn add_metadata(headers: &mut HeaderMap, metadata: &Metadata) {
     }
 }
 
-/// Returns the type of the content, in lower case and without parameters.
+/// Returns the content type of a response, in lower case and without parameters.
 pub(super) fn media_type(headers: &HeaderMap) -> Cow<'_, str> {
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return Cow::default() };
     match str::from_utf8(value.as_bytes()) {
-        // Mostly it is written so already.
+        // Most servers send it in this form already.
         Ok(found) if !found.bytes().any(|byte| byte.is_ascii_uppercase() || matches!(byte, b';' | b' ' | b'\t')) => {
             Cow::Borrowed(found)
         }

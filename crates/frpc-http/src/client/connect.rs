@@ -1,4 +1,4 @@
-//! Calls of Connect.
+//! Connect calls.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ const ACCEPT_ENCODING: HeaderName = HeaderName::from_static("connect-accept-enco
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");
 const TRAILER_PREFIX: &str = "trailer-";
 
-/// The longest path with a message in it, which servers and caches take.
+/// The maximum length of a GET path. Servers and caches accept paths of this length.
 const GET_LEN_MAX: usize = 8 * 1024;
 
 fn content_type(format: Format, is_unary: bool) -> &'static str {
@@ -37,7 +37,7 @@ fn content_type(format: Format, is_unary: bool) -> &'static str {
     }
 }
 
-/// Makes a call.
+/// Makes a Connect call.
 pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
     if call.kind() == MethodKind::Unary { unary(caller, call).await } else { streaming(caller, call).await }
 }
@@ -87,12 +87,12 @@ async fn unary(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
     exchange.within_time(reading).await
 }
 
-/// Returns the path of a GET with this message, unless it would be too long.
+/// Returns the path of a GET request with this message. `None` if it would be too long.
 fn get_path(path: &PathAndQuery, format: Format, content: &[u8], is_compressed: bool) -> Option<PathAndQuery> {
     let encoding = if format == Format::Json { "json" } else { "proto" };
     let compression = if is_compressed { "&compression=gzip" } else { "" };
     let message = URL_SAFE_NO_PAD.encode(content);
-    // In the order that the protocol recommends, so that caches find it.
+    // The protocol recommends this order of parameters, so that caches recognize equal requests.
     let path = format!("{path}?connect=v1&base64=1{compression}&encoding={encoding}&message={message}");
     if path.len() > GET_LEN_MAX { None } else { path.parse().ok() }
 }
@@ -131,7 +131,7 @@ async fn read_unary(
     Ok(answer)
 }
 
-/// Reads a body to its end. `None` if it is empty, which no compression makes of anything.
+/// Reads and decompresses a whole body. `None` if it is empty: compression never produces an empty body.
 async fn read_all(received: &mut Received, coding: Coding, len_max: usize) -> Result<Option<Bytes>, Status> {
     let content = received.all(len_max).await?;
     if content.is_empty() {
@@ -143,7 +143,7 @@ async fn read_all(received: &mut Received, coding: Coding, len_max: usize) -> Re
     }
 }
 
-/// Reads the metadata among the headers of a unary response, and the trailers, which are those with a prefix.
+/// Splits the headers of a unary response into metadata and trailers. Trailers have a prefix.
 fn split(headers: &HeaderMap) -> Result<(Metadata, Metadata), Status> {
     let (mut heads, mut trailers) = (HeaderMap::new(), Metadata::new());
     for (name, value) in headers {
@@ -160,7 +160,7 @@ fn check_type(found: &str, expected: &str) -> Result<(), Status> {
         return Ok(());
     }
     let message = format!("the server answered with content of type '{found}' instead of {expected}");
-    // Another format of Connect is a mistake of a server that speaks it.
+    // Another content type of Connect is a fault of a Connect server. Any other type may come from a proxy.
     let known =
         [Format::Proto, Format::Json].map(|format| [true, false].map(|is_unary| content_type(format, is_unary)));
     let is_known = known.iter().flatten().any(|known| *known == found);
@@ -193,7 +193,7 @@ async fn streaming(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Statu
     }
 }
 
-/// Reads the head of a response with a stream.
+/// Reads the head of a response stream.
 fn open(caller: &HttpCaller, format: Format, parts: Parts, received: Received) -> Result<Answers, Status> {
     if parts.status != StatusCode::OK {
         return Err(of_http(parts.status));
@@ -204,7 +204,7 @@ fn open(caller: &HttpCaller, format: Format, parts: Parts, received: Received) -
     Ok(Answers::new(metadata, received, coding, caller.len_max(), EndOfStream))
 }
 
-/// The end of an answer, which is a frame.
+/// The end of a Connect stream, sent as a frame.
 struct EndOfStream;
 
 impl Ending for EndOfStream {

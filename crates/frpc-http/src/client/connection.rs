@@ -1,4 +1,4 @@
-//! One connection to a server, with HTTP/1.1 or HTTP/2 on it.
+//! A connection to a server, over HTTP/1.1 or HTTP/2.
 
 use std::{
     fmt,
@@ -33,26 +33,26 @@ use super::{
 };
 use crate::message::greeting;
 
-/// A response, or why there is none. The request comes back if it was certainly not sent.
+/// The future of a response. Its error contains the request if the request was certainly not sent.
 pub(super) type Responding =
     Pin<Box<dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<Outgoing>>>> + Send>>;
 
-/// A connection that requests are made on.
+/// A connection for requests.
 pub(super) struct Connection {
     sender: Sender,
     traffic: Arc<Traffic>,
-    /// The number of calls on it.
+    /// The number of calls on the connection.
     pub(super) calls: AtomicUsize,
-    /// The time at which there was a call on it last.
+    /// The end of the latest call.
     used: Mutex<Instant>,
-    /// The number of bytes that had come when it was made.
+    /// The number of bytes received when the connection was ready.
     read_at_start: u64,
-    /// True once a call was given up, and nothing had come for [`SILENCE_MIN`] after a request.
+    /// `true` after a call was given up while the server had sent nothing for [`SILENCE_MIN`] after a request.
     is_silent: AtomicBool,
 }
 
 enum Sender {
-    /// The sender is away while a call is on the connection.
+    /// `None` while a call uses the connection.
     Http1(Mutex<Option<http1::SendRequest<Outgoing>>>),
     Http2 {
         sender: http2::SendRequest<Outgoing>,
@@ -60,26 +60,26 @@ enum Sender {
     },
 }
 
-/// The bytes that went over a connection.
+/// Counters and events of the bytes on a connection.
 pub(super) struct Traffic {
     written: AtomicU64,
     read: AtomicU64,
-    /// The time of the last bytes that came, in microseconds since `begun`.
+    /// The time of the latest received bytes, in microseconds since `begun`.
     read_at: AtomicU64,
-    /// The time of the first request after those bytes, in the same way.
+    /// The time of the first request after those bytes, in the same unit.
     asked_at: AtomicU64,
     begun: Instant,
-    /// The size of the headers that the server takes, if it says so.
+    /// The header size limit announced by the server, if any.
     head_len_max: OnceLock<usize>,
-    /// Told of the first bytes from the server, and of the end of the connection.
+    /// Notified at the first bytes from the server and at the end of the connection.
     changed: Notify,
     end: OnceLock<String>,
-    /// The words about a server whose first bytes are not of the version of HTTP that this side speaks.
+    /// The protocol of the server, if its first bytes do not belong to the expected HTTP version.
     foreign: OnceLock<&'static str>,
 }
 
 impl Connection {
-    /// Begins to speak HTTP/2 on a stream of bytes, and waits a while for the first word of the server.
+    /// Starts HTTP/2 on a byte stream, and waits a short time for the first bytes of the server.
     pub(super) async fn http2(io: BoxIo, settings: &HttpSettings) -> io::Result<Self> {
         let traffic = Arc::new(Traffic::new());
         let mut builder = http2::Builder::new(TokioExecutor::new());
@@ -102,7 +102,7 @@ impl Connection {
             let mut connection = pin!(connection);
             let end = poll_fn(|cx| {
                 let polled = connection.as_mut().poll(cx);
-                // It may have been told of another number.
+                // The server may have changed its stream limit.
                 told.store(connection.current_max_send_streams(), Ordering::Relaxed);
                 polled
             });
@@ -112,7 +112,7 @@ impl Connection {
         Ok(Self::new(Sender::Http2 { sender, streams_max }, traffic))
     }
 
-    /// Begins to speak HTTP/1.1, in which the server says nothing before it is asked.
+    /// Starts HTTP/1.1 on a byte stream. The server sends nothing before the first request.
     pub(super) async fn http1(io: BoxIo, settings: &HttpSettings) -> io::Result<Self> {
         let traffic = Arc::new(Traffic::new());
         let io = TokioIo::new(Counted { io, traffic: traffic.clone(), greeting: None, is_http2: false });
@@ -134,7 +134,7 @@ impl Connection {
         Self { sender, traffic, calls, used, read_at_start, is_silent: AtomicBool::new(false) }
     }
 
-    /// Returns whether no further call is to be made on it: it is closed, or its server has fallen silent.
+    /// Returns `true` if the connection must not be used for new calls: it is closed, or its server stopped responding.
     pub(super) fn is_closed(&self) -> bool {
         if self.is_silent.load(Ordering::Relaxed) {
             return true;
@@ -148,7 +148,7 @@ impl Connection {
         }
     }
 
-    /// Returns the number of calls that may be on it at once.
+    /// Returns the maximum number of concurrent calls.
     pub(super) fn calls_max(&self) -> usize {
         match &self.sender {
             Sender::Http1(_) => 1,
@@ -156,7 +156,7 @@ impl Connection {
         }
     }
 
-    /// Returns how long there has been no call on it.
+    /// Returns how long the connection has been idle.
     pub(super) fn idle(&self) -> Duration {
         if self.calls.load(Ordering::Relaxed) > 0 {
             return Duration::ZERO;
@@ -164,14 +164,14 @@ impl Connection {
         self.used.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
-    /// Ends a call on it.
+    /// Records the end of a call.
     pub(super) fn end_call(&self) {
         if self.calls.fetch_sub(1, Ordering::Relaxed) == 1 {
             *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         }
     }
 
-    /// Returns whether the server said anything since the connection was made.
+    /// Returns `true` if the server has sent anything since the connection was ready.
     pub(super) fn was_of_use(&self) -> bool {
         self.traffic.read.load(Ordering::Relaxed) > self.read_at_start
     }
@@ -180,23 +180,25 @@ impl Connection {
         matches!(self.sender, Sender::Http2 { .. })
     }
 
-    /// Returns the number of bytes that were written.
+    /// Returns the number of bytes written.
     pub(super) fn written(&self) -> u64 {
         self.traffic.written.load(Ordering::Relaxed)
     }
 
-    /// Returns what the server speaks, if that is known to be something else than this side.
+    /// Returns a description of the server protocol, if it is known to differ from the expected one.
     pub(super) fn foreign(&self) -> Option<&'static str> {
         self.traffic.foreign.get().copied()
     }
 
-    /// Returns the size of the headers that the server takes, if it says so.
+    /// Returns the header size limit announced by the server, if any.
     pub(super) fn head_len_max(&self) -> Option<usize> {
         self.traffic.head_len_max.get().copied()
     }
 
-    /// Notes that a call was given up, or is over. The server may be gone without a word if nothing has come for long after a request:
-    /// calls that are under way go on, and others are made on another connection.
+    /// Records that a call was given up or is over.
+    ///
+    /// If nothing has arrived for a long time after a request, the server may be gone. New calls then use another
+    /// connection; calls in flight continue.
     pub(super) fn call_is_over(&self) {
         let Traffic { asked_at, read_at, .. } = &*self.traffic;
         let asked_at = asked_at.load(Ordering::Relaxed);
@@ -206,7 +208,8 @@ impl Connection {
         }
     }
 
-    /// Sends a request. `None` if the connection is in use, which it is not for one that holds its place.
+    /// Sends a request. Returns `None` if an HTTP/1.1 connection is in use, which is impossible for the holder of its
+    /// place.
     pub(super) fn send(&self, request: Request<Outgoing>) -> Option<(Responding, Returned)> {
         self.traffic.handle_request();
         match &self.sender {
@@ -219,7 +222,8 @@ impl Connection {
         }
     }
 
-    /// Takes back what a call had of the connection. Returns what to wait for before there can be another call, if anything.
+    /// Takes back the sender of a finished call. Returns the sender if the caller must wait until it is ready for
+    /// another call.
     pub(super) fn take_back(&self, returned: &mut Returned) -> Option<http1::SendRequest<Outgoing>> {
         let sender = returned.0.take()?;
         if !sender.is_ready() && !sender.is_closed() {
@@ -236,7 +240,7 @@ impl Connection {
     }
 }
 
-/// The sender of a connection of HTTP/1.1, which a call has until it is over.
+/// The sender of an HTTP/1.1 connection, owned by a call until its end.
 pub(super) struct Returned(Option<http1::SendRequest<Outgoing>>);
 
 impl Traffic {
@@ -259,7 +263,7 @@ impl Traffic {
         u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Notes that a request is sent.
+    /// Records that a request is about to be sent.
     fn handle_request(&self) {
         if self.asked_at.load(Ordering::Relaxed) <= self.read_at.load(Ordering::Relaxed) {
             self.asked_at.store(self.now(), Ordering::Relaxed);
@@ -275,7 +279,7 @@ impl Traffic {
         self.changed.notify_one();
     }
 
-    /// Waits for the first bytes of the server. One that says nothing for a while is believed to be slow.
+    /// Waits for the first bytes of the server. A server that stays silent for a while counts as slow, not as broken.
     async fn heard(&self) -> io::Result<()> {
         let heard = async {
             while self.read.load(Ordering::Relaxed) == 0 && self.end.get().is_none() {
@@ -298,14 +302,14 @@ impl Traffic {
 
 const SILENCE_BELIEVED: Duration = Duration::from_millis(500);
 
-/// The shortest time without a byte after a request at which a call that is given up says something about the connection.
+/// How long a server must have been silent after a request before a given-up call marks the connection as dead.
 const SILENCE_MIN: Duration = Duration::from_secs(10);
 
-/// Counts what goes over a stream of bytes.
+/// A byte stream that counts its traffic.
 struct Counted {
     io: BoxIo,
     traffic: Arc<Traffic>,
-    /// The first bytes of a server of HTTP/2, up to the end of its settings.
+    /// The first bytes of an HTTP/2 server, until its settings are complete.
     greeting: Option<BytesMut>,
     is_http2: bool,
 }
@@ -331,11 +335,11 @@ impl Counted {
     }
 }
 
-/// Returns what a server speaks whose first bytes are not of this version of HTTP.
+/// Returns a description of the server protocol if the first bytes do not belong to this HTTP version.
 fn foreign(first: &[u8], is_http2: bool) -> Option<&'static str> {
     match first {
         [b'H', b'T', b'T', b'P', ..] if is_http2 => Some("the server speaks HTTP/1.1, and no HTTP/2 here"),
-        // The head of SETTINGS or of GOAWAY, for the whole connection.
+        // The header of a SETTINGS or GOAWAY frame on stream 0.
         [0, _, _, 4 | 7, 0, 0, 0, 0, 0, ..] if !is_http2 => Some("the server speaks HTTP/2, and no HTTP/1.1 here"),
         [0x15, 3, ..] if is_http2 => Some("the server expects TLS, and no HTTP/2 here"),
         [0x15, 3, ..] => Some("the server expects TLS, and no HTTP/1.1 here"),

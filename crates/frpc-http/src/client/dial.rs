@@ -1,4 +1,4 @@
-//! Making connections.
+//! Opening connections.
 
 use std::io;
 
@@ -12,20 +12,20 @@ use super::{
     target::{Protocol, Target},
 };
 
-/// Makes connections to one server.
+/// Opens connections to one server.
 pub(super) struct Dialer {
     pub(super) url: String,
     pub(super) target: Target,
     pub(super) settings: Settings,
     pub(super) connect: ConnectSettings,
-    /// The version to speak.
+    /// The HTTP version to use. gRPC always uses HTTP/2.
     version: HttpVersion,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
 }
 
 impl Dialer {
-    /// Fails if the settings lack what the address needs.
+    /// Creates a dialer. Fails if the settings lack something required by the address, such as TLS.
     pub(super) fn new(url: String, target: Target, settings: Settings, connect: ConnectSettings) -> io::Result<Self> {
         let version = if target.protocol == Protocol::Grpc { HttpVersion::Http2 } else { settings.version };
         #[cfg(feature = "tls")]
@@ -46,12 +46,12 @@ impl Dialer {
         })
     }
 
-    /// Connects, with the attempts of the channel.
+    /// Connects, with the retries configured for the channel.
     pub(super) async fn dial(&self) -> Result<Connection, ConnectError> {
         frpc::client::connect(&self.url, &self.connect, || self.attempt()).await
     }
 
-    /// Returns the error of a server that speaks something else.
+    /// Returns the error for a server with another protocol.
     pub(super) fn foreign(&self, foreign: &'static str) -> ConnectError {
         let error = io::Error::new(io::ErrorKind::InvalidData, foreign);
         frpc::frisbee::ConnectError::new(Address::Url(self.url.clone()), 1, error).into()
@@ -70,7 +70,8 @@ impl Dialer {
         }
     }
 
-    /// Speaks TLS on a stream of bytes, if the address says so. Returns whether the server has chosen HTTP/2, if it has chosen.
+    /// Performs the TLS handshake, if the address requires TLS. Returns `Some(true)` if the server selected HTTP/2, and
+    /// `None` without a selection.
     #[cfg(feature = "tls")]
     async fn secure(&self, io: BoxIo) -> io::Result<(BoxIo, Option<bool>)> {
         match &self.tls {

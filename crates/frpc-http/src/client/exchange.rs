@@ -1,4 +1,4 @@
-//! A request and its response, made again on another connection as long as it was certainly not executed.
+//! A request and its response, with retries on other connections while the call was certainly not executed.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -24,16 +24,16 @@ use super::{
 };
 use crate::headers::request_len;
 
-/// The part of a request in front of its body.
+/// The head of a request, still independent of a connection.
 pub(super) struct Head {
     pub(super) method: Method,
     pub(super) path: PathAndQuery,
     /// The headers of the protocol.
     pub(super) headers: Arc<HeaderMap>,
     pub(super) metadata: Metadata,
-    /// The header that says how much time is left, and how it is written.
+    /// The timeout header and its formatter.
     pub(super) timeout: Option<TimeoutHeader>,
-    /// The time that the headers say already.
+    /// The timeout already contained in `headers`.
     pub(super) said: Option<Duration>,
 }
 
@@ -54,19 +54,19 @@ impl Deadlines {
         Self { opening, whole, answer: time.answer(call.kind()) }
     }
 
-    /// Returns the time of the whole call, for a request that is sent right after the start of the call. Calls with the same limit
-    /// have the same header, which takes a byte of HTTP/2.
+    /// Returns the timeout of the whole call, for a request sent right after its start. Calls with the same limit have
+    /// the same header, which HTTP/2 compresses to one byte.
     pub(super) fn limit(self) -> Option<Duration> {
         self.answer.filter(|deadline| deadline.at.is_some()).map(|deadline| deadline.limit)
     }
 
-    /// Returns the time that is left of the whole call.
+    /// Returns the time left for the whole call.
     fn left(self) -> Option<Duration> {
         self.answer?.left()
     }
 }
 
-/// A request on its way.
+/// A request in progress.
 pub(super) struct Exchange {
     pool: Arc<Pool>,
     head: Head,
@@ -80,11 +80,11 @@ pub(super) struct Exchange {
 struct Sent {
     responding: Responding,
     place: Place,
-    /// The number of bytes that had been written on the connection before.
+    /// The number of bytes written on the connection before this request.
     written: u64,
 }
 
-/// Drops the stream of requests when the call is over.
+/// Drops the request stream at the end of the call.
 struct StopOnDrop(Option<Arc<Source>>);
 
 impl Drop for StopOnDrop {
@@ -104,7 +104,7 @@ impl Exchange {
         deadlines: Deadlines,
     ) -> Result<Self, Status> {
         let stop = StopOnDrop(content.source().cloned());
-        // HTTP/2 refuses single streams (REFUSED_STREAM).
+        // HTTP/2 servers may refuse single streams (REFUSED_STREAM). Such calls are retried.
         let attempts = Attempts::new(deadlines.opening).repeat_busy();
         let mut exchange = Self { pool, head, content, deadlines, attempts, sent: None, stop };
         exchange.send().await?;
@@ -115,7 +115,7 @@ impl Exchange {
         let (mut place, left) = match self.pool.place_now() {
             Some(place) if self.attempts.is_first() => (place, self.deadlines.limit()),
             Some(place) => (place, self.deadlines.left()),
-            // In a box, since few calls wait for a place and all would have the memory for it.
+            // Boxed because few calls wait for a place, and the future would enlarge all of them.
             None => (Box::pin(self.deadlines.opening.bound_unsent(self.pool.place())).await?, self.deadlines.left()),
         };
         let written = place.connection().written();
@@ -126,7 +126,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// Fails if the server does not take as much metadata. It might close the connection, and fail all other calls on it.
+    /// Fails if the request head exceeds the limit of the server. The server might otherwise close the connection and
+    /// fail all its calls.
     fn check_head(&self, request: &Request<Outgoing>, max: Option<usize>) -> Result<(), Status> {
         let Some(max) = max.filter(|_| !self.head.metadata.is_empty()) else { return Ok(()) };
         let len = request_len(request.method(), request.uri(), request.headers());
@@ -188,7 +189,7 @@ impl Exchange {
             let was_written = error.message().is_none() && place.connection().written() != written;
             let settings = &self.pool.dialer().settings.http;
             let status = match place.connection().foreign() {
-                // Every other connection would end in the same way.
+                // Every other connection would fail in the same way.
                 Some(foreign) => CallError::Unreachable(Arc::new(self.pool.dialer().foreign(foreign))).into(),
                 None => failures::of_request(error.into_error(), was_written, settings),
             };
@@ -200,18 +201,18 @@ impl Exchange {
         }
     }
 
-    /// Waits for what comes of the response, as long as the caller waits for one answer.
+    /// Waits for the result of `answer`, limited by the deadline of the call.
     pub(super) async fn within_time<T>(self, answer: impl AsyncFnOnce(Self) -> Result<T, Status>) -> Result<T, Status> {
         let (Deadlines { opening, answer: deadline, .. }, source) = (self.deadlines, self.stop.0.clone());
         let mut answering = pin!(answer(self));
         let answered = match (deadline, source) {
             (None, Some(source)) => {
-                // In a box, as above.
+                // Boxed for the same reason as above.
                 let ended = Box::pin(async move { source.ended().await });
                 tokio::select! {
                     biased;
                     answer = &mut answering => answer,
-                    // The time of the channel bounds the answer to a stream from the end of that stream on.
+                    // For a request stream, the timeout of the channel starts at the end of the stream.
                     () = ended => Deadline::after(opening.limit).bound(answering).await,
                 }
             }
@@ -251,14 +252,14 @@ impl Received {
         }
     }
 
-    /// Returns all bytes that are left.
+    /// Reads the rest of the body, up to `len_max` bytes.
     pub(super) async fn all(&mut self, len_max: usize) -> Result<Bytes, Status> {
         let too_large = |len| {
             Status::resource_exhausted(format!(
                 "a response of {len} bytes or more is longer than the {len_max} that are accepted"
             ))
         };
-        // Nothing is allocated for what is only announced.
+        // An announced length is checked but never allocated.
         let announced = usize::try_from(self.body.size_hint().lower()).unwrap_or(usize::MAX);
         if announced > len_max {
             return Err(too_large(announced));
@@ -281,12 +282,12 @@ impl Received {
         }
     }
 
-    /// Returns whether there is no body at all, as far as that is known from the head.
+    /// Returns `true` if the head already shows that the response has no body.
     pub(super) fn is_over(&self) -> bool {
         self.body.is_end_stream()
     }
 
-    /// Returns what came behind the last bytes.
+    /// Takes the trailers received after the body.
     pub(super) fn take_trailers(&mut self) -> Option<HeaderMap> {
         self.trailers.take()
     }

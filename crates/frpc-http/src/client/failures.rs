@@ -1,4 +1,4 @@
-//! Statuses of calls that did not come through.
+//! Statuses of calls without a complete response.
 
 use std::{error::Error, fmt::Write, io, sync::Arc};
 
@@ -9,15 +9,16 @@ use http::StatusCode;
 use super::settings::HttpSettings;
 use crate::codes;
 
-/// Returns the status of a request without a response. `was_written` is false if none of it can have reached the server.
+/// Returns the status of a request without a response. `was_written` is `false` if no byte of it can have reached the
+/// server.
 pub(super) fn of_request(error: hyper::Error, was_written: bool, settings: &HttpSettings) -> Status {
     let of_stream = find(&error).and_then(of_stream);
     of_stream.unwrap_or_else(|| lost(error, was_written, settings))
 }
 
-/// Returns the status of a response that did not come to its end.
+/// Returns the status of an incomplete response.
 pub(super) fn of_response(error: hyper::Error, settings: &HttpSettings) -> Status {
-    // The server has begun to answer.
+    // The server has begun to answer, so a retry is no longer possible.
     let of_stream = find(&error).filter(|error| error.is_reset()).and_then(|error| {
         let reason = error.reason()?;
         Some(if error.is_library() { unreadable(reason) } else { of_reset(reason) })
@@ -25,7 +26,7 @@ pub(super) fn of_response(error: hyper::Error, settings: &HttpSettings) -> Statu
     of_stream.unwrap_or_else(|| lost(error, true, settings))
 }
 
-/// Returns the status of a response that is none of the protocol, such as that of a proxy.
+/// Returns the status of a response outside the protocol, such as one of a proxy.
 pub(super) fn of_http(status: StatusCode) -> Status {
     Status::new(codes::from_http_status(status), format!("the server answered with the HTTP status {status}"))
 }
@@ -41,7 +42,7 @@ fn find(error: &hyper::Error) -> Option<&h2::Error> {
     None
 }
 
-/// Returns the status of a stream that either side ended by itself.
+/// Returns the status of a stream ended by either side, while the connection continues.
 fn of_stream(error: &h2::Error) -> Option<Status> {
     let reason = error.reason()?;
     if error.is_library() && error.is_reset() {
@@ -51,7 +52,8 @@ fn of_stream(error: &h2::Error) -> Option<Status> {
         return None;
     }
     if error.is_go_away() {
-        // Those that the server has taken go on until it closes the connection, which is another error.
+        // The server still completes streams it has accepted. If it closes the connection instead, the error is a
+        // different one.
         let text = format!("GOAWAY ({})", reason.description()).into();
         return Some(CallError::GoingAway { why: GoAway { code: GoAway::SHUTDOWN, text } }.into());
     }
@@ -63,13 +65,13 @@ fn of_stream(error: &h2::Error) -> Option<Status> {
     error.is_reset().then(|| of_reset(reason))
 }
 
-/// Returns the status of a response that HTTP/2 does not allow, or this side does not.
+/// Returns the status of a response that breaks HTTP/2 or a limit of this client.
 fn unreadable(reason: Reason) -> Status {
     let reason = reason.description();
     Status::internal(format!("the response breaks HTTP/2, or its headers are too large (headers_len_max): {reason}"))
 }
 
-/// Returns the status of a stream that was reset, by the table of gRPC.
+/// Returns the status of a reset stream, from the table of gRPC.
 fn of_reset(reason: Reason) -> Status {
     let code = match reason {
         Reason::REFUSED_STREAM => Code::Unavailable,
@@ -89,7 +91,7 @@ fn lost(error: hyper::Error, was_written: bool, settings: &HttpSettings) -> Stat
     CallError::ConnectionLost { reason, may_have_executed: was_written }.into()
 }
 
-/// Returns the texts of an error and of its causes.
+/// Returns the messages of an error and of its causes.
 pub(super) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

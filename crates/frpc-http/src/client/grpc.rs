@@ -1,4 +1,4 @@
-//! Calls of gRPC, and what gRPC-Web has of it.
+//! gRPC calls, and the parts shared with gRPC-Web.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -28,7 +28,7 @@ const GRPC_DETAILS: &str = "grpc-status-details-bin";
 const GRPC_ENCODING: &str = "grpc-encoding";
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
-/// Returns the headers that all calls have.
+/// Returns the headers of all calls.
 pub(super) fn base_headers(pool: &Pool) -> HeaderMap {
     let (protocol, settings) = (pool.dialer().target.protocol, &pool.dialer().settings);
     let mut headers = HeaderMap::new();
@@ -62,7 +62,7 @@ fn content_type(protocol: Protocol, format: Format) -> &'static str {
     }
 }
 
-/// Makes a call.
+/// Makes a gRPC or gRPC-Web call.
 pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
     let deadlines = Deadlines::of(&call);
     let (kind, path) = (call.kind(), caller.path("", call.method())?);
@@ -100,13 +100,13 @@ fn open(caller: &HttpCaller, codec: Option<&str>, parts: Parts, received: Receiv
     check_type(caller, codec, &parts)?;
     let coding = Coding::of(parts.headers.get(GRPC_ENCODING), caller.pool.dialer().settings.accepts_gzip)?;
     let is_web = caller.protocol() == Protocol::GrpcWeb;
-    // A response that is nothing but its head has the trailers there.
+    // A response without a body carries its trailers in the head.
     let metadata = if received.is_over() { Metadata::new() } else { metadata_of(&parts.headers)? };
     let ending = Trailers { head: Some(parts.headers), is_web, http: parts.status };
     Ok(Answers::new(metadata, received, coding, caller.len_max(), ending))
 }
 
-/// Finds out whether a response is one of gRPC, with messages in the format of the call.
+/// Checks the content type of a response: gRPC, with messages in the format of the call.
 fn check_type(caller: &HttpCaller, codec: Option<&str>, parts: &Parts) -> Result<(), Status> {
     let found = media_type(&parts.headers);
     let expected = match codec {
@@ -122,14 +122,14 @@ fn check_type(caller: &HttpCaller, codec: Option<&str>, parts: &Parts) -> Result
         return Err(of_http(parts.status));
     }
     let message = format!("the server answered with content of type '{found}' instead of {expected}");
-    // This is gRPC in another format if it begins so.
+    // The same family with another suffix is gRPC in another format, and therefore a fault of the server.
     let is_family = found.strip_prefix(family).is_some_and(|rest| rest.starts_with('+') || rest.is_empty());
     Err(Status::new(if is_family { Code::Internal } else { Code::Unknown }, message))
 }
 
-/// The end of an answer.
+/// The end of a gRPC response.
 struct Trailers {
-    /// The headers of the response, which are the trailers if there is nothing else.
+    /// The response headers. They contain the trailers if the response has no body.
     head: Option<HeaderMap>,
     is_web: bool,
     http: StatusCode,
@@ -156,7 +156,8 @@ impl Ending for Trailers {
     }
 }
 
-/// Reads the status of a call among trailers: their metadata if the call went well. `None` if there is none.
+/// Reads the status of a call from its trailers. Returns their metadata if the call succeeded, and `None` without a
+/// status.
 fn status(trailers: &HeaderMap) -> Option<Result<Metadata, Status>> {
     let number = trailers.get(GRPC_STATUS)?;
     let metadata = match metadata_of(trailers) {
@@ -167,11 +168,11 @@ fn status(trailers: &HeaderMap) -> Option<Result<Metadata, Status>> {
         return Some(Ok(metadata));
     }
     let number = number.to_str().ok().and_then(|number| number.parse().ok());
-    // One that nobody knows is no success.
+    // An unknown code must not count as success.
     let code = number.map_or(Code::Unknown, Code::from_number);
     let code = if code == Code::Ok { Code::Unknown } else { code };
     let message = trailers.get(GRPC_MESSAGE).map(|message| percent::decode(message.as_bytes())).unwrap_or_default();
-    // Details that cannot be read are better lost than the status.
+    // Unreadable details are dropped, because the status itself matters more.
     let details = trailers.get(GRPC_DETAILS).and_then(|details| BASE64.decode(details.as_bytes()).ok());
     Some(Err(Status::with_details_and_metadata(code, message, details.unwrap_or_default(), metadata)))
 }

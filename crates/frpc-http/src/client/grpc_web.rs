@@ -1,9 +1,9 @@
-//! The part of gRPC-Web that gRPC does not have: trailers in the body.
+//! Trailers of gRPC-Web, sent in the body.
 
 use frpc::Status;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Reads the trailers that end a body: lines of a name, a colon and a value.
+/// Parses the trailers at the end of a body: lines of a name, a colon and a value.
 pub(super) fn trailers(text: &[u8]) -> Result<HeaderMap, Status> {
     let mut trailers = HeaderMap::new();
     for line in text.split(|byte| *byte == b'\n') {
@@ -14,7 +14,7 @@ pub(super) fn trailers(text: &[u8]) -> Result<HeaderMap, Status> {
         let pair =
             line.iter().position(|byte| *byte == b':').map(|colon| (&line[..colon], line[colon + 1..].trim_ascii()));
         let pair = pair.and_then(|(name, value)| {
-            // In lower case, however they were written.
+            // Names are converted to lower case.
             Some((HeaderName::from_bytes(name).ok()?, HeaderValue::from_bytes(value).ok()?))
         });
         let Some((name, value)) = pair else {

@@ -1,12 +1,12 @@
-//! Calls to servers of other protocols, by the addresses of channels.
+//! Clients of the HTTP protocols, used by channels according to the scheme of their address.
 //!
 //! ```text
-//!   transport  what a channel holds: the protocol by the scheme of the address
-//!   grpc (with grpc_web), connect, twirp   one protocol each: headers, and what ends an answer;  caller is what they share
-//!   answers    messages in frames, which all but Twirp and unary Connect have
-//!   exchange   a request and its response, repeated while nothing was executed
-//!   post       requests of other protocols
-//!   pool       connections, and the way to others;  dial makes one;  connection is one
+//!   transport  the caller of a channel; the scheme of the address selects the protocol
+//!   grpc (with grpc_web), connect, twirp   one protocol each: headers, and the end of a response;  caller holds shared parts
+//!   answers    framed messages, used by all protocols except Twirp and unary Connect
+//!   exchange   a request and its response, retried while nothing was executed
+//!   post       requests of protocols from other crates
+//!   pool       connections and reconnects;  dial opens a connection;  connection is one
 //!   outgoing, failures, target, tls, settings
 //! ```
 

@@ -1,4 +1,4 @@
-//! Bodies of requests: one piece, or the messages of a stream as they come.
+//! Request bodies: one piece, or the messages of a stream.
 
 use std::{
     fmt,
@@ -18,23 +18,23 @@ use crate::message::{compression, envelope};
 /// The body of a request.
 pub(super) enum Outgoing {
     Whole(Option<Bytes>),
-    /// A message in its frame, which tells its length itself: HTTP/2 needs no header for it.
+    /// A framed message. The frame contains its length, so HTTP/2 needs no header for it.
     Framed(Option<Bytes>),
     Stream {
         source: Arc<Source>,
-        /// The body is that of an older attempt if the source has another number.
+        /// The attempt of this body. The body is outdated if the source has a higher number.
         attempt: usize,
     },
 }
 
-/// The source of the messages of a request, which outlives the body of one attempt.
+/// The content of a request. It outlives the body of a single attempt.
 pub(super) enum Content {
     Whole(Bytes),
     Framed(Bytes),
     Stream(Arc<Source>),
 }
 
-/// A stream of messages that are sent, each in a frame.
+/// A stream of messages to send, one frame each.
 pub(super) struct Source {
     state: Mutex<State>,
     framing: Framing,
@@ -42,7 +42,7 @@ pub(super) struct Source {
 }
 
 struct State {
-    /// Taken while it is polled, since that is code of the user.
+    /// Taken out during polling, because the stream may run user code that calls back.
     messages: Option<Streaming<Bytes>>,
     attempt: usize,
     is_taken: bool,
@@ -51,10 +51,10 @@ struct State {
     waker: Option<Waker>,
 }
 
-/// Puts messages into frames.
+/// Encodes messages as frames.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Framing {
-    /// Messages of this length or more are compressed.
+    /// The minimum length of compressed messages. `None` disables compression.
     pub(super) gzip_len_min: Option<usize>,
 }
 
@@ -70,7 +70,7 @@ impl Framing {
         }
     }
 
-    /// Returns the content compressed, if it is to be.
+    /// Returns the compressed content if it is long enough for compression.
     pub(super) fn compressed(self, content: &Bytes) -> Option<Bytes> {
         self.gzip_len_min.filter(|min| content.len() >= *min).map(|_| compression::compress(content))
     }
@@ -89,7 +89,7 @@ impl Content {
         Self::Stream(Arc::new(Source { state: Mutex::new(state), framing, ended: Notify::new() }))
     }
 
-    /// Returns the body for another attempt. The one before, if it is still there, ends.
+    /// Returns the body for a new attempt. The body of the previous attempt, if any, ends.
     pub(super) fn body(&self) -> Outgoing {
         match self {
             Self::Whole(content) => Outgoing::Whole(Some(content.clone()).filter(|content| !content.is_empty())),
@@ -102,7 +102,7 @@ impl Content {
         }
     }
 
-    /// Returns whether nothing was taken from the stream, so that the request can be sent again.
+    /// Returns `true` if nothing was taken from the stream, so that the request can be sent again.
     pub(super) fn is_whole(&self) -> bool {
         match self {
             Self::Whole(_) | Self::Framed(_) => true,
@@ -123,11 +123,11 @@ impl Content {
 
 impl Source {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing that runs under the lock leaves the state half changed.
+        // No code under the lock can leave the state half changed, so a poisoned lock is safe to use.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the status that the stream ended with, which is then that of the call.
+    /// Returns the error of the stream. It becomes the status of the call.
     pub(super) fn failure(&self) -> Option<Status> {
         self.state().failure.clone()
     }
@@ -137,13 +137,13 @@ impl Source {
         self.ended.notified().await;
     }
 
-    /// Drops the stream: the call is over.
+    /// Drops the stream at the end of the call.
     pub(super) fn stop(&self) {
         let mut state = self.state();
         state.is_stopped = true;
         let (messages, waker) = (state.messages.take(), state.waker.take());
         drop(state);
-        // Both are code of somebody else, which may come back here.
+        // Both run foreign code, which may call back. The lock must be released before.
         drop(messages);
         if let Some(waker) = waker {
             waker.wake();
@@ -214,7 +214,7 @@ impl Body for Outgoing {
     }
 }
 
-/// The end of a body whose call is over, or whose stream failed. HTTP/2 resets the stream with the code for that.
+/// The error that ends a body after its call is over or its stream failed. HTTP/2 resets the stream with its code.
 #[derive(Debug)]
 pub(super) struct Abandoned(h2::Error);
 

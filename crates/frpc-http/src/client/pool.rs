@@ -1,4 +1,4 @@
-//! The connections to a server, and the way to others when they are lost or full.
+//! Connections to a server, and their replacement when they are lost or full.
 
 use std::{
     mem,
@@ -18,31 +18,31 @@ use super::{
     outgoing::Outgoing,
 };
 
-/// The connections to a server.
+/// The connections to one server.
 pub(super) struct Pool {
     dialer: Arc<Dialer>,
     state: Mutex<State>,
-    /// Told when a call may find a place.
+    /// Notified when a waiting call may find a place.
     changed: Notify,
-    /// Cancelled with the pool, which nobody dials for then.
+    /// Cancelled when the pool is dropped, so that pending dials stop.
     gone: CancellationToken,
 }
 
 struct State {
     connections: Vec<Arc<Connection>>,
-    /// True if the last one took more than one call, as the next one then will.
+    /// `true` if the latest connection allows several calls. The next one is expected to do the same.
     is_http2: bool,
-    /// The number of connections that are being made.
+    /// The number of connections being opened.
     dialing: usize,
     waiting: usize,
-    /// The number of times that dialling has failed, and the last error.
+    /// The number of failed dials, and the latest error.
     failures: usize,
     error: Option<Arc<ConnectError>>,
     pauses: RedialPauses,
 }
 
 impl Pool {
-    /// Makes the first connection.
+    /// Opens the first connection.
     pub(super) async fn connect(dialer: Dialer) -> Result<Arc<Self>, ConnectError> {
         let first = Arc::new(dialer.dial().await?);
         let state = State {
@@ -67,17 +67,17 @@ impl Pool {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing that runs under the lock leaves the state half changed.
+        // No code under the lock can leave the state half changed, so a poisoned lock is safe to use.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a place on a connection, if there is one.
+    /// Returns a place on a connection, if one is free.
     pub(super) fn place_now(self: &Arc<Self>) -> Option<Place> {
         let connection = self.state().free(&self.dialer)?;
         Some(Place { pool: self.clone(), connection, returned: None })
     }
 
-    /// Waits for a place on a connection. All calls that find none share the attempts to make another.
+    /// Waits for a place on a connection. All waiting calls share the dials of new connections.
     pub(super) async fn place(self: &Arc<Self>) -> Result<Place, Status> {
         let failures = {
             let mut state = self.state();
@@ -87,7 +87,7 @@ impl Pool {
         let _waiting = Waiting(self);
         loop {
             let mut changed = pin!(self.changed.notified());
-            // Before the look at the state, so that no change is missed.
+            // Must happen before the check of the state. A notification in between would be lost otherwise.
             changed.as_mut().enable();
             {
                 let mut state = self.state();
@@ -105,7 +105,7 @@ impl Pool {
         }
     }
 
-    /// Begins to make another connection, if there is to be one.
+    /// Starts to open another connection, if one is needed and allowed.
     fn dial(self: &Arc<Self>, state: &mut State) {
         let wanted = if state.is_http2 || state.pauses.is_after_failure() { 1 } else { state.waiting };
         if state.dialing >= wanted || state.connections.len() + state.dialing >= self.dialer.settings.connections_max {
@@ -135,7 +135,7 @@ impl Drop for Pool {
 }
 
 impl State {
-    /// Takes a place on a connection that has one.
+    /// Reserves a place on a connection with room for a call.
     fn free(&mut self, dialer: &Dialer) -> Option<Arc<Connection>> {
         self.remove_closed(dialer);
         self.remove_idle(dialer.settings.idle_max);
@@ -165,7 +165,7 @@ impl State {
         }
     }
 
-    /// Closes connections that were without a call for longer than this, which one of HTTP/2 may be that is the only one.
+    /// Closes connections idle for longer than `idle_max`. Keeps one HTTP/2 connection.
     fn remove_idle(&mut self, idle_max: Duration) {
         let kept = usize::from(self.is_http2);
         let mut index = self.connections.len();
@@ -178,7 +178,7 @@ impl State {
     }
 }
 
-/// A call that waits for a place.
+/// A call waiting for a place. It is counted until it is dropped.
 struct Waiting<'a>(&'a Pool);
 
 impl Drop for Waiting<'_> {
@@ -187,7 +187,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A connection that is being made.
+/// A connection being opened.
 struct Dialing(std::sync::Weak<Pool>);
 
 impl Dialing {
@@ -208,7 +208,7 @@ impl Dialing {
     }
 }
 
-/// Also if the runtime that dialled is gone: those that wait dial again.
+/// Also runs when the dialing runtime is gone. Waiting calls are woken and dial again.
 impl Drop for Dialing {
     fn drop(&mut self) {
         let Some(pool) = self.0.upgrade() else { return };
@@ -217,7 +217,7 @@ impl Drop for Dialing {
     }
 }
 
-/// A place of one call on a connection.
+/// The place of one call on a connection.
 pub(super) struct Place {
     pool: Arc<Pool>,
     connection: Arc<Connection>,
@@ -225,7 +225,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Sends a request, once.
+    /// Sends the request. Must be called only once.
     pub(super) fn send(&mut self, request: Request<Outgoing>) -> Responding {
         let (responding, returned) =
             self.connection.send(request).expect("a call that holds the place is alone on a connection of HTTP/1.1");
@@ -255,10 +255,10 @@ impl Drop for Place {
         self.connection.call_is_over();
         let busy = self.returned.as_mut().and_then(|returned| self.connection.take_back(returned));
         let Some(mut sender) = busy else { return Self::give_back(&self.pool, &self.connection) };
-        // The response was read to its end, or is abandoned: the connection is free once it has noticed.
+        // The response was read to its end or abandoned. The connection is free once hyper has noticed.
         let (pool, connection) = (Arc::downgrade(&self.pool), self.connection.clone());
         let free = async move {
-            // One that failed is found to be closed.
+            // A failed connection is detected as closed later.
             let _ = sender.ready().await;
             connection.put(sender);
             if let Some(pool) = pool.upgrade() {
@@ -267,7 +267,7 @@ impl Drop for Place {
         };
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) => mem::drop(runtime.spawn(free)),
-            // Nobody is left who would make another call.
+            // Without a runtime, no further call can be made.
             Err(_) => mem::drop(free),
         }
     }

@@ -1,4 +1,4 @@
-//! Requests by POST, for calls of protocols that are not of this crate.
+//! POST requests for the protocols of other crates.
 
 use std::sync::Arc;
 
@@ -18,21 +18,22 @@ use super::{
 };
 use crate::headers::timeout;
 
-/// Sends calls of other protocols by POST to one path of a server, on the connections of a [`Client`]. Made by
-/// [`Client::poster`]. Cheap to clone.
+/// Sends calls of another protocol as POST requests to one path of a server.
+///
+/// It uses the connections of a [`Client`], and is made by [`Client::poster`]. Cloning is cheap.
 #[derive(Clone)]
 pub struct Poster {
     pool: Arc<Pool>,
-    /// The headers that all requests have.
+    /// The headers of all requests.
     base: Arc<HeaderMap>,
 }
 
 impl Client {
-    /// Connects to an address that begins with `http://` or `https://`, for protocols that send all calls to its path.
+    /// Connects to an `http://` or `https://` address, for a protocol with a single path for all calls.
     ///
     /// # Errors
     ///
-    /// If the address is none, or nobody answers there.
+    /// If the address is invalid, or the server cannot be reached.
     pub async fn poster(&self, url: String, connect: ConnectSettings) -> Result<Poster, ConnectError> {
         let target = Target::parse(&url).map_err(ConnectError::Address)?;
         let dialer = Dialer::new(url, target, self.settings.clone(), connect).map_err(ConnectError::Address)?;
@@ -46,13 +47,15 @@ impl Client {
 }
 
 impl Poster {
-    /// Sends this content for a call, with its metadata and with its time as `connect-timeout-ms`, and returns the response, whose
-    /// content has no more than the [message_len_max](ConnectSettings::message_len_max) bytes of the channel.
+    /// Sends a request for a call and returns the response.
+    ///
+    /// The request carries the metadata of the call, and its timeout as `connect-timeout-ms`. The response content is
+    /// limited to the [`message_len_max`](ConnectSettings::message_len_max) of the channel.
     ///
     /// # Errors
     ///
-    /// If the time of the call is up, the connection was lost, or the response is none of HTTP's successes and of another type than the
-    /// request, as those of proxies are.
+    /// If the deadline passes, if the connection is lost, or if the response has an HTTP error status and a content
+    /// type other than `content_type`, as responses of proxies do.
     pub fn post(
         &self,
         call: &Call,

@@ -1,4 +1,4 @@
-//! The settings of a client.
+//! Client settings.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
@@ -7,20 +7,21 @@ use futures_util::future::BoxFuture;
 use http::HeaderValue;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// The version of HTTP that a client speaks.
+/// The HTTP version used by a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HttpVersion {
-    /// The one that the server chooses, if there is TLS, and otherwise HTTP/1.1. gRPC is always on HTTP/2.
+    /// Selected by the server with TLS, otherwise HTTP/1.1. gRPC always uses HTTP/2.
     #[default]
     Auto,
-    /// HTTP/1.1, in which calls whose both sides send streams are half-duplex: the answers come behind the last request.
+    /// HTTP/1.1. Calls with streams in both directions are half-duplex: the server answers after the last request.
     Http1,
-    /// HTTP/2, without TLS by prior knowledge.
+    /// HTTP/2. Without TLS, prior knowledge is assumed.
     Http2,
 }
 
-/// A client of gRPC, gRPC-Web, Connect and Twirp: the [`Transport`](frpc::Transport) of their addresses, with its settings.
+/// A client of gRPC, gRPC-Web, Connect and Twirp: the [`Transport`](frpc::Transport) for their addresses, with
+/// settings.
 ///
 /// | address | protocol | HTTP |
 /// |---|---|---|
@@ -29,9 +30,10 @@ pub enum HttpVersion {
 /// | `grpc-web+http://`, `grpc-web+https://` | gRPC-Web | the same |
 /// | `twirp+http://`, `twirp+https://` | Twirp | the same |
 ///
-/// Without a port it is 80, or 443 with TLS. A path in the address stands in front of those of all methods.
+/// The default port is 80, or 443 with TLS. A path in the address is a prefix of all method paths.
 ///
-/// [`register`](crate::register) makes it available everywhere with default settings; for others, give it to the channel:
+/// [`register`](crate::register) makes a client with default settings available to all channels. For other settings,
+/// pass the client to the channel builder:
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -46,15 +48,15 @@ pub enum HttpVersion {
 /// # }
 /// ```
 ///
-/// [`ChannelBuilder`](frpc::ChannelBuilder) has the settings that all transports share: timeouts, attempts to connect, the length of
-/// messages, sockets and TLS. Without a configuration for TLS, `grpcs://` and the others trust the authorities of the system, if
-/// the feature `tls-native-roots` is there.
+/// [`ChannelBuilder`](frpc::ChannelBuilder) has the settings shared by all transports: timeouts, connection attempts,
+/// message length, sockets and TLS. Without a TLS configuration, secure addresses trust the certificate authorities of
+/// the system; this requires the feature `tls-native-roots`.
 ///
 /// # Calls
 ///
-/// Timeouts, repeated calls and dropped calls are as [`Channel`](frpc::Channel) says. A call was
-/// certainly not executed, and is repeated, if nothing was written since it was begun, if HTTP/2 says so (`REFUSED_STREAM`, a
-/// `GOAWAY` for streams before it), or if it did not get onto a connection.
+/// Timeouts, retries and dropped calls work as described for [`Channel`](frpc::Channel). A call was certainly not
+/// executed, and is retried, if it never reached a connection, if none of its bytes were written, or if HTTP/2 reports
+/// it as not processed (`REFUSED_STREAM`, or a `GOAWAY` for earlier streams).
 #[derive(Clone)]
 pub struct Client {
     pub(super) settings: Settings,
@@ -79,30 +81,31 @@ pub(super) struct Settings {
 #[derive(Clone, Copy)]
 pub(super) struct HttpSettings {
     pub(super) headers_len_max: u32,
-    /// The interval, and the time for an answer.
+    /// The ping interval, and the timeout for a response.
     pub(super) keepalive: Option<(Duration, Duration)>,
     pub(super) keepalive_while_idle: bool,
     pub(super) stream_window: u32,
     pub(super) connection_window: u32,
 }
 
-/// A stream of bytes to a server.
+/// A byte stream to a server.
 pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 pub(super) type BoxIo = Box<dyn Io>;
 
-/// Makes streams of bytes to the server.
+/// Opens byte streams to a server.
 pub(super) type Connector = Arc<dyn Fn() -> BoxFuture<'static, io::Result<BoxIo>> + Send + Sync>;
 
 impl Client {
-    /// Returns the default settings.
+    /// Creates a client with default settings.
     pub fn new() -> Self {
         let user_agent = HeaderValue::from_static(concat!("frpc-http/", env!("CARGO_PKG_VERSION")));
         let http = HttpSettings {
             headers_len_max: 16 * 1024,
-            // A little more than the 5 minutes that servers of gRPC allow by default for clients whose streams are quiet.
+            // gRPC servers by default allow pings every 5 minutes from clients with quiet streams. This is slightly
+            // longer.
             keepalive: Some((Duration::from_secs(310), Duration::from_secs(20))),
             keepalive_while_idle: false,
             stream_window: 1024 * 1024,
@@ -125,29 +128,31 @@ impl Client {
         }
     }
 
-    /// Sets the format of messages: [`Format::Proto`], the default, or [`Format::Json`].
+    /// Sets the message format: [`Format::Proto`], the default, or [`Format::Json`].
     pub fn format(self, format: Format) -> Self {
         self.with(|settings| settings.format = format)
     }
 
-    /// Has messages of this length or more sent compressed with gzip; short ones get longer by it. Default: none are, since a server
-    /// may not accept it. Twirp knows no compression.
+    /// Compresses messages of at least `len_min` bytes with gzip. Default: no compression, since a server may not
+    /// support it.
+    ///
+    /// Very short messages become longer by compression. Twirp requests are never compressed.
     pub fn send_gzip(self, len_min: usize) -> Self {
         self.with(|settings| settings.gzip_len_min = Some(len_min))
     }
 
-    /// Sets whether servers may compress messages with gzip. Default true. They are inflated up to the length of the
-    /// largest message ([`Config::content_len_max`](frpc::Config::content_len_max)).
+    /// Sets whether servers may compress messages with gzip. Default true. A decompressed message is limited to the
+    /// maximum message length of the channel ([`Config::content_len_max`](frpc::Config::content_len_max)).
     pub fn accept_gzip(self, accept: bool) -> Self {
         self.with(|settings| settings.accepts_gzip = accept)
     }
 
-    /// Sets the version of HTTP for Connect, gRPC-Web and Twirp. Default [`HttpVersion::Auto`].
+    /// Sets the HTTP version for Connect, gRPC-Web and Twirp. Default [`HttpVersion::Auto`].
     pub fn http_version(self, version: HttpVersion) -> Self {
         self.with(|settings| settings.version = version)
     }
 
-    /// Sets what stands in front of the paths of Twirp. Default `/twirp`; may be empty.
+    /// Sets the path prefix of Twirp. Default `/twirp`; may be empty.
     pub fn twirp_prefix(self, prefix: impl Into<String>) -> Self {
         let prefix = prefix.into();
         let prefix = prefix.trim_matches('/');
@@ -155,41 +160,47 @@ impl Client {
         self.with(|settings| settings.twirp_prefix = prefix)
     }
 
-    /// Has unary Connect calls of methods [without side effects](frpc::Method::without_side_effects) made with GET, which
-    /// caches on the way understand, unless the address would get longer than 8 KiB. Default false.
+    /// Sends unary Connect calls of methods [without side effects](frpc::Method::without_side_effects) as GET requests,
+    /// which caches can store. Calls with a URL path above 8 KiB use POST. Default false.
     pub fn use_get(self, use_get: bool) -> Self {
         self.with(|settings| settings.gets = use_get)
     }
 
-    /// Sets the `user-agent` of requests, in place of the name of this crate. `None` sends none. Metadata of a call with that name
-    /// replaces it.
+    /// Sets the `user-agent` of requests. Default: the name of this crate. `None` sends none. A `user-agent` in the
+    /// metadata of a call replaces it.
     pub fn user_agent(self, user_agent: Option<HeaderValue>) -> Self {
         self.with(|settings| settings.user_agent = user_agent)
     }
 
-    /// Sets the number of connections that there may be at once: with HTTP/1.1 one for each call under way, with HTTP/2 another
-    /// one when those before have as many calls as the server takes. Calls beyond that wait. Default 100; 0 counts as 1.
+    /// Sets the maximum number of connections. Default 100; 0 counts as 1.
+    ///
+    /// HTTP/1.1 uses one connection per call in flight. HTTP/2 opens another connection when all others have as many
+    /// calls as the server allows. Further calls wait.
     pub fn connections_max(self, connections_max: usize) -> Self {
         self.with(|settings| settings.connections_max = connections_max.max(1))
     }
 
-    /// Sets how long a connection may have been without a call and still be used: an old one may be lost without anybody having
-    /// noticed. Older ones are closed when the next call is made, but for the only one with HTTP/2. Default 60 s.
+    /// Sets how long a connection may be idle before it is no longer used. Default 60 s.
+    ///
+    /// An idle connection may have been lost without notice. Expired connections are closed when the next call is made,
+    /// except the only HTTP/2 connection.
     pub fn idle_max(self, idle_max: Duration) -> Self {
         self.with(|settings| settings.idle_max = idle_max)
     }
 
-    /// Sets the size of the headers and of the trailers of a response. Default 16 KiB.
+    /// Sets the maximum size of the headers, and of the trailers, of a response. Default 16 KiB.
     pub fn headers_len_max(self, headers_len_max: u32) -> Self {
         self.with(|settings| settings.http.headers_len_max = headers_len_max)
     }
 
-    /// Has the server asked for a sign of life on HTTP/2 with this interval, calls or not, and the connection given up if none
-    /// comes within `timeout`. Default: 310 s and 20 s, and only while there are calls. Many servers of gRPC close the connection of a
-    /// client that asks more often than every 5 minutes.
+    /// Sends keepalive pings on HTTP/2 at this interval, and closes the connection if no response arrives within
+    /// `timeout`.
     ///
-    /// However that is set, a connection on which nothing came from the time that a call was sent until it was given up, a second later
-    /// or more, gets no further calls: they are made on another one.
+    /// Pings are then also sent while no call is in flight. Default: 310 s and 20 s, and only during calls. Many gRPC
+    /// servers close the connection of a client that pings more often than every 5 minutes.
+    ///
+    /// Independently of this setting, a connection gets no further calls if a call ends at least 10 s after a request
+    /// and nothing has arrived since that request. New calls then use another connection.
     pub fn keepalive(self, interval: Duration, timeout: Duration) -> Self {
         self.with(|settings| {
             settings.http.keepalive = Some((interval, timeout));
@@ -197,14 +208,15 @@ impl Client {
         })
     }
 
-    /// Sets how much of one response, and of all responses on a connection, the server may send ahead of what is read, with HTTP/2.
-    /// Default 1 MiB and 4 MiB.
+    /// Sets the HTTP/2 flow-control windows: how much unread data the server may send for one response, and for all
+    /// responses of a connection. Default 1 MiB and 4 MiB.
     pub fn windows(self, stream: u32, connection: u32) -> Self {
         self.with(|settings| (settings.http.stream_window, settings.http.connection_window) = (stream, connection))
     }
 
-    /// Makes connections in a way of your own, such as through a proxy, a Unix socket or memory. TLS, if the address has it, is
-    /// spoken on top of that. The address still says what is asked for.
+    /// Opens connections with a custom function, for example through a proxy, a Unix socket or memory.
+    ///
+    /// TLS is added on top if the address requires it. The host in the requests is still that of the address.
     ///
     /// ```no_run
     /// # #[cfg(unix)]

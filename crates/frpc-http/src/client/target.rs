@@ -1,10 +1,10 @@
-//! The address of a server, and the protocol that it is to be spoken to with.
+//! Server addresses and their protocols.
 
 use std::io;
 
 use http::{Uri, uri::Authority};
 
-/// The protocols that a client of this crate speaks.
+/// The protocols supported by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Grpc,
@@ -13,7 +13,7 @@ pub(super) enum Protocol {
     Twirp,
 }
 
-/// The schemes of addresses, with what each says: the protocol, and whether TLS is below it.
+/// The schemes of addresses, each with its protocol and `true` for TLS.
 const SCHEMES: [(&str, Protocol, bool); 8] = [
     ("grpc", Protocol::Grpc, false),
     ("grpcs", Protocol::Grpc, true),
@@ -25,7 +25,7 @@ const SCHEMES: [(&str, Protocol, bool); 8] = [
     ("twirp+https", Protocol::Twirp, true),
 ];
 
-/// The schemes, in the order of [`SCHEMES`].
+/// The scheme names, in the order of [`SCHEMES`].
 pub(super) const SCHEME_NAMES: [&str; 8] = {
     let mut names = [""; 8];
     let mut index = 0;
@@ -36,7 +36,7 @@ pub(super) const SCHEME_NAMES: [&str; 8] = {
     names
 };
 
-/// A server, as its address names it.
+/// A server, parsed from its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) protocol: Protocol,
@@ -44,14 +44,14 @@ pub(super) struct Target {
     /// A name or an IP address, without brackets.
     pub(super) host: String,
     pub(super) port: u16,
-    /// The host, and the port if the address has one.
+    /// The host, and the port if the address contains one.
     pub(super) authority: Authority,
-    /// In front of the paths of all methods. Empty, or begins with a slash and does not end with one.
+    /// The prefix of all method paths. Empty, or with a leading slash and without a trailing one.
     pub(super) path: String,
 }
 
 impl Target {
-    /// Reads an address, such as `grpc://localhost:50051` or `https://example.org/api`.
+    /// Parses an address, such as `grpc://localhost:50051` or `https://example.org/api`.
     pub(super) fn parse(url: &str) -> io::Result<Self> {
         let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidInput, format!("address {url:?}: {why}"));
         let (scheme, rest) = url.split_once("://").ok_or_else(|| invalid("expected SCHEME://HOST".to_owned()))?;
@@ -59,7 +59,7 @@ impl Target {
         let Some(&(_, protocol, is_secure)) = known else {
             return Err(invalid(format!("the schemes of frpc-http are {}", SCHEME_NAMES.join(", "))));
         };
-        // All schemes have the same behind them.
+        // The rest has the same syntax for all schemes.
         let uri: Uri = format!("http://{rest}").parse().map_err(|error| invalid(format!("{error}")))?;
         let authority = uri.authority().cloned().ok_or_else(|| invalid("host missing".to_owned()))?;
         if authority.as_str().contains('@') {

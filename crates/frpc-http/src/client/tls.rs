@@ -1,4 +1,4 @@
-//! TLS of connections.
+//! TLS connections.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::{
     target::Target,
 };
 
-/// The TLS of connections to one server.
+/// The TLS settings for one server.
 pub(super) struct Tls {
     connector: TlsConnector,
     name: ServerName<'static>,
@@ -21,7 +21,8 @@ const H2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
 
 impl Tls {
-    /// Returns the TLS for a server, with the configuration of the channel or else with the authorities of the system.
+    /// Creates the settings from the TLS configuration of the channel, or from the certificate authorities of the
+    /// system.
     pub(super) fn new(target: &Target, connect: &ConnectSettings, version: HttpVersion) -> io::Result<Self> {
         let alpn: &[&[u8]] = match version {
             HttpVersion::Auto => &[H2, HTTP1],
@@ -32,12 +33,12 @@ impl Tls {
         Ok(Self { connector: TlsConnector::from(config), name, version })
     }
 
-    /// Speaks TLS on a stream of bytes. Returns whether HTTP/2 is spoken on it.
+    /// Performs the TLS handshake. Returns `Some(true)` if the connection uses HTTP/2.
     pub(super) async fn handshake(&self, io: BoxIo) -> io::Result<(BoxIo, Option<bool>)> {
         let stream = self.connector.connect(self.name.clone(), io).await?;
         let is_http2 = match stream.get_ref().1.alpn_protocol() {
             Some(protocol) => protocol == H2,
-            // A server without ALPN speaks the older version, unless this side was told that it speaks the other one.
+            // A server without ALPN is assumed to speak HTTP/1.1, unless HTTP/2 was requested explicitly.
             None => self.version == HttpVersion::Http2,
         };
         Ok((Box::new(stream), Some(is_http2)))

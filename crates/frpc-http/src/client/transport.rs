@@ -60,7 +60,7 @@ impl Transport for Client {
     }
 }
 
-/// Returns the transport of a channel over HTTP: gRPC, gRPC-Web, Connect and Twirp, with default settings.
+/// Returns the transport for channels over HTTP: gRPC, gRPC-Web, Connect and Twirp, with default settings.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -76,7 +76,7 @@ pub fn transport() -> Client {
     Client::new()
 }
 
-/// Adds [`transport`] to the defaults of the process: see [`frpc::register_transport`].
+/// Adds [`transport`] to the default transports of the process; see [`frpc::register_transport`].
 pub fn register() {
     frpc::register_transport(transport());
 }
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_call_takes_little_memory() {
-        // It is moved into a box, and memory of many calls that is not in a cache is what makes them slow.
+        // The future is moved into a box. Large futures of many calls leave the CPU cache, which slows them down.
         let sizes = [size_of_call(grpc::call), size_of_call(connect::call), size_of_call(twirp::call)];
         assert!(sizes.iter().all(|size| *size <= 4096), "{sizes:?}");
     }

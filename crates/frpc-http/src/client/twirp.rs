@@ -1,4 +1,4 @@
-//! Calls of Twirp.
+//! Twirp calls.
 
 use std::{fmt, sync::Arc};
 
@@ -17,7 +17,7 @@ fn content_type(format: Format) -> &'static str {
     if format == Format::Json { "application/json" } else { "application/protobuf" }
 }
 
-/// Makes a call.
+/// Makes a Twirp call.
 pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
     if call.kind() != MethodKind::Unary {
         return Err(Status::unimplemented("Twirp has no streams: the call was not sent"));
@@ -32,7 +32,7 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
     let Body::One(message) = call.into_parts().1 else {
         return Err(Status::internal("the call does not have the messages of its kind"));
     };
-    // Twirp has no word for the time: this side alone keeps it.
+    // Twirp has no header for a timeout, so only this client enforces it.
     let head = Head { method: Method::POST, path, headers: Arc::new(headers), metadata, timeout: None, said: None };
     let content = Content::Whole(message.into_bytes());
     let exchange = Exchange::begin(caller.pool.clone(), head, content, deadlines).await?;
@@ -43,7 +43,7 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
     exchange.within_time(reading).await
 }
 
-/// The error that a Twirp server answered with: the source of the [`Status`], for codes that only Twirp has.
+/// The error of a Twirp server, as the source of a [`Status`]. It keeps codes that exist only in Twirp.
 ///
 /// ```
 /// # fn example(status: frpc::Status) {
@@ -61,7 +61,7 @@ pub struct TwirpError {
 }
 
 impl TwirpError {
-    /// Returns the code as the server wrote it.
+    /// Returns the code as sent by the server.
     pub fn code(&self) -> &str {
         &self.code
     }

@@ -1,7 +1,7 @@
-//! Metadata as headers and trailers.
+//! Conversion between metadata and headers or trailers.
 //!
-//! Values of names that end in `-bin` are base64 there, with padding or without, and several may stand in one header, with commas
-//! between them.
+//! Values of names with the suffix `-bin` are base64, with or without padding. A header may contain several values,
+//! separated by commas.
 
 use base64::{
     Engine, alphabet,
@@ -10,26 +10,28 @@ use base64::{
 use frpc::{Metadata, MetadataValue, Status};
 use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_LENGTH};
 
-/// Writes without padding, as the protocols advise, and reads both.
+/// Writes without padding, as the protocols recommend, and reads both forms.
 pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_encode_padding(false).with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Reads the metadata among headers or trailers: names of the protocols are left out, and values that are not printable ASCII.
+/// Reads metadata from headers or trailers.
+///
+/// Leaves out names used by the protocols, and values that are not printable ASCII.
 ///
 /// # Errors
 ///
-/// If a value that should be base64 is not.
+/// If a value of a `-bin` name is not base64.
 pub(crate) fn from_headers(headers: &HeaderMap) -> Result<Metadata, Status> {
     from_headers_except(headers, &CONTENT_LENGTH)
 }
 
-/// Reads the metadata among headers or trailers, without those of one more name.
+/// Reads metadata from headers or trailers, leaving out one more name.
 ///
 /// # Errors
 ///
-/// Those of [`from_headers`].
+/// If a value of a `-bin` name is not base64.
 pub(crate) fn from_headers_except(headers: &HeaderMap, left_out: &HeaderName) -> Result<Metadata, Status> {
     let mut metadata = Metadata::new();
     for (name, value) in headers {
@@ -40,14 +42,14 @@ pub(crate) fn from_headers_except(headers: &HeaderMap, left_out: &HeaderName) ->
     Ok(metadata)
 }
 
-/// Adds the value or values of one header, except those that metadata cannot hold.
+/// Adds the values of one header, except values that metadata cannot hold.
 ///
 /// # Errors
 ///
-/// If a value that should be base64 is not.
+/// If a value of a `-bin` name is not base64.
 pub(crate) fn append(metadata: &mut Metadata, name: &str, value: &[u8]) -> Result<(), Status> {
     if !name.ends_with("-bin") {
-        // Names that HTTP uses itself, and values that gRPC does not allow, are nothing for handlers.
+        // Handlers must not see names used by HTTP itself, nor values that gRPC forbids.
         let _ = metadata.append_received(name.as_bytes(), without_blanks(value));
         return Ok(());
     }
@@ -66,7 +68,7 @@ fn without_blanks(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// Adds metadata to headers or trailers, with a prefix before each name. Names that the protocols use themselves are left out.
+/// Adds metadata to headers or trailers, with a prefix before each name. Leaves out names used by the protocols.
 pub(crate) fn extend(headers: &mut HeaderMap, metadata: &Metadata, prefix: &str) {
     for (name, value) in metadata.iter() {
         if is_of_protocols(name) {
@@ -81,7 +83,7 @@ pub(crate) fn extend(headers: &mut HeaderMap, metadata: &Metadata, prefix: &str)
             MetadataValue::Ascii(text) => HeaderValue::from_str(text),
             MetadataValue::Binary(bytes) => HeaderValue::try_from(BASE64.encode(bytes)),
         };
-        // Metadata is stricter than headers, of which there can be 32,768.
+        // Metadata has stricter rules for names and values than HTTP. Only the limit of 32,768 headers can fail here.
         if let (Ok(name), Ok(value)) = (name, value)
             && headers.try_append(name, value).is_err()
         {
@@ -90,7 +92,7 @@ pub(crate) fn extend(headers: &mut HeaderMap, metadata: &Metadata, prefix: &str)
     }
 }
 
-/// Tells whether the protocols use a name themselves. [`Metadata`] refuses those that gRPC and HTTP reserve as well.
+/// Returns `true` if the protocols use this name themselves. [`Metadata`] also refuses names reserved by gRPC and HTTP.
 pub(crate) fn is_of_protocols(name: &str) -> bool {
     name.starts_with("grpc-")
         || matches!(

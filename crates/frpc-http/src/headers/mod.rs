@@ -1,4 +1,4 @@
-//! The contents of headers and trailers.
+//! Values and sizes of headers and trailers.
 
 use http::{HeaderMap, Method, Uri};
 
@@ -6,17 +6,17 @@ pub(crate) mod metadata;
 pub(crate) mod percent;
 pub(crate) mod timeout;
 
-/// Returns the size of headers, as HTTP/2 counts header lists.
+/// Returns the size of headers as HTTP/2 counts header lists.
 pub(crate) fn list_len(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| field_len(name.as_str(), value.len())).sum()
 }
 
-/// Returns the size of one header, as HTTP/2 counts header lists.
+/// Returns the size of one header as HTTP/2 counts header lists.
 pub(crate) fn field_len(name: &str, value_len: usize) -> usize {
     name.len() + value_len + 32
 }
 
-/// Returns the size of the head of a request, as HTTP/2 counts header lists.
+/// Returns the size of a request head as HTTP/2 counts header lists.
 pub(crate) fn request_len(method: &Method, uri: &Uri, headers: &HeaderMap) -> usize {
     let path_len = uri.path_and_query().map_or(0, |path| path.as_str().len());
     field_len(":method", method.as_str().len())
@@ -26,6 +26,6 @@ pub(crate) fn request_len(method: &Method, uri: &Uri, headers: &HeaderMap) -> us
         + list_len(headers)
 }
 
-/// The most that HTTP adds to the headers of a response: its status, date and length.
+/// The maximum size that HTTP adds to response headers: status, date and length.
 pub(crate) const ADDED_LEN: usize =
     ":status".len() + "200".len() + "date".len() + 29 + "content-length".len() + 20 + 3 * 32 + 1;

@@ -1,11 +1,11 @@
-//! Text in headers, as gRPC encodes its messages: printable ASCII as it is, other bytes as `%` and two digits.
+//! Percent-encoding of header text as in gRPC: printable ASCII is kept, other bytes become `%` and two hex digits.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::HeaderValue;
 
-/// Writes text for a header. Blanks at its ends, which readers of headers drop, are encoded.
+/// Encodes text for a header. Also encodes leading and trailing blanks, because readers of headers drop them.
 pub(crate) fn encode(text: &str) -> HeaderValue {
     let encoded: Bytes = if marked(text).all(|(_, is_plain)| is_plain) {
         Bytes::copy_from_slice(text.as_bytes())
@@ -23,12 +23,12 @@ pub(crate) fn encode(text: &str) -> HeaderValue {
     HeaderValue::from_maybe_shared(encoded).expect("printable ASCII is left")
 }
 
-/// Returns the length of text in a header.
+/// Returns the encoded length of text.
 pub(crate) fn encoded_len(text: &str) -> usize {
     marked(text).map(|(_, is_plain)| if is_plain { 1 } else { 3 }).sum()
 }
 
-/// Returns the bytes of text, and which of them stay as they are.
+/// Returns the bytes of text, each with `true` if it stays unencoded.
 fn marked(text: &str) -> impl Iterator<Item = (u8, bool)> {
     let from = text.len() - text.trim_start_matches(' ').len();
     let to = text.trim_end_matches(' ').len();
@@ -38,7 +38,7 @@ fn marked(text: &str) -> impl Iterator<Item = (u8, bool)> {
     })
 }
 
-/// Writes text for a header of at most this length. Of a longer one, that is its beginning, and dots if there is room for them.
+/// Encodes text for a header of at most `len_max` bytes. Cuts longer text, and ends it with dots if there is room.
 pub(crate) fn encode_within(text: &str, len_max: usize) -> HeaderValue {
     if encoded_len(text) <= len_max {
         return encode(text);
@@ -55,10 +55,10 @@ pub(crate) fn encode_within(text: &str, len_max: usize) -> HeaderValue {
     encode(&[&text[..end], dots].concat())
 }
 
-/// The end of text that was cut.
+/// The mark at the end of cut text.
 const CUT: &str = "...";
 
-/// Reads text from a header. What is not encoded well stays as it is: the message of an error is better read badly than lost.
+/// Decodes text from a header. Keeps invalid escapes unchanged: a garbled error message is better than none.
 pub(crate) fn decode(encoded: &[u8]) -> String {
     if !encoded.contains(&b'%') {
         return String::from_utf8_lossy(encoded).into_owned();

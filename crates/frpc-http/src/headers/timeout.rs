@@ -1,16 +1,16 @@
-//! The time that a call may take, as headers say it.
+//! Timeouts of calls in headers.
 
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
-/// The header of gRPC and gRPC-Web.
+/// The timeout header of gRPC and gRPC-Web.
 pub(crate) const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// The header of Connect.
+/// The timeout header of Connect.
 pub(crate) const CONNECT_TIMEOUT: HeaderName = HeaderName::from_static("connect-timeout-ms");
 
-/// Reads `grpc-timeout`: at most 8 digits and a unit. `None` if it is something else.
+/// Parses `grpc-timeout`: at most 8 digits and a unit. Returns `None` if the value is invalid.
 pub(crate) fn parse_grpc(value: &[u8]) -> Option<Duration> {
     let (unit, digits) = value.split_last()?;
     let number = number(digits, 8)?;
@@ -25,7 +25,7 @@ pub(crate) fn parse_grpc(value: &[u8]) -> Option<Duration> {
     })
 }
 
-/// Writes `grpc-timeout`, in the finest unit that holds the time. One that is longer than 8 digits of hours is cut to that.
+/// Formats `grpc-timeout` in the finest unit with at most 8 digits. The maximum is 99,999,999 hours.
 pub(crate) fn grpc(timeout: Duration) -> HeaderValue {
     const NUMBER_MAX: u128 = 99_999_999;
     let units = [
@@ -40,12 +40,12 @@ pub(crate) fn grpc(timeout: Duration) -> HeaderValue {
     value(format!("{number}{unit}"))
 }
 
-/// Reads `connect-timeout-ms`: at most 10 digits. `None` if it is something else.
+/// Parses `connect-timeout-ms`: at most 10 digits. Returns `None` if the value is invalid.
 pub(crate) fn parse_connect(value: &[u8]) -> Option<Duration> {
     number(value, 10).map(Duration::from_millis)
 }
 
-/// Writes `connect-timeout-ms`. A time that is longer than 10 digits is cut to that.
+/// Formats `connect-timeout-ms`. The maximum is 10 digits.
 pub(crate) fn connect(timeout: Duration) -> HeaderValue {
     value(timeout.as_millis().min(9_999_999_999).to_string())
 }

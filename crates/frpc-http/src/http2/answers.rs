@@ -1,7 +1,7 @@
-//! Answers on HTTP/2, each in a task of its own, and the end of those that their peers do not take.
+//! The tasks of HTTP/2 responses, and the timeout for peers that stop reading them.
 //!
-//! A peer decides by its windows how much of an answer may be sent. One that opens none, and answers to keepalive, would have its
-//! answers wait here for ever.
+//! The flow-control windows of the peer decide how much of a response may be sent. Without this timeout, a peer that
+//! opens no window but answers keepalive pings would keep responses here forever.
 
 use std::{
     convert::Infallible,
@@ -26,23 +26,23 @@ use crate::{
     serve::ResponseBody,
 };
 
-/// Runs the answers of a connection, and drops one of which the peer takes nothing for too long, which resets its stream.
+/// Runs the responses of a connection. Drops a response after too long without progress, which resets its stream.
 #[derive(Clone)]
 pub(crate) struct Answers(Arc<Shared>);
 
 struct Shared {
     activity: Arc<Activity>,
     standstill_max: Duration,
-    /// The progress of the answer that is about to be run: hyper hands over each right after it was begun.
+    /// The progress of the next response to run. hyper passes each response to the executor right after it was begun.
     next: Mutex<Option<Arc<Progress>>>,
 }
 
-/// The progress of one answer, which only its task changes.
+/// The progress of one response. Only its own task changes it.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// The number of pieces that were given to HTTP/2.
+    /// The number of pieces passed to HTTP/2.
     given: AtomicUsize,
-    /// True from a piece on until the next is asked for, which it is as soon as the peer has let the one through.
+    /// `true` from passing a piece until HTTP/2 asks for the next, which means that the peer let the piece through.
     waits: AtomicBool,
 }
 
@@ -52,7 +52,7 @@ impl Progress {
         self.waits.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the number of the piece that waits for the peer.
+    /// Returns the number of the piece still held back by the peer.
     fn waiting(&self) -> Option<usize> {
         self.waits.load(Ordering::Relaxed).then(|| self.given.load(Ordering::Relaxed))
     }
@@ -63,7 +63,7 @@ impl Answers {
         Self(Arc::new(Shared { activity, standstill_max, next: Mutex::default() }))
     }
 
-    /// Begins an answer, which is run next.
+    /// Begins a response. The next call of `execute` must run it.
     pub(crate) fn begin(&self) -> Arc<Progress> {
         let progress = Arc::new(Progress::default());
         *self.0.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress.clone());
@@ -85,15 +85,15 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Answers {
 }
 
 pin_project! {
-    /// The task of an answer.
+    /// The task of a response.
     struct Answering<F> {
         #[pin]
         answering: F,
         progress: Arc<Progress>,
         limit: Duration,
-        // The piece that `late` is about.
+        // The piece measured by `late`.
         piece: usize,
-        // There from the first piece on that the peer did not let through at once.
+        // Created when the peer first holds back a piece, so that most responses need no timer.
         late: Option<Pin<Box<Sleep>>>,
         _underway: Underway,
     }
@@ -127,10 +127,10 @@ fn after(limit: Duration) -> Instant {
     now.checked_add(limit).unwrap_or(now + FAR)
 }
 
-/// The body of an answer in pieces of at most [`PIECE_LEN`]: HTTP/2 holds no more of it than a piece that is not through.
+/// A response body in pieces of at most [`PIECE_LEN`]. HTTP/2 buffers at most one piece per response.
 pub(crate) struct Pieces {
     body: ResponseBody,
-    /// The rest of the data that came last.
+    /// The rest of the latest data.
     rest: Bytes,
     progress: Arc<Progress>,
 }
@@ -169,8 +169,8 @@ impl Body for Pieces {
     }
 }
 
-/// The most of an answer that waits in HTTP/2 for its peer.
+/// The maximum data of a response that HTTP/2 buffers for its peer.
 const PIECE_LEN: usize = 32 * 1024;
 
-/// Later than anybody waits.
+/// Longer than any caller waits, and short enough to be added to an [`Instant`].
 const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365);

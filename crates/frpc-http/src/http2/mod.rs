@@ -1,4 +1,4 @@
-//! Connections of HTTP/2: what hyper leaves to be done in front of a connection, and about answers that are not read.
+//! HTTP/2 parts missing from hyper: reading the preface, and a timeout for responses that the peer does not read.
 
 mod answers;
 mod preface;

@@ -1,4 +1,4 @@
-//! The first bytes of a connection of HTTP/2: the preface and the settings of the peer.
+//! The first bytes of an HTTP/2 connection: the preface and the settings of the peer.
 
 use std::{
     future::poll_fn,
@@ -18,8 +18,10 @@ use crate::{
     standstill::Standstill,
 };
 
-/// Reads the preface of a connection and leaves it there to be read again. `None` if it is not there in time, or when the server shuts
-/// down: then nothing was asked for. Bytes that are no preface are left to the implementation of HTTP/2, which refuses them.
+/// Reads the preface of a connection and puts all bytes back for the HTTP/2 implementation.
+///
+/// Returns `None` if the preface does not arrive in time, or if the server shuts down first. The connection has no
+/// request then. Bytes other than a preface are left to the HTTP/2 implementation, which refuses them.
 pub(crate) async fn read_preface(socket: &mut Standstill<Raw>, time_max: Duration, drain: &Drain) -> Option<Greeting> {
     let mut seen = BytesMut::new();
     let reading = poll_fn(|cx| {
@@ -43,7 +45,7 @@ pub(crate) async fn read_preface(socket: &mut Standstill<Raw>, time_max: Duratio
     read
 }
 
-/// Reads the greeting behind the preface. `None` if more bytes are needed.
+/// Parses the settings after the preface. Returns `None` if more bytes are needed.
 fn parse(seen: &[u8]) -> Option<Greeting> {
     match seen.strip_prefix(MAGIC) {
         Some(frame) => greeting::parse(frame),
@@ -54,7 +56,7 @@ fn parse(seen: &[u8]) -> Option<Greeting> {
 
 const MAGIC: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The least room to read into.
+/// The minimum room in the buffer before a read.
 const READ_LEN: usize = 256;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! gzip, the compression that all protocols here have.
+//! gzip, the compression supported by all protocols here.
 
 use std::io::{Read, Write};
 
@@ -6,23 +6,23 @@ use bytes::Bytes;
 use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
 use frpc::Status;
 
-/// The name of the compression in headers.
+/// The name of gzip in headers.
 pub(crate) const GZIP: &str = "gzip";
 
-/// Compresses content.
+/// Compresses content with gzip.
 pub(crate) fn compress(content: &[u8]) -> Bytes {
     let mut encoder = GzEncoder::new(Vec::with_capacity(content.len() / 2 + 32), Compression::fast());
     let written = encoder.write_all(content).and_then(|()| encoder.finish());
     written.expect("memory takes all bytes").into()
 }
 
-/// Decompresses content to at most `len_max` bytes, and stops there: a small input cannot fill the memory.
+/// Decompresses gzip content to at most `len_max` bytes. It stops there, so a small input cannot fill the memory.
 ///
 /// # Errors
 ///
-/// If there are more bytes, or the content is not gzip.
+/// If the result is longer than `len_max`, or the content is not gzip.
 pub(crate) fn decompress(content: &[u8], len_max: usize) -> Result<Bytes, Status> {
-    // At first no more room than ordinary content needs, whatever a sender says.
+    // Starts with the room that ordinary content needs. The sender announces no length that could be trusted.
     let mut decompressed = Vec::with_capacity(content.len().saturating_mul(3).min(len_max));
     let more_than_max = u64::try_from(len_max).unwrap_or(u64::MAX).saturating_add(1);
     let read = MultiGzDecoder::new(content).take(more_than_max).read_to_end(&mut decompressed);

@@ -1,54 +1,54 @@
-//! The frames of gRPC, gRPC-Web and Connect: a byte of flags, the length in four bytes, and the content.
+//! Frames of gRPC, gRPC-Web and Connect: one byte of flags, the length in four bytes, and the content.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use frpc::Status;
 
-/// The length of what stands in front of the content.
+/// The length of a frame header.
 pub(crate) const HEADER_LEN: usize = 5;
 
-/// The content is compressed.
+/// The flag of compressed content.
 pub(crate) const COMPRESSED: u8 = 0x01;
 
-/// The content is the end of a stream of Connect.
+/// The flag of the last frame of a Connect stream.
 pub(crate) const END_OF_STREAM: u8 = 0x02;
 
-/// The content is the trailers of gRPC-Web.
+/// The flag of gRPC-Web trailers.
 pub(crate) const TRAILERS: u8 = 0x80;
 
-/// A frame that arrived.
+/// A received frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) flags: u8,
     pub(crate) content: Bytes,
 }
 
-/// Takes frames off a stream of bytes that comes in chunks. A frame within one chunk is not copied. Memory is taken for bytes that
-/// are here, not for those that are announced.
+/// Splits a byte stream received in chunks into frames. Does not copy frames contained in one chunk. Allocates memory
+/// only for received bytes, never for an announced length.
 #[derive(Debug)]
 pub(crate) struct Frames {
-    /// The rest of the last chunk.
+    /// The unread rest of the last chunk.
     chunk: Bytes,
-    /// The beginning of a frame that chunks before had. Empty if the next begins in `chunk`.
+    /// The start of a frame from earlier chunks. Empty if the next frame starts in `chunk`.
     partial: BytesMut,
     content_len_max: usize,
 }
 
-/// A stream of bytes is not one of frames.
+/// An invalid sequence of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameError {
-    /// The content of a frame is longer than it may be.
+    /// The content of a frame exceeds the limit.
     TooLong { len: usize, max: usize },
     /// The stream ended within a frame.
     Truncated,
 }
 
 impl Frames {
-    /// Takes frames with at most this many bytes of content.
+    /// Creates a reader of frames with at most this many bytes of content.
     pub(crate) fn new(content_len_max: usize) -> Self {
         Self { chunk: Bytes::new(), partial: BytesMut::new(), content_len_max }
     }
 
-    /// Adds what arrived. The frames of the chunk before have been taken.
+    /// Adds a received chunk. The caller must have taken all frames of the previous chunk.
     pub(crate) fn push(&mut self, chunk: Bytes) {
         debug_assert!(self.chunk.is_empty(), "there may be a frame left");
         self.chunk = chunk;
@@ -71,7 +71,7 @@ impl Frames {
         self.next_partial()
     }
 
-    /// Returns a frame of several chunks, once they are here.
+    /// Returns a frame spread over several chunks, or `None` until all its bytes have arrived.
     fn next_partial(&mut self) -> Result<Option<Frame>, FrameError> {
         self.gather(HEADER_LEN);
         let Some(header) = self.partial.first_chunk() else { return Ok(None) };
@@ -85,10 +85,11 @@ impl Frames {
         Ok(Some(Frame { flags, content }))
     }
 
-    /// Moves bytes of the chunk behind the partial frame, up to this length of it.
+    /// Moves bytes from the chunk to the partial frame until it has `len` bytes.
     fn gather(&mut self, len: usize) {
         let missing = len.saturating_sub(self.partial.len()).min(self.chunk.len());
-        // Doubles its room at least, so that a frame of many chunks is copied a few times, not as often as there are chunks.
+        // The buffer at least doubles when it grows. A frame of many chunks is therefore copied a few times, not once
+        // per chunk.
         self.partial.extend_from_slice(&self.chunk.split_to(missing));
     }
 
@@ -100,12 +101,12 @@ impl Frames {
         Ok((flags, len))
     }
 
-    /// Returns how many bytes are here that were not taken.
+    /// Returns the number of buffered bytes.
     pub(crate) fn held_len(&self) -> usize {
         self.partial.len() + self.chunk.len()
     }
 
-    /// Returns whether the bytes that have come end within a frame.
+    /// Returns `true` if the received bytes end within a frame.
     pub(crate) fn is_partial(&self) -> bool {
         !self.partial.is_empty() || !self.chunk.is_empty()
     }
@@ -122,11 +123,11 @@ impl From<FrameError> for Status {
     }
 }
 
-/// Returns what stands in front of content of this length.
+/// Returns the header of a frame with content of this length.
 ///
 /// # Errors
 ///
-/// If the length has more than four bytes.
+/// If the length does not fit into four bytes.
 pub(crate) fn header(flags: u8, len: usize) -> Result<[u8; HEADER_LEN], Status> {
     let len =
         u32::try_from(len).map_err(|_| Status::resource_exhausted("a message of 4 GiB or more fits in no frame"))?;
@@ -134,7 +135,7 @@ pub(crate) fn header(flags: u8, len: usize) -> Result<[u8; HEADER_LEN], Status> 
     Ok([flags, a, b, c, d])
 }
 
-/// Returns a frame in one piece.
+/// Returns a frame as one buffer.
 ///
 /// # Errors
 ///

@@ -1,16 +1,17 @@
-//! The first frame of either side of HTTP/2: its settings.
+//! The first HTTP/2 frame of each side: its settings.
 
 use bytes::Buf;
 
-/// The first words of a side about itself.
+/// The settings that a peer announces in its first frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Greeting {
-    /// The size of the headers that it takes (`SETTINGS_MAX_HEADER_LIST_SIZE`), if it says so.
+    /// The announced maximum size of headers (`SETTINGS_MAX_HEADER_LIST_SIZE`), if any.
     pub(crate) head_len_max: Option<usize>,
 }
 
-/// Reads the frame that these bytes begin with. `None` if more of them are needed. One that is not of settings says nothing: it is an error,
-/// which the implementation of HTTP/2 finds as well.
+/// Parses the first frame of a peer. Returns `None` if more bytes are needed.
+///
+/// A frame other than settings yields the default. It is an error, and the HTTP/2 implementation reports it.
 pub(crate) fn parse(seen: &[u8]) -> Option<Greeting> {
     let ([a, b, c, kind, flags, stream @ ..], settings) = seen.split_first_chunk::<9>()?;
     let len = usize::from(*a) << 16 | usize::from(*b) << 8 | usize::from(*c);
@@ -32,7 +33,7 @@ const SETTINGS: u8 = 4;
 const SETTING_LEN: usize = 6;
 const MAX_HEADER_LIST_SIZE: u16 = 6;
 
-/// The longest frame that a side may send before it knows the settings of the other.
+/// The maximum length of a frame before the peer knows our settings.
 const LEN_MAX: usize = 16 * 1024;
 
 #[cfg(test)]

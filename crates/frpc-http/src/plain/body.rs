@@ -10,10 +10,10 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::oneshot;
 
-/// The body of a plain request, which comes in one piece.
+/// The body of a plain request, delivered in one piece.
 pub(super) enum PlainBody {
     Here(Bytes),
-    /// On its way, with its length. The connection says when it is here.
+    /// A body still being received, with its length. The connection sends it when it is complete.
     Coming(oneshot::Receiver<Bytes>, usize),
 }
 

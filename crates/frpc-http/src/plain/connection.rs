@@ -1,4 +1,4 @@
-//! A connection, as long as its requests are plain.
+//! An HTTP/1.1 connection while its requests are plain.
 
 use std::{
     future::{Future, poll_fn},
@@ -27,14 +27,14 @@ use crate::{
     standstill::Standstill,
 };
 
-/// Serves a connection as long as its requests are plain. Returns it at the first that is not.
+/// Serves a connection while its requests are plain. Returns the socket at the first other request.
 pub(crate) async fn serve(site: &Site, socket: Standstill<Raw>, drain: &Drain) -> Option<Standstill<Raw>> {
     let mut connection = Connection { site, socket, input: BytesMut::new(), output: Vec::new(), written: 0 };
     let mut patience = Patience::new(drain, site.settings.head_time_max);
     match connection.serve(&mut patience).await {
         Ok(End::Left) => Some(connection.into_socket()),
         Ok(End::Closed) => {
-            // To a peer that may be gone.
+            // The peer may be gone already.
             let _ = connection.socket.shutdown().await;
             None
         }
@@ -48,27 +48,28 @@ pub(crate) async fn serve(site: &Site, socket: Standstill<Raw>, drain: &Drain) -
 struct Connection<'a> {
     site: &'a Site,
     socket: Standstill<Raw>,
-    /// Bytes that were read and not yet looked at.
+    /// Received bytes, not parsed yet.
     input: BytesMut,
-    /// Bytes that are to be written.
+    /// Response bytes to be written.
     output: Vec<u8>,
-    /// The length of those that are.
+    /// The number of bytes of `output` already written.
     written: usize,
 }
 
-/// The end of plain requests.
+/// The reason why plain requests ended.
 enum End {
-    /// The next one is not plain.
+    /// The next request is not plain.
     Left,
-    /// There are no more.
+    /// The connection has no more requests.
     Closed,
 }
 
 impl Connection<'_> {
     async fn serve(&mut self, patience: &mut Patience<'_>) -> io::Result<End> {
         let head_len_max = usize::try_from(self.site.settings.head_len_max).unwrap_or(usize::MAX);
-        // Longer ones are never plain.
+        // A longer head is never plain.
         let head_len_max = head_len_max.min(usize::from(u16::MAX));
+        // Keeps a head received in parts from restarting the timeout with each part.
         let mut is_waiting = false;
         loop {
             if self.input.is_empty() {
@@ -105,7 +106,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Answers a request. Returns whether the connection goes on.
+    /// Answers a request. Returns `true` if the connection stays open.
     async fn answer(&mut self, request: PlainRequest, patience: &mut Patience<'_>) -> io::Result<bool> {
         let PlainRequest { parts, body_len, mut is_last } = request;
         let is_here = body_len <= self.input.len();
@@ -116,14 +117,14 @@ impl Connection<'_> {
             (PlainBody::Coming(coming, body_len), Some(rest))
         };
         let mut responding = pin!(serve::respond(self.site, parts, body));
-        // The peer says nothing more, and has not sent all of the request.
+        // Set when the peer closed its side before the end of the request body.
         let mut is_cut = false;
         let response = poll_fn(|cx| {
             loop {
                 if let Poll::Ready(response) = responding.as_mut().poll(cx) {
                     return Poll::Ready(Ok(response));
                 }
-                // Answers to earlier requests do not wait for this one.
+                // Responses to earlier requests must not wait for this one.
                 if let Poll::Ready(Err(error)) = self.poll_flush(cx) {
                     return Poll::Ready(Err(error));
                 }
@@ -133,7 +134,7 @@ impl Connection<'_> {
                 if ready!(self.poll_receive(cx))? == 0 {
                     is_cut = rest.take().is_some();
                     if !is_cut {
-                        // It may still read the answer, or be gone.
+                        // The peer may be gone, or may still read the response. The call has `half_closed_max` to end.
                         ready!(self.socket.poll_half_closed(cx));
                         return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
                     }
@@ -148,7 +149,7 @@ impl Connection<'_> {
         is_last |= is_cut || patience.is_draining();
         is_last = self.put(response, is_last).await?;
         if rest.is_some() {
-            // A peer that is still writing does not read what would tell it to stop.
+            // A peer that is still sending may not read, so the rest of its body is read and dropped.
             self.flush().await?;
             patience.begin();
             while self.input.len() < body_len {
@@ -161,7 +162,7 @@ impl Connection<'_> {
         Ok(!is_last)
     }
 
-    /// Writes a response, at once or together with the next. Returns whether it is the last of the connection.
+    /// Writes a response immediately, or buffers it to be written with the next. Returns `true` if it is the last one.
     async fn put(&mut self, response: Response<ResponseBody>, is_last: bool) -> io::Result<bool> {
         let (mut parts, body) = response.into_parts();
         let mut content = body.into_content().ok_or_else(|| io::Error::other("a stream where there is none"))?;
@@ -181,7 +182,7 @@ impl Connection<'_> {
         Ok(is_last)
     }
 
-    /// Waits for more of a request, or the next one. Returns whether there is some.
+    /// Waits for more input. Returns `false` if the connection ended, timed out or is shutting down.
     async fn receive(&mut self, patience: &mut Patience<'_>) -> io::Result<bool> {
         poll_fn(|cx| match self.poll_receive(cx) {
             Poll::Ready(received) => Poll::Ready(received.map(|len| len > 0)),
@@ -190,8 +191,10 @@ impl Connection<'_> {
         .await
     }
 
-    /// Waits for the end of a line of a head, so that one that comes in small pieces is not looked at with each. Returns whether it is
-    /// here, or more than a head may have.
+    /// Waits for the end of a line of a head. A head received in small pieces is therefore not parsed again for each
+    /// piece.
+    ///
+    /// Returns `true` with a whole line, or with more bytes than a head may have.
     async fn receive_line(&mut self, head_len_max: usize, patience: &mut Patience<'_>) -> io::Result<bool> {
         let mut seen = self.input.len();
         loop {
@@ -205,7 +208,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Reads, unless enough has been read for now.
+    /// Reads from the socket. Stays pending while enough input is buffered.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.input.len() > READ_AHEAD_MAX {
             return Poll::Pending;
@@ -235,7 +238,7 @@ impl Connection<'_> {
         Poll::Ready(Ok(()))
     }
 
-    /// Frees memory that only a large request or answer took.
+    /// Frees buffers that grew for a large request or response.
     fn free(&mut self) {
         if self.input.capacity() > KEPT_LEN {
             self.input = BytesMut::new();
@@ -249,17 +252,17 @@ impl Connection<'_> {
     }
 }
 
-/// The most that is read behind a request that is being answered, which is enough for its body.
+/// The maximum input buffered while a request is being answered. It is enough for the body of that request.
 const READ_AHEAD_MAX: usize = BODY_LEN_MAX;
 
-/// The length of answers that do not wait for more of them.
+/// The length of buffered output that is written immediately, without waiting for more responses.
 const OUTPUT_LEN_MAX: usize = 64 * 1024;
 
-/// The longest content that is copied behind the head of its response.
+/// The maximum content length copied into the output buffer. Longer content is written separately.
 const COPIED_LEN_MAX: usize = 16 * 1024;
 
-/// The most memory that a connection without requests keeps for input, and for output.
+/// The maximum capacity that an idle connection keeps for input, and for output.
 const KEPT_LEN: usize = 16 * 1024;
 
-/// The least room to read into.
+/// The minimum room in the buffer before a read.
 const READ_LEN: usize = 4 * 1024;

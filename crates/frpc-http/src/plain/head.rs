@@ -12,19 +12,19 @@ use crate::{hosts, serve::may_stream};
 pub(super) struct PlainRequest {
     pub(super) parts: Parts,
     pub(super) body_len: usize,
-    /// True if its peer wants the connection closed behind it.
+    /// `true` if the peer asks to close the connection after this request.
     pub(super) is_last: bool,
 }
 
-/// Input that does not begin with the head of a plain request.
+/// The reason why the input does not begin with a whole plain head.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NotPlain {
-    /// It may be one, and is not whole.
+    /// The head is incomplete and may still be plain.
     Partial,
     Other,
 }
 
-/// The parts of a head by their places.
+/// The positions of the parts of a head within the input.
 struct Places {
     method: Method,
     target: Range<usize>,
@@ -35,7 +35,7 @@ struct Places {
     is_last: bool,
 }
 
-/// Takes the head of a plain request from the front of the input.
+/// Takes the head of a plain request from the start of the input.
 pub(super) fn take(input: &mut BytesMut, head_len_max: usize) -> Result<PlainRequest, NotPlain> {
     let places = find(input, head_len_max)?;
     let head = input.split_to(places.head_len).freeze();
@@ -46,12 +46,12 @@ pub(super) fn take(input: &mut BytesMut, head_len_max: usize) -> Result<PlainReq
     Ok(PlainRequest { parts, body_len: places.body_len, is_last: places.is_last })
 }
 
-/// Finds the parts of a head, if it is that of a plain request.
+/// Finds the parts of a head, if the request is plain.
 #[inline]
 fn find(input: &[u8], head_len_max: usize) -> Result<Places, NotPlain> {
     let mut fields = [const { MaybeUninit::<Header<'_>>::uninit() }; FIELDS_MAX];
     let mut request = httparse::Request::new(&mut []);
-    // Places have to fit.
+    // Positions are stored as `u16`.
     let head_len_max = head_len_max.min(usize::from(u16::MAX));
     let head_len = match request.parse_with_uninit_headers(input, &mut fields) {
         Ok(Status::Complete(len)) if len <= head_len_max => len,
@@ -119,7 +119,7 @@ fn long(range: &Range<u16>) -> Range<usize> {
     range.start.into()..range.end.into()
 }
 
-/// Returns the length that a header announces, if it is one and not too large.
+/// Parses a `content-length`. Returns `None` if it is invalid or too large for a plain request.
 fn len_of(value: &[u8]) -> Option<usize> {
     if !value.iter().all(u8::is_ascii_digit) {
         return None;
@@ -128,7 +128,7 @@ fn len_of(value: &[u8]) -> Option<usize> {
     (len <= BODY_LEN_MAX).then_some(len)
 }
 
-/// Makes a request of its head. `None` if a part is not what [`http`] allows.
+/// Builds the request parts from a head. Returns `None` if [`http`] does not accept a part.
 fn build(head: &Bytes, places: &Places) -> Option<Parts> {
     let mut headers = HeaderMap::with_capacity(places.fields_len);
     for (name, value) in &places.fields[..places.fields_len] {
@@ -142,10 +142,10 @@ fn build(head: &Bytes, places: &Places) -> Option<Parts> {
     Some(request.into_parts().0)
 }
 
-/// The longest body of a plain request.
+/// The maximum body length of a plain request.
 pub(super) const BODY_LEN_MAX: usize = 64 * 1024;
 
-/// The most headers of a plain request.
+/// The maximum number of headers of a plain request.
 const FIELDS_MAX: usize = 32;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The wait for the next request of a connection.
+//! The idle timeout of a plain connection.
 
 use std::{
     future::Future,
@@ -11,20 +11,21 @@ use frpc::Drain;
 use futures_util::future::BoxFuture;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Tells when a connection without requests is to end: after some time, or when the server shuts down.
+/// Ends the wait of a connection for input: after a timeout, or when the server shuts down.
 pub(super) struct Patience<'a> {
     drain: &'a Drain,
     time_max: Duration,
     until: Instant,
-    /// Absent until a wait has begun.
+    /// `None` until the first wait.
     alarm: Option<Alarm<'a>>,
 }
 
-/// Wakes the task of the connection. Both are asked only if they could have to wake another one than before: asking takes more
-/// than all the rest of a wait.
+/// The wake-ups of a wait. Its futures are polled only when the waker changed or the timer fired: polling them costs
+/// more than the rest of a wait.
 struct Alarm<'a> {
     drain: BoxFuture<'a, ()>,
-    /// At the end of this wait or of one before it.
+    /// A timer for the end of this wait or of an earlier one. A new wait does not reset it; it is reset when it fires
+    /// early.
     late: Pin<Box<Sleep>>,
     wakes: Waker,
 }
@@ -34,18 +35,18 @@ impl<'a> Patience<'a> {
         Self { drain, time_max, until: Instant::now(), alarm: None }
     }
 
-    /// Returns whether the server is shutting down.
+    /// Returns `true` if the server is shutting down.
     pub(super) fn is_draining(&self) -> bool {
         self.drain.is_requested()
     }
 
-    /// Begins a wait.
+    /// Starts the timeout of a new wait.
     pub(super) fn begin(&mut self) {
         let now = Instant::now();
         self.until = now.checked_add(self.time_max).unwrap_or(now + FAR);
     }
 
-    /// Waits until the connection is to end.
+    /// Completes when the connection must end.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Self { drain, until, .. } = *self;
         let alarm = self.alarm.get_or_insert_with(|| Alarm {
@@ -78,5 +79,5 @@ impl<'a> Patience<'a> {
     }
 }
 
-/// Later than anybody waits.
+/// Longer than any wait, and short enough to be added to an [`Instant`].
 const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365);

@@ -1,4 +1,4 @@
-//! Responses of HTTP/1.1 whose body is known.
+//! HTTP/1.1 responses with a complete body.
 
 use std::{
     cell::RefCell,
@@ -12,8 +12,10 @@ use http::{
     response::Parts,
 };
 
-/// Makes a response one that this connection can have, whatever a mount has made of it: its length and its end are ours to tell.
-/// Returns whether it is to be the last.
+/// Makes the headers of a response consistent with this connection, because a mount may return any headers.
+///
+/// The length and the end of the connection are decided here. Returns `true` if the connection must close after the
+/// response.
 pub(super) fn check(response: &mut Parts, content: &mut Bytes) -> bool {
     let ours = [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING];
     if response.status == StatusCode::OK && !response.headers.keys().any(|name| ours.contains(name)) {
@@ -24,7 +26,7 @@ pub(super) fn check(response: &mut Parts, content: &mut Bytes) -> bool {
         words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"close"))
     });
     if response.status.is_informational() {
-        // Nothing would follow it.
+        // An informational status is not final: the client would keep waiting for a response.
         response.status = StatusCode::INTERNAL_SERVER_ERROR;
         response.headers.clear();
         content.clear();
@@ -38,7 +40,7 @@ pub(super) fn check(response: &mut Parts, content: &mut Bytes) -> bool {
     is_last
 }
 
-/// Returns whether responses of this status end with their head.
+/// Returns `true` if responses with this status have no body.
 fn has_no_content(status: StatusCode) -> bool {
     status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED
 }
@@ -84,7 +86,7 @@ pub(super) fn put_head(out: &mut Vec<u8>, response: &Parts, body_len: usize, cap
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes a name, with the capitals that the specification writes if so wanted.
+/// Writes a header name, with capitals as in `Content-Length` if `capitals` is set.
 fn put_name(out: &mut Vec<u8>, name: &HeaderName, capitals: bool) {
     let from = out.len();
     out.extend_from_slice(name.as_str().as_bytes());
@@ -99,7 +101,7 @@ fn put_name(out: &mut Vec<u8>, name: &HeaderName, capitals: bool) {
     }
 }
 
-/// Writes the time, which is put into words once a second.
+/// Writes the current date. It is formatted once per second and cached.
 fn put_date(out: &mut Vec<u8>) {
     thread_local! {
         static DATE: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };

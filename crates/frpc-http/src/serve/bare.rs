@@ -1,4 +1,4 @@
-//! Messages that are the whole body of a request or a response, as unary calls of Connect and all calls of Twirp have them.
+//! Messages sent as a whole body: unary Connect calls and all Twirp calls.
 
 use std::{
     future::poll_fn,
@@ -29,11 +29,12 @@ use crate::{
     settings::Settings,
 };
 
-/// Reads the message that a body is, which takes memory of the connection.
+/// Reads the message of a request. Its memory is charged to the account of the connection.
 ///
 /// # Errors
 ///
-/// If it is too long, does not come in time, finds no room on the connection, or is not compressed as the caller said.
+/// If the message is too long, arrives too late, exceeds the memory of the connection, or is not compressed as
+/// announced.
 pub(super) async fn read<B: RequestBody>(
     body: B,
     coding: Coding,
@@ -54,13 +55,13 @@ async fn receive<B: RequestBody>(
     holding: &mut Holding,
 ) -> Result<Bytes, Status> {
     let mut reading = pin!(read_all(body, settings.message_len_max, holding));
-    // Most are here already and need no timer.
+    // Most messages are complete already and need no timer.
     match poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
         Poll::Ready(read) => read,
         Poll::Pending => {
             let time_max = settings.body_time(time);
             let late = |_| Err(Status::deadline_exceeded(format!("the request was not here within {time_max:?}")));
-            // In a box, so that those which need none do not have the memory for it.
+            // Boxed to keep calls without a timer small.
             Box::pin(timeout(time_max, reading)).await.unwrap_or_else(late)
         }
     }
@@ -74,13 +75,13 @@ async fn read_all<B: RequestBody>(mut body: B, len_max: usize, holding: &mut Hol
     let mut whole = BytesMut::new();
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
         let frame = frame.map_err(|error| not_read(&*error.into()))?;
-        // Trailers of a request say nothing.
+        // Trailers of a request have no meaning here.
         let Ok(data) = frame.into_data() else { continue };
         if data.len().saturating_add(whole.len()).saturating_add(first.len()) > len_max {
             return Err(too_long(len_max));
         }
         holding.set(first.len() + data.len() + whole.len())?;
-        // Mostly all of it comes at once.
+        // Most bodies arrive in one piece and are not copied.
         if whole.is_empty() && first.is_empty() {
             first = data;
         } else {
@@ -91,16 +92,16 @@ async fn read_all<B: RequestBody>(mut body: B, len_max: usize, holding: &mut Hol
     Ok(if whole.is_empty() { first } else { whole.freeze() })
 }
 
-/// Returns the status of a message that is too long.
+/// Returns the status of a message above the limit.
 fn too_long(len_max: usize) -> Status {
     Status::resource_exhausted(format!("the message is longer than the {len_max} bytes that are accepted"))
 }
 
-/// Returns a message as it was before the caller compressed it. One without bytes is not compressed, whatever its head says.
+/// Decompresses a message, if its headers announce compression. An empty message is never compressed.
 ///
 /// # Errors
 ///
-/// If it is too long, before or afterwards, or is not compressed as the caller said.
+/// If the message is too long before or after decompression, or is not compressed as announced.
 pub(super) fn inflate(message: Bytes, coding: Coding, settings: &Settings) -> Result<Bytes, Status> {
     if message.len() > settings.message_len_max {
         return Err(too_long(settings.message_len_max));
@@ -111,7 +112,7 @@ pub(super) fn inflate(message: Bytes, coding: Coding, settings: &Settings) -> Re
     compression::decompress(&message, settings.message_len_max)
 }
 
-/// Makes the response to a call that did not fail. Its trailers are headers with a prefix.
+/// Builds the response to a successful call. Trailers become headers with a prefix.
 pub(super) fn respond(
     site: &Site,
     answer: Answer,

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
-/// The body of a response.
+/// The body of an HTTP response to a call.
 #[cfg_attr(
     not(feature = "tower"),
     expect(unreachable_pub, reason = "others see it only as the body of a tower service")
@@ -19,29 +19,29 @@ use http_body::{Body, Frame, SizeHint};
 pub struct ResponseBody(State);
 
 enum State {
-    /// Bytes that are there, in up to two pieces, and what follows them.
+    /// Bytes ready in up to two pieces, followed by optional trailers.
     Whole { first: Bytes, second: Bytes, trailers: Option<HeaderMap> },
-    /// Bytes that come as they are made.
+    /// Bytes produced over time.
     Stream(Pin<Box<dyn Body<Data = Bytes, Error = Infallible> + Send>>),
 }
 
 impl ResponseBody {
-    /// Makes a body without bytes.
+    /// Creates a body without bytes.
     pub(crate) fn empty() -> Self {
         Self::whole(Bytes::new(), Bytes::new(), None)
     }
 
-    /// Makes a body of bytes that follow each other, and trailers behind them.
+    /// Creates a body of two consecutive pieces and optional trailers.
     pub(crate) fn whole(first: Bytes, second: Bytes, trailers: Option<HeaderMap>) -> Self {
         Self(State::Whole { first, second, trailers })
     }
 
-    /// Makes a body of what comes as it is made.
+    /// Creates a body from a stream of pieces.
     pub(crate) fn stream(body: impl Body<Data = Bytes, Error = Infallible> + Send + 'static) -> Self {
         Self(State::Stream(Box::pin(body)))
     }
 
-    /// Returns the bytes, if they are there and nothing follows them.
+    /// Returns the bytes, if all are ready and the body has no trailers.
     pub(crate) fn into_content(self) -> Option<Bytes> {
         match self.0 {
             State::Whole { first, second, trailers: None } if second.is_empty() => Some(first),
@@ -51,7 +51,7 @@ impl ResponseBody {
     }
 }
 
-/// A body that holds something until it is over or dropped.
+/// A body with a guard, dropped together with the body.
 pub(crate) struct UntilOver<T> {
     body: ResponseBody,
     _held: T,

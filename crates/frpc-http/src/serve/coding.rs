@@ -1,4 +1,4 @@
-//! The compression of the messages of a call, as both sides agree on it: gzip or none.
+//! The compression that both sides of a call agree on: gzip or none.
 
 use frpc::Status;
 use http::HeaderValue;
@@ -9,16 +9,17 @@ use crate::{message::compression::GZIP, settings::Settings};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Coding {
     pub(super) of_requests: bool,
-    /// From this length on, if at all.
+    /// The minimum length of compressed responses. `None` if responses are not compressed.
     pub(super) of_answers: Option<usize>,
 }
 
 impl Coding {
-    /// Reads what the caller has compressed, and what it accepts: the same, if it does not say.
+    /// Negotiates the compression of a call. Without a list of accepted encodings, the caller accepts the encoding of
+    /// its requests.
     ///
     /// # Errors
     ///
-    /// If nobody here can read its requests.
+    /// If the compression of the requests is not supported.
     pub(super) fn agree(
         sent: Option<&[u8]>,
         accepted: Option<&HeaderValue>,
@@ -41,7 +42,7 @@ impl Coding {
     }
 }
 
-/// Tells whether this element of a list accepts gzip, which it does not with a weight of zero.
+/// Returns `true` if this list element accepts gzip. A weight of zero refuses it.
 fn is_gzip(element: &[u8]) -> bool {
     let mut parts = element.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
     let is_named = parts.next() == Some(GZIP.as_bytes());

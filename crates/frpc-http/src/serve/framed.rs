@@ -1,4 +1,4 @@
-//! Calls whose messages are frames, as gRPC has all of them and Connect those with streams.
+//! Calls with framed messages: all gRPC calls, and Connect calls with streams.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{
     site::Site,
 };
 
-/// Makes a call. Returns its answer, and what tells the handler if a stream of answers is dropped before its end.
+/// Makes a call. For a response stream, also returns a guard that cancels the call if the stream is dropped early.
 pub(super) async fn call<B: RequestBody>(
     site: &Site,
     method: Found,
@@ -19,7 +19,8 @@ pub(super) async fn call<B: RequestBody>(
     mut requests: Requests<B>,
 ) -> Result<(Answer, Option<CancelGuard>), Status> {
     let kind = method.method().kind;
-    // A handler that answers with one message is dropped with this, which it can tell others itself.
+    // A handler with a single response runs inside this future. Dropping the future drops the handler, so it needs no
+    // guard.
     let guard = kind.has_response_stream().then(|| head.cancel_on_drop());
     let body = if kind.has_request_stream() {
         Body::Many(requests.into_stream())
@@ -31,7 +32,8 @@ pub(super) async fn call<B: RequestBody>(
     match site.endpoint.call(method, format, head, body).await {
         Ok(answer) => Ok((answer, guard)),
         Err(status) => {
-            // The handler was not given up, unless its time was up.
+            // Only a deadline abandons a handler. After any other failure, the handler is done and needs no
+            // cancellation.
             if status.code() != Code::DeadlineExceeded {
                 guard.into_iter().for_each(CancelGuard::disarm);
             }

@@ -1,4 +1,4 @@
-//! gRPC, and gRPC-Web, which differs from it by where trailers stand and by its text.
+//! gRPC, and gRPC-Web, which differs in the place of trailers and in its base64 form.
 
 use std::time::Duration;
 
@@ -32,12 +32,12 @@ use crate::{
     },
 };
 
-/// gRPC or gRPC-Web, with the format of the messages.
+/// A variant of gRPC or gRPC-Web, with its message format.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dialect {
     kind: Kind,
     format: Format,
-    /// Of requests and responses alike.
+    /// The content type of both requests and responses.
     content_type: &'static str,
     /// The codec of the method, if the content type ends with its name.
     codec: Option<&'static str>,
@@ -90,7 +90,7 @@ impl Dialect {
         self.codec.is_some() || !self.content_type.contains('+')
     }
 
-    /// Tells whether the settings have it served.
+    /// Returns `true` if the settings enable this dialect.
     pub(super) fn is_on(&self, settings: &Settings) -> bool {
         match self.kind {
             Kind::Grpc => settings.grpc,
@@ -99,7 +99,7 @@ impl Dialect {
     }
 }
 
-/// Answers a request of this dialect.
+/// Answers a request in this dialect.
 pub(super) async fn serve<B: RequestBody>(
     site: &Site,
     dialect: Dialect,
@@ -150,14 +150,14 @@ async fn answer<B: RequestBody>(
     respond(site, dialect, coding, answer, guard)
 }
 
-/// Returns the time that the caller gives the call.
+/// Returns the timeout set by the caller.
 fn call_time(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     let Some(value) = headers.get(timeout::GRPC_TIMEOUT) else { return Ok(None) };
     let time = timeout::parse_grpc(value.as_bytes());
     time.map(Some).ok_or_else(|| Status::invalid_argument(format!("{value:?} is no grpc-timeout")))
 }
 
-/// Makes the response of a call that did not fail.
+/// Builds the response to a successful call.
 fn respond(
     site: &Site,
     dialect: Dialect,
@@ -183,7 +183,7 @@ fn respond(
     Ok(response)
 }
 
-/// Makes the body of an answer of one message.
+/// Builds the body of a response with a single message.
 fn whole(dialect: Dialect, coding: Coding, content: Pieces, trailers: HeaderMap) -> Result<ResponseBody, Status> {
     let mut first = BytesMut::new();
     let mut second = put_message(&mut first, coding, content)?.unwrap_or_default();
@@ -203,7 +203,7 @@ fn whole(dialect: Dialect, coding: Coding, content: Pieces, trailers: HeaderMap)
     })
 }
 
-/// Makes the response of a call that failed before there was an answer.
+/// Builds the response to a call that failed before its first response message.
 pub(super) fn failed(site: &Site, dialect: Dialect, status: &Status) -> Response<ResponseBody> {
     let mut headers = head_of(dialect);
     let len_max = site.answer_head_len_max.unwrap_or(HEAD_LEN_MAX);
@@ -231,17 +231,18 @@ fn ok_trailers(trailers: &Metadata) -> HeaderMap {
     headers
 }
 
-/// The ends of answers.
+/// The framing of gRPC responses.
 struct Ends {
     kind: Kind,
-    /// The size of headers that the caller takes, if it says so.
+    /// The header size limit announced by the caller, if any.
     said_len_max: Option<usize>,
 }
 
 impl Ends {
-    /// Makes trailers that the caller takes.
+    /// Builds trailers within the limit of the caller. If the trailers are too large, the call fails instead.
     fn trailers(&self, outcome: Result<&Metadata, &Status>) -> HeaderMap {
-        // Those of gRPC-Web are no headers.
+        // gRPC-Web sends trailers in the body, so no header limit applies. The limit is lowered by one because some
+        // peers accept only less than they announce.
         let said_len_max = self.said_len_max.filter(|_| self.kind == Kind::Grpc).map(|max| max.saturating_sub(1));
         let too_large = match outcome {
             Ok(trailers) => {

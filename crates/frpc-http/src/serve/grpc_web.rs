@@ -1,5 +1,6 @@
-//! The differences of gRPC-Web from gRPC: trailers as a frame of the body, and bodies in base64, in pieces that are encoded each for itself, with
-//! padding, one behind the other.
+//! Differences between gRPC-Web and gRPC: trailers as a frame of the body, and bodies in base64.
+//!
+//! A base64 body consists of consecutive pieces, each encoded separately and with padding.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::{Bytes, BytesMut};
@@ -8,11 +9,11 @@ use http::HeaderMap;
 
 use crate::message::envelope::{self, TRAILERS};
 
-/// Writes trailers as the last frame of a body.
+/// Returns trailers as the last frame of a body.
 ///
 /// # Errors
 ///
-/// If they are too long for a frame.
+/// If the trailers are too long for a frame.
 pub(crate) fn trailers_frame(trailers: &HeaderMap) -> Result<Bytes, Status> {
     let mut lines = Vec::new();
     for (name, value) in trailers {
@@ -24,20 +25,20 @@ pub(crate) fn trailers_frame(trailers: &HeaderMap) -> Result<Bytes, Status> {
     envelope::frame(TRAILERS, &lines)
 }
 
-/// Decodes a body that comes in chunks.
+/// Decodes a base64 body received in chunks.
 #[derive(Debug, Default)]
 pub(crate) struct TextDecoder {
-    /// The beginning of a group of four.
+    /// An incomplete group of four characters.
     rest: BytesMut,
 }
 
 impl TextDecoder {
-    /// Decodes the whole groups that are here.
+    /// Adds a chunk and decodes all complete groups.
     pub(crate) fn decode(&mut self, chunk: &[u8]) -> Result<Bytes, Status> {
         self.rest.extend_from_slice(chunk);
         let groups = self.rest.split_to(self.rest.len() / GROUP_LEN * GROUP_LEN);
         let mut decoded = Vec::with_capacity(groups.len() / GROUP_LEN * 3);
-        // Padding ends a piece, and only there.
+        // Padding may occur only at the end of a piece.
         let mut groups = &groups[..];
         while !groups.is_empty() {
             let is_last = |group: &[u8]| group[GROUP_LEN - 1] == b'=';
@@ -51,13 +52,13 @@ impl TextDecoder {
         Ok(decoded.into())
     }
 
-    /// Returns whether the body so far ends within a group.
+    /// Returns `true` if the body ends within a group so far.
     pub(crate) fn is_partial(&self) -> bool {
         !self.rest.is_empty()
     }
 }
 
-/// Encodes a piece.
+/// Encodes one piece of a body.
 pub(crate) fn encode(piece: &[u8]) -> Bytes {
     STANDARD.encode(piece).into()
 }

@@ -1,8 +1,8 @@
-//! The memory of the messages of a request.
+//! Memory accounting for the messages of a request.
 
 use frpc::{Head, MemoryAccount, MemoryHold, Status};
 
-/// The memory that the messages of a request take of the account of its connection. Small ones do not count.
+/// The memory charged for the messages of a request. Small messages are not counted.
 #[derive(Debug)]
 pub(crate) struct Holding {
     account: MemoryAccount,
@@ -14,11 +14,11 @@ impl Holding {
         Self { account: account.clone(), hold: None }
     }
 
-    /// Holds this many bytes, which may be more or less than before.
+    /// Charges this many bytes in total, more or fewer than before.
     ///
     /// # Errors
     ///
-    /// If the connection or the server has no room for them.
+    /// If the memory limit of the connection or of the server is exceeded.
     #[inline]
     pub(crate) fn set(&mut self, len: usize) -> Result<(), Status> {
         if len < COUNTED_LEN && self.hold.is_none() { Ok(()) } else { self.set_counted(len) }
@@ -28,11 +28,11 @@ impl Holding {
     fn set_counted(&mut self, len: usize) -> Result<(), Status> {
         let account = &self.account;
         let hold = self.hold.get_or_insert_with(|| account.hold());
-        // In steps, so that a message of many chunks is not counted for each of them.
+        // Rounded up, so that a message received in many chunks does not update the account for each of them.
         hold.resize(len.next_multiple_of(COUNTED_LEN))
     }
 
-    /// Leaves what is held to the call with this head, until it is over.
+    /// Moves the charged memory to the call of this head. The end of the call releases it.
     pub(crate) fn leave_to(&mut self, head: &mut Head) {
         if let Some(hold) = self.hold.take() {
             head.extensions_mut().insert(hold);
@@ -40,5 +40,5 @@ impl Holding {
     }
 }
 
-/// The length from which on messages count.
+/// The minimum length of counted messages.
 const COUNTED_LEN: usize = 16 << 10;

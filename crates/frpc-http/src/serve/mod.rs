@@ -1,4 +1,4 @@
-//! From a request of HTTP to a response, by protocol.
+//! HTTP requests to responses, for every protocol.
 
 mod bare;
 mod body;
@@ -48,7 +48,7 @@ use self::{
 
 use crate::{headers::request_len, hosts};
 
-/// Answers a request, and tells browsers which scripts may read the answer.
+/// Answers a request, including the CORS headers for browsers.
 pub(crate) async fn respond<B: RequestBody>(site: &Site, parts: Parts, body: B) -> Response<ResponseBody> {
     if let Some(refusal) = refuse_host(site, &parts.uri, &parts.headers) {
         return refusal;
@@ -62,7 +62,7 @@ pub(crate) async fn respond<B: RequestBody>(site: &Site, parts: Parts, body: B) 
     let origin = cors.and_then(|_| parts.headers.get(ORIGIN).cloned());
     let is_head = parts.method == Method::HEAD;
     let mut response = match site.settings.mounts.at(parts.uri.path()) {
-        // Boxed, so that calls hold no memory for it.
+        // Boxed to keep ordinary calls small.
         Some(mount) => Box::pin(mounted::serve(site, &**mount, parts, body)).await,
         None => by_protocol(site, &parts, body).await,
     };
@@ -75,7 +75,7 @@ pub(crate) async fn respond<B: RequestBody>(site: &Site, parts: Parts, body: B) 
     response
 }
 
-/// Makes a response that of HEAD: what GET is answered with, but for the body.
+/// Turns the response to a GET into one to a HEAD: the same headers without the body.
 fn leave_out_body(response: &mut Response<ResponseBody>) {
     let body = std::mem::replace(response.body_mut(), ResponseBody::empty());
     if let Some(len) = body.size_hint().exact() {
@@ -83,15 +83,17 @@ fn leave_out_body(response: &mut Response<ResponseBody>) {
     }
 }
 
-/// Refuses a request for a host that is not among those of the settings.
+/// Refuses a request for a host outside the allowed hosts.
 fn refuse_host(site: &Site, uri: &Uri, headers: &HeaderMap) -> Option<Response<ResponseBody>> {
     let hosts = site.settings.hosts.as_ref()?;
     let is_allowed = hosts.have(uri, headers);
     (!is_allowed).then(|| refuse(StatusCode::MISDIRECTED_REQUEST, "this host is not served here\n"))
 }
 
-/// Refuses a request of HTTP/1.1 that hyper takes, and that intermediaries may take for another one: without exactly one host, or with
-/// other codings of its body than `chunked`. Those for a host that is not served here are refused before they upgrade.
+/// Refuses HTTP/1.1 requests that hyper accepts but intermediaries may read as a different request.
+///
+/// Such a request does not have exactly one host, or has a body coding other than `chunked`. Requests for a foreign
+/// host are refused here as well, before an upgrade.
 pub(crate) fn refuse_http1<B>(site: &Site, request: &Request<B>) -> Option<Response<ResponseBody>> {
     let headers = request.headers();
     let mut codings = headers.get_all(TRANSFER_ENCODING).into_iter();
@@ -107,7 +109,7 @@ pub(crate) fn refuse_http1<B>(site: &Site, request: &Request<B>) -> Option<Respo
     Some(response)
 }
 
-/// Refuses a request of HTTP/2 whose head is too large, with the status that its protocol has for that.
+/// Refuses an HTTP/2 request with a head above the limit, with the error of its protocol.
 pub(crate) fn refuse_head(site: &Site, parts: &Parts) -> Option<Response<ResponseBody>> {
     let (len, max) = (request_len(&parts.method, &parts.uri, &parts.headers), site.settings.head_len_max);
     if len <= usize::try_from(max).unwrap_or(usize::MAX) {
@@ -123,13 +125,13 @@ pub(crate) fn refuse_head(site: &Site, parts: &Parts) -> Option<Response<Respons
     })
 }
 
-/// Returns whether requests of this content type, or their answers, may be streams.
+/// Returns `true` if requests or responses of this content type may be streams.
 pub(crate) fn may_stream(content_type: &[u8]) -> bool {
     let may = [&b"application/grpc"[..], b"application/connect+"];
     may.iter().any(|may| content_type.get(..may.len()).is_some_and(|start| start.eq_ignore_ascii_case(may)))
 }
 
-/// Answers a request, by the protocol that its content type and its path tell.
+/// Answers a request in the protocol given by its content type and path.
 async fn by_protocol<B: RequestBody>(site: &Site, parts: &Parts, body: B) -> Response<ResponseBody> {
     let Site { endpoint, settings, .. } = site;
     let (media_type, path) = (media_type(&parts.headers), parts.uri.path());

@@ -1,4 +1,4 @@
-//! Requests to what is mounted at a path.
+//! Requests for a mount.
 
 use bytes::Bytes;
 use frpc::{Code, Status};
@@ -14,14 +14,14 @@ use crate::{
     mount::{Mount, Visit},
 };
 
-/// Has a mount answer a request, once its body is here.
+/// Reads the body of a request, then passes the request to the mount.
 pub(super) async fn serve<B: RequestBody>(
     site: &Site,
     mount: &dyn Mount,
     parts: Parts,
     body: B,
 ) -> Response<ResponseBody> {
-    // Held until the mount has answered.
+    // Released once the mount has answered.
     let mut holding = Holding::new(&site.account);
     let received = async {
         let visit = visit(site, &parts.headers, &parts.extensions)?;
@@ -36,11 +36,11 @@ pub(super) async fn serve<B: RequestBody>(
     }
 }
 
-/// Returns the circumstances of a request.
+/// Returns the context of a request.
 ///
 /// # Errors
 ///
-/// If its headers are no metadata.
+/// If its metadata is invalid or too large.
 pub(super) fn visit(site: &Site, headers: &HeaderMap, extensions: &Extensions) -> Result<Visit, Status> {
     Ok(Visit {
         endpoint: site.endpoint.clone(),
@@ -51,7 +51,7 @@ pub(super) fn visit(site: &Site, headers: &HeaderMap, extensions: &Extensions) -
     })
 }
 
-/// Refuses a request that no mount has seen.
+/// Returns an error response for a request that never reached its mount.
 pub(super) fn refuse(status: &Status) -> Response<ResponseBody> {
     let code = match status.code() {
         Code::ResourceExhausted => StatusCode::PAYLOAD_TOO_LARGE,

@@ -1,4 +1,4 @@
-//! The rest of a request that nobody reads any more.
+//! The unread rest of HTTP/1.1 requests.
 
 use std::{
     future::poll_fn,
@@ -17,13 +17,13 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::{runtime::Handle, time::timeout};
 
-/// Tells whether the request of a connection of HTTP/1.1 that is being answered may go on for longer than its rest is worth reading.
+/// A flag of an HTTP/1.1 connection: `true` while the unread rest of its current request may be too long to skip.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unread(Arc<AtomicBool>);
 
 impl Unread {
-    /// Makes a response the last of its connection if it begins before the end of a request that may be long. Its peer would send the next
-    /// one to a connection that is being closed.
+    /// Makes a response the last of its connection if the rest of the request may be too long to skip. The peer would
+    /// otherwise send its next request to a closing connection.
     pub(crate) fn mark<B>(&self, response: &mut Response<B>) {
         if self.0.load(Ordering::Relaxed) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -31,11 +31,12 @@ impl Unread {
     }
 }
 
-/// The body of a request of HTTP/1.1, whose rest is read past if it is dropped before its end, as far as that is
-/// [short](LEN_MAX). A connection that was closed instead would take along the response: its peer, still writing, learns of nothing but
-/// the close.
+/// The body of an HTTP/1.1 request. If it is dropped before its end, a [short](LEN_MAX) rest is read and discarded.
+///
+/// Closing the connection instead could lose the response: a peer that is still writing sees only the closed
+/// connection.
 pub(crate) struct Remainder {
-    /// Absent once it has ended.
+    /// `None` after the end of the body.
     body: Option<Incoming>,
     unread: Unread,
 }
@@ -78,11 +79,11 @@ impl Body for Remainder {
 impl Drop for Remainder {
     fn drop(&mut self) {
         let Some(mut body) = self.body.take() else { return };
-        // Outside of a runtime there is no connection, either.
+        // Without a runtime, no connection exists either.
         let Ok(runtime) = Handle::try_current() else { return };
         runtime.spawn(timeout(TIME_MAX, async move {
             let mut left = LEN_MAX;
-            // Beside the response, which goes out meanwhile.
+            // Runs while the response is being sent.
             while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
                 let len = frame.data_ref().map_or(0, Bytes::len);
                 let Some(less) = left.checked_sub(len as u64) else { return };
@@ -92,8 +93,8 @@ impl Drop for Remainder {
     }
 }
 
-/// The most that is read past.
+/// The maximum length of a discarded rest.
 const LEN_MAX: u64 = 1024 * 1024;
 
-/// The longest that it may take.
+/// The maximum time to discard a rest.
 const TIME_MAX: Duration = Duration::from_secs(5);

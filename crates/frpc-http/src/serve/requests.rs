@@ -21,7 +21,7 @@ use crate::message::{
     envelope::{COMPRESSED, Frame, FrameError, Frames},
 };
 
-/// The body of a request, of whichever server.
+/// A request body of any HTTP server.
 pub(crate) trait RequestBody:
     Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static
 {
@@ -30,7 +30,7 @@ pub(crate) trait RequestBody:
 impl<B> RequestBody for B where B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static
 {}
 
-/// Returns the status of a request whose body cannot be read to its end: it breaks the rules of its chunks, or is cut off.
+/// Returns the status of a body that could not be read: malformed, or cut off.
 pub(super) fn not_read(error: &(dyn Error + Send + Sync + 'static)) -> Status {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -52,12 +52,12 @@ pub(crate) struct Requests<B> {
     message_len_max: usize,
     is_over: bool,
     holding: Holding,
-    /// The length of the message that was taken last.
+    /// The length of the latest message.
     last_len: usize,
 }
 
 impl<B: RequestBody> Requests<B> {
-    /// Reads a body whose messages may be compressed with gzip if its head says so.
+    /// Creates a reader. Messages may be compressed if the headers of the request announced gzip.
     pub(crate) fn new(body: B, is_gzip: bool, message_len_max: usize, account: &MemoryAccount) -> Self {
         Self {
             body,
@@ -71,28 +71,28 @@ impl<B: RequestBody> Requests<B> {
         }
     }
 
-    /// Leaves the memory of the message that was taken to the call with this head.
+    /// Moves the memory of the latest message to the call of this head.
     pub(crate) fn leave_to(&mut self, head: &mut Head) {
         self.holding.leave_to(head);
     }
 
-    /// Reads the body as base64.
+    /// Decodes the body as base64.
     pub(crate) fn in_text(self) -> Self {
         Self { text: Some(TextDecoder::default()), ..self }
     }
 
-    /// Returns the one message of a unary call. Takes no longer than this.
+    /// Reads the single message of a call, within `time_max`.
     ///
     /// # Errors
     ///
-    /// If there is none, or another one, or it comes too late.
+    /// If there is no message, or more than one, or the message arrives too late.
     pub(crate) async fn one(&mut self, time_max: Duration) -> Result<Bytes, Status> {
         let mut reading = pin!(self.read_one());
-        // Most are here already and need no timer.
+        // Most messages are complete already and need no timer.
         if let Poll::Ready(read) = poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
             return read;
         }
-        // In a box, so that those which need none do not have the memory for it.
+        // Boxed to keep calls without a timer small.
         Box::pin(timeout(time_max, reading))
             .await
             .unwrap_or_else(|_| Err(Status::deadline_exceeded(format!("the request was not here within {time_max:?}"))))
@@ -102,7 +102,7 @@ impl<B: RequestBody> Requests<B> {
         let message = poll_fn(|cx| self.poll(cx)).await.transpose()?;
         let message =
             message.ok_or_else(|| Status::unimplemented("the method takes one message, and there was none"))?;
-        // Mostly the end has come with the message.
+        // The end of most bodies arrives together with the message.
         let is_at_end = !self.frames.is_partial() && self.body.is_end_stream();
         if !is_at_end && poll_fn(|cx| self.poll(cx)).await.transpose()?.is_some() {
             return Err(Status::unimplemented("the method takes one message, and there were more"));
@@ -126,14 +126,14 @@ impl<B: RequestBody> Requests<B> {
             }
             match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
                 Some(Ok(frame)) => {
-                    // Trailers of a request say nothing.
+                    // Trailers of a request have no meaning here.
                     if let Ok(data) = frame.into_data() {
                         let data = match &mut self.text {
                             Some(text) => text.decode(&data)?,
                             None => data,
                         };
                         self.frames.push(data);
-                        // A message that was taken may be in use until the next is asked for.
+                        // The latest message may be in use until the next one is requested.
                         self.holding.set(self.frames.held_len() + self.last_len)?;
                     }
                 }

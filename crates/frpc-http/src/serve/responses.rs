@@ -1,4 +1,4 @@
-//! The messages of an answer as frames of a body.
+//! Response messages as frames of a body.
 
 use std::{
     convert::Infallible,
@@ -19,41 +19,41 @@ use crate::message::{
     envelope::{self, HEADER_LEN},
 };
 
-/// The form that a protocol gives to the body of an answer.
+/// The body format of a protocol.
 pub(super) trait Framing: Send + Unpin + 'static {
-    /// Returns frames as the body has them.
+    /// Encodes frames for the body.
     fn data(&self, frames: Bytes) -> Bytes;
 
-    /// Returns the end of a body, with the trailers of a call that went well, or why it failed. `None` if it has no form, which
-    /// takes trailers of 4 GiB.
+    /// Returns the end of a body: the trailers of a successful call, or its error. `None` if the end does not fit into
+    /// a frame, which takes trailers of 4 GiB.
     fn end(&self, outcome: Result<&Metadata, &Status>) -> Option<Frame<Bytes>>;
 }
 
-/// The body of an answer of many messages.
+/// The body of a response with many messages.
 pub(super) struct Responses<F> {
     messages: Streaming<Bytes>,
     coding: Coding,
     framing: F,
-    /// Frames that were made and not yet taken.
+    /// Encoded frames, not sent yet.
     buffer: BytesMut,
-    /// Content that follows what was taken last.
+    /// Content to send after the latest frames.
     content: Option<Bytes>,
     end: End,
-    /// Tells the handler if the body is dropped before its end.
+    /// Cancels the handler if the body is dropped before its end.
     guard: Option<CancelGuard>,
 }
 
-/// The end of the body of an answer.
+/// The state of the end of a response.
 enum End {
-    /// There may be more messages. These trailers were known before the first.
+    /// More messages may follow. Holds the trailers known before the first message.
     Ahead(Metadata),
-    /// There are no more messages.
+    /// All messages have been taken. The end is next.
     Next(Result<Metadata, Status>),
     Over,
 }
 
 impl<F: Framing> Responses<F> {
-    /// Makes a body of messages. The trailers are those that are known before the first.
+    /// Creates a body of messages. `trailers` are those known before the first message.
     pub(super) fn new(
         messages: Streaming<Bytes>,
         trailers: Metadata,
@@ -64,7 +64,7 @@ impl<F: Framing> Responses<F> {
         Self { messages, coding, framing, buffer: BytesMut::new(), content: None, end: End::Ahead(trailers), guard }
     }
 
-    /// Gathers frames of messages that are here.
+    /// Encodes all messages that are ready, up to the buffer limit.
     fn poll_gather(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while let End::Ahead(trailers) = &mut self.end
             && self.buffer.len() < BUFFER_LEN
@@ -75,7 +75,7 @@ impl<F: Framing> Responses<F> {
                 }
                 Poll::Ready(None) => {
                     let mut trailers = mem::take(trailers);
-                    // Known by now, since the end was read.
+                    // The stream has ended, so its trailers are ready.
                     if let Some(Ok(Some(last))) = self.messages.trailers().now_or_never() {
                         trailers.merge(last);
                     }
@@ -123,7 +123,7 @@ impl<F: Framing> http_body::Body for Responses<F> {
     }
 }
 
-/// Adds the frame of a message. Returns the content of one that is too long to be copied, which is to follow.
+/// Adds the frame of a message. Returns the content if it is too long to be copied; the caller must send it next.
 pub(super) fn put_message(out: &mut BytesMut, coding: Coding, content: Pieces) -> Result<Option<Bytes>, Status> {
     let len = content.len();
     if coding.of_answers.is_some_and(|len_min| len >= len_min) {
@@ -148,8 +148,8 @@ pub(super) fn put_message(out: &mut BytesMut, coding: Coding, content: Pieces) -
     Ok(None)
 }
 
-/// The longest content that is copied behind the head of its frame.
+/// The maximum content length copied into the frame buffer.
 const COPIED_LEN_MAX: usize = 8 * 1024;
 
-/// So many bytes of small messages go out together.
+/// The target length of small messages sent together.
 const BUFFER_LEN: usize = 8 * 1024;

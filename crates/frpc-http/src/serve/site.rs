@@ -1,4 +1,4 @@
-//! The services that requests are for, and the parts of an answer that all protocols share.
+//! The services of a server, and parts of a response shared by all protocols.
 
 use std::time::Duration;
 
@@ -16,31 +16,31 @@ use crate::{
     settings::Settings,
 };
 
-/// The services that requests are for, and how they are served.
+/// The services of a connection or a server, with the settings to serve them.
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) endpoint: Endpoint,
     pub(crate) settings: Settings,
-    /// For the messages of the connection, or of the server if this is for all connections.
+    /// The memory account of the connection, or of the whole server if this serves all connections.
     pub(crate) account: MemoryAccount,
-    /// The other end of the connection that requests come on, if this is for one connection.
+    /// The other end of the connection, if this serves one connection.
     pub(crate) peer: Option<Peer>,
-    /// Absent if the server is not ours.
+    /// The shutdown signal. `None` inside a foreign HTTP server.
     pub(crate) drain: Option<Drain>,
-    /// The size of headers that callers take, as HTTP/2 counts them, if they say so.
+    /// The header size limit announced by the caller, as HTTP/2 counts header lists.
     pub(crate) answer_head_len_max: Option<usize>,
 }
 
 impl Site {
-    /// Returns the head of the call that a request makes, with the time that its caller gives it.
+    /// Returns the head of the call made by a request, with its timeout.
     ///
     /// # Errors
     ///
-    /// If the metadata among the headers is too large, or binary and not base64, or if there is no time.
+    /// If the metadata is too large or contains invalid base64, or if the timeout is zero.
     pub(super) fn call_head(&self, request: &Parts, time: Option<Duration>) -> Result<Head, Status> {
         let mut head = Head::default();
         let metadata = self.metadata(&request.headers)?;
-        // Writing takes memory, even of nothing.
+        // Mutable access allocates, even for empty metadata.
         if !metadata.is_empty() {
             *head.metadata_mut() = metadata;
         }
@@ -59,11 +59,11 @@ impl Site {
         Ok(head)
     }
 
-    /// Returns the metadata among the headers of a request.
+    /// Returns the metadata in the headers of a request.
     ///
     /// # Errors
     ///
-    /// If it is too large, or binary and not base64.
+    /// If the metadata is too large or contains invalid base64.
     pub(super) fn metadata(&self, headers: &HeaderMap) -> Result<Metadata, Status> {
         let metadata = metadata::from_headers(headers)?;
         let (len, max) = (metadata.size() + 2 * metadata.len(), self.endpoint.metadata_len_max());
@@ -74,28 +74,28 @@ impl Site {
         Ok(metadata)
     }
 
-    /// Returns the peer that made a request. A server of HTTP that somebody else runs puts it into the extensions.
+    /// Returns the caller of a request. A foreign HTTP server provides it as an extension of the request.
     pub(super) fn peer<'a>(&'a self, extensions: &'a Extensions) -> Option<&'a Peer> {
         self.peer.as_ref().or_else(|| extensions.get())
     }
 }
 
 impl Site {
-    /// Checks that the headers of an answer are not more than its caller takes.
+    /// Checks that response headers fit the limit of the caller.
     ///
     /// # Errors
     ///
-    /// If they are, which would end the call, or the connection, with an error that names no reason.
+    /// If they are too large. Sending them would end the call, or the connection, without a clear reason.
     pub(super) fn check_answer_head(&self, headers: &HeaderMap) -> Result<(), Status> {
         self.answer_head_len_max.map_or(Ok(()), |max| check_len(headers, max.saturating_sub(ADDED_LEN)))
     }
 }
 
-/// Checks the size of headers or trailers of an answer.
+/// Checks the size of response headers or trailers.
 ///
 /// # Errors
 ///
-/// If they are larger than this.
+/// If they are larger than `max`.
 pub(super) fn check_len(headers: &HeaderMap, max: usize) -> Result<(), Status> {
     let len = list_len(headers);
     if len > max {
@@ -107,7 +107,7 @@ pub(super) fn check_len(headers: &HeaderMap, max: usize) -> Result<(), Status> {
     Ok(())
 }
 
-/// Returns the media type of a body. Its parameters, such as a character set, say nothing here.
+/// Returns the media type of a body, without parameters such as a character set.
 pub(super) fn media_type(headers: &HeaderMap) -> &[u8] {
     let value = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     let end = value.iter().position(|byte| matches!(byte, b';' | b' '));
@@ -126,7 +126,7 @@ pub(super) fn check_codec(method: &Method, format: Format) -> Result<(), Status>
     }
 }
 
-/// Refuses a request with words for people.
+/// Refuses a request with an error text for people.
 pub(super) fn refuse(status: StatusCode, text: &'static str) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::from(Bytes::from_static(text.as_bytes())));
     *response.status_mut() = status;

@@ -1,4 +1,4 @@
-//! Twirp: unary calls under a path of their own, and errors as JSON.
+//! Twirp: unary calls under a path prefix, and errors as JSON.
 
 use frpc::{
     Body, Code, Metadata, MethodKind, Status,
@@ -23,13 +23,13 @@ use crate::{codes, settings::Settings, status};
 const PROTOBUF: &str = "application/protobuf";
 const JSON: &str = "application/json";
 
-/// Returns the path of the method that a request of Twirp is for. `None` for other requests.
+/// Returns the method path of a Twirp request. `None` for requests of other protocols.
 pub(super) fn path<'a>(settings: &Settings, path: &'a str, media_type: &[u8]) -> Option<&'a str> {
     if !settings.twirp {
         return None;
     }
     if settings.twirp_prefix.is_empty() {
-        // There, calls of Connect have the same paths.
+        // Connect calls use the same paths, so the content type decides.
         let is_json = media_type.eq_ignore_ascii_case(JSON.as_bytes());
         let is_ours = media_type.eq_ignore_ascii_case(PROTOBUF.as_bytes()) || is_json && !settings.connect;
         return is_ours.then_some(path);
@@ -37,7 +37,7 @@ pub(super) fn path<'a>(settings: &Settings, path: &'a str, media_type: &[u8]) ->
     path.strip_prefix(&settings.twirp_prefix)?.strip_prefix('/')
 }
 
-/// Answers a request for the method with this path, which is that of the request without the prefix.
+/// Answers a request for a method. `path` has no Twirp prefix.
 pub(super) async fn serve<B: RequestBody>(site: &Site, path: &str, parts: &Parts, body: B) -> Response<ResponseBody> {
     if parts.method != Method::POST {
         return bad_route(parts, &format!("unsupported method {}: calls of Twirp are made with POST", parts.method));
@@ -68,7 +68,7 @@ pub(super) async fn serve<B: RequestBody>(site: &Site, path: &str, parts: &Parts
         let message = bare::read(body, coding, None, &site.settings, &mut holding).await?;
         holding.leave_to(&mut head);
         let answer = site.endpoint.call(method, format, head, Body::from(message)).await?;
-        // Twirp has no trailers.
+        // Twirp has no trailers; they become ordinary headers.
         bare::respond(site, answer, coding, answer_type, "")
     };
     answered.await.unwrap_or_else(|status| failed(&status))
@@ -84,10 +84,10 @@ fn failed(status: &Status) -> Response<ResponseBody> {
     json_error(codes::twirp_http_status(status.code()), json)
 }
 
-/// Refuses a request that is no call of Twirp.
+/// Refuses a request that is not a valid Twirp call.
 fn bad_route(parts: &Parts, message: &str) -> Response<ResponseBody> {
     let mut meta = Metadata::new();
-    // A path has printable ASCII only.
+    // The path contains only printable ASCII, so this cannot fail.
     let _ = meta.insert("twirp_invalid_route", format!("{} {}", parts.method, parts.uri.path()));
     json_error(StatusCode::NOT_FOUND, status::twirp::error_named("bad_route", message, &meta))
 }

@@ -1,4 +1,4 @@
-//! Requests of HTTP/2 that are cut off.
+//! Detection of truncated HTTP/2 requests.
 
 use std::{
     error::Error,
@@ -10,8 +10,10 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-/// The body of a request of HTTP/2, which fails if it is cut off, whatever the reason. hyper ends it as if it were whole if the reason
-/// is `NO_ERROR`, as it is when a peer has not answered to keepalive: a handler would take a part of a stream for all of it.
+/// The body of an HTTP/2 request. It fails if it was cut off for any reason.
+///
+/// hyper reports a reset with `NO_ERROR`, for example after a missed keepalive response, as a normal end. A handler
+/// would then take a truncated stream for a complete one.
 pub(crate) struct Unended(Incoming);
 
 impl Unended {

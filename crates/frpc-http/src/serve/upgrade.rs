@@ -1,4 +1,4 @@
-//! Requests that make a WebSocket of their connection.
+//! Upgrades of HTTP/1.1 connections to WebSocket.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -32,11 +32,11 @@ use crate::{
     standstill::Standstill,
 };
 
-/// Holds how a connection of HTTP/1.1 goes on after its last response.
+/// The pending upgrade of an HTTP/1.1 connection, if any.
 #[derive(Clone, Default)]
 pub(crate) struct Upgrading(Arc<Mutex<Option<Upgrade>>>);
 
-/// A connection that becomes a WebSocket.
+/// A connection about to become a WebSocket.
 pub(crate) struct Upgrade {
     socket: OnUpgrade,
     limits: Limits,
@@ -45,7 +45,7 @@ pub(crate) struct Upgrade {
 
 /// The protocol on a WebSocket.
 enum Protocol {
-    /// Frisbee, in binary messages.
+    /// Frisbee in binary messages.
     Frisbee,
     Mounted {
         mount: Arc<dyn Mount>,
@@ -54,14 +54,14 @@ enum Protocol {
     },
 }
 
-/// The settings that hold for a WebSocket.
+/// The limits of a mounted WebSocket.
 struct Limits {
     message_len_max: usize,
     keepalive: Option<(Duration, Duration)>,
 }
 
 impl Upgrading {
-    /// Answers a request that asks for a WebSocket. `None` if it asks for something else.
+    /// Answers a WebSocket handshake. `None` for any other request.
     pub(crate) fn answer(&self, site: &Site, request: &mut Request<Incoming>) -> Option<Response<ResponseBody>> {
         if !has_word(request.headers(), &UPGRADE, "websocket") || !has_word(request.headers(), &CONNECTION, "upgrade") {
             return None;
@@ -102,14 +102,14 @@ impl Upgrading {
         Ok(response)
     }
 
-    /// Returns how the connection goes on, if it does.
+    /// Takes the pending upgrade, if any.
     pub(crate) fn take(&self) -> Option<Upgrade> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 impl Upgrade {
-    /// Serves the connection, whose last response is out.
+    /// Serves the WebSocket after the last HTTP response has been sent.
     pub(crate) async fn serve(self, drain: Drain) {
         let socket = match self.socket.await {
             Ok(socket) => socket,
@@ -118,7 +118,7 @@ impl Upgrade {
         let parts = socket.downcast::<TokioIo<Standstill<Raw>>>().expect("the stream that was served");
         let (socket, unread) = (parts.io.into_inner(), parts.read_buf);
         match self.protocol {
-            // It has limits of its own on silence and standstill.
+            // Frisbee has its own timeouts for silence and for blocked writes.
             Protocol::Frisbee => {
                 let socket = WebSocket::new(socket.into_inner(), Role::Server).with_unread(&unread);
                 drain.leave_to_frisbee(socket.into_stream());
@@ -137,7 +137,7 @@ impl Upgrade {
     }
 }
 
-/// Checks a handshake, and returns the proof that it was read.
+/// Checks a handshake and returns the value of `Sec-WebSocket-Accept`.
 fn check<B: Body>(request: &Request<B>, settings: &Settings) -> Result<HeaderValue, Box<Response<ResponseBody>>> {
     let headers = request.headers();
     if request.version() != Version::HTTP_11 || request.method() != Method::GET || !request.body().is_end_stream() {
@@ -157,8 +157,8 @@ fn check<B: Body>(request: &Request<B>, settings: &Settings) -> Result<HeaderVal
     Ok(HeaderValue::try_from(accept_key(key)).expect("base64 is a value"))
 }
 
-/// Returns whether the page of a script may connect: one of the same host, or of an origin that is allowed. Browsers ask no server
-/// before they connect. Programs that are no browsers say no origin.
+/// Returns `true` if the origin of a handshake may connect: the same host, or an allowed origin. Browsers send no
+/// preflight for WebSockets. Programs other than browsers send no origin.
 fn may_come_from(headers: &HeaderMap, cors: Option<&Cors>) -> bool {
     let Some(origin) = headers.get(ORIGIN) else { return true };
     if cors.is_some_and(|cors| cors.allows(origin)) {
@@ -170,7 +170,7 @@ fn may_come_from(headers: &HeaderMap, cors: Option<&Cors>) -> bool {
     authority.is_some_and(|authority| host.is_some_and(|host| host.eq_ignore_ascii_case(authority.as_str().as_bytes())))
 }
 
-/// Returns the first sub-protocol of those that the peer can speak that is spoken here, if it asks for any.
+/// Returns the first supported subprotocol offered by the peer, or `None` if it may connect without one.
 fn choose(
     headers: &HeaderMap,
     speaks_frpc: bool,
@@ -196,7 +196,7 @@ fn choose(
     Err(Box::new(response))
 }
 
-/// Returns the words of a header that is a list.
+/// Returns the elements of a list header.
 fn words<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
     let lists = headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
     lists.flat_map(|list| list.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii).filter(|word| !word.is_empty())
@@ -206,5 +206,5 @@ fn has_word(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
     words(headers, name).any(|other| other.eq_ignore_ascii_case(word.as_bytes()))
 }
 
-/// The sub-protocol that carries frisbee.
+/// The subprotocol of frisbee.
 const FRPC: &str = "frpc";

@@ -1,4 +1,4 @@
-//! The JSON of Connect: errors, and the ends of streams.
+//! JSON of Connect: errors, and the ends of streams.
 //!
 //! ```text
 //!   {"code": "not_found", "message": "no such order", "details": [{"type": "shop.Hint", "value": "CgIIPA"}]}
@@ -21,21 +21,21 @@ use crate::{
 /// The end of a stream.
 #[derive(Debug)]
 pub(crate) struct End {
-    /// The failure of the call. Its metadata are the trailers.
+    /// The error of a failed call. Its metadata holds the trailers.
     pub(crate) failure: Option<Status>,
-    /// Empty if the call failed.
+    /// Trailers of a successful call. Empty if the call failed.
     pub(crate) trailers: Metadata,
 }
 
-/// Writes the error that stands for the message of a call that failed. Details of a status that are no `google.rpc.Status` have no
-/// place in it.
+/// Serializes the error of a failed call. Details other than `google.rpc.Status` are dropped, because the format has no
+/// field for them.
 pub(crate) fn error(status: &Status) -> Bytes {
     let mut json = Vec::with_capacity(64 + status.message().len());
     put_error(&mut json, status);
     json.into()
 }
 
-/// Writes the end of a stream that went well, or failed with this status, whose metadata are its trailers.
+/// Serializes the end of a stream: successful with trailers, or failed with the trailers in the metadata of the status.
 pub(crate) fn end_of_stream(outcome: Result<&Metadata, &Status>) -> Bytes {
     let mut json = vec![b'{'];
     if let Err(status) = outcome {
@@ -98,17 +98,18 @@ fn put_error(json: &mut Vec<u8>, status: &Status) {
     json.push(b'}');
 }
 
-/// Reads the error of a call. One without a code that is known has the other. `None` if it is no error of Connect.
+/// Parses the error of a call. Uses `without_code` if the code is missing or unknown. Returns `None` if it is not a
+/// Connect error.
 pub(crate) fn read_error(json: &[u8], without_code: Code) -> Option<Status> {
     let error: WireError<'_> = serde_json::from_slice(json).ok()?;
     error.into_status(without_code)
 }
 
-/// Reads the end of a stream.
+/// Parses the end of a stream.
 ///
 /// # Errors
 ///
-/// If it is none.
+/// If the JSON is not a valid end of a stream.
 pub(crate) fn read_end_of_stream(json: &[u8]) -> Result<End, Status> {
     let is_none =
         |why: &str| Status::internal(format!("the server ended the stream with something else than its end: {why}"));

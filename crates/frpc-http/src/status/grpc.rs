@@ -1,4 +1,4 @@
-//! Statuses as the headers or trailers of gRPC.
+//! Statuses as gRPC headers or trailers.
 
 use base64::Engine;
 use frpc::{Code, Status};
@@ -11,11 +11,13 @@ pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status"
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
-/// Adds a status to headers or trailers, all of which may be as large as `len_max`, as HTTP/2 counts them. A peer that takes no more
-/// would fail the call with a code of its own, or close the connection. So the code always stands there, and the rest as far as there
-/// is room, in this order: the beginning of the message, the details, the metadata, the end of the message.
+/// Adds a status to headers or trailers. Their total size, as HTTP/2 counts it, stays within `len_max`.
+///
+/// A peer that receives more would fail the call with another code, or close the connection. The code is therefore
+/// always sent. The rest is added while there is room, in this order: the start of the message, the details, the
+/// metadata, the rest of the message.
 pub(crate) fn put(headers: &mut HeaderMap, status: &Status, len_max: usize) {
-    // A failed call is never Ok, which would be a mistake of the handler.
+    // A failed call must not carry `Ok`. If a handler returns it anyway, callers see an unknown error.
     let code = if status.code() == Code::Ok { Code::Unknown } else { status.code() };
     headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(u8::from(code))));
     let mut left = len_max.saturating_sub(list_len(headers));
@@ -60,10 +62,10 @@ pub(crate) fn put(headers: &mut HeaderMap, status: &Status, len_max: usize) {
     }
 }
 
-/// The size of the headers that a peer takes which does not say it: the default of several libraries of gRPC.
+/// The assumed limit of a peer that announces none: the default of several gRPC libraries.
 pub(crate) const HEAD_LEN_MAX: usize = 16 * 1024;
 
-/// So much of a message goes before details.
+/// The length of the message start that takes precedence over details.
 const MESSAGE_LEN_KEPT: usize = 1024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Statuses as the headers of gRPC, and the JSON objects that Connect and Twirp send in their place.
+//! Statuses as gRPC headers, and as the JSON error objects of Connect and Twirp.
 
 pub(crate) mod connect;
 pub(crate) mod grpc;

@@ -1,4 +1,4 @@
-//! The JSON of Twirp's errors: `{"code": "not_found", "msg": "no such order", "meta": {"name": "value"}}`.
+//! JSON of Twirp errors: `{"code": "not_found", "msg": "no such order", "meta": {"name": "value"}}`.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -13,13 +13,13 @@ use crate::{
     headers::metadata::{self, BASE64},
 };
 
-/// Writes the error of a call that failed with this status. Several metadata of one name are joined by commas. Details have no
-/// place in it.
+/// Serializes the error of a failed call. Values of the same name are joined by commas. Details are dropped, because
+/// the format has no field for them.
 pub(crate) fn error(status: &Status) -> Bytes {
     error_named(codes::twirp_name(status.code()), status.message(), status.metadata())
 }
 
-/// Writes an error with one of Twirp's codes.
+/// Serializes an error with this Twirp code.
 pub(crate) fn error_named(code: &str, message: &str, meta: &Metadata) -> Bytes {
     let mut json = Vec::with_capacity(64 + message.len());
     json.extend(b"{\"code\":");
@@ -47,14 +47,15 @@ fn joined(meta: &Metadata, name: &str) -> String {
     values.collect::<Vec<_>>().join(", ")
 }
 
-/// Reads an error, with its code as it is written. One without a code that is known has the other. `None` if it is no error of
-/// Twirp.
+/// Parses an error and returns its code as written, too. Uses `without_code` if the code is unknown. Returns `None` if
+/// it is not a Twirp error.
 pub(crate) fn read_error(json: &[u8], without_code: Code) -> Option<(Status, String)> {
     let error: WireError<'_> = serde_json::from_slice(json).ok()?;
     let code = codes::from_twirp_name(&error.code).unwrap_or(without_code);
     let mut meta = Metadata::new();
     for (name, value) in error.meta.unwrap_or_default() {
-        // Metadata has names of HTTP and printable ASCII. Anything else was for people, who have the message.
+        // Metadata requires header names and printable ASCII. Other values are dropped: they are meant for people, who
+        // have the message.
         let _ = metadata::append(&mut meta, &name.to_ascii_lowercase(), value.as_bytes());
     }
     Some((Status::with_metadata(code, error.msg.unwrap_or_default(), meta), error.code.into_owned()))

@@ -1,4 +1,4 @@
-//! The heads of requests, as far as unary calls and streams have the same.
+//! Parts of request heads shared by unary Connect calls and streams.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::{
     serve::{body::ResponseBody, site::refuse},
 };
 
-/// The form of the body of a request.
+/// The form of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     Message(Format),
     Frames(Format),
 }
 
-/// Returns the form that a media type stands for.
+/// Returns the body form of a media type.
 pub(super) fn of_content_type(content_type: &[u8]) -> Option<Content> {
     [
         Content::Message(Format::Proto),
@@ -40,7 +40,7 @@ impl Content {
     }
 }
 
-/// Refuses a content type that methods of a kind do not take.
+/// Refuses a content type not supported by methods of this kind.
 pub(super) fn unsupported(kind: MethodKind) -> Response<ResponseBody> {
     let (text, accepted) = match kind {
         MethodKind::Unary => {
@@ -56,7 +56,7 @@ pub(super) fn unsupported(kind: MethodKind) -> Response<ResponseBody> {
     response
 }
 
-/// Checks the version of the protocol, which a caller need not say unless the settings ask for it.
+/// Checks the protocol version. A caller may omit it unless the settings require it.
 pub(super) fn check_version(given: Option<&[u8]>, expected: &str, is_required: bool) -> Result<(), Status> {
     match given {
         Some(given) if given == expected.as_bytes() => Ok(()),
@@ -69,7 +69,7 @@ pub(super) fn check_version(given: Option<&[u8]>, expected: &str, is_required: b
     }
 }
 
-/// Returns the time that the caller gives the call.
+/// Returns the timeout set by the caller.
 pub(super) fn call_time(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     let Some(value) = headers.get(CONNECT_TIMEOUT) else { return Ok(None) };
     let time = timeout::parse_connect(value.as_bytes());

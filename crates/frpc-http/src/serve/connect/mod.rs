@@ -1,4 +1,4 @@
-//! Connect: unary calls as plain requests of HTTP, and streams as frames in a body.
+//! Connect: unary calls as plain HTTP requests, and streams as frames in a body.
 
 mod head;
 mod query;

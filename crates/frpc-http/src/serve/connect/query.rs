@@ -1,4 +1,4 @@
-//! The request of a call that came as a GET: the parameters of its address.
+//! GET requests of Connect: the parameters in the query of their URL.
 
 use std::borrow::Cow;
 
@@ -9,21 +9,21 @@ use base64::{
 use bytes::Bytes;
 use frpc::Status;
 
-/// The parameters that Connect knows. Of several with one name the first counts, and others may stand beside them.
+/// The query parameters of Connect. The first of several with the same name counts. Unknown parameters are ignored.
 #[derive(Debug, Default)]
 pub(crate) struct Query<'a> {
     /// The format of the message.
     pub(crate) encoding: Option<Cow<'a, [u8]>>,
     /// The compression of the message.
     pub(crate) compression: Option<Cow<'a, [u8]>>,
-    /// The version of the protocol.
+    /// The protocol version.
     pub(crate) connect: Option<Cow<'a, [u8]>>,
     base64: Option<Cow<'a, [u8]>>,
     message: Option<Cow<'a, [u8]>>,
 }
 
 impl<'a> Query<'a> {
-    /// Reads the part of an address behind the question mark.
+    /// Parses the query of a URL, without the question mark.
     pub(crate) fn parse(query: &'a str) -> Self {
         let mut parsed = Self::default();
         for parameter in query.split('&') {
@@ -45,7 +45,7 @@ impl<'a> Query<'a> {
     ///
     /// # Errors
     ///
-    /// If there is none, or it should be base64 and is not.
+    /// If the message is missing or is not valid base64.
     pub(crate) fn message(&self) -> Result<Bytes, Status> {
         let message =
             self.message.as_deref().ok_or_else(|| Status::invalid_argument("the parameter 'message' is missing"))?;
@@ -59,7 +59,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Takes the encoding off a value. What is not encoded well stays as it is.
+/// Percent-decodes a value. Keeps invalid escapes unchanged.
 fn decode(value: &str) -> Cow<'_, [u8]> {
     if !value.contains(['%', '+']) {
         return value.as_bytes().into();
@@ -87,7 +87,7 @@ fn digit(byte: u8) -> u8 {
     }
 }
 
-/// With padding or without.
+/// Accepts padded and unpadded values.
 const BASE64_URL: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),

@@ -1,4 +1,4 @@
-//! Calls with streams: frames in both bodies, the last of which says how the call went.
+//! Streaming calls: frames in both bodies. The last frame of a response holds the outcome.
 
 use bytes::Bytes;
 use frpc::{Answer, Body, CancelGuard, Found, Metadata, Status, Streaming, codec::Format};
@@ -20,7 +20,7 @@ use crate::{
     status,
 };
 
-/// Answers a call.
+/// Answers a streaming call.
 pub(super) async fn serve<B: RequestBody>(
     site: &Site,
     method: Found,
@@ -51,7 +51,7 @@ pub(super) async fn serve<B: RequestBody>(
     response
 }
 
-/// Makes the head and the body of the response to a call that has not failed yet.
+/// Builds the headers and the body of the response to a call without a failure so far.
 fn respond(
     site: &Site,
     answer: Answer,
@@ -74,16 +74,16 @@ fn respond(
     Ok((headers, body))
 }
 
-/// Returns the last frame.
+/// Returns the last frame of a response.
 ///
 /// # Errors
 ///
-/// If it fits in none, which takes trailers of 4 GiB.
+/// If the trailers are too long for a frame. The limit is 4 GiB.
 fn end(outcome: Result<&Metadata, &Status>) -> Result<Bytes, Status> {
     envelope::frame(envelope::END_OF_STREAM, &status::connect::end_of_stream(outcome))
 }
 
-/// The bodies of answers in Connect.
+/// The framing of Connect responses.
 struct Frames;
 
 impl Framing for Frames {

@@ -1,4 +1,4 @@
-//! Unary calls: the message is the body, and a failure is a status of HTTP with JSON.
+//! Unary calls: the body is the message, and a failure is an HTTP error status with JSON.
 
 use frpc::{Body, Found, Status, codec::Format};
 use http::{
@@ -25,7 +25,7 @@ use crate::{
     status,
 };
 
-/// Answers a call whose message is the body.
+/// Answers a POST request. Its body is the message.
 pub(super) async fn post<B: RequestBody>(
     site: &Site,
     method: Found,
@@ -50,7 +50,7 @@ pub(super) async fn post<B: RequestBody>(
     answered.await.unwrap_or_else(|status| failed(site, &status))
 }
 
-/// Answers a call that came as a GET.
+/// Answers a GET request. Its query contains the message.
 pub(super) async fn get(site: &Site, method: Found, parts: &Parts) -> Response<ResponseBody> {
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let format = match query.encoding.as_deref() {
@@ -80,7 +80,7 @@ fn failed(site: &Site, status: &Status) -> Response<ResponseBody> {
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let mut headers = response.headers().clone();
     metadata::extend(&mut headers, status.metadata(), "");
-    // The error itself is more important.
+    // The error takes precedence: its metadata is dropped if the headers would become too large.
     if site.check_answer_head(&headers).is_ok() {
         *response.headers_mut() = headers;
     }

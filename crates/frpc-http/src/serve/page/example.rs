@@ -1,4 +1,4 @@
-//! A request to begin with: the JSON of a message with all its fields, made of its descriptors.
+//! Example requests: the JSON of a message with all fields, built from its descriptors.
 
 use frpc::{
     MessageType,
@@ -9,7 +9,7 @@ use frpc::{
     },
 };
 
-/// Returns the JSON of a message with nothing in its fields. `{}` if its descriptors do not say what they are.
+/// Returns the JSON of a message with an empty value in each field. `{}` if the descriptors do not contain the message.
 pub(super) fn request(message: &MessageType) -> String {
     let Ok(set) = FileDescriptorSet::decode(message.descriptors) else { return EMPTY.to_owned() };
     let Some(declared) = find(&set, message.name) else { return EMPTY.to_owned() };
@@ -35,17 +35,17 @@ fn find<'a>(set: &'a FileDescriptorSet, full_name: &str) -> Option<&'a Descripto
     })
 }
 
-/// Names are letters, digits and underscores, or whatever `json_name` says.
+/// Returns the JSON name of a field, escaped for a JSON string.
 fn json_name(field: &FieldDescriptorProto) -> String {
     let name = if field.json_name().is_empty() { field.name() } else { field.json_name() };
     let quoted = serde_json::Value::from(name).to_string();
     quoted.trim_matches('"').to_owned()
 }
 
-/// Returns a value that stands for nothing, in the form that the field has.
+/// Returns the JSON of an empty value of the field type.
 fn value(field: &FieldDescriptorProto) -> &'static str {
     if field.label() == Label::Repeated {
-        // Maps are messages of their own.
+        // The compiler generates a nested message with this suffix for a map field.
         return if field.r#type() == Type::Message && field.type_name().ends_with("Entry") { "{}" } else { "[]" };
     }
     match field.r#type() {

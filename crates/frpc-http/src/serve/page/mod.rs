@@ -1,7 +1,7 @@
-//! The page that lists services and lets a person call their unary methods from a browser.
+//! A web page to browse services and call their unary methods.
 //!
-//! It is one file, `page.html`, without anything from elsewhere. Browsers run its script because its digest stands in a header,
-//! and no other.
+//! The page is the single file `page.html` and loads nothing else. A header with the digest of its script allows
+//! browsers to run this script and no other.
 
 mod example;
 
@@ -16,7 +16,7 @@ use http::{
     },
 };
 
-/// Writes the page for services.
+/// Renders the page for the services of a server.
 pub(crate) fn render(endpoint: &Endpoint) -> (HeaderMap, Bytes) {
     let (before, after) = TEMPLATE.split_once("{services}").expect("the page has a place for services");
     let mut html = before.to_owned();
@@ -65,7 +65,7 @@ fn put(html: &mut String, text: std::fmt::Arguments<'_>) {
     html.write_fmt(text).expect("memory takes all text");
 }
 
-/// Text that is nothing but text in HTML, in an attribute as well.
+/// Text escaped for HTML content and attributes.
 struct Escaped<'a>(&'a str);
 
 impl std::fmt::Display for Escaped<'_> {
@@ -98,7 +98,7 @@ fn headers() -> HeaderMap {
 
 const TEMPLATE: &str = include_str!("page.html");
 
-/// With the digests of the script and the style of the page.
+/// The content security policy, with the digests of the script and the style of the page.
 const POLICY: &str = "default-src 'none'; script-src 'sha256-nXco5WUzpmYg22Hh9QlEzbGG9jb2DwYpVGGkQuJ7XNI='; style-src 'sha256-UZK3XJsVcIlw6gTMxNlGFaMLbCYeqSJesCI0RW1Mt/I='; connect-src 'self'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
