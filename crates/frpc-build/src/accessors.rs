@@ -1,4 +1,4 @@
-//! The functions that prost's macro adds to a message for its fields.
+//! The accessor functions that prost's macro adds to the fields of a message.
 
 use std::collections::HashSet;
 
@@ -6,8 +6,9 @@ use frpc_schema::{Field, Message, Shape, Type};
 
 use crate::naming;
 
-/// Returns the fields that cannot have accessors, since one of theirs would have the name of another field's, or since
-/// prost's macro would make no identifier of it.
+/// Returns the fields that cannot have accessors.
+///
+/// An accessor would have the name of the accessor of another field, or prost's macro could not form an identifier.
 pub(crate) fn missing(message: &Message) -> Vec<&Field> {
     let getters: HashSet<_> =
         message.fields.iter().filter(|field| has_getter(field)).map(|field| naming::snake(&field.name)).collect();
@@ -26,7 +27,7 @@ pub(crate) fn missing(message: &Message) -> Vec<&Field> {
     message.fields.iter().filter(is_missing).collect()
 }
 
-/// Returns whether prost's macro makes a function with the name of the field.
+/// Returns `true` if prost's macro adds a function with the name of the field.
 fn has_getter(field: &Field) -> bool {
     match &field.shape {
         Shape::Always(of) | Shape::List(of) => matches!(of, Type::Enum(_)),

@@ -1,12 +1,12 @@
-//! Comments of proto files as Markdown in which rustdoc finds nothing to run and nothing to complain about.
+//! Proto comments converted to Markdown without effects in rustdoc.
 //!
-//! Their authors did not write for rustdoc. What is indented or fenced is shown as text and never compiled, addresses
-//! become links, and `<`, `[` and lone backquotes are escaped. Lists keep their shape, with the indentation that
-//! Markdown asks for.
+//! Authors of proto files did not write for rustdoc. Indented or fenced lines become text blocks and are never
+//! compiled, URLs become links, and `<`, `[` and unmatched backquotes are escaped. Lists keep their structure, with the
+//! indentation required by Markdown.
 
 use frpc_schema::Comment;
 
-/// Returns the lines of the documentation: what stands in front of a declaration, then what stands behind it.
+/// Returns the lines of documentation: the comment before a declaration, then the comment after it.
 pub(crate) fn rustdoc(comment: &Comment) -> Vec<String> {
     let (mut lines, behind) = (block(&comment.leading), block(&comment.trailing));
     if !lines.is_empty() && !behind.is_empty() {
@@ -29,14 +29,13 @@ fn block(comment: &str) -> Vec<String> {
     writer.lines
 }
 
-/// Returns a line without characters that have no place in source text, and without the space that follows the comment's
-/// slashes.
+/// Returns a line without control characters, and without the space after the comment slashes.
 fn plain(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
     for char in line.strip_prefix(' ').unwrap_or(line).chars() {
         match char {
             '\t' => plain.push_str("    "),
-            // rustc refuses those that change the direction of the text.
+            // rustc refuses characters that change the text direction.
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {}
             control if control.is_control() => {}
             char => plain.push(char),
@@ -46,43 +45,43 @@ fn plain(line: &str) -> String {
     plain
 }
 
-/// Writes Markdown line by line, and keeps in mind which list and which block of code it is in.
+/// Writes Markdown line by line. Tracks the open lists and the current code block.
 #[derive(Default)]
 struct Writer {
     lines: Vec<String>,
-    /// The list items that are open, outermost first.
+    /// The open list items, outermost first.
     items: Vec<Item>,
     code: Option<Code>,
     is_after_text: bool,
 }
 
-/// An item of a list.
+/// A list item.
 struct Item {
-    /// The column in the comment where its text starts.
+    /// The column of its text in the comment.
     from: usize,
-    /// The column in the output where its text starts.
+    /// The column of its text in the output.
     to: usize,
 }
 
-/// A block of code.
+/// A code block.
 struct Code {
     end: CodeEnd,
-    /// The column in the comment where its lines start.
+    /// The column of its lines in the comment.
     from: usize,
     lines: Vec<String>,
 }
 
 #[derive(Clone, Copy)]
 enum CodeEnd {
-    /// A fence of these characters, at least as many.
+    /// A fence of this character, with at least this length.
     Fence(char, usize),
-    /// A line that is indented less.
+    /// A line with less indentation.
     Indent,
 }
 
 impl Writer {
     fn line(&mut self, line: &str) {
-        // As in Markdown, other white space, such as the wide space of Japanese texts, is text.
+        // As in Markdown, other white space, such as the wide space of Japanese text, is text.
         let text = line.trim_start_matches(' ');
         let indent = line.len() - text.len();
         if let Some(code) = &mut self.code {
@@ -119,7 +118,7 @@ impl Writer {
             self.code = Some(Code { end: CodeEnd::Indent, from, lines: vec![line[from..].to_owned()] });
             return;
         }
-        // In the middle of a paragraph a number starts no list, unless it is the first.
+        // Inside a paragraph, a numbered item starts a list only with the number 1.
         let is_in_paragraph = self.is_after_text && self.items.len() == items_before;
         let is_item = |mark: &str| !is_in_paragraph || mark.len() == 1 || mark[..mark.len() - 1] == *"1";
         match item(text).filter(|(mark, _)| is_item(mark)) {
@@ -134,7 +133,7 @@ impl Writer {
         self.is_after_text = true;
     }
 
-    /// Ends the items whose text starts further to the right.
+    /// Closes list items whose text is indented further than `indent`.
     fn leave_items(&mut self, indent: usize) {
         while self.items.last().is_some_and(|item| indent < item.from) {
             self.items.pop();
@@ -145,7 +144,7 @@ impl Writer {
         self.items.last().map_or(0, |item| item.to)
     }
 
-    /// Writes the block of code that has ended, between fences longer than any within.
+    /// Writes the finished code block between fences longer than any backquote run at the start of its lines.
     fn close(&mut self) {
         let Some(Code { mut lines, .. }) = self.code.take() else { return };
         let text_len = lines.iter().rposition(|line| !line.is_empty()).map_or(0, |last| last + 1);
@@ -166,7 +165,7 @@ impl Writer {
     }
 }
 
-/// Returns the character of a fence, how often it stands there, and the text that follows.
+/// Returns the character and length of a fence, and the text after it.
 fn fence(text: &str) -> Option<(char, usize, &str)> {
     let mark = text.chars().next().filter(|mark| matches!(mark, '`' | '~'))?;
     let rest = text.trim_start_matches(mark);
@@ -174,7 +173,7 @@ fn fence(text: &str) -> Option<(char, usize, &str)> {
     (len >= 3 && !(mark == '`' && rest.contains('`'))).then_some((mark, len, rest.trim()))
 }
 
-/// Returns the mark of a list's item, and the text that follows.
+/// Returns the marker of a list item, and the text after it.
 fn item(text: &str) -> Option<(&str, &str)> {
     let digits = text.len() - text.trim_start_matches(|char: char| char.is_ascii_digit()).len();
     let mark = match text[digits..].chars().next()? {
@@ -186,16 +185,16 @@ fn item(text: &str) -> Option<(&str, &str)> {
     (rest.starts_with(' ') && !is_rule(text)).then_some((mark, rest))
 }
 
-/// Returns whether a line of signs could become a line across the page, an underline of a heading, or a table.
+/// Returns `true` if the line could become a horizontal rule, a heading underline, or a table.
 fn is_rule(text: &str) -> bool {
     text.chars().all(|char| matches!(char, '-' | '*' | '_' | '=' | ':' | '|' | ' '))
 }
 
-/// Returns a line of text with links for addresses, and without anything else that rustdoc would act on.
+/// Returns a line with links for URLs, and with all other rustdoc syntax escaped.
 fn inline(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    // The start of a line could make it a quotation, a rule, a table, or an item within an item.
+    // The start of a line could form a quotation, a rule, a table, or a nested list item.
     let sign = item(rest).map_or(0, |(mark, _)| mark.len() - 1);
     if sign > 0 || rest.starts_with(['>', '|']) || is_rule(rest) || item(rest).is_some() {
         out.push_str(&rest[..sign]);
@@ -265,7 +264,7 @@ fn inline(text: &str) -> String {
     out
 }
 
-/// Returns the length of the code at the start of the text, if as many backquotes as open it also close it.
+/// Returns the length of the code span at the start of the text. `None` if no closing backquotes match.
 fn code_span(text: &str) -> Option<usize> {
     let ticks = text.len() - text.trim_start_matches('`').len();
     let mut at = ticks;
@@ -280,7 +279,7 @@ fn code_span(text: &str) -> Option<usize> {
     None
 }
 
-/// Returns the length of the address at the start of the text, without the signs that end the sentence around it.
+/// Returns the length of the URL at the start of the text, without the punctuation of the surrounding sentence.
 fn url(text: &str) -> Option<usize> {
     let rest = text.strip_prefix("http").map(|rest| rest.strip_prefix('s').unwrap_or(rest))?.strip_prefix("://")?;
     let head = text.len() - rest.len();
@@ -299,7 +298,7 @@ fn url(text: &str) -> Option<usize> {
     (end > 0).then_some(head + end)
 }
 
-/// Returns the length of the link at the start of the text, if it has a plain label and leads to an address.
+/// Returns the length of the link at the start of the text, if it has a plain label and a URL.
 fn link(text: &str) -> Option<usize> {
     let label = text[1..].find(['[', ']', '<', '`', '\\']).filter(|&end| text[1 + end..].starts_with("]("))?;
     let target = &text[label + 3..];

@@ -1,4 +1,4 @@
-//! Declarations that have no name in Rust, or the same as another one.
+//! Declarations without a valid Rust name, or with the same Rust name as another.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use crate::{
     naming::{self, Names},
 };
 
-/// Returns the declarations that have no name in Rust, and the packages that have no file.
+/// Reports declarations without a valid Rust name, and packages without a valid file name.
 pub(crate) fn unnamed(schema: &Schema) -> Vec<Diagnostic> {
     let mut unnamed = Vec::new();
     let mut name = |kind: &str, name: &str, place: &Place| {
@@ -50,9 +50,9 @@ pub(crate) fn unnamed(schema: &Schema) -> Vec<Diagnostic> {
     unnamed
 }
 
-/// Returns all pairs of declarations that would become the same type, module or function.
+/// Reports pairs of declarations that would become the same type, module or function.
 ///
-/// With `keeps_prefix` the values of enums keep the enum's name in front of theirs.
+/// With `keeps_prefix`, enum variants keep the name of the enum as a prefix.
 pub(crate) fn find(schema: &Schema, emitter: &Emitter, keeps_prefix: bool) -> Vec<Diagnostic> {
     let mut taken = Taken::default();
     for package in &schema.packages {
@@ -78,8 +78,7 @@ pub(crate) fn find(schema: &Schema, emitter: &Emitter, keeps_prefix: bool) -> Ve
     taken.conflicts
 }
 
-/// Returns the uses of types that come with prost and cannot be sent, and of maps for which prost's macro makes code that
-/// does not compile.
+/// Reports uses of prost types that cannot be sent, and maps for which prost's macro generates invalid code.
 fn unsupported(schema: &Schema, names: &Names) -> Vec<Diagnostic> {
     let messages = || schema.packages.iter().flat_map(|package| &package.messages);
     let messages = || messages().filter(|message| names.external(&message.full_name).is_none());
@@ -115,7 +114,7 @@ fn unsupported(schema: &Schema, names: &Names) -> Vec<Diagnostic> {
     found
 }
 
-/// Rust paths, and what they stand for.
+/// Rust paths, and the declarations that use them.
 #[derive(Default)]
 struct Taken<'a> {
     owners: HashMap<String, (String, &'a Place)>,
@@ -135,7 +134,7 @@ impl<'a> Taken<'a> {
         self.conflicts.push(diagnostic.help("rename one of them"));
     }
 
-    /// Adds the modules that lead to the declarations of this package or message.
+    /// Adds the modules that contain the declarations of this package or message.
     fn add_modules(&mut self, name: &str, place: &'a Place) {
         let ends = name.match_indices('.').map(|(dot, _)| dot).chain([name.len()]);
         for owner in ends.map(|end| &name[..end]).filter(|owner| !owner.is_empty()) {
@@ -172,7 +171,7 @@ impl<'a> Taken<'a> {
         }
     }
 
-    /// Adds the variants of an enum. Of values with the same number only the first is one.
+    /// Adds the variants of an enum. Of several values with the same number, only the first becomes a variant.
     fn add_values(&mut self, declared: &'a Enum, keeps_prefix: bool) {
         let mut numbers = HashSet::new();
         let own = own(&declared.full_name);
@@ -202,7 +201,7 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// Returns the name without what it is declared in.
+/// Returns the last part of a full name.
 fn own(full_name: &str) -> &str {
     full_name.rsplit('.').next().unwrap_or(full_name)
 }
@@ -211,5 +210,5 @@ fn parent(full_name: &str) -> &str {
     full_name.rsplit_once('.').map_or("", |(parent, _)| parent)
 }
 
-/// In bytes: most file systems have room for five more, which rustdoc needs for the page that shows the file.
+/// In bytes. Most file systems allow 255; rustdoc needs five more for its page of the file.
 const FILE_NAME_LEN_MAX: usize = 250;

@@ -1,4 +1,4 @@
-//! The reasons why no code was generated.
+//! Errors of code generation.
 
 use std::{
     error, fmt, io,
@@ -9,7 +9,7 @@ use frpc_schema::Diagnostic;
 
 use crate::{protox_errors, render, sources::Sources};
 
-/// The reason why no code was generated. Prints with the place in the proto file and its source line.
+/// The reason why no code was generated. Its text contains the place in the proto file and the source line.
 pub struct Error(Box<Kind>);
 
 enum Kind {
@@ -45,7 +45,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// Prints like `Display`, because this is how `main` shows the error of a build script.
+/// Same as `Display`, because `main` of a build script prints errors with `Debug`.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

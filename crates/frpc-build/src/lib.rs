@@ -1,5 +1,5 @@
-//! Turns proto3 files into Rust from `build.rs`: messages, service traits and clients for frpc. Nothing else has to be
-//! installed.
+//! Generates Rust code for frpc from proto3 files in `build.rs`: messages, service traits and clients. It needs no
+//! other tools.
 //!
 //! ```no_run
 //! // build.rs
@@ -8,8 +8,8 @@
 //! }
 //! ```
 //!
-//! The crate then includes one package, or the modules of all packages as a tree. A package belongs into a module of its
-//! own, because its code uses names of Rust's prelude, which other items of the module could hide:
+//! The crate then includes a single package, or all packages as a module tree. Put a package into a separate module,
+//! because its code uses names of the Rust prelude, which other items of the module could shadow:
 //!
 //! ```ignore
 //! mod echo {
@@ -17,19 +17,18 @@
 //! }
 //! ```
 //!
-//! Messages are structs of prost, so the same types work with tonic. Beside them stand the encoding that frpc speaks
-//! and, for `service Echo`, the modules `echo_server`, `echo_client` and `echo_methods`. `FILE_DESCRIPTOR_SET` holds the
-//! descriptors of the package and of what it imports, as server reflection needs them.
+//! Messages are prost structs, so the same types work with tonic. Each has an implementation of the frpc encoding. For
+//! `service Echo`, the package contains the modules `echo_server`, `echo_client` and `echo_methods`.
+//! `FILE_DESCRIPTOR_SET` holds the descriptors of the package and its imports, as required by server reflection.
 //!
-//! [`Builder::lock`] keeps what travels in a file, and fails the build when a change of the proto files would break peers.
+//! [`Builder::lock`] records the message layout in a file, and fails the build if a change of the proto files breaks
+//! peers.
 //!
-//! [`manual`] describes services that have no proto file, with messages of any types and a codec for them.
+//! A method has the same name in the trait and in the client: its proto name in snake case. The fixed functions of a
+//! client (`new`, `connect`, `channel`, `into_raw`) take precedence, so `rpc Connect` becomes `connect_` on both sides.
 //!
-//! A method has the same name in the trait and in the client: its own in snake case. The functions that every client has
-//! (`new`, `connect`, `channel`, `into_raw`) keep theirs, so for `rpc Connect` both sides say `connect_`.
-//!
-//! proto files ─protox─▶ descriptors ─▶ `Schema` (the order of the wire) ─▶ tokens ─▶ one file for each package, and its
-//! descriptors in another.
+//! The steps: proto files ─protox─▶ descriptors ─▶ `Schema` (in wire order) ─▶ tokens ─▶ a code file and a descriptor
+//! file for each package.
 #![forbid(unsafe_code)]
 
 mod accessors;

@@ -1,7 +1,8 @@
-//! The names of proto files in Rust: the same identifiers and paths as prost-build makes.
+//! Rust names for proto declarations: the same identifiers and paths as prost-build generates.
 //!
-//! Full proto names have no leading dot (`shop.Order.Item`), but those that users write in options do. A package is a module, a message with nested types or oneofs
-//! is a type and a module, and every path that we generate starts at the module of its package.
+//! Full proto names have no leading dot (`shop.Order.Item`), except names that users write in options. A package
+//! becomes a module. A message with nested types or oneofs becomes a type and a module. Every generated path starts at
+//! the module of its package.
 
 use std::{collections::HashMap, iter};
 
@@ -12,12 +13,12 @@ pub(crate) fn snake(name: &str) -> String {
     usable(name.to_snake_case())
 }
 
-/// Returns the identifier of a type or an enum's value.
+/// Returns the identifier of a type or enum variant.
 pub(crate) fn upper_camel(name: &str) -> String {
     usable(name.to_upper_camel_case())
 }
 
-/// Returns the identifier of an enum's value, from which prost cuts the name of the enum.
+/// Returns the identifier of an enum variant, without the enum name as prost removes it.
 pub(crate) fn variant(of: &str, value: &str) -> String {
     let (of, value) = (upper_camel(of), upper_camel(value));
     let rest = value.strip_prefix(&of).filter(|rest| rest.starts_with(char::is_uppercase));
@@ -29,47 +30,47 @@ pub(crate) fn shouty(name: &str) -> String {
     usable(name.to_shouty_snake_case())
 }
 
-/// Returns the identifier of a method, on both sides. It gives way to the functions that every client has.
+/// Returns the identifier of a method, on both sides. Avoids the names of the fixed client functions.
 pub(crate) fn method(name: &str) -> String {
     let own = snake(name);
     if CLIENT_FUNCTIONS.contains(&own.as_str()) { own + "_" } else { own }
 }
 
-/// Returns the identifier of a oneof's type, given the types declared beside it.
+/// Returns the identifier of a oneof type. `siblings` are the types declared in the same message.
 pub(crate) fn oneof_type<'a>(name: &str, mut siblings: impl Iterator<Item = &'a str>) -> String {
     let own = upper_camel(name);
     if siblings.any(|sibling| upper_camel(sibling) == own) { own + "OneOf" } else { own }
 }
 
-/// Returns the modules that lead to a package.
+/// Returns the nested modules of a package.
 pub(crate) fn modules(package: &str) -> Vec<String> {
     package.split('.').filter(|part| !part.is_empty()).map(snake).collect()
 }
 
-/// Returns the name of a package's file, which `frpc::include_proto!` looks for.
+/// Returns the name of a package's code file, as included by `frpc::include_proto!`.
 pub(crate) fn file(package: &str) -> String {
     if package.is_empty() { "_.rs".to_owned() } else { format!("{package}.rs") }
 }
 
-/// Returns the name of the file with a package's descriptors.
+/// Returns the name of a package's descriptor file.
 pub(crate) fn descriptors_file(package: &str) -> String {
     if package.is_empty() { "_.binpb".to_owned() } else { format!("{package}.binpb") }
 }
 
-/// Types that live elsewhere, and the way to all others.
+/// Paths of external types, and of all other types.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     externs: HashMap<String, String>,
 }
 
 impl Names {
-    /// Returns names without any types elsewhere, not even the well-known ones.
+    /// Returns names without external types, not even the well-known types.
     pub(crate) fn new() -> Self {
         Self { externs: HashMap::new() }
     }
 
-    /// Adds the well-known types, as far as they do not live elsewhere already. Returns what was added: names with a dot
-    /// in front, and their paths.
+    /// Adds the well-known types, except those already external. Returns the added names, with a leading dot, and their
+    /// paths.
     pub(crate) fn add_well_known(&mut self) -> Vec<(&'static str, &'static str)> {
         let is_free = |names: &Self, name: &str| names.external(name.trim_start_matches('.')).is_none();
         let added: Vec<_> = WELL_KNOWN.iter().copied().filter(|(name, _)| is_free(self, name)).collect();
@@ -77,12 +78,12 @@ impl Names {
         added
     }
 
-    /// Adds the Rust path of a type or package, whose name starts with a dot.
+    /// Adds the Rust path of a type or package. Its name has a leading dot.
     pub(crate) fn add(&mut self, name: &str, path: &str) {
         self.externs.insert(name.trim_start_matches('.').to_owned(), path.to_owned());
     }
 
-    /// Returns the path of a type that lives elsewhere. The longest name that was given decides.
+    /// Returns the path of an external type. The longest matching name decides.
     pub(crate) fn external(&self, name: &str) -> Option<String> {
         if let Some(path) = self.externs.get(name) {
             return Some(path.clone());
@@ -98,7 +99,7 @@ impl Names {
         Some(modules.chain([upper_camel(own)]).collect::<Vec<_>>().join("::"))
     }
 
-    /// Returns whether a type is one of prost's that cannot be encoded.
+    /// Returns `true` if a type is a prost type without an frpc encoding.
     pub(crate) fn lacks_codec(&self, name: &str) -> bool {
         let path = self.external(name).unwrap_or_default();
         path.strip_prefix("::frpc::prost_types::").is_some_and(|own| !ENCODED.contains(&own))
@@ -122,12 +123,12 @@ impl Names {
     }
 }
 
-/// Returns a path that no generic parameter of ours hides.
+/// Returns a path that no generic parameter of generated code hides.
 pub(crate) fn unhidden(path: String) -> String {
     if GENERICS.contains(&path.as_str()) { format!("self::{path}") } else { path }
 }
 
-/// Returns an identifier that is no keyword.
+/// Returns an identifier that is not a keyword.
 fn usable(name: String) -> String {
     match name.as_str() {
         "_" | "super" | "self" | "Self" | "extern" | "crate" => name + "_",
@@ -137,10 +138,10 @@ fn usable(name: String) -> String {
     }
 }
 
-/// Functions of a client that are no methods of its service.
+/// Fixed client functions, independent of the service.
 const CLIENT_FUNCTIONS: &[&str] = &["new", "connect", "channel", "into_raw"];
 
-/// Names of our generic parameters.
+/// The names of generic parameters in generated code.
 const GENERICS: &[&str] = &["S", "T"];
 
 const KEYWORDS: &[&str] = &[
@@ -150,10 +151,10 @@ const KEYWORDS: &[&str] = &[
     "unsized", "use", "virtual", "where", "while", "yield",
 ];
 
-/// The types of prost that frpc encodes, in its `codec/polyglot/well_known.rs`.
+/// The prost types encoded by frpc, in its `codec/polyglot/well_known.rs`.
 const ENCODED: &[&str] = &["Any", "Duration", "FieldMask", "ListValue", "NullValue", "Struct", "Timestamp", "Value"];
 
-/// Types that are those of prost-types, or have some of Rust in their place. Packages below `google.protobuf` are like all others.
+/// Well-known types, with their types in prost-types or Rust. Packages below `google.protobuf` are not special.
 const WELL_KNOWN: &[(&str, &str)] = &[
     (".google.protobuf.Any", "::frpc::prost_types::Any"),
     (".google.protobuf.Api", "::frpc::prost_types::Api"),

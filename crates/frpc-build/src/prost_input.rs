@@ -1,8 +1,8 @@
-//! The descriptors that prost gets, changed so that its code compiles.
+//! Descriptors rewritten for prost, so that its code compiles.
 //!
-//! Comments are replaced by marks, because prost would keep text that rustdoc stumbles over; [`Comments::fill_in`] puts
-//! ours in their place. Defaults get the one form that prost's macro reads. Fields whose accessors would have the names of other
-//! functions become numbers, which have no accessors.
+//! Marks replace comments, because prost would keep text that rustdoc misinterprets; [`Comments::fill_in`] puts the
+//! converted comments back. Default values get the only form accepted by prost's macro. Enum fields whose accessors
+//! would collide with other functions become numbers, which have no accessors.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,12 +22,12 @@ use prost_types::{
 
 use crate::{accessors, comments};
 
-/// The comments that were taken out of descriptors.
+/// The comments removed from descriptors.
 #[derive(Debug, Default)]
 pub(crate) struct Comments(Vec<Vec<String>>);
 
 impl Comments {
-    /// Replaces the marks in prost's code by the comments that they stand for.
+    /// Replaces the marks in prost's code by their comments.
     pub(crate) fn fill_in(&self, code: &str) -> String {
         let mut filled = String::with_capacity(code.len());
         for line in code.lines() {
@@ -40,7 +40,7 @@ impl Comments {
     }
 }
 
-/// Returns the files for prost, and the comments that were in them.
+/// Returns the rewritten files for prost, and their comments.
 pub(crate) fn of(set: &FileDescriptorSet, schema: &Schema) -> (Vec<FileDescriptorProto>, Comments) {
     let mut enums = HashMap::new();
     for file in &set.file {
@@ -57,7 +57,7 @@ pub(crate) fn of(set: &FileDescriptorSet, schema: &Schema) -> (Vec<FileDescripto
 
 struct Rewriter {
     enums: HashMap<String, EnumDescriptorProto>,
-    /// The fields that become numbers, by the full names of their messages, which start with a dot here.
+    /// The fields that become numbers: the full name of the message, with a leading dot, and the name of the field.
     numbers: HashSet<(String, String)>,
     comments: Comments,
 }
@@ -113,7 +113,7 @@ impl Rewriter {
         }
     }
 
-    /// Puts a mark where the comment was. prost looks for a location of each declaration, with a comment or without.
+    /// Replaces a comment by a mark. prost requires a location for each declaration, even without a comment.
     fn mark(&mut self, path: &[i32], marks: &mut Marks, note: Option<String>) {
         let mut comment = comments::rustdoc(&marks.locations.comment(path));
         if let Some(note) = note {
@@ -128,7 +128,7 @@ impl Rewriter {
         marks.marked.push(location);
     }
 
-    /// Makes a field or value of an enum's type a number, and returns a sentence about it.
+    /// Turns a field or map value of an enum type into a number. Returns a note for its documentation.
     fn number(&self, field: &mut FieldDescriptorProto) -> String {
         let name = field.type_name.take().unwrap_or_default();
         field.set_type(Type::Int32);
@@ -156,7 +156,7 @@ impl Rewriter {
         });
     }
 
-    /// Returns the first of the values with the number of `default`: prost makes only that one.
+    /// Returns the first enum value with the same number as `default`, because prost generates only that one.
     fn first_alias(&self, name: &str, default: &str) -> String {
         let values = self.enums.get(name).map_or(&[][..], |declared| &declared.value);
         let number = values.iter().find(|value| value.name() == default).map(|value| value.number());
@@ -165,13 +165,13 @@ impl Rewriter {
     }
 }
 
-/// The comments of a file, and the marks that take their places.
+/// The comments of a file, and the marks that replace them.
 struct Marks<'a> {
     locations: Locations<'a>,
     marked: Vec<Location>,
 }
 
-/// Returns a number as prost's macro reads it: `inf`, `-inf`, `nan`, or a literal of Rust.
+/// Returns a number in the form accepted by prost's macro: `inf`, `-inf`, `nan`, or a Rust literal.
 fn float<E>(default: &str, parsed: Result<String, E>) -> String {
     parsed.map_or(default.to_owned(), |number| number.replace("NaN", "nan"))
 }

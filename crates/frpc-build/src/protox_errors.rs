@@ -1,4 +1,4 @@
-//! The mistakes that protox finds, with places for those that it gives none.
+//! Errors of protox, with places added where protox gives none.
 
 use std::{fs, path::Path};
 
@@ -17,11 +17,11 @@ pub(crate) fn diagnostics(error: &protox::Error, sources: &Sources) -> Vec<Diagn
     [diagnostic(error, error, sources)].into_iter().chain(related).collect()
 }
 
-/// Returns the diagnostic of a part of an error: the error itself, or one that came with it.
+/// Returns the diagnostic of a part of an error: the error itself, or a related one.
 fn diagnostic(part: &dyn miette::Diagnostic, error: &protox::Error, sources: &Sources) -> Diagnostic {
     let mut message = part.to_string();
     let mut help = part.help().map(|help| help.to_string());
-    // protox knows names in JSON only of proto3.
+    // protox knows JSON names only for proto3, so the name in this message is empty.
     if message == "a field with JSON name '' is already defined" {
         message = "two fields have the same name in JSON".to_owned();
     }
@@ -36,7 +36,7 @@ fn diagnostic(part: &dyn miette::Diagnostic, error: &protox::Error, sources: &So
         }
     }
     if error.is_file_not_found() {
-        // Only the message names the file.
+        // The name of the file is only in the message.
         let missing = diagnostic.message.split('\'').nth(1).unwrap_or_default().to_owned();
         diagnostic = diagnostic.note(sources.searched(Path::new(&missing)));
     }
@@ -67,7 +67,7 @@ fn labels(part: &dyn miette::Diagnostic, file: &str, message: &str, sources: &So
     }
 }
 
-/// Returns the place of a mistake for which protox gives none, and a remark about it.
+/// Returns the place of an error without one, and a remark about it.
 fn unlabelled(file: &str, message: &str, sources: &Sources) -> Option<(Place, &'static str)> {
     if message.ends_with("is not valid utf-8") {
         let bytes = fs::read(sources.path(file)).ok()?;
@@ -86,7 +86,7 @@ fn unlabelled(file: &str, message: &str, sources: &Sources) -> Option<(Place, &'
     Some((Place::new(importer, Some(span)), "imported here"))
 }
 
-/// Returns the span of some bytes of a text, up to the end of the first line.
+/// Returns the span of a byte range, cut at the end of its first line.
 fn span(source: &str, offset: usize, len: usize) -> Option<Span> {
     let before = source.get(..offset)?;
     let line = before.matches('\n').count();

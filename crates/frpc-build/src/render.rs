@@ -1,10 +1,10 @@
-//! Diagnostics as plain text with the source line and a caret, because they are read in the output of cargo.
+//! Diagnostics as plain text with the source line and carets, because cargo prints the output as plain text.
 
 use frpc_schema::{Diagnostic, Label, location::Place};
 
 use crate::sources::Sources;
 
-/// Returns the text of diagnostics, with an empty line between two.
+/// Returns the text of diagnostics, separated by empty lines.
 pub(crate) fn all(diagnostics: &[Diagnostic], sources: &Sources) -> String {
     let texts: Vec<_> = diagnostics.iter().map(|diagnostic| one(diagnostic, sources)).collect();
     texts.join("\n\n")
@@ -42,7 +42,7 @@ fn label(place: &Place, remark: &str, margin: &str, sources: &Sources) -> String
     let number = span.line + 1;
     let head = format!("\n{margin}--> {path}:{number}:{}", before.chars().count() + 1);
     let before = expanded(before);
-    // A line may be too long for any screen. The part around the place is enough then.
+    // A very long line is cut to the part around the place.
     let cut = before.chars().count().saturating_sub(LINE_LEN_MAX / 2);
     let shown: String = expanded(line).chars().skip(cut).take(LINE_LEN_MAX).collect();
     let indent = " ".repeat(before.chars().count() - cut);
@@ -52,7 +52,7 @@ fn label(place: &Place, remark: &str, margin: &str, sources: &Sources) -> String
     format!("{head}\n{margin} |{source}{}", caret.trim_end())
 }
 
-/// Returns a line as terminals with narrow tabs show it.
+/// Returns a line with tabs replaced by four spaces.
 fn expanded(line: &str) -> String {
     line.replace('\t', "    ")
 }

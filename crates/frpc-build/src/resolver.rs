@@ -1,4 +1,4 @@
-//! Finds proto files.
+//! Finding proto files.
 
 use std::{
     mem,
@@ -11,7 +11,7 @@ use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, In
 
 use crate::sources::Sources;
 
-/// Finds proto files as protox does, and reads those too that start with a byte order mark.
+/// Finds proto files like protox, and also reads files with a byte order mark.
 pub(crate) struct Resolver {
     resolver: ChainFileResolver,
     sources: Sources,

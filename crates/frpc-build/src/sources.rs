@@ -5,7 +5,7 @@ use std::{
     path::{self, Path, PathBuf},
 };
 
-/// The directories in which proto files are.
+/// The include directories.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     includes: Vec<PathBuf>,
@@ -20,26 +20,25 @@ impl Sources {
         &self.includes
     }
 
-    /// Returns the path of a file that proto files know by its name in an include directory.
+    /// Returns the path of a proto file, given its name in an include directory.
     pub(crate) fn path(&self, file: &str) -> PathBuf {
         let mut paths = self.includes.iter().map(|include| include.join(file));
         paths.find(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(file))
     }
 
-    /// Returns the text of a file, with a replacement character for each byte that is no text, and without its byte
-    /// order mark.
+    /// Returns the text of a file without its byte order mark. Bytes that are not UTF-8 become replacement characters.
     pub(crate) fn text(&self, file: &str) -> Option<String> {
         let bytes = fs::read(self.path(file)).ok()?;
         Some(String::from_utf8_lossy(bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&bytes)).into_owned())
     }
 
-    /// Returns the text of a file that starts with a byte order mark, without the mark.
+    /// Returns the text of a file with a byte order mark, without the mark. `None` for other files.
     pub(crate) fn marked_text(&self, file: &str) -> Option<String> {
         let bytes = fs::read(self.path(file)).ok()?;
         String::from_utf8(bytes.strip_prefix(BYTE_ORDER_MARK)?.to_owned()).ok()
     }
 
-    /// Returns what is wrong with the path of a proto file, if there is no file.
+    /// Returns an error message if a proto file does not exist.
     pub(crate) fn missing(&self, proto: &Path) -> Option<String> {
         let is_somewhere = proto.is_file() || self.includes.iter().any(|include| include.join(proto).is_file());
         if is_somewhere {
@@ -57,7 +56,7 @@ impl Sources {
         is_meant.then(|| format!("file '{}' does not exist", proto.display()))
     }
 
-    /// Returns a note on the directories in which a file was not found.
+    /// Returns a note with the directories searched for a missing file.
     pub(crate) fn searched(&self, missing: &Path) -> String {
         let joined = |paths: Vec<PathBuf>| {
             let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();

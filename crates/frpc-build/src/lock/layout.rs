@@ -1,18 +1,18 @@
-//! The layout of everything that methods send.
+//! The layout of all types that methods send.
 
 use std::collections::{BTreeMap, HashMap};
 
 use frpc_schema::{Message, MethodKind, Schema, Shape, Type};
 use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet, field_descriptor_proto::Type as Scalar};
 
-/// The layout of everything that methods send. Full names have no leading dot.
+/// The layout of all types that methods send. Full names have no leading dot.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// The methods of each file, by their operations.
+    /// The methods of each file, by operation.
     pub(super) files: BTreeMap<String, BTreeMap<u16, Method>>,
-    /// The fields of each message, in the order of the wire.
+    /// The fields of each message, in wire order.
     pub(super) messages: BTreeMap<String, Vec<Field>>,
-    /// The values of each enum, in the order of declaration.
+    /// The values of each enum, in declaration order.
     pub(super) enums: BTreeMap<String, Vec<Value>>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Field {
     pub(super) number: i32,
     pub(super) name: String,
     pub(super) label: Label,
-    /// The type of a single value: that of an item for a list, that of a value for a map.
+    /// The type of a single value: for a list its item, for a map its value.
     pub(super) of: Of,
 }
 
@@ -38,13 +38,13 @@ pub(super) enum Label {
     Always,
     Optional,
     Repeated,
-    /// A member of the oneof of this name.
+    /// A member of the oneof with this name.
     Member(String),
     /// A map with keys of this type.
     Map(Scalar),
 }
 
-/// A type as a proto file has it. Scalars that frpc writes alike are different in protobuf.
+/// A type as declared in a proto file. Scalars with the same frpc encoding may differ in protobuf.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Of {
     Scalar(Scalar),
@@ -59,8 +59,8 @@ pub(super) struct Value {
 }
 
 impl Layout {
-    /// Returns the layout of all services that are generated here, and of everything that their methods reach. The set is
-    /// the one that the schema was read from.
+    /// Returns the layout of all services generated here, and of all types reachable from their methods. `set` must be
+    /// the source of `schema`.
     pub(super) fn of(schema: &Schema, set: &FileDescriptorSet, is_here: impl Fn(&str) -> bool) -> Self {
         let mut layout = Self::default();
         let mut left = Vec::new();
@@ -109,11 +109,11 @@ impl Layout {
     }
 }
 
-/// The declarations of all messages by their full names.
+/// The declarations of all messages, by full name.
 struct Declared<'a>(HashMap<String, &'a DescriptorProto>);
 
 impl<'a> Declared<'a> {
-    /// Returns the messages of a checked set, which says how deep they are nested.
+    /// Collects the messages of a checked set. The check limits the nesting, so recursion is safe.
     fn of(set: &'a FileDescriptorSet) -> Self {
         let mut declared = Self(HashMap::new());
         for file in &set.file {

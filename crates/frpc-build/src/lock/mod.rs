@@ -1,5 +1,5 @@
-//! The lock file: the layout of everything that methods send, as it was when the file was last written. A change that breaks
-//! peers is a mistake; all others are written into the file.
+//! The lock file: the layout of all types that methods send, as of the last build. A change that breaks peers is an
+//! error; other changes are written into the file.
 
 mod changes;
 mod layout;
@@ -19,15 +19,15 @@ use prost_types::FileDescriptorSet;
 use self::{layout::Layout, text::Malformed};
 use crate::{error::Error, files, sources::Sources};
 
-/// A lock file, and what it guards.
+/// A lock file, and the peers it guards.
 #[derive(Clone, Debug)]
 pub(crate) struct Lock {
     pub(crate) path: PathBuf,
-    /// True if plain peers have to understand what is generated.
+    /// `true` if plain peers must understand the generated code.
     pub(crate) has_plain_peers: bool,
 }
 
-/// The text that a lock file is to have.
+/// The required content of a lock file.
 #[derive(Debug)]
 pub(crate) struct Checked {
     path: PathBuf,
@@ -35,8 +35,8 @@ pub(crate) struct Checked {
 }
 
 impl Lock {
-    /// Checks a schema against the file, if there is one. `is_here` tells by their full names which services are generated
-    /// here.
+    /// Checks a schema against the file, if it exists. `is_here` returns `true` for the full name of a service
+    /// generated here.
     pub(crate) fn check(
         &self,
         schema: &Schema,
@@ -65,18 +65,18 @@ impl Lock {
 }
 
 impl Checked {
-    /// Returns whether the file says anything else. Other ends of lines, as git makes them on Windows, are nothing else.
+    /// Returns `true` if the content of the file differs. Ignores line endings, because git changes them on Windows.
     pub(crate) fn is_stale(&self) -> Result<bool, Error> {
         Ok(read(&self.path)?.is_none_or(|before| before.replace("\r\n", "\n") != self.text))
     }
 
-    /// Writes the file if it says anything else.
+    /// Writes the file if its content differs.
     pub(crate) fn write(&self) -> Result<(), Error> {
         if self.is_stale()? { files::write(&self.path, self.text.as_bytes()) } else { Ok(()) }
     }
 }
 
-/// Returns the text of a file, or `None` if there is no file.
+/// Returns the text of a file, or `None` if the file does not exist.
 fn read(path: &Path) -> Result<Option<String>, Error> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -86,6 +86,6 @@ fn read(path: &Path) -> Result<Option<String>, Error> {
 }
 
 fn refused(Malformed { line, reason }: Malformed, path: &str) -> Diagnostic {
-    let help = "take the file of a version that was built, or delete it to accept everything as it is now";
+    let help = "restore the file from a version that was built, or delete it to accept the current layout";
     Diagnostic::new(reason).at(Place::new(path, Some(Span::new(line, 0, usize::MAX)))).help(help)
 }

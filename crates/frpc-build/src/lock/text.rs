@@ -1,4 +1,4 @@
-//! The lock file as text: a line for each method, field and value.
+//! The text format of the lock file: one line per method, field and value.
 
 use std::{fmt, str::FromStr};
 
@@ -7,10 +7,10 @@ use prost_types::field_descriptor_proto::Type as Scalar;
 
 use super::layout::{Field, Label, Layout, Method, Of, Value};
 
-/// A line that is none of a lock file.
+/// An invalid line in a lock file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed {
-    /// The number of the line, from 0.
+    /// The line number, starting at 0.
     pub(super) line: usize,
     pub(super) reason: &'static str,
 }
@@ -80,21 +80,21 @@ impl FromStr for Layout {
         for (line, text) in lines {
             let malformed = |reason| Malformed { line, reason };
             if text.starts_with(' ') {
-                layout.add(&block, text).ok_or(malformed("this is no line of a lock file"))?;
+                layout.add(&block, text).ok_or(malformed("this is not a line of a lock file"))?;
                 continue;
             }
             let Some((kind, name)) = text.trim_end().split_once(' ') else {
-                return Err(malformed("this is no line of a lock file"));
+                return Err(malformed("this is not a line of a lock file"));
             };
             let name = name.to_owned();
             let is_new = match kind {
                 "file" => layout.files.insert(name.clone(), Default::default()).is_none(),
                 "message" => layout.messages.insert(name.clone(), Vec::new()).is_none(),
                 "enum" => layout.enums.insert(name.clone(), Vec::new()).is_none(),
-                _ => return Err(malformed("this is no line of a lock file")),
+                _ => return Err(malformed("this is not a line of a lock file")),
             };
             if !is_new {
-                return Err(malformed("this is there twice"));
+                return Err(malformed("this entry is a duplicate"));
             }
             block = match kind {
                 "file" => Block::File(name),
@@ -106,7 +106,7 @@ impl FromStr for Layout {
     }
 }
 
-/// The block that a line belongs to.
+/// The block of a line.
 enum Block {
     None,
     File(String),
@@ -115,7 +115,7 @@ enum Block {
 }
 
 impl Layout {
-    /// Adds a line to a block. Returns `None` if it is malformed.
+    /// Adds a line to a block. Returns `None` if the line is malformed.
     fn add(&mut self, block: &Block, line: &str) -> Option<()> {
         let mut words = line.split_whitespace();
         let number = words.next()?;
@@ -162,7 +162,7 @@ fn field<'a>(number: i32, words: &mut impl Iterator<Item = &'a str>) -> Option<F
     Some(Field { number, name: words.next()?.to_owned(), label, of })
 }
 
-/// Returns the name of a scalar in a proto file.
+/// Returns the name of a scalar type in proto files.
 fn scalar_name(of: Scalar) -> String {
     of.as_str_name().trim_start_matches("TYPE_").to_lowercase()
 }

@@ -137,7 +137,7 @@ fn a_field_that_is_removed_breaks_plain_peers() {
 #[test]
 fn fields_that_change_places_break_plain_peers() {
     let after = MESSAGE.replace("string id = 1;", "").replace("string note = 3;", "string note = 3; string id = 1;");
-    breaks_plain(MESSAGE, &after, "field 'count' (2) of shop.Order is sent ahead of 'id' (1) now, and was behind it");
+    breaks_plain(MESSAGE, &after, "field 'count' (2) of shop.Order is sent before 'id' (1) now, and was sent after it");
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn fields_that_swap_their_names_are_not_only_renamed() {
     let before = message("string id = 1; string note = 3;");
     let text = change(&before, &message("string note = 1; string id = 3;")).unwrap_err();
     assert!(text.contains("field 'id' of shop.Order has number 3 now, and had 1"), "{text}");
-    assert!(text.contains("is sent ahead of"), "{text}");
+    assert!(text.contains("is sent before"), "{text}");
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn a_method_that_is_removed_breaks_everybody() {
 fn a_method_that_streams_otherwise_breaks_everybody() {
     let after = MESSAGE.replace("rpc Sell(Order)", "rpc Sell(stream Order)");
     let text = change(MESSAGE, &after).unwrap_err();
-    assert!(text.starts_with("method 'shop.Shop/Sell' streams otherwise than before\n"), "{text}");
+    assert!(text.starts_with("method 'shop.Shop/Sell' has other streams than before\n"), "{text}");
     assert!(text.contains(PLAIN) && text.contains(OLDER), "{text}");
 }
 
@@ -439,25 +439,25 @@ fn a_file_that_is_no_lock_file_is_refused_with_the_line() {
     let with = |text: &str| {
         fs::write(dir.path.join("frpc.lock"), text).unwrap();
         let error = dir.build().unwrap_err();
-        assert!(error.ends_with("accept everything as it is now"), "{error}");
+        assert!(error.ends_with("accept the current layout"), "{error}");
         error.lines().take(2).collect::<Vec<_>>().join("")
     };
     let conflict = lock.replace("  1 string id", "<<<<<<< HEAD\n  1 string id");
     let text = dir_error(&dir, &conflict);
     let expected = "\
-this is no line of a lock file
+this is not a line of a lock file
   --> frpc.lock:10:1
    |
 10 | <<<<<<< HEAD
    | ^^^^^^^^^^^^
-   = help: take the file of a version that was built, or delete it to accept everything as it is now";
+   = help: restore the file from a version that was built, or delete it to accept the current layout";
     assert_eq!(text, expected);
     assert_eq!(with(""), "a lock file starts with its version --> frpc.lock:1:1");
     assert_eq!(
         with(&lock.replace("version 1", "version 2")),
         "this version of the lock file is not known --> frpc.lock:3:1"
     );
-    assert_eq!(with(&format!("{lock}\nenum shop.Color\n")), "this is there twice  --> frpc.lock:22:1");
+    assert_eq!(with(&format!("{lock}\nenum shop.Color\n")), "this entry is a duplicate  --> frpc.lock:22:1");
     for (line, wrong) in [
         ("  10 unary shop.Shop/Buy shop.Order -> shop.Order", "  10 unary shop.Shop/Buy shop.Order - shop.Order"),
         ("  10 unary shop.Shop/Buy shop.Order -> shop.Order", "  x unary shop.Shop/Buy shop.Order -> shop.Order"),
@@ -476,7 +476,7 @@ this is no line of a lock file
         ("enum shop.Color", "enum"),
     ] {
         assert!(lock.contains(line), "{line}");
-        assert!(with(&lock.replace(line, wrong)).starts_with("this is no line of a lock file"), "{wrong}");
+        assert!(with(&lock.replace(line, wrong)).starts_with("this is not a line of a lock file"), "{wrong}");
     }
 }
 

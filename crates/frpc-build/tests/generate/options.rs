@@ -82,7 +82,7 @@ fn items_of_services_have_the_attributes_that_were_put_on_them() {
     assert!(!others.contains("must_use"), "{others}");
     let dir = dir();
     let broken = options(&dir).server_attribute(".", "must_use").compile_protos(&[dir.join("shop.proto")], &[&dir]);
-    assert_eq!(broken.unwrap_err().to_string(), "'must_use' for '.' is no attribute of Rust");
+    assert_eq!(broken.unwrap_err().to_string(), "'must_use' for '.' is not a Rust attribute");
 }
 
 #[test]
