@@ -13,17 +13,17 @@ import { readMessages, sendMessages } from "./wire/messages.js";
 export interface CallOptions {
   /** Metadata for the server. */
   headers?: MetadataInit;
-  /** The time of the whole call. The server hears of it as well, and drops the call with it. */
+  /** The timeout of the whole call. It is sent to the server, which also drops the call when the timeout expires. */
   timeoutMs?: number;
   /** Aborts the call, on the server as well. */
   signal?: AbortSignal;
-  /** Called with the metadata in front of the answer, if there is any. */
+  /** Called with the metadata before the answer, if there is any. */
   onHeader?(headers: Metadata): void;
-  /** Called with the metadata behind the answer, if there is any. */
+  /** Called with the metadata after the answer, if there is any. */
   onTrailer?(trailers: Metadata): void;
 }
 
-/** A method as generated code describes it: `package.Service/Method`. */
+/** Returns the path of a method as in generated code: `package.Service/Method`. */
 export function pathOf(method: DescMethod): string {
   return `${method.parent.typeName}/${method.name}`;
 }
@@ -39,7 +39,7 @@ export async function callUnary<M extends DescMethod>(
 ): Promise<MessageShape<M["output"]>> {
   const { operation } = connection.method(pathOf(method), kindOf(method.methodKind));
   const metadata = metadataFor(connection, options);
-  // The server knows how long calls take that say nothing.
+  // The server knows the default timeout of this side, so only an explicit timeout is sent.
   const timeoutMs = options.timeoutMs === undefined ? undefined : limit.leftMs;
   const request = encodeRequest({ operation, format: codec.format, timeoutMs, metadata }, encodeOwn(codec, method.input, input));
   const body = new Reader(await connection.request(request, limit));
@@ -53,7 +53,7 @@ export async function callUnary<M extends DescMethod>(
   return decodeTheirs<M["output"]>(codec, method.output, body.rest(), Code.Internal);
 }
 
-/** Makes a call with a stream in at least one direction. `openMs` is the time of what must not take for ever. */
+/** Makes a call with a stream in at least one direction. `answerMs` limits the wait for the answer to a stream of requests. */
 export async function* callStreaming<M extends DescMethod>(
   connection: Connection,
   method: M,
@@ -67,7 +67,7 @@ export async function* callStreaming<M extends DescMethod>(
   const metadata = metadataFor(connection, options);
   const timeoutMs = options.timeoutMs === undefined ? undefined : limit.leftMs;
   const isOne = method.methodKind === "server_streaming";
-  // Before anything is sent: if it cannot be encoded, there is no call.
+  // Encodes the request before anything is sent, so that a message that cannot be encoded starts no call.
   const request = isOne ? encodeOwn(codec, method.input, input as MessageInitShape<M["input"]>) : undefined;
   const stream = connection.openStream(encodeOpen({ operation, format: codec.format, timeoutMs, metadata }));
   limit.guard((failure) => stream.abort(failure));
@@ -98,7 +98,7 @@ export async function* callStreaming<M extends DescMethod>(
           throw new RpcError(Code.Internal, "the peer answered more than once");
         }
         isAnswered = true;
-        // Only the end is missing, which follows directly.
+        // Only the end of the stream is missing, and it follows immediately.
         if (options.timeoutMs === undefined) {
           limit.bound(answerMs);
         }
@@ -107,7 +107,7 @@ export async function* callStreaming<M extends DescMethod>(
     }
   } finally {
     stream.close();
-    // No more requests are needed. One that is being made is not waited for.
+    // Stops the requests of the caller. Does not wait for a request in preparation.
     void Promise.resolve(requests?.return?.()).catch(() => {});
   }
 }

@@ -15,62 +15,64 @@ export interface ChannelOptions {
   /** The format of messages. Default `"proto"`. */
   format?: "proto" | "json";
   /**
-   * The time of calls that set none. For calls with streams it is that until the call begins, and for the answer to a stream of requests
-   * that of the answer. Default 30 s; 0 is none.
+   * The timeout of calls without their own. Default 30 s; 0 disables it.
+   *
+   * For calls with streams, it limits the time until the call begins, and the wait for the answer to a stream of requests.
    */
   timeoutMs?: number;
-  /** The time for one attempt to connect. Default 10 s. */
+  /** The timeout of one attempt to connect. Default 10 s. */
   connectTimeoutMs?: number;
   /** The pauses between attempts to connect. */
   backoff?: Partial<Backoff>;
-  /** The time between signs of life; a server that gives none for twice as long is given up. Default 30 s. */
+  /** The interval of pings. A server that is silent for twice as long is considered lost. Default 30 s. */
   pingIntervalMs?: number;
   /** Code around all calls, the first outermost; see {@link Interceptor}. */
   interceptors?: readonly Interceptor[];
   /** Services that the server can call on this connection; see `implement`. */
   services?: readonly OfferedService[];
-  /** The largest message that is accepted, with what is around it. Default 5 MiB. */
+  /** The maximum size of a received message, including its envelope. Default 5 MiB. */
   contentLenMax?: number;
-  /** The most metadata that is accepted with an answer. Default 16 KiB, at most 65 535 bytes. */
+  /** The maximum size of metadata received with an answer. Default 16 KiB, at most 65 535 bytes. */
   metadataLenMax?: number;
-  /** The bytes by which a stream of the server may be ahead of its reader. Default 256 KiB. */
+  /** The number of unread bytes that the server may send on a stream. Default 256 KiB. */
   window?: number;
-  /** The streams that the server may open at once. Default 100. */
+  /** The maximum number of concurrent streams opened by the server. Default 100. */
   streamsMax?: number;
-  /** The unary calls that the server may have under way here at once. Default 100. */
+  /** The maximum number of concurrent unary calls by the server. Default 100. */
   callsMax?: number;
-  /** The bytes of answers to the server that it may leave unread. Default 64 MiB. */
+  /** The maximum number of bytes of answers that the server leaves unread. Default 64 MiB. */
   unreadLenMax?: number;
-  /** Makes WebSockets, where there is no global `WebSocket` or another is wanted. */
+  /** Creates WebSockets, where there is no global `WebSocket` or another one is preferred. */
   webSocket?: WebSocketConstructor;
-  /** Called with each state that the channel enters. */
+  /** Called with each new state of the channel. */
   onState?(state: ChannelState): void;
 }
 
 /**
- * - `idle`: nothing was called yet
+ * - `idle`: no call has been made yet
  * - `connecting`: calls wait for a connection
- * - `ready`: calls go out at once
+ * - `ready`: calls are sent immediately
  * - `closed`: calls fail
  */
 export type ChannelState = "idle" | "connecting" | "ready" | "closed";
 
 /**
- * Returns a channel to a server. It connects with the first call, or with {@link Channel.connect}, and again whenever its connection is
- * lost, until it is closed.
+ * Returns a channel to a server.
+ *
+ * The channel connects at the first call, or in {@link Channel.connect}. It reconnects whenever its connection is lost, until it is closed.
  *
  * ```ts
  * const channel = createChannel("wss://example.org/");
  * const greeter = createClient(Greeter, channel);
  * ```
  *
- * In a browser, a path alone is one of the server that the page came from.
+ * In a browser, a URL with only a path refers to the server of the page.
  */
 export function createChannel(url: string | URL, options: ChannelOptions = {}): Channel {
   return new Channel(resolve(url), options);
 }
 
-/** Calls to one server. Made by {@link createChannel}. */
+/** Makes calls to one server. Created by {@link createChannel}. */
 export class Channel {
   readonly url: string;
   readonly #options: ChannelOptions;
@@ -83,7 +85,7 @@ export class Channel {
   readonly #timeoutMs: number | undefined;
   #state: ChannelState = "idle";
   #current: Connection | undefined;
-  /** The connections that still have calls under way, the current one included. */
+  /** All connections with calls in flight, including the current one. */
   readonly #connections = new Set<Connection>();
   #waiters = new Set<{ wake: () => void }>();
   #lastFailure: RpcError | undefined;
@@ -117,7 +119,7 @@ export class Channel {
     return this.#state;
   }
 
-  /** Connects, if there is no connection, and waits until there is one. Useful when the server is the one that calls. */
+  /** Waits for a connection, and connects if there is none. Useful if the server makes the calls. */
   async connect(options: { signal?: AbortSignal; timeoutMs?: number } = {}): Promise<void> {
     const limit = new Limit(options.signal).bound(checkTimeout(options.timeoutMs) ?? this.#timeoutMs);
     try {
@@ -127,7 +129,7 @@ export class Channel {
     }
   }
 
-  /** Closes the channel. Calls that are under way fail. */
+  /** Closes the channel. Calls in flight fail. */
   close(): void {
     if (this.#state === "closed") {
       return;
@@ -141,7 +143,7 @@ export class Channel {
     this.#wakeUp?.();
   }
 
-  /** Makes a unary call. Clients do this for you. */
+  /** Makes a unary call. Clients call this function. */
   async unary<M extends DescMethod>(
     method: M,
     input: MessageInitShape<M["input"]>,
@@ -153,7 +155,7 @@ export class Channel {
     return only(this.#intercepted(method, input, options));
   }
 
-  /** Makes a call that is answered by a stream. Clients do this for you. */
+  /** Makes a call with a stream of answers. Clients call this function. */
   streaming<M extends DescMethod>(
     method: M,
     input: MessageInitShape<M["input"]> | AsyncIterable<MessageInitShape<M["input"]>>,
@@ -162,7 +164,7 @@ export class Channel {
     return this.#interceptors.length === 0 ? this.#streaming(method, input, options) : this.#intercepted(method, input, options);
   }
 
-  /** Makes a call that answers a stream. Clients do this for you. */
+  /** Makes a call with a stream of requests and a single answer. Clients call this function. */
   async clientStreaming<M extends DescMethod>(
     method: M,
     inputs: AsyncIterable<MessageInitShape<M["input"]>>,
@@ -191,7 +193,7 @@ export class Channel {
         try {
           return await callUnary(connection, method, this.#codec, input, options, limit);
         } catch (error) {
-          // The server went away before anything of the call was sent: the next connection takes it.
+          // The server went away before any part of the call was sent, so the next connection can take the call.
           if (connection.isUsable || !(error instanceof RpcError) || !error.notSent || error.code !== Code.Unavailable) {
             throw error;
           }
@@ -219,7 +221,7 @@ export class Channel {
     }
   }
 
-  /** Returns a connection that takes calls, as soon as there is one. */
+  /** Waits for a connection that accepts calls. */
   async #usable(limit: Limit): Promise<Connection> {
     for (;;) {
       limit.check();
@@ -247,7 +249,7 @@ export class Channel {
     }
   }
 
-  /** Connects, and again whenever the connection is gone. */
+  /** Connects, and reconnects whenever the connection is lost. */
   async #stayConnected(): Promise<void> {
     let failures = 0;
     while (this.#state !== "closed") {
@@ -265,7 +267,7 @@ export class Channel {
     }
   }
 
-  /** Connects, and waits until the connection takes no more calls. Returns the reason. */
+  /** Connects, and waits until the connection accepts no more calls. Returns the reason. */
   #connectOnce(): Promise<RpcError> {
     return new Promise((over) => {
       let socket;
@@ -331,7 +333,7 @@ async function* one<T>(call: () => Promise<T>): AsyncGenerator<T, void> {
   yield await call();
 }
 
-/** A connection that lasted this long was a good one: the next attempt comes soon. */
+/** A connection that lasted this long counts as stable and resets the backoff. */
 const STABLE_MS = 10_000;
 
 function resolve(url: string | URL): string {

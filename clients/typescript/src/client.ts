@@ -17,7 +17,7 @@ export type Client<S extends DescService> = {
   readonly [Name in keyof S["method"]]: ClientMethod<S["method"][Name]>;
 };
 
-/** A method as a function: a stream is an async iterable, whichever way it goes. */
+/** A method as a function. Streams in both directions are async iterables. */
 export type ClientMethod<M> =
   M extends DescMethodUnary<infer I, infer O> ? UnaryMethod<I, O>
   : M extends DescMethodServerStreaming<infer I, infer O> ? ServerStreamingMethod<I, O>
@@ -31,7 +31,7 @@ export type UnaryMethod<I extends DescMessage, O extends DescMessage> = (
   options?: CallOptions,
 ) => Promise<MessageShape<O>>;
 
-/** One request, a stream of answers. The call begins when the answers are iterated, and leaving the loop ends it. */
+/** One request, a stream of answers. Iterating the answers starts the call, and leaving the loop ends it. */
 export type ServerStreamingMethod<I extends DescMessage, O extends DescMessage> = (
   request: MessageInitShape<I>,
   options?: CallOptions,
@@ -43,14 +43,14 @@ export type ClientStreamingMethod<I extends DescMessage, O extends DescMessage> 
   options?: CallOptions,
 ) => Promise<MessageShape<O>>;
 
-/** A stream each way, at the same time. */
+/** Concurrent streams in both directions. */
 export type BiDiStreamingMethod<I extends DescMessage, O extends DescMessage> = (
   requests: AsyncIterable<MessageInitShape<I>>,
   options?: CallOptions,
 ) => AsyncIterable<MessageShape<O>>;
 
 /**
- * Returns the methods of a service as functions that call it over a channel.
+ * Returns a client: an object with a function for each method of a service.
  *
  * ```ts
  * const greeter = createClient(Greeter, channel);

@@ -3,9 +3,9 @@ import type { DescMessage, MessageInitShape, MessageShape } from "@bufbuild/prot
 import { Code, RpcError } from "./error.js";
 import { text, utf8 } from "./wire/bytes.js";
 
-/** Messages as bytes, in one of the formats of the wire. */
+/** Encodes and decodes messages in one format. */
 export interface Codec {
-  /** The number of the format. */
+  /** The number of the format on the wire. */
   readonly format: number;
   encode<S extends DescMessage>(schema: S, message: MessageInitShape<S>): Uint8Array;
   decode<S extends DescMessage>(schema: S, bytes: Uint8Array): MessageShape<S>;
@@ -23,7 +23,7 @@ export const json: Codec = {
   decode: (schema, bytes) => fromJsonString(schema, text(bytes), { ignoreUnknownFields: true }),
 };
 
-/** Returns the codec with the number of a format. */
+/** Returns the codec for a format number. */
 export function codecOf(format: number): Codec {
   const codec = [proto, json].find((known) => known.format === format);
   if (codec === undefined) {
@@ -32,7 +32,7 @@ export function codecOf(format: number): Codec {
   return codec;
 }
 
-/** Encodes a message of a caller, whose mistake it is if that fails. */
+/** Encodes a message of the caller. A failure is the fault of the caller. */
 export function encodeOwn<S extends DescMessage>(codec: Codec, schema: S, message: MessageInitShape<S>): Uint8Array {
   try {
     return codec.encode(schema, message);
@@ -41,7 +41,7 @@ export function encodeOwn<S extends DescMessage>(codec: Codec, schema: S, messag
   }
 }
 
-/** Decodes a message of the peer. `code` says whose mistake it is if that fails. */
+/** Decodes a message of the peer. `code` is the code of a failure. */
 export function decodeTheirs<S extends DescMessage>(codec: Codec, schema: S, bytes: Uint8Array, code: Code): MessageShape<S> {
   try {
     return codec.decode(schema, bytes);

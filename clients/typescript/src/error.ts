@@ -4,7 +4,7 @@ import { type Any, AnySchema, anyUnpack } from "@bufbuild/protobuf/wkt";
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 import { Metadata } from "./metadata.js";
 
-/** The codes of a failure, those of gRPC. */
+/** The codes of failures, as in gRPC. */
 export const Code = {
   Canceled: 1,
   Unknown: 2,
@@ -24,22 +24,22 @@ export const Code = {
   Unauthenticated: 16,
 } as const;
 
-/** A code of a failure. */
+/** The code of a failure. */
 export type Code = (typeof Code)[keyof typeof Code];
 
-/** More about a failure than its code and text. */
+/** Optional parts of a failure. */
 export interface RpcErrorOptions {
-  /** Metadata that came with the failure, or goes with it. */
+  /** Metadata of the failure. */
   metadata?: Metadata;
-  /** A `google.rpc.Status`, encoded. */
+  /** An encoded `google.rpc.Status`. */
   details?: Uint8Array;
-  /** True if nothing of the call was sent, so that it can be repeated. */
+  /** `true` if no part of the call was sent, so that it can be repeated. */
   notSent?: boolean;
   cause?: unknown;
 }
 
 /**
- * A call that failed: by the server, on the way to it, or because its time was up or its caller aborted it.
+ * A failed call. The cause may be the server, the connection, a timeout, or an abort by the caller.
  *
  * ```ts
  * try {
@@ -52,10 +52,10 @@ export interface RpcErrorOptions {
 export class RpcError extends Error {
   override readonly name: string = "RpcError";
   readonly code: Code;
-  /** The text alone; `message` begins with the name of the code. */
+  /** The text without the name of the code; `message` starts with that name. */
   readonly rawMessage: string;
   readonly metadata: Metadata;
-  /** True if nothing of the call was sent, so that it can be repeated. */
+  /** `true` if no part of the call was sent, so that it can be repeated. */
   readonly notSent: boolean;
   readonly #details: Uint8Array | undefined;
 
@@ -68,17 +68,17 @@ export class RpcError extends Error {
     this.#details = options.details;
   }
 
-  /** The details of the failure, as the server packed them. Empty if there are none, or none that can be read. */
+  /** The details of the failure, as packed by the server. Empty if there are none, or if they cannot be decoded. */
   get details(): Any[] {
     return this.#details === undefined ? [] : readDetails(this.#details);
   }
 
-  /** The `google.rpc.Status` that came, encoded. */
+  /** The encoded `google.rpc.Status` of the failure. */
   get encodedStatus(): Uint8Array | undefined {
     return this.#details;
   }
 
-  /** Returns the details that are messages of a type. */
+  /** Returns the details with a message type. */
   findDetails<S extends DescMessage>(schema: S): MessageShape<S>[] {
     return this.details.flatMap((any) => {
       try {
@@ -89,7 +89,7 @@ export class RpcError extends Error {
     });
   }
 
-  /** Returns any failure as an error with a code: one that has none is of an unknown kind. */
+  /** Converts any failure to an error with a code. A failure without a code becomes `Code.Unknown`. */
   static from(failure: unknown): RpcError {
     if (failure instanceof RpcError) {
       return failure;
@@ -105,7 +105,7 @@ export function codeName(code: number): string {
   return name === undefined ? `code ${code}` : name.replace(/(?<!^)[A-Z]/g, "_$&").toLowerCase();
 }
 
-/** Returns the code with a number. One that gRPC does not have is unknown. */
+/** Returns the code with a number. Numbers outside gRPC become `Code.Unknown`. */
 export function codeOf(number: number): Code {
   return number >= Code.Canceled && number <= Code.Unauthenticated ? (number as Code) : Code.Unknown;
 }

@@ -1,5 +1,5 @@
 /**
- * Calls frpc services over WebSocket, with types of protoc-gen-es. Begin at {@link createChannel} and {@link createClient}.
+ * Calls frpc services over WebSocket, with message types of protoc-gen-es. Start with {@link createChannel} and {@link createClient}.
  *
  * @module
  */

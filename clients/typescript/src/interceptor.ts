@@ -3,10 +3,10 @@ import type { CallOptions } from "./call.js";
 import { Code, RpcError } from "./error.js";
 import { Metadata } from "./metadata.js";
 
-/** A call as interceptors see it. They may change it before they hand it on. */
+/** A call as seen by interceptors. They may change it before passing it on. */
 export interface InterceptedCall {
   readonly method: DescMethod;
-  /** One request, or an async iterable of them, as the method has it. */
+  /** One request, or an async iterable of requests, depending on the method. */
   input: unknown;
   readonly headers: Metadata;
   timeoutMs: number | undefined;
@@ -15,11 +15,12 @@ export interface InterceptedCall {
   onTrailer: ((trailers: Metadata) => void) | undefined;
 }
 
-/** Makes a call, and gives its answers: one, or a stream. */
+/** Makes a call and returns its answers: one, or a stream. */
 export type NextCall = (call: InterceptedCall) => AsyncIterable<Message>;
 
 /**
- * Code around calls of all kinds: tokens, logs, second tries. The first one of a channel sees a call first and its answers last.
+ * Code around calls of all kinds, for tokens, logs or retries. The first interceptor of a channel sees each call first and its answers
+ * last.
  *
  * ```ts
  * const withToken: Interceptor = async function* (call, next) {
@@ -31,7 +32,7 @@ export type NextCall = (call: InterceptedCall) => AsyncIterable<Message>;
  */
 export type Interceptor = (call: InterceptedCall, next: NextCall) => AsyncIterable<Message>;
 
-/** Returns the options of a call that went through interceptors. */
+/** Returns the options of a call after its interceptors. */
 export function optionsOf({ headers, timeoutMs, signal, onHeader, onTrailer }: InterceptedCall): CallOptions {
   return {
     ...(headers.size > 0 && { headers }),
@@ -54,7 +55,7 @@ export function intercept(
   return next({ method, input, headers: new Metadata(headers), timeoutMs, signal, onHeader, onTrailer });
 }
 
-/** Returns the one answer of a call, whose end is waited for. */
+/** Returns the single answer of a call, after waiting for its end. */
 export async function only<T>(answers: AsyncIterable<T>): Promise<T> {
   let first: { answer: T } | undefined;
   for await (const answer of answers) {

@@ -1,11 +1,12 @@
 import { Code, RpcError } from "./error.js";
 
-/** The longest time that timers can be set to; more is no limit. */
+/** The longest time supported by timers. A longer time means no limit. */
 const TIMER_MAX_MS = 2 ** 31 - 1;
 
 /**
- * The end of a call that does not come from the peer: its time is up, or its caller aborts it. Whatever the call waits for at a time
- * guards it, and is told.
+ * The timeout and the abort signal of a call.
+ *
+ * Each step of the call registers a guard, which is called when the call must end.
  */
 export class Limit {
   readonly #signal: AbortSignal | undefined;
@@ -25,7 +26,7 @@ export class Limit {
     }
   }
 
-  /** Sets the time from now on, or takes the limit of time away. */
+  /** Starts a timeout in place of the previous one. `undefined` removes it. */
   bound(timeoutMs: number | undefined): this {
     clearTimeout(this.#timer);
     this.#timer = undefined;
@@ -39,19 +40,19 @@ export class Limit {
     return this;
   }
 
-  /** The time that is left, if there is a limit. */
+  /** The time left, if there is a timeout. */
   get leftMs(): number | undefined {
     return this.#endsAt === undefined ? undefined : Math.max(0, this.#endsAt - Date.now());
   }
 
-  /** Throws if the call has to end. */
+  /** Throws if the call must end. */
   check(): void {
     if (this.#failure !== undefined) {
       throw this.#failure;
     }
   }
 
-  /** Has this called when the call has to end, in place of what was set before; now, if it has to already. */
+  /** Calls `stop` when the call must end, or immediately if it must end already. Replaces the previous guard. */
   guard(stop: (failure: RpcError) => void): void {
     this.#stop = stop;
     if (this.#failure !== undefined) {
@@ -59,7 +60,7 @@ export class Limit {
     }
   }
 
-  /** The call is over. */
+  /** Releases the timer and the signal at the end of the call. */
   release(): void {
     clearTimeout(this.#timer);
     this.#signal?.removeEventListener("abort", this.#aborted);
@@ -74,7 +75,7 @@ export class Limit {
   }
 }
 
-/** Checks a time that a caller set. */
+/** Checks a timeout set by a caller. */
 export function checkTimeout(timeoutMs: number | undefined): number | undefined {
   if (timeoutMs !== undefined && !(timeoutMs > 0)) {
     throw new RpcError(Code.DeadlineExceeded, `a call with a time of ${timeoutMs} ms cannot be made`, { notSent: true });

@@ -1,24 +1,26 @@
 import { Reader, text, utf8, Writer } from "./wire/bytes.js";
 
-/** A value of metadata: text, or bytes under a name that ends in `-bin`. */
+/** A metadata value: text, or bytes for a name with the suffix `-bin`. */
 export type MetadataValue = string | Uint8Array;
 
-/** Anything that metadata can be made of. */
+/** Values accepted as metadata. */
 export type MetadataInit =
   | Metadata
   | Iterable<readonly [name: string, value: MetadataValue]>
   | Readonly<Record<string, MetadataValue | readonly MetadataValue[]>>;
 
 /**
- * Goes with a call or an answer besides messages: names with values, in order, each name as often as you like. Names have no
- * capital letters; those that end in `-bin` have bytes for values, others printable ASCII.
+ * Names and values sent with a call or an answer, in addition to messages.
+ *
+ * Values keep their order, and a name may occur several times. Names are lowercase. Names with the suffix `-bin` have bytes as values;
+ * others have printable ASCII.
  *
  * ```ts
  * const metadata = new Metadata({ authorization: "Bearer …", "trace-bin": new Uint8Array([1, 2]) });
  * metadata.append("tag", "a");
  * ```
  *
- * The `Headers` of the web will do wherever metadata is expected, as will objects and lists of pairs.
+ * Web `Headers`, objects and lists of pairs are accepted wherever metadata is expected.
  */
 export class Metadata implements Iterable<[name: string, value: MetadataValue]> {
   #entries: [string, MetadataValue][] = [];
@@ -45,19 +47,19 @@ export class Metadata implements Iterable<[name: string, value: MetadataValue]> 
     return this.#entries.length;
   }
 
-  /** Returns the first text with a name. */
+  /** Returns the first text value of a name. */
   get(name: string): string | undefined {
     const value = this.#first(name);
     return typeof value === "string" ? value : undefined;
   }
 
-  /** Returns the first bytes with a name, which ends in `-bin`. */
+  /** Returns the first binary value of a name with the suffix `-bin`. */
   getBinary(name: string): Uint8Array | undefined {
     const value = this.#first(name);
     return typeof value === "string" ? undefined : value;
   }
 
-  /** Returns all values with a name. */
+  /** Returns all values of a name. */
   getAll(name: string): MetadataValue[] {
     const key = name.toLowerCase();
     return this.#entries.filter(([known]) => known === key).map(([, value]) => value);
@@ -67,23 +69,23 @@ export class Metadata implements Iterable<[name: string, value: MetadataValue]> 
     return this.#first(name) !== undefined;
   }
 
-  /** Adds a value behind those that the name has. Throws a `TypeError` for what metadata cannot be. */
+  /** Adds a value after the existing values of the name. Throws a `TypeError` for an invalid name or value. */
   append(name: string, value: MetadataValue): this {
     const key = name.toLowerCase();
     if (!NAME.test(key) || key.length > 0xffff) {
-      throw new TypeError(`"${name}" cannot be a name of metadata: letters, digits and "-_." can`);
+      throw new TypeError(`"${name}" is not a valid metadata name: use letters, digits and "-_."`);
     }
     if (key.endsWith("-bin") !== (typeof value !== "string")) {
       throw new TypeError(`the value of "${name}" has to be ${key.endsWith("-bin") ? "bytes" : "text"}`);
     }
     if (typeof value === "string" && !PRINTABLE.test(value)) {
-      throw new TypeError(`the value of "${name}" is not printable ASCII; bytes go under names that end in "-bin"`);
+      throw new TypeError(`the value of "${name}" is not printable ASCII; use a name with the suffix "-bin" for bytes`);
     }
     this.#entries.push([key, value]);
     return this;
   }
 
-  /** Gives a name this value alone. */
+  /** Replaces all values of a name. */
   set(name: string, value: MetadataValue): this {
     this.delete(name);
     return this.append(name, value);
@@ -104,7 +106,7 @@ export class Metadata implements Iterable<[name: string, value: MetadataValue]> 
   }
 }
 
-/** The size by which peers limit metadata: for each value its length, that of its name, and 34. */
+/** Returns the size counted against the metadata limits of peers: per value its length, the length of its name, and 34. */
 export function metadataSize(metadata: Metadata): number {
   let size = 0;
   for (const [name, value] of metadata) {
@@ -113,13 +115,13 @@ export function metadataSize(metadata: Metadata): number {
   return size;
 }
 
-/** Encodes one value as the fields of the envelope have it. */
+/** Encodes one value as an envelope field. */
 export function encodeEntry(name: string, value: MetadataValue): Uint8Array {
   const bytes = typeof value === "string" ? utf8(value) : value;
   return new Writer(2 + name.length + bytes.length).u16(name.length).raw(utf8(name)).raw(bytes).finish();
 }
 
-/** Decodes one value, and says whether it is metadata at all. */
+/** Decodes one value. Returns `false` if it is not valid metadata. */
 export function decodeEntry(field: Reader, into: Metadata): boolean {
   const name = text(field.take(field.u16()));
   const bytes = field.rest();

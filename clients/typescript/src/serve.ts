@@ -15,7 +15,7 @@ import { kindOf, type ServedMethod } from "./wire/hello.js";
 import { readMessages, sendMessages } from "./wire/messages.js";
 import type { Stream } from "./wire/stream.js";
 
-/** The methods that this side offers to servers, by the operations that its HELLO tells them. */
+/** The methods offered to the server, by their operations in our HELLO. */
 export class Offer {
   readonly methods: readonly ServedMethod[];
   readonly #byOperation = new Map<number, OfferedMethod>();
@@ -39,7 +39,7 @@ export class Offer {
   }
 }
 
-/** The calls that the server makes on one connection. */
+/** Calls by the server on one connection. */
 export class PeerCalls {
   readonly #connection: Connection;
   readonly #offer: Offer;
@@ -50,7 +50,7 @@ export class PeerCalls {
     this.#offer = offer;
   }
 
-  /** True while a unary call is under way; streams are known to the connection. */
+  /** `true` while a unary call is in progress. The connection tracks streams itself. */
   get isServing(): boolean {
     return this.#running.size > 0;
   }
@@ -58,7 +58,7 @@ export class PeerCalls {
   /** Answers a REQUEST or DESCRIBE. */
   packet(id: number, content: Uint8Array): void {
     if (this.#running.has(id)) {
-      // The server uses an id that is taken; what came first is answered.
+      // The server reused an id in flight. Only the first packet is answered.
       return;
     }
     if (this.#running.size >= this.#connection.settings.callsMax) {
@@ -70,7 +70,7 @@ export class PeerCalls {
     const body = new Reader(content);
     const answering = body.u8() === Kind.Describe ? this.#describe(body) : this.#unary(body, abort);
     void answering.catch((failure: unknown) => encodeFailure(RpcError.from(failure))).then((answer) => {
-      // A call that was given up has its CANCELLED.
+      // A cancelled call has been answered with CANCELLED already.
       if (this.#running.get(id) === abort) {
         this.#running.delete(id);
         this.#answer(id, answer);
@@ -86,7 +86,7 @@ export class PeerCalls {
     return abort !== undefined;
   }
 
-  /** Answers a call that the server opened a stream for. */
+  /** Answers a call on a stream opened by the server. */
   async stream(stream: Stream): Promise<void> {
     const abort = new AbortController();
     const limit = new Limit(undefined);
@@ -105,7 +105,7 @@ export class PeerCalls {
     }
   }
 
-  /** The connection is gone. */
+  /** Aborts all calls after the connection is lost. */
   end(why: RpcError): void {
     const running = [...this.#running.values()];
     this.#running.clear();
@@ -202,7 +202,7 @@ export class PeerCalls {
     checkMetadata(metadata, this.#connection.part.metadataLenMax);
   }
 
-  /** Says what the messages of a method are, so that the server can tell whether its own fit. */
+  /** Describes the messages of a method, so that the server can check whether its own are compatible. */
   async #describe(body: Reader): Promise<Uint8Array> {
     body.take(body.u32());
     const { method } = this.#offer.method(body.u16());

@@ -10,15 +10,15 @@ import type {
 } from "@bufbuild/protobuf";
 import type { Metadata } from "./metadata.js";
 
-/** The circumstances of a call, for the handler that answers it. */
+/** The context of a call, for its handler. */
 export interface HandlerContext {
   /** Metadata of the caller. */
   readonly requestHeader: Metadata;
-  /** Metadata in front of the answer: fill it before the first message. */
+  /** Metadata before the answer. Fill it before the first message. */
   readonly responseHeader: Metadata;
-  /** Metadata behind the answer. */
+  /** Metadata after the answer. */
   readonly responseTrailer: Metadata;
-  /** Aborted when nobody waits for the answer any more: the server gave the call up, its time is over, or the connection is gone. */
+  /** Aborted when the answer is no longer needed: the server cancelled the call, it timed out, or the connection was lost. */
   readonly signal: AbortSignal;
 }
 
@@ -27,7 +27,7 @@ export type ServiceImpl<S extends DescService> = {
   [Name in keyof S["method"]]: MethodImpl<S["method"][Name]>;
 };
 
-/** A method as a function: a stream is an async iterable, whichever way it goes. */
+/** A method as a function. Streams in both directions are async iterables. */
 export type MethodImpl<M> =
   M extends DescMethodUnary<infer I, infer O>
     ? (request: MessageShape<I>, context: HandlerContext) => Promise<MessageInitShape<O>> | MessageInitShape<O>
@@ -39,19 +39,19 @@ export type MethodImpl<M> =
     ? (requests: AsyncIterable<MessageShape<I>>, context: HandlerContext) => AsyncIterable<MessageInitShape<O>>
   : never;
 
-/** A service that this side offers to the server. Made by {@link implement}. */
+/** A service offered to the server. Created by {@link implement}. */
 export interface OfferedService {
   readonly methods: readonly OfferedMethod[];
 }
 
-/** One method of it. */
+/** A method of an offered service. */
 export interface OfferedMethod {
   readonly method: DescMethod;
   readonly handler: (input: any, context: HandlerContext) => unknown;
 }
 
 /**
- * Implements a service that the server can call, on the connection that this side made. Methods that are left out are not offered.
+ * Implements a service that the server can call over the connection of a channel. Omitted methods are not offered.
  *
  * ```ts
  * const channel = createChannel("wss://example.org/", {

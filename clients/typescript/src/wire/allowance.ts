@@ -1,4 +1,4 @@
-/** So many at once, refilled within ten seconds. */
+/** A token bucket. An empty bucket refills within ten seconds. */
 export class Allowance {
   readonly #most: number;
   #left: number;
@@ -10,7 +10,7 @@ export class Allowance {
     this.#at = now;
   }
 
-  /** Takes one, if one is left. */
+  /** Takes a token, if one is left. */
   take(now: number): boolean {
     this.#left = Math.min(this.#most, this.#left + ((now - this.#at) / REFILL_MS) * this.#most);
     this.#at = now;
@@ -21,7 +21,7 @@ export class Allowance {
     return true;
   }
 
-  /** Puts one back. */
+  /** Returns a token to the bucket. */
   earn(): void {
     this.#left = Math.min(this.#most, this.#left + 1);
   }

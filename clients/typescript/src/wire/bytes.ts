@@ -1,9 +1,9 @@
-/** The peer sent bytes that mean nothing: the connection cannot go on. */
+/** The peer sent invalid bytes. The connection cannot continue. */
 export class ProtocolError extends Error {
   override readonly name = "ProtocolError";
 }
 
-/** Writes integers (big-endian) and bytes into memory that grows. */
+/** Writes big-endian integers and bytes into a growing buffer. */
 export class Writer {
   #bytes: Uint8Array<ArrayBuffer>;
   #view: DataView;
@@ -44,7 +44,7 @@ export class Writer {
     return this;
   }
 
-  /** Writes a field as HELLO and the envelope have it: tag, length, value. */
+  /** Writes a field of a HELLO or an envelope: tag, length, value. */
   field(tag: number, value: Uint8Array): this {
     return this.u8(tag).u32(value.length).raw(value);
   }
@@ -53,7 +53,7 @@ export class Writer {
     return this.#len;
   }
 
-  /** Returns what was written. Nothing may be written after. */
+  /** Returns the written bytes. The writer must not be used afterwards. */
   finish(): Uint8Array<ArrayBuffer> {
     return this.#bytes.subarray(0, this.#len);
   }
@@ -71,7 +71,7 @@ export class Writer {
   }
 }
 
-/** Reads integers (big-endian) and bytes. Throws a {@link ProtocolError} where there are too few. */
+/** Reads big-endian integers and bytes. Throws a {@link ProtocolError} if too few bytes are left. */
 export class Reader {
   readonly #bytes: Uint8Array;
   readonly #view: DataView;
@@ -102,7 +102,7 @@ export class Reader {
     return this.#view.getBigUint64(this.#skip(8));
   }
 
-  /** Returns the next bytes, which stay where they are. */
+  /** Returns the next bytes without copying them. */
   take(len: number): Uint8Array {
     const at = this.#skip(len);
     return this.#bytes.subarray(at, at + len);
@@ -112,7 +112,7 @@ export class Reader {
     return this.take(this.remaining);
   }
 
-  /** Reads the fields that are left: tag, length, value. */
+  /** Reads the remaining fields: tag, length, value. */
   *fields(): Generator<[tag: number, value: Reader]> {
     while (this.remaining > 0) {
       const tag = this.u8();
@@ -137,7 +137,7 @@ export function utf8(text: string): Uint8Array {
   return encoder.encode(text);
 }
 
-/** Returns text, with a replacement character for bytes that are none. */
+/** Decodes UTF-8. Invalid bytes become replacement characters. */
 export function text(bytes: Uint8Array): string {
   return decoder.decode(bytes);
 }

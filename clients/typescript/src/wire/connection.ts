@@ -10,7 +10,7 @@ import { Pending } from "./pending.js";
 import { Outbox, silentFailure, SUBPROTOCOL, type WebSocketLike } from "./socket.js";
 import { Stream } from "./stream.js";
 
-/** The limits of this side, and what it offers. */
+/** The limits of this side, and the methods it offers. */
 export interface Settings {
   readonly contentLenMax: number;
   readonly metadataLenMax: number;
@@ -19,31 +19,31 @@ export interface Settings {
   readonly unreadLenMax: number;
   readonly cancelBurst: number;
   readonly callsMax: number;
-  /** The time of unary calls that say nothing else. */
+  /** The default timeout of unary calls. */
   readonly timeoutMs: number | undefined;
   readonly pingIntervalMs: number;
   readonly methods: readonly ServedMethod[];
 }
 
-/** Hears of the things on a connection that its user has to know. */
+/** Receives the events of a connection. */
 export interface Handler {
-  /** HELLO of the server is there: calls can be made. */
+  /** The HELLO of the server has arrived: calls can be made. */
   ready(): void;
-  /** A REQUEST or DESCRIBE. The kind stands in front of the body. */
+  /** A REQUEST or DESCRIBE. `content` starts with the kind. */
   packet(id: number, content: Uint8Array): void;
-  /** The peer gave a packet up. Returns true if it was under way, and is not answered any more. */
+  /** The peer cancelled a packet. Returns `true` if the packet was in progress and will not be answered. */
   cancel(id: number): boolean;
   /** The peer opened a stream. */
   stream(stream: Stream): void;
-  /** True while calls of the peer are under way. */
+  /** Returns `true` while calls of the peer are in progress. */
   isServing(): boolean;
-  /** The server wants no new calls here. */
+  /** The server accepts no new calls on this connection. */
   leaving(why: string): void;
-  /** Nothing more comes. */
+  /** The connection has ended. */
   closed(why: RpcError): void;
 }
 
-/** One connection to a server: frames over a WebSocket. */
+/** A connection to a server: frames over a WebSocket. */
 export class Connection {
   readonly settings: Settings;
   readonly #socket: WebSocketLike;
@@ -53,13 +53,13 @@ export class Connection {
   readonly #streams = new Map<number, Stream>();
   readonly #pending: Pending;
   #theirStreams = 0;
-  /** The bytes of answers that may not have left yet. */
+  /** An upper bound of the bytes of answers not sent yet. */
   #unread = 0;
   #nextStream: number = OWN_STREAMS.first;
   #peer: Hello | undefined;
   #part: FrpcPart = { metadataLenMax: 0, methods: [] };
   #methods = new Map<string, ServedMethod>();
-  /** The packets that the peer may cancel, and those that this side may. */
+  /** The limits of cancellations: by the peer, and by this side. */
   readonly #cancelsAllowed: Allowance;
   #ownCancels: Allowance | undefined;
   #isLeaving = false;
@@ -67,7 +67,7 @@ export class Connection {
   #heardAt = Date.now();
   #heartbeat: ReturnType<typeof setInterval> | undefined;
 
-  /** Takes a WebSocket that is opening. */
+  /** Takes over a WebSocket that is still connecting. */
   constructor(socket: WebSocketLike, settings: Settings, handler: Handler) {
     this.settings = settings;
     this.#socket = socket;
@@ -87,22 +87,22 @@ export class Connection {
     };
   }
 
-  /** The part of fRPC in the HELLO of the server. */
+  /** The fRPC part in the HELLO of the server. */
   get part(): FrpcPart {
     return this.#part;
   }
 
-  /** The largest content that the server takes. */
+  /** The maximum content length accepted by the server. */
   get contentLenMax(): number {
     return this.#peer?.contentLenMax ?? 0;
   }
 
-  /** True if calls can be made. */
+  /** `true` if calls can be made. */
   get isUsable(): boolean {
     return this.#peer !== undefined && !this.#isLeaving && this.#closedBy === undefined;
   }
 
-  /** Returns how the server calls a method. */
+  /** Returns the operation of a method on the server. */
   method(path: string, kind: number): ServedMethod {
     const method = this.#methods.get(path);
     if (method === undefined || method.kind !== kind) {
@@ -112,7 +112,7 @@ export class Connection {
     return method;
   }
 
-  /** Sends a packet, and returns the content of the answer. */
+  /** Sends a packet and returns the content of the answer. */
   request(content: Uint8Array, limit: Limit): Promise<Uint8Array> {
     this.#checkLen(content);
     return this.#pending.request(content, limit, this.#part.callsMax);
@@ -124,7 +124,7 @@ export class Connection {
     this.#checkUsable();
     const own = this.#streams.size - this.#theirStreams;
     if (own >= (this.#peer?.streamsMax ?? OWN_STREAMS.last)) {
-      throw new RpcError(Code.ResourceExhausted, `the server takes ${own} streams at once, and as many are open`, { notSent: true });
+      throw new RpcError(Code.ResourceExhausted, `all ${own} streams allowed by the server are open`, { notSent: true });
     }
     let id = this.#nextStream;
     while (this.#streams.has(id)) {
@@ -147,7 +147,7 @@ export class Connection {
     this.#answer(encodeFrame(id, Operation.Extended, content));
   }
 
-  /** Tells the peer that a packet's answer is not wanted, if it hears such things. */
+  /** Cancels a packet, if the peer supports it and its limit allows another cancellation. */
   sendCancel(id: number): void {
     const burst = this.#shares(Feature.Cancel) ? (this.#peer?.cancelBurst ?? 0) : 0;
     if (burst > 0 && this.#cancels(burst).take(Date.now())) {
@@ -155,14 +155,14 @@ export class Connection {
     }
   }
 
-  /** Closes the connection if the server wants that and nothing is under way any more. */
+  /** Closes the connection if the server is leaving and nothing is in flight. */
   closeIfLeft(): void {
     if (this.#isLeaving && this.#pending.waiting === 0 && this.#streams.size === 0 && !this.#handler.isServing()) {
       this.close(new RpcError(Code.Unavailable, "the server went away"));
     }
   }
 
-  /** Closes the connection. What is under way fails with this. */
+  /** Closes the connection. Calls in flight fail with `why`. */
   close(why: RpcError): void {
     if (this.#closedBy !== undefined) {
       return;
@@ -175,7 +175,7 @@ export class Connection {
     try {
       this.#socket.close(1000);
     } catch {
-      // It never opened.
+      // The socket never opened.
     }
     this.#pending.fail(why);
     for (const stream of [...this.#streams.values()]) {
@@ -184,27 +184,27 @@ export class Connection {
     this.#handler.closed(why);
   }
 
-  /** Closes the connection because something is wrong with it. */
+  /** Closes the connection after a failure. */
   fail(why: string, cause?: unknown): void {
     const what = this.#peer === undefined ? "no connection to the server" : "the connection to the server was lost";
     this.close(new RpcError(Code.Unavailable, `${what}: ${why}`, { notSent: this.#peer === undefined, cause }));
   }
 
-  /** Throws unless calls can be made. */
+  /** Throws if calls cannot be made. */
   #checkUsable(): void {
     if (!this.isUsable) {
       throw this.unusable();
     }
   }
 
-  /** The failure of calls that came too late for this connection. */
+  /** Returns the failure of calls that came too late for this connection. */
   unusable(): RpcError {
     return new RpcError(Code.Unavailable, this.#closedBy?.rawMessage ?? "the server went away", { notSent: true });
   }
 
   #checkLen(content: Uint8Array): void {
     if (content.length > this.contentLenMax) {
-      throw new RpcError(Code.ResourceExhausted, `the server takes ${this.contentLenMax} bytes, and the message makes ${content.length}`, { notSent: true });
+      throw new RpcError(Code.ResourceExhausted, `the message has ${content.length} bytes, more than the ${this.contentLenMax} that the server accepts`, { notSent: true });
     }
   }
 
@@ -299,7 +299,7 @@ export class Connection {
     const isNew = stream === undefined;
     if (stream === undefined) {
       if (id <= OWN_STREAMS.last) {
-        // It crossed our close.
+        // The data was sent before the peer received our close.
         return;
       }
       if (this.#theirStreams >= this.settings.streamsMax) {
@@ -376,13 +376,13 @@ export class Connection {
     return ((this.#peer?.features ?? 0) & feature) !== 0;
   }
 
-  /** A sender keeps to half of what the receiver allows. */
+  /** As the protocol requires, a sender uses only half of the receiver's limit. */
   #cancels(burst: number): Allowance {
     this.#ownCancels ??= new Allowance(Math.floor(burst / 2), Date.now());
     return this.#ownCancels;
   }
 
-  /** Sends what the peer asked for. One that asks on and on and reads nothing is given up. */
+  /** Sends an answer to the peer. Closes the connection if the peer keeps sending requests without reading the answers. */
   #answer(frame: Uint8Array<ArrayBuffer>): void {
     this.#unread = Math.min(this.#unread, this.#outbox.waiting) + frame.length;
     if (this.#unread > this.settings.unreadLenMax) {
@@ -399,11 +399,11 @@ export class Connection {
   }
 }
 
-/** A peer may leave by itself when the last answer is there, so LEAVES. */
+/** LEAVES announces that a peer may close a leaving connection itself, after the last answer has arrived. */
 const FEATURES = Feature.Credit | Feature.Cancel | Feature.GoAway | Feature.Pieces | Feature.Leaves;
 
-/** With more than this to be sent, streams wait: a peer can give more credit than there is memory. */
+/** Streams wait while more than this is unsent. The credit of a peer alone could exceed our memory. */
 const BEHIND_LEN = 4 * 1024 * 1024;
 
-/** The ids of streams that the connecting side opens; the others are those of the server. */
+/** The ids of streams opened by the connecting side. All other ids belong to the server. */
 const OWN_STREAMS = { first: 1, last: 0x7fff } as const;

@@ -4,7 +4,7 @@ import { decodeHelloBody, encodeHelloBody, type Hello } from "./hello.js";
 /** The kinds of CONTROL frames. */
 const ControlKind = { Hello: 1, Credit: 2, GoAway: 3, Cancel: 4, Cancelled: 5 } as const;
 
-/** The content of a CONTROL frame. The stream or packet that it is about has the id of the frame. */
+/** The content of a CONTROL frame. The frame id is the id of the affected stream or packet. */
 export type Control =
   | { readonly kind: "hello"; readonly hello: Hello }
   | { readonly kind: "credit"; readonly len: number }
@@ -12,7 +12,7 @@ export type Control =
   | { readonly kind: "cancel"; readonly operation: number }
   | { readonly kind: "cancelled"; readonly operation: number };
 
-/** Returns nothing for kinds that are not known, which are ignored. */
+/** Decodes a CONTROL frame. Returns `undefined` for unknown kinds, which are ignored. */
 export function decodeControl(content: Uint8Array): Control | undefined {
   if (content.length === 0) {
     return undefined;

@@ -3,7 +3,7 @@ import { decodeEntry, encodeEntry, Metadata, metadataSize } from "../metadata.js
 import { ProtocolError, Reader, text, utf8, Writer } from "./bytes.js";
 import { microseconds } from "./hello.js";
 
-/** The first byte of an EXTENDED packet, and of the data of a stream (sections 8 and 9 of the protocol). */
+/** The first byte of an EXTENDED packet, and of stream data (sections 8 and 9 of the protocol). */
 export const Kind = {
   Request: 0x01,
   Answer: 0x02,
@@ -18,7 +18,7 @@ export const Kind = {
 
 const Tag = { Timeout: 1, Metadata: 2, Trailer: 3, Code: 4, Text: 5, Details: 6, Compression: 7 } as const;
 
-/** The part in front of a message, or in its place. */
+/** The head of a message, or of an answer without a message. */
 export interface Head {
   readonly timeoutMs: number | undefined;
   readonly metadata: Metadata;
@@ -28,7 +28,7 @@ export interface Head {
   readonly details: Uint8Array | undefined;
 }
 
-/** The beginning of a call, unary or not: REQUEST and OPEN. */
+/** The start of a unary or streaming call: REQUEST and OPEN. */
 export interface Call {
   readonly operation: number;
   readonly format: number;
@@ -79,7 +79,7 @@ export function encodeMessages(messages: readonly Uint8Array[]): Uint8Array {
   return out.finish();
 }
 
-/** Reads what stands behind the kind of a REQUEST or OPEN. The message of a REQUEST is left in the reader. */
+/** Decodes a REQUEST or OPEN after its kind. The message of a REQUEST remains in the reader. */
 export function decodeCall(body: Reader, metadataMax: number): Call & { readonly head: Head } {
   const operation = body.u16();
   const format = body.u8();
@@ -87,7 +87,7 @@ export function decodeCall(body: Reader, metadataMax: number): Call & { readonly
   return { operation, format, head, timeoutMs: head.timeoutMs, metadata: head.metadata };
 }
 
-/** Reads a head. Throws an {@link RpcError} for one that is cut off or has too much metadata: the call fails, not the connection. */
+/** Decodes a head. Throws an {@link RpcError} for a truncated head or too much metadata: the call fails, not the connection. */
 export function decodeHead(body: Reader, metadataMax: number): Head {
   const metadata = new Metadata();
   const trailers = new Metadata();
@@ -133,14 +133,14 @@ export function decodeHead(body: Reader, metadataMax: number): Head {
   return { timeoutMs, metadata, trailers, code, text: said, details };
 }
 
-/** Reads what stands behind the kind of MESSAGES. */
+/** Decodes MESSAGES after their kind. */
 export function* decodeMessages(body: Reader): Generator<Uint8Array> {
   while (body.remaining > 0) {
     yield body.take(body.u32());
   }
 }
 
-/** Returns the failure that a FAILURE tells of. */
+/** Returns the failure in the head of a FAILURE. */
 export function failureOf(head: Head): RpcError {
   const code = codeOf(head.code ?? Code.Unknown);
   const known = head.code === undefined || head.code === code;
@@ -150,11 +150,11 @@ export function failureOf(head: Head): RpcError {
   });
 }
 
-/** Throws if the peer does not take this much metadata. */
+/** Throws if the metadata exceeds the limit of the peer. */
 export function checkMetadata(metadata: Metadata, max: number): void {
   const size = metadataSize(metadata);
   if (size > max) {
-    throw new RpcError(Code.ResourceExhausted, `the metadata has ${size} bytes, of which the peer takes ${max}`, { notSent: true });
+    throw new RpcError(Code.ResourceExhausted, `the metadata has ${size} bytes, more than the ${max} that the peer accepts`, { notSent: true });
   }
 }
 

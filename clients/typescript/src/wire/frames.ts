@@ -1,6 +1,6 @@
 import { ProtocolError, Reader, Writer } from "./bytes.js";
 
-/** The operations below those of the application. */
+/** The operations below the range of the application. */
 export const Operation = {
   Ping: 0,
   Pong: 1,
@@ -11,7 +11,7 @@ export const Operation = {
   FirstOfApplication: 10,
 } as const;
 
-/** One frame: a header of ten bytes, and a content. */
+/** A frame: a header of ten bytes, and its content. */
 export interface Frame {
   readonly id: number;
   readonly operation: number;
@@ -33,13 +33,13 @@ export function encodeFrame(id: number, operation: number, content: Uint8Array =
     .finish();
 }
 
-/** Cuts a stream of bytes into frames, wherever its chunks begin and end. */
+/** Splits a byte stream received in chunks into frames. */
 export class FrameDecoder {
   readonly #contentLenMax: number;
   readonly #pieces: Pieces;
-  /** The beginning of a frame. It grows by doubling, however many chunks it comes in. */
+  /** An incomplete frame. The buffer doubles when it grows, so a frame in many small chunks is copied only a few times. */
   #begun: Writer | undefined;
-  /** The bytes without which no further frame is whole. */
+  /** The number of bytes needed for the next whole frame. */
   #needed = HEADER_LEN;
 
   constructor(contentLenMax: number) {
@@ -47,7 +47,7 @@ export class FrameDecoder {
     this.#pieces = new Pieces(contentLenMax);
   }
 
-  /** Takes the next bytes, and returns the frames that they complete. Contents that came in pieces are one frame. */
+  /** Takes the next bytes and returns all frames completed by them. Content sent in pieces becomes one frame. */
   *push(chunk: Uint8Array): Generator<Frame> {
     let bytes = chunk;
     if (this.#begun !== undefined) {
@@ -90,7 +90,7 @@ export class FrameDecoder {
   }
 }
 
-/** Puts a content together that comes in pieces (section 10 of the protocol). There is one at a time. */
+/** Joins content sent in pieces (section 10 of the protocol). Only one content is in progress at a time. */
 class Pieces {
   readonly #contentLenMax: number;
   #underWay: { id: number; operation: number; total: number; content: Writer } | undefined;

@@ -1,6 +1,6 @@
 import { ProtocolError, Reader, text, utf8, Writer } from "./bytes.js";
 
-/** The bits of features in a HELLO. */
+/** The feature bits in a HELLO. */
 export const Feature = {
   Credit: 1 << 0,
   Cancel: 1 << 1,
@@ -14,14 +14,14 @@ export interface Hello {
   readonly features: number;
   readonly contentLenMax: number;
   readonly streamsMax?: number | undefined;
-  /** The credit of a stream when it opens. */
+  /** The initial credit of a stream. */
   readonly window?: number | undefined;
   readonly cancelBurst?: number | undefined;
-  /** By the name of the application. */
+  /** Application data, by the name of the application. */
   readonly parts: ReadonlyMap<string, Uint8Array>;
 }
 
-/** Encodes the bytes after the kind of the frame. */
+/** Encodes a HELLO without the kind of its frame. */
 export function encodeHelloBody(hello: Hello): Uint8Array {
   const out = new Writer(256).u8(VERSION);
   const number = (tag: number, value: number | undefined) => {
@@ -41,9 +41,9 @@ export function encodeHelloBody(hello: Hello): Uint8Array {
   return out.finish();
 }
 
-/** Decodes the bytes after the kind of the frame. */
+/** Decodes a HELLO after the kind of its frame. */
 export function decodeHelloBody(body: Reader): Hello {
-  // A later version is read by the rules for unknown fields.
+  // Later versions are compatible, because unknown fields are ignored.
   body.u8();
   const numbers = new Map<number, number>();
   const parts = new Map<string, Uint8Array>();
@@ -70,17 +70,17 @@ export function decodeHelloBody(body: Reader): Hello {
   };
 }
 
-/** The kinds of methods in a table. */
+/** The kinds of methods in a method table. */
 export const MethodKind = { unary: 0, server_streaming: 1, client_streaming: 2, bidi_streaming: 3 } as const;
 
-/** A method in the table of a side. */
+/** A method in the method table of a side. */
 export interface ServedMethod {
   readonly path: string;
   readonly operation: number;
   readonly kind: number;
 }
 
-/** The part of fRPC in a HELLO (section 7 of the protocol). */
+/** The fRPC part of a HELLO (section 7 of the protocol). */
 export interface FrpcPart {
   readonly metadataLenMax: number;
   readonly timeoutMs?: number | undefined;
@@ -134,12 +134,12 @@ export function decodePart(bytes: Uint8Array): FrpcPart {
   return { metadataLenMax, timeoutMs, callsMax, methods };
 }
 
-/** Returns a time as the wire has it. */
+/** Returns a time in the unit of the wire. */
 export function microseconds(ms: number): bigint {
   return BigInt(Math.max(0, Math.min(Math.round(ms * 1000), Number.MAX_SAFE_INTEGER)));
 }
 
-/** Throws unless a kind of method is known. */
+/** Returns the number of a method kind. Throws if the kind is unknown. */
 export function kindOf(name: string): number {
   const kind = (MethodKind as Record<string, number | undefined>)[name];
   if (kind === undefined) {
@@ -155,8 +155,9 @@ const Tag = { Features: 1, ContentLenMax: 2, StreamsMax: 3, Window: 4, CancelBur
 const PartTag = { MetadataLenMax: 1, Timeout: 2, CallsMax: 3, Method: 16 } as const;
 
 /**
- * Those of our own methods agree with no messages of the peer, which has it call them in protocol buffers. Zero would mean that they
- * are not known, and then it would call them in polyglot.
+ * The fingerprints of our methods. They never match messages of the peer, so the peer uses protocol buffers for its calls.
+ *
+ * Zeros would mean that the fingerprints are unknown, and the peer would use polyglot.
  */
 const FINGERPRINTS = new Uint8Array(32).fill(0xff);
 const METHOD_LEN_MIN = 2 + 1 + FINGERPRINTS.length;

@@ -4,15 +4,16 @@ import { ProtocolError, Reader } from "./bytes.js";
 import { decodeHead, decodeMessages, encodeMessages, failureOf, Kind } from "./envelope.js";
 import type { Stream } from "./stream.js";
 
-/** Hears of what comes on a stream besides messages. */
+/** Receives the parts of a stream other than messages. */
 export interface Around {
   head?(metadata: Metadata): void;
   end?(trailers: Metadata): void;
 }
 
 /**
- * Reads the messages of one direction of a call, up to its END. Throws the failure that stands in its place, and one of its own if
- * the stream ends without.
+ * Reads the messages of one direction of a call until its END.
+ *
+ * Throws the failure sent by the peer, or an error if the stream ends without an END.
  */
 export async function* readMessages(stream: Stream, metadataMax: number, around: Around = {}): AsyncGenerator<Uint8Array, void> {
   for (;;) {
@@ -43,7 +44,7 @@ export async function* readMessages(stream: Stream, metadataMax: number, around:
   }
 }
 
-/** Sends messages as fast as the peer takes them. Returns false if it ended the stream before. */
+/** Sends messages with backpressure. Returns `false` if the peer ended the stream first. */
 export async function sendMessages(stream: Stream, messages: AsyncIterable<Uint8Array>): Promise<boolean> {
   for await (const message of messages) {
     if (!(await stream.send(encodeMessages([message])))) {

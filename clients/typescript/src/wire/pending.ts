@@ -1,7 +1,7 @@
 import type { RpcError } from "../error.js";
 import type { Limit } from "../limit.js";
 
-/** The connection, as packets that wait for answers need it. */
+/** The parts of a connection needed for packets in flight. */
 export interface PendingPort {
   readonly isUsable: boolean;
   unusable(): RpcError;
@@ -15,12 +15,12 @@ interface Waiter {
   reject(why: RpcError): void;
 }
 
-/** The packets that were sent and not answered, by id. */
+/** The packets in flight, by id. */
 export class Pending {
   readonly #port: PendingPort;
-  /** Without a waiter, the packet was given up: its id is free again when the peer has said which came first. */
+  /** An entry without a waiter was cancelled. Its id is free again after the peer has sent an answer or CANCELLED. */
   readonly #sent = new Map<number, Waiter | undefined>();
-  /** Calls beyond what the peer lets be under way, in order. */
+  /** Calls above the limit of the peer, in order. */
   readonly #queue = new Set<{ start: () => void; fail: (why: RpcError) => void }>();
   #waiting = 0;
   #max = CALLS_MAX;
@@ -30,7 +30,7 @@ export class Pending {
     this.#port = port;
   }
 
-  /** The number of packets whose answer somebody waits for. */
+  /** The number of packets with a waiting caller. */
   get waiting(): number {
     return this.#waiting;
   }
@@ -65,13 +65,13 @@ export class Pending {
   }
 
   cancelled(id: number): void {
-    // Only what was given up can be cancelled.
+    // CANCELLED is valid only for packets cancelled by this side.
     if (this.#sent.has(id) && this.#sent.get(id) === undefined) {
       this.#forget(id, undefined);
     }
   }
 
-  /** Nothing new goes to the peer: what waits for its turn goes elsewhere. */
+  /** Fails all queued calls, so that another connection can take them. The peer accepts no new calls. */
   leave(): void {
     const queue = [...this.#queue];
     this.#queue.clear();
@@ -130,5 +130,5 @@ export class Pending {
   }
 }
 
-/** Half of the ids, so that a free one is found at once. */
+/** Half of the id space, so that the search for a free id is short. */
 const CALLS_MAX = 1 << 15;

@@ -1,4 +1,4 @@
-/** The part of a WebSocket that is needed: that of browsers, Node (from 22 on), Deno and Bun, and that of the package `ws`. */
+/** The required part of a WebSocket. It fits browsers, Node 22 and later, Deno, Bun, and the package `ws`. */
 export interface WebSocketLike {
   binaryType: string;
   readonly url: string;
@@ -6,20 +6,20 @@ export interface WebSocketLike {
   readonly protocol: string;
   send(data: Uint8Array<ArrayBuffer>): void;
   close(code?: number, reason?: string): void;
-  // Assigned as functions of any event, so that the types of the DOM are not needed.
+  // Declared with `any` events, so that the DOM types are not needed.
   onopen: ((event: any) => unknown) | null;
   onmessage: ((event: any) => unknown) | null;
   onclose: ((event: any) => unknown) | null;
   onerror: ((event: any) => unknown) | null;
 }
 
-/** Makes a WebSocket, as the global `WebSocket` does. */
+/** Creates a WebSocket, like the global `WebSocket`. */
 export type WebSocketConstructor = new (url: string, protocols?: string | string[]) => WebSocketLike;
 
-/** The sub-protocol of binary messages that carry frames. */
+/** The subprotocol of binary messages with frisbee frames. */
 export const SUBPROTOCOL = "frpc";
 
-/** Returns the global `WebSocket`. Throws with advice where there is none. */
+/** Returns the global `WebSocket`. Throws an error with advice if there is none. */
 export function globalWebSocket(): WebSocketConstructor {
   const found = (globalThis as { WebSocket?: unknown }).WebSocket;
   if (typeof found !== "function") {
@@ -32,8 +32,9 @@ export function globalWebSocket(): WebSocketConstructor {
 }
 
 /**
- * Says what is known about a WebSocket that failed without a word, as those of browsers and Node 24 do. With a URL it did not
- * open, and the server may not allow the page.
+ * Describes the failure of a WebSocket that gives no reason, as in browsers and Node 24.
+ *
+ * A `url` means that the WebSocket never opened; the server may not allow the origin of the page.
  */
 export function silentFailure(url: string | undefined): string {
   const page = (globalThis as { location?: { origin: string } }).location?.origin;
@@ -43,7 +44,7 @@ export function silentFailure(url: string | undefined): string {
   return `the WebSocket failed, for which the browser's console may have a reason; the server has to allow pages of ${page} (Http::cors)`;
 }
 
-/** Puts frames that are sent in one turn of the event loop into one message of the WebSocket. */
+/** Joins all frames of one event loop turn into one WebSocket message. */
 export class Outbox {
   readonly #socket: WebSocketLike;
   #frames: Uint8Array<ArrayBuffer>[] = [];
@@ -54,7 +55,7 @@ export class Outbox {
     this.#socket = socket;
   }
 
-  /** The bytes that have not left this side yet. */
+  /** The number of bytes not sent yet. */
   get waiting(): number {
     return this.#len + this.#socket.bufferedAmount;
   }
@@ -94,5 +95,5 @@ export class Outbox {
   }
 }
 
-/** From this length on, frames wait for no others. */
+/** The minimum length of frames that are sent without waiting for more. */
 const MESSAGE_LEN = 64 * 1024;

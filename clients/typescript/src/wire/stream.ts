@@ -1,39 +1,37 @@
 import { Code, RpcError } from "../error.js";
 import { ProtocolError } from "./bytes.js";
 
-/** The cost of a frame of data besides its content. */
+/** The cost of a data frame in addition to its content. */
 const FRAME_COST = 64;
 const CREDIT_MAX = 2 ** 31 - 1;
-/** WebSockets do not tell when they have sent something: they are asked so often. */
+/** The polling interval for unsent data: WebSockets have no event for it. */
 const BEHIND_MS = 10;
 
-/** The connection, as a stream needs it. */
+/** The parts of a connection needed by a stream. */
 export interface StreamPort {
   sendData(content: Uint8Array): void;
   sendCredit(len: number): void;
   sendClose(): void;
-  /** The stream is over on this side, whichever side ended it. */
+  /** Called when the stream has ended, on either side. */
   ended(): void;
-  /** True while more waits to be sent than should, whatever the credit. */
+  /** `true` while too much data is unsent, independently of credit. */
   readonly isBehind: boolean;
 }
 
-/**
- * One stream of a connection. It is read and written by one user each; both wait for the peer, by the credits of section 4.
- */
+/** A stream of a connection. It has one reader and one writer; both wait for the peer, as limited by the credit of section 4. */
 export class Stream {
   readonly id: number;
-  /** Called when the stream ends, whichever side ends it. */
+  /** Called when the stream ends, on either side. */
   onEnd: (() => void) | undefined;
   readonly #port: StreamPort;
-  /** The bytes that may be sent; without end if the peer gives no credit. */
+  /** The number of bytes that may be sent. `Infinity` if the peer does not use credit. */
   #credit: number;
-  /** The bytes that the peer may send before the reader has read more. */
+  /** The number of bytes that the peer may send before the reader has read more. */
   readonly #window: number;
   readonly #contentLenMax: number;
   readonly #queue: Uint8Array[] = [];
   #queued = 0;
-  /** The cost of what the reader took last, and is busy with. */
+  /** The cost of the data that the reader took last and is still processing. */
   #taken = 0;
   #owed = 0;
   #isOpen = true;
@@ -53,7 +51,7 @@ export class Stream {
     return this.#isOpen;
   }
 
-  /** Returns the next data, or nothing once the stream was closed and all was read. Throws if it failed. */
+  /** Returns the next data, or `undefined` when the stream is closed and all data was read. Throws if the stream failed. */
   async read(): Promise<Uint8Array | undefined> {
     for (;;) {
       this.#giveBack();
@@ -75,7 +73,7 @@ export class Stream {
     }
   }
 
-  /** Sends data once there is credit. Returns false if the stream is closed instead, and throws if it failed. */
+  /** Sends data when credit is available. Returns `false` if the stream is closed, and throws if it failed. */
   async send(content: Uint8Array): Promise<boolean> {
     while (this.#isOpen && (this.#credit <= 0 || this.#port.isBehind)) {
       await new Promise<void>((resolve) => {
@@ -88,7 +86,7 @@ export class Stream {
     return this.trySend(content);
   }
 
-  /** Sends data without regard to credit, as the first of a stream may be sent. */
+  /** Sends data without waiting for credit. The first data of a stream may be sent like this. */
   trySend(content: Uint8Array): boolean {
     if (this.#failure !== undefined) {
       throw this.#failure;
@@ -101,7 +99,7 @@ export class Stream {
     return true;
   }
 
-  /** Ends the stream and tells the peer. What has come stays readable. */
+  /** Ends the stream and notifies the peer. Received data stays readable. */
   close(): void {
     if (this.#isOpen) {
       this.#port.sendClose();
@@ -109,7 +107,7 @@ export class Stream {
     }
   }
 
-  /** Ends the stream, tells the peer, and has reading and sending fail. */
+  /** Ends the stream and notifies the peer. Reads and writes fail with `error`. */
   abort(error: Error): void {
     this.#failure ??= error;
     this.#queue.length = 0;
@@ -119,10 +117,10 @@ export class Stream {
 
   handleData(content: Uint8Array): void {
     const cost = content.length + FRAME_COST;
-    // A frame that waits in line must not keep all that came in one message with it.
+    // A small queued frame must not keep the large buffer of its whole message in memory.
     this.#queue.push(2 * content.length < content.buffer.byteLength ? content.slice() : content);
     this.#queued += cost;
-    // An id that is used again may bring the peer the credit of the old stream as well, and its last frame may cost more than is left.
+    // When an id is reused, the peer may also receive the credit of the old stream. Its last frame may exceed the remaining credit.
     if (this.#queued > 2 * this.#window + this.#contentLenMax + FRAME_COST) {
       this.abort(new RpcError(Code.ResourceExhausted, "the peer sent more on a stream than its credit"));
       return;
@@ -144,7 +142,7 @@ export class Stream {
     }
   }
 
-  /** The connection is gone. */
+  /** Fails the stream after the connection is lost. */
   handleLoss(error: Error): void {
     this.#failure ??= error;
     this.#end();
@@ -153,7 +151,7 @@ export class Stream {
   #giveBack(): void {
     this.#owed += this.#taken;
     this.#taken = 0;
-    // At half of a window the sender still has the other half to go on with.
+    // Half a window is returned at a time. The sender continues with the other half meanwhile.
     if (this.#isOpen && this.#owed > 0 && this.#owed >= this.#window / 2) {
       this.#port.sendCredit(this.#owed);
       this.#owed = 0;
