@@ -10,87 +10,87 @@ use serde::Serialize;
 use crate::contender::sums::{JSON_HTTP, JSON_HTTP_BATCH};
 use crate::program::{Process, Program};
 
-/// A server and the client that loads it.
+/// A server and its load client.
 #[derive(Clone, Copy, Debug)]
 pub struct Contender {
     /// The name in the report.
     pub name: &'static str,
     server: Program,
     client: Program,
-    /// Its server at its best under frpc's client, if that client can talk to it.
+    /// Its fastest server configuration under frpc's client, if that client supports its protocol.
     server_alone: Option<Program>,
-    /// True if more threads of its server are measured.
+    /// `true` to measure the server with more threads.
     scales: bool,
-    /// Its server as the published measurements of Go's fRPC have it, if they have it.
+    /// Its server as in the published measurements of Go's fRPC, if included there.
     published: Option<Program>,
-    /// True if it is in the table of stacks.
+    /// `true` to include it in the table of stacks.
     stack: bool,
-    /// True if its client can load frpc's server, and no other contender has the same client.
+    /// `true` if its client can load frpc's server, and no other contender has the same client.
     client_alone: bool,
-    /// True if its client can count the messages of streams.
+    /// `true` if its client can count stream messages.
     streams: bool,
-    /// The client that every server of gRPC is loaded by, if it is one.
+    /// The common client of all gRPC servers, if it is a gRPC server.
     grpc_server: Option<Program>,
-    /// The client that its server is loaded by beside others over HTTP/1.1, if it takes part there.
+    /// The common client for the comparison over HTTP/1.1, if it takes part.
     http1_server: Option<Program>,
-    /// True if its client speaks gRPC.
+    /// `true` if its client speaks gRPC.
     grpc_client: bool,
-    /// The wires that it takes part on where sums are asked for, and the client that every server of each is loaded by.
+    /// The protocols on which it serves sums, each with the common client of that protocol.
     sums: &'static [(SumWire, Program)],
-    /// The bytes that an idle connection sends once.
+    /// The bytes sent once on an idle connection.
     pub greeting: &'static [u8],
-    /// The bytes that an idle connection sends again and again.
+    /// The bytes sent repeatedly on an idle connection.
     pub heartbeat: &'static [u8],
 }
 
-/// The sides of a contest: which client meets which server.
+/// A contest: the rule that pairs clients with servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Contest {
-    /// Each server under the client of its own.
+    /// Each server with its own client.
     Stacks,
-    /// The same, with messages of streams instead of calls.
+    /// The same, with stream messages instead of calls.
     Streams,
     /// The loads of the published measurements of Go's fRPC.
     Published,
-    /// Servers under frpc's client.
+    /// Servers with frpc's client.
     Servers,
-    /// Clients before frpc's server.
+    /// Clients with frpc's server.
     Clients,
-    /// Servers of gRPC under one client, the bare HTTP/2 below them among them.
+    /// gRPC servers with one common client, including bare HTTP/2.
     GrpcServers,
-    /// Clients of gRPC before tonic's server.
+    /// gRPC clients with tonic's server.
     GrpcClients,
-    /// Servers of HTTP/1.1 under one client, the bare HTTP/1.1 below them among them; and tonic, as users know it.
+    /// HTTP/1.1 servers with one common client, including bare HTTP/1.1; and tonic as a familiar reference.
     Http1Servers,
-    /// Servers with so many threads, each server under the client of its own.
+    /// Servers with a fixed number of threads, each with its own client.
     Scaling,
-    /// Servers of `sum`, all on the same wire under the same client; and tonic, as users know it.
+    /// Servers of `sum` on one protocol with a common client; and tonic as a familiar reference.
     Sums(SumWire),
 }
 
-/// The way to ask for a sum: JSON-RPC, but for the last two.
+/// The protocol to request a sum: JSON-RPC, except for the last two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SumWire {
-    /// Over TCP, one value after the other.
+    /// Values over TCP, one after another.
     Tcp,
-    /// The same, with a connection for each call.
+    /// The same, with a connection per call.
     TcpReset,
-    /// By POST.
+    /// POST requests.
     Http,
-    /// By POST, ten calls at once.
+    /// POST requests with batches of ten calls.
     HttpBatch,
-    /// In text messages.
+    /// WebSocket text messages.
     WebSocket,
-    /// By GET, as an ordinary resource.
+    /// GET requests for an ordinary resource.
     Rest,
-    /// In text messages that are no JSON-RPC.
+    /// WebSocket text messages without JSON-RPC.
     RestWebSocket,
 }
 
 impl Contender {
-    /// In the order of the report's rows.
+    /// All contenders, in the order of the report's rows.
     pub const ALL: [Self; 30] = [
         Self::FLOOR,
         Self::FRISBEE,
@@ -124,7 +124,7 @@ impl Contender {
         Self::GRPC_PYTHON,
     ];
 
-    /// The names of those that take part unless others are chosen.
+    /// The names of the contenders measured by default.
     pub const DEFAULT: [&str; 25] = [
         "floor",
         "frpc",
@@ -153,12 +153,12 @@ impl Contender {
         "grpc-python",
     ];
 
-    /// Nothing between the socket and the reader.
+    /// Only a socket and a reader.
     const FLOOR: Self = Self {
         name: "floor",
         server: Program::rust("benches", "floor_server", &[]),
         client: Program::rust("benches", "floor_client", &[]),
-        // It answers any packet with the same, and so a request with a response.
+        // It echoes any packet. A response has the same bytes as its request.
         server_alone: Some(Program::rust("benches", "floor_server", &[])),
         scales: true,
         published: None,
@@ -173,7 +173,7 @@ impl Contender {
         heartbeat: &PING,
     };
 
-    /// The library, without RPC on top.
+    /// frisbee, without RPC.
     const FRISBEE: Self = Self {
         name: "frisbee",
         server: Program::rust("examples", "load_server", &["--layer", "frisbee"]),
@@ -182,14 +182,14 @@ impl Contender {
         ..Self::FLOOR
     };
 
-    /// The whole stack, on its default engine and in its default mode.
+    /// The whole stack with its default engine and mode.
     const FRPC: Self = Self {
         published: Some(Program::rust("examples", "load_server", &["--layer", "frpc"])),
         client_alone: true,
         ..Self::frpc_with(&["--layer", "frpc"])
     };
 
-    /// A thread, a runtime and a listener for each core, on both sides.
+    /// A thread, a runtime and a listener per core, on both sides.
     const FRPC_PER_CORE: Self = Self {
         name: "frpc-per-core",
         client: Program::rust("examples", "load_client", &["--layer", "frpc", "--engine", "per-core"]),
@@ -197,7 +197,7 @@ impl Contender {
         ..Self::frpc_with(&["--layer", "frpc", "--engine", "per-core"])
     };
 
-    /// On io_uring on both sides.
+    /// io_uring on both sides.
     const FRPC_URING: Self = Self {
         name: "frpc-uring",
         client: Program::rust("examples", "load_client", &["--layer", "frpc", "--engine", "uring"]),
@@ -205,7 +205,7 @@ impl Contender {
         ..Self::frpc_with(&["--layer", "frpc", "--engine", "uring"])
     };
 
-    /// gRPC.
+    /// tonic: gRPC.
     const TONIC: Self = Self {
         name: "tonic",
         server: Program::peer("tonic_server", &[]),
@@ -217,7 +217,7 @@ impl Contender {
         client_alone: false,
         streams: true,
         grpc_server: Some(HTTP_GRPC),
-        // Users compare what they have with it, over whatever wire.
+        // Users know tonic, so it serves as a reference on any protocol.
         http1_server: Some(HTTP_GRPC),
         grpc_client: true,
         sums: &[
@@ -230,7 +230,7 @@ impl Contender {
         heartbeat: &[],
     };
 
-    /// The Connect protocol over HTTP/2, which is faster here than its gRPC.
+    /// connect-rust with the Connect protocol over HTTP/2, which is faster here than its gRPC.
     const CONNECT: Self = Self {
         name: "connect-rust",
         server: Program::peer("connect_server", &[]),
@@ -241,7 +241,7 @@ impl Contender {
         ..Self::TONIC
     };
 
-    /// Rust's traits as services.
+    /// tarpc: Rust traits as services.
     const TARPC: Self = Self {
         name: "tarpc",
         server: Program::peer("tarpc_server", &[]),
@@ -255,7 +255,7 @@ impl Contender {
         ..Self::TONIC
     };
 
-    /// frisbee-go and polyglot under the call code of `tests/go`.
+    /// frisbee-go and polyglot, with the call code of `tests/go`.
     const GO_FRPC: Self = Self {
         name: "go-frpc",
         server: Program::go("tests/go/bin/header10", "rpc-bench-server", &[]),
@@ -267,7 +267,7 @@ impl Contender {
         ..Self::FLOOR
     };
 
-    /// gRPC again.
+    /// grpc-go: gRPC.
     const GRPC_GO: Self = Self {
         name: "grpc-go",
         server: Program::go("benches/go/bin", "grpc-bench-server", &[]),
@@ -278,7 +278,7 @@ impl Contender {
         ..Self::TONIC
     };
 
-    /// Protobuf over HTTP/1.1.
+    /// Twirp: Protobuf over HTTP/1.1.
     const TWIRP: Self = Self {
         name: "twirp",
         server: Program::go("benches/go/bin", "twirp-bench-server", &[]),
@@ -294,21 +294,21 @@ impl Contender {
         ..Self::TONIC
     };
 
-    /// HTTP with nothing on top, below every stack that stands on hyper.
+    /// Bare HTTP: the lower bound of every stack based on hyper.
     const HYPER: Self = Self {
         name: "hyper",
         server: Program::peer("hyper_server", &[]),
         client: HTTP_GRPC,
         stack: false,
         streams: false,
-        // It answers any body with the same, and so a request with a response.
+        // It echoes any body. A response has the same bytes as its request.
         http1_server: Some(HTTP_CONNECT),
         grpc_client: false,
         sums: &[JSON_HTTP, JSON_HTTP_BATCH],
         ..Self::TONIC
     };
 
-    /// JSON without a schema.
+    /// axum: JSON without a schema.
     const AXUM: Self = Self {
         name: "axum",
         server: Program::peer("axum_server", &[]),
@@ -322,14 +322,14 @@ impl Contender {
         ..Self::TONIC
     };
 
-    /// Frisbee on a port on which every other wire is served as well.
+    /// frpc on a port that also serves all other protocols.
     const FRPC_EVERY_WIRE: Self = Self { name: "frpc-every-wire", ..Self::frpc_with(&["--layer", "frpc", "--http"]) };
 
-    /// The services of frpc over HTTP.
+    /// frpc services over HTTP.
     const FRPC_HTTP: Self =
         Self { server: Self::FRPC_EVERY_WIRE.server, stack: false, server_alone: None, scales: false, ..Self::FLOOR };
 
-    /// The same over gRPC, under frpc's client of gRPC if clients are compared.
+    /// The same over gRPC, with frpc's gRPC client where clients are compared.
     const FRPC_GRPC: Self = Self {
         name: "frpc-grpc",
         client: Program::rust("examples", "load_client", &["--layer", "frpc", "--wire", "grpc"]),
@@ -344,7 +344,7 @@ impl Contender {
         Self { name: "frpc", server, client, server_alone: Some(server), streams: true, ..Self::FLOOR }
     }
 
-    /// Returns the part that it takes in a contest, if it takes any.
+    /// Returns the form of this contender for a contest, if it takes part.
     pub fn entrant(&self, contest: Contest) -> Option<Self> {
         match contest {
             Contest::Stacks => self.stack.then_some(*self),
@@ -363,12 +363,13 @@ impl Contender {
         }
     }
 
-    /// True if its idle connections are worth measuring: those that only add are on wires that others show.
+    /// Returns `true` if idle connections are worth measuring. Servers that only add numbers use protocols of other
+    /// contenders.
     pub fn idles(&self) -> bool {
         self.sums.is_empty() || self.http1_server.is_some()
     }
 
-    /// Makes a few calls. Fails with the command that builds what is missing.
+    /// Makes a few calls. Fails with the command that builds a missing program.
     pub fn check(&self) -> io::Result<()> {
         self.server.check_built()?;
         self.client.check_built()?;
@@ -387,7 +388,7 @@ impl Contender {
         self.run_client(&args, None).map(drop)
     }
 
-    /// Starts the server on a free port and on these cores, with handlers that sleep.
+    /// Starts the server on a free port and on these cores. Its handlers sleep for `sleep`.
     pub fn start_server(&self, sleep: Duration, cores: Option<&[usize]>) -> io::Result<Server> {
         let process = self.server.start(&["--sleep-us", &sleep.as_micros().to_string(), "127.0.0.1:0"], cores)?;
         let line = process.line(SERVER_PATIENCE)?;
@@ -396,7 +397,7 @@ impl Contender {
         Ok(Server { process, addr })
     }
 
-    /// Runs the client to its end, on these cores.
+    /// Runs the client to its end on these cores.
     pub fn run_client(&self, args: &Args, cores: Option<&[usize]>) -> io::Result<Report> {
         let words = args.to_words();
         let words: Vec<_> = words.iter().map(String::as_str).collect();
@@ -411,33 +412,34 @@ impl Contender {
 #[derive(Debug)]
 pub struct Server {
     process: Process,
-    /// Where it listens.
+    /// The listening address.
     pub addr: SocketAddr,
 }
 
 impl Server {
-    /// The id of its process.
+    /// Returns the id of the process.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 }
 
-/// A client that has many calls in flight is served best one after another: their replies share writes.
+/// Handles the calls of a connection in order. This is faster for clients with many calls in flight, because replies
+/// share writes.
 const GO_FRPC_ORDERED: Program = Program::go("tests/go/bin/header10", "rpc-bench-server", &["-concurrency", "1"]);
 
-/// One client for all servers of a wire.
+/// The common client of all servers of a protocol.
 const HTTP_GRPC: Program = Program::peer("http_client", &["--wire", "grpc"]);
 const HTTP_CONNECT: Program = Program::peer("http_client", &["--wire", "connect"]);
 const HTTP_JSON: Program = Program::peer("http_client", &["--wire", "connect-json"]);
 const HTTP_TWIRP: Program = Program::peer("http_client", &["--wire", "twirp"]);
 
-/// The wire format's PING.
+/// The PING frame.
 const PING: [u8; 10] = [0x00, 0x0f, 0, 0, 0, 0, 0, 0, 0, 0];
 
 const SERVER_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Enough to wait for stuck calls.
+/// Long enough to wait for stuck calls.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// For each connection.
+/// Per connection.
 const CONNECT_PATIENCE: Duration = Duration::from_millis(2);

@@ -1,16 +1,16 @@
-//! Processes that stay on some of the cores.
+//! Processes pinned to some of the cores.
 
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The numbers of the cores that this thread may use.
+/// Returns the numbers of the cores available to this thread.
 pub fn all() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
 }
 
-/// Starts a process that stays on these cores, as its threads do. Servers have a thread for each core that they may use.
+/// Starts a process pinned to these cores, with all its threads. Servers start one thread per available core.
 pub(crate) fn start_on<T>(cores: &[usize], start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let before = sched_getaffinity(None)?;
     let mut set = CpuSet::new();

@@ -1,13 +1,13 @@
-//! Stands in for `cores.rs` where the system is not Linux: processes run where they are put.
+//! Replacement for `cores.rs` on systems other than Linux, where processes are not pinned.
 
 use std::io;
 
-/// Fails.
+/// Always fails.
 pub fn all() -> io::Result<Vec<usize>> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Fails.
+/// Always fails.
 pub(crate) fn start_on<T>(_: &[usize], _: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     Err(io::ErrorKind::Unsupported.into())
 }

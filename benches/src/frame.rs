@@ -1,18 +1,18 @@
 use std::io;
 
-/// One packet of the wire format with the 10-byte header.
+/// A packet of the wire format with a 10-byte header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Tells answers apart.
+    /// The id that matches answers to requests.
     pub id: u16,
-    /// The request that the frame makes.
+    /// The requested operation.
     pub operation: u16,
-    /// The bytes behind the header.
+    /// The bytes after the header.
     pub content: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
-    /// The first frame of `bytes` and what follows it, or `None` while it is not complete.
+    /// Splits off the first frame of `bytes`. Returns `None` while it is incomplete.
     pub fn split_from(bytes: &'a [u8]) -> io::Result<Option<(Self, &'a [u8])>> {
         let Some(len) = Self::announced_len(bytes)? else { return Ok(None) };
         let Some((frame, rest)) = bytes.split_at_checked(len) else { return Ok(None) };
@@ -21,7 +21,7 @@ impl<'a> Frame<'a> {
         Ok(Some((Self { id, operation, content: &frame[HEADER_LEN..] }, rest)))
     }
 
-    /// Header and content together, as soon as the header is complete.
+    /// Returns the total length of header and content, once the header is complete.
     pub fn announced_len(bytes: &[u8]) -> io::Result<Option<usize>> {
         let Some(header) = bytes.first_chunk::<HEADER_LEN>() else { return Ok(None) };
         let [0x00, 0x0f, _, _, _, _, len @ ..] = *header else {
@@ -33,7 +33,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Appends header and content.
+    /// Appends the header and the content.
     pub fn encode(&self, into: &mut Vec<u8>) {
         into.extend([0x00, 0x0f]);
         into.extend(self.id.to_be_bytes());

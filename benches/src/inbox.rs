@@ -5,7 +5,7 @@ use tokio::net::TcpStream;
 
 use crate::Frame;
 
-/// Bytes that were read and not yet consumed; a frame always starts at the front.
+/// Received bytes not consumed yet. A frame always starts at the front.
 #[derive(Debug)]
 pub struct Inbox {
     buf: Vec<u8>,
@@ -23,7 +23,7 @@ impl Inbox {
     pub async fn fill(&mut self, stream: &mut TcpStream) -> io::Result<bool> {
         let frame_len = Frame::announced_len(self.bytes())?.unwrap_or(0);
         if self.buf.len() < frame_len {
-            // Room to spare lets the last read of a frame come back short, which tells tokio that the socket is empty.
+            // With spare room, the last read of a frame comes back short, which tells tokio that the socket is empty.
             self.buf.resize(frame_len + READ_LEN, 0);
         }
         let read = stream.read(&mut self.buf[self.filled..]).await?;
@@ -31,12 +31,12 @@ impl Inbox {
         Ok(read > 0)
     }
 
-    /// The bytes read so far, complete or not.
+    /// Returns all received bytes, including an incomplete frame.
     pub fn bytes(&self) -> &[u8] {
         &self.buf[..self.filled]
     }
 
-    /// The complete frames, as one piece.
+    /// Returns all complete frames as one slice.
     pub fn frames(&self) -> io::Result<&[u8]> {
         let mut rest = self.bytes();
         while let Some((_, tail)) = Frame::split_from(rest)? {
@@ -45,7 +45,7 @@ impl Inbox {
         Ok(&self.bytes()[..self.filled - rest.len()])
     }
 
-    /// Forgets the first `len` bytes, which must be whole frames.
+    /// Removes the first `len` bytes, which must be whole frames.
     pub fn consume(&mut self, len: usize) {
         self.buf.copy_within(len..self.filled, 0);
         self.filled -= len;

@@ -1,7 +1,7 @@
-//! The floor under frisbee, and what it takes to compare contenders.
+//! The floor below frisbee, and the programs to compare contenders.
 //!
-//! The floor is packets over tokio with nothing between the socket and the reader: a [`Frame`] is found in an [`Inbox`],
-//! which is filled by one read. A [`Contender`] is a server and its client, run as processes of their own.
+//! The floor sends packets over tokio with nothing between the socket and the reader: one read fills an [`Inbox`],
+//! which contains [`Frame`]s. A [`Contender`] is a server and its client, each run as a process.
 
 mod contender;
 #[cfg_attr(not(target_os = "linux"), path = "cores_elsewhere.rs")]

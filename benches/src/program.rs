@@ -18,13 +18,13 @@ pub(crate) struct Program {
 
 #[derive(Clone, Copy, Debug)]
 enum Home {
-    /// Of this package, beside the report.
+    /// In the directory of the report, built from this package.
     Package(&'static str),
-    /// Beside the report as well, but built alone.
+    /// Also in the directory of the report, but built separately.
     Peers,
-    /// In this directory of the repository, whose parent has the script that builds it.
+    /// In this directory of the repository. Its parent contains the build script.
     Go(&'static str),
-    /// In `benches/python/bin`, where a script puts it.
+    /// In `benches/python/bin`, installed by a script.
     Python,
 }
 
@@ -45,7 +45,7 @@ impl Program {
         Self { name, home: Home::Python, options }
     }
 
-    /// Fails with the command that builds it.
+    /// Fails with the build command if the program does not exist.
     pub(crate) fn check_built(&self) -> io::Result<()> {
         if self.path()?.exists() {
             return Ok(());
@@ -62,7 +62,7 @@ impl Program {
         Err(io::Error::other(format!("{} is missing, make it with: {command}", self.name)))
     }
 
-    /// Starts it on these cores, or on any.
+    /// Starts the program on these cores, or on any.
     pub(crate) fn start(&self, words: &[&str], cores: Option<&[usize]>) -> io::Result<Process> {
         let mut command = Command::new(self.path()?);
         command.args(self.options).args(words).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -87,19 +87,19 @@ impl Program {
     }
 }
 
-/// The cargo profile of this program, by the directory that cargo put it in.
+/// Returns the cargo profile of this program, from the directory of its executable.
 pub fn profile() -> io::Result<String> {
     let program = env::current_exe()?;
     let directory = program.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
     Ok(if directory == "debug" { "dev".to_owned() } else { directory.into_owned() })
 }
 
-/// Dropping it kills the process.
+/// A running program. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct Process {
     program: &'static str,
     child: Child,
-    /// Kept as long as the process, which would fail to print without a reader.
+    /// Kept for the lifetime of the process, because printing fails without a reader.
     lines: Receiver<String>,
 }
 
@@ -108,7 +108,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Waits for the next line of its output.
+    /// Waits for the next line of output.
     pub(crate) fn line(&self, patience: Duration) -> io::Result<String> {
         self.lines.recv_timeout(patience).map_err(|error| {
             io::Error::other(match error {
@@ -121,7 +121,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only for a process that has ended and been waited for.
+        // Both fail only for a process that has already ended and been reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

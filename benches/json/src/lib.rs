@@ -1,5 +1,6 @@
-//! Requests of JSON-RPC from 100 bytes to 10 KiB, and readers of them: ours, which is compiled here once more from its source,
-//! and those of other crates.
+//! JSON-RPC requests from 100 bytes to 10 KiB, and readers for them.
+//!
+//! Our own reader is compiled here from its source. The others are those of other crates.
 
 pub mod readers;
 pub mod samples;

@@ -1,4 +1,4 @@
-//! Readers: from the bytes of a message to its id, its method and its arguments.
+//! Readers: from the bytes of a message to its id, method and arguments.
 
 use std::{borrow::Cow, hint::black_box};
 
@@ -12,7 +12,7 @@ use crate::{
     samples::Params,
 };
 
-/// A reader by its name.
+/// A reader and its name.
 pub type Named<T> = (&'static str, fn(&[u8], &mut Room) -> Option<(usize, T)>);
 
 /// Returns all readers.
@@ -32,17 +32,17 @@ pub fn all<T: Params>() -> [Named<T>; 9] {
 
 const LIMITS: Limits = Limits { depth_max: 100, batch_len_max: 100, message_len_max: 4 << 20 };
 
-/// Reads as frpc-jsonrpc does: finds the arguments with a scanner of its own, and reads each with serde_json.
+/// Reads like frpc-jsonrpc: finds the arguments with its own scanner, and parses each of them with serde_json.
 fn ours<T: Params>(bytes: &[u8]) -> Option<(usize, T)> {
     by_scanner(bytes, T::one_by_one)
 }
 
-/// Finds the arguments as frpc-jsonrpc does, and reads all of them with serde_json.
+/// Finds the arguments like frpc-jsonrpc, and parses all of them together with serde_json.
 fn ours_with_serde<T: Params>(bytes: &[u8]) -> Option<(usize, T)> {
     by_scanner(bytes, |params| serde_json::from_str(params).ok())
 }
 
-/// Finds the arguments as frpc-jsonrpc does, and reads all of them with sonic-rs.
+/// Finds the arguments like frpc-jsonrpc, and parses all of them together with sonic-rs.
 fn ours_with_sonic<T: Params>(bytes: &[u8]) -> Option<(usize, T)> {
     by_scanner(bytes, |params| sonic_rs::from_str(params).ok())
 }
@@ -63,7 +63,7 @@ struct Raw<'a> {
     params: &'a RawValue,
 }
 
-/// Reads with serde_json, the arguments in a second step, since their types are known only by the method.
+/// Reads with serde_json. Parses the arguments in a second step, because the method decides their types.
 fn serde_raw<T: Params>(bytes: &[u8]) -> Option<(usize, T)> {
     let Raw { jsonrpc, id, method, params } = serde_json::from_slice(bytes).ok()?;
     let params = serde_json::from_str(params.get()).ok()?;
@@ -81,7 +81,7 @@ struct Lazy<'a> {
     params: LazyValue<'a>,
 }
 
-/// Reads with sonic-rs, the arguments in a second step.
+/// Reads with sonic-rs. Parses the arguments in a second step.
 fn sonic_lazy<T: Params>(bytes: &[u8]) -> Option<(usize, T)> {
     let Lazy { jsonrpc, id, method, params } = sonic_rs::from_slice(bytes).ok()?;
     let params = sonic_rs::from_str(params.as_raw_str()).ok()?;
@@ -105,23 +105,24 @@ impl<T> Typed<'_, T> {
     }
 }
 
-/// Reads all at once with serde_json, as if there were one method.
+/// Reads everything in one step with serde_json, as if only one method existed.
 fn serde_typed<T: Params>(bytes: &[u8]) -> Option<(usize, T)> {
     serde_json::from_slice::<Typed<'_, T>>(bytes).ok()?.into_parts()
 }
 
-/// Reads all at once with sonic-rs, as if there were one method.
+/// Reads everything in one step with sonic-rs, as if only one method existed.
 fn sonic_typed<T: Params>(bytes: &[u8]) -> Option<(usize, T)> {
     sonic_rs::from_slice::<Typed<'_, T>>(bytes).ok()?.into_parts()
 }
 
-/// Reads all at once with simd-json, as if there were one method. It writes where it reads, so the bytes are copied.
+/// Reads everything in one step with simd-json, as if only one method existed. simd-json modifies its input, so the
+/// bytes are copied first.
 fn simd_typed<T: Params>(bytes: &[u8], room: &mut Room) -> Option<(usize, T)> {
     let mut reader = room.reader(bytes)?;
     Typed::<T>::deserialize(&mut reader).ok()?.into_parts()
 }
 
-/// Reads with simd-json, and asks what it found twice: for the method first, then for the arguments.
+/// Reads with simd-json and deserializes twice: first the method, then the arguments.
 fn simd_twice<T: Params>(bytes: &[u8], room: &mut Room) -> Option<(usize, T)> {
     let mut reader = room.reader(bytes)?;
     let Typed::<IgnoredAny> { method, .. } = Typed::deserialize(&mut reader).ok()?;
@@ -131,7 +132,7 @@ fn simd_twice<T: Params>(bytes: &[u8], room: &mut Room) -> Option<(usize, T)> {
     Some((id + len, params))
 }
 
-/// The memory of simd-json, which serves again.
+/// Reusable memory for simd-json.
 #[derive(Default)]
 pub struct Room {
     bytes: Vec<u8>,

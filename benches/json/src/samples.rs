@@ -1,4 +1,4 @@
-//! Requests, and the arguments that they have in the end.
+//! Sample requests, and the types of their arguments.
 
 use frpc_jsonrpc::generated::Arguments;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -6,7 +6,7 @@ use serde_json::json;
 
 /// The arguments of a function.
 pub trait Params: DeserializeOwned {
-    /// Reads them one by one out of their list or object, as `#[function]` does.
+    /// Parses the arguments one by one from their list or object, like `#[function]`.
     fn one_by_one(params: &str) -> Option<Self>;
 }
 
@@ -17,11 +17,11 @@ pub struct Numbers(pub i64, pub i64);
 /// Strings, by name.
 #[derive(Debug, Deserialize)]
 pub struct Strings {
-    /// A short one.
+    /// A short string.
     pub title: String,
-    /// A short one.
+    /// A short string.
     pub author: String,
-    /// All the rest, with an escape in each line.
+    /// A string for the remaining length, with an escape in each line.
     pub text: String,
 }
 
@@ -33,14 +33,14 @@ pub struct Floats(pub (Vec<f64>,));
 #[derive(Debug, Deserialize)]
 pub struct Array(pub (Tensor,));
 
-/// An array as `frpc_jsonrpc::Tensor` is written, before its base64 is read.
+/// An array in the format of `frpc_jsonrpc::Tensor`, with its base64 not decoded.
 #[derive(Debug, Deserialize)]
 pub struct Tensor {
-    /// The length in each dimension.
+    /// The length of each dimension.
     pub shape: Vec<u64>,
     /// The type of the elements.
     pub dtype: String,
-    /// The elements.
+    /// The elements in base64.
     pub data: String,
 }
 
@@ -73,20 +73,20 @@ impl Params for Array {
     }
 }
 
-/// A request by its name.
+/// A sample request, by the type of its arguments.
 #[derive(Debug)]
 pub enum Sample {
-    /// With two numbers.
+    /// A request with two numbers.
     Numbers(Vec<u8>),
-    /// With strings that have a few escapes.
+    /// A request with strings that contain a few escapes.
     Strings(Vec<u8>),
-    /// With a list of floating point.
+    /// A request with a list of floating-point numbers.
     Floats(Vec<u8>),
-    /// With an array in base64.
+    /// A request with an array in base64.
     Array(Vec<u8>),
 }
 
-/// Returns all requests: of about 100 bytes, 1 KiB and 10 KiB.
+/// Returns all sample requests, of about 100 bytes, 1 KiB and 10 KiB.
 pub fn all() -> Vec<(String, Sample)> {
     let mut samples = vec![("numbers, 70 B".to_owned(), Sample::Numbers(numbers()))];
     for (size, len) in [("150 B", 150), ("1 KiB", 1024), ("10 KiB", 10 * 1024)] {

@@ -3,31 +3,31 @@ use std::time::Duration;
 
 use crate::{ArgsError, Arguments, Field};
 
-/// The load a client makes: `--size --field --streaming --joined --clients --concurrent --seconds --warmup ADDR`.
+/// The load of a client: `--size --field --streaming --joined --clients --concurrent --seconds --warmup ADDR`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Args {
-    /// The server.
+    /// The address of the server.
     pub addr: SocketAddr,
     /// Content bytes of each request.
     pub size: usize,
-    /// The kind of field that carries the content.
+    /// The type of the field that carries the content.
     pub field: Field,
-    /// True if the messages of streams are counted instead of calls.
+    /// `true` to count messages of streams instead of calls.
     pub streaming: bool,
-    /// True if one task makes all calls of a connection, instead of one task for each that is in flight.
+    /// `true` to make all calls of a connection from one task, instead of one task per call in flight.
     pub joined: bool,
-    /// Connections.
+    /// The number of connections.
     pub clients: usize,
-    /// Requests in flight on each connection.
+    /// The number of requests in flight on each connection.
     pub concurrent: u16,
-    /// The time in which calls are counted.
+    /// The length of the measured window.
     pub seconds: Duration,
-    /// The time in which calls are made before that.
+    /// The length of the warm-up before the window.
     pub warmup: Duration,
 }
 
 impl Args {
-    /// Takes what is left of `arguments`; take a program's own options first.
+    /// Parses the remaining `arguments`. The options of the program itself must be taken out first.
     pub fn parse(mut arguments: Arguments) -> Result<Self, ArgsError> {
         let args = Self {
             size: arguments.opt_value_from_str("--size")?.unwrap_or(32),
@@ -43,7 +43,7 @@ impl Args {
         finish(arguments).map(|()| args)
     }
 
-    /// The command line that [`Args::parse`] reads, with the address last, where Go looks for it.
+    /// Returns the command line for [`Args::parse`]. The address comes last, because Go's parser requires it.
     pub fn to_words(&self) -> Vec<String> {
         let options = [
             ("--size", self.size.to_string()),
@@ -63,14 +63,14 @@ impl Args {
 /// The arguments of a server: `--sleep-us ADDR`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerArgs {
-    /// Where to listen.
+    /// The address to listen on.
     pub addr: SocketAddr,
-    /// The time that each handler takes; zero does not sleep at all.
+    /// The time that each handler sleeps. Zero means no sleep at all.
     pub sleep: Duration,
 }
 
 impl ServerArgs {
-    /// Takes what is left of `arguments`; take a program's own options first.
+    /// Parses the remaining `arguments`. The options of the program itself must be taken out first.
     pub fn parse(mut arguments: Arguments) -> Result<Self, ArgsError> {
         let sleep = Duration::from_micros(arguments.opt_value_from_str("--sleep-us")?.unwrap_or(0));
         let args = Self { sleep, addr: arguments.free_from_fn(parse_addr)? };
@@ -78,7 +78,7 @@ impl ServerArgs {
     }
 }
 
-/// Reads `127.0.0.1:0` as well as `tcp://127.0.0.1:0`.
+/// Parses an address with or without the scheme `tcp://`.
 pub fn parse_addr(text: &str) -> Result<SocketAddr, AddrParseError> {
     text.strip_prefix("tcp://").unwrap_or(text).parse()
 }

@@ -9,26 +9,26 @@ use tokio::{runtime::Handle, time::timeout_at};
 
 use crate::{Args, Contents, Recorder, Report, Window, process};
 
-/// A client that makes calls, over a connection that its clones share.
+/// A client for calls. Its clones share a connection.
 pub trait Caller: Clone + Send + Sized + 'static {
-    /// The content that is sent and comes back.
+    /// The content sent and received.
     type Message: Clone + From<String> + PartialEq + Send + 'static;
-    /// Why a call may have no answer.
+    /// The error of a failed call.
     type Error: Display + Send;
 
-    /// The number of calls between two looks at the clock, which for small messages of a stream take as long as these.
+    /// The number of calls between two clock readings. Reading the clock takes as long as a small message of a stream.
     const CALLS_PER_SAMPLE: u32 = 1;
 
-    /// The runtime to call from.
+    /// Returns the runtime to call from.
     fn runtime(&self) -> Handle {
         Handle::current()
     }
 
-    /// Sends a message, and returns the answer.
+    /// Sends a message and returns the answer.
     fn call(&mut self, message: &Self::Message) -> impl Future<Output = Result<Self::Message, Self::Error>> + Send;
 }
 
-/// Makes connections, and keeps each one's tasks calling until the window ends.
+/// Opens connections and makes calls on each of them until the window ends.
 pub async fn run<C: Caller>(
     args: &Args,
     connect: impl AsyncFn(SocketAddr) -> Result<C, Box<dyn Error>>,
@@ -72,13 +72,13 @@ pub async fn run<C: Caller>(
     Ok(Report::new(window, recorders.collect(), connected, client_cpu))
 }
 
-/// Makes one call after another.
+/// A task that makes calls one after another.
 struct Task<C: Caller> {
     client: C,
     message: C::Message,
     calls_per_sample: u32,
     window: Window,
-    /// Shared by the tasks of a connection.
+    /// Shared by all tasks of a connection.
     recorder: Arc<Mutex<Recorder>>,
 }
 
@@ -90,7 +90,7 @@ impl<C: Caller> Task<C> {
         }
     }
 
-    /// Ends with the first call that fails.
+    /// Makes calls until the window ends or a call fails.
     async fn call_repeatedly(&mut self) {
         let mut sent = Instant::now();
         while sent < self.window.end() {
@@ -112,7 +112,7 @@ impl<C: Caller> Task<C> {
     }
 }
 
-/// A message of this length takes far longer than a look at the clock.
+/// The message length at which reading the clock no longer matters.
 const LARGE: usize = 4 << 10;
 
 #[cfg(test)]

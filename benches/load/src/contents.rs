@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-/// Contents that differ by connection and id: slices of one pattern of ASCII, each shifted by a byte.
+/// Contents that differ by connection and request id: slices of one ASCII pattern, each shifted by one byte.
 #[derive(Clone, Debug)]
 pub struct Contents {
     pattern: Arc<str>,
@@ -9,7 +9,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Contents of this length.
+    /// Creates contents of this length.
     pub fn new(len: usize) -> Self {
         let mut state = 0x9e37_79b9_u32;
         let next_char = || {
@@ -22,18 +22,18 @@ impl Contents {
         Self { pattern: pattern.into(), first_shift: 0, len }
     }
 
-    /// The contents of a connection whose first one is shifted by so much.
+    /// Returns the contents of a connection, with this shift for its first request.
     #[must_use]
     pub fn starting_at(&self, first_shift: usize) -> Self {
         Self { first_shift, ..self.clone() }
     }
 
-    /// The content of the request with this id.
+    /// Returns the content of the request with this id.
     pub fn of(&self, id: u16) -> &[u8] {
         self.text(id).as_bytes()
     }
 
-    /// The same content as text.
+    /// Returns the same content as text.
     pub fn text(&self, id: u16) -> &str {
         let shift = (self.first_shift + usize::from(id)) % SHIFTS;
         &self.pattern[shift..shift + self.len]

@@ -3,14 +3,14 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The field that carries the content, for messages that have fields.
+/// The field type for the content, in messages with fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Field {
-    /// Text, whose encoding is checked.
+    /// Text. Its encoding is validated.
     #[default]
     String,
-    /// Any bytes.
+    /// Arbitrary bytes.
     Bytes,
 }
 

@@ -1,8 +1,8 @@
-//! The parts that every load client and server shares, whatever it speaks on the wire.
+//! Shared parts of all load clients and servers, for any protocol.
 //!
-//! [`Args`] say what load to make. Each connection fills a [`Recorder`], which counts what completed inside the
-//! [`Window`]; together they become one [`Report`], a line of JSON. Who has an ordinary client with a method to call
-//! implements [`Caller`] and leaves the rest to [`run`].
+//! [`Args`] describe the load. Each connection fills a [`Recorder`] with the calls completed inside the [`Window`]. All
+//! recorders together become one [`Report`], a line of JSON. An ordinary client with one method to call implements
+//! [`Caller`] and uses [`run`] for the rest.
 
 mod args;
 mod caller;

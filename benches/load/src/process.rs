@@ -1,4 +1,4 @@
-//! The kernel's figures of a process.
+//! Process statistics from the kernel.
 
 use std::io;
 use std::thread::{self, JoinHandle};
@@ -10,18 +10,18 @@ use crate::{
     system::{cpu_time as own_cpu_time, ticks_per_second},
 };
 
-/// The CPU time of a process so far.
+/// The CPU usage of a process so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuUse {
-    /// User and system.
+    /// User and system time.
     pub time: Duration,
-    /// The number of times that its threads went to sleep or were interrupted.
+    /// The number of context switches of its threads, voluntary or not.
     pub context_switches: u64,
 }
 
-/// Measures what this process has of the CPU during `window`.
+/// Measures the CPU usage of this process during `window`.
 ///
-/// A thread of its own keeps time even when every worker of the runtime is busy.
+/// A separate thread keeps time even if all workers of the runtime are busy.
 pub fn watch_cpu(window: Window) -> JoinHandle<CpuUse> {
     let switches = || context_switches(std::process::id()).unwrap_or_default();
     thread::spawn(move || {
@@ -32,21 +32,21 @@ pub fn watch_cpu(window: Window) -> JoinHandle<CpuUse> {
     })
 }
 
-/// CPU time of any process so far, user and system, in the kernel's ticks of 10 ms.
+/// Returns the user and system time of a process so far, in kernel ticks of 10 ms.
 pub fn cpu_time(pid: u32) -> io::Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The command name stands in parentheses and may contain anything, so fields are counted from its end.
+    // The command name is in parentheses and may contain anything, so fields are counted from its end.
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     let ticks = fields.skip(UTIME_AFTER_COMMAND).take(2).map(str::parse::<u64>).sum::<Result<u64, _>>();
     let ticks = ticks.map_err(io::Error::other)?;
     Ok(Duration::from_secs(ticks) / u32::try_from(ticks_per_second()).map_err(io::Error::other)?)
 }
 
-/// Context switches of any process so far, of the threads that it has now.
+/// Returns the context switches of the current threads of a process so far.
 pub fn context_switches(pid: u32) -> io::Result<u64> {
     let mut switches = 0;
     for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        // A thread may end while we look.
+        // A thread may end in the meantime.
         let status = std::fs::read_to_string(thread?.path().join("status")).unwrap_or_default();
         let counts = status.lines().filter_map(|line| line.split_once("voluntary_ctxt_switches:"));
         switches += counts.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).sum::<u64>();
@@ -54,7 +54,7 @@ pub fn context_switches(pid: u32) -> io::Result<u64> {
     Ok(switches)
 }
 
-/// A size in KiB from `/proc/PID/status`, such as `VmRSS` or `VmHWM`.
+/// Returns a size in KiB from `/proc/PID/status`, such as `VmRSS` or `VmHWM`.
 pub fn memory_kib(pid: u32, field: &str) -> io::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')?.strip_suffix("kB"));

@@ -5,11 +5,11 @@ use hdrhistogram::Histogram;
 
 use crate::window::{Window, nanoseconds};
 
-/// The record of one connection, or of any other worker.
+/// The measurements of one connection or other worker.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     window: Window,
-    /// Nanoseconds of the calls that completed inside the window.
+    /// Latencies in nanoseconds of the calls completed inside the window.
     pub(crate) latencies: Histogram<u32>,
     pub(crate) total: u64,
     pub(crate) errors: u64,
@@ -18,12 +18,12 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Knows which calls to count from the start.
+    /// Creates a recorder for the calls of a window.
     pub fn new(window: Window) -> Self {
         Self { window, latencies: new_histogram(), total: 0, errors: 0, first_error: None, stuck: 0 }
     }
 
-    /// Counts verified answers that came one after the other, and the latency of each if they came inside the window.
+    /// Counts verified answers to consecutive calls. Records their latencies if they completed inside the window.
     pub fn complete(&mut self, sent: Instant, answered: Instant, calls: u32) {
         self.total += u64::from(calls);
         if self.window.contains(answered) {
@@ -32,18 +32,18 @@ impl Recorder {
         }
     }
 
-    /// Counts a wrong answer, or a connection that failed.
+    /// Counts a wrong answer or a failed connection.
     pub fn fail(&mut self, error: impl Display) {
         self.errors += 1;
         self.first_error.get_or_insert_with(|| error.to_string());
     }
 
-    /// Counts calls that have no answer at the deadline.
+    /// Counts calls without an answer at the deadline.
     pub fn give_up(&mut self, calls: usize) {
         self.stuck += calls as u64;
     }
 
-    /// Adds what another worker saw in the same window.
+    /// Adds the measurements of another worker of the same window.
     pub fn merge(&mut self, other: Self) {
         self.latencies.add(&other.latencies).expect("the histogram grows to any value");
         self.total += other.total;
@@ -57,7 +57,7 @@ impl Recorder {
     }
 }
 
-/// Starts small: thousands exist at once, and those in use have to stay in the cache.
+/// Starts small: thousands of histograms exist together, and those in use should stay in the CPU cache.
 fn new_histogram() -> Histogram<u32> {
     let mut histogram = Histogram::new_with_bounds(128, 1 << 20, 2).expect("the bounds are valid constants");
     histogram.auto(true);

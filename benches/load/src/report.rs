@@ -6,53 +6,53 @@ use crate::Recorder;
 use crate::process::CpuUse;
 use crate::window::{Window, nanoseconds};
 
-/// The result of one run, as one line of JSON.
+/// The result of one run, printed as one line of JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// Calls that completed inside the window.
+    /// Calls completed inside the window.
     pub rpcs: u64,
-    /// All answered calls, those of the warm-up and those after the window too.
+    /// All answered calls, including those of the warm-up and after the window.
     pub rpcs_total: u64,
-    /// Length of the window.
+    /// The length of the window.
     pub seconds: f64,
     /// Calls per second inside the window.
     pub rps: f64,
-    /// Median latency.
+    /// The median latency.
     pub p50_us: f64,
-    /// Latency that nine calls in ten do not exceed.
+    /// The latency not exceeded by 90 % of calls.
     pub p90_us: f64,
-    /// Latency that 99 calls in 100 do not exceed.
+    /// The latency not exceeded by 99 % of calls.
     pub p99_us: f64,
-    /// Latency that 999 calls in 1000 do not exceed.
+    /// The latency not exceeded by 99.9 % of calls.
     pub p999_us: f64,
-    /// The longest latency.
+    /// The maximum latency.
     pub max_us: f64,
-    /// Mean latency.
+    /// The mean latency.
     pub mean_us: f64,
     /// Wrong answers and failed connections.
     pub errors: u64,
-    /// The first thing that went wrong.
+    /// The first error.
     pub first_error: Option<String>,
     /// Calls without an answer at the deadline.
     pub stuck: u64,
-    /// Workers that completed nothing inside the window.
+    /// Workers without a completed call inside the window.
     pub starved: u64,
-    /// Time it took to open all connections.
+    /// The time to open all connections.
     pub connect_s: f64,
     /// User and system time of the client inside the window.
     pub client_cpu_s: f64,
     /// Context switches of the client inside the window.
     pub client_context_switches: u64,
-    /// `CLOCK_MONOTONIC` at the start of the window; clients in Go do not tell.
+    /// `CLOCK_MONOTONIC` at the start of the window. Not reported by Go clients.
     #[serde(default)]
     pub t_start_ns: u64,
-    /// `CLOCK_MONOTONIC` at the end of the window; clients in Go do not tell.
+    /// `CLOCK_MONOTONIC` at the end of the window. Not reported by Go clients.
     #[serde(default)]
     pub t_end_ns: u64,
 }
 
 impl Report {
-    /// Sums up what all workers saw.
+    /// Combines the measurements of all workers.
     pub fn new(window: Window, recorders: Vec<Recorder>, connect: Duration, client_cpu: CpuUse) -> Self {
         let starved = recorders.iter().filter(|recorder| recorder.is_starved()).count() as u64;
         let mut all = Recorder::new(window);

@@ -1,4 +1,4 @@
-//! Questions that only a Unix system answers.
+//! System functions available only on Unix.
 
 use std::{io, time::Duration};
 
@@ -8,24 +8,24 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
-/// Lets this process open as many files as it may.
+/// Raises the limit of open files of this process to its maximum.
 pub fn raise_open_files_limit() -> io::Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     Ok(setrlimit(Resource::Nofile, limit)?)
 }
 
-/// Returns the CPU time of this process so far, user and system.
+/// Returns the user and system CPU time of this process so far.
 pub(crate) fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).expect("CPU time is never negative")
 }
 
-/// Returns the time of the clock that all processes of the machine share.
+/// Returns the time of a clock shared by all processes of the machine.
 pub(crate) fn monotonic_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Monotonic)).expect("the monotonic clock is never negative")
 }
 
-/// Returns the unit of the times in `/proc`.
+/// Returns the number of clock ticks per second in `/proc`.
 pub(crate) fn ticks_per_second() -> u64 {
     param::clock_ticks_per_second()
 }

@@ -1,11 +1,11 @@
-//! Stands in for `system.rs` where the system is not Unix: calls are counted and timed, the CPU is not.
+//! Replacement for `system.rs` on other systems: calls are counted and timed, CPU usage is not.
 
 use std::{
     io,
     time::{Duration, SystemTime},
 };
 
-/// Does nothing: there is no such limit.
+/// Does nothing, because no such limit exists.
 pub fn raise_open_files_limit() -> io::Result<()> {
     Ok(())
 }

@@ -2,49 +2,49 @@ use std::time::{Duration, Instant};
 
 use crate::system::monotonic_time;
 
-/// The span of time whose calls are counted.
+/// The time span of counted calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     start: Instant,
     end: Instant,
-    /// `CLOCK_MONOTONIC` at `start`, which `Instant` keeps to itself.
+    /// `CLOCK_MONOTONIC` at `start`. `Instant` does not expose it.
     pub(crate) start_ns: u64,
 }
 
 impl Window {
-    /// Lasts for `seconds` once `warmup` has passed from now on.
+    /// Creates a window that starts after `warmup` and lasts for `seconds`.
     pub fn after(warmup: Duration, seconds: Duration) -> Self {
         let start = Instant::now() + warmup;
         Self { start, end: start + seconds, start_ns: nanoseconds(monotonic_time() + warmup) }
     }
 
-    /// When warm-up ends.
+    /// Returns the end of the warm-up.
     pub fn start(&self) -> Instant {
         self.start
     }
 
-    /// From here on no request is sent.
+    /// Returns the time after which no request is sent.
     pub fn end(&self) -> Instant {
         self.end
     }
 
-    /// A call without an answer by now is stuck.
+    /// Returns the time at which a call without an answer counts as stuck.
     pub fn deadline(&self) -> Instant {
         self.end + ANSWER_GRACE
     }
 
-    /// The time in which calls are counted.
+    /// Returns the length of the window.
     pub fn duration(&self) -> Duration {
         self.end - self.start
     }
 
-    /// Returns whether a call that completed at `instant` counts.
+    /// Returns `true` if a call completed at `instant` counts.
     pub fn contains(&self, instant: Instant) -> bool {
         (self.start..self.end).contains(&instant)
     }
 }
 
-/// Lasts for centuries before it overflows.
+/// Returns a duration in nanoseconds. Overflows only after centuries.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     duration.as_secs() * 1_000_000_000 + u64::from(duration.subsec_nanos())
 }

@@ -1,4 +1,4 @@
-//! Settings of connect-rust's server and client alike.
+//! Messages and services of the proto file, generated for connect-rust.
 
 #![allow(missing_docs, clippy::all, reason = "generated")]
 

@@ -1,4 +1,4 @@
-//! The messages of the proto file, and with the feature `tonic` its services.
+//! Messages of the proto file, and its services with the feature `tonic`.
 
 #![allow(missing_docs, reason = "generated")]
 

@@ -1,11 +1,11 @@
-//! Messages as JSON, for servers that know no schema.
+//! JSON messages, for servers without a schema.
 
 use serde::{Deserialize, Serialize};
 
 /// The request and the response of the benchmark.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct JsonMessage {
-    /// The content, under the name of the proto file.
+    /// The content, named as in the proto file.
     #[serde(rename = "Message")]
     pub message: String,
 }

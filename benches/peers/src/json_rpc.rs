@@ -1,4 +1,4 @@
-//! JSON-RPC's `sum`, for servers that have nothing but serde_json.
+//! JSON-RPC's `sum`, for servers with only serde_json.
 
 use std::borrow::Cow;
 use std::io::Write as _;
@@ -14,7 +14,7 @@ pub struct Request<'a> {
     pub method: Cow<'a, str>,
     /// The arguments.
     pub params: Sum,
-    /// Tells answers apart.
+    /// The id that matches answers to calls.
     #[serde(borrow)]
     pub id: &'a RawValue,
 }
@@ -22,9 +22,9 @@ pub struct Request<'a> {
 /// The arguments of `sum`, by name.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Sum {
-    /// One number.
+    /// The first number.
     pub a: i64,
-    /// Another.
+    /// The second number.
     pub b: i64,
 }
 
@@ -40,7 +40,7 @@ impl Request<'_> {
     }
 }
 
-/// Appends the answer of a request, or of a batch of them.
+/// Appends the answer to a request or to a batch of requests.
 pub fn answer(body: &[u8], out: &mut Vec<u8>) -> serde_json::Result<()> {
     if body.first() != Some(&b'[') {
         serde_json::from_slice::<Request<'_>>(body)?.answer(out);

@@ -1,4 +1,5 @@
-//! The stacks that users would take instead of frpc, set up as their own documentation tells, plus options that serve them here.
+//! Alternatives to frpc, configured as their documentation recommends, with additional options that improve their
+//! results.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,7 +16,7 @@ pub mod json_rpc;
 #[cfg(feature = "tarpc")]
 pub mod tarpc;
 
-/// Listens with room for thousands of connections at once, and says where.
+/// Listens with a backlog for thousands of connections, and prints the address.
 pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;

@@ -1,4 +1,4 @@
-//! Settings of tarpc's server and client alike.
+//! The benchmark service for tarpc, shared by its server and client.
 
 #![allow(missing_docs, reason = "generated")]
 

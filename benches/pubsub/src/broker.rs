@@ -1,4 +1,4 @@
-//! Brokers as processes of their own.
+//! Broker processes.
 
 use std::{
     env, io,
@@ -11,16 +11,16 @@ use std::{
 
 use crate::wire::Wire;
 
-/// A broker that takes part.
+/// A broker in the comparison.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Broker {
     pub(crate) name: &'static str,
     pub(crate) wire: Wire,
     program: &'static str,
-    /// The options that make it listen on a port, before the port.
+    /// The options before the port. They end with the option for the port, if there is one.
     options: &'static [&'static str],
     address: Address,
-    /// The command that installs it.
+    /// The command that installs the broker.
     install: &'static str,
 }
 
@@ -33,7 +33,7 @@ enum Address {
 }
 
 impl Broker {
-    /// In the order of the table.
+    /// All brokers, in the order of the table.
     pub(crate) const ALL: [Self; 6] = [
         Self {
             name: "floor",
@@ -73,12 +73,13 @@ impl Broker {
         install: "cargo build --release -p bench_pubsub",
     };
 
-    /// Starts it on a free port, and waits until it listens. Fails with the command that installs it.
+    /// Starts the broker on a free port and waits until it listens. Fails with the command that installs a missing
+    /// program.
     pub(crate) fn start(&self) -> io::Result<Running> {
         let program = self.find().ok_or_else(|| {
             io::Error::other(format!("{} is missing, install it with: {}", self.program, self.install))
         })?;
-        // Nobody else takes the port in between, as far as the kernel hands them out in turn.
+        // Another process is unlikely to take the port in between, because the kernel assigns ports in turn.
         let addr = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
         let last = match self.address {
             Address::Whole => addr.to_string(),
@@ -97,7 +98,7 @@ impl Broker {
         Ok(running)
     }
 
-    /// Looks beside this program, where the tests have nats-server, and in the directories of programs.
+    /// Searches next to this program, in the directory of the tests' nats-server, and in `PATH`.
     fn find(&self) -> Option<PathBuf> {
         let beside = env::current_exe().ok()?.with_file_name(self.program);
         let nats = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/nats/bin")).join(self.program);
@@ -122,7 +123,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only for a process that has ended and been waited for.
+        // Both fail only for a process that has already ended and been reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

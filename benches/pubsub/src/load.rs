@@ -1,4 +1,4 @@
-//! The load on one broker: subscribers that count, and one publisher that does not run ahead of them.
+//! The load on one broker: counting subscribers, and a publisher limited by the slowest of them.
 
 use std::{
     cell::RefCell,
@@ -25,53 +25,53 @@ use crate::{
     wire::{Slow, Wire},
 };
 
-/// A number of subscribers for each of several subjects.
+/// The subjects of a load and their subscribers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) subjects: usize,
-    /// Subscribers of each subject, each on a connection of its own.
+    /// Subscribers of each subject, each with its own connection.
     pub(crate) subscribers: usize,
     /// Bytes of a payload.
     pub(crate) payload: usize,
-    /// Subscriptions that match nothing, on one connection.
+    /// Subscriptions without matching messages, on one connection.
     pub(crate) idle: usize,
 }
 
-/// The results of one run.
+/// The results of one run at full speed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flood {
-    /// Millions of deliveries a second.
+    /// Millions of deliveries per second.
     pub(crate) rate: f64,
-    /// CPU seconds of the broker for a million deliveries.
+    /// CPU seconds of the broker per million deliveries.
     pub(crate) cpu: f64,
-    /// MiB of the broker at its peak.
+    /// Peak memory of the broker in MiB.
     pub(crate) memory: f64,
 }
 
-/// Messages at a steady pace.
+/// A load of messages at a steady pace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) shape: Shape,
     pub(crate) pause: Duration,
     /// Messages after each pause.
     pub(crate) burst: usize,
-    /// Subscribers more that read nothing.
+    /// Additional subscribers that never read.
     pub(crate) stopped: usize,
 }
 
 /// The results of a run at a steady pace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paced {
-    /// Thousands of deliveries a second.
+    /// Thousands of deliveries per second.
     pub(crate) rate: f64,
     /// Microseconds from the publisher to a subscriber.
     pub(crate) p50: f64,
     pub(crate) p99: f64,
-    /// MiB of the broker at its peak.
+    /// Peak memory of the broker in MiB.
     pub(crate) memory: f64,
 }
 
-/// Publishes as fast as the slowest subscriber reads, and counts the deliveries of this time.
+/// Publishes as fast as the slowest subscriber reads, and counts the deliveries.
 pub(crate) async fn flood(broker: &Broker, shape: Shape, seconds: Duration) -> io::Result<Flood> {
     let running = broker.start()?;
     let (wire, pid) = (broker.wire, running.pid());
@@ -100,7 +100,7 @@ pub(crate) async fn flood(broker: &Broker, shape: Shape, seconds: Duration) -> i
     until_failure(measured, tasks).await
 }
 
-/// Publishes at a steady pace, and measures how long each message is on its way.
+/// Publishes at a steady pace, and measures the latency of each delivery.
 pub(crate) async fn pace(broker: &Broker, pace: Pace, seconds: Duration) -> io::Result<Paced> {
     let running = broker.start()?;
     let (wire, shape) = (broker.wire, pace.shape);
@@ -135,7 +135,7 @@ pub(crate) async fn pace(broker: &Broker, pace: Pace, seconds: Duration) -> io::
 /// Deliveries so far, by subscriber.
 struct Counts {
     deliveries: Vec<AtomicU64>,
-    /// Some subscriber got on.
+    /// Notified when a subscriber has received deliveries.
     progress: Notify,
 }
 
@@ -154,7 +154,7 @@ impl Counts {
     }
 }
 
-/// Awaits `measured`, unless one of the tasks fails before.
+/// Awaits `measured`, unless one of the tasks fails first.
 async fn until_failure<T>(
     measured: impl Future<Output = io::Result<T>>,
     mut tasks: JoinSet<io::Result<()>>,
@@ -170,7 +170,7 @@ async fn until_failure<T>(
 
 struct Subscriber {
     socket: TcpStream,
-    /// The number in its deliveries.
+    /// The subscription number in its deliveries.
     number: u32,
 }
 
@@ -185,9 +185,9 @@ async fn subscribe(wire: Wire, addr: SocketAddr, shape: Shape, slow: Slow) -> io
     Ok(subscribers)
 }
 
-/// Makes subscriptions that match nothing, and returns their connection.
+/// Creates subscriptions without matching messages, and returns their connection.
 async fn subscribe_idle(wire: Wire, addr: SocketAddr, count: usize) -> io::Result<Option<TcpStream>> {
-    // The floor knows no patterns.
+    // The floor does not support patterns.
     if count == 0 || wire == Wire::Floor {
         return Ok(None);
     }
@@ -219,7 +219,7 @@ async fn connect_publisher(
     Ok(writer)
 }
 
-/// Counts what arrives, by its bytes. The first delivery has to be the one that is expected.
+/// Counts deliveries by their bytes. The first delivery must match `expected`.
 async fn count(
     mut socket: TcpStream,
     wire: Wire,
@@ -263,10 +263,10 @@ async fn publish_flood(mut socket: OwnedWriteHalf, wire: Wire, shape: Shape, cou
     }
 }
 
-/// Returns how many messages may be on their way.
+/// Returns the maximum number of messages in flight.
 fn window(len: usize, shape: Shape) -> usize {
     let one = WINDOW_LEN / len;
-    // A broker holds this for each subscriber.
+    // A broker buffers this many messages for each subscriber.
     one.min(WINDOWS_LEN / len / shape.subscribers).max(1)
 }
 
@@ -281,7 +281,7 @@ async fn publish_paced(mut socket: OwnedWriteHalf, wire: Wire, pace: Pace, base:
     }
 }
 
-/// Reads deliveries, and notes the time since the one that each payload starts with.
+/// Reads deliveries and records their latencies. Each payload starts with its send time.
 async fn time_deliveries(
     mut socket: TcpStream,
     wire: Wire,
@@ -316,14 +316,14 @@ fn payload(shape: Shape) -> Vec<u8> {
 }
 
 thread_local! {
-    /// Nobody looks at what is counted, so all connections of a thread read into the same memory.
+    /// The counted bytes are never read, so all connections of a thread share one buffer.
     static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; 256 * 1024]);
 }
 
 const WARMUP: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(5);
 const BATCH_LEN: usize = 16 * 1024;
-/// Bytes of publications that may be on their way.
+/// The maximum bytes of publications in flight.
 const WINDOW_LEN: usize = 512 * 1024;
-/// Bytes of deliveries that may be on their way, to all subscribers of a subject together.
+/// The maximum bytes of deliveries in flight, to all subscribers of a subject together.
 const WINDOWS_LEN: usize = 64 * 1024 * 1024;

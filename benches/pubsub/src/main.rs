@@ -1,9 +1,9 @@
-//! Compares brokers under the same load, in interleaved rounds of separate processes, and prints tables in markdown.
+//! Compares brokers under the same load, in interleaved rounds of separate processes, and prints Markdown tables.
 //!
 //! `pubsub_report [--rounds N] [--seconds S] [--brokers A,B] [--row A,B]`
 //!
-//! A publisher keeps a bounded number of messages on their way, so that every broker delivers all of them; the slowest subscriber
-//! sets the pace. Brokers that are missing are left out, with the command that installs them.
+//! A publisher keeps a limited number of messages in flight, so that every broker delivers all of them; the slowest
+//! subscriber sets the pace. Missing brokers are left out, and the command that installs them is printed.
 
 mod broker;
 mod load;
@@ -57,7 +57,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     process::raise_open_files_limit()?;
     let is_in = |list: &Option<String>, name: &str| match list {
         Some(list) => list.split(',').any(|chosen| chosen == name),
-        // A hundred thousand subscriptions one after the other take their time.
+        // A hundred thousand consecutive subscriptions take too long for a default run.
         None => name != "32B-10-idle-100k",
     };
     let mut brokers = Vec::new();
@@ -87,7 +87,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let mut results: Vec<_> = brokers.iter().map(|_| Vec::new()).collect();
         for _ in 0..rounds {
             for (broker, results) in brokers.iter().zip(&mut results) {
-                // The floor waits for everybody.
+                // The floor waits for every subscriber, so a stopped one would block it.
                 if broker.wire == Wire::Floor && pace.stopped > 0 {
                     continue;
                 }

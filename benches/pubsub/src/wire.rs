@@ -1,7 +1,7 @@
-//! The bytes that publishers and subscribers exchange with each broker.
+//! The bytes exchanged between each broker and its publishers and subscribers.
 //!
-//! All subjects of a run have the same length, and so have all payloads. Then all deliveries of a broker have the same length, and
-//! are counted by their bytes, which costs the load next to nothing.
+//! All subjects of a run have the same length, and so do all payloads. All deliveries of a broker therefore have the
+//! same length and can be counted by their bytes, at very little cost for the load program.
 
 use std::io;
 
@@ -14,27 +14,27 @@ use tokio::{
 /// A protocol between brokers and their clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wire {
-    /// A frame of frisbee for everything, with the last two digits of the subject as its id.
+    /// Only frisbee frames, with the last two digits of the subject as the id.
     Floor,
-    /// Our broker's, as docs/pubsub.md has it.
+    /// The protocol of our broker, as described in docs/pubsub.md.
     Frisbee,
     /// The text protocol of NATS.
     Nats,
-    /// Redis's, RESP2.
+    /// RESP2, the protocol of Redis.
     Redis,
 }
 
-/// The fate of messages for a subscriber that does not read, where a broker gives the choice.
+/// The policy for messages to a subscriber that does not read, if the broker supports several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slow {
-    /// The publisher waits for it.
+    /// The publisher waits for the subscriber.
     SetThePace,
-    /// It misses them.
+    /// The subscriber misses messages.
     Miss,
 }
 
 impl Wire {
-    /// Does whatever comes before anything else on a connection.
+    /// Performs the handshake of a new connection, if the protocol has one.
     pub(crate) async fn greet(self, socket: &mut TcpStream) -> io::Result<()> {
         match self {
             Self::Nats => {
@@ -46,7 +46,7 @@ impl Wire {
         }
     }
 
-    /// Subscribes, and waits until the broker has it. Returns the number that deliveries have, if the broker gives it.
+    /// Subscribes and waits for the confirmation. Returns the number used in deliveries, if the broker assigns one.
     pub(crate) async fn subscribe(
         self,
         socket: &mut TcpStream,
@@ -85,7 +85,7 @@ impl Wire {
         Ok(0)
     }
 
-    /// Returns a publication as a publisher sends it.
+    /// Encodes a publication as sent by a publisher.
     pub(crate) fn publication(self, subject: &str, payload: &[u8]) -> Vec<u8> {
         match self {
             Self::Floor => self.delivery(0, subject, payload),
@@ -98,7 +98,7 @@ impl Wire {
         }
     }
 
-    /// Returns a publication as a subscriber gets it.
+    /// Encodes a publication as received by a subscriber.
     pub(crate) fn delivery(self, number: u32, subject: &str, payload: &[u8]) -> Vec<u8> {
         match self {
             Self::Floor => encoded(number_of(subject), MESSAGE, payload),
@@ -114,7 +114,7 @@ impl Wire {
         }
     }
 
-    /// Returns how many bytes stand behind the payload in a delivery.
+    /// Returns the number of bytes after the payload of a delivery.
     pub(crate) fn trailer_len(self) -> usize {
         match self {
             Self::Floor | Self::Frisbee => 0,
@@ -122,7 +122,7 @@ impl Wire {
         }
     }
 
-    /// Reads one delivery of the length of `delivery`, past whatever else the broker has to say.
+    /// Reads one delivery of the length of `delivery`. Skips other messages of the broker.
     pub(crate) async fn read_delivery(self, socket: &mut TcpStream, delivery: &mut [u8]) -> io::Result<()> {
         match self {
             Self::Frisbee => {
@@ -138,7 +138,7 @@ impl Wire {
         }
     }
 
-    /// Returns the pattern of an idle subscription that never gets anything.
+    /// Returns the pattern of an idle subscription. It never matches.
     pub(crate) fn idle_pattern(self, number: usize) -> String {
         match self {
             Self::Redis => format!("idle.{number:06}.*"),
@@ -163,7 +163,7 @@ async fn read_frame(socket: &mut TcpStream, wanted: u16) -> io::Result<Vec<u8>> 
         if operation == wanted {
             return Ok(content.to_vec());
         }
-        // Whatever is reserved belongs to the connection.
+        // Reserved operations belong to the connection itself.
         if operation >= 10 {
             return Err(io::Error::other(format!("operation {operation}: {:?}", String::from_utf8_lossy(content))));
         }
@@ -176,7 +176,7 @@ fn encoded(id: u16, operation: u16, content: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Returns a text of at most 255 bytes with its length before it.
+/// Encodes a text of at most 255 bytes, preceded by its length.
 fn short(text: &str) -> Vec<u8> {
     let len = u8::try_from(text.len()).expect("subjects of a benchmark are short");
     [&[len], text.as_bytes()].concat()
@@ -203,13 +203,13 @@ async fn read_line(socket: &mut TcpStream) -> io::Result<()> {
 
 const HEADER_LEN: usize = 10;
 
-/// The floor's operations.
+/// The operations of the floor.
 const SUBSCRIBE: u16 = 20;
 const MESSAGE: u16 = 21;
 
-/// The first of our broker's operations.
+/// The first operation of our broker.
 const BASE: u16 = 7000;
-/// Its policies.
+/// The policies of our broker.
 const DROP_NEWEST: u8 = 0;
 const BLOCK: u8 = 3;
 

@@ -1,4 +1,4 @@
-//! One side of a connection in memory, and calls on it: what is counted, instead of timed, runs here.
+//! One side of a connection in memory, for benchmarks that count instructions instead of measuring time.
 
 use frpc::{Channel, Config, Request, Response, Server, Status, Streaming, codec};
 use futures_util::future::join_all;
@@ -19,18 +19,18 @@ use crate::{
     text,
 };
 
-/// A server, and the other end of its connection.
+/// A server, and the peer end of its connection.
 pub struct Serving {
     runtime: Runtime,
     _server: Server,
     peer: DuplexStream,
-    /// The frames of calls that are under way together.
+    /// The frames of one batch of concurrent calls.
     requests: Vec<u8>,
     calls: usize,
 }
 
 impl Serving {
-    /// Starts a server and makes some calls, this number in flight at once.
+    /// Starts a server and warms it up, with `calls` calls in flight.
     pub fn start(calls: usize) -> Self {
         Self::start_with(Service, calls)
     }
@@ -53,7 +53,7 @@ impl Serving {
         serving
     }
 
-    /// Has the server answer so many calls.
+    /// Makes the server answer `calls` calls.
     pub fn serve(&mut self, calls: usize) {
         let Self { runtime, peer, requests, .. } = self;
         runtime.block_on(async {
@@ -67,7 +67,7 @@ impl Serving {
     }
 }
 
-/// A client whose peer sends everything back.
+/// A client connected to a peer that echoes all bytes.
 pub struct Calling {
     runtime: Runtime,
     client: EchoClient,
@@ -75,7 +75,7 @@ pub struct Calling {
 }
 
 impl Calling {
-    /// Starts a client and has this number of callers make some calls.
+    /// Starts a client and warms it up with `callers` concurrent callers.
     pub fn start(callers: usize) -> Self {
         let runtime = current_thread();
         let (wire, mut peer) = duplex(PIPE_LEN);
@@ -92,7 +92,7 @@ impl Calling {
         calling
     }
 
-    /// Makes so many calls.
+    /// Makes `calls` calls.
     pub fn call(&self, calls: usize) {
         let calls = calls / self.callers;
         let callers = (0..self.callers).map(|_| {
@@ -111,7 +111,7 @@ impl Calling {
     }
 }
 
-/// The echo service, whose answers to single messages are not there at once.
+/// The echo service with unary answers delayed by one turn of the scheduler.
 struct Waiting;
 
 impl Echo for Waiting {
@@ -129,26 +129,26 @@ impl Echo for Waiting {
     }
 }
 
-/// A runtime on the thread that blocks on it, without I/O.
+/// Returns a runtime on the current thread, without I/O.
 pub fn current_thread() -> Runtime {
     runtime::Builder::new_current_thread().enable_time().build().expect("it has no threads")
 }
 
-/// No heartbeats, which come by the clock.
+/// Returns a configuration without heartbeats, because they depend on the clock.
 pub fn quiet() -> Config {
     Config { ping_interval: None, silence_max: None, ..Config::default() }
 }
 
-/// A request, which is also its answer.
+/// Returns an encoded request. Its answer has the same bytes.
 fn request() -> Vec<u8> {
     let content = codec::encode(&Message { text: text(MESSAGE_LEN) });
     let len = u32::try_from(content.len()).expect("it is short");
     [&MAGIC[..], &ID, &ONCE.operation.to_be_bytes(), &len.to_be_bytes(), &content].concat()
 }
 
-/// The calls after which a connection is warm.
+/// The number of calls to warm up a connection.
 pub const WARM_UP_CALLS: usize = 1000;
-/// The text of each message.
+/// The text length of each message.
 pub const MESSAGE_LEN: usize = 32;
 const PIPE_LEN: usize = 4 << 10;
 const MAGIC: [u8; 2] = [0x00, 0x0f];

@@ -1,4 +1,4 @@
-//! The same echo service by frpc and by tonic, with the same messages, each on loopback TCP with `TCP_NODELAY`.
+//! The same echo service on frpc and on tonic, with the same messages, each over loopback TCP with `TCP_NODELAY`.
 
 pub mod in_memory;
 mod over_frpc;
@@ -11,7 +11,7 @@ pub use over_frpc::{OverFrpc, Service, plain, with_metadata};
 pub use over_tonic::OverTonic;
 pub use pair::Pair;
 
-/// Made of `proto/echo.proto`.
+/// Code generated from `proto/echo.proto`.
 pub mod schema {
     #![allow(missing_docs, reason = "generated")]
     frpc::include_proto!("echo");
@@ -22,23 +22,23 @@ pub trait Echo: Clone + Send + Sync + 'static {
     /// The name of the contender.
     const NAME: &'static str;
 
-    /// Serves on the current runtime, and says where.
+    /// Starts a server on the current runtime and returns its address.
     fn serve() -> impl Future<Output = SocketAddr> + Send;
 
-    /// Connects to what serves there.
+    /// Connects to a server.
     fn connect(addr: SocketAddr) -> impl Future<Output = Self> + Send;
 
     /// Makes a unary call.
     fn once(&mut self, text: String) -> impl Future<Output = String> + Send;
 
-    /// Reads a stream of so many messages, and returns how many came.
+    /// Reads a stream of `count` messages, and returns the number received.
     fn repeat(&mut self, text: String, count: u32) -> impl Future<Output = u32> + Send;
 
-    /// Sends a stream of so many messages while reading that of the answers, and returns how many came.
+    /// Sends a stream of `count` messages while reading the stream of answers. Returns the number of answers.
     fn each(&mut self, text: String, count: u32) -> impl Future<Output = u32> + Send;
 }
 
-/// A message of so many bytes.
+/// Returns a message text of this length.
 pub fn text(len: usize) -> String {
     "x".repeat(len)
 }

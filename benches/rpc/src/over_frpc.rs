@@ -13,7 +13,7 @@ use crate::{
     text,
 };
 
-/// A connection of frpc, as it is when nothing is set.
+/// An frpc connection with default settings.
 #[derive(Clone)]
 pub struct OverFrpc(EchoClient);
 
@@ -59,12 +59,12 @@ async fn received(mut messages: Streaming<Message>) -> u32 {
     count
 }
 
-/// A request that has nothing but a message of so many bytes.
+/// Returns a request with only a message of this length.
 pub fn plain(len: usize) -> Request<Message> {
     Request::new(Message { text: text(len) })
 }
 
-/// A request as services behind a gateway get them, with a deadline of its own.
+/// Returns a request with a deadline and with metadata as added by a typical gateway.
 pub fn with_metadata(len: usize) -> Request<Message> {
     let mut request = plain(len);
     for (name, value) in [

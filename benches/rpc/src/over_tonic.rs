@@ -20,7 +20,7 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/tonic/echo.rs"));
 }
 
-/// A connection of tonic, with the options that serve it in the load tests.
+/// A tonic connection with the options used in the load tests.
 #[derive(Clone)]
 pub struct OverTonic(EchoClient<Channel>);
 

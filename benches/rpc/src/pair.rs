@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 
 use crate::{Echo, text};
 
-/// A server and connections to it, each side on a multi-threaded runtime of its own.
+/// A server and connections to it, each side with its own multi-threaded runtime.
 pub struct Pair<C> {
     _server: Runtime,
     client: Runtime,
@@ -16,7 +16,7 @@ pub struct Pair<C> {
 }
 
 impl<C: Echo> Pair<C> {
-    /// Starts the server and opens so many connections.
+    /// Starts the server and opens connections.
     pub fn start(connections: usize) -> Self {
         let server = Runtime::new().expect("threads can be started");
         let client = Runtime::new().expect("threads can be started");
@@ -25,13 +25,13 @@ impl<C: Echo> Pair<C> {
         Self { _server: server, client, connections }
     }
 
-    /// The time for so many unary calls, one after the other.
+    /// Returns the time for consecutive unary calls.
     pub fn one_caller(&self, len: usize, calls: u64) -> Duration {
         let mut connection = self.connections[0].clone();
         self.timed(async move { call(&mut connection, text(len), calls).await })
     }
 
-    /// The time for so many unary calls by callers that each have one under way and share the connections.
+    /// Returns the time for unary calls of concurrent callers, each with one call in flight, on shared connections.
     pub fn many_callers(&self, callers: u64, len: usize, calls: u64) -> Duration {
         let shares = (0..callers).map(move |caller| calls / callers + u64::from(caller < calls % callers));
         let connections = self.connections.clone().into_iter().cycle();
@@ -45,21 +45,21 @@ impl<C: Echo> Pair<C> {
         })
     }
 
-    /// The time for one stream of so many answers.
+    /// Returns the time for one stream of answers.
     pub fn server_streaming(&self, len: usize, messages: u64) -> Duration {
         let mut connection = self.connections[0].clone();
         let messages = u32::try_from(messages).expect("a sample is short");
         self.timed(async move { assert_eq!(connection.repeat(text(len), messages).await, messages) })
     }
 
-    /// The time for one stream of so many messages, and that of the answers.
+    /// Returns the time for one stream of messages and the stream of their answers.
     pub fn bidirectional(&self, len: usize, messages: u64) -> Duration {
         let mut connection = self.connections[0].clone();
         let messages = u32::try_from(messages).expect("a sample is short");
         self.timed(async move { assert_eq!(connection.each(text(len), messages).await, messages) })
     }
 
-    /// Runs on the workers, where callers are in real programs.
+    /// Measures `work` on a worker thread of the runtime, as in real programs.
     fn timed(&self, work: impl Future<Output = ()> + Send + 'static) -> Duration {
         let start = Instant::now();
         let worked = self.client.block_on(self.client.spawn(work));

@@ -1,7 +1,8 @@
-//! Datagrams beside a stream of bytes, for docs/notes/datagrams.md: `datagrams [SECONDS]`.
+//! Compares datagrams with a byte stream, for docs/notes/datagrams.md: `datagrams [SECONDS]`.
 //!
-//! A thread echoes messages of 32 bytes over loopback, by UDP and by TCP, to a client that has one under way, or 320. TCP has as many
-//! messages in a read and a write as there are; UDP has one. The last round sends datagrams faster than the echo takes them.
+//! A thread echoes messages of 32 bytes over loopback, by UDP and by TCP. Its client has one message in flight, or 320.
+//! A TCP read or write contains all available messages; a UDP one contains a single message. The last round sends
+//! datagrams faster than the echo thread reads them.
 
 use std::{
     error::Error,
@@ -26,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns how many messages a second are echoed by TCP.
+/// Returns the messages per second echoed over TCP.
 fn over_tcp(under_way: usize, time: Duration) -> io::Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut client = TcpStream::connect(listener.local_addr()?)?;
@@ -52,12 +53,12 @@ fn over_tcp(under_way: usize, time: Duration) -> io::Result<f64> {
     }
     let rate = (bytes / LEN) as f64 / start.elapsed().as_secs_f64();
     drop(client);
-    // Messages that were under way when the client went are of no interest.
+    // Messages in flight at the end of the client do not matter.
     let _ = echo.join().expect("an echo does not panic");
     Ok(rate)
 }
 
-/// Returns how many messages a second are echoed by UDP.
+/// Returns the messages per second echoed over UDP.
 fn over_udp(under_way: usize, time: Duration) -> io::Result<f64> {
     let (client, echo) = udp_echo()?;
     let mut buffer = [0; LEN];
@@ -68,7 +69,7 @@ fn over_udp(under_way: usize, time: Duration) -> io::Result<f64> {
     while start.elapsed() < time {
         match client.recv(&mut buffer) {
             Ok(_) => answered += 1,
-            // A lost one is replaced by another.
+            // A lost message is replaced by another.
             Err(error) if is_timeout(&error) => {}
             Err(error) => return Err(error),
         }
@@ -79,7 +80,7 @@ fn over_udp(under_way: usize, time: Duration) -> io::Result<f64> {
     Ok(rate)
 }
 
-/// Returns how many messages a second a client sends that waits for nothing, and how many of them come back.
+/// Returns the messages per second of a client that never waits: sent, and echoed.
 fn flood(time: Duration) -> io::Result<(f64, f64)> {
     let (client, echo) = udp_echo()?;
     let answers = client.try_clone()?;
@@ -101,7 +102,7 @@ fn flood(time: Duration) -> io::Result<(f64, f64)> {
     Ok((sent as f64 / seconds, answered as f64 / seconds))
 }
 
-/// Returns a socket, and the thread that echoes what it sends, until a datagram without content comes.
+/// Returns a socket, and the thread that echoes its datagrams until an empty one arrives.
 fn udp_echo() -> io::Result<(UdpSocket, thread::JoinHandle<io::Result<()>>)> {
     let [client, server] = [UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?];
     client.connect(server.local_addr()?)?;
@@ -119,9 +120,9 @@ fn udp_echo() -> io::Result<(UdpSocket, thread::JoinHandle<io::Result<()>>)> {
     Ok((client, echo))
 }
 
-/// Ends an echo.
+/// Ends an echo thread.
 fn end(client: &UdpSocket, echo: thread::JoinHandle<io::Result<()>>) -> io::Result<()> {
-    // Once the echo has read what was before it, there is room for this one.
+    // The datagram may be dropped until the thread has read all earlier ones, so it is repeated.
     while !echo.is_finished() {
         client.send(&[]).or_else(|error| if echo.is_finished() { Ok(0) } else { Err(error) })?;
         thread::yield_now();

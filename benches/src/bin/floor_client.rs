@@ -27,7 +27,7 @@ fn check(args: &Args) -> Result<(), String> {
     if args.size > CONTENT_LEN_MAX as usize {
         return Err(format!("--size is at most {CONTENT_LEN_MAX}"));
     }
-    // Neither floor reads while it writes, so what the sockets cannot hold would block both for ever.
+    // Neither floor reads while it writes. More data than the sockets can buffer would block both forever.
     if args.concurrent > 1 && args.size * usize::from(args.concurrent) > IN_FLIGHT_LEN_MAX {
         return Err(format!("--size times --concurrent is at most {IN_FLIGHT_LEN_MAX}"));
     }
@@ -64,7 +64,7 @@ struct Connection {
     stream: TcpStream,
     inbox: Inbox,
     contents: Contents,
-    /// When the request of each id was sent, unless it is answered.
+    /// The send time of each request in flight, by id.
     in_flight: Vec<Option<Instant>>,
     window: Window,
     recorder: Recorder,
@@ -95,7 +95,7 @@ impl Connection {
             let answers_len = self.take_answers(now)?;
             if now < self.window.end() {
                 self.in_flight.iter_mut().for_each(|sent| *sent = sent.or(Some(now)));
-                // A verified answer is, byte for byte, the next request with its id.
+                // A verified answer has the same bytes as the next request with its id.
                 self.stream.write_all(&self.inbox.bytes()[..answers_len]).await?;
             }
             self.inbox.consume(answers_len);
@@ -112,7 +112,7 @@ impl Connection {
         self.stream.write_all(&requests).await
     }
 
-    /// Verifies and records each complete answer, and returns their length.
+    /// Verifies and records each complete answer, and returns their total length.
     fn take_answers(&mut self, answered: Instant) -> io::Result<usize> {
         let mut rest = self.inbox.bytes();
         while let Some((frame, tail)) = Frame::split_from(rest)? {

@@ -1,4 +1,4 @@
-//! Echoes every packet, one write per read, without a framework: what the kernel and tokio cost by themselves.
+//! Echoes every packet, one write per read, without a framework: the cost of the kernel and tokio alone.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -32,12 +32,12 @@ fn serve_on_one_runtime(addr: SocketAddr, sleep: Duration) -> io::Result<()> {
     Builder::new_multi_thread().enable_all().build()?.block_on(accept(listener, sleep))
 }
 
-/// The kernel spreads the connections over the listeners.
+/// Starts a listener on each core. The kernel distributes connections over them.
 fn serve_per_core(mut addr: SocketAddr, sleep: Duration) -> io::Result<()> {
     let mut listeners = Vec::new();
     for _ in 0..thread::available_parallelism()?.get() {
         let socket = new_socket(addr)?;
-        // Elsewhere the second listener fails, and says so.
+        // On other systems, binding the second listener fails with an error.
         #[cfg(unix)]
         socket.set_reuse_port(true)?;
         let listener = listen(socket, addr)?;
@@ -72,7 +72,7 @@ async fn accept(listener: TcpListener, sleep: Duration) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
         let (stream, _) = listener.accept().await?;
-        // The client reports a connection that fails.
+        // The client reports failed connections.
         tokio::spawn(async move { echo(stream, sleep).await.ok() });
     }
 }
@@ -82,7 +82,7 @@ async fn echo(mut stream: TcpStream, sleep: Duration) -> io::Result<()> {
     let mut inbox = Inbox::default();
     while inbox.fill(&mut stream).await? {
         if !sleep.is_zero() {
-            // Packets of one read sleep together.
+            // All packets of one read share one sleep.
             tokio::time::sleep(sleep).await;
         }
         let frames = inbox.frames()?;

@@ -1,4 +1,4 @@
-//! Compares ways to have a server add two numbers, in the table that UCall's page has: `sums [--seconds S]`.
+//! Compares servers that add two numbers, in the format of the table on UCall's page: `sums [--seconds S]`.
 
 use std::error::Error;
 use std::io;
@@ -63,7 +63,7 @@ const SETUPS: [Setup; 17] = [
     setup("frpc, JSON-RPC over WebSocket", "Rust", "frpc-json", SumWire::WebSocket),
 ];
 
-/// Loads a server for a while, and fails with the first call that does.
+/// Loads a server for a while. Fails with the first failed call.
 fn measure(contender: &str, wire: SumWire, clients: usize, seconds: Duration) -> io::Result<Report> {
     let contender = Contender::ALL.iter().find(|other| other.name == contender);
     let entrant = contender.and_then(|contender| contender.entrant(Contest::Sums(wire)));
@@ -88,7 +88,7 @@ fn measure(contender: &str, wire: SumWire, clients: usize, seconds: Duration) ->
     }
 }
 
-/// Returns the start of an error, as one cell of the table.
+/// Returns the start of an error, as one table cell.
 fn failure(error: &io::Error) -> String {
     let text: String = error.to_string().chars().filter(|character| *character != '|').take(60).collect();
     format!("failed: {text}")

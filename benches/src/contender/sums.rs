@@ -1,10 +1,10 @@
-//! Servers of `sum`, most of them by JSON-RPC.
+//! Servers of `sum`, most of them with JSON-RPC.
 
 use crate::contender::{Contender, HTTP_GRPC, SumWire};
 use crate::program::Program;
 
 impl Contender {
-    /// Ours on every wire.
+    /// frpc with JSON-RPC on every protocol.
     pub(super) const FRPC_JSON: Self = Self {
         name: "frpc-json",
         server: Program::rust("examples", "load_server", &["--layer", "frpc", "--http"]),
@@ -12,21 +12,21 @@ impl Contender {
         ..Self::JSON
     };
 
-    /// The same with a thread, a runtime and a listener for each core.
+    /// The same with a thread, a runtime and a listener per core.
     pub(super) const FRPC_JSON_PER_CORE: Self = Self {
         name: "frpc-json-per-core",
         server: Program::rust("examples", "load_server", &["--layer", "frpc", "--http", "--engine", "per-core"]),
         ..Self::FRPC_JSON
     };
 
-    /// The same on io_uring.
+    /// The same with io_uring.
     pub(super) const FRPC_JSON_URING: Self = Self {
         name: "frpc-json-uring",
         server: Program::rust("examples", "load_server", &["--layer", "frpc", "--http", "--engine", "uring"]),
         ..Self::FRPC_JSON
     };
 
-    /// A loop on tokio and serde_json, below every server of JSON-RPC over TCP.
+    /// A loop with tokio and serde_json: the lower bound of JSON-RPC servers over TCP.
     pub(super) const JSON_LOOP: Self = Self {
         name: "json-loop",
         server: Program::peer("json_loop_server", &[]),
@@ -42,7 +42,7 @@ impl Contender {
         ..Self::JSON
     };
 
-    /// It ends each connection after its first answer.
+    /// UCall on POSIX closes each connection after the first answer.
     pub(super) const UCALL_POSIX: Self = Self {
         name: "ucall-posix",
         server: Program::python("ucall_server", &["--engine", "posix"]),
@@ -70,7 +70,7 @@ impl Contender {
         ..Self::JSON
     };
 
-    /// gRPC as users of Python have it, without the work of reading messages.
+    /// gRPC for Python, without parsing messages.
     pub(super) const GRPC_PYTHON: Self = Self {
         name: "grpc-python",
         server: Program::python("grpc_server", &[]),

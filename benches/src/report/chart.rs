@@ -1,14 +1,14 @@
 use std::fmt::{self, Write};
 use std::iter;
 
-/// Lines over a logarithmic axis, as an SVG that is readable in light and dark.
+/// A line chart as an SVG for light and dark backgrounds.
 pub(crate) struct Chart {
     pub(crate) title: String,
     pub(crate) subtitle: String,
     pub(crate) lines: Vec<Line>,
     pub(crate) across: Across,
     pub(crate) scale: Scale,
-    /// Writes a value of the vertical axis.
+    /// Formats a value of the vertical axis.
     pub(crate) label: fn(f64) -> String,
 }
 
@@ -16,22 +16,22 @@ pub(crate) struct Chart {
 #[derive(Clone, Copy)]
 pub(crate) struct Across {
     pub(crate) name: &'static str,
-    /// Writes a value.
+    /// Formats a value.
     pub(crate) label: fn(f64) -> String,
 }
 
 pub(crate) struct Line {
     pub(crate) name: &'static str,
     pub(crate) color: &'static str,
-    /// The places on both axes, from left to right.
+    /// Values on both axes, from left to right.
     pub(crate) points: Vec<(f64, f64)>,
 }
 
 #[derive(Clone, Copy)]
 pub(crate) enum Scale {
-    /// From zero.
+    /// Starts at zero.
     Linear,
-    /// In powers of ten.
+    /// Powers of ten.
     Log,
 }
 
@@ -82,7 +82,7 @@ impl Chart {
         writeln!(svg, "</svg>")
     }
 
-    /// The names of the lines where these end, pushed apart.
+    /// Returns the names of the lines at their right ends, moved apart to avoid overlaps.
     fn names(&self, up: &Axis) -> Vec<(&'static str, &'static str, f64)> {
         let ends = self.lines.iter().filter_map(|line| {
             let &(_, value) = line.points.last()?;
@@ -104,7 +104,7 @@ impl Chart {
     }
 }
 
-/// Values and their places.
+/// Maps values to positions.
 struct Axis {
     ticks: Vec<f64>,
     /// The values at both ends.
@@ -114,7 +114,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// A tick for each value.
+    /// Creates an axis with a tick at each value.
     fn across(values: impl Iterator<Item = f64>) -> Self {
         let mut ticks: Vec<_> = values.collect();
         ticks.sort_by(f64::total_cmp);
@@ -123,7 +123,7 @@ impl Axis {
         Self { ticks, values: ends, places: (LEFT + 12.0, RIGHT - 4.0), scale: Scale::Log }
     }
 
-    /// Round ticks that enclose the values.
+    /// Creates an axis with round ticks around all values.
     fn up(values: impl Iterator<Item = f64>, scale: Scale) -> Self {
         let (least, most) = values.fold((f64::MAX, f64::MIN_POSITIVE), |(a, b), value| (a.min(value), b.max(value)));
         let ticks: Vec<_> = match scale {
@@ -161,7 +161,7 @@ const TOP: f64 = 64.0;
 const BOTTOM: f64 = 340.0;
 const NAME_HEIGHT: f64 = 16.0;
 
-/// At most so many steps on a linear axis.
+/// The maximum number of steps on a linear axis.
 const TICKS: u32 = 6;
 
 const STYLE: &str = "\

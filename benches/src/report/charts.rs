@@ -1,5 +1,5 @@
-//! The charts: one for each family of workloads that differ by clients, by the size of messages or by the threads of the
-//! server, by up to three metrics.
+//! Charts: one per family of workloads and per metric, with up to three metrics. The workloads of a family differ in
+//! clients, message size or server threads.
 
 use std::path::Path;
 use std::{fs, io};
@@ -12,7 +12,7 @@ use crate::row::Row;
 use crate::sample::Sample;
 use crate::workload::Workload;
 
-/// Writes `FAMILY-METRIC.svg` for each.
+/// Writes a file `FAMILY-METRIC.svg` for each chart.
 pub(crate) fn write(directory: &Path, rows: &[Row<'_>]) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     for family in rows.chunk_by(|one, other| one.workload.family() == other.workload.family()) {
@@ -29,11 +29,11 @@ pub(crate) fn write(directory: &Path, rows: &[Row<'_>]) -> io::Result<()> {
     Ok(())
 }
 
-/// The subject of the charts of a contest.
+/// The axes and metrics for a contest.
 struct Subject {
-    /// The property in which the workloads of a family differ.
+    /// The property that differs within a family.
     across: Across,
-    /// Fewer do not make a curve.
+    /// The minimum number of points for a chart.
     points_min: usize,
     metrics: &'static [Metric],
 }
@@ -55,7 +55,7 @@ impl Subject {
     }
 }
 
-/// The place of a workload among those of its family.
+/// Returns the position of a workload on the horizontal axis.
 fn place(workload: &Workload) -> f64 {
     let place = match workload.contest {
         Contest::Streams => workload.size,
@@ -172,10 +172,10 @@ const BYTES: Metric = Metric {
     of: |workload, sample| sample.report.rps * workload.size as f64,
 };
 
-/// The size of a message makes a difference of thousands.
+/// Logarithmic, because message sizes change the value by factors of thousands.
 const MESSAGE_CPU: Metric = Metric { title: "CPU time of the server per message", scale: Scale::Log, ..CPU };
 
-/// For each contender. Of middle lightness, for paper of both kinds.
+/// One color per contender, of medium lightness for both backgrounds.
 const COLORS: [&str; Contender::ALL.len()] = [
     "#8b949e", "#db61a2", "#e5534b", "#d4691e", "#8957e5", "#b0456e", "#c78a7a", "#2f81f7", "#1b9e9e", "#2da44e",
     "#bf8700", "#7a9a2e", "#bf3989", "#6e7781", "#57606a", "#0550ae", "#0969da", "#218bff", "#54aeff", "#80ccff",

@@ -9,13 +9,13 @@ use serde::Serialize;
 
 use crate::progress::Progress;
 
-/// The cost of connections that do nothing but stay alive.
+/// The cost of idle connections.
 #[derive(Serialize)]
 pub(crate) struct Idle {
     pub(crate) contender: &'static str,
-    /// Resident memory of the server.
+    /// Resident memory of the server, per connection.
     pub(crate) bytes_per_connection: Option<u64>,
-    /// Why it is not known.
+    /// The reason for a missing value.
     pub(crate) failure: Option<String>,
 }
 
@@ -41,7 +41,7 @@ fn bytes_per_connection(contender: &Contender) -> io::Result<u64> {
         thread::sleep(HEARTBEAT_INTERVAL);
     }
     let grown = process::memory_kib(server.pid(), "VmRSS")?.saturating_sub(before);
-    // The server goes first, or it would see each connection fail.
+    // The server must end first. It would otherwise report every connection as failed.
     drop(server);
     Ok(grown * 1024 / CLIENTS)
 }
@@ -49,5 +49,5 @@ fn bytes_per_connection(contender: &Contender) -> io::Result<u64> {
 pub(crate) const CLIENTS: u64 = 5000;
 const DURATION: Duration = Duration::from_secs(3);
 
-/// Often enough to stay connected.
+/// Frequent enough to stay connected.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(400);

@@ -5,7 +5,7 @@ use std::{fs, io, thread};
 use benches::profile;
 use serde::Serialize;
 
-/// Where and of what the measurements were made.
+/// The machine and the software of a measurement.
 #[derive(Serialize)]
 pub(crate) struct Machine {
     date: String,
@@ -16,10 +16,10 @@ pub(crate) struct Machine {
     load_average: String,
     rustc: String,
     go: String,
-    /// Where cargo put the programs, which tells how they were compiled.
+    /// The directory of the programs, named after their cargo profile.
     profile: String,
     commit: String,
-    /// Of other people's code.
+    /// Versions of other projects.
     versions: Vec<(&'static str, &'static str)>,
 }
 

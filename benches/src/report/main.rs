@@ -1,11 +1,12 @@
-//! Compares contenders in interleaved rounds of separate processes, and prints tables in markdown.
+//! Compares contenders in interleaved rounds of separate processes, and prints Markdown tables.
 //!
-//! `report [--quick] [--rounds N] [--minutes N] [--contenders A,B] [--row A,B] [--syscalls] [--json FILE] [--charts DIRECTORY]`
+//! `report [--quick] [--rounds N] [--minutes N] [--contenders A,B] [--row A,B] [--syscalls] [--json FILE] [--charts
+//! DIRECTORY]`
 //!
-//! `report --merge FILE...` prints the ranges of ratios over several runs, of which `--json` kept the results.
+//! `report --merge FILE...` prints the range of each ratio over several runs, from files written by `--json`.
 //!
-//! Without `--quick` it takes three quarters of an hour, or the minutes that it is given. Programs that are missing are left
-//! out, with the command that builds them.
+//! Without `--quick`, it takes three quarters of an hour, or the given minutes. Missing programs are left out, and the
+//! command that builds them is printed.
 
 mod chart;
 mod charts;
@@ -104,7 +105,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Leaves out those that cannot be measured, and says why.
+/// Removes contenders that cannot be measured, and prints the reason.
 fn take_part(contenders: &[Contender]) -> Result<Vec<Contender>, &'static str> {
     let works = |contender: &Contender| match contender.check() {
         Ok(()) => true,
@@ -121,7 +122,7 @@ fn take_part(contenders: &[Contender]) -> Result<Vec<Contender>, &'static str> {
 struct Results<'a> {
     machine: Machine,
     plan: &'a Plan,
-    /// The largest share of the machine that other work took.
+    /// The largest share of the machine used by other work.
     noise: f64,
     rows: Vec<Row<'a>>,
     idle: Vec<Idle>,

@@ -1,4 +1,4 @@
-//! Ranges over several runs, whose results `--json` kept: what a single run gives is no more than a sample of the machine.
+//! Ranges over several runs, from results written by `--json`. A single run is only one sample of the machine.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::sample::Sample;
 use crate::summary::short;
 use crate::workload::{WORKLOADS, Workload, subjects};
 
-/// Prints where and when the runs were made, and the range of each ratio over them.
+/// Prints the origin of the runs, and the range of each ratio over them.
 pub(crate) fn print(files: &[PathBuf]) -> Result<(), Box<dyn Error>> {
     let read = |file: &PathBuf| -> Result<Run, Box<dyn Error>> {
         let named = |error: &dyn fmt::Display| format!("{}: {error}", file.display());
@@ -27,7 +27,7 @@ pub(crate) fn print(files: &[PathBuf]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The part of a file of results that ranges need.
+/// The part of a results file needed for ranges.
 #[derive(Deserialize)]
 struct Run {
     machine: Machine,
@@ -62,7 +62,7 @@ struct Rounds {
     samples: Vec<Sample>,
 }
 
-/// Returns the runs and their ranges as markdown.
+/// Returns the runs and their ranges as Markdown.
 fn merged(runs: &[Run]) -> Result<String, Box<dyn Error>> {
     let mut text = String::new();
     for Run { machine: Machine { date, kernel, cpu, cores, profile, commit }, noise, .. } in runs {
@@ -99,7 +99,7 @@ fn merged(runs: &[Run]) -> Result<String, Box<dyn Error>> {
     Ok(text)
 }
 
-/// Writes a line for each contender of a workload.
+/// Writes a line per contender of a workload.
 fn lines(text: &mut String, workload: &Workload, rows: &[&Row], subjects: &[&str]) -> fmt::Result {
     let mut contenders: Vec<&str> = Vec::new();
     for rounds in rows.iter().flat_map(|row| &row.contenders) {
@@ -114,7 +114,7 @@ fn lines(text: &mut String, workload: &Workload, rows: &[&Row], subjects: &[&str
     Ok(())
 }
 
-/// Returns the range of a ratio over the runs that have it.
+/// Returns the range of a ratio over all runs that contain it.
 fn range(rows: &[&Row], subject: &str, other: &str) -> Option<String> {
     let ratio = |row: &&Row| {
         let samples_of =
@@ -134,7 +134,7 @@ mod tests {
     use super::{Run, WORKLOADS, merged};
     use crate::row::{Rounds, Row};
 
-    /// A run as it is kept, with these calls per second in its rounds.
+    /// Returns a run as written by `--json`, with these calls per second in its rounds.
     fn run(date: &str, frpc: &[f64], tonic: &[f64]) -> Value {
         let rounds = |contender, rps: &[f64]| Rounds {
             contender,

@@ -1,12 +1,12 @@
-//! The share of the machine that went to others while we measured.
+//! The share of the machine used by other work during a measurement.
 
 use std::{fs, io, process};
 
-/// CPU time that the kernel has counted so far.
+/// CPU time counted by the kernel so far.
 pub(crate) struct Ticks {
-    /// All cores, idle or not.
+    /// All cores, idle or busy.
     all: u64,
-    /// The time that other processes used, and that the host took away.
+    /// Time used by other processes or taken by the hypervisor.
     others: u64,
 }
 
@@ -18,7 +18,7 @@ impl Ticks {
         for entry in fs::read_dir("/proc")? {
             let name = entry?.file_name();
             let pid = name.to_str().and_then(|name| name.parse::<u32>().ok());
-            // A process may end while we look; its time moves to its parent's.
+            // A process may end in the meantime. Its time then counts for its parent.
             if let Some(pid) = pid.filter(|&pid| pid != process::id())
                 && let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat"))
             {
@@ -28,13 +28,13 @@ impl Ticks {
         Ok(Self { all: cores.iter().sum(), others })
     }
 
-    /// The share of the machine that others took since then.
+    /// Returns the share of the machine used by other work since `before`.
     pub(crate) fn others_since(&self, before: &Self) -> f64 {
         self.others.saturating_sub(before.others) as f64 / (self.all - before.all).max(1) as f64
     }
 }
 
-/// Returns whether such a run can be called a result.
+/// Returns `true` if a run with this noise counts as a result.
 pub(crate) fn is_quiet(noise: f64) -> bool {
     noise <= NOISE_MAX
 }
@@ -48,9 +48,10 @@ pub(crate) fn verdict(noise: f64) -> String {
     }
 }
 
-/// User and system time of a process and of its children that are gone; none for the kernel's threads, which work for us.
+/// Returns the user and system time of a process and its reaped children. Kernel threads count as zero, because they
+/// work for the measured programs.
 fn time_of(stat: &str) -> io::Result<u64> {
-    // The command name stands in parentheses and may contain anything, so fields are counted from its end.
+    // The command name is in parentheses and may contain anything, so fields are counted from its end.
     let fields = stat.rsplit(')').next().unwrap_or_default();
     let [parent] = numbers_after(1, fields)?;
     let times: [u64; 4] = numbers_after(11, fields)?;
@@ -62,8 +63,8 @@ fn numbers_after<const N: usize>(words: usize, text: &str) -> io::Result<[u64; N
     numbers.try_into().map_err(|_| io::Error::other("the kernel's counters are not in the known format"))
 }
 
-/// The shares of quiet runs stay below this.
+/// The maximum noise of a quiet run.
 const NOISE_MAX: f64 = 0.05;
 
-/// The parent of the kernel's threads.
+/// The parent of all kernel threads.
 const KERNEL: u64 = 2;

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::workload::{WORKLOADS, Workload};
 
-/// The workloads to measure, and the time for them.
+/// The workloads to measure, and their times.
 #[derive(Serialize)]
 pub(crate) struct Plan {
     pub(crate) rounds: usize,
@@ -18,10 +18,10 @@ pub(crate) struct Plan {
     pub(crate) contenders: Vec<Contender>,
     #[serde(skip)]
     pub(crate) workloads: Vec<Workload>,
-    /// True if idle connections are measured too.
+    /// `true` to measure idle connections as well.
     #[serde(skip)]
     pub(crate) idle: bool,
-    /// True if system calls are counted, in runs of their own.
+    /// `true` to count system calls, in separate runs.
     pub(crate) syscalls: bool,
     #[serde(skip)]
     pub(crate) json: Option<PathBuf>,
@@ -70,13 +70,13 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Returns the number of runs of clients, if these take part.
+    /// Returns the number of client runs with these contenders.
     pub(crate) fn runs(&self, contenders: &[Contender]) -> usize {
         let entrants: usize = self.workloads.iter().map(|workload| workload.entrants(contenders).count()).sum();
         entrants * (self.rounds + usize::from(self.syscalls))
     }
 
-    /// Returns the least time that all runs take, because many clients need time.
+    /// Returns the minimum time of all runs. Workloads with many clients need more time.
     fn settling(&self, contenders: &[Contender]) -> Duration {
         let settling = |workload: &Workload| {
             let entrants = u32::try_from(workload.entrants(contenders).count()).unwrap_or(u32::MAX);
@@ -87,7 +87,7 @@ impl Plan {
     }
 }
 
-/// The values of an option, separated by commas.
+/// The comma-separated values of an option.
 struct Choice {
     option: &'static str,
     names: Option<Vec<String>>,
@@ -99,7 +99,7 @@ impl Choice {
         Ok(Self { option, names: names.map(|names| names.split(',').map(str::to_owned).collect()) })
     }
 
-    /// Returns whether this one is chosen, by the option or by default.
+    /// Returns `true` if the name is chosen, by the option or by default.
     fn includes(&self, name: &str, default: &[&str]) -> bool {
         match &self.names {
             Some(names) => names.iter().any(|chosen| chosen == name),
@@ -118,16 +118,16 @@ impl Choice {
 
 const IDLE: &str = "idle";
 
-/// The time of all runs of a quick report together, give or take slow starts.
+/// The total time of all runs of a quick report, apart from slow starts.
 const QUICK: Duration = Duration::from_secs(125);
 
-/// The time of one round of another report, give or take slow starts.
+/// The time of one round of a full report, apart from slow starts.
 const ROUND: Duration = Duration::from_secs(14 * 60);
 
-/// The shortest and the longest run, the warm-up included.
+/// The shortest and longest run, including the warm-up.
 const RUN_MIN: Duration = Duration::from_millis(300);
 const RUN_MAX: Duration = Duration::from_secs(4);
 const QUICK_RUN_MAX: Duration = Duration::from_millis(1300);
 
-/// The time that a run takes besides.
+/// The additional time of each run.
 const START_AND_STOP: Duration = Duration::from_millis(150);

@@ -15,7 +15,7 @@ impl Progress {
         Self { started: Instant::now(), done: 0, all, on_terminal: io::stderr().is_terminal() }
     }
 
-    /// Says what runs now.
+    /// Shows the current run.
     pub(crate) fn start(&self, what: impl Display) {
         let Self { done, all, .. } = self;
         let left = self.left().map_or_else(String::new, |left| format!(", {left} left"));
@@ -24,25 +24,25 @@ impl Progress {
         if self.on_terminal { eprint!("{CLEAR}{line}") } else { eprintln!("{line}") }
     }
 
-    /// Counts a run that has ended, or will not take place.
+    /// Counts a finished or skipped run.
     pub(crate) fn finish(&mut self) {
         self.done += 1;
     }
 
-    /// Says what should not be overwritten.
+    /// Prints a line that stays visible.
     pub(crate) fn note(&self, note: impl Display) {
         self.clear();
         eprintln!("{note}");
     }
 
-    /// Makes room for other output.
+    /// Clears the line for other output.
     pub(crate) fn clear(&self) {
         if self.on_terminal {
             eprint!("{CLEAR}");
         }
     }
 
-    /// Returns the time that the rest takes if it goes on like this.
+    /// Returns the estimated time of the remaining runs.
     fn left(&self) -> Option<String> {
         let average = self.started.elapsed().checked_div(u32::try_from(self.done).ok()?)?;
         let left: Duration = average * u32::try_from(self.all - self.done).ok()?;
@@ -52,5 +52,5 @@ impl Progress {
 
 const BAR_LEN: usize = 30;
 
-/// Goes to the start of the line and empties it.
+/// Moves to the start of the line and clears it.
 const CLEAR: &str = "\r\x1b[K";

@@ -1,7 +1,7 @@
-//! The loads that the pages of Go's fRPC measure itself, grpc-go and Twirp with, as a table of their own.
+//! A table of the loads used on the benchmark pages of Go's fRPC for itself, grpc-go and Twirp.
 //!
-//! The pages, <https://frpc.io/performance/grpc-benchmarks> and <https://frpc.io/performance/twirp-benchmarks>, have charts of
-//! the calls a second of each client; their text names some of the values. They are of 96 cores.
+//! The pages, <https://frpc.io/performance/grpc-benchmarks> and <https://frpc.io/performance/twirp-benchmarks>, have
+//! charts of the calls per second of each client. Their text contains some of the values. The machine had 96 cores.
 
 use benches::Contest;
 
@@ -40,7 +40,7 @@ pub(crate) fn print(rows: &[Row<'_>], subjects: &[&str]) {
     }
 }
 
-/// The values in the text of the pages, as far as it has them.
+/// The values in the text of the pages, if any.
 const PAGES: [(&str, &str); 6] = [
     ("published-32B-C8192-K1", "112, 29, 4"),
     ("published-512B-C8192-K1", "98, 29, 4"),

@@ -10,21 +10,21 @@ use crate::spread::Spread;
 use crate::syscalls;
 use crate::workload::Workload;
 
-/// One workload, and what each contender made of it.
+/// A workload and the results of each contender.
 #[derive(Serialize)]
 pub(crate) struct Row<'a> {
     pub(crate) workload: &'a Workload,
     pub(crate) contenders: Vec<Rounds>,
 }
 
-/// One contender's samples, round by round.
+/// The samples of one contender, by round.
 #[derive(Serialize)]
 pub(crate) struct Rounds {
     pub(crate) contender: &'static str,
     pub(crate) samples: Vec<Sample>,
-    /// Why there are no more samples.
+    /// The reason for missing samples.
     pub(crate) failure: Option<String>,
-    /// Of the server, for each call.
+    /// System calls of the server per call.
     pub(crate) syscalls: Option<f64>,
 }
 
@@ -76,7 +76,7 @@ impl Rounds {
         Self { contender, samples: Vec::new(), failure: None, syscalls: None }
     }
 
-    /// Does nothing once something has failed.
+    /// Runs `measure`, unless an earlier attempt has failed.
     fn attempt(&mut self, measure: impl FnOnce(&mut Self) -> io::Result<()>) {
         if self.failure.is_none() {
             self.failure = measure(self).err().map(|error| error.to_string());
@@ -87,13 +87,13 @@ impl Rounds {
         Spread::of(self.samples.iter().map(metric))
     }
 
-    /// This contender's share of the other's metric, each taken within a round.
+    /// Returns the ratio of this contender's metric to the other's, per round.
     pub(crate) fn ratio_to(&self, other: &Self, metric: impl Fn(&Sample) -> f64) -> Spread {
         ratios(&self.samples, &other.samples, metric)
     }
 }
 
-/// Each share of a metric that one contender had of another's, taken within a round.
+/// Returns the ratios of a metric between two contenders, per round.
 pub(crate) fn ratios(own: &[Sample], other: &[Sample], metric: impl Fn(&Sample) -> f64) -> Spread {
     Spread::of(own.iter().zip(other).map(|(own, other)| metric(own) / metric(other)))
 }

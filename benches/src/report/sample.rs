@@ -13,18 +13,18 @@ use crate::workload::Workload;
 #[derive(Deserialize, Serialize)]
 pub(crate) struct Sample {
     pub(crate) report: Report,
-    /// Over the whole run, warm-up too.
+    /// For the whole run, including the warm-up.
     server_cpu_s: f64,
-    /// Over the whole run, warm-up too.
+    /// For the whole run, including the warm-up.
     server_context_switches: u64,
-    /// The most that was resident at once.
+    /// The peak resident memory.
     server_memory_kib: u64,
-    /// The share of the machine that other work took meanwhile.
+    /// The share of the machine used by other work during the run.
     pub(crate) noise: f64,
 }
 
 impl Sample {
-    /// Fails if no call completes.
+    /// Runs the client once. Fails if no call completes.
     pub(crate) fn measure(contender: &Contender, workload: &Workload, plan: &Plan) -> io::Result<Self> {
         let ticks = Ticks::now()?;
         let (server_cores, client_cores) = workload.cores()?.unzip();
@@ -36,7 +36,7 @@ impl Sample {
         let server_cpu_s = (process::cpu_time(server.pid())? - cpu_before).as_secs_f64();
         let server_context_switches = process::context_switches(server.pid())?.saturating_sub(switches_before);
         let server_memory_kib = process::memory_kib(server.pid(), "VmHWM")?;
-        // The kernel adds up the time of a child when it is gone.
+        // The kernel adds the time of a child to its parent when the child is gone.
         drop(server);
         let noise = Ticks::now()?.others_since(&ticks);
         if report.rpcs == 0 {

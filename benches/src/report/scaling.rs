@@ -1,4 +1,4 @@
-//! The table of one server thread beside two.
+//! The table that compares one server thread with two.
 
 use benches::Contest;
 

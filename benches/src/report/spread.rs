@@ -1,6 +1,6 @@
 use std::fmt::{self, Display, Formatter};
 
-/// The middle and the ends of what the rounds gave.
+/// The median and the extremes of a metric over all rounds.
 pub(crate) struct Spread {
     sorted: Vec<f64>,
 }
@@ -17,7 +17,7 @@ impl Spread {
         self
     }
 
-    /// None if nothing was measured.
+    /// Returns the median, or `None` without measurements.
     pub(crate) fn median(&self) -> Option<f64> {
         let len = self.sorted.len();
         Some((self.sorted.get(len.checked_sub(1)? / 2)? + self.sorted.get(len / 2)?) / 2.0)

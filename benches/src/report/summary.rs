@@ -1,4 +1,4 @@
-//! Our engines beside each contender, in short.
+//! A short comparison of our engines with each contender.
 
 use benches::Contest;
 
@@ -31,7 +31,7 @@ fn ratio(row: &Row<'_>, subject: &str, other: &str) -> Option<f64> {
     row.rounds_of(subject)?.ratio_to(row.rounds_of(other)?, |sample| sample.report.rps).median()
 }
 
-/// Two digits are all that a shared machine is good for.
+/// Formats a ratio with two digits. Shared machines allow no higher precision.
 pub(crate) fn short(ratio: f64) -> String {
     match ratio {
         10.0.. => format!("{ratio:.0}"),

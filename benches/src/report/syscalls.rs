@@ -1,4 +1,4 @@
-//! The system calls of a server, counted in runs of their own because strace slows it.
+//! System calls of a server, counted in separate runs because strace slows the server.
 
 use std::io::{self, BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -10,13 +10,13 @@ use benches::Contender;
 use crate::plan::Plan;
 use crate::workload::Workload;
 
-/// Fails if they cannot be counted here.
+/// Fails if strace is not available.
 pub(crate) fn check() -> io::Result<()> {
     let version = Command::new("strace").arg("-V").output();
     version.map(drop).map_err(|error| io::Error::other(format!("strace: {error}")))
 }
 
-/// Counts over a whole run, connecting too.
+/// Returns the system calls per call, counted over a whole run including the connects.
 pub(crate) fn per_call(contender: &Contender, workload: &Workload, plan: &Plan) -> io::Result<f64> {
     let (server_cores, client_cores) = workload.cores()?.unzip();
     let server = contender.start_server(Duration::from_micros(workload.sleep_us), server_cores.as_deref())?;
@@ -28,7 +28,7 @@ pub(crate) fn per_call(contender: &Contender, workload: &Workload, plan: &Plan) 
     let mut attached = String::new();
     notes.read_line(&mut attached)?;
     let report = attached.contains("attached").then(|| contender.run_client(&args, client_cores.as_deref()));
-    // Strace ends with the last process that it watches.
+    // strace ends with the last process it watches.
     drop(server);
     io::copy(&mut notes, &mut io::sink())?;
     strace.wait()?;

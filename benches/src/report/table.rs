@@ -1,4 +1,4 @@
-//! The results as tables in markdown.
+//! Results as Markdown tables.
 
 use benches::{Contest, SumWire};
 use load::Report;
@@ -25,7 +25,7 @@ pub(crate) fn print_legend(plan: &Plan, subjects: &[&str]) {
     }
 }
 
-/// Does nothing for contests that have tables of their own.
+/// Prints the head of a table. Does nothing for contests with a separate table.
 pub(crate) fn print_head(contest: Contest, plan: &Plan, subjects: &[&str]) {
     println!(
         "\n{}\n",
@@ -60,7 +60,7 @@ pub(crate) fn print_head(contest: Contest, plan: &Plan, subjects: &[&str]) {
     println!("|---|---|{}---|", "--:|".repeat(9 + 2 * subjects.len() + usize::from(plan.syscalls)));
 }
 
-/// Does nothing for contests that have tables of their own.
+/// Prints the row of a workload. Does nothing for contests with a separate table.
 pub(crate) fn print_row(row: &Row<'_>, plan: &Plan, subjects: &[&str]) {
     if matches!(row.workload.contest, Contest::Published | Contest::Scaling) {
         return;

@@ -6,11 +6,11 @@ use benches::{Contender, Contest, SumWire, cores};
 use load::{Args, Field};
 use serde::Serialize;
 
-/// One load, the same for every contender.
+/// A load, identical for every contender.
 #[derive(Clone, Copy, Serialize)]
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
-    /// True if a quick report has it.
+    /// `true` to include it in a quick report.
     #[serde(skip)]
     pub(crate) quick: bool,
     pub(crate) contest: Contest,
@@ -18,14 +18,14 @@ pub(crate) struct Workload {
     pub(crate) field: Field,
     pub(crate) clients: usize,
     pub(crate) concurrent: u16,
-    /// The time that each handler sleeps.
+    /// The sleep time of each handler.
     pub(crate) sleep_us: u64,
-    /// The cores of the server and so its threads, unless it has all.
+    /// The number of cores of the server, and therefore of its threads. `None` for all cores.
     pub(crate) server_cores: Option<usize>,
 }
 
 impl Workload {
-    /// The part that each of these takes, if it can.
+    /// Returns the contenders able to take part, in the form for this contest.
     pub(crate) fn entrants(&self, contenders: &[Contender]) -> impl Iterator<Item = Contender> {
         contenders.iter().filter_map(|contender| contender.entrant(self.contest))
     }
@@ -38,7 +38,7 @@ impl Workload {
         Args { addr, size, field, streaming, joined: false, clients, concurrent, seconds, warmup }
     }
 
-    /// The cores of the server, and those that are left for the client, if they are not all.
+    /// Returns the cores of the server, and the remaining cores for the client. `None` without a restriction.
     pub(crate) fn cores(&self) -> io::Result<Option<(Vec<usize>, Vec<usize>)>> {
         let Some(len) = self.server_cores else { return Ok(None) };
         let all = cores::all()?;
@@ -48,12 +48,12 @@ impl Workload {
         Ok(Some((server.to_vec(), if rest.is_empty() { all.clone() } else { rest.to_vec() })))
     }
 
-    /// Returns the time that its clients need to have had their turn.
+    /// Returns the minimum time in which each client gets its turn.
     pub(crate) fn settling(&self) -> Duration {
         PER_CLIENT * u32::try_from(self.clients).expect("workloads have thousands of clients at most")
     }
 
-    /// The name without what tells it from others in a chart.
+    /// Returns the name without the property that differs within a chart.
     pub(crate) fn family(&self) -> String {
         match self.contest {
             Contest::Streams => format!("stream-C{}-K{}", self.clients, self.concurrent),
@@ -63,7 +63,7 @@ impl Workload {
     }
 }
 
-/// Returns the names of our contenders in a contest. The report gives their ratios to every other contender.
+/// Returns the names of our contenders in a contest. The report prints their ratios to every other contender.
 pub(crate) fn subjects(contest: Contest) -> &'static [&'static str] {
     match contest {
         Contest::GrpcServers | Contest::GrpcClients => &["frpc-grpc"],
@@ -249,7 +249,7 @@ pub(crate) const WORKLOADS: [Workload; 103] = [
     Workload { name: "sum-rest-websocket-C32-K1", clients: 32, ..sum(SumWire::RestWebSocket) },
 ];
 
-/// Each of thousands of clients needs some time to have its turn.
+/// The minimum time per client, so that each of thousands of clients gets its turn.
 pub(crate) const PER_CLIENT: Duration = Duration::from_micros(250);
 
 const SMALL: Workload = Workload {
@@ -264,10 +264,10 @@ const SMALL: Workload = Workload {
     server_cores: None,
 };
 
-/// The server sends the same message again and again.
+/// The server sends the same message repeatedly.
 const STREAM: Workload = Workload { contest: Contest::Streams, ..SMALL };
 
-/// Measured by others as well, see `published.rs`.
+/// Loads measured by other projects as well, see `published.rs`.
 const PUBLISHED: Workload = Workload { contest: Contest::Published, quick: false, ..SMALL };
 
 const SCALING: Workload = Workload { contest: Contest::Scaling, quick: false, clients: 256, ..SMALL };

@@ -1,4 +1,4 @@
-//! Answers JSON with JSON, as services do that have no schema, and JSON-RPC's `sum`, alone and in batches.
+//! Answers JSON with JSON, like services without a schema, and JSON-RPC's `sum`, alone and in batches.
 
 use std::error::Error;
 use std::time::Duration;
@@ -19,7 +19,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let ServerArgs { addr, sleep } = ServerArgs::parse(Arguments::from_env())?;
     process::raise_open_files_limit()?;
     let listener = peers::listen(addr)?.tap_io(|socket| {
-        // A socket that is gone already will say so when it is read.
+        // A socket closed already reports the error at the next read.
         let _ = socket.set_nodelay(true);
     });
     let app = Router::new().route("/BenchmarkService/Benchmark", post(echo)).route("/rpc", post(rpc)).with_state(sleep);

@@ -3,9 +3,9 @@
 //! `connect_client ADDR --size N --field string|bytes --clients C --concurrent K --seconds S --warmup W [--streaming]
 //! [--protocol connect|grpc]`
 //!
-//! With `--streaming` it reads K streams on each connection instead, and each message counts as a call. It speaks the
-//! Connect protocol over HTTP/2 unless told otherwise, which takes less work than gRPC: an answer has no trailers. The
-//! client that pools its connections is as fast, but has no options for windows and frames.
+//! With `--streaming`, it reads K streams on each connection instead, and each message counts as a call. The default
+//! protocol is Connect over HTTP/2. It needs less work than gRPC, because responses have no trailers. The pooling
+//! client of connect-rust is as fast, but has no options for windows and frames.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -82,7 +82,7 @@ impl Caller for BytesCaller {
 
 struct StreamReader {
     client: StreamServiceClient<Transport>,
-    /// Each clone reads a stream of its own.
+    /// Each clone reads its own stream.
     responses: Option<ServerStream<<Transport as ClientTransport>::ResponseBody, ResponseView<'static>>>,
 }
 
@@ -105,7 +105,7 @@ impl Caller for StreamReader {
 
     const CALLS_PER_SAMPLE: u32 = 64;
 
-    /// Takes the stream's next message.
+    /// Returns the next message of the stream.
     async fn call(&mut self, message: &String) -> Result<String, ConnectError> {
         loop {
             if let Some(responses) = &mut self.responses
@@ -142,8 +142,8 @@ fn parse_protocol(text: &str) -> Result<Protocol, String> {
     }
 }
 
-/// Requests that may wait for the connection.
+/// The maximum number of requests waiting for the connection.
 const REQUESTS: usize = 1024;
 
-/// So many that opening a stream does not count.
+/// So many that the cost of opening a stream does not matter.
 const MESSAGES: u32 = 100_000;

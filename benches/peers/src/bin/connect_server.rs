@@ -1,6 +1,6 @@
 //! Answers every call with its message, as `floor_server` does with packets.
 //!
-//! Clients get windows as large as tonic's. Its server has no option for larger frames.
+//! Clients get windows as large as with tonic. The server has no option for larger frames.
 
 #![allow(refining_impl_trait, reason = "handlers say what they return, as connect-rust's own examples do")]
 

@@ -1,9 +1,10 @@
-//! Keeps K calls in flight for each client, verifies every answer, and prints one line of JSON. The same client for every server
-//! of a wire, on nothing but hyper, so that servers are compared.
+//! Keeps K calls in flight per client, verifies every answer, and prints one line of JSON.
+//!
+//! All servers of a protocol are measured with this client, which uses only hyper, so that the servers are comparable.
 //!
 //! `http_client ADDR --wire grpc|connect|connect-json|twirp --size N --clients C --concurrent K --seconds S --warmup W`
 //!
-//! gRPC goes over one connection of HTTP/2 for each client, the others over K connections of HTTP/1.1.
+//! gRPC uses one HTTP/2 connection per client. The other protocols use K HTTP/1.1 connections per client.
 
 use std::error::Error;
 use std::io;
@@ -152,7 +153,7 @@ impl Caller for Http2Caller {
 struct Http1Caller {
     addr: SocketAddr,
     wire: Wire,
-    /// The connection of this clone, which makes one call after the other.
+    /// The connection of this clone. It makes one call after another.
     sender: Option<http1::SendRequest<Full<Bytes>>>,
 }
 

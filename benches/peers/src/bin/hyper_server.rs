@@ -1,6 +1,7 @@
-//! Answers every request with its body: what HTTP costs below every stack that stands on hyper.
+//! Answers every request with its body: the cost of HTTP in every stack based on hyper.
 //!
-//! Over HTTP/2 an answer has the trailers of gRPC, over HTTP/1.1 the content type of the request. At `/rpc` are sums by JSON-RPC.
+//! Over HTTP/2, a response has the trailers of gRPC. Over HTTP/1.1, it has the content type of the request. `/rpc`
+//! answers JSON-RPC's `sum`.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -31,7 +32,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 .initial_stream_window_size(http2::STREAM_WINDOW_LEN)
                 .initial_connection_window_size(http2::CONNECTION_WINDOW_LEN)
                 .max_frame_size(http2::FRAME_LEN_MAX);
-            // A client that is killed is no fault of this side.
+            // A killed client is not an error of the server.
             let _ = http.serve_connection(TokioIo::new(socket), service_fn(echo)).await;
         });
     }

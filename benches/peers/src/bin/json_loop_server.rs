@@ -1,4 +1,4 @@
-//! Answers JSON-RPC over TCP in a loop on tokio and serde_json, one write per read: what is below every server of it.
+//! Answers JSON-RPC over TCP in a loop with tokio and serde_json, one write per read: the lower bound of any server.
 
 use std::error::Error;
 use std::io;
@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = peers::listen(addr)?;
     loop {
         let (socket, _) = listener.accept().await?;
-        // A client that is killed is no fault of this side.
+        // A killed client is not an error of the server.
         tokio::spawn(async move { serve(socket).await.ok() });
     }
 }
@@ -43,7 +43,7 @@ async fn serve(mut socket: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Answers every complete request, and returns their length.
+/// Answers every complete request, and returns their total length.
 fn answer(bytes: &[u8], out: &mut Vec<u8>) -> io::Result<usize> {
     let mut requests = Deserializer::from_slice(bytes).into_iter::<Request<'_>>();
     loop {

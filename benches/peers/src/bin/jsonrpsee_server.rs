@@ -23,5 +23,5 @@ async fn main() -> Result<(), Box<dyn Error>> {
     future::pending().await
 }
 
-/// It takes 100 unless told otherwise.
+/// The default of 100 is too low for the load.
 const CONNECTIONS_MAX: u32 = 16 << 10;

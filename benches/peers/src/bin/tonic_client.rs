@@ -2,7 +2,7 @@
 //!
 //! `tonic_client ADDR --size N --field string|bytes --clients C --concurrent K --seconds S --warmup W [--streaming]`
 //!
-//! With `--streaming` it reads K streams on each channel instead, and each message counts as a call.
+//! With `--streaming`, it reads K streams on each channel instead, and each message counts as a call.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -69,7 +69,7 @@ impl Caller for BytesCaller {
 
 struct StreamReader {
     client: StreamServiceClient<Channel>,
-    /// Each clone reads a stream of its own.
+    /// Each clone reads its own stream.
     responses: Option<Streaming<grpc::Response>>,
 }
 
@@ -92,7 +92,7 @@ impl Caller for StreamReader {
 
     const CALLS_PER_SAMPLE: u32 = 64;
 
-    /// Takes the stream's next message.
+    /// Returns the next message of the stream.
     async fn call(&mut self, message: &String) -> Result<String, Status> {
         loop {
             if let Some(responses) = &mut self.responses
@@ -116,5 +116,5 @@ async fn open(addr: SocketAddr) -> Result<Channel, tonic::transport::Error> {
         .await
 }
 
-/// So many that opening a stream does not count.
+/// So many that the cost of opening a stream does not matter.
 const MESSAGES: u32 = 100_000;

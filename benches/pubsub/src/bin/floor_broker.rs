@@ -1,5 +1,5 @@
-//! Forwards every frame to all who subscribed to its id, one write per read and subscriber, without a framework: the cost of the
-//! kernel and tokio by themselves.
+//! Forwards every frame to all subscribers of its id, with one write per read and subscriber and without a framework:
+//! the cost of the kernel and tokio alone.
 
 use std::{
     collections::HashMap,
@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     loop {
         let (stream, _) = listener.accept().await?;
         let subscribers = subscribers.clone();
-        // The load program notices a connection that fails.
+        // The load program reports failed connections.
         tokio::spawn(async move { serve(stream, subscribers).await.ok() });
     }
 }
@@ -45,7 +45,7 @@ async fn serve(stream: TcpStream, subscribers: Subscribers) -> io::Result<()> {
     let mut filled = reader.read(&mut bytes).await?;
     if let Some((Frame { id, operation: SUBSCRIBE, .. }, _)) = Frame::split_from(&bytes[..filled])? {
         let writer = Arc::new(Turns::new(writer));
-        // Nobody publishes before everybody has heard this.
+        // The publisher starts only after all subscribers have received this answer.
         subscribers.lock().unwrap_or_else(PoisonError::into_inner).entry(id).or_default().push(writer.clone());
         writer.lock().await.write_all(&bytes[..filled]).await?;
         return wait_for_end(reader).await;
@@ -74,7 +74,7 @@ async fn serve(stream: TcpStream, subscribers: Subscribers) -> io::Result<()> {
     }
 }
 
-/// Adds each frame that is complete to those of its id, and returns the length of all of them.
+/// Adds each complete frame to the output of its id. Returns the total length of complete frames.
 fn gather<R>(bytes: &[u8], routes: &mut HashMap<u16, (Vec<u8>, R)>) -> io::Result<usize> {
     let mut rest = bytes;
     while let Some((frame, behind)) = Frame::split_from(rest)? {

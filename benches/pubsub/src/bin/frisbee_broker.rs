@@ -1,4 +1,4 @@
-//! Our broker, with room for as many subscriptions as the load makes. `frisbee_broker [--engine ENGINE] ADDR`
+//! Our broker, with a limit high enough for the subscriptions of the load. `frisbee_broker [--engine ENGINE] ADDR`
 
 use std::{
     error::Error,

@@ -1,12 +1,13 @@
-//! Keeps calls of JSON-RPC's `sum` in flight, verifies every answer, and prints one line of JSON. The same client for every server,
-//! with nothing between the socket and the messages, so that servers are compared.
+//! Keeps calls of JSON-RPC's `sum` in flight, verifies every answer, and prints one line of JSON.
 //!
-//! `json_client ADDR --wire tcp|tcp-reset|http|http-batch|websocket|rest|rest-websocket --clients C --concurrent K --seconds S
-//! --warmup W`
+//! All servers are measured with this client, which works directly on sockets, so that the servers are comparable.
 //!
-//! Over TCP and WebSocket, K calls are in flight on each connection; on the others each client has K connections with one request
-//! in flight each, which in `http-batch` has ten calls. With `tcp-reset` every call has a connection of its own. `rest` calls the
-//! same function as an ordinary resource, without JSON-RPC.
+//! `json_client ADDR --wire tcp|tcp-reset|http|http-batch|websocket|rest|rest-websocket --clients C --concurrent K
+//! --seconds S --warmup W`
+//!
+//! Over TCP and WebSocket, K calls are in flight on each connection. Otherwise, each client has K connections with one
+//! request in flight each; a request of `http-batch` contains ten calls. `tcp-reset` opens a new connection for every
+//! call. `rest` calls the same function as an ordinary resource, without JSON-RPC.
 
 mod wire;
 
@@ -62,7 +63,7 @@ struct Connection {
     socket: TcpStream,
     inbox: Vec<u8>,
     filled: usize,
-    /// The calls of this connection by id, and when each was sent unless it is answered.
+    /// The calls of this connection by id, each with its send time until it is answered.
     calls: Vec<(Call, Option<Instant>)>,
 }
 
@@ -72,7 +73,7 @@ impl Connection {
         let mut inbox = vec![0; READ_LEN];
         if let Some(handshake) = wire.handshake(addr) {
             socket.write_all(handshake.as_bytes()).await?;
-            // Nothing comes behind the answer until something is asked.
+            // The server sends nothing after its answer until the first request.
             let mut filled = 0;
             while !inbox[..filled].ends_with(b"\r\n\r\n") {
                 filled += read(&mut socket, &mut inbox, filled).await?;
@@ -122,7 +123,7 @@ impl Connection {
             }
             if self.wire == Wire::TcpReset && now < window.end() {
                 self.socket.set_zero_linger()?;
-                // The time to connect is part of the next call.
+                // The time to connect counts as part of the next call.
                 self.socket = connect(self.addr).await?;
                 self.filled = 0;
             }
@@ -160,7 +161,7 @@ async fn connect(addr: SocketAddr) -> io::Result<TcpStream> {
     Ok(socket)
 }
 
-/// Reads once behind what is there.
+/// Reads once into the free part of the buffer.
 async fn read(socket: &mut TcpStream, inbox: &mut Vec<u8>, filled: usize) -> io::Result<usize> {
     if filled == inbox.len() {
         inbox.resize(2 * filled, 0);

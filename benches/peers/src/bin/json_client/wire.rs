@@ -1,4 +1,4 @@
-//! The messages of each wire, as bytes.
+//! The encoding of messages for each protocol.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ pub(crate) enum Wire {
     RestWebSocket,
 }
 
-/// The sum of two numbers, which is wanted.
+/// A call: the sum of two numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
     pub(crate) id: usize,
@@ -52,7 +52,7 @@ impl Wire {
         if self == Self::HttpBatch { 10 } else { 1 }
     }
 
-    /// Returns the request that turns HTTP into WebSocket.
+    /// Returns the request for the upgrade from HTTP to WebSocket.
     pub(crate) fn handshake(self, addr: SocketAddr) -> Option<String> {
         if !matches!(self, Self::WebSocket | Self::RestWebSocket) {
             return None;
@@ -63,7 +63,7 @@ impl Wire {
         ))
     }
 
-    /// Appends requests of these calls.
+    /// Appends the requests for these calls.
     pub(crate) fn encode(self, calls: &[Call], out: &mut Vec<u8>) {
         match self {
             Self::Tcp | Self::TcpReset => calls.iter().for_each(|call| call.encode(out)),
@@ -89,7 +89,7 @@ impl Wire {
         }
     }
 
-    /// Returns the answers of the first message and its length, or `None` while it is not complete.
+    /// Returns the answers in the first message and its length, or `None` while it is incomplete.
     pub(crate) fn decode(self, bytes: &[u8]) -> io::Result<Option<(Answers, usize)>> {
         let (body, len) = match self {
             Self::Tcp | Self::TcpReset => {
@@ -139,7 +139,7 @@ fn post(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
     out.extend(body);
 }
 
-/// Returns the body of the first response and the length of the whole.
+/// Returns the body of the first response and the length of the whole response.
 fn response(bytes: &[u8]) -> io::Result<Option<(&[u8], usize)>> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut head = httparse::Response::new(&mut headers);
@@ -150,7 +150,7 @@ fn response(bytes: &[u8]) -> io::Result<Option<(&[u8], usize)>> {
     Ok(bytes.get(head_len..head_len + len).map(|body| (body, head_len + len)))
 }
 
-/// Appends a text message. Its mask is zero, which spares the client work and not the server.
+/// Appends a text message. Its mask is zero, which saves work for the client but not for the server.
 fn frame(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
     out.extend([0x81, 0, 0, 0, 0, 0]);
     let start = out.len();
@@ -160,7 +160,7 @@ fn frame(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
     out[start - 5] = 0x80 | u8::try_from(len).expect("it is below 126");
 }
 
-/// Returns the text of the first message and the length of the whole.
+/// Returns the text of the first message and the length of the whole message.
 fn unframed(bytes: &[u8]) -> io::Result<Option<(&[u8], usize)>> {
     let [first, second, rest @ ..] = bytes else { return Ok(None) };
     if (*first, *second & 0x80) != (0x81, 0) || *second >= 126 {
