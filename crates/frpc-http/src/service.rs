@@ -23,9 +23,9 @@ use crate::{
 ///
 /// An existing HTTP server, such as one of axum, can thus serve them on its own port. Cloning is cheap.
 ///
-/// gRPC needs a server with HTTP/2, both with and without TLS. The limits of that server on heads, connections and
-/// streams replace those of [`Http`]. Handlers learn the address of the caller only if the server inserts a
-/// [`Peer`](frpc::Peer) into the extensions of each request.
+/// For gRPC, the server must support HTTP/2, also without TLS. Its limits on heads, connections and streams replace
+/// those of [`Http`]. Handlers learn the address of the caller only if the server inserts a [`Peer`](frpc::Peer) into
+/// the extensions of each request.
 #[derive(Clone, Debug)]
 pub struct HttpService {
     site: Arc<Site>,

@@ -71,6 +71,7 @@ impl<T> Standstill<T> {
 
     fn unless_late<R>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
         if written.is_ready() {
+            // Any progress ends the timeout; the next blocked write starts a new one.
             if self.late.take().is_some() {
                 self.activity.set_writing(false);
             }
@@ -105,7 +106,7 @@ impl<T: AsyncRead + Unpin> Standstill<T> {
             if Pin::new(&mut self.io).poll_read(cx, &mut read)?.is_ready() {
                 self.half_closed.ahead = Bytes::copy_from_slice(read.filled());
                 self.half_closed.is_ended = read.filled().is_empty();
-                // The reader may have found nothing just before. It does not get this event, because it was read here.
+                // The reader may have found the socket empty just before. Its wake-up was consumed by this read.
                 cx.waker().wake_by_ref();
             }
         }

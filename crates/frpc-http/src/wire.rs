@@ -130,7 +130,7 @@ impl Http {
     /// Sets how long the head of an HTTP/1.1 request may take to arrive, including the idle time before it. Default 30
     /// s.
     ///
-    /// On HTTP/2, this is the time until the first request. The connection is closed afterwards.
+    /// On HTTP/2, this is the time until the first request. The connection is closed when the time is over.
     pub fn head_time_max(mut self, time_max: Duration) -> Self {
         self.settings.head_time_max = time_max;
         self
@@ -154,7 +154,8 @@ impl Http {
         self
     }
 
-    /// Sets how many requests cancelled before their processing an HTTP/2 connection may accumulate. Default 20.
+    /// Sets the maximum number of requests on an HTTP/2 connection that were cancelled before they were processed.
+    /// Default 20.
     ///
     /// The connection is closed above this limit. It protects from peers that start requests only to cancel them.
     pub fn resets_max(mut self, resets_max: usize) -> Self {
@@ -168,7 +169,7 @@ impl Http {
         self
     }
 
-    /// Sets how long a peer may take to answer a keepalive ping. Default 20 s. The connection is closed afterwards.
+    /// Sets how long a peer may take to answer a keepalive ping before its connection is closed. Default 20 s.
     pub fn keepalive_timeout(mut self, timeout: Duration) -> Self {
         self.settings.keepalive_timeout = timeout;
         self
@@ -238,8 +239,8 @@ impl Http {
         self
     }
 
-    /// Sets how long a peer may accept no bytes while some are ready for it. Default 60 s. The connection is then
-    /// closed, and its handlers are dropped.
+    /// Sets how long a peer may accept no bytes although some are ready to be sent. Default 60 s. The connection is
+    /// then closed, and its handlers are dropped.
     ///
     /// On HTTP/2, a peer must also open its windows for 32 KiB of a response, or for the rest of it, within this time.
     /// The stream is reset otherwise, and its handler is dropped, even if the peer is active on other streams.

@@ -74,6 +74,7 @@ async fn unary(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
     {
         (head.method, head.path, content) = (Method::GET, path, Bytes::new());
         let headers = Arc::make_mut(&mut head.headers);
+        // The parameters of the path contain both.
         headers.remove(header::CONTENT_TYPE);
         headers.remove(PROTOCOL_VERSION);
     } else if is_compressed {

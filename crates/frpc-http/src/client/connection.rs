@@ -211,6 +211,7 @@ impl Connection {
     /// Sends a request. Returns `None` if an HTTP/1.1 connection is in use, which is impossible for the holder of its
     /// place.
     pub(super) fn send(&self, request: Request<Outgoing>) -> Option<(Responding, Returned)> {
+        // Before the request is written, so that an answer always has a later time.
         self.traffic.handle_request();
         match &self.sender {
             Sender::Http1(place) => {
@@ -300,9 +301,10 @@ impl Traffic {
     }
 }
 
+/// The maximum wait for the first bytes of an HTTP/2 server. A silent server is not an error.
 const SILENCE_BELIEVED: Duration = Duration::from_millis(500);
 
-/// How long a server must have been silent after a request before a given-up call marks the connection as dead.
+/// The minimum silence of a server after a request before a given-up call marks the connection as dead.
 const SILENCE_MIN: Duration = Duration::from_secs(10);
 
 /// A byte stream that counts its traffic.

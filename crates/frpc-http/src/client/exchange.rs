@@ -186,6 +186,8 @@ impl Exchange {
             if let Some(status) = self.stop.0.as_ref().and_then(|source| source.failure()) {
                 return Err(status);
             }
+            // hyper returns a request if it has not begun to send it. Otherwise, any byte written since may belong to
+            // the request.
             let was_written = error.message().is_none() && place.connection().written() != written;
             let settings = &self.pool.dialer().settings.http;
             let status = match place.connection().foreign() {
@@ -193,6 +195,7 @@ impl Exchange {
                 Some(foreign) => CallError::Unreachable(Arc::new(self.pool.dialer().foreign(foreign))).into(),
                 None => failures::of_request(error.into_error(), was_written, settings),
             };
+            // Frees the place before the retry waits for another one.
             drop(place);
             if !self.content.is_whole() {
                 return Err(status);

@@ -143,7 +143,7 @@ impl Source {
         state.is_stopped = true;
         let (messages, waker) = (state.messages.take(), state.waker.take());
         drop(state);
-        // Both run foreign code, which may call back. The lock must be released before.
+        // Both run user code, which may call back, so the lock has been released.
         drop(messages);
         if let Some(waker) = waker {
             waker.wake();
@@ -156,12 +156,14 @@ impl Source {
         let Some(mut messages) = state.messages.take().filter(|_| !is_over) else {
             return Poll::Ready(Some(Err(Abandoned::new())));
         };
+        // Stored before the poll, so that a concurrent `stop` wakes this task.
         if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             state.waker = Some(cx.waker().clone());
         }
         drop(state);
         let next = Pin::new(&mut messages).poll_next(cx);
         let mut state = self.state();
+        // The call ended during the poll. `stop` found no stream to drop, so it is dropped here.
         if state.is_stopped {
             drop(state);
             return Poll::Ready(Some(Err(Abandoned::new())));
@@ -214,7 +216,7 @@ impl Body for Outgoing {
     }
 }
 
-/// The error that ends a body after its call is over or its stream failed. HTTP/2 resets the stream with its code.
+/// The error that ends a body after its call is over or its stream failed. HTTP/2 resets the stream as cancelled.
 #[derive(Debug)]
 pub(super) struct Abandoned(h2::Error);
 

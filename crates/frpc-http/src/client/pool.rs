@@ -107,6 +107,7 @@ impl Pool {
 
     /// Starts to open another connection, if one is needed and allowed.
     fn dial(self: &Arc<Self>, state: &mut State) {
+        // One HTTP/2 connection serves many waiting calls. After a failure, one attempt is enough to probe the server.
         let wanted = if state.is_http2 || state.pauses.is_after_failure() { 1 } else { state.waiting };
         if state.dialing >= wanted || state.connections.len() + state.dialing >= self.dialer.settings.connections_max {
             return;
@@ -242,6 +243,7 @@ impl Place {
     }
 
     fn give_back(pool: &Pool, connection: &Connection) {
+        // Under the lock: a call that finds no place either sees this one or is counted in `waiting`.
         let state = pool.state();
         connection.end_call();
         if state.waiting > 0 {

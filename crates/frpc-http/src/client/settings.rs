@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HttpVersion {
-    /// Selected by the server with TLS, otherwise HTTP/1.1. gRPC always uses HTTP/2.
+    /// The version selected by the server in the TLS handshake, or HTTP/1.1 without TLS. gRPC always uses HTTP/2.
     #[default]
     Auto,
     /// HTTP/1.1. Calls with streams in both directions are half-duplex: the server answers after the last request.
@@ -56,7 +56,7 @@ pub enum HttpVersion {
 ///
 /// Timeouts, retries and dropped calls work as described for [`Channel`](frpc::Channel). A call was certainly not
 /// executed, and is retried, if it never reached a connection, if none of its bytes were written, or if HTTP/2 reports
-/// it as not processed (`REFUSED_STREAM`, or a `GOAWAY` for earlier streams).
+/// it as not processed (`REFUSED_STREAM`, or a `GOAWAY` that covers only earlier streams).
 #[derive(Clone)]
 pub struct Client {
     pub(super) settings: Settings,
@@ -196,8 +196,8 @@ impl Client {
     /// Sends keepalive pings on HTTP/2 at this interval, and closes the connection if no response arrives within
     /// `timeout`.
     ///
-    /// Pings are then also sent while no call is in flight. Default: 310 s and 20 s, and only during calls. Many gRPC
-    /// servers close the connection of a client that pings more often than every 5 minutes.
+    /// Default: 310 s and 20 s, with pings only during calls. This function also enables pings while no call is in
+    /// flight. Many gRPC servers close the connection of a client that pings more often than every 5 minutes.
     ///
     /// Independently of this setting, a connection gets no further calls if a call ends at least 10 s after a request
     /// and nothing has arrived since that request. New calls then use another connection.

@@ -75,6 +75,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Answers {
     fn execute(&self, answering: F) {
         let progress = self.0.next.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(progress) = progress else {
+            // Not the task of a response, so no limit applies.
             tokio::spawn(answering);
             return;
         };
@@ -147,6 +148,7 @@ impl Body for Pieces {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let me = &mut *self;
+        // HTTP/2 asks for more, so the previous piece is through.
         me.progress.waits.store(false, Ordering::Relaxed);
         if me.rest.is_empty() {
             let Some(Ok(frame)) = ready!(Pin::new(&mut me.body).poll_frame(cx)) else { return Poll::Ready(None) };

@@ -114,6 +114,7 @@ impl Connection<'_> {
             (PlainBody::Here(self.input.split_to(body_len).freeze()), None)
         } else {
             let (rest, coming) = oneshot::channel();
+            // The handler starts before its body is complete, so that its timeouts apply to the wait as well.
             (PlainBody::Coming(coming, body_len), Some(rest))
         };
         let mut responding = pin!(serve::respond(self.site, parts, body));
@@ -169,6 +170,7 @@ impl Connection<'_> {
         let is_last = response::check(&mut parts, &mut content) || is_last;
         let capitals = self.site.settings.has_capitals();
         response::put_head(&mut self.output, &parts, content.len(), capitals, is_last);
+        // Short content joins its head in one write. Long content is not worth the copy.
         if content.len() <= COPIED_LEN_MAX {
             self.output.extend_from_slice(&content);
         } else {

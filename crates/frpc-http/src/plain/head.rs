@@ -40,6 +40,7 @@ pub(super) fn take(input: &mut BytesMut, head_len_max: usize) -> Result<PlainReq
     let places = find(input, head_len_max)?;
     let head = input.split_to(places.head_len).freeze();
     let Some(parts) = build(&head, &places) else {
+        // hyper must see the whole input.
         *input = [&head, &input[..]].concat().as_slice().into();
         return Err(NotPlain::Other);
     };
@@ -84,6 +85,7 @@ fn find(input: &[u8], head_len_max: usize) -> Result<Places, NotPlain> {
     for (field, at) in request.headers.iter().zip(&mut places.fields) {
         let is = |name: &str| field.name.eq_ignore_ascii_case(name);
         match field.name.len() {
+            // An invalid host counts twice, so that the check below fails.
             4 if is("host") => hosts += if hosts::is_valid(field.value) { 1 } else { 2 },
             6 if is("expect") => return Err(NotPlain::Other),
             7 if is("upgrade") => return Err(NotPlain::Other),
@@ -92,8 +94,10 @@ fn find(input: &[u8], head_len_max: usize) -> Result<Places, NotPlain> {
                 value if value.eq_ignore_ascii_case(b"close") => places.is_last = true,
                 _ => return Err(NotPlain::Other),
             },
+            // Plain requests and responses are complete, so streams are left to hyper.
             12 if is("content-type") && may_stream(field.value) => return Err(NotPlain::Other),
             14 if is("content-length") => {
+                // Several lengths are left to hyper, which refuses contradictory ones.
                 let len = len_of(field.value).filter(|_| body_len.is_none()).ok_or(NotPlain::Other)?;
                 body_len = Some(len);
             }

@@ -62,6 +62,7 @@ impl<'a> Patience<'a> {
                 if until <= Instant::now() {
                     return Poll::Ready(());
                 }
+                // A new wait has begun since the timer was set. Both futures must be polled again for their wake-ups.
                 alarm.late.as_mut().reset(until);
                 alarm.wakes = Waker::noop().clone();
             }

@@ -1,4 +1,4 @@
-//! HTTP requests to responses, for every protocol.
+//! Dispatch of HTTP requests to the protocols.
 
 mod bare;
 mod body;

@@ -25,6 +25,7 @@ pub(crate) fn put(headers: &mut HeaderMap, status: &Status, len_max: usize) {
     let message_len = percent::encoded_len(message);
     let mut message_max = 0;
     if message_len > 0 {
+        // Reserved first: the start of the message takes precedence over details and metadata.
         left = left.saturating_sub(field_len(GRPC_MESSAGE.as_str(), 0));
         message_max = message_len.min(MESSAGE_LEN_KEPT).min(left);
         left -= message_max;
