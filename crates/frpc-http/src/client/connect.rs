@@ -25,7 +25,7 @@ const ACCEPT_ENCODING: HeaderName = HeaderName::from_static("connect-accept-enco
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");
 const TRAILER_PREFIX: &str = "trailer-";
 
-/// The maximum length of a GET path. Servers and caches accept paths of this length.
+/// The maximum length of a GET path. Servers and caches may refuse longer ones.
 const GET_LEN_MAX: usize = 8 * 1024;
 
 fn content_type(format: Format, is_unary: bool) -> &'static str {

@@ -45,7 +45,7 @@ pub(super) struct Connection {
     pub(super) calls: AtomicUsize,
     /// The end of the latest call.
     used: Mutex<Instant>,
-    /// The number of bytes received when the connection was ready.
+    /// The number of bytes received before the first call.
     read_at_start: u64,
     /// `true` after a call was given up while the server had sent nothing for [`SILENCE_MIN`] after a request.
     is_silent: AtomicBool,

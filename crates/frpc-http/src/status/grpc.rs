@@ -11,7 +11,8 @@ pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status"
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
-/// Adds a status to headers or trailers. Their total size, as HTTP/2 counts it, stays within `len_max`.
+/// Adds a status to headers or trailers. Their total size, as HTTP/2 counts it, stays within `len_max` unless the code
+/// alone exceeds it.
 ///
 /// A peer that receives more would fail the call with another code, or close the connection. The code is therefore
 /// always sent. The rest is added while there is room, in this order: the start of the message, the details, the
