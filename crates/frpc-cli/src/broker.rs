@@ -53,7 +53,7 @@ impl BrokerOptions {
             return Err(Failure::new("TLS of NATS is part of the address")
                 .with_try("tls://HOST:PORT?roots=FILE&certificate=FILE&key=FILE"));
         }
-        let connecting = tokio::time::timeout(self.connect_timeout, frisbee_nats::connect(address));
+        let connecting = tokio::time::timeout(self.connect_timeout, frisbee_pubsub_nats::connect(address));
         let late = |_| Failure::new(format!("cannot connect to {address} within {:?}", self.connect_timeout));
         connecting.await.map_err(late)?.map_err(Failure::new)
     }

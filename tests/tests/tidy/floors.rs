@@ -38,7 +38,7 @@ const HOUSES: &[House] = &[
         ],
     },
     House {
-        krate: "frisbee-nats",
+        krate: "frisbee-pubsub-nats",
         floors: &[
             &["error", "queue"],
             &["options", "subscription"],

@@ -76,7 +76,7 @@ impl Nats {
     ///
     /// ```no_run
     /// # async fn example(broker: frisbee_pubsub::Broker) -> Result<(), Box<dyn std::error::Error>> {
-    /// use frisbee_nats::Nats;
+    /// use frisbee_pubsub_nats::Nats;
     /// use frisbee_pubsub::Pattern;
     ///
     /// let nats = Nats::connect("nats://one:4222,nats://two:4222").await?;

@@ -101,8 +101,8 @@ impl Nats {
     /// its name. All subscribers with the same name share the messages.
     ///
     /// ```no_run
-    /// # async fn example(nats: frisbee_nats::Nats) -> Result<(), Box<dyn std::error::Error>> {
-    /// use frisbee_nats::{Start, StreamOptions};
+    /// # async fn example(nats: frisbee_pubsub_nats::Nats) -> Result<(), Box<dyn std::error::Error>> {
+    /// use frisbee_pubsub_nats::{Start, StreamOptions};
     /// use frisbee_pubsub::Pattern;
     ///
     /// nats.make_stream(&StreamOptions::new("ORDERS", [Pattern::new("orders.>")?])).await?;

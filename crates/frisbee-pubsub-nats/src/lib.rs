@@ -5,7 +5,7 @@
 //! ```no_run
 //! # async fn example(url: &str) -> Result<(), Box<dyn std::error::Error>> {
 //! // "tcp://localhost:7300", or "tls://one:4222,tls://two:4222?credentials=/run/app.creds"
-//! let client = frisbee_nats::connect(url).await?;
+//! let client = frisbee_pubsub_nats::connect(url).await?;
 //! let mut orders = client.subscribe("orders.*.created").await?;
 //! client.publish("orders.eu.created", "one for Ada").await?;
 //! println!("{:?}", orders.next_message().await);

@@ -9,8 +9,8 @@ use std::{
 };
 
 use frisbee::Connection;
-use frisbee_nats::{Bridge, Nats, Options, StreamOptions};
 use frisbee_pubsub::{Broker, Client, Message, Pattern, Policy, Subscription};
+use frisbee_pubsub_nats::{Bridge, Nats, Options, StreamOptions};
 use futures_core::Stream;
 use support::{NatsProgram, NatsServer, in_real_time, in_real_time_within, until};
 use tokio::{

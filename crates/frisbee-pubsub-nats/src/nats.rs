@@ -39,7 +39,7 @@ use crate::{
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use frisbee_nats::Nats;
+/// use frisbee_pubsub_nats::Nats;
 ///
 /// let nats = Nats::connect("tls://one:4222,tls://two:4222?credentials=/run/app.creds").await?;
 /// nats.client().publish("orders.eu.created", "one for Ada").await?;

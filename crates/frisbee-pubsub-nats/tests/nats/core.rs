@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
-use frisbee_nats::{Login, Nats, Options};
 use frisbee_pubsub::{
     Client, Event, Message, Pattern, Policy, Publication, PublishError, RefusalCode, RequestError, Subscription,
     SubscriptionEnd, TryPublishError,
 };
+use frisbee_pubsub_nats::{Login, Nats, Options};
 use nkeys::KeyPair;
 use serde_json::{Value, json};
 use support::{Directory, Identity, NatsProgram, in_real_time, until};
@@ -43,7 +43,7 @@ fn messages_come_in_order_to_whoever_subscribed() {
 
 /// The work of a program whose only input is an address.
 async fn program(address: &str) -> String {
-    let client = frisbee_nats::connect(address).await.unwrap();
+    let client = frisbee_pubsub_nats::connect(address).await.unwrap();
     let mut jobs = client.subscribe("jobs.*").group("workers").await.unwrap();
     client.publish_acknowledged("jobs.first", "do it").await.unwrap();
     let job = next(&mut jobs).await;
@@ -71,7 +71,7 @@ fn the_address_alone_decides_between_a_cluster_and_a_broker_on_frisbee() {
         let expected = "jobs.first b\"do it\" b\"done\" the subject has no subscribers";
         assert_eq!(program(&server.url()).await, expected);
         assert_eq!(program(&broker.local_addr().to_string()).await, expected);
-        assert!(frisbee_nats::connect("http://localhost").await.is_err());
+        assert!(frisbee_pubsub_nats::connect("http://localhost").await.is_err());
     });
 }
 

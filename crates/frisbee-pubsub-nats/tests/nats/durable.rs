@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use frisbee_nats::{Durable, Nats, Options, Start, StreamError, StreamOptions};
 use frisbee_pubsub::{Pattern, PublishError};
+use frisbee_pubsub_nats::{Durable, Nats, Options, Start, StreamError, StreamOptions};
 use support::{NatsProgram, NatsServer, in_real_time, in_real_time_within};
 use tokio::sync::watch;
 
