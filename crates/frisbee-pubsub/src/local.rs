@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use frisbee::{Connection, Outcome, Packet, Router, Server};
+use frisbee::{Connection, Event, Outcome, Packet, Router, Server};
 use tokio::io::duplex;
 
 use crate::{Broker, Client, ConnectError};
@@ -80,7 +80,8 @@ impl Broker {
 struct Identity<T>(Mutex<Option<T>>);
 
 impl<T: Send + Sync + 'static> Router for Identity<T> {
-    fn opened(&self, connection: &Connection) {
+    fn event(&self, connection: &Connection, event: Event<'_>) {
+        let Event::Opened = event else { return };
         let identity = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         // It is the first of this type on a new connection.
         let _ = identity.map(|identity| connection.set_state(identity).is_ok());

@@ -11,8 +11,8 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument, debug_span, info};
 
 use crate::{
-    Address, Backoff, CloseReason, Config, Connection, Dispatch, Engine, InvalidSetting, Router, SocketOptions,
-    ToAddress,
+    Address, Backoff, CloseReason, Config, Connection, Dispatch, Engine, InvalidSetting, Router, RouterInfo,
+    SocketOptions, ToAddress,
     driver::{Begun, Scope, drive},
     net::{Secure, Wire, connect},
     proto::{self, Role},
@@ -53,6 +53,15 @@ pub(crate) struct Settings {
     /// True if connections are left by this side when the peer asks for it, whatever the router says.
     leaves: bool,
     pub(crate) secure: Option<Secure>,
+}
+
+/// A peer to connect to, and how.
+#[derive(Clone)]
+pub(crate) struct DialTarget {
+    pub(crate) address: Address,
+    engine: Engine,
+    /// What the router said of itself.
+    info: Arc<RouterInfo>,
 }
 
 impl<R: Router> Client<R> {
@@ -159,18 +168,19 @@ impl<R: Router> Client<R> {
     ///
     /// # Errors
     ///
-    /// [Settings](Self::check) under which no connection could work and a router that [refuses](Router::check) are found
+    /// [Settings](Self::check) under which no connection could work and a router that [refuses](Router::describe) are found
     /// before anything is tried. Otherwise the error is that of the last attempt.
     ///
     /// # Cancel safety
     ///
     /// Nothing is left of an attempt if the future is dropped.
     pub async fn connect(&self, address: impl ToAddress) -> Result<Connection, ConnectError> {
-        let (address, engine) = self.begin(address)?;
+        let target = self.begin(address)?;
+        let address = &target.address;
         let Settings { attempts: attempts_max, pause, .. } = self.settings;
         let (mut attempts, mut backoff) = (0, Backoff::new(pause));
         loop {
-            let error = match self.attempt(engine, &address, attempts).await {
+            let error = match self.attempt(&target, attempts).await {
                 Ok(connection) => return Ok(connection),
                 Err(error) => error,
             };
@@ -185,37 +195,32 @@ impl<R: Router> Client<R> {
         }
     }
 
-    /// Finds out where to connect to, with which engine, and whether that could work at all.
-    pub(crate) fn begin(&self, address: impl ToAddress) -> Result<(Address, Engine), ConnectError> {
+    /// Finds out where to connect to, how, and whether that could work at all.
+    pub(crate) fn begin(&self, address: impl ToAddress) -> Result<DialTarget, ConnectError> {
         let address = match address.to_address() {
             Ok(address) => address,
             Err(source) => return Err(ConnectError { address: Address::Unnamed, attempts: 0, source }),
         };
-        let engine = self.may_begin().and_then(|()| match self.settings.engine.choose()? {
+        let found = self.describe().and_then(|info| match self.settings.engine.choose()? {
             // Its callers are where it is made: threads of its own would cost each call two hops.
-            Engine::PerCore if self.settings.engine == Engine::Auto => Ok(Engine::Tokio),
-            engine => Ok(engine),
+            Engine::PerCore if self.settings.engine == Engine::Auto => Ok((info, Engine::Tokio)),
+            engine => Ok((info, engine)),
         });
-        match engine {
-            Ok(engine) => Ok((address, engine)),
+        match found {
+            Ok((info, engine)) => Ok(DialTarget { address, engine, info }),
             Err(source) => Err(ConnectError { address, attempts: 0, source }),
         }
     }
 
     /// Makes one attempt to connect, behind this number of others.
-    pub(crate) async fn attempt(
-        &self,
-        engine: Engine,
-        address: &Address,
-        number: usize,
-    ) -> Result<Connection, ConnectError> {
+    pub(crate) async fn attempt(&self, target: &DialTarget, number: usize) -> Result<Connection, ConnectError> {
         let limit = self.settings.timeout;
-        let source = match timeout(limit, self.attempt_on(engine, address, number)).await {
+        let source = match timeout(limit, self.attempt_on(target, number)).await {
             Ok(Ok(connection)) => return Ok(connection),
             Ok(Err(error)) => error,
             Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {limit:?}")),
         };
-        Err(ConnectError { address: address.clone(), attempts: number + 1, source })
+        Err(ConnectError { address: target.address.clone(), attempts: number + 1, source })
     }
 
     /// Talks over a stream of the user's own, on the current tokio runtime. TLS comes on top if it is configured with
@@ -243,25 +248,27 @@ impl<R: Router> Client<R> {
         peer: impl Into<Address>,
     ) -> Result<Connection, ConnectError> {
         let address = peer.into();
-        if let Err(source) = self.may_begin() {
-            return Err(ConnectError { address, attempts: 0, source });
-        }
+        let info = match self.describe() {
+            Ok(info) => info,
+            Err(source) => return Err(ConnectError { address, attempts: 0, source }),
+        };
         let wire = Wire::Other(Box::new(stream));
-        let start = self.settings.start(self.router.clone(), wire, Address::Unnamed, address.clone(), &address);
+        let start = self.settings.start(self.router.clone(), info, wire, (Address::Unnamed, address.clone()), &address);
         let started = timeout(self.settings.timeout, start).await;
         let started = started.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         started.map_err(|source| ConnectError { address, attempts: 1, source })
     }
 
-    /// Finds out whether a connection could work at all.
-    fn may_begin(&self) -> io::Result<()> {
+    /// Returns what the router says of itself, or why no connection could work at all.
+    fn describe(&self) -> io::Result<Arc<RouterInfo>> {
         self.check()?;
-        self.router.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+        self.router.describe().map(Arc::new).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
     }
 
-    async fn attempt_on(&self, engine: Engine, address: &Address, number: usize) -> io::Result<Connection> {
-        let (router, settings, address) = (self.router.clone(), self.settings.clone(), address.clone());
-        let attempt = async move { settings.attempt(router, &address, number).await };
+    async fn attempt_on(&self, target: &DialTarget, number: usize) -> io::Result<Connection> {
+        let (router, settings, target) = (self.router.clone(), self.settings.clone(), target.clone());
+        let engine = target.engine;
+        let attempt = async move { settings.attempt(router, &target, number).await };
         match engine.runtime()? {
             None => attempt.await,
             Some(runtime) => AbortOnDropHandle::new(runtime.spawn(attempt)).await?,
@@ -270,9 +277,10 @@ impl<R: Router> Client<R> {
 }
 
 impl Settings {
-    async fn attempt<R: Router>(&self, router: Arc<R>, address: &Address, number: usize) -> io::Result<Connection> {
+    async fn attempt<R: Router>(&self, router: Arc<R>, target: &DialTarget, number: usize) -> io::Result<Connection> {
+        let DialTarget { address, info, .. } = target;
         let (wire, local, peer) = connect(address, &self.sockets, number).await?;
-        let connection = self.start(router, wire, local, peer, address).await?;
+        let connection = self.start(router, info.clone(), wire, (local, peer), address).await?;
         if self.checks_peer {
             connection.shared().recognize_peer(SILENCE_BELIEVED).await.map_err(no_frisbee)?;
         }
@@ -283,9 +291,9 @@ impl Settings {
     async fn start<R: Router>(
         &self,
         router: Arc<R>,
+        info: Arc<RouterInfo>,
         wire: Wire,
-        local: Address,
-        peer: Address,
+        (local, peer): (Address, Address),
         asked: &Address,
     ) -> io::Result<Connection> {
         let credentials = wire.peer_credentials();
@@ -308,7 +316,7 @@ impl Settings {
             // Nothing of this type can be there before.
             let _ = connection.set_state(credentials);
         }
-        let scope = Scope::new(self.dispatch, usize::MAX);
+        let scope = Scope::new(info, self.dispatch, usize::MAX);
         let begun = Box::new(Begun { wire, first: BytesMut::new() });
         tokio::spawn(drive(begun, connection, router, scope).instrument(span));
         Ok(Connection::owning(shared))

@@ -36,15 +36,12 @@ pub struct Config {
     /// The longest time for discarding one content, counted while this side reads. Default 30 s. The connection
     /// then ends with [`ProtocolError::ContentTooLarge`](crate::ProtocolError::ContentTooLarge).
     pub discard_time_max: Duration,
-    /// The length of the outbox in bytes. Senders wait while it is full. Default 1 MiB.
-    ///
-    /// One packet, or one call of [`try_send_frames`], may exceed it. [`set_outbox`] changes the limit and its
-    /// policy for one connection. With this many bytes of replies queued, handlers get no new packets, and
-    /// handlers that run in place pause, until the peer reads some.
-    ///
-    /// Contents of 64 KiB and more have a separate limit if smaller packets may
-    /// [overtake](https://docs.rs/frisbee/latest/frisbee/trait.Router.html#method.interleaves) them: the same
-    /// number of bytes again. For replies, one content of the largest size may come on top.
+    /// Bytes queued for writing at which senders wait. Default 1 MiB, exceeded by at most one packet, or by what is sent
+    /// together with [`try_send_frames`]; [`set_outbox`] sets it for one connection, and has senders do something else. With as many
+    /// bytes of replies queued, handlers get no new packets, and those that run in place do not go on, until the peer
+    /// reads some. Contents of 64 KiB and more that may be
+    /// [overtaken](https://docs.rs/frisbee/latest/frisbee/enum.SendOrder.html) count by themselves: as
+    /// much again of them may be queued, and of replies one of the largest in addition.
     ///
     /// [`try_send_frames`]: https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.try_send_frames
     /// [`set_outbox`]: https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.set_outbox

@@ -170,7 +170,7 @@ impl Connection {
 
     /// Tells the peer that this side does not want the answer to a packet that it sent. Its handler is dropped there.
     /// Returns whether the peer will hear of it: then either the answer comes, or
-    /// [`Router::withdrawn`](crate::Router::withdrawn) is called. It will not hear of it if it is plain, or if too many
+    /// [`Event::Withdrawn`](crate::Event::Withdrawn) follows. It will not hear of it if it is plain, or if too many
     /// packets were withdrawn lately ([`Config::cancel_burst`]).
     pub fn withdraw(&self, packet: PacketName) -> bool {
         self.shared.change(|core| core.proto.cancel(Instant::now().into_std(), packet))

@@ -91,8 +91,6 @@ mod shared;
 mod states;
 #[cfg(feature = "tokio")]
 mod stream;
-#[cfg(feature = "tokio")]
-mod table;
 #[cfg(feature = "tls")]
 mod tls;
 
@@ -113,11 +111,10 @@ pub use self::{
     engine::Engine,
     net::{ListenOn, ListenTarget, PeerCredentials, Raw, RingError, SocketOptions},
     reconnect::{NotSent, ReconnectState, ReconnectStates, Reconnecting, ReconnectingClient},
-    router::{Dispatch, Outcome, Refusal, Refused, Router},
+    router::{Arrivals, Dispatch, Event, Outcome, Refusal, Refused, Router, RouterInfo, SendOrder, Table},
     server::{Drain, Protocol, Recognized, Server, ServerBuilder, ServerMetrics},
     shared::Sent,
     stream::{Stream, StreamReader, StreamSender},
-    table::Table,
 };
 
 #[cfg(feature = "tls")]

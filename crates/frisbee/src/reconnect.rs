@@ -26,17 +26,16 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::info;
 
 use crate::{
-    Address, Backoff, Client, ConnectError, Connection, Engine, InvalidSetting, Packet, Router, SendError, ToAddress,
-    proto::PACKET_COST,
+    Backoff, Client, ConnectError, Connection, InvalidSetting, Packet, Router, SendError, ToAddress,
+    client::DialTarget, proto::PACKET_COST,
 };
 
 impl<R: Router> Client<R> {
     /// Makes the client reconnect automatically after each lost connection, until stopped.
     ///
-    /// Each attempt has the [timeout](Self::timeout) of this client. The pauses between attempts start with its
-    /// [pause](Self::pause) and grow like those of [`Backoff`]; the first packet from the peer on a new connection
-    /// resets them. [`attempts`](Self::attempts) does not limit their number. All connections share the router,
-    /// and its hooks run for each of them.
+    /// Each attempt has the [timeout](Self::timeout) of this client. The pauses between them begin with its [pause](Self::pause) and
+    /// grow as those of [`Backoff`] do, until a connection is made on which anything is heard; their number is not limited by
+    /// [`attempts`](Self::attempts). The router is one for all connections, and hears of the events of each.
     ///
     /// ```
     /// use frisbee::{Client, Connection, Operation, Packet, ReconnectState, Server, Table};
@@ -121,18 +120,18 @@ impl<R: Router> ReconnectingClient<R> {
     ///
     /// # Errors
     ///
-    /// Returns an error for an invalid address, for [settings](Client::check) with unusable values, and if the
-    /// router [refuses](Router::check) to serve. An unreachable server is no error here; see
+    /// An address that cannot be read, [settings](Client::check) under which no connection could work, and a router that
+    /// [refuses](Router::describe). Whether the server can be reached is known later; see
     /// [`Reconnecting::connected`].
     pub fn start(self, address: impl ToAddress) -> Result<Reconnecting, ConnectError> {
-        let (address, engine) = self.client.begin(address)?;
+        let target = self.client.begin(address)?;
         let zero = "no connection could ever be set up";
         if let Err(error) = InvalidSetting::refuse_zero("setup_timeout", &self.setup_timeout, zero) {
-            return Err(ConnectError::of_setup(&address, 0, error.into()));
+            return Err(ConnectError::of_setup(&target.address, 0, error.into()));
         }
         let (states, seen) = watch::channel(ReconnectState::Connecting(None));
         let (closing, waiting_len_max) = (CancellationToken::new(), self.waiting_len_max);
-        let keeper = Keeper { engine, address, settings: self, states };
+        let keeper = Keeper { target, settings: self, states };
         tokio::spawn(keeper.run(closing.clone()));
         let handle =
             Handle { states: seen, waiting_len: AtomicUsize::new(0), waiting_len_max, closing: closing.drop_guard() };
@@ -367,8 +366,7 @@ impl Error for NotSent {
 
 /// The task that makes the connections.
 struct Keeper<R> {
-    engine: Engine,
-    address: Address,
+    target: DialTarget,
     settings: ReconnectingClient<R>,
     states: watch::Sender<ReconnectState>,
 }
@@ -447,10 +445,10 @@ impl<R: Router> Keeper<R> {
     }
 
     async fn attempt(&self, number: usize) -> Result<Connection, ConnectError> {
-        let connection = self.settings.client.attempt(self.engine, &self.address, number).await?;
+        let connection = self.settings.client.attempt(&self.target, number).await?;
         match self.set_up(&connection).await {
             Ok(()) => Ok(connection),
-            Err(source) => Err(ConnectError::of_setup(&self.address, number + 1, source)),
+            Err(source) => Err(ConnectError::of_setup(&self.target.address, number + 1, source)),
         }
     }
 

@@ -148,7 +148,7 @@ pub use wire::peer::Peer;
 pub use wire::server_wire::Wire;
 
 pub use frisbee::{
-    self, Address, CloseReason, Config, Connection, Dispatch, Drain, Engine, GoAway, InvalidSetting, ListenOn,
+    self, Address, CloseReason, Config, Connection, Dispatch, Drain, Engine, Event, GoAway, InvalidSetting, ListenOn,
     ListenTarget, Operation, Outcome, Packet, PeerCredentials, Raw, Recognized, Refusal, Refused, Router,
     SocketOptions, Table, ToAddress,
 };

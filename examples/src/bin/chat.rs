@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, error::Error, sync::Mutex, time::Duration};
 
-use frisbee::{Client, CloseReason, Connection, Operation, Outcome, Packet, Router, Server};
+use frisbee::{Client, Connection, Event, Operation, Outcome, Packet, Router, Server};
 use tokio::sync::mpsc;
 
 const JOIN: Operation = Operation::new(20).unwrap();
@@ -35,7 +35,8 @@ impl Router for Room {
         }
     }
 
-    fn closed(&self, connection: &Connection, reason: &CloseReason) {
+    fn event(&self, connection: &Connection, event: Event<'_>) {
+        let Event::Closed(reason) = event else { return };
         self.people.lock().expect("never poisoned").remove(connection);
         let name = connection.state::<String>();
         println!("broker: {} leaves: {reason}", name.map_or("somebody", String::as_str));

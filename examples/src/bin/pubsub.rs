@@ -15,8 +15,7 @@ use std::{
 };
 
 use frisbee::{
-    Client, CloseReason, Config, Connection, Dispatch, Operation, OutboxLimit, Outcome, Packet, Router, Server,
-    WhenFull,
+    Client, Config, Connection, Dispatch, Event, Operation, OutboxLimit, Outcome, Packet, Router, Server, WhenFull,
 };
 use tokio::{sync::Semaphore, time::sleep};
 
@@ -53,7 +52,8 @@ impl Router for Publisher {
         Outcome::Nothing
     }
 
-    fn closed(&self, connection: &Connection, _: &CloseReason) {
+    fn event(&self, connection: &Connection, event: Event<'_>) {
+        let Event::Closed(_) = event else { return };
         self.subscribers.lock().expect("never poisoned").retain(|subscriber| subscriber != connection);
     }
 }

@@ -6,7 +6,8 @@ mod startup;
 use std::{collections::HashMap, error::Error, io, sync::Arc, time::Duration};
 
 use frpc::{
-    Address, Connection, Drain, Endpoint, Outcome, Packet, Raw, Recognized, Request, Response, Router, Status, Wire,
+    Address, Connection, Drain, Endpoint, Event, Outcome, Packet, Raw, Recognized, Request, Response, Router, Status,
+    Wire,
 };
 use gate::{LogInRequest, LogInResponse, OpenDatabaseRequest, OpenDatabaseResponse, gate_server::Gate};
 use startup::{NOT_AUTHORIZED, Refusal, Startup};
@@ -206,7 +207,12 @@ impl Session {
 }
 
 impl Router for Proxy {
-    fn opened(&self, connection: &Connection) {
+    async fn route(&self, _: Packet, _: &Connection) -> Outcome {
+        Outcome::Close
+    }
+
+    fn event(&self, connection: &Connection, event: Event<'_>) {
+        let Event::Opened = event else { return };
         let (connection, log_in_max) = (connection.clone(), self.0.limits.log_in_max);
         connection.runtime().clone().spawn(async move {
             tokio::select! {
@@ -218,10 +224,6 @@ impl Router for Proxy {
                 }
             }
         });
-    }
-
-    async fn route(&self, _: Packet, _: &Connection) -> Outcome {
-        Outcome::Close
     }
 }
 

@@ -13,8 +13,8 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{
-    Address, Client, CloseReason, ConnectError, Connection, Content, Engine, Operation, Outcome, Packet, Router,
-    Server, ServerBuilder, Stream,
+    Address, Client, ConnectError, Connection, Content, Engine, Operation, Outcome, Packet, Router, Server,
+    ServerBuilder, Stream,
 };
 use tokio::{
     io::{AsyncWriteExt, duplex},
@@ -201,7 +201,10 @@ impl Router for TestRouter {
         }
     }
 
-    async fn stream(&self, mut stream: Stream, _: &Connection) {
+    async fn stream(&self, mut stream: Stream, refusal: Option<frisbee::Refusal>, _: &Connection) {
+        if refusal.is_some() {
+            return;
+        }
         while let Ok(content) = stream.read().await {
             if stream.send(content).await.is_err() {
                 return;
@@ -209,15 +212,17 @@ impl Router for TestRouter {
         }
     }
 
-    fn opened(&self, connection: &Connection) {
-        self.report("opened".into());
-        if let Some(greeting) = &self.greeting {
-            connection.try_send(greeting.clone()).unwrap();
+    fn event(&self, connection: &Connection, event: frisbee::Event<'_>) {
+        match event {
+            frisbee::Event::Opened => {
+                self.report("opened".into());
+                if let Some(greeting) = &self.greeting {
+                    connection.try_send(greeting.clone()).unwrap();
+                }
+            }
+            frisbee::Event::Closed(reason) => self.report(format!("closed: {reason:?}")),
+            _ => {}
         }
-    }
-
-    fn closed(&self, _: &Connection, reason: &CloseReason) {
-        self.report(format!("closed: {reason:?}"));
     }
 }
 

@@ -36,8 +36,8 @@ struct Script {
 }
 
 impl Router for Script {
-    fn part(&self) -> Option<(&'static str, Bytes)> {
-        Some(("frpc", hello()))
+    fn describe(&self) -> Result<frisbee::RouterInfo, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(frisbee::RouterInfo::default().with_part("frpc", hello()))
     }
 
     async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
@@ -48,7 +48,7 @@ impl Router for Script {
         Outcome::Reply(Packet::new(packet.id, Operation::EXTENDED, self.answer.clone()))
     }
 
-    async fn stream(&self, mut stream: frpc::frisbee::Stream, _: &Connection) {
+    async fn stream(&self, mut stream: frpc::frisbee::Stream, _: Option<frisbee::Refusal>, _: &Connection) {
         stream.read().await.unwrap();
         for data in &self.data {
             // The other side may have closed the stream already.

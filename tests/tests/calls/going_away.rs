@@ -358,7 +358,7 @@ impl Router for Refusing {
         Outcome::Reply(Packet { content: self.refusal().into(), ..packet })
     }
 
-    async fn stream(&self, stream: Stream, _: &Connection) {
+    async fn stream(&self, stream: Stream, _: Option<frisbee::Refusal>, _: &Connection) {
         let (sender, mut reader) = stream.split();
         // Read the data to open the call, then its request.
         let _ = (reader.read().await, reader.read().await);

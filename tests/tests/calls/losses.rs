@@ -440,7 +440,8 @@ impl Router for Eager {
         Outcome::Nothing
     }
 
-    fn opened(&self, connection: &Connection) {
+    fn event(&self, connection: &Connection, event: frisbee::Event<'_>) {
+        let frisbee::Event::Opened = event else { return };
         let client = TestClient::new(Channel::over(connection).unwrap());
         let answers = self.answers.clone();
         tokio::spawn(async move { answers.send(ask(&client, "hi").await) });

@@ -2,9 +2,9 @@
 //!
 //! Only frisbee supports this.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use frisbee::{OutboxLimit, WhenFull};
+use frisbee::{Arrivals, OutboxLimit, WhenFull};
 use frpc::{
     BoxService, Channel, Code, Config, ConnectError, Connection, Dispatch, Packet, Request, Response, ServeError,
     Server, Services, Status, Streaming, Table, Unimplemented,
@@ -331,7 +331,7 @@ impl frisbee::Router for Mirror {
         frisbee::Outcome::Reply(packet)
     }
 
-    async fn stream(&self, mut stream: frisbee::Stream, _: &Connection) {
+    async fn stream(&self, mut stream: frisbee::Stream, _: Option<frisbee::Refusal>, _: &Connection) {
         while let Ok(content) = stream.read().await {
             stream.send(content).await.unwrap();
         }
@@ -385,12 +385,12 @@ impl frisbee::Router for Hooked {
         frisbee::Outcome::Nothing
     }
 
-    fn received(&self, _: &Connection) {
-        self.0.add("received");
-    }
-
-    fn writable(&self, _: &Connection) {
-        self.0.add("writable");
+    fn event(&self, _: &Connection, event: frisbee::Event<'_>) {
+        match event {
+            frisbee::Event::Received => self.0.add("received"),
+            frisbee::Event::Writable => self.0.add("writable"),
+            _ => {}
+        }
     }
 }
 
@@ -419,21 +419,12 @@ fn a_router_below_hears_of_the_end_of_a_read_and_of_room_on_both_sides() {
     });
 }
 
-/// Takes packets of its own as they arrive, and notes how many it is given together.
+/// Takes all packets as they arrive, and notes how many it is given together.
 struct Gatherer(EventLog);
 
 impl frisbee::Router for Gatherer {
-    fn intercept(&self, _: Packet, _: &Connection) -> Option<Packet> {
-        self.0.add("took 1");
-        None
-    }
-
-    fn intercept_more(&self, packets: &mut VecDeque<Packet>, _: &Connection) -> usize {
-        let is_own = |packet: &Packet| packet.operation == OWN;
-        let taken = packets.iter().take_while(|packet| is_own(packet)).count();
-        packets.drain(..taken);
-        self.0.add(format!("took {taken}"));
-        taken
+    fn intercept(&self, packets: &mut Arrivals<'_>, _: &Connection) {
+        self.0.add(format!("took {}", packets.count()));
     }
 
     async fn route(&self, _: Packet, _: &Connection) -> frisbee::Outcome {
@@ -445,7 +436,7 @@ impl frisbee::Router for Gatherer {
 fn a_router_below_gets_packets_together_that_came_together_on_both_sides() {
     in_virtual_time(async {
         let frames = || (0..8).map(|id| frame(id, OWN.number(), encoded("mine")));
-        let took = ["took 1", "took 7"].map(str::to_owned);
+        let took = ["took 8"].map(str::to_owned);
         let log = EventLog::default();
         let services = Services::new().add_service(TestServer::new(TestService::default()));
         let router = services.over(Table::over(Gatherer(log.clone())));
@@ -455,6 +446,10 @@ fn a_router_below_gets_packets_together_that_came_together_on_both_sides() {
         client.say_all(frames()).await;
         settle().await;
         assert_eq!(log.take(), took);
+        let call = frame(1, SAY, encoded("hi"));
+        client.say_all(frames().take(3).chain([call]).chain(frames().take(2))).await;
+        assert_eq!(client.hear().await, "10 1: hi");
+        assert_eq!(log.take(), ["took 3", "took 2"], "a call is not the router's to take");
 
         let (ours, mut peer) = peer();
         let builder = quiet_channel().router(Gatherer(log.clone()));

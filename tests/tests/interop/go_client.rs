@@ -94,8 +94,9 @@ async fn picky_server() -> (Server, mpsc::UnboundedReceiver<CloseReason>) {
             Outcome::Nothing
         }
 
-        fn closed(&self, _: &Connection, reason: &CloseReason) {
-            // The test may have dropped its receiver.
+        fn event(&self, _: &Connection, event: frisbee::Event<'_>) {
+            let frisbee::Event::Closed(reason) = event else { return };
+            // A test that has seen enough does not listen any more.
             let _ = self.0.send(reason.clone());
         }
     }
@@ -171,11 +172,14 @@ impl Router for Service {
         }
     }
 
-    async fn stream(&self, stream: Stream, _: &Connection) {
-        echo(stream).await;
+    async fn stream(&self, stream: Stream, refusal: Option<frisbee::Refusal>, _: &Connection) {
+        if refusal.is_none() {
+            echo(stream).await;
+        }
     }
 
-    fn opened(&self, connection: &Connection) {
+    fn event(&self, connection: &Connection, event: frisbee::Event<'_>) {
+        let frisbee::Event::Opened = event else { return };
         assert!(connection.set_state(Silent::default()).is_ok(), "it opens once");
     }
 }

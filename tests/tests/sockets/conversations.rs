@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use frisbee::{
-    Client, CloseReason, Config, Connection, Dispatch, Engine, HeaderFormat, Outcome, Packet, Router, Server,
+    Client, CloseReason, Config, Connection, Dispatch, Engine, HeaderFormat, Outcome, Packet, Router, SendOrder, Server,
 };
 use support::{
     SECOND, in_real_time,
@@ -219,8 +219,8 @@ impl Router for Overtaken {
         }
     }
 
-    fn interleaves(&self) -> bool {
-        true
+    fn describe(&self) -> Result<frisbee::RouterInfo, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(frisbee::RouterInfo { send_order: SendOrder::Relaxed, ..Default::default() })
     }
 }
 

@@ -233,8 +233,9 @@ impl Router for Refuser {
         Outcome::Reply(packet)
     }
 
-    fn closed(&self, _: &Connection, reason: &CloseReason) {
-        // The test may have dropped its receiver.
+    fn event(&self, _: &Connection, event: frisbee::Event<'_>) {
+        let frisbee::Event::Closed(reason) = event else { return };
+        // The test has heard what it wanted.
         let _ = self.reasons.send(reason.clone());
     }
 }

@@ -32,7 +32,8 @@ impl Router for Door {
         Outcome::Nothing
     }
 
-    fn opened(&self, connection: &Connection) {
+    fn event(&self, connection: &Connection, event: frisbee::Event<'_>) {
+        let frisbee::Event::Opened = event else { return };
         let (raw, server) = (connection.takeover(), self.server.clone());
         let wait = Duration::from_secs(self.wait.load(Ordering::Relaxed));
         tokio::spawn(async move {

@@ -373,7 +373,7 @@ impl Router for Unwilling {
         frisbee::Outcome::Reply(packet)
     }
 
-    fn check(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    fn describe(&self) -> Result<frisbee::RouterInfo, Box<dyn std::error::Error + Send + Sync>> {
         Err("not today".into())
     }
 }

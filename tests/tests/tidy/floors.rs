@@ -19,7 +19,7 @@ const HOUSES: &[House] = &[
             &["address", "arrival", "backoff", "config", "content", "error", "packet", "proto", "seldom"],
             &["engine", "net", "pem"],
             &["connection", "shared", "states", "stream"],
-            &["router", "table"],
+            &["router"],
             &["driver"],
             &["client", "reconnect", "server", "tls"],
         ],

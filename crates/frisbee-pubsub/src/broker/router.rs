@@ -1,19 +1,16 @@
 //! The broker as a frisbee router, in combination with a fallback router.
 
 use std::{
-    collections::VecDeque,
     error::Error,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
 use bytes::Bytes;
 use frisbee::{
-    CloseReason, Connection, GoAway, Outcome, Packet, PacketName, Peer as Remote, Refusal as Turned, Refused, Router,
-    Stream,
+    Arrivals, Connection, Event, Outcome, Packet, Refusal as Turned, Refused, Router, RouterInfo, SendOrder,
 };
 
 use crate::{
@@ -48,18 +45,6 @@ impl<F: Router> BrokerRouter<F> {
         let kind = self.shared.common.base.kind(packet.operation)?;
         let is_ours = matches!(kind, Kind::Hello | Kind::Subscribe | Kind::Unsubscribe | Kind::Publish | Kind::Credit);
         is_ours.then_some(kind)
-    }
-
-    /// Processes a packet, or returns it if it has to wait.
-    fn take(&self, kind: Kind, packet: Packet, connection: &Connection) -> Option<Packet> {
-        let peer = self.peer(connection);
-        if may_wait(kind) && (peer.waiting.load(Ordering::Relaxed) > 0 || peer.is_full()) {
-            // Count the packet before its handler runs. Later packets must queue after it from now on.
-            peer.waiting.fetch_add(1, Ordering::Relaxed);
-            return Some(packet);
-        }
-        self.handle(peer, kind, packet.id, &packet.content, connection);
-        None
     }
 
     fn handle(&self, peer: &Arc<Peer>, kind: Kind, id: u16, content: &Bytes, connection: &Connection) {
@@ -138,47 +123,61 @@ impl Drop for Waiting<'_> {
 }
 
 impl<F: Router> Router for BrokerRouter<F> {
-    #[inline]
-    fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
-        match self.kind(&packet) {
-            Some(kind) => self.take(kind, packet, connection),
-            None => self.fallback.intercept(packet, connection),
-        }
+    fn fallback(&self) -> &impl Router {
+        &self.fallback
     }
 
-    fn intercept_more(&self, packets: &mut VecDeque<Packet>, connection: &Connection) -> usize {
-        let (mut taken, peer) = (0, self.peer(connection));
+    fn describe(&self) -> Result<RouterInfo, Box<dyn Error + Send + Sync>> {
+        self.shared.check()?;
+        let below = self.fallback.describe()?;
+        // Messages arrive in order.
+        let send_order = if below.send_order == SendOrder::Unused { SendOrder::Kept } else { below.send_order };
+        Ok(RouterInfo { send_order, ..below })
+    }
+
+    fn event(&self, connection: &Connection, event: Event<'_>) {
+        match (event, connection.state()) {
+            (Event::Received, Some(Attached(peer))) => peer.publishing().flush(&self.shared, &peer.account),
+            (Event::Writable, Some(Attached(peer))) if peer.answers.drain() => {
+                for subscriber in peer.slow.take() {
+                    subscriber.go_on();
+                }
+            }
+            (Event::Closed(_), Some(Attached(peer))) => peer.forget(&self.shared),
+            _ => {}
+        }
+        self.fallback.event(connection, event);
+    }
+
+    fn intercept(&self, packets: &mut Arrivals<'_>, connection: &Connection) {
+        let is_own = |packet: &Packet| self.kind(packet).is_some();
         // Held for a run of publications, and not while anything else is dealt with.
-        let mut publishing = None;
-        while let Some(packet) = packets.pop_front() {
-            let Some(kind) = self.kind(&packet) else {
+        let (mut attached, mut publishing) = (None, None);
+        while let Some(packet) = packets.peek() {
+            let Some(kind) = self.kind(packet) else {
                 publishing = None;
-                packets.push_front(packet);
-                match self.fallback.intercept_more(packets, connection) {
-                    0 => break,
-                    more => taken += more,
+                packets.lend_until(&is_own, |packets| self.fallback.intercept(packets, connection));
+                // The router below wants to route what it left.
+                if packets.peek().is_some_and(|packet| !is_own(packet)) {
+                    return;
                 }
                 continue;
             };
+            let peer = *attached.get_or_insert_with(|| self.peer(connection));
             if may_wait(kind) && (peer.waiting.load(Ordering::Relaxed) > 0 || peer.is_full()) {
-                // It is counted when it is offered by itself.
-                packets.push_front(packet);
-                break;
+                // It is routed next.
+                peer.waiting.fetch_add(1, Ordering::Relaxed);
+                return;
             }
+            let Some(Packet { id, content, .. }) = packets.next() else { return };
             if kind == Kind::Publish {
                 let publishing = publishing.get_or_insert_with(|| peer.publishing());
-                self.publish(peer, publishing, packet.id, &packet.content, connection);
+                self.publish(peer, publishing, id, &content, connection);
             } else {
                 publishing = None;
-                self.handle(peer, kind, packet.id, &packet.content, connection);
+                self.handle(peer, kind, id, &content, connection);
             }
-            taken += 1;
         }
-        taken
-    }
-
-    fn is_request(&self, packet: &Packet) -> bool {
-        self.kind(packet).is_none() && self.fallback.is_request(packet)
     }
 
     async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
@@ -189,24 +188,6 @@ impl<F: Router> Router for BrokerRouter<F> {
             }
             None => self.fallback.route(packet, connection).await,
         }
-    }
-
-    fn received(&self, connection: &Connection) {
-        if let Some(Attached(peer)) = connection.state() {
-            peer.publishing().flush(&self.shared, &peer.account);
-        }
-        self.fallback.received(connection);
-    }
-
-    fn writable(&self, connection: &Connection) {
-        if let Some(Attached(peer)) = connection.state()
-            && peer.answers.drain()
-        {
-            for subscriber in peer.slow.take() {
-                subscriber.go_on();
-            }
-        }
-        self.fallback.writable(connection);
     }
 
     fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
@@ -220,61 +201,5 @@ impl<F: Router> Router for BrokerRouter<F> {
         };
         let kind = base.kind(refused.operation).unwrap_or(Kind::Publish);
         Packet::new(refused.id, base.operation(Kind::Refused), write_refused(kind, &refusal)).into()
-    }
-
-    fn awaited(&self, connection: &Connection) -> usize {
-        self.fallback.awaited(connection)
-    }
-
-    fn packet_timeout(&self, packet: &Packet, connection: &Connection) -> Option<Duration> {
-        self.fallback.packet_timeout(packet, connection)
-    }
-
-    async fn stream(&self, stream: Stream, connection: &Connection) {
-        self.fallback.stream(stream, connection).await;
-    }
-
-    async fn refuse_stream(&self, stream: Stream, connection: &Connection) {
-        self.fallback.refuse_stream(stream, connection).await;
-    }
-
-    fn part(&self) -> Option<(&'static str, Bytes)> {
-        self.fallback.part()
-    }
-
-    fn recognized(&self, connection: &Connection, remote: &Remote) {
-        self.fallback.recognized(connection, remote);
-    }
-
-    fn leaves(&self) -> bool {
-        self.fallback.leaves()
-    }
-
-    fn interleaves(&self) -> bool {
-        self.fallback.interleaves()
-    }
-
-    fn going_away(&self, connection: &Connection, why: &GoAway) {
-        self.fallback.going_away(connection, why);
-    }
-
-    fn withdrawn(&self, packet: PacketName, connection: &Connection) {
-        self.fallback.withdrawn(packet, connection);
-    }
-
-    fn opened(&self, connection: &Connection) {
-        self.fallback.opened(connection);
-    }
-
-    fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
-        self.shared.check()?;
-        self.fallback.check()
-    }
-
-    fn closed(&self, connection: &Connection, reason: &CloseReason) {
-        if let Some(Attached(peer)) = connection.state() {
-            peer.forget(&self.shared);
-        }
-        self.fallback.closed(connection, reason);
     }
 }

@@ -1,8 +1,8 @@
 //! The router of a client's connections: passes the broker's packets to the session.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
-use frisbee::{CloseReason, Connection, Outcome, Packet, Router};
+use frisbee::{Arrivals, Connection, Outcome, Packet, Router};
 use tracing::debug;
 
 use crate::{
@@ -112,35 +112,23 @@ impl Inbox {
 }
 
 impl Router for Inbox {
-    fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
-        let Some(kind) = self.kind(&packet) else { return Some(packet) };
-        self.handle(kind, packet, connection);
-        None
-    }
-
-    fn intercept_more(&self, packets: &mut VecDeque<Packet>, connection: &Connection) -> usize {
-        let mut taken = 0;
-        while let Some(kind) = packets.front().and_then(|packet| self.kind(packet)) {
-            let Some(packet) = packets.pop_front() else { break };
+    fn intercept(&self, packets: &mut Arrivals<'_>, connection: &Connection) {
+        while let Some(kind) = packets.peek().and_then(|packet| self.kind(packet)) {
+            let Some(packet) = packets.next() else { return };
             self.handle(kind, packet, connection);
-            taken += 1;
         }
-        taken
     }
 
     async fn route(&self, _: Packet, _: &Connection) -> Outcome {
         Outcome::Nothing
     }
 
-    fn writable(&self, _: &Connection) {
-        self.session.go_on();
-    }
-
-    fn opened(&self, connection: &Connection) {
-        self.session.greet(connection);
-    }
-
-    fn closed(&self, connection: &Connection, _: &CloseReason) {
-        self.session.lose(connection);
+    fn event(&self, connection: &Connection, event: frisbee::Event<'_>) {
+        match event {
+            frisbee::Event::Opened => self.session.greet(connection),
+            frisbee::Event::Writable => self.session.go_on(),
+            frisbee::Event::Closed(_) => self.session.lose(connection),
+            _ => {}
+        }
     }
 }

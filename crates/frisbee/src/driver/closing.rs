@@ -12,11 +12,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Driver, End,
+    handlers::{Handlers, InPlaceRoute},
+    inbox::Inbox,
     linger::{linger, refusal},
 };
-use crate::{CloseReason, ProtocolError, Raw, net::Wire};
+use crate::{CloseReason, Connection, Packet, ProtocolError, Raw, Router, net::Wire, shared::Shared};
 
-impl Driver<'_> {
+impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
     /// Bounds what follows a failure of the socket: handlers of what had arrived get their time, and no more than that.
     pub(super) fn begin_to_give_up(&mut self, now: Instant) {
         if self.give_up.is_none() {
@@ -35,10 +37,17 @@ impl Driver<'_> {
     }
 
     /// Parts with the socket in the way the reason asks for. Returns the reason for which the connection has
-    /// really ended.
-    pub(super) async fn leave(mut self, reason: CloseReason, kill: &CancellationToken) -> CloseReason {
+    /// really ended, and the handlers that are left.
+    pub(super) async fn leave(
+        mut self,
+        reason: CloseReason,
+        kill: &CancellationToken,
+    ) -> (CloseReason, Handlers<'a, R, P>) {
         let has_parted = match &reason {
-            CloseReason::TakenOver => return self.hand_over().await.err().unwrap_or(reason),
+            CloseReason::TakenOver => {
+                let (handed_over, handlers) = self.hand_over().await;
+                return (handed_over.err().unwrap_or(reason), handlers);
+            }
             CloseReason::Silent { .. } | CloseReason::WriteStalled { .. } | CloseReason::Io(_) => false,
             // However it ends: the connection is over.
             _ => kill.run_until_cancelled(self.part(&reason)).await.is_some(),
@@ -47,7 +56,7 @@ impl Driver<'_> {
             // Nothing waits for such an end, but TLS may announce it if the socket takes that at once.
             let _ = self.wire.shutdown().now_or_never();
         }
-        reason
+        (reason, self.handlers)
     }
 
     /// Has everything that was written arrive, and the end of it.
@@ -67,44 +76,55 @@ impl Driver<'_> {
         }
     }
 
-    async fn hand_over(mut self) -> Result<(), CloseReason> {
-        let limit = self.shared.core().proto.config().write_stall_max;
-        let flushed = timeout(limit, async {
-            // A failure shows up again as soon as the new owner uses the stream.
-            let _ = self.wire.flush().await;
-            self.wire.off_ring().await
-        });
-        let (mut wire, more) = match flushed.await {
-            Ok(Ok(flushed)) => flushed,
-            Ok(Err(error)) => return Err(CloseReason::Io(Arc::new(error))),
-            Err(_) => return Err(CloseReason::WriteStalled { limit }),
-        };
-        let mut unread = self.inbox.into_bytes();
-        unread.extend_from_slice(&more);
-        // The rest of a content that was being discarded belongs to a packet: what is raw begins behind it.
-        let left = self.shared.core().proto.discard_len();
-        let here = left.min(unread.len());
-        unread.advance(here);
-        let limit = self.connection.config().discard_time_max;
-        let discarding = timeout(limit, discard(&mut wire, left - here));
-        if let Err(error) = discarding.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
-            return Err(CloseReason::Io(Arc::new(error)));
-        }
-        let mut core = self.shared.core();
+    async fn hand_over(self) -> (Result<(), CloseReason>, Handlers<'a, R, P>) {
+        let Self { connection, shared, wire, inbox, mut backlog, arrived, handlers, .. } = self;
         // In the order in which they came: what waits for a handler is older than what was only decoded.
-        core.proto.undo_input(
-            self.backlog.take().into_iter().map(|waiting| waiting.packet).chain(self.arrived.drain(..)),
-            &mut unread,
-        );
-        let Some(taker) = core.taker.take() else { return Ok(()) };
-        let (format, has_checksums) = (core.proto.format_or_fallback(), core.proto.has_checksums());
-        drop(core);
-        let (local, peer) = self.shared.addresses();
-        // A taker that went away has given up the connection.
-        let raw = Raw::new(wire, unread.freeze(), format, local.clone(), peer.clone()).with_checksums(has_checksums);
-        let _ = taker.send(raw);
-        Ok(())
+        let packets = backlog.take().into_iter().map(|waiting| waiting.packet).chain(arrived);
+        (hand_over(connection, shared, wire, inbox, packets).await, handlers)
     }
+}
+
+/// Gives the socket to the task that takes over, with all bytes that nothing has dealt with. `packets` were decoded, and are bytes
+/// again.
+async fn hand_over(
+    connection: &Connection,
+    shared: &Shared,
+    mut wire: Wire,
+    inbox: Inbox,
+    packets: impl Iterator<Item = Packet> + Send,
+) -> Result<(), CloseReason> {
+    let limit = shared.core().proto.config().write_stall_max;
+    let flushed = timeout(limit, async {
+        // A failure shows up again as soon as the new owner uses the stream.
+        let _ = wire.flush().await;
+        wire.off_ring().await
+    });
+    let (mut wire, more) = match flushed.await {
+        Ok(Ok(flushed)) => flushed,
+        Ok(Err(error)) => return Err(CloseReason::Io(Arc::new(error))),
+        Err(_) => return Err(CloseReason::WriteStalled { limit }),
+    };
+    let mut unread = inbox.into_bytes();
+    unread.extend_from_slice(&more);
+    // The rest of a content that was being discarded belongs to a packet: what is raw begins behind it.
+    let left = shared.core().proto.discard_len();
+    let here = left.min(unread.len());
+    unread.advance(here);
+    let limit = connection.config().discard_time_max;
+    let discarding = timeout(limit, discard(&mut wire, left - here));
+    if let Err(error) = discarding.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+        return Err(CloseReason::Io(Arc::new(error)));
+    }
+    let mut core = shared.core();
+    core.proto.undo_input(packets, &mut unread);
+    let Some(taker) = core.taker.take() else { return Ok(()) };
+    let (format, has_checksums) = (core.proto.format_or_fallback(), core.proto.has_checksums());
+    drop(core);
+    let (local, peer) = shared.addresses();
+    // A taker that went away has given up the connection.
+    let raw = Raw::new(wire, unread.freeze(), format, local.clone(), peer.clone()).with_checksums(has_checksums);
+    let _ = taker.send(raw);
+    Ok(())
 }
 
 /// Reads and drops this number of bytes, or up to the end.

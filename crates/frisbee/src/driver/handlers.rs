@@ -6,20 +6,23 @@ use std::{
     future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
 use futures_util::stream::{FuturesUnordered, Stream as _};
-use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
+use tokio::{
+    task::{AbortHandle, Id, JoinError, JoinSet},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{backlog::cost, permits::Held, scope::Scope};
 use crate::{
-    Config, Dispatch, Outcome, Packet, PacketName, Stream,
-    proto::{GoAway, Peer},
-    router::Refused,
+    Connection, Dispatch, Outcome, Packet, PacketName, Router, Stream,
+    arrival::arrived_at,
+    router::{Arrivals, Event, Refusal, Refused},
     seldom::Seldom,
 };
 
@@ -34,93 +37,26 @@ pub(super) enum Finished {
     Panicked(Arc<str>),
 }
 
-/// The handlers of a connection, whatever the type of their futures.
-pub(super) trait Handling {
-    /// Returns the number of handlers of packets that are under way.
-    fn len(&self) -> usize;
-
-    /// Tells whether nothing is under way, handlers of streams included.
-    fn is_idle(&self) -> bool;
-
-    /// Returns the cost of the packets that handlers are under way with.
-    fn held_len(&self) -> usize;
-
-    /// Checks whether a handler may start on a packet of this [cost]. If not, the task is woken when one may.
-    fn poll_free(&mut self, cx: &mut Context<'_>, cost: usize) -> Poll<()>;
-
-    /// Gives back the permits that this turn took and that no handler needs now.
-    fn end_turn(&mut self);
-
-    /// Returns the number of packets of the peer that the router waits for.
-    fn awaited(&self) -> Result<usize, Finished>;
-
-    /// Returns how long the peer waits for the answer to a packet, as far as the router knows.
-    fn timeout_of(&self, packet: &Packet) -> Option<Duration>;
-
-    /// Returns whether one handler runs after the other, in the order of arrival.
-    fn is_ordered(&self) -> bool;
-
-    /// Offers a packet to the router, which gives it back if it needs a handler.
-    fn offer(&self, packet: Packet) -> Result<Option<Packet>, Finished>;
-
-    /// Lets the router take packets from the front of those that arrived together with one that it took. Returns how many it took.
-    fn offer_more(&self, packets: &mut VecDeque<Packet>) -> Result<usize, Finished>;
-
-    /// Has the router answer a packet that no handler gets.
-    fn refuse(&self, refused: Refused) -> Finished;
-
-    /// Tells the router that all that was read, and all that handlers ended with, has been dealt with.
-    fn tell_received(&self) -> Option<Finished>;
-
-    /// Tells the router of something.
-    fn tell(&mut self, news: News) -> Option<Finished>;
-
-    /// Drops the handler of a packet, which ends as [`Finished::Withdrawn`]. Returns whether there was one.
-    fn withdraw(&mut self, packet: PacketName) -> bool;
-
-    /// Starts a handler, in place or as a task. `None` if it has to wait, or is done and there is nothing to do for it.
-    fn start(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished>;
-
-    /// Starts the handler of a stream, or what turns it away. One that is done at once never becomes a task.
-    fn start_stream(&mut self, cx: &mut Context<'_>, stream: Stream, entry: Entry) -> Option<Finished>;
-
-    /// Takes the next handler that ended.
-    fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished>;
+/// The function that has the router handle a packet in place. The type of its future has no name.
+pub(super) trait InPlaceRoute: Fn(Packet) -> Self::Handler {
+    type Handler: Future<Output = Outcome>;
 }
 
-/// The treatment of a stream that the peer opened.
-#[derive(Clone, Copy)]
-pub(super) enum Entry {
-    Served,
-    Refused,
+impl<P, F> InPlaceRoute for P
+where
+    P: Fn(Packet) -> F,
+    F: Future<Output = Outcome>,
+{
+    type Handler = F;
 }
 
-/// Something that the router hears of besides packets and streams.
-pub(super) enum News {
-    /// The outbox takes packets again.
-    Writable,
-    Recognized(Peer),
-    GoingAway(GoAway),
-    Withdrawn(PacketName),
-}
-
-/// The ways into a router: at once, a future for this task, one for a task of its own, and one for a stream.
-pub(super) struct Entrances<Q, T, M, E, X, N, A, L, P, D, S> {
-    pub(super) is_request: Q,
-    pub(super) intercept: T,
-    pub(super) intercept_more: M,
-    pub(super) received: E,
-    pub(super) refuse: X,
-    pub(super) news: N,
-    pub(super) awaited: A,
-    pub(super) timeout: L,
-    pub(super) in_place: P,
-    pub(super) detached: D,
-    pub(super) stream: S,
-}
-
-pub(super) struct Handlers<F, Q, T, M, E, X, N, A, L, P, D, S> {
-    entrances: Entrances<Q, T, M, E, X, N, A, L, P, D, S>,
+/// The router of a connection, and its handlers that are under way.
+pub(super) struct Handlers<'a, R, P: InPlaceRoute> {
+    router: &'a Arc<R>,
+    connection: &'a Connection,
+    route_in_place: P,
+    /// For the tasks of this connection, if there are any, so that they share no count of references with others.
+    owned: OnceLock<Arc<(Arc<R>, Connection)>>,
     dispatch: Dispatch,
     /// The number of handlers that may be under way.
     limit: usize,
@@ -128,9 +64,9 @@ pub(super) struct Handlers<F, Q, T, M, E, X, N, A, L, P, D, S> {
     len_max: usize,
     held_len: usize,
     /// The place in which the next handler is polled. Its allocation goes to the handler if that has to wait.
-    place: Option<Pin<Box<Option<F>>>>,
+    place: Option<Pin<Box<Option<P::Handler>>>>,
     /// Handlers in place that were not ready at once.
-    waiting: FuturesUnordered<InPlace<F>>,
+    waiting: FuturesUnordered<InPlace<P::Handler>>,
     tasks: JoinSet<Task>,
     /// The number of `tasks` that handle packets. The others serve streams.
     handler_tasks: usize,
@@ -149,14 +85,14 @@ enum Task {
     Stream,
 }
 
-impl<F, Q, T, M, E, X, N, A, L, P, D, S> Handlers<F, Q, T, M, E, X, N, A, L, P, D, S>
-where
-    F: Future<Output = Outcome>,
-    P: Fn(Packet) -> F,
-{
-    pub(super) fn new(scope: &Scope, config: &Config, entrances: Entrances<Q, T, M, E, X, N, A, L, P, D, S>) -> Self {
+impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
+    pub(super) fn new(scope: &Scope, connection: &'a Connection, router: &'a Arc<R>, route_in_place: P) -> Self {
+        let config = connection.config();
         Self {
-            entrances,
+            router,
+            connection,
+            route_in_place,
+            owned: OnceLock::new(),
             dispatch: scope.dispatch,
             limit: config.handlers_max,
             len_max: config.handlers_len_max,
@@ -189,7 +125,7 @@ where
         // The call itself may panic too, before there is a future. What a panic leaves behind is dropped with the place,
         // and the connection ends, so that nothing sees it half changed.
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            place.set(Some((self.entrances.in_place)(packet)));
+            place.set(Some((self.route_in_place)(packet)));
             poll_in(&mut place, cx)
         }));
         match polled {
@@ -231,60 +167,46 @@ where
             }),
         }
     }
-}
 
-impl<F, Q, T, M, E, X, N, A, L, P, D, S> Handlers<F, Q, T, M, E, X, N, A, L, P, D, S> {
     fn end_task(&mut self, cost: usize) {
         debug_assert!(self.handler_tasks > 0 && self.held_len >= cost, "a handler ends once");
         self.handler_tasks -= 1;
         self.held_len -= cost;
     }
-}
 
-impl<F, Q, T, M, E, X, N, A, L, P, D, S, DF, SF> Handling for Handlers<F, Q, T, M, E, X, N, A, L, P, D, S>
-where
-    Q: Fn(&Packet) -> bool,
-    T: Fn(Packet) -> Option<Packet>,
-    M: Fn(&mut VecDeque<Packet>) -> usize,
-    E: Fn(),
-    X: Fn(Refused) -> Outcome,
-    N: Fn(News),
-    A: Fn() -> usize,
-    L: Fn(&Packet) -> Option<Duration>,
-    F: Future<Output = Outcome>,
-    P: Fn(Packet) -> F,
-    D: Fn(Packet) -> DF,
-    DF: Future<Output = Outcome> + Send + 'static,
-    S: Fn(Stream, Entry) -> SF,
-    SF: Future<Output = ()> + Send + 'static,
-{
-    fn len(&self) -> usize {
+    /// Returns the number of handlers of packets that are under way.
+    pub(super) fn len(&self) -> usize {
         self.waiting.len() + self.handler_tasks
     }
 
-    fn is_idle(&self) -> bool {
+    /// Returns `true` if nothing is under way, handlers of streams included.
+    pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.tasks.is_empty()
     }
 
-    fn held_len(&self) -> usize {
+    /// Returns the cost of the packets that handlers are under way with.
+    pub(super) fn held_len(&self) -> usize {
         self.held_len
     }
 
-    fn awaited(&self) -> Result<usize, Finished> {
-        catch_unwind(AssertUnwindSafe(|| (self.entrances.awaited)()))
-            .map_err(|panic| Finished::Panicked(message(&*panic)))
+    /// Returns the number of packets of the peer that the router waits for.
+    pub(super) fn awaited(&self) -> Result<usize, Finished> {
+        guarded(|| self.router.awaited(self.connection))
     }
 
-    fn timeout_of(&self, packet: &Packet) -> Option<Duration> {
+    /// Returns how long the peer waits for the answer to a packet, as far as the router knows.
+    pub(super) fn timeout_of(&self, packet: &Packet) -> Option<Duration> {
         // A panic has told of itself. The packet waits as one without a time.
-        catch_unwind(AssertUnwindSafe(|| (self.entrances.timeout)(packet))).unwrap_or(None)
+        guarded(|| self.router.packet_timeout(packet, self.connection)).unwrap_or(None)
     }
 
-    fn is_ordered(&self) -> bool {
+    /// Returns whether one handler runs after the other, in the order of arrival.
+    pub(super) fn is_ordered(&self) -> bool {
         self.dispatch == Dispatch::Ordered
     }
 
-    fn poll_free(&mut self, cx: &mut Context<'_>, cost: usize) -> Poll<()> {
+    /// Checks whether a handler may start on a packet of this [cost]. If not, the task is woken when one may.
+    pub(super) fn poll_free(&mut self, cx: &mut Context<'_>, cost: usize) -> Poll<()> {
         // The end of one of this connection's own handlers wakes the task.
         if self.held_len > 0 && self.held_len + cost > self.len_max {
             return Poll::Pending;
@@ -303,7 +225,8 @@ where
         }
     }
 
-    fn end_turn(&mut self) {
+    /// Gives back the permits that this turn took and that no handler needs now.
+    pub(super) fn end_turn(&mut self) {
         let needed = match self.dispatch {
             Dispatch::Ordered | Dispatch::InPlace => self.waiting.len(),
             // Tasks have theirs. The next one may have a place in the queue.
@@ -312,40 +235,35 @@ where
         self.permits.keep(needed);
     }
 
+    /// Has the router take packets that need no handler from the front of those that arrived. Returns how many it took.
     #[inline]
-    fn offer(&self, packet: Packet) -> Result<Option<Packet>, Finished> {
-        if (self.entrances.is_request)(&packet) {
-            return Ok(Some(packet));
-        }
-        let intercepted = catch_unwind(AssertUnwindSafe(|| (self.entrances.intercept)(packet)));
-        intercepted.map_err(|panic| Finished::Panicked(message(&*panic)))
+    pub(super) fn intercept(&self, packets: &mut VecDeque<Packet>) -> Result<usize, Finished> {
+        let before = packets.len();
+        guarded(|| {
+            self.router.intercept(&mut Arrivals::new(packets, self.connection), self.connection);
+            before - packets.len()
+        })
     }
 
-    fn offer_more(&self, packets: &mut VecDeque<Packet>) -> Result<usize, Finished> {
-        let intercepted = catch_unwind(AssertUnwindSafe(|| (self.entrances.intercept_more)(packets)));
-        intercepted.map_err(|panic| Finished::Panicked(message(&*panic)))
+    /// Has the router answer a packet that no handler gets.
+    pub(super) fn refuse(&self, refused: Refused) -> Finished {
+        let outcome = guarded(|| self.router.refuse(refused, self.connection));
+        outcome.map_or_else(|panicked| panicked, Finished::Refused)
     }
 
-    fn refuse(&self, refused: Refused) -> Finished {
-        let outcome = catch_unwind(AssertUnwindSafe(|| (self.entrances.refuse)(refused)));
-        outcome.map_or_else(|panic| Finished::Panicked(message(&*panic)), Finished::Refused)
+    /// Tells the router what happened to the connection.
+    #[inline(always)] // Nothing at all for most routers and events.
+    pub(super) fn tell(&self, event: Event<'_>) -> Option<Finished> {
+        guarded(|| self.router.event(self.connection, event)).err()
     }
 
-    #[inline(always)] // Nothing at all for most routers.
-    fn tell_received(&self) -> Option<Finished> {
-        let told = catch_unwind(AssertUnwindSafe(|| (self.entrances.received)()));
-        told.err().map(|panic| Finished::Panicked(message(&*panic)))
+    /// Notes that the peer can withdraw packets.
+    pub(super) fn expect_withdrawals(&mut self) {
+        self.may_withdraw = true;
     }
 
-    fn tell(&mut self, news: News) -> Option<Finished> {
-        if let News::Recognized(Peer::Extended(_)) = news {
-            self.may_withdraw = true;
-        }
-        let told = catch_unwind(AssertUnwindSafe(|| (self.entrances.news)(news)));
-        told.err().map(|panic| Finished::Panicked(message(&*panic)))
-    }
-
-    fn withdraw(&mut self, name: PacketName) -> bool {
+    /// Drops the handler of a packet, which ends as [`Finished::Withdrawn`]. Returns whether there was one.
+    pub(super) fn withdraw(&mut self, name: PacketName) -> bool {
         if let Some((task, cost)) = self.by_name.remove(&name) {
             task.abort();
             self.aborted.insert(task.id(), (name, cost));
@@ -360,16 +278,25 @@ where
         true
     }
 
-    fn start(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished> {
+    /// Starts a handler, in place or as a task. `None` if it has to wait, or is done and there is nothing to do for it.
+    pub(super) fn start(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished> {
         match self.dispatch {
             Dispatch::InPlace | Dispatch::Ordered => self.start_in_place(cx, packet),
             Dispatch::Spawned | Dispatch::Limited(_) => {
                 let (name, cost) = (packet.name(), cost(&packet));
-                let (handler, permit) = ((self.entrances.detached)(packet), self.permits.part());
+                let (owned, arrived, timeout) = (self.owned(), self.connection.turn(), self.timeout_of(&packet));
+                let (due, permit) = (timeout.and_then(|timeout| arrived.checked_add(timeout)), self.permits.part());
                 self.handler_tasks += 1;
                 self.held_len += cost;
                 let task = self.tasks.spawn(async move {
-                    let outcome = handler.await;
+                    let (router, connection) = &*owned;
+                    // The task may have waited for its thread.
+                    let outcome = if due.is_some_and(|due| due <= Instant::now().into_std()) {
+                        let Packet { id, operation, .. } = packet;
+                        router.refuse(Refused { id, operation, why: Refusal::Expired }, connection)
+                    } else {
+                        arrived_at(arrived, || router.route(packet, connection)).await
+                    };
                     // Before the driver hears of the end, which may be later: others wait for the permit.
                     drop(permit);
                     Task::Handler(outcome, name, cost)
@@ -382,8 +309,19 @@ where
         }
     }
 
-    fn start_stream(&mut self, cx: &mut Context<'_>, stream: Stream, entry: Entry) -> Option<Finished> {
-        let mut handler = Box::pin((self.entrances.stream)(stream, entry));
+    /// Starts the handler of a stream, which only turns it away if there is a refusal. One that is done at once never becomes a
+    /// task.
+    pub(super) fn start_stream(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: Stream,
+        refusal: Option<Refusal>,
+    ) -> Option<Finished> {
+        let owned = self.owned();
+        let mut handler = Box::pin(async move {
+            let (router, connection) = &*owned;
+            router.stream(stream, refusal, connection).await;
+        });
         match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(cx))) {
             Ok(Poll::Ready(())) => {}
             Ok(Poll::Pending) => {
@@ -397,7 +335,8 @@ where
         None
     }
 
-    fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished> {
+    /// Takes the next handler that ended.
+    pub(super) fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished> {
         if !self.waiting.is_empty()
             && let Poll::Ready(Some((finished, cost))) = Pin::new(&mut self.waiting).poll_next(cx)
         {
@@ -411,10 +350,20 @@ where
         }
         Poll::Pending
     }
+
+    fn owned(&self) -> Arc<(Arc<R>, Connection)> {
+        self.owned.get_or_init(|| Arc::new((self.router.clone(), self.connection.clone()))).clone()
+    }
+}
+
+/// Calls the router. What a panic leaves behind is the router's own, and the connection ends.
+#[inline(always)]
+fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, Finished> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| Finished::Panicked(message(&*panic)))
 }
 
 /// Lets everything under way end. What it ends with is dropped.
-pub(super) async fn finish(mut handlers: impl Handling, kill: &CancellationToken) {
+pub(super) async fn finish<R: Router, P: InPlaceRoute>(mut handlers: Handlers<'_, R, P>, kill: &CancellationToken) {
     let rest = poll_fn(|cx| {
         while !handlers.is_idle() {
             let finished = handlers.poll_finished(cx);

@@ -11,33 +11,33 @@ use tracing::warn;
 use super::{
     Driver, End, SHUTDOWN_GRACE,
     backlog::cost,
-    handlers::{Entry, Finished, Handling, News},
+    handlers::{Finished, InPlaceRoute},
 };
 use crate::{
-    CloseReason, Stream,
-    proto::Event,
-    router::{Refusal, Refused},
+    CloseReason, Router, Stream,
+    proto::{self, Peer},
+    router::{Event, Refusal, Refused},
     shared::Core,
 };
 
-impl<'a> Driver<'a> {
+impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
     /// Reads once and deals with what came.
-    pub(super) fn poll_input(&mut self, cx: &mut Context<'_>, now: Instant, handlers: &mut impl Handling) {
+    pub(super) fn poll_input(&mut self, cx: &mut Context<'_>, now: Instant) {
         if self.end.is_some() {
             return;
         }
         // Bytes that were left undecoded for want of room go first.
         if !self.inbox.bytes.is_empty() {
-            self.handle_input(cx, now, 0, handlers);
+            self.handle_input(cx, now, 0);
         }
-        let Some(content_len) = self.may_read(now, handlers) else { return };
+        let Some(content_len) = self.may_read(now) else { return };
         let read = self
             .inbox
             .poll_read(cx, &mut self.wire, content_len, |bytes| self.shared.core().proto.announced_len(bytes));
         match read {
             Poll::Ready(Ok(len @ 1..)) => {
                 self.is_busy = true;
-                self.handle_input(cx, now, len, handlers);
+                self.handle_input(cx, now, len);
             }
             // Once more: a stream like TLS may have decrypted something before it failed.
             Poll::Ready(Err(error)) if self.read_failure.is_none() => {
@@ -46,7 +46,7 @@ impl<'a> Driver<'a> {
             }
             Poll::Pending if self.read_failure.is_none() => {
                 self.behind_since = None;
-                self.finish_shutdown(now, handlers);
+                self.finish_shutdown(now);
             }
             Poll::Ready(_) | Poll::Pending => self.end_input(now),
         }
@@ -54,11 +54,11 @@ impl<'a> Driver<'a> {
 
     /// Ends a connection that shuts down, when everything that has arrived is answered. What has arrived in part gets
     /// [`SHUTDOWN_GRACE`] for its rest: its sender is told.
-    fn finish_shutdown(&mut self, now: Instant, handlers: &impl Handling) {
+    fn finish_shutdown(&mut self, now: Instant) {
         if !self.closes_when_idle {
             return;
         }
-        if !self.backlog.is_empty() || !handlers.is_idle() {
+        if !self.backlog.is_empty() || !self.handlers.is_idle() {
             self.rest_due = None;
             return;
         }
@@ -94,13 +94,13 @@ impl<'a> Driver<'a> {
 
     /// Decides whether to read: not while there is no room for what it would bring. Returns the length of the content
     /// under way if so.
-    fn may_read(&mut self, now: Instant, handlers: &impl Handling) -> Option<usize> {
+    fn may_read(&mut self, now: Instant) -> Option<usize> {
         let shared = self.shared;
         let mut core = shared.core();
         let mut may_read = self.has_room(&core);
         if !may_read {
             drop(core);
-            may_read = self.reads_on(handlers);
+            may_read = self.reads_on();
             if !may_read {
                 self.behind_since.get_or_insert(self.turn);
             }
@@ -123,30 +123,30 @@ impl<'a> Driver<'a> {
 
     /// Tells whether more is read although there is no room for it: what this side waits for may be behind it, and the
     /// handlers that would make room may be the ones that wait. Asks the router, so the core must not be locked.
-    fn reads_on(&mut self, handlers: &impl Handling) -> bool {
-        self.is_clogged &= self.is_over_limit(handlers);
+    fn reads_on(&mut self) -> bool {
+        self.is_clogged &= self.is_over_limit();
         let core = self.shared.core();
         if self.is_clogged || core.proto.is_flooded() || core.proto.is_stalled() {
             return false;
         }
         // Unread bytes wait as well, and nobody could say for how long. Not if it is the peer that does not read.
-        if !core.proto.owes_replies() && self.is_overloaded(handlers) {
+        if !core.proto.owes_replies() && self.is_overloaded() {
             return true;
         }
         let awaits_stream = core.awaits_peer();
         drop(core);
-        awaits_stream || self.awaited(handlers) > 0
+        awaits_stream || self.awaited() > 0
     }
 
     /// Decodes what was read, as far as there is room for it, and deals with it.
-    fn handle_input(&mut self, cx: &mut Context<'_>, now: Instant, received: usize, handlers: &mut impl Handling) {
+    fn handle_input(&mut self, cx: &mut Context<'_>, now: Instant, received: usize) {
         let (shared, before) = (self.shared, self.inbox.bytes.len());
         let mut core = shared.core();
         let is_first = received > 0 && !core.proto.has_received();
         if received > 0 {
             core.proto.handle_received(now.into_std(), received);
         }
-        self.handle_events(cx, now, core, handlers);
+        self.handle_events(cx, now, core);
         self.wake_readers();
         if is_first {
             shared.tell_changed();
@@ -156,36 +156,30 @@ impl<'a> Driver<'a> {
 
     /// Deals with one event after the other. Packets are decoded in batches under one lock, and dispatched without it: no
     /// lock may be held while the user's code runs.
-    fn handle_events(
-        &mut self,
-        cx: &mut Context<'_>,
-        now: Instant,
-        mut core: MutexGuard<'a, Core>,
-        handlers: &mut impl Handling,
-    ) {
+    fn handle_events(&mut self, cx: &mut Context<'_>, now: Instant, mut core: MutexGuard<'a, Core>) {
         let shared = self.shared;
         loop {
             let has_room = self.has_room(&core);
             if !has_room {
                 drop(core);
-                if !self.reads_on(handlers) {
+                if !self.reads_on() {
                     return;
                 }
                 core = shared.core();
             }
             let Some(event) = self.decode(now, &mut core) else { return };
-            if let Event::StreamReadable(key) = event {
+            if let proto::Event::StreamReadable(key) = event {
                 // Usually no task waits: the reader is behind.
                 if core.has_waiting(key) {
                     self.woken.extend(core.take_waiting(key));
                 }
                 continue;
             }
-            if let Event::StreamWritable(key) = event {
+            if let proto::Event::StreamWritable(key) = event {
                 self.woken.extend(core.take_senders(key));
                 continue;
             }
-            let finished = self.handle_event(cx, event, has_room, core, handlers);
+            let finished = self.handle_event(cx, event, has_room, core);
             if self.inbox.bytes.is_empty() {
                 // Nothing is left to decode: the lock is taken only for what there is to apply.
                 if let Some(finished) = finished {
@@ -199,7 +193,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Decodes the next event, or notes that the peer broke the protocol.
-    fn decode(&mut self, now: Instant, core: &mut Core) -> Option<Event> {
+    fn decode(&mut self, now: Instant, core: &mut Core) -> Option<proto::Event> {
         match core.proto.handle_input(now.into_std(), &mut self.inbox.bytes) {
             Ok(event) => event,
             Err(error) => {
@@ -216,71 +210,75 @@ impl<'a> Driver<'a> {
     fn handle_event(
         &mut self,
         cx: &mut Context<'_>,
-        event: Event,
+        event: proto::Event,
         has_room: bool,
         mut core: MutexGuard<'a, Core>,
-        handlers: &mut impl Handling,
     ) -> Option<Finished> {
         let is_draining = core.proto.is_draining();
         match event {
-            Event::Packet(packet) => {
+            proto::Event::Packet(packet) => {
                 debug_assert!(self.arrived.is_empty(), "what was decoded is dispatched before more is");
+                let len = cost(&packet);
+                self.arrived.push_back(packet);
                 if has_room && !self.inbox.bytes.is_empty() {
-                    self.decode_packets(&mut core, cost(&packet));
+                    self.decode_packets(&mut core, len);
                 }
                 let owes_replies = core.proto.owes_replies();
                 drop(core);
                 self.wake_readers();
-                self.dispatch(cx, packet, owes_replies, is_draining, handlers)
+                self.dispatch(cx, owes_replies, is_draining)
             }
-            Event::StreamOpened(key) => {
+            proto::Event::StreamOpened(key) => {
                 drop(core);
                 self.wake_readers();
-                let entry = if is_draining { Entry::Refused } else { Entry::Served };
-                handlers.start_stream(cx, Stream::new(self.connection.clone(), key), entry)
+                let refusal = is_draining.then_some(Refusal::Draining);
+                self.handlers.start_stream(cx, Stream::new(self.connection.clone(), key), refusal)
             }
-            Event::TooLarge { id, operation, announced } => {
+            proto::Event::TooLarge { id, operation, announced } => {
                 let why = Refusal::TooLarge { announced, limit: core.proto.config().content_len_max };
                 drop(core);
                 self.wake_readers();
-                Some(handlers.refuse(Refused { id, operation, why }))
+                Some(self.handlers.refuse(Refused { id, operation, why }))
             }
-            Event::Recognized => {
+            proto::Event::Recognized => {
                 let peer = core.proto.peer().clone();
                 self.shared.note_recognized(&core);
                 drop(core);
                 self.shared.tell_changed();
-                handlers.tell(News::Recognized(peer))
+                if let Peer::Extended(_) = peer {
+                    self.handlers.expect_withdrawals();
+                }
+                self.handlers.tell(Event::Recognized(&peer))
             }
-            Event::GoingAway(why) => {
+            proto::Event::GoingAway(why) => {
                 drop(core);
                 self.shared.tell_changed();
-                handlers.tell(News::GoingAway(why))
+                self.handlers.tell(Event::GoingAway(&why))
             }
-            Event::Cancelled(packet) => {
+            proto::Event::Cancelled(packet) => {
                 drop(core);
-                handlers.tell(News::Withdrawn(packet))
+                self.handlers.tell(Event::Withdrawn(packet))
             }
-            Event::Cancel(packet) => {
+            proto::Event::Cancel(packet) => {
                 drop(core);
                 // One whose handler is done was answered, or is about to be.
-                if !handlers.withdraw(packet) && self.backlog.remove(packet) {
+                if !self.handlers.withdraw(packet) && self.backlog.remove(packet) {
                     return Some(Finished::Withdrawn(packet));
                 }
                 None
             }
             // The caller dealt with them under the lock.
-            Event::StreamReadable(_) | Event::StreamWritable(_) => None,
+            proto::Event::StreamReadable(_) | proto::Event::StreamWritable(_) => None,
         }
     }
 
-    /// Decodes whole packets behind one that costs `len`, as long as the backlog has room for all of them. Stops at
+    /// Decodes whole packets after one that costs `len`, as long as the backlog has room for all of them. Stops at
     /// anything else, because a packet can be put back if an earlier one turns out to be a takeover, and nothing else
     /// can.
     fn decode_packets(&mut self, core: &mut Core, mut len: usize) {
         let config = self.connection.config();
-        while self.arrived.len() + 1 < DECODED_MAX
-            && self.backlog.has_room_behind(self.arrived.len() + 1, len, config)
+        while self.arrived.len() < DECODED_MAX
+            && self.backlog.has_room_behind(self.arrived.len(), len, config)
             && let Some(packet) = core.proto.handle_packet(&mut self.inbox.bytes)
         {
             len += cost(&packet);

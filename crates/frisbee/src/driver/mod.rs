@@ -21,29 +21,29 @@ use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::{Arc, OnceLock},
+    sync::Arc,
     task::Waker,
     time::Duration,
 };
 
 use bytes::BytesMut;
 use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, error};
 
 use self::{
     backlog::Backlog,
     cork::Cork,
-    handlers::{Entrances, Entry, Handlers, Handling as _, News},
+    handlers::{Handlers, InPlaceRoute},
     inbox::Inbox,
     standstill::Standstill,
 };
 pub(crate) use self::{linger::refuse, scope::Scope};
 use crate::{
     CloseReason, Connection, Packet, ProtocolError, Router,
-    arrival::arrived_at,
     net::Wire,
-    proto::Transmit,
-    router::{Refusal, Refused},
+    proto::{self, Transmit},
+    router::{Event, RouterInfo, SendOrder},
     shared::Shared,
 };
 
@@ -57,77 +57,51 @@ pub(crate) struct Begun {
 // The socket is boxed because a future keeps the room of what it was given, also once it has moved it elsewhere.
 pub(crate) async fn drive<R: Router>(begun: Box<Begun>, connection: Connection, router: Arc<R>, scope: Scope) {
     debug!("connection opened");
-    if let Some((name, part)) = router.part() {
-        connection.shared().core().proto.add_part(name, part);
-    }
-    if router.leaves() {
-        connection.shared().core().proto.promise_to_leave();
-    }
-    if router.interleaves() {
-        connection.shared().core().proto.interleave();
-    }
-    call_hook(&connection, || router.opened(&connection));
-    let mut ending = Ending { connection: &connection, router: &*router, is_told: false };
-
-    // For the tasks of this connection, if there are any, so that they share no count of references with others.
-    let own = OnceLock::new();
-    let own = || Arc::clone(own.get_or_init(|| Arc::new((router.clone(), connection.clone()))));
-    let entrances = Entrances {
-        is_request: |packet: &Packet| router.is_request(packet),
-        intercept: |packet| router.intercept(packet, &connection),
-        intercept_more: |packets: &mut VecDeque<Packet>| router.intercept_more(packets, &connection),
-        received: || router.received(&connection),
-        refuse: |refused| router.refuse(refused, &connection),
-        news: |news| match news {
-            News::Writable => router.writable(&connection),
-            News::Recognized(peer) => router.recognized(&connection, &peer),
-            News::GoingAway(why) => router.going_away(&connection, &why),
-            News::Withdrawn(packet) => router.withdrawn(packet, &connection),
-        },
-        awaited: || router.awaited(&connection),
-        timeout: |packet: &Packet| router.packet_timeout(packet, &connection),
-        in_place: |packet| router.route(packet, &connection),
-        detached: |packet| {
-            let (own, arrived) = (own(), connection.turn());
-            let due = router.packet_timeout(&packet, &connection).and_then(|timeout| arrived.checked_add(timeout));
-            async move {
-                // The task may have waited for its thread.
-                if due.is_some_and(|due| due <= Instant::now().into_std()) {
-                    let Packet { id, operation, .. } = packet;
-                    return own.0.refuse(Refused { id, operation, why: Refusal::Expired }, &own.1);
-                }
-                arrived_at(arrived, || own.0.route(packet, &own.1)).await
-            }
-        },
-        stream: |stream, entry| {
-            let own = own();
-            async move {
-                let (router, connection) = &*own;
-                match entry {
-                    Entry::Served => router.stream(stream, connection).await,
-                    Entry::Refused => router.refuse_stream(stream, connection).await,
-                }
-            }
-        },
-    };
     let shared = connection.shared();
-    let mut handlers = Handlers::new(&scope, connection.config(), entrances);
-    let mut driver = Driver::new(begun, &connection);
-    let reason = poll_fn(|cx| driver.poll(cx, &mut handlers)).await;
+    introduce(&scope.info, &mut shared.core().proto);
+    call_hook(&connection, || router.event(&connection, Event::Opened));
+    let ending = Ending { connection: &connection, router: &*router, is_told: false };
+    let handlers = Handlers::new(&scope, &connection, &router, |packet| router.route(packet, &connection));
+    let mut driver = Driver::new(begun, &connection, handlers);
+    let reason = poll_fn(|cx| driver.poll(cx)).await;
+    // Boxed, so that only connections that end hold the memory for it.
+    Box::pin(end(ending, driver, reason, &scope.kill)).await;
+}
+
+/// Has this side say of itself what the router does.
+fn introduce(info: &RouterInfo, proto: &mut proto::Connection) {
+    for (name, part) in &info.parts {
+        proto.add_part(name, part.clone());
+    }
+    if info.leaves {
+        proto.promise_to_leave();
+    }
+    if info.send_order == SendOrder::Relaxed {
+        proto.interleave();
+    }
+}
+
+/// Ends a connection that takes nothing more, and lets the handlers that are left end.
+async fn end<R: Router, P: InPlaceRoute>(
+    mut ending: Ending<'_, R>,
+    mut driver: Driver<'_, R, P>,
+    reason: CloseReason,
+    kill: &CancellationToken,
+) {
+    let shared = driver.shared;
     // Before the socket is parted with, which takes a while: nothing more will be read or taken for sending.
     shared.release_waiters();
     // The replies of handlers in place have nowhere to go. After a takeover they go on, because they may be part of what follows.
     if !matches!(reason, CloseReason::TakenOver) {
-        handlers.drop_waiting();
+        driver.handlers.drop_waiting();
     }
     // Other connections of the server may wait for these permits, longer than this one takes to end.
-    handlers.give_back_permits();
-    shared.core().handlers = handlers.len();
-    // Boxed, so that only connections that end hold the memory for it.
-    let reason = Box::pin(driver.leave(reason, &scope.kill)).await;
-    // Before the last handlers have ended: the hook may be what ends them.
+    driver.handlers.give_back_permits();
+    shared.core().handlers = driver.handlers.len();
+    let (reason, handlers) = driver.leave(reason, kill).await;
+    // Before the last handlers have ended: the event may be what ends them.
     ending.tell(reason);
-    Box::pin(handlers::finish(handlers, &scope.kill)).await;
+    handlers::finish(handlers, kill).await;
     shared.core().handlers = 0;
 }
 
@@ -143,7 +117,7 @@ impl<R: Router> Ending<'_, R> {
         self.is_told = true;
         debug!(%reason, "connection closed");
         self.connection.shared().end(reason.clone());
-        call_hook(self.connection, || self.router.closed(self.connection, &reason));
+        call_hook(self.connection, || self.router.event(self.connection, Event::Closed(&reason)));
     }
 }
 
@@ -167,10 +141,11 @@ fn call_hook(connection: &Connection, hook: impl FnOnce()) {
 }
 
 /// The state of the task of one connection between its turns.
-struct Driver<'a> {
+struct Driver<'a, R, P: InPlaceRoute> {
     connection: &'a Connection,
     shared: &'a Shared,
     wire: Wire,
+    handlers: Handlers<'a, R, P>,
 
     // Input, from the socket to the handlers.
     inbox: Inbox,
@@ -226,9 +201,9 @@ enum End {
     Failed(Arc<io::Error>),
 }
 
-impl<'a> Driver<'a> {
+impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
     #[expect(clippy::boxed_local, reason = "the box is freed here, and not where the future ends")]
-    fn new(begun: Box<Begun>, connection: &'a Connection) -> Self {
+    fn new(begun: Box<Begun>, connection: &'a Connection, handlers: Handlers<'a, R, P>) -> Self {
         let Begun { wire, first } = *begun;
         let mut inbox = Inbox::default();
         inbox.bytes = first;
@@ -238,6 +213,7 @@ impl<'a> Driver<'a> {
             connection,
             shared,
             wire,
+            handlers,
             inbox,
             arrived: VecDeque::new(),
             backlog: Backlog::default(),

@@ -10,15 +10,12 @@ use std::{
 use bytes::Buf as _;
 use tokio::{io::AsyncWrite, time::Instant};
 
-use super::{
-    Driver, End,
-    handlers::{Handling, News},
-};
-use crate::{CloseReason, proto::Transmit, shared::Next};
+use super::{Driver, End, handlers::InPlaceRoute};
+use crate::{CloseReason, Router, proto::Transmit, router::Event, shared::Next};
 
-impl Driver<'_> {
+impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
     /// Writes what there is to write, as far as the socket takes it.
-    pub(super) fn poll_output(&mut self, cx: &mut Context<'_>, now: Instant, handlers: &mut impl Handling) {
+    pub(super) fn poll_output(&mut self, cx: &mut Context<'_>, now: Instant) {
         // A round in which nothing happened has nothing new in the outbox: putting something there wakes this task.
         if !self.is_busy && !self.batch.has_remaining() && !self.needs_flush {
             return;
@@ -31,7 +28,7 @@ impl Driver<'_> {
             match self.shared.next_batch(now.into_std(), written, &mut self.batch) {
                 Next::Batch => {}
                 Next::Writable => {
-                    if let Some(panicked) = handlers.tell(News::Writable) {
+                    if let Some(panicked) = self.handlers.tell(Event::Writable) {
                         self.shared.apply(panicked);
                     }
                     written = 0;

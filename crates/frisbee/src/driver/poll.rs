@@ -8,23 +8,23 @@ use std::{
 use bytes::Buf as _;
 use tokio::time::Instant;
 
-use super::{Driver, End, cork::Write, far_future, handlers::Handling};
-use crate::{CloseReason, shared::Core};
+use super::{Driver, End, cork::Write, far_future, handlers::InPlaceRoute};
+use crate::{CloseReason, Router, router::Event, shared::Core};
 
-impl Driver<'_> {
+impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
     /// Takes one turn: a few rounds of reading, handling and writing, until nothing happens in one. Then the driver
     /// sleeps, until the socket, a handler, the timer or a handle wakes it.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) -> Poll<CloseReason> {
-        let turn = self.take_turn(cx, handlers);
-        handlers.end_turn();
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<CloseReason> {
+        let turn = self.take_turn(cx);
+        self.handlers.end_turn();
         turn
     }
 
-    fn take_turn(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) -> Poll<CloseReason> {
+    fn take_turn(&mut self, cx: &mut Context<'_>) -> Poll<CloseReason> {
         let now = Instant::now();
         self.turn = now.into_std();
         self.shared.begin_turn(self.turn);
-        self.reap_finished(cx, handlers);
+        self.reap_finished(cx);
         if self.wake_up() == Write::Later {
             // Behind the tasks that are ready now, which get to add to the batch.
             cx.waker().wake_by_ref();
@@ -32,29 +32,29 @@ impl Driver<'_> {
         }
         let mut has_come_up = false;
         for round in 0..ROUNDS_MAX {
-            self.start_backlog(cx, handlers);
-            self.end_behind_backlog(cx, handlers);
-            self.poll_input(cx, now, handlers);
+            self.start_backlog(cx);
+            self.end_behind_backlog(cx);
+            self.poll_input(cx, now);
             // Before the write, which takes what the router sends for all of it.
             if self.is_busy
-                && let Some(panicked) = handlers.tell_received()
+                && let Some(panicked) = self.handlers.tell(Event::Received)
             {
                 self.shared.apply(panicked);
             }
             self.is_busy |= has_come_up;
-            self.poll_output(cx, now, handlers);
+            self.poll_output(cx, now);
             // Not before: on a machine that is busy or was asleep, this task may be late itself. The bytes that the peer
             // sent and took meanwhile have to be seen before it is blamed for its silence.
             if round == 0 {
                 self.poll_timer(cx, now);
             }
             has_come_up = !self.is_busy;
-            if has_come_up && let Some(turn) = self.sleep(cx, now, handlers) {
+            if has_come_up && let Some(turn) = self.sleep(cx, now) {
                 return turn;
             }
             // Otherwise something came up that this round did not look for: there may be something to write, for example.
             self.is_busy = false;
-            self.reap_finished(cx, handlers);
+            self.reap_finished(cx);
         }
         // Enough for one turn: the other connections of this thread come first.
         cx.waker().wake_by_ref();
@@ -105,14 +105,14 @@ impl Driver<'_> {
     }
 
     /// Ends the turn, unless something came up that no waker announces.
-    fn sleep(&mut self, cx: &mut Context<'_>, now: Instant, handlers: &impl Handling) -> Option<Poll<CloseReason>> {
+    fn sleep(&mut self, cx: &mut Context<'_>, now: Instant) -> Option<Poll<CloseReason>> {
         let may_be_stuck = !self.backlog.is_empty() || self.standstill.is_watching();
-        if may_be_stuck && self.refuse_stuck(now, handlers) {
+        if may_be_stuck && self.refuse_stuck(now) {
             return None;
         }
         let shared = self.shared;
         let mut core = shared.core();
-        core.handlers = handlers.len();
+        core.handlers = self.handlers.len();
         if self.gives_up_on_writing(&mut core) {
             return None;
         }

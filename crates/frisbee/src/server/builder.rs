@@ -14,7 +14,7 @@ use super::{
     starting::Starting,
 };
 use crate::{
-    Address, Config, Dispatch, Engine, InvalidSetting, ListenOn, ListenTarget, Router, SocketOptions,
+    Address, Config, Dispatch, Engine, InvalidSetting, ListenOn, ListenTarget, Router, RouterInfo, SocketOptions,
     driver::Scope,
     engine::cores,
     net::{Bound, Secure, Wire},
@@ -163,16 +163,16 @@ impl<R: Router> ServerBuilder<R> {
     ///
     /// # Errors
     ///
-    /// Returns an error for [settings](Self::check) with unusable values, if the router [refuses](Router::check)
-    /// to serve, for an invalid or used address, and if threads or rings cannot be created. All resources are then
-    /// released: threads, sockets and files. No connection was served.
+    /// [Settings](Self::check) under which nothing could be served, a router that [refuses](Router::describe), an address
+    /// that is no good or taken, threads or rings that cannot be had. Nothing is left of the server then: no thread, no
+    /// socket, no file. No connection was served.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future releases all resources of the server.
     pub async fn bind(mut self, on: impl ListenOn) -> io::Result<Server> {
         self.check()?;
-        self.router.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let info = self.router.describe().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let targets = on.into_targets()?;
         self.engine = self.engine.choose()?;
         if self.engine.rings().is_some() && self.secure.is_some() {
@@ -191,7 +191,7 @@ impl<R: Router> ServerBuilder<R> {
             let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {name}: {error}"));
             bound.push((Bound::bind(target, &sockets, threads).await.map_err(named)?, name));
         }
-        let shared = Arc::new(self.into_shared());
+        let shared = Arc::new(self.into_shared(info));
         let starting = Starting::new(&shared, threads)?;
         let (mut local, mut listeners) = (Vec::new(), Vec::new());
         for (bound, name) in bound {
@@ -216,23 +216,21 @@ impl<R: Router> ServerBuilder<R> {
     ///
     /// # Panics
     ///
-    /// Panics if [`bind`](Self::bind) would refuse the [settings](Self::check) or the [router](Router::check).
+    /// Panics if [`bind`](Self::bind) would refuse the [settings](Self::check) or the [router](Router::describe).
     pub fn without_listener(self) -> Server {
         if let Err(error) = self.check() {
             panic!("{error}");
         }
-        if let Err(error) = self.router.check() {
-            panic!("{error}");
-        }
-        let shared = Self { engine: Engine::Tokio, ..self }.into_shared();
+        let info = self.router.describe().unwrap_or_else(|error| panic!("{error}"));
+        let shared = Self { engine: Engine::Tokio, ..self }.into_shared(info);
         Server { shared: Arc::new(shared), local: vec![Address::Unnamed] }
     }
 
-    fn into_shared(self) -> ServerShared {
+    fn into_shared(self, info: RouterInfo) -> ServerShared {
         let secure = self.secure.map(|make| make(&self.protocols.alpn()));
         let (router, front) = (self.router, Front { secure, protocols: self.protocols });
-        let scope = Scope::new(self.dispatch, self.handlers_max);
-        // The only code that depends on the router's type.
+        let scope = Scope::new(Arc::new(info), self.dispatch, self.handlers_max);
+        // The only part that knows the router's type.
         let start = move |shared, slot, wire: Wire, local, peer: Address, elsewhere: Option<Handle>| {
             let span = debug_span!("connection", %peer);
             let (router, front) = (router.clone(), front.clone());

@@ -116,10 +116,10 @@ impl Server {
     /// immediately, so a new server can listen during the shutdown. Load balancers must be told before the call if
     /// they need time to switch.
     ///
-    /// Extended peers are asked to start nothing new. Peers that then [leave by themselves](crate::Router::leaves)
-    /// lose nothing: everything they sent before hearing of the shutdown is served, within the time of
-    /// [`lame_duck`](ServerBuilder::lame_duck). New packets from all other peers are
-    /// [refused](crate::Router::refuse), and their connections close once nothing is in flight.
+    /// Extended peers are asked to begin nothing new here. Those that then [leave by themselves](crate::RouterInfo::leaves) lose
+    /// nothing: what they had sent by the time they heard of it is served, for as long as
+    /// [`lame_duck`](ServerBuilder::lame_duck) allows. From all others, whatever arrives from now on is
+    /// [refused](crate::Router::refuse), and their connections close as soon as nothing is under way.
     ///
     /// # Cancel safety
     ///

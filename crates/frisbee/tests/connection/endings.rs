@@ -53,7 +53,8 @@ fn handles_given_to_routers_do_not_keep_it_open() {
             Outcome::Reply(packet)
         }
 
-        fn opened(&self, connection: &Connection) {
+        fn event(&self, connection: &Connection, event: frisbee::Event<'_>) {
+            let frisbee::Event::Opened = event else { return };
             self.0.send(connection.clone()).unwrap();
         }
     }

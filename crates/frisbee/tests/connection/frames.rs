@@ -22,12 +22,10 @@ struct Room {
 }
 
 impl Router for Room {
-    fn intercept(&self, packet: Packet, _: &Connection) -> Option<Packet> {
-        if packet.content == "route" {
-            return Some(packet);
+    fn intercept(&self, packets: &mut frisbee::Arrivals<'_>, _: &Connection) {
+        while let Some(packet) = packets.next_if(|packet| packet.content != "route") {
+            self.said.lock().unwrap().push_content(packet.name(), b"", &packet.content);
         }
-        self.said.lock().unwrap().push_content(packet.name(), b"", &packet.content);
-        None
     }
 
     async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
@@ -38,19 +36,21 @@ impl Router for Room {
         Outcome::Nothing
     }
 
-    fn received(&self, _: &Connection) {
-        let frames = self.said.lock().unwrap().take();
-        if frames.is_empty() {
-            return;
+    fn event(&self, connection: &Connection, event: frisbee::Event<'_>) {
+        match event {
+            frisbee::Event::Received => {
+                let frames = self.said.lock().unwrap().take();
+                if frames.is_empty() {
+                    return;
+                }
+                self.log.add(format!("{} together", frames.count()));
+                for person in &*self.people.lock().unwrap() {
+                    person.try_send_frames(&frames).unwrap();
+                }
+            }
+            frisbee::Event::Opened => self.people.lock().unwrap().push(connection.clone()),
+            _ => {}
         }
-        self.log.add(format!("{} together", frames.count()));
-        for person in &*self.people.lock().unwrap() {
-            person.try_send_frames(&frames).unwrap();
-        }
-    }
-
-    fn opened(&self, connection: &Connection) {
-        self.people.lock().unwrap().push(connection.clone());
     }
 }
 
@@ -62,12 +62,12 @@ impl Router for Watcher {
         Outcome::Nothing
     }
 
-    fn writable(&self, connection: &Connection) {
-        self.0.add(format!("writable with {}", connection.metrics().outbox_len));
-    }
-
-    fn closed(&self, _: &Connection, reason: &CloseReason) {
-        self.0.add(format!("closed: {reason:?}"));
+    fn event(&self, connection: &Connection, event: frisbee::Event<'_>) {
+        match event {
+            frisbee::Event::Writable => self.0.add(format!("writable with {}", connection.metrics().outbox_len)),
+            frisbee::Event::Closed(reason) => self.0.add(format!("closed: {reason:?}")),
+            _ => {}
+        }
     }
 }
 
@@ -266,12 +266,12 @@ fn hooks_that_panic_end_their_connection() {
             Outcome::Nothing
         }
 
-        fn received(&self, _: &Connection) {
-            panic!("received");
-        }
-
-        fn writable(&self, _: &Connection) {
-            panic!("writable");
+        fn event(&self, _: &Connection, event: frisbee::Event<'_>) {
+            match event {
+                frisbee::Event::Received => panic!("received"),
+                frisbee::Event::Writable => panic!("writable"),
+                _ => {}
+            }
         }
     }
     in_virtual_time(async {

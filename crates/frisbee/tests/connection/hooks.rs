@@ -214,7 +214,8 @@ fn a_hook_can_speak_first_where_the_header_is_known() {
             frisbee::Outcome::Reply(packet)
         }
 
-        fn opened(&self, connection: &Connection) {
+        fn event(&self, connection: &Connection, event: frisbee::Event<'_>) {
+            let frisbee::Event::Opened = event else { return };
             connection.try_send(packet(9, "welcome")).unwrap();
         }
     }

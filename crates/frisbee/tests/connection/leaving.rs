@@ -24,11 +24,12 @@ impl Router for Guest {
         Outcome::Nothing
     }
 
-    fn leaves(&self) -> bool {
-        self.leaves
+    fn describe(&self) -> Result<frisbee::RouterInfo, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(frisbee::RouterInfo { leaves: self.leaves, ..Default::default() })
     }
 
-    fn going_away(&self, _: &Connection, why: &GoAway) {
+    fn event(&self, _: &Connection, event: frisbee::Event<'_>) {
+        let frisbee::Event::GoingAway(why) = event else { return };
         self.log.add(format!("asked to leave: {}", why.code));
     }
 }

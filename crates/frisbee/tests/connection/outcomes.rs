@@ -157,18 +157,36 @@ impl Router for PanicIn {
         Outcome::Reply(packet)
     }
 
-    fn stream(&self, _: Stream, _: &Connection) -> impl Future<Output = ()> + Send {
+    fn stream(&self, _: Stream, _: Option<frisbee::Refusal>, _: &Connection) -> impl Future<Output = ()> + Send {
         self.maybe("stream");
         std::future::ready(())
     }
 
-    fn opened(&self, _: &Connection) {
-        self.maybe("opened");
+    fn packet_timeout(&self, _: &Packet, _: &Connection) -> Option<std::time::Duration> {
+        self.maybe("packet_timeout");
+        None
     }
 
-    fn closed(&self, _: &Connection, _: &CloseReason) {
-        self.maybe("closed");
+    fn event(&self, _: &Connection, event: frisbee::Event<'_>) {
+        match event {
+            frisbee::Event::Opened => self.maybe("opened"),
+            frisbee::Event::Closed(_) => self.maybe("closed"),
+            _ => {}
+        }
     }
+}
+
+#[test]
+fn a_packet_is_served_without_a_time_if_the_router_panics_over_it() {
+    in_virtual_time(async {
+        let router = PanicIn("packet_timeout", std::sync::Once::new());
+        let server = server(router).dispatch(frisbee::Dispatch::Spawned).without_listener();
+        let mut peer = peer_of(&server);
+        for id in [1, 2] {
+            peer.say(packet_frame(id, "hi")).await;
+            assert_eq!(peer.hear().await, format!("packet {id}: hi"));
+        }
+    });
 }
 
 #[test]

@@ -47,13 +47,11 @@ impl Default for Answered {
 const QUESTION: Operation = Operation::new(30).expect("not reserved");
 
 impl Router for Asking {
-    fn intercept(&self, packet: Packet, _: &Connection) -> Option<Packet> {
-        if packet.operation != QUESTION {
-            return Some(packet);
+    fn intercept(&self, packets: &mut frisbee::Arrivals<'_>, _: &Connection) {
+        while packets.next_if(|packet| packet.operation == QUESTION).is_some() {
+            self.0.awaited.fetch_sub(1, Ordering::Relaxed);
+            self.0.answered.0.add_permits(1);
         }
-        self.0.awaited.fetch_sub(1, Ordering::Relaxed);
-        self.0.answered.0.add_permits(1);
-        None
     }
 
     async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
@@ -109,17 +107,13 @@ fn reading_that_paused_goes_on_when_a_handler_begins_to_wait_for_the_peer() {
     /// Calls the peer when it is told to.
     struct Late(Asking, Arc<Semaphore>);
     impl Router for Late {
-        fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
-            self.0.intercept(packet, connection)
+        fn fallback(&self) -> &impl Router {
+            &self.0
         }
 
         async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
             self.1.acquire().await.unwrap().forget();
             self.0.route(packet, connection).await
-        }
-
-        fn awaited(&self, connection: &Connection) -> usize {
-            self.0.awaited(connection)
         }
     }
     for outbox_len_max in [1, 1000] {

@@ -6,7 +6,8 @@ use std::{
 };
 
 use frisbee::{
-    CloseReason, Config, Connection, Outcome, Packet, Router, Server, Stream, StreamReader, StreamSender, TrySendError,
+    CloseReason, Config, Connection, Outcome, Packet, Router, SendOrder, Server, Stream, StreamReader, StreamSender,
+    TrySendError,
 };
 use support::{EventLog, in_virtual_time, settle};
 use tokio::io::{AsyncWriteExt, duplex};
@@ -28,17 +29,19 @@ impl Router for Beside {
         if self.echoes { Outcome::Reply(packet) } else { Outcome::Nothing }
     }
 
-    async fn stream(&self, mut stream: Stream, _: &Connection) {
+    async fn stream(&self, mut stream: Stream, _: Option<frisbee::Refusal>, _: &Connection) {
         while let Ok(content) = stream.read().await {
             self.log.add(format!("stream: {}", content.len()));
         }
     }
 
-    fn interleaves(&self) -> bool {
-        self.interleaves
+    fn describe(&self) -> Result<frisbee::RouterInfo, Box<dyn std::error::Error + Send + Sync>> {
+        let send_order = if self.interleaves { SendOrder::Relaxed } else { SendOrder::Kept };
+        Ok(frisbee::RouterInfo { send_order, ..Default::default() })
     }
 
-    fn closed(&self, _: &Connection, reason: &CloseReason) {
+    fn event(&self, _: &Connection, event: frisbee::Event<'_>) {
+        let frisbee::Event::Closed(reason) = event else { return };
         *self.closed.lock().unwrap() = Some(reason.clone());
     }
 }

@@ -31,7 +31,8 @@ impl Router for Listener {
         Outcome::Nothing
     }
 
-    fn opened(&self, _: &Connection) {
+    fn event(&self, _: &Connection, event: frisbee::Event<'_>) {
+        let frisbee::Event::Opened = event else { return };
         self.1.add(format!("{} opened", self.0));
     }
 }
@@ -223,7 +224,8 @@ fn pauses_are_short_again_once_something_was_heard_and_not_before() {
                 Outcome::Nothing
             }
 
-            fn opened(&self, connection: &Connection) {
+            fn event(&self, connection: &Connection, event: frisbee::Event<'_>) {
+                let frisbee::Event::Opened = event else { return };
                 connection.close();
             }
         }
@@ -317,7 +319,8 @@ fn a_peer_that_will_never_do_is_told_apart_from_one_that_is_not_there_yet() {
             Outcome::Nothing
         }
 
-        fn opened(&self, connection: &Connection) {
+        fn event(&self, connection: &Connection, event: frisbee::Event<'_>) {
+            let frisbee::Event::Opened = event else { return };
             let raw = connection.takeover();
             tokio::spawn(
                 async move { raw.await.unwrap().write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap() },

@@ -90,12 +90,11 @@ impl Router for Script {
         Outcome::Reply(packet(refused.id, format!("{:?}", refused.why)))
     }
 
-    async fn refuse_stream(&self, stream: Stream, _: &Connection) {
-        stream.send("refused").await.unwrap();
-    }
-
     /// Sends everything back.
-    async fn stream(&self, mut stream: Stream, _: &Connection) {
+    async fn stream(&self, mut stream: Stream, refusal: Option<frisbee::Refusal>, _: &Connection) {
+        if refusal.is_some() {
+            return stream.send("refused").await.map(drop).unwrap();
+        }
         self.log.add(format!("stream {}", stream.id()));
         loop {
             match stream.read().await {
@@ -108,12 +107,12 @@ impl Router for Script {
         }
     }
 
-    fn opened(&self, _: &Connection) {
-        self.log.add("opened");
-    }
-
-    fn closed(&self, _: &Connection, reason: &CloseReason) {
-        self.log.add(format!("closed: {reason:?}"));
+    fn event(&self, _: &Connection, event: frisbee::Event<'_>) {
+        match event {
+            frisbee::Event::Opened => self.log.add("opened"),
+            frisbee::Event::Closed(reason) => self.log.add(format!("closed: {reason:?}")),
+            _ => {}
+        }
     }
 }
 

@@ -115,16 +115,15 @@ fn a_handler_that_waited_takes_over_with_any_bytes_behind_its_packet() {
 struct Eager(Script, mpsc::UnboundedSender<Result<Raw, CloseReason>>);
 
 impl Router for Eager {
-    fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
-        match &packet.content[..] {
-            b"take" => {
+    fn intercept(&self, packets: &mut frisbee::Arrivals<'_>, connection: &Connection) {
+        while let Some(packet) = packets.next_if(|packet| matches!(&packet.content[..], b"take" | b"close")) {
+            if packet.content == "take" {
                 let (raws, taking) = (self.1.clone(), connection.takeover());
                 tokio::spawn(async move { raws.send(taking.await) });
+            } else {
+                connection.close();
             }
-            b"close" => connection.close(),
-            _ => return Some(packet),
         }
-        None
     }
 
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use frisbee::{Config, Connection, Dispatch, GoAway, Outcome, Packet, PacketName, Peer, Router};
+use frisbee::{Config, Connection, Dispatch, GoAway, Outcome, Packet, Peer, Router};
 use support::{in_virtual_time, settle};
 
 use crate::scripts::{client, connected, only_connection, packet, quiet, server};
@@ -44,16 +44,13 @@ impl Router for Held {
         pending().await
     }
 
-    fn recognized(&self, _: &Connection, peer: &Peer) {
-        self.log(if peer.hello().is_some() { "extended" } else { "plain" });
-    }
-
-    fn going_away(&self, _: &Connection, why: &GoAway) {
-        self.log(format!("going away: {}", why.text));
-    }
-
-    fn withdrawn(&self, packet: PacketName, _: &Connection) {
-        self.log(format!("withdrawn {}", packet.id));
+    fn event(&self, _: &Connection, event: frisbee::Event<'_>) {
+        match event {
+            frisbee::Event::Recognized(peer) => self.log(if peer.hello().is_some() { "extended" } else { "plain" }),
+            frisbee::Event::GoingAway(why) => self.log(format!("going away: {}", why.text)),
+            frisbee::Event::Withdrawn(packet) => self.log(format!("withdrawn {}", packet.id)),
+            _ => {}
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{Client, Config, Connection, Engine, Operation, Outcome, Packet, Router};
+use frisbee::{Client, Config, Connection, Engine, Event, Operation, Outcome, Packet, Router};
 use load::{Args, Contents, Recorder, Report, Window, process};
 use tokio::{sync::Notify, time::timeout_at};
 
@@ -103,7 +103,8 @@ impl Router for Worker {
         self.answered(packet)
     }
 
-    fn closed(&self, _: &Connection, reason: &frisbee::CloseReason) {
+    fn event(&self, _: &Connection, event: Event<'_>) {
+        let Event::Closed(reason) = event else { return };
         if let Some(calls) = self.calls.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             calls.recorder.fail(reason);
         }

@@ -1,9 +1,9 @@
 //! The router for the connection of a channel.
 
-use std::{collections::VecDeque, error::Error, future::Future, sync::Arc, time::Duration};
+use std::{error::Error, future::Future, sync::Arc};
 
 use bytes::Bytes;
-use frisbee::{CloseReason, Connection, GoAway, Operation, Outcome, Packet, PacketName, Peer, Refused, Router, Stream};
+use frisbee::{Arrivals, Connection, Event, Outcome, Packet, Router, RouterInfo};
 
 use super::{pending::PendingCalls, remote::PART_NAME};
 use crate::service::{services::Services, set::ServiceSet};
@@ -18,86 +18,29 @@ pub(crate) struct AnswerRouter<S, R> {
 }
 
 impl<S: ServiceSet, R: Router> Router for AnswerRouter<S, R> {
-    fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
-        if self.services.is_request(&packet) {
-            return Some(packet);
-        }
-        let is_extended = packet.operation == Operation::EXTENDED;
-        let packet = self.calls.complete(packet).filter(|_| !is_extended)?;
-        self.services.fallback.intercept(packet, connection)
+    fn fallback(&self) -> &impl Router {
+        &self.services
     }
 
-    fn intercept_more(&self, packets: &mut VecDeque<Packet>, connection: &Connection) -> usize {
-        self.services.take_more(Some(&self.calls), packets, connection)
+    /// The channel lets go of the connection, which closes with the last call.
+    fn describe(&self) -> Result<RouterInfo, Box<dyn Error + Send + Sync>> {
+        let of_services = Router::describe(&self.services)?;
+        Ok(RouterInfo { leaves: true, ..of_services }.with_part(PART_NAME, self.said.clone()))
     }
 
     #[inline]
-    fn received(&self, connection: &Connection) {
-        self.services.received(connection);
+    fn event(&self, connection: &Connection, event: Event<'_>) {
+        match event {
+            Event::Opened => self.services.open_session(connection, self.calls.clone().into()),
+            event => self.services.event(connection, event),
+        }
     }
 
-    fn writable(&self, connection: &Connection) {
-        self.services.writable(connection);
+    fn intercept(&self, packets: &mut Arrivals<'_>, connection: &Connection) {
+        self.services.intercept_answers(Some(&self.calls), packets, connection);
     }
 
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {
         self.services.route(packet, connection)
-    }
-
-    fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
-        self.services.refuse(refused, connection)
-    }
-
-    fn awaited(&self, connection: &Connection) -> usize {
-        self.services.awaited(connection)
-    }
-
-    fn packet_timeout(&self, packet: &Packet, connection: &Connection) -> Option<Duration> {
-        self.services.packet_timeout(packet, connection)
-    }
-
-    async fn stream(&self, stream: Stream, connection: &Connection) {
-        self.services.stream(stream, connection).await;
-    }
-
-    async fn refuse_stream(&self, stream: Stream, connection: &Connection) {
-        self.services.refuse_stream(stream, connection).await;
-    }
-
-    fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
-        Router::check(&*self.services)
-    }
-
-    /// The channel lets go of the connection, which closes with the last call.
-    fn leaves(&self) -> bool {
-        true
-    }
-
-    fn interleaves(&self) -> bool {
-        self.services.interleaves()
-    }
-
-    fn part(&self) -> Option<(&'static str, Bytes)> {
-        Some((PART_NAME, self.said.clone()))
-    }
-
-    fn recognized(&self, connection: &Connection, peer: &Peer) {
-        self.services.recognized(connection, peer);
-    }
-
-    fn going_away(&self, connection: &Connection, why: &GoAway) {
-        self.services.going_away(connection, why);
-    }
-
-    fn withdrawn(&self, packet: PacketName, connection: &Connection) {
-        self.services.withdrawn(packet, connection);
-    }
-
-    fn opened(&self, connection: &Connection) {
-        self.services.open_session(connection, self.calls.clone().into());
-    }
-
-    fn closed(&self, connection: &Connection, reason: &CloseReason) {
-        self.services.closed(connection, reason);
     }
 }

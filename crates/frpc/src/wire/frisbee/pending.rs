@@ -1,7 +1,6 @@
 //! Calls in flight on one connection.
 
 use std::{
-    collections::VecDeque,
     fmt,
     future::poll_fn,
     mem,
@@ -154,39 +153,41 @@ impl PendingCalls {
         self.answer(packet, None)
     }
 
-    /// Completes calls with packets from the front of the queue, up to the first packet that is no answer.
-    ///
-    /// Takes the lock once for at most [`ANSWERED_MAX`] packets. Returns their number.
-    pub(crate) fn complete_several(
-        &self,
-        packets: &mut VecDeque<Packet>,
-        is_answer: impl Fn(&Packet) -> bool,
-    ) -> usize {
-        let mut woken = [const { None }; ANSWERED_MAX];
-        let (mut answered, mut table) = (0, self.table());
-        while answered < ANSWERED_MAX
-            && packets.front().is_some_and(&is_answer)
-            && let Some(packet) = packets.pop_front()
-        {
-            match table.answer(packet, None) {
-                Ok(waker) => woken[answered] = waker,
-                Err(packet) => {
-                    packets.push_front(packet);
-                    break;
+    /// Gives packets to the calls that they answer, several under one lock. Returns the first that answers none.
+    pub(crate) fn complete_several(&self, mut next: impl FnMut() -> Option<Packet>) -> Option<Packet> {
+        loop {
+            let mut woken = [const { None }; ANSWERED_MAX];
+            let (mut answered, mut rest, mut table) = (0, None, self.table());
+            while answered < ANSWERED_MAX
+                && let Some(packet) = next()
+            {
+                match table.answer(packet, None) {
+                    Ok(waker) => woken[answered] = waker,
+                    Err(packet) => {
+                        rest = Some(packet);
+                        break;
+                    }
                 }
+                answered += 1;
             }
-            answered += 1;
+            let was_full = table.was_full;
+            drop(table);
+            // Without the lock, as ever. Those that wait for room are told by the calls that end.
+            for waker in &mut woken[..answered] {
+                waker.take().into_iter().for_each(Waker::wake);
+            }
+            if was_full {
+                self.room.notify_one();
+            }
+            if answered < ANSWERED_MAX {
+                return rest;
+            }
         }
-        let was_full = table.was_full;
-        drop(table);
-        // Without the lock, as everywhere. Calls that wait for room are woken by the calls that end here.
-        for waker in &mut woken[..answered] {
-            waker.take().into_iter().for_each(Waker::wake);
-        }
-        if was_full {
-            self.room.notify_one();
-        }
-        answered
+    }
+
+    /// Returns whether a method with this operation was ever called, so that a packet with it is an answer.
+    pub(crate) fn has_called(&self, operation: Operation) -> bool {
+        self.table().has_called(operation)
     }
 
     /// Ends a call whose answer could not be received. Returns `false` if no call of this operation was ever made.
@@ -460,14 +461,13 @@ mod tests {
     fn answers_that_came_together_go_to_their_calls_up_to_what_is_none() {
         let (calls, operation) = (PendingCalls::new(100), Operation::new(10).unwrap());
         let begun: Vec<_> = (0..20).map(|_| calls.try_begin(10, None, None).unwrap().unwrap()).collect();
-        let mut packets: VecDeque<_> = begun.iter().map(|call| Packet::new(call.id, operation, "answer")).collect();
-        packets.insert(3, Packet::new(begun[0].id, Operation::new(11).unwrap(), "of nobody"));
-        assert_eq!(calls.complete_several(&mut packets, |_| true), 3);
-        assert_eq!(packets.pop_front().unwrap().content, "of nobody");
-        assert_eq!(calls.complete_several(&mut packets, |_| true), ANSWERED_MAX);
-        assert_eq!(calls.complete_several(&mut packets, |_| false), 0, "a request is not for a call");
-        assert_eq!(calls.complete_several(&mut packets, |_| true), 20 - 3 - ANSWERED_MAX);
-        assert!(packets.is_empty());
+        let answers = || begun.iter().map(|call| Packet::new(call.id, operation, "answer"));
+        let of_nobody = Packet::new(begun[0].id, Operation::new(11).unwrap(), "of nobody");
+        let mut packets = answers().take(3).chain([of_nobody.clone()]).chain(answers().skip(3));
+        assert_eq!(calls.complete_several(|| packets.next()), Some(of_nobody));
+        assert_eq!(calls.complete_several(|| packets.next()), None);
+        assert!(packets.next().is_none(), "more than are looked up under one lock");
+        assert!(calls.has_called(operation) && !calls.has_called(Operation::new(11).unwrap()));
         let mut cx = Context::from_waker(Waker::noop());
         for mut call in begun {
             assert!(pin!(call.answered()).poll(&mut cx).is_ready());

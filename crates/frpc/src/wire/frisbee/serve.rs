@@ -1,8 +1,6 @@
 //! Services on frisbee connections: recognizes packets and streams that are calls, and answers them.
 
 use std::{
-    any::Any,
-    collections::VecDeque,
     error::Error,
     sync::{Arc, OnceLock, atomic::AtomicU32},
     time::Duration,
@@ -10,7 +8,8 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{
-    CloseReason, Connection, GoAway, Operation, Outcome, Packet, PacketName, Peer, Refusal, Refused, Router, Stream,
+    Arrivals, Connection, Event, Operation, Outcome, Packet, PacketName, Refusal, Refused, Router, RouterInfo,
+    SendOrder, Stream,
 };
 use futures_util::future::Either;
 use tokio::time::Instant;
@@ -45,25 +44,44 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         self.with_fallback(fallback)
     }
 
-    /// Completes calls with answers from the front of `packets`, and lets the fallback router take its own packets.
-    ///
-    /// Returns the number of packets taken.
-    pub(crate) fn take_more(
+    /// Returns whether a packet asks for something, rather than answer it.
+    #[inline]
+    fn is_request(&self, packet: &Packet) -> bool {
+        match packet.operation {
+            Operation::EXTENDED => !envelope::is_answer(&packet.content),
+            operation => self.serves(operation.number()),
+        }
+    }
+
+    /// Takes answers to these calls from the front of packets that arrived together, and has the router below take those of its own.
+    pub(crate) fn intercept_answers(
         &self,
         calls: Option<&PendingCalls>,
-        packets: &mut VecDeque<Packet>,
+        packets: &mut Arrivals<'_>,
         connection: &Connection,
-    ) -> usize {
-        let mut taken = 0;
-        loop {
-            taken += calls.map_or(0, |calls| calls.complete_several(packets, |packet| !self.is_request(packet)));
-            let Some(next) = packets.front() else { return taken };
-            if next.operation == Operation::EXTENDED || self.is_request(next) {
-                return taken;
+    ) {
+        let is_own = |packet: &Packet| {
+            let has_called = || calls.is_some_and(|calls| calls.has_called(packet.operation));
+            packet.operation == Operation::EXTENDED || self.serves(packet.operation.number()) || has_called()
+        };
+        while let Some(packet) = packets.next_if(|packet| !self.is_request(packet)) {
+            let rest = match calls {
+                None => Some(packet),
+                Some(calls) => calls.complete(packet).or_else(|| {
+                    packets.peek()?;
+                    calls.complete_several(|| packets.next_if(|packet| !self.is_request(packet)))
+                }),
+            };
+            let Some(rest) = rest else { return };
+            // An answer to a call that nobody remembers.
+            if rest.operation == Operation::EXTENDED {
+                continue;
             }
-            match self.fallback.intercept_more(packets, connection) {
-                0 => return taken,
-                more => taken += more,
+            packets.put_back(rest);
+            packets.lend_until(&is_own, |packets| self.fallback.intercept(packets, connection));
+            // The router below wants to route what it left.
+            if packets.peek().is_some_and(|packet| !is_own(packet)) {
+                return;
             }
         }
     }
@@ -107,48 +125,70 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         };
         // If services are nested, the outer ones own the session.
         let _ = connection.set_state(session);
-        self.fallback.opened(connection);
+        self.fallback.event(connection, Event::Opened);
+    }
+
+    /// Does what an event asks of calls. Returns whether the router below still has to hear of it.
+    fn passes_on(&self, connection: &Connection, event: Event<'_>) -> bool {
+        if let Event::Opened = event {
+            self.open_session(connection, OnceLock::new());
+            return false;
+        }
+        let Some(session) = Session::of(connection) else { return true };
+        match event {
+            Event::Recognized(_) => {
+                let extended = session.remote(connection).and_then(|remote| remote.extended());
+                if let Some(timeout) = extended.and_then(|extended| extended.timeout) {
+                    session.announced.get_or_init(|| timeout);
+                }
+                if let Some(calls_max) = extended.and_then(|extended| extended.calls_max) {
+                    session.calls.get_or_init(Arc::default).limit_to(calls_max);
+                }
+            }
+            Event::GoingAway(why) => session.calls.get_or_init(Arc::default).go_away(why.clone()),
+            Event::Withdrawn(PacketName { id, operation }) => {
+                let calls = session.calls.get();
+                return !calls.is_some_and(|calls| calls.fail(id, operation, Unanswered::TimedOut));
+            }
+            Event::Closed(reason) => {
+                if let Some(calls) = session.calls.get() {
+                    calls.close(session.number, reason);
+                }
+            }
+            _ => {}
+        }
+        true
     }
 }
 
 impl<S: ServiceSet, R: Router> Router for Services<S, R> {
-    /// Returns whether a packet asks for something, rather than answer it.
+    fn fallback(&self) -> &impl Router {
+        &self.fallback
+    }
+
+    fn describe(&self) -> Result<RouterInfo, Box<dyn Error + Send + Sync>> {
+        self.complete()?;
+        let below = self.fallback.describe()?;
+        // Calls do not depend on each other.
+        let send_order = if below.send_order == SendOrder::Unused { SendOrder::Relaxed } else { below.send_order };
+        Ok(RouterInfo { send_order, ..below }.with_part(PART_NAME, self.said(None)))
+    }
+
     #[inline]
-    fn is_request(&self, packet: &Packet) -> bool {
-        match packet.operation {
-            Operation::EXTENDED => !envelope::is_answer(&packet.content),
-            operation => self.serves(operation.number()),
+    fn event(&self, connection: &Connection, event: Event<'_>) {
+        if matches!(event, Event::Received | Event::Writable) || self.passes_on(connection, event) {
+            self.fallback.event(connection, event);
         }
     }
 
     #[inline]
-    fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
-        if self.is_request(&packet) {
-            return Some(packet);
+    fn intercept(&self, packets: &mut Arrivals<'_>, connection: &Connection) {
+        // The common case of a server.
+        if packets.peek().is_some_and(|packet| self.is_request(packet)) {
+            return;
         }
-        let packet = match Session::of(connection).and_then(|session| session.calls.get()) {
-            Some(calls) => calls.complete(packet)?,
-            None => packet,
-        };
-        // An answer to a call that nobody remembers.
-        if packet.operation == Operation::EXTENDED {
-            return None;
-        }
-        self.fallback.intercept(packet, connection)
-    }
-
-    fn intercept_more(&self, packets: &mut VecDeque<Packet>, connection: &Connection) -> usize {
         let calls = Session::of(connection).and_then(|session| session.calls.get());
-        self.take_more(calls.map(|calls| &**calls), packets, connection)
-    }
-
-    #[inline]
-    fn received(&self, connection: &Connection) {
-        self.fallback.received(connection);
-    }
-
-    fn writable(&self, connection: &Connection) {
-        self.fallback.writable(connection);
+        self.intercept_answers(calls.map(|calls| &**calls), packets, connection);
     }
 
     // Not an async function, into whose state everything would be moved once more.
@@ -218,90 +258,29 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         Some(time.at()?.saturating_duration_since(arrived.into_std()))
     }
 
-    async fn refuse_stream(&self, mut stream: Stream, connection: &Connection) {
+    async fn stream(&self, mut stream: Stream, refusal: Option<Refusal>, connection: &Connection) {
         let Ok(first) = stream.peek().await else { return };
-        match self.opening(&first, connection) {
-            Some(Ok(Opening { framing, .. }) | Err((framing, _))) => {
-                stream_framing::refuse(framing, stream, &CallError::Refused { why: Refusal::Draining }.into()).await;
+        match (self.opening(&first, connection), refusal) {
+            (Some(Ok(Opening { framing, .. }) | Err((framing, _))), Some(why)) => {
+                stream_framing::refuse(framing, stream, &CallError::Refused { why }.into()).await;
             }
-            None if stream_framing::is_end(&first) => stream.defer_close(),
-            None => self.fallback.refuse_stream(stream, connection).await,
-        }
-    }
-
-    async fn stream(&self, mut stream: Stream, connection: &Connection) {
-        let Ok(first) = stream.peek().await else { return };
-        match self.opening(&first, connection) {
-            Some(Ok(opening)) => {
+            (Some(Ok(opening)), None) => {
                 stream.defer_close();
                 self.serve_stream(opening, stream, connection).await;
             }
-            Some(Err((framing, status))) => stream_framing::refuse(framing, stream, &status).await,
+            (Some(Err((framing, status))), None) => stream_framing::refuse(framing, stream, &status).await,
             // The second end marker of a call that is over.
-            None if stream_framing::is_end(&first) => stream.defer_close(),
-            None => self.fallback.stream(stream, connection).await,
+            (None, _) if stream_framing::is_end(&first) => stream.defer_close(),
+            (None, _) => self.fallback.stream(stream, refusal, connection).await,
         }
-    }
-
-    fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
-        self.complete()?;
-        self.fallback.check()
-    }
-
-    fn part(&self) -> Option<(&'static str, Bytes)> {
-        Some((PART_NAME, self.said(None)))
-    }
-
-    fn recognized(&self, connection: &Connection, peer: &Peer) {
-        if let Some(session) = Session::of(connection) {
-            let extended = session.remote(connection).and_then(|remote| remote.extended());
-            if let Some(timeout) = extended.and_then(|extended| extended.timeout) {
-                session.announced.get_or_init(|| timeout);
-            }
-            if let Some(calls_max) = extended.and_then(|extended| extended.calls_max) {
-                session.calls.get_or_init(Arc::default).limit_to(calls_max);
-            }
-        }
-        self.fallback.recognized(connection, peer);
-    }
-
-    /// Calls do not depend on each other, and a fallback says whether its packets do. Without one there are none.
-    fn interleaves(&self) -> bool {
-        (&self.fallback as &dyn Any).is::<()>() || self.fallback.interleaves()
-    }
-
-    fn going_away(&self, connection: &Connection, why: &GoAway) {
-        if let Some(session) = Session::of(connection) {
-            session.calls.get_or_init(Arc::default).go_away(why.clone());
-        }
-        self.fallback.going_away(connection, why);
-    }
-
-    fn withdrawn(&self, packet: PacketName, connection: &Connection) {
-        if let Some(session) = Session::of(connection)
-            && let Some(calls) = session.calls.get()
-            && calls.fail(packet.id, packet.operation, Unanswered::TimedOut)
-        {
-            return;
-        }
-        self.fallback.withdrawn(packet, connection);
-    }
-
-    fn opened(&self, connection: &Connection) {
-        self.open_session(connection, OnceLock::new());
-    }
-
-    fn closed(&self, connection: &Connection, reason: &CloseReason) {
-        if let Some(session) = Session::of(connection)
-            && let Some(calls) = session.calls.get()
-        {
-            calls.close(session.number, reason);
-        }
-        self.fallback.closed(connection, reason);
     }
 }
 
 impl Router for Unimplemented {
+    fn describe(&self) -> Result<RouterInfo, Box<dyn Error + Send + Sync>> {
+        Ok(RouterInfo { send_order: SendOrder::Relaxed, ..RouterInfo::default() })
+    }
+
     async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
         // Nobody waits for the answer to an answer, and two sides must not go on answering each other.
         if codec::is_error(&packet.content) {
@@ -318,11 +297,10 @@ impl Router for Unimplemented {
         Outcome::Reply(Packet { id, operation, content })
     }
 
-    fn interleaves(&self) -> bool {
-        true
-    }
-
-    async fn stream(&self, mut stream: Stream, _: &Connection) {
+    async fn stream(&self, mut stream: Stream, refusal: Option<Refusal>, _: &Connection) {
+        if refusal.is_some() {
+            return;
+        }
         let Ok(first) = stream.peek().await else { return };
         if let Some(operation) = stream_framing::parse_open(&first) {
             stream_framing::refuse(Framing::Plain, stream, &no_method(operation)).await;

@@ -1,15 +1,11 @@
 //! A router of handlers, one for each operation.
 
-use std::{collections::VecDeque, error::Error, fmt, future::Future, time::Duration};
+use std::{error::Error, fmt, future::Future, time::Duration};
 
-use bytes::Bytes;
 use futures_util::future::Either;
 
-use crate::{
-    CloseReason, Connection, Operation, Packet, PacketName, Stream,
-    proto::{GoAway, Peer},
-    router::{Outcome, Refused, Router},
-};
+use super::{Outcome, Refused, Router, RouterInfo, SendOrder};
+use crate::{Connection, Operation, Packet};
 
 /// A table of handlers over another router, which gets whatever the table has no handler for.
 ///
@@ -75,21 +71,14 @@ where
 }
 
 impl<H: Handler, R: Router> Router for Table<H, R> {
-    fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
-        self.fallback.intercept(packet, connection)
+    fn fallback(&self) -> &impl Router {
+        &self.fallback
     }
 
-    fn intercept_more(&self, packets: &mut VecDeque<Packet>, connection: &Connection) -> usize {
-        self.fallback.intercept_more(packets, connection)
-    }
-
-    #[inline]
-    fn received(&self, connection: &Connection) {
-        self.fallback.received(connection);
-    }
-
-    fn writable(&self, connection: &Connection) {
-        self.fallback.writable(connection);
+    fn describe(&self) -> Result<RouterInfo, Box<dyn Error + Send + Sync>> {
+        let below = self.fallback.describe()?;
+        let has_replies = self.operation.is_some() && below.send_order == SendOrder::Unused;
+        Ok(if has_replies { RouterInfo { send_order: SendOrder::Kept, ..below } } else { below })
     }
 
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {
@@ -108,56 +97,8 @@ impl<H: Handler, R: Router> Router for Table<H, R> {
         }
     }
 
-    fn awaited(&self, connection: &Connection) -> usize {
-        self.fallback.awaited(connection)
-    }
-
     fn packet_timeout(&self, packet: &Packet, connection: &Connection) -> Option<Duration> {
         if self.operation == Some(packet.operation) { None } else { self.fallback.packet_timeout(packet, connection) }
-    }
-
-    fn stream(&self, stream: Stream, connection: &Connection) -> impl Future<Output = ()> + Send {
-        self.fallback.stream(stream, connection)
-    }
-
-    fn refuse_stream(&self, stream: Stream, connection: &Connection) -> impl Future<Output = ()> + Send {
-        self.fallback.refuse_stream(stream, connection)
-    }
-
-    fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
-        self.fallback.check()
-    }
-
-    fn part(&self) -> Option<(&'static str, Bytes)> {
-        self.fallback.part()
-    }
-
-    fn recognized(&self, connection: &Connection, peer: &Peer) {
-        self.fallback.recognized(connection, peer);
-    }
-
-    fn leaves(&self) -> bool {
-        self.fallback.leaves()
-    }
-
-    fn interleaves(&self) -> bool {
-        self.fallback.interleaves()
-    }
-
-    fn going_away(&self, connection: &Connection, why: &GoAway) {
-        self.fallback.going_away(connection, why);
-    }
-
-    fn withdrawn(&self, packet: PacketName, connection: &Connection) {
-        self.fallback.withdrawn(packet, connection);
-    }
-
-    fn opened(&self, connection: &Connection) {
-        self.fallback.opened(connection);
-    }
-
-    fn closed(&self, connection: &Connection, reason: &CloseReason) {
-        self.fallback.closed(connection, reason);
     }
 }
 

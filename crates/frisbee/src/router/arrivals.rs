@@ -1,0 +1,74 @@
+//! Packets that arrived together, on their way through `Router::intercept`.
+
+use std::{collections::VecDeque, fmt};
+
+use crate::{Connection, Packet};
+
+/// Packets that arrived together, the oldest first. A router takes those from the front that need no handler.
+///
+/// It has no more packets once the connection closes or is taken over, because the bytes after that are not frisbee's.
+pub struct Arrivals<'a> {
+    packets: &'a mut VecDeque<Packet>,
+    connection: &'a Connection,
+    end: Option<&'a End<'a>>,
+}
+
+/// The packets at which a router in front of another one keeps the rest for itself.
+struct End<'a> {
+    is_reached: &'a dyn Fn(&Packet) -> bool,
+    outer: Option<&'a End<'a>>,
+}
+
+impl<'a> Arrivals<'a> {
+    /// Makes arrivals of packets, for the test of a router.
+    pub fn new(packets: &'a mut VecDeque<Packet>, connection: &'a Connection) -> Self {
+        Self { packets, connection, end: None }
+    }
+
+    /// Returns the next packet without taking it.
+    #[inline]
+    pub fn peek(&self) -> Option<&Packet> {
+        let packet = self.packets.front().filter(|_| !self.connection.shared().is_closing())?;
+        let mut end = self.end;
+        while let Some(End { is_reached, outer }) = end {
+            if is_reached(packet) {
+                return None;
+            }
+            end = *outer;
+        }
+        Some(packet)
+    }
+
+    /// Takes the next packet if `is_taken` returns `true` for it.
+    #[inline]
+    pub fn next_if(&mut self, is_taken: impl FnOnce(&Packet) -> bool) -> Option<Packet> {
+        if is_taken(self.peek()?) { self.packets.pop_front() } else { None }
+    }
+
+    /// Puts back the packet that was taken last.
+    pub fn put_back(&mut self, packet: Packet) {
+        self.packets.push_front(packet);
+    }
+
+    /// Lends the packets before the first for which `is_end` returns `true`, for a router that passes packets on to another one and
+    /// keeps some for itself.
+    pub fn lend_until(&mut self, is_end: &dyn Fn(&Packet) -> bool, borrower: impl FnOnce(&mut Arrivals<'_>)) {
+        let end = End { is_reached: is_end, outer: self.end };
+        borrower(&mut Arrivals { packets: self.packets, connection: self.connection, end: Some(&end) });
+    }
+}
+
+/// Takes all packets.
+impl Iterator for Arrivals<'_> {
+    type Item = Packet;
+
+    fn next(&mut self) -> Option<Packet> {
+        self.next_if(|_| true)
+    }
+}
+
+impl fmt::Debug for Arrivals<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arrivals").field("packets", &self.packets.len()).finish_non_exhaustive()
+    }
+}
