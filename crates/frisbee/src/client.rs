@@ -60,7 +60,7 @@ pub(crate) struct Settings {
 pub(crate) struct DialTarget {
     pub(crate) address: Address,
     engine: Engine,
-    /// What the router said of itself.
+    /// The facts that the router said of itself.
     info: Arc<RouterInfo>,
 }
 

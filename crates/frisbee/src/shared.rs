@@ -230,6 +230,7 @@ impl Shared {
         (&self.local, &self.peer)
     }
 
+    #[inline]
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
         // Nothing that runs under the lock leaves the core half changed.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
@@ -328,6 +329,7 @@ impl Shared {
     }
 
     /// Tells without the lock whether the connection was closed, at least if this thread did it.
+    #[inline]
     pub(crate) fn is_closing(&self) -> bool {
         self.is_closing.load(Ordering::Relaxed)
     }

@@ -49,19 +49,20 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         is_draining: bool,
     ) -> Option<Finished> {
         loop {
-            match self.handlers.intercept(&mut self.arrived) {
-                Ok(0) => {}
-                Ok(taken) => {
-                    self.standstill.note_progress();
-                    self.cork.expect(taken as u64);
-                    // The router may have replied or closed. The packet that it left in front, which it has looked at, is next.
-                    if self.arrived.is_empty() || self.shared.is_closing() {
-                        return None;
-                    }
-                    owes_replies |= self.shared.owes_replies();
-                }
+            let before = self.arrived.len();
+            if let Err(panicked) = self.handlers.intercept(&mut self.arrived) {
                 // Whatever it left is input again.
-                Err(panicked) => return Some(panicked),
+                return Some(panicked);
+            }
+            let taken = before - self.arrived.len();
+            if taken > 0 {
+                self.standstill.note_progress();
+                self.cork.expect(taken as u64);
+                // The router may have replied or closed. It has looked at the packet that it left in front.
+                if self.arrived.is_empty() || self.shared.is_closing() {
+                    return None;
+                }
+                owes_replies |= self.shared.owes_replies();
             }
             let packet = self.arrived.pop_front()?;
             let finished = self.deliver(cx, packet, owes_replies, is_draining);

@@ -235,14 +235,10 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
         self.permits.keep(needed);
     }
 
-    /// Has the router take packets that need no handler from the front of those that arrived. Returns how many it took.
-    #[inline]
-    pub(super) fn intercept(&self, packets: &mut VecDeque<Packet>) -> Result<usize, Finished> {
-        let before = packets.len();
-        guarded(|| {
-            self.router.intercept(&mut Arrivals::new(packets, self.connection), self.connection);
-            before - packets.len()
-        })
+    /// Has the router take packets that need no handler from the front of those that arrived.
+    #[inline(always)]
+    pub(super) fn intercept(&self, packets: &mut VecDeque<Packet>) -> Result<(), Finished> {
+        guarded(|| self.router.intercept(&mut Arrivals::new(packets, self.connection), self.connection))
     }
 
     /// Has the router answer a packet that no handler gets.

@@ -1,20 +1,22 @@
 //! Reading: bytes from the socket to events.
 
 use std::{
+    collections::VecDeque,
     sync::{Arc, MutexGuard},
     task::{Context, Poll, Waker},
 };
 
+use bytes::BytesMut;
 use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
     Driver, End, SHUTDOWN_GRACE,
-    backlog::cost,
+    backlog::{Backlog, cost},
     handlers::{Finished, InPlaceRoute},
 };
 use crate::{
-    CloseReason, Router, Stream,
+    CloseReason, Config, Packet, Router, Stream,
     proto::{self, Peer},
     router::{Event, Refusal, Refused},
     shared::Core,
@@ -221,7 +223,8 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
                 let len = cost(&packet);
                 self.arrived.push_back(packet);
                 if has_room && !self.inbox.bytes.is_empty() {
-                    self.decode_packets(&mut core, len);
+                    let config = self.connection.config();
+                    decode_packets(&mut core, &mut self.inbox.bytes, &mut self.arrived, len, &self.backlog, config);
                 }
                 let owes_replies = core.proto.owes_replies();
                 drop(core);
@@ -272,25 +275,32 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
         }
     }
 
-    /// Decodes whole packets after one that costs `len`, as long as the backlog has room for all of them. Stops at
-    /// anything else, because a packet can be put back if an earlier one turns out to be a takeover, and nothing else
-    /// can.
-    fn decode_packets(&mut self, core: &mut Core, mut len: usize) {
-        let config = self.connection.config();
-        while self.arrived.len() < DECODED_MAX
-            && self.backlog.has_room_behind(self.arrived.len(), len, config)
-            && let Some(packet) = core.proto.handle_packet(&mut self.inbox.bytes)
-        {
-            len += cost(&packet);
-            self.arrived.push_back(packet);
-        }
-    }
-
     /// Wakes the tasks that wait for what streams brought. Not under the lock: a waker may use the connection at once.
     fn wake_readers(&mut self) {
         if !self.woken.is_empty() {
             self.woken.drain(..).for_each(Waker::wake);
         }
+    }
+}
+
+/// Decodes whole packets after one that costs `len`, as long as the backlog has room for all of them. Stops at
+/// anything else, because a packet can be put back if an earlier one turns out to be a takeover, and nothing else
+/// can.
+// Not a method: what has no type parameters is compiled here, where the steps of the core are inlined.
+fn decode_packets(
+    core: &mut Core,
+    bytes: &mut BytesMut,
+    arrived: &mut VecDeque<Packet>,
+    mut len: usize,
+    backlog: &Backlog,
+    config: &Config,
+) {
+    while arrived.len() < DECODED_MAX
+        && backlog.has_room_behind(arrived.len(), len, config)
+        && let Some(packet) = core.proto.handle_packet(bytes)
+    {
+        len += cost(&packet);
+        arrived.push_back(packet);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{Dispatch, router::RouterInfo};
 #[derive(Clone)]
 pub(crate) struct Scope {
     pub(crate) dispatch: Dispatch,
-    /// What the router said of itself.
+    /// The facts that the router said of itself.
     pub(crate) info: Arc<RouterInfo>,
     /// A permit for each handler that may be under way.
     pub(crate) permits: Arc<Permits>,

@@ -6,7 +6,7 @@ use crate::{Connection, Packet};
 
 /// Packets that arrived together, the oldest first. A router takes those from the front that need no handler.
 ///
-/// It has no more packets once the connection closes or is taken over, because the bytes after that are not frisbee's.
+/// No more packets can be taken once the connection closes or is taken over, because the bytes after that are not frisbee's.
 pub struct Arrivals<'a> {
     packets: &'a mut VecDeque<Packet>,
     connection: &'a Connection,
@@ -28,7 +28,7 @@ impl<'a> Arrivals<'a> {
     /// Returns the next packet without taking it.
     #[inline]
     pub fn peek(&self) -> Option<&Packet> {
-        let packet = self.packets.front().filter(|_| !self.connection.shared().is_closing())?;
+        let packet = self.packets.front()?;
         let mut end = self.end;
         while let Some(End { is_reached, outer }) = end {
             if is_reached(packet) {
@@ -42,7 +42,8 @@ impl<'a> Arrivals<'a> {
     /// Takes the next packet if `is_taken` returns `true` for it.
     #[inline]
     pub fn next_if(&mut self, is_taken: impl FnOnce(&Packet) -> bool) -> Option<Packet> {
-        if is_taken(self.peek()?) { self.packets.pop_front() } else { None }
+        let is_next = is_taken(self.peek()?) && !self.connection.shared().is_closing();
+        if is_next { self.packets.pop_front() } else { None }
     }
 
     /// Puts back the packet that was taken last.
@@ -64,6 +65,11 @@ impl Iterator for Arrivals<'_> {
 
     fn next(&mut self) -> Option<Packet> {
         self.next_if(|_| true)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (0, Some(self.packets.len()))
     }
 }
 

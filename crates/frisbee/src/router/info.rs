@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-/// What a router says of itself before there is a connection, as returned by [`Router::describe`](crate::Router::describe).
+/// The facts about a router that hold for all its connections, as returned by [`Router::describe`](crate::Router::describe).
 ///
 /// A router in front of another one changes the fields that it decides:
 ///
@@ -22,7 +22,7 @@ pub struct RouterInfo {
     /// ([`Event::GoingAway`](crate::Event::GoingAway)). An extended peer is told so, and may wait for that
     /// ([`ServerBuilder::lame_duck`](crate::ServerBuilder::lame_duck)).
     pub leaves: bool,
-    /// Whether packets that this side sends may overtake each other.
+    /// The order in which packets of this side reach the peer.
     pub send_order: SendOrder,
 }
 
@@ -35,7 +35,7 @@ impl RouterInfo {
     }
 }
 
-/// Whether packets may overtake larger ones on their way to the peer.
+/// A rule about packets that overtake larger ones on their way to the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendOrder {
     /// Everything that one task sends arrives in order.

@@ -64,13 +64,13 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             let has_called = || calls.is_some_and(|calls| calls.has_called(packet.operation));
             packet.operation == Operation::EXTENDED || self.serves(packet.operation.number()) || has_called()
         };
-        while let Some(packet) = packets.next_if(|packet| !self.is_request(packet)) {
+        loop {
+            let is_alone = packets.size_hint().1 == Some(1);
+            let mut next = || packets.next_if(|packet| !self.is_request(packet));
             let rest = match calls {
-                None => Some(packet),
-                Some(calls) => calls.complete(packet).or_else(|| {
-                    packets.peek()?;
-                    calls.complete_several(|| packets.next_if(|packet| !self.is_request(packet)))
-                }),
+                None => next(),
+                Some(calls) if is_alone => next().and_then(|packet| calls.complete(packet)),
+                Some(calls) => calls.complete_several(next),
             };
             let Some(rest) = rest else { return };
             // An answer to a call that nobody remembers.
