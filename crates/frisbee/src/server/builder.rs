@@ -230,7 +230,7 @@ impl<R: Router> ServerBuilder<R> {
         let secure = self.secure.map(|make| make(&self.protocols.alpn()));
         let (router, front) = (self.router, Front { secure, protocols: self.protocols });
         let scope = Scope::new(Arc::new(info), self.dispatch, self.handlers_max);
-        // The only part that knows the router's type.
+        // The only code that depends on the router's type.
         let start = move |shared, slot, wire: Wire, local, peer: Address, elsewhere: Option<Handle>| {
             let span = debug_span!("connection", %peer);
             let (router, front) = (router.clone(), front.clone());

@@ -51,7 +51,8 @@ impl Format {
     ///
     /// # Errors
     ///
-    /// Those of [`decode`](Self::decode), and [one](CodecError::is_too_much_memory) for a message that would take more.
+    /// The errors of [`decode`](Self::decode), and [too much memory](CodecError::is_too_much_memory) for a message
+    /// above the budget.
     #[inline(always)] // On the hot path of each call.
     pub fn decode_within<M: Message>(self, content: &Bytes, budget: MemoryBudget) -> Result<M, CodecError> {
         match self {

@@ -416,8 +416,9 @@ impl Connection {
         self.outbox_len_max = len_max.max(1);
     }
 
-    /// Tells whether as many bytes of replies are queued as the configuration allows: handlers are not to make more. Of contents
-    /// that go in pieces, that is as much again and one of the largest.
+    /// Returns `true` if the outbox holds too many bytes of replies, so no handler should produce more.
+    ///
+    /// Contents in pieces have a separate limit: the same number of bytes, plus one content of the largest size.
     #[inline]
     pub fn owes_replies(&self) -> bool {
         let max = self.config.outbox_len_max;
@@ -425,9 +426,10 @@ impl Connection {
         self.outbox.replies_len() >= max || bulk >= max && bulk - max >= self.config.content_len_max as usize
     }
 
-    /// Tells whether as much is queued that input alone causes (PONGs, answers to refused packets, closes of refused
-    /// streams) as the configuration allows. If the driver kept reading here, a peer that never reads could exhaust
-    /// memory.
+    /// Returns `true` if the outbox holds too many bytes caused by input alone.
+    ///
+    /// These are PONGs, answers to refused packets, and closes of refused streams. If the driver kept reading, a
+    /// peer that never reads could exhaust memory.
     #[inline]
     pub fn is_overrun(&self) -> bool {
         self.outbox.peer_induced_len() >= self.config.outbox_len_max
@@ -441,13 +443,13 @@ impl Connection {
         self.outbox.peer_induced_len() >= self.config.outbox_len_max.max(PEER_INDUCED_LEN_MAX)
     }
 
-    /// Tells whether more waits in a stream than may: no input is taken until some of it is read, or its time is up.
+    /// Returns `true` if streams hold too much. Input pauses until data is read or a stream is ended for it.
     #[inline]
     pub fn is_stalled(&self) -> bool {
         self.streams.stall()
     }
 
-    /// Tells whether anything waits to be written.
+    /// Returns `true` if there is something to write.
     #[inline]
     pub fn has_output(&self) -> bool {
         self.outbox.has_output() || self.streams.owes_credit()

@@ -198,12 +198,12 @@ impl Table {
         Ok(None)
     }
 
-    /// Returns whether a method with this operation was ever called.
+    /// Returns `true` if a method with this operation was ever called.
     pub(super) fn has_called(&self, operation: Operation) -> bool {
         self.operations.contains(&operation.number())
     }
 
-    /// Frees the place of a call, and its id unless an answer may still come. Returns whether one may.
+    /// Frees the slot of a call, and its id unless an answer may still arrive. Returns `true` in that case.
     pub(super) fn remove(&mut self, id: u16, is_sent: bool) -> bool {
         let place = self.place(id);
         let Some(call) = self.places[place].take() else { return false };

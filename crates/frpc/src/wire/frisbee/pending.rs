@@ -153,7 +153,7 @@ impl PendingCalls {
         self.answer(packet, None)
     }
 
-    /// Gives packets to the calls that they answer, several under one lock. Returns the first that answers none.
+    /// Completes calls with packets, several under one lock. Returns the first packet that answers none.
     pub(crate) fn complete_several(&self, mut next: impl FnMut() -> Option<Packet>) -> Option<Packet> {
         loop {
             let mut woken = [const { None }; ANSWERED_MAX];
@@ -172,7 +172,7 @@ impl PendingCalls {
             }
             let was_full = table.was_full;
             drop(table);
-            // Without the lock, as ever. Those that wait for room are told by the calls that end.
+            // Without the lock, as everywhere. Calls that wait for room are woken by the calls that end here.
             for waker in &mut woken[..answered] {
                 waker.take().into_iter().for_each(Waker::wake);
             }
@@ -185,7 +185,7 @@ impl PendingCalls {
         }
     }
 
-    /// Returns whether a method with this operation was ever called, so that a packet with it is an answer.
+    /// Returns `true` if a method with this operation was ever called, so a packet with it is an answer.
     pub(crate) fn has_called(&self, operation: Operation) -> bool {
         self.table().has_called(operation)
     }

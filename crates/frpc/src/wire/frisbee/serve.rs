@@ -44,7 +44,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         self.with_fallback(fallback)
     }
 
-    /// Returns whether a packet asks for something, rather than answer it.
+    /// Returns `true` if a packet is a request, not an answer.
     #[inline]
     fn is_request(&self, packet: &Packet) -> bool {
         match packet.operation {
@@ -53,7 +53,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         }
     }
 
-    /// Takes answers to these calls from the front of packets that arrived together, and has the router below take those of its own.
+    /// Completes calls with answers from the front of `packets`, and lets the fallback router take its own packets.
     pub(crate) fn intercept_answers(
         &self,
         calls: Option<&PendingCalls>,
@@ -128,7 +128,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         self.fallback.event(connection, Event::Opened);
     }
 
-    /// Does what an event asks of calls. Returns whether the router below still has to hear of it.
+    /// Handles an event for calls. Returns `true` if the fallback router needs it as well.
     fn passes_on(&self, connection: &Connection, event: Event<'_>) -> bool {
         if let Event::Opened = event {
             self.open_session(connection, OnceLock::new());
