@@ -367,19 +367,19 @@ const _: () = {
     impl frpc::codec::Message for Message {
         const NAME: &'static str = "Message";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost()
-                .with_layout(|| {
-                    static LAYOUT: Layout = Layout::new(
-                        &[
-                            FieldLayout::list(4, Kind::String),
-                            FieldLayout::map(5, Kind::String, Kind::String),
-                            FieldLayout::message::<Message>(7),
-                        ],
-                    );
-                    &LAYOUT
-                })
-                .with_json(),
+            &Formats::prost().with_json(),
         );
+
+        fn layout() -> Option<&'static Layout> {
+            static LAYOUT: Layout = Layout::new(
+                &[
+                    FieldLayout::list(4, Kind::String),
+                    FieldLayout::map(5, Kind::String, Kind::String),
+                    FieldLayout::message::<Message>(7),
+                ],
+            );
+            Some(&LAYOUT)
+        }
 
         #[inline(never)]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
@@ -387,13 +387,8 @@ const _: () = {
             out.i64(self.number);
             out.bytes(&self.data);
             out.enumeration::<Mood>(self.mood);
-            out.list(Kind::String, &self.tags, |out, item| out.string(item));
-            out.map(
-                (Kind::String, Kind::String),
-                self.labels.iter(),
-                |out, key| out.string(key),
-                |out, value| out.string(value),
-            );
+            out.scalar_list(&self.tags);
+            out.scalar_map(&self.labels);
             out.message_or_nil::<Message>(self.inner.as_ref());
         }
 
@@ -403,15 +398,8 @@ const _: () = {
             input.i64(&mut self.number).at("number")?;
             input.blob(&mut self.data).at("data")?;
             input.enumeration::<Mood>(&mut self.mood).at("mood")?;
-            input.list(Kind::String, &mut self.tags, Reader::string).at("tags")?;
-            input
-                .map(
-                    (Kind::String, Kind::String),
-                    &mut self.labels,
-                    Reader::string,
-                    Reader::string,
-                )
-                .at("labels")?;
+            input.scalar_list(&mut self.tags).at("tags")?;
+            input.scalar_map(&mut self.labels).at("labels")?;
             input.message_or_nil::<Message, _>(&mut self.inner).at("inner")?;
             Ok(())
         }
@@ -420,15 +408,13 @@ const _: () = {
     impl frpc::codec::Message for RepeatRequest {
         const NAME: &'static str = "RepeatRequest";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost()
-                .with_layout(|| {
-                    static LAYOUT: Layout = Layout::new(
-                        &[FieldLayout::message::<Message>(1)],
-                    );
-                    &LAYOUT
-                })
-                .with_json(),
+            &Formats::prost().with_json(),
         );
+
+        fn layout() -> Option<&'static Layout> {
+            static LAYOUT: Layout = Layout::new(&[FieldLayout::message::<Message>(1)]);
+            Some(&LAYOUT)
+        }
 
         #[inline(never)]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
@@ -449,8 +435,12 @@ const _: () = {
     impl frpc::codec::Message for FailRequest {
         const NAME: &'static str = "FailRequest";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_layout(Layout::flat).with_json(),
+            &Formats::prost().with_json(),
         );
+
+        fn layout() -> Option<&'static Layout> {
+            Some(Layout::flat())
+        }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
@@ -469,40 +459,28 @@ const _: () = {
     impl frpc::codec::Message for Inspection {
         const NAME: &'static str = "Inspection";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost()
-                .with_layout(|| {
-                    static LAYOUT: Layout = Layout::new(
-                        &[FieldLayout::map(1, Kind::String, Kind::String)],
-                    );
-                    &LAYOUT
-                })
-                .with_json(),
+            &Formats::prost().with_json(),
         );
+
+        fn layout() -> Option<&'static Layout> {
+            static LAYOUT: Layout = Layout::new(
+                &[FieldLayout::map(1, Kind::String, Kind::String)],
+            );
+            Some(&LAYOUT)
+        }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
             out.string(&self.peer);
             out.u64(self.left);
-            out.map(
-                (Kind::String, Kind::String),
-                self.metadata.iter(),
-                |out, key| out.string(key),
-                |out, value| out.string(value),
-            );
+            out.scalar_map(&self.metadata);
         }
 
         #[inline]
         fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
             input.string(&mut self.peer).at("peer")?;
             input.u64(&mut self.left).at("left")?;
-            input
-                .map(
-                    (Kind::String, Kind::String),
-                    &mut self.metadata,
-                    Reader::string,
-                    Reader::string,
-                )
-                .at("metadata")?;
+            input.scalar_map(&mut self.metadata).at("metadata")?;
             Ok(())
         }
     }
@@ -555,7 +533,7 @@ const _: () = {
             out.string("text", &self.text);
             out.i64("number", self.number);
             out.bytes("data", &self.data);
-            out.list("tags", &self.tags, Writer::value);
+            out.scalar_list("tags", &self.tags);
             out.map("labels", &self.labels, Writer::value);
             out.enumeration::<Mood>("mood", self.mood);
             out.optional("inner", self.inner.as_ref(), Writer::message);
@@ -579,10 +557,10 @@ const _: () = {
                         0 => input.string(&mut self.text),
                         1 => input.i64(&mut self.number),
                         2 => input.bytes(&mut self.data),
-                        3 => input.list(&mut self.tags, Reader::string),
+                        3 => input.scalar_list(&mut self.tags),
                         4 => input.map(&mut self.labels, Reader::string),
                         5 => input.enumeration::<Mood>(&mut self.mood),
-                        _ => input.optional(&mut self.inner, Reader::message),
+                        _ => input.optional_message(&mut self.inner),
                     },
                 )
         }
@@ -609,7 +587,7 @@ const _: () = {
                 .object(
                     FIELDS,
                     &mut |field, input| match field {
-                        0 => input.optional(&mut self.message, Reader::message),
+                        0 => input.optional_message(&mut self.message),
                         1 => input.u32(&mut self.times),
                         _ => input.u32(&mut self.pause),
                     },

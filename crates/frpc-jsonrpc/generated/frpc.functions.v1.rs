@@ -44,28 +44,26 @@ const _: () = {
     impl Message for Tensor {
         const NAME: &'static str = "Tensor";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost()
-                .with_layout(|| {
-                    static LAYOUT: Layout = Layout::new(
-                        &[FieldLayout::list(2, Kind::U32)],
-                    );
-                    &LAYOUT
-                })
-                .with_json(),
+            &Formats::prost().with_json(),
         );
+
+        fn layout() -> Option<&'static Layout> {
+            static LAYOUT: Layout = Layout::new(&[FieldLayout::list(2, Kind::U32)]);
+            Some(&LAYOUT)
+        }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
             out.string(&self.dtype);
             out.bytes(&self.data);
-            out.list(Kind::U32, &self.shape, |out, item| out.u32(*item));
+            out.scalar_list(&self.shape);
         }
 
         #[inline]
         fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
             input.string(&mut self.dtype).at("dtype")?;
             input.blob(&mut self.data).at("data")?;
-            input.list(Kind::U32, &mut self.shape, Reader::u32).at("shape")?;
+            input.scalar_list(&mut self.shape).at("shape")?;
             Ok(())
         }
     }
@@ -73,8 +71,12 @@ const _: () = {
     impl Message for Image {
         const NAME: &'static str = "Image";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_layout(Layout::flat).with_json(),
+            &Formats::prost().with_json(),
         );
+
+        fn layout() -> Option<&'static Layout> {
+            Some(Layout::flat())
+        }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
@@ -117,7 +119,7 @@ const _: () = {
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
             out.string("dtype", &self.dtype);
-            out.list("shape", &self.shape, Writer::value);
+            out.scalar_list("shape", &self.shape);
             out.bytes("data", &self.data);
             out.end();
         }
@@ -133,7 +135,7 @@ const _: () = {
                     FIELDS,
                     &mut |field, input| match field {
                         0 => input.string(&mut self.dtype),
-                        1 => input.list(&mut self.shape, Reader::u32),
+                        1 => input.scalar_list(&mut self.shape),
                         _ => input.bytes(&mut self.data),
                     },
                 )

@@ -290,8 +290,12 @@ const _: () = {
     impl Message for HealthCheckRequest {
         const NAME: &'static str = "HealthCheckRequest";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_layout(Layout::flat).with_json(),
+            &Formats::prost().with_json(),
         );
+
+        fn layout() -> Option<&'static Layout> {
+            Some(Layout::flat())
+        }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
@@ -308,8 +312,12 @@ const _: () = {
     impl Message for HealthCheckResponse {
         const NAME: &'static str = "HealthCheckResponse";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_layout(Layout::flat).with_json(),
+            &Formats::prost().with_json(),
         );
+
+        fn layout() -> Option<&'static Layout> {
+            Some(Layout::flat())
+        }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
@@ -328,8 +336,12 @@ const _: () = {
     impl Message for HealthListRequest {
         const NAME: &'static str = "HealthListRequest";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_layout(Layout::flat).with_json(),
+            &Formats::prost().with_json(),
         );
+
+        fn layout() -> Option<&'static Layout> {
+            Some(Layout::flat())
+        }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, _: &mut Writer<S>) {}
@@ -343,40 +355,24 @@ const _: () = {
     impl Message for HealthListResponse {
         const NAME: &'static str = "HealthListResponse";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost()
-                .with_layout(|| {
-                    static LAYOUT: Layout = Layout::new(
-                        &[
-                            FieldLayout::message_map::<
-                                HealthCheckResponse,
-                            >(1, Kind::String),
-                        ],
-                    );
-                    &LAYOUT
-                })
-                .with_json(),
+            &Formats::prost().with_json(),
         );
+
+        fn layout() -> Option<&'static Layout> {
+            static LAYOUT: Layout = Layout::new(
+                &[FieldLayout::message_map::<HealthCheckResponse>(1, Kind::String)],
+            );
+            Some(&LAYOUT)
+        }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
-            out.map(
-                (Kind::String, Kind::Any),
-                self.statuses.iter(),
-                |out, key| out.string(key),
-                |out, value| out.message(value),
-            );
+            out.message_map(&self.statuses);
         }
 
         #[inline]
         fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
-            input
-                .map(
-                    (Kind::String, Kind::Any),
-                    &mut self.statuses,
-                    Reader::string,
-                    Reader::message_or_default,
-                )
-                .at("statuses")?;
+            input.message_map(&mut self.statuses).at("statuses")?;
             Ok(())
         }
     }

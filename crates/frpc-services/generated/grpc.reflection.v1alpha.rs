@@ -302,15 +302,15 @@ const _: () = {
     impl Message for ServerReflectionRequest {
         const NAME: &'static str = "ServerReflectionRequest";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost()
-                .with_layout(|| {
-                    static LAYOUT: Layout = Layout::new(
-                        &[FieldLayout::message::<ExtensionRequest>(5)],
-                    );
-                    &LAYOUT
-                })
-                .with_json(),
+            &Formats::prost().with_json(),
         );
+
+        fn layout() -> Option<&'static Layout> {
+            static LAYOUT: Layout = Layout::new(
+                &[FieldLayout::message::<ExtensionRequest>(5)],
+            );
+            Some(&LAYOUT)
+        }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
@@ -321,7 +321,7 @@ const _: () = {
                 ) => Some(value),
                 _ => None,
             };
-            out.optional(file_by_filename, |out, value| out.string(value));
+            out.optional_scalar(file_by_filename);
             let file_containing_symbol = match &self.message_request {
                 Some(
                     server_reflection_request::MessageRequest::FileContainingSymbol(
@@ -330,7 +330,7 @@ const _: () = {
                 ) => Some(value),
                 _ => None,
             };
-            out.optional(file_containing_symbol, |out, value| out.string(value));
+            out.optional_scalar(file_containing_symbol);
             let all_extension_numbers_of_type = match &self.message_request {
                 Some(
                     server_reflection_request::MessageRequest::AllExtensionNumbersOfType(
@@ -339,14 +339,14 @@ const _: () = {
                 ) => Some(value),
                 _ => None,
             };
-            out.optional(all_extension_numbers_of_type, |out, value| out.string(value));
+            out.optional_scalar(all_extension_numbers_of_type);
             let list_services = match &self.message_request {
                 Some(server_reflection_request::MessageRequest::ListServices(value)) => {
                     Some(value)
                 }
                 _ => None,
             };
-            out.optional(list_services, |out, value| out.string(value));
+            out.optional_scalar(list_services);
             let file_containing_extension = match &self.message_request {
                 Some(
                     server_reflection_request::MessageRequest::FileContainingExtension(
@@ -367,7 +367,7 @@ const _: () = {
                     0,
                     input,
                     server_reflection_request::MessageRequest::FileByFilename,
-                    Reader::string,
+                    Reader::optional_scalar,
                 )
                 .at("file_by_filename")?;
             message_request
@@ -375,7 +375,7 @@ const _: () = {
                     1,
                     input,
                     server_reflection_request::MessageRequest::FileContainingSymbol,
-                    Reader::string,
+                    Reader::optional_scalar,
                 )
                 .at("file_containing_symbol")?;
             message_request
@@ -383,7 +383,7 @@ const _: () = {
                     3,
                     input,
                     server_reflection_request::MessageRequest::AllExtensionNumbersOfType,
-                    Reader::string,
+                    Reader::optional_scalar,
                 )
                 .at("all_extension_numbers_of_type")?;
             message_request
@@ -391,17 +391,15 @@ const _: () = {
                     4,
                     input,
                     server_reflection_request::MessageRequest::ListServices,
-                    Reader::string,
+                    Reader::optional_scalar,
                 )
                 .at("list_services")?;
             message_request
-                .message::<
-                    ExtensionRequest,
-                    _,
-                >(
+                .member(
                     2,
                     input,
                     server_reflection_request::MessageRequest::FileContainingExtension,
+                    Reader::message_or_nil::<ExtensionRequest, _>,
                 )
                 .at("file_containing_extension")?;
             Ok(())
@@ -411,8 +409,12 @@ const _: () = {
     impl Message for ExtensionRequest {
         const NAME: &'static str = "ExtensionRequest";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_layout(Layout::flat).with_json(),
+            &Formats::prost().with_json(),
         );
+
+        fn layout() -> Option<&'static Layout> {
+            Some(Layout::flat())
+        }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
@@ -431,21 +433,21 @@ const _: () = {
     impl Message for ServerReflectionResponse {
         const NAME: &'static str = "ServerReflectionResponse";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost()
-                .with_layout(|| {
-                    static LAYOUT: Layout = Layout::new(
-                        &[
-                            FieldLayout::message::<ServerReflectionRequest>(2),
-                            FieldLayout::message::<FileDescriptorResponse>(4),
-                            FieldLayout::message::<ExtensionNumberResponse>(5),
-                            FieldLayout::message::<ListServiceResponse>(6),
-                            FieldLayout::message::<ErrorResponse>(7),
-                        ],
-                    );
-                    &LAYOUT
-                })
-                .with_json(),
+            &Formats::prost().with_json(),
         );
+
+        fn layout() -> Option<&'static Layout> {
+            static LAYOUT: Layout = Layout::new(
+                &[
+                    FieldLayout::message::<ServerReflectionRequest>(2),
+                    FieldLayout::message::<FileDescriptorResponse>(4),
+                    FieldLayout::message::<ExtensionNumberResponse>(5),
+                    FieldLayout::message::<ListServiceResponse>(6),
+                    FieldLayout::message::<ErrorResponse>(7),
+                ],
+            );
+            Some(&LAYOUT)
+        }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
@@ -499,40 +501,36 @@ const _: () = {
                 .message_or_nil::<ServerReflectionRequest, _>(&mut self.original_request)
                 .at("original_request")?;
             message_response
-                .message::<
-                    FileDescriptorResponse,
-                    _,
-                >(
+                .member(
                     0,
                     input,
                     server_reflection_response::MessageResponse::FileDescriptorResponse,
+                    Reader::message_or_nil::<FileDescriptorResponse, _>,
                 )
                 .at("file_descriptor_response")?;
             message_response
-                .message::<
-                    ExtensionNumberResponse,
-                    _,
-                >(
+                .member(
                     1,
                     input,
                     server_reflection_response::MessageResponse::AllExtensionNumbersResponse,
+                    Reader::message_or_nil::<ExtensionNumberResponse, _>,
                 )
                 .at("all_extension_numbers_response")?;
             message_response
-                .message::<
-                    ListServiceResponse,
-                    _,
-                >(
+                .member(
                     2,
                     input,
                     server_reflection_response::MessageResponse::ListServicesResponse,
+                    Reader::message_or_nil::<ListServiceResponse, _>,
                 )
                 .at("list_services_response")?;
             message_response
-                .message::<
-                    ErrorResponse,
-                    _,
-                >(3, input, server_reflection_response::MessageResponse::ErrorResponse)
+                .member(
+                    3,
+                    input,
+                    server_reflection_response::MessageResponse::ErrorResponse,
+                    Reader::message_or_nil::<ErrorResponse, _>,
+                )
                 .at("error_response")?;
             Ok(())
         }
@@ -541,29 +539,23 @@ const _: () = {
     impl Message for FileDescriptorResponse {
         const NAME: &'static str = "FileDescriptorResponse";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost()
-                .with_layout(|| {
-                    static LAYOUT: Layout = Layout::new(
-                        &[FieldLayout::list(1, Kind::Bytes)],
-                    );
-                    &LAYOUT
-                })
-                .with_json(),
+            &Formats::prost().with_json(),
         );
+
+        fn layout() -> Option<&'static Layout> {
+            static LAYOUT: Layout = Layout::new(&[FieldLayout::list(1, Kind::Bytes)]);
+            Some(&LAYOUT)
+        }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
-            out.list(
-                Kind::Bytes,
-                &self.file_descriptor_proto,
-                |out, item| out.bytes(item),
-            );
+            out.scalar_list(&self.file_descriptor_proto);
         }
 
         #[inline]
         fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
             input
-                .list(Kind::Bytes, &mut self.file_descriptor_proto, Reader::blob)
+                .scalar_list(&mut self.file_descriptor_proto)
                 .at("file_descriptor_proto")?;
             Ok(())
         }
@@ -572,28 +564,24 @@ const _: () = {
     impl Message for ExtensionNumberResponse {
         const NAME: &'static str = "ExtensionNumberResponse";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost()
-                .with_layout(|| {
-                    static LAYOUT: Layout = Layout::new(
-                        &[FieldLayout::list(2, Kind::I32)],
-                    );
-                    &LAYOUT
-                })
-                .with_json(),
+            &Formats::prost().with_json(),
         );
+
+        fn layout() -> Option<&'static Layout> {
+            static LAYOUT: Layout = Layout::new(&[FieldLayout::list(2, Kind::I32)]);
+            Some(&LAYOUT)
+        }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
             out.string(&self.base_type_name);
-            out.list(Kind::I32, &self.extension_number, |out, item| out.i32(*item));
+            out.scalar_list(&self.extension_number);
         }
 
         #[inline]
         fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
             input.string(&mut self.base_type_name).at("base_type_name")?;
-            input
-                .list(Kind::I32, &mut self.extension_number, Reader::i32)
-                .at("extension_number")?;
+            input.scalar_list(&mut self.extension_number).at("extension_number")?;
             Ok(())
         }
     }
@@ -601,26 +589,24 @@ const _: () = {
     impl Message for ListServiceResponse {
         const NAME: &'static str = "ListServiceResponse";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost()
-                .with_layout(|| {
-                    static LAYOUT: Layout = Layout::new(
-                        &[FieldLayout::message_list::<ServiceResponse>(1)],
-                    );
-                    &LAYOUT
-                })
-                .with_json(),
+            &Formats::prost().with_json(),
         );
+
+        fn layout() -> Option<&'static Layout> {
+            static LAYOUT: Layout = Layout::new(
+                &[FieldLayout::message_list::<ServiceResponse>(1)],
+            );
+            Some(&LAYOUT)
+        }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
-            out.list(Kind::Any, &self.service, |out, item| out.message(item));
+            out.message_list(&self.service);
         }
 
         #[inline]
         fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
-            input
-                .list(Kind::Any, &mut self.service, Reader::message_or_default)
-                .at("service")?;
+            input.message_list(&mut self.service).at("service")?;
             Ok(())
         }
     }
@@ -628,8 +614,12 @@ const _: () = {
     impl Message for ServiceResponse {
         const NAME: &'static str = "ServiceResponse";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_layout(Layout::flat).with_json(),
+            &Formats::prost().with_json(),
         );
+
+        fn layout() -> Option<&'static Layout> {
+            Some(Layout::flat())
+        }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
@@ -646,8 +636,12 @@ const _: () = {
     impl Message for ErrorResponse {
         const NAME: &'static str = "ErrorResponse";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_layout(Layout::flat).with_json(),
+            &Formats::prost().with_json(),
         );
+
+        fn layout() -> Option<&'static Layout> {
+            Some(Layout::flat())
+        }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
@@ -702,12 +696,12 @@ const _: () = {
             match &self.message_request {
                 Some(
                     server_reflection_request::MessageRequest::FileByFilename(value),
-                ) => out.present("fileByFilename", value, Writer::value),
+                ) => out.optional_scalar("fileByFilename", Some(value)),
                 Some(
                     server_reflection_request::MessageRequest::FileContainingSymbol(
                         value,
                     ),
-                ) => out.present("fileContainingSymbol", value, Writer::value),
+                ) => out.optional_scalar("fileContainingSymbol", Some(value)),
                 Some(
                     server_reflection_request::MessageRequest::FileContainingExtension(
                         value,
@@ -717,9 +711,9 @@ const _: () = {
                     server_reflection_request::MessageRequest::AllExtensionNumbersOfType(
                         value,
                     ),
-                ) => out.present("allExtensionNumbersOfType", value, Writer::value),
+                ) => out.optional_scalar("allExtensionNumbersOfType", Some(value)),
                 Some(server_reflection_request::MessageRequest::ListServices(value)) => {
-                    out.present("listServices", value, Writer::value)
+                    out.optional_scalar("listServices", Some(value))
                 }
                 None => {}
             }
@@ -745,7 +739,7 @@ const _: () = {
                                 .member(
                                     &mut self.message_request,
                                     server_reflection_request::MessageRequest::FileByFilename,
-                                    Reader::string,
+                                    Reader::optional_scalar,
                                 )
                         }
                         2 => {
@@ -753,7 +747,7 @@ const _: () = {
                                 .member(
                                     &mut self.message_request,
                                     server_reflection_request::MessageRequest::FileContainingSymbol,
-                                    Reader::string,
+                                    Reader::optional_scalar,
                                 )
                         }
                         3 => {
@@ -761,7 +755,7 @@ const _: () = {
                                 .member(
                                     &mut self.message_request,
                                     server_reflection_request::MessageRequest::FileContainingExtension,
-                                    Reader::message,
+                                    Reader::optional_message,
                                 )
                         }
                         4 => {
@@ -769,7 +763,7 @@ const _: () = {
                                 .member(
                                     &mut self.message_request,
                                     server_reflection_request::MessageRequest::AllExtensionNumbersOfType,
-                                    Reader::string,
+                                    Reader::optional_scalar,
                                 )
                         }
                         _ => {
@@ -777,7 +771,7 @@ const _: () = {
                                 .member(
                                     &mut self.message_request,
                                     server_reflection_request::MessageRequest::ListServices,
-                                    Reader::string,
+                                    Reader::optional_scalar,
                                 )
                         }
                     },
@@ -863,13 +857,13 @@ const _: () = {
                     FIELDS,
                     &mut |field, input| match field {
                         0 => input.string(&mut self.valid_host),
-                        1 => input.optional(&mut self.original_request, Reader::message),
+                        1 => input.optional_message(&mut self.original_request),
                         2 => {
                             input
                                 .member(
                                     &mut self.message_response,
                                     server_reflection_response::MessageResponse::FileDescriptorResponse,
-                                    Reader::message,
+                                    Reader::optional_message,
                                 )
                         }
                         3 => {
@@ -877,7 +871,7 @@ const _: () = {
                                 .member(
                                     &mut self.message_response,
                                     server_reflection_response::MessageResponse::AllExtensionNumbersResponse,
-                                    Reader::message,
+                                    Reader::optional_message,
                                 )
                         }
                         4 => {
@@ -885,7 +879,7 @@ const _: () = {
                                 .member(
                                     &mut self.message_response,
                                     server_reflection_response::MessageResponse::ListServicesResponse,
-                                    Reader::message,
+                                    Reader::optional_message,
                                 )
                         }
                         _ => {
@@ -893,7 +887,7 @@ const _: () = {
                                 .member(
                                     &mut self.message_response,
                                     server_reflection_response::MessageResponse::ErrorResponse,
-                                    Reader::message,
+                                    Reader::optional_message,
                                 )
                         }
                     },
@@ -906,7 +900,7 @@ const _: () = {
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
-            out.list("fileDescriptorProto", &self.file_descriptor_proto, Writer::value);
+            out.scalar_list("fileDescriptorProto", &self.file_descriptor_proto);
             out.end();
         }
 
@@ -914,9 +908,7 @@ const _: () = {
             input
                 .object(
                     &[Field::new("fileDescriptorProto", "file_descriptor_proto")],
-                    &mut |_, input| {
-                        input.list(&mut self.file_descriptor_proto, Reader::bytes)
-                    },
+                    &mut |_, input| input.scalar_list(&mut self.file_descriptor_proto),
                 )
         }
     }
@@ -927,7 +919,7 @@ const _: () = {
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
             out.string("baseTypeName", &self.base_type_name);
-            out.list("extensionNumber", &self.extension_number, Writer::value);
+            out.scalar_list("extensionNumber", &self.extension_number);
             out.end();
         }
 
@@ -941,7 +933,7 @@ const _: () = {
                     FIELDS,
                     &mut |field, input| match field {
                         0 => input.string(&mut self.base_type_name),
-                        _ => input.list(&mut self.extension_number, Reader::i32),
+                        _ => input.scalar_list(&mut self.extension_number),
                     },
                 )
         }

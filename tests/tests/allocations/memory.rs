@@ -12,7 +12,7 @@ use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use frpc::{
     Body, BoxService, Call, Channel, Code, Head, Method, Request, Response, Server, ServerBuilder, Status,
-    codec::{self, DecodeError, FieldLayout, Format, Formats, Kind, Layout, Reader, Sink, Writer},
+    codec::{self, DecodeError, FieldLayout, Format, Formats, Layout, Reader, Sink, Writer},
     generated::{Answer, Service},
     prost,
 };
@@ -67,19 +67,21 @@ struct Wide {
 
 impl codec::Message for Wide {
     const NAME: &'static str = "Wide";
-    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_layout(|| {
+    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+
+    fn layout() -> Option<&'static Layout> {
         static LAYOUT: Layout = Layout::new(&[FieldLayout::message_list::<Wide>(1)]);
-        &LAYOUT
-    }));
+        Some(&LAYOUT)
+    }
 
     fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
         out.string(&self.a);
-        out.list(Kind::Any, &self.many, |out, item| out.message(item));
+        out.message_list(&self.many);
     }
 
     fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> {
         input.string(&mut self.a)?;
-        input.list(Kind::Any, &mut self.many, Reader::message_or_default)
+        input.message_list(&mut self.many)
     }
 }
 

@@ -133,8 +133,8 @@ impl MessageCodec<'_> {
         let path = self.codec.path(full_name);
         let name = short_name(full_name, self.codec.package);
         let allow_deprecated = fields.iter().any(|field| field.is_deprecated).then(|| quote! { #[allow(deprecated)] });
-        let [message, formats, sink, writer, reader, result] =
-            ["Message", "Formats", "Sink", "Writer", "Reader", "Result"].map(|name| self.codec.import(name));
+        let [message, formats, layout_type, sink, writer, reader, result] =
+            ["Message", "Formats", "Layout", "Sink", "Writer", "Reader", "Result"].map(|name| self.codec.import(name));
         let option = tokens(&self.codec.scope.short("::core::option::Option"));
         let with_json = self.codec.has_json.then(|| quote! { .with_json() });
         let layout = layout::layout_of(
@@ -159,7 +159,11 @@ impl MessageCodec<'_> {
             #allow_deprecated
             impl #message for #path {
                 const NAME: &'static str = #name;
-                const FORMATS: #option<&'static #formats<Self>> = Some(&#formats::prost().with_layout(#layout) #with_json);
+                const FORMATS: #option<&'static #formats<Self>> = Some(&#formats::prost() #with_json);
+
+                fn layout() -> #option<&'static #layout_type> {
+                    #layout
+                }
 
                 #inline
                 fn encode_fields<S: #sink>(&self, #out: &mut #writer<S>) {
@@ -218,13 +222,12 @@ impl MessageCodec<'_> {
                 }
             }
             Shape::List(of) => {
-                let (kind, write) = (self.codec.kind(of), self.write_by(of, quote! { item }));
-                quote! { out.list(#kind, &#message.#name, #write) }
+                let write = self.list_accessor(of);
+                quote! { out.#write(&#message.#name) }
             }
-            Shape::Map(key, value) => {
-                let kinds = [self.codec.kind(key), self.codec.kind(value)];
-                let (key, value) = (self.write_by(key, quote! { key }), self.write_by(value, quote! { value }));
-                quote! { out.map((#(#kinds),*), #message.#name.iter(), #key, #value) }
+            Shape::Map(_, of) => {
+                let write = self.map_accessor(of);
+                quote! { out.#write(&#message.#name) }
             }
         };
         quote! { #write; }
@@ -237,20 +240,10 @@ impl MessageCodec<'_> {
                 quote! { out.message_or_nil::<#of>(#value) }
             }
             of => {
-                let write = self.write_by(of, quote! { value });
-                quote! { out.optional(#value, #write) }
+                let write = self.optional_accessor(of);
+                quote! { out.#write(#value) }
             }
         }
-    }
-
-    /// Returns a closure that writes the value behind the reference `name`.
-    fn write_by(&self, of: &Type, name: TokenStream) -> TokenStream {
-        let value = match of {
-            Type::String | Type::Bytes | Type::Message(_) => name.clone(),
-            _ => quote! { *#name },
-        };
-        let write = self.write_value(of, value);
-        quote! { |out, #name| #write }
     }
 
     fn write_value(&self, of: &Type, value: TokenStream) -> TokenStream {
@@ -275,6 +268,41 @@ impl MessageCodec<'_> {
                 quote! { enumeration::<#of> }
             }
             Type::Message(_) => message,
+        }
+    }
+
+    /// Returns the function of `Writer` and `Reader` for lists of a type.
+    fn list_accessor(&self, of: &Type) -> TokenStream {
+        match of {
+            Type::Enum(of) => {
+                let of = self.codec.path(of);
+                quote! { enumeration_list::<#of> }
+            }
+            Type::Message(_) => quote! { message_list },
+            _ => quote! { scalar_list },
+        }
+    }
+
+    /// Returns the function of `Writer` and `Reader` for maps to a type.
+    fn map_accessor(&self, of: &Type) -> TokenStream {
+        match of {
+            Type::Enum(of) => {
+                let of = self.codec.path(of);
+                quote! { enumeration_map::<#of, _> }
+            }
+            Type::Message(_) => quote! { message_map },
+            _ => quote! { scalar_map },
+        }
+    }
+
+    /// Returns the function of `Writer` and `Reader` for a type whose values may be unset. That for messages is another one.
+    fn optional_accessor(&self, of: &Type) -> TokenStream {
+        match of {
+            Type::Enum(of) => {
+                let of = self.codec.path(of);
+                quote! { optional_enumeration::<#of> }
+            }
+            _ => quote! { optional_scalar },
         }
     }
 
@@ -303,55 +331,43 @@ impl MessageCodec<'_> {
                 quote! { input.message_or_default::<#of>(#into) }
             }
             Shape::Always(of) => {
-                let read = self.reader(of);
+                let read = self.accessor(of, quote! { blob }, quote! { message_or_default });
                 quote! { input.#read(#into) }
             }
-            Shape::Optional(Type::Message(of)) => {
-                let of = self.codec.path(of);
-                quote! { input.message_or_nil::<#of, _>(#into) }
-            }
             Shape::Optional(of) => {
-                let read = self.read_by(of);
-                quote! { input.optional(#into, #read) }
+                let read = self.read_optional(of);
+                quote! { input.#read(#into) }
             }
             Shape::Member(oneof, of) => {
                 let oneof = &self.message.oneofs[*oneof];
                 let (choice, variant) = (local(&oneof.name), self.variant(oneof, &field.name));
                 let place = oneof.members.iter().position(|member| *member == field.name);
                 let place = tokens(&place.expect("a member is one of its oneof's").to_string());
-                match of {
-                    Type::Message(of) => {
-                        let of = self.codec.path(of);
-                        quote! { #choice.message::<#of, _>(#place, input, #variant) }
-                    }
-                    of => {
-                        let read = self.read_by(of);
-                        quote! { #choice.member(#place, input, #variant, #read) }
-                    }
-                }
+                let (reader, read) = (self.codec.import("Reader"), self.read_optional(of));
+                quote! { #choice.member(#place, input, #variant, #reader::#read) }
             }
             Shape::List(of) => {
-                let (kind, read) = (self.codec.kind(of), self.read_by(of));
-                quote! { input.list(#kind, #into, #read) }
+                let read = self.list_accessor(of);
+                quote! { input.#read(#into) }
             }
-            Shape::Map(key, value) => {
-                let kinds = [self.codec.kind(key), self.codec.kind(value)];
-                let (key, value) = (self.read_by(key), self.read_by(value));
-                quote! { input.map((#(#kinds),*), #into, #key, #value) }
+            Shape::Map(_, of) => {
+                let read = self.map_accessor(of);
+                quote! { input.#read(#into) }
             }
         };
         let name = &field.name;
         quote! { #read.at(#name)?; }
     }
 
-    /// Returns the path of the function that reads a type.
-    fn read_by(&self, of: &Type) -> TokenStream {
-        let (reader, read) = (self.codec.import("Reader"), self.reader(of));
-        quote! { #reader::#read }
-    }
-
-    fn reader(&self, of: &Type) -> TokenStream {
-        self.accessor(of, quote! { blob }, quote! { message_or_default })
+    /// Returns the function of `Reader` for a type whose values may be unset.
+    fn read_optional(&self, of: &Type) -> TokenStream {
+        match of {
+            Type::Message(of) => {
+                let of = self.codec.path(of);
+                quote! { message_or_nil::<#of, _> }
+            }
+            of => self.optional_accessor(of),
+        }
     }
 
     /// Returns the path of a oneof's variant.

@@ -285,11 +285,11 @@ impl MessageJson<'_> {
                     self.kind = Some(#null(0));
                     input.null()
                 }
-                #next::Bool => input.member(&mut self.kind, #bool, #reader::bool),
-                #next::Number => input.member(&mut self.kind, #number, #reader::f64),
-                #next::String => input.member(&mut self.kind, #string, #reader::string),
-                #next::List => input.member(&mut self.kind, #list, #reader::message),
-                #next::Object => input.member(&mut self.kind, #fields, #reader::message),
+                #next::Bool => input.member(&mut self.kind, #bool, #reader::optional_scalar),
+                #next::Number => input.member(&mut self.kind, #number, #reader::optional_scalar),
+                #next::String => input.member(&mut self.kind, #string, #reader::optional_scalar),
+                #next::List => input.member(&mut self.kind, #list, #reader::optional_message),
+                #next::Object => input.member(&mut self.kind, #fields, #reader::optional_message),
             }
         };
         (writes, reads)
@@ -331,13 +331,21 @@ impl MessageJson<'_> {
                 let reference = matches!(of, Type::String | Type::Bytes).then(|| quote! { & });
                 quote! { out.#write(#name, #reference self.#value) }
             }
-            Shape::Optional(of) => {
+            Shape::Optional(of @ Type::Message(_)) => {
                 let write = self.writer(of);
                 quote! { out.optional(#name, self.#value.as_ref(), #write) }
             }
-            Shape::List(of) => {
+            Shape::Optional(of) => {
+                let write = self.optional_accessor(of);
+                quote! { out.#write(#name, self.#value.as_ref()) }
+            }
+            Shape::List(of @ Type::Message(_)) => {
                 let write = self.writer(of);
                 quote! { out.list(#name, &self.#value, #write) }
+            }
+            Shape::List(of) => {
+                let write = self.list_accessor(of);
+                quote! { out.#write(#name, &self.#value) }
             }
             Shape::Map(_, of) => {
                 let write = self.writer(of);
@@ -353,8 +361,16 @@ impl MessageJson<'_> {
         let members = self.fields().into_iter().filter(|field| oneof.members.contains(&field.name));
         let arms = members.map(|field| {
             let (name, variant) = (escaped(&field.json_name), self.variant(oneof, &field.name));
-            let write = self.writer(field.shape.element());
-            quote! { Some(#variant(value)) => out.present(#name, value, #write), }
+            match field.shape.element() {
+                of @ Type::Message(_) => {
+                    let write = self.writer(of);
+                    quote! { Some(#variant(value)) => out.present(#name, value, #write), }
+                }
+                of => {
+                    let write = self.optional_accessor(of);
+                    quote! { Some(#variant(value)) => out.#write(#name, Some(value)), }
+                }
+            }
         });
         quote! {
             match &self.#value {
@@ -421,23 +437,50 @@ impl MessageJson<'_> {
                 quote! { input.#read(&mut self.#value) }
             }
             Shape::Optional(of) => {
-                let read = self.read_by(of);
-                quote! { input.optional(&mut self.#value, #read) }
+                let read = self.optional_accessor(of);
+                quote! { input.#read(&mut self.#value) }
             }
             Shape::Member(oneof, of) => {
                 let oneof = &self.message.oneofs[*oneof];
                 let (value, variant) = (tokens(&naming::snake(&oneof.name)), self.variant(oneof, &field.name));
-                let read = self.read_by(of);
-                quote! { input.member(&mut self.#value, #variant, #read) }
+                let (reader, read) = (self.json.import("Reader"), self.optional_accessor(of));
+                quote! { input.member(&mut self.#value, #variant, #reader::#read) }
             }
-            Shape::List(of) => {
+            Shape::List(of @ Type::Message(_)) => {
                 let read = self.read_by(of);
                 quote! { input.list(&mut self.#value, #read) }
+            }
+            Shape::List(of) => {
+                let read = self.list_accessor(of);
+                quote! { input.#read(&mut self.#value) }
             }
             Shape::Map(_, of) => {
                 let read = self.read_by(of);
                 quote! { input.map(&mut self.#value, #read) }
             }
+        }
+    }
+
+    /// Returns the function of `Writer` and `Reader` for a type whose values may be absent. Only `Reader` has one for messages.
+    fn optional_accessor(&self, of: &Type) -> TokenStream {
+        match of {
+            Type::Enum(of) => {
+                let of = self.json.path(of);
+                quote! { optional_enumeration::<#of> }
+            }
+            Type::Message(_) => quote! { optional_message },
+            _ => quote! { optional_scalar },
+        }
+    }
+
+    /// Returns the function of `Writer` and `Reader` for lists of a type that is no message.
+    fn list_accessor(&self, of: &Type) -> TokenStream {
+        match of {
+            Type::Enum(of) => {
+                let of = self.json.path(of);
+                quote! { enumeration_list::<#of> }
+            }
+            _ => quote! { scalar_list },
         }
     }
 

@@ -16,20 +16,18 @@ pub(super) struct Words<'a> {
     pub(super) message: &'a dyn Fn(&str) -> TokenStream,
 }
 
-/// Returns a function that returns the layout of a message.
+/// Returns the body of a function that returns the layout of a message.
 pub(super) fn layout_of(message: &Message, words: &Words<'_>) -> TokenStream {
     let layout = (words.import)("Layout");
     let mut fields: Vec<&Field> = message.fields.iter().collect();
     fields.sort_by_key(|field| field.number);
     let fields: Vec<TokenStream> = fields.into_iter().filter_map(|field| layout_of_field(field, words)).collect();
     if fields.is_empty() {
-        return quote! { #layout::flat };
+        return quote! { Some(#layout::flat()) };
     }
     quote! {
-        || {
-            static LAYOUT: #layout = #layout::new(&[#(#fields),*]);
-            &LAYOUT
-        }
+        static LAYOUT: #layout = #layout::new(&[#(#fields),*]);
+        Some(&LAYOUT)
     }
 }
 

@@ -198,7 +198,7 @@ fn in_an_edition_every_single_field_may_be_unset() {
     set.file[0].syntax = Some("editions".to_owned());
     options(&dir).compile_fds(set).unwrap();
     let code = fs::read_to_string(dir.join("shop.rs")).unwrap();
-    assert!(code.contains("out.optional(self.id.as_ref(), |out, value| out.string(value));"));
+    assert!(code.contains("out.optional_scalar(self.id.as_ref());"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{
-    layout::{FieldLayout, Held, Layout, MemoryBudget, Shape, checked_len},
+    layout::{FieldLayout, Held, MemoryBudget, Shape, checked_len},
     polyglot::{Kind, Message},
 };
 
@@ -11,12 +11,12 @@ impl FieldLayout {
     /// Returns the layout of a singular message field, boxed or not.
     pub const fn message<M: Message>(number: u32) -> Self {
         // An unboxed one is a part of its message and counts twice.
-        Self::of(number, Held::Once, size_of::<M>(), Shape::Message(find_layout::<M>))
+        Self::of(number, Held::Once, size_of::<M>(), Shape::Message(M::layout))
     }
 
     /// Returns the layout of a list of messages.
     pub const fn message_list<M: Message>(number: u32) -> Self {
-        Self::of(number, Held::List, size_of::<M>(), Shape::Message(find_layout::<M>))
+        Self::of(number, Held::List, size_of::<M>(), Shape::Message(M::layout))
     }
 
     /// Returns the layout of a list of strings, bytes or varints.
@@ -40,7 +40,7 @@ impl FieldLayout {
 
     /// Returns the layout of a map with messages as values.
     pub const fn message_map<M: Message>(number: u32, key: Kind) -> Self {
-        Self::of(number, Held::Map, entry_len(len_of(key), size_of::<M>()), Shape::MessageMap(find_layout::<M>))
+        Self::of(number, Held::Map, entry_len(len_of(key), size_of::<M>()), Shape::MessageMap(M::layout))
     }
 
     const fn of(number: u32, held: Held, value_len: usize, shape: Shape) -> Self {
@@ -60,11 +60,7 @@ pub(super) fn checked_memory<M: Message>(
     uncounted_max: usize,
 ) -> Result<usize, usize> {
     let limit = budget.for_len(content.len());
-    checked_len(find_layout::<M>(), content, limit, uncounted_max).ok_or(limit)
-}
-
-fn find_layout<M: Message>() -> Option<&'static Layout> {
-    M::FORMATS.and_then(|formats| formats.layout).map(|layout| layout())
+    checked_len(M::layout(), content, limit, uncounted_max).ok_or(limit)
 }
 
 /// Returns the memory of a map entry, including padding.

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use super::{
     format::Format,
     json,
-    layout::Layout,
     polyglot::{DecodeError, DecodeErrorKind, Failure},
     reading::Reading,
 };
@@ -37,8 +36,6 @@ use super::{
 pub struct Formats<M: 'static> {
     pub(super) proto: Option<Functions<M>>,
     pub(super) json: Option<Functions<M>>,
-    /// The memory that protocol buffers of the message take.
-    pub(super) layout: Option<fn() -> &'static Layout>,
     /// The name of the codec that writes the message in place of prost.
     pub(super) codec: Option<&'static str>,
 }
@@ -54,14 +51,7 @@ impl<M: prost::Message + Default + 'static> Formats<M> {
     /// Creates the table of a message with protobuf support from prost.
     pub const fn prost() -> Self {
         let proto = Functions { encode: encode_prost::<M>, decode: decode_prost::<M> };
-        Self { proto: Some(proto), json: None, layout: None, codec: None }
-    }
-
-    /// Adds what protocol buffers of the message take in memory. Without it, 16 bytes are counted for each byte of input, which
-    /// long lists of empty messages exceed by far: [`MemoryBudget`](super::MemoryBudget) holds for types with layouts.
-    #[must_use]
-    pub const fn with_layout(self, layout: fn() -> &'static Layout) -> Self {
-        Self { layout: Some(layout), ..self }
+        Self { proto: Some(proto), json: None, codec: None }
     }
 }
 

@@ -59,11 +59,14 @@ impl MemoryBudget {
 ///
 /// impl Message for Points {
 ///     const NAME: &'static str = "Points";
-///     const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_layout(|| {
+///     const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+///
+///     fn layout() -> Option<&'static Layout> {
 ///         static LAYOUT: Layout =
 ///             Layout::new(&[FieldLayout::fixed_list(1, Kind::F64), FieldLayout::message_list::<Points>(2)]);
-///         &LAYOUT
-///     }));
+///         Some(&LAYOUT)
+///     }
+///
 /// #   fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) { let _ = out; }
 /// #   fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> { let _ = input; Ok(()) }
 ///     // The rest as ever.

@@ -140,9 +140,11 @@ const _: () = {
 
     impl Message for Nothing {
         const NAME: &'static str = "Nothing";
-        const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_layout(Layout::flat),
-        );
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+
+        fn layout() -> Option<&'static Layout> {
+            Some(Layout::flat())
+        }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, _: &mut Writer<S>) {}
@@ -155,42 +157,31 @@ const _: () = {
 
     impl Message for Ordering {
         const NAME: &'static str = "Ordering";
-        const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost()
-                .with_layout(|| {
-                    static LAYOUT: Layout = Layout::new(
-                        &[
-                            FieldLayout::map(2, Kind::String, Kind::I32),
-                            FieldLayout::list(3, Kind::I32),
-                            FieldLayout::message_map::<Leaf>(4, Kind::I32),
-                            FieldLayout::message_list::<Leaf>(9),
-                            FieldLayout::message::<Leaf>(12),
-                        ],
-                    );
-                    &LAYOUT
-                }),
-        );
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+
+        fn layout() -> Option<&'static Layout> {
+            static LAYOUT: Layout = Layout::new(
+                &[
+                    FieldLayout::map(2, Kind::String, Kind::I32),
+                    FieldLayout::list(3, Kind::I32),
+                    FieldLayout::message_map::<Leaf>(4, Kind::I32),
+                    FieldLayout::message_list::<Leaf>(9),
+                    FieldLayout::message::<Leaf>(12),
+                ],
+            );
+            Some(&LAYOUT)
+        }
 
         #[inline(never)]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
             out.string(&self.first_scalar);
             out.enumeration::<Color>(self.second_scalar);
             out.bytes(&self.third_scalar);
-            out.list(Kind::I32, &self.first_list, |out, item| out.i32(*item));
-            out.list(Kind::Any, &self.second_list, |out, item| out.message(item));
+            out.scalar_list(&self.first_list);
+            out.message_list(&self.second_list);
             out.message_or_nil::<Leaf>(self.first_message.as_ref());
-            out.map(
-                (Kind::String, Kind::I32),
-                self.first_map.iter(),
-                |out, key| out.string(key),
-                |out, value| out.i32(*value),
-            );
-            out.map(
-                (Kind::I32, Kind::Any),
-                self.second_map.iter(),
-                |out, key| out.i32(*key),
-                |out, value| out.message(value),
-            );
+            out.scalar_map(&self.first_map);
+            out.message_map(&self.second_map);
         }
 
         #[inline(never)]
@@ -198,44 +189,25 @@ const _: () = {
             input.string(&mut self.first_scalar).at("first_scalar")?;
             input.enumeration::<Color>(&mut self.second_scalar).at("second_scalar")?;
             input.blob(&mut self.third_scalar).at("third_scalar")?;
-            input.list(Kind::I32, &mut self.first_list, Reader::i32).at("first_list")?;
-            input
-                .list(Kind::Any, &mut self.second_list, Reader::message_or_default)
-                .at("second_list")?;
+            input.scalar_list(&mut self.first_list).at("first_list")?;
+            input.message_list(&mut self.second_list).at("second_list")?;
             input
                 .message_or_nil::<Leaf, _>(&mut self.first_message)
                 .at("first_message")?;
-            input
-                .map(
-                    (Kind::String, Kind::I32),
-                    &mut self.first_map,
-                    Reader::string,
-                    Reader::i32,
-                )
-                .at("first_map")?;
-            input
-                .map(
-                    (Kind::I32, Kind::Any),
-                    &mut self.second_map,
-                    Reader::i32,
-                    Reader::message_or_default,
-                )
-                .at("second_map")?;
+            input.scalar_map(&mut self.first_map).at("first_map")?;
+            input.message_map(&mut self.second_map).at("second_map")?;
             Ok(())
         }
     }
 
     impl Message for Leaf {
         const NAME: &'static str = "Leaf";
-        const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost()
-                .with_layout(|| {
-                    static LAYOUT: Layout = Layout::new(
-                        &[FieldLayout::message::<Leaf>(2)],
-                    );
-                    &LAYOUT
-                }),
-        );
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+
+        fn layout() -> Option<&'static Layout> {
+            static LAYOUT: Layout = Layout::new(&[FieldLayout::message::<Leaf>(2)]);
+            Some(&LAYOUT)
+        }
 
         #[inline(never)]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
@@ -254,44 +226,40 @@ const _: () = {
     #[allow(deprecated)]
     impl Message for Choice {
         const NAME: &'static str = "Choice";
-        const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost()
-                .with_layout(|| {
-                    static LAYOUT: Layout = Layout::new(
-                        &[
-                            FieldLayout::message::<Leaf>(2),
-                            FieldLayout::list(6, Kind::Bytes),
-                            FieldLayout::message_list::<choice::Inner>(7),
-                        ],
-                    );
-                    &LAYOUT
-                }),
-        );
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+
+        fn layout() -> Option<&'static Layout> {
+            static LAYOUT: Layout = Layout::new(
+                &[
+                    FieldLayout::message::<Leaf>(2),
+                    FieldLayout::list(6, Kind::Bytes),
+                    FieldLayout::message_list::<choice::Inner>(7),
+                ],
+            );
+            Some(&LAYOUT)
+        }
 
         #[inline(never)]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
-            out.optional(self.before.as_ref(), |out, value| out.i64(*value));
+            out.optional_scalar(self.before.as_ref());
             let text = match &self.value {
                 Some(choice::Value::Text(value)) => Some(value),
                 _ => None,
             };
-            out.optional(text, |out, value| out.string(value));
+            out.optional_scalar(text);
             let color = match &self.value {
                 Some(choice::Value::Color(value)) => Some(value),
                 _ => None,
             };
-            out.optional(color, |out, value| out.enumeration::<Color>(*value));
+            out.optional_enumeration::<Color>(color);
             let old = match &self.value {
                 Some(choice::Value::Old(value)) => Some(value),
                 _ => None,
             };
-            out.optional(old, |out, value| out.bool(*value));
-            out.optional(
-                self.favourite.as_ref(),
-                |out, value| out.enumeration::<Color>(*value),
-            );
-            out.list(Kind::Bytes, &self.after, |out, item| out.bytes(item));
-            out.list(Kind::Any, &self.inner, |out, item| out.message(item));
+            out.optional_scalar(old);
+            out.optional_enumeration::<Color>(self.favourite.as_ref());
+            out.scalar_list(&self.after);
+            out.message_list(&self.inner);
             let leaf = match &self.value {
                 Some(choice::Value::Leaf(value)) => Some(value),
                 _ => None,
@@ -302,56 +270,50 @@ const _: () = {
         #[inline(never)]
         fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
             let mut value = frpc::codec::Choice::new(&mut self.value);
-            input.optional(&mut self.before, Reader::i64).at("before")?;
-            value.member(1, input, choice::Value::Text, Reader::string).at("text")?;
+            input.optional_scalar(&mut self.before).at("before")?;
             value
-                .member(2, input, choice::Value::Color, Reader::enumeration::<Color>)
+                .member(1, input, choice::Value::Text, Reader::optional_scalar)
+                .at("text")?;
+            value
+                .member(
+                    2,
+                    input,
+                    choice::Value::Color,
+                    Reader::optional_enumeration::<Color>,
+                )
                 .at("color")?;
-            value.member(3, input, choice::Value::Old, Reader::bool).at("old")?;
-            input
-                .optional(&mut self.favourite, Reader::enumeration::<Color>)
-                .at("favourite")?;
-            input.list(Kind::Bytes, &mut self.after, Reader::blob).at("after")?;
-            input
-                .list(Kind::Any, &mut self.inner, Reader::message_or_default)
-                .at("inner")?;
-            value.message::<Leaf, _>(0, input, choice::Value::Leaf).at("leaf")?;
+            value
+                .member(3, input, choice::Value::Old, Reader::optional_scalar)
+                .at("old")?;
+            input.optional_enumeration::<Color>(&mut self.favourite).at("favourite")?;
+            input.scalar_list(&mut self.after).at("after")?;
+            input.message_list(&mut self.inner).at("inner")?;
+            value
+                .member(0, input, choice::Value::Leaf, Reader::message_or_nil::<Leaf, _>)
+                .at("leaf")?;
             Ok(())
         }
     }
 
     impl Message for choice::Inner {
         const NAME: &'static str = "Choice.Inner";
-        const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost()
-                .with_layout(|| {
-                    static LAYOUT: Layout = Layout::new(
-                        &[FieldLayout::map(1, Kind::String, Kind::U32)],
-                    );
-                    &LAYOUT
-                }),
-        );
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+
+        fn layout() -> Option<&'static Layout> {
+            static LAYOUT: Layout = Layout::new(
+                &[FieldLayout::map(1, Kind::String, Kind::U32)],
+            );
+            Some(&LAYOUT)
+        }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
-            out.map(
-                (Kind::String, Kind::U32),
-                self.colors.iter(),
-                |out, key| out.string(key),
-                |out, value| out.enumeration::<Color>(*value),
-            );
+            out.enumeration_map::<Color, _>(&self.colors);
         }
 
         #[inline]
         fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
-            input
-                .map(
-                    (Kind::String, Kind::U32),
-                    &mut self.colors,
-                    Reader::string,
-                    Reader::enumeration::<Color>,
-                )
-                .at("colors")?;
+            input.enumeration_map::<Color, _>(&mut self.colors).at("colors")?;
             Ok(())
         }
     }

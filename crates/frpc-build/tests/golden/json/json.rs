@@ -131,8 +131,12 @@ const _: () = {
     impl Message for Nothing {
         const NAME: &'static str = "Nothing";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_layout(Layout::flat).with_json(),
+            &Formats::prost().with_json(),
         );
+
+        fn layout() -> Option<&'static Layout> {
+            Some(Layout::flat())
+        }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, _: &mut Writer<S>) {}
@@ -146,15 +150,13 @@ const _: () = {
     impl Message for Leaf {
         const NAME: &'static str = "Leaf";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost()
-                .with_layout(|| {
-                    static LAYOUT: Layout = Layout::new(
-                        &[FieldLayout::message::<Leaf>(2)],
-                    );
-                    &LAYOUT
-                })
-                .with_json(),
+            &Formats::prost().with_json(),
         );
+
+        fn layout() -> Option<&'static Layout> {
+            static LAYOUT: Layout = Layout::new(&[FieldLayout::message::<Leaf>(2)]);
+            Some(&LAYOUT)
+        }
 
         #[inline(never)]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
@@ -174,30 +176,30 @@ const _: () = {
     impl Message for Order {
         const NAME: &'static str = "Order";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost()
-                .with_layout(|| {
-                    static LAYOUT: Layout = Layout::new(
-                        &[
-                            FieldLayout::list(6, Kind::U32),
-                            FieldLayout::list(7, Kind::String),
-                            FieldLayout::message_map::<Leaf>(8, Kind::String),
-                            FieldLayout::map(9, Kind::I32, Kind::U32),
-                            FieldLayout::message::<frpc::prost_types::Timestamp>(10),
-                            FieldLayout::message::<String>(11),
-                            FieldLayout::message::<frpc::prost_types::Value>(12),
-                            FieldLayout::message_list::<frpc::prost_types::Any>(14),
-                            FieldLayout::message::<Leaf>(16),
-                        ],
-                    );
-                    &LAYOUT
-                })
-                .with_json(),
+            &Formats::prost().with_json(),
         );
+
+        fn layout() -> Option<&'static Layout> {
+            static LAYOUT: Layout = Layout::new(
+                &[
+                    FieldLayout::list(6, Kind::U32),
+                    FieldLayout::list(7, Kind::String),
+                    FieldLayout::message_map::<Leaf>(8, Kind::String),
+                    FieldLayout::map(9, Kind::I32, Kind::U32),
+                    FieldLayout::message::<frpc::prost_types::Timestamp>(10),
+                    FieldLayout::message::<String>(11),
+                    FieldLayout::message::<frpc::prost_types::Value>(12),
+                    FieldLayout::message_list::<frpc::prost_types::Any>(14),
+                    FieldLayout::message::<Leaf>(16),
+                ],
+            );
+            Some(&LAYOUT)
+        }
 
         #[inline(never)]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
             out.i64(self.order_id);
-            out.optional(self.is_paid.as_ref(), |out, value| out.bool(*value));
+            out.optional_scalar(self.is_paid.as_ref());
             out.f64(self.price);
             out.bytes(&self.signature);
             out.enumeration::<Color>(self.color);
@@ -206,36 +208,22 @@ const _: () = {
                 Some(order::Payment::CardNumber(value)) => Some(value),
                 _ => None,
             };
-            out.optional(card_number, |out, value| out.string(value));
+            out.optional_scalar(card_number);
             let color_of_money = match &self.payment {
                 Some(order::Payment::ColorOfMoney(value)) => Some(value),
                 _ => None,
             };
-            out.optional(color_of_money, |out, value| out.enumeration::<Color>(*value));
+            out.optional_enumeration::<Color>(color_of_money);
             let is_cash = match &self.payment {
                 Some(order::Payment::IsCash(value)) => Some(value),
                 _ => None,
             };
-            out.optional(is_cash, |out, value| out.bool(*value));
-            out.list(
-                Kind::U32,
-                &self.colors,
-                |out, item| out.enumeration::<Color>(*item),
-            );
-            out.list(Kind::String, &self.tags, |out, item| out.string(item));
-            out.list(Kind::Any, &self.details, |out, item| out.message(item));
-            out.map(
-                (Kind::String, Kind::Any),
-                self.leaves.iter(),
-                |out, key| out.string(key),
-                |out, value| out.message(value),
-            );
-            out.map(
-                (Kind::I32, Kind::U32),
-                self.colors_by_number.iter(),
-                |out, key| out.i32(*key),
-                |out, value| out.enumeration::<Color>(*value),
-            );
+            out.optional_scalar(is_cash);
+            out.enumeration_list::<Color>(&self.colors);
+            out.scalar_list(&self.tags);
+            out.message_list(&self.details);
+            out.message_map(&self.leaves);
+            out.enumeration_map::<Color, _>(&self.colors_by_number);
             out.message_or_nil::<frpc::prost_types::Timestamp>(self.created_at.as_ref());
             out.message_or_nil::<String>(self.note.as_ref());
             out.message_or_nil::<frpc::prost_types::Value>(self.extra.as_ref());
@@ -250,7 +238,7 @@ const _: () = {
         fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
             let mut payment = Choice::new(&mut self.payment);
             input.i64(&mut self.order_id).at("order_id")?;
-            input.optional(&mut self.is_paid, Reader::bool).at("is_paid")?;
+            input.optional_scalar(&mut self.is_paid).at("is_paid")?;
             input.f64(&mut self.price).at("price")?;
             input.blob(&mut self.signature).at("signature")?;
             input.enumeration::<Color>(&mut self.color).at("color")?;
@@ -258,41 +246,25 @@ const _: () = {
                 .enumeration::<frpc::prost_types::NullValue>(&mut self.null)
                 .at("null")?;
             payment
-                .member(0, input, order::Payment::CardNumber, Reader::string)
+                .member(0, input, order::Payment::CardNumber, Reader::optional_scalar)
                 .at("card_number")?;
             payment
                 .member(
                     2,
                     input,
                     order::Payment::ColorOfMoney,
-                    Reader::enumeration::<Color>,
+                    Reader::optional_enumeration::<Color>,
                 )
                 .at("color_of_money")?;
             payment
-                .member(3, input, order::Payment::IsCash, Reader::bool)
+                .member(3, input, order::Payment::IsCash, Reader::optional_scalar)
                 .at("is_cash")?;
+            input.enumeration_list::<Color>(&mut self.colors).at("colors")?;
+            input.scalar_list(&mut self.tags).at("tags")?;
+            input.message_list(&mut self.details).at("details")?;
+            input.message_map(&mut self.leaves).at("leaves")?;
             input
-                .list(Kind::U32, &mut self.colors, Reader::enumeration::<Color>)
-                .at("colors")?;
-            input.list(Kind::String, &mut self.tags, Reader::string).at("tags")?;
-            input
-                .list(Kind::Any, &mut self.details, Reader::message_or_default)
-                .at("details")?;
-            input
-                .map(
-                    (Kind::String, Kind::Any),
-                    &mut self.leaves,
-                    Reader::string,
-                    Reader::message_or_default,
-                )
-                .at("leaves")?;
-            input
-                .map(
-                    (Kind::I32, Kind::U32),
-                    &mut self.colors_by_number,
-                    Reader::i32,
-                    Reader::enumeration::<Color>,
-                )
+                .enumeration_map::<Color, _>(&mut self.colors_by_number)
                 .at("colors_by_number")?;
             input
                 .message_or_nil::<frpc::prost_types::Timestamp, _>(&mut self.created_at)
@@ -301,7 +273,14 @@ const _: () = {
             input
                 .message_or_nil::<frpc::prost_types::Value, _>(&mut self.extra)
                 .at("extra")?;
-            payment.message::<Leaf, _>(1, input, order::Payment::Account).at("account")?;
+            payment
+                .member(
+                    1,
+                    input,
+                    order::Payment::Account,
+                    Reader::message_or_nil::<Leaf, _>,
+                )
+                .at("account")?;
             Ok(())
         }
     }
@@ -375,7 +354,7 @@ const _: () = {
                     FIELDS,
                     &mut |field, input| match field {
                         0 => input.string(&mut self.label),
-                        _ => input.optional(&mut self.child, Reader::message),
+                        _ => input.optional_message(&mut self.child),
                     },
                 )
         }
@@ -389,12 +368,12 @@ const _: () = {
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
             out.i64("orderId", self.order_id);
-            out.optional("isPaid", self.is_paid.as_ref(), Writer::value);
+            out.optional_scalar("isPaid", self.is_paid.as_ref());
             out.f64("cost", self.price);
             out.bytes("signature", &self.signature);
             out.enumeration::<Color>("color", self.color);
-            out.list("colors", &self.colors, Writer::name_of::<Color>);
-            out.list("tags", &self.tags, Writer::value);
+            out.enumeration_list::<Color>("colors", &self.colors);
+            out.scalar_list("tags", &self.tags);
             out.map("leaves", &self.leaves, Writer::message);
             out.map("colorsByNumber", &self.colors_by_number, Writer::name_of::<Color>);
             out.optional("createdAt", self.created_at.as_ref(), Writer::message);
@@ -404,16 +383,16 @@ const _: () = {
             out.list("details", &self.details, Writer::message);
             match &self.payment {
                 Some(order::Payment::CardNumber(value)) => {
-                    out.present("cardNumber", value, Writer::value)
+                    out.optional_scalar("cardNumber", Some(value))
                 }
                 Some(order::Payment::Account(value)) => {
                     out.present("account", value, Writer::message)
                 }
                 Some(order::Payment::ColorOfMoney(value)) => {
-                    out.present("colorOfMoney", value, Writer::name_of::<Color>)
+                    out.optional_enumeration::<Color>("colorOfMoney", Some(value))
                 }
                 Some(order::Payment::IsCash(value)) => {
-                    out.present("isCash", value, Writer::value)
+                    out.optional_scalar("isCash", Some(value))
                 }
                 None => {}
             }
@@ -446,12 +425,12 @@ const _: () = {
                     FIELDS,
                     &mut |field, input| match field {
                         0 => input.i64(&mut self.order_id),
-                        1 => input.optional(&mut self.is_paid, Reader::bool),
+                        1 => input.optional_scalar(&mut self.is_paid),
                         2 => input.f64(&mut self.price),
                         3 => input.bytes(&mut self.signature),
                         4 => input.enumeration::<Color>(&mut self.color),
-                        5 => input.list(&mut self.colors, Reader::enumeration::<Color>),
-                        6 => input.list(&mut self.tags, Reader::string),
+                        5 => input.enumeration_list::<Color>(&mut self.colors),
+                        6 => input.scalar_list(&mut self.tags),
                         7 => input.map(&mut self.leaves, Reader::message),
                         8 => {
                             input
@@ -460,9 +439,9 @@ const _: () = {
                                     Reader::enumeration::<Color>,
                                 )
                         }
-                        9 => input.optional(&mut self.created_at, Reader::message),
-                        10 => input.optional(&mut self.note, Reader::message),
-                        11 => input.optional(&mut self.extra, Reader::message),
+                        9 => input.optional_message(&mut self.created_at),
+                        10 => input.optional_message(&mut self.note),
+                        11 => input.optional_message(&mut self.extra),
                         12 => {
                             input
                                 .enumeration::<frpc::prost_types::NullValue>(&mut self.null)
@@ -473,7 +452,7 @@ const _: () = {
                                 .member(
                                     &mut self.payment,
                                     order::Payment::CardNumber,
-                                    Reader::string,
+                                    Reader::optional_scalar,
                                 )
                         }
                         15 => {
@@ -481,7 +460,7 @@ const _: () = {
                                 .member(
                                     &mut self.payment,
                                     order::Payment::Account,
-                                    Reader::message,
+                                    Reader::optional_message,
                                 )
                         }
                         16 => {
@@ -489,7 +468,7 @@ const _: () = {
                                 .member(
                                     &mut self.payment,
                                     order::Payment::ColorOfMoney,
-                                    Reader::enumeration::<Color>,
+                                    Reader::optional_enumeration::<Color>,
                                 )
                         }
                         _ => {
@@ -497,7 +476,7 @@ const _: () = {
                                 .member(
                                     &mut self.payment,
                                     order::Payment::IsCash,
-                                    Reader::bool,
+                                    Reader::optional_scalar,
                                 )
                         }
                     },

@@ -59,9 +59,11 @@ const _: () = {
 
     impl Message for Item {
         const NAME: &'static str = "Item";
-        const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_layout(Layout::flat),
-        );
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+
+        fn layout() -> Option<&'static Layout> {
+            Some(Layout::flat())
+        }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {

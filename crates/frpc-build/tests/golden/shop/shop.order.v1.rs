@@ -190,32 +190,30 @@ pub mod orders_client {
 /// The encoding of the messages.
 const _: () = {
     use frpc::codec::{
-        At as _, FieldLayout, Formats, Kind, Layout, Message, Reader, Result, Sink,
-        Writer,
+        At as _, FieldLayout, Formats, Layout, Message, Reader, Result, Sink, Writer,
     };
 
     impl Message for Order {
         const NAME: &'static str = "Order";
-        const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost()
-                .with_layout(|| {
-                    static LAYOUT: Layout = Layout::new(
-                        &[
-                            FieldLayout::message_list::<super::super::item::Item>(2),
-                            FieldLayout::message::<frpc::prost_types::Timestamp>(4),
-                            FieldLayout::message::<String>(5),
-                            FieldLayout::message::<super::super::super::Units>(6),
-                        ],
-                    );
-                    &LAYOUT
-                }),
-        );
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+
+        fn layout() -> Option<&'static Layout> {
+            static LAYOUT: Layout = Layout::new(
+                &[
+                    FieldLayout::message_list::<super::super::item::Item>(2),
+                    FieldLayout::message::<frpc::prost_types::Timestamp>(4),
+                    FieldLayout::message::<String>(5),
+                    FieldLayout::message::<super::super::super::Units>(6),
+                ],
+            );
+            Some(&LAYOUT)
+        }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
             out.string(&self.id);
             out.enumeration::<super::super::item::item::Size>(self.size);
-            out.list(Kind::Any, &self.items, |out, item| out.message(item));
+            out.message_list(&self.items);
             out.message_or_nil::<frpc::prost_types::Timestamp>(self.placed_at.as_ref());
             out.message_or_nil::<String>(self.note.as_ref());
             out.message_or_nil::<super::super::super::Units>(self.units.as_ref());
@@ -227,9 +225,7 @@ const _: () = {
             input
                 .enumeration::<super::super::item::item::Size>(&mut self.size)
                 .at("size")?;
-            input
-                .list(Kind::Any, &mut self.items, Reader::message_or_default)
-                .at("items")?;
+            input.message_list(&mut self.items).at("items")?;
             input
                 .message_or_nil::<frpc::prost_types::Timestamp, _>(&mut self.placed_at)
                 .at("placed_at")?;

@@ -1,8 +1,10 @@
-//! The members of messages of any type: fields that may be absent, lists, maps, messages, enums.
+//! The members of messages of any type: fields that may be absent, lists, maps, messages.
+
+use std::ops::Range;
 
 use super::{
     error::{ErrorKind, Result},
-    message::{Enumeration, Key, Message},
+    message::{Key, Message},
     reader::Reader,
     writer::Writer,
 };
@@ -23,23 +25,6 @@ impl Writer {
         }
     }
 
-    /// Writes the name of an enum value, or its number if it has no name.
-    pub fn name_of<E: Enumeration>(&mut self, number: &i32) {
-        if E::IS_NULL {
-            self.null();
-        } else {
-            self.put_name_of(E::NAMES, *number);
-        }
-    }
-
-    /// Writes a field of an enum's type.
-    pub fn enumeration<E: Enumeration>(&mut self, name: &str, number: i32) {
-        if number != 0 {
-            self.name(name);
-            self.name_of::<E>(&number);
-        }
-    }
-
     /// Writes a field that may be absent.
     #[inline]
     pub fn optional<T>(&mut self, name: &str, value: Option<&T>, write: impl FnOnce(&mut Self, &T)) {
@@ -50,71 +35,71 @@ impl Writer {
 
     /// Writes a field that is there, whatever its value.
     pub fn present<T: ?Sized>(&mut self, name: &str, value: &T, write: impl FnOnce(&mut Self, &T)) {
-        if self.is_failed() {
-            return;
-        }
-        self.name(name);
-        write(self, value);
-        if self.is_failed() {
-            self.tell(|error| error.in_field(name));
+        if self.begin_field(name) {
+            write(self, value);
+            self.end_field(name);
         }
     }
 
     /// Writes a list, unless it is empty.
     pub fn list<T>(&mut self, name: &str, items: &[T], write: impl Fn(&mut Self, &T)) {
-        if !items.is_empty() {
-            self.present(name, items, |out, items| out.items(items, write));
+        if !items.is_empty() && self.begin_field(name) {
+            self.items(items, write);
+            self.end_field(name);
         }
     }
 
     /// Writes the items of a list.
     pub fn items<T>(&mut self, items: &[T], write: impl Fn(&mut Self, &T)) {
-        self.put(b"[");
+        self.open_list();
         for (index, item) in items.iter().enumerate() {
-            self.comma(b'[');
+            self.begin_item();
             write(self, item);
             if self.is_failed() {
-                self.tell(|error| error.at_index(index));
+                self.fail_at_index(index);
                 return;
             }
         }
-        self.put(b"]");
+        self.close_list();
     }
 
     /// Writes a map, unless it is empty.
-    pub fn map<'a, K, V, C>(&mut self, name: &str, map: &'a C, write: impl Fn(&mut Self, &V))
-    where
-        K: Key + 'a,
-        V: 'a,
-        &'a C: IntoIterator<Item = (&'a K, &'a V)>,
-    {
-        if map.into_iter().next().is_some() {
-            self.present(name, map, |out, _| out.entries(map, write));
+    pub fn map<'a, K: Key + 'a, V: 'a>(
+        &mut self,
+        name: &str,
+        entries: impl IntoIterator<Item = (&'a K, &'a V), IntoIter: ExactSizeIterator>,
+        write: impl Fn(&mut Self, &V),
+    ) {
+        let entries = entries.into_iter();
+        if entries.len() > 0 && self.begin_field(name) {
+            self.entries(entries, write);
+            self.end_field(name);
         }
     }
 
     /// Writes the entries of a map.
-    pub fn entries<'a, K, V, C>(&mut self, map: &'a C, write: impl Fn(&mut Self, &V))
-    where
-        K: Key + 'a,
-        V: 'a,
-        &'a C: IntoIterator<Item = (&'a K, &'a V)>,
-    {
-        self.put(b"{");
-        for (key, value) in map {
-            self.comma(b'{');
-            let start = self.len();
-            key.encode_key(self);
-            let key = start..self.len();
-            self.put(b":");
+    pub fn entries<'a, K: Key + 'a, V: 'a>(
+        &mut self,
+        entries: impl IntoIterator<Item = (&'a K, &'a V)>,
+        write: impl Fn(&mut Self, &V),
+    ) {
+        self.open_map();
+        for (key, value) in entries {
+            let key = self.key(key);
             write(self, value);
             if self.is_failed() {
-                let key = self.written(key);
-                self.tell(|error| error.in_field(&key));
+                self.fail_at_key(key);
                 return;
             }
         }
-        self.put(b"}");
+        self.end();
+    }
+
+    /// Begins an entry of a map, and returns where its key stands.
+    fn key<K: Key>(&mut self, key: &K) -> Range<usize> {
+        let start = self.begin_entry();
+        key.encode_key(self);
+        start..self.end_key()
     }
 }
 
@@ -125,14 +110,6 @@ impl Reader<'_> {
         into.decode_json(self)?;
         self.leave(M::STACK_LEN);
         Ok(())
-    }
-
-    /// Reads the number or the name of an enum value.
-    pub fn enumeration<E: Enumeration>(&mut self, into: &mut i32) -> Result<()> {
-        if E::IS_NULL && self.peek() == Some(b'n') {
-            return self.null();
-        }
-        self.number_of(E::NUMBERS, into)
     }
 
     /// Reads a field that may be absent.
@@ -148,18 +125,23 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads a member of a oneof, which `variant` makes of its value.
-    pub fn member<O, T: Default>(
+    /// Reads a message that may be absent.
+    pub fn optional_message<M: Message>(&mut self, into: &mut Option<M>) -> Result<()> {
+        self.message(set_default(into))
+    }
+
+    /// Reads a member of a oneof, which `variant` makes of its value, by a function that reads a field that may be absent.
+    pub fn member<O, T>(
         &mut self,
         into: &mut Option<O>,
         variant: impl FnOnce(T) -> O,
-        read: impl FnOnce(&mut Self, &mut T) -> Result<()>,
+        read: impl FnOnce(&mut Self, &mut Option<T>) -> Result<()>,
     ) -> Result<()> {
         if into.is_some() {
             return Err(self.error(ErrorKind::OneofTwice));
         }
         let mut value = None;
-        self.optional(&mut value, read)?;
+        read(self, &mut value)?;
         *into = value.map(variant);
         Ok(())
     }
@@ -173,8 +155,11 @@ impl Reader<'_> {
         let mut is_more = self.begin(b'[', b']', "a list")?;
         while is_more {
             let index = into.len();
-            self.push_default(into)?;
-            read(self, &mut into[index]).map_err(|error| error.at_index(index))?;
+            self.reserve(into)?;
+            into.push(T::default());
+            if let Err(error) = read(self, &mut into[index]) {
+                return Err(error.at_index(index));
+            }
             if self.take_unknown() {
                 into.pop();
             }
@@ -189,31 +174,37 @@ impl Reader<'_> {
         into: &mut C,
         mut read: impl FnMut(&mut Self, &mut V) -> Result<()>,
     ) -> Result<()> {
+        self.read_entries(C::allocated_len, &mut |input, name| {
+            let Some(key) = K::decode_key(name) else { return Err(input.invalid("a key of this map")) };
+            let mut value = V::default();
+            read(input, &mut value)?;
+            Ok(input.take_unknown() || into.add(key, value))
+        })
+    }
+
+    /// Reads the entries of a map: `read` gets the key of each, and returns whether it is new.
+    fn read_entries(
+        &mut self,
+        allocated_len: fn(usize) -> usize,
+        read: &mut dyn FnMut(&mut Self, &str) -> Result<bool>,
+    ) -> Result<()> {
         self.enter(0)?;
         let (mut count, mut charged) = (0, 0);
         let mut is_more = self.begin(b'{', b'}', "an object")?;
         while is_more {
             let name = self.name()?;
             count += 1;
-            let len = C::allocated_len(count);
+            let len = allocated_len(count);
             // As with lists, for a table that doubles.
             self.charge((len - charged) * 2 + name.len())?;
             charged = len;
-            let key = K::decode_key(&name).ok_or_else(|| self.invalid("a key of this map").at_key(&name))?;
-            let mut value = V::default();
-            read(self, &mut value).map_err(|error| error.at_key(&name))?;
-            if !self.take_unknown() && !into.add(key, value) {
+            let is_new = read(self, &name).map_err(|error| error.at_key(&name))?;
+            if !is_new {
                 return Err(self.error(ErrorKind::Duplicate).at_key(&name));
             }
             is_more = self.is_more(b'}')?;
         }
         self.leave(0);
-        Ok(())
-    }
-
-    fn push_default<T: Default>(&mut self, list: &mut Vec<T>) -> Result<()> {
-        self.reserve(list)?;
-        list.push(T::default());
         Ok(())
     }
 }

@@ -50,6 +50,7 @@ mod members;
 mod message;
 mod numbers;
 mod reader;
+mod scalar;
 mod text;
 mod time;
 mod tree;

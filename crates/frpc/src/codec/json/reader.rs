@@ -392,12 +392,17 @@ impl<'a> Reader<'a> {
     /// Makes room for another item of a list, whose memory is paid for as it grows.
     pub(super) fn reserve<T>(&mut self, list: &mut Vec<T>) -> Result<()> {
         if list.len() == list.capacity() {
-            let more = list.len().max(if size_of::<T>() <= SMALL_LEN { 4 } else { 1 });
-            // The items of before are there once more while they move.
-            self.charge((list.len() + more).saturating_mul(size_of::<T>()))?;
-            list.reserve_exact(more);
+            list.reserve_exact(self.more(list.len(), size_of::<T>())?);
         }
         Ok(())
+    }
+
+    /// Returns for how many more items of `item_len` bytes a full list makes room. They are paid for.
+    fn more(&mut self, len: usize, item_len: usize) -> Result<usize> {
+        let more = len.max(if item_len <= SMALL_LEN { 4 } else { 1 });
+        // The items of before are there once more while they move.
+        self.charge((len + more).saturating_mul(item_len))?;
+        Ok(more)
     }
 
     /// Reads the sign that a list or object begins with, and returns whether anything is in it.

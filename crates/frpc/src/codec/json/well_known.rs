@@ -112,11 +112,11 @@ fn read_value(into: &mut Value, input: &mut Reader<'_>) -> Result<()> {
             *into = Some(Kind::NullValue(0));
             input.null()
         }
-        Next::Bool => input.member(into, Kind::BoolValue, Reader::bool),
-        Next::Number => input.member(into, Kind::NumberValue, Reader::f64),
-        Next::String => input.member(into, Kind::StringValue, Reader::string),
-        Next::List => input.member(into, Kind::ListValue, Reader::message),
-        Next::Object => input.member(into, Kind::StructValue, Reader::message),
+        Next::Bool => input.member(into, Kind::BoolValue, Reader::optional_scalar),
+        Next::Number => input.member(into, Kind::NumberValue, Reader::optional_scalar),
+        Next::String => input.member(into, Kind::StringValue, Reader::optional_scalar),
+        Next::List => input.member(into, Kind::ListValue, Reader::optional_message),
+        Next::Object => input.member(into, Kind::StructValue, Reader::optional_message),
     }
 }
 

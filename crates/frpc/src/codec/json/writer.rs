@@ -288,14 +288,62 @@ impl Writer {
         self.depth -= 1;
     }
 
-    pub(super) fn len(&self) -> usize {
+    /// Begins a field, whatever its value, unless something went wrong before.
+    pub(super) fn begin_field(&mut self, name: &str) -> bool {
+        if self.is_failed() {
+            return false;
+        }
+        self.name(name);
+        true
+    }
+
+    /// Ends a field.
+    pub(super) fn end_field(&mut self, name: &str) {
+        if self.is_failed() {
+            self.tell(|error| error.in_field(name));
+        }
+    }
+
+    pub(super) fn open_list(&mut self) {
+        self.put(b"[");
+    }
+
+    pub(super) fn begin_item(&mut self) {
+        self.comma(b'[');
+    }
+
+    pub(super) fn close_list(&mut self) {
+        self.put(b"]");
+    }
+
+    pub(super) fn open_map(&mut self) {
+        self.put(b"{");
+    }
+
+    /// Begins an entry of a map, and returns where its key begins.
+    pub(super) fn begin_entry(&mut self) -> usize {
+        self.comma(b'{');
         self.out.len()
     }
 
-    /// Returns a key that was written, for the path of an error.
+    /// Ends the key of an entry, and returns where it ends.
+    pub(super) fn end_key(&mut self) -> usize {
+        let end = self.out.len();
+        self.put(b":");
+        end
+    }
+
+    /// Puts an index in front of the path of the error.
     #[cold]
-    pub(super) fn written(&self, key: Range<usize>) -> String {
-        format!("[{}]", String::from_utf8_lossy(&self.out[key]))
+    pub(super) fn fail_at_index(&mut self, index: usize) {
+        self.tell(|error| error.at_index(index));
+    }
+
+    /// Puts a key that was written in front of the path of the error.
+    #[cold]
+    pub(super) fn fail_at_key(&mut self, key: Range<usize>) {
+        let key = format!("[{}]", String::from_utf8_lossy(&self.out[key]));
+        self.tell(|error| error.in_field(&key));
     }
 
     #[inline]
@@ -305,7 +353,7 @@ impl Writer {
 
     /// Puts something in front of the path of the error.
     #[cold]
-    pub(super) fn tell(&mut self, place: impl FnOnce(Error) -> Error) {
+    fn tell(&mut self, place: impl FnOnce(Error) -> Error) {
         self.error = self.error.take().map(place);
     }
 

@@ -1,4 +1,4 @@
-use super::{error::Result, message::Message, presence::Presence, reader::Reader, storage::Storage};
+use super::{error::Result, reader::Reader};
 
 /// A oneof that is being read. Which member is set is not on the wire: it is the first that is there, in the order of
 /// declaration.
@@ -16,31 +16,17 @@ impl<'a, T> Choice<'a, T> {
         Self { into, place: usize::MAX }
     }
 
-    /// Reads the member that stands at `place` in the declaration.
+    /// Reads the member that stands at `place` in the declaration, by a function that reads a field that may be unset.
     #[inline]
-    pub fn member<'r, M: Presence>(
+    pub fn member<'r, M>(
         &mut self,
         place: usize,
         input: &mut Reader<'r>,
         variant: impl FnOnce(M) -> T,
-        read: impl FnOnce(&mut Reader<'r>, &mut M) -> Result<()>,
+        read: impl FnOnce(&mut Reader<'r>, &mut Option<M>) -> Result<()>,
     ) -> Result<()> {
         let mut member = None;
-        input.optional(&mut member, read)?;
-        self.set(place, member.map(variant));
-        Ok(())
-    }
-
-    /// Reads the message that stands at `place` in the declaration.
-    #[inline]
-    pub fn message<M: Message, B: Storage<M>>(
-        &mut self,
-        place: usize,
-        input: &mut Reader<'_>,
-        variant: impl FnOnce(B) -> T,
-    ) -> Result<()> {
-        let mut member = None;
-        input.message_or_nil::<M, B>(&mut member)?;
+        read(input, &mut member)?;
         self.set(place, member.map(variant));
         Ok(())
     }

@@ -7,8 +7,9 @@ use super::{
     kind::Kind,
     message::Message,
     reader::Reader,
+    scalar::Scalar,
     slots::Slots,
-    storage::Storage,
+    storage::{Entries, Storage},
     trailer,
 };
 use crate::codec::layout::MemoryBudget;
@@ -163,6 +164,16 @@ impl Reader<'_> {
     #[inline]
     pub fn message_or_default<M: Message>(&mut self, into: &mut M) -> Result<()> {
         if self.skip_nil() { Ok(()) } else { self.message(into) }
+    }
+
+    /// Reads a list of messages.
+    pub fn message_list<M: Message>(&mut self, into: &mut Vec<M>) -> Result<()> {
+        self.list(Kind::Any, into, Self::message_or_default)
+    }
+
+    /// Reads a map to messages, or nil in its place.
+    pub fn message_map<K: Scalar, M: Message>(&mut self, into: &mut impl Entries<K, M>) -> Result<()> {
+        self.map((K::KIND, Kind::Any), into, |input, key| key.decode(input), Self::message_or_default)
     }
 
     #[cold]

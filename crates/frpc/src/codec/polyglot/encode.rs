@@ -8,6 +8,7 @@ use super::{
     kind::Kind,
     message::Message,
     pieces::Pieces,
+    scalar::Scalar,
     sink::{Counter, Cutter, Sink},
     small::Small,
     trailer,
@@ -177,6 +178,19 @@ impl<S: Sink> Writer<S> {
             Some(message) => self.message(message.borrow()),
             None => self.nil(),
         }
+    }
+
+    /// Writes a list of messages.
+    pub fn message_list<M: Message>(&mut self, items: &[M]) {
+        self.list(Kind::Any, items, Self::message);
+    }
+
+    /// Writes a map to messages.
+    pub fn message_map<'a, K: Scalar + 'a, M: Message>(
+        &mut self,
+        entries: impl IntoIterator<Item = (&'a K, &'a M), IntoIter: ExactSizeIterator>,
+    ) {
+        self.map((K::KIND, Kind::Any), entries.into_iter(), |out, key| key.encode(out), Self::message);
     }
 
     #[cold]

@@ -30,6 +30,7 @@ mod message;
 mod pieces;
 mod presence;
 mod reader;
+mod scalar;
 mod sink;
 mod slots;
 mod small;

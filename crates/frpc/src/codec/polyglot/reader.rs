@@ -198,16 +198,24 @@ impl<'a> Reader<'a> {
         into: &mut Vec<T>,
         mut read: impl FnMut(&mut Self, &mut T) -> Result<()>,
     ) -> Result<()> {
-        self.expect(Kind::Slice)?;
-        self.expect_elements(kind)?;
-        let count = self.count(ELEMENT_LEN_MIN)?;
-        self.charge_allocation(count.saturating_mul(size_of::<T>()))?;
+        let count = self.list_head(kind, size_of::<T>())?;
         into.reserve_exact(count);
         into.resize_with(count, T::default);
         for (index, item) in into.iter_mut().enumerate() {
-            read(self, item).map_err(|error| error.at_index(index))?;
+            if let Err(error) = read(self, item) {
+                return Err(error.at_index(index));
+            }
         }
         Ok(())
+    }
+
+    /// Reads what stands before the elements of a list, and returns their number. Their memory is paid for.
+    fn list_head(&mut self, kind: Kind, element_len: usize) -> Result<usize> {
+        self.expect(Kind::Slice)?;
+        self.expect_elements(kind)?;
+        let count = self.count(ELEMENT_LEN_MIN)?;
+        self.charge_allocation(count.saturating_mul(element_len))?;
+        Ok(count)
     }
 
     /// Reads a map, or nil in its place.
@@ -218,19 +226,32 @@ impl<'a> Reader<'a> {
         mut read_key: impl FnMut(&mut Self, &mut K) -> Result<()>,
         mut read_value: impl FnMut(&mut Self, &mut V) -> Result<()>,
     ) -> Result<()> {
+        let count = self.map_head(kinds, C::allocated_len)?;
+        into.reserve(count);
+        self.entries(count, &mut |input| {
+            let mut key = K::default();
+            read_key(input, &mut key)?;
+            read_value(input, into.value_of(key))
+        })
+    }
+
+    /// Reads what stands before the entries of a map, and returns their number. Nil stands for none. Their memory is paid for.
+    pub(super) fn map_head(&mut self, kinds: (Kind, Kind), allocated_len: fn(usize) -> usize) -> Result<usize> {
         if self.skip_nil() {
-            return Ok(());
+            return Ok(0);
         }
         self.expect(Kind::Map)?;
         self.expect_elements(kinds.0)?;
         self.expect_elements(kinds.1)?;
         let count = self.count(ENTRY_LEN_MIN)?;
-        self.charge_allocation(C::allocated_len(count))?;
-        into.reserve(count);
+        self.charge_allocation(allocated_len(count))?;
+        Ok(count)
+    }
+
+    /// Reads the entries of a map.
+    pub(super) fn entries(&mut self, count: usize, read: &mut dyn FnMut(&mut Self) -> Result<()>) -> Result<()> {
         for index in 0..count {
-            let mut key = K::default();
-            let read = read_key(self, &mut key).and_then(|()| read_value(self, into.value_of(key)));
-            read.map_err(|error| error.at_index(index))?;
+            read(self).map_err(|error| error.at_index(index))?;
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 use bytes::Bytes;
 
+use super::{scalar::Scalar, writer::Writer};
+
 /// Takes encoded bytes.
 pub trait Sink {
     /// Takes the next bytes.
@@ -13,6 +15,22 @@ pub trait Sink {
 
     /// Returns itself as any sink.
     fn any(&mut self) -> &mut dyn Sink;
+
+    /// Takes a list of scalars.
+    fn put_list<T: Scalar>(out: &mut Writer<Self>, items: &[T])
+    where
+        Self: Sized,
+    {
+        out.list(T::KIND, items, |out, item| item.encode(out));
+    }
+
+    /// Takes a scalar that may be unset.
+    fn put_optional<T: Scalar>(out: &mut Writer<Self>, value: Option<&T>)
+    where
+        Self: Sized,
+    {
+        out.optional(value, |out, value| value.encode(out));
+    }
 }
 
 impl Sink for &mut dyn Sink {
@@ -26,6 +44,16 @@ impl Sink for &mut dyn Sink {
 
     fn any(&mut self) -> &mut dyn Sink {
         *self
+    }
+
+    #[inline]
+    fn put_list<T: Scalar>(out: &mut Writer<Self>, items: &[T]) {
+        T::encode_list(items, out);
+    }
+
+    #[inline]
+    fn put_optional<T: Scalar>(out: &mut Writer<Self>, value: Option<&T>) {
+        T::encode_optional(value, out);
     }
 }
 

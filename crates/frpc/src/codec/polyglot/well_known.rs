@@ -14,7 +14,11 @@ macro_rules! wrapper {
         #[doc = concat!("`google.protobuf.", $name, "`")]
         impl Message for $type {
             const NAME: &'static str = $name;
-            const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_layout(Layout::flat).with_json());
+            const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
+
+            fn layout() -> Option<&'static Layout> {
+                Some(Layout::flat())
+            }
 
             fn encode_fields<S: Sink>(&self, $out: &mut Writer<S>) {
                 let $value = self;
@@ -44,7 +48,11 @@ wrapper! {
 /// `google.protobuf.Empty`
 impl Message for () {
     const NAME: &'static str = "Empty";
-    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_layout(Layout::flat).with_json());
+    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
+
+    fn layout() -> Option<&'static Layout> {
+        Some(Layout::flat())
+    }
 
     fn encode_fields<S: Sink>(&self, _: &mut Writer<S>) {}
 
@@ -57,7 +65,11 @@ macro_rules! seconds_and_nanos {
     ($($type:ident)*) => {$(
         impl Message for $type {
             const NAME: &'static str = stringify!($type);
-            const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_layout(Layout::flat).with_json());
+            const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
+
+            fn layout() -> Option<&'static Layout> {
+                Some(Layout::flat())
+            }
 
             fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
                 out.i64(self.seconds);
@@ -76,7 +88,11 @@ seconds_and_nanos!(Timestamp Duration);
 
 impl Message for Any {
     const NAME: &'static str = "Any";
-    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_layout(Layout::flat).with_json());
+    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
+
+    fn layout() -> Option<&'static Layout> {
+        Some(Layout::flat())
+    }
 
     fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
         out.string(&self.type_url);
@@ -91,63 +107,55 @@ impl Message for Any {
 
 impl Message for FieldMask {
     const NAME: &'static str = "FieldMask";
-    const FORMATS: Option<&'static Formats<Self>> = Some(
-        &Formats::prost()
-            .with_layout(|| {
-                static LAYOUT: Layout = Layout::new(&[FieldLayout::list(1, Kind::String)]);
-                &LAYOUT
-            })
-            .with_json(),
-    );
+    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
+
+    fn layout() -> Option<&'static Layout> {
+        static LAYOUT: Layout = Layout::new(&[FieldLayout::list(1, Kind::String)]);
+        Some(&LAYOUT)
+    }
 
     fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
-        out.list(Kind::String, &self.paths, |out, item| out.string(item));
+        out.scalar_list(&self.paths);
     }
 
     fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> {
-        input.list(Kind::String, &mut self.paths, Reader::string).at("paths")
+        input.scalar_list(&mut self.paths).at("paths")
     }
 }
 
 impl Message for Struct {
     const NAME: &'static str = "Struct";
-    const FORMATS: Option<&'static Formats<Self>> = Some(
-        &Formats::prost()
-            .with_layout(|| {
-                static LAYOUT: Layout = Layout::new(&[FieldLayout::message_map::<Value>(1, Kind::String)]);
-                &LAYOUT
-            })
-            .with_json(),
-    );
+    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
+
+    fn layout() -> Option<&'static Layout> {
+        static LAYOUT: Layout = Layout::new(&[FieldLayout::message_map::<Value>(1, Kind::String)]);
+        Some(&LAYOUT)
+    }
 
     fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
-        let kinds = (Kind::String, Kind::Any);
-        out.map(kinds, self.fields.iter(), |out, key| out.string(key), |out, value| out.message(value));
+        out.message_map(&self.fields);
     }
 
     fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> {
-        let kinds = (Kind::String, Kind::Any);
-        input.map(kinds, &mut self.fields, Reader::string, Reader::message_or_default).at("fields")
+        input.message_map(&mut self.fields).at("fields")
     }
 }
 
 impl Message for ListValue {
     const NAME: &'static str = "ListValue";
-    const FORMATS: Option<&'static Formats<Self>> = Some(
-        &Formats::prost()
-            .with_layout(|| {
-                static LAYOUT: Layout = Layout::new(&[FieldLayout::message_list::<Value>(1)]);
-                &LAYOUT
-            })
-            .with_json(),
-    );
+    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
+
+    fn layout() -> Option<&'static Layout> {
+        static LAYOUT: Layout = Layout::new(&[FieldLayout::message_list::<Value>(1)]);
+        Some(&LAYOUT)
+    }
 
     fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
-        out.list(Kind::Any, &self.values, |out, item| out.message(item));
+        out.message_list(&self.values);
     }
 
     fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> {
-        input.list(Kind::Any, &mut self.values, Reader::message_or_default).at("values")
+        input.message_list(&mut self.values).at("values")
     }
 }
 
@@ -157,15 +165,12 @@ impl Enumeration for NullValue {
 
 impl Message for Value {
     const NAME: &'static str = "Value";
-    const FORMATS: Option<&'static Formats<Self>> = Some(
-        &Formats::prost()
-            .with_layout(|| {
-                static LAYOUT: Layout =
-                    Layout::new(&[FieldLayout::message::<Struct>(5), FieldLayout::message::<ListValue>(6)]);
-                &LAYOUT
-            })
-            .with_json(),
-    );
+    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
+
+    fn layout() -> Option<&'static Layout> {
+        static LAYOUT: Layout = Layout::new(&[FieldLayout::message::<Struct>(5), FieldLayout::message::<ListValue>(6)]);
+        Some(&LAYOUT)
+    }
 
     fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
         use value::Kind::{BoolValue, ListValue, NullValue, NumberValue, StringValue, StructValue};
@@ -177,10 +182,10 @@ impl Message for Value {
                 }
             };
         }
-        out.optional(member!(NullValue), |out, value| out.enumeration::<prost_types::NullValue>(*value));
-        out.optional(member!(NumberValue), |out, value| out.f64(*value));
-        out.optional(member!(StringValue), |out, value| out.string(value));
-        out.optional(member!(BoolValue), |out, value| out.bool(*value));
+        out.optional_enumeration::<prost_types::NullValue>(member!(NullValue));
+        out.optional_scalar(member!(NumberValue));
+        out.optional_scalar(member!(StringValue));
+        out.optional_scalar(member!(BoolValue));
         out.message_or_nil::<Struct>(member!(StructValue));
         out.message_or_nil::<prost_types::ListValue>(member!(ListValue));
     }
@@ -188,11 +193,11 @@ impl Message for Value {
     fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> {
         use value::Kind::{BoolValue, ListValue, NullValue, NumberValue, StringValue, StructValue};
         let mut kind = Choice::new(&mut self.kind);
-        kind.member(0, input, NullValue, Reader::enumeration::<prost_types::NullValue>).at("null_value")?;
-        kind.member(1, input, NumberValue, Reader::f64).at("number_value")?;
-        kind.member(2, input, StringValue, Reader::string).at("string_value")?;
-        kind.member(3, input, BoolValue, Reader::bool).at("bool_value")?;
-        kind.message::<Struct, _>(4, input, StructValue).at("struct_value")?;
-        kind.message::<prost_types::ListValue, _>(5, input, ListValue).at("list_value")
+        kind.member(0, input, NullValue, Reader::optional_enumeration::<prost_types::NullValue>).at("null_value")?;
+        kind.member(1, input, NumberValue, Reader::optional_scalar).at("number_value")?;
+        kind.member(2, input, StringValue, Reader::optional_scalar).at("string_value")?;
+        kind.member(3, input, BoolValue, Reader::optional_scalar).at("bool_value")?;
+        kind.member(4, input, StructValue, Reader::message_or_nil::<Struct, _>).at("struct_value")?;
+        kind.member(5, input, ListValue, Reader::message_or_nil::<prost_types::ListValue, _>).at("list_value")
     }
 }

@@ -129,8 +129,7 @@ impl<S: Sink> Writer<S> {
     /// Writes a list.
     #[inline]
     pub fn list<T>(&mut self, kind: Kind, items: &[T], mut write: impl FnMut(&mut Self, &T)) {
-        self.put(&[Kind::Slice as u8, kind as u8]);
-        self.len(items.len());
+        self.list_head(kind, items.len());
         for item in items {
             write(self, item);
         }
@@ -145,12 +144,21 @@ impl<S: Sink> Writer<S> {
         mut write_key: impl FnMut(&mut Self, &K),
         mut write_value: impl FnMut(&mut Self, &V),
     ) {
-        self.put(&[Kind::Map as u8, kinds.0 as u8, kinds.1 as u8]);
-        self.len(entries.len());
+        self.map_head(kinds, entries.len());
         for (key, value) in entries {
             write_key(self, key);
             write_value(self, value);
         }
+    }
+
+    fn list_head(&mut self, kind: Kind, count: usize) {
+        self.put(&[Kind::Slice as u8, kind as u8]);
+        self.len(count);
+    }
+
+    pub(super) fn map_head(&mut self, kinds: (Kind, Kind), count: usize) {
+        self.put(&[Kind::Map as u8, kinds.0 as u8, kinds.1 as u8]);
+        self.len(count);
     }
 
     /// Returns the slots of what was written.

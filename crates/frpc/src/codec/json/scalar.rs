@@ -1,0 +1,184 @@
+//! Fields of scalar types and enums. Their lists and their presence are compiled here, once, and not again for each crate with
+//! messages.
+
+use bytes::Bytes;
+
+use super::{
+    error::Result,
+    message::{Enumeration, Message},
+    reader::Reader,
+    writer::Writer,
+};
+
+/// A number, a text or bytes: a value that is no message and no enum.
+pub trait Scalar: Message {
+    /// Writes a list, unless it is empty.
+    fn encode_list(name: &str, items: &[Self], out: &mut Writer);
+
+    /// Writes a field that may be absent.
+    fn encode_optional(name: &str, value: Option<&Self>, out: &mut Writer);
+
+    /// Reads a list.
+    fn decode_list(into: &mut Vec<Self>, input: &mut Reader<'_>) -> Result<()>;
+
+    /// Reads a field that may be absent.
+    fn decode_optional(into: &mut Option<Self>, input: &mut Reader<'_>) -> Result<()>;
+}
+
+macro_rules! scalars {
+    ($($type:ty: $read:ident;)*) => {$(
+        impl Scalar for $type {
+            fn encode_list(name: &str, items: &[Self], out: &mut Writer) {
+                out.list(name, items, Writer::value);
+            }
+
+            fn encode_optional(name: &str, value: Option<&Self>, out: &mut Writer) {
+                out.optional(name, value, Writer::value);
+            }
+
+            fn decode_list(into: &mut Vec<Self>, input: &mut Reader<'_>) -> Result<()> {
+                input.list(into, Reader::$read)
+            }
+
+            fn decode_optional(into: &mut Option<Self>, input: &mut Reader<'_>) -> Result<()> {
+                input.optional(into, Reader::$read)
+            }
+        }
+    )*};
+}
+
+scalars! {
+    bool: bool;
+    i32: i32;
+    i64: i64;
+    u32: u32;
+    u64: u64;
+    f32: f32;
+    f64: f64;
+    String: string;
+    Vec<u8>: bytes;
+    Bytes: bytes;
+}
+
+impl Writer {
+    /// Writes a list of scalars, unless it is empty.
+    #[inline]
+    pub fn scalar_list<T: Scalar>(&mut self, name: &str, items: &[T]) {
+        T::encode_list(name, items, self);
+    }
+
+    /// Writes a scalar that may be absent.
+    #[inline]
+    pub fn optional_scalar<T: Scalar>(&mut self, name: &str, value: Option<&T>) {
+        T::encode_optional(name, value, self);
+    }
+
+    /// Writes a list of an enum's numbers, unless it is empty.
+    #[inline]
+    pub fn enumeration_list<E: Enumeration>(&mut self, name: &str, numbers: &[i32]) {
+        self.list_of_names(name, Names::of::<E>(), numbers);
+    }
+
+    /// Writes a number of an enum that may be absent.
+    #[inline]
+    pub fn optional_enumeration<E: Enumeration>(&mut self, name: &str, number: Option<&i32>) {
+        self.optional_name(name, Names::of::<E>(), number);
+    }
+
+    /// Writes a field of an enum's type.
+    #[inline]
+    pub fn enumeration<E: Enumeration>(&mut self, name: &str, number: i32) {
+        self.optional_name(name, Names::of::<E>(), Some(&number).filter(|number| **number != 0));
+    }
+
+    /// Writes the name of an enum value, or its number if it has no name.
+    #[inline]
+    pub fn name_of<E: Enumeration>(&mut self, number: &i32) {
+        self.name_in(Names::of::<E>(), *number);
+    }
+
+    fn list_of_names(&mut self, name: &str, names: Names, numbers: &[i32]) {
+        self.list(name, numbers, |out, number| out.name_in(names, *number));
+    }
+
+    fn optional_name(&mut self, name: &str, names: Names, number: Option<&i32>) {
+        self.optional(name, number, |out, number| out.name_in(names, *number));
+    }
+
+    fn name_in(&mut self, names: Names, number: i32) {
+        match names.0 {
+            Some(names) => self.put_name_of(names, number),
+            None => self.null(),
+        }
+    }
+}
+
+impl Reader<'_> {
+    /// Reads a list of scalars.
+    #[inline]
+    pub fn scalar_list<T: Scalar>(&mut self, into: &mut Vec<T>) -> Result<()> {
+        T::decode_list(into, self)
+    }
+
+    /// Reads a scalar that may be absent.
+    #[inline]
+    pub fn optional_scalar<T: Scalar>(&mut self, into: &mut Option<T>) -> Result<()> {
+        T::decode_optional(into, self)
+    }
+
+    /// Reads a list of an enum's numbers.
+    #[inline]
+    pub fn enumeration_list<E: Enumeration>(&mut self, into: &mut Vec<i32>) -> Result<()> {
+        self.list_of_numbers(Numbers::of::<E>(), into)
+    }
+
+    /// Reads a number of an enum that may be absent.
+    #[inline]
+    pub fn optional_enumeration<E: Enumeration>(&mut self, into: &mut Option<i32>) -> Result<()> {
+        self.optional_number(Numbers::of::<E>(), into)
+    }
+
+    /// Reads the number or the name of an enum value.
+    #[inline]
+    pub fn enumeration<E: Enumeration>(&mut self, into: &mut i32) -> Result<()> {
+        self.number_in(Numbers::of::<E>(), into)
+    }
+
+    fn list_of_numbers(&mut self, numbers: Numbers, into: &mut Vec<i32>) -> Result<()> {
+        self.list(into, |input, number| input.number_in(numbers, number))
+    }
+
+    fn optional_number(&mut self, numbers: Numbers, into: &mut Option<i32>) -> Result<()> {
+        self.optional(into, |input, number| input.number_in(numbers, number))
+    }
+
+    fn number_in(&mut self, numbers: Numbers, into: &mut i32) -> Result<()> {
+        if numbers.is_null && self.peek() == Some(b'n') {
+            return self.null();
+        }
+        self.number_of(numbers.by_name, into)
+    }
+}
+
+/// The names of an enum's values, by their numbers. `None` where the value is `null`.
+#[derive(Clone, Copy)]
+struct Names(Option<&'static [(i32, &'static str)]>);
+
+impl Names {
+    const fn of<E: Enumeration>() -> Self {
+        Self(if E::IS_NULL { None } else { Some(E::NAMES) })
+    }
+}
+
+/// The numbers of an enum's values.
+#[derive(Clone, Copy)]
+struct Numbers {
+    by_name: &'static [(&'static str, i32)],
+    is_null: bool,
+}
+
+impl Numbers {
+    const fn of<E: Enumeration>() -> Self {
+        Self { by_name: E::NUMBERS, is_null: E::IS_NULL }
+    }
+}

@@ -1,0 +1,182 @@
+//! Fields of scalar types. Their lists and their presence are compiled here, once, and not again for each crate with messages.
+
+use bytes::Bytes;
+
+use super::{
+    enumeration::{Enumeration, Positions},
+    error::Result,
+    kind::Kind,
+    presence::Presence,
+    reader::Reader,
+    sink::Sink,
+    storage::Entries,
+    writer::Writer,
+};
+
+/// A number, a text or bytes: a value that is no message and no enum.
+pub trait Scalar: Presence {
+    /// The byte in front of its values.
+    const KIND: Kind;
+
+    /// Writes the value.
+    fn encode<S: Sink>(&self, out: &mut Writer<S>);
+
+    /// Writes a list.
+    fn encode_list(items: &[Self], out: &mut Writer<&mut dyn Sink>);
+
+    /// Writes a field that may be unset.
+    fn encode_optional(value: Option<&Self>, out: &mut Writer<&mut dyn Sink>);
+
+    /// Reads the value.
+    fn decode(&mut self, input: &mut Reader<'_>) -> Result<()>;
+
+    /// Reads a list.
+    fn decode_list(into: &mut Vec<Self>, input: &mut Reader<'_>) -> Result<()>;
+
+    /// Reads a field that may be unset.
+    fn decode_optional(into: &mut Option<Self>, input: &mut Reader<'_>) -> Result<()>;
+}
+
+macro_rules! scalars {
+    ($($type:ty: $kind:ident, |$value:ident, $out:ident| $write:expr, $read:ident;)*) => {$(
+        impl Scalar for $type {
+            const KIND: Kind = Kind::$kind;
+
+            #[inline]
+            fn encode<S: Sink>(&self, $out: &mut Writer<S>) {
+                let $value = self;
+                $write;
+            }
+
+            fn encode_list(items: &[Self], out: &mut Writer<&mut dyn Sink>) {
+                out.list(Self::KIND, items, |out, item| item.encode(out));
+            }
+
+            fn encode_optional(value: Option<&Self>, out: &mut Writer<&mut dyn Sink>) {
+                out.optional(value, |out, value| value.encode(out));
+            }
+
+            #[inline]
+            fn decode(&mut self, input: &mut Reader<'_>) -> Result<()> {
+                input.$read(self)
+            }
+
+            fn decode_list(into: &mut Vec<Self>, input: &mut Reader<'_>) -> Result<()> {
+                input.list(Self::KIND, into, Reader::$read)
+            }
+
+            fn decode_optional(into: &mut Option<Self>, input: &mut Reader<'_>) -> Result<()> {
+                input.optional(into, Reader::$read)
+            }
+        }
+    )*};
+}
+
+scalars! {
+    bool: Bool, |value, out| out.bool(*value), bool;
+    i32: I32, |value, out| out.i32(*value), i32;
+    i64: I64, |value, out| out.i64(*value), i64;
+    u32: U32, |value, out| out.u32(*value), u32;
+    u64: U64, |value, out| out.u64(*value), u64;
+    f32: F32, |value, out| out.f32(*value), f32;
+    f64: F64, |value, out| out.f64(*value), f64;
+    String: String, |value, out| out.string(value), string;
+    Vec<u8>: Bytes, |value, out| out.bytes(value), blob;
+    Bytes: Bytes, |value, out| out.bytes(value), blob;
+}
+
+impl<S: Sink> Writer<S> {
+    /// Writes a list of scalars.
+    #[inline]
+    pub fn scalar_list<T: Scalar>(&mut self, items: &[T]) {
+        S::put_list(self, items);
+    }
+
+    /// Writes a scalar that may be unset: a proto3 `optional`, or a member of a oneof.
+    #[inline]
+    pub fn optional_scalar<T: Scalar>(&mut self, value: Option<&T>) {
+        S::put_optional(self, value);
+    }
+
+    /// Writes a map of scalars.
+    pub fn scalar_map<'a, K: Scalar + 'a, V: Scalar + 'a>(
+        &mut self,
+        entries: impl IntoIterator<Item = (&'a K, &'a V), IntoIter: ExactSizeIterator>,
+    ) {
+        self.map((K::KIND, V::KIND), entries.into_iter(), |out, key| key.encode(out), |out, value| value.encode(out));
+    }
+
+    /// Writes a list of an enum's numbers.
+    #[inline]
+    pub fn enumeration_list<E: Enumeration>(&mut self, numbers: &[i32]) {
+        let positions = const { Positions::of::<E>() };
+        self.list(Kind::U32, numbers, |out, number| out.enumeration_in(positions, *number));
+    }
+
+    /// Writes a map to an enum's numbers.
+    pub fn enumeration_map<'a, E: Enumeration, K: Scalar + 'a>(
+        &mut self,
+        entries: impl IntoIterator<Item = (&'a K, &'a i32), IntoIter: ExactSizeIterator>,
+    ) {
+        let write = |out: &mut Self, number: &i32| out.enumeration::<E>(*number);
+        self.map((K::KIND, Kind::U32), entries.into_iter(), |out, key| key.encode(out), write);
+    }
+
+    /// Writes a number of an enum that may be unset.
+    #[inline]
+    pub fn optional_enumeration<E: Enumeration>(&mut self, number: Option<&i32>) {
+        self.optional(number, |out, number| out.enumeration::<E>(*number));
+    }
+}
+
+impl Reader<'_> {
+    /// Reads a list of scalars.
+    #[inline]
+    pub fn scalar_list<T: Scalar>(&mut self, into: &mut Vec<T>) -> Result<()> {
+        T::decode_list(into, self)
+    }
+
+    /// Reads a scalar that may be unset: a proto3 `optional`, or a member of a oneof.
+    #[inline]
+    pub fn optional_scalar<T: Scalar>(&mut self, into: &mut Option<T>) -> Result<()> {
+        T::decode_optional(into, self)
+    }
+
+    /// Reads a map of scalars, or nil in its place.
+    pub fn scalar_map<K: Scalar, V: Scalar, C: Entries<K, V>>(&mut self, into: &mut C) -> Result<()> {
+        let count = self.map_head((K::KIND, V::KIND), C::allocated_len)?;
+        into.reserve(count);
+        self.entries(count, &mut |input| {
+            let (mut key, mut value) = (K::default(), V::default());
+            key.decode(input)?;
+            value.decode(input)?;
+            into.add(key, value);
+            Ok(())
+        })
+    }
+
+    /// Reads a list of an enum's numbers.
+    #[inline]
+    pub fn enumeration_list<E: Enumeration>(&mut self, into: &mut Vec<i32>) -> Result<()> {
+        self.enumeration_list_in(const { Positions::of::<E>() }, into)
+    }
+
+    /// Reads a map to an enum's numbers, or nil in its place.
+    pub fn enumeration_map<E: Enumeration, K: Scalar>(&mut self, into: &mut impl Entries<K, i32>) -> Result<()> {
+        self.map((K::KIND, Kind::U32), into, |input, key| key.decode(input), Reader::enumeration::<E>)
+    }
+
+    fn enumeration_list_in(&mut self, positions: Positions<'_>, into: &mut Vec<i32>) -> Result<()> {
+        self.list(Kind::U32, into, |input, number| input.enumeration_in(positions, number))
+    }
+
+    /// Reads a number of an enum that may be unset.
+    #[inline]
+    pub fn optional_enumeration<E: Enumeration>(&mut self, into: &mut Option<i32>) -> Result<()> {
+        self.optional_enumeration_in(const { Positions::of::<E>() }, into)
+    }
+
+    fn optional_enumeration_in(&mut self, positions: Positions<'_>, into: &mut Option<i32>) -> Result<()> {
+        self.optional(into, |input, number| input.enumeration_in(positions, number))
+    }
+}
