@@ -534,7 +534,7 @@ const _: () = {
             out.i64("number", self.number);
             out.bytes("data", &self.data);
             out.scalar_list("tags", &self.tags);
-            out.map("labels", &self.labels, Writer::value);
+            out.scalar_map("labels", &self.labels);
             out.enumeration::<Mood>("mood", self.mood);
             out.optional("inner", self.inner.as_ref(), Writer::message);
             out.end();
@@ -558,7 +558,7 @@ const _: () = {
                         1 => input.i64(&mut self.number),
                         2 => input.bytes(&mut self.data),
                         3 => input.scalar_list(&mut self.tags),
-                        4 => input.map(&mut self.labels, Reader::string),
+                        4 => input.scalar_map(&mut self.labels),
                         5 => input.enumeration::<Mood>(&mut self.mood),
                         _ => input.optional_message(&mut self.inner),
                     },
@@ -626,7 +626,7 @@ const _: () = {
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
-            out.map("metadata", &self.metadata, Writer::value);
+            out.scalar_map("metadata", &self.metadata);
             out.string("peer", &self.peer);
             out.u64("left", self.left);
             out.end();
@@ -642,7 +642,7 @@ const _: () = {
                 .object(
                     FIELDS,
                     &mut |field, input| match field {
-                        0 => input.map(&mut self.metadata, Reader::string),
+                        0 => input.scalar_map(&mut self.metadata),
                         1 => input.string(&mut self.peer),
                         _ => input.u64(&mut self.left),
                     },

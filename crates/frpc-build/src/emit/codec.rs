@@ -183,7 +183,7 @@ impl MessageCodec<'_> {
         if self.message.fields.is_empty() {
             return (quote! { _ }, quote! {});
         }
-        if self.message.fields.len() <= INLINE_SINK_FIELDS_MAX {
+        if !self.is_large() {
             let writes = self.message.fields.iter().map(|field| self.write(field, &quote! { self }));
             return (quote! { out }, quote! { #(#writes)* });
         }
@@ -200,6 +200,11 @@ impl MessageCodec<'_> {
         (quote! { out }, once)
     }
 
+    /// Returns whether the code for a field is a call and no more, because there are very many.
+    fn is_large(&self) -> bool {
+        self.message.fields.len() > INLINE_FIELDS_MAX
+    }
+
     fn write(&self, field: &Field, message: &TokenStream) -> TokenStream {
         let name = tokens(&naming::snake(&field.name));
         let write = match &field.shape {
@@ -207,6 +212,9 @@ impl MessageCodec<'_> {
             Shape::Always(Type::Message(of)) => {
                 let of = self.codec.path(of);
                 quote! { out.message::<#of>(&#message.#name) }
+            }
+            Shape::Always(of) if self.is_large() && !matches!(of, Type::Enum(_)) => {
+                quote! { out.scalar(&#message.#name) }
             }
             Shape::Always(of @ (Type::String | Type::Bytes)) => self.write_value(of, quote! { &#message.#name }),
             Shape::Always(of) => self.write_value(of, quote! { #message.#name }),
@@ -330,6 +338,7 @@ impl MessageCodec<'_> {
                 let of = self.codec.path(of);
                 quote! { input.message_or_default::<#of>(#into) }
             }
+            Shape::Always(of) if self.is_large() && !matches!(of, Type::Enum(_)) => quote! { input.scalar(#into) },
             Shape::Always(of) => {
                 let read = self.accessor(of, quote! { blob }, quote! { message_or_default });
                 quote! { input.#read(#into) }
@@ -392,8 +401,8 @@ fn short_name<'a>(full_name: &'a str, package: &str) -> &'a str {
     full_name.strip_prefix(package).unwrap_or(full_name).trim_start_matches('.')
 }
 
-/// The number of fields up to which a message has encoding code of its own for each kind of sink.
-const INLINE_SINK_FIELDS_MAX: usize = 64;
+/// The number of fields up to which a message has encoding code of its own for each kind of sink, with that of scalars inside.
+const INLINE_FIELDS_MAX: usize = 64;
 
 /// The number of fields up to which a message may be inlined.
 const SMALL_FIELDS_MAX: usize = 16;

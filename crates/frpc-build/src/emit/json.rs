@@ -347,10 +347,11 @@ impl MessageJson<'_> {
                 let write = self.list_accessor(of);
                 quote! { out.#write(#name, &self.#value) }
             }
-            Shape::Map(_, of) => {
+            Shape::Map(_, of @ (Type::Enum(_) | Type::Message(_))) => {
                 let write = self.writer(of);
                 quote! { out.map(#name, &self.#value, #write) }
             }
+            Shape::Map(..) => quote! { out.scalar_map(#name, &self.#value) },
             Shape::Member(..) => unreachable!("members are written with their oneof"),
         };
         quote! { #write; }
@@ -454,10 +455,11 @@ impl MessageJson<'_> {
                 let read = self.list_accessor(of);
                 quote! { input.#read(&mut self.#value) }
             }
-            Shape::Map(_, of) => {
+            Shape::Map(_, of @ (Type::Enum(_) | Type::Message(_))) => {
                 let read = self.read_by(of);
                 quote! { input.map(&mut self.#value, #read) }
             }
+            Shape::Map(..) => quote! { input.scalar_map(&mut self.#value) },
         }
     }
 

@@ -13,6 +13,7 @@ use awkward::{
         old::{self, Old},
         shapes::{self, Choices, Lists, Maps, Optionals, WellKnown},
     },
+    other::names::many::ManyFields as ManyInOtherTypes,
     vectors::{
         self, Choice, Empty, Enums, Leaf, MapKeys, MapValues, Number, Ordering, Outer, Range, Repeated, Scalars, Text,
         Total, Tree, Wrapper,
@@ -28,7 +29,7 @@ use frpc::{
 use frpc_schema::Options;
 use proptest::prelude::*;
 use prost::Message as _;
-use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
+use prost_reflect::{DescriptorPool, DynamicMessage, Kind, MessageDescriptor, Value};
 
 use self::polyglot::Layouts;
 use crate::{
@@ -174,6 +175,15 @@ fn proto2_has_its_required_fields_and_defaults() {
 #[test]
 fn messages_of_very_many_fields_are_written_and_read() {
     check(&ManyFields::default());
+    let filled = filled(&shape::<ManyFields>()).encode_to_vec();
+    assert!(filled.len() > 1_000, "nearly all fields are set, and not {}", filled.len());
+    let message = ManyFields::decode(&filled[..]).expect("it was just written");
+    check(&message);
+    let text = json::to_string(&message).expect("it has JSON");
+    assert_eq!(json::from_str::<ManyFields>(&text).as_ref(), Ok(&message));
+    let other = ManyInOtherTypes::decode(&filled[..]).expect("the fields are the same");
+    assert_eq!(codec::encode(&other), codec::encode(&message));
+    assert_eq!(json::to_string(&other), Ok(text));
 }
 
 #[test]
@@ -262,6 +272,39 @@ const LEVELS_MIN: usize = 50;
 
 fn dynamic<M: Tested>(message: &M) -> DynamicMessage {
     DynamicMessage::decode(shape::<M>(), &message.encode_to_vec()[..]).expect("it is one")
+}
+
+/// Returns a message with a value in each field that holds no message, and one entry in each map.
+fn filled(shape: &MessageDescriptor) -> DynamicMessage {
+    let mut message = DynamicMessage::new(shape.clone());
+    for (number, field) in (100_u16..).zip(shape.fields()) {
+        let value = |kind| match kind {
+            Kind::Double => Some(Value::F64(f64::from(number) + 0.5)),
+            Kind::Float => Some(Value::F32(f32::from(number) + 0.5)),
+            Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => Some(Value::I32(-i32::from(number))),
+            Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => Some(Value::I64(-i64::from(number))),
+            Kind::Uint32 | Kind::Fixed32 => Some(Value::U32(number.into())),
+            Kind::Uint64 | Kind::Fixed64 => Some(Value::U64(number.into())),
+            Kind::Bool => Some(Value::Bool(true)),
+            Kind::String => Some(Value::String(number.to_string())),
+            Kind::Bytes => Some(Value::Bytes(number.to_string().into())),
+            Kind::Enum(_) => Some(Value::EnumNumber(1)),
+            Kind::Message(_) => None,
+        };
+        let set = match field.kind() {
+            Kind::Message(entry) if field.is_map() => {
+                let key = value(entry.map_entry_key_field().kind()).and_then(Value::into_map_key);
+                let of = value(entry.map_entry_value_field().kind());
+                key.zip(of).map(|entry| Value::Map([entry].into()))
+            }
+            kind if field.is_list() => value(kind).map(|item| Value::List(vec![item.clone(), item])),
+            kind => value(kind),
+        };
+        if let Some(set) = set {
+            message.set_field(&field, set);
+        }
+    }
+    message
 }
 
 fn shape<M: Tested>() -> MessageDescriptor {

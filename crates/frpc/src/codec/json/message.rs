@@ -1,4 +1,6 @@
-use super::{error::Result, numbers, reader::Reader, types::Types, writer::Writer};
+use std::{collections::HashMap, hash::Hash};
+
+use super::{error::Result, numbers, reader::Reader, scalar::Scalar, types::Types, writer::Writer};
 
 /// A message that has JSON. Implemented by generated code, for the well-known types, and for what stands for them in Rust.
 #[diagnostic::on_unimplemented(
@@ -44,6 +46,22 @@ pub trait Key: Sized {
 
     /// Reads it, or returns `None` if it is of another type.
     fn decode_key(key: &str) -> Option<Self>;
+
+    /// Writes a map that has this type as its keys, unless it is empty.
+    fn encode_hash_map<V: Scalar>(name: &str, map: &HashMap<Self, V>, out: &mut Writer)
+    where
+        Self: Eq + Hash,
+    {
+        out.map(name, map, Writer::value);
+    }
+
+    /// Reads a map that has this type as its keys.
+    fn decode_hash_map<V: Scalar>(into: &mut HashMap<Self, V>, input: &mut Reader<'_>) -> Result<()>
+    where
+        Self: Eq + Hash,
+    {
+        input.map(into, |input, value| value.decode_json(input))
+    }
 }
 
 impl Key for String {
@@ -53,6 +71,14 @@ impl Key for String {
 
     fn decode_key(key: &str) -> Option<Self> {
         Some(key.to_owned())
+    }
+
+    fn encode_hash_map<V: Scalar>(name: &str, map: &HashMap<Self, V>, out: &mut Writer) {
+        V::encode_named(name, map, out);
+    }
+
+    fn decode_hash_map<V: Scalar>(into: &mut HashMap<Self, V>, input: &mut Reader<'_>) -> Result<()> {
+        V::decode_named(into, input)
     }
 }
 

@@ -1,11 +1,16 @@
 //! Fields of scalar types and enums. Their lists and their presence are compiled here, once, and not again for each crate with
 //! messages.
 
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::Hash,
+};
+
 use bytes::Bytes;
 
 use super::{
     error::Result,
-    message::{Enumeration, Message},
+    message::{Enumeration, Key, Message},
     reader::Reader,
     writer::Writer,
 };
@@ -23,6 +28,41 @@ pub trait Scalar: Message {
 
     /// Reads a field that may be absent.
     fn decode_optional(into: &mut Option<Self>, input: &mut Reader<'_>) -> Result<()>;
+
+    /// Writes a map from texts to values of this type, unless it is empty.
+    fn encode_named(name: &str, map: &HashMap<String, Self>, out: &mut Writer);
+
+    /// Reads a map from texts to values of this type.
+    fn decode_named(into: &mut HashMap<String, Self>, input: &mut Reader<'_>) -> Result<()>;
+}
+
+/// A map of scalars.
+pub trait ScalarMap<K, V> {
+    /// Writes the map, unless it is empty.
+    fn encode(&self, name: &str, out: &mut Writer);
+
+    /// Reads the map.
+    fn decode(&mut self, input: &mut Reader<'_>) -> Result<()>;
+}
+
+impl<K: Key + Eq + Hash, V: Scalar> ScalarMap<K, V> for HashMap<K, V> {
+    fn encode(&self, name: &str, out: &mut Writer) {
+        K::encode_hash_map(name, self, out);
+    }
+
+    fn decode(&mut self, input: &mut Reader<'_>) -> Result<()> {
+        K::decode_hash_map(self, input)
+    }
+}
+
+impl<K: Key + Ord, V: Scalar> ScalarMap<K, V> for BTreeMap<K, V> {
+    fn encode(&self, name: &str, out: &mut Writer) {
+        out.map(name, self, Writer::value);
+    }
+
+    fn decode(&mut self, input: &mut Reader<'_>) -> Result<()> {
+        input.map(self, |input, value| value.decode_json(input))
+    }
 }
 
 macro_rules! scalars {
@@ -42,6 +82,14 @@ macro_rules! scalars {
 
             fn decode_optional(into: &mut Option<Self>, input: &mut Reader<'_>) -> Result<()> {
                 input.optional(into, Reader::$read)
+            }
+
+            fn encode_named(name: &str, map: &HashMap<String, Self>, out: &mut Writer) {
+                out.map(name, map, Writer::value);
+            }
+
+            fn decode_named(into: &mut HashMap<String, Self>, input: &mut Reader<'_>) -> Result<()> {
+                input.map(into, Reader::$read)
             }
         }
     )*};
@@ -71,6 +119,12 @@ impl Writer {
     #[inline]
     pub fn optional_scalar<T: Scalar>(&mut self, name: &str, value: Option<&T>) {
         T::encode_optional(name, value, self);
+    }
+
+    /// Writes a map of scalars, unless it is empty.
+    #[inline]
+    pub fn scalar_map<K, V>(&mut self, name: &str, map: &impl ScalarMap<K, V>) {
+        map.encode(name, self);
     }
 
     /// Writes a list of an enum's numbers, unless it is empty.
@@ -124,6 +178,12 @@ impl Reader<'_> {
     #[inline]
     pub fn optional_scalar<T: Scalar>(&mut self, into: &mut Option<T>) -> Result<()> {
         T::decode_optional(into, self)
+    }
+
+    /// Reads a map of scalars.
+    #[inline]
+    pub fn scalar_map<K, V>(&mut self, into: &mut impl ScalarMap<K, V>) -> Result<()> {
+        into.decode(self)
     }
 
     /// Reads a list of an enum's numbers.

@@ -1,5 +1,7 @@
 //! Fields of scalar types. Their lists and their presence are compiled here, once, and not again for each crate with messages.
 
+use std::{collections::HashMap, hash::Hash};
+
 use bytes::Bytes;
 
 use super::{
@@ -24,8 +26,19 @@ pub trait Scalar: Presence {
     /// Writes a list.
     fn encode_list(items: &[Self], out: &mut Writer<&mut dyn Sink>);
 
+    /// Writes the value to any sink.
+    fn encode_to_any(&self, out: &mut Writer<&mut dyn Sink>);
+
     /// Writes a field that may be unset.
     fn encode_optional(value: Option<&Self>, out: &mut Writer<&mut dyn Sink>);
+
+    /// Writes a map from texts to values of this type.
+    fn encode_named(map: &HashMap<String, Self>, out: &mut Writer<&mut dyn Sink>);
+
+    /// Writes a map that has this type as its keys.
+    fn encode_hash_map<V: Scalar>(map: &HashMap<Self, V>, out: &mut Writer<&mut dyn Sink>) {
+        out.scalar_entries(map.iter());
+    }
 
     /// Reads the value.
     fn decode(&mut self, input: &mut Reader<'_>) -> Result<()>;
@@ -35,10 +48,21 @@ pub trait Scalar: Presence {
 
     /// Reads a field that may be unset.
     fn decode_optional(into: &mut Option<Self>, input: &mut Reader<'_>) -> Result<()>;
+
+    /// Reads a map from texts to values of this type.
+    fn decode_named(into: &mut HashMap<String, Self>, input: &mut Reader<'_>) -> Result<()>;
+
+    /// Reads a map that has this type as its keys.
+    fn decode_hash_map<V: Scalar>(into: &mut HashMap<Self, V>, input: &mut Reader<'_>) -> Result<()>
+    where
+        Self: Eq + Hash,
+    {
+        input.scalar_entries(into)
+    }
 }
 
 macro_rules! scalars {
-    ($($type:ty: $kind:ident, |$value:ident, $out:ident| $write:expr, $read:ident;)*) => {$(
+    ($($type:ty: $kind:ident, |$value:ident, $out:ident| $write:expr, $read:ident $({ $($more:item)* })?;)*) => {$(
         impl Scalar for $type {
             const KIND: Kind = Kind::$kind;
 
@@ -46,6 +70,10 @@ macro_rules! scalars {
             fn encode<S: Sink>(&self, $out: &mut Writer<S>) {
                 let $value = self;
                 $write;
+            }
+
+            fn encode_to_any(&self, out: &mut Writer<&mut dyn Sink>) {
+                self.encode(out);
             }
 
             fn encode_list(items: &[Self], out: &mut Writer<&mut dyn Sink>) {
@@ -56,7 +84,10 @@ macro_rules! scalars {
                 out.optional(value, |out, value| value.encode(out));
             }
 
-            #[inline]
+            fn encode_named(map: &HashMap<String, Self>, out: &mut Writer<&mut dyn Sink>) {
+                out.scalar_entries(map.iter());
+            }
+
             fn decode(&mut self, input: &mut Reader<'_>) -> Result<()> {
                 input.$read(self)
             }
@@ -68,6 +99,12 @@ macro_rules! scalars {
             fn decode_optional(into: &mut Option<Self>, input: &mut Reader<'_>) -> Result<()> {
                 input.optional(into, Reader::$read)
             }
+
+            fn decode_named(into: &mut HashMap<String, Self>, input: &mut Reader<'_>) -> Result<()> {
+                input.scalar_entries(into)
+            }
+
+            $($($more)*)?
         }
     )*};
 }
@@ -80,7 +117,16 @@ scalars! {
     u64: U64, |value, out| out.u64(*value), u64;
     f32: F32, |value, out| out.f32(*value), f32;
     f64: F64, |value, out| out.f64(*value), f64;
-    String: String, |value, out| out.string(value), string;
+    String: String, |value, out| out.string(value), string {
+        // Most maps have texts as keys.
+        fn encode_hash_map<V: Scalar>(map: &HashMap<Self, V>, out: &mut Writer<&mut dyn Sink>) {
+            V::encode_named(map, out);
+        }
+
+        fn decode_hash_map<V: Scalar>(into: &mut HashMap<Self, V>, input: &mut Reader<'_>) -> Result<()> {
+            V::decode_named(into, input)
+        }
+    };
     Vec<u8>: Bytes, |value, out| out.bytes(value), blob;
     Bytes: Bytes, |value, out| out.bytes(value), blob;
 }
@@ -99,11 +145,16 @@ impl<S: Sink> Writer<S> {
     }
 
     /// Writes a map of scalars.
-    pub fn scalar_map<'a, K: Scalar + 'a, V: Scalar + 'a>(
+    #[inline]
+    pub fn scalar_map<K: Scalar, V: Scalar>(&mut self, map: &impl Entries<K, V>) {
+        S::put_map(self, map);
+    }
+
+    pub(super) fn scalar_entries<'a, K: Scalar + 'a, V: Scalar + 'a>(
         &mut self,
-        entries: impl IntoIterator<Item = (&'a K, &'a V), IntoIter: ExactSizeIterator>,
+        entries: impl ExactSizeIterator<Item = (&'a K, &'a V)>,
     ) {
-        self.map((K::KIND, V::KIND), entries.into_iter(), |out, key| key.encode(out), |out, value| value.encode(out));
+        self.map((K::KIND, V::KIND), entries, |out, key| key.encode(out), |out, value| value.encode(out));
     }
 
     /// Writes a list of an enum's numbers.
@@ -129,7 +180,21 @@ impl<S: Sink> Writer<S> {
     }
 }
 
+impl Writer<&mut dyn Sink> {
+    /// Writes a scalar. Code for messages of very many fields has a call for each and no more.
+    #[inline]
+    pub fn scalar<T: Scalar>(&mut self, value: &T) {
+        value.encode_to_any(self);
+    }
+}
+
 impl Reader<'_> {
+    /// Reads a scalar. Code for messages of very many fields has a call for each and no more.
+    #[inline]
+    pub fn scalar<T: Scalar>(&mut self, into: &mut T) -> Result<()> {
+        into.decode(self)
+    }
+
     /// Reads a list of scalars.
     #[inline]
     pub fn scalar_list<T: Scalar>(&mut self, into: &mut Vec<T>) -> Result<()> {
@@ -143,7 +208,12 @@ impl Reader<'_> {
     }
 
     /// Reads a map of scalars, or nil in its place.
-    pub fn scalar_map<K: Scalar, V: Scalar, C: Entries<K, V>>(&mut self, into: &mut C) -> Result<()> {
+    #[inline]
+    pub fn scalar_map<K: Scalar, V: Scalar>(&mut self, into: &mut impl Entries<K, V>) -> Result<()> {
+        into.decode_scalars(self)
+    }
+
+    pub(super) fn scalar_entries<K: Scalar, V: Scalar, C: Entries<K, V>>(&mut self, into: &mut C) -> Result<()> {
         let count = self.map_head((K::KIND, V::KIND), C::allocated_len)?;
         into.reserve(count);
         self.entries(count, &mut |input| {

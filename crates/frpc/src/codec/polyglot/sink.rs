@@ -1,6 +1,6 @@
 use bytes::Bytes;
 
-use super::{scalar::Scalar, writer::Writer};
+use super::{scalar::Scalar, storage::Entries, writer::Writer};
 
 /// Takes encoded bytes.
 pub trait Sink {
@@ -22,6 +22,14 @@ pub trait Sink {
         Self: Sized,
     {
         out.list(T::KIND, items, |out, item| item.encode(out));
+    }
+
+    /// Takes a map of scalars.
+    fn put_map<K: Scalar, V: Scalar>(out: &mut Writer<Self>, map: &impl Entries<K, V>)
+    where
+        Self: Sized,
+    {
+        map.encode_scalars(out);
     }
 
     /// Takes a scalar that may be unset.
@@ -49,6 +57,11 @@ impl Sink for &mut dyn Sink {
     #[inline]
     fn put_list<T: Scalar>(out: &mut Writer<Self>, items: &[T]) {
         T::encode_list(items, out);
+    }
+
+    #[inline]
+    fn put_map<K: Scalar, V: Scalar>(out: &mut Writer<Self>, map: &impl Entries<K, V>) {
+        map.encode_scalars_to_any(out);
     }
 
     #[inline]

@@ -3,10 +3,12 @@
 use std::{
     borrow::BorrowMut,
     collections::{BTreeMap, HashMap, btree_map, hash_map},
-    hash::{BuildHasher, Hash},
+    hash::Hash,
 };
 
 use bytes::Bytes;
+
+use super::{error::Result, reader::Reader, scalar::Scalar, sink::Sink, writer::Writer};
 
 /// A type that a field of type `bytes` can have when it is read.
 pub trait Blob {
@@ -61,9 +63,34 @@ pub trait Entries<K, V> {
 
     /// Adds an entry, and returns whether the key is new.
     fn add(&mut self, key: K, value: V) -> bool;
+
+    /// Writes entries of scalars.
+    fn encode_scalars<S: Sink>(&self, out: &mut Writer<S>)
+    where
+        K: Scalar,
+        V: Scalar;
+
+    /// Writes entries of scalars to any sink.
+    fn encode_scalars_to_any(&self, out: &mut Writer<&mut dyn Sink>)
+    where
+        K: Scalar,
+        V: Scalar,
+    {
+        self.encode_scalars(out);
+    }
+
+    /// Reads entries of scalars.
+    fn decode_scalars(&mut self, input: &mut Reader<'_>) -> Result<()>
+    where
+        K: Scalar,
+        V: Scalar,
+        Self: Sized,
+    {
+        input.scalar_entries(self)
+    }
 }
 
-impl<K: Eq + Hash, V: Default, S: BuildHasher> Entries<K, V> for HashMap<K, V, S> {
+impl<K: Eq + Hash, V: Default> Entries<K, V> for HashMap<K, V> {
     fn allocated_len(count: usize) -> usize {
         hash_table_len(count, size_of::<(K, V)>())
     }
@@ -84,6 +111,30 @@ impl<K: Eq + Hash, V: Default, S: BuildHasher> Entries<K, V> for HashMap<K, V, S
 
     fn add(&mut self, key: K, value: V) -> bool {
         self.insert(key, value).is_none()
+    }
+
+    fn encode_scalars<S: Sink>(&self, out: &mut Writer<S>)
+    where
+        K: Scalar,
+        V: Scalar,
+    {
+        out.scalar_entries(self.iter());
+    }
+
+    fn encode_scalars_to_any(&self, out: &mut Writer<&mut dyn Sink>)
+    where
+        K: Scalar,
+        V: Scalar,
+    {
+        K::encode_hash_map(self, out);
+    }
+
+    fn decode_scalars(&mut self, input: &mut Reader<'_>) -> Result<()>
+    where
+        K: Scalar,
+        V: Scalar,
+    {
+        K::decode_hash_map(self, input)
     }
 }
 
@@ -106,6 +157,14 @@ impl<K: Ord, V: Default> Entries<K, V> for BTreeMap<K, V> {
 
     fn add(&mut self, key: K, value: V) -> bool {
         self.insert(key, value).is_none()
+    }
+
+    fn encode_scalars<S: Sink>(&self, out: &mut Writer<S>)
+    where
+        K: Scalar,
+        V: Scalar,
+    {
+        out.scalar_entries(self.iter());
     }
 }
 
