@@ -133,7 +133,6 @@ impl<C: Codec<M>, M: 'static> Formats<Coded<C, M>> {
         Self {
             proto: Some(Functions { encode, decode }),
             json: if is_json { Some(Functions { encode, decode: decode_json }) } else { None },
-            layout: None,
             codec: Some(C::NAME),
         }
     }
