@@ -370,6 +370,7 @@ const _: () = {
             &Formats::prost().with_json(),
         );
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             static LAYOUT: Layout = Layout::new(
                 &[
@@ -411,6 +412,7 @@ const _: () = {
             &Formats::prost().with_json(),
         );
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             static LAYOUT: Layout = Layout::new(&[FieldLayout::message::<Message>(1)]);
             Some(&LAYOUT)
@@ -438,6 +440,7 @@ const _: () = {
             &Formats::prost().with_json(),
         );
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             Some(Layout::flat())
         }
@@ -462,6 +465,7 @@ const _: () = {
             &Formats::prost().with_json(),
         );
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             static LAYOUT: Layout = Layout::new(
                 &[FieldLayout::map(1, Kind::String, Kind::String)],

@@ -47,6 +47,7 @@ const _: () = {
             &Formats::prost().with_json(),
         );
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             static LAYOUT: Layout = Layout::new(&[FieldLayout::list(2, Kind::U32)]);
             Some(&LAYOUT)
@@ -74,6 +75,7 @@ const _: () = {
             &Formats::prost().with_json(),
         );
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             Some(Layout::flat())
         }

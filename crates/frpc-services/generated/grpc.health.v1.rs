@@ -293,6 +293,7 @@ const _: () = {
             &Formats::prost().with_json(),
         );
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             Some(Layout::flat())
         }
@@ -315,6 +316,7 @@ const _: () = {
             &Formats::prost().with_json(),
         );
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             Some(Layout::flat())
         }
@@ -339,6 +341,7 @@ const _: () = {
             &Formats::prost().with_json(),
         );
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             Some(Layout::flat())
         }
@@ -358,6 +361,7 @@ const _: () = {
             &Formats::prost().with_json(),
         );
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             static LAYOUT: Layout = Layout::new(
                 &[FieldLayout::message_map::<HealthCheckResponse>(1, Kind::String)],

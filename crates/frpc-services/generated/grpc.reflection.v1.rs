@@ -305,6 +305,7 @@ const _: () = {
             &Formats::prost().with_json(),
         );
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             static LAYOUT: Layout = Layout::new(
                 &[FieldLayout::message::<ExtensionRequest>(5)],
@@ -412,6 +413,7 @@ const _: () = {
             &Formats::prost().with_json(),
         );
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             Some(Layout::flat())
         }
@@ -436,6 +438,7 @@ const _: () = {
             &Formats::prost().with_json(),
         );
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             static LAYOUT: Layout = Layout::new(
                 &[
@@ -542,6 +545,7 @@ const _: () = {
             &Formats::prost().with_json(),
         );
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             static LAYOUT: Layout = Layout::new(&[FieldLayout::list(1, Kind::Bytes)]);
             Some(&LAYOUT)
@@ -567,6 +571,7 @@ const _: () = {
             &Formats::prost().with_json(),
         );
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             static LAYOUT: Layout = Layout::new(&[FieldLayout::list(2, Kind::I32)]);
             Some(&LAYOUT)
@@ -592,6 +597,7 @@ const _: () = {
             &Formats::prost().with_json(),
         );
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             static LAYOUT: Layout = Layout::new(
                 &[FieldLayout::message_list::<ServiceResponse>(1)],
@@ -617,6 +623,7 @@ const _: () = {
             &Formats::prost().with_json(),
         );
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             Some(Layout::flat())
         }
@@ -639,6 +646,7 @@ const _: () = {
             &Formats::prost().with_json(),
         );
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             Some(Layout::flat())
         }

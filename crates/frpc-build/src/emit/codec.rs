@@ -161,6 +161,7 @@ impl MessageCodec<'_> {
                 const NAME: &'static str = #name;
                 const FORMATS: #option<&'static #formats<Self>> = Some(&#formats::prost() #with_json);
 
+                #[inline]
                 fn layout() -> #option<&'static #layout_type> {
                     #layout
                 }

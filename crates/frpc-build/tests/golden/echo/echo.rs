@@ -362,6 +362,7 @@ const _: () = {
         const NAME: &'static str = "Words";
         const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             Some(Layout::flat())
         }

@@ -142,6 +142,7 @@ const _: () = {
         const NAME: &'static str = "Nothing";
         const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             Some(Layout::flat())
         }
@@ -159,6 +160,7 @@ const _: () = {
         const NAME: &'static str = "Ordering";
         const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             static LAYOUT: Layout = Layout::new(
                 &[
@@ -204,6 +206,7 @@ const _: () = {
         const NAME: &'static str = "Leaf";
         const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             static LAYOUT: Layout = Layout::new(&[FieldLayout::message::<Leaf>(2)]);
             Some(&LAYOUT)
@@ -228,6 +231,7 @@ const _: () = {
         const NAME: &'static str = "Choice";
         const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             static LAYOUT: Layout = Layout::new(
                 &[
@@ -299,6 +303,7 @@ const _: () = {
         const NAME: &'static str = "Choice.Inner";
         const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             static LAYOUT: Layout = Layout::new(
                 &[FieldLayout::map(1, Kind::String, Kind::U32)],

@@ -134,6 +134,7 @@ const _: () = {
             &Formats::prost().with_json(),
         );
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             Some(Layout::flat())
         }
@@ -153,6 +154,7 @@ const _: () = {
             &Formats::prost().with_json(),
         );
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             static LAYOUT: Layout = Layout::new(&[FieldLayout::message::<Leaf>(2)]);
             Some(&LAYOUT)
@@ -179,6 +181,7 @@ const _: () = {
             &Formats::prost().with_json(),
         );
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             static LAYOUT: Layout = Layout::new(
                 &[

@@ -22,6 +22,7 @@ const _: () = {
         const NAME: &'static str = "Units";
         const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             Some(Layout::flat())
         }

@@ -61,6 +61,7 @@ const _: () = {
         const NAME: &'static str = "Item";
         const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             Some(Layout::flat())
         }

@@ -197,6 +197,7 @@ const _: () = {
         const NAME: &'static str = "Order";
         const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
 
+        #[inline]
         fn layout() -> Option<&'static Layout> {
             static LAYOUT: Layout = Layout::new(
                 &[
