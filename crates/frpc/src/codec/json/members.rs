@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use super::{
     error::{ErrorKind, Result},
-    message::{Key, Message},
+    message::Message,
     reader::Reader,
+    scalar::Key,
     writer::Writer,
 };
 use crate::codec::polyglot::Entries;

@@ -7,9 +7,9 @@ use super::{
     kind::Kind,
     message::Message,
     reader::Reader,
-    scalar::Scalar,
+    scalar::{Entries, Scalar},
     slots::Slots,
-    storage::{Entries, Storage},
+    storage::Storage,
     trailer,
 };
 use crate::codec::layout::MemoryBudget;

@@ -50,9 +50,10 @@ pub use self::{
     pieces::Pieces,
     presence::Presence,
     reader::Reader,
+    scalar::Entries,
     sink::{Counter, Sink, Writable},
     small::Small,
-    storage::{Blob, Entries, Storage},
+    storage::{Blob, Storage},
     writer::Writer,
 };
 pub(crate) use self::{

@@ -8,7 +8,7 @@ use super::{
     kind::Kind,
     presence::Presence,
     slots::{Holds, Slots},
-    storage::{ALLOCATION_LEN, Blob, Entries},
+    storage::{ALLOCATION_LEN, Blob},
 };
 use crate::codec::layout::MemoryBudget;
 
@@ -216,23 +216,6 @@ impl<'a> Reader<'a> {
         let count = self.count(ELEMENT_LEN_MIN)?;
         self.charge_allocation(count.saturating_mul(element_len))?;
         Ok(count)
-    }
-
-    /// Reads a map, or nil in its place.
-    pub fn map<K: Default, V, C: Entries<K, V>>(
-        &mut self,
-        kinds: (Kind, Kind),
-        into: &mut C,
-        mut read_key: impl FnMut(&mut Self, &mut K) -> Result<()>,
-        mut read_value: impl FnMut(&mut Self, &mut V) -> Result<()>,
-    ) -> Result<()> {
-        let count = self.map_head(kinds, C::allocated_len)?;
-        into.reserve(count);
-        self.entries(count, &mut |input| {
-            let mut key = K::default();
-            read_key(input, &mut key)?;
-            read_value(input, into.value_of(key))
-        })
     }
 
     /// Reads what stands before the entries of a map, and returns their number. Nil stands for none. Their memory is paid for.

@@ -1,6 +1,9 @@
 //! Fields of scalar types. Their lists and their presence are compiled here, once, and not again for each crate with messages.
 
-use std::{collections::HashMap, hash::Hash};
+use std::{
+    collections::{BTreeMap, HashMap, btree_map, hash_map},
+    hash::Hash,
+};
 
 use bytes::Bytes;
 
@@ -11,7 +14,7 @@ use super::{
     presence::Presence,
     reader::Reader,
     sink::Sink,
-    storage::Entries,
+    storage::{hash_table_len, tree_len},
     writer::Writer,
 };
 
@@ -58,6 +61,124 @@ pub trait Scalar: Presence {
         Self: Eq + Hash,
     {
         input.scalar_entries(into)
+    }
+}
+
+/// A type that a map can have in Rust.
+pub trait Entries<K, V> {
+    /// Returns how many bytes a map with this many entries takes at most.
+    fn allocated_len(count: usize) -> usize;
+
+    /// Makes room for this many entries.
+    fn reserve(&mut self, count: usize);
+
+    /// Returns the place of a key's value, with a default in it.
+    fn value_of(&mut self, key: K) -> &mut V;
+
+    /// Adds an entry, and returns whether the key is new.
+    fn add(&mut self, key: K, value: V) -> bool;
+
+    /// Writes entries of scalars.
+    fn encode_scalars<S: Sink>(&self, out: &mut Writer<S>)
+    where
+        K: Scalar,
+        V: Scalar;
+
+    /// Writes entries of scalars to any sink.
+    fn encode_scalars_to_any(&self, out: &mut Writer<&mut dyn Sink>)
+    where
+        K: Scalar,
+        V: Scalar,
+    {
+        self.encode_scalars(out);
+    }
+
+    /// Reads entries of scalars.
+    fn decode_scalars(&mut self, input: &mut Reader<'_>) -> Result<()>
+    where
+        K: Scalar,
+        V: Scalar,
+        Self: Sized,
+    {
+        input.scalar_entries(self)
+    }
+}
+
+impl<K: Eq + Hash, V: Default> Entries<K, V> for HashMap<K, V> {
+    fn allocated_len(count: usize) -> usize {
+        hash_table_len(count, size_of::<(K, V)>())
+    }
+
+    fn reserve(&mut self, count: usize) {
+        self.reserve(count);
+    }
+
+    fn value_of(&mut self, key: K) -> &mut V {
+        match self.entry(key) {
+            hash_map::Entry::Occupied(mut entry) => {
+                entry.insert(V::default());
+                entry.into_mut()
+            }
+            hash_map::Entry::Vacant(entry) => entry.insert(V::default()),
+        }
+    }
+
+    fn add(&mut self, key: K, value: V) -> bool {
+        self.insert(key, value).is_none()
+    }
+
+    fn encode_scalars<S: Sink>(&self, out: &mut Writer<S>)
+    where
+        K: Scalar,
+        V: Scalar,
+    {
+        out.scalar_entries(self.iter());
+    }
+
+    fn encode_scalars_to_any(&self, out: &mut Writer<&mut dyn Sink>)
+    where
+        K: Scalar,
+        V: Scalar,
+    {
+        K::encode_hash_map(self, out);
+    }
+
+    fn decode_scalars(&mut self, input: &mut Reader<'_>) -> Result<()>
+    where
+        K: Scalar,
+        V: Scalar,
+    {
+        K::decode_hash_map(self, input)
+    }
+}
+
+impl<K: Ord, V: Default> Entries<K, V> for BTreeMap<K, V> {
+    fn allocated_len(count: usize) -> usize {
+        tree_len(count, size_of::<K>() + size_of::<V>())
+    }
+
+    fn reserve(&mut self, _: usize) {}
+
+    fn value_of(&mut self, key: K) -> &mut V {
+        match self.entry(key) {
+            btree_map::Entry::Occupied(mut entry) => {
+                entry.insert(V::default());
+                entry.into_mut()
+            }
+            btree_map::Entry::Vacant(entry) => entry.insert(V::default()),
+        }
+    }
+
+    fn add(&mut self, key: K, value: V) -> bool {
+        self.insert(key, value).is_none()
+    }
+
+    fn encode_scalars<S: Sink>(&self, out: &mut Writer<S>)
+    where
+        K: Scalar,
+        V: Scalar,
+    {
+        out.scalar_entries(self.iter());
     }
 }
 
@@ -135,19 +256,22 @@ impl<S: Sink> Writer<S> {
     /// Writes a list of scalars.
     #[inline]
     pub fn scalar_list<T: Scalar>(&mut self, items: &[T]) {
-        S::put_list(self, items);
+        let own = |out: &mut Self| out.list(T::KIND, items, |out, item| item.encode(out));
+        S::choose(self, own, |out| out.with_any_sink(|out| T::encode_list(items, out)));
     }
 
     /// Writes a scalar that may be unset: a proto3 `optional`, or a member of a oneof.
     #[inline]
     pub fn optional_scalar<T: Scalar>(&mut self, value: Option<&T>) {
-        S::put_optional(self, value);
+        let own = |out: &mut Self| out.optional(value, |out, value| value.encode(out));
+        S::choose(self, own, |out| out.with_any_sink(|out| T::encode_optional(value, out)));
     }
 
     /// Writes a map of scalars.
     #[inline]
     pub fn scalar_map<K: Scalar, V: Scalar>(&mut self, map: &impl Entries<K, V>) {
-        S::put_map(self, map);
+        let own = |out: &mut Self| map.encode_scalars(out);
+        S::choose(self, own, |out| out.with_any_sink(|out| map.encode_scalars_to_any(out)));
     }
 
     pub(super) fn scalar_entries<'a, K: Scalar + 'a, V: Scalar + 'a>(
@@ -205,6 +329,23 @@ impl Reader<'_> {
     #[inline]
     pub fn optional_scalar<T: Scalar>(&mut self, into: &mut Option<T>) -> Result<()> {
         T::decode_optional(into, self)
+    }
+
+    /// Reads a map, or nil in its place.
+    pub fn map<K: Default, V, C: Entries<K, V>>(
+        &mut self,
+        kinds: (Kind, Kind),
+        into: &mut C,
+        mut read_key: impl FnMut(&mut Self, &mut K) -> Result<()>,
+        mut read_value: impl FnMut(&mut Self, &mut V) -> Result<()>,
+    ) -> Result<()> {
+        let count = self.map_head(kinds, C::allocated_len)?;
+        into.reserve(count);
+        self.entries(count, &mut |input| {
+            let mut key = K::default();
+            read_key(input, &mut key)?;
+            read_value(input, into.value_of(key))
+        })
     }
 
     /// Reads a map of scalars, or nil in its place.

@@ -1,7 +1,5 @@
 use bytes::Bytes;
 
-use super::{scalar::Scalar, storage::Entries, writer::Writer};
-
 /// Takes encoded bytes.
 pub trait Sink {
     /// Takes the next bytes.
@@ -16,28 +14,13 @@ pub trait Sink {
     /// Returns itself as any sink.
     fn any(&mut self) -> &mut dyn Sink;
 
-    /// Takes a list of scalars.
-    fn put_list<T: Scalar>(out: &mut Writer<Self>, items: &[T])
+    /// Calls the first function, or the second one if this is any sink, for which code exists once.
+    #[inline]
+    fn choose<T>(out: &mut T, own: impl FnOnce(&mut T), _: impl FnOnce(&mut T))
     where
         Self: Sized,
     {
-        out.list(T::KIND, items, |out, item| item.encode(out));
-    }
-
-    /// Takes a map of scalars.
-    fn put_map<K: Scalar, V: Scalar>(out: &mut Writer<Self>, map: &impl Entries<K, V>)
-    where
-        Self: Sized,
-    {
-        map.encode_scalars(out);
-    }
-
-    /// Takes a scalar that may be unset.
-    fn put_optional<T: Scalar>(out: &mut Writer<Self>, value: Option<&T>)
-    where
-        Self: Sized,
-    {
-        out.optional(value, |out, value| value.encode(out));
+        own(out);
     }
 }
 
@@ -55,18 +38,8 @@ impl Sink for &mut dyn Sink {
     }
 
     #[inline]
-    fn put_list<T: Scalar>(out: &mut Writer<Self>, items: &[T]) {
-        T::encode_list(items, out);
-    }
-
-    #[inline]
-    fn put_map<K: Scalar, V: Scalar>(out: &mut Writer<Self>, map: &impl Entries<K, V>) {
-        map.encode_scalars_to_any(out);
-    }
-
-    #[inline]
-    fn put_optional<T: Scalar>(out: &mut Writer<Self>, value: Option<&T>) {
-        T::encode_optional(value, out);
+    fn choose<T>(out: &mut T, _: impl FnOnce(&mut T), any: impl FnOnce(&mut T)) {
+        any(out);
     }
 }
 

@@ -1,14 +1,8 @@
 //! The types that the fields of a message can have in Rust.
 
-use std::{
-    borrow::BorrowMut,
-    collections::{BTreeMap, HashMap, btree_map, hash_map},
-    hash::Hash,
-};
+use std::borrow::BorrowMut;
 
 use bytes::Bytes;
-
-use super::{error::Result, reader::Reader, scalar::Scalar, sink::Sink, writer::Writer};
 
 /// A type that a field of type `bytes` can have when it is read.
 pub trait Blob {
@@ -48,124 +42,6 @@ impl<M> Storage<M> for M {
 
 impl<M> Storage<M> for Box<M> {
     const ALLOCATED_LEN: usize = size_of::<M>();
-}
-
-/// A type that a map can have in Rust.
-pub trait Entries<K, V> {
-    /// Returns how many bytes a map with this many entries takes at most.
-    fn allocated_len(count: usize) -> usize;
-
-    /// Makes room for this many entries.
-    fn reserve(&mut self, count: usize);
-
-    /// Returns the place of a key's value, with a default in it.
-    fn value_of(&mut self, key: K) -> &mut V;
-
-    /// Adds an entry, and returns whether the key is new.
-    fn add(&mut self, key: K, value: V) -> bool;
-
-    /// Writes entries of scalars.
-    fn encode_scalars<S: Sink>(&self, out: &mut Writer<S>)
-    where
-        K: Scalar,
-        V: Scalar;
-
-    /// Writes entries of scalars to any sink.
-    fn encode_scalars_to_any(&self, out: &mut Writer<&mut dyn Sink>)
-    where
-        K: Scalar,
-        V: Scalar,
-    {
-        self.encode_scalars(out);
-    }
-
-    /// Reads entries of scalars.
-    fn decode_scalars(&mut self, input: &mut Reader<'_>) -> Result<()>
-    where
-        K: Scalar,
-        V: Scalar,
-        Self: Sized,
-    {
-        input.scalar_entries(self)
-    }
-}
-
-impl<K: Eq + Hash, V: Default> Entries<K, V> for HashMap<K, V> {
-    fn allocated_len(count: usize) -> usize {
-        hash_table_len(count, size_of::<(K, V)>())
-    }
-
-    fn reserve(&mut self, count: usize) {
-        self.reserve(count);
-    }
-
-    fn value_of(&mut self, key: K) -> &mut V {
-        match self.entry(key) {
-            hash_map::Entry::Occupied(mut entry) => {
-                entry.insert(V::default());
-                entry.into_mut()
-            }
-            hash_map::Entry::Vacant(entry) => entry.insert(V::default()),
-        }
-    }
-
-    fn add(&mut self, key: K, value: V) -> bool {
-        self.insert(key, value).is_none()
-    }
-
-    fn encode_scalars<S: Sink>(&self, out: &mut Writer<S>)
-    where
-        K: Scalar,
-        V: Scalar,
-    {
-        out.scalar_entries(self.iter());
-    }
-
-    fn encode_scalars_to_any(&self, out: &mut Writer<&mut dyn Sink>)
-    where
-        K: Scalar,
-        V: Scalar,
-    {
-        K::encode_hash_map(self, out);
-    }
-
-    fn decode_scalars(&mut self, input: &mut Reader<'_>) -> Result<()>
-    where
-        K: Scalar,
-        V: Scalar,
-    {
-        K::decode_hash_map(self, input)
-    }
-}
-
-impl<K: Ord, V: Default> Entries<K, V> for BTreeMap<K, V> {
-    fn allocated_len(count: usize) -> usize {
-        tree_len(count, size_of::<K>() + size_of::<V>())
-    }
-
-    fn reserve(&mut self, _: usize) {}
-
-    fn value_of(&mut self, key: K) -> &mut V {
-        match self.entry(key) {
-            btree_map::Entry::Occupied(mut entry) => {
-                entry.insert(V::default());
-                entry.into_mut()
-            }
-            btree_map::Entry::Vacant(entry) => entry.insert(V::default()),
-        }
-    }
-
-    fn add(&mut self, key: K, value: V) -> bool {
-        self.insert(key, value).is_none()
-    }
-
-    fn encode_scalars<S: Sink>(&self, out: &mut Writer<S>)
-    where
-        K: Scalar,
-        V: Scalar,
-    {
-        out.scalar_entries(self.iter());
-    }
 }
 
 /// Returns how many bytes a hash table with this many entries takes.
