@@ -237,6 +237,7 @@ impl Shared {
     }
 
     /// Changes the core and has the driver look at it.
+    #[inline]
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Core) -> T) -> T {
         let mut core = self.core();
         let result = change(&mut core);
@@ -251,6 +252,7 @@ impl Shared {
     }
 
     /// Queues the reply of a handler that is about to end with nothing else, and wakes the driver for it.
+    #[inline]
     pub(crate) fn reply_copied(&self, packet: PacketName, content: &[u8]) {
         self.change(|core| {
             let replied = core.proto.reply_copied(packet, content);

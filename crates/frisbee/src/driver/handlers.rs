@@ -206,6 +206,7 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
     }
 
     /// Checks whether a handler may start on a packet of this [cost]. If not, the task is woken when one may.
+    #[inline]
     pub(super) fn poll_free(&mut self, cx: &mut Context<'_>, cost: usize) -> Poll<()> {
         // The end of one of this connection's own handlers wakes the task.
         if self.held_len > 0 && self.held_len + cost > self.len_max {

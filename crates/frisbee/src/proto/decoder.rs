@@ -161,6 +161,7 @@ impl Decoder {
     /// Takes the next frame from the front of `inbox` if it is a complete application packet.
     ///
     /// Otherwise returns `None` and changes nothing.
+    #[inline]
     pub fn decode_packet(&mut self, inbox: &mut BytesMut) -> Option<Frame> {
         let (State::Head, Some(format)) = (&self.state, self.format) else { return None };
         let header = Header::decode(format, inbox).ok()??;

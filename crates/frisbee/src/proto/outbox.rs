@@ -100,6 +100,7 @@ impl Outbox {
     }
 
     /// Queues a frame, copying its content.
+    #[inline]
     pub(super) fn push_copied(&mut self, header: Header, content: &[u8], cause: Cause) {
         match self.format {
             Some(format)
@@ -408,6 +409,7 @@ impl Outbox {
         }
     }
 
+    #[inline]
     fn count(&mut self, len: usize, cause: Cause) {
         self.count_several(1, len, cause);
     }

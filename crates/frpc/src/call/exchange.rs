@@ -137,7 +137,7 @@ impl Call {
     }
 
     /// Decodes the request of a method that takes one message.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn into_request<M: Message>(self) -> Result<Request<M>, Status> {
         match self.body {
             Body::One(content) => {
@@ -295,7 +295,7 @@ impl Answer {
     }
 
     /// Encodes a response as an answer.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of_response<M: Message>(format: Format, response: Response<M>) -> Result<Self, Status> {
         let (extras, message) = response.into_parts();
         Ok(Self { body: Body::One(format.encode_small(&message)?), extras })
@@ -341,7 +341,7 @@ impl Answer {
 }
 
 /// Decodes a request message.
-#[inline]
+#[inline(always)]
 fn decode_request<M: Message>(
     method: &'static Method,
     format: Format,

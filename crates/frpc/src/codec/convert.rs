@@ -29,7 +29,7 @@ impl Format {
     }
 
     /// Encodes a message. [Small](super::Small) results use a reusable buffer, because they are copied soon.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn encode_small<M: Message>(self, message: &M) -> Result<Pieces, CodecError> {
         match self {
             Self::Polyglot => Ok(polyglot::encode_small(message)),

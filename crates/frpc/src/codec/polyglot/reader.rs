@@ -136,6 +136,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a string.
+    #[inline]
     pub fn string(&mut self, into: &mut String) -> Result<()> {
         let bytes = self.with_len(Kind::String)?;
         self.charge_allocation(bytes.len())?;
