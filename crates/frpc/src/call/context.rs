@@ -56,7 +56,7 @@ struct More {
 /// let mut inherited = Inherited::here();
 /// tokio::task::spawn_blocking(move || {
 ///     inherited.run(|| {
-/// Calls made here end with the call served by the handler.
+///         // Calls made here end with the call served by the handler.
 ///     })
 /// })
 /// .await

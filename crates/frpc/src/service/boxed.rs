@@ -53,7 +53,7 @@ impl BoxService {
     /// ```
     /// use frpc::{Answer, BoxService, Method};
     ///
-    /// Methods must live as long as the program.
+    /// // Methods must live as long as the program.
     /// let methods: &'static [Method] = Box::leak(vec![Method::unary("echo.Echo", "Say", 60_000)].into());
     /// let echo = BoxService::of_methods(methods, |_, call| Box::pin(async { Ok(Answer::new(call.into_parts().1)) }));
     /// # let _ = echo;
