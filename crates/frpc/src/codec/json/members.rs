@@ -1,4 +1,4 @@
-//! The members of messages of any type: fields that may be absent, lists, maps, messages.
+//! Members of JSON objects: optional fields, oneofs, lists, maps and nested messages.
 
 use std::ops::Range;
 
@@ -12,13 +12,13 @@ use super::{
 use crate::codec::polyglot::Entries;
 
 impl Writer {
-    /// Writes a value.
+    /// Writes a value without a name.
     #[inline]
     pub fn value<T: Message>(&mut self, value: &T) {
         value.encode_json(self);
     }
 
-    /// Writes a message in another one.
+    /// Writes a nested message.
     pub fn message<M: Message>(&mut self, message: &M) {
         if self.enter() {
             message.encode_json(self);
@@ -26,7 +26,7 @@ impl Writer {
         }
     }
 
-    /// Writes a field that may be absent.
+    /// Writes an optional field. Writes nothing for `None`.
     #[inline]
     pub fn optional<T>(&mut self, name: &str, value: Option<&T>, write: impl FnOnce(&mut Self, &T)) {
         if let Some(value) = value {
@@ -34,7 +34,7 @@ impl Writer {
         }
     }
 
-    /// Writes a field that is there, whatever its value.
+    /// Writes a field even if it has the default value.
     pub fn present<T: ?Sized>(&mut self, name: &str, value: &T, write: impl FnOnce(&mut Self, &T)) {
         if self.begin_field(name) {
             write(self, value);
@@ -42,7 +42,7 @@ impl Writer {
         }
     }
 
-    /// Writes a list, unless it is empty.
+    /// Writes a list field. Writes nothing for an empty list.
     pub fn list<T>(&mut self, name: &str, items: &[T], write: impl Fn(&mut Self, &T)) {
         if !items.is_empty() && self.begin_field(name) {
             self.items(items, write);
@@ -50,7 +50,7 @@ impl Writer {
         }
     }
 
-    /// Writes the items of a list.
+    /// Writes the elements of a list.
     pub fn items<T>(&mut self, items: &[T], write: impl Fn(&mut Self, &T)) {
         self.open_list();
         for (index, item) in items.iter().enumerate() {
@@ -64,7 +64,7 @@ impl Writer {
         self.close_list();
     }
 
-    /// Writes a map, unless it is empty.
+    /// Writes a map field. Writes nothing for an empty map.
     pub fn map<'a, K: Key + 'a, V: 'a>(
         &mut self,
         name: &str,
@@ -96,7 +96,7 @@ impl Writer {
         self.end();
     }
 
-    /// Begins an entry of a map, and returns where its key stands.
+    /// Starts a map entry. Returns the range of its key in the output, for errors.
     fn key<K: Key>(&mut self, key: &K) -> Range<usize> {
         let start = self.begin_entry();
         key.encode_key(self);
@@ -105,7 +105,7 @@ impl Writer {
 }
 
 impl Reader<'_> {
-    /// Reads a message in another one.
+    /// Parses a nested message.
     pub fn message<M: Message>(&mut self, into: &mut M) -> Result<()> {
         self.enter(M::STACK_LEN)?;
         into.decode_json(self)?;
@@ -113,7 +113,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads a field that may be absent.
+    /// Parses an optional field. An ignored enum name leaves it unset.
     pub fn optional<T: Default>(
         &mut self,
         into: &mut Option<T>,
@@ -126,12 +126,12 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads a message that may be absent.
+    /// Parses an optional message.
     pub fn optional_message<M: Message>(&mut self, into: &mut Option<M>) -> Result<()> {
         self.message(set_default(into))
     }
 
-    /// Reads a member of a oneof, which `variant` makes of its value, by a function that reads a field that may be absent.
+    /// Parses a oneof member with `read`, a function for an optional field, and converts its value with `variant`.
     pub fn member<O, T>(
         &mut self,
         into: &mut Option<O>,
@@ -147,7 +147,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads a list.
+    /// Parses a list.
     pub fn list<T: Default>(
         &mut self,
         into: &mut Vec<T>,
@@ -169,7 +169,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads a map.
+    /// Parses a map.
     pub fn map<K: Key, V: Default, C: Entries<K, V>>(
         &mut self,
         into: &mut C,
@@ -183,7 +183,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Reads the entries of a map: `read` gets the key of each, and returns whether it is new.
+    /// Parses map entries. `read` parses the value for a key and returns `false` for a duplicate key.
     fn read_entries(
         &mut self,
         allocated_len: fn(usize) -> usize,
@@ -196,7 +196,7 @@ impl Reader<'_> {
             let name = self.name()?;
             count += 1;
             let len = allocated_len(count);
-            // As with lists, for a table that doubles.
+            // Counts twice the growth: the old and the new table coexist during a reallocation.
             self.charge((len - charged) * 2 + name.len())?;
             charged = len;
             let is_new = read(self, &name).map_err(|error| error.at_key(&name))?;
@@ -210,7 +210,8 @@ impl Reader<'_> {
     }
 }
 
-/// Keeps the code that sets hundreds of fields, and the message on its way to a box, out of recursive functions.
+/// Not inlined: setting hundreds of fields takes code, and moving a message into a box takes stack. Neither belongs in
+/// a recursive function.
 #[inline(never)]
 fn set_default<T: Default>(into: &mut Option<T>) -> &mut T {
     into.insert(T::default())

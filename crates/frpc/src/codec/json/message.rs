@@ -1,38 +1,41 @@
 use super::{error::Result, reader::Reader, types::Types, writer::Writer};
 
-/// A message that has JSON. Implemented by generated code, for the well-known types, and for what stands for them in Rust.
+/// A message with a JSON form. frpc-build implements it for generated messages.
+///
+/// This crate implements it for the well-known types and their Rust counterparts.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no JSON",
     note = "messages have it that frpc-build generated with `.json(true)`, in other crates too"
 )]
 pub trait Message: Default + 'static {
-    /// The full name in the proto file.
+    /// Full name of the message in the proto file.
     const NAME: &'static str;
 
-    /// The types that an `Any` in it can hold. Without an `Any`, there is nothing to say.
+    /// Message types to look up for an `Any` inside this message. Only messages with an `Any` need to set it.
     const TYPES: &'static Types = Types::WELL_KNOWN;
 
-    /// False if it is no object of its fields in JSON, so that an `Any` has it in a field of its own.
+    /// `true` if the JSON form is an object of the fields. `false` for special forms: an `Any` puts them into a member
+    /// named `value`.
     const IS_OBJECT: bool = true;
 
-    /// The number of bytes that reading it takes from the stack.
+    /// Number of bytes to count against the stack limit of the [`Reader`] for each level of nesting.
     const STACK_LEN: usize = size_of::<Self>();
 
-    /// Writes it.
+    /// Writes the JSON form of the message.
     fn encode_json(&self, out: &mut Writer);
 
-    /// Reads it into its default.
+    /// Parses the message. `self` must be the default message.
     fn decode_json(&mut self, input: &mut Reader<'_>) -> Result<()>;
 }
 
-/// An enum that has JSON.
+/// An enum with a JSON form.
 pub trait Enumeration {
-    /// True for `google.protobuf.NullValue`, whose value is `null`.
+    /// `true` for `google.protobuf.NullValue`: its JSON form is `null`.
     const IS_NULL: bool = false;
 
-    /// The number of each value and its name, sorted. Of several names for a number, the first one.
+    /// Numbers of the values with their names, sorted by number. An alias has no entry: the first name is used.
     const NAMES: &'static [(i32, &'static str)];
 
-    /// The name of each value and its number, sorted.
+    /// Names of the values with their numbers, sorted by name.
     const NUMBERS: &'static [(&'static str, i32)];
 }

@@ -34,12 +34,13 @@
 //! # Ok::<(), json::Error>(())
 //! ```
 //!
-//! Names are written in lower camel case or as `json_name` says; the names of the proto file are read too. Fields that hold
-//! their default and have no presence are left out. What is unknown is ignored: fields, and enum values by name.
-//! Wires can [refuse](crate::Head::set_strict_json) it in requests. A
-//! field, a key of a map or a oneof that occurs twice is an error.
+//! Fields are written in lower camel case or with their `json_name`. Parsing also accepts their names in the proto
+//! file. Fields without presence are omitted if they have the default value.
 //!
-//! The messages that an `Any` can hold are found among [`Types`]; [`register`] adds others.
+//! Unknown fields and unknown enum names are ignored. A wire can [reject](crate::Head::set_strict_json) them in
+//! requests. A duplicate field, map key or oneof member is an error.
+//!
+//! An `Any` can contain the messages in [`Types`]. [`register`] adds more types.
 
 mod any;
 mod any_types;

@@ -10,7 +10,7 @@ use crate::codec::{
     reading::Reading,
 };
 
-/// The kind of value that comes next.
+/// Kind of the next value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "JSON has no others")]
 pub enum Next {
@@ -22,51 +22,49 @@ pub enum Next {
     Object,
 }
 
-/// Reads JSON. Trusts nothing: memory, stack and depth have limits.
+/// A JSON parser with limits on memory, stack and nesting depth, safe for untrusted input.
 ///
-/// Values are read into the places where they stay, which hold the default of their type before.
+/// Values are parsed into existing places. Each place must hold the default of its type.
 #[derive(Debug)]
 pub struct Reader<'a> {
     text: &'a str,
-    /// The number of bytes that were read.
+    /// Current position in the text.
     at: usize,
     depth: u32,
-    /// The lowest address that the stack may reach, raised by what the messages around this one take in memory.
+    /// Lowest stack address allowed. Each enclosing message raises it by its size in memory.
     stack_end: usize,
-    /// The number of bytes that may still be allocated.
+    /// Number of bytes left to allocate.
     memory_left: usize,
     memory_max: usize,
-    /// The next object is the content of an `Any`, so it has `@type`.
+    /// `true` if the next object is the content of an `Any`, so its member `@type` is expected.
     is_any: bool,
-    /// The value that was read last was a name that its enum does not have.
+    /// `true` if the value parsed last was an unknown enum name.
     is_unknown: bool,
-    /// Fields and enum names that this side does not know are errors.
+    /// `true` if unknown fields and enum names are errors.
     is_strict: bool,
-    /// There was such a field or name, and it was ignored.
+    /// `true` after an unknown field or enum name was ignored.
     has_unknown: bool,
     pub(super) types: &'static dyn ReadAny,
 }
 
-/// The types that an `Any` can hold.
+/// Message types an `Any` can contain.
 pub(super) trait ReadAny: Sync + std::fmt::Debug {
-    /// Reads an `Any`: its type and its bytes.
+    /// Parses an `Any` and returns its type URL and encoded content.
     fn read_any(&self, input: &mut Reader<'_>) -> Result<(String, Vec<u8>)>;
 }
 
 impl<'a> Reader<'a> {
-    /// The depth to which messages may be nested. Values of `google.protobuf.Struct` are messages too, and entries of maps count
-    /// as such.
+    /// Maximum nesting depth of messages. Maps and values of `google.protobuf.Struct` count as messages.
     pub const DEPTH_MAX: u32 = 100;
 
-    /// The number of bytes of stack that reading may take. The messages around the one being read count with their size in
-    /// memory.
+    /// Maximum stack use in bytes. Enclosing messages also count with their size in memory.
     pub const STACK_LEN_MAX: usize = 512 << 10;
 
-    /// The number of bytes that a message may take in memory, whatever the length of its text.
+    /// Number of bytes every message may take in memory, however short its text is.
     pub const MEMORY_LEN_MIN: usize = 1 << 20;
 
-    /// The number of bytes that a message may take in memory for each byte of its text, on top of
-    /// [`MEMORY_LEN_MIN`](Self::MEMORY_LEN_MIN). Fields are left out of JSON, so a short text can be a large message.
+    /// Additional bytes of memory allowed per byte of text, on top of [`MEMORY_LEN_MIN`](Self::MEMORY_LEN_MIN). Large,
+    /// because JSON omits default fields: a short text can be a large message.
     pub const MEMORY_FACTOR: usize = 64;
 
     pub(super) fn new(text: &'a str, types: &'static dyn ReadAny, reading: &Reading) -> Self {
@@ -86,13 +84,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a bool.
+    /// Parses a `bool`.
     pub fn bool(&mut self, into: &mut bool) -> Result<()> {
         *into = self.peek() == Some(b't');
         self.word(if *into { "true" } else { "false" }, "true or false")
     }
 
-    /// Reads an i32.
+    /// Parses an `i32`.
     pub fn i32(&mut self, into: &mut i32) -> Result<()> {
         let (is_negative, number) = self.integer()?;
         let number = numbers::signed(is_negative, number).and_then(|number| i32::try_from(number).ok());
@@ -100,7 +98,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads an i64.
+    /// Parses an `i64`.
     pub fn i64(&mut self, into: &mut i64) -> Result<()> {
         let (is_negative, number) = self.integer()?;
         *into =
@@ -108,7 +106,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a u32.
+    /// Parses a `u32`.
     pub fn u32(&mut self, into: &mut u32) -> Result<()> {
         let (is_negative, number) = self.integer()?;
         let number = numbers::unsigned(is_negative, number).and_then(|number| u32::try_from(number).ok());
@@ -116,7 +114,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a u64.
+    /// Parses a `u64`.
     pub fn u64(&mut self, into: &mut u64) -> Result<()> {
         let (is_negative, number) = self.integer()?;
         *into =
@@ -124,7 +122,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads an f32.
+    /// Parses an `f32`.
     pub fn f32(&mut self, into: &mut f32) -> Result<()> {
         let number: f32 = match &*self.number_text()? {
             "NaN" => f32::NAN,
@@ -138,7 +136,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads an f64.
+    /// Parses an `f64`.
     pub fn f64(&mut self, into: &mut f64) -> Result<()> {
         let number: f64 = match &*self.number_text()? {
             "NaN" => f64::NAN,
@@ -152,7 +150,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a string.
+    /// Parses a string.
     pub fn string(&mut self, into: &mut String) -> Result<()> {
         match self.string_text("text")? {
             Cow::Borrowed(text) => {
@@ -167,7 +165,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads bytes, which are base64 in JSON.
+    /// Parses bytes from base64.
     pub fn bytes<T: From<Vec<u8>>>(&mut self, into: &mut T) -> Result<()> {
         *into = self.base64()?.into();
         Ok(())
@@ -179,8 +177,8 @@ impl<'a> Reader<'a> {
         base64::decode(&text).ok_or_else(|| self.invalid("base64"))
     }
 
-    /// Reads the number of an enum, or a name in `names`, which are sorted. One that is unknown leaves `into` as it is, and its
-    /// owner leaves it out.
+    /// Parses an enum value from its number or from a name in `names`, sorted by name. For an unknown name, `into`
+    /// keeps its value, and the caller drops the field or element.
     pub(super) fn number_of(&mut self, names: &[(&str, i32)], into: &mut i32) -> Result<()> {
         if self.peek() != Some(b'"') {
             return self.i32(into);
@@ -196,16 +194,16 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Returns whether the value that was just read is a name that its enum does not have.
+    /// Returns `true` once if the value parsed last was an unknown enum name.
     pub(super) fn take_unknown(&mut self) -> bool {
         mem::take(&mut self.is_unknown)
     }
 
-    /// Notes that the message has a field or an enum name that this side does not know.
+    /// Records an unknown field or enum name.
     ///
     /// # Errors
     ///
-    /// If the message may have none.
+    /// Fails in strict mode.
     #[cold]
     pub(super) fn ignore_unknown(&mut self, kind: impl FnOnce() -> ErrorKind) -> Result<()> {
         if self.is_strict {
@@ -215,26 +213,26 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Returns whether something unknown was ignored.
+    /// Returns `true` if an unknown field or enum name was ignored.
     pub(super) fn has_unknown(&self) -> bool {
         self.has_unknown
     }
 
-    /// Reads a timestamp.
+    /// Parses a timestamp in RFC 3339 format.
     pub fn timestamp(&mut self, seconds: &mut i64, nanos: &mut i32) -> Result<()> {
         let text = self.string_text("a timestamp in quotes")?;
         (*seconds, *nanos) = time::timestamp(&text).ok_or_else(|| self.invalid("a timestamp"))?;
         Ok(())
     }
 
-    /// Reads a duration.
+    /// Parses a duration in seconds, such as `1.5s`.
     pub fn duration(&mut self, seconds: &mut i64, nanos: &mut i32) -> Result<()> {
         let text = self.string_text("a duration in quotes")?;
         (*seconds, *nanos) = time::duration(&text).ok_or_else(|| self.invalid("a duration"))?;
         Ok(())
     }
 
-    /// Reads the paths of a field mask.
+    /// Parses the paths of a field mask.
     pub fn field_mask(&mut self, into: &mut Vec<String>) -> Result<()> {
         let text = self.string_text("the paths of a field mask in quotes")?;
         if text.is_empty() {
@@ -249,19 +247,19 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads an `Any`.
+    /// Parses an `Any`.
     pub fn any<T: From<Vec<u8>>>(&mut self, type_url: &mut String, value: &mut T) -> Result<()> {
         let (url, bytes) = self.types.read_any(self)?;
         (*type_url, *value) = (url, bytes.into());
         Ok(())
     }
 
-    /// Reads a `null`.
+    /// Parses `null`.
     pub fn null(&mut self) -> Result<()> {
         self.word("null", "null")
     }
 
-    /// Returns what comes next.
+    /// Returns the kind of the next value.
     pub fn next_value(&mut self) -> Result<Next> {
         match self.peek() {
             Some(b'n') => Ok(Next::Null),
@@ -274,7 +272,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Steps over a value of any kind.
+    /// Skips a value of any kind.
     pub fn skip(&mut self) -> Result<()> {
         match self.next_value()? {
             Next::Null => self.null(),
@@ -305,7 +303,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Checks that nothing follows.
+    /// Fails if text remains after the message.
     pub(super) fn finish(&mut self) -> Result<()> {
         match self.peek() {
             None => Ok(()),
@@ -313,7 +311,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the type that the `Any` which comes next says it has, without a step forward. `None` if it is empty.
+    /// Returns the type URL of the next `Any` without moving the position. Returns `None` for an empty object.
     pub(super) fn any_type(&mut self) -> Result<Option<Cow<'a, str>>> {
         self.peek();
         let start = self.at;
@@ -327,7 +325,8 @@ impl<'a> Reader<'a> {
             if self.name()? == "@type" {
                 let url = self.string_text("a type in quotes").map_err(|error| error.in_field("@type"))?;
                 self.at = start;
-                // Text that is read twice is paid for, or nested ones could have everything read a hundred times.
+                // Text scanned twice counts as memory. Otherwise a chain of nested `Any` values could rescan it at each
+                // level.
                 self.charge(skipped * RESCAN_COST + url.len())?;
                 return Ok(Some(url));
             }
@@ -339,22 +338,22 @@ impl<'a> Reader<'a> {
         Err(self.error(ErrorKind::NoType))
     }
 
-    /// Says that the next object is the content of an `Any`.
+    /// Marks the next object as the content of an `Any`.
     pub(super) fn expect_any(&mut self) {
         self.is_any = true;
     }
 
-    /// Counts the outermost message, which has the whole stack before it.
+    /// Counts the outermost message. It may use the whole stack allowance.
     pub(super) fn outermost(&mut self, len: usize) {
         self.stack_end += len;
     }
 
-    /// Returns whether the next object is the content of an `Any`.
+    /// Returns `true` once if the next object is the content of an `Any`.
     pub(super) fn take_any(&mut self) -> bool {
         mem::take(&mut self.is_any)
     }
 
-    /// Steps into a message of `len` bytes in memory, if it is not too deep.
+    /// Enters a message of `len` bytes in memory. Fails at the maximum depth or stack use.
     pub(super) fn enter(&mut self, len: usize) -> Result<()> {
         if self.depth == Self::DEPTH_MAX || stack_address() < self.stack_end {
             return Err(self.error(ErrorKind::TooDeep { limit: self.depth }));
@@ -364,18 +363,18 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Steps out of a message that was read whole. After an error nothing is read, so nobody steps out.
+    /// Leaves a message after success. After an error parsing stops, so the counters no longer matter.
     pub(super) fn leave(&mut self, len: usize) {
         self.stack_end -= len;
         self.depth -= 1;
     }
 
-    /// Returns how many bytes were allocated.
+    /// Returns the number of bytes allocated so far.
     pub(super) fn memory_taken(&self) -> usize {
         self.memory_max - self.memory_left
     }
 
-    /// Takes the memory of an allocation from what is left.
+    /// Counts an allocation of `len` bytes against the memory limit.
     pub(super) fn charge(&mut self, len: usize) -> Result<()> {
         if len == 0 {
             return Ok(());
@@ -389,7 +388,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Makes room for another item of a list, whose memory is paid for as it grows.
+    /// Grows a full list for another element. Counts the memory before allocating it.
     pub(super) fn reserve<T>(&mut self, list: &mut Vec<T>) -> Result<()> {
         if list.len() == list.capacity() {
             list.reserve_exact(self.more(list.len(), size_of::<T>())?);
@@ -397,15 +396,15 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Returns for how many more items of `item_len` bytes a full list makes room. They are paid for.
+    /// Returns the number of elements to add to the capacity of a full list, after counting their memory.
     fn more(&mut self, len: usize, item_len: usize) -> Result<usize> {
         let more = len.max(if item_len <= SMALL_LEN { 4 } else { 1 });
-        // The items of before are there once more while they move.
+        // During the reallocation the old elements exist twice.
         self.charge((len + more).saturating_mul(item_len))?;
         Ok(more)
     }
 
-    /// Reads the sign that a list or object begins with, and returns whether anything is in it.
+    /// Parses the opening bracket or brace. Returns `false` if the list or object is empty.
     #[inline]
     pub(super) fn begin(&mut self, open: u8, close: u8, expected: &'static str) -> Result<bool> {
         if self.peek() != Some(open) {
@@ -417,7 +416,7 @@ impl<'a> Reader<'a> {
         Ok(!is_empty)
     }
 
-    /// Reads the sign behind an item, and returns whether another follows.
+    /// Parses the comma or closing bracket after an element. Returns `true` if another element follows.
     #[inline]
     pub(super) fn is_more(&mut self, close: u8) -> Result<bool> {
         match self.peek() {
@@ -433,7 +432,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Steps over this name, its quotes and the colon behind it, if it is what comes next, written as most write it.
+    /// Skips this name and its colon if they come next without escapes and without spaces before the colon.
     #[inline]
     pub(super) fn skip_name(&mut self, name: &str) -> bool {
         let bytes = &self.text.as_bytes()[self.at..];
@@ -446,7 +445,7 @@ impl<'a> Reader<'a> {
         is_next
     }
 
-    /// Reads a name and the colon behind it.
+    /// Parses a name and the colon after it.
     #[inline]
     pub(super) fn name(&mut self) -> Result<Cow<'a, str>> {
         let name = self.string_text("a name in quotes")?;
@@ -457,7 +456,7 @@ impl<'a> Reader<'a> {
         Ok(name)
     }
 
-    /// Reads a string, which is a slice of the text unless there are escapes in it.
+    /// Parses a string. Borrows from the text if the string has no escapes.
     #[inline]
     fn string_text(&mut self, expected: &'static str) -> Result<Cow<'a, str>> {
         if self.peek() != Some(b'"') {
@@ -473,10 +472,10 @@ impl<'a> Reader<'a> {
         Ok(Cow::Borrowed(&self.text[start..start + len]))
     }
 
-    /// Reads a string that begins at `start` and is plain as far as it was read.
+    /// Parses the rest of a string from its first escape. The text from `start` to the current position has none.
     #[cold]
     fn string_with_escapes(&mut self, mut start: usize) -> Result<String> {
-        // Room for what was read and a little more, as the next escape may be the last one.
+        // A small reserve only: most strings with escapes have few of them.
         let mut string = String::with_capacity(self.at - start + ESCAPES_LEN);
         loop {
             string.push_str(&self.text[start..self.at]);
@@ -498,7 +497,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads an integer, in quotes or not: whether it is negative, and its absolute value.
+    /// Parses an integer, quoted or not. Returns `true` for a negative one, and the absolute value.
     #[inline]
     fn integer(&mut self) -> Result<(bool, u64)> {
         let is_quoted = self.peek() == Some(b'"');
@@ -539,7 +538,7 @@ impl<'a> Reader<'a> {
         numbers::integer(&text).ok_or_else(|| self.invalid("an integer of 64 bits"))
     }
 
-    /// Reads a number, in quotes or not, or one of the words that stand for numbers in quotes.
+    /// Parses a number, quoted or not, or a quoted word such as `NaN`. Returns its text.
     fn number_text(&mut self) -> Result<Cow<'a, str>> {
         if self.peek() != Some(b'"') {
             return self.number_token().map(Cow::Borrowed);
@@ -569,7 +568,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Returns the next byte that is no white space.
+    /// Skips white space and returns the next byte.
     #[inline]
     pub(super) fn peek(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
@@ -613,13 +612,13 @@ impl<'a> Reader<'a> {
         self.error(ErrorKind::Expected { expected, found })
     }
 
-    /// Returns the number of bytes that may be allocated for a message.
+    /// Returns the memory limit for this text.
     fn memory_max(text: &str) -> usize {
         text.len().saturating_mul(Self::MEMORY_FACTOR).saturating_add(Self::MEMORY_LEN_MIN)
     }
 }
 
-/// Returns a path of a field mask as the proto file has it.
+/// Converts a field mask path from lower camel case to the names of the proto file.
 fn snake_case(path: &str) -> Option<String> {
     let mut snake = String::with_capacity(path.len() + 8);
     for letter in path.chars() {
@@ -632,14 +631,14 @@ fn snake_case(path: &str) -> Option<String> {
     Some(snake).filter(|snake| !snake.is_empty())
 }
 
-/// The number of digits that fit in a u64, whatever they are.
+/// Maximum number of decimal digits that always fit in a `u64`.
 const PLAIN_DIGITS_MAX: usize = 19;
 
-/// The room that a string with escapes gets for what is behind the first of them.
+/// Extra capacity of a string for the text after its first escape.
 const ESCAPES_LEN: usize = 24;
 
-/// The size up to which a list gets room for several items at first.
+/// Maximum element size for growing an empty list to more than one element.
 const SMALL_LEN: usize = 256;
 
-/// The bytes of memory that are charged for each byte that is read twice.
+/// Bytes of memory counted per byte of text scanned twice.
 const RESCAN_COST: usize = 4;

@@ -1,5 +1,7 @@
-//! Fields of scalar types and enums. Their lists and their presence are compiled here, once, and not again for each crate with
-//! messages.
+//! Fields of scalar types and enums.
+//!
+//! The code for their lists, maps and optional fields is compiled in this crate. Otherwise each crate with generated
+//! messages would compile its own copy.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,33 +18,33 @@ use super::{
     writer::Writer,
 };
 
-/// A number, a text or bytes: a value that is no message and no enum.
+/// A scalar value: a number, a bool, a string or bytes.
 pub trait Scalar: Message {
-    /// Writes a list, unless it is empty.
+    /// Writes a list field. Writes nothing for an empty list.
     fn encode_list(name: &str, items: &[Self], out: &mut Writer);
 
-    /// Writes a field that may be absent.
+    /// Writes an optional field. Writes nothing for `None`.
     fn encode_optional(name: &str, value: Option<&Self>, out: &mut Writer);
 
-    /// Reads a list.
+    /// Parses a list.
     fn decode_list(into: &mut Vec<Self>, input: &mut Reader<'_>) -> Result<()>;
 
-    /// Reads a field that may be absent.
+    /// Parses an optional field.
     fn decode_optional(into: &mut Option<Self>, input: &mut Reader<'_>) -> Result<()>;
 
-    /// Writes a map from texts to values of this type, unless it is empty.
+    /// Writes a map field with string keys. Writes nothing for an empty map.
     fn encode_named(name: &str, map: &HashMap<String, Self>, out: &mut Writer);
 
-    /// Reads a map from texts to values of this type.
+    /// Parses a map with string keys.
     fn decode_named(into: &mut HashMap<String, Self>, input: &mut Reader<'_>) -> Result<()>;
 }
 
-/// A map of scalars.
+/// A map with scalar values.
 pub trait ScalarMap<K, V> {
-    /// Writes the map, unless it is empty.
+    /// Writes the map as a field. Writes nothing for an empty map.
     fn encode(&self, name: &str, out: &mut Writer);
 
-    /// Reads the map.
+    /// Parses the map.
     fn decode(&mut self, input: &mut Reader<'_>) -> Result<()>;
 }
 
@@ -110,43 +112,43 @@ scalars! {
 }
 
 impl Writer {
-    /// Writes a list of scalars, unless it is empty.
+    /// Writes a list of scalars. Writes nothing for an empty list.
     #[inline]
     pub fn scalar_list<T: Scalar>(&mut self, name: &str, items: &[T]) {
         T::encode_list(name, items, self);
     }
 
-    /// Writes a scalar that may be absent.
+    /// Writes an optional scalar. Writes nothing for `None`.
     #[inline]
     pub fn optional_scalar<T: Scalar>(&mut self, name: &str, value: Option<&T>) {
         T::encode_optional(name, value, self);
     }
 
-    /// Writes a map of scalars, unless it is empty.
+    /// Writes a map of scalars. Writes nothing for an empty map.
     #[inline]
     pub fn scalar_map<K, V>(&mut self, name: &str, map: &impl ScalarMap<K, V>) {
         map.encode(name, self);
     }
 
-    /// Writes a list of an enum's numbers, unless it is empty.
+    /// Writes a list of enum numbers. Writes nothing for an empty list.
     #[inline]
     pub fn enumeration_list<E: Enumeration>(&mut self, name: &str, numbers: &[i32]) {
         self.list_of_names(name, Names::of::<E>(), numbers);
     }
 
-    /// Writes a number of an enum that may be absent.
+    /// Writes an optional enum number. Writes nothing for `None`.
     #[inline]
     pub fn optional_enumeration<E: Enumeration>(&mut self, name: &str, number: Option<&i32>) {
         self.optional_name(name, Names::of::<E>(), number);
     }
 
-    /// Writes a field of an enum's type.
+    /// Writes a field of an enum type.
     #[inline]
     pub fn enumeration<E: Enumeration>(&mut self, name: &str, number: i32) {
         self.optional_name(name, Names::of::<E>(), Some(&number).filter(|number| **number != 0));
     }
 
-    /// Writes the name of an enum value, or its number if it has no name.
+    /// Writes the name of an enum value, or its number if the enum does not declare it.
     #[inline]
     pub fn name_of<E: Enumeration>(&mut self, number: &i32) {
         self.name_in(Names::of::<E>(), *number);
@@ -169,37 +171,37 @@ impl Writer {
 }
 
 impl Reader<'_> {
-    /// Reads a list of scalars.
+    /// Parses a list of scalars.
     #[inline]
     pub fn scalar_list<T: Scalar>(&mut self, into: &mut Vec<T>) -> Result<()> {
         T::decode_list(into, self)
     }
 
-    /// Reads a scalar that may be absent.
+    /// Parses an optional scalar.
     #[inline]
     pub fn optional_scalar<T: Scalar>(&mut self, into: &mut Option<T>) -> Result<()> {
         T::decode_optional(into, self)
     }
 
-    /// Reads a map of scalars.
+    /// Parses a map of scalars.
     #[inline]
     pub fn scalar_map<K, V>(&mut self, into: &mut impl ScalarMap<K, V>) -> Result<()> {
         into.decode(self)
     }
 
-    /// Reads a list of an enum's numbers.
+    /// Parses a list of enum numbers.
     #[inline]
     pub fn enumeration_list<E: Enumeration>(&mut self, into: &mut Vec<i32>) -> Result<()> {
         self.list_of_numbers(Numbers::of::<E>(), into)
     }
 
-    /// Reads a number of an enum that may be absent.
+    /// Parses an optional enum number.
     #[inline]
     pub fn optional_enumeration<E: Enumeration>(&mut self, into: &mut Option<i32>) -> Result<()> {
         self.optional_number(Numbers::of::<E>(), into)
     }
 
-    /// Reads the number or the name of an enum value.
+    /// Parses an enum value from its name or number.
     #[inline]
     pub fn enumeration<E: Enumeration>(&mut self, into: &mut i32) -> Result<()> {
         self.number_in(Numbers::of::<E>(), into)
@@ -221,7 +223,7 @@ impl Reader<'_> {
     }
 }
 
-/// The names of an enum's values, by their numbers. `None` where the value is `null`.
+/// Names of enum values, sorted by number. `None` for `NullValue`: its JSON form is `null`.
 #[derive(Clone, Copy)]
 struct Names(Option<&'static [(i32, &'static str)]>);
 
@@ -231,7 +233,7 @@ impl Names {
     }
 }
 
-/// The numbers of an enum's values.
+/// Numbers of enum values.
 #[derive(Clone, Copy)]
 struct Numbers {
     by_name: &'static [(&'static str, i32)],

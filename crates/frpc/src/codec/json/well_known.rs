@@ -1,4 +1,4 @@
-//! The well-known types, and what stands for them in Rust.
+//! JSON forms of the well-known types and of their Rust counterparts.
 
 use bytes::Bytes;
 use prost_types::{Any, Duration, FieldMask, ListValue, NullValue, Struct, Timestamp, Value, value::Kind};
@@ -11,7 +11,7 @@ use super::{
     writer::Writer,
 };
 
-/// The types that every `Any` can hold, sorted. `Any` itself is one of them.
+/// Message types available to every `Any`, including `Any` itself, sorted by name.
 pub(super) static WELL_KNOWN: Types = Types::new(
     &[
         Type::of::<Any>(),
@@ -126,7 +126,7 @@ impl Enumeration for NullValue {
     const NUMBERS: &'static [(&'static str, i32)] = &[("NULL_VALUE", 0)];
 }
 
-/// A message where it is boxed.
+/// A boxed message.
 impl<M: Message> Message for Box<M> {
     const NAME: &'static str = M::NAME;
     const TYPES: &'static Types = M::TYPES;

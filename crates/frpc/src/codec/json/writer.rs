@@ -6,39 +6,40 @@ use super::{
     numbers, text, time,
 };
 
-/// Writes JSON. Functions that take a name write a field, and nothing if it holds its default.
+/// A writer for JSON text. Functions with a `name` write a field, and write nothing for a default value.
 ///
-/// A message that has no JSON, such as a timestamp of the year 10,000, is an error at the end; nothing is written behind it.
+/// Serialization fails if a value has no JSON form, such as a timestamp in the year 10,000. The writer keeps the first
+/// error until the end, and skips most of the output after it.
 #[derive(Debug)]
 pub struct Writer {
     out: Vec<u8>,
     depth: u32,
-    /// The object that begins next was begun by the `Any` around it.
+    /// `true` if the enclosing `Any` already wrote the brace of the next object.
     is_begun: bool,
     error: Option<Error>,
     pub(super) types: &'static dyn WriteAny,
 }
 
-/// The types that an `Any` can hold.
+/// Message types an `Any` can contain.
 pub(super) trait WriteAny: Sync + std::fmt::Debug {
     /// Writes an `Any`.
     fn write_any(&self, type_url: &str, value: &[u8], out: &mut Writer) -> Result<()>;
 }
 
 impl Writer {
-    /// The depth to which messages may be nested: no more than can be read.
+    /// Maximum nesting depth of messages. Same as for reading, so readers accept the output.
     pub const DEPTH_MAX: u32 = super::Reader::DEPTH_MAX;
 
     pub(super) fn new(types: &'static dyn WriteAny) -> Self {
         Self { out: Vec::with_capacity(LEN_EXPECTED), depth: 1, is_begun: false, error: None, types }
     }
 
-    /// Returns the text.
+    /// Returns the text, or the first error.
     pub(super) fn finish(self) -> Result<Vec<u8>> {
         self.error.map_or(Ok(self.out), Err)
     }
 
-    /// Begins an object.
+    /// Starts an object.
     #[inline]
     pub fn begin(&mut self) {
         if self.is_begun {
@@ -54,7 +55,7 @@ impl Writer {
         self.out.push(b'}');
     }
 
-    /// Writes a field of type bool.
+    /// Writes a `bool` field.
     #[inline]
     pub fn bool(&mut self, name: &str, value: bool) {
         if value {
@@ -63,7 +64,7 @@ impl Writer {
         }
     }
 
-    /// Writes a field of type i32.
+    /// Writes an `i32` field.
     pub fn i32(&mut self, name: &str, value: i32) {
         if value != 0 {
             self.name(name);
@@ -71,7 +72,7 @@ impl Writer {
         }
     }
 
-    /// Writes a field of type i64, which is text in JSON.
+    /// Writes an `i64` field as a JSON string.
     pub fn i64(&mut self, name: &str, value: i64) {
         if value != 0 {
             self.name(name);
@@ -79,7 +80,7 @@ impl Writer {
         }
     }
 
-    /// Writes a field of type u32.
+    /// Writes a `u32` field.
     pub fn u32(&mut self, name: &str, value: u32) {
         if value != 0 {
             self.name(name);
@@ -87,7 +88,7 @@ impl Writer {
         }
     }
 
-    /// Writes a field of type u64, which is text in JSON.
+    /// Writes a `u64` field as a JSON string.
     pub fn u64(&mut self, name: &str, value: u64) {
         if value != 0 {
             self.name(name);
@@ -95,7 +96,7 @@ impl Writer {
         }
     }
 
-    /// Writes a field of type f32.
+    /// Writes an `f32` field.
     pub fn f32(&mut self, name: &str, value: f32) {
         if value.to_bits() != 0 {
             self.name(name);
@@ -103,7 +104,7 @@ impl Writer {
         }
     }
 
-    /// Writes a field of type f64.
+    /// Writes an `f64` field.
     pub fn f64(&mut self, name: &str, value: f64) {
         if value.to_bits() != 0 {
             self.name(name);
@@ -111,7 +112,7 @@ impl Writer {
         }
     }
 
-    /// Writes a field of type string.
+    /// Writes a string field.
     pub fn string(&mut self, name: &str, value: &str) {
         if !value.is_empty() {
             self.name(name);
@@ -119,7 +120,7 @@ impl Writer {
         }
     }
 
-    /// Writes a field of type bytes, which are base64 in JSON.
+    /// Writes a bytes field in base64.
     pub fn bytes(&mut self, name: &str, value: &[u8]) {
         if !value.is_empty() {
             self.name(name);
@@ -127,7 +128,7 @@ impl Writer {
         }
     }
 
-    /// Writes a timestamp.
+    /// Writes a timestamp in RFC 3339 format.
     pub fn timestamp(&mut self, seconds: i64, nanos: i32) {
         self.put(b"\"");
         if time::put_timestamp(seconds, nanos, &mut self.out).is_none() {
@@ -136,7 +137,7 @@ impl Writer {
         self.put(b"\"");
     }
 
-    /// Writes a duration.
+    /// Writes a duration in seconds, such as `1.500s`.
     pub fn duration(&mut self, seconds: i64, nanos: i32) {
         self.put(b"\"");
         if time::put_duration(seconds, nanos, &mut self.out).is_none() {
@@ -145,7 +146,7 @@ impl Writer {
         self.put(b"\"");
     }
 
-    /// Writes the paths of a field mask.
+    /// Writes the paths of a field mask in lower camel case.
     pub fn field_mask(&mut self, paths: &[String]) {
         self.put(b"\"");
         for (index, path) in paths.iter().enumerate() {
@@ -166,7 +167,7 @@ impl Writer {
         }
     }
 
-    /// Writes the number of a `google.protobuf.Value`, which JSON has to have digits for.
+    /// Writes a number of a `google.protobuf.Value`. Infinities and NaN are errors.
     pub fn finite(&mut self, value: f64) {
         if value.is_finite() {
             self.put_f64(value);
@@ -175,12 +176,12 @@ impl Writer {
         }
     }
 
-    /// Writes a `null`.
+    /// Writes `null`.
     pub fn null(&mut self) {
         self.put(b"null");
     }
 
-    /// Writes the name of an enum value, by its number in `names`, which are sorted.
+    /// Writes the name of an enum value, or its number if it has no name. `names` must be sorted by number.
     pub(super) fn put_name_of(&mut self, names: &[(i32, &str)], number: i32) {
         match names.binary_search_by_key(&number, |(number, _)| *number) {
             Ok(index) => self.put_string(names[index].1),
@@ -188,7 +189,7 @@ impl Writer {
         }
     }
 
-    /// Writes the name of a field, which needs no escape.
+    /// Writes a field name. Generated code passes names with their escapes.
     #[inline]
     pub(super) fn name(&mut self, name: &str) {
         self.comma(b'{');
@@ -197,7 +198,7 @@ impl Writer {
         self.put(b"\":");
     }
 
-    /// Writes a comma, unless the list or object that this sign opens begins here.
+    /// Writes a comma, except right after the opening bracket or brace.
     #[inline]
     pub(super) fn comma(&mut self, open: u8) {
         if self.out.last() != Some(&open) {
@@ -255,21 +256,21 @@ impl Writer {
         self.put(b"\"");
     }
 
-    /// Begins the object of an `Any`, and has the one that begins next go on with it.
+    /// Starts the object of an `Any`. The next object continues it without a brace of its own.
     pub(super) fn begin_any(&mut self, type_url: &str) {
         self.begin();
         self.string("@type", type_url);
         self.is_begun = true;
     }
 
-    /// Begins the object of an `Any` that holds its content as a value.
+    /// Starts the object of an `Any` with its content in the member `value`.
     pub(super) fn begin_any_value(&mut self, type_url: &str) {
         self.begin();
         self.string("@type", type_url);
         self.name("value");
     }
 
-    /// Steps into a message, unless it is too deep or something went wrong before.
+    /// Enters a nested message. Returns `false` after an error or at the maximum depth.
     #[inline]
     pub(super) fn enter(&mut self) -> bool {
         if self.error.is_some() {
@@ -288,7 +289,7 @@ impl Writer {
         self.depth -= 1;
     }
 
-    /// Begins a field, whatever its value, unless something went wrong before.
+    /// Writes the name of a field. Returns `false` after an error.
     pub(super) fn begin_field(&mut self, name: &str) -> bool {
         if self.is_failed() {
             return false;
@@ -297,7 +298,7 @@ impl Writer {
         true
     }
 
-    /// Ends a field.
+    /// Completes a field. After an error in the field, prepends its name to the path.
     pub(super) fn end_field(&mut self, name: &str) {
         if self.is_failed() {
             self.tell(|error| error.in_field(name));
@@ -320,26 +321,26 @@ impl Writer {
         self.put(b"{");
     }
 
-    /// Begins an entry of a map, and returns where its key begins.
+    /// Starts a map entry. Returns the start of its key in the output.
     pub(super) fn begin_entry(&mut self) -> usize {
         self.comma(b'{');
         self.out.len()
     }
 
-    /// Ends the key of an entry, and returns where it ends.
+    /// Ends the key of a map entry. Returns the end of the key in the output.
     pub(super) fn end_key(&mut self) -> usize {
         let end = self.out.len();
         self.put(b":");
         end
     }
 
-    /// Puts an index in front of the path of the error.
+    /// Prepends a list index to the path of the error.
     #[cold]
     pub(super) fn fail_at_index(&mut self, index: usize) {
         self.tell(|error| error.at_index(index));
     }
 
-    /// Puts a key that was written in front of the path of the error.
+    /// Prepends a map key, copied from the output, to the path of the error.
     #[cold]
     pub(super) fn fail_at_key(&mut self, key: Range<usize>) {
         let key = format!("[{}]", String::from_utf8_lossy(&self.out[key]));
@@ -351,7 +352,7 @@ impl Writer {
         self.error.is_some()
     }
 
-    /// Puts something in front of the path of the error.
+    /// Prepends an element to the path of the error.
     #[cold]
     fn tell(&mut self, place: impl FnOnce(Error) -> Error) {
         self.error = self.error.take().map(place);
@@ -363,7 +364,7 @@ impl Writer {
     }
 }
 
-/// Writes a path of a field mask, or returns `None` if it could not be read again.
+/// Converts a field mask path to lower camel case. Returns `None` if the result would not convert back.
 fn camel_case(path: &str, out: &mut Vec<u8>) -> Option<()> {
     let mut letters = path.bytes();
     while let Some(letter) = letters.next() {
@@ -376,5 +377,5 @@ fn camel_case(path: &str, out: &mut Vec<u8>) -> Option<()> {
     (!path.is_empty()).then_some(())
 }
 
-/// The length of most messages.
+/// Initial capacity, enough for most messages.
 const LEN_EXPECTED: usize = 256;

@@ -1,22 +1,23 @@
 use super::{error::Result, reader::Reader};
 
-/// A oneof that is being read. Which member is set is not on the wire: it is the first that is there, in the order of
-/// declaration.
+/// A oneof while it is decoded.
+///
+/// The wire does not say which member is set. The first present member in the order of declaration wins.
 #[derive(Debug)]
 pub struct Choice<'a, T> {
     into: &'a mut Option<T>,
-    /// The place in the declaration of the member that is set.
+    /// Position of the current member in the declaration. `usize::MAX` while no member is set.
     place: usize,
 }
 
 impl<'a, T> Choice<'a, T> {
-    /// Returns a choice that is not made.
+    /// Creates a choice without a member.
     #[inline]
     pub fn new(into: &'a mut Option<T>) -> Self {
         Self { into, place: usize::MAX }
     }
 
-    /// Reads the member that stands at `place` in the declaration, by a function that reads a field that may be unset.
+    /// Decodes the member at position `place` of the declaration with `read`, a function for an optional field.
     #[inline]
     pub fn member<'r, M>(
         &mut self,
@@ -31,7 +32,7 @@ impl<'a, T> Choice<'a, T> {
         Ok(())
     }
 
-    /// Sets the member that stands at `place` in the declaration, if it was there and none before it is.
+    /// Sets the member at position `place` of the declaration, unless an earlier member is set.
     #[inline]
     pub fn set(&mut self, place: usize, member: Option<T>) {
         if member.is_some() && place < self.place {

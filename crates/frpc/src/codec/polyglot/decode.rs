@@ -1,4 +1,4 @@
-//! Reading messages: at the root, in each other, and the error in place of one.
+//! Decoding of messages: at the root, nested, and the error alternative.
 
 use bytes::Bytes;
 
@@ -14,31 +14,32 @@ use super::{
 };
 use crate::codec::layout::MemoryBudget;
 
-/// The content of a packet, read.
+/// Decoded content of a packet: a message or an error.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Content<M> {
-    /// A message.
+    /// The decoded message.
     Message(M),
-    /// The error alternative: a text in place of a message.
+    /// The error sent instead of a message.
     Error(Failure),
 }
 
-/// Reads a message, or the error in its place. Bytes after it are ignored; an absent message is a default one. `Bytes`
-/// fields are slices of `content`.
+/// Decodes a message, or the error sent instead of it. Ignores bytes after the message. An absent message decodes as
+/// the default. `Bytes` fields are slices of `content`.
 #[inline]
 pub fn decode<M: Message>(content: &Bytes) -> Result<Content<M>> {
     decode_part(content, content, MemoryBudget::default())
 }
 
-/// Reads a message as [`decode`] does, which is a part of `content`.
+/// Decodes a message like [`decode`] from `part`, a slice of `content`.
 #[inline]
 pub(crate) fn decode_part<M: Message>(content: &Bytes, part: &[u8], budget: MemoryBudget) -> Result<Content<M>> {
     decode_part_with(content, part, budget, M::NAME, M::default, M::decode_fields)
 }
 
-/// Reads a message, or the error in its place, as [`decode`] does, by functions in place of a type: for programs that learn of
-/// messages while they run. `name` is for errors, `make` makes a default message, and `read_fields` reads its fields in the order
-/// of the wire. A message with a trailer is read twice.
+/// Decodes a message with functions instead of a type, for programs without generated code for it.
+///
+/// `name` is the name of the message in errors. `make` creates a default message. `read_fields` decodes its fields in
+/// wire order. A message with a trailer is decoded twice, so both functions may run twice.
 ///
 /// ```
 /// use frpc::codec::{At, Content, Reader, decode_with, encode_with};
@@ -57,7 +58,7 @@ pub fn decode_with<M>(
     decode_part_with(content, content, MemoryBudget::default(), name, make, read_fields)
 }
 
-#[inline(always)] // Moving a small message from frame to frame takes longer than reading it.
+#[inline(always)] // Moving a small message between stack frames takes longer than decoding it.
 fn decode_part_with<M>(
     content: &Bytes,
     part: &[u8],
@@ -80,7 +81,7 @@ fn decode_part_with<M>(
     }
 }
 
-/// Reads a message again with its trailer at hand. Rare: most messages have nothing that only a trailer tells.
+/// Decodes a message again, now with its trailer. Cold: few messages have a trailer.
 #[cold]
 #[inline(never)]
 fn decode_with_trailer<M>(
@@ -95,21 +96,21 @@ fn decode_with_trailer<M>(
     Reader::with_trailer(content, part, budget, kept).root_with(name, make, read_fields)
 }
 
-/// Returns whether the content of a packet is the error alternative.
+/// Returns `true` if the content of a packet is an error instead of a message.
 #[inline]
 pub fn is_error(content: &[u8]) -> bool {
     content.first() == Some(&(Kind::Error as u8))
 }
 
-/// Reads the error in place of a message. `None` if the content is no error.
+/// Decodes the error sent instead of a message. Returns `None` if the content is not an error.
 #[inline]
 pub(crate) fn decode_error(content: &Bytes) -> Option<Result<Failure>> {
     is_error(content).then(|| Reader::new(content).failure())
 }
 
 impl Reader<'_> {
-    /// Reads a message at the root, where it may be absent or an error.
-    #[inline(always)] // Moving a small message from frame to frame takes longer than reading it.
+    /// Decodes the outermost message. It may be absent or replaced by an error.
+    #[inline(always)] // Moving a small message between stack frames takes longer than decoding it.
     pub fn root<M: Message>(&mut self) -> Result<Content<M>> {
         self.root_with(M::NAME, M::default, M::decode_fields)
     }
@@ -128,7 +129,7 @@ impl Reader<'_> {
         let read = if self.skip_nil() {
             Ok(())
         } else {
-            // It has the whole stack and all the depth before it.
+            // The outermost message may use the whole stack allowance and depth.
             self.enter_outermost(size_of::<M>()).and_then(|()| read_fields(&mut message, self))
         };
         match read {
@@ -137,19 +138,19 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a message.
+    /// Decodes a message.
     #[inline(always)] // As above.
     pub fn message<M: Message>(&mut self, into: &mut M) -> Result<()> {
         self.within(size_of::<M>(), |input| into.decode_fields(input))
     }
 
-    /// Reads a message by a function that makes it of its fields, in the order of the wire. `None` is nil, which stands for a
-    /// default message in lists and maps.
+    /// Decodes a message with a function for its fields in wire order. Returns `None` for nil: in lists and maps, nil
+    /// means a default message.
     pub fn message_with<M>(&mut self, read: impl FnOnce(&mut Self) -> Result<M>) -> Result<Option<M>> {
         if self.skip_nil() { Ok(None) } else { self.within(size_of::<M>(), read).map(Some) }
     }
 
-    /// Reads a message, boxed or not, or nil in its place.
+    /// Decodes a message, boxed or not. Nil leaves `into` unset.
     #[inline]
     pub fn message_or_nil<M: Message, B: Storage<M>>(&mut self, into: &mut Option<B>) -> Result<()> {
         if self.skip_nil() {
@@ -160,18 +161,18 @@ impl Reader<'_> {
         self.message(message)
     }
 
-    /// Reads an element of a list or map, or a required field; nil stands for a default message there.
+    /// Decodes a list element, a map value or a required field. Nil means a default message.
     #[inline]
     pub fn message_or_default<M: Message>(&mut self, into: &mut M) -> Result<()> {
         if self.skip_nil() { Ok(()) } else { self.message(into) }
     }
 
-    /// Reads a list of messages.
+    /// Decodes a list of messages.
     pub fn message_list<M: Message>(&mut self, into: &mut Vec<M>) -> Result<()> {
         self.list(Kind::Any, into, Self::message_or_default)
     }
 
-    /// Reads a map to messages, or nil in its place.
+    /// Decodes a map with messages as values. Nil means an empty map.
     pub fn message_map<K: Scalar, M: Message>(&mut self, into: &mut impl Entries<K, M>) -> Result<()> {
         self.map((K::KIND, Kind::Any), into, |input, key| key.decode(input), Self::message_or_default)
     }
@@ -190,11 +191,12 @@ fn set_default<M: Message, B: Storage<M>>(into: &mut Option<B>) -> &mut M {
     into.insert(M::default().into()).borrow_mut()
 }
 
-/// Keeps the code that sets hundreds of fields, and the message on its way to a box, out of recursive functions.
+/// Not inlined: setting hundreds of fields takes code, and moving a message into a box takes stack. Neither belongs in
+/// a recursive function.
 #[inline(never)]
 fn set_large_default<M: Message, B: Storage<M>>(into: &mut Option<B>) -> &mut M {
     set_default(into)
 }
 
-/// Messages of at most this size are set to their default wherever one is read.
+/// Maximum size of a message to inline the code for its default value.
 const SMALL_LEN_MAX: usize = 512;

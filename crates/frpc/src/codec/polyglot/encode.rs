@@ -1,4 +1,4 @@
-//! Writing messages: at the root, in each other, and the error in place of one.
+//! Encoding of messages: at the root, nested, and the error alternative.
 
 use std::{borrow::Borrow, mem};
 
@@ -15,7 +15,7 @@ use super::{
     writer::Writer,
 };
 
-/// Returns the bytes of a message.
+/// Encodes a message.
 #[inline]
 pub fn encode<M: Message>(message: &M) -> Bytes {
     encode_with_len(message, size_of_message(message).len())
@@ -28,7 +28,7 @@ fn encode_with_len<M: Message>(message: &M, len: usize) -> Bytes {
     out.finish().into_boxed_slice().into()
 }
 
-/// Returns the bytes of a message, without copying its large `Bytes` fields.
+/// Encodes a message without copying its large `Bytes` fields.
 #[inline]
 pub fn encode_pieces<M: Message>(message: &M) -> Pieces {
     encode_with_size(message, size_of_message(message))
@@ -57,22 +57,21 @@ fn cut<M: Message>(message: &M, flat_len: usize) -> Pieces {
     Pieces::Several(out.finish().into_pieces().collect())
 }
 
-/// Returns the bytes of a message that is not small.
+/// Encodes a large message. Cold, so the code for small messages stays short.
 #[cold]
 #[inline(never)]
 fn encode_large<M: Message>(message: &M, size: Counter) -> Pieces {
     encode_with_size(message, size)
 }
 
-/// Returns the bytes of a message whose fields a function writes, in the order of the wire: for programs that learn of messages
-/// while they run.
+/// Encodes a message with a function for its fields in wire order, for programs without generated code for it.
 pub fn encode_with(write_fields: impl FnOnce(&mut Writer<Vec<u8>>)) -> Bytes {
     let mut out = Writer::new(Vec::new());
     out.root_with(write_fields);
     out.finish().into()
 }
 
-/// Appends the bytes of a message to a buffer, which can serve for many.
+/// Appends an encoded message to a buffer. Callers can reuse the buffer.
 #[inline]
 pub fn encode_to<M: Message>(message: &M, out: &mut Vec<u8>) {
     let mut writer = Writer::new(mem::take(out));
@@ -80,7 +79,8 @@ pub fn encode_to<M: Message>(message: &M, out: &mut Vec<u8>) {
     *out = writer.finish();
 }
 
-/// Appends the bytes of a message to a buffer, or returns them if there are more than `len_max`.
+/// Appends an encoded message to a buffer. If it is longer than `len_max` bytes, leaves the buffer unchanged and
+/// returns the encoded message instead.
 #[inline]
 pub(crate) fn encode_small_to<M: Message>(message: &M, out: &mut Vec<u8>, len_max: usize) -> Option<Pieces> {
     let size = size_of_message(message);
@@ -91,7 +91,7 @@ pub(crate) fn encode_small_to<M: Message>(message: &M, out: &mut Vec<u8>, len_ma
     None
 }
 
-/// Returns the bytes of a message. If they are few, they are in memory that the next message of the thread uses again.
+/// Encodes a message. A short result is in a reusable buffer of the current thread.
 #[inline]
 pub(crate) fn encode_small<M: Message>(message: &M) -> Pieces {
     let size = size_of_message(message);
@@ -105,14 +105,14 @@ pub(crate) fn encode_small<M: Message>(message: &M) -> Pieces {
     }))
 }
 
-/// Returns the bytes of the error alternative. Without a code they are those of the Go implementation.
+/// Encodes the error alternative. Without a code the bytes equal those of the Go implementation.
 pub fn encode_error(text: &str, code: Option<u8>) -> Bytes {
     let mut out = Writer::new(Vec::with_capacity(text.len() + ERROR_HEAD_LEN_MAX));
     out.error(text, code);
     out.finish().into()
 }
 
-/// Returns the error alternative with a short text, as a constant: four bytes and those of the text.
+/// Encodes the error alternative in a constant, for a short text. `LEN` must be the length of the text plus four.
 #[expect(clippy::cast_possible_truncation, reason = "the length is checked")]
 pub(crate) const fn short_error<const LEN: usize>(text: &str) -> [u8; LEN] {
     assert!(
@@ -129,8 +129,8 @@ pub(crate) const fn short_error<const LEN: usize>(text: &str) -> [u8; LEN] {
 }
 
 impl<S: Sink> Writer<S> {
-    /// Writes a message, and the trailer if it needs one.
-    #[inline(always)] // A call for each small message of a stream shows.
+    /// Encodes the outermost message, and its trailer if it needs one.
+    #[inline(always)] // A function call per small message is measurable on streams.
     pub fn root<M: Message>(&mut self, message: &M) {
         self.root_with(|out| message.encode_fields(out));
     }
@@ -143,7 +143,7 @@ impl<S: Sink> Writer<S> {
         }
     }
 
-    /// Writes the error alternative of a message.
+    /// Encodes an error instead of a message.
     pub fn error(&mut self, text: &str, code: Option<u8>) {
         self.put(&[Kind::Error as u8]);
         self.string(text);
@@ -152,26 +152,26 @@ impl<S: Sink> Writer<S> {
         }
     }
 
-    /// Writes a message.
+    /// Encodes a message.
     #[inline]
     pub fn message<M: Message>(&mut self, message: &M) {
         self.message_with(|out| message.encode_fields(out));
     }
 
-    /// Writes a message whose fields a function writes, in the order of the wire.
+    /// Encodes a message with a function for its fields in wire order.
     #[inline]
     pub fn message_with(&mut self, write_fields: impl FnOnce(&mut Self)) {
         self.put(&FLAGS);
         write_fields(self);
     }
 
-    /// Writes nil in place of a message.
+    /// Encodes nil instead of a message.
     #[inline]
     pub fn nil(&mut self) {
         self.put(&[Kind::Nil as u8]);
     }
 
-    /// Writes a message, or nil in its place.
+    /// Encodes a message, or nil for `None`.
     #[inline]
     pub fn message_or_nil<M: Message>(&mut self, message: Option<&impl Borrow<M>>) {
         match message {
@@ -180,12 +180,12 @@ impl<S: Sink> Writer<S> {
         }
     }
 
-    /// Writes a list of messages.
+    /// Encodes a list of messages.
     pub fn message_list<M: Message>(&mut self, items: &[M]) {
         self.list(Kind::Any, items, Self::message);
     }
 
-    /// Writes a map to messages.
+    /// Encodes a map with messages as values.
     pub fn message_map<'a, K: Scalar + 'a, M: Message>(
         &mut self,
         entries: impl IntoIterator<Item = (&'a K, &'a M), IntoIter: ExactSizeIterator>,
@@ -200,11 +200,11 @@ impl<S: Sink> Writer<S> {
     }
 }
 
-/// A u8 that is always zero.
+/// Start of every message: a `u8` with the value 0.
 const FLAGS: [u8; 2] = [Kind::U8 as u8, 0];
-/// Kind, kind of the text, and its length in one byte.
+/// Kind of the error, kind of the text, kind of its length, and a length of one byte.
 const ERROR_HEAD_LEN_MIN: usize = 4;
-/// Kind, kind of the text, its length, and the code behind it.
+/// Kind of the error, kind of the text, its length, and the code after the text.
 const ERROR_HEAD_LEN_MAX: usize = 2 + 5 + 3;
 
 #[cfg(test)]

@@ -1,24 +1,24 @@
-//! The bytes of one message: the polyglot encoding as the Go implementation lays it out.
+//! The polyglot encoding of single messages, compatible with the Go implementation.
 //!
-//! A message is its fields in three groups (scalars, lists, messages and maps), each in the order of declaration, with
-//! no tags. Generated code walks the fields and says what each is; [`Writer`] and [`Reader`] know the bytes. What the
-//! layout cannot express goes into a [trailer] that Go readers ignore.
+//! A message consists of its fields in three groups: scalars, lists, then messages and maps. Within a group the fields
+//! are in the order of declaration. There are no tags. Generated code calls a function of [`Writer`] or [`Reader`] for
+//! each field. Information without a place in this layout goes into a [trailer]. Go peers ignore it.
 //!
 //! # Limits
 //!
-//! Decoding takes a bounded amount of everything, whatever the bytes claim and whatever the schema is:
+//! Decoding has bounds for any input and any schema:
 //!
-//! - **Memory**: [`Reader::MEMORY_FACTOR`] (16) bytes for each byte of input, and [`Reader::MEMORY_LEN_MIN`] (1 MiB) on top.
-//!   Elements of lists and maps, texts, bytes that are copied and boxed messages are charged before they are allocated.
-//!   Beyond that, decoding ends with [`DecodeErrorKind::TooMuchMemory`] and the path of the field. Ordinary messages are
-//!   far from the limit. Long lists of absent messages are not: each is one byte of input and a whole struct in memory.
-//!   A [`MemoryBudget`](super::MemoryBudget) that is lower ends decoding with [`DecodeErrorKind::OverBudget`].
-//! - **Depth**: [`Reader::DEPTH_MAX`] (100) messages in each other, or as many as fit into [`Reader::STACK_LEN_MAX`]
-//!   (512 KiB) of stack; beyond that, decoding ends with [`DecodeErrorKind::TooDeep`]. What was decoded can be encoded,
+//! - **Memory**: [`Reader::MEMORY_FACTOR`] (16) bytes per byte of input, plus [`Reader::MEMORY_LEN_MIN`] (1 MiB). List
+//!   elements, map entries, strings, copied bytes and boxed messages are counted before their allocation. Above the
+//!   limit, decoding fails with [`DecodeErrorKind::TooMuchMemory`] and the path of the field. Ordinary messages stay
+//!   far below the limit. Long lists of absent messages do not: each takes one byte of input and a whole struct in
+//!   memory. A lower [`MemoryBudget`](super::MemoryBudget) fails with [`DecodeErrorKind::OverBudget`].
+//! - **Depth**: [`Reader::DEPTH_MAX`] (100) nested messages, or fewer if they need more than [`Reader::STACK_LEN_MAX`]
+//!   (512 KiB) of stack. Deeper messages fail with [`DecodeErrorKind::TooDeep`]. Any decoded message can be encoded,
 //!   cloned, compared and dropped on a thread with 2 MiB of stack.
-//! - **Time** is linear in the input. Numbers of enums are found in sorted tables.
+//! - **Time**: linear in the input, with a binary search for enum numbers.
 //!
-//! Nothing here knows packets, sockets or tasks.
+//! This module knows no packets, sockets or tasks.
 
 mod choice;
 mod decode;

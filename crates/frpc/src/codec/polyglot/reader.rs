@@ -12,47 +12,47 @@ use super::{
 };
 use crate::codec::layout::MemoryBudget;
 
-/// Reads values in the polyglot encoding. Trusts nothing: what is claimed is checked against what is there.
+/// A decoder for values in the polyglot encoding, safe for untrusted input. It checks each length and count against the
+/// remaining bytes.
 ///
-/// Values are read into the places where they stay, so that a message is moved neither in memory nor on the stack. Those
-/// places hold the default of their type before.
+/// Values are decoded into existing places, so messages are not moved in memory or on the stack. Each place must hold
+/// the default of its type.
 #[derive(Debug)]
 pub struct Reader<'a> {
-    /// The bytes that those being read are a part of.
+    /// Shared buffer of the input. `Bytes` fields are slices of it.
     content: &'a Bytes,
     len: usize,
     rest: &'a [u8],
     depth: u32,
-    /// The lowest address that the stack may reach, raised by what the messages around this one take in memory.
+    /// Lowest stack address allowed. Each enclosing message raises it by its size in memory.
     stack_end: usize,
-    /// The number of bytes that may still be allocated.
+    /// Number of bytes left to allocate.
     memory_left: usize,
     budget: MemoryBudget,
     slots: Slots,
 }
 
 impl<'a> Reader<'a> {
-    /// The depth to which messages may be nested.
+    /// Maximum nesting depth of messages.
     pub const DEPTH_MAX: u32 = 100;
 
-    /// The number of bytes of stack that reading may take. The messages around the one being read count with their size in
-    /// memory: code that clones or compares them needs about as much.
+    /// Maximum stack use in bytes. Enclosing messages also count with their size in memory, because code that clones or
+    /// compares them needs about as much.
     pub const STACK_LEN_MAX: usize = 512 << 10;
 
-    /// The number of bytes that a message may take in memory, whatever its encoded length.
+    /// Number of bytes every message may take in memory, however short its encoding is.
     pub const MEMORY_LEN_MIN: usize = 1 << 20;
 
-    /// The number of bytes that a message may take in memory for each byte of its encoding, on top of
-    /// [`MEMORY_LEN_MIN`](Self::MEMORY_LEN_MIN).
+    /// Additional bytes of memory allowed per byte of input, on top of [`MEMORY_LEN_MIN`](Self::MEMORY_LEN_MIN).
     pub const MEMORY_FACTOR: usize = 16;
 
-    /// Returns a reader at the start of a packet's content.
+    /// Creates a reader at the start of a packet's content.
     #[inline]
     pub fn new(content: &'a Bytes) -> Self {
         Self::of_part(content, content, MemoryBudget::default())
     }
 
-    /// Returns a reader at the start of a part of a content.
+    /// Creates a reader for `part`, a slice of a content.
     #[inline]
     pub(super) fn of_part(content: &'a Bytes, part: &'a [u8], budget: MemoryBudget) -> Self {
         Self {
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
         Self { slots, ..input }
     }
 
-    /// Reads a bool.
+    /// Decodes a `bool`.
     #[inline]
     pub fn bool(&mut self, into: &mut bool) -> Result<()> {
         *into = match self.kind_then::<1>(Kind::Bool)? {
@@ -85,27 +85,27 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a u16, which no field has.
+    /// Decodes a `u16`. No field has this type.
     pub fn u16(&mut self) -> Result<u16> {
         let value = self.integer::<3>(Kind::U16)?;
         u16::try_from(value).map_err(|_| DecodeErrorKind::VarintTooLong { kind: Kind::U16 }.into())
     }
 
-    /// Reads a u32.
+    /// Decodes a `u32`.
     #[inline]
     pub fn u32(&mut self, into: &mut u32) -> Result<()> {
         *into = low_half(self.integer::<5>(Kind::U32)?);
         Ok(())
     }
 
-    /// Reads a u64.
+    /// Decodes a `u64`.
     #[inline]
     pub fn u64(&mut self, into: &mut u64) -> Result<()> {
         *into = self.integer::<10>(Kind::U64)?;
         Ok(())
     }
 
-    /// Reads an i32.
+    /// Decodes an `i32`.
     #[inline]
     pub fn i32(&mut self, into: &mut i32) -> Result<()> {
         let zigzag = low_half(self.integer::<5>(Kind::I32)?);
@@ -113,7 +113,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads an i64.
+    /// Decodes an `i64`.
     #[inline]
     pub fn i64(&mut self, into: &mut i64) -> Result<()> {
         let zigzag = self.integer::<10>(Kind::I64)?;
@@ -121,27 +121,27 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads an f32.
+    /// Decodes an `f32`.
     #[inline]
     pub fn f32(&mut self, into: &mut f32) -> Result<()> {
         *into = f32::from_be_bytes(self.kind_then(Kind::F32)?);
         Ok(())
     }
 
-    /// Reads an f64.
+    /// Decodes an `f64`.
     #[inline]
     pub fn f64(&mut self, into: &mut f64) -> Result<()> {
         *into = f64::from_be_bytes(self.kind_then(Kind::F64)?);
         Ok(())
     }
 
-    /// Reads a string.
+    /// Decodes a string.
     #[inline]
     pub fn string(&mut self, into: &mut String) -> Result<()> {
         let bytes = self.with_len(Kind::String)?;
         self.charge_allocation(bytes.len())?;
         *into = if bytes.len() < LONG {
-            // The copy is aligned, which content is not: the standard library reads it faster.
+            // The standard library validates aligned memory faster. The copy is aligned, and `content` is not.
             String::from_utf8(bytes.to_vec()).map_err(|_| DecodeErrorKind::InvalidUtf8)?
         } else {
             simdutf8::basic::from_utf8(bytes).map_err(|_| DecodeErrorKind::InvalidUtf8)?.to_owned()
@@ -149,7 +149,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads bytes: a `Vec<u8>` is a copy, `Bytes` are a slice of the packet's content.
+    /// Decodes bytes. A `Vec<u8>` is a copy, and `Bytes` are a slice of the packet's content.
     #[inline]
     pub fn blob<T: Blob>(&mut self, into: &mut T) -> Result<()> {
         let bytes = self.with_len(Kind::Bytes)?;
@@ -160,14 +160,14 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads the number of an enum, from its position.
+    /// Decodes the position of an enum value and returns its number.
     #[inline]
     pub fn enumeration<E: Enumeration>(&mut self, into: &mut i32) -> Result<()> {
         self.enumeration_in(const { Positions::of::<E>() }, into)
     }
 
-    /// Reads the number of an enum that is known by its tables, from its position.
-    #[inline(always)] // Where they are constants, each enum has code of its own.
+    /// Decodes the position of an enum value with the tables of its enum.
+    #[inline(always)] // Specializes the code for each enum with constant tables.
     pub fn enumeration_in(&mut self, positions: Positions<'_>, into: &mut i32) -> Result<()> {
         let position = low_half(self.integer::<5>(Kind::U32)?);
         *into = match positions.number_at(position) {
@@ -177,7 +177,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a field that may be unset: a proto3 `optional`.
+    /// Decodes a field with presence, such as a proto3 `optional`.
     #[inline]
     pub fn optional<T: Presence>(
         &mut self,
@@ -192,7 +192,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a list.
+    /// Decodes a list.
     pub fn list<T: Default>(
         &mut self,
         kind: Kind,
@@ -210,7 +210,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads what stands before the elements of a list, and returns their number. Their memory is paid for.
+    /// Decodes the head of a list and returns the number of elements. Counts their memory.
     fn list_head(&mut self, kind: Kind, element_len: usize) -> Result<usize> {
         self.expect(Kind::Slice)?;
         self.expect_elements(kind)?;
@@ -219,7 +219,7 @@ impl<'a> Reader<'a> {
         Ok(count)
     }
 
-    /// Reads what stands before the entries of a map, and returns their number. Nil stands for none. Their memory is paid for.
+    /// Decodes the head of a map and returns the number of entries. Counts their memory. Nil means no entries.
     pub(super) fn map_head(&mut self, kinds: (Kind, Kind), allocated_len: fn(usize) -> usize) -> Result<usize> {
         if self.skip_nil() {
             return Ok(0);
@@ -232,7 +232,7 @@ impl<'a> Reader<'a> {
         Ok(count)
     }
 
-    /// Reads the entries of a map.
+    /// Decodes the entries of a map.
     pub(super) fn entries(&mut self, count: usize, read: &mut dyn FnMut(&mut Self) -> Result<()>) -> Result<()> {
         for index in 0..count {
             read(self).map_err(|error| error.at_index(index))?;
@@ -240,8 +240,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Steps into the outermost message, which has the whole stack and all the depth before it.
-    #[inline(always)] // As what calls it.
+    /// Enters the outermost message. It may use the whole stack allowance and depth.
+    #[inline(always)] // Inlined like its callers.
     pub(super) fn enter_outermost(&mut self, len: usize) -> Result<()> {
         self.kind_then::<1>(Kind::U8)?;
         self.depth = 1;
@@ -249,8 +249,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads within a message of `len` bytes in memory, if it is not too deep.
-    #[inline(always)] // As what calls it.
+    /// Runs `read` inside a message of `len` bytes in memory. Fails at the maximum depth or stack use.
+    #[inline(always)] // Inlined like its callers.
     pub(super) fn within<T>(&mut self, len: usize, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.enter(len)?;
         let value = read(self)?;
@@ -258,8 +258,8 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// Steps into a message of `len` bytes in memory, if it is not too deep.
-    #[inline(always)] // As what calls it.
+    /// Enters a message of `len` bytes in memory. Fails at the maximum depth or stack use.
+    #[inline(always)] // Inlined like its callers.
     fn enter(&mut self, len: usize) -> Result<()> {
         self.kind_then::<1>(Kind::U8)?;
         if self.depth == Self::DEPTH_MAX || stack_address() < self.stack_end {
@@ -270,14 +270,14 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Steps out of a message that was read whole. After an error nothing is read, so nobody steps out.
-    #[inline(always)] // As what calls it.
+    /// Leaves a message after success. After an error decoding stops, so the counters no longer matter.
+    #[inline(always)] // Inlined like its callers.
     fn leave(&mut self, len: usize) {
         self.stack_end -= len;
         self.depth -= 1;
     }
 
-    /// Takes the memory of an allocation from what is left.
+    /// Counts an allocation of `len` bytes against the memory limit.
     #[inline]
     pub(super) fn charge_allocation(&mut self, len: usize) -> Result<()> {
         if len == 0 {
@@ -301,13 +301,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns whether no bytes are left.
+    /// Returns `true` if no bytes are left.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// Returns the bytes that are left.
+    /// Returns the remaining bytes.
     #[inline]
     pub(super) fn rest(&self) -> &'a [u8] {
         self.rest
@@ -324,7 +324,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Steps over these bytes if they come next.
+    /// Skips these bytes. Returns `None` if other bytes come next.
     pub(super) fn skip_mark(&mut self, mark: [u8; 2]) -> Option<()> {
         self.rest = self.rest.strip_prefix(&mark)?;
         Some(())
@@ -412,7 +412,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// Reads a length or count, of things that take at least `len_min` bytes each.
+    /// Decodes a length or count. Fails if fewer than `len_min` bytes per element are left.
     #[inline]
     fn count(&mut self, len_min: usize) -> Result<usize> {
         let claimed = low_half(self.integer::<5>(Kind::U32)?);
@@ -432,28 +432,28 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Drops the upper half. A varint of five bytes has room for more bits than a u32, and Go drops them as well.
+/// Drops the upper half. A varint of five bytes has more bits than a `u32`, and Go also drops them.
 #[inline]
 fn low_half(value: u64) -> u32 {
     let [a, b, c, d, ..] = value.to_le_bytes();
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// Returns the address that the stack has reached.
+/// Returns the approximate stack pointer: the address of a local variable.
 #[inline(always)]
 pub(in crate::codec) fn stack_address() -> usize {
     let here = 0_u8;
     ptr::from_ref(&here).addr()
 }
 
-/// Returns the number of bytes that may be allocated for a message.
+/// Returns the memory limit for an input of this length.
 fn memory_max(content_len: usize) -> usize {
     content_len.saturating_mul(Reader::MEMORY_FACTOR).saturating_add(Reader::MEMORY_LEN_MIN)
 }
 
-/// A nil.
+/// Minimum encoded length of a list element: a nil.
 const ELEMENT_LEN_MIN: usize = 1;
-/// The length from which on text is checked by the instructions that the processor has for many bytes at once.
+/// Minimum length of a string for the SIMD validation of UTF-8.
 const LONG: usize = 64;
-/// The shortest key, two bytes, and a nil.
+/// Minimum encoded length of a map entry: a key of two bytes and a nil.
 const ENTRY_LEN_MIN: usize = 3;

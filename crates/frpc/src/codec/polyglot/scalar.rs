@@ -1,4 +1,7 @@
-//! Fields of scalar types. Their lists and their presence are compiled here, once, and not again for each crate with messages.
+//! Fields of scalar types.
+//!
+//! The code for their lists, maps and optional fields is compiled in this crate. Otherwise each crate with generated
+//! messages would compile its own copy.
 
 use std::{
     collections::{BTreeMap, HashMap, btree_map, hash_map},
@@ -18,44 +21,44 @@ use super::{
     writer::Writer,
 };
 
-/// A number, a text or bytes: a value that is no message and no enum.
+/// A scalar value: a number, a bool, a string or bytes.
 pub trait Scalar: Presence {
-    /// The byte in front of its values.
+    /// Kind byte before each value of this type.
     const KIND: Kind;
 
-    /// Writes the value.
+    /// Encodes the value.
     fn encode<S: Sink>(&self, out: &mut Writer<S>);
 
-    /// Writes a list.
+    /// Encodes a list.
     fn encode_list(items: &[Self], out: &mut Writer<&mut dyn Sink>);
 
-    /// Writes the value to any sink.
+    /// Encodes the value through a trait object.
     fn encode_to_any(&self, out: &mut Writer<&mut dyn Sink>);
 
-    /// Writes a field that may be unset.
+    /// Encodes an optional field.
     fn encode_optional(value: Option<&Self>, out: &mut Writer<&mut dyn Sink>);
 
-    /// Writes a map from texts to values of this type.
+    /// Encodes a map with string keys.
     fn encode_named(map: &HashMap<String, Self>, out: &mut Writer<&mut dyn Sink>);
 
-    /// Writes a map that has this type as its keys.
+    /// Encodes a map with keys of this type.
     fn encode_hash_map<V: Scalar>(map: &HashMap<Self, V>, out: &mut Writer<&mut dyn Sink>) {
         out.scalar_entries(map.iter());
     }
 
-    /// Reads the value.
+    /// Decodes the value.
     fn decode(&mut self, input: &mut Reader<'_>) -> Result<()>;
 
-    /// Reads a list.
+    /// Decodes a list.
     fn decode_list(into: &mut Vec<Self>, input: &mut Reader<'_>) -> Result<()>;
 
-    /// Reads a field that may be unset.
+    /// Decodes an optional field.
     fn decode_optional(into: &mut Option<Self>, input: &mut Reader<'_>) -> Result<()>;
 
-    /// Reads a map from texts to values of this type.
+    /// Decodes a map with string keys.
     fn decode_named(into: &mut HashMap<String, Self>, input: &mut Reader<'_>) -> Result<()>;
 
-    /// Reads a map that has this type as its keys.
+    /// Decodes a map with keys of this type.
     fn decode_hash_map<V: Scalar>(into: &mut HashMap<Self, V>, input: &mut Reader<'_>) -> Result<()>
     where
         Self: Eq + Hash,
@@ -239,7 +242,7 @@ scalars! {
     f32: F32, |value, out| out.f32(*value), f32;
     f64: F64, |value, out| out.f64(*value), f64;
     String: String, |value, out| out.string(value), string {
-        // Most maps have texts as keys.
+        // Most maps have string keys, so this case has compiled code in this crate.
         fn encode_hash_map<V: Scalar>(map: &HashMap<Self, V>, out: &mut Writer<&mut dyn Sink>) {
             V::encode_named(map, out);
         }
@@ -253,21 +256,21 @@ scalars! {
 }
 
 impl<S: Sink> Writer<S> {
-    /// Writes a list of scalars.
+    /// Encodes a list of scalars.
     #[inline]
     pub fn scalar_list<T: Scalar>(&mut self, items: &[T]) {
         let own = |out: &mut Self| out.list(T::KIND, items, |out, item| item.encode(out));
         S::choose(self, own, |out| out.with_any_sink(|out| T::encode_list(items, out)));
     }
 
-    /// Writes a scalar that may be unset: a proto3 `optional`, or a member of a oneof.
+    /// Encodes an optional scalar: a proto3 `optional` or a oneof member.
     #[inline]
     pub fn optional_scalar<T: Scalar>(&mut self, value: Option<&T>) {
         let own = |out: &mut Self| out.optional(value, |out, value| value.encode(out));
         S::choose(self, own, |out| out.with_any_sink(|out| T::encode_optional(value, out)));
     }
 
-    /// Writes a map of scalars.
+    /// Encodes a map of scalars.
     #[inline]
     pub fn scalar_map<K: Scalar, V: Scalar>(&mut self, map: &impl Entries<K, V>) {
         let own = |out: &mut Self| map.encode_scalars(out);
@@ -281,14 +284,14 @@ impl<S: Sink> Writer<S> {
         self.map((K::KIND, V::KIND), entries, |out, key| key.encode(out), |out, value| value.encode(out));
     }
 
-    /// Writes a list of an enum's numbers.
+    /// Encodes a list of enum numbers.
     #[inline]
     pub fn enumeration_list<E: Enumeration>(&mut self, numbers: &[i32]) {
         let positions = const { Positions::of::<E>() };
         self.list(Kind::U32, numbers, |out, number| out.enumeration_in(positions, *number));
     }
 
-    /// Writes a map to an enum's numbers.
+    /// Encodes a map with enum numbers as values.
     pub fn enumeration_map<'a, E: Enumeration, K: Scalar + 'a>(
         &mut self,
         entries: impl IntoIterator<Item = (&'a K, &'a i32), IntoIter: ExactSizeIterator>,
@@ -297,7 +300,7 @@ impl<S: Sink> Writer<S> {
         self.map((K::KIND, Kind::U32), entries.into_iter(), |out, key| key.encode(out), write);
     }
 
-    /// Writes a number of an enum that may be unset.
+    /// Encodes an optional enum number.
     #[inline]
     pub fn optional_enumeration<E: Enumeration>(&mut self, number: Option<&i32>) {
         self.optional(number, |out, number| out.enumeration::<E>(*number));
@@ -305,7 +308,7 @@ impl<S: Sink> Writer<S> {
 }
 
 impl Writer<&mut dyn Sink> {
-    /// Writes a scalar. Code for messages of very many fields has a call for each and no more.
+    /// Encodes a scalar with a single call. Generated code uses it for messages with very many fields.
     #[inline]
     pub fn scalar<T: Scalar>(&mut self, value: &T) {
         value.encode_to_any(self);
@@ -313,19 +316,19 @@ impl Writer<&mut dyn Sink> {
 }
 
 impl Reader<'_> {
-    /// Reads a scalar. Code for messages of very many fields has a call for each and no more.
+    /// Decodes a scalar with a single call. Generated code uses it for messages with very many fields.
     #[inline]
     pub fn scalar<T: Scalar>(&mut self, into: &mut T) -> Result<()> {
         into.decode(self)
     }
 
-    /// Reads a list of scalars.
+    /// Decodes a list of scalars.
     #[inline]
     pub fn scalar_list<T: Scalar>(&mut self, into: &mut Vec<T>) -> Result<()> {
         T::decode_list(into, self)
     }
 
-    /// Reads a scalar that may be unset: a proto3 `optional`, or a member of a oneof.
+    /// Decodes an optional scalar: a proto3 `optional` or a oneof member.
     #[inline]
     pub fn optional_scalar<T: Scalar>(&mut self, into: &mut Option<T>) -> Result<()> {
         T::decode_optional(into, self)
@@ -348,7 +351,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Reads a map of scalars, or nil in its place.
+    /// Decodes a map of scalars. Nil means an empty map.
     #[inline]
     pub fn scalar_map<K: Scalar, V: Scalar>(&mut self, into: &mut impl Entries<K, V>) -> Result<()> {
         into.decode_scalars(self)
@@ -366,13 +369,13 @@ impl Reader<'_> {
         })
     }
 
-    /// Reads a list of an enum's numbers.
+    /// Decodes a list of enum numbers.
     #[inline]
     pub fn enumeration_list<E: Enumeration>(&mut self, into: &mut Vec<i32>) -> Result<()> {
         self.enumeration_list_in(const { Positions::of::<E>() }, into)
     }
 
-    /// Reads a map to an enum's numbers, or nil in its place.
+    /// Decodes a map with enum numbers as values. Nil means an empty map.
     pub fn enumeration_map<E: Enumeration, K: Scalar>(&mut self, into: &mut impl Entries<K, i32>) -> Result<()> {
         self.map((K::KIND, Kind::U32), into, |input, key| key.decode(input), Reader::enumeration::<E>)
     }
@@ -381,7 +384,7 @@ impl Reader<'_> {
         self.list(Kind::U32, into, |input, number| input.enumeration_in(positions, number))
     }
 
-    /// Reads a number of an enum that may be unset.
+    /// Decodes an optional enum number.
     #[inline]
     pub fn optional_enumeration<E: Enumeration>(&mut self, into: &mut Option<i32>) -> Result<()> {
         self.optional_enumeration_in(const { Positions::of::<E>() }, into)

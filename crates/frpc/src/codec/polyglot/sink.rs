@@ -1,17 +1,17 @@
 use bytes::Bytes;
 
-/// Takes encoded bytes.
+/// A destination of encoded bytes.
 pub trait Sink {
-    /// Takes the next bytes.
+    /// Writes the next bytes.
     fn put(&mut self, bytes: &[u8]);
 
-    /// Takes bytes that can be shared instead of copied.
+    /// Writes bytes. The sink may share them instead of copying.
     #[inline]
     fn put_shared(&mut self, bytes: &Bytes) {
         self.put(bytes);
     }
 
-    /// Returns itself as any sink.
+    /// Returns this sink as a trait object.
     fn any(&mut self) -> &mut dyn Sink;
 
     /// Calls the first function, or the second one if this is any sink, for which code exists once.
@@ -43,12 +43,12 @@ impl Sink for &mut dyn Sink {
     }
 }
 
-/// A type that a `bytes` field can have when it is written.
+/// A Rust type for a `bytes` field in encoding.
 pub trait Writable {
-    /// Returns the bytes.
+    /// Returns the bytes as a slice.
     fn as_bytes(&self) -> &[u8];
 
-    /// Gives the bytes to a sink.
+    /// Writes the bytes to a sink.
     #[inline]
     fn put_into(&self, sink: &mut impl Sink) {
         sink.put(self.as_bytes());
@@ -92,7 +92,7 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// Counts bytes instead of keeping them.
+/// A sink that counts bytes without storing them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counter {
     len: usize,
@@ -105,12 +105,12 @@ impl Counter {
         self.len
     }
 
-    /// Returns whether there were no bytes.
+    /// Returns `true` if no bytes were written.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the number of bytes that are better shared than copied.
+    /// Returns the number of bytes worth sharing instead of copying.
     pub(super) fn shared_len(&self) -> usize {
         self.shared_len
     }
@@ -135,11 +135,11 @@ impl Sink for Counter {
     }
 }
 
-/// Copies what is small and keeps what is large apart.
+/// A sink that copies short slices into one buffer and shares large ones.
 #[derive(Debug, Default)]
 pub(super) struct Cutter {
     flat: Vec<u8>,
-    /// The large ones, each with its place between the flat bytes.
+    /// The shared slices, each with the offset in `flat` to insert it at.
     shared: Vec<(usize, Bytes)>,
 }
 
@@ -148,7 +148,7 @@ impl Cutter {
         Self { flat: Vec::with_capacity(capacity), shared: Vec::new() }
     }
 
-    /// Returns all pieces in their order. The first is never a shared one.
+    /// Returns all pieces in order. The first piece is never shared.
     pub(super) fn into_pieces(self) -> impl Iterator<Item = Bytes> {
         let flat = Bytes::from(self.flat);
         let mut start = 0;
@@ -181,5 +181,5 @@ impl Sink for Cutter {
     }
 }
 
-/// From this length on, a piece of its own costs less than a copy.
+/// Minimum length for sharing. A shorter slice is cheaper to copy than to send as a separate piece.
 const SHARED_LEN_MIN: usize = 16 * 1024;

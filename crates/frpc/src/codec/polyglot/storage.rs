@@ -1,15 +1,15 @@
-//! The types that the fields of a message can have in Rust.
+//! Rust types for the fields of messages.
 
 use std::borrow::BorrowMut;
 
 use bytes::Bytes;
 
-/// A type that a field of type `bytes` can have when it is read.
+/// A Rust type for a `bytes` field in decoding.
 pub trait Blob {
-    /// True if the bytes are copied, and charged for.
+    /// `true` if the bytes are copied and count as memory.
     const IS_COPY: bool;
 
-    /// Takes `bytes`, which are part of `content`.
+    /// Creates the value from `bytes`, a slice of `content`.
     fn from_content(bytes: &[u8], content: &Bytes) -> Self;
 }
 
@@ -30,9 +30,9 @@ impl Blob for Bytes {
     }
 }
 
-/// The place of a message within its field: the field itself, or a box.
+/// Storage of a message in its field: the message itself or a box.
 pub trait Storage<M>: From<M> + BorrowMut<M> {
-    /// The number of bytes of the message that are allocated.
+    /// Number of bytes allocated on the heap for the message.
     const ALLOCATED_LEN: usize;
 }
 
@@ -44,35 +44,36 @@ impl<M> Storage<M> for Box<M> {
     const ALLOCATED_LEN: usize = size_of::<M>();
 }
 
-/// Returns how many bytes a hash table with this many entries takes.
+/// Returns the memory in bytes of a hash table with this many entries.
 pub(in crate::codec) fn hash_table_len(count: usize, entry_len: usize) -> usize {
     if count == 0 {
         return 0;
     }
-    // Buckets are a power of two, of which an eighth is free. Each has a byte beside it.
+    // The number of buckets is a power of two, with at least one eighth free. Each bucket has one control byte.
     let buckets = count.saturating_mul(8).div_ceil(7).checked_next_power_of_two().unwrap_or(usize::MAX);
     buckets.max(BUCKETS_MIN).saturating_mul(entry_len + 1).saturating_add(HASH_TABLE_LEN)
 }
 
-/// Returns how many bytes a tree with this many entries takes at most.
+/// Returns the maximum memory in bytes of a B-tree with this many entries.
 pub(in crate::codec) fn tree_len(count: usize, entry_len: usize) -> usize {
     if count == 0 {
         return 0;
     }
-    // A node has room for 11 entries. All but the root have at least five, and those above the leaves six nodes below.
+    // A node holds up to 11 entries. All nodes except the root hold at least five, and inner nodes have at least six
+    // children.
     let leaves = ((count + 1) / 6).max(1);
     let nodes_above = if leaves > 1 { 1 + leaves / 5 } else { 0 };
     let leaf_len = 11 * entry_len + TREE_NODE_LEN;
     leaves.saturating_mul(leaf_len).saturating_add(nodes_above.saturating_mul(leaf_len + TREE_EDGES_LEN))
 }
 
-/// The bytes that an allocator adds to an allocation.
+/// Overhead of the allocator per allocation, in bytes.
 pub(in crate::codec) const ALLOCATION_LEN: usize = 16;
-/// The least number of buckets of a hash table that has any.
+/// Minimum number of buckets of a non-empty hash table.
 const BUCKETS_MIN: usize = 4;
-/// The bytes that a hash table has beside its buckets. One of tiny entries has some more of them.
+/// Bytes of a hash table in addition to its buckets. Tables of tiny entries need slightly more.
 const HASH_TABLE_LEN: usize = 64;
-/// The bytes that a node of a tree has beside its entries, and those that the allocator adds.
+/// Bytes of a B-tree node in addition to its entries, including the overhead of the allocator.
 const TREE_NODE_LEN: usize = 16 + ALLOCATION_LEN;
-/// The bytes that a node above the leaves has in addition.
+/// Additional bytes of an inner node.
 const TREE_EDGES_LEN: usize = 12 * size_of::<usize>();

@@ -1,4 +1,4 @@
-//! The well-known types that prost maps to types of its own or of the standard library.
+//! Encoding of the well-known types with Rust types from prost or the standard library.
 
 use bytes::Bytes;
 use prost_types::{Any, Duration, FieldMask, ListValue, NullValue, Struct, Timestamp, Value, value};

@@ -8,7 +8,7 @@ use super::{
     slots::{Holds, Slots},
 };
 
-/// Writes values in the polyglot encoding.
+/// An encoder for values in the polyglot encoding.
 #[derive(Debug)]
 pub struct Writer<S> {
     sink: S,
@@ -16,97 +16,97 @@ pub struct Writer<S> {
 }
 
 impl<S: Sink> Writer<S> {
-    /// Returns a writer at the start of a message.
+    /// Creates a writer at the start of a message.
     #[inline]
     pub fn new(sink: S) -> Self {
         Self { sink, slots: Slots::default() }
     }
 
-    /// Returns the sink, with all that was written.
+    /// Returns the sink with all bytes written.
     #[inline]
     pub fn finish(self) -> S {
         self.sink
     }
 
-    /// Writes with a writer for any sink. Code for messages of very many fields exists once this way, not once for each
-    /// kind of sink.
+    /// Runs `write` with a writer for a trait object. Generated code for messages with very many fields uses this, to
+    /// be compiled once and not per kind of sink.
     pub fn with_any_sink(&mut self, write: impl FnOnce(&mut Writer<&mut dyn Sink>)) {
         let mut out = Writer { sink: self.sink.any(), slots: mem::take(&mut self.slots) };
         write(&mut out);
         self.slots = out.slots;
     }
 
-    /// Writes a bool.
+    /// Encodes a `bool`.
     #[inline]
     pub fn bool(&mut self, value: bool) {
         self.put(&[Kind::Bool as u8, value.into()]);
     }
 
-    /// Writes a u16.
+    /// Encodes a `u16`.
     pub fn u16(&mut self, value: u16) {
         self.integer(Kind::U16, value.into());
     }
 
-    /// Writes a u32.
+    /// Encodes a `u32`.
     #[inline]
     pub fn u32(&mut self, value: u32) {
         self.integer(Kind::U32, value.into());
     }
 
-    /// Writes a u64.
+    /// Encodes a `u64`.
     #[inline]
     pub fn u64(&mut self, value: u64) {
         self.integer(Kind::U64, value);
     }
 
-    /// Writes an i32.
+    /// Encodes an `i32`.
     #[inline]
     pub fn i32(&mut self, value: i32) {
         self.integer(Kind::I32, zigzag64(value.into()));
     }
 
-    /// Writes an i64.
+    /// Encodes an `i64`.
     #[inline]
     pub fn i64(&mut self, value: i64) {
         self.integer(Kind::I64, zigzag64(value));
     }
 
-    /// Writes an f32.
+    /// Encodes an `f32`.
     #[inline]
     pub fn f32(&mut self, value: f32) {
         let [a, b, c, d] = value.to_be_bytes();
         self.put(&[Kind::F32 as u8, a, b, c, d]);
     }
 
-    /// Writes an f64.
+    /// Encodes an `f64`.
     #[inline]
     pub fn f64(&mut self, value: f64) {
         let [a, b, c, d, e, f, g, h] = value.to_be_bytes();
         self.put(&[Kind::F64 as u8, a, b, c, d, e, f, g, h]);
     }
 
-    /// Writes a string.
+    /// Encodes a string.
     #[inline]
     pub fn string(&mut self, value: &str) {
         self.head(Kind::String, value.len());
         self.put(value.as_bytes());
     }
 
-    /// Writes bytes.
+    /// Encodes bytes.
     #[inline]
     pub fn bytes(&mut self, value: &(impl Writable + ?Sized)) {
         self.head(Kind::Bytes, value.as_bytes().len());
         value.put_into(&mut self.sink);
     }
 
-    /// Writes the position of an enum's number.
+    /// Encodes an enum number as the position of its value.
     #[inline]
     pub fn enumeration<E: Enumeration>(&mut self, number: i32) {
         self.enumeration_in(const { Positions::of::<E>() }, number);
     }
 
-    /// Writes the position of a number of an enum that is known by its tables.
-    #[inline(always)] // Where they are constants, each enum has code of its own.
+    /// Encodes an enum number with the tables of its enum.
+    #[inline(always)] // Specializes the code for each enum with constant tables.
     pub fn enumeration_in(&mut self, positions: Positions<'_>, number: i32) {
         match positions.position_of(number) {
             Position::Known(position) => self.u32(position),
@@ -114,7 +114,7 @@ impl<S: Sink> Writer<S> {
         }
     }
 
-    /// Writes a field that may be unset: a proto3 `optional`, or a member of a oneof.
+    /// Encodes an optional field: a proto3 `optional` or a oneof member.
     #[inline]
     pub fn optional<T: Presence>(&mut self, value: Option<&T>, write: impl FnOnce(&mut Self, &T)) {
         let default = T::default();
@@ -126,7 +126,7 @@ impl<S: Sink> Writer<S> {
         }
     }
 
-    /// Writes a list.
+    /// Encodes a list.
     #[inline]
     pub fn list<T>(&mut self, kind: Kind, items: &[T], mut write: impl FnMut(&mut Self, &T)) {
         self.list_head(kind, items.len());
@@ -135,7 +135,7 @@ impl<S: Sink> Writer<S> {
         }
     }
 
-    /// Writes a map.
+    /// Encodes a map.
     #[inline]
     pub fn map<'a, K: 'a, V: 'a>(
         &mut self,
@@ -161,13 +161,13 @@ impl<S: Sink> Writer<S> {
         self.len(count);
     }
 
-    /// Returns the slots of what was written.
+    /// Returns the slots counted so far.
     #[inline]
     pub(super) fn slots(&self) -> &Slots {
         &self.slots
     }
 
-    /// Takes the slots out, for their trailer.
+    /// Takes the slots, to write the trailer.
     pub(super) fn take_slots(&mut self) -> Slots {
         mem::take(&mut self.slots)
     }
