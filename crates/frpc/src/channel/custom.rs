@@ -1,4 +1,4 @@
-//! Calls to methods that have a codec of the user.
+//! Calls to methods with a user-defined codec.
 
 use std::marker::PhantomData;
 
@@ -14,7 +14,7 @@ use crate::{
     codec::{Codec, Coded},
 };
 
-/// A channel whose messages a [`Codec`] writes and reads.
+/// A channel with a [`Codec`] for all messages.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct CodedChannel<'a, C> {
@@ -23,7 +23,7 @@ pub struct CodedChannel<'a, C> {
 }
 
 impl Channel {
-    /// Has a codec write and read the messages of a call.
+    /// Selects the codec for the messages of a call.
     #[doc(hidden)]
     pub fn with_codec<C>(&self) -> CodedChannel<'_, C> {
         CodedChannel { channel: self, codec: PhantomData }
@@ -92,14 +92,14 @@ impl<C> CodedChannel<'_, C> {
     }
 }
 
-/// Writes the request of a method.
+/// Encodes the request.
 fn one<C: Codec<Q>, Q>(method: &Method, request: Request<Q>) -> Result<Request<Coded<C, Q>>, Status> {
     let (head, message) = request.into_parts();
     let coded = Coded::encode(&message).map_err(|error| unwritable(method, "request", error))?;
     Ok(Request::from_parts(head, coded))
 }
 
-/// Writes the requests of a method as they come.
+/// Encodes each request when it is sent.
 fn many<C: Codec<Q>, Q: Send + 'static>(
     method: &'static Method,
     requests: Request<Streaming<Q>>,
@@ -108,14 +108,14 @@ fn many<C: Codec<Q>, Q: Send + 'static>(
     requests.map(|requests| requests.map_messages(write))
 }
 
-/// Reads the response of a method.
+/// Decodes the response.
 fn answered<C: Codec<P>, P>(method: &Method, response: Response<Coded<C, P>>) -> Result<Response<P>, Status> {
     let (extras, coded) = response.into_parts();
     let message = coded.decode().map_err(|error| response_misfit(method, error))?;
     Ok(Response::from_parts(extras, message))
 }
 
-/// Reads the responses of a method as they come.
+/// Decodes each response when it is received.
 fn streamed<C: Codec<P>, P: 'static>(
     method: &'static Method,
     responses: Response<Streaming<Coded<C, P>>>,

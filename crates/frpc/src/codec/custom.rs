@@ -1,4 +1,4 @@
-//! Codecs that users write, and messages on their way to and from them.
+//! User-defined codecs, and messages encoded with them.
 
 use std::{error::Error, marker::PhantomData};
 
@@ -11,11 +11,12 @@ use super::{
     reading::Reading,
 };
 
-/// A codec that writes and reads the messages of a service in place of protobuf.
+/// A user-defined codec for the messages of a service, instead of protobuf.
 ///
-/// `frpc_build::configure().codec_path("crate::JsonCodec")` uses one for the services of proto files, and `frpc_build::manual`
-/// for services without a proto file, whose messages can be any types. A codec has no value: it is a type that implements the
-/// trait for each message, mostly by one `impl` with a bound.
+/// `frpc_build::configure().codec_path("crate::JsonCodec")` selects one for services of proto files.
+/// `frpc_build::manual` does so for services without a proto file. Their messages can have any type.
+///
+/// A codec has no values. It is a type with an implementation of this trait per message, usually one generic `impl`.
 ///
 /// ```
 /// use frpc::codec::Codec;
@@ -48,53 +49,54 @@ use super::{
 ///
 /// # On the wire
 ///
-/// - gRPC and gRPC-Web: the bytes of the codec are the message. Clients send the content type `application/grpc+NAME`. Servers
-///   take that and `application/grpc`, which is all that tonic sends, and refuse every other.
-/// - Connect, Twirp and JSON-RPC carry the messages of a codec named `json`. A codec named `proto` has Connect and Twirp
-///   with protobuf. All other codecs are `Unimplemented` there.
-/// - frisbee: a message is one field with the bytes of the codec, as of a `google.protobuf.BytesValue`.
+/// - gRPC and gRPC-Web: the message is the output of the codec. Clients send the content type `application/grpc+NAME`.
+///   Servers accept it and `application/grpc`, the only one tonic sends. They reject all others.
+/// - Connect, Twirp and JSON-RPC: a codec named `json` replaces their JSON. On Connect and Twirp, a codec named `proto`
+///   replaces protobuf. Calls with any other codec end with `Unimplemented`.
+/// - frisbee: the message is a single bytes field with the output of the codec, like a `google.protobuf.BytesValue`.
 ///
-/// Peers have to agree on the codec: frisbee does not compare it. Reflection knows nothing of such messages.
+/// Both peers must use the same codec: frisbee does not compare them. Reflection does not describe such messages.
 ///
 /// # Limits
 ///
-/// A server checks the length of a message before it is decoded, and counts 16 bytes of memory for each byte on the wires of
-/// HTTP and JSON-RPC. A codec should not allocate what its input merely announces.
+/// Servers check the length of a message before decoding it. On HTTP and JSON-RPC they count 16 bytes of memory per
+/// byte of the message. A codec should never allocate a length merely announced by its input.
 pub trait Codec<M>: 'static {
-    /// The name of the format, such as `json` or `cbor`, in lower case. The same for all messages of a codec.
+    /// Name of the format in lower case, such as `json` or `cbor`. Must be the same for all messages of a codec.
     const NAME: &'static str;
 
-    /// Appends the bytes of a message to `out`. A codec named `json` appends one value without line breaks.
+    /// Appends the encoded message to `out`. A codec named `json` must append a single value without line breaks.
     ///
     /// # Errors
     ///
-    /// If the format has no form for the message. The call ends with [`Internal`](crate::Code::Internal).
+    /// Fails if the format cannot represent the message. The call then ends with [`Internal`](crate::Code::Internal).
     fn encode(message: &M, out: &mut Vec<u8>) -> Result<(), Box<dyn Error + Send + Sync>>;
 
-    /// Reads a message, which is all of `content`.
+    /// Decodes a message from all of `content`.
     ///
     /// # Errors
     ///
-    /// If the bytes are no such message. The call ends with [`InvalidArgument`](crate::Code::InvalidArgument) for a request and
-    /// with [`Internal`](crate::Code::Internal) for a response.
+    /// Fails if the bytes do not encode such a message. The call then ends with
+    /// [`InvalidArgument`](crate::Code::InvalidArgument) for a request and with [`Internal`](crate::Code::Internal) for
+    /// a response.
     fn decode(content: &Bytes) -> Result<M, Box<dyn Error + Send + Sync>>;
 }
 
-/// The bytes of a message that a codec of the user writes and reads.
+/// A message encoded with a user-defined codec.
 pub(crate) struct Coded<C, M> {
     content: Bytes,
     codec: PhantomData<fn() -> (C, M)>,
 }
 
 impl<C: Codec<M>, M> Coded<C, M> {
-    /// Writes a message.
+    /// Encodes a message.
     pub(crate) fn encode(message: &M) -> Result<Self, CodecError> {
         let mut out = Vec::new();
         C::encode(message, &mut out).map_err(custom::<C, M>)?;
         Ok(Self::of(out.into()))
     }
 
-    /// Reads the message.
+    /// Decodes the message.
     pub(crate) fn decode(&self) -> Result<M, CodecError> {
         C::decode(&self.content).map_err(custom::<C, M>)
     }
@@ -142,7 +144,7 @@ fn encode<C: Codec<M>, M>(message: &Coded<C, M>) -> Result<Bytes, CodecError> {
     Ok(message.content.clone())
 }
 
-// Its memory was counted before.
+// The caller counted the memory already.
 fn decode<C: Codec<M>, M>(content: &Bytes, _: &mut Reading) -> Result<Coded<C, M>, CodecError> {
     Ok(Coded::of(content.clone()))
 }

@@ -9,7 +9,8 @@ pub enum Format {
     /// The format of fRPC: fields by position.
     #[default]
     Polyglot,
-    /// Protocol buffers: fields by number. For methods with a [codec](super::Codec), the bytes of that.
+    /// Protocol buffers: fields by number. For methods with a user-defined [codec](super::Codec), the output of that
+    /// codec.
     Proto,
     /// The [JSON mapping of proto3](super::json): fields by name. Available for messages that frpc-build generated with
     /// `.json(true)`.

@@ -29,7 +29,7 @@ use super::{
 ///     const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
 /// #   fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) { out.i32(self.x) }
 /// #   fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> { input.i32(&mut self.x) }
-/// The other items are unchanged.
+///     // The other items are unchanged.
 /// }
 /// ```
 #[derive(Debug)]
@@ -101,18 +101,18 @@ pub enum CodecError {
         /// The memory limit in bytes.
         limit: usize,
     },
-    /// A [codec](super::Codec) of the user failed.
+    /// A user-defined [codec](super::Codec) failed.
     Custom {
         /// The name of the codec.
         codec: &'static str,
         /// The error of the codec.
         text: String,
     },
-    /// The message has a [codec](super::Codec) of the user, which does not write this format.
+    /// The message has a user-defined [codec](super::Codec) for another format.
     OtherCodec {
         /// The name of the codec.
         codec: &'static str,
-        /// The format that was asked for.
+        /// The requested format.
         format: Format,
     },
     /// The message type does not support the format on this side.

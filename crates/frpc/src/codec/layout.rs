@@ -69,7 +69,7 @@ impl MemoryBudget {
 ///
 /// #   fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) { let _ = out; }
 /// #   fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> { let _ = input; Ok(()) }
-///     // The rest as ever.
+///     // The other items are unchanged.
 /// }
 /// ```
 #[derive(Debug)]

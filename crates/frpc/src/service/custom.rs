@@ -1,4 +1,4 @@
-//! Calls of methods that have a codec of the user.
+//! Handling of calls to methods with a user-defined codec.
 
 use std::{future::Future, marker::PhantomData};
 
@@ -13,7 +13,7 @@ use crate::{
     codec::{Codec, Coded},
 };
 
-/// A call whose messages a [`Codec`] reads and writes.
+/// An incoming call with a [`Codec`] for all messages.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct CodedCall<C> {
@@ -22,7 +22,7 @@ pub struct CodedCall<C> {
 }
 
 impl Call {
-    /// Has a codec read and write the messages.
+    /// Selects the codec for the messages of the call.
     #[doc(hidden)]
     pub fn with_codec<C>(self) -> CodedCall<C> {
         CodedCall { call: self, codec: PhantomData }
@@ -30,7 +30,7 @@ impl Call {
 }
 
 impl<C> CodedCall<C> {
-    /// Has a unary method handle it. Dropping the future drops the handler.
+    /// Runs the handler of a unary method. Dropping the future drops the handler.
     pub async fn unary<Q, P, F>(self, handler: impl FnOnce(Request<Q>) -> F) -> Result<Answer, Status>
     where
         C: Codec<Q> + Codec<P>,
@@ -43,7 +43,7 @@ impl<C> CodedCall<C> {
         self.call.unary(handle).await
     }
 
-    /// Has a server-streaming method handle it. Dropping the future drops the handler.
+    /// Runs the handler of a server-streaming method. Dropping the future drops the handler.
     pub async fn server_streaming<Q, P, F>(self, handler: impl FnOnce(Request<Q>) -> F) -> Result<Answer, Status>
     where
         C: Codec<Q> + Codec<P>,
@@ -56,7 +56,7 @@ impl<C> CodedCall<C> {
         self.call.server_streaming(handle).await
     }
 
-    /// Has a client-streaming method handle it. Dropping the future drops the handler.
+    /// Runs the handler of a client-streaming method. Dropping the future drops the handler.
     pub async fn client_streaming<Q, P, F>(
         self,
         handler: impl FnOnce(Request<Streaming<Q>>) -> F,
@@ -72,7 +72,7 @@ impl<C> CodedCall<C> {
         self.call.client_streaming(handle).await
     }
 
-    /// Has a bidirectional method handle it. Dropping the future drops the handler.
+    /// Runs the handler of a bidirectional method. Dropping the future drops the handler.
     pub async fn bidirectional<Q, P, F>(
         self,
         handler: impl FnOnce(Request<Streaming<Q>>) -> F,
@@ -90,14 +90,14 @@ impl<C> CodedCall<C> {
     }
 }
 
-/// Reads the request of a method.
+/// Decodes the request.
 fn asked<C: Codec<Q>, Q>(method: &Method, request: Request<Coded<C, Q>>) -> Result<Request<Q>, Status> {
     let (head, coded) = request.into_parts();
     let message = coded.decode().map_err(|error| request_misfit(method, error))?;
     Ok(Request::from_parts(head, message))
 }
 
-/// Reads the requests of a method as they come.
+/// Decodes each request when the handler reads it.
 fn streamed<C: Codec<Q>, Q: 'static>(
     method: &'static Method,
     requests: Request<Streaming<Coded<C, Q>>>,
@@ -106,14 +106,14 @@ fn streamed<C: Codec<Q>, Q: 'static>(
     requests.map(|requests| requests.map_messages(read))
 }
 
-/// Writes the response of a method.
+/// Encodes the response.
 fn one<C: Codec<P>, P>(method: &Method, response: Response<P>) -> Result<Response<Coded<C, P>>, Status> {
     let (extras, message) = response.into_parts();
     let coded = Coded::encode(&message).map_err(|error| unwritable(method, "response", error))?;
     Ok(Response::from_parts(extras, coded))
 }
 
-/// Writes the responses of a method as they come.
+/// Encodes each response when it is sent.
 fn many<C: Codec<P>, P: Send + 'static>(
     method: &'static Method,
     responses: Response<Streaming<P>>,
