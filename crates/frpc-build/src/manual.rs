@@ -1,7 +1,7 @@
-//! Services that are described in `build.rs` and have no proto file, with messages of any types and a codec for them.
+//! Services without a proto file: described in `build.rs`, with messages of any type and a user-defined codec.
 //!
-//! The names are those of `tonic_build::manual`. A type that implements [`Codec`] for the messages writes and reads them; its
-//! documentation says how each wire carries them.
+//! The names are those of `tonic_build::manual`. A type with an implementation of [`Codec`] encodes and decodes the
+//! messages. See its documentation for the format on each wire.
 //!
 //! ```no_run
 //! // build.rs
@@ -20,8 +20,8 @@
 //! }
 //! ```
 //!
-//! Each service has a file of its own, which the crate includes in a module: `frpc::include_proto!("json.helloworld.Greeter")`.
-//! It has the trait, the server and the client of a service from a proto file.
+//! Each service gets a file of its own with the same items as a service from a proto file: the trait, the server and
+//! the client. The crate includes the file in a module: `frpc::include_proto!("json.helloworld.Greeter")`.
 //!
 //! [`Codec`]: https://docs.rs/frpc/latest/frpc/codec/trait.Codec.html
 
@@ -45,7 +45,7 @@ use crate::{
     sources::Sources,
 };
 
-/// A service without a proto file. [`builder`](Self::builder) makes one.
+/// A service without a proto file. Created with [`builder`](Self::builder).
 #[derive(Clone, Debug, Default)]
 pub struct Service {
     name: String,
@@ -54,11 +54,11 @@ pub struct Service {
     methods: Vec<Method>,
 }
 
-/// The parts of a [`Service`].
+/// A builder for a [`Service`].
 #[derive(Clone, Debug, Default)]
 pub struct ServiceBuilder(Service);
 
-/// A method of a [`Service`]. [`builder`](Self::builder) makes one.
+/// A method of a [`Service`]. Created with [`builder`](Self::builder).
 #[derive(Clone, Debug, Default)]
 pub struct Method {
     name: Option<String>,
@@ -72,11 +72,11 @@ pub struct Method {
     deprecated: bool,
 }
 
-/// The parts of a [`Method`].
+/// A builder for a [`Method`].
 #[derive(Clone, Debug, Default)]
 pub struct MethodBuilder(Method);
 
-/// Options for generating the code of services without proto files.
+/// Options of the code generator for services without proto files.
 #[derive(Clone, Debug)]
 pub struct Builder {
     has_server: bool,
@@ -85,94 +85,95 @@ pub struct Builder {
 }
 
 impl Service {
-    /// Returns a service without a name and methods.
+    /// Returns a builder for a service.
     pub fn builder() -> ServiceBuilder {
         ServiceBuilder::default()
     }
 }
 
 impl ServiceBuilder {
-    /// Sets the name, such as `Greeter`: of the trait, and in the path of calls.
+    /// Sets the name of the service, such as `Greeter`. It names the trait and is part of the path of calls.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.0.name = name.into();
         self
     }
 
-    /// Sets the package, such as `json.helloworld`, in front of the name in the path of calls. Default: none.
+    /// Sets the package, such as `json.helloworld`. It comes before the name in the path of calls. Default: none.
     pub fn package(mut self, package: impl Into<String>) -> Self {
         self.0.package = package.into();
         self
     }
 
-    /// Adds a line to the documentation of the trait and of the client.
+    /// Adds a line to the documentation of the trait and the client.
     pub fn comment(mut self, line: impl AsRef<str>) -> Self {
         self.0.comment += &format!(" {}\n", line.as_ref());
         self
     }
 
-    /// Adds a method. Plain peers know methods by their order, so new ones come last.
+    /// Adds a method. Plain frisbee peers identify methods by their position, so add new methods at the end.
     pub fn method(mut self, method: Method) -> Self {
         self.0.methods.push(method);
         self
     }
 
-    /// Returns the service. [`Builder::compile`] checks it.
+    /// Returns the service. [`Builder::compile`] validates it.
     pub fn build(self) -> Service {
         self.0
     }
 }
 
 impl Method {
-    /// Returns a method without a name and types, which takes and returns one message.
+    /// Returns a builder for a method. By default the method is unary.
     pub fn builder() -> MethodBuilder {
         MethodBuilder::default()
     }
 }
 
 impl MethodBuilder {
-    /// Sets the name of the function in Rust, which has to be the [`route_name`](Self::route_name) in snake case. Default: that.
+    /// Sets the name of the Rust function. It must be the [`route_name`](Self::route_name) in snake case. That is also the
+    /// default.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.0.name = Some(name.into());
         self
     }
 
-    /// Sets the name in the path of calls, such as `SayHello`.
+    /// Sets the name of the method in the path of calls, such as `SayHello`.
     pub fn route_name(mut self, name: impl Into<String>) -> Self {
         self.0.route_name = name.into();
         self
     }
 
-    /// Sets the type of requests: a path that begins with `crate::` or `::`, or a type of the prelude.
+    /// Sets the request type: a path starting with `crate::` or `::`, or a type of the prelude.
     pub fn input_type(mut self, path: impl Into<String>) -> Self {
         self.0.input_type = path.into();
         self
     }
 
-    /// Sets the type of responses, as [`input_type`](Self::input_type) does for requests.
+    /// Sets the response type. The rules of [`input_type`](Self::input_type) apply.
     pub fn output_type(mut self, path: impl Into<String>) -> Self {
         self.0.output_type = path.into();
         self
     }
 
-    /// Sets the codec: the path of a type that implements `frpc::codec::Codec` for both types.
+    /// Sets the codec: the path of a type with an implementation of `frpc::codec::Codec` for both message types.
     pub fn codec_path(mut self, path: impl Into<String>) -> Self {
         self.0.codec_path = path.into();
         self
     }
 
-    /// Adds a line to the documentation of the function on both sides.
+    /// Adds a line to the documentation of the function in the trait and the client.
     pub fn comment(mut self, line: impl AsRef<str>) -> Self {
         self.0.comment += &format!(" {}\n", line.as_ref());
         self
     }
 
-    /// Has callers send a stream of requests.
+    /// Makes clients send a stream of requests.
     pub fn client_streaming(mut self) -> Self {
         self.0.client_streaming = true;
         self
     }
 
-    /// Has the service answer with a stream of responses.
+    /// Makes the server send a stream of responses.
     pub fn server_streaming(mut self) -> Self {
         self.0.server_streaming = true;
         self
@@ -184,41 +185,43 @@ impl MethodBuilder {
         self
     }
 
-    /// Returns the method. [`Builder::compile`] checks it.
+    /// Returns the method. [`Builder::compile`] validates it.
     pub fn build(self) -> Method {
         self.0
     }
 }
 
 impl Builder {
-    /// Returns the options, all at their defaults.
+    /// Creates a builder with the default options.
     pub fn new() -> Self {
         Self { has_server: true, has_client: true, out_dir: None }
     }
 
-    /// Sets whether services get a trait and a server. Default: yes.
+    /// Enables or disables the trait and the server. Default: enabled.
     pub fn build_server(mut self, enable: bool) -> Self {
         self.has_server = enable;
         self
     }
 
-    /// Sets whether services get a client. Default: yes.
+    /// Enables or disables the client. Default: enabled.
     pub fn build_client(mut self, enable: bool) -> Self {
         self.has_client = enable;
         self
     }
 
-    /// Sets the directory that the files go into. Default: `OUT_DIR`, as cargo sets it.
+    /// Sets the output directory. Default: `OUT_DIR`, set by cargo.
     pub fn out_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.out_dir = Some(dir.into());
         self
     }
 
-    /// Writes the code of services: that of `Greeter` in package `json.helloworld` into `json.helloworld.Greeter.rs`.
+    /// Generates the code of the services. The service `Greeter` in package `json.helloworld` goes into
+    /// `json.helloworld.Greeter.rs`.
     ///
     /// # Errors
     ///
-    /// If a name or a type is missing or cannot be one in Rust, if two methods have the same name, or if a file cannot be written.
+    /// Fails if a name or type is missing or invalid in Rust, if two methods have the same name, or if a file cannot be
+    /// written.
     pub fn compile(self, services: &[Service]) -> Result<(), Error> {
         let dir = self.out_dir.clone().or_else(|| env::var_os("OUT_DIR").map(PathBuf::from));
         let dir = dir.ok_or_else(|| Error::other(files::NO_DIR))?;
@@ -229,7 +232,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Returns the code of a service: that of a proto file with messages that are declared elsewhere.
+    /// Returns the code of a service, generated like for a proto file with all messages declared in another crate.
     fn code(&self, service: &Service) -> Result<String, Error> {
         let mut messages = Messages { service, names: Vec::new() };
         let mut codecs = Vec::new();
@@ -302,7 +305,7 @@ impl Service {
         self.in_package(&self.name)
     }
 
-    /// Returns the comments, each with the path of what it is about.
+    /// Returns the comments with the descriptor paths of their declarations.
     fn comments(&self) -> Vec<Location> {
         let service = vec![SERVICES_OF_FILE, 0];
         let methods = (0..).zip(&self.methods).map(|(index, method)| {
@@ -321,7 +324,7 @@ impl Service {
 }
 
 impl Method {
-    /// Checks that the function in Rust has the name that it will have.
+    /// Checks the name of the Rust function against the generated one.
     fn check_name(&self, path: &str) -> Result<(), Error> {
         let own = naming::method(&self.route_name);
         match &self.name {
@@ -333,14 +336,14 @@ impl Method {
     }
 }
 
-/// The types of a service's messages, each with the name of a message that stands for it.
+/// Rust types of the messages of a service, each with a placeholder message name.
 struct Messages<'a> {
     service: &'a Service,
     names: Vec<(String, String)>,
 }
 
 impl Messages<'_> {
-    /// Returns the name of the message that stands for a type of a method.
+    /// Returns the placeholder message name for a type of a method. Adds it if the type is new.
     fn add(&mut self, path: &str, method: &str) -> Result<String, Error> {
         if syn::parse_str::<syn::Type>(path).is_err() {
             return Err(Error::other(format_args!(
@@ -356,7 +359,7 @@ impl Messages<'_> {
         Ok(format!(".{}", self.service.in_package(&name)))
     }
 
-    /// Returns a name for the message of a type: that of the type, unless something else is called so.
+    /// Returns an unused message name for a type: the name of the type itself, if possible.
     fn free_name(&self, path: &str) -> String {
         let own = path.split('<').next().unwrap_or_default();
         let own = own.rsplit("::").next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The module of a service's calling side: one type with a function for each method.
+//! Generates the client module of a service: one type with a function per method.
 
 use frpc_schema::{Method, MethodKind, Service};
 use proc_macro2::TokenStream;
@@ -39,7 +39,7 @@ pub(super) fn module(service: &Service, package: &str, emitter: &Emitter) -> Opt
     })
 }
 
-/// The code for one service.
+/// Inputs for the client code of a service.
 struct Client<'a> {
     service: &'a Service,
     package: &'a str,

@@ -1,4 +1,4 @@
-//! The encoding of messages and enums. The code names each field and what it is; the bytes are the library's business.
+//! Generates the polyglot encoding of messages and enums. The code lists fields and types; `frpc` produces the bytes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,8 +14,8 @@ use super::{
 };
 use crate::naming::{self, Names};
 
-/// Returns the impls for all enums and messages of a package. A block around them has the imports, so that these do not
-/// meet the names of the module.
+/// Returns the impls for all enums and messages of a package. A block around them holds their imports, so these cannot
+/// conflict with names of the module.
 pub(super) fn block(emitter: &Emitter, package: &Package, scope: &Scope) -> Option<TokenStream> {
     let package_name = package.name.as_str();
     let recursive = recursive(package);
@@ -43,8 +43,8 @@ pub(super) fn block(emitter: &Emitter, package: &Package, scope: &Scope) -> Opti
     })
 }
 
-/// Returns the messages of a package that may hold messages of their own type, at any depth, and those that hold such
-/// messages.
+/// Returns the recursive messages of a package, and all messages containing them. A message is recursive if it can
+/// contain itself at any depth.
 pub(super) fn recursive(package: &Package) -> HashSet<&str> {
     let mut left: HashMap<&str, Vec<&str>> =
         package.messages.iter().map(|message| (message.full_name.as_str(), message.messages().collect())).collect();
@@ -61,7 +61,7 @@ pub(super) fn recursive(package: &Package) -> HashSet<&str> {
     }
 }
 
-/// The code for one package.
+/// Inputs for the code of a package.
 struct Codec<'a> {
     package: &'a str,
     names: &'a Names,
@@ -94,7 +94,7 @@ impl Codec<'_> {
         }
     }
 
-    /// Returns what to write for an item of `frpc::codec`.
+    /// Imports an item of `frpc::codec` and returns the path to use for it.
     fn import(&self, name: &'static str) -> TokenStream {
         self.imports.name("frpc", "codec", name)
     }
@@ -121,7 +121,7 @@ impl Codec<'_> {
     }
 }
 
-/// The code for one message.
+/// Inputs for the code of a message.
 struct MessageCodec<'a> {
     codec: &'a Codec<'a>,
     message: &'a Message,
@@ -147,8 +147,7 @@ impl MessageCodec<'_> {
         );
         let (out, writes) = self.writes();
         let (input, reads) = self.reads();
-        // Inlined into each other, large messages make code that takes minutes to compile, and recursive ones eat the
-        // stack.
+        // Inlined large messages take minutes to compile, and inlined recursive ones use too much stack.
         let is_small = fields.len() <= SMALL_FIELDS_MAX && !is_recursive;
         let inline = if is_small {
             quote! { #[inline] }
@@ -179,7 +178,7 @@ impl MessageCodec<'_> {
         }
     }
 
-    /// Returns the name of the writer and the statements that use it.
+    /// Returns the name of the writer parameter and the body of `encode_fields`.
     fn writes(&self) -> (TokenStream, TokenStream) {
         if self.message.fields.is_empty() {
             return (quote! { _ }, quote! {});
@@ -201,7 +200,7 @@ impl MessageCodec<'_> {
         (quote! { out }, once)
     }
 
-    /// Returns whether the code for a field is a call and no more, because there are very many.
+    /// Returns `true` for a message with very many fields. Each field then gets a single function call.
     fn is_large(&self) -> bool {
         self.message.fields.len() > INLINE_FIELDS_MAX
     }
@@ -209,7 +208,7 @@ impl MessageCodec<'_> {
     fn write(&self, field: &Field, message: &TokenStream) -> TokenStream {
         let name = tokens(&naming::snake(&field.name));
         let write = match &field.shape {
-            // It may be boxed or not; with its type at hand, a reference to either will do.
+            // The field may be boxed. With an explicit type, a reference converts in either case.
             Shape::Always(Type::Message(of)) => {
                 let of = self.codec.path(of);
                 quote! { out.message::<#of>(&#message.#name) }
@@ -260,7 +259,7 @@ impl MessageCodec<'_> {
         quote! { out.#write(#value) }
     }
 
-    /// Returns the function of `Writer` or `Reader` for a type. Only those for bytes and messages have different names.
+    /// Returns the method of `Writer` or `Reader` for a type. They differ in the methods for bytes and messages only.
     fn accessor(&self, of: &Type, bytes: TokenStream, message: TokenStream) -> TokenStream {
         match of {
             Type::Bool => quote! { bool },
@@ -280,7 +279,7 @@ impl MessageCodec<'_> {
         }
     }
 
-    /// Returns the function of `Writer` and `Reader` for lists of a type.
+    /// Returns the method of `Writer` and `Reader` for lists of a type.
     fn list_accessor(&self, of: &Type) -> TokenStream {
         match of {
             Type::Enum(of) => {
@@ -292,7 +291,7 @@ impl MessageCodec<'_> {
         }
     }
 
-    /// Returns the function of `Writer` and `Reader` for maps to a type.
+    /// Returns the method of `Writer` and `Reader` for maps with values of a type.
     fn map_accessor(&self, of: &Type) -> TokenStream {
         match of {
             Type::Enum(of) => {
@@ -304,7 +303,7 @@ impl MessageCodec<'_> {
         }
     }
 
-    /// Returns the function of `Writer` and `Reader` for a type whose values may be unset. That for messages is another one.
+    /// Returns the method of `Writer` and `Reader` for an optional value of a type other than a message.
     fn optional_accessor(&self, of: &Type) -> TokenStream {
         match of {
             Type::Enum(of) => {
@@ -315,7 +314,7 @@ impl MessageCodec<'_> {
         }
     }
 
-    /// Returns the name of the reader and the statements that use it.
+    /// Returns the name of the reader parameter and the body of `decode_fields`.
     fn reads(&self) -> (TokenStream, TokenStream) {
         let Message { fields, oneofs, .. } = self.message;
         if fields.is_empty() {
@@ -369,7 +368,7 @@ impl MessageCodec<'_> {
         quote! { #read.at(#name)?; }
     }
 
-    /// Returns the function of `Reader` for a type whose values may be unset.
+    /// Returns the method of `Reader` for an optional value of a type.
     fn read_optional(&self, of: &Type) -> TokenStream {
         match of {
             Type::Message(of) => {
@@ -380,7 +379,7 @@ impl MessageCodec<'_> {
         }
     }
 
-    /// Returns the path of a oneof's variant.
+    /// Returns the path of a oneof variant.
     fn variant(&self, oneof: &Oneof, member: &str) -> TokenStream {
         let module = self.codec.names.path(&format!("{}.x", self.message.full_name), self.codec.package, 0);
         let module = module.strip_suffix("X").expect("the path ends with the name it was asked for");
@@ -389,7 +388,7 @@ impl MessageCodec<'_> {
     }
 }
 
-/// Returns the local variable for a field or oneof. It must not hide the reader or writer.
+/// Returns a local variable name for a field or oneof, distinct from the parameters and locals of the function.
 fn local(field: &str) -> TokenStream {
     match naming::snake(field).as_str() {
         name @ ("input" | "out" | "message") => tokens(&format!("{name}_")),
@@ -397,13 +396,13 @@ fn local(field: &str) -> TokenStream {
     }
 }
 
-/// Returns the name without its package, as errors show it.
+/// Returns a message name without its package, for errors.
 fn short_name<'a>(full_name: &'a str, package: &str) -> &'a str {
     full_name.strip_prefix(package).unwrap_or(full_name).trim_start_matches('.')
 }
 
-/// The number of fields up to which a message has encoding code of its own for each kind of sink, with that of scalars inside.
+/// Maximum number of fields for inline encoding code, compiled once per kind of sink.
 const INLINE_FIELDS_MAX: usize = 64;
 
-/// The number of fields up to which a message may be inlined.
+/// Maximum number of fields of a message for `#[inline]`.
 const SMALL_FIELDS_MAX: usize = 16;

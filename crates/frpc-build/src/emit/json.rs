@@ -1,4 +1,4 @@
-//! The JSON of messages and enums. The code names each field and what it is; the text is the library's business.
+//! Generates the JSON encoding of messages and enums. The code lists fields and types; `frpc` produces the text.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -13,8 +13,8 @@ use super::{
 };
 use crate::naming::{self, Names};
 
-/// Returns the types of a package that an `Any` can hold, and the impls for all its enums and messages in a block with the
-/// imports.
+/// Returns the list of types for `Any`, and the impls for all enums and messages of a package. A block around the impls
+/// holds their imports.
 pub(super) fn block(emitter: &Emitter, package: &Package, schema: &Schema, scope: &Scope) -> Option<TokenStream> {
     let is_here = |name: &str| emitter.is_here(name);
     let enums: Vec<_> = package.enums.iter().filter(|declared| is_here(&declared.full_name)).collect();
@@ -44,7 +44,7 @@ pub(super) fn block(emitter: &Emitter, package: &Package, schema: &Schema, scope
     })
 }
 
-/// Returns the messages that hold a `google.protobuf.Any` at any depth, and that itself.
+/// Returns all messages containing a `google.protobuf.Any` at any depth, and `Any` itself.
 fn with_any(schema: &Schema) -> HashSet<&str> {
     let mut holders: HashMap<&str, Vec<&str>> = HashMap::new();
     for message in schema.packages.iter().flat_map(|package| &package.messages) {
@@ -60,12 +60,12 @@ fn with_any(schema: &Schema) -> HashSet<&str> {
     with_any
 }
 
-/// The messages of other packages that those of a package lead to.
+/// Messages of other packages in the fields of a package, directly or through other packages.
 #[derive(Default)]
 struct Others {
-    /// The packages that are generated here.
+    /// Packages generated here.
     packages: BTreeSet<String>,
-    /// Messages that are generated elsewhere.
+    /// Messages generated elsewhere.
     messages: BTreeSet<String>,
 }
 
@@ -91,19 +91,19 @@ fn others(emitter: &Emitter, package: &Package, schema: &Schema) -> Others {
     others
 }
 
-/// The code for one package.
+/// Inputs for the code of a package.
 struct Json<'a> {
     package: &'a str,
     names: &'a Names,
     scope: &'a Scope,
     imports: &'a Imports<'a>,
-    /// The messages that hold an `Any`.
+    /// Messages containing an `Any`.
     with_any: &'a HashSet<&'a str>,
 }
 
 impl Json<'_> {
     fn types(&self, own: &[&Message], others: Others) -> TokenStream {
-        // A block of its own: this one is named from elsewhere.
+        // This function is public, so it needs imports of its own, outside the block of the impls.
         let imports = Imports::new(self.scope);
         let [one, all] = ["Type", "Types"].map(|name| imports.name("frpc", MODULE, name));
         let messages = own.iter().map(|message| message.full_name.as_str());
@@ -119,8 +119,8 @@ impl Json<'_> {
         let imports = imports.statements();
         let path = tokens(&self.scope.short("::frpc::codec::json::Types"));
         let package = tokens(&self.scope.free("Package"));
-        // Code is made of what is used. A static, or a constant beside the function, would have all messages compiled for JSON
-        // and protobuf, whether or not anything holds an `Any`.
+        // A function, because the compiler skips unused functions. With a static or a constant, it would compile the
+        // JSON and protobuf code of all messages, even without any `Any`.
         quote! {
             /// Returns the messages of this package and those that they hold, for a `google.protobuf.Any` in JSON.
             #[allow(dead_code)]
@@ -164,7 +164,7 @@ impl Json<'_> {
         }
     }
 
-    /// Returns what to write for an item of `frpc::codec::json`.
+    /// Imports an item of `frpc::codec::json` and returns the path to use for it.
     fn import(&self, name: &'static str) -> TokenStream {
         self.imports.name("frpc", MODULE, name)
     }
@@ -173,7 +173,7 @@ impl Json<'_> {
         tokens(&self.scope.short(&self.names.path(full_name, self.package, 0)))
     }
 
-    /// Returns the path of a module, with `::` behind it.
+    /// Returns the path of a module with a trailing `::`.
     fn prefix(&self, module: &str) -> TokenStream {
         let member = if module.is_empty() { "X".to_owned() } else { format!("{module}.X") };
         let path = self.names.path(&member, self.package, 0);
@@ -181,7 +181,7 @@ impl Json<'_> {
     }
 }
 
-/// The code for one message.
+/// Inputs for the code of a message.
 struct MessageJson<'a> {
     json: &'a Json<'a>,
     message: &'a Message,
@@ -224,7 +224,7 @@ impl MessageJson<'_> {
         }
     }
 
-    /// Returns how a well-known type that is generated here is written and read: in a form of its own.
+    /// Returns the code to write and read a well-known type generated here. Such types have a special JSON form.
     fn form(&self) -> Option<(TokenStream, TokenStream)> {
         let (writer, reader) = (self.json.import("Writer"), self.json.import("Reader"));
         let both = match self.message.full_name.strip_prefix("google.protobuf.")? {
@@ -295,7 +295,7 @@ impl MessageJson<'_> {
         (writes, reads)
     }
 
-    /// Returns the fields in the order of their numbers.
+    /// Returns the fields in ascending order of their numbers.
     fn fields(&self) -> Vec<&Field> {
         let mut fields: Vec<_> = self.message.fields.iter().collect();
         fields.sort_by_key(|field| field.number);
@@ -381,7 +381,7 @@ impl MessageJson<'_> {
         }
     }
 
-    /// Returns the path of the function that writes a value.
+    /// Returns the path of the function to write a value.
     fn writer(&self, of: &Type) -> TokenStream {
         let writer = self.json.import("Writer");
         match of {
@@ -463,7 +463,7 @@ impl MessageJson<'_> {
         }
     }
 
-    /// Returns the function of `Writer` and `Reader` for a type whose values may be absent. Only `Reader` has one for messages.
+    /// Returns the method of `Writer` and `Reader` for an optional value. For messages only `Reader` has one.
     fn optional_accessor(&self, of: &Type) -> TokenStream {
         match of {
             Type::Enum(of) => {
@@ -475,7 +475,7 @@ impl MessageJson<'_> {
         }
     }
 
-    /// Returns the function of `Writer` and `Reader` for lists of a type that is no message.
+    /// Returns the method of `Writer` and `Reader` for lists of a type other than a message.
     fn list_accessor(&self, of: &Type) -> TokenStream {
         match of {
             Type::Enum(of) => {
@@ -486,7 +486,7 @@ impl MessageJson<'_> {
         }
     }
 
-    /// Returns the path of the function that reads a value.
+    /// Returns the path of the function to read a value.
     fn read_by(&self, of: &Type) -> TokenStream {
         let (reader, read) = (self.json.import("Reader"), self.reader(of));
         quote! { #reader::#read }
@@ -511,7 +511,7 @@ impl MessageJson<'_> {
         }
     }
 
-    /// Returns the path of a oneof's variant.
+    /// Returns the path of a oneof variant.
     fn variant(&self, oneof: &Oneof, member: &str) -> TokenStream {
         let module = self.json.prefix(&self.message.full_name);
         let of = tokens(&naming::oneof_type(&oneof.name, self.message.nested.iter().map(String::as_str)));
@@ -520,7 +520,7 @@ impl MessageJson<'_> {
     }
 }
 
-/// Returns whether `null` is a value of a field.
+/// Returns `true` if `null` is a valid value of the field.
 fn is_nullable(shape: &Shape) -> bool {
     let is_single = !matches!(shape, Shape::List(_) | Shape::Map(..));
     let name = match shape.element() {
@@ -530,7 +530,7 @@ fn is_nullable(shape: &Shape) -> bool {
     is_single && matches!(name, "google.protobuf.Value" | "google.protobuf.NullValue")
 }
 
-/// Returns a name as it stands between quotes in JSON.
+/// Returns a name with JSON escapes.
 fn escaped(name: &str) -> String {
     let mut escaped = String::with_capacity(name.len());
     for letter in name.chars() {

@@ -6,17 +6,17 @@ use quote::quote;
 
 use super::rust::number;
 
-/// The tokens for the names in layouts.
+/// Functions to generate the names in layouts.
 pub(super) struct Words<'a> {
     /// An item of `frpc::codec`.
     pub(super) import: &'a dyn Fn(&'static str) -> TokenStream,
-    /// The variant of `Kind` of a type.
+    /// Variant of `Kind` for a type.
     pub(super) kind: &'a dyn Fn(&Type) -> TokenStream,
-    /// A message, by its full name.
+    /// Path of a message with this full name.
     pub(super) message: &'a dyn Fn(&str) -> TokenStream,
 }
 
-/// Returns the body of a function that returns the layout of a message.
+/// Returns the body of the function `layout` of a message.
 pub(super) fn layout_of(message: &Message, words: &Words<'_>) -> TokenStream {
     let layout = (words.import)("Layout");
     let mut fields: Vec<&Field> = message.fields.iter().collect();
@@ -31,7 +31,7 @@ pub(super) fn layout_of(message: &Message, words: &Words<'_>) -> TokenStream {
     }
 }
 
-/// Returns the layout of a field. `None` if it takes no more than its encoded length.
+/// Returns the layout of a field, or `None` if it never takes more memory than its encoding.
 fn layout_of_field(field: &Field, words: &Words<'_>) -> Option<TokenStream> {
     let (number, kind) = (number(field.number.into()), words.kind);
     let made = match &field.shape {

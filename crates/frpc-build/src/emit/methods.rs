@@ -1,4 +1,4 @@
-//! The module of a service's methods, which both sides use.
+//! Generates the module with the methods of a service, for clients and servers.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -54,7 +54,7 @@ pub(super) fn module(
     })
 }
 
-/// The messages of a service's methods and the codecs that users have for them, each with the name of its constant.
+/// Names of the constants for the messages of a service, by message and user-defined codec.
 struct Types<'a>(BTreeMap<(&'a str, Option<&'a str>), String>);
 
 impl<'a> Types<'a> {
@@ -69,7 +69,7 @@ impl<'a> Types<'a> {
             names.entry((message.as_str(), codec)).or_insert_with(|| {
                 let own = message.strip_prefix(package).and_then(|own| own.strip_prefix('.')).unwrap_or(message);
                 let mut constant = naming::shouty(&own.replace('.', "_"));
-                // `Order.Item` and `OrderItem` have the same name as a constant.
+                // Both `Order.Item` and `OrderItem` become `ORDER_ITEM`.
                 while !taken.insert(constant.clone()) {
                     constant.push('_');
                 }
@@ -79,7 +79,7 @@ impl<'a> Types<'a> {
         Self(names)
     }
 
-    /// Returns the name of a message's constant.
+    /// Returns the name of the constant for a message.
     fn constant(&self, message: &str, codec: Option<&str>) -> TokenStream {
         tokens(&self.0[&(message, codec)])
     }
@@ -127,12 +127,12 @@ pub(super) fn module_name(service: &Service) -> String {
     naming::snake(&format!("{}_methods", service.name))
 }
 
-/// Returns the name of a method's constant.
+/// Returns the name of the constant for a method.
 pub(super) fn constant(method: &Method) -> TokenStream {
     tokens(&naming::shouty(&method.name))
 }
 
-/// Returns what the library calls a call of this kind, on either side.
+/// Returns the name of the function for this kind of call, both in clients and in servers.
 pub(super) fn call(kind: MethodKind) -> TokenStream {
     match kind {
         MethodKind::Unary => quote! { unary },
@@ -146,16 +146,16 @@ pub(super) fn deprecated(is_deprecated: bool) -> Option<TokenStream> {
     is_deprecated.then(|| quote! { #[deprecated] })
 }
 
-/// Returns the lints that must not fire in the module of one side.
+/// Returns the lints to allow in the client and server modules.
 pub(super) fn allow(service: &Service) -> TokenStream {
     let mut methods = service.methods.iter();
-    // A program may include more than it uses.
+    // A program may include code it does not use.
     let mut lints = vec![quote! { dead_code }];
-    // Our own uses of deprecated items are no news to anybody.
+    // The generated code must not warn about its own uses of deprecated items.
     if service.is_deprecated || methods.any(|method| method.is_deprecated) {
         lints.push(quote! { deprecated });
     }
-    // Rust's conventions for names such as `into_inner` do not hold for the methods of a service.
+    // The naming conventions of Rust, such as for `into_inner`, do not apply to methods of a service.
     let starts = ["as_", "from_", "into_", "is_", "to_"];
     let mut names = service.methods.iter().map(|method| naming::method(&method.name));
     if names.any(|name| starts.iter().any(|start| name.starts_with(start))) {
@@ -164,5 +164,5 @@ pub(super) fn allow(service: &Service) -> TokenStream {
     quote! { #[allow(#(#lints),*)] }
 }
 
-/// The constant of a package that holds its descriptors.
+/// Name of the constant with the descriptors of a package.
 const DESCRIPTORS: &str = "FILE_DESCRIPTOR_SET";

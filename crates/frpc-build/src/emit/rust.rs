@@ -1,10 +1,10 @@
-//! Pieces of Rust, and their layout.
+//! Small pieces of Rust code, and code formatting.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::File;
 
-/// Returns Rust that was put together as text: an identifier, a path, a type or a number.
+/// Parses Rust code assembled as text: an identifier, a path, a type or a number.
 pub(super) fn tokens(text: &str) -> TokenStream {
     text.parse().expect("names were made to be Rust, and extern paths were checked")
 }
@@ -29,13 +29,13 @@ pub(super) fn fingerprint(fingerprint: u128) -> TokenStream {
     tokens(&format!("0x{}", groups.join("_")))
 }
 
-/// Returns a line of documentation.
+/// Returns a doc comment with this line.
 pub(super) fn doc(text: &str) -> TokenStream {
     let text = format!(" {text}");
     quote! { #[doc = #text] }
 }
 
-/// Returns the text of a file, with an empty line between items.
+/// Formats a file, with an empty line between items.
 pub(super) fn formatted(file: &File) -> String {
     let code = prettyplease::unparse(file);
     let mut spaced = String::with_capacity(code.len());
@@ -58,7 +58,7 @@ fn is_item(line: &str) -> bool {
     ["///", "#[", "pub ", "impl", "fn ", "async fn ", "const "].iter().any(|start| line.starts_with(start))
 }
 
-/// Returns whether a line belongs to the item below it.
+/// Returns `true` if a line belongs to the item after it: a doc comment or an attribute.
 fn is_head(line: &str) -> bool {
     line.starts_with("///") || line.starts_with("#[") || line == ")]"
 }

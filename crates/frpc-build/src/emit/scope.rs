@@ -1,4 +1,4 @@
-//! The names that a module declares, and the paths that can be short because of them.
+//! Names declared by a module, and shorter paths for names free of conflicts.
 
 use std::{
     cell::RefCell,
@@ -11,12 +11,12 @@ use syn::Item;
 
 use super::rust::tokens;
 
-/// The types and modules that a module declares. They hide names of Rust's prelude and of crates.
+/// Types and modules declared by a module. They shadow crates and names of Rust's prelude.
 #[derive(Debug, Default)]
 pub(super) struct Scope(HashSet<String>);
 
 impl Scope {
-    /// Returns the scope of a module with these items.
+    /// Creates the scope of a module with these items.
     pub(super) fn of(items: &[Item]) -> Self {
         let name = |item: &Item| match item {
             Item::Struct(item) => Some(item.ident.to_string()),
@@ -27,13 +27,13 @@ impl Scope {
         Self(items.iter().filter_map(name).collect())
     }
 
-    /// Adds names that the module declares.
+    /// Adds declared names.
     pub(super) fn extend(&mut self, names: impl IntoIterator<Item = String>) {
         self.0.extend(names);
     }
 
-    /// Returns the shortest form of a path that starts with `::`: a name of the prelude by itself, others from the name of
-    /// the crate. Other paths stay as they are.
+    /// Shortens a path with a leading `::`. Names of the prelude lose their whole path, and other paths lose the `::`.
+    /// Shadowed names and other paths stay unchanged.
     pub(super) fn short(&self, path: &str) -> String {
         let (path, generics) = path.split_at(path.find('<').unwrap_or(path.len()));
         let prelude = PRELUDE.iter().find(|(full, _)| *full == path).map(|(_, name)| *name);
@@ -45,7 +45,7 @@ impl Scope {
         format!("{short}{generics}")
     }
 
-    /// Returns this name, with underscores behind it until no other item has it.
+    /// Appends underscores to a name until it is free.
     pub(super) fn free(&self, name: &str) -> String {
         let mut name = name.to_owned();
         while !self.is_free(&name) {
@@ -59,10 +59,10 @@ impl Scope {
     }
 }
 
-/// The names that a module or block brings in with `use` at its top.
+/// Names imported by `use` at the top of a module or block.
 pub(super) struct Imports<'a> {
     scope: &'a Scope,
-    /// The names that were asked for, each with its root (a crate or a path of `super`) and the module in it.
+    /// Imported names, each with its root (a crate or a `super` path) and the module below it.
     names: RefCell<BTreeMap<String, (String, &'static str)>>,
 }
 
@@ -71,7 +71,7 @@ impl<'a> Imports<'a> {
         Self { scope, names: RefCell::default() }
     }
 
-    /// Returns what to write for an item of a crate: its name, or the whole path if the name is taken.
+    /// Imports an item of a crate and returns its name. Returns the full path if the name is taken.
     pub(super) fn name(&self, krate: &str, module: &'static str, name: &str) -> TokenStream {
         if self.scope.is_free(name) {
             self.add(krate, module, name);
@@ -81,7 +81,8 @@ impl<'a> Imports<'a> {
         tokens(&self.scope.short(&format!("::{}", modules.collect::<Vec<_>>().join("::"))))
     }
 
-    /// Returns what to write for a type that has this path here: its name, if the path leads up and the name is free.
+    /// Returns the name to use for a type with this path. Imports it if the path starts with `super::` and the name is
+    /// free.
     pub(super) fn type_at(&self, path: &str) -> TokenStream {
         let local = path.rsplit_once("::").filter(|_| path.starts_with("super::"));
         let Some((module, name)) = local.filter(|(_, name)| self.scope.is_free(name) && !RESERVED.contains(name))
@@ -96,15 +97,15 @@ impl<'a> Imports<'a> {
         tokens(name)
     }
 
-    /// Brings in an item that nothing else here is called like. It may be of the form `Trait as _`.
+    /// Imports an item. The caller guarantees a free name. Accepts the form `Trait as _`.
     pub(super) fn add(&self, root: &str, module: &'static str, name: &str) {
         self.names.borrow_mut().insert(name.to_owned(), (root.to_owned(), module));
     }
 
-    /// Returns the `use` items, one for each root.
+    /// Returns the `use` items, one per root.
     pub(super) fn statements(&self) -> TokenStream {
         let names = self.names.borrow();
-        // As rustfmt sorts them: what is near comes first.
+        // Sorted like rustfmt: `super` paths come before crates.
         let mut roots: BTreeMap<(bool, &str), BTreeMap<&str, Vec<TokenStream>>> = BTreeMap::new();
         for (name, (root, module)) in names.iter() {
             let modules = roots.entry((!root.starts_with("super"), root)).or_default();
@@ -134,7 +135,7 @@ impl<'a> Imports<'a> {
     }
 }
 
-/// The names that the modules of services give a meaning of their own.
+/// Names with a fixed meaning in the modules of services.
 const RESERVED: &[&str] = &[
     "Answer",
     "Arc",
@@ -161,7 +162,7 @@ const RESERVED: &[&str] = &[
     "Vec",
 ];
 
-/// Names of Rust's prelude, by paths that are always right.
+/// Names of Rust's prelude, by absolute path.
 const PRELUDE: &[(&str, &str)] = &[
     ("::core::clone::Clone", "Clone"),
     ("::core::marker::Send", "Send"),

@@ -1,4 +1,4 @@
-//! The module of a service's serving side: the trait to implement, and the type that serves it.
+//! Generates the server module of a service: the trait to implement and the server type.
 
 use frpc_schema::{Method, MethodKind, Service};
 use proc_macro2::{Literal, TokenStream};
@@ -40,7 +40,7 @@ pub(super) fn module(service: &Service, package: &str, emitter: &Emitter) -> Opt
     })
 }
 
-/// The code for one service.
+/// Inputs for the server code of a service.
 struct Server<'a> {
     service: &'a Service,
     package: &'a str,
@@ -164,7 +164,7 @@ impl Server<'_> {
         }
     }
 
-    /// Returns what to write for a name of Rust's prelude, which the trait may hide.
+    /// Returns the path for a name of Rust's prelude, in case a declaration shadows it.
     fn prelude(&self, module: &str, name: &str) -> TokenStream {
         tokens(&self.scope.short(&format!("{module}::{name}")))
     }

@@ -1,4 +1,4 @@
-//! The structs that prost generated, with short paths, and changed where its own macro would not find its way.
+//! Postprocessing of the structs from prost: shorter paths, and workarounds for its derive macro.
 
 use std::mem;
 
@@ -10,18 +10,18 @@ use syn::{
 
 use super::{rust::tokens, scope::Scope};
 
-/// Reads what prost generated for a package.
+/// Parses the code prost generated for a package.
 pub(super) fn parse(code: &str) -> syn::Result<File> {
     syn::parse_file(&qualify_hidden_enums(code))
 }
 
-/// Makes the items of a package's module what one would write by hand. The module is called `name`.
+/// Rewrites the items of a package module in a hand-written style. `name` is the name of the module.
 pub(super) fn mend(items: &mut [Item], name: &str, scope: &Scope) {
-    // A program may include more than it uses. An attribute on an item holds for everything in it.
+    // A program may include code it does not use. The attribute on an item also covers everything inside it.
     mend_module(items, name, scope, &["dead_code"]);
 }
 
-/// Writes `self::` in front of enums that prost's macro would hide: its functions declare types with these names.
+/// Adds `self::` to enum names shadowed by prost's derive macro: its functions declare types with these names.
 fn qualify_hidden_enums(code: &str) -> String {
     let types = ["Inner", "KeyWrapper", "MapWrapper", "ScalarWrapper", "ValueWrapper"];
     types.iter().fold(code.to_owned(), |code, name| {
@@ -65,8 +65,8 @@ fn mend_module(items: &mut [Item], inside: &str, scope: &Scope, allowed: &[&str]
     }
 }
 
-/// Shortens paths, and derives the standard `Debug` for a message with a `BTreeMap`: that of prost names the crate `prost`
-/// whatever `prost_path` says, and users do not have that crate.
+/// Shortens paths. For a message with a `BTreeMap`, derives the standard `Debug` instead of prost's. The latter refers
+/// to the crate `prost` regardless of `prost_path`, and users may not depend on it.
 fn mend_struct(message: &mut ItemStruct, scope: &Scope) {
     let mut attributes = message.fields.iter().flat_map(|field| &field.attrs);
     if attributes.any(|attribute| prost_says(attribute, "btree_map")) {
@@ -83,8 +83,7 @@ fn mend_enum(declared: &mut ItemEnum, scope: &Scope) {
     fields.for_each(|field| shorten(&mut field.ty, scope));
 }
 
-/// Returns the lints with which clippy would advise to call variants otherwise, or to have them hold something else: the
-/// proto file decides that.
+/// Returns the clippy lints to allow for an enum. The proto file determines the names and contents of the variants.
 fn lints(declared: &ItemEnum) -> Vec<&'static str> {
     let mut lints = Vec::new();
     if has_similar_names(declared) {
@@ -99,7 +98,7 @@ fn lints(declared: &ItemEnum) -> Vec<&'static str> {
     lints
 }
 
-/// Shortens what prost says about the functions of an enum, and their paths.
+/// Shortens the docs and paths in the functions of an enum.
 fn mend_impl(functions: &mut ItemImpl, scope: &Scope) {
     for item in &mut functions.items {
         let ImplItem::Fn(function) = item else { continue };
@@ -134,7 +133,8 @@ fn shorten(of: &mut Type, scope: &Scope) {
     }
 }
 
-/// Shortens the paths in the `derive` of prost. A list too long for a line becomes two, the second with prost's own.
+/// Shortens the paths in the `derive` attribute of prost. A list too long for a line becomes two attributes, the second
+/// with prost's own macros.
 fn shorten_derives(attributes: &mut Vec<Attribute>, scope: &Scope) {
     for index in 0..attributes.len() {
         let derives = attributes[index].path().is_ident("derive").then_some(&attributes[index]);
@@ -155,13 +155,13 @@ fn shorten_derives(attributes: &mut Vec<Attribute>, scope: &Scope) {
     }
 }
 
-/// Returns a path without generics as text.
+/// Returns a path as text, without generics.
 fn written(path: &Path) -> String {
     let segments: Vec<_> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
     format!("{}{}", if path.leading_colon.is_some() { "::" } else { "" }, segments.join("::"))
 }
 
-/// Returns whether all names start or end with the same word, or one of them with the name of the enum.
+/// Returns `true` if all variants start or end with the same word, or if one of them starts or ends with the enum name.
 fn has_similar_names(choice: &ItemEnum) -> bool {
     let own = choice.ident.to_string();
     let names: Vec<_> = choice.variants.iter().map(|variant| variant.ident.to_string()).collect();
@@ -180,7 +180,7 @@ fn is_boxed(fields: &Fields) -> bool {
     types.any(|of| matches!(of, Type::Path(path) if path.path.segments.iter().any(|part| part.ident == "Box")))
 }
 
-/// Returns whether an attribute for prost's macro starts with this word.
+/// Returns `true` if an attribute for prost's macro starts with this word.
 fn prost_says(attribute: &Attribute, word: &str) -> bool {
     match &attribute.meta {
         Meta::List(list) => list.path.is_ident("prost") && list.tokens.to_string().starts_with(word),
@@ -188,5 +188,5 @@ fn prost_says(attribute: &Attribute, word: &str) -> bool {
     }
 }
 
-/// The length of a `derive` that still fits into a printed line.
+/// Maximum length of a `derive` list in a single line.
 const DERIVES_LEN_MAX: usize = 75;

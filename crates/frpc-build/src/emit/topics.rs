@@ -1,4 +1,4 @@
-//! The module of a package's topics: constants of frisbee-pubsub.
+//! Generates the module with the topics of a package: constants for frisbee-pubsub.
 
 use std::collections::HashSet;
 
@@ -37,7 +37,7 @@ pub(super) fn module(package: &Package, emitter: &Emitter) -> Option<TokenStream
     })
 }
 
-/// Finds out what is wrong with the topics, if anything is.
+/// Checks the topics. Returns an error if one has no message or a conflicting name.
 pub(crate) fn check(schema: &Schema, topics: &[Topic]) -> Result<(), String> {
     let messages = || schema.packages.iter().flat_map(|package| &package.messages);
     if let Some(topic) = topics.iter().find(|topic| !messages().any(|message| message.full_name == topic.message)) {

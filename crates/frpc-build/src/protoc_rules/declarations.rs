@@ -1,4 +1,5 @@
-//! Declarations of extensions: what the ranges of a message say of the extensions in them. prost's types have no place for them.
+//! Checks of extension declarations: options of an extension range with the allowed extensions. The types of prost lack
+//! them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,7 +18,7 @@ use protox::prost::{self, Message as _};
 
 use super::names::joined;
 
-/// The parts of descriptor.proto that lead to declarations.
+/// The parts of descriptor.proto needed to reach extension declarations.
 #[derive(Clone, PartialEq, prost::Message)]
 #[prost(prost_path = "protox::prost")]
 struct Files {
@@ -34,7 +35,7 @@ struct File {
     message_type: Vec<Extended>,
 }
 
-/// A message that may have extensions.
+/// A message with its extension ranges.
 #[derive(Clone, PartialEq, prost::Message)]
 #[prost(prost_path = "protox::prost")]
 struct Extended {
@@ -51,7 +52,7 @@ struct Extended {
 struct Range {
     #[prost(int32, tag = "1")]
     start: i32,
-    /// Not in the range.
+    /// Exclusive.
     #[prost(int32, tag = "2")]
     end: i32,
     #[prost(message, optional, tag = "3")]
@@ -82,9 +83,9 @@ struct Declaration {
     repeated: bool,
 }
 
-/// Returns the mistakes in the declarations of files, and the extensions that keep to none.
+/// Returns the errors in the declarations of all files, and all extensions violating their declarations.
 pub(super) fn find(compiled: &FileDescriptorSet, encoded: &[u8]) -> Vec<Diagnostic> {
-    // It was encoded by protox.
+    // protox encoded the bytes, so decoding cannot fail.
     let Ok(files) = Files::decode(encoded) else { return Vec::new() };
     let mut messages = HashMap::new();
     let mut found = Vec::new();
@@ -103,7 +104,7 @@ pub(super) fn find(compiled: &FileDescriptorSet, encoded: &[u8]) -> Vec<Diagnost
     found
 }
 
-/// Checks the declarations of a message, and keeps those ranges that have some.
+/// Checks the declarations of a message. Collects ranges with declarations in `messages`.
 fn check_message<'a>(
     message: &'a Extended,
     scope: &str,
@@ -132,13 +133,14 @@ impl Range {
         self.options.as_ref().map_or(&[], |options| &options.declaration)
     }
 
-    /// Returns whether all extensions have to be declared.
+    /// Returns `true` if all extensions of the range must be declared.
     fn is_declared(&self) -> bool {
         let verification = self.options.as_ref().and_then(|options| options.verification);
         !self.declarations().is_empty() || verification == Some(DECLARATION)
     }
 
-    /// Returns the mistakes in its declarations. `names` are those of other ranges of the message.
+    /// Returns the errors in the declarations of the range. `names` holds the names declared so far in the same
+    /// message.
     fn mistakes<'a>(&'a self, names: &mut HashSet<&'a str>) -> Vec<String> {
         let mut found = Vec::new();
         let verification = self.options.as_ref().and_then(|options| options.verification);
@@ -175,7 +177,7 @@ impl Range {
         found
     }
 
-    /// Returns why an extension is not what was declared.
+    /// Returns an error if an extension differs from its declaration.
     fn misfit(&self, extension: &FieldDescriptorProto, full_name: &str) -> Option<String> {
         let number = extension.number();
         let declared = self.declarations().iter().find(|declaration| declaration.number == number);
@@ -227,7 +229,7 @@ fn check_extensions(file: &FileDescriptorProto, messages: &HashMap<String, Vec<&
     }
 }
 
-/// Returns whether a text is a full name with a dot in front.
+/// Returns `true` if a text is a full name with a leading dot.
 fn is_full_name(text: &str) -> bool {
     text.strip_prefix('.').is_some_and(|name| {
         name.split('.')
@@ -235,11 +237,11 @@ fn is_full_name(text: &str) -> bool {
     })
 }
 
-/// The values of `VerificationState`.
+/// Values of the enum `VerificationState`.
 const DECLARATION: i32 = 0;
 const UNVERIFIED: i32 = 1;
 
-/// The types that declarations name without a dot.
+/// Types written without a leading dot in declarations.
 const SCALARS: [(Type, &str); 15] = [
     (Type::Double, "double"),
     (Type::Float, "float"),

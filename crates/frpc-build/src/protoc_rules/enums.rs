@@ -1,10 +1,12 @@
-//! The names of an enum's values without that of the enum in front, which languages other than C++ leave out.
+//! Conflicts between enum values without their prefix. Languages other than C++ remove the enum name from the names of
+//! its values.
 
 use std::collections::HashMap;
 
 use prost_types::EnumDescriptorProto;
 
-/// Returns the indexes of values that have the name of another one once the name of the enum is left out, each with the other.
+/// Returns the indexes of values with conflicting names after the removal of the prefix, each with the index of the
+/// other value.
 pub(super) fn clashes(declared: &EnumDescriptorProto) -> Vec<(usize, usize)> {
     let prefix: String = declared.name().chars().filter(|&char| char != '_').map(lower).collect();
     let mut first = HashMap::new();
@@ -12,7 +14,7 @@ pub(super) fn clashes(declared: &EnumDescriptorProto) -> Vec<(usize, usize)> {
     for (index, value) in declared.value.iter().enumerate() {
         let at = *first.entry(pascal_case(without(&prefix, value.name()))).or_insert(index);
         let other = &declared.value[at];
-        // Aliases may be anything.
+        // Aliases may conflict.
         if other.name() != value.name() && other.number() != value.number() {
             found.push((index, at));
         }
@@ -20,8 +22,7 @@ pub(super) fn clashes(declared: &EnumDescriptorProto) -> Vec<(usize, usize)> {
     found
 }
 
-/// Returns a name without the prefix in front, whatever the case of its letters and wherever it has underscores. A name that is
-/// nothing but its prefix stays.
+/// Removes the prefix from a name, ignoring case and underscores. Returns the name unchanged if nothing would be left.
 fn without<'n>(prefix: &str, name: &'n str) -> &'n str {
     let mut rest = name;
     for char in prefix.chars() {

@@ -1,5 +1,7 @@
-//! Rules of protoc that protox does not know, and that only the text of proto files can break: descriptors, as `compile_fds` takes
-//! them, no longer say how a type was named, and prost's types have no place for some options.
+//! Rules of protoc not implemented by protox.
+//!
+//! They apply to the text of proto files only. Descriptors, as accepted by `compile_fds`, no longer contain the type
+//! names as written, and the types of prost lack some options.
 
 mod declarations;
 mod enums;
@@ -11,8 +13,8 @@ use std::collections::HashMap;
 use frpc_schema::Diagnostic;
 use prost_types::{FileDescriptorProto, FileDescriptorSet};
 
-/// Returns the mistakes in files. `parsed` are the files as they were written, `compiled` the same as descriptors, which are `encoded`
-/// with all their options.
+/// Returns the errors in files. `parsed` holds the files as written, `compiled` their descriptors, and `encoded` the
+/// encoded descriptors with all options.
 pub(crate) fn find(parsed: &[FileDescriptorProto], compiled: &FileDescriptorSet, encoded: &[u8]) -> Vec<Diagnostic> {
     let by_name: HashMap<_, _> = parsed.iter().map(|file| (file.name(), file)).collect();
     let mut found = Vec::new();

@@ -1,14 +1,14 @@
-//! The names that a file can use, as protoc looks them up.
+//! Names visible in a file, with the lookup rules of protoc.
 
 use std::collections::{HashMap, HashSet};
 
 use prost_types::{DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto};
 
-/// The full names of all declarations that a file sees, and whether each is a message.
+/// Full names of all visible declarations. The value is `true` for messages.
 pub(super) struct Symbols(HashMap<String, bool>);
 
 impl Symbols {
-    /// Returns the declarations of a file, and of those that it imports.
+    /// Returns the declarations of a file, of its imports, and of their public imports.
     pub(super) fn visible_in(file: &FileDescriptorProto, files: &[FileDescriptorProto]) -> Self {
         let by_name: HashMap<_, _> = files.iter().map(|file| (file.name(), file)).collect();
         let mut symbols = Self(HashMap::new());
@@ -24,7 +24,8 @@ impl Symbols {
         symbols
     }
 
-    /// Returns what hides the messages of a name without dots in a scope: the full name of another declaration that is found first.
+    /// Returns the full name of a declaration hiding a message. `name` is a name without dots, used in `scope`. protoc
+    /// takes the first declaration it finds, from the innermost scope outwards.
     pub(super) fn hidden_by(&self, name: &str, scope: &str) -> Option<String> {
         let mut scope = scope;
         loop {
@@ -76,7 +77,7 @@ impl Symbols {
         fields.iter().for_each(|field| self.add(joined(scope, field.name()), false));
     }
 
-    /// Adds an enum, whose values are declared next to it.
+    /// Adds an enum. Its values belong to the scope around the enum.
     fn add_enum(&mut self, declared: &EnumDescriptorProto, scope: &str) {
         declared.value.iter().for_each(|value| self.add(joined(scope, value.name()), false));
         self.add(joined(scope, declared.name()), false);

@@ -1,4 +1,4 @@
-//! The rules for one file as it was written.
+//! Rules for the text of a single file.
 
 use frpc_schema::{
     Diagnostic,
@@ -25,7 +25,8 @@ pub(super) struct Rules<'a> {
     found: Vec<Diagnostic>,
 }
 
-/// Returns the options of a declaration, which all have in the same place.
+/// Returns the uninterpreted options of a declaration. A macro, because each kind of declaration has its own option
+/// type.
 macro_rules! options {
     ($declared:expr) => {
         $declared.options.as_ref().map_or(&[][..], |options| &options.uninterpreted_option)
@@ -37,7 +38,7 @@ impl<'a> Rules<'a> {
         Self { file, locations: Locations::new(file), symbols, found: Vec::new() }
     }
 
-    /// Returns the mistakes.
+    /// Returns the errors in the file.
     pub(super) fn find(mut self) -> Vec<Diagnostic> {
         let file = self.file;
         self.options(options!(file), &[]);
@@ -123,8 +124,9 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Checks that nothing hides the message of this name. protoc looks for it from the inside out, and takes what it finds first;
-    /// with a dot in the name, it looks for the rest in the first scope of that name, as protox does.
+    /// Reports an error if another declaration hides the message with this name. protoc searches from the innermost
+    /// scope outwards and takes the first match of any kind. For a name with dots, it searches for the first part only,
+    /// like protox.
     fn is_message(&mut self, name: &str, scope: &str, path: &[i32]) {
         if !name.contains('.')
             && let Some(other) = self.symbols.hidden_by(name, scope)
@@ -150,7 +152,7 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// Returns whether an enum of proto2 says that its values may have the same name in JSON.
+/// Returns `true` if an enum has the option to allow conflicting JSON names.
 fn may_clash(options: &EnumOptions) -> bool {
     options.uninterpreted_option.iter().any(|option| {
         matches!(&option.name[..], [name] if name.name_part == "deprecated_legacy_json_field_conflicts")
@@ -158,7 +160,7 @@ fn may_clash(options: &EnumOptions) -> bool {
     })
 }
 
-/// Returns the name of a field in JSON.
+/// Returns the JSON name of a field.
 fn lower_camel(name: &str) -> String {
     let mut words = name.split('_');
     let first = words.next().unwrap_or_default().to_owned();
