@@ -1,4 +1,5 @@
-//! Compiles the messages that `fuzz_targets/codec.rs` and `fuzz_targets/json.rs` read, with fields whose order in the bytes is always the same.
+//! Compiles the messages of `fuzz_targets/codec.rs` and `fuzz_targets/json.rs`. Maps become `BTreeMap`s, so their
+//! entries are always encoded in the same order.
 
 fn main() -> Result<(), frpc_build::Error> {
     let builder = frpc_build::configure().json(true).bytes(".").btree_map(".");

@@ -1,4 +1,4 @@
-//! Any sequence of calls, answers and ends on the table of waiting calls: what comes out is what a slow model says.
+//! Runs any sequence of calls, answers and ends against the table of pending calls, and compares it with a slow model.
 #![no_main]
 
 use std::collections::HashMap;
@@ -28,39 +28,39 @@ enum Step {
     Look {
         call: u8,
     },
-    /// An answer to an id that was used, so far from the last one.
+    /// An answer to an earlier id, counted back from the latest one.
     Answer {
         back: u8,
         operation: u8,
         is_too_large: bool,
     },
-    /// `count` calls that are answered at once.
+    /// `count` calls, each answered immediately.
     Pass {
         count: u16,
     },
-    /// `count` calls that are given up.
+    /// `count` calls, each dropped before its answer.
     GiveUp {
         count: u16,
     },
     Close,
 }
 
-/// One call as the model knows it.
+/// A call in the model.
 struct Call<'a> {
     pending: PendingCall<'a>,
     operation: Operation,
     is_sent: bool,
-    /// The first answer that came, `None` if it was too large.
+    /// The first answer received. `Some(None)` for an answer above the length limit.
     answer: Option<Option<u32>>,
 }
 
 #[derive(Default)]
 struct Model<'a> {
     calls: Vec<Call<'a>>,
-    /// Ids whose answers may still come, with the operations.
+    /// Ids of dropped calls with a pending answer, and their operations.
     owed: HashMap<u16, Operation>,
     operations: Vec<Operation>,
-    /// Every id so far, in the order of use.
+    /// All ids used so far, in order.
     ids: Vec<u16>,
     is_closed: bool,
     answers: u32,
@@ -166,7 +166,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Checks the state of a call. One that is over is gone then.
+    /// Checks the state of a call, and drops it if it is complete.
     fn look(&mut self, index: usize) {
         let call = &mut self.calls[index];
         match (call.pending.answer(), call.answer) {
@@ -195,8 +195,8 @@ fn of(operation: u8) -> Operation {
     Operation::new(10 + u16::from(operation % 3)).expect("not reserved")
 }
 
-/// As many ids may be owed.
+/// Maximum number of ids with pending answers of dropped calls.
 const OWED_MAX: usize = 1 << 15;
-/// Enough for the counter of ids to come around a few times, and little enough for no input to take long.
+/// Maximum number of steps: enough for the id counter to wrap a few times, but fast for any input.
 const STEPS_MAX: usize = 64;
 const MANY_MAX: u16 = 8192;

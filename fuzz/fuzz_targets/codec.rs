@@ -1,5 +1,5 @@
-//! Any bytes as any message: nothing panics, nothing takes more time or memory than libFuzzer is told to allow, and what
-//! is accepted has one encoding that is stable.
+//! Decodes any bytes as any message. Nothing panics or exceeds the time and memory limits of libFuzzer. Accepted input
+//! has a single stable encoding.
 #![no_main]
 
 use bytes::Bytes;
@@ -11,7 +11,7 @@ mod vectors {
     frpc::include_proto!("vectors");
 }
 
-/// Gaps between numbers, messages in each other in every way, hundreds of fields.
+/// Messages with gaps between field numbers, all kinds of nesting, and hundreds of fields.
 #[allow(dead_code, clippy::large_enum_variant, reason = "as above")]
 mod hostile {
     frpc::include_proto!("codec.hostile");
@@ -58,7 +58,7 @@ fn check<M: Message>(input: &Bytes) {
                 Ok(Content::Message(again)) => {
                     assert_eq!(codec::encode(&again), bytes, "{} comes back as another one", M::NAME);
                 }
-                // Fewer bytes may take less memory: what was ignored is gone.
+                // A shorter input may take less memory: ignored bytes are gone.
                 Err(error) if matches!(error.kind(), DecodeErrorKind::TooMuchMemory { .. }) => {
                     assert!(bytes.len() < input.len(), "{error}");
                 }

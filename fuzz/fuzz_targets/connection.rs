@@ -1,4 +1,4 @@
-//! Any sequence of calls on two connected sides: what comes out is what the rules say.
+//! Runs any sequence of operations on two connected sides, and compares the output with the rules of the protocol.
 #![no_main]
 
 use std::{
@@ -35,7 +35,7 @@ struct Limits {
     write_stall_max: u16,
 }
 
-/// The side that does it, the client or else the server, and what it does.
+/// An operation, on the client or on the server.
 #[derive(Arbitrary, Debug)]
 struct Step<'a> {
     client: bool,
@@ -68,25 +68,25 @@ enum Act<'a> {
     Drain,
     Finish,
     Fail,
-    /// Bytes of the peer arrive.
+    /// Receives up to `len` bytes written by the peer.
     Deliver {
         len: u16,
     },
-    /// Bytes of nobody arrive.
+    /// Receives bytes not written by the peer.
     Inject {
         bytes: &'a [u8],
     },
     SetReading {
         reading: bool,
     },
-    /// The socket takes so much.
+    /// Writes up to `len` bytes to the socket.
     Write {
         len: u16,
     },
     Advance {
         millis: u16,
     },
-    /// Several packets are encoded, and some of them sent together.
+    /// Encodes several packets into a frame buffer, and sends it without the first `skipped` of them.
     SendFrames {
         operation: u16,
         lens: [u16; 4],
@@ -128,7 +128,7 @@ fuzz_target!(|input: Input| {
     server.check_end(&client);
 });
 
-/// One connection, and what the rules promise of it.
+/// A connection, and its expected state.
 struct Side {
     connection: Connection,
     now: Instant,
@@ -136,18 +136,18 @@ struct Side {
     batch: Transmit,
     wire: BytesMut,
     streams: Vec<Stream>,
-    /// Reads its own bytes back.
+    /// Decodes the bytes written by this side.
     listener: Option<Decoder>,
     written: BytesMut,
-    /// Frames that have to come out, in this order.
+    /// Frames expected in the output, in order.
     promised: VecDeque<Promise>,
     packets_out: u64,
     progress: u64,
     sent: Vec<Packet>,
     received: Vec<Packet>,
-    /// Packets that were too large for it.
+    /// Received packets above the length limit, by id and length.
     discarded: Vec<(u16, usize)>,
-    /// It did not hear everything its peer said, or something else besides.
+    /// `true` if the side missed bytes of its peer or received injected ones.
     confused: bool,
     drained: bool,
     closed: Option<String>,
@@ -161,7 +161,7 @@ enum Promise {
         kind: Kind,
         content: Bytes,
     },
-    /// The close of a stream that went over a limit.
+    /// The close of a stream rejected because of a limit.
     Refusal,
 }
 
@@ -234,7 +234,7 @@ impl Side {
             Act::Advance { .. } => {
                 for side in [self, peer] {
                     side.tick();
-                    // A PING that became due together with the end of a silence comes at the next call.
+                    // After a silence timeout, a PING due at the same time follows in the next call.
                     side.tick();
                     assert!(side.connection.poll_timeout().is_none_or(|due| side.now < due), "a deadline moves on");
                 }
@@ -253,7 +253,7 @@ impl Side {
         }
     }
 
-    /// Reads whatever there is, so that no stream holds up the rest, and goes on hearing.
+    /// Reads from all streams until none blocks the connection, and processes the remaining input.
     fn catch_up(&mut self) {
         while self.connection.is_stalled() {
             for stream in 0..=u8::MAX {
@@ -364,7 +364,7 @@ impl Side {
         let bytes = peer.wire.split_to(len.min(peer.wire.len()));
         let format = peer.connection.format().unwrap_or(HeaderFormat::Magic10);
         self.confused |= self.connection.format().is_some_and(|expected| expected != format);
-        // The one first packet that cannot be told apart: eight byte header, id 15.
+        // A header of eight bytes with id 15 is the only ambiguous first packet.
         let begins = self.connection.format().is_none() && self.inbox.len() + bytes.len() >= 2;
         let first = self.inbox.iter().chain(&bytes).take(2);
         self.confused |= begins && format == HeaderFormat::Plain8 && first.eq(&[0, 15]);
@@ -404,7 +404,7 @@ impl Side {
         }
     }
 
-    /// Takes the packets that follow, each of which could be put back as if it had not been taken.
+    /// Takes the next packets. Also checks that each can be put back without a trace.
     fn hear_packets(&mut self) {
         loop {
             let before = self.inbox.clone();
@@ -499,7 +499,7 @@ impl Side {
         assert!(connection.queued_len() > 0 || !connection.has_output() || pings, "only a PING is not counted yet");
     }
 
-    /// Everything was written and delivered.
+    /// Checks the final state, after all bytes were written and delivered.
     fn check_end(&mut self, peer: &Self) {
         let peer_heard = !peer.confused && !peer.drained && peer.connection.is_open();
         let limit = peer.connection.config().content_len_max as usize;
@@ -521,7 +521,7 @@ impl Side {
         assert!(silent || !peer_heard || all_arrived, "all that was sent arrives");
     }
 
-    /// A content that shows its place in the order of sending.
+    /// Returns a content with its sequence number in it.
     fn content(&mut self, len: usize) -> Bytes {
         self.sequence += 1;
         self.sequence.to_be_bytes().into_iter().cycle().take(len).collect()
@@ -553,7 +553,7 @@ impl Limits {
             ping_interval: self.ping_interval.map(|interval| millis(interval.into())),
             silence_max: self.silence_max.map(millis),
             write_stall_max: millis(self.write_stall_max),
-            // The model is one of plain peers.
+            // The model covers plain peers only.
             extended: false,
             ..Config::default()
         }

@@ -1,5 +1,5 @@
-//! Any sequence of calls on the streams of two sides that give credits, one of which sends large contents in pieces: nobody waits
-//! for ever, everything is sent, and no limit is broken.
+//! Runs any sequence of operations on the streams of two sides with credits. One side sends large contents in pieces.
+//! No sender starves, all data is sent, and no limit is exceeded.
 #![no_main]
 
 use std::{
@@ -24,7 +24,7 @@ struct Input<'a> {
     steps: Vec<Step<'a>>,
 }
 
-/// The side that does it, the client or else the server, and what it does.
+/// An operation, on the client or on the server.
 #[derive(Arbitrary, Debug)]
 struct Step<'a> {
     client: bool,
@@ -36,7 +36,7 @@ enum Act<'a> {
     Open {
         id: Option<u8>,
     },
-    /// Sends data with this many words, if there is credit for it.
+    /// Sends data of this many words if the stream has credit.
     SendOn {
         stream: u8,
         words: u16,
@@ -59,18 +59,18 @@ enum Act<'a> {
     Release {
         stream: u8,
     },
-    /// The socket takes so much.
+    /// Writes up to `len` bytes to the socket.
     Write {
         len: u16,
     },
-    /// Bytes of the peer arrive.
+    /// Receives up to `len` bytes written by the peer.
     Deliver {
         len: u16,
     },
     Advance {
         millis: u8,
     },
-    /// A frame that the peer did not send: after it, nothing is promised but that the side survives it.
+    /// Receives a frame not sent by the peer. Afterwards, the side must only survive.
     Inject {
         id: u8,
         content: &'a [u8],
@@ -117,7 +117,7 @@ fuzz_target!(|input: Input| {
     }
 });
 
-/// Lets everything arrive and be read.
+/// Delivers and reads everything.
 fn settle(client: &mut Side, server: &mut Side) {
     loop {
         let mut is_quiet = true;
@@ -221,7 +221,7 @@ impl Side {
         (!self.streams.is_empty()).then(|| self.streams[usize::from(at) % self.streams.len()])
     }
 
-    /// Returns the stream if it has a reader.
+    /// Returns a stream, unless its data is never read.
     fn heard_stream(&self, at: u8) -> Option<StreamKey> {
         self.stream(at).filter(|key| !self.ignored.contains(key))
     }
@@ -254,7 +254,7 @@ impl Side {
         }
     }
 
-    /// Reads everything there is. Tells whether there was anything.
+    /// Reads all available data. Returns `true` if there was any.
     fn read_all(&mut self) -> bool {
         let mut has_read = false;
         for key in self.streams.iter().filter(|key| !self.ignored.contains(key)) {
@@ -262,12 +262,12 @@ impl Side {
                 has_read = true;
             }
         }
-        // A stream that was stalled goes on.
+        // Processes input deferred by a stalled stream.
         self.hear(&[]);
         has_read
     }
 
-    /// Sends as much as may be sent on every stream that is open, and some may be on each.
+    /// Sends as much as possible on every open stream. Fails if a stream has no credit at all.
     fn fill(&mut self) {
         for key in self.streams.iter().copied() {
             if self.connection.stream_ended(key).is_some() {

@@ -1,4 +1,4 @@
-//! Any bytes, cut anywhere: the decoder never panics, and where the input is cut makes no difference.
+//! Decodes any bytes in any pieces. The decoder never panics, and the boundaries of the pieces make no difference.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 struct Input<'a> {
     format: u8,
     content_len_max: u32,
-    /// Lengths of the pieces, over and over.
+    /// Lengths of the pieces, repeated.
     pieces: [u8; 8],
     bytes: &'a [u8],
 }
@@ -59,7 +59,7 @@ fn decode<'a>(input: &Input, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Fra
     (frames, None)
 }
 
-/// Putting back what is incomplete and reading it again changes nothing.
+/// Checks that incomplete input can be put back and decoded again with the same result.
 fn undo(decoder: &mut Decoder, mut inbox: BytesMut, input: &Input) {
     let (before, under_way) = (inbox.clone(), decoder.content_len());
     decoder.undo(&mut inbox);

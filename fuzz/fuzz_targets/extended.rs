@@ -1,4 +1,5 @@
-//! Bytes of an extended peer: nothing panics, and nothing is kept beyond the limits or that was only announced.
+//! Processes bytes of an extended peer. Nothing panics, and memory stays within the limits regardless of announced
+//! lengths.
 #![no_main]
 
 use std::{sync::Arc, time::Instant};
@@ -11,10 +12,10 @@ use frisbee::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// A frame of a peer that knows pieces.
+/// A frame of a peer with support for pieces.
 #[derive(Arbitrary, Debug)]
 enum Said<'a> {
-    /// The first piece of a content, or what is to be taken for one that follows.
+    /// The first piece of a content. It may also be taken for a later piece.
     First {
         id: bool,
         operation: u8,
@@ -48,7 +49,7 @@ fuzz_target!(|input: (u8, Vec<Said>, Vec<u8>)| {
     }
 });
 
-/// Has a connection hear frames, pieces among them.
+/// Runs a connection on these frames.
 fn hear_pieces(frames: &[Said]) {
     let config = Config { content_len_max: CONTENT_LEN_MAX, discard_len_max: 2 * CONTENT_LEN_MAX, ..Config::default() };
     let now = Instant::now();
@@ -81,5 +82,5 @@ fn hear_pieces(frames: &[Said]) {
 }
 
 const CONTENT_LEN_MAX: u32 = 1000;
-/// More than one part of what is compressed.
+/// More than one part of compressed content.
 const INFLATED_MAX: u32 = 300 * 1024;

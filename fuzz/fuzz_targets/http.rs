@@ -1,5 +1,5 @@
-//! Anything for the framings of HTTP and for a server of it: frames and text are the same however they are cut, headers are read as they are
-//! written, and connections end without a panic.
+//! Runs the framings of HTTP and an HTTP server on any input. The result does not depend on the boundaries of chunks,
+//! headers round-trip, and connections end without a panic.
 #![no_main]
 
 use std::time::Duration;
@@ -29,7 +29,7 @@ enum Input<'a> {
     Http2(Vec<Frame<'a>>),
 }
 
-/// A request of HTTP/1.1, mostly in order.
+/// A mostly valid HTTP/1.1 request.
 #[derive(Arbitrary, Debug)]
 struct Request<'a> {
     method: u8,
@@ -39,13 +39,13 @@ struct Request<'a> {
     body: &'a [u8],
 }
 
-/// A frame of HTTP/2, mostly on one of few streams.
+/// An HTTP/2 frame, mostly on one of a few streams.
 #[derive(Arbitrary, Debug)]
 struct Frame<'a> {
     kind: u8,
     flags: u8,
     stream: u8,
-    /// A call in place of the payload.
+    /// The head of a call, instead of the payload.
     call: Option<(u8, u8)>,
     payload: &'a [u8],
 }
@@ -105,7 +105,7 @@ impl Frame<'_> {
     }
 }
 
-/// Returns the head of a request that no table keeps.
+/// Returns the encoded headers of a request, as literals outside the dynamic table.
 fn head(path: &str, kind: &str) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).expect("it is short")][..], text.as_bytes()].concat();
     let headers = [(":method", "POST"), (":scheme", "http"), (":path", path), ("content-type", kind)];
@@ -141,7 +141,7 @@ fuzz_target!(|input: Input<'_>| match input {
     }
 });
 
-/// Sends back what it gets.
+/// A service echoing its requests.
 struct Echo;
 
 impl Service for Echo {
@@ -168,7 +168,7 @@ fn serve(bytes: &[u8]) {
         server.attach(theirs);
         let (mut reader, mut writer) = tokio::io::split(&mut ours);
         let (mut heard, talking) = (Vec::new(), async {
-            // The server may have had enough.
+            // The server may close the connection early.
             let _ = writer.write_all(bytes).await;
             let _ = writer.shutdown().await;
         });

@@ -1,5 +1,5 @@
-//! Any bytes as the JSON of any message: nothing panics, nothing takes more time or memory than libFuzzer is told to allow, and
-//! what is accepted has one text, which is stable.
+//! Parses any bytes as the JSON of any message. Nothing panics or exceeds the time and memory limits of libFuzzer.
+//! Accepted input has a single stable text.
 #![no_main]
 
 use frpc::codec::json::{self, ErrorKind, Message};
@@ -10,13 +10,13 @@ mod vectors {
     frpc::include_proto!("vectors");
 }
 
-/// Gaps between numbers, messages in each other in every way, hundreds of fields.
+/// Messages with gaps between field numbers, all kinds of nesting, and hundreds of fields.
 #[allow(dead_code, clippy::large_enum_variant, reason = "as above")]
 mod hostile {
     frpc::include_proto!("codec.hostile");
 }
 
-/// Every kind of field, and the well-known types.
+/// Messages with every kind of field, and the well-known types.
 #[allow(dead_code, reason = "as above")]
 mod shapes {
     frpc::include_proto!("names.shapes");
@@ -48,7 +48,7 @@ fn check<M: Message>(input: &[u8]) {
                 Ok(again) => {
                     assert_eq!(json::to_vec(&again).as_ref(), Ok(&text), "{} comes back as another one", M::NAME);
                 }
-                // A shorter text may take less memory: what was ignored is gone.
+                // A shorter text may take less memory: ignored text is gone.
                 Err(error) if matches!(error.kind(), ErrorKind::TooMuchMemory { .. }) => {
                     assert!(text.len() < input.len(), "{error}");
                 }

@@ -1,4 +1,5 @@
-//! JSON-RPC in any bytes: what is read does not depend on where they are cut, and is JSON exactly if serde_json says so.
+//! Reads any bytes as JSON-RPC. The result does not depend on chunk boundaries, and input counts as JSON exactly if
+//! serde_json accepts it.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -20,7 +21,7 @@ fuzz_target!(|input: Input| {
             assert_eq!(fuzzing::is_value(text), expected, "{text}");
         }
     }
-    // Most inputs should be something of JSON-RPC.
+    // Most inputs should resemble JSON-RPC.
     let opening: &[u8] = match input.first % 4 {
         0 => b"",
         1 => b"{\"jsonrpc\":\"2.0\",\"method\":\"m\",\"id\":1}\n",

@@ -1,4 +1,4 @@
-//! Any packets from two clients of a broker: nothing panics, queues stay within their limits, and nothing is left behind.
+//! Sends any packets from two clients to a broker. Nothing panics, queues stay within their limits, and nothing leaks.
 #![no_main]
 
 use std::time::Duration;
@@ -86,9 +86,9 @@ async fn run(steps: &[Step<'_>]) {
             continue;
         }
         let operation = Operation::new(BASE + u16::from(kind)).expect("it is not reserved");
-        // A broker may have let go of it.
+        // The broker may have closed the connection.
         let _ = clients[usize::from(step.by)].try_send(Packet::new(step.id, operation, content));
-        // Messages that block are bounded by the windows of publishers, and by what comes in one read.
+        // The windows of publishers and the size of one read limit the queues of the `Block` policy.
         assert!(broker.metrics().queued_len <= 2000 + 2 * (1000 + 64 * 16 * 1024));
     }
     for client in clients {

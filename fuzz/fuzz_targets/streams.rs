@@ -1,4 +1,5 @@
-//! Any contents on the stream of a call: the caller hears what the framing says, and the server answers calls afterwards.
+//! Sends any content on the stream of a call. The caller receives exactly what the framing defines, and the server
+//! answers later calls.
 #![no_main]
 
 use std::future::Future;
@@ -26,9 +27,9 @@ use vectors::Text;
 
 #[derive(Arbitrary, Debug)]
 struct Input<'a> {
-    /// The words of the server on the stream of a call.
+    /// Packets of the server on the stream of a call.
     answers: Vec<Said<'a>>,
-    /// The words of a caller, on any stream.
+    /// Packets of a caller, on any stream.
     requests: Vec<(u8, Said<'a>)>,
 }
 
@@ -67,7 +68,7 @@ async fn within(work: impl Future<Output = ()>) {
     timeout(Duration::from_secs(4), work).await.expect("nothing hangs");
 }
 
-/// A caller hears exactly what was said up to the end, whatever that is.
+/// Checks that a caller receives all data up to the end, whatever the end is.
 async fn hear(said: &[Said<'_>]) {
     let contents: Vec<Bytes> = said.iter().map(Said::content).collect();
     let (ours, mut theirs) = duplex(1 << 20);
@@ -97,7 +98,7 @@ async fn next(answers: &mut Streaming<Text>) -> Result<Option<Text>, Code> {
     answers.message().await.map_err(|status| status.code())
 }
 
-/// Whatever a caller said before, its next call is answered.
+/// Checks that the server answers a further call after any input.
 async fn serve(said: &[(u8, Said<'_>)]) {
     let contents: Vec<(u16, Bytes)> = said.iter().map(|(id, said)| ((*id % 8).into(), said.content())).collect();
     let server = Server::builder().config(quiet()).add_service(Echo).without_listener().expect("the settings are good");
@@ -118,7 +119,7 @@ async fn serve(said: &[(u8, Said<'_>)]) {
     }
 }
 
-/// Sends back what it is told, in each of the four ways.
+/// A service echoing its requests, with a method of each kind.
 struct Echo;
 
 impl Service for Echo {
@@ -177,7 +178,7 @@ fn encode(bytes: &mut Vec<u8>, id: u16, operation: u16, content: &[u8]) {
     bytes.extend_from_slice(content);
 }
 
-/// A configuration without timers.
+/// Returns a configuration without timers.
 fn quiet() -> Config {
     Config { ping_interval: None, silence_max: None, extended: false, ..Config::default() }
 }

@@ -1,4 +1,5 @@
-//! Any texts as subjects and patterns: what is found is what looking at each pattern finds, and what is no subject is refused.
+//! Matches any texts as subjects and patterns. The result equals a comparison with each pattern, and invalid subjects
+//! are rejected.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -15,7 +16,7 @@ enum Step<'a> {
 #[derive(Arbitrary, Debug)]
 enum Text<'a> {
     Any(&'a str),
-    /// Of few tokens, so that patterns stand for subjects.
+    /// A text of only a few distinct tokens, so patterns often match subjects.
     Tokens(Vec<Token>),
 }
 

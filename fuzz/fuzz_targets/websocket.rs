@@ -1,5 +1,5 @@
-//! Anything for WebSockets: frames are read as a slow model reads them, however they are cut, contents come through whole, and servers and
-//! clients of whatever answers end without a panic.
+//! Runs WebSockets on any input. Frames are read like by a slow model regardless of chunk boundaries, contents arrive
+//! unchanged, and servers and clients end without a panic.
 #![no_main]
 
 use std::{future::ready, io, sync::Mutex, time::Duration};
@@ -24,7 +24,7 @@ enum Input<'a> {
     Answer { line: &'a str, bytes: &'a [u8] },
 }
 
-/// A frame of a client, mostly in order.
+/// A mostly valid frame of a client.
 #[derive(Arbitrary, Debug)]
 struct Frame<'a> {
     is_last: bool,
@@ -55,7 +55,7 @@ impl Frame<'_> {
     }
 }
 
-/// The messages of a peer, and the end of them.
+/// The messages of a peer, and the end of the connection.
 type Read = (Vec<(Kind, Vec<u8>)>, End);
 
 #[derive(Debug, PartialEq)]
@@ -65,7 +65,7 @@ enum End {
     Lost,
 }
 
-/// Reads frames one after the other, each of them whole.
+/// Reads whole frames one by one.
 fn model(frames: &[Frame<'_>], len_max: usize) -> Read {
     let (mut messages, mut begun): (_, Option<(Kind, Vec<u8>)>) = (Vec::new(), None);
     for frame in frames {
@@ -115,7 +115,7 @@ fn in_virtual_time(test: impl Future<Output = ()>) {
     });
 }
 
-/// Says this in pieces, and hears whatever comes, up to the end.
+/// Writes `bytes` in pieces, and reads until the end.
 async fn talk(stream: DuplexStream, mut bytes: &[u8], cuts: &[u8]) {
     let (mut reader, mut writer) = tokio::io::split(stream);
     let talking = async {
@@ -124,7 +124,7 @@ async fn talk(stream: DuplexStream, mut bytes: &[u8], cuts: &[u8]) {
                 break;
             }
             let (piece, rest) = bytes.split_at(usize::from(*cut).min(bytes.len()));
-            // The other side may have had enough.
+            // The peer may close the connection early.
             let _ = writer.write_all(piece).await;
             yield_now().await;
             bytes = rest;

@@ -130,8 +130,8 @@ impl Method {
 }
 
 impl MethodBuilder {
-    /// Sets the name of the Rust function. It must be the [`route_name`](Self::route_name) in snake case. That is also the
-    /// default.
+    /// Sets the name of the Rust function. It must be the [`route_name`](Self::route_name) in snake case. Default: that
+    /// name.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.0.name = Some(name.into());
         self
