@@ -57,7 +57,7 @@ struct Call<'a> {
 #[derive(Default)]
 struct Model<'a> {
     calls: Vec<Call<'a>>,
-    /// Ids of dropped calls with a pending answer, and their operations.
+    /// Ids of dropped calls whose answers may still arrive, with their operations.
     owed: HashMap<u16, Operation>,
     operations: Vec<Operation>,
     /// All ids used so far, in order.
@@ -195,7 +195,7 @@ fn of(operation: u8) -> Operation {
     Operation::new(10 + u16::from(operation % 3)).expect("not reserved")
 }
 
-/// Maximum number of ids with pending answers of dropped calls.
+/// Maximum number of ids of dropped calls whose answers may still arrive.
 const OWED_MAX: usize = 1 << 15;
 /// Maximum number of steps: enough for the id counter to wrap a few times, but fast for any input.
 const STEPS_MAX: usize = 64;

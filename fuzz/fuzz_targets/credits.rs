@@ -70,7 +70,7 @@ enum Act<'a> {
     Advance {
         millis: u8,
     },
-    /// Receives a frame not sent by the peer. Afterwards, the side must only survive.
+    /// Receives a frame not sent by the peer. Afterwards, the side only has to survive.
     Inject {
         id: u8,
         content: &'a [u8],

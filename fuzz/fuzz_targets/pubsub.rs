@@ -1,4 +1,5 @@
-//! Sends any packets from two clients to a broker. Nothing panics, queues stay within their limits, and nothing leaks.
+//! Sends any packets from two clients to a broker. Nothing panics, queues stay within their limits, and no messages or
+//! patterns remain at the end.
 #![no_main]
 
 use std::time::Duration;

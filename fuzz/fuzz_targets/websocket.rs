@@ -1,5 +1,5 @@
-//! Runs WebSockets on any input. Frames are read like by a slow model regardless of chunk boundaries, contents arrive
-//! unchanged, and servers and clients end without a panic.
+//! Runs WebSockets on any input. Frames are read as a slow model reads them, regardless of chunk boundaries. Contents
+//! arrive unchanged, and servers and clients end without a panic.
 #![no_main]
 
 use std::{future::ready, io, sync::Mutex, time::Duration};

@@ -42,7 +42,7 @@ pub(crate) struct ServiceAttribute {
     pub(crate) attribute: String,
 }
 
-/// Generated items of a service with support for attributes.
+/// Generated items of a service that can have user-defined attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServiceItem {
     Client,

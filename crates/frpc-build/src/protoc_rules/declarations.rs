@@ -83,7 +83,7 @@ struct Declaration {
     repeated: bool,
 }
 
-/// Returns the errors in the declarations of all files, and all extensions violating their declarations.
+/// Returns the errors in the declarations of all files, and all extensions that violate their declarations.
 pub(super) fn find(compiled: &FileDescriptorSet, encoded: &[u8]) -> Vec<Diagnostic> {
     // protox encoded the bytes, so decoding cannot fail.
     let Ok(files) = Files::decode(encoded) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! Rules of protoc not implemented by protox.
+//! Rules of protoc that protox does not implement.
 //!
 //! They apply to the text of proto files only. Descriptors, as accepted by `compile_fds`, no longer contain the type
 //! names as written, and the types of prost lack some options.

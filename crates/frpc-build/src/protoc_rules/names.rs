@@ -24,8 +24,8 @@ impl Symbols {
         symbols
     }
 
-    /// Returns the full name of a declaration hiding a message. `name` is a name without dots, used in `scope`. protoc
-    /// takes the first declaration it finds, from the innermost scope outwards.
+    /// Returns the full name of the declaration that hides a message, if there is one. `name` is a name without dots,
+    /// used in `scope`. protoc takes the first declaration it finds, from the innermost scope outwards.
     pub(super) fn hidden_by(&self, name: &str, scope: &str) -> Option<String> {
         let mut scope = scope;
         loop {

@@ -50,7 +50,7 @@ use super::{
 /// # On the wire
 ///
 /// - gRPC and gRPC-Web: the message is the output of the codec. Clients send the content type `application/grpc+NAME`.
-///   Servers accept it and `application/grpc`, the only one tonic sends. They reject all others.
+///   Servers accept that type and also `application/grpc`, because tonic sends no other. They reject all other types.
 /// - Connect, Twirp and JSON-RPC: a codec named `json` replaces their JSON. On Connect and Twirp, a codec named `proto`
 ///   replaces protobuf. Calls with any other codec end with `Unimplemented`.
 /// - frisbee: the message is a single bytes field with the output of the codec, like a `google.protobuf.BytesValue`.
@@ -60,7 +60,7 @@ use super::{
 /// # Limits
 ///
 /// Servers check the length of a message before decoding it. On HTTP and JSON-RPC they count 16 bytes of memory per
-/// byte of the message. A codec should never allocate a length merely announced by its input.
+/// byte of the message. A codec should not allocate memory for a length that its input merely announces.
 pub trait Codec<M>: 'static {
     /// Name of the format in lower case, such as `json` or `cbor`. Must be the same for all messages of a codec.
     const NAME: &'static str;
