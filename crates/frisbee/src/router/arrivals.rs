@@ -1,26 +1,27 @@
-//! Packets that arrived together, on their way through `Router::intercept`.
+//! Packets that arrived together, as given to `Router::intercept`.
 
 use std::{collections::VecDeque, fmt};
 
 use crate::{Connection, Packet};
 
-/// Packets that arrived together, the oldest first. A router takes those from the front that need no handler.
+/// Packets that arrived together, oldest first.
 ///
-/// No more packets can be taken once the connection closes or is taken over, because the bytes after that are not frisbee's.
+/// A router takes packets without a handler from the front. Once the connection closes or is taken over, no more
+/// packets can be taken: the bytes after that point do not belong to frisbee.
 pub struct Arrivals<'a> {
     packets: &'a mut VecDeque<Packet>,
     connection: &'a Connection,
     end: Option<&'a End<'a>>,
 }
 
-/// The packets at which a router in front of another one keeps the rest for itself.
+/// Marks the packets at which a wrapping router ends the packets lent to its fallback.
 struct End<'a> {
     is_reached: &'a dyn Fn(&Packet) -> bool,
     outer: Option<&'a End<'a>>,
 }
 
 impl<'a> Arrivals<'a> {
-    /// Makes arrivals of packets, for the test of a router.
+    /// Creates the arrivals from `packets`, for the test of a router.
     pub fn new(packets: &'a mut VecDeque<Packet>, connection: &'a Connection) -> Self {
         Self { packets, connection, end: None }
     }
@@ -46,13 +47,14 @@ impl<'a> Arrivals<'a> {
         if is_next { self.packets.pop_front() } else { None }
     }
 
-    /// Puts back the packet that was taken last.
+    /// Returns the packet taken last to the front.
     pub fn put_back(&mut self, packet: Packet) {
         self.packets.push_front(packet);
     }
 
-    /// Lends the packets before the first for which `is_end` returns `true`, for a router that passes packets on to another one and
-    /// keeps some for itself.
+    /// Lends the packets before the first one for which `is_end` returns `true`.
+    ///
+    /// For a router that passes packets to its fallback and keeps some for itself.
     pub fn lend_until(&mut self, is_end: &dyn Fn(&Packet) -> bool, borrower: impl FnOnce(&mut Arrivals<'_>)) {
         let end = End { is_reached: is_end, outer: self.end };
         borrower(&mut Arrivals { packets: self.packets, connection: self.connection, end: Some(&end) });

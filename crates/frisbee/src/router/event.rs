@@ -1,32 +1,38 @@
-//! News of a connection.
+//! Events of a connection.
 
 use crate::{
     CloseReason, PacketName,
     proto::{GoAway, Peer},
 };
 
-/// Something that happened to a connection, apart from the packets and streams that arrive.
+/// An event of a connection, other than arriving packets and streams.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// The connection was established. This is the first event, before any packet.
+    /// The connection was established. Always the first event, before any packet.
     Opened,
-    /// The peer has shown what it speaks. Comes before the packets that an extended peer sends after that, and immediately if a
-    /// connecting side finds its peer plain.
+    /// The protocol of the peer is known.
+    ///
+    /// An extended peer is recognized before the packets it sends after its hello. If the connecting side finds a plain
+    /// peer, the event comes immediately.
     Recognized(&'a Peer),
-    /// Everything that one read brought has been handed to [`Router::intercept`](crate::Router::intercept) and
-    /// [`Router::route`](crate::Router::route). A router that collects packets can now act on all of them together. Packets that wait
-    /// for a handler come later. The event is then repeated, as it is after handlers that were not ready immediately. It also comes
-    /// when the read brought nothing for the router.
+    /// All packets of one read were handed to [`Router::intercept`](crate::Router::intercept) and
+    /// [`Router::route`](crate::Router::route).
+    ///
+    /// A router that collects packets can now process them together. Packets queued for a handler follow later, and so
+    /// do handlers that were not ready immediately; the event is then repeated. It also comes if the read brought
+    /// nothing for the router.
     Received,
-    /// The outbox takes packets again, after it had no room for some, whoever sent them. Their senders may have taken the room
-    /// already: the event comes once for each time that something found no room. It may come before a sender on another thread has
-    /// noted that it was refused, so such a sender tries once more after noting it.
+    /// The outbox accepts packets again after refusing some, regardless of their sender.
+    ///
+    /// The event comes once for each period with a refused packet. Other senders may have used the space already. The
+    /// event can come before a sender on another thread has recorded its refusal, so such a sender should record the
+    /// refusal and then try once more.
     Writable,
-    /// The peer wants no new packets and streams on this connection. What is under way continues.
+    /// The peer wants no new packets or streams on this connection. Work in progress continues.
     GoingAway(&'a GoAway),
-    /// A packet that was [withdrawn](crate::Connection::withdraw) will not be answered.
+    /// A [withdrawn](crate::Connection::withdraw) packet will not be answered.
     Withdrawn(PacketName),
-    /// The connection ended. This is the last event, after the last packet, and comes once for each [`Opened`](Self::Opened).
+    /// The connection ended. The last event, after the last packet, exactly once for each [`Opened`](Self::Opened).
     Closed(&'a CloseReason),
 }

@@ -1,10 +1,10 @@
-//! The facts about a router that stay the same for all its connections.
+//! Facts about a router that are the same for all its connections.
 
 use bytes::Bytes;
 
-/// The facts about a router that hold for all its connections, as returned by [`Router::describe`](crate::Router::describe).
+/// Facts about a router, the same for all its connections. Returned by [`Router::describe`](crate::Router::describe).
 ///
-/// A router in front of another one changes the fields that it decides:
+/// A router that wraps another one overrides the fields it decides:
 ///
 /// ```
 /// use frisbee::{RouterInfo, SendOrder};
@@ -15,19 +15,19 @@ use bytes::Bytes;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouterInfo {
-    /// The bytes that this side sends an extended peer about each of its applications, under the application's name. They reach the
-    /// application of the same name there as [`Hello::part`](crate::proto::Hello::part).
+    /// Bytes sent to an extended peer, one entry per application with its name. The application of the same name at the
+    /// peer reads them with [`Hello::part`](crate::proto::Hello::part).
     pub parts: Vec<(&'static str, Bytes)>,
-    /// True if this side closes a connection itself once it waits for nothing more, after the peer asked it to leave
-    /// ([`Event::GoingAway`](crate::Event::GoingAway)). An extended peer is told so, and may wait for that
-    /// ([`ServerBuilder::lame_duck`](crate::ServerBuilder::lame_duck)).
+    /// `true` if this side closes a connection after the peer asked it to leave
+    /// ([`Event::GoingAway`](crate::Event::GoingAway)) and nothing is pending. An extended peer is told of this, and
+    /// may wait for the close ([`ServerBuilder::lame_duck`](crate::ServerBuilder::lame_duck)).
     pub leaves: bool,
-    /// The order in which packets of this side reach the peer.
+    /// Order in which packets of this side reach the peer.
     pub send_order: SendOrder,
 }
 
 impl RouterInfo {
-    /// Sets the part of an application, which replaces one of the same name.
+    /// Sets the part of an application, replacing an existing part of the same name.
     pub fn with_part(mut self, name: &'static str, part: impl Into<Bytes>) -> Self {
         self.parts.retain(|(other, _)| *other != name);
         self.parts.push((name, part.into()));
@@ -35,16 +35,18 @@ impl RouterInfo {
     }
 }
 
-/// A rule about packets that overtake larger ones on their way to the peer.
+/// Whether packets may overtake larger ones on their way to the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendOrder {
-    /// Everything that one task sends arrives in order.
+    /// Everything sent by one task arrives in order.
     #[default]
     Kept,
-    /// Packets and data of streams may overtake larger ones with another id. Large contents then do not delay small ones: an
-    /// extended peer gets them in pieces, with others in between. Send a packet that asks for a takeover when nothing large is under
-    /// way: it could overtake that, whose rest would be raw bytes.
+    /// Packets and stream data may overtake larger ones with a different id.
+    ///
+    /// Large contents then do not delay small ones: an extended peer receives them in pieces, interleaved with other
+    /// packets. Send a packet that requests a takeover only while nothing large is in flight. It could overtake a large
+    /// packet, and the rest of that packet would be read as raw bytes.
     Relaxed,
-    /// The router sends nothing, so a router in front of it decides. Without one, the order is kept.
+    /// The router sends nothing, and leaves the decision to a router that wraps it. Without one, order is kept.
     Unused,
 }

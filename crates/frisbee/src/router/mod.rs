@@ -1,4 +1,4 @@
-//! From packets to handlers: the one trait that a protocol on frisbee implements.
+//! Dispatch from packets to handlers: the one trait that a protocol on top of frisbee implements.
 
 mod arrivals;
 mod event;
@@ -22,16 +22,16 @@ pub use self::{
 };
 use crate::{Connection, Operation, Packet, Stream};
 
-/// Handles what arrives on one side of a connection. Servers and clients take one alike.
+/// Handles everything that arrives on one side of a connection. Servers and clients use the same trait.
 ///
-/// Only [`route`](Self::route) has to be implemented. What a router does not implement is left to its
-/// [`fallback`](Self::fallback). Routers are stacked that way: a router in front of another one overrides `fallback`, takes what is
-/// its own, and calls the same method of the fallback for everything else.
+/// Only [`route`](Self::route) is required. All other methods default to those of the [`fallback`](Self::fallback).
+/// This is how routers are stacked: the outer router overrides `fallback`, handles its own packets, and calls the same
+/// method of the fallback for all others.
 ///
-/// All methods but [`route`](Self::route) and [`stream`](Self::stream) run on the task of the connection and must not block. The
-/// future of a packet is polled once where the packet was read; [`Dispatch`] says how it continues. It is dropped when the
-/// connection ends before it is done, unless the mode spawns it. A router that panics ends its connection with
-/// [`CloseReason::HandlerPanicked`](crate::CloseReason::HandlerPanicked) and nothing else.
+/// All methods except [`route`](Self::route) and [`stream`](Self::stream) run on the task of the connection and must
+/// not block. [`Dispatch`] decides where the future of a packet runs. Unless it is a separate task, it is dropped if
+/// the connection ends first, except after a takeover. A panic in a router ends only its connection, with
+/// [`CloseReason::HandlerPanicked`](crate::CloseReason::HandlerPanicked).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -42,7 +42,7 @@ use crate::{Connection, Operation, Packet, Stream};
 ///
 /// const SAY: Operation = Operation::new(1000).unwrap();
 ///
-/// /// Sends what one connection says to all the others, and echoes every other packet.
+/// /// Broadcasts `SAY` packets to all other connections, and echoes every other packet.
 /// #[derive(Default)]
 /// struct Party {
 ///     guests: Mutex<Vec<Connection>>,
@@ -68,7 +68,7 @@ use crate::{Connection, Operation, Packet, Stream};
 ///                 let Some(said) = connection.state::<Mutex<FrameBuffer>>() else { return };
 ///                 let frames = said.lock().unwrap().take();
 ///                 for guest in guests.iter().filter(|guest| *guest != connection) {
-///                     // A guest that does not keep up misses something.
+///                     // A slow guest misses these packets.
 ///                     let _ = guest.try_send_frames(&frames);
 ///                 }
 ///             }
@@ -78,7 +78,7 @@ use crate::{Connection, Operation, Packet, Stream};
 ///     }
 /// }
 ///
-/// /// Hands what it hears to a channel.
+/// /// Forwards received packets to a channel.
 /// struct Guest(tokio::sync::mpsc::UnboundedSender<Packet>);
 ///
 /// impl Router for Guest {
@@ -99,34 +99,37 @@ use crate::{Connection, Operation, Packet, Stream};
 /// # }
 /// ```
 pub trait Router: Send + Sync + 'static {
-    /// Returns what is the same for all connections, or an error if this router cannot serve at all. Called before a server listens
-    /// and before a client connects, which both fail with this error.
+    /// Returns the facts that hold for all connections, or an error if this router cannot serve at all.
     ///
-    /// The default is that of the [`fallback`](Self::fallback): nothing is said to the peer, and packets are sent in order.
+    /// Called before a server listens and before a client connects. An error fails the bind or the connect.
+    ///
+    /// The default is that of the [`fallback`](Self::fallback): nothing is announced to the peer, and packets are sent
+    /// in order.
     fn describe(&self) -> Result<RouterInfo, Box<dyn Error + Send + Sync>> {
         self.fallback().describe()
     }
 
-    /// Returns the router that gets everything this one does not implement.
+    /// Returns the router for everything that this one does not handle.
     ///
-    /// The default takes no packets, offers streams to [`Connection::accept_stream`], and does what else the methods of this trait
-    /// call their default.
+    /// The default fallback intercepts no packets, offers streams to [`Connection::accept_stream`], and otherwise
+    /// behaves as documented at each method.
     fn fallback(&self) -> &impl Router {
         &Defaults
     }
 
-    /// Learns what happened to a connection.
+    /// Called for each event of a connection.
     fn event(&self, connection: &Connection, event: Event<'_>) {
         self.fallback().event(connection, event);
     }
 
-    /// Takes packets that need no handler, such as the answers to something that this side asked for, from the front of those that
-    /// arrived together. The first packet that it leaves there is routed or refused, and it is called again for those after that.
-    /// Called as soon as the packets are there: before packets that wait for a handler, whatever the limits on handlers, and while
-    /// the server shuts down.
+    /// Takes packets without a handler from the front of `packets`, such as replies to requests of this side.
     ///
-    /// A router in front of another one passes on what is not its own by [`Arrivals::lend_until`]. It leaves a packet in front that
-    /// the other router left there.
+    /// The first packet left at the front is routed or refused, and the method is called again for the packets after
+    /// it. It is called right after decoding: before packets in the backlog, regardless of handler limits, and also
+    /// during shutdown.
+    ///
+    /// A wrapping router passes other packets to its fallback with [`Arrivals::lend_until`]. If the fallback leaves a
+    /// packet at the front, the wrapping router leaves it there too.
     ///
     /// The default takes none.
     #[inline]
@@ -137,48 +140,52 @@ pub trait Router: Send + Sync + 'static {
     /// Handles one packet.
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send;
 
-    /// Says what becomes of a packet that is not handed to [`route`](Self::route), typically by an answer that tells
-    /// the peer to try elsewhere or later. A packet that is [too large](Refusal::TooLarge) may also be the answer to
-    /// something that this side asked for. The outcome is acted on as one of `route` is. Never called for a packet that
-    /// [`intercept`](Self::intercept) took, nor while the connection closes.
+    /// Decides the outcome of a packet that is not handed to [`route`](Self::route).
     ///
-    /// The default is [`Outcome::Nothing`], which drops a packet that comes during a shutdown. A packet that is refused as
-    /// [`Refusal::Busy`] or [`Refusal::Expired`] then waits for its handler after all, and reading pauses: a packet whose sender
-    /// cannot be told is not lost.
+    /// The outcome is typically a reply that tells the peer to try elsewhere or later, and is applied like one of
+    /// `route`. A [too large](Refusal::TooLarge) packet may also be a reply to a request of this side. Never called for
+    /// a packet taken by [`intercept`](Self::intercept), nor while the connection closes.
+    ///
+    /// The default is [`Outcome::Nothing`]. It drops a packet during a shutdown. A packet refused as [`Refusal::Busy`]
+    /// or [`Refusal::Expired`] is then queued for its handler anyway, and reading pauses: a packet is not lost if its
+    /// sender cannot be told.
     fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
         self.fallback().refuse(refused, connection)
     }
 
-    /// Returns how many packets of the peer this side waits for that [`intercept`](Self::intercept) will take, such as the answers
-    /// to calls under way. As long as there are any, frisbee reads on even if no handler may start on the packets that are there;
-    /// those beyond the limits are [refused](Self::refuse). Called while such packets wait.
+    /// Returns the number of pending packets that [`intercept`](Self::intercept) will take, such as replies to calls in
+    /// flight.
+    ///
+    /// While it is not 0, frisbee keeps reading even if no handler may start on the packets received so far. Packets
+    /// beyond the limits are [refused](Self::refuse). Called while packets are queued for handlers.
     ///
     /// The default is 0: reading pauses until a handler may start.
     fn awaited(&self, connection: &Connection) -> usize {
         self.fallback().awaited(connection)
     }
 
-    /// Returns how long the peer waits for the answer to a packet, if it said so. Called for a packet that has to wait for its
-    /// handler.
+    /// Returns how long the peer waits for a reply to `packet`, if known. Called for a packet queued for its handler.
     ///
-    /// When that time is over, the packet is [refused](Self::refuse) as [`Refusal::Expired`] and its handler never starts. When
-    /// the oldest packet has waited for half of its time, the newest go first, and when there is no room
-    /// for more, the oldest is refused as [`Refusal::Busy`] and reading does not pause: an overloaded side
-    /// then does what is still wanted. With [`Dispatch::Ordered`], the order stays.
+    /// After this time, the packet is [refused](Self::refuse) as [`Refusal::Expired`] and its handler never starts.
+    /// Once the oldest packet has waited for half of its time, this side is overloaded: the newest packets go first,
+    /// and if the queue is full, the oldest is refused as [`Refusal::Busy`] instead of pausing reads. Handlers then
+    /// work on requests that their callers still want. With [`Dispatch::Ordered`], the order does not change.
     ///
-    /// The default is `None`: packets wait without a limit, in order.
+    /// The default is `None`: packets are queued in order, without a time limit.
     fn packet_timeout(&self, packet: &Packet, connection: &Connection) -> Option<Duration> {
         self.fallback().packet_timeout(packet, connection)
     }
 
-    /// Serves a stream that the peer opened, as a task of its own that outlives the connection if it wants to. The
-    /// first packet may be a late one of a stream that ended before.
+    /// Serves a stream opened by the peer, as a separate task that may outlive the connection.
     ///
-    /// With a `refusal`, the server shuts down: the stream is not to be served, but its peer can be told why. The shutdown waits for
-    /// that.
+    /// The first packet may be a late packet of an earlier stream with the same id.
     ///
-    /// By default, the stream goes to [`Connection::accept_stream`] if [`Config::accept_backlog`](crate::Config::accept_backlog)
-    /// allows, and is closed otherwise or if there is a refusal.
+    /// A `refusal` means that the server is shutting down. The stream should not be served, but its peer can be told
+    /// why; the shutdown waits for that.
+    ///
+    /// By default, the stream goes to [`Connection::accept_stream`] if
+    /// [`Config::accept_backlog`](crate::Config::accept_backlog) allows. It is closed if the backlog is full or if
+    /// there is a refusal.
     fn stream(
         &self,
         stream: Stream,
@@ -193,13 +200,13 @@ pub trait Router: Send + Sync + 'static {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// Nothing is sent.
+    /// Sends nothing.
     Nothing,
-    /// This packet is sent.
+    /// Sends this packet.
     Reply(Packet),
-    /// The connection is closed once everything sent before has arrived.
+    /// Closes the connection after everything sent before has arrived.
     Close,
-    /// This packet is sent, and the connection is closed once it has arrived.
+    /// Sends this packet, and closes the connection after it has arrived.
     ReplyAndClose(Packet),
 }
 
@@ -221,31 +228,31 @@ impl From<Option<Packet>> for Outcome {
     }
 }
 
-/// A packet that no handler gets.
+/// A packet refused before it reached a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refused {
-    /// The id of the packet.
+    /// Id of the packet.
     pub id: u16,
-    /// The operation of the packet.
+    /// Operation of the packet.
     pub operation: Operation,
-    /// The reason.
+    /// Reason for the refusal.
     pub why: Refusal,
 }
 
-/// The reason why no handler gets a packet.
+/// The reason for refusing a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// As much waits for handlers as may.
+    /// The queue for handlers is full.
     Busy,
-    /// The peer does not wait for the answer any more ([`Router::packet_timeout`]).
+    /// The peer no longer waits for the reply ([`Router::packet_timeout`]).
     Expired,
-    /// The server shuts down.
+    /// The server is shutting down.
     Draining,
-    /// The content of the packet is larger than this side accepts, and is discarded.
+    /// The content exceeds the limit of this side, and is discarded.
     TooLarge {
-        /// Bytes of content.
+        /// Length of the content in bytes.
         announced: u32,
         /// [`Config::content_len_max`](crate::Config::content_len_max).
         limit: u32,
@@ -265,25 +272,25 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The way in which handlers of arriving packets run.
+/// How handlers of arriving packets run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dispatch {
-    /// A handler runs on its connection's task. One that is ready at once replies in the order of arrival; one that
-    /// has to wait goes on concurrently with later packets and replies when it is done.
+    /// On the task of the connection. A handler that is ready immediately replies in the order of arrival. Any other
+    /// handler runs concurrently with later packets and replies when it is done.
     #[default]
     InPlace,
-    /// One handler of a connection after the other: replies are in the order of arrival.
+    /// One handler per connection at a time, with replies in the order of arrival.
     Ordered,
-    /// Every handler is a task of its own, may run on another core, and runs to its end even if the connection ends:
-    /// replies in any order.
+    /// Each handler as a separate task, possibly on another core, with replies in any order. The task runs to
+    /// completion even if the connection ends.
     Spawned,
-    /// As [`Spawned`](Self::Spawned), with at most this number at once over all connections of the server: replies in any
-    /// order.
+    /// Like [`Spawned`](Self::Spawned), with a maximum number of concurrent handlers across all connections of the
+    /// server.
     Limited(NonZeroUsize),
 }
 
-/// Drops every packet and refuses every stream: for a client that only sends.
+/// Drops every packet and refuses every stream, for a client that only sends.
 impl Router for () {
     fn describe(&self) -> Result<RouterInfo, Box<dyn Error + Send + Sync>> {
         Ok(RouterInfo { send_order: SendOrder::Unused, ..RouterInfo::default() })
@@ -305,7 +312,7 @@ impl<R: Router> Router for Arc<R> {
     }
 }
 
-/// The end of every chain of fallbacks. It implements all methods, because it is its own fallback.
+/// End of every chain of fallbacks. Implements all methods, because it is its own fallback.
 struct Defaults;
 
 impl Router for Defaults {

@@ -1,4 +1,4 @@
-//! A router of handlers, one for each operation.
+//! A router built from one handler per operation.
 
 use std::{error::Error, fmt, future::Future, time::Duration};
 
@@ -7,9 +7,9 @@ use futures_util::future::Either;
 use super::{Outcome, Refused, Router, RouterInfo, SendOrder};
 use crate::{Connection, Operation, Packet};
 
-/// A table of handlers over another router, which gets whatever the table has no handler for.
+/// A table of handlers on top of another router for all other packets.
 ///
-/// The table is a type, so calling a handler costs no allocation and no dynamic call. A later handler for the same
+/// The table is a type: calling a handler costs no allocation and no dynamic call. A later handler for the same
 /// operation replaces an earlier one.
 ///
 /// ```
@@ -33,7 +33,7 @@ pub struct Table<H, R> {
 }
 
 impl Table<Never, ()> {
-    /// Makes an empty table: what it does not handle is dropped.
+    /// Creates an empty table without a fallback. Packets without a handler are dropped.
     #[allow(clippy::new_without_default, reason = "a default table would have an arbitrary type")]
     pub fn new() -> Self {
         Self::over(())
@@ -41,7 +41,7 @@ impl Table<Never, ()> {
 }
 
 impl<R: Router> Table<Never, R> {
-    /// Makes an empty table in front of `fallback`.
+    /// Creates an empty table on top of `fallback`.
     pub fn over(fallback: R) -> Self {
         Self { operation: None, handler: Never, fallback }
     }
@@ -60,7 +60,7 @@ where
         Table { operation: Some(operation), handler: Alone(handler), fallback: self }
     }
 
-    /// Adds a handler that is given the connection as well.
+    /// Adds a handler that also receives the connection.
     pub fn on_with_connection<F, Fut>(self, operation: Operation, handler: F) -> Table<WithConnection<F>, Self>
     where
         F: Fn(Packet, Connection) -> Fut + Send + Sync + 'static,
@@ -122,15 +122,15 @@ mod sealed {
 
 use sealed::Handler;
 
-/// The entry of an empty table.
+/// Entry of an empty table.
 #[derive(Clone, Copy, Debug)]
 pub struct Never;
 
-/// An entry that takes the packet.
+/// Entry with a handler for the packet alone.
 #[derive(Clone, Copy, Debug)]
 pub struct Alone<F>(F);
 
-/// An entry that takes the packet and its connection.
+/// Entry with a handler for the packet and its connection.
 #[derive(Clone, Copy, Debug)]
 pub struct WithConnection<F>(F);
 
