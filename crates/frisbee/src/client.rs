@@ -1,4 +1,4 @@
-//! Connecting, with time limits and retries.
+//! Connecting to servers, with timeouts and retries.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
     shared::Shared,
 };
 
-/// Makes connections to servers, and has a router handle what they send.
+/// Connects to servers, and handles their packets with a router.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -39,7 +39,7 @@ pub struct Client<R> {
     pub(crate) settings: Settings,
 }
 
-/// All that the connections of a client have in common, but for what its router does.
+/// Settings shared by all connections of a client, independent of its router.
 #[derive(Clone)]
 pub(crate) struct Settings {
     config: Arc<Config>,
@@ -50,22 +50,22 @@ pub(crate) struct Settings {
     attempts: usize,
     pause: Duration,
     checks_peer: bool,
-    /// True if connections are left by this side when the peer asks for it, whatever the router says.
+    /// `true` if this side closes connections when the peer asks for it, even if the router does not.
     leaves: bool,
     pub(crate) secure: Option<Secure>,
 }
 
-/// A peer to connect to, and how.
+/// The target of a connect, with the engine and the router's facts for the connection.
 #[derive(Clone)]
 pub(crate) struct DialTarget {
     pub(crate) address: Address,
     engine: Engine,
-    /// The facts that the router said of itself.
+    /// Facts returned by the router.
     info: Arc<RouterInfo>,
 }
 
 impl<R: Router> Client<R> {
-    /// Makes a client whose packets from the server are handled by `router`. `()` drops them all.
+    /// Creates a client with `router` as the handler of packets from the server. The router `()` drops them.
     pub fn new(router: R) -> Self {
         let settings = Settings {
             config: Arc::default(),
@@ -82,7 +82,7 @@ impl<R: Router> Client<R> {
         Self { router: Arc::new(router), settings }
     }
 
-    /// Makes a client with the same settings and another router.
+    /// Creates a client with the same settings and a different router.
     pub fn with_router<T: Router>(&self, router: T) -> Client<T> {
         Client { router: Arc::new(router), settings: self.settings.clone() }
     }
@@ -93,28 +93,29 @@ impl<R: Router> Client<R> {
         self
     }
 
-    /// Sets how handlers run. Default [`Dispatch::InPlace`]. A limit counts for each connection by itself.
+    /// Sets how handlers run. Default [`Dispatch::InPlace`]. A limit applies to each connection separately.
     pub fn dispatch(mut self, dispatch: Dispatch) -> Self {
         self.settings.dispatch = dispatch;
         self
     }
 
-    /// Sets the threads that serve the connections. With any but [`Engine::Tokio`], the default, they are threads of
-    /// their own that all clients of the process share, one for each core. What uses a connection from another thread
-    /// pays for two hops each time; tasks that are spawned on [`Connection::runtime`] do not. Connections that are made
-    /// on a thread of an io_uring engine stay on it.
+    /// Sets the threads that serve the connections. Default [`Engine::Tokio`].
+    ///
+    /// All other engines use their own threads, one per core, shared by all clients of the process. Using a connection
+    /// from any other thread costs two thread switches each time; tasks spawned on [`Connection::runtime`] avoid this.
+    /// Connections created on a thread of an io_uring engine stay on that thread.
     pub fn engine(mut self, engine: Engine) -> Self {
         self.settings.engine = engine;
         self
     }
 
-    /// Sets how sockets are set up.
+    /// Sets the socket options.
     pub fn sockets(mut self, sockets: SocketOptions) -> Self {
         self.settings.sockets = sockets;
         self
     }
 
-    /// Limits the time for one attempt, TLS handshake included. Default 1 s.
+    /// Limits the time of one attempt, including the TLS handshake. Default 1 s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.settings.timeout = timeout;
         self
@@ -126,13 +127,13 @@ impl<R: Router> Client<R> {
         self
     }
 
-    /// Sets the pause after the first failed attempt; see [`Backoff`] for those after it. Default 10 ms.
+    /// Sets the pause after the first failed attempt. Default 10 ms. See [`Backoff`] for later pauses.
     pub fn pause(mut self, pause: Duration) -> Self {
         self.settings.pause = pause;
         self
     }
 
-    /// Has connections say that this side leaves them by itself when it is asked to.
+    /// Makes connections announce that this side closes them when asked to leave.
     pub(crate) fn leaving(mut self) -> Self {
         self.settings.leaves = true;
         self
@@ -142,38 +143,41 @@ impl<R: Router> Client<R> {
         self.settings.pause
     }
 
-    /// Finds the first setting under which no connection could work: a limit of zero, for example.
+    /// Returns an error for the first setting that makes every connection impossible, such as a limit of zero.
     pub fn check(&self) -> Result<(), InvalidSetting> {
         InvalidSetting::refuse_zero("timeout", &self.settings.timeout, "no attempt to connect could ever succeed")?;
         self.settings.sockets.check()?;
         self.settings.config.check()
     }
 
-    /// Has [`connect`](Self::connect) send a PING and look at what the peer answers, so that a peer that does not speak
-    /// frisbee, or wants TLS, is an error of connecting and not of the first packet. Takes one round trip; a peer that
-    /// says nothing for half a second is believed.
+    /// Makes [`connect`](Self::connect) send a PING and check the answer of the peer.
+    ///
+    /// A peer that does not speak frisbee, or expects TLS, is then an error of connecting instead of an error of the
+    /// first packet. Takes one round trip. A peer that stays silent for half a second is accepted.
     pub fn check_peer(mut self) -> Self {
         self.settings.checks_peer = true;
         self
     }
 
-    /// Connects to an address, such as `"tcp://localhost:7300"` or `"unix:/run/app.sock"`. The connection is served by
-    /// the threads of the [engine](Self::engine), and closes when the handle and its clones are dropped.
+    /// Connects to an address such as `"tcp://localhost:7300"` or `"unix:/run/app.sock"`.
     ///
-    /// Each attempt that fails is logged at INFO, with the error and the pause that follows. There is no other attempt
-    /// where it would end the same: where settings or the address are no good, TLS fails, the peer speaks something else,
-    /// the system forbids it (such as a Unix socket without permission), or the name does not exist. Whatever may pass is
-    /// tried again: a server that refuses, resets or does not answer, a resolver that fails for now, and a Unix socket
-    /// whose file is not there, because its server may be about to start.
+    /// The threads of the [engine](Self::engine) serve the connection. It closes when the handle and its clones are
+    /// dropped.
+    ///
+    /// Each failed attempt is logged at INFO, with the error and the pause before the next attempt. Permanent failures
+    /// are not retried: invalid settings or addresses, a TLS failure, a peer with another protocol, a missing
+    /// permission (such as for a Unix socket), or a host name that does not exist. Temporary failures are retried: a
+    /// server that refuses, resets or does not answer, a temporary resolver failure, and a missing Unix socket file,
+    /// because its server may be about to start.
     ///
     /// # Errors
     ///
-    /// [Settings](Self::check) under which no connection could work and a router that [refuses](Router::describe) are found
-    /// before anything is tried. Otherwise the error is that of the last attempt.
+    /// Invalid [settings](Self::check) and an error of [`Router::describe`] are returned before the first attempt.
+    /// Otherwise the error is that of the last attempt.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is left of an attempt if the future is dropped.
+    /// Dropping the future aborts the attempt.
     pub async fn connect(&self, address: impl ToAddress) -> Result<Connection, ConnectError> {
         let target = self.begin(address)?;
         let address = &target.address;
@@ -195,14 +199,14 @@ impl<R: Router> Client<R> {
         }
     }
 
-    /// Finds out where to connect to, how, and whether that could work at all.
+    /// Resolves the address syntax, the engine and the router's facts, and checks the settings.
     pub(crate) fn begin(&self, address: impl ToAddress) -> Result<DialTarget, ConnectError> {
         let address = match address.to_address() {
             Ok(address) => address,
             Err(source) => return Err(ConnectError { address: Address::Unnamed, attempts: 0, source }),
         };
         let found = self.describe().and_then(|info| match self.settings.engine.choose()? {
-            // Its callers are where it is made: threads of its own would cost each call two hops.
+            // The callers run on the current runtime. Separate threads would cost each call two thread switches.
             Engine::PerCore if self.settings.engine == Engine::Auto => Ok((info, Engine::Tokio)),
             engine => Ok((info, engine)),
         });
@@ -212,7 +216,7 @@ impl<R: Router> Client<R> {
         }
     }
 
-    /// Makes one attempt to connect, behind this number of others.
+    /// Makes one attempt to connect, after `number` previous attempts.
     pub(crate) async fn attempt(&self, target: &DialTarget, number: usize) -> Result<Connection, ConnectError> {
         let limit = self.settings.timeout;
         let source = match timeout(limit, self.attempt_on(target, number)).await {
@@ -223,12 +227,11 @@ impl<R: Router> Client<R> {
         Err(ConnectError { address: target.address.clone(), attempts: number + 1, source })
     }
 
-    /// Talks over a stream of the user's own, on the current tokio runtime. TLS comes on top if it is configured with
-    /// a name.
+    /// Connects over an existing stream, on the current tokio runtime. Adds TLS if TLS is configured with a name.
     ///
     /// # Cancel safety
     ///
-    /// The stream is closed if the future is dropped.
+    /// Dropping the future closes the stream.
     pub async fn attach(
         &self,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -236,12 +239,13 @@ impl<R: Router> Client<R> {
         self.attach_to(stream, Address::Unnamed).await
     }
 
-    /// Talks over a stream of the user's own as [`attach`](Self::attach) does, and takes this for the address of the
-    /// peer: TLS expects a certificate for it, unless another name is configured.
+    /// Connects over an existing stream like [`attach`](Self::attach), with `peer` as the address of the peer.
+    ///
+    /// TLS expects a certificate for this address, unless another name is configured.
     ///
     /// # Cancel safety
     ///
-    /// The stream is closed if the future is dropped.
+    /// Dropping the future closes the stream.
     pub async fn attach_to(
         &self,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -259,7 +263,7 @@ impl<R: Router> Client<R> {
         started.map_err(|source| ConnectError { address, attempts: 1, source })
     }
 
-    /// Returns what the router says of itself, or why no connection could work at all.
+    /// Returns the facts of the router, or an error if the settings or the router make every connection impossible.
     fn describe(&self) -> io::Result<Arc<RouterInfo>> {
         self.check()?;
         self.router.describe().map(Arc::new).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
@@ -287,7 +291,7 @@ impl Settings {
         Ok(connection)
     }
 
-    /// Secures and starts a connection. The name that was asked for is the one the peer has to prove.
+    /// Performs the TLS handshake, if configured, and starts the connection. The peer has to prove the name in `asked`.
     async fn start<R: Router>(
         &self,
         router: Arc<R>,
@@ -313,7 +317,7 @@ impl Settings {
         let shared = Arc::new(Shared::new(proto, self.config.clone(), local, peer, identity, now));
         let connection = Connection::new(shared.clone());
         if let Some(credentials) = credentials {
-            // Nothing of this type can be there before.
+            // Cannot fail: no value of this type has been attached yet.
             let _ = connection.set_state(credentials);
         }
         let scope = Scope::new(info, self.dispatch, usize::MAX);
@@ -332,20 +336,20 @@ impl<R> fmt::Debug for Client<R> {
     }
 }
 
-/// Tells whether another attempt would end the same.
+/// Returns `true` if another attempt would fail in the same way.
 fn is_final(address: &Address, error: &io::Error) -> bool {
     match error.kind() {
         io::ErrorKind::InvalidInput
         | io::ErrorKind::InvalidData
         | io::ErrorKind::Unsupported
         | io::ErrorKind::PermissionDenied => true,
-        // A name that does not exist. The file of a Unix socket comes with its server.
+        // A host name that does not exist. A missing Unix socket file appears once its server starts.
         io::ErrorKind::NotFound => matches!(address, Address::Host { .. }),
         _ => false,
     }
 }
 
-/// Returns the error of a peer that was reached and does not speak frisbee.
+/// Converts the close reason of a reachable peer that does not speak frisbee.
 fn no_frisbee(reason: CloseReason) -> io::Error {
     match reason {
         CloseReason::Protocol(_) => io::Error::new(io::ErrorKind::InvalidData, reason),
@@ -360,7 +364,7 @@ fn no_frisbee(reason: CloseReason) -> io::Error {
 
 const SILENCE_BELIEVED: Duration = Duration::from_millis(500);
 
-/// An error of connecting: the one of the last attempt.
+/// The error of a failed connect, taken from its last attempt.
 #[derive(Debug)]
 pub struct ConnectError {
     address: Address,
@@ -369,12 +373,12 @@ pub struct ConnectError {
 }
 
 impl ConnectError {
-    /// Makes the error of an attempt to connect, for transports on top of frisbee.
+    /// Creates the error of a failed connect, for transports on top of frisbee.
     pub fn new(address: Address, attempts: usize, source: io::Error) -> Self {
         Self { address, attempts, source }
     }
 
-    /// Makes the error of a connection to this address that was there, and could not be used.
+    /// Creates the error of an established connection that could not be set up for use.
     pub(crate) fn of_setup(address: &Address, attempts: usize, source: io::Error) -> Self {
         Self { address: address.clone(), attempts, source }
     }
@@ -384,12 +388,12 @@ impl ConnectError {
         self.attempts
     }
 
-    /// Tells whether another attempt would end the same, so that none followed; see [`Client::connect`].
+    /// Returns `true` if another attempt would fail in the same way, so none was made. See [`Client::connect`].
     pub fn is_final(&self) -> bool {
         is_final(&self.address, &self.source)
     }
 
-    /// Returns the kind of error that the last attempt ended with.
+    /// Returns the I/O error kind of the last attempt.
     pub fn kind(&self) -> io::ErrorKind {
         self.source.kind()
     }

@@ -1,4 +1,4 @@
-//! The handle that everybody holds: sending, streams, state, closing and takeover.
+//! The handle of a connection: sending, state, closing and takeover.
 
 use std::{
     any::Any,
@@ -20,9 +20,9 @@ use crate::{
 
 /// A handle to one connection. Cheap to clone, and usable from any thread and task.
 ///
-/// The handle that a client gets from connecting keeps the connection open: when it and its clones are gone, what was
-/// sent is written and the connection closes; if the peer had asked this side to leave, handlers under way finish first. The
-/// handles that routers see do not keep it open.
+/// The handle returned by a client's connect keeps the connection open. After it and its clones are dropped, queued
+/// packets are written and the connection closes. If the peer asked this side to leave, handlers in flight finish
+/// first. The handles passed to routers do not keep the connection open.
 #[derive(Clone)]
 pub struct Connection {
     shared: Arc<Shared>,
@@ -30,22 +30,24 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Sends a packet, waiting while the outbox is full. Packets of one task arrive in order.
+    /// Sends a packet. Waits while the outbox is full. Packets sent by one task arrive in order.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has sent the packet whole or not at all.
+    /// Dropping the future sends the packet whole or not at all.
     pub async fn send(&self, packet: Packet) -> Result<Sent, SendError> {
         self.shared.when_not_full(packet.content.len(), packet, Core::send).await
     }
 
-    /// Sends a packet unless the outbox is full, which gives the packet back.
+    /// Sends a packet without waiting. Returns the packet if the outbox is full.
     pub fn try_send(&self, packet: Packet) -> Result<Sent, TrySendError> {
         self.shared.try_push(packet.content.len(), packet, Core::send)
     }
 
-    /// Sends a packet with a copy of this content as [`try_send`](Self::try_send) does. Cheaper than a content that is made for
-    /// one packet, if it is small: the bytes can be encoded into a buffer that serves again.
+    /// Sends a packet with a copy of `content`, like [`try_send`](Self::try_send).
+    ///
+    /// For small contents, this is cheaper than allocating a content for each packet: the same buffer can be used again
+    /// for the next one.
     ///
     /// ```
     /// # fn example(connection: &frisbee::Connection) -> Result<(), frisbee::TrySendError<()>> {
@@ -66,8 +68,10 @@ impl Connection {
         self.shared.try_push(content.len(), (), |core, ()| core.send_copied(name, content))
     }
 
-    /// Sends packets that were encoded before, for other connections as well, unless the outbox is full: all of them, or none. Costs
-    /// one lock and one wake-up, and long runs of them are not copied. The result is about the last of them.
+    /// Sends encoded packets without waiting: all of them, or none if the outbox is full.
+    ///
+    /// The same frames can be sent on several connections. Costs one lock and one wake-up, and does not copy long runs
+    /// of frames. The result holds the position of the last packet.
     ///
     /// ```
     /// use frisbee::{Connection, FrameBuffer, Operation, PacketName};
@@ -81,7 +85,7 @@ impl Connection {
     ///     }
     ///     let frames = buffer.take();
     ///     for subscriber in subscribers {
-    ///         // One that does not keep up misses all of them.
+    ///         // A slow subscriber misses all of them.
     ///         let _ = subscriber.try_send_frames(&frames);
     ///     }
     /// }
@@ -90,29 +94,32 @@ impl Connection {
         self.shared.try_push_frames(frames)
     }
 
-    /// Sends packets that were encoded before as [`try_send_frames`](Self::try_send_frames) does, waiting while the outbox is full.
+    /// Sends encoded packets like [`try_send_frames`](Self::try_send_frames). Waits while the outbox is full.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has sent all of them or none.
+    /// Dropping the future sends all packets or none.
     pub async fn send_frames(&self, frames: &Frames) -> Result<Sent, SendError> {
         self.shared.push_frames(frames).await
     }
 
-    /// Sends these packets in order, up to the first that the outbox has no room for or that cannot be sent. Returns how many were
-    /// sent. Costs one lock and one wake-up. An error is that of the first packet.
+    /// Sends these packets in order, without waiting, and returns the number sent.
+    ///
+    /// Stops at the first packet without room in the outbox, and at the first that cannot be sent. Returns an error
+    /// only if that is the first packet. Costs one lock and one wake-up.
     pub fn try_send_all(&self, packets: &[Packet]) -> Result<usize, SendError> {
         self.shared.try_push_all(packets)
     }
 
-    /// Sets how much may be queued for writing, and what becomes of packets beyond that, for this connection. It begins with
-    /// [`Config::outbox_len_max`] and [`WhenFull::Refuse`](crate::WhenFull::Refuse).
+    /// Sets the outbox limit of this connection, and the policy for packets above it.
+    ///
+    /// The initial values are [`Config::outbox_len_max`] and [`WhenFull::Refuse`](crate::WhenFull::Refuse).
     ///
     /// ```
     /// # fn example(connection: &frisbee::Connection) {
     /// use frisbee::{OutboxLimit, WhenFull};
     ///
-    /// // A subscriber that is more than 8 MiB behind is better off without us.
+    /// // Disconnect a subscriber with more than 8 MiB queued.
     /// connection.set_outbox(OutboxLimit { len_max: 8 << 20, when_full: WhenFull::Close });
     /// # }
     /// ```
@@ -121,21 +128,22 @@ impl Connection {
         core.proto.set_outbox_len_max(limit.len_max);
         core.when_full = limit.when_full;
         drop(core);
-        // Those that wait may not have to any more.
+        // Waiting senders may have room under the new limit.
         self.shared.progress.notify_waiters();
     }
 
-    /// Tells whether the peer may have got a packet, or a part of it: whether it was given to the socket. Stays true to
-    /// what happened when the connection has ended.
+    /// Returns `true` if the packet was passed to the socket, at least in part, so the peer may have received it.
+    ///
+    /// Also valid after the connection has ended.
     pub fn may_have_left(&self, sent: Sent) -> bool {
         self.shared.core().proto.attempted() >= sent.0
     }
 
-    /// Waits until the socket has taken everything sent before, or returns why it never will.
+    /// Waits until the socket has accepted everything sent before. Returns the reason if it never will.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has changed nothing: what was sent is written all the same.
+    /// Dropping the future has no effect: queued packets are written anyway.
     pub async fn flush(&self) -> Result<(), CloseReason> {
         let (target, _) = self.shared.core().proto.progress();
         self.shared
@@ -149,17 +157,18 @@ impl Connection {
             .await
     }
 
-    /// Returns what is known of the peer: whether it speaks the extended protocol, and what it said of itself.
+    /// Returns the protocol of the peer, and the announcements of an extended peer.
     pub fn peer(&self) -> Peer {
         self.shared.core().proto.peer().clone()
     }
 
-    /// Waits until it is known what the peer speaks, or returns why it never will be. A plain peer that answers no PING is
-    /// never known.
+    /// Waits until the protocol of the peer is known. Returns the close reason if it never will be.
+    ///
+    /// A plain peer that answers no PING is never recognized.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has changed nothing.
+    /// Dropping the future has no effect.
     pub async fn recognized(&self) -> Result<Peer, CloseReason> {
         let look = |core: &mut Core| match (core.proto.peer(), core.proto.finishing()) {
             (Peer::Unknown, reason) => reason.cloned().map(Err),
@@ -168,39 +177,45 @@ impl Connection {
         self.shared.wait_for(&self.shared.changed, look).await
     }
 
-    /// Tells the peer that this side does not want the answer to a packet that it sent. Its handler is dropped there.
-    /// Returns whether the peer will hear of it: then either the answer comes, or
-    /// [`Event::Withdrawn`](crate::Event::Withdrawn) follows. It will not hear of it if it is plain, or if too many
-    /// packets were withdrawn lately ([`Config::cancel_burst`]).
+    /// Tells the peer that this side no longer wants the reply to a packet. The peer then drops the handler.
+    ///
+    /// Returns `true` if the peer is told. Then either the reply arrives, or
+    /// [`Event::Withdrawn`](crate::Event::Withdrawn) follows. The peer is not told if it is plain, or if too many
+    /// packets were withdrawn recently ([`Config::cancel_burst`]).
     pub fn withdraw(&self, packet: PacketName) -> bool {
         self.shared.change(|core| core.proto.cancel(Instant::now().into_std(), packet))
     }
 
-    /// Asks the peer to begin nothing new on this connection. What is under way, and what it sends all the same, is
-    /// handled. Returns whether the peer understands that.
+    /// Asks the peer to start nothing new on this connection. Returns `true` if the peer understands this.
+    ///
+    /// Work in progress continues, and packets that the peer still sends are handled.
     pub fn go_away(&self, why: GoAway) -> bool {
         self.shared.change(|core| core.proto.go_away(why))
     }
 
-    /// Returns this side's address.
+    /// Returns the address of this side.
     pub fn local_addr(&self) -> &Address {
         &self.shared.local
     }
 
-    /// Returns the peer's address.
+    /// Returns the address of the peer.
     pub fn peer_addr(&self) -> &Address {
         &self.shared.peer
     }
 
-    /// Returns the runtime that serves the connection. Tasks that are spawned there use it without going from thread to
-    /// thread, if the runtime is one of an [`Engine`](crate::Engine) with threads of its own.
+    /// Returns the runtime of the connection.
+    ///
+    /// If it is a runtime of an [`Engine`](crate::Engine) with its own threads, tasks spawned on it use the connection
+    /// without switching threads.
     pub fn runtime(&self) -> &Handle {
         &self.shared.runtime
     }
 
-    /// Returns when the connection was served last: the time of the turn in which its packets arrived, for a handler that runs
-    /// in place. Within [`Router::route`](crate::Router::route), before it returns its future, it is the time at which the packet
-    /// arrived, however long that waited. Costs less than a look at the clock.
+    /// Returns the start time of the current or last turn of the connection's task.
+    ///
+    /// For a handler that runs in place, this is the time at which its packets arrived. Within
+    /// [`Router::route`](crate::Router::route), before it returns its future, it is the arrival time of the packet,
+    /// even if the packet was queued. Costs less than reading the clock.
     pub fn turn(&self) -> std::time::Instant {
         arrived().unwrap_or_else(|| self.shared.turn())
     }
@@ -210,69 +225,77 @@ impl Connection {
         &self.shared.config
     }
 
-    /// Returns the largest content that both sides carry, as far as the peer has said what it accepts.
+    /// Returns the largest content length that both sides accept, based on the announcements received so far.
     pub fn content_len_max(&self) -> u32 {
         self.shared.content_len_max()
     }
 
-    /// Attaches a value to the connection, for as long as the connection is there. There is one of each type: if one is attached
-    /// already, this one comes back. A value that changes has a lock or atomics of its own.
+    /// Attaches a value to the connection, until the connection is dropped.
+    ///
+    /// There is at most one value of each type: if there is one already, `value` is returned as the error. Mutable
+    /// values need their own lock or atomics.
     pub fn set_state<T: Send + Sync + 'static>(&self, value: T) -> Result<&T, T> {
         self.shared.states.add(value).map_err(|(_, value)| value)
     }
 
-    /// Returns the value of this type that was attached. Takes no lock.
+    /// Returns the attached value of this type. Takes no lock.
     #[inline]
     pub fn state<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.shared.states.get()
     }
 
-    /// Returns the value of this type that was attached, or attaches the one that `make` makes and returns that. When
-    /// several tasks do this at once, each may make a value; one of them is attached and all get that one.
+    /// Returns the attached value of this type, attaching the result of `make` if there is none.
+    ///
+    /// If several tasks call this concurrently, each may run `make`. One value is attached, and all tasks receive that
+    /// one.
     pub fn state_or_insert_with<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> &T {
         self.state().unwrap_or_else(|| self.shared.states.add(make()).unwrap_or_else(|(there, _)| there))
     }
 
-    /// Returns the user, group and process of the peer. `None` unless the connection runs over a Unix socket that this
-    /// side accepted or connected.
+    /// Returns the user, group and process of the peer. `None` except for Unix sockets accepted or connected by this
+    /// side.
     pub fn peer_credentials(&self) -> Option<PeerCredentials> {
         self.state().copied()
     }
 
-    /// Starts closing: nothing more is read or taken for sending, and the connection ends when everything sent before
-    /// has arrived. Await [`closed`](Self::closed) to know when.
+    /// Starts closing the connection.
+    ///
+    /// Nothing more is read or accepted for sending. The connection ends once everything sent before has arrived; use
+    /// [`closed`](Self::closed) to wait for that.
     pub fn close(&self) {
         self.shared.finish(CloseReason::Local);
     }
 
-    /// Waits until the connection has ended, and returns why.
+    /// Waits until the connection has ended, and returns the reason.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has changed nothing.
+    /// Dropping the future has no effect.
     pub async fn closed(&self) -> CloseReason {
         self.shared.wait_for(&self.shared.changed, |core| core.ended.clone()).await
     }
 
-    /// Returns why the connection takes no more packets for sending, or `None` as long as it does. What was sent before may
-    /// still be under way; await [`closed`](Self::closed) to know when it is not. Something that goes wrong until then
-    /// becomes the reason.
+    /// Returns the reason why the connection accepts no more packets for sending, or `None` while it does.
+    ///
+    /// Packets sent before may still be in flight; use [`closed`](Self::closed) to wait for them. A failure in the
+    /// meantime replaces the reason.
     pub fn close_reason(&self) -> Option<CloseReason> {
         let core = self.shared.core();
         core.ended.as_ref().or_else(|| core.proto.finishing()).cloned()
     }
 
-    /// Ends frisbee on this side and gives the bytes back: the stream below, and every byte that was read from it and
-    /// not consumed. Takes effect with the call, so that nothing behind the packet being handled is taken for one.
-    /// Everything sent before is written first; nothing of frisbee follows it. The peer is not told: agree on the
-    /// change with packets, and let the side that changes second speak first.
+    /// Ends frisbee on this side and returns the underlying stream, with every byte read from it and not consumed.
     ///
-    /// Handlers under way go on; their replies are dropped. The runtime that awaits the future serves the stream from
-    /// then on, unless TLS ties it to the one that served the connection.
+    /// Takes effect during the call, before the future is polled: bytes after the packet being handled are not decoded
+    /// as packets. Everything sent before is written first, and no frisbee bytes follow. The peer is not told. Agree on
+    /// the change with packets, and let the side that changes second send first.
+    ///
+    /// Handlers in flight continue, but their replies are dropped. The stream moves to the runtime that awaits the
+    /// future, unless TLS ties it to the runtime of the connection.
     ///
     /// # Cancel safety
     ///
-    /// The connection is dropped with the future: it was no longer one of frisbee when this returned.
+    /// Dropping the future drops the connection, because frisbee has already ended on it.
     ///
     /// ```
     /// # async fn example(connection: frisbee::Connection) -> Result<(), Box<dyn std::error::Error>> {
@@ -303,7 +326,7 @@ impl Connection {
         }
     }
 
-    /// Returns what went through the connection, and what it holds now.
+    /// Returns the counters and current queue lengths of the connection.
     pub fn metrics(&self) -> ConnectionMetrics {
         let core = self.shared.core();
         ConnectionMetrics {
@@ -314,7 +337,7 @@ impl Connection {
         }
     }
 
-    /// Returns a handle to the same connection that does not keep it open, like those that routers see.
+    /// Returns a handle to the same connection that does not keep it open, like the handles passed to routers.
     pub fn without_keeping_open(&self) -> Self {
         Self::new(self.shared.clone())
     }
@@ -323,20 +346,21 @@ impl Connection {
         Self { shared, _keep_open: None }
     }
 
-    /// Makes the handle that keeps the connection open, for the side that connected.
+    /// Creates the handle that keeps the connection open, for the connecting side.
     pub(crate) fn owning(shared: Arc<Shared>) -> Self {
         let guard = Arc::new(CloseOnDrop(shared.clone()));
         Self { shared, _keep_open: Some(guard) }
     }
 
-    /// Replies to a packet whose handler is about to end with [`Outcome::Nothing`](crate::Outcome::Nothing), as
-    /// [`Outcome::Reply`](crate::Outcome::Reply) does, of a content that is copied: it may be in memory that is used again.
+    /// Replies with a copy of `content`, for a handler about to return [`Outcome::Nothing`](crate::Outcome::Nothing).
+    ///
+    /// Has the effect of [`Outcome::Reply`](crate::Outcome::Reply), but the caller can reuse the memory of the content.
     #[doc(hidden)]
     pub fn reply_copied(&self, packet: PacketName, content: &[u8]) {
         self.shared.reply_copied(packet, content);
     }
 
-    /// Returns the connection as a value of no type, without an allocation, for a carrier that must not know of
+    /// Returns the connection as a type-erased value without an allocation, for layers that must not depend on
     /// connections.
     #[doc(hidden)]
     #[inline]
@@ -344,7 +368,7 @@ impl Connection {
         self.shared
     }
 
-    /// Returns the connection that [`into_any`](Self::into_any) made a value of. Does not keep it open.
+    /// Returns the connection from a value of [`into_any`](Self::into_any). The handle does not keep it open.
     #[doc(hidden)]
     pub fn from_any(connection: &Arc<dyn Any + Send + Sync>) -> Option<Self> {
         connection.clone().downcast().ok().map(Self::new)
@@ -375,17 +399,17 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// A snapshot of one connection.
+/// A snapshot of the counters and queue lengths of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionMetrics {
-    /// Packets and bytes that went through so far.
+    /// Packets and bytes transferred so far.
     pub counters: proto::Counters,
-    /// Bytes that wait to be written.
+    /// Bytes queued for writing.
     pub outbox_len: usize,
-    /// Streams that exist.
+    /// Number of streams.
     pub streams: usize,
-    /// Handlers under way that were not ready at once.
+    /// Number of handlers in flight that were not ready immediately.
     pub handlers: usize,
 }
 
