@@ -1,5 +1,4 @@
-//! Values of the user that go with a connection, one of each type. They are found without a lock, and stay as long as the
-//! connection.
+//! User values attached to a connection, one of each type. Lookups take no lock. Values live as long as the connection.
 
 use std::{any::Any, iter, sync::OnceLock};
 
@@ -13,7 +12,7 @@ struct State {
 }
 
 impl States {
-    /// Begins with a value, if there is one.
+    /// Creates the list, with a first value if there is one.
     pub(crate) fn new(first: Option<Box<dyn Any + Send + Sync>>) -> Self {
         let first = first.map(|value| Box::new(State { value, next: OnceLock::new() }));
         Self { first: first.map_or_else(OnceLock::new, OnceLock::from) }
@@ -25,7 +24,11 @@ impl States {
         iter::successors(first, |state| state.next.get()).find_map(|state| state.value.downcast_ref())
     }
 
-    /// Returns what became of a value: a reference to where it is, or, behind one of its type that is there already, the value.
+    /// Attaches a value and returns a reference to it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the existing value of the same type, and `value`.
     pub(crate) fn add<T: Send + Sync + 'static>(&self, value: T) -> Result<&T, (&T, T)> {
         let mut state = Box::new(State { value: Box::new(value), next: OnceLock::new() });
         let mut place = &self.first;

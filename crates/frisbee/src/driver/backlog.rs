@@ -1,4 +1,4 @@
-//! Packets that wait for a handler.
+//! The queue of packets without a handler.
 
 use std::{
     collections::VecDeque,
@@ -11,34 +11,34 @@ use crate::{
     proto::{COPY_LEN_MAX, PACKET_COST},
 };
 
-/// Packets in the order in which they arrived, and what they cost.
+/// Queued packets in order of arrival, with their total cost.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     packets: VecDeque<Waiting>,
-    /// The cost of all of them.
+    /// Total cost of the packets.
     len: usize,
-    /// The number of packets at the front that have memory of their own.
+    /// Number of packets at the front with their own memory, copied out of read buffers.
     detached: usize,
 }
 
-/// A packet that waits.
+/// A queued packet.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) packet: Packet,
-    /// The time at which it was read.
+    /// Time of the read.
     pub(super) arrived: Instant,
-    /// The time that the peer waits for the answer, if that is known.
+    /// Time for which the peer waits for the reply, if known.
     pub(super) timeout: Option<Duration>,
 }
 
 impl Waiting {
-    /// Returns whether the peer has stopped waiting for the answer.
+    /// Returns `true` if the peer has stopped waiting for the reply.
     pub(super) fn is_expired(&self, now: Instant) -> bool {
         self.timeout.is_some_and(|timeout| now.saturating_duration_since(self.arrived) >= timeout)
     }
 }
 
-/// The end of the backlog at which the next packet is taken.
+/// The end of the queue for the next packet to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Oldest,
@@ -50,12 +50,12 @@ impl Backlog {
         self.packets.is_empty()
     }
 
-    /// Returns what all packets cost.
+    /// Returns the total cost of the packets.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Tells whether there is room for one more packet behind `more` that cost `more_len`.
+    /// Returns `true` if there is room for one more packet after `more` packets with a cost of `more_len`.
     pub(super) fn has_room_behind(&self, more: usize, more_len: usize, config: &Config) -> bool {
         self.packets.len() + more < config.backlog_max && self.len + more_len < config.backlog_len_max
     }
@@ -65,7 +65,7 @@ impl Backlog {
         self.packets.push_back(waiting);
     }
 
-    /// Returns what the next packet costs.
+    /// Returns the cost of the next packet.
     pub(super) fn next_cost(&self, next: Next) -> Option<usize> {
         let next = match next {
             Next::Oldest => self.packets.front(),
@@ -88,20 +88,22 @@ impl Backlog {
         Some(waiting)
     }
 
-    /// Takes the oldest packet if nobody waits for its answer any more.
+    /// Takes the oldest packet if its peer no longer waits for the reply.
     pub(super) fn pop_expired(&mut self, now: Instant) -> Option<Waiting> {
         self.packets.front().is_some_and(|oldest| oldest.is_expired(now)).then(|| self.pop(Next::Oldest)).flatten()
     }
 
-    /// Returns whether the oldest packet has waited for half of the time that it has: here, or unread since `behind_since`.
-    /// Those that come now would then wait for as long, and the ones behind them for too long.
+    /// Returns `true` if the oldest packet has waited for half of its timeout, in the queue or unread since
+    /// `behind_since`.
+    ///
+    /// Packets arriving now would then wait equally long, and later ones longer than their timeout.
     pub(super) fn is_late(&self, now: Instant, behind_since: Option<Instant>) -> bool {
         let Some(Waiting { arrived, timeout: Some(timeout), .. }) = self.packets.front() else { return false };
         let since = behind_since.map_or(*arrived, |since| since.min(*arrived));
         now.saturating_duration_since(since) >= *timeout / 2
     }
 
-    /// Takes out a packet that was withdrawn. Returns whether it was there.
+    /// Removes a withdrawn packet. Returns `true` if it was queued.
     pub(super) fn remove(&mut self, name: PacketName) -> bool {
         let Some(place) = self.packets.iter().position(|waiting| waiting.packet.name() == name) else { return false };
         self.detached -= usize::from(place < self.detached);
@@ -114,7 +116,7 @@ impl Backlog {
         mem::take(self).packets
     }
 
-    /// Copies small packets out of the read buffers that they pin, each once.
+    /// Copies small packets out of the read buffers they pin. Each packet is copied at most once.
     pub(super) fn detach(&mut self) {
         for Waiting { packet, .. } in self.packets.iter_mut().skip(self.detached) {
             if packet.content.len() < COPY_LEN_MAX {
@@ -125,7 +127,7 @@ impl Backlog {
     }
 }
 
-/// Returns what a packet counts towards the limits in bytes.
+/// Returns the cost of a packet towards limits in bytes.
 pub(super) fn cost(packet: &Packet) -> usize {
     packet.content.len() + PACKET_COST
 }

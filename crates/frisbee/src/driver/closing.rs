@@ -1,4 +1,4 @@
-//! The end of a connection: how the socket is parted with.
+//! The end of a connection: flushing, closing or handing over its socket.
 
 use std::{io, sync::Arc};
 
@@ -19,14 +19,15 @@ use super::{
 use crate::{CloseReason, Connection, Packet, ProtocolError, Raw, Router, net::Wire, shared::Shared};
 
 impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
-    /// Bounds what follows a failure of the socket: handlers of what had arrived get their time, and no more than that.
+    /// Starts the time limit after a socket failure. Handlers of packets received before may use this time, but no
+    /// more.
     pub(super) fn begin_to_give_up(&mut self, now: Instant) {
         if self.give_up.is_none() {
             self.give_up = now.checked_add(self.connection.config().write_stall_max);
         }
     }
 
-    /// Says how the failure of the socket ends the connection.
+    /// Returns the close reason for the failure of the socket.
     pub(super) fn failure(&self) -> CloseReason {
         match (&self.end, &self.write_failure) {
             (Some(End::Failed(error)), _) => CloseReason::Io(error.clone()),
@@ -36,8 +37,8 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
         }
     }
 
-    /// Parts with the socket in the way the reason asks for. Returns the reason for which the connection has
-    /// really ended, and the handlers that are left.
+    /// Closes or hands over the socket, depending on `reason`. Returns the final close reason and the remaining
+    /// handlers.
     pub(super) async fn leave(
         mut self,
         reason: CloseReason,
@@ -49,43 +50,43 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
                 return (handed_over.err().unwrap_or(reason), handlers);
             }
             CloseReason::Silent { .. } | CloseReason::WriteStalled { .. } | CloseReason::Io(_) => false,
-            // However it ends: the connection is over.
+            // The result does not matter: the connection is over.
             _ => kill.run_until_cancelled(self.part(&reason)).await.is_some(),
         };
         if !has_parted && self.wire.needs_flush() {
-            // Nothing waits for such an end, but TLS may announce it if the socket takes that at once.
+            // The close does not wait for TLS, but TLS may send its close message if the socket accepts it immediately.
             let _ = self.wire.shutdown().now_or_never();
         }
         (reason, self.handlers)
     }
 
-    /// Has everything that was written arrive, and the end of it.
+    /// Delivers everything written so far and the end of the stream to the peer.
     async fn part(&mut self, reason: &CloseReason) {
         let config = self.connection.config();
         if let CloseReason::Protocol(ProtocolError::Foreign(foreign)) = reason {
-            // Nothing else was ever written to such a peer that could be cut in two.
+            // Nothing else was written to this peer, so the refusal cannot split another message.
             let _ = timeout(config.write_stall_max, self.wire.write_all(refusal(*foreign))).await;
         }
-        // TLS may still hold some of it. A failure says that the peer does not want it.
+        // TLS may still buffer output. After an error, the peer no longer wants it.
         let _ = timeout(config.write_stall_max, self.wire.flush()).await;
         if !matches!(reason, CloseReason::Peer | CloseReason::Truncated) {
             let _ = timeout(config.linger_max, linger(&mut self.wire)).await;
         } else if self.wire.needs_flush() {
-            // Closing the socket says nothing to TLS: without its own end, the peer takes the stream for cut off.
+            // TLS needs its own close message. If only the socket closes, the peer reports a truncated stream.
             let _ = timeout(config.write_stall_max, self.wire.shutdown()).await;
         }
     }
 
     async fn hand_over(self) -> (Result<(), CloseReason>, Handlers<'a, R, P>) {
         let Self { connection, shared, wire, inbox, mut backlog, arrived, handlers, .. } = self;
-        // In the order in which they came: what waits for a handler is older than what was only decoded.
+        // In order of arrival: packets in the backlog are older than packets only decoded.
         let packets = backlog.take().into_iter().map(|waiting| waiting.packet).chain(arrived);
         (hand_over(connection, shared, wire, inbox, packets).await, handlers)
     }
 }
 
-/// Gives the socket to the task that takes over, with all bytes that nothing has dealt with. `packets` were decoded, and are bytes
-/// again.
+/// Passes the socket to the task that takes over, with all unprocessed bytes. `packets` are decoded packets, converted
+/// back to bytes.
 async fn hand_over(
     connection: &Connection,
     shared: &Shared,
@@ -95,7 +96,7 @@ async fn hand_over(
 ) -> Result<(), CloseReason> {
     let limit = shared.core().proto.config().write_stall_max;
     let flushed = timeout(limit, async {
-        // A failure shows up again as soon as the new owner uses the stream.
+        // A failure reappears when the new owner uses the stream.
         let _ = wire.flush().await;
         wire.off_ring().await
     });
@@ -106,7 +107,7 @@ async fn hand_over(
     };
     let mut unread = inbox.into_bytes();
     unread.extend_from_slice(&more);
-    // The rest of a content that was being discarded belongs to a packet: what is raw begins behind it.
+    // A content being discarded belongs to a packet. Raw bytes start after its end.
     let left = shared.core().proto.discard_len();
     let here = left.min(unread.len());
     unread.advance(here);
@@ -121,13 +122,13 @@ async fn hand_over(
     let (format, has_checksums) = (core.proto.format_or_fallback(), core.proto.has_checksums());
     drop(core);
     let (local, peer) = shared.addresses();
-    // A taker that went away has given up the connection.
+    // If the taker was dropped, the connection is dropped too.
     let raw = Raw::new(wire, unread.freeze(), format, local.clone(), peer.clone()).with_checksums(has_checksums);
     let _ = taker.send(raw);
     Ok(())
 }
 
-/// Reads and drops this number of bytes, or up to the end.
+/// Reads and drops `left` bytes, or all bytes up to the end of the stream.
 async fn discard(wire: &mut Wire, mut left: usize) -> io::Result<()> {
     let mut discarded = BytesMut::with_capacity(DISCARD_READ_LEN);
     while left > 0 {

@@ -1,36 +1,37 @@
-//! The rule of when a batch is written: now, or once more packets have joined it.
+//! Decides when to write a batch: now, or after more packets have joined it.
 //!
-//! A write costs a system call, however many packets it carries. Packets tend to come in bursts: ten tasks that each got
-//! an answer will each ask again, but only when the runtime gets to run them, which is after the driver. So a driver that
-//! wakes up with packets to write lets the tasks that are ready run first, if it has reason to believe that they will add
-//! to the batch. There are two reasons:
+//! A write costs one system call for any number of packets. Packets tend to come in bursts: ten tasks with a new reply
+//! will each send another request, but only when the runtime polls them, after the driver. A driver that wakes up with
+//! packets to write therefore lets ready tasks run first if they will probably add to the batch. There are two reasons
+//! to expect this:
 //!
-//! - The last burst was larger than what is here. Callers that came together tend to come together again. As a guess
-//!   this is weak, so it puts a write off once.
-//! - Packets arrived that tasks waited for ([`expect`](Cork::expect)), and each is likely to be followed by
-//!   another request of the same task. This is known and not guessed, so it puts a write off again for as long as every
-//!   wake-up brings more, up to [`DEFERRALS_MAX`] times.
+//! - The last burst was larger than the current batch. Callers that sent together tend to send together again. This is
+//!   only a guess, so it defers a write once.
+//! - Packets arrived for waiting tasks ([`expect`](Cork::expect)), and each of these tasks will probably send another
+//!   request. This is not a guess, so it defers a write again while every wake-up adds packets, up to [`DEFERRALS_MAX`]
+//!   times.
 //!
-//! Putting off costs one pass through the queue of ready tasks, and no time when nothing else is ready: there is no
-//! timer. A task that is alone was the last burst by itself, so its packet is never put off.
+//! A deferral costs one pass through the queue of ready tasks, and no time if no other task is ready: there is no
+//! timer. The last burst of a single task had one packet, so its packets are never deferred.
 
-/// Counts packets between the sleeps of a driver, and decides by that. Knows no socket and no clock: the driver tells how
-/// many packets were ever queued.
+/// Counts packets between the sleeps of a driver, and decides when to write.
+///
+/// Independent of sockets and clocks: the driver passes in the total number of packets queued so far.
 #[derive(Debug, Default)]
 pub(super) struct Cork {
-    /// The number of packets that had been queued when the driver went to sleep.
+    /// Total number of packets queued when the driver went to sleep.
     at_sleep: u64,
-    /// The number of packets that were queued in the last sleep that ended with any.
+    /// Number of packets queued during the last sleep with any packets.
     last_burst: u64,
-    /// The number of packets that are likely to follow.
+    /// Number of packets expected to follow.
     expected: u64,
-    /// The number of times that the write that is due was put off.
+    /// Number of deferrals of the pending write.
     deferrals: u32,
-    /// The number of packets that waited when it was put off last.
+    /// Number of packets pending at the last deferral.
     deferred: u64,
 }
 
-/// A decision about a batch.
+/// When to write a batch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Write {
     Now,
@@ -39,12 +40,12 @@ pub(super) enum Write {
 }
 
 impl Cork {
-    /// Notes that packets arrived that tasks waited for, which will probably send as many.
+    /// Records the arrival of packets for waiting tasks, which will probably send as many packets in return.
     pub(super) fn expect(&mut self, packets: u64) {
         self.expected += packets;
     }
 
-    /// Decides at a wake-up whether to write what was queued since the last sleep.
+    /// Decides at a wake-up when to write the packets queued since the last sleep.
     pub(super) fn wake(&mut self, queued: u64) -> Write {
         debug_assert!(queued >= self.at_sleep, "packets are only ever added to those queued");
         let burst = queued - self.at_sleep;
@@ -61,27 +62,28 @@ impl Cork {
             return Write::Later;
         }
         self.last_burst = burst;
-        // Half of the missing packets are forgotten: answers that no task follows up must not put off writes for ever.
+        // Forget half of the missing packets. Otherwise, replies without a following request would defer writes
+        // forever.
         self.expected = self.expected.saturating_sub(burst) / 2;
         self.deferrals = 0;
         Write::Now
     }
 
-    /// Notes that the driver goes to sleep: the next burst begins.
+    /// Records that the driver goes to sleep: the next burst begins.
     pub(super) fn sleep(&mut self, queued: u64) {
         debug_assert_eq!(self.deferrals, 0, "a driver that has put off a write does not sleep before it is written");
         self.at_sleep = queued;
     }
 }
 
-/// The number of times that one write is put off at most.
+/// Maximum number of deferrals of one write.
 const DEFERRALS_MAX: u32 = 4;
 
 #[cfg(test)]
 mod tests {
     use super::{Write::*, *};
 
-    /// A cork with the number of packets that were ever queued.
+    /// A cork with the total number of packets queued so far.
     #[derive(Default)]
     struct Bursts {
         cork: Cork,
@@ -95,12 +97,12 @@ mod tests {
             self.cork.wake(self.queued)
         }
 
-        /// Sends the driver to sleep, after it has written everything.
+        /// Puts the driver to sleep after it has written everything.
         fn sleep(&mut self) {
             self.cork.sleep(self.queued);
         }
 
-        /// Makes a cork that remembers a burst of this size.
+        /// Creates a cork whose last burst had this size.
         fn after(packets: u64) -> Self {
             let mut bursts = Self::default();
             assert_eq!(bursts.add(packets), Now);
@@ -192,7 +194,7 @@ mod tests {
         let mut bursts = Bursts::expecting(9);
         assert_eq!([bursts.add(1), bursts.add(0)], [Later, Now]);
         bursts.sleep();
-        // Four of the eight that did not come.
+        // Four more are expected: half of the eight missing packets.
         assert_eq!([bursts.add(3), bursts.add(1)], [Later, Now]);
     }
 
@@ -210,7 +212,7 @@ mod tests {
     fn a_turn_that_goes_on_without_sleep_counts_on() {
         let mut bursts = Bursts::default();
         assert_eq!(bursts.add(5), Now);
-        // Enough for one turn: the driver yields without having slept, and what it wrote counts with what comes.
+        // The driver yields without a sleep, so the packets it wrote count together with the next ones.
         assert_eq!(bursts.add(1), Now);
         bursts.sleep();
         assert_eq!(bursts.add(5), Later);

@@ -1,4 +1,4 @@
-//! From packets to handlers, as far as the limits on handlers allow.
+//! Dispatch of packets to handlers, within the limits on handlers.
 
 use std::task::{Context, Poll};
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
-    /// Applies what handlers under way ended with.
+    /// Applies the results of finished handlers.
     pub(super) fn reap_finished(&mut self, cx: &mut Context<'_>) {
         if self.holds_replies && self.shared.core().proto.owes_replies() {
             return;
@@ -30,18 +30,21 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
             if let Finished::Handler(_) | Finished::Withdrawn(_) = finished {
                 self.standstill.note_handler_end();
             }
-            // The others would only add to what the peer does not read. What is written makes room for them.
+            // Results of further handlers would only add replies for a peer that does not read. Writing makes room for
+            // them.
             self.holds_replies = self.shared.apply(finished);
             self.standstill.note_progress();
             self.is_busy = true;
         }
     }
 
-    /// Gives the packets that were decoded to the router. Returns how the last handler
-    /// ended, if it did, which the caller applies under the lock that it takes anyway.
+    /// Passes the decoded packets to the router.
     ///
-    /// The outcome of each packet is applied before the next is looked at, so that replies and what handlers send by
-    /// themselves stay in order. `owes_replies` and `is_draining` are what the core said when it decoded them.
+    /// Returns the result of the last handler if it has finished. The caller applies it under a lock it needs anyway.
+    ///
+    /// The result of each packet is applied before the next packet is looked at. Replies and packets sent by the
+    /// handlers thus stay in order. `owes_replies` and `is_draining` are the state of the core when it decoded the
+    /// packets.
     pub(super) fn dispatch(
         &mut self,
         cx: &mut Context<'_>,
@@ -51,14 +54,14 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         loop {
             let before = self.arrived.len();
             if let Err(panicked) = self.handlers.intercept(&mut self.arrived) {
-                // Whatever it left is input again.
+                // The remaining packets are converted back to input.
                 return Some(panicked);
             }
             let taken = before - self.arrived.len();
             if taken > 0 {
                 self.standstill.note_progress();
                 self.cork.expect(taken as u64);
-                // The router may have replied or closed. It has looked at the packet that it left in front.
+                // The router may have replied or closed. It has already seen the packet left at the front.
                 if self.arrived.is_empty() || self.shared.is_closing() {
                     return None;
                 }
@@ -72,16 +75,18 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
             if let Some(finished) = finished {
                 self.shared.apply(finished);
             }
-            // A handler may have replied by itself. Nothing is written meanwhile.
+            // A handler may have sent a reply itself. Nothing is written during the loop, so the value cannot turn
+            // false.
             owes_replies |= self.shared.owes_replies();
-            // A takeover or a close takes effect at once: what was decoded after it is not for handlers any more.
+            // A takeover or a close takes effect immediately. Packets decoded after it do not go to handlers.
             if self.shared.is_closing() {
                 return None;
             }
         }
     }
 
-    /// Has a handler start on a packet, or has it wait, or refuses it. Returns how its handler ended, if it did.
+    /// Starts a handler for a packet, queues the packet, or refuses it. Returns the handler's result if it has
+    /// finished.
     fn deliver(
         &mut self,
         cx: &mut Context<'_>,
@@ -103,13 +108,13 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         }
     }
 
-    /// Has a packet wait, or refuses it or another.
+    /// Queues a packet. If there is no room, refuses either this packet or the oldest one.
     fn wait(&mut self, waiting: Waiting) -> Option<Finished> {
         if !self.backlog.has_room_behind(0, 0, self.connection.config())
             && self.is_overloaded()
             && let Some(oldest) = self.backlog.pop(Next::Oldest)
         {
-            // The one that can hope for least makes room.
+            // The oldest packet has the least chance of a reply in time, so it makes room.
             self.backlog.push(waiting);
             return self.refuse(oldest, Refusal::Busy);
         }
@@ -120,16 +125,18 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         self.refuse(waiting, Refusal::Busy)
     }
 
-    /// Tells whether packets wait for so long that those which come now would be too late in their turn. Then the newest goes
-    /// first, whose sender waits for longest yet, and the oldest is refused where there is no room. Otherwise every handler
-    /// would start on a packet whose time is almost over, and all would be too late.
+    /// Returns `true` if queued packets wait so long that newly arriving ones would be too late in their turn.
+    ///
+    /// The newest packet then goes first, because its sender will wait longest, and the oldest is refused if there is
+    /// no room. Otherwise every handler would start on a packet near the end of its timeout, and all replies would be
+    /// late.
     pub(super) fn is_overloaded(&self) -> bool {
         !self.handlers.is_ordered() && self.backlog.is_late(self.turn, self.behind_since)
     }
 
-    /// Starts handlers on packets that waited, as far as they may.
+    /// Starts handlers for queued packets, within the limits.
     pub(super) fn start_backlog(&mut self, cx: &mut Context<'_>) {
-        // Nearly always, and asked several times in a turn.
+        // The common case, several times per turn.
         if self.backlog.is_empty() {
             return;
         }
@@ -153,7 +160,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         }
     }
 
-    /// Refuses packets that waited for longer than their senders do.
+    /// Refuses queued packets whose senders no longer wait.
     fn refuse_expired(&mut self) {
         while self.takes_packets()
             && let Some(expired) = self.backlog.pop_expired(self.turn)
@@ -164,17 +171,17 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         }
     }
 
-    /// Ends what the peer ended, once everything that came before is through.
+    /// Closes the connection after the end of the peer's input, once all packets received before are handled.
     pub(super) fn end_behind_backlog(&mut self, cx: &mut Context<'_>) {
         let is_through = self.backlog.is_empty();
         match &self.end {
             Some(End::Broken(error)) if is_through && self.handlers.poll_free(cx, 0).is_ready() => {
                 self.shared.finish(CloseReason::Protocol(error.clone()));
             }
-            // A stream that is still served has nothing more to hear.
+            // Streams still being served will receive nothing more, so their handlers do not delay the close.
             Some(End::Closed(reason)) if is_through && self.handlers.len() == 0 => self.shared.finish(reason.clone()),
             Some(End::Failed(_)) if is_through && self.handlers.len() == 0 => {
-                // As long as the socket takes anything, the answers are attempted.
+                // While the socket accepts writes, try to deliver the replies.
                 let end = if self.write_failure.is_none() { Shared::finish } else { Shared::fail };
                 end(self.shared, self.failure());
             }
@@ -182,8 +189,9 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         }
     }
 
-    /// Refuses what waits, if the peer may wait for it in turn and nothing has moved for too long. Tells whether anything
-    /// was refused.
+    /// Refuses queued packets if both sides may wait for each other and nothing has moved for too long.
+    ///
+    /// Returns `true` if any packet was refused.
     pub(super) fn refuse_stuck(&mut self, now: Instant) -> bool {
         let is_stuck = !self.backlog.is_empty() && self.all_wait();
         if !self.standstill.look(now, is_stuck, self.connection.config().handlers_stall_max) {
@@ -204,8 +212,8 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         refused > 0
     }
 
-    /// Refuses a packet that waited or would wait for too long. `None` if the router has no answer for the peer: then it waits
-    /// all the same, without a time.
+    /// Refuses a packet. Returns `None` if the router has no reply for the peer: the packet is then queued anyway,
+    /// without a timeout.
     fn refuse(&mut self, waiting: Waiting, why: Refusal) -> Option<Finished> {
         let Packet { id, operation, .. } = waiting.packet;
         match self.handlers.refuse(Refused { id, operation, why }) {
@@ -221,25 +229,25 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         }
     }
 
-    /// Tells whether handlers may be given packets: not when their replies would have nowhere to go.
+    /// Returns `true` if handlers may receive packets. They may not if the queue of replies is full.
     fn takes_packets(&self) -> bool {
         let core = self.shared.core();
         core.proto.is_open() && !core.proto.owes_replies()
     }
 
-    /// Tells whether one more packet may wait for its handler.
+    /// Returns `true` if one more packet may be queued for its handler.
     fn may_wait(&self) -> bool {
         let has_room = self.backlog.has_room_behind(0, 0, self.connection.config()) || !self.is_over_limit();
         has_room && !(self.standstill.is_jammed() && self.all_wait())
     }
 
-    /// Tells whether every handler may be one that waits for the peer.
+    /// Returns `true` if possibly all handlers wait for the peer.
     fn all_wait(&self) -> bool {
         let awaited = self.awaited().saturating_add(self.shared.core().awaited_streams());
         awaited >= self.handlers.len().max(1)
     }
 
-    /// Returns how many packets this side waits for.
+    /// Returns the number of packets that this side waits for.
     pub(super) fn awaited(&self) -> usize {
         self.handlers.awaited().unwrap_or_else(|panicked| {
             self.shared.apply(panicked);
@@ -247,7 +255,8 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         })
     }
 
-    /// Tells whether packets that wait are as much as may be held while this side waits for answers.
+    /// Returns `true` if the packets of running handlers and queued packets have reached the limit in bytes. The limit
+    /// applies while this side waits for replies and keeps reading.
     pub(super) fn is_over_limit(&self) -> bool {
         self.handlers.held_len() + self.backlog.len() >= self.connection.config().handlers_len_max
     }

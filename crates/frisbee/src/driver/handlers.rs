@@ -1,4 +1,4 @@
-//! The handlers of one connection that are under way, in the mode its dispatch asks for.
+//! The running handlers of one connection, in any dispatch mode.
 
 use std::{
     any::Any,
@@ -26,10 +26,10 @@ use crate::{
     seldom::Seldom,
 };
 
-/// The end of a handler.
+/// The result of a handler.
 pub(super) enum Finished {
     Handler(Outcome),
-    /// No handler got the packet.
+    /// The packet was refused before it reached a handler.
     Refused(Outcome),
     /// The handler was dropped because the peer withdrew its packet.
     Withdrawn(PacketName),
@@ -37,7 +37,7 @@ pub(super) enum Finished {
     Panicked(Arc<str>),
 }
 
-/// The function that has the router handle a packet in place. The type of its future has no name.
+/// A function that calls the router for a packet in place. Abstracts over the unnameable type of its future.
 pub(super) trait InPlaceRoute: Fn(Packet) -> Self::Handler {
     type Handler: Future<Output = Outcome>;
 }
@@ -50,37 +50,38 @@ where
     type Handler = F;
 }
 
-/// The router of a connection, and its handlers that are under way.
+/// The router of a connection and its running handlers.
 pub(super) struct Handlers<'a, R, P: InPlaceRoute> {
     router: &'a Arc<R>,
     connection: &'a Connection,
     route_in_place: P,
-    /// For the tasks of this connection, if there are any, so that they share no count of references with others.
+    /// Router and connection for the tasks of this connection, created for the first task. A separate `Arc` avoids
+    /// contention with other connections on a reference count.
     owned: OnceLock<Arc<(Arc<R>, Connection)>>,
     dispatch: Dispatch,
-    /// The number of handlers that may be under way.
+    /// Maximum number of running handlers.
     limit: usize,
-    /// The cost of packets that handlers may be under way with, and what it is now.
+    /// Maximum total cost of the packets of running handlers, and the current cost.
     len_max: usize,
     held_len: usize,
-    /// The place in which the next handler is polled. Its allocation goes to the handler if that has to wait.
+    /// Reused allocation for the next handler's future. A handler that is not ready immediately keeps it.
     place: Option<Pin<Box<Option<P::Handler>>>>,
-    /// Handlers in place that were not ready at once.
+    /// Handlers in place that were not ready immediately.
     waiting: FuturesUnordered<InPlace<P::Handler>>,
     tasks: JoinSet<Task>,
-    /// The number of `tasks` that handle packets. The others serve streams.
+    /// Number of `tasks` that handle packets. All other tasks serve streams.
     handler_tasks: usize,
-    /// True if the peer can withdraw packets, so that their tasks have to be found.
+    /// `true` if the peer can withdraw packets, so that their tasks must be found by name.
     may_withdraw: bool,
-    /// The tasks that handle packets of a peer that can withdraw them, with what the packets cost.
+    /// Tasks for packets of a peer that can withdraw them, with the cost of each packet.
     by_name: Seldom<PacketName, (AbortHandle, usize)>,
-    /// Tasks that were aborted and have not ended.
+    /// Aborted tasks that have not ended yet.
     aborted: Seldom<Id, (PacketName, usize)>,
     permits: Held,
 }
 
 enum Task {
-    /// With the name and the cost of its packet.
+    /// Outcome of the handler, with the name and cost of its packet.
     Handler(Outcome, PacketName, usize),
     Stream,
 }
@@ -108,12 +109,12 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
         }
     }
 
-    /// Drops the handlers that are not tasks of their own.
+    /// Drops the handlers that run in place.
     pub(super) fn drop_waiting(&mut self) {
         self.waiting.clear();
     }
 
-    /// Gives back the permits of handlers that will not start any more.
+    /// Returns the permits of handlers that will no longer start.
     pub(super) fn give_back_permits(&mut self) {
         self.permits.stop_waiting();
         self.permits.keep(self.waiting.len());
@@ -122,8 +123,8 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
     fn start_in_place(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished> {
         let mut place = self.place.take().unwrap_or_else(|| Box::pin(None));
         let (name, cost) = (packet.name(), cost(&packet));
-        // The call itself may panic too, before there is a future. What a panic leaves behind is dropped with the place,
-        // and the connection ends, so that nothing sees it half changed.
+        // The call itself may panic too, before it returns a future. State left by a panic is dropped with the place
+        // and the connection ends, so nothing observes it.
         let polled = catch_unwind(AssertUnwindSafe(|| {
             place.set(Some((self.route_in_place)(packet)));
             poll_in(&mut place, cx)
@@ -174,17 +175,17 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
         self.held_len -= cost;
     }
 
-    /// Returns the number of handlers of packets that are under way.
+    /// Returns the number of running packet handlers.
     pub(super) fn len(&self) -> usize {
         self.waiting.len() + self.handler_tasks
     }
 
-    /// Returns `true` if nothing is under way, handlers of streams included.
+    /// Returns `true` if no handlers are running, including those of streams.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.tasks.is_empty()
     }
 
-    /// Returns the cost of the packets that handlers are under way with.
+    /// Returns the total cost of the packets of running handlers.
     pub(super) fn held_len(&self) -> usize {
         self.held_len
     }
@@ -194,26 +195,26 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
         guarded(|| self.router.awaited(self.connection))
     }
 
-    /// Returns how long the peer waits for the answer to a packet, as far as the router knows.
+    /// Returns how long the peer waits for the reply to a packet, if the router knows.
     pub(super) fn timeout_of(&self, packet: &Packet) -> Option<Duration> {
-        // A panic has told of itself. The packet waits as one without a time.
+        // The panic hook has reported the panic. The packet is queued without a timeout.
         guarded(|| self.router.packet_timeout(packet, self.connection)).unwrap_or(None)
     }
 
-    /// Returns whether one handler runs after the other, in the order of arrival.
+    /// Returns `true` if handlers run one at a time, in order of arrival.
     pub(super) fn is_ordered(&self) -> bool {
         self.dispatch == Dispatch::Ordered
     }
 
-    /// Checks whether a handler may start on a packet of this [cost]. If not, the task is woken when one may.
+    /// Checks whether a handler may start on a packet of this [cost]. If not, wakes the task when one may.
     #[inline]
     pub(super) fn poll_free(&mut self, cx: &mut Context<'_>, cost: usize) -> Poll<()> {
-        // The end of one of this connection's own handlers wakes the task.
+        // The task is woken anyway when one of this connection's own handlers ends.
         if self.held_len > 0 && self.held_len + cost > self.len_max {
             return Poll::Pending;
         }
-        // A handler in place may be ready at once, and then needs no permit: it is enough to hold one for each that waits
-        // already. A task holds its permit from the start.
+        // A handler in place that is ready immediately needs no permit, so it is enough to hold one for each running
+        // handler. A task holds its permit from the start.
         let (limit, permits) = match self.dispatch {
             Dispatch::Ordered => (1, self.len()),
             Dispatch::InPlace => (self.limit, self.len()),
@@ -226,40 +227,40 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
         }
     }
 
-    /// Gives back the permits that this turn took and that no handler needs now.
+    /// Returns the permits taken during this turn and not needed by any handler.
     pub(super) fn end_turn(&mut self) {
         let needed = match self.dispatch {
             Dispatch::Ordered | Dispatch::InPlace => self.waiting.len(),
-            // Tasks have theirs. The next one may have a place in the queue.
+            // Tasks own their permits. Keep only the place in the queue for the next task.
             Dispatch::Spawned | Dispatch::Limited(_) => usize::from(self.permits.is_waiting()),
         };
         self.permits.keep(needed);
     }
 
-    /// Has the router take packets that need no handler from the front of those that arrived.
+    /// Lets the router take packets without a handler from the front of the arrived ones.
     #[inline(always)]
     pub(super) fn intercept(&self, packets: &mut VecDeque<Packet>) -> Result<(), Finished> {
         guarded(|| self.router.intercept(&mut Arrivals::new(packets, self.connection), self.connection))
     }
 
-    /// Has the router answer a packet that no handler gets.
+    /// Lets the router reply to a refused packet.
     pub(super) fn refuse(&self, refused: Refused) -> Finished {
         let outcome = guarded(|| self.router.refuse(refused, self.connection));
         outcome.map_or_else(|panicked| panicked, Finished::Refused)
     }
 
-    /// Tells the router what happened to the connection.
+    /// Passes an event to the router.
     #[inline(always)] // Nothing at all for most routers and events.
     pub(super) fn tell(&self, event: Event<'_>) -> Option<Finished> {
         guarded(|| self.router.event(self.connection, event)).err()
     }
 
-    /// Notes that the peer can withdraw packets.
+    /// Records that the peer can withdraw packets.
     pub(super) fn expect_withdrawals(&mut self) {
         self.may_withdraw = true;
     }
 
-    /// Drops the handler of a packet, which ends as [`Finished::Withdrawn`]. Returns whether there was one.
+    /// Drops the handler of a packet, which then ends as [`Finished::Withdrawn`]. Returns `true` if there was one.
     pub(super) fn withdraw(&mut self, name: PacketName) -> bool {
         if let Some((task, cost)) = self.by_name.remove(&name) {
             task.abort();
@@ -268,14 +269,14 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
         }
         let mut waiting = Pin::new(&mut self.waiting).iter_pin_mut();
         let Some(found) = waiting.find(|handler| handler.name == name && !handler.is_withdrawn) else { return false };
-        // Its turn to be polled drops the future.
+        // The next poll of the handler drops its future.
         let handler = found.get_mut();
         handler.is_withdrawn = true;
         handler.waker.take().into_iter().for_each(Waker::wake);
         true
     }
 
-    /// Starts a handler, in place or as a task. `None` if it has to wait, or is done and there is nothing to do for it.
+    /// Starts a handler, in place or as a task. Returns `None` if it is still running or ended without a reply.
     pub(super) fn start(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished> {
         match self.dispatch {
             Dispatch::InPlace | Dispatch::Ordered => self.start_in_place(cx, packet),
@@ -287,14 +288,15 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
                 self.held_len += cost;
                 let task = self.tasks.spawn(async move {
                     let (router, connection) = &*owned;
-                    // The task may have waited for its thread.
+                    // The task may have been delayed until its thread was free.
                     let outcome = if due.is_some_and(|due| due <= Instant::now().into_std()) {
                         let Packet { id, operation, .. } = packet;
                         router.refuse(Refused { id, operation, why: Refusal::Expired }, connection)
                     } else {
                         arrived_at(arrived, || router.route(packet, connection)).await
                     };
-                    // Before the driver hears of the end, which may be later: others wait for the permit.
+                    // Returned before the driver learns of the end, which may take a while: other handlers wait for the
+                    // permit.
                     drop(permit);
                     Task::Handler(outcome, name, cost)
                 });
@@ -306,8 +308,9 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
         }
     }
 
-    /// Starts the handler of a stream, which only turns it away if there is a refusal. One that is done at once never becomes a
-    /// task.
+    /// Starts the handler of a stream. If there is a refusal, the handler only rejects the stream.
+    ///
+    /// A handler that is ready immediately never becomes a task.
     pub(super) fn start_stream(
         &mut self,
         cx: &mut Context<'_>,
@@ -332,7 +335,7 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
         None
     }
 
-    /// Takes the next handler that ended.
+    /// Returns the result of the next finished handler.
     pub(super) fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished> {
         if !self.waiting.is_empty()
             && let Poll::Ready(Some((finished, cost))) = Pin::new(&mut self.waiting).poll_next(cx)
@@ -353,19 +356,19 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
     }
 }
 
-/// Calls the router. What a panic leaves behind is the router's own, and the connection ends.
+/// Calls the router and catches a panic. State left by a panic belongs to the router, and the connection ends.
 #[inline(always)]
 fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, Finished> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|panic| Finished::Panicked(message(&*panic)))
 }
 
-/// Lets everything under way end. What it ends with is dropped.
+/// Waits for all running handlers to end, and drops their results.
 pub(super) async fn finish<R: Router, P: InPlaceRoute>(mut handlers: Handlers<'_, R, P>, kill: &CancellationToken) {
     let rest = poll_fn(|cx| {
         while !handlers.is_idle() {
             let finished = handlers.poll_finished(cx);
             handlers.end_turn();
-            // A handler that panics now has no connection left to end.
+            // After a panic, there is no connection left to close.
             let _ = ready!(finished);
         }
         Poll::Ready(())
@@ -373,13 +376,13 @@ pub(super) async fn finish<R: Router, P: InPlaceRoute>(mut handlers: Handlers<'_
     kill.run_until_cancelled(rest).await;
 }
 
-/// A handler that was polled in place and has to wait.
+/// A handler in place that was not ready when first polled.
 struct InPlace<F> {
     place: Pin<Box<Option<F>>>,
-    /// The name and the cost of its packet.
+    /// Name and cost of its packet.
     name: PacketName,
     cost: usize,
-    /// Polls it again when its packet is withdrawn.
+    /// Wakes the handler after its packet is withdrawn.
     waker: Option<Waker>,
     is_withdrawn: bool,
 }

@@ -1,8 +1,9 @@
-//! Where received bytes go, so that contents can be slices of it and idle connections hold none of it.
+//! Read buffers: contents can be slices of them, and idle connections hold none.
 //!
-//! Small packets are read into a chunk, and into a longer one after a read that filled it. A connection that waits for input holds
-//! no chunk: it hands it on to the next connection of its thread. A content that does not fit a chunk gets a buffer of its own,
-//! which grows as its bytes arrive and holds nothing else; so a slice that somebody keeps pins one chunk or itself.
+//! Small packets are read into a chunk, or into a longer chunk after a read has filled one. A connection that waits for
+//! input holds no chunk, but leaves it to the next connection on its thread. A content too large for a chunk gets its
+//! own buffer, which grows with the arriving bytes and holds nothing else. A retained slice therefore pins one chunk or
+//! one content.
 
 use std::{
     cell::Cell,
@@ -18,29 +19,31 @@ use tokio_util::io::poll_read_buf;
 
 use crate::{net::Wire, proto::HeaderFormat};
 
-/// The bytes of one connection that were read and not consumed.
+/// Bytes of one connection, read and not consumed.
 #[derive(Default)]
 pub(super) struct Inbox {
     pub(super) bytes: BytesMut,
-    /// True if `bytes` is the buffer of one large content.
+    /// `true` if `bytes` is the buffer of one large content.
     is_large: bool,
-    /// The last buffer of a large content, kept because the next may be as large.
+    /// Buffer of the previous large content, kept because the next one may be equally large.
     large: BytesMut,
     large_is_idle: bool,
-    /// The length of the last packet with a large content, if nothing came since. The next may be as long: it is read
-    /// at once into the buffer of the last, or into another if that is still held.
+    /// Length of the previous packet, if it had a large content. The next packet may be equally long: it is read
+    /// directly into the previous buffer, or into a new one if the previous is still in use.
     expected_len: usize,
-    /// Bytes that were read behind a packet into its large buffer, to be copied out of it piece by piece.
+    /// Bytes after a packet, read into its large buffer. They are copied out piece by piece.
     surplus: BytesMut,
-    /// True if the last read into a chunk filled it, so that the next chunk is a long one.
+    /// `true` if the last read filled its chunk, so that the next chunk is a long one.
     is_busy: bool,
-    /// True if `bytes` is, or was, of a long chunk.
+    /// `true` if `bytes` is, or was, part of a long chunk.
     is_long: bool,
 }
 
 impl Inbox {
-    /// Reads once. `content_len` is the length of the content whose first part is here, if there is one.
-    /// `announced_len` tells the length of the packet at the front of some bytes, if it can be told.
+    /// Reads once.
+    ///
+    /// `content_len` is the length of a partially received content, or 0. `announced_len` returns the length of the
+    /// packet at the front of a slice, if its header is complete.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -52,7 +55,7 @@ impl Inbox {
         if self.prepare_for_another_large(content_len) {
             let room = self.expected_len + OVERREAD_LEN - self.bytes.len();
             let read = poll_read_buf(Pin::new(wire), cx, &mut (&mut self.bytes).limit(room));
-            // Without new bytes, those that were read before are passed on as any others.
+            // Without new bytes, bytes read before take the normal path.
             let announced_len = if read.is_ready() { announced_len(&self.bytes) } else { None };
             self.sort_out_large(announced_len, known_len);
             if self.is_large || self.surplus.is_empty() {
@@ -76,20 +79,20 @@ impl Inbox {
             self.is_busy = len == room && room >= READ_LEN_MIN;
         }
         if read.is_pending() {
-            // By the next attempt, the last large buffer may be free.
+            // The previous large buffer may be free at the next attempt.
             self.expected_len = expected_len;
             self.pass_on();
         }
         read
     }
 
-    /// Returns everything that was read and not consumed.
+    /// Returns all bytes read and not consumed.
     pub(super) fn into_bytes(mut self) -> BytesMut {
         self.bytes.extend_from_slice(&self.surplus);
         self.bytes
     }
 
-    /// Lets go of a large buffer that was not used since this was called last.
+    /// Frees the large buffer if it has not been used since the last call.
     pub(super) fn release(&mut self) {
         if self.large_is_idle {
             self.large = BytesMut::new();
@@ -97,7 +100,7 @@ impl Inbox {
         self.large_is_idle = true;
     }
 
-    /// Makes a buffer ready for a large packet as long as the last, of which no more is here than was read behind that.
+    /// Prepares a buffer for another large packet of the same length, if almost nothing of the next packet has arrived.
     fn prepare_for_another_large(&mut self, content_len: usize) -> bool {
         if self.expected_len == 0 || content_len > 0 {
             return false;
@@ -108,8 +111,8 @@ impl Inbox {
         }
         let len = self.expected_len + OVERREAD_LEN;
         if !self.large.try_reclaim(len) {
-            // Somebody holds the last content. Another buffer saves a read of the header by itself, which a much larger content
-            // would hardly notice.
+            // The previous content is still in use. A new buffer saves a separate read of the header; for a much larger
+            // content, this saving is negligible.
             if len > GROW_LEN_MIN {
                 return false;
             }
@@ -122,8 +125,9 @@ impl Inbox {
         true
     }
 
-    /// Keeps one large packet in the large buffer, and nothing else: what is behind it goes, or all but the first `known_len` bytes
-    /// if there is no large packet.
+    /// Keeps exactly one large packet in the large buffer, and moves all bytes after it to the surplus.
+    ///
+    /// If there is no large packet, moves all but the first `known_len` bytes.
     fn sort_out_large(&mut self, announced_len: Option<usize>, known_len: usize) {
         if let Some(len) = announced_len.filter(|len| *len > CHUNK_LEN) {
             if len < self.bytes.len() {
@@ -147,7 +151,7 @@ impl Inbox {
         }
     }
 
-    /// Copies what is left out of the large buffer, and puts that aside.
+    /// Copies the remaining bytes out of the large buffer and sets the buffer aside.
     fn take_large(&mut self) {
         let rest = BytesMut::from(&self.bytes[..]);
         self.large = std::mem::replace(&mut self.bytes, rest);
@@ -159,7 +163,7 @@ impl Inbox {
         let missing = content_len.saturating_sub(self.bytes.len());
         let wanted = missing.max(READ_LEN_MIN.min(CHUNK_LEN - self.bytes.len().min(CHUNK_LEN)));
         let has_room = self.bytes.capacity() - self.bytes.len() >= wanted;
-        // Between turns there is no chunk, of which nothing can be reclaimed.
+        // Between turns there is no chunk, so there is nothing to reclaim.
         if !has_room && (self.bytes.capacity() == 0 || !self.bytes.try_reclaim(wanted)) {
             self.is_long = self.is_busy;
             let (len, spare) =
@@ -194,14 +198,14 @@ impl Inbox {
         }
         let missing = content_len - here;
         if self.bytes.capacity() == here {
-            // Never more than a few times what has really arrived.
-            // There is room for a header as well, so that the next packet of this length fits.
+            // Grow to at most a few times the received length, because a peer may announce more than it sends. Leave
+            // room for a header, so that the next packet of this length fits.
             self.bytes.reserve(missing.min((3 * here).max(GROW_LEN_MIN)) + HEADER_LEN_MAX + OVERREAD_LEN);
         }
         (missing + OVERREAD_LEN).min(self.bytes.capacity() - here)
     }
 
-    /// Leaves the chunk to the next connection of this thread, keeping only what is left in it.
+    /// Leaves the chunk to the next connection on this thread, and copies out the remaining bytes.
     fn pass_on(&mut self) {
         if self.is_large || self.bytes.len() > KEEP_LEN_MAX || self.bytes.capacity() == 0 {
             return;
@@ -209,7 +213,8 @@ impl Inbox {
         let rest = BytesMut::from(&self.bytes[..]);
         let mut chunk = std::mem::replace(&mut self.bytes, rest);
         chunk.clear();
-        // Slices of it that are held now, such as by a caller that is about to be woken, may be gone by the next read.
+        // Slices of the chunk may still be in use, such as by a caller about to be woken. They may be gone by the next
+        // read.
         if self.is_long {
             LONG_SPARE.set(Some(chunk));
         } else {
@@ -218,11 +223,10 @@ impl Inbox {
     }
 }
 
-/// Has glibc keep memory of this process that is free, instead of giving it back to the kernel and asking for it again, page by
-/// page, with every large content.
+/// Makes glibc keep free memory instead of returning it to the kernel and faulting it in again for each large content.
 ///
-/// Its rule is to keep twice the size of the largest block that was ever mapped for itself and freed; 128 KiB, if there was none. So
-/// one such block is made and freed, untouched. Whatever allocator is there instead does not mind.
+/// By default, glibc keeps 128 KiB, or twice the size of the largest freed block with its own mapping. One such block
+/// is allocated and freed here, without touching its pages. Other allocators are not affected.
 fn keep_freed_memory() {
     static ONCE: Once = Once::new();
     if cfg!(target_env = "gnu") {
@@ -237,20 +241,20 @@ thread_local! {
 
 /// Small enough to be pinned by one packet, large enough for hundreds.
 const CHUNK_LEN: usize = 16 * 1024;
-/// The chunk of a connection on which more arrives than fits in one of the others.
+/// Chunk length for a connection with more arriving data than fits in a normal chunk.
 const LONG_CHUNK_LEN: usize = 64 * 1024;
-/// A read is not worth its system call with less room.
+/// Minimum space for a read, to be worth its system call.
 const READ_LEN_MIN: usize = 4 * 1024;
-/// The first step of a buffer that grows.
+/// Initial size of a growing buffer.
 const GROW_LEN_MIN: usize = 64 * 1024;
-/// A rest of a packet up to this length is copied out of its chunk while the connection waits for more.
+/// Maximum length of a partial packet copied out of its chunk while the connection waits for more.
 const KEEP_LEN_MAX: usize = 1024;
-/// A read that leaves room tells the runtime that the socket is empty, which saves asking. Too little for a packet with
-/// content, which would then pin the large buffer.
+/// Extra space in a read of a large packet. A read that leaves space shows the runtime that the socket is empty, which
+/// saves another read. Too small for a packet with content, which would pin the large buffer.
 const OVERREAD_LEN: usize = 8;
-/// Bytes that a thread's part of the heap keeps when they are free: those of a few contents of a megabyte.
+/// Free memory kept per heap arena, enough for several contents of a megabyte.
 const KEPT_LEN: usize = 16 * 1024 * 1024;
-/// Room for a header and some small packets.
+/// Space for a header and some small packets.
 const HEADER_READ_LEN: usize = 512;
 const HEADER_LEN_MAX: usize = HeaderFormat::Magic10.header_len();
 
@@ -268,7 +272,7 @@ mod tests {
         proto::{Connection, Event, Role},
     };
 
-    /// A connection that reads, and its peer.
+    /// A reading connection and its peer.
     struct Reader {
         peer: DuplexStream,
         wire: Wire,
@@ -288,7 +292,7 @@ mod tests {
             self.peer.write_all(bytes).now_or_never().expect("there is room").unwrap();
         }
 
-        /// Reads as long as something is there. Returns the contents that came.
+        /// Reads until nothing is left. Returns the received contents.
         fn hear(&mut self) -> Vec<Bytes> {
             let (mut contents, mut cx) = (Vec::new(), Context::from_waker(Waker::noop()));
             let (inbox, core, now) = (&mut self.inbox, &mut self.core, Instant::now());
@@ -306,7 +310,7 @@ mod tests {
         }
     }
 
-    /// Makes a packet whose content tells its number.
+    /// Encodes a packet whose content is derived from its number.
     fn packet(number: usize, len: usize) -> Vec<u8> {
         let mut packet = vec![0, 0x0f, 0, 1, 0, 20];
         packet.extend(u32::try_from(len).unwrap().to_be_bytes());
@@ -318,12 +322,12 @@ mod tests {
         vec![number.to_le_bytes()[0]; len]
     }
 
-    /// Around everything that an inbox distinguishes.
+    /// Lengths around all thresholds of an inbox.
     const LENS: [usize; 11] = [0, 1, 300, 1014, 16_374, 16_375, 16_385, 20_000, 20_000, 70_000, 20_000];
 
     #[test]
     fn contents_stay_as_they_came_whatever_is_read_after_them() {
-        // Held for ever, for the next packet or two, or not at all.
+        // Contents held until the end, for the next packet or two, or not at all.
         for held_max in [usize::MAX, 2, 0] {
             let (mut reader, mut held) = (Reader::new(), Vec::new());
             for (number, len) in LENS.into_iter().cycle().take(2 * LENS.len()).enumerate() {
@@ -369,7 +373,7 @@ mod tests {
         for number in 0..30 {
             let reader = &mut readers[number % 3];
             let (whole, next) = (packet(number, 700), packet(number, 50));
-            // The rest of a packet is copied out of the chunk that goes to the next connection.
+            // The partial packet is copied out of the chunk, which goes to the next connection.
             reader.say(&[&whole[..], &next[..30]].concat());
             held.extend(reader.hear().into_iter().map(|bytes| (number, 700, bytes)));
             reader.say(&next[30..]);

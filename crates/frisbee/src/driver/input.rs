@@ -1,4 +1,4 @@
-//! Reading: bytes from the socket to events.
+//! Reading: from bytes of the socket to events.
 
 use std::{
     collections::VecDeque,
@@ -23,12 +23,12 @@ use crate::{
 };
 
 impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
-    /// Reads once and deals with what came.
+    /// Reads once and handles the input.
     pub(super) fn poll_input(&mut self, cx: &mut Context<'_>, now: Instant) {
         if self.end.is_some() {
             return;
         }
-        // Bytes that were left undecoded for want of room go first.
+        // Bytes left undecoded for lack of room go first.
         if !self.inbox.bytes.is_empty() {
             self.handle_input(cx, now, 0);
         }
@@ -41,7 +41,7 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
                 self.is_busy = true;
                 self.handle_input(cx, now, len);
             }
-            // Once more: a stream like TLS may have decrypted something before it failed.
+            // Read again: a TLS stream may have decrypted data before it failed.
             Poll::Ready(Err(error)) if self.read_failure.is_none() => {
                 self.is_busy = true;
                 self.read_failure = Some(error);
@@ -54,8 +54,9 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
         }
     }
 
-    /// Ends a connection that shuts down, when everything that has arrived is answered. What has arrived in part gets
-    /// [`SHUTDOWN_GRACE`] for its rest: its sender is told.
+    /// Closes a connection that shuts down, after everything received is answered.
+    ///
+    /// A peer with a partially received packet gets [`SHUTDOWN_GRACE`] to send the rest, so that it receives a reply.
     fn finish_shutdown(&mut self, now: Instant) {
         if !self.closes_when_idle {
             return;
@@ -68,12 +69,12 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
             return;
         }
         self.rest_due = None;
-        // Looked up again: what arrived in this turn may have shown that the peer leaves by itself.
+        // Checked again: input of this turn may have shown that the peer closes the connection itself.
         let reason = self.shared.core().proto.closes_when_idle().cloned();
         reason.into_iter().for_each(|reason| self.shared.finish(reason));
     }
 
-    /// Notes that the socket has nothing more, whole packets having been decoded before it was read again.
+    /// Records the end of input. Whole packets were decoded before the last read.
     fn end_input(&mut self, now: Instant) {
         self.is_busy = true;
         self.end = Some(match self.read_failure.take() {
@@ -88,14 +89,14 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
         self.wake_readers();
     }
 
-    /// Tells whether nothing has arrived of a packet that is not whole.
+    /// Returns `true` if no packet is partially received.
     fn is_between_packets(&self) -> bool {
         let core = self.shared.core();
         self.inbox.bytes.is_empty() && core.proto.content_len() == 0 && !core.proto.has_pieces()
     }
 
-    /// Decides whether to read: not while there is no room for what it would bring. Returns the length of the content
-    /// under way if so.
+    /// Decides whether to read, depending on the room for more packets. Returns the length of the partially received
+    /// content if so.
     fn may_read(&mut self, now: Instant) -> Option<usize> {
         let shared = self.shared;
         let mut core = shared.core();
@@ -117,21 +118,24 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
         may_read.then(|| core.proto.content_len())
     }
 
-    /// Tells whether there is room for one more packet.
+    /// Returns `true` if there is room for one more packet.
     pub(super) fn has_room(&self, core: &Core) -> bool {
         let has_backlog_room = self.backlog.has_room_behind(0, 0, core.proto.config());
         has_backlog_room && !core.proto.is_overrun() && !core.proto.is_stalled()
     }
 
-    /// Tells whether more is read although there is no room for it: what this side waits for may be behind it, and the
-    /// handlers that would make room may be the ones that wait. Asks the router, so the core must not be locked.
+    /// Returns `true` if reading continues although there is no room.
+    ///
+    /// The input may contain replies that this side waits for, and the handlers that would make room may wait for those
+    /// replies. Asks the router, so the core must not be locked.
     fn reads_on(&mut self) -> bool {
         self.is_clogged &= self.is_over_limit();
         let core = self.shared.core();
         if self.is_clogged || core.proto.is_flooded() || core.proto.is_stalled() {
             return false;
         }
-        // Unread bytes wait as well, and nobody could say for how long. Not if it is the peer that does not read.
+        // Unread packets wait too, for an unknown time, so an overloaded side reads and refuses them. Not if the peer
+        // itself does not read its replies.
         if !core.proto.owes_replies() && self.is_overloaded() {
             return true;
         }
@@ -140,7 +144,7 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
         awaits_stream || self.awaited() > 0
     }
 
-    /// Decodes what was read, as far as there is room for it, and deals with it.
+    /// Decodes and handles received bytes, within the available room.
     fn handle_input(&mut self, cx: &mut Context<'_>, now: Instant, received: usize) {
         let (shared, before) = (self.shared, self.inbox.bytes.len());
         let mut core = shared.core();
@@ -156,8 +160,10 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
         self.is_busy |= self.inbox.bytes.len() < before;
     }
 
-    /// Deals with one event after the other. Packets are decoded in batches under one lock, and dispatched without it: no
-    /// lock may be held while the user's code runs.
+    /// Handles one event after another.
+    ///
+    /// Packets are decoded in batches under one lock and dispatched without it, because no lock may be held while user
+    /// code runs.
     fn handle_events(&mut self, cx: &mut Context<'_>, now: Instant, mut core: MutexGuard<'a, Core>) {
         let shared = self.shared;
         loop {
@@ -171,7 +177,7 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
             }
             let Some(event) = self.decode(now, &mut core) else { return };
             if let proto::Event::StreamReadable(key) = event {
-                // Usually no task waits: the reader is behind.
+                // The common case: no task waits, because the reader has not caught up.
                 if core.has_waiting(key) {
                     self.woken.extend(core.take_waiting(key));
                 }
@@ -183,7 +189,7 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
             }
             let finished = self.handle_event(cx, event, has_room, core);
             if self.inbox.bytes.is_empty() {
-                // Nothing is left to decode: the lock is taken only for what there is to apply.
+                // Nothing is left to decode, so the lock is only needed to apply the result.
                 if let Some(finished) = finished {
                     shared.apply(finished);
                 }
@@ -194,7 +200,7 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
         }
     }
 
-    /// Decodes the next event, or notes that the peer broke the protocol.
+    /// Decodes the next event. Records a protocol violation by the peer.
     fn decode(&mut self, now: Instant, core: &mut Core) -> Option<proto::Event> {
         match core.proto.handle_input(now.into_std(), &mut self.inbox.bytes) {
             Ok(event) => event,
@@ -208,7 +214,7 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
         }
     }
 
-    /// Gives an event to the router, which runs without the lock. Returns how a handler ended, if one did.
+    /// Passes an event to the router, without the lock. Returns the result of a handler if one has finished.
     fn handle_event(
         &mut self,
         cx: &mut Context<'_>,
@@ -264,18 +270,18 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
             }
             proto::Event::Cancel(packet) => {
                 drop(core);
-                // One whose handler is done was answered, or is about to be.
+                // Otherwise the handler is done, and its reply was sent or is about to be.
                 if !self.handlers.withdraw(packet) && self.backlog.remove(packet) {
                     return Some(Finished::Withdrawn(packet));
                 }
                 None
             }
-            // The caller dealt with them under the lock.
+            // Handled by the caller under the lock.
             proto::Event::StreamReadable(_) | proto::Event::StreamWritable(_) => None,
         }
     }
 
-    /// Wakes the tasks that wait for what streams brought. Not under the lock: a waker may use the connection at once.
+    /// Wakes tasks waiting for streams. Not under the lock, because a waker may use the connection immediately.
     fn wake_readers(&mut self) {
         if !self.woken.is_empty() {
             self.woken.drain(..).for_each(Waker::wake);
@@ -283,10 +289,11 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
     }
 }
 
-/// Decodes whole packets after one that costs `len`, as long as the backlog has room for all of them. Stops at
-/// anything else, because a packet can be put back if an earlier one turns out to be a takeover, and nothing else
-/// can.
-// Not a method: what has no type parameters is compiled here, where the steps of the core are inlined.
+/// Decodes whole packets after one with a cost of `len`, while the backlog has room for all of them.
+///
+/// Stops at any other event. If an earlier packet turns out to request a takeover, packets can be converted back to
+/// bytes, but other events cannot.
+// Not a method: a function without type parameters is compiled in this crate, where the steps of the core are inlined.
 fn decode_packets(
     core: &mut Core,
     bytes: &mut BytesMut,
@@ -304,5 +311,5 @@ fn decode_packets(
     }
 }
 
-/// The number of packets that are decoded under one lock at most. Others wait for it meanwhile.
+/// Maximum number of packets decoded under one lock, because other tasks wait for it.
 const DECODED_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! Closing a socket without losing the last words that were written to it.
+//! Closing a socket without losing the last bytes written to it.
 
 use std::io;
 
@@ -10,14 +10,15 @@ use tokio::{
 
 use crate::{Config, net::Wire, proto::Foreign};
 
-/// Tells a client which speaks another protocol so, and parts with its socket.
+/// Refuses a client that speaks another protocol, and closes its socket.
 pub(crate) async fn refuse(mut wire: Wire, foreign: Foreign, config: &Config) {
     let _ = timeout(config.write_stall_max, wire.write_all(refusal(foreign))).await;
     let _ = timeout(config.linger_max, linger(&mut wire)).await;
 }
 
-/// Closes the writing half and waits for the peer to do the same. Closing a socket with unread input would reset it,
-/// and the reset could overtake the last packets.
+/// Closes the write half and waits for the peer to close its half.
+///
+/// Closing a socket with unread input would reset it, and the reset could overtake the last packets.
 pub(super) async fn linger(wire: &mut Wire) -> io::Result<()> {
     wire.shutdown().await?;
     let mut discarded = BytesMut::with_capacity(LINGER_READ_LEN);
@@ -27,10 +28,10 @@ pub(super) async fn linger(wire: &mut Wire) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns what a client that speaks this is told, in words that it understands, so that it does not try again.
+/// Returns a refusal in the protocol of the client, so that the client does not retry.
 pub(super) fn refusal(foreign: Foreign) -> &'static [u8] {
     match foreign {
-        // Clients of HTTP/2 know an answer of HTTP/1.1 when they see one.
+        // HTTP/2 clients recognize an HTTP/1.1 response.
         Foreign::Http1Client | Foreign::Http2Client => {
             b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 60\r\n\
               connection: close\r\n\r\nthis port does not speak HTTP: the server has no wire of it\n"

@@ -1,4 +1,4 @@
-//! Drives a connection on tokio: one task owns the socket, both directions of it, and the handlers.
+//! Drives a connection on tokio: one task owns both directions of the socket, and the handlers.
 
 mod backlog;
 mod closing;
@@ -47,14 +47,14 @@ use crate::{
     shared::Shared,
 };
 
-/// The socket of a connection, and what was read from it before.
+/// The socket of a connection, with the bytes already read from it.
 pub(crate) struct Begun {
     pub(crate) wire: Wire,
     pub(crate) first: BytesMut,
 }
 
 /// Runs a connection from its first byte to the end of its last handler.
-// The socket is boxed because a future keeps the room of what it was given, also once it has moved it elsewhere.
+// `begun` is boxed because a future keeps the space of its arguments even after moving out of them.
 pub(crate) async fn drive<R: Router>(begun: Box<Begun>, connection: Connection, router: Arc<R>, scope: Scope) {
     debug!("connection opened");
     let shared = connection.shared();
@@ -64,11 +64,11 @@ pub(crate) async fn drive<R: Router>(begun: Box<Begun>, connection: Connection, 
     let handlers = Handlers::new(&scope, &connection, &router, |packet| router.route(packet, &connection));
     let mut driver = Driver::new(begun, &connection, handlers);
     let reason = poll_fn(|cx| driver.poll(cx)).await;
-    // Boxed, so that only connections that end hold the memory for it.
+    // Boxed, so that only ending connections use memory for this future.
     Box::pin(end(ending, driver, reason, &scope.kill)).await;
 }
 
-/// Has this side say of itself what the router does.
+/// Announces the router's facts to the peer.
 fn introduce(info: &RouterInfo, proto: &mut proto::Connection) {
     for (name, part) in &info.parts {
         proto.add_part(name, part.clone());
@@ -81,7 +81,7 @@ fn introduce(info: &RouterInfo, proto: &mut proto::Connection) {
     }
 }
 
-/// Ends a connection that takes nothing more, and lets the handlers that are left end.
+/// Ends a connection that no longer accepts packets, and waits for its remaining handlers.
 async fn end<R: Router, P: InPlaceRoute>(
     mut ending: Ending<'_, R>,
     mut driver: Driver<'_, R, P>,
@@ -89,23 +89,24 @@ async fn end<R: Router, P: InPlaceRoute>(
     kill: &CancellationToken,
 ) {
     let shared = driver.shared;
-    // Before the socket is parted with, which takes a while: nothing more will be read or taken for sending.
+    // Before closing the socket, which takes a while: nothing more will be read or accepted for sending.
     shared.release_waiters();
-    // The replies of handlers in place have nowhere to go. After a takeover they go on, because they may be part of what follows.
+    // Replies of handlers in place can no longer be sent. After a takeover these handlers continue, because they may
+    // use the raw stream.
     if !matches!(reason, CloseReason::TakenOver) {
         driver.handlers.drop_waiting();
     }
-    // Other connections of the server may wait for these permits, longer than this one takes to end.
+    // Other connections of the server may wait for these permits, and closing the socket takes a while.
     driver.handlers.give_back_permits();
     shared.core().handlers = driver.handlers.len();
     let (reason, handlers) = driver.leave(reason, kill).await;
-    // Before the last handlers have ended: the event may be what ends them.
+    // Before the last handlers have ended, because this event may be what ends them.
     ending.tell(reason);
     handlers::finish(handlers, kill).await;
     shared.core().handlers = 0;
 }
 
-/// Announces the end of a connection. Does so by itself if the driver is dropped, as happens when its runtime shuts down.
+/// Announces the end of a connection, also if the driver is dropped because its runtime shuts down.
 struct Ending<'a, R: Router> {
     connection: &'a Connection,
     router: &'a R,
@@ -140,7 +141,7 @@ fn call_hook(connection: &Connection, hook: impl FnOnce()) {
     }
 }
 
-/// The state of the task of one connection between its turns.
+/// State of a connection's task between its turns.
 struct Driver<'a, R, P: InPlaceRoute> {
     connection: &'a Connection,
     shared: &'a Shared,
@@ -149,52 +150,52 @@ struct Driver<'a, R, P: InPlaceRoute> {
 
     // Input, from the socket to the handlers.
     inbox: Inbox,
-    /// Packets that were decoded and not yet looked at. Empty between turns, unless the connection is closing: then they
-    /// are input again for a takeover.
+    /// Packets decoded but not dispatched yet. Empty between turns, unless the connection is closing: then they are
+    /// converted back to input for a takeover.
     arrived: VecDeque<Packet>,
-    /// Packets that no handler may start on yet.
+    /// Packets queued until a handler may start.
     backlog: Backlog,
     standstill: Standstill,
-    /// True if a packet was queued beyond all limits because the router had no answer for its refusal.
+    /// `true` if a packet was queued above all limits because the router had no reply for its refusal.
     is_clogged: bool,
     is_reading: bool,
-    /// The time since which reading has paused now and then for want of room, and never come to the end of what had arrived.
+    /// Time since which reading has paused repeatedly for lack of room, without reaching the end of the input.
     behind_since: Option<std::time::Instant>,
-    /// The end of the peer's input, due when the backlog is through.
+    /// The end of the peer's input, effective when the backlog is empty.
     end: Option<End>,
-    /// Set when reading failed. What a stream like TLS had decrypted by then is read first.
+    /// Error of a read. Data decrypted before the error, as by TLS, is read first.
     read_failure: Option<io::Error>,
-    /// Tasks that wait for what a stream brought, until the core is unlocked.
+    /// Wakers of tasks waiting for streams, kept until the core is unlocked.
     woken: Vec<Waker>,
 
     // Output, from the outbox to the socket.
     cork: Cork,
     batch: Transmit,
     needs_flush: bool,
-    /// Set when the socket takes nothing more. What it still has to give is read first.
+    /// Error of a write. Bytes already received are read first.
     write_failure: Option<Arc<io::Error>>,
-    /// True if as many bytes of replies were queued as may, so that handlers under way are left where they are.
+    /// `true` if the queue of replies is full. Results of finished handlers are then not collected.
     holds_replies: bool,
 
     // The turn.
-    /// The time at which it began.
+    /// Start time of the turn.
     turn: std::time::Instant,
-    /// True if anything happened in this round, so that another one may find more. A handler that was done at the end of a turn
-    /// counts in the next.
+    /// `true` if this round has done anything, so that another round may find more work. A handler that finishes at the
+    /// end of a turn counts for the next turn.
     is_busy: bool,
-    /// True if the connection was to close once nothing is under way, when the core was looked at last.
+    /// `true` if the connection was to close when idle, at the last look at the core.
     closes_when_idle: bool,
-    /// The time at which a connection whose socket has failed ends, whatever is still under way.
+    /// Time at which a connection with a failed socket ends, even with work in progress.
     give_up: Option<Instant>,
-    /// The time at which a shutdown waits no longer for the rest of a packet.
+    /// Time at which a shutdown stops waiting for the rest of a packet.
     rest_due: Option<Instant>,
     sleep: Pin<Box<Sleep>>,
     is_timer_set: bool,
-    /// Lent to the core while the driver sleeps.
+    /// Waker of the driver. Moved to the core while the driver sleeps.
     waker: Option<Waker>,
 }
 
-/// The end of a peer's input.
+/// The cause of the end of the peer's input.
 enum End {
     Closed(CloseReason),
     Broken(ProtocolError),
@@ -241,10 +242,10 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
     }
 }
 
-/// Returns a time that is not reached, for a timer that nobody waits for.
+/// Returns a time far in the future, for a timer without a deadline.
 fn far_future() -> Instant {
     Instant::now() + Duration::from_secs(365 * 24 * 3600)
 }
 
-/// The time that a shutdown gives a peer to say what it is, and to send the rest of a packet.
+/// Time for a peer to identify itself or to send the rest of a packet during a shutdown.
 pub(crate) const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! The steps that the end of a handler asks for.
+//! Applying the results of handlers to a connection.
 
 use tracing::error;
 
@@ -9,11 +9,11 @@ use crate::{
 };
 
 impl Shared {
-    /// Does what the end of a handler asks for. Returns whether as many bytes of replies wait as may.
+    /// Applies the result of a handler. Returns `true` if the queue of replies is full.
     #[inline]
     pub(super) fn apply(&self, finished: Finished) -> bool {
         match finished {
-            // It may have replied by itself.
+            // The handler may have sent a reply itself.
             Finished::Handler(Outcome::Nothing) => self.owes_replies(),
             finished => self.apply_locked(finished),
         }
@@ -29,7 +29,7 @@ impl Shared {
 }
 
 impl Core {
-    /// Does what the end of a handler asks for.
+    /// Applies the result of a handler.
     pub(super) fn apply(&mut self, finished: Option<Finished>) {
         match finished {
             None | Some(Finished::Handler(Outcome::Nothing) | Finished::Stream) => {}

@@ -1,4 +1,4 @@
-//! Writing: batches from the outbox to the socket.
+//! Writing: from batches of the outbox to the socket.
 
 use std::{
     io::{self, IoSlice},
@@ -14,9 +14,9 @@ use super::{Driver, End, handlers::InPlaceRoute};
 use crate::{CloseReason, Router, proto::Transmit, router::Event, shared::Next};
 
 impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
-    /// Writes what there is to write, as far as the socket takes it.
+    /// Writes queued output until the socket accepts no more.
     pub(super) fn poll_output(&mut self, cx: &mut Context<'_>, now: Instant) {
-        // A round in which nothing happened has nothing new in the outbox: putting something there wakes this task.
+        // If nothing happened in this round, the outbox is unchanged: queueing a packet wakes this task.
         if !self.is_busy && !self.batch.has_remaining() && !self.needs_flush {
             return;
         }
@@ -65,7 +65,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         }
     }
 
-    /// Deals with a socket that takes nothing more.
+    /// Handles a write error. Nothing more can be written to the socket.
     fn fail_output(&mut self, now: Instant, error: io::Error) {
         self.is_busy = true;
         self.batch = Transmit::default();

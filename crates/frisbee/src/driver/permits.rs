@@ -1,8 +1,8 @@
-//! The handlers of a whole server that may be under way.
+//! Limits the number of running handlers across a whole server.
 //!
-//! All connections share one count, and every thread that changes it takes its cache line from another. So a connection takes
-//! permits for several handlers at once as long as there are plenty, and gives back what it did not need at the end of its
-//! turn. A lock is taken only while somebody waits.
+//! All connections share one counter, and each thread that changes it takes its cache line from another thread. A
+//! connection therefore takes several permits at a time while there are plenty, and returns unused ones at the end of
+//! its turn. A lock is only taken while a connection waits for a permit.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,19 +13,19 @@ use std::{
     task::{Context, Poll, Waker, ready},
 };
 
-/// The permits that the connections of one scope share.
+/// Permits shared by the connections of one scope.
 pub(crate) struct Permits {
-    /// The permits that nobody holds, or [`QUEUED`]. Only who has the lock changes from and to that.
+    /// Number of free permits, or [`QUEUED`]. Only the holder of the lock may change the value from or to [`QUEUED`].
     free: AtomicUsize,
     queue: Mutex<Queue>,
 }
 
-/// Connections that wait for a permit each, the first one first.
+/// Queue of connections waiting for one permit each, in order.
 #[derive(Default)]
 struct Queue {
     next: u64,
     waiting: BTreeMap<u64, Waker>,
-    /// The places that a permit is kept for.
+    /// Places with a reserved permit.
     granted: BTreeSet<u64>,
 }
 
@@ -34,11 +34,12 @@ impl Permits {
         Arc::new(Self { free: AtomicUsize::new(count.min(QUEUED - 1)), queue: Mutex::default() })
     }
 
-    /// Takes as many as are wanted, or some more where that leaves enough for others. Fewer if there are not as many,
-    /// and none while others wait.
+    /// Takes at least `wanted` permits, and a few more if enough remain for other connections.
+    ///
+    /// Takes fewer if there are not as many, and none while other connections are queued.
     fn take(&self, wanted: usize) -> usize {
         let share = |free: usize| (free / 2).min(TAKEN_AHEAD_MAX).max(wanted).min(free);
-        // Relaxed: nothing but the count depends on it.
+        // Relaxed is enough: no other memory depends on the counter.
         let taken = self.free.fetch_update(Relaxed, Relaxed, |free| match free {
             0 | QUEUED => None,
             free => Some(free - share(free)),
@@ -53,7 +54,7 @@ impl Permits {
         }
     }
 
-    /// Takes one, in turn with others that wait. What waits already has a place.
+    /// Takes one permit, or queues the caller. A caller already in the queue keeps its place.
     fn poll_take(&self, cx: &mut Context<'_>, place: &mut Option<u64>) -> Poll<()> {
         let mut queue = self.queue();
         if let Some(place) = place.take_if(|place| queue.granted.contains(place)) {
@@ -61,7 +62,7 @@ impl Permits {
             return Poll::Ready(());
         }
         if place.is_none() {
-            // Under the lock, so that whoever gives one back from now on finds the place.
+            // Under the lock, so that a permit returned from now on finds the place in the queue.
             let free = self.free.fetch_update(Relaxed, Relaxed, |free| match free {
                 0 => Some(QUEUED),
                 QUEUED => None,
@@ -77,12 +78,12 @@ impl Permits {
         });
         let before = queue.waiting.insert(place, cx.waker().clone());
         drop(queue);
-        // Not under the lock: it may be the last of a task that has a place itself.
+        // Not under the lock: the waker may be the last reference to a task with its own place in the queue.
         drop(before);
         Poll::Pending
     }
 
-    /// Gives up a place, and the permit that was kept for it.
+    /// Leaves the queue, and returns the permit reserved for this place.
     fn leave(&self, place: u64) {
         let mut queue = self.queue();
         let waker = queue.waiting.remove(&place);
@@ -91,7 +92,7 @@ impl Permits {
         drop(waker);
     }
 
-    /// Keeps permits that are given back for those that wait, and counts the rest.
+    /// Reserves returned permits for queued connections, and makes the rest free.
     fn grant(&self, mut queue: MutexGuard<'_, Queue>, mut count: usize) {
         let mut wakers = Vec::new();
         while count > 0
@@ -117,16 +118,16 @@ impl Permits {
     }
 }
 
-/// The permits of all, with a count of references that only the tasks of one connection change.
+/// The shared permits, with a separate reference count for the tasks of one connection.
 struct OfAll(Arc<Permits>);
 
-/// The permits that one connection holds for its handlers.
+/// Permits held by one connection for its handlers.
 pub(super) struct Held {
     all: Arc<Permits>,
-    /// For the tasks of the connection, once there are any.
+    /// Reference for the tasks of the connection, created for the first task.
     of_tasks: Option<Arc<OfAll>>,
     count: usize,
-    /// The place of a connection that waits for one more.
+    /// Place in the queue, while the connection waits for one more permit.
     place: Option<u64>,
 }
 
@@ -135,9 +136,9 @@ impl Held {
         Self { all, of_tasks: None, count: 0, place: None }
     }
 
-    /// Waits until this number is held.
+    /// Waits until at least `count` permits are held.
     pub(super) fn poll_hold(&mut self, cx: &mut Context<'_>, count: usize) -> Poll<()> {
-        // Not past a wait that has begun: it has its place in the queue.
+        // A connection already in the queue must not take permits outside it.
         if self.count < count && self.place.is_none() {
             self.count += self.all.take(count - self.count);
         }
@@ -148,19 +149,19 @@ impl Held {
         Poll::Ready(())
     }
 
-    /// Tells whether this connection waits for a permit.
+    /// Returns `true` if this connection is queued for a permit.
     pub(super) fn is_waiting(&self) -> bool {
         self.place.is_some()
     }
 
-    /// Gives back what is held beyond this number.
+    /// Returns all permits beyond `count`.
     pub(super) fn keep(&mut self, count: usize) {
         let Some(beyond) = self.count.checked_sub(count) else { return };
         if beyond > 0 {
             self.count = count;
             self.all.give_back(beyond);
         }
-        // It would take a permit that nothing here waits for.
+        // Leave the queue: nothing needs the permit any more.
         self.stop_waiting();
     }
 
@@ -170,7 +171,7 @@ impl Held {
         }
     }
 
-    /// Parts with a permit for a handler that is a task of its own.
+    /// Moves one permit to a handler with its own task.
     pub(super) fn part(&mut self) -> Option<Permit> {
         self.count = self.count.checked_sub(1)?;
         let of_tasks = self.of_tasks.get_or_insert_with(|| Arc::new(OfAll(self.all.clone())));
@@ -194,9 +195,9 @@ impl Drop for Permit {
     }
 }
 
-/// The value of a count that is taken from only in turn.
+/// Value of the counter while connections are queued, so that permits are only taken in order.
 const QUEUED: usize = usize::MAX;
-/// The most permits that a connection takes at once without need, until the end of its turn.
+/// Maximum number of permits that a connection takes in advance, until the end of its turn.
 const TAKEN_AHEAD_MAX: usize = 16;
 
 #[cfg(test)]
@@ -252,7 +253,7 @@ mod tests {
         assert!(is_held(&mut first, 1));
         assert!(!is_held(&mut second, 1) && !is_held(&mut third, 1));
         first.keep(0);
-        // A permit is kept for it by now.
+        // By now, a permit is reserved for this place.
         drop(second);
         assert!(is_held(&mut third, 1));
         assert!(!is_held(&mut first, 1));

@@ -12,8 +12,9 @@ use super::{Driver, End, cork::Write, far_future, handlers::InPlaceRoute};
 use crate::{CloseReason, Router, router::Event, shared::Core};
 
 impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
-    /// Takes one turn: a few rounds of reading, handling and writing, until nothing happens in one. Then the driver
-    /// sleeps, until the socket, a handler, the timer or a handle wakes it.
+    /// Takes one turn: a few rounds of reading, handling and writing, until a round finds nothing to do.
+    ///
+    /// Then the driver sleeps until the socket, a handler, the timer or a handle of the connection wakes it.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<CloseReason> {
         let turn = self.take_turn(cx);
         self.handlers.end_turn();
@@ -26,7 +27,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         self.shared.begin_turn(self.turn);
         self.reap_finished(cx);
         if self.wake_up() == Write::Later {
-            // Behind the tasks that are ready now, which get to add to the batch.
+            // Run again after the currently ready tasks, which can add to the batch.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -35,7 +36,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
             self.start_backlog(cx);
             self.end_behind_backlog(cx);
             self.poll_input(cx, now);
-            // Before the write, which takes what the router sends for all of it.
+            // Before the write, so that it includes packets sent by the router in this event.
             if self.is_busy
                 && let Some(panicked) = self.handlers.tell(Event::Received)
             {
@@ -43,8 +44,8 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
             }
             self.is_busy |= has_come_up;
             self.poll_output(cx, now);
-            // Not before: on a machine that is busy or was asleep, this task may be late itself. The bytes that the peer
-            // sent and took meanwhile have to be seen before it is blamed for its silence.
+            // Not before reading: on a busy machine, or after a suspend, this task may itself be late. It must see the
+            // bytes sent and acknowledged in the meantime before it treats the peer as silent.
             if round == 0 {
                 self.poll_timer(cx, now);
             }
@@ -52,16 +53,16 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
             if has_come_up && let Some(turn) = self.sleep(cx, now) {
                 return turn;
             }
-            // Otherwise something came up that this round did not look for: there may be something to write, for example.
+            // Otherwise something changed after this round looked for it: there may be something to write, for example.
             self.is_busy = false;
             self.reap_finished(cx);
         }
-        // Enough for one turn: the other connections of this thread come first.
+        // Enough for one turn: let the other connections of this thread run first.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Begins a turn: takes the waker back, so that a driver that is awake is not woken, and looks at what has changed.
+    /// Begins a turn. Takes the waker back, so that nothing wakes an awake driver, and checks for changes of the core.
     fn wake_up(&mut self) -> Write {
         let mut core = self.shared.core();
         self.waker = core.driver.take().or(self.waker.take());
@@ -86,14 +87,14 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
             let next = self.next_timeout(&core).unwrap_or_else(far_future);
             drop(core);
             waiting.into_iter().for_each(Waker::wake);
-            // A timer must not fire again within the same turn.
+            // The timer must not fire again within the same turn.
             self.sleep.as_mut().reset(next.max(now + MOMENT));
             self.release();
         }
         self.is_timer_set = true;
     }
 
-    /// Gives back memory that a quiet connection does not need.
+    /// Frees memory not needed by a quiet connection.
     fn release(&mut self) {
         self.batch.release();
         self.inbox.release();
@@ -104,7 +105,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         self.woken.shrink_to_fit();
     }
 
-    /// Ends the turn, unless something came up that no waker announces.
+    /// Ends the turn, unless something changed without a wake-up.
     fn sleep(&mut self, cx: &mut Context<'_>, now: Instant) -> Option<Poll<CloseReason>> {
         let may_be_stuck = !self.backlog.is_empty() || self.standstill.is_watching();
         if may_be_stuck && self.refuse_stuck(now) {
@@ -124,8 +125,8 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         }
         self.set_timer(cx, &core);
         self.cork.sleep(core.proto.progress().0);
-        // Under the same lock as all that was looked at above: a change of the core from now on finds the waker, and
-        // what was changed before was seen.
+        // Under the same lock as all checks above. A change before them was seen, and a change after them finds the
+        // waker, so no wake-up is lost.
         let waker = self.waker.take().filter(|waker| waker.will_wake(cx.waker()));
         core.driver = Some(waker.unwrap_or_else(|| cx.waker().clone()));
         debug_assert!(self.arrived.is_empty() || core.proto.is_finishing(), "what was decoded is dealt with");
@@ -133,12 +134,12 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         Some(Poll::Pending)
     }
 
-    /// Decides what becomes of a connection whose socket takes nothing more. Tells whether that needs another round.
+    /// Decides how to continue after a write error. Returns `true` if this needs another round.
     fn gives_up_on_writing(&mut self, core: &mut Core) -> bool {
         let Some(failure) = &self.write_failure else { return false };
         let is_open = core.proto.is_open();
         match &self.end {
-            // Bytes that have arrived are read first, and wait for room.
+            // Received bytes are read first, once there is room for them.
             None if is_open && !self.is_reading => {}
             None if is_open => {
                 self.end = Some(End::Failed(failure.clone()));
@@ -152,14 +153,13 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         false
     }
 
-    /// Tells whether anything has come up since this turn looked for it, of which nothing told because the driver was
-    /// awake.
+    /// Returns `true` if anything changed since this turn looked for it. An awake driver receives no wake-up for that.
     fn has_more_to_do(&mut self, core: &mut Core) -> bool {
-        // Nothing is written before the header is known, unless the connection ends.
+        // Before the header format is known, nothing is written unless the connection ends.
         let may_write = core.proto.format().is_some() || core.proto.is_finishing();
         let can_write = core.proto.has_output() && !self.batch.has_remaining() && may_write;
-        // A task that began to wait for the peer while reading was about to pause found no waker, and the time may have
-        // made room.
+        // A task that started to wait for the peer just before reading paused found no waker. Time passing may also
+        // have made room.
         let has_begun_to_wait = std::mem::take(&mut core.has_begun_to_wait);
         let is_paused = !self.is_reading && self.end.is_none() && core.proto.is_open();
         let reads_on = is_paused && (has_begun_to_wait || self.has_room(core));
@@ -168,7 +168,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         can_write || reads_on || closes_when_idle != had_to_close
     }
 
-    /// Has the driver woken when the next thing is due.
+    /// Sets the timer for the next deadline.
     fn set_timer(&mut self, cx: &mut Context<'_>, core: &Core) {
         if let Some(next) = self.next_timeout(core)
             && next < self.sleep.deadline()
@@ -181,7 +181,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         }
     }
 
-    /// Returns when this side wants to be woken at the latest.
+    /// Returns the earliest deadline of the connection.
     fn next_timeout(&self, core: &Core) -> Option<Instant> {
         let stuck = self.standstill.due(core.proto.config().handlers_stall_max);
         let due = core.proto.poll_timeout().map(Instant::from_std);
@@ -192,6 +192,6 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
     }
 }
 
-/// Reads and writes in one turn of a connection.
+/// Maximum number of rounds in one turn of a connection.
 const ROUNDS_MAX: usize = 8;
 const MOMENT: Duration = Duration::from_millis(1);

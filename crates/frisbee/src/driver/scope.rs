@@ -1,4 +1,4 @@
-//! State that the drivers of one server share.
+//! State shared by the drivers of one server.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use tokio_util::sync::CancellationToken;
 use super::permits::Permits;
 use crate::{Dispatch, router::RouterInfo};
 
-/// The part that the connections of one server share, or that the one connection of a client has.
+/// State shared by the connections of one server. A client connection has its own.
 #[derive(Clone)]
 pub(crate) struct Scope {
     pub(crate) dispatch: Dispatch,
-    /// The facts that the router said of itself.
+    /// Facts returned by the router.
     pub(crate) info: Arc<RouterInfo>,
-    /// A permit for each handler that may be under way.
+    /// One permit for each handler that may run.
     pub(crate) permits: Arc<Permits>,
-    /// Cancelled when everything has to end now.
+    /// Cancelled when everything has to end immediately.
     pub(crate) kill: CancellationToken,
 }
 

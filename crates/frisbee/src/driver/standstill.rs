@@ -1,51 +1,52 @@
-//! Recognizes that both sides wait for each other's handlers.
+//! Detects deadlocks: both sides wait for each other's handlers.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Watches whether anything moves while packets wait that the peer may wait for in turn.
+/// Measures the time without progress while packets are queued and the peer may wait for them.
 ///
-/// No side can know what the handlers of the other wait for. That nothing at all has moved for a while, on a side whose
-/// handlers may all be waiting for answers, is as much as can be known.
+/// Neither side can know what the handlers of the other side wait for. The best available evidence is that nothing has
+/// moved for a while on a side with all handlers possibly waiting for replies.
 #[derive(Debug, Default)]
 pub(super) struct Standstill {
-    /// True if a handler began or ended, or an answer came, since the last [`look`](Self::look).
+    /// `true` if a handler started or ended, or a reply arrived, since the last [`look`](Self::look).
     has_progressed: bool,
-    /// The time since which nothing of this happened.
+    /// Time of the last progress.
     since: Option<Instant>,
-    /// True if nothing moved for too long, and no handler has ended since.
+    /// `true` after too long a time without progress, until a handler ends.
     is_jammed: bool,
 }
 
 impl Standstill {
-    /// Notes that a handler began or ended, or an answer came.
+    /// Records that a handler started or ended, or that a reply arrived.
     pub(super) fn note_progress(&mut self) {
         self.has_progressed = true;
     }
 
-    /// Notes that a handler of a packet ended. One that ends makes room for those that wait.
+    /// Records the end of a packet handler, which makes room for queued packets.
     pub(super) fn note_handler_end(&mut self) {
         self.is_jammed = false;
     }
 
-    /// Tells whether packets are better refused than made to wait. After one standstill, the peer may have as many calls
-    /// waiting, and each of them would wait for as long again.
+    /// Returns `true` if packets should be refused instead of queued.
+    ///
+    /// After one deadlock, the peer may have many more calls to send, and each would wait for the whole limit again.
     pub(super) fn is_jammed(&self) -> bool {
         self.is_jammed
     }
 
-    /// Tells whether there is a time to watch.
+    /// Returns `true` if the time without progress is being measured.
     pub(super) fn is_watching(&self) -> bool {
         self.since.is_some()
     }
 
-    /// Returns when nothing will have moved for too long.
+    /// Returns the deadline for progress.
     pub(super) fn due(&self, limit: Duration) -> Option<Instant> {
         self.since?.checked_add(limit)
     }
 
-    /// Looks whether nothing has moved for too long. `is_stuck` tells whether it could be a standstill at all.
+    /// Returns `true` if nothing has moved for `limit`. `is_stuck` is `false` if a deadlock is impossible.
     pub(super) fn look(&mut self, now: Instant, is_stuck: bool, limit: Duration) -> bool {
         if std::mem::take(&mut self.has_progressed) || !is_stuck {
             self.since = is_stuck.then_some(now);
