@@ -83,7 +83,7 @@ impl<T: Send + Sync + 'static> Router for Identity<T> {
     fn event(&self, connection: &Connection, event: Event<'_>) {
         let Event::Opened = event else { return };
         let identity = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // It is the first of this type on a new connection.
+        // Cannot fail: a new connection has no value of this type.
         let _ = identity.map(|identity| connection.set_state(identity).is_ok());
     }
 

@@ -1,4 +1,4 @@
-//! The part that the handles and the driver of one connection have in common.
+//! State shared by the handles and the driver of one connection.
 
 use std::{
     collections::VecDeque,
@@ -30,64 +30,65 @@ use crate::{
     states::States,
 };
 
-/// The place of a packet among those sent on a connection; see
-/// [`Connection::may_have_left`](crate::Connection::may_have_left).
+/// Position of a packet in the order of sending. See [`Connection::may_have_left`](crate::Connection::may_have_left).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sent(pub(crate) u64);
 
-/// The part that the handles and the driver of one connection have in common.
+/// State shared by the handles and the driver of one connection.
 pub(crate) struct Shared {
     core: Mutex<Core>,
-    /// True if the core is closing, to be seen without its lock.
+    /// `true` if the core is closing. Readable without its lock.
     is_closing: AtomicBool,
-    /// True if as many bytes of replies may wait as may, to be seen without the lock of the core.
+    /// `true` if the queue of replies may be full. Readable without the lock of the core.
     may_owe_replies: AtomicBool,
-    /// The largest content that both sides carry, to be seen without the lock of the core.
+    /// Largest content length that both sides accept. Readable without the lock of the core.
     content_len_max: AtomicU32,
-    /// Something was written.
+    /// Notified after a write.
     pub(crate) progress: Notify,
-    /// The connection ended, a stream can be accepted, the peer's first bytes came, or it asked this side to leave.
+    /// Notified when the connection ends, a stream can be accepted, the first bytes of the peer arrive, or the peer
+    /// asks this side to leave.
     pub(crate) changed: Notify,
     pub(crate) config: Arc<Config>,
-    /// Values of the user.
+    /// Values attached by the user.
     pub(crate) states: States,
     began: Instant,
-    /// The time of the driver's turn, in nanoseconds since the connection began.
+    /// Start time of the driver's turn, in nanoseconds since the start of the connection.
     turn: AtomicU64,
     pub(crate) runtime: Handle,
     pub(crate) local: Address,
     pub(crate) peer: Address,
 }
 
-/// The state of a connection that handles and driver share, under one lock. The lock is never held across a wait, nor while
-/// wakers or anything else of the user's run.
+/// The part of the shared state under one lock.
+///
+/// The lock is never held across an await, nor while wakers or other user code run.
 pub(crate) struct Core {
     pub(crate) proto: proto::Connection,
-    /// The driver's waker, while it sleeps.
+    /// Waker of the driver while it sleeps.
     pub(crate) driver: Option<Waker>,
-    /// Tasks that wait for a stream to have something to read.
+    /// Tasks waiting to read from a stream.
     pub(crate) readers: Seldom<StreamKey, Waker>,
-    /// Tasks that wait for the peer to take more data of a stream.
+    /// Tasks waiting for credit of the peer to send on a stream.
     pub(crate) senders: Seldom<StreamKey, Vec<Waker>>,
-    /// Tasks that wait for a stream to end.
+    /// Tasks waiting for the end of a stream.
     pub(crate) watchers: Seldom<StreamKey, Vec<Waker>>,
-    /// The task that takes over, if one does.
+    /// Receiver of the raw stream after a takeover.
     pub(crate) taker: Option<oneshot::Sender<Raw>>,
-    /// The number of handlers under way, when the driver counted last.
+    /// Number of running handlers, as of the driver's last count.
     pub(crate) handlers: usize,
-    /// True if a task waits for something to be written, or the router for the outbox to take packets again.
+    /// `true` if a task waits for a write, or the router waits for the outbox to accept packets again.
     pub(crate) progress_is_awaited: bool,
-    /// The length of the smallest content that the outbox had no room for since the router was told that there is some.
+    /// Smallest content length refused by the outbox since the router was last told of free space.
     refused_len: Option<usize>,
     pub(crate) when_full: WhenFull,
-    /// True if the driver has stopped reading.
+    /// `true` if the driver has paused reading.
     pub(crate) is_paused: bool,
-    /// True if a task began to wait for the peer in a way that the driver cannot see since it looked last: reading may
-    /// have to go on.
+    /// `true` if a task has started to wait for the peer since the driver last looked, in a way invisible to the
+    /// driver. Reading may have to resume.
     pub(crate) has_begun_to_wait: bool,
-    /// Streams of the peer that wait to be accepted.
+    /// Streams of the peer waiting for an accept.
     pub(crate) unaccepted: VecDeque<StreamKey>,
-    /// Set once the socket is parted with, as opposed to the state of `proto`, which ends before that.
+    /// Set once the socket is closed or handed over. The state of `proto` ends earlier.
     pub(crate) ended: Option<CloseReason>,
 }
 
@@ -107,18 +108,18 @@ impl Core {
         Ok(Sent(self.proto.progress().0))
     }
 
-    /// Returns the number of streams of this side on which a task waits for the peer.
+    /// Returns the number of own streams with a task waiting for the peer.
     pub(crate) fn awaited_streams(&self) -> usize {
         let waits_to_send = self.senders.keys().filter(|key| !self.readers.contains_key(key));
         self.readers.keys().chain(waits_to_send).filter(|key| self.proto.is_own_stream(**key)).count()
     }
 
-    /// Tells whether a task waits for the peer: to read from a stream of this side, or to send on any.
+    /// Returns `true` if a task waits for the peer: to read from an own stream, or to send on any stream.
     pub(crate) fn awaits_peer(&self) -> bool {
         !self.senders.is_empty() || self.readers.keys().any(|key| self.proto.is_own_stream(*key))
     }
 
-    /// Notes that a task waits for the peer. Returns the driver's waker if it has to hear of it.
+    /// Records that a task waits for the peer. Returns the driver's waker if the driver must be told.
     fn begin_to_wait(&mut self) -> Option<Waker> {
         self.has_begun_to_wait = true;
         if self.is_paused { self.driver.take() } else { None }
@@ -129,13 +130,13 @@ impl Core {
         Ok(Sent(self.proto.progress().0))
     }
 
-    /// Tells whether anybody may wait for what happened to a stream.
+    /// Returns `true` if a task may be waiting for an event of this stream.
     pub(crate) fn has_waiting(&self, key: StreamKey) -> bool {
         !self.readers.is_empty() || self.proto.stream_ended(key).is_some()
     }
 
-    /// Takes the wakers of tasks that wait for what happened to a stream, to be woken when the core is unlocked: a
-    /// waker may use the connection at once.
+    /// Takes the wakers of tasks waiting for this stream. Wake them after unlocking the core, because a waker may use
+    /// the connection immediately.
     pub(crate) fn take_waiting(&mut self, key: StreamKey) -> impl Iterator<Item = Waker> + use<> {
         let reader = self.readers.remove(&key);
         let ended = self.proto.stream_ended(key);
@@ -144,28 +145,29 @@ impl Core {
         reader.into_iter().chain(watchers.into_iter().chain(senders).flatten())
     }
 
-    /// Takes the wakers of tasks that wait for credit on a stream, to be woken when the core is unlocked.
+    /// Takes the wakers of tasks waiting for credit on a stream. Wake them after unlocking the core.
     pub(crate) fn take_senders(&mut self, key: StreamKey) -> impl Iterator<Item = Waker> + use<> {
         self.senders.remove(&key).into_iter().flatten()
     }
 
-    /// Notes that the peer is not listened to any more. Returns the wakers of tasks that wait for its credit.
+    /// Records the end of the peer's input. Returns the wakers of tasks waiting for credit.
     pub(crate) fn end_input(&mut self, now: Instant) -> impl Iterator<Item = Waker> + use<> {
         self.proto.handle_end(now);
         std::mem::take(&mut self.senders).into_values().flatten()
     }
 
-    /// Closes the connection if a reply could not be sent.
+    /// Closes the connection if a reply was too large to send.
     pub(crate) fn check_reply(&mut self, replied: Result<(), SendError>) {
-        // A reply that comes too late is dropped: the connection is closed.
+        // A late reply on a closed connection is dropped.
         if let Err(SendError::ContentTooLarge { len, limit } | SendError::TooLargeForPeer { len, limit }) = replied {
             warn!(len, limit, "a reply is larger than the connection carries, the connection closes");
             self.proto.finish(CloseReason::ReplyTooLarge { len, limit });
         }
     }
 
-    /// Closes a stream that nobody holds any more. Gives back the wakers it had, to be dropped when the core is unlocked:
-    /// one may be the last to keep a task that holds another stream.
+    /// Closes a stream without remaining handles. Returns its wakers.
+    ///
+    /// Drop them after unlocking the core: a waker may be the last reference to a task with another stream.
     pub(crate) fn forget_stream(&mut self, key: StreamKey) -> impl Sized + use<> {
         let wakers = (self.readers.remove(&key), self.senders.remove(&key), self.watchers.remove(&key));
         self.proto.release_stream(key);
@@ -174,7 +176,7 @@ impl Core {
 }
 
 impl Shared {
-    /// Makes the common part of a connection that the current runtime serves.
+    /// Creates the shared state of a connection served by the current runtime.
     pub(crate) fn new(
         proto: proto::Connection,
         config: Arc<Config>,
@@ -216,7 +218,7 @@ impl Shared {
         }
     }
 
-    /// Notes the time of a turn of the driver.
+    /// Records the start time of a driver's turn.
     pub(crate) fn begin_turn(&self, now: Instant) {
         let since = now.saturating_duration_since(self.began).as_nanos();
         self.turn.store(since.try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -232,17 +234,17 @@ impl Shared {
 
     #[inline]
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
-        // Nothing that runs under the lock leaves the core half changed.
+        // Ignoring poison is sound: no code under the lock leaves the core in an inconsistent state.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the core and has the driver look at it.
+    /// Changes the core and wakes the driver to look at it.
     #[inline]
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Core) -> T) -> T {
         let mut core = self.core();
         let result = change(&mut core);
-        // Taken, so that a driver that was woken is not woken again until it sleeps; and woken without the lock, which it
-        // wants at once.
+        // Take the waker, so that a driver already woken is not woken again until it sleeps. Wake it after unlocking,
+        // because it needs the lock immediately.
         let driver = core.driver.take();
         drop(core);
         if let Some(driver) = driver {
@@ -251,7 +253,7 @@ impl Shared {
         result
     }
 
-    /// Queues the reply of a handler that is about to end with nothing else, and wakes the driver for it.
+    /// Queues the reply of a handler about to end without one, and wakes the driver.
     #[inline]
     pub(crate) fn reply_copied(&self, packet: PacketName, content: &[u8]) {
         self.change(|core| {
@@ -272,8 +274,9 @@ impl Shared {
         self.change(|core| core.proto.retire(goaway));
     }
 
-    /// Closes a connection that nobody on this side needs any more. One that the peer asked to leave answers what the peer waits
-    /// for first, as the peer would.
+    /// Closes a connection without remaining users on this side.
+    ///
+    /// If the peer asked this side to leave, packets of the peer are answered first.
     pub(crate) fn leave(&self) {
         self.change(|core| {
             if core.proto.is_asked_to_leave() {
@@ -299,29 +302,28 @@ impl Shared {
         });
     }
 
-    /// Lets [`is_closing`](Self::is_closing) tell what the core knows. Called under its lock by all that may have closed
-    /// the connection.
+    /// Updates [`is_closing`](Self::is_closing). Call this under the lock after any change that may have closed the
+    /// connection.
     pub(crate) fn note_closing(&self, core: &Core) {
-        // Only a hint for the task that is about to look at the core anyway, so no other memory has to follow it.
+        // Relaxed is enough: this is a hint for a task about to lock the core anyway.
         self.is_closing.store(core.proto.is_finishing(), Ordering::Relaxed);
     }
 
-    /// Returns whether as many bytes of replies wait as may, and notes it. Called under the lock of the core by all that may
-    /// have added one.
+    /// Returns `true` if the queue of replies is full, and records it. Call this under the lock after adding replies.
     pub(crate) fn note_replies(&self, core: &Core) -> bool {
         let owes_replies = core.proto.owes_replies();
         self.may_owe_replies.store(owes_replies, Ordering::Relaxed);
         owes_replies
     }
 
-    /// Returns whether as many bytes of replies wait as may, at least as far as this thread added them.
+    /// Returns `true` if the queue of replies is full, at least for replies added by this thread.
     #[inline]
     pub(crate) fn owes_replies(&self) -> bool {
-        // Some of the replies that were noted may have been written since.
+        // Some of the recorded replies may have been written since, so check again under the lock.
         self.may_owe_replies.load(Ordering::Relaxed) && self.core().proto.owes_replies()
     }
 
-    /// Keeps what an extended peer said of itself where it is looked at often. Called under the lock of the core.
+    /// Copies frequently used announcements of an extended peer out of the core. Call this under the lock.
     pub(crate) fn note_recognized(&self, core: &Core) {
         self.content_len_max.store(core.proto.content_len_max(), Ordering::Relaxed);
     }
@@ -330,14 +332,16 @@ impl Shared {
         self.content_len_max.load(Ordering::Relaxed)
     }
 
-    /// Tells without the lock whether the connection was closed, at least if this thread did it.
+    /// Returns `true` if the connection is closing, without taking the lock. Closes by other threads may not be visible
+    /// yet.
     #[inline]
     pub(crate) fn is_closing(&self) -> bool {
         self.is_closing.load(Ordering::Relaxed)
     }
 
-    /// Reports that `written` bytes of a batch were written, and puts the next batch in its place when it is through.
-    /// This is where every batch comes from.
+    /// Records `written` bytes of `batch`, and fills it with the next batch once it is written completely.
+    ///
+    /// All batches are produced here.
     pub(crate) fn next_batch(&self, now: Instant, written: usize, batch: &mut Transmit) -> Next {
         if written == 0 && batch.has_remaining() {
             return Next::Batch;
@@ -350,8 +354,8 @@ impl Shared {
             }
         }
         core.proto.poll_transmit(now, batch);
-        // Set under this lock by tasks that wait already, so that none of them is missed. Without the flag, every write
-        // would pay for a notification that usually no task waits for.
+        // Waiting tasks set the flag under this lock, so none is missed. Without the flag, every write would pay for a
+        // notification that usually wakes no task.
         let is_awaited = written > 0 && std::mem::take(&mut core.progress_is_awaited);
         if is_awaited && self.tell_progress(core) {
             return Next::Writable;
@@ -359,7 +363,7 @@ impl Shared {
         if batch.has_remaining() { Next::Batch } else { Next::Nothing }
     }
 
-    /// Wakes the tasks that wait for something to be written. Returns whether the router is to hear that the outbox takes packets
+    /// Wakes the tasks waiting for a write. Returns `true` if the router must be told that the outbox accepts packets
     /// again.
     #[cold]
     fn tell_progress(&self, mut core: MutexGuard<'_, Core>) -> bool {
@@ -367,20 +371,21 @@ impl Shared {
         if is_writable {
             core.refused_len = None;
         }
-        // The router still waits.
+        // The router still waits for space.
         core.progress_is_awaited |= core.refused_len.is_some();
         drop(core);
         self.progress.notify_waiters();
         is_writable
     }
 
-    /// Wakes the tasks that wait for the peer's first bytes, among others.
+    /// Wakes the tasks waiting for a change of the connection, such as the first bytes of the peer.
     pub(crate) fn tell_changed(&self) {
         self.changed.notify_waiters();
     }
 
-    /// Sends a PING and waits until the peer has shown which frisbee it speaks, or that it speaks none. A peer that says
-    /// nothing within the limit is believed: it may just be slow.
+    /// Sends a PING and waits until the protocol of the peer is known.
+    ///
+    /// Accepts a peer that stays silent for `limit`, because it may just be slow.
     pub(crate) async fn recognize_peer(&self, limit: Duration) -> Result<(), CloseReason> {
         self.change(|core| core.proto.ping());
         let is_recognized = |core: &Core| match core.proto.config().extended {
@@ -394,18 +399,18 @@ impl Shared {
         timeout(limit, self.wait_for(&self.changed, look)).await.unwrap_or(Ok(()))
     }
 
-    /// Waits until the connection takes nothing more for sending, or the peer asks this side to leave.
+    /// Waits until the connection accepts no more packets, or the peer asks this side to leave.
     pub(crate) async fn until_left(&self) {
         let is_left = |core: &mut Core| core.proto.is_finishing() || core.proto.is_asked_to_leave();
         self.wait_for(&self.changed, |core| is_left(core).then_some(())).await;
     }
 
-    /// Waits until the connection takes nothing more for sending.
+    /// Waits until the connection accepts no more packets.
     pub(crate) async fn until_finishing(&self) {
         self.wait_for(&self.changed, |core| core.proto.is_finishing().then_some(())).await;
     }
 
-    /// Wakes all tasks that wait for packets, space or streams, because the protocol is over.
+    /// Wakes all tasks waiting for packets, space or streams, because the protocol has ended.
     pub(crate) fn release_waiters(&self) {
         let mut core = self.core();
         let readers = std::mem::take(&mut core.readers);
@@ -417,20 +422,21 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
-    /// Notes that the connection is gone, and why.
+    /// Records the end of the connection and its reason.
     pub(crate) fn end(&self, reason: CloseReason) {
         let mut core = self.core();
-        // Before anybody is woken: a task that waits for the end looks for the reason.
+        // Before waking any task: a task waiting for the end reads the reason.
         core.ended = Some(reason);
         let taker = core.taker.take();
         core.unaccepted.clear();
         drop(core);
-        // Wakes the task that waits for the takeover.
+        // Dropping the sender wakes the task waiting for the takeover.
         drop(taker);
         self.release_waiters();
     }
 
-    /// Sends `what`, a packet with a content of this length, by `push` and wakes the driver for it, unless the outbox is full.
+    /// Sends `what`, with a content of `len` bytes, by calling `push`, and wakes the driver. Fails if the outbox is
+    /// full.
     pub(crate) fn try_push<P, T>(
         &self,
         len: usize,
@@ -444,7 +450,7 @@ impl Shared {
         self.push_locked(core, what, push).map_err(TrySendError::Failed)
     }
 
-    /// Sends frames unless the outbox is full.
+    /// Sends frames without waiting. Fails if the outbox is full.
     pub(crate) fn try_push_frames(&self, frames: &Frames) -> Result<Sent, TrySendError<()>> {
         let core = self.core();
         if core.proto.is_open() && core.proto.is_full_for_frames(frames) {
@@ -454,13 +460,13 @@ impl Shared {
         self.push_locked(core, frames, Core::send_frames).map_err(TrySendError::Failed)
     }
 
-    /// Sends frames as soon as the outbox is not full.
+    /// Sends frames. Waits while the outbox is full.
     pub(crate) async fn push_frames(&self, frames: &Frames) -> Result<Sent, SendError> {
         self.until_sent((), |()| self.try_push_frames(frames).map_err(Unsent::from)).await
     }
 
-    /// Sends packets up to the first that the outbox has no room for, or that cannot be sent. Returns their number, or the
-    /// error of the first packet.
+    /// Sends packets up to the first without room in the outbox, or the first that cannot be sent. Returns their
+    /// number, or the error of the first packet.
     pub(crate) fn try_push_all(&self, packets: &[Packet]) -> Result<usize, SendError> {
         let mut core = self.core();
         let mut sent = 0;
@@ -487,13 +493,13 @@ impl Shared {
         };
         driver.into_iter().for_each(Waker::wake);
         match error {
-            // They were let go, and are counted as those that were not sent.
+            // Dropped packets are counted as not sent.
             None | Some(SendError::OutboxFull) => Ok(sent),
             Some(error) => Err(error),
         }
     }
 
-    /// Sends `what` on a stream by `push` as [`try_push`](Self::try_push) does, unless the peer has to give credit first.
+    /// Sends `what` on a stream like [`try_push`](Self::try_push). Also fails if the peer has to give credit first.
     pub(crate) fn try_push_on<P, T>(
         &self,
         key: StreamKey,
@@ -515,13 +521,13 @@ impl Shared {
         self.push_locked(core, what, push).map_err(Unsent::Failed)
     }
 
-    /// Does with packets that the outbox has no room for what is set. `None` if their sender may wait.
+    /// Applies the outbox policy to packets without room in the outbox. Returns `None` if their sender may wait.
     #[cold]
     fn refuse(&self, mut core: MutexGuard<'_, Core>, len: usize, packets: usize) -> Option<SendError> {
         core.progress_is_awaited = true;
         core.refused_len = Some(core.refused_len.map_or(len, |refused| refused.min(len)));
         let (driver, error) = match core.when_full {
-            // It may be a call, whose answer this side waits for from now on.
+            // The packet may be a call, and this side then starts to wait for the reply.
             WhenFull::Refuse => (core.begin_to_wait(), None),
             WhenFull::Drop => {
                 core.proto.handle_unsent(packets as u64);
@@ -554,11 +560,12 @@ impl Shared {
         Ok(pushed)
     }
 
-    /// Looks at the core whenever `notify` says that it changed, until `look` has an answer.
+    /// Calls `look` after each notification, until it returns an answer.
     pub(crate) async fn wait_for<T>(&self, notify: &Notify, mut look: impl FnMut(&mut Core) -> Option<T>) -> T {
         loop {
             let mut changed = pin!(notify.notified());
-            // Before the look: a change right behind it would otherwise notify nobody, and this would wait for another.
+            // Before calling `look`: otherwise a change right after it would be missed, and this task would wait for
+            // another.
             changed.as_mut().enable();
             if let Some(answer) = look(&mut self.core()) {
                 return answer;
@@ -567,19 +574,19 @@ impl Shared {
         }
     }
 
-    /// Returns what `read` finds in a stream, or has the task woken when it may find something.
+    /// Returns the result of `read` on a stream, or wakes the task when there may be one.
     pub(crate) fn poll_read_from(
         &self,
         cx: &mut Context<'_>,
         key: StreamKey,
         read: impl FnOnce(&mut proto::Connection, StreamKey) -> Result<Option<Bytes>, StreamEnd>,
     ) -> Poll<Result<Bytes, StreamEnd>> {
-        // A task that only reads would otherwise keep its thread to itself for as long as there is something to read.
+        // Without a budget, a task that only reads would keep its thread busy while data arrives.
         let budget = ready!(coop::poll_proceed(cx));
         let mut core = self.core();
         let was_stalled = core.proto.is_stalled();
         let found = read(&mut core.proto, key).transpose();
-        // A reader that asks for more has let go of what it took last.
+        // A read for more data shows that the reader has processed the previous data, so credit may be due.
         let has_news = was_stalled && !core.proto.is_stalled() || core.proto.owes_credit();
         let mut driver = if has_news { core.driver.take() } else { None };
         let mut former = None;
@@ -588,7 +595,7 @@ impl Shared {
             driver = driver.or_else(|| core.begin_to_wait());
         }
         drop(core);
-        // Not before: it may be the last to keep a task that holds another stream.
+        // After unlocking: the waker may be the last reference to a task with another stream.
         drop(former);
         driver.into_iter().for_each(Waker::wake);
         match found {
@@ -600,7 +607,7 @@ impl Shared {
         }
     }
 
-    /// Returns why a stream ended, or has the task woken when it does.
+    /// Returns the cause of a stream's end, or wakes the task when it ends.
     pub(crate) fn poll_stream_ended(&self, cx: &Context<'_>, key: StreamKey) -> Poll<StreamEnd> {
         let mut core = self.core();
         if let Some(end) = core.proto.stream_ended(key) {
@@ -613,7 +620,7 @@ impl Shared {
         Poll::Pending
     }
 
-    /// Sends `what`, a content of this length, by `push` as soon as the outbox is not full.
+    /// Sends `what`, with a content of `len` bytes, by calling `push`. Waits while the outbox is full.
     pub(crate) async fn when_not_full<P, T>(
         &self,
         len: usize,
@@ -623,7 +630,7 @@ impl Shared {
         self.until_sent(what, |what| self.try_push(len, what, &mut push).map_err(Unsent::from)).await
     }
 
-    /// Sends `what` on a stream by `push` as soon as the peer takes more data of it and the outbox is not full.
+    /// Sends `what` on a stream by calling `push`. Waits while the outbox is full or the peer gives no credit.
     pub(crate) async fn when_sendable<P, T>(
         &self,
         key: StreamKey,
@@ -639,18 +646,18 @@ impl Shared {
         what: P,
         mut attempt: impl FnMut(P) -> Result<T, Unsent<P, E>>,
     ) -> Result<T, E> {
-        // A task that only sends would otherwise keep its thread to itself for as long as the outbox has room.
+        // Without a budget, a task that only sends would keep its thread busy while the outbox has room.
         coop::consume_budget().await;
         let mut what = match attempt(what) {
             Ok(sent) => return Ok(sent),
             Err(Unsent::Failed(error)) => return Err(error),
             Err(Unsent::NoSpace(what) | Unsent::NoCredit(what, _)) => what,
         };
-        // Boxed, so that only a call that has to wait holds the memory for it.
+        // Boxed, so that only a waiting call uses memory for it.
         Box::pin(async {
             loop {
                 let mut space = pin!(self.progress.notified());
-                // Before the attempt: space that is made right behind it would otherwise go unnoticed.
+                // Before the attempt: otherwise space freed right after it would be missed.
                 space.as_mut().enable();
                 what = match attempt(what) {
                     Ok(sent) => return Ok(sent),
@@ -669,7 +676,7 @@ impl Shared {
         .await
     }
 
-    /// Waits until data may be sent on a stream, or it has ended.
+    /// Waits until the stream has credit or has ended.
     fn poll_credit(&self, cx: &Context<'_>, key: StreamKey) -> Poll<()> {
         let mut core = self.core();
         if core.proto.has_credit(key) {
@@ -686,16 +693,16 @@ impl Shared {
     }
 }
 
-/// The next step of a driver that writes.
+/// The next step of a driver's write loop.
 pub(crate) enum Next {
-    /// There is a batch to write.
+    /// Write the batch.
     Batch,
-    /// The router hears that the outbox takes packets again. There may be a batch.
+    /// Tell the router that the outbox accepts packets again. There may also be a batch.
     Writable,
     Nothing,
 }
 
-/// The reason why something was not sent. Gives it back if it may be sent later.
+/// The reason why a packet or stream data was not sent. Returns it if it may be sent later.
 pub(crate) enum Unsent<P, E> {
     /// The outbox is full.
     NoSpace(P),

@@ -130,7 +130,7 @@ impl<F: Router> Router for BrokerRouter<F> {
     fn describe(&self) -> Result<RouterInfo, Box<dyn Error + Send + Sync>> {
         self.shared.check()?;
         let below = self.fallback.describe()?;
-        // Messages arrive in order.
+        // Subscribers rely on the order of messages.
         let send_order = if below.send_order == SendOrder::Unused { SendOrder::Kept } else { below.send_order };
         Ok(RouterInfo { send_order, ..below })
     }
@@ -151,13 +151,13 @@ impl<F: Router> Router for BrokerRouter<F> {
 
     fn intercept(&self, packets: &mut Arrivals<'_>, connection: &Connection) {
         let is_own = |packet: &Packet| self.kind(packet).is_some();
-        // Held for a run of publications, and not while anything else is dealt with.
+        // Locked for a run of consecutive publications, but not while other packets are handled.
         let (mut attached, mut publishing) = (None, None);
         while let Some(packet) = packets.peek() {
             let Some(kind) = self.kind(packet) else {
                 publishing = None;
                 packets.lend_until(&is_own, |packets| self.fallback.intercept(packets, connection));
-                // The router below wants to route what it left.
+                // The fallback leaves packets that it wants to route.
                 if packets.peek().is_some_and(|packet| !is_own(packet)) {
                     return;
                 }
@@ -165,7 +165,7 @@ impl<F: Router> Router for BrokerRouter<F> {
             };
             let peer = *attached.get_or_insert_with(|| self.peer(connection));
             if may_wait(kind) && (peer.waiting.load(Ordering::Relaxed) > 0 || peer.is_full()) {
-                // It is routed next.
+                // Leave the packet at the front, so that it is routed next.
                 peer.waiting.fetch_add(1, Ordering::Relaxed);
                 return;
             }
@@ -196,7 +196,7 @@ impl<F: Router> Router for BrokerRouter<F> {
             (None, _) => return self.fallback.refuse(refused, connection),
             (_, Turned::Draining) => Refusal::new(RefusalCode::ShuttingDown, ""),
             (_, Turned::TooLarge { .. }) => Refusal::new(RefusalCode::LimitReached, refused.why.to_string()),
-            // It waits for its turn all the same.
+            // Returning nothing keeps the packet queued.
             _ => return Outcome::Nothing,
         };
         let kind = base.kind(refused.operation).unwrap_or(Kind::Publish);

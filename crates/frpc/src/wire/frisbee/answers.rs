@@ -22,7 +22,7 @@ impl<S: ServiceSet, R: Router> Router for AnswerRouter<S, R> {
         &self.services
     }
 
-    /// The channel lets go of the connection, which closes with the last call.
+    /// The channel drops its handle when asked to leave, so the connection closes after its last call.
     fn describe(&self) -> Result<RouterInfo, Box<dyn Error + Send + Sync>> {
         let of_services = Router::describe(&self.services)?;
         Ok(RouterInfo { leaves: true, ..of_services }.with_part(PART_NAME, self.said.clone()))

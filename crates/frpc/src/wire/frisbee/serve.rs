@@ -169,7 +169,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
     fn describe(&self) -> Result<RouterInfo, Box<dyn Error + Send + Sync>> {
         self.complete()?;
         let below = self.fallback.describe()?;
-        // Calls do not depend on each other.
+        // Calls are independent of each other.
         let send_order = if below.send_order == SendOrder::Unused { SendOrder::Relaxed } else { below.send_order };
         Ok(RouterInfo { send_order, ..below }.with_part(PART_NAME, self.said(None)))
     }
@@ -183,7 +183,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
 
     #[inline]
     fn intercept(&self, packets: &mut Arrivals<'_>, connection: &Connection) {
-        // The common case of a server.
+        // The common case on a server.
         if packets.peek().is_some_and(|packet| self.is_request(packet)) {
             return;
         }
@@ -191,7 +191,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         self.intercept_answers(calls.map(|calls| &**calls), packets, connection);
     }
 
-    // Not an async function, into whose state everything would be moved once more.
+    // Not an async function: its state would contain another copy of each argument.
     #[inline(always)]
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {
         match self.table().find(packet.operation.number()) {
@@ -199,10 +199,10 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
                 Either::Left(self.serve_plain(entry, packet.name(), packet.content, connection))
             }
             entry => {
-                // The time of a packet that had to wait counts from its arrival.
+                // The timeout of a queued packet counts from its arrival.
                 let arrived = Instant::from_std(connection.turn());
                 Either::Right(async move {
-                    // Boxed, so that calls without a limit do not hold the memory for them.
+                    // Boxed, so that calls without a limit use no memory for these futures.
                     match entry {
                         Some(entry) => Box::pin(self.serve_limited(entry, packet, arrived, connection)).await,
                         None if packet.operation == Operation::EXTENDED => {
@@ -217,7 +217,8 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
 
     fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
         let Refused { id, operation, why, .. } = refused;
-        // Any other packet may be an answer, and two sides must not go on answering each other.
+        // Any packet that is neither extended nor of a served operation may itself be a reply. Replying to it could make the two sides
+        // reply to each other forever.
         let is_extended = operation == Operation::EXTENDED;
         if !self.serves(operation.number()) {
             let session = Session::of(connection);
@@ -227,7 +228,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
             {
                 return Outcome::Nothing;
             }
-            // Answers were intercepted.
+            // Replies were intercepted or handled above, so this is a request.
             if is_extended {
                 let status = CallError::Refused { why }.into();
                 let content = envelope::failure(&status, connection.content_len_max(), 0).into();
@@ -269,7 +270,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
                 self.serve_stream(opening, stream, connection).await;
             }
             (Some(Err((framing, status))), None) => stream_framing::refuse(framing, stream, &status).await,
-            // The second end marker of a call that is over.
+            // The second end marker of a finished call.
             (None, _) if stream_framing::is_end(&first) => stream.defer_close(),
             (None, _) => self.fallback.stream(stream, refusal, connection).await,
         }
@@ -282,7 +283,7 @@ impl Router for Unimplemented {
     }
 
     async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
-        // Nobody waits for the answer to an answer, and two sides must not go on answering each other.
+        // Replying to a reply is useless, and the two sides would reply to each other forever.
         if codec::is_error(&packet.content) {
             return Outcome::Nothing;
         }
@@ -292,7 +293,7 @@ impl Router for Unimplemented {
 
     fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
         let Refused { id, operation, why: Refusal::TooLarge { .. }, .. } = refused else { return Outcome::Nothing };
-        // If this answers an answer, it is a small error, which is not answered.
+        // If the packet was a reply, the peer receives a small error, to which it does not reply.
         let content = failure(&no_method(operation.number()), connection.content_len_max()).into();
         Outcome::Reply(Packet { id, operation, content })
     }
