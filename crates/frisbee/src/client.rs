@@ -101,9 +101,10 @@ impl<R: Router> Client<R> {
 
     /// Sets the threads that serve the connections. Default [`Engine::Tokio`].
     ///
-    /// All other engines use their own threads, one per core, shared by all clients of the process. Using a connection
-    /// from any other thread costs two thread switches each time; tasks spawned on [`Connection::runtime`] avoid this.
-    /// Connections created on a thread of an io_uring engine stay on that thread.
+    /// [`Engine::Tokio`] and [`Engine::Auto`] use the current runtime. All other engines use their own threads, one per
+    /// core, shared by all clients of the process. Using a connection from any other thread costs two thread switches
+    /// each time; tasks spawned on [`Connection::runtime`] avoid this. Connections created on a thread of an io_uring
+    /// engine stay on that thread.
     pub fn engine(mut self, engine: Engine) -> Self {
         self.settings.engine = engine;
         self
@@ -206,7 +207,8 @@ impl<R: Router> Client<R> {
             Err(source) => return Err(ConnectError { address: Address::Unnamed, attempts: 0, source }),
         };
         let found = self.describe().and_then(|info| match self.settings.engine.choose()? {
-            // The callers run on the current runtime. Separate threads would cost each call two thread switches.
+            // For a client, `Auto` means the runtime of its callers. Separate threads would cost each call two thread
+            // switches.
             Engine::PerCore if self.settings.engine == Engine::Auto => Ok((info, Engine::Tokio)),
             engine => Ok((info, engine)),
         });
@@ -354,8 +356,8 @@ fn no_frisbee(reason: CloseReason) -> io::Error {
     match reason {
         CloseReason::Protocol(_) => io::Error::new(io::ErrorKind::InvalidData, reason),
         CloseReason::Peer => {
-            let text = "the peer closed the connection without a word: it may expect TLS, speak another protocol, or take \
-                        no more connections";
+            let text = "the peer closed the connection before it answered: it may expect TLS, speak another protocol, or \
+                        accept no more connections";
             io::Error::new(io::ErrorKind::ConnectionAborted, text)
         }
         reason => io::Error::other(reason),

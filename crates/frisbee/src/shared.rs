@@ -72,7 +72,7 @@ pub(crate) struct Core {
     pub(crate) senders: Seldom<StreamKey, Vec<Waker>>,
     /// Tasks waiting for the end of a stream.
     pub(crate) watchers: Seldom<StreamKey, Vec<Waker>>,
-    /// Receiver of the raw stream after a takeover.
+    /// Channel to the task waiting for the raw stream of a takeover.
     pub(crate) taker: Option<oneshot::Sender<Raw>>,
     /// Number of running handlers, as of the driver's last count.
     pub(crate) handlers: usize,
@@ -160,7 +160,7 @@ impl Core {
     pub(crate) fn check_reply(&mut self, replied: Result<(), SendError>) {
         // A late reply on a closed connection is dropped.
         if let Err(SendError::ContentTooLarge { len, limit } | SendError::TooLargeForPeer { len, limit }) = replied {
-            warn!(len, limit, "a reply is larger than the connection carries, the connection closes");
+            warn!(len, limit, "a reply is larger than the connection carries, closing the connection");
             self.proto.finish(CloseReason::ReplyTooLarge { len, limit });
         }
     }

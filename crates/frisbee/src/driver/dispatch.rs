@@ -199,7 +199,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         }
         let stuck = self.backlog.take();
         let mut refused = stuck.len();
-        warn!(packets = refused, "both sides wait for each other's handlers, the packets that wait are refused");
+        warn!(packets = refused, "both sides wait for each other's handlers, refusing the queued packets");
         for waiting in stuck {
             match self.refuse(waiting, Refusal::Busy) {
                 Some(finished) => {

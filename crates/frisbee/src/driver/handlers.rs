@@ -114,7 +114,7 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
         self.waiting.clear();
     }
 
-    /// Returns the permits of handlers that will no longer start.
+    /// Releases the permits of handlers that will no longer start.
     pub(super) fn give_back_permits(&mut self) {
         self.permits.stop_waiting();
         self.permits.keep(self.waiting.len());
@@ -227,7 +227,7 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
         }
     }
 
-    /// Returns the permits taken during this turn and not needed by any handler.
+    /// Releases the permits taken during this turn and not needed by any handler.
     pub(super) fn end_turn(&mut self) {
         let needed = match self.dispatch {
             Dispatch::Ordered | Dispatch::InPlace => self.waiting.len(),
@@ -237,7 +237,7 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
         self.permits.keep(needed);
     }
 
-    /// Lets the router take packets without a handler from the front of the arrived ones.
+    /// Lets the router take packets that need no handler from the front of the arrived ones.
     #[inline(always)]
     pub(super) fn intercept(&self, packets: &mut VecDeque<Packet>) -> Result<(), Finished> {
         guarded(|| self.router.intercept(&mut Arrivals::new(packets, self.connection), self.connection))
@@ -295,8 +295,7 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
                     } else {
                         arrived_at(arrived, || router.route(packet, connection)).await
                     };
-                    // Returned before the driver learns of the end, which may take a while: other handlers wait for the
-                    // permit.
+                    // Not left to the driver, which may learn of the end much later: others wait for the permit.
                     drop(permit);
                     Task::Handler(outcome, name, cost)
                 });

@@ -1,8 +1,8 @@
 //! Limits the number of running handlers across a whole server.
 //!
 //! All connections share one counter, and each thread that changes it takes its cache line from another thread. A
-//! connection therefore takes several permits at a time while there are plenty, and returns unused ones at the end of
-//! its turn. A lock is only taken while a connection waits for a permit.
+//! connection therefore takes several permits at a time while there are plenty, and releases unused ones at the end
+//! of its turn. A lock is only taken while a connection waits for a permit.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -62,7 +62,7 @@ impl Permits {
             return Poll::Ready(());
         }
         if place.is_none() {
-            // Under the lock, so that a permit returned from now on finds the place in the queue.
+            // Under the lock, so that a permit released from now on finds the place in the queue.
             let free = self.free.fetch_update(Relaxed, Relaxed, |free| match free {
                 0 => Some(QUEUED),
                 QUEUED => None,
@@ -83,7 +83,7 @@ impl Permits {
         Poll::Pending
     }
 
-    /// Leaves the queue, and returns the permit reserved for this place.
+    /// Leaves the queue, and releases the permit reserved for this place.
     fn leave(&self, place: u64) {
         let mut queue = self.queue();
         let waker = queue.waiting.remove(&place);
@@ -92,7 +92,7 @@ impl Permits {
         drop(waker);
     }
 
-    /// Reserves returned permits for queued connections, and makes the rest free.
+    /// Reserves released permits for queued connections, and makes the rest free.
     fn grant(&self, mut queue: MutexGuard<'_, Queue>, mut count: usize) {
         let mut wakers = Vec::new();
         while count > 0
@@ -154,7 +154,7 @@ impl Held {
         self.place.is_some()
     }
 
-    /// Returns all permits beyond `count`.
+    /// Releases all permits beyond `count`.
     pub(super) fn keep(&mut self, count: usize) {
         let Some(beyond) = self.count.checked_sub(count) else { return };
         if beyond > 0 {

@@ -6,22 +6,22 @@ use crate::{Connection, Packet};
 
 /// Packets that arrived together, oldest first.
 ///
-/// A router takes packets without a handler from the front. Once the connection closes or is taken over, no more
-/// packets can be taken: the bytes after that point do not belong to frisbee.
+/// A router takes packets from the front if they need no handler. Once the connection closes or is taken over, no more
+/// packets can be taken: later bytes do not belong to frisbee.
 pub struct Arrivals<'a> {
     packets: &'a mut VecDeque<Packet>,
     connection: &'a Connection,
     end: Option<&'a End<'a>>,
 }
 
-/// Marks the packets at which a wrapping router ends the packets lent to its fallback.
+/// A test for the first packet that a wrapping router does not lend to its fallback.
 struct End<'a> {
     is_reached: &'a dyn Fn(&Packet) -> bool,
     outer: Option<&'a End<'a>>,
 }
 
 impl<'a> Arrivals<'a> {
-    /// Creates the arrivals from `packets`, for the test of a router.
+    /// Creates arrivals from `packets`, for testing a router.
     pub fn new(packets: &'a mut VecDeque<Packet>, connection: &'a Connection) -> Self {
         Self { packets, connection, end: None }
     }
@@ -47,14 +47,14 @@ impl<'a> Arrivals<'a> {
         if is_next { self.packets.pop_front() } else { None }
     }
 
-    /// Returns the packet taken last to the front.
+    /// Puts the packet taken last back at the front.
     pub fn put_back(&mut self, packet: Packet) {
         self.packets.push_front(packet);
     }
 
-    /// Lends the packets before the first one for which `is_end` returns `true`.
+    /// Lends the packets before the first one with `is_end` returning `true`.
     ///
-    /// For a router that passes packets to its fallback and keeps some for itself.
+    /// Lets a router pass packets to its fallback and keep some for itself.
     pub fn lend_until(&mut self, is_end: &dyn Fn(&Packet) -> bool, borrower: impl FnOnce(&mut Arrivals<'_>)) {
         let end = End { is_reached: is_end, outer: self.end };
         borrower(&mut Arrivals { packets: self.packets, connection: self.connection, end: Some(&end) });

@@ -19,15 +19,15 @@ pub enum Event<'a> {
     /// All packets of one read were handed to [`Router::intercept`](crate::Router::intercept) and
     /// [`Router::route`](crate::Router::route).
     ///
-    /// A router that collects packets can now process them together. Packets queued for a handler follow later, and so
-    /// do handlers that were not ready immediately; the event is then repeated. It also comes if the read brought
-    /// nothing for the router.
+    /// A router that collects packets can now process them together. Packets queued for a handler
+    /// follow later. The event is repeated after them, and after handlers that were not ready immediately. It also
+    /// comes if the read brought nothing for the router.
     Received,
     /// The outbox accepts packets again after refusing some, regardless of their sender.
     ///
-    /// The event comes once for each period with a refused packet. Other senders may have used the space already. The
-    /// event can come before a sender on another thread has recorded its refusal, so such a sender should record the
-    /// refusal and then try once more.
+    /// The event comes once, however many packets were refused before. Other senders may have used the space already.
+    /// The event can come before a sender on another thread has recorded its refusal, so such a sender should record
+    /// the refusal and then try once more.
     Writable,
     /// The peer wants no new packets or streams on this connection. Work in progress continues.
     GoingAway(&'a GoAway),

@@ -35,7 +35,7 @@ impl RouterInfo {
     }
 }
 
-/// Whether packets may overtake larger ones on their way to the peer.
+/// The rule for packets overtaking larger ones on their way to the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendOrder {
     /// Everything sent by one task arrives in order.

@@ -122,7 +122,7 @@ pub trait Router: Send + Sync + 'static {
         self.fallback().event(connection, event);
     }
 
-    /// Takes packets without a handler from the front of `packets`, such as replies to requests of this side.
+    /// Takes packets that need no handler from the front of `packets`, such as replies to requests of this side.
     ///
     /// The first packet left at the front is routed or refused, and the method is called again for the packets after
     /// it. It is called right after decoding: before packets in the backlog, regardless of handler limits, and also
