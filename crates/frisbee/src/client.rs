@@ -277,6 +277,7 @@ impl<R: Router> Client<R> {
         let attempt = async move { settings.attempt(router, &target, number).await };
         match engine.runtime()? {
             None => attempt.await,
+            // Dropping the future must also abort the attempt on the other runtime.
             Some(runtime) => AbortOnDropHandle::new(runtime.spawn(attempt)).await?,
         }
     }
@@ -324,6 +325,7 @@ impl Settings {
         }
         let scope = Scope::new(info, self.dispatch, usize::MAX);
         let begun = Box::new(Begun { wire, first: BytesMut::new() });
+        // On the current runtime. With an engine of separate threads, the attempt already runs on one of them.
         tokio::spawn(drive(begun, connection, router, scope).instrument(span));
         Ok(Connection::owning(shared))
     }

@@ -311,6 +311,8 @@ impl Connection {
         let (sender, receiver) = oneshot::channel();
         let mut core = self.shared.core();
         if core.proto.is_open() {
+            // Set before the close, so that the driver finds it. If another close comes first, the end of the
+            // connection drops the sender.
             core.taker = Some(sender);
             drop(core);
             self.shared.finish(CloseReason::TakenOver);

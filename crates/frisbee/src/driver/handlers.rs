@@ -264,6 +264,7 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
     pub(super) fn withdraw(&mut self, name: PacketName) -> bool {
         if let Some((task, cost)) = self.by_name.remove(&name) {
             task.abort();
+            // The task set reports the aborted task later, and only by its id.
             self.aborted.insert(task.id(), (name, cost));
             return true;
         }
@@ -366,6 +367,7 @@ pub(super) async fn finish<R: Router, P: InPlaceRoute>(mut handlers: Handlers<'_
     let rest = poll_fn(|cx| {
         while !handlers.is_idle() {
             let finished = handlers.poll_finished(cx);
+            // Release permits one by one, because other connections may wait for them.
             handlers.end_turn();
             // After a panic, there is no connection left to close.
             let _ = ready!(finished);

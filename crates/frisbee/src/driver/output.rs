@@ -60,6 +60,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
             wire.poll_write(cx, self.batch.chunk())
         };
         match written {
+            // Otherwise the write loop would never end.
             Poll::Ready(Ok(0)) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
             written => written,
         }

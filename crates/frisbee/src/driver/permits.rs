@@ -109,6 +109,7 @@ impl Permits {
         } else if queue.waiting.is_empty() {
             self.free.store(count, Relaxed);
         }
+        // Wake after unlocking: a woken connection locks the queue.
         drop(queue);
         wakers.into_iter().for_each(Waker::wake);
     }

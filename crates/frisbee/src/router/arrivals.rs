@@ -30,6 +30,7 @@ impl<'a> Arrivals<'a> {
     #[inline]
     pub fn peek(&self) -> Option<&Packet> {
         let packet = self.packets.front()?;
+        // Routers may be nested: the packets end at the first packet that any outer router keeps.
         let mut end = self.end;
         while let Some(End { is_reached, outer }) = end {
             if is_reached(packet) {
@@ -43,6 +44,7 @@ impl<'a> Arrivals<'a> {
     /// Takes the next packet if `is_taken` returns `true` for it.
     #[inline]
     pub fn next_if(&mut self, is_taken: impl FnOnce(&Packet) -> bool) -> Option<Packet> {
+        // Checked for each packet, because handling the previous one may have closed the connection.
         let is_next = is_taken(self.peek()?) && !self.connection.shared().is_closing();
         if is_next { self.packets.pop_front() } else { None }
     }

@@ -77,6 +77,7 @@ impl<H: Handler, R: Router> Router for Table<H, R> {
 
     fn describe(&self) -> Result<RouterInfo, Box<dyn Error + Send + Sync>> {
         let below = self.fallback.describe()?;
+        // Handlers may reply, so this table sends packets even if its fallback does not.
         let has_replies = self.operation.is_some() && below.send_order == SendOrder::Unused;
         Ok(if has_replies { RouterInfo { send_order: SendOrder::Kept, ..below } } else { below })
     }
