@@ -246,15 +246,15 @@ impl Numbers {
     }
 }
 
-/// A key of a map. JSON has all of them in quotes.
+/// A map key. JSON object keys are strings, so each key is written in quotes.
 pub trait Key: Sized {
     /// Writes it.
     fn encode_key(&self, out: &mut Writer);
 
-    /// Reads it, or returns `None` if it is of another type.
+    /// Parses a key. Returns `None` if the text is not a key of this type.
     fn decode_key(key: &str) -> Option<Self>;
 
-    /// Writes a map that has this type as its keys, unless it is empty.
+    /// Writes a map with keys of this type. Writes nothing for an empty map.
     fn encode_hash_map<V: Scalar>(name: &str, map: &HashMap<Self, V>, out: &mut Writer)
     where
         Self: Eq + Hash,
@@ -262,7 +262,7 @@ pub trait Key: Sized {
         out.map(name, map, Writer::value);
     }
 
-    /// Reads a map that has this type as its keys.
+    /// Parses a map with keys of this type.
     fn decode_hash_map<V: Scalar>(into: &mut HashMap<Self, V>, input: &mut Reader<'_>) -> Result<()>
     where
         Self: Eq + Hash,

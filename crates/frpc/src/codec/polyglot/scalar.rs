@@ -67,27 +67,27 @@ pub trait Scalar: Presence {
     }
 }
 
-/// A type that a map can have in Rust.
+/// A Rust type for a map field.
 pub trait Entries<K, V> {
-    /// Returns how many bytes a map with this many entries takes at most.
+    /// Returns the maximum memory in bytes of a map with this many entries.
     fn allocated_len(count: usize) -> usize;
 
-    /// Makes room for this many entries.
+    /// Reserves capacity for this many entries.
     fn reserve(&mut self, count: usize);
 
-    /// Returns the place of a key's value, with a default in it.
+    /// Returns the value of a key. Inserts a default value for a new key.
     fn value_of(&mut self, key: K) -> &mut V;
 
-    /// Adds an entry, and returns whether the key is new.
+    /// Adds an entry. Returns `true` if the key is new.
     fn add(&mut self, key: K, value: V) -> bool;
 
-    /// Writes entries of scalars.
+    /// Encodes scalar entries.
     fn encode_scalars<S: Sink>(&self, out: &mut Writer<S>)
     where
         K: Scalar,
         V: Scalar;
 
-    /// Writes entries of scalars to any sink.
+    /// Encodes scalar entries through a trait object.
     fn encode_scalars_to_any(&self, out: &mut Writer<&mut dyn Sink>)
     where
         K: Scalar,
@@ -96,7 +96,7 @@ pub trait Entries<K, V> {
         self.encode_scalars(out);
     }
 
-    /// Reads entries of scalars.
+    /// Decodes scalar entries.
     fn decode_scalars(&mut self, input: &mut Reader<'_>) -> Result<()>
     where
         K: Scalar,
@@ -334,7 +334,7 @@ impl Reader<'_> {
         T::decode_optional(into, self)
     }
 
-    /// Reads a map, or nil in its place.
+    /// Decodes a map. Nil means an empty map.
     pub fn map<K: Default, V, C: Entries<K, V>>(
         &mut self,
         kinds: (Kind, Kind),

@@ -14,7 +14,7 @@ pub trait Sink {
     /// Returns this sink as a trait object.
     fn any(&mut self) -> &mut dyn Sink;
 
-    /// Calls the first function, or the second one if this is any sink, for which code exists once.
+    /// Calls the first function, or the second one for the shared code over any sink.
     #[inline]
     fn choose<T>(out: &mut T, own: impl FnOnce(&mut T), _: impl FnOnce(&mut T))
     where
