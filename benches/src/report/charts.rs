@@ -177,9 +177,9 @@ const MESSAGE_CPU: Metric = Metric { title: "CPU time of the server per message"
 
 /// One color per contender, of medium lightness for both backgrounds.
 const COLORS: [&str; Contender::ALL.len()] = [
-    "#8b949e", "#db61a2", "#e5534b", "#d4691e", "#8957e5", "#b0456e", "#c78a7a", "#2f81f7", "#1b9e9e", "#2da44e",
-    "#bf8700", "#7a9a2e", "#bf3989", "#6e7781", "#57606a", "#0550ae", "#0969da", "#218bff", "#54aeff", "#80ccff",
-    "#a475f9", "#116329", "#1a7f37", "#4ac26b", "#8c959f", "#bc4c00", "#9a6700", "#d4a72c", "#cf222e", "#bf4b8a",
+    "#8b949e", "#db61a2", "#e5534b", "#d4691e", "#8957e5", "#2f81f7", "#1b9e9e", "#2da44e", "#bf8700", "#bf3989",
+    "#6e7781", "#57606a", "#0969da", "#218bff", "#54aeff", "#80ccff", "#a475f9", "#116329", "#1a7f37", "#4ac26b",
+    "#8c959f", "#bc4c00", "#9a6700", "#d4a72c", "#cf222e", "#bf4b8a",
 ];
 
 const CLIENTS: Across = Across { name: "clients", label: |clients| clients.to_string() };
