@@ -1,6 +1,7 @@
 //! Checks the sources for forbidden words and imports.
 
 mod cycles;
+mod dialect;
 mod floors;
 mod imports;
 mod installs;

@@ -272,7 +272,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// How handlers of arriving packets run.
+/// The execution of handlers for arriving packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dispatch {
