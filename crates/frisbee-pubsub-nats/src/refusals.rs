@@ -1,4 +1,4 @@
-//! Messages that a server did not take, because this client may not publish to their subjects.
+//! Messages refused by a server, because this client may not publish to their subjects.
 
 use std::{
     collections::VecDeque,
@@ -14,17 +14,17 @@ use tokio::sync::Notify;
 
 use crate::subscription::lock;
 
-/// The refusals that nobody was told yet, in order. A server says only the subject, not which message it was.
+/// Unreported refusals, in order. A server names the subject of a refused message, but not the message.
 #[derive(Default)]
 pub(crate) struct Refusals {
-    /// Each with its number.
+    /// Subjects with the number of their refusal.
     untold: Mutex<VecDeque<(u64, String)>>,
     count: AtomicU64,
     changed: Notify,
 }
 
 impl Refusals {
-    /// Notes that a message was refused. Beyond [`UNTOLD_MAX`] of which nobody was told, the log alone has it.
+    /// Records a refused message. With [`UNTOLD_MAX`] unreported refusals, only the log has it.
     pub(crate) fn note(&self, subject: &str) {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let mut untold = lock(&self.untold);
@@ -35,23 +35,23 @@ impl Refusals {
         self.changed.notify_waiters();
     }
 
-    /// Returns how many there were.
+    /// Returns the number of refusals so far.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Returns a refusal of this subject since there were so many, and tells it nobody else.
+    /// Removes and returns a refusal of this subject with a number of at least `since`.
     pub(crate) fn take(&self, subject: &str, since: u64) -> Option<Refusal> {
         let mut untold = lock(&self.untold);
         let index = untold.iter().position(|(number, refused)| *number >= since && refused == subject)?;
         untold.remove(index).map(|(_, subject)| refusal(&subject))
     }
 
-    /// Waits for such a refusal.
+    /// Waits for a refusal of this subject with a number of at least `since`.
     pub(crate) async fn of(&self, subject: &str, since: u64) -> Refusal {
         loop {
             let mut changed = pin!(self.changed.notified());
-            // Before the look at what is there, so that no change is missed.
+            // Register before the check, so no change is missed.
             changed.as_mut().enable();
             if let Some(refusal) = self.take(subject, since) {
                 return refusal;
@@ -60,7 +60,7 @@ impl Refusals {
         }
     }
 
-    /// Returns the first refusal, and forgets all.
+    /// Returns the first refusal, and removes all.
     pub(crate) fn take_first(&self) -> Option<Refusal> {
         std::mem::take(&mut *lock(&self.untold)).front().map(|(_, subject)| refusal(subject))
     }
@@ -70,5 +70,5 @@ fn refusal(subject: &str) -> Refusal {
     Refusal::new(RefusalCode::Denied, format!("this client may not publish to {subject:?}"))
 }
 
-/// The most refusals that are kept until somebody is told.
+/// The maximum number of unreported refusals.
 const UNTOLD_MAX: usize = 64;

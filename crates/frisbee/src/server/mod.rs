@@ -116,10 +116,9 @@ impl Server {
     /// immediately, so a new server can listen during the shutdown. Load balancers must be told before the call if
     /// they need time to switch.
     ///
-    /// Extended peers are asked to begin nothing new here. Those that then [leave by themselves](crate::RouterInfo::leaves) lose
-    /// nothing: what they had sent by the time they heard of it is served, for as long as
-    /// [`lame_duck`](ServerBuilder::lame_duck) allows. From all others, whatever arrives from now on is
-    /// [refused](crate::Router::refuse), and their connections close as soon as nothing is under way.
+    /// Extended peers receive a request to start nothing new. A peer that then [leaves](crate::RouterInfo::leaves) loses
+    /// nothing: packets it sent before the request arrived are served, within [`lame_duck`](ServerBuilder::lame_duck).
+    /// New packets of other peers are [refused](crate::Router::refuse), and their connections close when idle.
     ///
     /// # Cancel safety
     ///
