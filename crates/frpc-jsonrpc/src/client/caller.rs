@@ -48,6 +48,9 @@ impl LinkCaller {
             return Err(Status::internal("the call does not have the messages of its kind"));
         };
         let message = message.into_bytes();
+        if let Some(status) = self.0.current().take_mismatch() {
+            return Err(status);
+        }
         let mut attempts = Attempts::new(deadline);
         loop {
             let link = open(&self.0, deadline).await?;

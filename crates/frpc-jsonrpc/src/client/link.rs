@@ -73,6 +73,9 @@ struct State {
     is_silent: bool,
     /// The number of messages that the server has sent.
     heard: u64,
+    /// The status of the next unsent call, if the server speaks another protocol. Only one call reports it; later calls
+    /// connect again.
+    mismatch: Option<Status>,
     /// The status of all calls, once the connection has ended.
     end: Option<Status>,
 }
@@ -145,6 +148,11 @@ impl Link {
         state.end.is_some() || state.is_silent || state.given_up >= GIVEN_UP_MAX
     }
 
+    /// Returns the status of a call without an attempt to send it, if the server was just found to speak another protocol.
+    pub(super) fn take_mismatch(&self) -> Option<Status> {
+        self.0.state().mismatch.take()
+    }
+
     /// Returns the number of messages that the server has sent.
     pub(super) fn heard(&self) -> u64 {
         self.0.state().heard
@@ -182,7 +190,7 @@ impl Link {
         }
         // Wait for room before registering the call, so that a call without room leaves no entry behind.
         let acquiring = shared.room.clone().acquire_many_owned(len.min(QUEUE_LEN_MAX));
-        let room = deadline.bound_unsent(async { acquiring.await.map_err(|_| lost(false)) }).await?;
+        let room = deadline.bound_unsent(async { acquiring.await.map_err(|_| shared.state().unsent()) }).await?;
         let (sender, answer) = oneshot::channel();
         let entry = shared.send(Outgoing { id: Some(id), text, _room: Some(room) }, id, waiting(sender))?;
         match deadline.bound(async { Ok(answer.await) }).await {
@@ -219,7 +227,7 @@ impl Shared {
     fn send(self: &Arc<Self>, message: Outgoing, id: u64, waiting: Waiting) -> Result<Entry, Status> {
         let mut state = self.state();
         if state.end.is_some() {
-            return Err(lost(false));
+            return Err(state.unsent());
         }
         state.outgoing.push_back(message);
         state.waiting.insert(id, waiting);
@@ -240,7 +248,7 @@ impl Shared {
         self.room.close();
         for message in mem::take(&mut state.outgoing) {
             if let Some(waiting) = message.id.and_then(|id| state.waiting.remove(&id)) {
-                waiting.fail(lost(false));
+                waiting.fail(state.unsent());
             }
         }
         for (_, waiting) in state.waiting.drain() {
@@ -408,6 +416,12 @@ impl Entry {
 }
 
 impl State {
+    /// Returns the status of a call that was not sent before the connection ended. It is final if the server speaks
+    /// another protocol.
+    fn unsent(&mut self) -> Status {
+        self.mismatch.take().unwrap_or_else(|| lost(false))
+    }
+
     /// Gives up a call. It is never sent if it is still queued.
     fn give_up(&mut self, id: u64) {
         let Some(waiting) = self.waiting.get_mut(&id) else { return };
@@ -501,8 +515,14 @@ async fn drive(shared: Arc<Shared>, mut conduit: impl Conduit) {
         Err(Broken::Refused(status)) => shared.end_refused(status),
         Err(Broken::Io(error)) => {
             debug!(%error, "connection to a JSON-RPC server lost");
+            let is_foreign = error.kind() == io::ErrorKind::InvalidData;
             let reason = CloseReason::Io(Arc::new(error));
-            shared.end(|| CallError::ConnectionLost { reason: reason.clone(), may_have_executed: true }.into());
+            let lost =
+                |may_have_executed| CallError::ConnectionLost { reason: reason.clone(), may_have_executed }.into();
+            if is_foreign {
+                shared.state().mismatch = Some(lost(false));
+            }
+            shared.end(|| lost(true));
         }
     }
 }

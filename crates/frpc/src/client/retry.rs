@@ -1,6 +1,6 @@
 //! Retries of calls: another attempt is made only if the last was certainly not executed.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use frisbee::{Backoff, CloseReason, Refusal};
 use tokio::time::sleep;
@@ -71,9 +71,7 @@ impl Attempts {
 /// A protocol error is excluded: a server without frisbee would refuse the next connection too.
 pub(crate) fn needs_another_connection(status: &Status) -> bool {
     match status.call_error() {
-        Some(CallError::ConnectionLost { reason, may_have_executed: false }) => {
-            !matches!(reason, CloseReason::Protocol(_))
-        }
+        Some(CallError::ConnectionLost { reason, may_have_executed: false }) => !is_foreign(reason),
         Some(CallError::OutOfIds { .. } | CallError::GoingAway { .. }) => true,
         _ => is_draining(status),
     }
@@ -82,6 +80,15 @@ pub(crate) fn needs_another_connection(status: &Status) -> bool {
 /// Returns whether the peer refused the call because it shuts down.
 pub(crate) fn is_draining(status: &Status) -> bool {
     is_refused(status, Refusal::Draining)
+}
+
+/// Returns `true` if the server speaks another protocol, or sent invalid data.
+fn is_foreign(reason: &CloseReason) -> bool {
+    match reason {
+        CloseReason::Protocol(_) => true,
+        CloseReason::Io(error) => error.kind() == io::ErrorKind::InvalidData,
+        _ => false,
+    }
 }
 
 fn is_refused(status: &Status, refusal: Refusal) -> bool {
