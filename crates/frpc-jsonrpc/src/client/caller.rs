@@ -7,7 +7,7 @@ use std::{
 
 use frpc::{
     Answer, Body, Call, CallError, Caller, ConnectError, Status, Streaming,
-    client::{Attempts, CallTime, Redial, Replaceable, end_in_time, open},
+    client::{Attempts, CallTime, Redial, Replaceable, end_in_time, open, with_own_timeout},
     codec::Format,
 };
 use futures_util::{future::BoxFuture, stream::StreamExt};
@@ -71,7 +71,7 @@ impl LinkCaller {
             };
             match answered {
                 Ok(body) => return Ok(Answer::new(body)),
-                Err(status) => attempts.begin_another(status).await?,
+                Err(status) => attempts.begin_another(with_own_timeout(status, Some(deadline))).await?,
             }
         }
     }

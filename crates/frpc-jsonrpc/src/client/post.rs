@@ -1,7 +1,7 @@
 //! Calls as POST requests.
 
 use bytes::Bytes;
-use frpc::{Body, Call, Caller, Status, codec::Format};
+use frpc::{Body, Call, Caller, Status, client::with_own_timeout, codec::Format};
 use frpc_http::Poster;
 use futures_util::future::BoxFuture;
 
@@ -25,7 +25,8 @@ impl PostCaller {
         let broken = |why: String| Status::internal(format!("the server sent an invalid JSON-RPC answer: {why}"));
         let text = str::from_utf8(body).map_err(|error| broken(error.to_string()))?;
         let answer = Answer::read(text).map_err(|fault| broken(fault.to_string()))?;
-        let result = answer.outcome()?;
+        let deadline = call.time().answer(call.kind());
+        let result = answer.outcome().map_err(|status| with_own_timeout(status, deadline))?;
         Ok(frpc::Answer::new(Body::from(body.slice_ref(result.as_bytes()))))
     }
 }
