@@ -160,7 +160,8 @@ fn words_of(name: &str) -> usize {
 fn parse(text: &str) -> BTreeMap<String, Figures> {
     let line = |line: &str| {
         let (place, figures) = line.split_once(' ')?;
-        let figures: Vec<f64> = figures.split_whitespace().map(|figure| figure.parse().unwrap()).collect();
+        let figures: Vec<f64> =
+            figures.split_whitespace().map(|figure| figure.parse().expect("figures are numbers")).collect();
         Some((place.to_owned(), figures.try_into().expect("a figure for each pattern and one for types")))
     };
     text.lines().filter(|text| !text.starts_with('#')).filter_map(line).collect()
