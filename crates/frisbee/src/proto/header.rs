@@ -158,10 +158,10 @@ const EXTENDED: u16 = Operation::EXTENDED.number();
 const PIECE: u16 = 5;
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn encoded(header: Header, format: HeaderFormat) -> Vec<u8> {
+    pub(in crate::proto) fn encoded(header: Header, format: HeaderFormat) -> Vec<u8> {
         let mut out = Vec::new();
         header.encode(format, &mut out);
         out

@@ -75,12 +75,7 @@ const SKIPPED_LEN_MAX: u32 = 1024 * 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn encoded(header: Header, format: HeaderFormat) -> Vec<u8> {
-        let mut out = Vec::new();
-        header.encode(format, &mut out);
-        out
-    }
+    use crate::proto::header::tests::encoded;
 
     #[test]
     fn heartbeats_in_front_of_raw_bytes_are_measured() {

@@ -4,7 +4,7 @@
 //! messages would compile its own copy.
 
 use std::{
-    collections::{BTreeMap, HashMap, btree_map, hash_map},
+    collections::{BTreeMap, HashMap},
     hash::Hash,
 };
 
@@ -117,13 +117,10 @@ impl<K: Eq + Hash, V: Default> Entries<K, V> for HashMap<K, V> {
     }
 
     fn value_of(&mut self, key: K) -> &mut V {
-        match self.entry(key) {
-            hash_map::Entry::Occupied(mut entry) => {
-                entry.insert(V::default());
-                entry.into_mut()
-            }
-            hash_map::Entry::Vacant(entry) => entry.insert(V::default()),
-        }
+        let value = self.entry(key).or_default();
+        // A repeated key replaces the earlier entry.
+        *value = V::default();
+        value
     }
 
     fn add(&mut self, key: K, value: V) -> bool {
@@ -163,13 +160,9 @@ impl<K: Ord, V: Default> Entries<K, V> for BTreeMap<K, V> {
     fn reserve(&mut self, _: usize) {}
 
     fn value_of(&mut self, key: K) -> &mut V {
-        match self.entry(key) {
-            btree_map::Entry::Occupied(mut entry) => {
-                entry.insert(V::default());
-                entry.into_mut()
-            }
-            btree_map::Entry::Vacant(entry) => entry.insert(V::default()),
-        }
+        let value = self.entry(key).or_default();
+        *value = V::default();
+        value
     }
 
     fn add(&mut self, key: K, value: V) -> bool {
