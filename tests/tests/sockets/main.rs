@@ -12,6 +12,7 @@ mod conversations;
 mod engines;
 mod extended;
 mod foreign;
+mod keepalive;
 mod pem;
 mod reconnecting;
 mod redials;

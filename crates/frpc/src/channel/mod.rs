@@ -71,6 +71,14 @@ use crate::{
 /// The attempt begins immediately if the server had sent anything on the lost connection. After a failed attempt, or a
 /// connection without a byte from the server, it begins after a [pause](frisbee::Backoff) that grows up to 5 s.
 ///
+/// # Servers that vanish
+///
+/// A server can vanish without closing its connection. Pings detect this over frisbee, also in WebSockets
+/// ([`Config::silence_max`](crate::Config::silence_max)), over gRPC (`frpc_http::Client::keepalive`), and over JSON-RPC
+/// in WebSockets ([`SocketOptions::keepalive`](crate::SocketOptions::keepalive)). The calls in flight then fail with
+/// [`CallError::ConnectionLost`](crate::CallError::ConnectionLost). HTTP/1.1 and JSON-RPC over TCP have no pings. There,
+/// TCP keepalive notices a lost machine, and only the timeout of a call ends its wait for a stopped process.
+///
 /// # Retrying calls
 ///
 /// A call is retried on another connection, within its timeout, if it was certainly not executed: no part of it was
