@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet};
 use frpc_schema::{Diagnostic, Enum, Message, Schema, Service, Shape, Type, location::Place};
 
 use crate::{
-    accessors,
     emit::Emitter,
     naming::{self, Names},
 };
@@ -78,7 +77,7 @@ pub(crate) fn find(schema: &Schema, emitter: &Emitter, keeps_prefix: bool) -> Ve
     taken.conflicts
 }
 
-/// Reports uses of prost types that cannot be sent, and maps for which prost's macro generates invalid code.
+/// Reports uses of prost types that cannot be sent, and maps of enums without a zero.
 fn unsupported(schema: &Schema, names: &Names) -> Vec<Diagnostic> {
     let messages = || schema.packages.iter().flat_map(|package| &package.messages);
     let messages = || messages().filter(|message| names.external(&message.full_name).is_none());
@@ -103,12 +102,13 @@ fn unsupported(schema: &Schema, names: &Names) -> Vec<Diagnostic> {
 
     let enums = schema.packages.iter().flat_map(|package| &package.enums);
     let enums: HashMap<_, _> = enums.map(|declared| (&declared.full_name, &declared.values)).collect();
-    for field in messages().flat_map(accessors::missing) {
+    for field in messages().flat_map(|message| &message.fields) {
+        // An entry without a value has the value 0, so protoc refuses these maps too.
         if let Shape::Map(_, Type::Enum(of)) = &field.shape
             && enums.get(of).is_some_and(|values| values.first().is_some_and(|first| first.number != 0))
         {
-            let message = format!("prost cannot name the accessors of map '{}'", field.name);
-            found.push(Diagnostic::new(message).at(field.place.clone()).help("rename the field"));
+            let message = format!("the values of map '{}' are of enum {of}, whose first value is not 0", field.name);
+            found.push(Diagnostic::new(message).at(field.place.clone()).help("give the enum a first value of 0"));
         }
     }
     found
