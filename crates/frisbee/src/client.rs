@@ -13,10 +13,10 @@ use tracing::{Instrument, debug_span, info};
 use crate::{
     Address, Backoff, CloseReason, Config, Connection, Dispatch, Engine, InvalidSetting, Router, RouterInfo,
     SocketOptions, ToAddress,
+    connection::Shared,
     driver::{Begun, Scope, drive},
     net::{Secure, Wire, connect},
     proto::{self, Role},
-    shared::Shared,
 };
 
 /// Connects to servers, and handles their packets with a router.

@@ -74,6 +74,8 @@ mod driver;
 #[cfg(feature = "tokio")]
 mod engine;
 #[cfg(feature = "tokio")]
+mod lazy_map;
+#[cfg(feature = "tokio")]
 mod net;
 #[cfg(feature = "tls")]
 mod pem;
@@ -82,15 +84,7 @@ mod reconnect;
 #[cfg(feature = "tokio")]
 mod router;
 #[cfg(feature = "tokio")]
-mod seldom;
-#[cfg(feature = "tokio")]
 mod server;
-#[cfg(feature = "tokio")]
-mod shared;
-#[cfg(feature = "tokio")]
-mod states;
-#[cfg(feature = "tokio")]
-mod stream;
 #[cfg(feature = "tls")]
 mod tls;
 
@@ -107,14 +101,12 @@ pub use self::{
     address::{Address, ToAddress},
     backoff::Backoff,
     client::{Client, ConnectError},
-    connection::{Connection, ConnectionMetrics},
+    connection::{Connection, ConnectionMetrics, Sent, Stream, StreamReader, StreamSender},
     engine::Engine,
     net::{ListenOn, ListenTarget, PeerCredentials, Raw, RingError, SocketOptions},
     reconnect::{NotSent, ReconnectState, ReconnectStates, Reconnecting, ReconnectingClient},
     router::{Arrivals, Dispatch, Event, Outcome, Refusal, Refused, Router, RouterInfo, SendOrder, Table},
     server::{Drain, Protocol, Recognized, Server, ServerBuilder, ServerMetrics},
-    shared::Sent,
-    stream::{Stream, StreamReader, StreamSender},
 };
 
 #[cfg(feature = "tls")]

@@ -16,7 +16,7 @@ use super::{
     inbox::Inbox,
     linger::{linger, refusal},
 };
-use crate::{CloseReason, Connection, Packet, ProtocolError, Raw, Router, net::Wire, shared::Shared};
+use crate::{CloseReason, Connection, Packet, ProtocolError, Raw, Router, connection::Shared, net::Wire};
 
 impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
     /// Starts the time limit after a socket failure. Handlers of packets received before may use this time, but no
@@ -121,9 +121,9 @@ async fn hand_over(
     let Some(taker) = core.taker.take() else { return Ok(()) };
     let (format, has_checksums) = (core.proto.format_or_fallback(), core.proto.has_checksums());
     drop(core);
-    let (local, peer) = shared.addresses();
     // If the taker was dropped, the connection is dropped too.
-    let raw = Raw::new(wire, unread.freeze(), format, local.clone(), peer.clone()).with_checksums(has_checksums);
+    let raw = Raw::new(wire, unread.freeze(), format, shared.local.clone(), shared.peer.clone())
+        .with_checksums(has_checksums);
     let _ = taker.send(raw);
     Ok(())
 }

@@ -13,8 +13,8 @@ use super::{
 use crate::{
     CloseReason, Outcome, Packet, Router,
     arrival::arrived_at,
+    connection::Shared,
     router::{Refusal, Refused},
-    shared::Shared,
 };
 
 impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
@@ -28,12 +28,12 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
             && let Poll::Ready(finished) = self.handlers.poll_finished(cx)
         {
             if let Finished::Handler(_) | Finished::Withdrawn(_) = finished {
-                self.standstill.note_handler_end();
+                self.deadlock.note_handler_end();
             }
             // Results of further handlers would only add replies for a peer that does not read. Writing makes room for
             // them.
             self.holds_replies = self.shared.apply(finished);
-            self.standstill.note_progress();
+            self.deadlock.note_progress();
             self.is_busy = true;
         }
     }
@@ -59,7 +59,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
             }
             let taken = before - self.arrived.len();
             if taken > 0 {
-                self.standstill.note_progress();
+                self.deadlock.note_progress();
                 self.cork.expect(taken as u64);
                 // The router may have replied or closed. It has already seen the packet left at the front.
                 if self.arrived.is_empty() || self.shared.is_closing() {
@@ -155,7 +155,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
             if let Some(finished) = finished {
                 self.shared.apply(finished);
             }
-            self.standstill.note_progress();
+            self.deadlock.note_progress();
             self.is_busy = true;
         }
     }
@@ -194,7 +194,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
     /// Returns `true` if any packet was refused.
     pub(super) fn refuse_stuck(&mut self, now: Instant) -> bool {
         let is_stuck = !self.backlog.is_empty() && self.all_wait();
-        if !self.standstill.look(now, is_stuck, self.connection.config().handlers_stall_max) {
+        if !self.deadlock.look(now, is_stuck, self.connection.config().handlers_stall_max) {
             return false;
         }
         let stuck = self.backlog.take();
@@ -238,7 +238,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
     /// Returns `true` if one more packet may be queued for its handler.
     fn may_wait(&self) -> bool {
         let has_room = self.backlog.has_room_behind(0, 0, self.connection.config()) || !self.is_over_limit();
-        has_room && !(self.standstill.is_jammed() && self.all_wait())
+        has_room && !(self.deadlock.is_jammed() && self.all_wait())
     }
 
     /// Returns `true` if possibly all handlers wait for the peer.

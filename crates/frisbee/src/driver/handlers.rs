@@ -22,8 +22,8 @@ use super::{backlog::cost, permits::Held, scope::Scope};
 use crate::{
     Connection, Dispatch, Outcome, Packet, PacketName, Router, Stream,
     arrival::arrived_at,
+    lazy_map::LazyMap,
     router::{Arrivals, Event, Refusal, Refused},
-    seldom::Seldom,
 };
 
 /// The result of a handler.
@@ -74,9 +74,9 @@ pub(super) struct Handlers<'a, R, P: InPlaceRoute> {
     /// `true` if the peer can withdraw packets, so that their tasks must be found by name.
     may_withdraw: bool,
     /// Tasks for packets of a peer that can withdraw them, with the cost of each packet.
-    by_name: Seldom<PacketName, (AbortHandle, usize)>,
+    by_name: LazyMap<PacketName, (AbortHandle, usize)>,
     /// Aborted tasks that have not ended yet.
-    aborted: Seldom<Id, (PacketName, usize)>,
+    aborted: LazyMap<Id, (PacketName, usize)>,
     permits: Held,
 }
 
@@ -103,8 +103,8 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
             tasks: JoinSet::new(),
             handler_tasks: 0,
             may_withdraw: false,
-            by_name: Seldom::default(),
-            aborted: Seldom::default(),
+            by_name: LazyMap::default(),
+            aborted: LazyMap::default(),
             permits: Held::new(scope.permits.clone()),
         }
     }

@@ -17,9 +17,9 @@ use super::{
 };
 use crate::{
     CloseReason, Config, Packet, Router, Stream,
+    connection::Core,
     proto::{self, Peer},
     router::{Event, Refusal, Refused},
-    shared::Core,
 };
 
 impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
@@ -155,7 +155,7 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
         self.handle_events(cx, now, core);
         self.wake_readers();
         if is_first {
-            shared.tell_changed();
+            shared.changed.notify_waiters();
         }
         self.is_busy |= self.inbox.bytes.len() < before;
     }
@@ -253,7 +253,7 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
                 let peer = core.proto.peer().clone();
                 self.shared.note_recognized(&core);
                 drop(core);
-                self.shared.tell_changed();
+                self.shared.changed.notify_waiters();
                 if let Peer::Extended(_) = peer {
                     self.handlers.expect_withdrawals();
                 }
@@ -261,7 +261,7 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
             }
             proto::Event::GoingAway(why) => {
                 drop(core);
-                self.shared.tell_changed();
+                self.shared.changed.notify_waiters();
                 self.handlers.tell(Event::GoingAway(&why))
             }
             proto::Event::Cancelled(packet) => {

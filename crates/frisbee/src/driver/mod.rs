@@ -3,6 +3,7 @@
 mod backlog;
 mod closing;
 mod cork;
+mod deadlock;
 mod dispatch;
 mod handlers;
 mod inbox;
@@ -13,7 +14,6 @@ mod output;
 mod permits;
 mod poll;
 mod scope;
-mod standstill;
 
 use std::{
     collections::VecDeque,
@@ -34,17 +34,17 @@ use tracing::{debug, error};
 use self::{
     backlog::Backlog,
     cork::Cork,
+    deadlock::DeadlockDetector,
     handlers::{Handlers, InPlaceRoute},
     inbox::Inbox,
-    standstill::Standstill,
 };
 pub(crate) use self::{linger::refuse, scope::Scope};
 use crate::{
     CloseReason, Connection, Packet, ProtocolError, Router,
+    connection::Shared,
     net::Wire,
     proto::{self, Transmit},
     router::{Event, RouterInfo, SendOrder},
-    shared::Shared,
 };
 
 /// The socket of a connection, with the bytes already read from it.
@@ -155,7 +155,7 @@ struct Driver<'a, R, P: InPlaceRoute> {
     arrived: VecDeque<Packet>,
     /// Packets queued until a handler may start.
     backlog: Backlog,
-    standstill: Standstill,
+    deadlock: DeadlockDetector,
     /// `true` if a packet was queued above all limits because the router had no reply for its refusal.
     is_clogged: bool,
     is_reading: bool,
@@ -218,7 +218,7 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
             inbox,
             arrived: VecDeque::new(),
             backlog: Backlog::default(),
-            standstill: Standstill::default(),
+            deadlock: DeadlockDetector::default(),
             is_clogged: false,
             is_reading: true,
             behind_since: None,

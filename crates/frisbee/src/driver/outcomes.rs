@@ -4,8 +4,9 @@ use tracing::error;
 
 use super::handlers::Finished;
 use crate::{
-    CloseReason, Outcome, Packet, SendError, proto,
-    shared::{Core, Shared},
+    CloseReason, Outcome, Packet, SendError,
+    connection::{Core, Shared},
+    proto,
 };
 
 impl Shared {

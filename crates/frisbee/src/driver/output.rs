@@ -11,7 +11,7 @@ use bytes::Buf as _;
 use tokio::{io::AsyncWrite, time::Instant};
 
 use super::{Driver, End, handlers::InPlaceRoute};
-use crate::{CloseReason, Router, proto::Transmit, router::Event, shared::Next};
+use crate::{CloseReason, Router, connection::Next, proto::Transmit, router::Event};
 
 impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
     /// Writes queued output until the socket accepts no more.

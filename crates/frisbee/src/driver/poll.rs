@@ -9,7 +9,7 @@ use bytes::Buf as _;
 use tokio::time::Instant;
 
 use super::{Driver, End, cork::Write, far_future, handlers::InPlaceRoute};
-use crate::{CloseReason, Router, router::Event, shared::Core};
+use crate::{CloseReason, Router, connection::Core, router::Event};
 
 impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
     /// Takes one turn: a few rounds of reading, handling and writing, until a round finds nothing to do.
@@ -108,7 +108,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
 
     /// Ends the turn, unless something changed without a wake-up.
     fn sleep(&mut self, cx: &mut Context<'_>, now: Instant) -> Option<Poll<CloseReason>> {
-        let may_be_stuck = !self.backlog.is_empty() || self.standstill.is_watching();
+        let may_be_stuck = !self.backlog.is_empty() || self.deadlock.is_watching();
         if may_be_stuck && self.refuse_stuck(now) {
             return None;
         }
@@ -185,7 +185,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
 
     /// Returns the earliest deadline of the connection.
     fn next_timeout(&self, core: &Core) -> Option<Instant> {
-        let stuck = self.standstill.due(core.proto.config().handlers_stall_max);
+        let stuck = self.deadlock.due(core.proto.config().handlers_stall_max);
         let due = core.proto.poll_timeout().map(Instant::from_std);
         match (stuck, self.give_up, self.rest_due) {
             (None, None, None) => due,

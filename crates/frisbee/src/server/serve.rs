@@ -19,10 +19,10 @@ use super::{
 };
 use crate::{
     Address, Connection, Router,
+    connection::Shared,
     driver::{Begun, SHUTDOWN_GRACE, drive, refuse},
     net::{Raw, Secure, Secured, Wire},
     proto::{self, Foreign, HeaderFormat, Role},
-    shared::Shared,
 };
 
 /// The steps before frisbee: TLS and detection of other protocols.

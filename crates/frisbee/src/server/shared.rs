@@ -144,7 +144,7 @@ impl ServerShared {
             connection.go_away(goaway);
             connection.shared().drain(CloseReason::Shutdown);
         } else {
-            connection.shared().retire(goaway);
+            connection.shared().change(|core| core.proto.retire(goaway));
         }
     }
 

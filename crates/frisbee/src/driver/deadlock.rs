@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// Neither side can know what the handlers of the other side wait for. The best available evidence is that nothing has
 /// moved for a while on a side with all handlers possibly waiting for replies.
 #[derive(Debug, Default)]
-pub(super) struct Standstill {
+pub(super) struct DeadlockDetector {
     /// `true` if a handler started or ended, or a reply arrived, since the last [`look`](Self::look).
     has_progressed: bool,
     /// Time of the last progress.
@@ -18,7 +18,7 @@ pub(super) struct Standstill {
     is_jammed: bool,
 }
 
-impl Standstill {
+impl DeadlockDetector {
     /// Records that a handler started or ended, or that a reply arrived.
     pub(super) fn note_progress(&mut self) {
         self.has_progressed = true;
@@ -69,42 +69,42 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(1);
 
     #[test]
-    fn nothing_moving_for_the_limit_is_a_standstill() {
-        let (start, mut standstill) = (Instant::now(), Standstill::default());
-        assert!(!standstill.look(start, true, LIMIT));
-        assert_eq!(standstill.due(LIMIT), Some(start + LIMIT));
-        assert!(!standstill.look(start + LIMIT / 2, true, LIMIT));
-        assert!(!standstill.is_jammed());
-        assert!(standstill.look(start + LIMIT, true, LIMIT));
-        assert!(standstill.is_jammed());
+    fn nothing_moving_for_the_limit_is_a_deadlock() {
+        let (start, mut detector) = (Instant::now(), DeadlockDetector::default());
+        assert!(!detector.look(start, true, LIMIT));
+        assert_eq!(detector.due(LIMIT), Some(start + LIMIT));
+        assert!(!detector.look(start + LIMIT / 2, true, LIMIT));
+        assert!(!detector.is_jammed());
+        assert!(detector.look(start + LIMIT, true, LIMIT));
+        assert!(detector.is_jammed());
     }
 
     #[test]
     fn progress_begins_the_time_anew() {
-        let (start, mut standstill) = (Instant::now(), Standstill::default());
-        assert!(!standstill.look(start, true, LIMIT));
-        standstill.note_progress();
-        assert!(!standstill.look(start + LIMIT, true, LIMIT));
-        assert_eq!(standstill.due(LIMIT), Some(start + LIMIT * 2));
+        let (start, mut detector) = (Instant::now(), DeadlockDetector::default());
+        assert!(!detector.look(start, true, LIMIT));
+        detector.note_progress();
+        assert!(!detector.look(start + LIMIT, true, LIMIT));
+        assert_eq!(detector.due(LIMIT), Some(start + LIMIT * 2));
     }
 
     #[test]
     fn where_nothing_is_stuck_no_time_is_watched() {
-        let (start, mut standstill) = (Instant::now(), Standstill::default());
-        assert!(!standstill.look(start, true, LIMIT));
-        assert!(!standstill.look(start + LIMIT, false, LIMIT));
-        assert!(!standstill.is_watching());
+        let (start, mut detector) = (Instant::now(), DeadlockDetector::default());
+        assert!(!detector.look(start, true, LIMIT));
+        assert!(!detector.look(start + LIMIT, false, LIMIT));
+        assert!(!detector.is_watching());
     }
 
     #[test]
     fn a_jam_lasts_until_a_handler_ends() {
-        let (start, mut standstill) = (Instant::now(), Standstill::default());
-        assert!(!standstill.look(start, true, LIMIT));
-        assert!(standstill.look(start + LIMIT, true, LIMIT));
-        standstill.note_progress();
-        assert!(!standstill.look(start + LIMIT, true, LIMIT));
-        assert!(standstill.is_jammed());
-        standstill.note_handler_end();
-        assert!(!standstill.is_jammed());
+        let (start, mut detector) = (Instant::now(), DeadlockDetector::default());
+        assert!(!detector.look(start, true, LIMIT));
+        assert!(detector.look(start + LIMIT, true, LIMIT));
+        detector.note_progress();
+        assert!(!detector.look(start + LIMIT, true, LIMIT));
+        assert!(detector.is_jammed());
+        detector.note_handler_end();
+        assert!(!detector.is_jammed());
     }
 }

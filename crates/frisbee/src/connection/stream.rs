@@ -13,10 +13,10 @@ use std::{
 
 use bytes::Bytes;
 
+use super::{handle::Connection, sending::Sent};
 use crate::{
-    Connection, Content, Sent, StreamSendError, TrySendError,
+    Content, StreamSendError, TrySendError,
     proto::{self, OpenError, StreamEnd, StreamKey},
-    shared::Core,
 };
 
 impl Connection {
@@ -208,8 +208,9 @@ impl StreamSender {
     pub async fn send_tracked(&self, content: impl Into<Content>) -> Result<Sent, StreamSendError> {
         let Held { connection, key, .. } = &*self.held;
         let content = content.into();
-        let push = |core: &mut Core, content| core.send_on(*key, content);
-        connection.shared().when_sendable(*key, content.len(), content, push).await
+        let (shared, len) = (connection.shared(), content.len());
+        let push = |proto: &mut proto::Connection, content| proto.send_on(*key, content);
+        shared.until_sent(content, |content| shared.try_push_on(*key, len, content, push)).await
     }
 
     /// Sends several packets, at a lower cost than one call of [`send`](Self::send) for each.
@@ -221,24 +222,25 @@ impl StreamSender {
     /// After dropping the future, all packets removed from `contents` are sent, each of them whole.
     pub async fn send_many(&self, contents: &mut VecDeque<impl Into<Content>>) -> Result<(), StreamSendError> {
         let Held { connection, key, .. } = &*self.held;
+        let shared = connection.shared();
         // Each content is assumed to be as long as the previous one, because it stays in the queue until there is
         // room.
         let mut len = 0;
         while !contents.is_empty() {
             let expected = len;
-            let push = |core: &mut Core, ()| {
+            let mut push = |proto: &mut proto::Connection, ()| {
                 for _ in 0..SENT_AT_ONCE_MAX {
-                    if core.proto.is_full_for(len) || !core.proto.has_credit(*key) {
+                    if proto.is_full_for(len) || !proto.has_credit(*key) {
                         break;
                     }
                     let Some(content) = contents.pop_front() else { break };
                     let content = content.into();
                     len = content.len();
-                    core.proto.send_on(*key, content)?;
+                    proto.send_on(*key, content)?;
                 }
                 Ok(())
             };
-            connection.shared().when_sendable(*key, expected, (), push).await?;
+            shared.until_sent((), |()| shared.try_push_on(*key, expected, (), &mut push)).await?;
         }
         Ok(())
     }
@@ -247,8 +249,9 @@ impl StreamSender {
     /// slowly.
     pub fn try_send(&self, content: impl Into<Content>) -> Result<(), TrySendError<Content, StreamSendError>> {
         let Held { connection, key, .. } = &*self.held;
-        let (content, push) = (content.into(), |core: &mut Core, content| core.proto.send_on(*key, content));
-        Ok(connection.shared().try_push_on(*key, content.len(), content, push)?)
+        let (content, push) = (content.into(), |proto: &mut proto::Connection, content| proto.send_on(*key, content));
+        connection.shared().try_push_on(*key, content.len(), content, push)?;
+        Ok(())
     }
 
     /// Closes both directions like [`Stream::close`].

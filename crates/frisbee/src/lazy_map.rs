@@ -4,9 +4,9 @@ use std::{collections::HashMap, hash::Hash};
 
 /// A map with the size of a pointer until its first insertion.
 #[expect(clippy::box_collection, reason = "a map without anything in it is six pointers wide")]
-pub(crate) struct Seldom<K, V>(Option<Box<HashMap<K, V>>>);
+pub(crate) struct LazyMap<K, V>(Option<Box<HashMap<K, V>>>);
 
-impl<K: Eq + Hash, V> Seldom<K, V> {
+impl<K: Eq + Hash, V> LazyMap<K, V> {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.as_ref().is_none_or(|map| map.is_empty())
     }
@@ -40,7 +40,7 @@ impl<K: Eq + Hash, V> Seldom<K, V> {
     }
 }
 
-impl<K, V> Default for Seldom<K, V> {
+impl<K, V> Default for LazyMap<K, V> {
     fn default() -> Self {
         Self(None)
     }

@@ -10,12 +10,16 @@ use std::{
 
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
+use super::{
+    core::Core,
+    sending::{Sent, Unsent},
+    shared::Shared,
+};
 use crate::{
     Address, CloseReason, Config, Frames, OutboxLimit, Packet, PacketName, PeerCredentials, Raw, SendError,
     TrySendError,
     arrival::arrived,
     proto::{self, GoAway, Peer},
-    shared::{Core, Sent, Shared},
 };
 
 /// A handle to one connection. Cheap to clone, and usable from any thread and task.
@@ -36,12 +40,15 @@ impl Connection {
     ///
     /// Dropping the future sends the packet whole or not at all.
     pub async fn send(&self, packet: Packet) -> Result<Sent, SendError> {
-        self.shared.when_not_full(packet.content.len(), packet, Core::send).await
+        let (shared, len) = (&self.shared, packet.content.len());
+        shared
+            .until_sent(packet, |packet| shared.try_push(len, packet, proto::Connection::send).map_err(Unsent::from))
+            .await
     }
 
     /// Sends a packet without waiting. Returns the packet if the outbox is full.
     pub fn try_send(&self, packet: Packet) -> Result<Sent, TrySendError> {
-        self.shared.try_push(packet.content.len(), packet, Core::send)
+        self.shared.try_push(packet.content.len(), packet, proto::Connection::send)
     }
 
     /// Sends a packet with a copy of `content`, like [`try_send`](Self::try_send).
@@ -65,7 +72,7 @@ impl Connection {
     /// # }
     /// ```
     pub fn try_send_copied(&self, name: PacketName, content: &[u8]) -> Result<Sent, TrySendError<()>> {
-        self.shared.try_push(content.len(), (), |core, ()| core.send_copied(name, content))
+        self.shared.try_push(content.len(), (), |proto, ()| proto.send_copied(name, content))
     }
 
     /// Sends encoded packets without waiting: all of them, or none if the outbox is full.
@@ -100,7 +107,7 @@ impl Connection {
     ///
     /// Dropping the future sends all packets or none.
     pub async fn send_frames(&self, frames: &Frames) -> Result<Sent, SendError> {
-        self.shared.push_frames(frames).await
+        self.shared.until_sent((), |()| self.try_send_frames(frames).map_err(Unsent::from)).await
     }
 
     /// Sends these packets in order, without waiting, and returns the number sent.

@@ -2,7 +2,7 @@
 
 use std::{any::Any, iter, sync::OnceLock};
 
-pub(crate) struct States {
+pub(super) struct States {
     first: OnceLock<Box<State>>,
 }
 
@@ -13,13 +13,13 @@ struct State {
 
 impl States {
     /// Creates the list, with a first value if there is one.
-    pub(crate) fn new(first: Option<Box<dyn Any + Send + Sync>>) -> Self {
+    pub(super) fn new(first: Option<Box<dyn Any + Send + Sync>>) -> Self {
         let first = first.map(|value| Box::new(State { value, next: OnceLock::new() }));
         Self { first: first.map_or_else(OnceLock::new, OnceLock::from) }
     }
 
     #[inline]
-    pub(crate) fn get<T: 'static>(&self) -> Option<&T> {
+    pub(super) fn get<T: 'static>(&self) -> Option<&T> {
         let first = self.first.get();
         iter::successors(first, |state| state.next.get()).find_map(|state| state.value.downcast_ref())
     }
@@ -29,7 +29,7 @@ impl States {
     /// # Errors
     ///
     /// Returns the existing value of the same type, and `value`.
-    pub(crate) fn add<T: Send + Sync + 'static>(&self, value: T) -> Result<&T, (&T, T)> {
+    pub(super) fn add<T: Send + Sync + 'static>(&self, value: T) -> Result<&T, (&T, T)> {
         let mut state = Box::new(State { value: Box::new(value), next: OnceLock::new() });
         let mut place = &self.first;
         loop {

@@ -1,0 +1,250 @@
+//! Sending through the outbox of a connection: attempts, waits for space, and batches for the driver.
+
+use std::{future::poll_fn, pin::pin, sync::MutexGuard, task::Waker, time::Instant};
+
+use bytes::Buf as _;
+use tokio::task::coop;
+
+use super::{core::Core, shared::Shared};
+use crate::{
+    CloseReason, Frames, Packet, SendError, StreamSendError, TrySendError, WhenFull,
+    proto::{self, StreamKey, Transmit},
+};
+
+/// Position of a packet in the order of sending. See [`Connection::may_have_left`](crate::Connection::may_have_left).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Sent(pub(super) u64);
+
+impl Shared {
+    /// Records `written` bytes of `batch`, and fills it with the next batch once it is written completely.
+    ///
+    /// All batches are produced here.
+    pub(crate) fn next_batch(&self, now: Instant, written: usize, batch: &mut Transmit) -> Next {
+        if written == 0 && batch.has_remaining() {
+            return Next::Batch;
+        }
+        let mut core = self.core();
+        if written > 0 {
+            core.proto.handle_written(now, written, batch);
+            if batch.has_remaining() {
+                return Next::Batch;
+            }
+        }
+        core.proto.poll_transmit(now, batch);
+        // Waiting tasks set the flag under this lock, so none is missed. Without the flag, every write would pay for a
+        // notification that usually wakes no task.
+        let is_awaited = written > 0 && std::mem::take(&mut core.progress_is_awaited);
+        if is_awaited && self.tell_progress(core) {
+            return Next::Writable;
+        }
+        if batch.has_remaining() { Next::Batch } else { Next::Nothing }
+    }
+
+    /// Wakes the tasks waiting for a write. Returns `true` if the router must be told that the outbox accepts packets
+    /// again.
+    #[cold]
+    fn tell_progress(&self, mut core: MutexGuard<'_, Core>) -> bool {
+        let is_writable = core.refused_len.is_some_and(|len| !core.proto.is_full_for(len));
+        if is_writable {
+            core.refused_len = None;
+        }
+        // The router still waits for space.
+        core.progress_is_awaited |= core.refused_len.is_some();
+        drop(core);
+        self.progress.notify_waiters();
+        is_writable
+    }
+
+    /// Sends `what`, with a content of `len` bytes, by calling `push`, and wakes the driver. Fails if the outbox is
+    /// full.
+    pub(super) fn try_push<P>(
+        &self,
+        len: usize,
+        what: P,
+        push: impl FnOnce(&mut proto::Connection, P) -> Result<(), SendError>,
+    ) -> Result<Sent, TrySendError<P>> {
+        let core = self.core();
+        if core.proto.is_open() && core.proto.is_full_for(len) {
+            return Err(self.refuse(core, len, 1).map_or(TrySendError::Full(what), TrySendError::Failed));
+        }
+        self.push_locked(core, what, push).map_err(TrySendError::Failed)
+    }
+
+    /// Sends frames without waiting. Fails if the outbox is full.
+    pub(super) fn try_push_frames(&self, frames: &Frames) -> Result<Sent, TrySendError<()>> {
+        let core = self.core();
+        if core.proto.is_open() && core.proto.is_full_for_frames(frames) {
+            let refused = self.refuse(core, frames.content_len_max(), frames.count());
+            return Err(refused.map_or(TrySendError::Full(()), TrySendError::Failed));
+        }
+        self.push_locked(core, frames, proto::Connection::send_frames).map_err(TrySendError::Failed)
+    }
+
+    /// Sends packets up to the first without room in the outbox, or the first that cannot be sent. Returns their
+    /// number, or the error of the first packet.
+    pub(super) fn try_push_all(&self, packets: &[Packet]) -> Result<usize, SendError> {
+        let mut core = self.core();
+        let mut sent = 0;
+        let mut refused = None;
+        for packet in packets {
+            let len = packet.content.len();
+            if core.proto.is_open() && core.proto.is_full_for(len) {
+                refused = Some(len);
+                break;
+            }
+            match core.proto.send(packet.clone()) {
+                Err(error) if sent == 0 => return Err(error),
+                Err(_) => break,
+                Ok(()) => sent += 1,
+            }
+        }
+        let driver = if sent > 0 { core.driver.take() } else { None };
+        let error = match refused {
+            Some(len) => self.refuse(core, len, packets.len() - sent),
+            None => {
+                drop(core);
+                None
+            }
+        };
+        driver.into_iter().for_each(Waker::wake);
+        match error {
+            // Dropped packets are counted as not sent.
+            None | Some(SendError::OutboxFull) => Ok(sent),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Sends `what` on a stream like [`try_push`](Self::try_push). Also fails if the peer has to give credit first.
+    pub(super) fn try_push_on<P>(
+        &self,
+        key: StreamKey,
+        len: usize,
+        what: P,
+        push: impl FnOnce(&mut proto::Connection, P) -> Result<(), StreamSendError>,
+    ) -> Result<Sent, Unsent<P, StreamSendError>> {
+        let mut core = self.core();
+        if !core.proto.has_credit(key) {
+            return Err(Unsent::NoCredit(what, key));
+        }
+        if core.proto.is_open() && core.proto.is_full_for(len) {
+            core.progress_is_awaited = true;
+            let driver = core.begin_to_wait();
+            drop(core);
+            driver.into_iter().for_each(Waker::wake);
+            return Err(Unsent::NoSpace(what));
+        }
+        self.push_locked(core, what, push).map_err(Unsent::Failed)
+    }
+
+    /// Applies the outbox policy to packets without room in the outbox. Returns `None` if their sender may wait.
+    #[cold]
+    fn refuse(&self, mut core: MutexGuard<'_, Core>, len: usize, packets: usize) -> Option<SendError> {
+        core.progress_is_awaited = true;
+        core.refused_len = Some(core.refused_len.map_or(len, |refused| refused.min(len)));
+        let (driver, error) = match core.when_full {
+            // The packet may be a call, and this side then starts to wait for the reply.
+            WhenFull::Refuse => (core.begin_to_wait(), None),
+            WhenFull::Drop => {
+                core.proto.handle_unsent(packets as u64);
+                (None, Some(SendError::OutboxFull))
+            }
+            WhenFull::Close => {
+                let limit = core.proto.outbox_len_max();
+                core.proto.fail(CloseReason::OutboxFull { limit });
+                self.note_closing(&core);
+                (core.driver.take(), Some(SendError::Closed))
+            }
+        };
+        drop(core);
+        driver.into_iter().for_each(Waker::wake);
+        error
+    }
+
+    fn push_locked<P, E>(
+        &self,
+        mut core: MutexGuard<'_, Core>,
+        what: P,
+        push: impl FnOnce(&mut proto::Connection, P) -> Result<(), E>,
+    ) -> Result<Sent, E> {
+        push(&mut core.proto, what)?;
+        let sent = Sent(core.proto.progress().0);
+        let driver = core.driver.take();
+        drop(core);
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+        Ok(sent)
+    }
+
+    /// Calls `attempt` until it succeeds or fails. Waits for space or credit after each attempt without.
+    pub(super) async fn until_sent<P, E>(
+        &self,
+        what: P,
+        mut attempt: impl FnMut(P) -> Result<Sent, Unsent<P, E>>,
+    ) -> Result<Sent, E> {
+        // Without a budget, a task that only sends would keep its thread busy while the outbox has room.
+        coop::consume_budget().await;
+        let mut what = match attempt(what) {
+            Ok(sent) => return Ok(sent),
+            Err(Unsent::Failed(error)) => return Err(error),
+            Err(Unsent::NoSpace(what) | Unsent::NoCredit(what, _)) => what,
+        };
+        // Boxed, so that only a waiting call uses memory for it.
+        Box::pin(async {
+            loop {
+                let mut space = pin!(self.progress.notified());
+                // Before the attempt: otherwise space freed right after it would be missed.
+                space.as_mut().enable();
+                what = match attempt(what) {
+                    Ok(sent) => return Ok(sent),
+                    Err(Unsent::Failed(error)) => return Err(error),
+                    Err(Unsent::NoSpace(what)) => {
+                        space.await;
+                        what
+                    }
+                    Err(Unsent::NoCredit(what, key)) => {
+                        poll_fn(|cx| self.poll_credit(cx, key)).await;
+                        what
+                    }
+                };
+            }
+        })
+        .await
+    }
+}
+
+/// The next step of a driver's write loop.
+pub(crate) enum Next {
+    /// Write the batch.
+    Batch,
+    /// Tell the router that the outbox accepts packets again. There may also be a batch.
+    Writable,
+    Nothing,
+}
+
+/// The reason why a packet or stream data was not sent. Returns it if it may be sent later.
+pub(super) enum Unsent<P, E> {
+    /// The outbox is full.
+    NoSpace(P),
+    /// The peer has to read more of this stream first.
+    NoCredit(P, StreamKey),
+    Failed(E),
+}
+
+impl<P, E> From<TrySendError<P, E>> for Unsent<P, E> {
+    fn from(error: TrySendError<P, E>) -> Self {
+        match error {
+            TrySendError::Full(what) => Self::NoSpace(what),
+            TrySendError::Failed(error) => Self::Failed(error),
+        }
+    }
+}
+
+impl<P, E> From<Unsent<P, E>> for TrySendError<P, E> {
+    fn from(unsent: Unsent<P, E>) -> Self {
+        match unsent {
+            Unsent::NoSpace(what) | Unsent::NoCredit(what, _) => Self::Full(what),
+            Unsent::Failed(error) => Self::Failed(error),
+        }
+    }
+}
