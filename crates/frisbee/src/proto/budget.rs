@@ -33,6 +33,10 @@ impl Budget {
         self.left = self.burst.min(self.left.saturating_add(count.try_into().unwrap_or(u32::MAX)));
     }
 
+    pub(super) fn burst(&self) -> u32 {
+        self.burst
+    }
+
     fn refill(&mut self, now: Instant) {
         let elapsed = now.saturating_duration_since(self.refilled);
         if elapsed >= REFILL_TIME {

@@ -1,22 +1,18 @@
 //! Input: decoding frames and acting on each of them.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Connection, Discarding, Event, Role, State};
+use super::{Connection, Event, Role, allowances::Answer};
 use crate::{
     Operation, Packet, ProtocolError,
     proto::{
-        budget::Budget,
         control::Control,
         credit::TooMuch,
         decoder::{Frame, Reach},
-        header::{Header, Kind},
-        hello::{Features, Peer},
+        header::{Header, HeaderFormat, Kind},
+        hello::Features,
         pieces::First,
         share::Cause,
         streams::Received,
@@ -37,19 +33,19 @@ impl Connection {
     /// An invalid header stays in `inbox`. After an error the connection stays open until [`fail`](Self::fail).
     pub fn handle_input(&mut self, now: Instant, inbox: &mut BytesMut) -> Result<Option<Event>, ProtocolError> {
         // The common case on a recognized connection: a complete packet.
-        if !matches!(self.peer, Peer::Unknown)
+        if !self.negotiation.is_unknown()
             && let Some(packet) = self.handle_packet(inbox)
         {
             return Ok(Some(Event::Packet(packet)));
         }
-        while matches!(self.state, State::Open | State::Draining(_)) && !self.is_stalled() {
-            let frame = self.decoder.decode(inbox)?;
-            if let (false, Some(format)) = (self.outbox.has_format(), self.decoder.format()) {
-                self.outbox.set_format(format);
+        while self.is_open() && !self.is_stalled() {
+            let frame = self.reading.decoder.decode(inbox)?;
+            if let (false, Some(format)) = (self.writing.outbox.has_format(), self.reading.decoder.format()) {
+                self.writing.outbox.set_format(format);
             }
             let Some(frame) = frame else {
-                if self.decoder.skip_len() == 0 {
-                    self.discarding = None;
+                if self.reading.decoder.skip_len() == 0 {
+                    self.reading.end_discard();
                 }
                 break;
             };
@@ -69,17 +65,16 @@ impl Connection {
         if !self.is_open() || self.is_stalled() {
             return None;
         }
-        let frame = self.decoder.decode_packet(inbox)?;
+        let frame = self.reading.decoder.decode_packet(inbox)?;
         let operation = match frame.kind {
             Kind::Application(operation) => operation,
             Kind::Extended => Operation::EXTENDED,
             _ => return None,
         };
         self.counters.packets_in += 1;
-        self.discarding = None;
+        self.reading.end_discard();
         if !frame.content.is_empty() {
-            self.budget.earn();
-            self.cancels_out.earn();
+            self.allowances.earn_packet();
         }
         Some(Packet { id: frame.id, operation, content: frame.content.into() })
     }
@@ -88,7 +83,7 @@ impl Connection {
     pub fn handle_end(&mut self, now: Instant) {
         self.set_reading(now, false);
         self.streams.ignore_credit();
-        self.send_without_pongs();
+        self.writing.send_without_pongs();
     }
 
     /// Reports that a packet was refused, because of a limit or because the connection is
@@ -100,29 +95,23 @@ impl Connection {
     /// Reports that the driver pauses or resumes reading. Silence counts only while it reads.
     pub fn set_reading(&mut self, now: Instant, reading: bool) {
         self.heartbeat.set_reading(now, reading);
-        if let Some(flight) = self.outbox.flight_mut() {
+        if let Some(flight) = self.writing.outbox.flight_mut() {
             flight.set_reading(reading);
         }
-        if !reading {
-            self.paused.get_or_insert(now);
-        } else if let Some(since) = self.paused.take()
-            && let Some(Discarding { due: Some(due), .. }) = &mut self.discarding
-        {
-            *due += now.saturating_duration_since(since);
-        }
+        self.reading.set_reading(now, reading);
     }
 
     /// Puts undispatched packets, and the header of an incomplete one, back into `inbox`.
     ///
     /// [Discarded](Self::discard_len) bytes are not restored.
     pub fn undo_input(&mut self, packets: impl IntoIterator<Item = Packet>, inbox: &mut BytesMut) {
-        self.decoder.undo(inbox);
-        let Some(format) = self.decoder.format() else { return };
+        self.reading.decoder.undo(inbox);
+        let Some(format) = self.reading.decoder.format() else { return };
         let mut front = BytesMut::new();
         for Packet { id, operation, content } in packets {
             let len = u32::try_from(content.len()).expect("a received content is within its u32 limit");
             let header = Header { id, operation: operation.number(), len };
-            self.decoder.encode(format, header, &content.into_bytes(), &mut front);
+            self.reading.decoder.encode(format, header, &content.into_bytes(), &mut front);
         }
         if !front.is_empty() {
             front.extend_from_slice(inbox);
@@ -132,24 +121,49 @@ impl Connection {
 
     /// Returns the length of the current content, partly in the inbox. Zero between packets.
     pub fn content_len(&self) -> usize {
-        self.decoder.content_len()
+        self.reading.decoder.content_len()
     }
 
     /// Returns the number of content bytes still to be discarded.
     pub fn discard_len(&self) -> usize {
-        self.decoder.skip_len()
+        self.reading.decoder.skip_len()
     }
 
     /// Returns the length of the packet at the front of `bytes`, including its header.
     ///
     /// Returns `None` if the header is incomplete, or if the content is too large and would be discarded.
     pub fn announced_len(&self, bytes: &[u8]) -> Option<usize> {
-        self.decoder.announced_len(bytes)
+        self.reading.decoder.announced_len(bytes)
+    }
+
+    /// Returns `true` if any byte was received.
+    pub fn has_received(&self) -> bool {
+        self.counters.bytes_in > 0
+    }
+
+    /// Returns the header format, once known.
+    pub fn format(&self) -> Option<HeaderFormat> {
+        self.reading.decoder.format()
+    }
+
+    /// Returns the header format, or the [fallback](HeaderFormat::FALLBACK) while it is unknown.
+    pub fn format_or_fallback(&self) -> HeaderFormat {
+        self.format().unwrap_or(HeaderFormat::FALLBACK)
+    }
+
+    /// Returns `true` if the peer's frames have checksums.
+    pub fn has_checksums(&self) -> bool {
+        self.reading.decoder.has_checksums()
+    }
+
+    /// Returns `true` while a content from the peer is arriving in pieces.
+    pub fn has_pieces(&self) -> bool {
+        self.reading.has_pieces()
     }
 
     fn handle_frame(&mut self, now: Instant, frame: Frame) -> Result<Option<Event>, ProtocolError> {
         self.counters.packets_in += 1;
-        if matches!(self.peer, Peer::Unknown)
+        if self.negotiation.is_unknown()
             && let Some(event) = self.recognize(now, &frame)?
         {
             return Ok(Some(event));
@@ -160,7 +174,7 @@ impl Connection {
         if frame.skipped > self.config.content_len_max {
             return self.handle_too_large(now, &frame);
         }
-        self.discarding = None;
+        self.reading.end_discard();
         self.handle_whole(now, frame)
     }
 
@@ -169,12 +183,12 @@ impl Connection {
         // Pieces are counted separately. The whole content counts as one packet.
         self.counters.packets_in -= 1;
         self.counters.pieces_in += 1;
-        self.budget.earn();
+        self.allowances.earn_data();
         let mut event = None;
         if !self.has_pieces() {
             let first = First::decode(&mut frame.content)?;
-            let is_kept = self.decoder.keeps(first.total)?;
-            self.assembly.get_or_insert_default().begin(frame.id, &first, is_kept);
+            let is_kept = self.reading.decoder.keeps(first.total)?;
+            self.reading.assembly().begin(frame.id, &first, is_kept);
             if !is_kept {
                 self.counters.packets_in += 1;
                 let whole = Frame { id: frame.id, kind: first.kind, content: Bytes::new(), skipped: first.total };
@@ -182,8 +196,8 @@ impl Connection {
             }
         }
         // No other content is being discarded between the pieces.
-        self.discarding = None;
-        match self.assembly.get_or_insert_default().add(frame.id, &frame.content)? {
+        self.reading.end_discard();
+        match self.reading.assembly().add(frame.id, &frame.content)? {
             Some(whole) => {
                 self.counters.packets_in += 1;
                 self.handle_whole(now, whole)
@@ -199,37 +213,34 @@ impl Connection {
             Kind::Extended => Ok(Some(self.handle_application(Operation::EXTENDED, frame))),
             Kind::Control => self.handle_control(now, frame),
             Kind::Stream if !frame.content.is_empty() => {
-                self.budget.earn();
-                self.detach_due.get_or_insert(now + DETACH_AFTER);
+                self.allowances.earn_data();
+                self.reading.handle_stream_data(now);
                 let received = self.streams.handle_data(now, frame.id, frame.content);
                 Ok(self.handle_stream_received(frame.id, received))
             }
             Kind::Stream => {
-                // A close that data of this side may have caused costs the peer nothing.
-                match self.closes_expected.checked_sub(1) {
-                    Some(left) => self.closes_expected = left,
-                    None => self.spend(now)?,
-                }
+                self.allowances.handle_answer(now, Answer::Close)?;
                 Ok(self.streams.handle_close(frame.id).map(Event::StreamReadable))
             }
             Kind::Ping => {
-                self.spend(now)?;
-                self.outbox.push_pong();
+                self.allowances.spend(now)?;
+                self.writing.outbox.push_pong();
                 Ok(None)
             }
             Kind::Pong => {
                 self.heartbeat.handle_pong(now);
                 // The peer pays nothing for a PONG to a PING sent after pieces.
-                let answered = self.outbox.pings() - u64::from(self.heartbeat.unanswered());
-                let is_expected = self.outbox.flight_mut().is_some_and(|flight| flight.handle_pong(now, answered));
+                let answered = self.writing.outbox.pings() - u64::from(self.heartbeat.unanswered());
+                let is_expected =
+                    self.writing.outbox.flight_mut().is_some_and(|flight| flight.handle_pong(now, answered));
                 if !is_expected {
-                    self.spend(now)?;
+                    self.allowances.spend(now)?;
                 }
                 Ok(None)
             }
             Kind::Piece | Kind::Reserved => {
                 self.counters.dropped += 1;
-                self.spend(now).map(|()| None)
+                self.allowances.spend(now).map(|()| None)
             }
         }
     }
@@ -238,7 +249,7 @@ impl Connection {
     /// either.
     fn handle_too_large(&mut self, now: Instant, frame: &Frame) -> Result<Option<Event>, ProtocolError> {
         let (id, announced, limit) = (frame.id, frame.skipped, self.config.content_len_max);
-        self.discarding = Some(Discarding { announced, due: now.checked_add(self.config.discard_time_max) });
+        self.reading.begin_discard(now, announced, self.config.discard_time_max);
         self.counters.too_large += 1;
         match frame.kind {
             Kind::Application(operation) => Ok(Some(Event::TooLarge { id, operation, announced })),
@@ -247,7 +258,9 @@ impl Connection {
                 let received = self.streams.handle_too_large(now, id, announced, limit);
                 Ok(self.handle_stream_received(id, received))
             }
-            Kind::Ping | Kind::Pong | Kind::Control | Kind::Piece | Kind::Reserved => self.spend(now).map(|()| None),
+            Kind::Ping | Kind::Pong | Kind::Control | Kind::Piece | Kind::Reserved => {
+                self.allowances.spend(now).map(|()| None)
+            }
         }
     }
 
@@ -266,8 +279,7 @@ impl Connection {
 
     fn handle_application(&mut self, operation: Operation, frame: Frame) -> Event {
         if !frame.content.is_empty() {
-            self.budget.earn();
-            self.cancels_out.earn();
+            self.allowances.earn_packet();
         }
         Event::Packet(Packet { id: frame.id, operation, content: frame.content.into() })
     }
@@ -279,73 +291,66 @@ impl Connection {
             _ => None,
         };
         if let Some(Control::Hello(hello)) = hello {
-            // Uses half of the peer's allowance, because frames may arrive closer together than they were sent.
-            self.cancels_out = Budget::new(now, hello.cancel_burst.unwrap_or(0) / 2);
+            self.allowances.set_cancel_burst(now, hello.cancel_burst.unwrap_or(0));
             self.streams.set_own_max(hello.streams_max);
             if hello.features.contains(Features::CREDIT) {
                 self.streams.use_credit(hello.window);
                 self.announce_closes();
             }
-            self.peer = Peer::Extended(Arc::new(hello));
-            self.decoder.set_reach(Reach::Extended);
+            let reply = self.negotiation.recognize_extended(hello);
+            self.reading.decoder.set_reach(Reach::Extended);
             self.use_pieces();
-            if let (Role::Server, Some(own)) = (self.role, self.own_hello.take()) {
-                self.outbox.push_control(&Control::Hello(own));
+            if let Some(own) = reply {
+                self.writing.outbox.push_control(&Control::Hello(own));
             }
             if self.config.checksums && self.uses(Features::CHECKSUMS) {
-                self.outbox.use_checksums();
+                self.writing.outbox.use_checksums();
             }
             self.retire_recognized();
             return Ok(Some(Event::Recognized));
         }
-        match self.role {
+        match self.negotiation.role {
             Role::Client if frame.kind != Kind::Pong => return Ok(None),
             Role::Client => self.heartbeat.handle_pong(now),
             Role::Server => {}
         }
-        self.peer = Peer::Plain;
-        self.own_hello = None;
-        self.decoder.set_reach(Reach::Plain);
+        self.negotiation.recognize_plain();
+        self.reading.decoder.set_reach(Reach::Plain);
         // Before the frame is handled: if the peer cannot be asked to leave, the connection drains and refuses the
         // frame.
         self.retire_recognized();
         // A connecting side detects a plain peer by its PONG, which has no other purpose. An accepting side must
         // still handle the first frame.
-        if self.role == Role::Client { self.spend(now).map(|()| Some(Event::Recognized)) } else { Ok(None) }
+        if self.negotiation.role == Role::Client {
+            self.allowances.spend(now).map(|()| Some(Event::Recognized))
+        } else {
+            Ok(None)
+        }
     }
 
     /// Retires the connection if `retire` was called before the peer was recognized.
     fn retire_recognized(&mut self) {
-        if let Some(goaway) = self.retiring.take() {
+        if let Some(goaway) = self.lifecycle.take_retiring() {
             self.retire(goaway);
         }
     }
 
     fn handle_control(&mut self, now: Instant, frame: Frame) -> Result<Option<Event>, ProtocolError> {
-        let control = match self.peer {
-            Peer::Extended(_) => Control::decode(frame.id, frame.content)?,
-            Peer::Unknown | Peer::Plain => None,
+        let control = match self.negotiation.is_extended() {
+            true => Control::decode(frame.id, frame.content)?,
+            false => None,
         };
         match control {
             Some(Control::Cancel(packet)) => {
-                if !self.cancels_in.spend(now) {
-                    return Err(ProtocolError::CancelFlood { burst: self.config.cancel_burst });
-                }
+                self.allowances.spend_cancel(now)?;
                 Ok(Some(Event::Cancel(packet)))
             }
             Some(Control::Cancelled(packet)) => {
-                match self.cancelled_expected.checked_sub(1) {
-                    Some(left) => self.cancelled_expected = left,
-                    None => self.spend(now)?,
-                }
+                self.allowances.handle_answer(now, Answer::Cancelled)?;
                 Ok(Some(Event::Cancelled(packet)))
             }
             Some(Control::Credit { id, len }) if self.uses(Features::CREDIT) => {
-                // Each data frame causes at most one CREDIT.
-                match self.credits_expected.checked_sub(1) {
-                    Some(left) => self.credits_expected = left,
-                    None => self.spend(now)?,
-                }
+                self.allowances.handle_answer(now, Answer::Credit)?;
                 let reached = self.streams.handle_credit(id, len).map_err(|TooMuch| ProtocolError::BadControl {
                     kind: "CREDIT",
                     why: "makes a credit larger than 2147483647",
@@ -353,32 +358,17 @@ impl Connection {
                 Ok(reached.map(Event::StreamWritable))
             }
             Some(Control::GoAway(goaway)) => {
-                self.is_asked_to_leave = true;
-                self.spend(now).map(|()| Some(Event::GoingAway(goaway)))
+                self.lifecycle.is_asked_to_leave = true;
+                self.allowances.spend(now).map(|()| Some(Event::GoingAway(goaway)))
             }
             Some(Control::Checksums) if self.config.checksums => {
-                self.decoder.expect_checksums();
+                self.reading.decoder.expect_checksums();
                 Ok(None)
             }
             Some(Control::Hello(_) | Control::Credit { .. } | Control::Checksums) | None => {
                 self.counters.dropped += 1;
-                self.spend(now).map(|()| None)
+                self.allowances.spend(now).map(|()| None)
             }
         }
     }
-
-    fn spend(&mut self, now: Instant) -> Result<(), ProtocolError> {
-        if self.budget.spend(now) {
-            Ok(())
-        } else {
-            Err(ProtocolError::ControlFlood { burst: self.config.control_burst })
-        }
-    }
-
-    pub(super) fn discard_due(&self) -> Option<Instant> {
-        self.discarding.as_ref().filter(|_| self.is_open() && self.paused.is_none())?.due
-    }
 }
-
-/// The longest time an unread small content pins the read buffer it is a slice of.
-const DETACH_AFTER: Duration = Duration::from_millis(500);

@@ -2,16 +2,152 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 
-use super::Connection;
+use super::{Connection, PEER_INDUCED_LEN_MAX, allowances::Answer};
 use crate::{
     Content, Operation, Packet, PacketName, SendError,
     error::{OpenError, StreamEnd, StreamSendError},
-    proto::{control::Control, frames::Frames, header::Header, hello::Features, share::Cause, streams::StreamKey},
+    proto::{
+        control::Control, frames::Frames, header::Header, hello::Features, share::Cause, streams::StreamKey,
+        transmit::Transmit,
+    },
 };
 
 impl Connection {
+    /// Reports that `len` bytes of `batch` were written.
+    pub fn handle_written(&mut self, now: Instant, len: usize, batch: &mut Transmit) {
+        batch.advance(len);
+        if self.closed().is_some() {
+            return;
+        }
+        self.writing.handle_written(now, len, batch);
+        self.counters.bytes_out += len as u64;
+        if !batch.has_remaining() && self.writing.outbox.is_empty() {
+            self.lifecycle.handle_all_written();
+        }
+    }
+
+    /// Moves the next batch for writing into the empty `batch`. Returns `false` if there is none.
+    pub fn poll_transmit(&mut self, now: Instant, batch: &mut Transmit) -> bool {
+        // Sent no earlier than the first batch, so parts can be added until then.
+        if self.negotiation.owes_hello() {
+            self.say_hello();
+        }
+        if self.streams.owes_credit() {
+            self.give_credit(now);
+        }
+        // The common case: the previous batch took everything.
+        if self.writing.outbox.is_empty() {
+            return false;
+        }
+        let due = self.writing.poll_transmit(now, batch, &mut self.heartbeat);
+        if due {
+            self.counters.batches_out += 1;
+        }
+        due
+    }
+
+    #[cold]
+    fn say_hello(&mut self) {
+        if self.is_open()
+            && let Some(hello) = self.negotiation.take_hello()
+        {
+            self.writing.outbox.push_control(&Control::Hello(hello));
+        }
+    }
+
+    #[inline(never)]
+    fn give_credit(&mut self, now: Instant) {
+        while let Some((id, len)) = self.streams.poll_credit(now, self.heartbeat.round_trip()) {
+            self.writing.outbox.push_control(&Control::Credit { id, len });
+        }
+    }
+
+    /// Returns `true` if the outbox has no room for a packet. Contents [in pieces](Self::interleave) are not
+    /// counted.
+    pub fn is_full(&self) -> bool {
+        self.writing.is_full()
+    }
+
+    /// Returns `true` if the outbox has no room for a content of `len` bytes.
+    ///
+    /// Contents [in pieces](Self::interleave) have a separate limit, so nothing else waits for them.
+    pub fn is_full_for(&self, len: usize) -> bool {
+        self.writing.is_full_for(len)
+    }
+
+    /// Returns `true` if the outbox has no room for these frames.
+    pub fn is_full_for_frames(&self, frames: &Frames) -> bool {
+        self.is_full() || self.is_full_for(frames.content_len_max())
+    }
+
+    /// Returns the length of a [full](Self::is_full) outbox, in bytes.
+    pub fn outbox_len_max(&self) -> usize {
+        self.writing.len_max
+    }
+
+    /// Sets the length of a [full](Self::is_full) outbox, in bytes.
+    ///
+    /// Replies of handlers and frames caused by input keep the limit [`Config::outbox_len_max`].
+    pub fn set_outbox_len_max(&mut self, len_max: usize) {
+        self.writing.len_max = len_max.max(1);
+    }
+
+    /// Returns `true` if the outbox holds too many bytes of replies, so no handler should produce more.
+    ///
+    /// Contents in pieces have a separate limit: the same number of bytes, plus one content of the largest size.
+    #[inline]
+    pub fn owes_replies(&self) -> bool {
+        let max = self.config.outbox_len_max;
+        let bulk = self.writing.outbox.bulk_replies_len();
+        self.writing.outbox.replies_len() >= max || bulk >= max && bulk - max >= self.config.content_len_max as usize
+    }
+
+    /// Returns `true` if the outbox holds too many bytes caused by input alone.
+    ///
+    /// These are PONGs, answers to refused packets, and closes of refused streams. If the driver kept reading, a
+    /// peer that never reads could exhaust memory.
+    #[inline]
+    pub fn is_overrun(&self) -> bool {
+        self.writing.outbox.peer_induced_len() >= self.config.outbox_len_max
+    }
+
+    /// Returns `true` if the outbox holds too many bytes caused by input alone to go on reading for awaited
+    /// answers.
+    ///
+    /// The limit is that of [`is_overrun`](Self::is_overrun), or [`PEER_INDUCED_LEN_MAX`] if greater.
+    pub fn is_flooded(&self) -> bool {
+        self.writing.outbox.peer_induced_len() >= self.config.outbox_len_max.max(PEER_INDUCED_LEN_MAX)
+    }
+
+    /// Returns `true` if streams hold too much. Input pauses until data is read or a stream is ended for it.
+    #[inline]
+    pub fn is_stalled(&self) -> bool {
+        self.streams.stall()
+    }
+
+    /// Returns `true` if there is something to write.
+    #[inline]
+    pub fn has_output(&self) -> bool {
+        self.writing.outbox.has_output() || self.streams.owes_credit()
+    }
+
+    /// Returns the number of bytes queued for writing.
+    pub fn queued_len(&self) -> usize {
+        self.writing.outbox.len()
+    }
+
+    /// Returns the number of packets accepted for sending, and of those completely written.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.writing.outbox.packets(), self.writing.written)
+    }
+
+    /// Returns the number of packets handed out for writing. The peer may have received them.
+    pub fn attempted(&self) -> u64 {
+        self.writing.attempted
+    }
+
     /// Queues a packet, even if the outbox is full. Senders able to wait check [`is_full`](Self::is_full) first.
     pub fn send(&mut self, packet: Packet) -> Result<(), SendError> {
         self.push(packet, Cause::Local)
@@ -20,8 +156,8 @@ impl Connection {
     /// Queues a packet like [`send`](Self::send), copying its content.
     pub fn send_copied(&mut self, packet: PacketName, content: &[u8]) -> Result<(), SendError> {
         let header = self.header(packet, content.len())?;
-        self.cancels_in.earn();
-        self.outbox.push_copied(header, content, Cause::Local);
+        self.allowances.earn_sent(1);
+        self.writing.outbox.push_copied(header, content, Cause::Local);
         Ok(())
     }
 
@@ -30,12 +166,12 @@ impl Connection {
         if !self.is_open() {
             return Err(SendError::Closed);
         }
-        if frames.has_extended() && self.peer.hello().is_none() {
+        if frames.has_extended() && self.peer().hello().is_none() {
             return Err(SendError::PlainPeer);
         }
         self.carried_len(frames.content_len_max())?;
-        self.cancels_in.earn_several(frames.count());
-        self.outbox.push_frames(frames);
+        self.allowances.earn_sent(frames.count());
+        self.writing.outbox.push_frames(frames);
         Ok(())
     }
 
@@ -52,8 +188,8 @@ impl Connection {
     /// Queues the reply of a handler like [`reply`](Self::reply), copying its content.
     pub fn reply_copied(&mut self, packet: PacketName, content: &[u8]) -> Result<(), SendError> {
         let header = self.header(packet, content.len())?;
-        self.cancels_in.earn();
-        self.outbox.push_copied(header, content, Cause::Reply);
+        self.allowances.earn_sent(1);
+        self.writing.outbox.push_copied(header, content, Cause::Reply);
         Ok(())
     }
 
@@ -69,9 +205,8 @@ impl Connection {
     /// arrives. Returns `false` if the peer does not support CANCEL, or if half of its allowance is used up. Every
     /// packet with content received from the peer restores one CANCEL.
     pub fn cancel(&mut self, now: Instant, packet: PacketName) -> bool {
-        let will = self.is_open() && self.uses(Features::CANCEL) && self.cancels_out.spend(now);
+        let will = self.is_open() && self.uses(Features::CANCEL) && self.allowances.spend_own_cancel(now);
         if will {
-            self.cancelled_expected += 1;
             self.push_control(&Control::Cancel(packet));
         }
         will
@@ -87,14 +222,13 @@ impl Connection {
     /// Queues a control frame after all queued packets.
     fn push_control(&mut self, control: &Control) {
         let (header, content) = control.encode();
-        self.outbox.push(header, Bytes::from(content).into(), Cause::Local);
+        self.writing.outbox.push(header, Bytes::from(content).into(), Cause::Local);
     }
 
     /// Drops all queued frames, for a peer that will not read them.
     pub fn discard_output(&mut self) {
-        self.outbox.clear();
+        self.writing.clear();
         self.streams.discard_credit();
-        self.stalled = None;
     }
 
     /// Opens a stream with an id chosen by this side. The peer learns of it with the first data.
@@ -133,9 +267,9 @@ impl Connection {
         };
         self.announce_closes();
         self.streams.spend_credit(key, content.len());
-        self.outbox.push(Header::stream(self.streams.id(key), len), content, Cause::Local);
-        self.closes_expected += 1;
-        self.credits_expected += 1;
+        self.writing.outbox.push(Header::stream(self.streams.id(key), len), content, Cause::Local);
+        self.allowances.expect(Answer::Close);
+        self.allowances.expect(Answer::Credit);
         Ok(())
     }
 
@@ -209,8 +343,8 @@ impl Connection {
 
     fn push(&mut self, packet: Packet, cause: Cause) -> Result<(), SendError> {
         let header = self.header(packet.name(), packet.content.len())?;
-        self.cancels_in.earn();
-        self.outbox.push(header, packet.content, cause);
+        self.allowances.earn_sent(1);
+        self.writing.outbox.push(header, packet.content, cause);
         Ok(())
     }
 
@@ -220,7 +354,7 @@ impl Connection {
         if !self.is_open() {
             return Err(SendError::Closed);
         }
-        if operation == Operation::EXTENDED && self.peer.hello().is_none() {
+        if operation == Operation::EXTENDED && self.peer().hello().is_none() {
             return Err(SendError::PlainPeer);
         }
         Ok(Header { id, operation: operation.number(), len: self.carried_len(len)? })
@@ -235,14 +369,14 @@ impl Connection {
 
     pub(super) fn push_stream_close(&mut self, id: u16, cause: Cause) {
         if self.is_open() {
-            self.outbox.push(Header::stream(id, 0), Content::default(), cause);
+            self.writing.outbox.push(Header::stream(id, 0), Content::default(), cause);
         }
     }
 
     /// Returns the length of a content for its header, or an error if it exceeds the limit of either side.
     fn carried_len(&self, len: usize) -> Result<u32, SendError> {
         let own = self.config.content_len_max;
-        let theirs = self.peer.hello().map_or(own, |hello| hello.content_len_max);
+        let theirs = self.peer().hello().map_or(own, |hello| hello.content_len_max);
         match u32::try_from(len) {
             Ok(short) if short <= own && short <= theirs => Ok(short),
             Ok(short) if short <= own => Err(SendError::TooLargeForPeer { len, limit: theirs }),

@@ -1,5 +1,7 @@
 //! A random walk over two sides with streams, and the frames between them. Checks that no credit is lost.
 
+use std::collections::VecDeque;
+
 use super::*;
 
 /// The rules of a walk: the amount of data, and the choice of ids.

@@ -12,8 +12,14 @@
 //! credit, the close packet is not delayed: a peer that takes the old stream for open would add the credit of a
 //! new one to it.
 
+#[cfg(test)]
+mod tests;
+mod unread;
+#[cfg(test)]
+mod walk;
+
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, HashMap},
     hash::BuildHasherDefault,
     mem,
     ops::RangeInclusive,
@@ -23,10 +29,11 @@ use std::{
 use bytes::Bytes;
 use slab::Slab;
 
+pub use self::unread::PACKET_COST;
+use self::unread::UnreadQueue;
 use super::{
     credit::{ReceiveWindow, SendCredit, TooMuch, WindowBudget},
     id_hasher::IdHasher,
-    transmit::COPY_LEN_MAX,
 };
 use crate::{
     Config,
@@ -65,6 +72,8 @@ pub(super) struct Streams {
     gives_credit: bool,
     /// The initial window announced by the peer. `None` if it announced none, so sending is not limited.
     peer_window: Option<u32>,
+    /// Streams ended by a stall and not yet returned by `poll_overflowed`.
+    overflowed: Vec<StreamKey>,
     /// Streams with enough owed credit to send. Some may have ended since.
     due: Vec<StreamKey>,
 }
@@ -72,12 +81,7 @@ pub(super) struct Streams {
 #[derive(Debug)]
 struct Entry {
     id: u16,
-    queue: VecDeque<Bytes>,
-    queue_len: usize,
-    /// The cost of the last content taken by the reader. Counted until its next read or the drop of the stream.
-    taken_len: usize,
-    /// The number of contents at the front of the queue already copied out of their read buffers.
-    detached: usize,
+    unread: UnreadQueue,
     end: Option<StreamEnd>,
     /// The reason for ignoring further data from the peer on an open stream.
     input_end: Option<StreamEnd>,
@@ -126,6 +130,7 @@ impl Streams {
             budget: WindowBudget::new(config),
             gives_credit: false,
             peer_window: None,
+            overflowed: Vec::new(),
             due: Vec::new(),
         }
     }
@@ -171,22 +176,27 @@ impl Streams {
         let is_due = |since: Option<Instant>| since.is_some_and(|since| now.duration_since(since) >= stall_max);
         if let Some((key, _)) = self.entries.iter().find(|(_, entry)| is_due(entry.stalls_since)) {
             self.end(StreamKey(key), StreamEnd::Overflow);
+            self.overflowed.push(StreamKey(key));
             return Some(StreamKey(key));
         }
         while is_due(self.over_since) {
             let (key, entry) = self.entries.iter_mut().max_by_key(|(_, entry)| entry.held_len())?;
-            let (len, was_open) = (entry.held_len(), entry.end.is_none());
             // The reader may still hold the content, but learns of the end with its next read.
-            entry.taken_len = 0;
-            entry.clear();
+            let (len, was_open) = (entry.unread.clear(), entry.end.is_none());
             self.end(StreamKey(key), StreamEnd::Overflow);
             self.release(StreamKey(key), len, true);
             // An ended stream only frees its data, and the search goes on.
             if was_open {
+                self.overflowed.push(StreamKey(key));
                 return Some(StreamKey(key));
             }
         }
         None
+    }
+
+    /// Returns the next stream ended by [`end_stalled`](Self::end_stalled).
+    pub(super) fn poll_overflowed(&mut self) -> Option<StreamKey> {
+        self.overflowed.pop()
     }
 
     /// Returns the number of streams, including ended streams with a live handle.
@@ -227,10 +237,7 @@ impl Streams {
         }
         let key = self.entries.insert(Entry {
             id,
-            queue: VecDeque::new(),
-            queue_len: 0,
-            taken_len: 0,
-            detached: 0,
+            unread: UnreadQueue::default(),
             end: None,
             input_end: None,
             stalls_since: None,
@@ -270,14 +277,12 @@ impl Streams {
             self.over_since.get_or_insert(now);
         }
         self.len += cost;
-        entry.queue_len += cost;
-        let is_over = entry.queue_len > self.queue_len_max && !entry.queue.is_empty();
+        entry.unread.push(content);
         // Data within the window is no reason to stall: the peer was allowed to send it.
-        if is_over && !had_credit && entry.stalls_since.is_none() {
+        if entry.unread.is_over(self.queue_len_max) && !had_credit && entry.stalls_since.is_none() {
             entry.stalls_since = Some(now);
             self.stalling += 1;
         }
-        entry.queue.push_back(content);
         self.count(key);
         if opened { Received::Opened(key) } else { Received::Queued(key) }
     }
@@ -307,13 +312,10 @@ impl Streams {
     pub(super) fn read(&mut self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
         let entry = &mut self.entries[key.0];
         // The reader has finished with the previous content.
-        let done = mem::take(&mut entry.taken_len);
-        let next = match (entry.queue.pop_front(), entry.input_end.or(entry.end)) {
+        let done = entry.unread.finish_taken();
+        let next = match (entry.unread.pop(), entry.input_end.or(entry.end)) {
             (Some(content), _) => {
-                entry.taken_len = content.len() + PACKET_COST;
-                entry.queue_len -= entry.taken_len;
-                entry.detached = entry.detached.saturating_sub(1);
-                if entry.queue_len <= self.queue_len_max / 2 || entry.queue.len() <= 1 {
+                if entry.unread.is_below_half(self.queue_len_max) {
                     self.relieve(key);
                 }
                 Ok(Some(content))
@@ -329,10 +331,10 @@ impl Streams {
     /// previous one.
     pub(super) fn peek(&mut self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
         let entry = &mut self.entries[key.0];
-        let (done, waits) = (mem::take(&mut entry.taken_len), entry.queue.is_empty());
+        let (done, waits) = (entry.unread.finish_taken(), entry.unread.is_empty());
         self.release(key, done, waits);
         let entry = &self.entries[key.0];
-        match (entry.queue.front(), entry.input_end.or(entry.end)) {
+        match (entry.unread.front(), entry.input_end.or(entry.end)) {
             (None, Some(end)) => Err(end),
             (next, _) => Ok(next.cloned()),
         }
@@ -342,9 +344,7 @@ impl Streams {
     pub(super) fn ignore(&mut self, key: StreamKey) {
         let entry = &mut self.entries[key.0];
         entry.is_ignored = true;
-        let len = entry.held_len();
-        entry.taken_len = 0;
-        entry.clear();
+        let len = entry.unread.clear();
         self.release(key, len, true);
         self.relieve(key);
     }
@@ -464,12 +464,7 @@ impl Streams {
     /// Copies small unread contents out of the read buffers they pin.
     pub(super) fn detach(&mut self) {
         for (_, entry) in &mut self.entries {
-            for content in entry.queue.iter_mut().skip(entry.detached) {
-                if content.len() < COPY_LEN_MAX {
-                    *content = Bytes::copy_from_slice(content);
-                }
-            }
-            entry.detached = entry.queue.len();
+            entry.unread.detach();
         }
     }
 
@@ -531,293 +526,12 @@ impl Streams {
 impl Entry {
     /// Returns the cost of unread data and of the last content taken by the reader.
     fn held_len(&self) -> usize {
-        self.queue_len + self.taken_len
+        self.unread.held_len()
     }
 
     /// Returns the most bytes the stream may come to hold.
     fn new_claim(&self) -> usize {
         let takes_more = self.end.is_none() && self.input_end.is_none() && !self.is_ignored;
         if takes_more { self.window.claim(self.held_len()) } else { self.held_len() }
-    }
-
-    /// Drops all unread data.
-    fn clear(&mut self) {
-        self.queue = VecDeque::new();
-        (self.queue_len, self.detached) = (0, 0);
-    }
-}
-
-/// The extra cost of a queued packet in bytes. It bounds the number of empty packets too.
-pub const PACKET_COST: usize = 64;
-
-#[cfg(test)]
-mod walk;
-
-#[cfg(test)]
-mod tests {
-    use std::sync::LazyLock;
-
-    use super::{
-        walk::{Manners, walk},
-        *,
-    };
-
-    static NOW: LazyLock<Instant> = LazyLock::new(Instant::now);
-    const STALL: Duration = Duration::from_secs(1);
-    const IDS: RangeInclusive<u16> = 1..=9;
-
-    fn streams() -> Streams {
-        limited(IDS, 2, 200)
-    }
-
-    fn limited(ids: RangeInclusive<u16>, streams_max: usize, stream_queue_len_max: usize) -> Streams {
-        let config = Config { streams_max, stream_queue_len_max, stream_stall_max: STALL, ..Config::default() };
-        Streams::new(ids, &config)
-    }
-
-    fn data(streams: &mut Streams, id: u16, text: &'static str) -> Received {
-        streams.handle_data(*NOW, id, Bytes::from_static(text.as_bytes()))
-    }
-
-    #[test]
-    fn the_first_data_opens_and_more_queues() {
-        let mut streams = streams();
-        let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
-        assert_eq!(data(&mut streams, 7, "b"), Received::Queued(key));
-        assert_eq!(streams.read(key), Ok(Some("a".into())));
-        assert_eq!(streams.handle_close(7), Some(key));
-        assert_eq!(streams.read(key), Ok(Some("b".into())), "what came before the close stays readable");
-        assert_eq!(streams.read(key), Err(StreamEnd::ClosedByPeer));
-        assert!(!streams.close(key), "nobody is told of a close twice");
-        assert_eq!(streams.handle_close(7), None);
-    }
-
-    #[test]
-    fn an_ended_stream_gives_its_id_back_at_once() {
-        let mut streams = streams();
-        let first = streams.open(7).unwrap();
-        assert_eq!(streams.open(7), Err(OpenError::IdInUse));
-        assert!(streams.close(first));
-        let Received::Opened(second) = data(&mut streams, 7, "late") else { panic!("not opened") };
-        assert_ne!(first, second);
-        assert_eq!(streams.read(first), Err(StreamEnd::Closed));
-    }
-
-    #[test]
-    fn held_streams_count_towards_the_limit() {
-        let mut streams = streams();
-        let first = streams.open_next().unwrap();
-        streams.open_next().unwrap();
-        streams.close(first);
-        assert_eq!(streams.open_next(), Err(OpenError::TooManyStreams { limit: 2 }));
-        assert_eq!(data(&mut streams, 9, "x"), Received::Refused);
-        streams.remove(first);
-        assert!(streams.open_next().is_ok());
-    }
-
-    #[test]
-    fn a_queue_over_its_limit_stalls_until_half_of_it_is_read() {
-        let mut streams = limited(IDS, 2, 2 * (PACKET_COST + 1));
-        let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
-        assert_eq!(data(&mut streams, 7, "b"), Received::Queued(key));
-        assert_eq!((streams.stall(), streams.poll_timeout()), (false, None));
-        assert_eq!(data(&mut streams, 7, "c"), Received::Queued(key));
-        assert_eq!((streams.stall(), streams.poll_timeout()), (true, Some(*NOW + STALL)));
-        assert_eq!(streams.end_stalled(*NOW + STALL / 2), None);
-        assert_eq!(streams.read(key), Ok(Some("a".into())));
-        assert!(streams.stall());
-        assert_eq!(streams.read(key), Ok(Some("b".into())));
-        assert!(!streams.stall());
-        assert_eq!(streams.end_stalled(*NOW + STALL), None);
-    }
-
-    #[test]
-    fn a_queue_that_stalls_for_too_long_ends_its_stream() {
-        let mut streams = limited(IDS, 2, 2 * (PACKET_COST + 1));
-        let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
-        data(&mut streams, 7, "b");
-        data(&mut streams, 7, "c");
-        assert_eq!(streams.end_stalled(*NOW + STALL), Some(key));
-        assert_eq!(streams.end_stalled(*NOW + STALL), None);
-        assert!(!streams.stall());
-        for text in ["a", "b", "c"] {
-            assert_eq!(streams.read(key), Ok(Some(text.into())));
-        }
-        assert_eq!(streams.read(key), Err(StreamEnd::Overflow));
-    }
-
-    /// Contents in these tests have one byte.
-    const COST: usize = PACKET_COST + 1;
-
-    fn with_budget(contents: usize) -> Streams {
-        let config = Config { streams_len_max: contents * COST, stream_stall_max: STALL, ..Config::default() };
-        Streams::new(IDS, &config)
-    }
-
-    fn opened(streams: &mut Streams, id: u16) -> StreamKey {
-        match data(streams, id, "a") {
-            Received::Opened(key) => key,
-            received => panic!("{received:?}"),
-        }
-    }
-
-    #[test]
-    fn streams_that_hold_too_much_together_stall_until_enough_is_read() {
-        let mut streams = with_budget(2);
-        let [first, second] = [1, 2].map(|id| opened(&mut streams, id));
-        assert!(!streams.stall());
-        assert_eq!(data(&mut streams, 2, "b"), Received::Queued(second));
-        assert_eq!((streams.stall(), streams.poll_timeout()), (true, Some(*NOW + STALL)));
-        assert_eq!(streams.end_stalled(*NOW + STALL / 2), None);
-        assert_eq!(streams.read(first), Ok(Some("a".into())));
-        assert!(streams.stall(), "whoever took it may still hold it");
-        assert_eq!(streams.read(first), Ok(None));
-        assert!(!streams.stall());
-        assert_eq!(streams.end_stalled(*NOW + STALL), None);
-        assert_eq!(streams.len, 2 * COST);
-    }
-
-    #[test]
-    fn of_streams_that_hold_too_much_for_too_long_the_largest_ends() {
-        let mut streams = with_budget(2);
-        let [first, second] = [1, 2].map(|id| opened(&mut streams, id));
-        data(&mut streams, 2, "b");
-        assert_eq!(streams.end_stalled(*NOW + STALL), Some(second));
-        assert_eq!(streams.end_stalled(*NOW + STALL), None);
-        assert!(!streams.stall());
-        assert_eq!(streams.read(second), Err(StreamEnd::Overflow), "what it held is gone");
-        assert_eq!(streams.read(first), Ok(Some("a".into())));
-        assert_eq!(streams.ended(first), None);
-    }
-
-    #[test]
-    fn data_of_ended_streams_counts_until_they_are_let_go_of() {
-        let mut streams = with_budget(1);
-        let first = opened(&mut streams, 1);
-        assert_eq!(streams.handle_close(1), Some(first));
-        let second = opened(&mut streams, 2);
-        assert!(streams.stall());
-        assert!(streams.close(second));
-        streams.remove(second);
-        assert!(!streams.stall());
-        opened(&mut streams, 2);
-        assert_eq!(streams.end_stalled(*NOW + STALL).map(|key| streams.id(key)), Some(2));
-        assert_eq!(streams.read(first), Ok(Some("a".into())));
-        streams.remove(first);
-        assert_eq!(streams.len, 0);
-    }
-
-    #[test]
-    fn a_single_content_is_never_too_much() {
-        let mut streams = with_budget(0);
-        for _ in 0..3 {
-            let key = opened(&mut streams, 1);
-            assert!(!streams.stall());
-            assert_eq!(streams.read(key), Ok(Some("a".into())));
-            assert!(streams.close(key));
-            streams.remove(key);
-        }
-    }
-
-    #[test]
-    fn a_stream_that_nobody_reads_holds_nothing_and_never_overflows() {
-        let mut streams = limited(IDS, 2, PACKET_COST + 1);
-        let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
-        assert_eq!(streams.peek(key), Ok(Some("a".into())));
-        streams.ignore(key);
-        assert_eq!(data(&mut streams, 7, "b"), Received::Ignored);
-        assert_eq!(data(&mut streams, 7, "c"), Received::Ignored);
-        assert_eq!(streams.read(key), Ok(None));
-        assert_eq!(streams.handle_close(7), Some(key));
-        assert_eq!(streams.peek(key), Err(StreamEnd::ClosedByPeer));
-    }
-
-    #[test]
-    fn data_that_is_too_large_is_the_last_that_is_heard_and_keeps_the_stream_open() {
-        let mut streams = streams();
-        let end = StreamEnd::TooLarge { announced: 9, limit: 5 };
-        assert_eq!(streams.handle_too_large(*NOW, 7, 9, 5), Received::Refused, "it opens no stream");
-        let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
-        assert_eq!(streams.handle_too_large(*NOW, 7, 9, 5), Received::Queued(key));
-        assert_eq!(data(&mut streams, 7, "b"), Received::Ignored);
-        assert_eq!(streams.handle_too_large(*NOW, 7, 9, 5), Received::Ignored);
-        assert_eq!(streams.ended(key), None);
-        assert_eq!(streams.handle_close(7), Some(key));
-        assert_eq!(streams.read(key), Ok(Some("a".into())));
-        assert_eq!((streams.peek(key), streams.read(key)), (Err(end), Err(end)));
-        assert_eq!(streams.ended(key), Some(StreamEnd::ClosedByPeer));
-    }
-
-    #[test]
-    fn credit_that_nobody_got_leaves_no_later_sender_waiting() {
-        let config = Config { streams_max: 50, streams_len_max: 100 * 1000, ..Config::default() };
-        let mut streams = Streams::new(IDS, &config);
-        streams.use_credit(Some(1000));
-        // Late data of an ended stream opens a stream here. Its window widens, and the peer does not know the
-        // stream.
-        let mut credit = SendCredit::new(1000);
-        let mut key = None;
-        let mut send = |streams: &mut Streams, credit: &mut SendCredit| {
-            credit.spend(100 + PACKET_COST);
-            match streams.handle_data(*NOW, 1, vec![0; 100].into()) {
-                Received::Opened(opened) => key = Some(opened),
-                received => assert_eq!(received, Received::Queued(key.unwrap())),
-            }
-            while let Ok(Some(_)) = streams.read(key.unwrap()) {}
-            key.unwrap()
-        };
-        for _ in 0..200 {
-            send(&mut streams, &mut credit);
-            while streams.poll_credit(*NOW, None).is_some() {}
-        }
-        // This side sends on it. The peer opens it with the credit of a new stream.
-        let mut credit = SendCredit::new(1000);
-        for _ in 0..100 {
-            assert!(credit.may_send());
-            let key = send(&mut streams, &mut credit);
-            assert!(streams.entries[key.0].window.len() > 4000);
-            while let Some((1, len)) = streams.poll_credit(*NOW, None) {
-                credit.grant(len).unwrap();
-            }
-        }
-    }
-
-    #[test]
-    fn ids_skip_the_open_ones_and_wrap_within_their_range() {
-        for (ids, taken, expected) in
-            [(1..=4, 2, [1, 3, 4]), (u16::MAX - 3..=u16::MAX, 0xfffd, [0xfffc, 0xfffe, 0xffff])]
-        {
-            let limit = ids.len();
-            let mut streams = limited(ids, 10, 100);
-            streams.open(taken).unwrap();
-            let keys = [(); 3].map(|()| streams.open_next().unwrap());
-            assert_eq!(keys.map(|key| streams.id(key)), expected);
-            assert_eq!(streams.open_next(), Err(OpenError::TooManyStreams { limit }), "the others are not its own");
-            assert!(streams.close(keys[1]));
-            let again = streams.open_next().unwrap();
-            assert_eq!(streams.id(again), expected[1]);
-        }
-    }
-
-    #[test]
-    fn a_small_content_does_not_pin_its_read_buffer_for_long() {
-        let mut streams = streams();
-        let buffer = Bytes::from(vec![b'x'; 1 << 16]);
-        let Received::Opened(key) = streams.handle_data(*NOW, 1, buffer.slice(5..8)) else { panic!("not opened") };
-        streams.detach();
-        assert!(buffer.is_unique());
-        assert_eq!(streams.read(key), Ok(Some("xxx".into())));
-    }
-
-    #[test]
-    fn no_credit_is_lost_and_nothing_is_held_up_whatever_people_do() {
-        let done = walk(*NOW, Manners::Usual, 500_000);
-        assert!(done.data > 50_000 && done.waits > 1000 && done.widened > 1000 && done.balanced > 50_000, "{done:?}");
-    }
-
-    #[test]
-    fn nothing_gets_stuck_even_where_ids_are_used_again_at_once() {
-        let done = walk(*NOW, Manners::Wild, 500_000);
-        assert!(done.data > 50_000 && done.waits > 1000 && done.mixed > 50_000 && done.balanced > 50_000, "{done:?}");
     }
 }

@@ -1,0 +1,105 @@
+//! The life of a connection, from open to closed, and the requests to leave.
+
+use crate::{CloseReason, proto::control::GoAway};
+
+/// The state of a connection, and the GOAWAY frames of both sides.
+#[derive(Debug)]
+pub(super) struct Lifecycle {
+    state: State,
+    /// The GOAWAY of a shutdown that began before the peer was recognized.
+    retiring: Option<GoAway>,
+    /// `true` once a GOAWAY was sent.
+    is_going_away: bool,
+    /// `true` once the peer sent a GOAWAY.
+    pub(super) is_asked_to_leave: bool,
+}
+
+/// ```text
+///   Open ──drain()──▶ Draining ──finish()──▶ Finishing ──all written──▶ Closed
+///     ├───retire()──────▲                      ▲                         ▲
+///     ├──────────────finish()──────────────────┤                         │
+///     └──any──fail()─────────────────────────────────────────────────────┘
+/// ```
+#[derive(Debug)]
+enum State {
+    Open,
+    /// Running handlers may still send, but the peer gets no new handler. Contains the reason for the later close.
+    Draining(CloseReason),
+    /// Queued packets are being written. Nothing is read, and no new packets are accepted.
+    Finishing(CloseReason),
+    Closed(CloseReason),
+}
+
+impl Lifecycle {
+    pub(super) fn new() -> Self {
+        Self { state: State::Open, retiring: None, is_going_away: false, is_asked_to_leave: false }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.state, State::Open | State::Draining(_))
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        matches!(self.state, State::Draining(_))
+    }
+
+    pub(super) fn closed(&self) -> Option<&CloseReason> {
+        match &self.state {
+            State::Closed(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    pub(super) fn finishing(&self) -> Option<&CloseReason> {
+        match &self.state {
+            State::Open | State::Draining(_) => None,
+            State::Finishing(reason) | State::Closed(reason) => Some(reason),
+        }
+    }
+
+    pub(super) fn closes_when_idle(&self) -> Option<&CloseReason> {
+        match &self.state {
+            State::Draining(reason) => Some(reason),
+            State::Open if self.retiring.is_some() => Some(&CloseReason::Shutdown),
+            _ => None,
+        }
+    }
+
+    /// Keeps the GOAWAY until the peer is recognized.
+    pub(super) fn retire_later(&mut self, goaway: GoAway) {
+        self.retiring = Some(goaway);
+    }
+
+    /// Takes the GOAWAY kept by [`retire_later`](Self::retire_later).
+    pub(super) fn take_retiring(&mut self) -> Option<GoAway> {
+        self.retiring.take()
+    }
+
+    /// Records that a GOAWAY is sent. Returns `true` for the first one.
+    pub(super) fn begin_to_go_away(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_going_away, true)
+    }
+
+    pub(super) fn drain(&mut self, reason: CloseReason) {
+        self.retiring = None;
+        if matches!(self.state, State::Open) {
+            self.state = State::Draining(reason);
+        }
+    }
+
+    /// Starts the end of an open connection. It closes immediately if everything is written.
+    pub(super) fn finish(&mut self, reason: CloseReason, is_written: bool) {
+        self.state = if is_written { State::Closed(reason) } else { State::Finishing(reason) };
+    }
+
+    /// Closes a finishing connection, because everything is written.
+    pub(super) fn handle_all_written(&mut self) {
+        if let State::Finishing(reason) = &self.state {
+            self.state = State::Closed(reason.clone());
+        }
+    }
+
+    pub(super) fn fail(&mut self, reason: CloseReason) {
+        self.state = State::Closed(reason);
+    }
+}
