@@ -19,6 +19,8 @@ pub(super) struct Backlog {
     len: usize,
     /// Number of packets at the front with their own memory, copied out of read buffers.
     detached: usize,
+    /// `true` if a packet was queued above all limits because the router had no reply for its refusal.
+    pub(super) is_clogged: bool,
 }
 
 /// A queued packet.
@@ -113,7 +115,8 @@ impl Backlog {
 
     /// Takes all packets.
     pub(super) fn take(&mut self) -> VecDeque<Waiting> {
-        mem::take(self).packets
+        (self.len, self.detached) = (0, 0);
+        mem::take(&mut self.packets)
     }
 
     /// Copies small packets out of the read buffers they pin. Each packet is copied at most once.

@@ -6,9 +6,10 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    Driver, End,
+    Driver,
     backlog::{Next, Waiting, cost},
     handlers::{Finished, InPlaceRoute},
+    states::{InputState, OutputState},
 };
 use crate::{
     CloseReason, Outcome, Packet, Router,
@@ -34,7 +35,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
             // them.
             self.holds_replies = self.shared.apply(finished);
             self.deadlock.note_progress();
-            self.is_busy = true;
+            self.turn.is_busy = true;
         }
     }
 
@@ -52,24 +53,24 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         is_draining: bool,
     ) -> Option<Finished> {
         loop {
-            let before = self.arrived.len();
-            if let Err(panicked) = self.handlers.intercept(&mut self.arrived) {
+            let before = self.input.arrived.len();
+            if let Err(panicked) = self.handlers.intercept(&mut self.input.arrived) {
                 // The remaining packets are converted back to input.
                 return Some(panicked);
             }
-            let taken = before - self.arrived.len();
+            let taken = before - self.input.arrived.len();
             if taken > 0 {
                 self.deadlock.note_progress();
-                self.cork.expect(taken as u64);
+                self.output.cork.expect(taken as u64);
                 // The router may have replied or closed. It has already seen the packet left at the front.
-                if self.arrived.is_empty() || self.shared.is_closing() {
+                if self.input.arrived.is_empty() || self.shared.is_closing() {
                     return None;
                 }
                 owes_replies |= self.shared.owes_replies();
             }
-            let packet = self.arrived.pop_front()?;
+            let packet = self.input.arrived.pop_front()?;
             let finished = self.deliver(cx, packet, owes_replies, is_draining);
-            if self.arrived.is_empty() {
+            if self.input.arrived.is_empty() {
                 return finished;
             }
             if let Some(finished) = finished {
@@ -104,13 +105,13 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
             self.handlers.start(cx, packet)
         } else {
             let timeout = self.handlers.timeout_of(&packet);
-            self.wait(Waiting { packet, arrived: self.turn, timeout })
+            self.wait(Waiting { packet, arrived: self.turn.start, timeout })
         }
     }
 
     /// Queues a packet. If there is no room, refuses either this packet or the oldest one.
     fn wait(&mut self, waiting: Waiting) -> Option<Finished> {
-        if !self.backlog.has_room_behind(0, 0, self.connection.config())
+        if !self.backlog.has_room_behind(0, 0, &self.shared.config)
             && self.is_overloaded()
             && let Some(oldest) = self.backlog.pop(Next::Oldest)
         {
@@ -131,7 +132,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
     /// no room. Otherwise every handler would start on a packet near the end of its timeout, and all replies would be
     /// late.
     pub(super) fn is_overloaded(&self) -> bool {
-        !self.handlers.is_ordered() && self.backlog.is_late(self.turn, self.behind_since)
+        !self.handlers.is_ordered() && self.backlog.is_late(self.turn.start, self.input.pace.behind_since())
     }
 
     /// Starts handlers for queued packets, within the limits.
@@ -148,7 +149,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
                 return;
             }
             let Some(waiting) = self.backlog.pop(next) else { return };
-            let finished = match waiting.is_expired(self.turn) {
+            let finished = match waiting.is_expired(self.turn.start) {
                 true => self.refuse(waiting, Refusal::Expired),
                 false => arrived_at(waiting.arrived, || self.handlers.start(cx, waiting.packet)),
             };
@@ -156,33 +157,34 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
                 self.shared.apply(finished);
             }
             self.deadlock.note_progress();
-            self.is_busy = true;
+            self.turn.is_busy = true;
         }
     }
 
     /// Refuses queued packets whose senders no longer wait.
     fn refuse_expired(&mut self) {
         while self.takes_packets()
-            && let Some(expired) = self.backlog.pop_expired(self.turn)
+            && let Some(expired) = self.backlog.pop_expired(self.turn.start)
         {
             let Some(finished) = self.refuse(expired, Refusal::Expired) else { continue };
             self.shared.apply(finished);
-            self.is_busy = true;
+            self.turn.is_busy = true;
         }
     }
 
     /// Closes the connection after the end of the peer's input, once all packets received before are handled.
     pub(super) fn end_behind_backlog(&mut self, cx: &mut Context<'_>) {
         let is_through = self.backlog.is_empty();
-        match &self.end {
-            Some(End::Broken(error)) if is_through && self.handlers.poll_free(cx, 0).is_ready() => {
+        match &self.input.state {
+            InputState::Broken(error) if is_through && self.handlers.poll_free(cx, 0).is_ready() => {
                 self.shared.finish(CloseReason::Protocol(error.clone()));
             }
             // Streams still being served will receive nothing more, so their handlers do not delay the close.
-            Some(End::Closed(reason)) if is_through && self.handlers.len() == 0 => self.shared.finish(reason.clone()),
-            Some(End::Failed(_)) if is_through && self.handlers.len() == 0 => {
+            InputState::Closed(reason) if is_through && self.handlers.len() == 0 => self.shared.finish(reason.clone()),
+            InputState::Failed(_) if is_through && self.handlers.len() == 0 => {
                 // While the socket accepts writes, try to deliver the replies.
-                let end = if self.write_failure.is_none() { Shared::finish } else { Shared::fail };
+                let has_failed = matches!(self.output.state, OutputState::Failed(_));
+                let end = if has_failed { Shared::fail } else { Shared::finish };
                 end(self.shared, self.failure());
             }
             _ => {}
@@ -194,7 +196,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
     /// Returns `true` if any packet was refused.
     pub(super) fn refuse_stuck(&mut self, now: Instant) -> bool {
         let is_stuck = !self.backlog.is_empty() && self.all_wait();
-        if !self.deadlock.look(now, is_stuck, self.connection.config().handlers_stall_max) {
+        if !self.deadlock.look(now, is_stuck, self.shared.config.handlers_stall_max) {
             return false;
         }
         let stuck = self.backlog.take();
@@ -208,7 +210,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
                 None => refused -= 1,
             }
         }
-        self.is_clogged &= self.is_over_limit();
+        self.unclog();
         refused > 0
     }
 
@@ -219,7 +221,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         match self.handlers.refuse(Refused { id, operation, why }) {
             Finished::Refused(Outcome::Nothing) => {
                 self.backlog.push(Waiting { timeout: None, ..waiting });
-                self.is_clogged = true;
+                self.backlog.is_clogged = true;
                 None
             }
             finished => {
@@ -237,7 +239,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
 
     /// Returns `true` if one more packet may be queued for its handler.
     fn may_wait(&self) -> bool {
-        let has_room = self.backlog.has_room_behind(0, 0, self.connection.config()) || !self.is_over_limit();
+        let has_room = self.backlog.has_room_behind(0, 0, &self.shared.config) || !self.is_over_limit();
         has_room && !(self.deadlock.is_jammed() && self.all_wait())
     }
 
@@ -255,9 +257,15 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         })
     }
 
+    /// Returns `true` if the backlog is clogged. It no longer is once its packets are within the limit in bytes.
+    pub(super) fn unclog(&mut self) -> bool {
+        self.backlog.is_clogged &= self.is_over_limit();
+        self.backlog.is_clogged
+    }
+
     /// Returns `true` if the packets of running handlers and queued packets have reached the limit in bytes. The limit
     /// applies while this side waits for replies and keeps reading.
-    pub(super) fn is_over_limit(&self) -> bool {
-        self.handlers.held_len() + self.backlog.len() >= self.connection.config().handlers_len_max
+    fn is_over_limit(&self) -> bool {
+        self.handlers.held_len() + self.backlog.len() >= self.shared.config.handlers_len_max
     }
 }

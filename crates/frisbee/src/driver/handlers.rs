@@ -23,6 +23,7 @@ use crate::{
     Connection, Dispatch, Outcome, Packet, PacketName, Router, Stream,
     arrival::arrived_at,
     lazy_map::LazyMap,
+    proto::StreamKey,
     router::{Arrivals, Event, Refusal, Refused},
 };
 
@@ -72,7 +73,7 @@ pub(super) struct Handlers<'a, R, P: InPlaceRoute> {
     /// Number of `tasks` that handle packets. All other tasks serve streams.
     handler_tasks: usize,
     /// `true` if the peer can withdraw packets, so that their tasks must be found by name.
-    may_withdraw: bool,
+    pub(super) may_withdraw: bool,
     /// Tasks for packets of a peer that can withdraw them, with the cost of each packet.
     by_name: LazyMap<PacketName, (AbortHandle, usize)>,
     /// Aborted tasks that have not ended yet.
@@ -255,11 +256,6 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
         guarded(|| self.router.event(self.connection, event)).err()
     }
 
-    /// Records that the peer can withdraw packets.
-    pub(super) fn expect_withdrawals(&mut self) {
-        self.may_withdraw = true;
-    }
-
     /// Drops the handler of a packet, which then ends as [`Finished::Withdrawn`]. Returns `true` if there was one.
     pub(super) fn withdraw(&mut self, name: PacketName) -> bool {
         if let Some((task, cost)) = self.by_name.remove(&name) {
@@ -314,10 +310,10 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
     pub(super) fn start_stream(
         &mut self,
         cx: &mut Context<'_>,
-        stream: Stream,
+        key: StreamKey,
         refusal: Option<Refusal>,
     ) -> Option<Finished> {
-        let owned = self.owned();
+        let (owned, stream) = (self.owned(), Stream::new(self.connection.clone(), key));
         let mut handler = Box::pin(async move {
             let (router, connection) = &*owned;
             router.stream(stream, refusal, connection).await;

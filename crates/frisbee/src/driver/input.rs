@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    mem,
     sync::{Arc, MutexGuard},
     task::{Context, Poll, Waker},
 };
@@ -11,12 +12,13 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    Driver, End, SHUTDOWN_GRACE,
+    Driver, SHUTDOWN_GRACE,
     backlog::{Backlog, cost},
     handlers::{Finished, InPlaceRoute},
+    states::{IdleClose, InputState, ReadPace},
 };
 use crate::{
-    CloseReason, Config, Packet, Router, Stream,
+    CloseReason, Config, Packet, Router,
     connection::Core,
     proto::{self, Peer},
     router::{Event, Refusal, Refused},
@@ -25,29 +27,28 @@ use crate::{
 impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
     /// Reads once and handles the input.
     pub(super) fn poll_input(&mut self, cx: &mut Context<'_>, now: Instant) {
-        if self.end.is_some() {
+        if self.input.state.has_ended() {
             return;
         }
         // Bytes left undecoded for lack of room go first.
-        if !self.inbox.bytes.is_empty() {
+        if !self.input.inbox.bytes.is_empty() {
             self.handle_input(cx, now, 0);
         }
         let Some(content_len) = self.may_read(now) else { return };
-        let read = self
-            .inbox
-            .poll_read(cx, &mut self.wire, content_len, |bytes| self.shared.core().proto.announced_len(bytes));
+        let announced_len = |bytes: &[u8]| self.shared.core().proto.announced_len(bytes);
+        let read = self.input.inbox.poll_read(cx, &mut self.wire, content_len, announced_len);
         match read {
             Poll::Ready(Ok(len @ 1..)) => {
-                self.is_busy = true;
+                self.turn.is_busy = true;
                 self.handle_input(cx, now, len);
             }
             // Read again: a TLS stream may have decrypted data before it failed.
-            Poll::Ready(Err(error)) if self.read_failure.is_none() => {
-                self.is_busy = true;
-                self.read_failure = Some(error);
+            Poll::Ready(Err(error)) if !self.input.state.is_failing() => {
+                self.turn.is_busy = true;
+                self.input.state = InputState::Failing(error);
             }
-            Poll::Pending if self.read_failure.is_none() => {
-                self.behind_since = None;
+            Poll::Pending if !self.input.state.is_failing() => {
+                self.input.pace = ReadPace::UpToDate;
                 self.finish_shutdown(now);
             }
             Poll::Ready(_) | Poll::Pending => self.end_input(now),
@@ -58,17 +59,19 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
     ///
     /// A peer with a partially received packet gets [`SHUTDOWN_GRACE`] to send the rest, so that it receives a reply.
     fn finish_shutdown(&mut self, now: Instant) {
-        if !self.closes_when_idle {
+        if !self.idle_close.is_on() {
             return;
         }
         if !self.backlog.is_empty() || !self.handlers.is_idle() {
-            self.rest_due = None;
+            self.idle_close = IdleClose::WhenIdle;
             return;
         }
-        if !self.is_between_packets() && now < *self.rest_due.get_or_insert(now + SHUTDOWN_GRACE) {
+        let rest_due = self.idle_close.rest_due().unwrap_or(now + SHUTDOWN_GRACE);
+        if !self.is_between_packets() && now < rest_due {
+            self.idle_close = IdleClose::RestBy(rest_due);
             return;
         }
-        self.rest_due = None;
+        self.idle_close = IdleClose::WhenIdle;
         // Checked again: input of this turn may have shown that the peer closes the connection itself.
         let reason = self.shared.core().proto.closes_when_idle().cloned();
         reason.into_iter().for_each(|reason| self.shared.finish(reason));
@@ -76,23 +79,23 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
 
     /// Records the end of input. Whole packets were decoded before the last read.
     fn end_input(&mut self, now: Instant) {
-        self.is_busy = true;
-        self.end = Some(match self.read_failure.take() {
-            Some(failure) => {
+        self.turn.is_busy = true;
+        self.input.state = match mem::replace(&mut self.input.state, InputState::Open) {
+            InputState::Failing(failure) => {
                 self.begin_to_give_up(now);
-                End::Failed(Arc::new(failure))
+                InputState::Failed(Arc::new(failure))
             }
-            None if self.is_between_packets() => End::Closed(CloseReason::Peer),
-            None => End::Closed(CloseReason::Truncated),
-        });
-        self.woken.extend(self.shared.core().end_input(now.into_std()));
+            _ if self.is_between_packets() => InputState::Closed(CloseReason::Peer),
+            _ => InputState::Closed(CloseReason::Truncated),
+        };
+        self.input.woken.extend(self.shared.core().end_input(now.into_std()));
         self.wake_readers();
     }
 
     /// Returns `true` if no packet is partially received.
     fn is_between_packets(&self) -> bool {
         let core = self.shared.core();
-        self.inbox.bytes.is_empty() && core.proto.content_len() == 0 && !core.proto.has_pieces()
+        self.input.inbox.bytes.is_empty() && core.proto.content_len() == 0 && !core.proto.has_pieces()
     }
 
     /// Decides whether to read, depending on the room for more packets. Returns the length of the partially received
@@ -104,14 +107,11 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
         if !may_read {
             drop(core);
             may_read = self.reads_on();
-            if !may_read {
-                self.behind_since.get_or_insert(self.turn);
-            }
             core = shared.core();
         }
         may_read &= core.proto.is_open();
-        if may_read != self.is_reading {
-            self.is_reading = may_read;
+        if may_read != self.input.pace.is_reading() {
+            self.input.pace = self.input.pace.after(may_read, self.turn.start);
             core.is_paused = !may_read;
             core.proto.set_reading(now.into_std(), may_read);
         }
@@ -129,9 +129,9 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
     /// The input may contain replies that this side waits for, and the handlers that would make room may wait for those
     /// replies. Asks the router, so the core must not be locked.
     fn reads_on(&mut self) -> bool {
-        self.is_clogged &= self.is_over_limit();
+        let is_clogged = self.unclog();
         let core = self.shared.core();
-        if self.is_clogged || core.proto.is_flooded() || core.proto.is_stalled() {
+        if is_clogged || core.proto.is_flooded() || core.proto.is_stalled() {
             return false;
         }
         // Unread packets wait too, for an unknown time, so an overloaded side reads and refuses them. Not if the peer
@@ -146,7 +146,7 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
 
     /// Decodes and handles received bytes, within the available room.
     fn handle_input(&mut self, cx: &mut Context<'_>, now: Instant, received: usize) {
-        let (shared, before) = (self.shared, self.inbox.bytes.len());
+        let (shared, before) = (self.shared, self.input.inbox.bytes.len());
         let mut core = shared.core();
         let is_first = received > 0 && !core.proto.has_received();
         if received > 0 {
@@ -157,7 +157,7 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
         if is_first {
             shared.changed.notify_waiters();
         }
-        self.is_busy |= self.inbox.bytes.len() < before;
+        self.turn.is_busy |= self.input.inbox.bytes.len() < before;
     }
 
     /// Handles one event after another.
@@ -179,16 +179,16 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
             if let proto::Event::StreamReadable(key) = event {
                 // The common case: no task waits, because the reader has not caught up.
                 if core.has_waiting(key) {
-                    self.woken.extend(core.take_waiting(key));
+                    self.input.woken.extend(core.take_waiting(key));
                 }
                 continue;
             }
             if let proto::Event::StreamWritable(key) = event {
-                self.woken.extend(core.take_senders(key));
+                self.input.woken.extend(core.take_senders(key));
                 continue;
             }
             let finished = self.handle_event(cx, event, has_room, core);
-            if self.inbox.bytes.is_empty() {
+            if self.input.inbox.bytes.is_empty() {
                 // Nothing is left to decode, so the lock is only needed to apply the result.
                 if let Some(finished) = finished {
                     shared.apply(finished);
@@ -202,13 +202,13 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
 
     /// Decodes the next event. Records a protocol violation by the peer.
     fn decode(&mut self, now: Instant, core: &mut Core) -> Option<proto::Event> {
-        match core.proto.handle_input(now.into_std(), &mut self.inbox.bytes) {
+        match core.proto.handle_input(now.into_std(), &mut self.input.inbox.bytes) {
             Ok(event) => event,
             Err(error) => {
                 warn!(%error, "the peer broke the protocol");
-                self.woken.extend(core.end_input(now.into_std()));
-                self.end = Some(End::Broken(error));
-                self.is_busy = true;
+                self.input.woken.extend(core.end_input(now.into_std()));
+                self.input.state = InputState::Broken(error);
+                self.turn.is_busy = true;
                 None
             }
         }
@@ -225,12 +225,19 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
         let is_draining = core.proto.is_draining();
         match event {
             proto::Event::Packet(packet) => {
-                debug_assert!(self.arrived.is_empty(), "what was decoded is dispatched before more is");
+                debug_assert!(self.input.arrived.is_empty(), "what was decoded is dispatched before more is");
                 let len = cost(&packet);
-                self.arrived.push_back(packet);
-                if has_room && !self.inbox.bytes.is_empty() {
-                    let config = self.connection.config();
-                    decode_packets(&mut core, &mut self.inbox.bytes, &mut self.arrived, len, &self.backlog, config);
+                self.input.arrived.push_back(packet);
+                if has_room && !self.input.inbox.bytes.is_empty() {
+                    let config = &self.shared.config;
+                    decode_packets(
+                        &mut core,
+                        &mut self.input.inbox.bytes,
+                        &mut self.input.arrived,
+                        len,
+                        &self.backlog,
+                        config,
+                    );
                 }
                 let owes_replies = core.proto.owes_replies();
                 drop(core);
@@ -241,7 +248,7 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
                 drop(core);
                 self.wake_readers();
                 let refusal = is_draining.then_some(Refusal::Draining);
-                self.handlers.start_stream(cx, Stream::new(self.connection.clone(), key), refusal)
+                self.handlers.start_stream(cx, key, refusal)
             }
             proto::Event::TooLarge { id, operation, announced } => {
                 let why = Refusal::TooLarge { announced, limit: core.proto.config().content_len_max };
@@ -255,7 +262,7 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
                 drop(core);
                 self.shared.changed.notify_waiters();
                 if let Peer::Extended(_) = peer {
-                    self.handlers.expect_withdrawals();
+                    self.handlers.may_withdraw = true;
                 }
                 self.handlers.tell(Event::Recognized(&peer))
             }
@@ -283,8 +290,8 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
 
     /// Wakes tasks waiting for streams. Not under the lock, because a waker may use the connection immediately.
     fn wake_readers(&mut self) {
-        if !self.woken.is_empty() {
-            self.woken.drain(..).for_each(Waker::wake);
+        if !self.input.woken.is_empty() {
+            self.input.woken.drain(..).for_each(Waker::wake);
         }
     }
 }

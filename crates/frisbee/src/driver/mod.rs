@@ -14,33 +14,37 @@ mod output;
 mod permits;
 mod poll;
 mod scope;
+mod states;
+mod timer;
 
 use std::{
     collections::VecDeque,
     future::poll_fn,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::Pin,
     sync::Arc,
     task::Waker,
     time::Duration,
 };
 
 use bytes::BytesMut;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error};
 
 use self::{
     backlog::Backlog,
+    closing::Remains,
     cork::Cork,
     deadlock::DeadlockDetector,
     handlers::{Handlers, InPlaceRoute},
     inbox::Inbox,
+    states::{IdleClose, InputState, OutputState, ReadPace},
+    timer::DriverTimer,
 };
 pub(crate) use self::{linger::refuse, scope::Scope};
 use crate::{
-    CloseReason, Connection, Packet, ProtocolError, Router,
+    CloseReason, Connection, Packet, Router,
     connection::Shared,
     net::Wire,
     proto::{self, Transmit},
@@ -62,7 +66,7 @@ pub(crate) async fn drive<R: Router>(begun: Box<Begun>, connection: Connection, 
     call_hook(&connection, || router.event(&connection, Event::Opened));
     let ending = Ending { connection: &connection, router: &*router, is_told: false };
     let handlers = Handlers::new(&scope, &connection, &router, |packet| router.route(packet, &connection));
-    let mut driver = Driver::new(begun, &connection, handlers);
+    let mut driver = Driver::new(begun, shared, handlers);
     let reason = poll_fn(|cx| driver.poll(cx)).await;
     // Boxed, so that only ending connections use memory for this future.
     Box::pin(end(ending, driver, reason, &scope.kill)).await;
@@ -99,7 +103,8 @@ async fn end<R: Router, P: InPlaceRoute>(
     // Other connections of the server may wait for these permits, and closing the socket takes a while.
     driver.handlers.give_back_permits();
     shared.core().handlers = driver.handlers.len();
-    let (reason, handlers) = driver.leave(reason, kill).await;
+    let (remains, handlers) = driver.into_remains();
+    let reason = remains.close(reason, kill).await;
     // Before the last handlers have ended, because this event may be what ends them.
     ending.tell(reason);
     handlers::finish(handlers, kill).await;
@@ -143,108 +148,85 @@ fn call_hook(connection: &Connection, hook: impl FnOnce()) {
 
 /// State of a connection's task between its turns.
 struct Driver<'a, R, P: InPlaceRoute> {
-    connection: &'a Connection,
     shared: &'a Shared,
     wire: Wire,
     handlers: Handlers<'a, R, P>,
+    /// `true` if the queue of replies is full. Results of finished handlers are then not collected.
+    holds_replies: bool,
+    input: Input,
+    /// Packets queued until a handler may start.
+    backlog: Backlog,
+    deadlock: DeadlockDetector,
+    output: Output,
+    idle_close: IdleClose,
+    timer: DriverTimer,
+    turn: Turn,
+}
 
-    // Input, from the socket to the handlers.
+/// Input, from the socket to the handlers.
+struct Input {
     inbox: Inbox,
     /// Packets decoded but not dispatched yet. Empty between turns, unless the connection is closing: then they are
     /// converted back to input for a takeover.
     arrived: VecDeque<Packet>,
-    /// Packets queued until a handler may start.
-    backlog: Backlog,
-    deadlock: DeadlockDetector,
-    /// `true` if a packet was queued above all limits because the router had no reply for its refusal.
-    is_clogged: bool,
-    is_reading: bool,
-    /// Time since which reading has paused repeatedly for lack of room, without reaching the end of the input.
-    behind_since: Option<std::time::Instant>,
-    /// The end of the peer's input, effective when the backlog is empty.
-    end: Option<End>,
-    /// Error of a read. Data decrypted before the error, as by TLS, is read first.
-    read_failure: Option<io::Error>,
     /// Wakers of tasks waiting for streams, kept until the core is unlocked.
     woken: Vec<Waker>,
+    pace: ReadPace,
+    state: InputState,
+}
 
-    // Output, from the outbox to the socket.
+/// Output, from the outbox to the socket.
+struct Output {
     cork: Cork,
     batch: Transmit,
-    needs_flush: bool,
-    /// Error of a write. Bytes already received are read first.
-    write_failure: Option<Arc<io::Error>>,
-    /// `true` if the queue of replies is full. Results of finished handlers are then not collected.
-    holds_replies: bool,
+    state: OutputState,
+}
 
-    // The turn.
-    /// Start time of the turn.
-    turn: std::time::Instant,
+/// The current or last turn.
+struct Turn {
+    start: std::time::Instant,
     /// `true` if this round has done anything, so that another round may find more work. A handler that finishes at the
     /// end of a turn counts for the next turn.
     is_busy: bool,
-    /// `true` if the connection was to close when idle, at the last look at the core.
-    closes_when_idle: bool,
-    /// Time at which a connection with a failed socket ends, even with work in progress.
-    give_up: Option<Instant>,
-    /// Time at which a shutdown stops waiting for the rest of a packet.
-    rest_due: Option<Instant>,
-    sleep: Pin<Box<Sleep>>,
-    is_timer_set: bool,
     /// Waker of the driver. Moved to the core while the driver sleeps.
     waker: Option<Waker>,
 }
 
-/// The cause of the end of the peer's input.
-enum End {
-    Closed(CloseReason),
-    Broken(ProtocolError),
-    Failed(Arc<io::Error>),
-}
-
 impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
     #[expect(clippy::boxed_local, reason = "the box is freed here, and not where the future ends")]
-    fn new(begun: Box<Begun>, connection: &'a Connection, handlers: Handlers<'a, R, P>) -> Self {
+    fn new(begun: Box<Begun>, shared: &'a Shared, handlers: Handlers<'a, R, P>) -> Self {
         let Begun { wire, first } = *begun;
         let mut inbox = Inbox::default();
         inbox.bytes = first;
-        let shared = connection.shared();
-        let first_timeout = shared.core().proto.poll_timeout().map_or_else(far_future, Instant::from_std);
+        let first_timeout = shared.core().proto.poll_timeout().map(Instant::from_std);
         Self {
-            connection,
             shared,
             wire,
             handlers,
-            inbox,
-            arrived: VecDeque::new(),
+            holds_replies: false,
+            input: Input {
+                inbox,
+                arrived: VecDeque::new(),
+                woken: Vec::new(),
+                pace: ReadPace::UpToDate,
+                state: InputState::Open,
+            },
             backlog: Backlog::default(),
             deadlock: DeadlockDetector::default(),
-            is_clogged: false,
-            is_reading: true,
-            behind_since: None,
-            end: None,
-            read_failure: None,
-            woken: Vec::new(),
-            cork: Cork::default(),
-            batch: Transmit::default(),
-            needs_flush: false,
-            write_failure: None,
-            holds_replies: false,
-            turn: std::time::Instant::now(),
-            is_busy: false,
-            closes_when_idle: false,
-            give_up: None,
-            rest_due: None,
-            sleep: Box::pin(sleep_until(first_timeout)),
-            is_timer_set: false,
-            waker: None,
+            output: Output { cork: Cork::default(), batch: Transmit::default(), state: OutputState::Flushed },
+            idle_close: IdleClose::Off,
+            timer: DriverTimer::new(first_timeout),
+            turn: Turn { start: std::time::Instant::now(), is_busy: false, waker: None },
         }
     }
-}
 
-/// Returns a time far in the future, for a timer without a deadline.
-fn far_future() -> Instant {
-    Instant::now() + Duration::from_secs(365 * 24 * 3600)
+    /// Keeps the parts needed to close the socket, and the running handlers.
+    fn into_remains(mut self) -> (Remains<'a>, Handlers<'a, R, P>) {
+        // In order of arrival: packets in the backlog are older than packets only decoded.
+        let packets = self.backlog.take().into_iter().map(|waiting| waiting.packet);
+        let packets = packets.chain(self.input.arrived).collect();
+        (Remains { shared: self.shared, wire: self.wire, inbox: self.input.inbox, packets }, self.handlers)
+    }
 }
 
 /// Time for a peer to identify itself or to send the rest of a packet during a shutdown.

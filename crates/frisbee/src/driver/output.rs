@@ -10,22 +10,27 @@ use std::{
 use bytes::Buf as _;
 use tokio::{io::AsyncWrite, time::Instant};
 
-use super::{Driver, End, handlers::InPlaceRoute};
+use super::{
+    Driver,
+    handlers::InPlaceRoute,
+    states::{InputState, OutputState},
+};
 use crate::{CloseReason, Router, connection::Next, proto::Transmit, router::Event};
 
 impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
     /// Writes queued output until the socket accepts no more.
     pub(super) fn poll_output(&mut self, cx: &mut Context<'_>, now: Instant) {
         // If nothing happened in this round, the outbox is unchanged: queueing a packet wakes this task.
-        if !self.is_busy && !self.batch.has_remaining() && !self.needs_flush {
+        if !self.turn.is_busy && !self.output.batch.has_remaining() && matches!(self.output.state, OutputState::Flushed)
+        {
             return;
         }
-        if self.write_failure.is_some() {
+        if let OutputState::Failed(_) = self.output.state {
             return self.shared.core().proto.discard_output();
         }
         let mut written = 0;
         loop {
-            match self.shared.next_batch(now.into_std(), written, &mut self.batch) {
+            match self.shared.next_batch(now.into_std(), written, &mut self.output.batch) {
                 Next::Batch => {}
                 Next::Writable => {
                     if let Some(panicked) = self.handlers.tell(Event::Writable) {
@@ -41,23 +46,27 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
                 Poll::Ready(Err(error)) => return self.fail_output(now, error),
                 Poll::Pending => return,
             };
-            self.is_busy = true;
-            self.needs_flush = self.wire.needs_flush();
+            self.turn.is_busy = true;
+            if self.wire.needs_flush() {
+                self.output.state = OutputState::Unflushed;
+            }
         }
-        if self.needs_flush && Pin::new(&mut self.wire).poll_flush(cx).is_ready() {
-            self.needs_flush = false;
+        if let OutputState::Unflushed = self.output.state
+            && Pin::new(&mut self.wire).poll_flush(cx).is_ready()
+        {
+            self.output.state = OutputState::Flushed;
         }
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let wire = Pin::new(&mut self.wire);
         // A plain write costs the kernel less than a vectored one.
-        let written = if self.batch.chunk().len() < self.batch.remaining() && wire.is_write_vectored() {
+        let written = if self.output.batch.chunk().len() < self.output.batch.remaining() && wire.is_write_vectored() {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-            let count = self.batch.chunks_vectored(&mut slices);
+            let count = self.output.batch.chunks_vectored(&mut slices);
             wire.poll_write_vectored(cx, &slices[..count])
         } else {
-            wire.poll_write(cx, self.batch.chunk())
+            wire.poll_write(cx, self.output.batch.chunk())
         };
         match written {
             // Otherwise the write loop would never end.
@@ -68,16 +77,16 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
 
     /// Handles a write error. Nothing more can be written to the socket.
     fn fail_output(&mut self, now: Instant, error: io::Error) {
-        self.is_busy = true;
-        self.batch = Transmit::default();
+        self.turn.is_busy = true;
+        self.output.batch = Transmit::default();
         let error = Arc::new(error);
         if self.shared.core().proto.is_open() {
-            self.write_failure = Some(error);
+            self.output.state = OutputState::Failed(error);
             self.begin_to_give_up(now);
         } else {
-            let read_failure = self.end.as_ref().filter(|end| matches!(end, End::Failed(_)));
-            let reason = read_failure.map_or(CloseReason::Io(error), |_| self.failure());
-            self.shared.fail(reason);
+            // The failure of a read came first.
+            let first = if let InputState::Failed(first) = &self.input.state { first.clone() } else { error };
+            self.shared.fail(CloseReason::Io(first));
         }
     }
 }

@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use frisbee::{CloseReason, Config, Connection, GoAway, Outcome, Packet, Router, Server, ServerBuilder, Stream, Table};
-use support::{EventLog, MILLI, SECOND, assert_elapsed, in_virtual_time, settle};
+use frisbee::{
+    CloseReason, Config, Connection, GoAway, Hello, Outcome, Packet, Router, Server, ServerBuilder, Stream, Table,
+    proto::Features,
+};
+use support::{EventLog, MILLI, SECOND, assert_elapsed, frames::frame, in_virtual_time, settle};
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep, timeout},
 };
 
-use crate::scripts::{Script, client, connected, packet, packet_frame, peer_of, quiet, server};
+use crate::scripts::{Script, client, connected, only_connection, packet, packet_frame, peer_of, quiet, server};
 
 /// A client that is told to leave, and says whether it will.
 #[derive(Clone, Default)]
@@ -128,6 +131,38 @@ fn a_peer_that_promised_to_leave_and_does_not_is_refused_after_the_lame_duck() {
             assert_elapsed(since, lame_duck);
         });
     }
+}
+
+#[test]
+fn a_hello_in_two_parts_during_a_shutdown_leaves_no_old_deadline() {
+    in_virtual_time(async {
+        let server = serving(&Script::new()).without_listener();
+        let mut peer = peer_of(&server);
+        let mut hello = Hello::new(&extended());
+        hello.features = hello.features.with(Features::LEAVES);
+        let mut content = vec![1];
+        hello.encode(&mut content);
+        let bytes = frame(0, 3, content);
+        let (first, rest) = bytes.split_at(bytes.len() - 1);
+        peer.say(first).await;
+        let connection = only_connection(&server).await;
+        let shutdown = shutting_down(server, 60 * SECOND);
+        settle().await;
+        assert_eq!(connection.peer(), frisbee::Peer::Unknown);
+        // The packet after it is not whole either.
+        let packet = packet_frame(1, "hi");
+        peer.say([rest, &packet[..5]].concat()).await;
+        // The deadline for the rest of the HELLO is over by then.
+        sleep(2 * SECOND).await;
+        assert!(matches!(connection.peer(), frisbee::Peer::Extended(_)) && connection.close_reason().is_none());
+        let turn = connection.turn();
+        sleep(2 * SECOND).await;
+        assert_eq!(connection.turn(), turn, "a connection without work does not wake up");
+        peer.say(&packet[5..]).await;
+        assert!(peer.heard().await.contains(&"packet 1: hi".into()));
+        drop(peer);
+        assert_eq!(shutdown.await.unwrap(), 0);
+    });
 }
 
 #[test]

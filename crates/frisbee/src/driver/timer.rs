@@ -1,0 +1,58 @@
+//! The timer of a driver.
+
+use std::{pin::Pin, task::Context, time::Duration};
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// The next deadline of a connection, and the deadline of a failed socket.
+pub(super) struct DriverTimer {
+    sleep: Pin<Box<Sleep>>,
+    /// `true` if the sleep has the waker of the driver.
+    is_set: bool,
+    /// Time at which a connection with a failed socket ends, even with work in progress.
+    pub(super) give_up: Option<Instant>,
+}
+
+impl DriverTimer {
+    pub(super) fn new(due: Option<Instant>) -> Self {
+        Self { sleep: Box::pin(sleep_until(due.unwrap_or_else(far_future))), is_set: false, give_up: None }
+    }
+
+    /// Returns `true` if the timer has fired. Otherwise wakes the task when it does.
+    #[inline]
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+        !(self.is_set && now < self.sleep.deadline()) && self.poll_sleep(cx)
+    }
+
+    fn poll_sleep(&mut self, cx: &mut Context<'_>) -> bool {
+        let has_fired = self.sleep.as_mut().poll(cx).is_ready();
+        // Only a pending poll registers the waker.
+        self.is_set = !has_fired;
+        has_fired
+    }
+
+    /// Sets the next deadline after the timer has fired, but not within the same turn.
+    pub(super) fn reset(&mut self, next: Option<Instant>, now: Instant) {
+        self.sleep.as_mut().reset(next.unwrap_or_else(far_future).max(now + MOMENT));
+    }
+
+    /// Sets an earlier deadline.
+    ///
+    /// A later one leaves the timer unchanged: one early wake-up costs less than a reset in each turn.
+    #[inline]
+    pub(super) fn advance(&mut self, cx: &mut Context<'_>, next: Instant) {
+        if next < self.sleep.deadline() {
+            self.sleep.as_mut().reset(next);
+            if self.poll_sleep(cx) {
+                cx.waker().wake_by_ref();
+            }
+        }
+    }
+}
+
+/// Returns a time far in the future, for a timer without a deadline.
+fn far_future() -> Instant {
+    Instant::now() + Duration::from_secs(365 * 24 * 3600)
+}
+
+const MOMENT: Duration = Duration::from_millis(1);
