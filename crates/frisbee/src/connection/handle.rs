@@ -1,4 +1,4 @@
-//! The handle of a connection: sending, state, closing and takeover.
+//! The handle of a connection: its peer, its values, closing and takeover.
 
 use std::{
     any::Any,
@@ -10,14 +10,9 @@ use std::{
 
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
-use super::{
-    core::Core,
-    sending::{Sent, Unsent},
-    shared::Shared,
-};
+use super::{core::Core, shared::Shared};
 use crate::{
-    Address, CloseReason, Config, Frames, OutboxLimit, Packet, PacketName, PeerCredentials, Raw, SendError,
-    TrySendError,
+    Address, CloseReason, Config, PacketName, PeerCredentials, Raw,
     arrival::arrived,
     proto::{self, GoAway, Peer},
 };
@@ -34,136 +29,6 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Sends a packet. Waits while the outbox is full. Packets sent by one task arrive in order.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future sends the packet whole or not at all.
-    pub async fn send(&self, packet: Packet) -> Result<Sent, SendError> {
-        let (shared, len) = (&self.shared, packet.content.len());
-        shared
-            .until_sent(packet, |packet| shared.try_push(len, packet, proto::Connection::send).map_err(Unsent::from))
-            .await
-    }
-
-    /// Sends a packet without waiting. Returns the packet if the outbox is full.
-    pub fn try_send(&self, packet: Packet) -> Result<Sent, TrySendError> {
-        self.shared.try_push(packet.content.len(), packet, proto::Connection::send)
-    }
-
-    /// Sends a packet with a copy of `content`, like [`try_send`](Self::try_send).
-    ///
-    /// For small contents, this is cheaper than allocating a content for each packet: the same buffer can be used again
-    /// for the next one.
-    ///
-    /// ```
-    /// # fn example(connection: &frisbee::Connection) -> Result<(), frisbee::TrySendError<()>> {
-    /// use frisbee::{Operation, PacketName};
-    ///
-    /// const TICK: Operation = Operation::new(20).unwrap();
-    ///
-    /// let mut buffer = Vec::new();
-    /// for number in 0..10_u16 {
-    ///     buffer.clear();
-    ///     buffer.extend_from_slice(&number.to_be_bytes());
-    ///     connection.try_send_copied(PacketName { id: number, operation: TICK }, &buffer)?;
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn try_send_copied(&self, name: PacketName, content: &[u8]) -> Result<Sent, TrySendError<()>> {
-        self.shared.try_push(content.len(), (), |proto, ()| proto.send_copied(name, content))
-    }
-
-    /// Sends encoded packets without waiting: all of them, or none if the outbox is full.
-    ///
-    /// The same frames can be sent on several connections. Costs one lock and one wake-up, and does not copy long runs
-    /// of frames. The result holds the position of the last packet.
-    ///
-    /// ```
-    /// use frisbee::{Connection, FrameBuffer, Operation, PacketName};
-    ///
-    /// const PRICE: Operation = Operation::new(20).unwrap();
-    ///
-    /// fn publish(prices: &[u32], subscribers: &[Connection]) {
-    ///     let mut buffer = FrameBuffer::new();
-    ///     for price in prices {
-    ///         buffer.push(PacketName { id: 0, operation: PRICE }, &[&price.to_be_bytes()]);
-    ///     }
-    ///     let frames = buffer.take();
-    ///     for subscriber in subscribers {
-    ///         // A slow subscriber misses all of them.
-    ///         let _ = subscriber.try_send_frames(&frames);
-    ///     }
-    /// }
-    /// ```
-    pub fn try_send_frames(&self, frames: &Frames) -> Result<Sent, TrySendError<()>> {
-        self.shared.try_push_frames(frames)
-    }
-
-    /// Sends encoded packets like [`try_send_frames`](Self::try_send_frames). Waits while the outbox is full.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future sends all packets or none.
-    pub async fn send_frames(&self, frames: &Frames) -> Result<Sent, SendError> {
-        self.shared.until_sent((), |()| self.try_send_frames(frames).map_err(Unsent::from)).await
-    }
-
-    /// Sends these packets in order, without waiting, and returns the number sent.
-    ///
-    /// Stops at the first packet without room in the outbox, and at the first that cannot be sent. Returns an error
-    /// only if that is the first packet. Costs one lock and one wake-up.
-    pub fn try_send_all(&self, packets: &[Packet]) -> Result<usize, SendError> {
-        self.shared.try_push_all(packets)
-    }
-
-    /// Sets the outbox limit of this connection, and the policy for packets above it.
-    ///
-    /// The initial values are [`Config::outbox_len_max`] and [`WhenFull::Refuse`](crate::WhenFull::Refuse).
-    ///
-    /// ```
-    /// # fn example(connection: &frisbee::Connection) {
-    /// use frisbee::{OutboxLimit, WhenFull};
-    ///
-    /// // Disconnect a subscriber with more than 8 MiB queued.
-    /// connection.set_outbox(OutboxLimit { len_max: 8 << 20, when_full: WhenFull::Close });
-    /// # }
-    /// ```
-    pub fn set_outbox(&self, limit: OutboxLimit) {
-        let mut core = self.shared.core();
-        core.proto.set_outbox_len_max(limit.len_max);
-        core.when_full = limit.when_full;
-        drop(core);
-        // Waiting senders may have room under the new limit.
-        self.shared.progress.notify_waiters();
-    }
-
-    /// Returns `true` if the packet was passed to the socket, at least in part, so the peer may have received it.
-    ///
-    /// Also valid after the connection has ended.
-    pub fn may_have_left(&self, sent: Sent) -> bool {
-        self.shared.core().proto.attempted() >= sent.0
-    }
-
-    /// Waits until the socket has accepted everything sent before. Returns the reason if it never will.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future has no effect: queued packets are written anyway.
-    pub async fn flush(&self) -> Result<(), CloseReason> {
-        let (target, _) = self.shared.core().proto.progress();
-        self.shared
-            .wait_for(&self.shared.progress, |core| match core.proto.progress() {
-                (_, written) if written >= target => Some(Ok(())),
-                _ => {
-                    core.progress_is_awaited = true;
-                    core.proto.closed().cloned().map(Err)
-                }
-            })
-            .await
-    }
-
     /// Returns the protocol of the peer, and the announcements of an extended peer.
     pub fn peer(&self) -> Peer {
         self.shared.core().proto.peer().clone()
@@ -359,14 +224,6 @@ impl Connection {
     pub(crate) fn owning(shared: Arc<Shared>) -> Self {
         let guard = Arc::new(CloseOnDrop(shared.clone()));
         Self { shared, _keep_open: Some(guard) }
-    }
-
-    /// Replies with a copy of `content`, for a handler about to return [`Outcome::Nothing`](crate::Outcome::Nothing).
-    ///
-    /// Has the effect of [`Outcome::Reply`](crate::Outcome::Reply), but the caller can reuse the memory of the content.
-    #[doc(hidden)]
-    pub fn reply_copied(&self, packet: PacketName, content: &[u8]) {
-        self.shared.reply_copied(packet, content);
     }
 
     /// Returns the connection as a type-erased value without an allocation, for layers that must not depend on

@@ -5,15 +5,196 @@ use std::{future::poll_fn, pin::pin, sync::MutexGuard, task::Waker, time::Instan
 use bytes::Buf as _;
 use tokio::task::coop;
 
-use super::{core::Core, shared::Shared};
+use super::{core::Core, handle::Connection, shared::Shared};
 use crate::{
-    CloseReason, Frames, Packet, SendError, StreamSendError, TrySendError, WhenFull,
+    CloseReason, Frames, OutboxLimit, Packet, PacketName, SendError, StreamSendError, TrySendError, WhenFull,
     proto::{self, StreamKey, Transmit},
 };
 
-/// Position of a packet in the order of sending. See [`Connection::may_have_left`](crate::Connection::may_have_left).
+/// Position of a packet in the order of sending. See [`Connection::may_have_left`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sent(pub(super) u64);
+
+impl Connection {
+    /// Sends a packet. Waits while the outbox is full. Packets sent by one task arrive in order.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future sends the packet whole or not at all.
+    pub async fn send(&self, packet: Packet) -> Result<Sent, SendError> {
+        let (shared, len) = (self.shared(), packet.content.len());
+        shared
+            .until_sent(packet, |packet| shared.try_push(len, packet, proto::Connection::send).map_err(Unsent::from))
+            .await
+    }
+
+    /// Sends a packet without waiting. Returns the packet if the outbox is full.
+    pub fn try_send(&self, packet: Packet) -> Result<Sent, TrySendError> {
+        self.shared().try_push(packet.content.len(), packet, proto::Connection::send)
+    }
+
+    /// Sends a packet with a copy of `content`, like [`try_send`](Self::try_send).
+    ///
+    /// For small contents, this is cheaper than allocating a content for each packet: the same buffer can be used again
+    /// for the next one.
+    ///
+    /// ```
+    /// # fn example(connection: &frisbee::Connection) -> Result<(), frisbee::TrySendError<()>> {
+    /// use frisbee::{Operation, PacketName};
+    ///
+    /// const TICK: Operation = Operation::new(20).unwrap();
+    ///
+    /// let mut buffer = Vec::new();
+    /// for number in 0..10_u16 {
+    ///     buffer.clear();
+    ///     buffer.extend_from_slice(&number.to_be_bytes());
+    ///     connection.try_send_copied(PacketName { id: number, operation: TICK }, &buffer)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_send_copied(&self, name: PacketName, content: &[u8]) -> Result<Sent, TrySendError<()>> {
+        self.shared().try_push(content.len(), (), |proto, ()| proto.send_copied(name, content))
+    }
+
+    /// Sends encoded packets without waiting: all of them, or none if the outbox is full.
+    ///
+    /// The same frames can be sent on several connections. Costs one lock and one wake-up, and does not copy long runs
+    /// of frames. The result holds the position of the last packet.
+    ///
+    /// ```
+    /// use frisbee::{Connection, FrameBuffer, Operation, PacketName};
+    ///
+    /// const PRICE: Operation = Operation::new(20).unwrap();
+    ///
+    /// fn publish(prices: &[u32], subscribers: &[Connection]) {
+    ///     let mut buffer = FrameBuffer::new();
+    ///     for price in prices {
+    ///         buffer.push(PacketName { id: 0, operation: PRICE }, &[&price.to_be_bytes()]);
+    ///     }
+    ///     let frames = buffer.take();
+    ///     for subscriber in subscribers {
+    ///         // A slow subscriber misses all of them.
+    ///         let _ = subscriber.try_send_frames(&frames);
+    ///     }
+    /// }
+    /// ```
+    pub fn try_send_frames(&self, frames: &Frames) -> Result<Sent, TrySendError<()>> {
+        let core = self.shared().core();
+        if core.proto.is_open() && core.proto.is_full_for_frames(frames) {
+            let refused = self.shared().refuse(core, frames.content_len_max(), frames.count());
+            return Err(refused.map_or(TrySendError::Full(()), TrySendError::Failed));
+        }
+        self.shared().push_locked(core, frames, proto::Connection::send_frames).map_err(TrySendError::Failed)
+    }
+
+    /// Sends encoded packets like [`try_send_frames`](Self::try_send_frames). Waits while the outbox is full.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future sends all packets or none.
+    pub async fn send_frames(&self, frames: &Frames) -> Result<Sent, SendError> {
+        self.shared().until_sent((), |()| self.try_send_frames(frames).map_err(Unsent::from)).await
+    }
+
+    /// Sends these packets in order, without waiting, and returns the number sent.
+    ///
+    /// Stops at the first packet without room in the outbox, and at the first that cannot be sent. Returns an error
+    /// only if that is the first packet. Costs one lock and one wake-up.
+    pub fn try_send_all(&self, packets: &[Packet]) -> Result<usize, SendError> {
+        let mut core = self.shared().core();
+        let mut sent = 0;
+        let mut refused = None;
+        for packet in packets {
+            let len = packet.content.len();
+            if core.proto.is_open() && core.proto.is_full_for(len) {
+                refused = Some(len);
+                break;
+            }
+            match core.proto.send(packet.clone()) {
+                Err(error) if sent == 0 => return Err(error),
+                Err(_) => break,
+                Ok(()) => sent += 1,
+            }
+        }
+        let driver = if sent > 0 { core.driver.take() } else { None };
+        let error = match refused {
+            Some(len) => self.shared().refuse(core, len, packets.len() - sent),
+            None => {
+                drop(core);
+                None
+            }
+        };
+        driver.into_iter().for_each(Waker::wake);
+        match error {
+            // Dropped packets are counted as not sent.
+            None | Some(SendError::OutboxFull) => Ok(sent),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Sets the outbox limit of this connection, and the policy for packets above it.
+    ///
+    /// The initial values are [`Config::outbox_len_max`](crate::Config::outbox_len_max) and [`WhenFull::Refuse`].
+    ///
+    /// ```
+    /// # fn example(connection: &frisbee::Connection) {
+    /// use frisbee::{OutboxLimit, WhenFull};
+    ///
+    /// // Disconnect a subscriber with more than 8 MiB queued.
+    /// connection.set_outbox(OutboxLimit { len_max: 8 << 20, when_full: WhenFull::Close });
+    /// # }
+    /// ```
+    pub fn set_outbox(&self, limit: OutboxLimit) {
+        let mut core = self.shared().core();
+        core.proto.set_outbox_len_max(limit.len_max);
+        core.when_full = limit.when_full;
+        drop(core);
+        // Waiting senders may have room under the new limit.
+        self.shared().progress.notify_waiters();
+    }
+
+    /// Returns `true` if the packet was passed to the socket, at least in part, so the peer may have received it.
+    ///
+    /// Also valid after the connection has ended.
+    pub fn may_have_left(&self, sent: Sent) -> bool {
+        self.shared().core().proto.attempted() >= sent.0
+    }
+
+    /// Waits until the socket has accepted everything sent before. Returns the reason if it never will.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect: queued packets are written anyway.
+    pub async fn flush(&self) -> Result<(), CloseReason> {
+        let (target, _) = self.shared().core().proto.progress();
+        self.shared()
+            .wait_for(&self.shared().progress, |core| match core.proto.progress() {
+                (_, written) if written >= target => Some(Ok(())),
+                _ => {
+                    core.progress_is_awaited = true;
+                    core.proto.closed().cloned().map(Err)
+                }
+            })
+            .await
+    }
+
+    /// Replies with a copy of `content`, for a handler about to return [`Outcome::Nothing`](crate::Outcome::Nothing).
+    ///
+    /// Has the effect of [`Outcome::Reply`](crate::Outcome::Reply), but the caller can reuse the memory of the content.
+    #[doc(hidden)]
+    pub fn reply_copied(&self, packet: PacketName, content: &[u8]) {
+        let shared = self.shared();
+        shared.change(|core| {
+            let replied = core.proto.reply_copied(packet, content);
+            if replied.is_err() {
+                core.check_reply(replied);
+                shared.note_closing(core);
+            }
+            shared.note_replies(core);
+        });
+    }
+}
 
 impl Shared {
     /// Records `written` bytes of `batch`, and fills it with the next batch once it is written completely.
@@ -68,50 +249,6 @@ impl Shared {
             return Err(self.refuse(core, len, 1).map_or(TrySendError::Full(what), TrySendError::Failed));
         }
         self.push_locked(core, what, push).map_err(TrySendError::Failed)
-    }
-
-    /// Sends frames without waiting. Fails if the outbox is full.
-    pub(super) fn try_push_frames(&self, frames: &Frames) -> Result<Sent, TrySendError<()>> {
-        let core = self.core();
-        if core.proto.is_open() && core.proto.is_full_for_frames(frames) {
-            let refused = self.refuse(core, frames.content_len_max(), frames.count());
-            return Err(refused.map_or(TrySendError::Full(()), TrySendError::Failed));
-        }
-        self.push_locked(core, frames, proto::Connection::send_frames).map_err(TrySendError::Failed)
-    }
-
-    /// Sends packets up to the first without room in the outbox, or the first that cannot be sent. Returns their
-    /// number, or the error of the first packet.
-    pub(super) fn try_push_all(&self, packets: &[Packet]) -> Result<usize, SendError> {
-        let mut core = self.core();
-        let mut sent = 0;
-        let mut refused = None;
-        for packet in packets {
-            let len = packet.content.len();
-            if core.proto.is_open() && core.proto.is_full_for(len) {
-                refused = Some(len);
-                break;
-            }
-            match core.proto.send(packet.clone()) {
-                Err(error) if sent == 0 => return Err(error),
-                Err(_) => break,
-                Ok(()) => sent += 1,
-            }
-        }
-        let driver = if sent > 0 { core.driver.take() } else { None };
-        let error = match refused {
-            Some(len) => self.refuse(core, len, packets.len() - sent),
-            None => {
-                drop(core);
-                None
-            }
-        };
-        driver.into_iter().for_each(Waker::wake);
-        match error {
-            // Dropped packets are counted as not sent.
-            None | Some(SendError::OutboxFull) => Ok(sent),
-            Some(error) => Err(error),
-        }
     }
 
     /// Sends `what` on a stream like [`try_push`](Self::try_push). Also fails if the peer has to give credit first.

@@ -11,7 +11,7 @@ use std::{
 use tokio::{runtime::Handle, sync::Notify};
 
 use super::{core::Core, states::States};
-use crate::{Address, CloseReason, Config, PacketName, net::Identity, proto};
+use crate::{Address, CloseReason, Config, net::Identity, proto};
 
 /// State shared by the handles and the driver of one connection.
 pub(crate) struct Shared {
@@ -94,19 +94,6 @@ impl Shared {
             driver.wake();
         }
         result
-    }
-
-    /// Queues the reply of a handler about to end without one, and wakes the driver.
-    #[inline]
-    pub(crate) fn reply_copied(&self, packet: PacketName, content: &[u8]) {
-        self.change(|core| {
-            let replied = core.proto.reply_copied(packet, content);
-            if replied.is_err() {
-                core.check_reply(replied);
-                self.note_closing(core);
-            }
-            self.note_replies(core);
-        });
     }
 
     pub(crate) fn drain(&self, reason: CloseReason) {

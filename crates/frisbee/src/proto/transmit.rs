@@ -16,8 +16,9 @@ pub struct Transmit {
     /// The number of bytes written of the first part.
     offset: usize,
     pub(super) len: usize,
+    /// The sequence number of the last packet completely written after this batch.
     pub(super) packets: u64,
-    /// The sequence number of the last packet handed out, at least in part, up to this batch.
+    /// The sequence number of the last packet handed out with this batch. Contents in pieces may continue later.
     pub(super) attempted: u64,
     /// A buffer already written, for reuse by the next batch.
     pub(super) spare: BytesMut,
@@ -34,17 +35,6 @@ pub(super) enum Part {
 }
 
 impl Transmit {
-    /// Returns the sequence number of the last packet completely written after this batch.
-    pub(super) fn packets(&self) -> u64 {
-        self.packets
-    }
-
-    /// Returns the sequence number of the last packet handed out with this batch. Contents in pieces may continue
-    /// later.
-    pub(super) fn attempted(&self) -> u64 {
-        self.attempted
-    }
-
     /// Frees buffers not needed by a quiet connection.
     pub fn release(&mut self) {
         if self.spare.capacity() > QUIET_LEN_MAX {

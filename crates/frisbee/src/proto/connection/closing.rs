@@ -61,17 +61,13 @@ impl Connection {
     /// is asked once it is recognized.
     pub fn retire(&mut self, goaway: GoAway) {
         if self.negotiation.is_unknown() && self.is_open() && !self.is_draining() {
-            return self.lifecycle.retire_later(goaway);
+            self.lifecycle.retiring = Some(goaway);
+            return;
         }
         self.go_away(goaway);
-        if !self.leaves() {
+        if !self.uses(Features::GOAWAY.with(Features::LEAVES)) {
             self.drain(CloseReason::Shutdown);
         }
-    }
-
-    /// Returns `true` if the peer closes the connection after a GOAWAY.
-    fn leaves(&self) -> bool {
-        self.uses(Features::GOAWAY.with(Features::LEAVES))
     }
 
     /// Returns `true` if the peer asked this side to start nothing new.

@@ -292,7 +292,7 @@ impl Connection {
         };
         if let Some(Control::Hello(hello)) = hello {
             self.allowances.set_cancel_burst(now, hello.cancel_burst.unwrap_or(0));
-            self.streams.set_own_max(hello.streams_max);
+            self.streams.own_max = hello.streams_max;
             if hello.features.contains(Features::CREDIT) {
                 self.streams.use_credit(hello.window);
                 self.announce_closes();
@@ -330,7 +330,7 @@ impl Connection {
 
     /// Retires the connection if `retire` was called before the peer was recognized.
     fn retire_recognized(&mut self) {
-        if let Some(goaway) = self.lifecycle.take_retiring() {
+        if let Some(goaway) = self.lifecycle.retiring.take() {
             self.retire(goaway);
         }
     }

@@ -7,7 +7,7 @@ use crate::{CloseReason, proto::control::GoAway};
 pub(super) struct Lifecycle {
     state: State,
     /// The GOAWAY of a shutdown that began before the peer was recognized.
-    retiring: Option<GoAway>,
+    pub(super) retiring: Option<GoAway>,
     /// `true` once a GOAWAY was sent.
     is_going_away: bool,
     /// `true` once the peer sent a GOAWAY.
@@ -63,16 +63,6 @@ impl Lifecycle {
             State::Open if self.retiring.is_some() => Some(&CloseReason::Shutdown),
             _ => None,
         }
-    }
-
-    /// Keeps the GOAWAY until the peer is recognized.
-    pub(super) fn retire_later(&mut self, goaway: GoAway) {
-        self.retiring = Some(goaway);
-    }
-
-    /// Takes the GOAWAY kept by [`retire_later`](Self::retire_later).
-    pub(super) fn take_retiring(&mut self) -> Option<GoAway> {
-        self.retiring.take()
     }
 
     /// Records that a GOAWAY is sent. Returns `true` for the first one.

@@ -170,7 +170,7 @@ impl Connection {
 
     /// Returns the next stream ended by [`handle_timeout`](Self::handle_timeout).
     pub fn poll_overflowed(&mut self) -> Option<StreamKey> {
-        self.streams.poll_overflowed()
+        self.streams.overflowed.pop()
     }
 
     /// Returns the configuration of the connection.

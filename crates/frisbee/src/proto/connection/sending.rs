@@ -89,7 +89,7 @@ impl Connection {
 
     /// Sets the length of a [full](Self::is_full) outbox, in bytes.
     ///
-    /// Replies of handlers and frames caused by input keep the limit [`Config::outbox_len_max`].
+    /// Replies of handlers and frames caused by input keep the limit [`Config::outbox_len_max`](crate::Config::outbox_len_max).
     pub fn set_outbox_len_max(&mut self, len_max: usize) {
         self.writing.len_max = len_max.max(1);
     }

@@ -46,7 +46,7 @@ impl WriteHalf {
             return;
         }
         self.stalled = None;
-        self.written = self.written.max(batch.packets());
+        self.written = self.written.max(batch.packets);
     }
 
     /// Moves the next batch into `batch`. Returns `false` if there is none.
@@ -58,7 +58,7 @@ impl WriteHalf {
                 heartbeat.handle_ping_sent(now);
             }
             self.stalled = Some(now);
-            self.attempted = self.attempted.max(batch.attempted());
+            self.attempted = self.attempted.max(batch.attempted);
         }
         due
     }

@@ -53,7 +53,7 @@ pub(super) struct Streams {
     next_id: u16,
     streams_max: usize,
     /// The peer's limit on streams opened by this side, and their current number.
-    own_max: Option<u32>,
+    pub(super) own_max: Option<u32>,
     own: u32,
     queue_len_max: usize,
     len_max: usize,
@@ -72,8 +72,8 @@ pub(super) struct Streams {
     gives_credit: bool,
     /// The initial window announced by the peer. `None` if it announced none, so sending is not limited.
     peer_window: Option<u32>,
-    /// Streams ended by a stall and not yet returned by `poll_overflowed`.
-    overflowed: Vec<StreamKey>,
+    /// Streams ended by a stall and not yet reported.
+    pub(super) overflowed: Vec<StreamKey>,
     /// Streams with enough owed credit to send. Some may have ended since.
     due: Vec<StreamKey>,
 }
@@ -194,11 +194,6 @@ impl Streams {
         None
     }
 
-    /// Returns the next stream ended by [`end_stalled`](Self::end_stalled).
-    pub(super) fn poll_overflowed(&mut self) -> Option<StreamKey> {
-        self.overflowed.pop()
-    }
-
     /// Returns the number of streams, including ended streams with a live handle.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
@@ -215,11 +210,6 @@ impl Streams {
             }
         }
         Err(OpenError::TooManyStreams { limit: self.ids.len() })
-    }
-
-    /// Sets the peer's limit on streams opened by this side.
-    pub(super) fn set_own_max(&mut self, own_max: Option<u32>) {
-        self.own_max = own_max;
     }
 
     pub(super) fn open(&mut self, id: u16) -> Result<StreamKey, OpenError> {
