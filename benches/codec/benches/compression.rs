@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use frpc::{
-    Channel, Server,
+    Channel, CompressionSettings, Server,
     codec::Compression,
     generated::{Answer, Call, Method, Service, Status},
 };
@@ -51,7 +51,8 @@ fn calls(criterion: &mut Criterion) {
         let (_server, channel) = runtime.block_on(async {
             let (mut server, mut channel) = (Server::builder(), Channel::builder());
             if let Some(algorithm) = algorithm {
-                (server, channel) = (server.send_compressed(algorithm), channel.send_compressed(algorithm));
+                let compression = CompressionSettings { send: vec![algorithm], ..CompressionSettings::default() };
+                (server, channel) = (server.compression(compression.clone()), channel.compression(compression));
             }
             let server = server.add_service(Back).bind("tcp://127.0.0.1:0").await.expect("there is a port");
             let channel = channel.connect(server.local_addr()).await.expect("the server is there");

@@ -5,6 +5,23 @@ use std::{
     time::Duration,
 };
 
+/// The attempts to connect to a server.
+///
+/// Fields may be added, so `..ConnectRetry::default()` belongs at the end of a literal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectRetry {
+    /// The number of attempts. Default 10; 0 counts as 1.
+    pub attempts: usize,
+    /// The pause after the first failed attempt. Default 10 ms. [`Backoff`] describes later pauses.
+    pub pause: Duration,
+}
+
+impl Default for ConnectRetry {
+    fn default() -> Self {
+        Self { attempts: 10, pause: Duration::from_millis(10) }
+    }
+}
+
 /// Exponential backoff with jitter, for repeated attempts.
 ///
 /// Each pause is twice as long as the previous one, up to 5 s, minus a random part of up to half of it. The random

@@ -11,8 +11,8 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument, debug_span, info};
 
 use crate::{
-    Address, Backoff, CloseReason, Config, Connection, Dispatch, Engine, InvalidSetting, Router, RouterInfo,
-    SocketOptions, ToAddress,
+    Address, Backoff, CloseReason, Config, ConnectRetry, Connection, Dispatch, Engine, InvalidSetting, Router,
+    RouterInfo, SocketOptions, ToAddress,
     connection::Shared,
     driver::{Begun, Scope, drive},
     net::{Secure, Wire, connect},
@@ -47,8 +47,7 @@ pub(crate) struct Settings {
     engine: Engine,
     sockets: SocketOptions,
     timeout: Duration,
-    attempts: usize,
-    pause: Duration,
+    retry: ConnectRetry,
     checks_peer: bool,
     /// `true` if this side closes connections when the peer asks for it, even if the router does not.
     leaves: bool,
@@ -73,8 +72,7 @@ impl<R: Router> Client<R> {
             engine: Engine::default(),
             sockets: SocketOptions::default(),
             timeout: Duration::from_secs(1),
-            attempts: 10,
-            pause: Duration::from_millis(10),
+            retry: ConnectRetry::default(),
             checks_peer: false,
             leaves: false,
             secure: None,
@@ -122,15 +120,9 @@ impl<R: Router> Client<R> {
         self
     }
 
-    /// Limits the number of attempts. Default 10; 0 counts as 1.
-    pub fn attempts(mut self, attempts: usize) -> Self {
-        self.settings.attempts = attempts;
-        self
-    }
-
-    /// Sets the pause after the first failed attempt. Default 10 ms. See [`Backoff`] for later pauses.
-    pub fn pause(mut self, pause: Duration) -> Self {
-        self.settings.pause = pause;
+    /// Sets the number of attempts and the pauses between them.
+    pub fn retry(mut self, retry: ConnectRetry) -> Self {
+        self.settings.retry = retry;
         self
     }
 
@@ -141,7 +133,7 @@ impl<R: Router> Client<R> {
     }
 
     pub(crate) fn first_pause(&self) -> Duration {
-        self.settings.pause
+        self.settings.retry.pause
     }
 
     /// Returns an error for the first setting that makes every connection impossible, such as a limit of zero.
@@ -182,7 +174,7 @@ impl<R: Router> Client<R> {
     pub async fn connect(&self, address: impl ToAddress) -> Result<Connection, ConnectError> {
         let target = self.begin(address)?;
         let address = &target.address;
-        let Settings { attempts: attempts_max, pause, .. } = self.settings;
+        let ConnectRetry { attempts: attempts_max, pause } = self.settings.retry;
         let (mut attempts, mut backoff) = (0, Backoff::new(pause));
         loop {
             let error = match self.attempt(&target, attempts).await {
@@ -335,7 +327,7 @@ impl<R> fmt::Debug for Client<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
             .field("timeout", &self.settings.timeout)
-            .field("attempts", &self.settings.attempts)
+            .field("retry", &self.settings.retry)
             .finish_non_exhaustive()
     }
 }

@@ -38,7 +38,7 @@
 //! # Limits
 //!
 //! Everything a peer can grow has a named bound. [`Config`] has the bounds of a connection,
-//! [`ServerBuilder::connections_max`] and [`ServerBuilder::handlers_max`] two bounds of a server. A peer that
+//! [`ServerLimits`] the bounds of a server. A peer that
 //! breaks a rule of the wire format loses its connection, with a [`CloseReason`] that names the rule.
 //!
 //! # Features
@@ -99,14 +99,14 @@ pub use proto::{FrameBuffer, Frames, GoAway, HeaderFormat, Hello, Peer};
 #[cfg(feature = "tokio")]
 pub use self::{
     address::{Address, ToAddress},
-    backoff::Backoff,
+    backoff::{Backoff, ConnectRetry},
     client::{Client, ConnectError},
     connection::{Connection, ConnectionMetrics, Sent, Stream, StreamReader, StreamSender},
     engine::Engine,
     net::{ListenOn, ListenTarget, PeerCredentials, Raw, RingError, SocketOptions},
     reconnect::{NotSent, ReconnectState, ReconnectStates, Reconnecting, ReconnectingClient},
     router::{Arrivals, Dispatch, Event, Outcome, Refusal, Refused, Router, RouterInfo, SendOrder, Table},
-    server::{Drain, Protocol, Recognized, Server, ServerBuilder, ServerMetrics},
+    server::{Drain, Protocol, Recognized, Server, ServerBuilder, ServerLimits, ServerMetrics},
 };
 
 #[cfg(feature = "tls")]

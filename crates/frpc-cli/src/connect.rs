@@ -3,11 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use frpc::{
-    Address, Channel, Config, ConnectError,
+    Address, Channel, Config, ConnectError, ConnectRetry,
     codec::Format,
     frisbee::{HeaderFormat, rustls::ClientConfig},
 };
-use frpc_http::{Client, HttpVersion};
+use frpc_http::{Client, ClientSettings, HttpVersion};
 
 use crate::{
     failure::{Failure, Result},
@@ -37,14 +37,14 @@ impl ConnectOptions {
     /// Connects to `address`, with the given message format if the protocol supports several.
     pub(crate) async fn connect(&self, address: &str, format: Format) -> Result<Channel> {
         let address = normal(address);
-        let version = if self.http2 { HttpVersion::Http2 } else { HttpVersion::Auto };
-        let client = Client::new().format(format).http_version(version);
+        let http_version = if self.http2 { HttpVersion::Http2 } else { HttpVersion::Auto };
+        let client = Client::new().settings(ClientSettings { format, http_version, ..ClientSettings::default() });
         let header = self.old_frisbee.then_some(HeaderFormat::Plain8);
         let config = Config { header, content_len_max: self.message_len_max, ..Config::default() };
         let mut builder = Channel::builder()
             .transport(client)
             .config(config)
-            .attempts(1)
+            .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() })
             .connect_timeout(self.connect_timeout)
             // Practically no deadline: only one chosen by the user should end a call.
             .timeout(Duration::from_secs(60 * 60));

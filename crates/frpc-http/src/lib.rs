@@ -27,10 +27,11 @@ mod standstill;
 mod status;
 mod wire;
 
-pub use self::client::{Client, HttpVersion, Poster, TwirpError, register, transport};
+pub use self::client::{Client, ClientSettings, HttpVersion, Poster, TwirpError, register, transport};
 pub use self::{
     cors::Cors,
     mount::{Mount, Visit},
+    settings::HttpSettings,
     wire::Http,
 };
 #[cfg(feature = "tower")]

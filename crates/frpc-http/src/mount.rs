@@ -58,7 +58,7 @@ pub struct Visit {
     pub endpoint: Endpoint,
     /// The other end of the connection, if known.
     pub peer: Option<Peer>,
-    /// Request headers usable as metadata of calls, within [`metadata_len_max`](frpc::ServerBuilder::metadata_len_max).
+    /// Request headers usable as metadata of calls, within [`metadata_len_max`](frpc::MessageSettings::metadata_len_max).
     pub metadata: Metadata,
     /// The timeout of each call, from the header `connect-timeout-ms`.
     pub time: Option<Duration>,

@@ -60,8 +60,8 @@ impl Http {
     pub fn into_service(self, services: impl IntoEndpoint) -> Result<HttpService, Collision> {
         let endpoint = Endpoint::new(services)?;
         let account = endpoint.server_account();
-        let settings = self.settings;
-        let site = Site { endpoint, settings, account, peer: None, drain: None, answer_head_len_max: None };
+        let Self { settings, additions } = self;
+        let site = Site { endpoint, settings, additions, account, peer: None, drain: None, answer_head_len_max: None };
         Ok(HttpService { site: Arc::new(site) })
     }
 }

@@ -1,6 +1,6 @@
 //! The HTTP wire: HTTP connections on the port of a server.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc};
 
 use frpc::{Drain, Endpoint, Peer, Raw, Recognized, Wire};
 use hyper::{
@@ -20,7 +20,7 @@ use crate::{
     mount::Mount,
     plain,
     serve::{self, Remainder, Site, Unended, Unread, UntilOver, Upgrading},
-    settings::Settings,
+    settings::{Additions, HttpSettings, path_prefix},
     standstill::Standstill,
 };
 
@@ -34,26 +34,27 @@ use crate::{
 /// use std::time::Duration;
 ///
 /// use frpc::Server;
-/// use frpc_http::Http;
+/// use frpc_http::{Http, HttpSettings};
 ///
-/// let http = Http::new().twirp(false).message_len_max(1024 * 1024).body_time_max(Duration::from_secs(10));
-/// let server = Server::builder().wire(http);
+/// let settings = HttpSettings { twirp: false, body_time_max: Duration::from_secs(10), ..HttpSettings::default() };
+/// let server = Server::builder().wire(Http::new().settings(settings));
 /// # let _ = server;
 /// ```
 ///
 /// # Limits
 ///
 /// The messages of a connection, including partly received ones, use at most
-/// [`connection_memory_max`](frpc::ServerBuilder::connection_memory_max) of memory. All connections together use at
-/// most [`server_memory_max`](frpc::ServerBuilder::server_memory_max).
+/// [`connection_memory_max`](frpc::CallSettings::connection_memory_max) of memory. All connections together use at
+/// most [`server_memory_max`](frpc::CallSettings::server_memory_max).
 ///
-/// A connection holds at most [`streams_max`](Self::streams_max) requests, each with a head of
-/// [`head_len_max`](Self::head_len_max) and one partly received message of [`message_len_max`](Self::message_len_max).
+/// A connection holds at most [`streams_max`](HttpSettings::streams_max) requests, each with a head of
+/// [`head_len_max`](HttpSettings::head_len_max) and one partly received message of [`message_len_max`](HttpSettings::message_len_max).
 /// Unread bytes are limited by the HTTP/2 windows to 1 MiB for all requests of a connection, and on HTTP/1.1 to 64 KiB
 /// after the request in progress. The deadline of the caller and [`Times`](frpc::Times) limit the handlers.
 #[derive(Clone, Debug, Default)]
 pub struct Http {
-    pub(crate) settings: Settings,
+    pub(crate) settings: HttpSettings,
+    pub(crate) additions: Additions,
 }
 
 impl Http {
@@ -62,140 +63,16 @@ impl Http {
         Self::default()
     }
 
-    /// Enables or disables gRPC. Default on.
-    pub fn grpc(mut self, is_on: bool) -> Self {
-        self.settings.grpc = is_on;
-        self
-    }
-
-    /// Enables or disables gRPC-Web. Default on.
-    pub fn grpc_web(mut self, is_on: bool) -> Self {
-        self.settings.grpc_web = is_on;
-        self
-    }
-
-    /// Enables or disables Connect. Default on.
-    pub fn connect(mut self, is_on: bool) -> Self {
-        self.settings.connect = is_on;
-        self
-    }
-
-    /// Enables or disables Twirp. Default on.
-    pub fn twirp(mut self, is_on: bool) -> Self {
-        self.settings.twirp = is_on;
-        self
-    }
-
-    /// Sets the maximum length of a request message, before and after decompression. Default 4 MiB. Calls with a longer
-    /// message fail with [`ResourceExhausted`](frpc::Code::ResourceExhausted).
-    pub fn message_len_max(mut self, message_len_max: usize) -> Self {
-        self.settings.message_len_max = message_len_max;
-        self
-    }
-
-    /// Refuses JSON requests with unknown fields or enum names. Default off.
-    ///
-    /// Such a call fails with [`InvalidArgument`](frpc::Code::InvalidArgument) and the path of the first unknown name.
-    /// By default they are ignored, as Connect requires, and the first one of each method is logged. A
-    /// [mounted](Self::mount) protocol has its own setting.
-    pub fn strict_json(mut self, is_strict: bool) -> Self {
-        self.settings.strict_json = is_strict;
-        self
-    }
-
-    /// Compresses responses with gzip for every caller that accepts it. Default: only for callers that compress their
-    /// requests.
-    ///
-    /// The length of a compressed message reveals something about its content. Do not compress secrets together with
-    /// data that an attacker can choose.
-    pub fn send_compressed(mut self, is_on: bool) -> Self {
-        self.settings.send_compressed = is_on;
-        self
-    }
-
-    /// Sets the minimum length of messages to compress. Default 1 KiB.
-    pub fn compression_len_min(mut self, len_min: usize) -> Self {
-        self.settings.compression_len_min = len_min;
-        self
-    }
-
-    /// Sets how long the message of a request may take to arrive. Default 30 s. A late call fails with
-    /// [`DeadlineExceeded`](frpc::Code::DeadlineExceeded). Request streams are limited only by the deadline of their
-    /// call.
-    pub fn body_time_max(mut self, time_max: Duration) -> Self {
-        self.settings.body_time_max = time_max;
-        self
-    }
-
-    /// Sets how long the head of an HTTP/1.1 request may take to arrive, including the idle time before it. Default 30
-    /// s.
-    ///
-    /// On HTTP/2, this is the time until the first request. The connection is closed when the time is over.
-    pub fn head_time_max(mut self, time_max: Duration) -> Self {
-        self.settings.head_time_max = time_max;
-        self
-    }
-
-    /// Sets the maximum size of a request head, as HTTP/2 counts header lists. Default 16 KiB.
-    ///
-    /// A larger head is answered with 431, and for gRPC with [`ResourceExhausted`](frpc::Code::ResourceExhausted).
-    /// HTTP/2 announces eight times this limit to callers, so that only the request with the large head fails. A head
-    /// of more than 32 times the limit ends its connection. [`metadata_len_max`](frpc::ServerBuilder::metadata_len_max)
-    /// also limits the metadata of a call.
-    pub fn head_len_max(mut self, len_max: u32) -> Self {
-        self.settings.head_len_max = len_max;
-        self
-    }
-
-    /// Sets the maximum number of requests in flight on an HTTP/2 connection. Default 256. Callers know the limit and
-    /// wait.
-    pub fn streams_max(mut self, streams_max: u32) -> Self {
-        self.settings.streams_max = streams_max;
-        self
-    }
-
-    /// Sets the maximum number of requests on an HTTP/2 connection that were cancelled before they were processed.
-    /// Default 20.
-    ///
-    /// The connection is closed above this limit. It protects from peers that start requests only to cancel them.
-    pub fn resets_max(mut self, resets_max: usize) -> Self {
-        self.settings.resets_max = resets_max;
-        self
-    }
-
-    /// Sets the interval of keepalive pings on HTTP/2 and WebSocket. Default 60 s; `None` disables them.
-    pub fn keepalive_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
-        self.settings.keepalive_interval = interval.into();
-        self
-    }
-
-    /// Sets how long a peer may take to answer a keepalive ping before its connection is closed. Default 20 s.
-    pub fn keepalive_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.keepalive_timeout = timeout;
-        self
-    }
-
-    /// Refuses Connect calls without the protocol version. All Connect clients send it. Default off, so that curl can
-    /// omit it.
-    pub fn connect_version_required(mut self, is_required: bool) -> Self {
-        self.settings.connect_version_required = is_required;
-        self
-    }
-
-    /// Sets the path prefix of Twirp. Default `/twirp`.
-    ///
-    /// With an empty prefix, requests with `application/protobuf` belong to Twirp. Those with `application/json` belong
-    /// to it only if Connect is off.
-    pub fn twirp_prefix(mut self, prefix: impl Into<String>) -> Self {
-        let prefix: String = prefix.into();
-        let prefix = prefix.trim_matches('/');
-        self.settings.twirp_prefix = if prefix.is_empty() { String::new() } else { format!("/{prefix}") };
+    /// Replaces all settings.
+    pub fn settings(mut self, settings: HttpSettings) -> Self {
+        let twirp_prefix = path_prefix(&settings.twirp_prefix);
+        self.settings = HttpSettings { twirp_prefix, ..settings };
         self
     }
 
     /// Allows scripts on web pages of other origins to make calls. By default, browsers block them.
     pub fn cors(mut self, cors: Cors) -> Self {
-        self.settings.cors = Some(cors);
+        self.additions.cors = Some(cors);
         self
     }
 
@@ -212,21 +89,7 @@ impl Http {
     ///
     /// If a value is not a host with an optional port.
     pub fn allowed_hosts(mut self, hosts: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        self.settings.hosts = Some(Hosts::new(hosts));
-        self
-    }
-
-    /// Serves a page at `/` to browse the services and call their unary methods from a browser, with Connect and JSON.
-    /// Default off, because the page lists all services to everyone with access to the port.
-    pub fn page(mut self, is_on: bool) -> Self {
-        self.settings.page = is_on;
-        self
-    }
-
-    /// Enables or disables frisbee over WebSocket: the subprotocol `frpc`, at every path. Default on. Scripts may
-    /// connect from pages of the same host and of origins allowed by [`cors`](Self::cors).
-    pub fn websocket(mut self, is_on: bool) -> Self {
-        self.settings.websocket = is_on;
+        self.additions.hosts = Some(Hosts::new(hosts));
         self
     }
 
@@ -235,30 +98,7 @@ impl Http {
     /// A second mount at the same path replaces the first. With any mount, HTTP/1.1 header names are written with
     /// capitals as in `Content-Length`, for clients that accept no other spelling.
     pub fn mount(mut self, path: impl Into<String>, mount: impl Mount) -> Self {
-        self.settings.mounts.add(path.into(), mount);
-        self
-    }
-
-    /// Sets how long a peer may accept no bytes although some are ready to be sent. Default 60 s. The connection is
-    /// then closed, and its handlers are dropped.
-    ///
-    /// On HTTP/2, a peer must also open its windows for 32 KiB of a response, or for the rest of it, within this time.
-    /// The stream is reset otherwise, and its handler is dropped, even if the peer is active on other streams.
-    pub fn standstill_max(mut self, standstill_max: Duration) -> Self {
-        self.settings.standstill_max = standstill_max;
-        self
-    }
-
-    /// Sets how long an HTTP/1.1 call may continue after its caller has closed its side of the connection. Default 30
-    /// s.
-    ///
-    /// The setting applies once the whole request has arrived. Some callers, such as `nc`, close their side and still
-    /// read the response. A caller that has gone, such as `curl` after Ctrl-C, looks the same. Its call is dropped, and
-    /// [`Head::cancelled`](frpc::Head::cancelled) completes, after this time, at its deadline, or at the first failed
-    /// write. With zero, callers that close their side count as gone. On HTTP/2 and on WebSocket, the end of a
-    /// connection always means that its caller is gone.
-    pub fn half_closed_max(mut self, half_closed_max: Duration) -> Self {
-        self.settings.half_closed_max = half_closed_max;
+        self.additions.mounts.add(path.into(), mount);
         self
     }
 
@@ -288,7 +128,7 @@ impl Http {
             .timer(TokioTimer::new())
             .header_read_timeout(self.settings.head_time_max)
             .max_header_size(usize::try_from(self.settings.head_len_max).unwrap_or(usize::MAX))
-            .title_case_headers(self.settings.has_capitals())
+            .title_case_headers(self.additions.has_capitals())
             // The socket wrapper checks for a half-closed connection itself.
             .half_close(true)
             .serve_connection(TokioIo::new(socket), service)
@@ -307,7 +147,7 @@ impl Http {
     }
 
     async fn serve_http2(&self, mut site: Site, mut socket: Standstill<Raw>, drain: Drain) {
-        let Settings { head_len_max, head_time_max, streams_max, resets_max, standstill_max, .. } = self.settings;
+        let HttpSettings { head_len_max, head_time_max, streams_max, resets_max, standstill_max, .. } = self.settings;
         let Some(greeting) = read_preface(&mut socket, head_time_max, &drain).await else {
             return debug!("a connection of HTTP/2 ended without a preface");
         };
@@ -362,8 +202,9 @@ impl Wire for Http {
     async fn serve(&self, socket: Raw, endpoint: Endpoint, drain: Drain) {
         let peer = Some(Peer::of(&socket));
         let (account, settings) = (endpoint.connection_account(), self.settings.clone());
+        let additions = self.additions.clone();
         let drained = Some(drain.clone());
-        let site = Site { endpoint, settings, account, peer, drain: drained, answer_head_len_max: None };
+        let site = Site { endpoint, settings, additions, account, peer, drain: drained, answer_head_len_max: None };
         let seen = recognize(socket.unread());
         let socket = Standstill::new(socket, self.settings.standstill_max);
         match seen {

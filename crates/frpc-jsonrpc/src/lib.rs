@@ -53,5 +53,6 @@ pub use client::{Client, register, transport};
 pub use frpc_jsonrpc_macros::{Schema, function};
 pub use function::{Called, Context, Description, Function, Functions, Parameter};
 pub use schema::Schema;
+pub use settings::JsonRpcSettings;
 pub use values::{Element, Image, Tensor, TensorError};
 pub use wire::JsonRpc;

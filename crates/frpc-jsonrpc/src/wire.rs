@@ -3,7 +3,6 @@
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use frpc::{Drain, Endpoint, Head, Peer, Raw, Recognized, Wire};
@@ -12,9 +11,8 @@ use crate::{
     calls::{Calls, Site},
     connection,
     function::{Function, Functions},
-    json::DEPTH_MAX,
     methods::Methods,
-    settings::Settings,
+    settings::JsonRpcSettings,
 };
 
 /// JSON-RPC 2.0 as a wire of a [`Server`](frpc::Server), for its services and additional functions.
@@ -64,10 +62,10 @@ use crate::{
 ///
 /// A peer can make a connection hold:
 ///
-/// - one incomplete message of [`message_len_max`](Self::message_len_max),
-/// - [`calls_max`](Self::calls_max) calls with messages of [`calls_len_max`](Self::calls_len_max),
-/// - slightly more than [`answers_len_max`](Self::answers_len_max) of unread answers, and
-/// - [`subscriptions_max`](Self::subscriptions_max) streams.
+/// - one incomplete message of [`message_len_max`](JsonRpcSettings::message_len_max),
+/// - [`calls_max`](JsonRpcSettings::calls_max) calls with messages of [`calls_len_max`](JsonRpcSettings::calls_len_max),
+/// - slightly more than [`answers_len_max`](JsonRpcSettings::answers_len_max) of unread answers, and
+/// - [`subscriptions_max`](JsonRpcSettings::subscriptions_max) streams.
 ///
 /// At these limits the connection is not read. While it has no room for calls, up to 256 KiB are read ahead to notice
 /// its end.
@@ -76,7 +74,7 @@ use crate::{
 /// io_uring, if the kernel has room for the bytes before the end.
 #[derive(Clone, Default)]
 pub struct JsonRpc {
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<JsonRpcSettings>,
     functions: Functions,
     /// Pairs of an alias and the name of its method.
     aliases: Arc<Vec<(String, String)>>,
@@ -126,131 +124,10 @@ impl JsonRpc {
         Self { made: Arc::default(), ..self }
     }
 
-    fn set(mut self, set: impl FnOnce(&mut Settings)) -> Self {
-        set(Arc::make_mut(&mut self.settings));
-        self
-    }
-
-    /// Sets the maximum length of a message, or of a whole batch. Default: 4 MiB.
-    ///
-    /// A longer message is answered with an error and ends the connection, except over WebSocket. For POST requests and
-    /// WebSocket, the limit of the HTTP wire applies too.
+    /// Replaces all settings.
     #[must_use]
-    pub fn message_len_max(self, len_max: usize) -> Self {
-        self.set(|settings| settings.message_len_max = len_max)
-    }
-
-    /// Sets the maximum nesting depth of a message, including the request object. Default: 100, at most 127.
-    #[must_use]
-    pub fn depth_max(self, depth_max: u32) -> Self {
-        self.set(|settings| settings.depth_max = depth_max.min(DEPTH_MAX))
-    }
-
-    /// Rejects params of service methods with unknown fields or enum values.
-    ///
-    /// The error is [`InvalidArgument`](frpc::Code::InvalidArgument) with the path of the first unknown name. By
-    /// default unknown names are ignored, and the first one of each method is logged. Functions are not affected,
-    /// because they parse their own params.
-    #[must_use]
-    pub fn strict_json(self, is_strict: bool) -> Self {
-        self.set(|settings| settings.strict_json = is_strict)
-    }
-
-    /// Sets the maximum number of requests in a batch. Default: 100. A longer batch is answered with one error, and
-    /// none of it is executed.
-    #[must_use]
-    pub fn batch_len_max(self, len_max: usize) -> Self {
-        self.set(|settings| settings.batch_len_max = len_max)
-    }
-
-    /// Sets the maximum total length of the answers of a batch. Default: 16 MiB.
-    ///
-    /// Errors replace the answers above this limit. If it is exceeded before all calls of the batch were started, the
-    /// others fail without being executed.
-    #[must_use]
-    pub fn batch_answers_len_max(self, len_max: usize) -> Self {
-        self.set(|settings| settings.batch_answers_len_max = len_max)
-    }
-
-    /// Sets whether answers of a batch appear in the order of its requests. Default: `true`. Otherwise they appear in
-    /// the order of completion.
-    #[must_use]
-    pub fn batches_in_order(self, is_in_order: bool) -> Self {
-        self.set(|settings| settings.batches_in_order = is_in_order)
-    }
-
-    /// Sets the maximum number of calls in flight on a connection. Default: 256.
-    ///
-    /// At the limit, the connection is not read. A batch counts as its number of calls: it starts when there is room
-    /// for all of them, or when no other call is in flight.
-    #[must_use]
-    pub fn calls_max(self, calls_max: usize) -> Self {
-        self.set(|settings| settings.calls_max = calls_max.max(1))
-    }
-
-    /// Sets the maximum total length of the messages of calls in flight, above which no call is started. Default: 16
-    /// MiB.
-    #[must_use]
-    pub fn calls_len_max(self, len_max: usize) -> Self {
-        self.set(|settings| settings.calls_len_max = len_max.max(1))
-    }
-
-    /// Sets the maximum duration of a call. Default: the server's [`Times`](frpc::Times).
-    ///
-    /// On expiry the call is dropped, and its caller receives [`DeadlineExceeded`](frpc::Code::DeadlineExceeded).
-    #[must_use]
-    pub fn call_time_max(self, time_max: impl Into<Option<Duration>>) -> Self {
-        self.set(|settings| settings.call_time_max = time_max.into())
-    }
-
-    /// Sets the maximum number of subscriptions of a connection. Default: 64. Further ones are refused.
-    #[must_use]
-    pub fn subscriptions_max(self, subscriptions_max: usize) -> Self {
-        self.set(|settings| settings.subscriptions_max = subscriptions_max)
-    }
-
-    /// Sets the maximum length of unread answers and notifications. Default: 1 MiB. At the limit the connection is not
-    /// read, and its subscriptions are not polled.
-    #[must_use]
-    pub fn answers_len_max(self, len_max: usize) -> Self {
-        self.set(|settings| settings.answers_len_max = len_max.max(1))
-    }
-
-    /// Sets the maximum time for a message to arrive completely, counted from its first byte. Default: 30 s.
-    ///
-    /// It also limits the time from the start of a connection to the end of its first message. On expiry the peer
-    /// receives an error, and the connection is closed. For POST requests, the HTTP wire has its own setting. On a
-    /// WebSocket, pings detect dead peers instead: its handshake was a complete message.
-    #[must_use]
-    pub fn message_time_max(self, time_max: Duration) -> Self {
-        self.set(|settings| settings.message_time_max = time_max)
-    }
-
-    /// Sets the maximum idle time of a connection without calls and subscriptions. Default: unlimited.
-    ///
-    /// The connection is closed after one to two times this duration. For HTTP and WebSocket, the HTTP wire has its own
-    /// settings.
-    #[must_use]
-    pub fn idle_max(self, idle_max: impl Into<Option<Duration>>) -> Self {
-        self.set(|settings| settings.idle_max = idle_max.into())
-    }
-
-    /// Sets the maximum time without write progress while answers are queued. Default: 60 s.
-    ///
-    /// Then the connection is closed, and its calls are dropped. For HTTP and WebSocket, the HTTP wire has its own
-    /// setting.
-    #[must_use]
-    pub fn standstill_max(self, standstill_max: Duration) -> Self {
-        self.set(|settings| settings.standstill_max = standstill_max)
-    }
-
-    /// Sets the maximum duration of calls after their peer has closed its side of a TCP connection. Default: 30 s.
-    ///
-    /// Some peers, such as `nc`, close their side after sending their input and still read the answers. A dead peer
-    /// looks the same, so the connection is then closed and its calls are dropped.
-    #[must_use]
-    pub fn half_closed_max(self, half_closed_max: Duration) -> Self {
-        self.set(|settings| settings.half_closed_max = half_closed_max)
+    pub fn settings(self, settings: JsonRpcSettings) -> Self {
+        Self { settings: Arc::new(settings.within_bounds()), ..self }
     }
 
     /// Returns the state shared by all calls of a server.

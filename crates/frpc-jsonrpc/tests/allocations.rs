@@ -8,7 +8,7 @@ use std::{
 };
 
 use frpc::Server;
-use frpc_jsonrpc::{JsonRpc, function};
+use frpc_jsonrpc::{JsonRpc, JsonRpcSettings, function};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, duplex, split},
     runtime,
@@ -133,7 +133,9 @@ fn a_peer_that_always_leaves_answers_unread_takes_no_more_memory_than_they_may_h
     const CALLS: usize = 20_000;
     let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let wire = JsonRpc::new().function(long).answers_len_max(50_000);
+        let wire = JsonRpc::new()
+            .function(long)
+            .settings(JsonRpcSettings { answers_len_max: 50_000, ..JsonRpcSettings::default() });
         let server = Server::builder().wire(wire).without_listener().unwrap();
         let (caller, theirs) = duplex(10_000);
         server.attach(theirs);

@@ -55,12 +55,12 @@ pub enum CallError {
     },
     /// The connection is at its limit of concurrent calls, and the channel does not wait.
     TooManyCalls {
-        /// [`ChannelBuilder::calls_max`](crate::ChannelBuilder::calls_max).
+        /// [`ChannelCallSettings::calls_max`](crate::ChannelCallSettings::calls_max).
         limit: usize,
     },
     /// The peer is at its limit of concurrent calls for this connection. The request was not executed.
     TooManyForPeer {
-        /// [`ServerBuilder::calls_max`](crate::ServerBuilder::calls_max) of the peer.
+        /// [`CallSettings::calls_max`](crate::CallSettings::calls_max) of the peer.
         limit: u32,
     },
     /// No packet id is free: too many cancelled calls may still be answered.
@@ -82,7 +82,7 @@ pub enum CallError {
     /// The call has metadata, but the peer speaks plain fRPC, which cannot carry it. Nothing was sent.
     ///
     /// Remove the metadata, or accept its loss with
-    /// [`ChannelBuilder::lost_metadata`](crate::ChannelBuilder::lost_metadata).
+    /// [`ChannelCallSettings::lost_metadata`](crate::ChannelCallSettings::lost_metadata).
     MetadataNotCarried {
         /// The first name in the metadata.
         name: String,

@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 
 use crate::{
     call::packed::Packed,
-    service::compressing::Compressing,
+    service::settings::CompressionSettings,
     wire::frisbee::{
         call_table::{Reply, Unanswered},
         compressed::Compressed,
@@ -114,6 +114,6 @@ pub fn read_extended(content: &Bytes, metadata_max: usize, inflated_max: u32) ->
 }
 
 fn inflate(compressed: Compressed, bytes: &[u8], inflated_max: u32) -> Option<Bytes> {
-    let algorithm = compressed.check(&Compressing::default(), inflated_max).ok()?;
+    let algorithm = compressed.check(&CompressionSettings::default(), inflated_max).ok()?;
     compressed.inflate(algorithm, bytes).ok()
 }

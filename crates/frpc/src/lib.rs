@@ -53,8 +53,8 @@
 //!
 //! | for | see |
 //! |---|---|
-//! | serving | [`ServerBuilder`], [`Services`] |
-//! | calling | [`Channel`], [`ChannelBuilder`] |
+//! | serving | [`ServerBuilder`], [`Services`], [`CallSettings`] |
+//! | calling | [`Channel`], [`ChannelBuilder`], [`ChannelCallSettings`] |
 //! | metadata, timeouts, peers | [`Request`], [`Response`], [`Metadata`], [`Times`] |
 //! | streams of messages | [`Streaming`], [`StreamSender`] |
 //! | errors | [`Status`], [`Code`], [`CallError`] |
@@ -96,7 +96,7 @@
 //! | `tls-ring` | no | ring as the cryptography for TLS from PEM, unless the process has installed another provider |
 //! | `tls-native-roots` | no | the certificate authorities of the operating system, for clients |
 //! | `tower` | no | tower middleware as [layers] around calls |
-//! | `lz4` | no | messages compressed with LZ4: [`ServerBuilder::send_compressed`], [`ChannelBuilder::send_compressed`] |
+//! | `lz4` | no | messages compressed with LZ4: [`CompressionSettings`] |
 //! | `zstd` | no | messages compressed with Zstandard; needs a C compiler to build |
 //! | `gzip` | no | messages compressed with gzip |
 //! | `uring` | no | the [`Engine`] for connections on io_uring, if the Linux kernel allows it |
@@ -128,7 +128,7 @@ pub use call::method::{MessageType, Method, MethodKind, MethodTypes};
 pub use call::request::{IntoRequest, IntoStreaming, IntoStreamingRequest, Request, Response};
 pub use call::status::{Code, Status};
 pub use call::streaming::{MetadataSlot, StreamSender, Streaming};
-pub use channel::{Channel, builder::ChannelBuilder};
+pub use channel::{Channel, builder::ChannelBuilder, settings::ChannelCallSettings};
 pub use client::caller::Caller;
 #[cfg(feature = "tls")]
 pub use client::transport::ConnectTls;
@@ -141,6 +141,7 @@ pub use service::handle::Service;
 pub use service::layer::{Interceptor, Layer, Layered, Next, interceptor};
 pub use service::layers;
 pub use service::services::{Services, Unimplemented};
+pub use service::settings::{CallSettings, CompressionSettings, MessageSettings};
 pub use service::table::Collision;
 pub use wire::frisbee::client::WhenFull;
 pub use wire::frisbee::reconnect::LostMetadata;
@@ -148,9 +149,9 @@ pub use wire::peer::Peer;
 pub use wire::server_wire::Wire;
 
 pub use frisbee::{
-    self, Address, CloseReason, Config, Connection, Dispatch, Drain, Engine, Event, GoAway, InvalidSetting, ListenOn,
-    ListenTarget, Operation, Outcome, Packet, PeerCredentials, Raw, Recognized, Refusal, Refused, Router,
-    SocketOptions, Table, ToAddress,
+    self, Address, CloseReason, Config, ConnectRetry, Connection, Dispatch, Drain, Engine, Event, GoAway,
+    InvalidSetting, ListenOn, ListenTarget, Operation, Outcome, Packet, PeerCredentials, Raw, Recognized, Refusal,
+    Refused, Router, ServerLimits, SocketOptions, Table, ToAddress,
 };
 
 #[cfg(feature = "tls")]

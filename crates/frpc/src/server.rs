@@ -3,7 +3,7 @@
 use std::{convert::Infallible, fmt, future, pin::pin, sync::Arc, time::Duration};
 
 use frisbee::{
-    Address, Config, Connection, Dispatch, Engine, InvalidSetting, ListenOn, Router, ServerMetrics, SocketOptions,
+    Address, Config, Connection, Dispatch, Engine, ListenOn, Router, ServerLimits, ServerMetrics, SocketOptions,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -11,8 +11,6 @@ use tokio::{
 };
 
 use crate::{
-    call::{deadline::Times, method::Method},
-    codec::Compression,
     error::ServeError,
     service::{
         boxed::BoxService,
@@ -21,6 +19,7 @@ use crate::{
         layer::Layer,
         services::{Services, Unimplemented},
         set::ServiceSet,
+        settings::{CallSettings, CompressionSettings, MessageSettings},
     },
     wire::server_wire::{Served, Wire},
 };
@@ -109,7 +108,7 @@ impl Server {
     ///
     /// The addresses are free immediately, for the next server. A [`Channel`](crate::Channel) is asked to reconnect. If
     /// it finds another server in time, none of its calls fails. Calls already sent are served, for the [lame-duck
-    /// time](ServerBuilder::lame_duck) at most. Later calls, and new calls of plain peers such as Go clients, are
+    /// time](ServerLimits::lame_duck) at most. Later calls, and new calls of plain peers such as Go clients, are
     /// refused with a status that tells the caller they were not executed
     /// ([`CallError::Refused`](crate::CallError::Refused)).
     ///
@@ -148,84 +147,29 @@ pub struct ServerBuilder<S = (), R = Unimplemented> {
 type AddWire = Box<dyn FnOnce(frisbee::ServerBuilder<()>, &Endpoint) -> frisbee::ServerBuilder<()> + Send>;
 
 impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
-    /// Limits the metadata of a call: [`Services::metadata_len_max`]. Default 8 KiB.
-    pub fn metadata_len_max(self, metadata_len_max: usize) -> Self {
-        Self { services: self.services.metadata_len_max(metadata_len_max), ..self }
+    /// Sets the limits of calls, such as their number and time.
+    pub fn calls(self, calls: CallSettings) -> Self {
+        self.map(|services| services.calls(calls))
     }
 
-    /// Passes metadata with these names on to calls made by handlers: [`Services::inherit_metadata`].
-    pub fn inherit_metadata(self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        Self { services: self.services.inherit_metadata(names), ..self }
+    /// Sets the limits of received messages, such as their memory.
+    pub fn messages(self, messages: MessageSettings) -> Self {
+        self.map(|services| services.messages(messages))
     }
 
-    /// Sets the times for calls on this server, regardless of the caller's timeout. Default: the caller decides.
-    pub fn times(self, times: Times) -> Self {
-        Self { services: self.services.times(times), ..self }
-    }
-
-    /// Sets the times for calls of one method, instead of the times for all: [`Services::method_times`].
-    ///
-    /// The constant for the method is in the generated module of its service.
-    pub fn method_times(self, method: &'static Method, times: Times) -> Self {
-        Self { services: self.services.method_times(method, times), ..self }
-    }
-
-    /// Limits the concurrent unary calls of one connection: [`Services::calls_max`]. Default `None`.
-    pub fn calls_max(self, calls_max: impl Into<Option<u32>>) -> Self {
-        Self { services: self.services.calls_max(calls_max), ..self }
-    }
-
-    /// Compresses answers for callers with support for the algorithm: [`Services::send_compressed`]. Default: no
-    /// compression.
-    pub fn send_compressed(self, algorithm: Compression) -> Self {
-        Self { services: self.services.send_compressed(algorithm), ..self }
-    }
-
-    /// Sets the minimum length of compressed answers: [`Services::compression_len_min`]. Default 1 KiB.
-    pub fn compression_len_min(self, len_min: usize) -> Self {
-        Self { services: self.services.compression_len_min(len_min), ..self }
-    }
-
-    /// Limits the inflated bytes of requests on one connection: [`Services::inflated_len_max`]. Default 32 MiB.
-    ///
-    /// With 0, nothing compressed is accepted.
-    pub fn inflated_len_max(self, inflated_len_max: usize) -> Self {
-        Self { services: self.services.inflated_len_max(inflated_len_max), ..self }
-    }
-
-    /// Accepts requests that lose values because of a different version of the proto file:
-    /// [`Services::accept_narrowing`]. Default: no.
-    pub fn accept_narrowing(self, accept: bool) -> Self {
-        Self { services: self.services.accept_narrowing(accept), ..self }
-    }
-
-    /// Limits the memory of one decoded request: [`Services::message_memory_max`].
-    ///
-    /// Default 128 MiB, or more if messages may be longer than 4 MiB.
-    pub fn message_memory_max(self, message_memory_max: usize) -> Self {
-        Self { services: self.services.message_memory_max(message_memory_max), ..self }
-    }
-
-    /// Limits the memory for all messages of one connection: [`Services::connection_memory_max`]. Default 256 MiB.
-    pub fn connection_memory_max(self, connection_memory_max: usize) -> Self {
-        Self { services: self.services.connection_memory_max(connection_memory_max), ..self }
-    }
-
-    /// Limits the memory for the messages of all connections: [`Services::server_memory_max`]. Default 1 GiB.
-    pub fn server_memory_max(self, server_memory_max: usize) -> Self {
-        Self { services: self.services.server_memory_max(server_memory_max), ..self }
+    /// Sets the compression of messages.
+    pub fn compression(self, compression: CompressionSettings) -> Self {
+        self.map(|services| services.compression(compression))
     }
 
     /// Adds a service.
     pub fn add_service<T: Service>(self, service: T) -> ServerBuilder<(S, T), R> {
-        let Self { services, transport, wires, drain_max } = self;
-        ServerBuilder { services: services.add_service(service), transport, wires, drain_max }
+        self.map(|services| services.add_service(service))
     }
 
     /// Adds a service if there is one, for example depending on a flag: [`Services::add_optional_service`].
     pub fn add_optional_service<T: Service>(self, service: Option<T>) -> ServerBuilder<(S, Option<T>), R> {
-        let Self { services, transport, wires, drain_max } = self;
-        ServerBuilder { services: services.add_optional_service(service), transport, wires, drain_max }
+        self.map(|services| services.add_optional_service(service))
     }
 
     /// Adds type-erased services: [`Services::add_services`].
@@ -233,8 +177,7 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
         self,
         services: impl IntoIterator<Item = BoxService>,
     ) -> ServerBuilder<(S, Vec<BoxService>), R> {
-        let Self { services: before, transport, wires, drain_max } = self;
-        ServerBuilder { services: before.add_services(services), transport, wires, drain_max }
+        self.map(|before| before.add_services(services))
     }
 
     /// Adds a layer around all services, including services added later. It runs inside the layers added before.
@@ -248,7 +191,7 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     /// | packets and streams of a [`router`](Self::router), such as publish and subscribe | no |
     /// | mounts and routes of `frpc-http` | no, but the JSON-RPC on a mount does |
     pub fn layer(self, layer: impl Layer) -> Self {
-        Self { services: self.services.layer(layer), ..self }
+        self.map(|services| services.layer(layer))
     }
 
     /// Serves the same services over another wire on the same port.
@@ -264,8 +207,7 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
 
     /// Passes packets and streams other than calls to this router: [`Services::over`].
     pub fn router<T: Router>(self, router: T) -> ServerBuilder<S, T> {
-        let Self { services, transport, wires, drain_max } = self;
-        ServerBuilder { services: services.over(router), transport, wires, drain_max }
+        self.map(|services| services.over(router))
     }
 
     /// Sets the limits and timers of each connection.
@@ -288,35 +230,9 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
         self.transport(|transport| transport.sockets(sockets))
     }
 
-    /// Limits the number of open connections; see [`frisbee::ServerBuilder::connections_max`].
-    pub fn connections_max(self, connections_max: usize) -> Self {
-        self.transport(|transport| transport.connections_max(connections_max))
-    }
-
-    /// Limits the number of concurrent handlers over all connections; see [`frisbee::ServerBuilder::handlers_max`].
-    pub fn handlers_max(self, handlers_max: usize) -> Self {
-        self.transport(|transport| transport.handlers_max(handlers_max))
-    }
-
-    /// Sets how long a [shutdown](Server::shutdown) serves calls of channels that were asked to reconnect.
-    ///
-    /// Default 5 s, and at most half of the shutdown's limit; see [`frisbee::ServerBuilder::lame_duck`].
-    pub fn lame_duck(self, lame_duck: Duration) -> Self {
-        self.transport(|transport| transport.lame_duck(lame_duck))
-    }
-
-    /// Limits the age of connections, so channels reconnect from time to time. Default `None`.
-    ///
-    /// The actual age varies by up to a tenth; see [`frisbee::ServerBuilder::connection_age_max`]. No call of a
-    /// [`Channel`](crate::Channel) fails because of it.
-    pub fn connection_age_max(self, age_max: impl Into<Option<Duration>>) -> Self {
-        self.transport(|transport| transport.connection_age_max(age_max))
-    }
-
-    /// Sets the time for a client to leave a connection above the age limit. Default 30 s; see
-    /// [`frisbee::ServerBuilder::connection_age_grace`].
-    pub fn connection_age_grace(self, grace: Duration) -> Self {
-        self.transport(|transport| transport.connection_age_grace(grace))
+    /// Sets the limits over all connections, and the times given to them to leave.
+    pub fn limits(self, limits: ServerLimits) -> Self {
+        self.transport(|transport| transport.limits(limits))
     }
 
     /// Accepts only TLS, with a [`ServerTls`](crate::ServerTls) from PEM or any rustls configuration.
@@ -388,9 +304,7 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
 
     fn check(&self) -> Result<(), ServeError> {
         self.services.complete()?;
-        if let Some(calls_max) = self.services.calls_max {
-            InvalidSetting::refuse_zero("calls_max", &calls_max, "every call would be refused")?;
-        }
+        self.services.common.calls.check()?;
         Ok(self.transport.check()?)
     }
 
@@ -399,6 +313,11 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
         let endpoint = Endpoint::shared(services.clone());
         let transport = self.wires.into_iter().fold(self.transport, |transport, add| add(transport, &endpoint));
         (transport.router(services), endpoint)
+    }
+
+    fn map<S2, R2>(self, change: impl FnOnce(Services<S, R>) -> Services<S2, R2>) -> ServerBuilder<S2, R2> {
+        let Self { services, transport, wires, drain_max } = self;
+        ServerBuilder { services: change(services), transport, wires, drain_max }
     }
 
     fn transport(self, change: impl FnOnce(frisbee::ServerBuilder<()>) -> frisbee::ServerBuilder<()>) -> Self {

@@ -3,7 +3,7 @@
 
 use std::error::Error;
 
-use frpc::{Channel, Request, Response, Server, Status, codec::Compression};
+use frpc::{Channel, CompressionSettings, Request, Response, Server, Status, codec::Compression};
 use hello_world::{
     HelloReply, HelloRequest,
     greeter_client::GreeterClient,
@@ -26,14 +26,17 @@ impl Greeter for Host {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let server = Server::builder()
-        .send_compressed(Compression::Zstd)
-        // Used for clients without Zstd.
-        .send_compressed(Compression::Lz4)
+        // LZ4 is for clients without Zstd.
+        .compression(CompressionSettings {
+            send: vec![Compression::Zstd, Compression::Lz4],
+            ..CompressionSettings::default()
+        })
         .add_service(GreeterServer::new(Host))
         .bind("tcp://127.0.0.1:0")
         .await?;
     // Compressed answers are accepted even without this setting.
-    let channel = Channel::builder().send_compressed(Compression::Lz4).connect(server.local_addr()).await?;
+    let compression = CompressionSettings { send: vec![Compression::Lz4], ..CompressionSettings::default() };
+    let channel = Channel::builder().compression(compression).connect(server.local_addr()).await?;
     let client = GreeterClient::new(channel.clone());
     let connection = channel.connection().ok_or("there is a connection")?;
 

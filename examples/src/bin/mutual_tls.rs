@@ -3,7 +3,7 @@
 use std::{error::Error, time::Duration};
 
 use examples::certificates::Authority;
-use frpc::{Channel, ClientTls, Pem, Request, Response, Server, ServerTls, Status};
+use frpc::{Channel, ClientTls, ConnectRetry, Pem, Request, Response, Server, ServerTls, Status};
 use hello_world::{
     HelloReply, HelloRequest,
     greeter_client::GreeterClient,
@@ -44,7 +44,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let reply = GreeterClient::new(channel).say_hello(HelloRequest { name: "guest".into() }).await?;
     println!("client: {}", reply.into_inner().message);
 
-    let nobody = Channel::builder().attempts(1).tls_with_name(ClientTls::with_roots(roots())?, "localhost");
+    let nobody = Channel::builder()
+        .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() })
+        .tls_with_name(ClientTls::with_roots(roots())?, "localhost");
     // The server checks the certificate last, so a client may briefly consider itself connected.
     let refused = match nobody.connect(server.local_addr()).await {
         Err(error) => error.to_string(),

@@ -7,7 +7,7 @@ use frpc::{
     codec::Format,
     prost::{Message, Name},
 };
-use frpc_http::{Client, HttpVersion};
+use frpc_http::{Client, ClientSettings, HttpVersion};
 use tokio::{sync::Mutex, time::sleep};
 
 use crate::{
@@ -90,22 +90,24 @@ async fn connect(request: &ClientCompatRequest) -> Result<Channel, Problem> {
         (Protocol::GrpcWeb, true) => "grpc-web+https",
         (Protocol::Unspecified, _) => return Err("the call has no protocol".into()),
     };
-    let mut client = Client::new().use_get(request.use_get_http_method);
-    client = match request.http_version() {
-        Version::HttpVersion1 => client.http_version(HttpVersion::Http1),
-        Version::HttpVersion2 => client.http_version(HttpVersion::Http2),
+    let http_version = match request.http_version() {
+        Version::HttpVersion1 => HttpVersion::Http1,
+        Version::HttpVersion2 => HttpVersion::Http2,
         version => return Err(format!("not spoken here: {version:?}").into()),
     };
-    client = match request.codec() {
-        Codec::Proto => client.format(Format::Proto),
-        Codec::Json => client.format(Format::Json),
+    let format = match request.codec() {
+        Codec::Proto => Format::Proto,
+        Codec::Json => Format::Json,
         codec => return Err(format!("not spoken here: {codec:?}").into()),
     };
-    client = match request.compression() {
-        Compression::Identity | Compression::Unspecified => client,
-        Compression::Gzip => client.send_gzip(0),
+    let gzip_len_min = match request.compression() {
+        Compression::Identity | Compression::Unspecified => None,
+        Compression::Gzip => Some(0),
         compression => return Err(format!("not spoken here: {compression:?}").into()),
     };
+    let use_get = request.use_get_http_method;
+    let settings = ClientSettings { http_version, format, gzip_len_min, use_get, ..ClientSettings::default() };
+    let client = Client::new().settings(settings);
     // Without a timeout in the request, the suite expects none.
     let mut builder =
         Channel::builder().transport(client).timeout(Duration::MAX).connect_timeout(Duration::from_secs(10));

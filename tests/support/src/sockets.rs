@@ -13,8 +13,8 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{
-    Address, Client, ConnectError, Connection, Content, Engine, Operation, Outcome, Packet, Router, Server,
-    ServerBuilder, Stream,
+    Address, Client, ConnectError, ConnectRetry, Connection, Content, Engine, Operation, Outcome, Packet, Router,
+    Server, ServerBuilder, Stream,
 };
 use tokio::{
     io::{AsyncWriteExt, duplex},
@@ -82,7 +82,10 @@ impl Served {
             (true, Kind::Tcp) => client.tls(IDENTITY.client()),
             (true, _) => client.tls_with_name(IDENTITY.client(), localhost()),
         };
-        let client = client.timeout(CONNECT_MAX).attempts(1).engine(self.setting.engine);
+        let client = client
+            .timeout(CONNECT_MAX)
+            .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() })
+            .engine(self.setting.engine);
         if self.setting.kind == Kind::Own {
             let (ours, theirs) = duplex(10_000);
             self.server.attach(theirs);

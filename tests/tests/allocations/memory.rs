@@ -11,8 +11,9 @@ use std::{
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use frpc::{
-    Body, BoxService, Call, Channel, Code, Head, Method, Request, Response, Server, ServerBuilder, Status,
-    codec::{self, DecodeError, FieldLayout, Format, Formats, Layout, Reader, Sink, Writer},
+    Body, BoxService, Call, CallSettings, Channel, Code, Head, MessageSettings, Method, Request, Response, Server,
+    ServerBuilder, Status,
+    codec::{self, DecodeError, FieldLayout, Format, Formats, Layout, MemoryBudget, Reader, Sink, Writer},
     generated::{Answer, Service},
     prost,
 };
@@ -226,7 +227,10 @@ fn bombs_in_protocol_buffers_are_refused_on_every_wire_of_http() {
 fn bombs_are_refused_over_frisbee_and_in_answers() {
     in_virtual_time(async {
         let (builder, counter) = builder();
-        let server = builder.message_memory_max(1 << 20).without_listener().unwrap();
+        let server = builder
+            .messages(MessageSettings { message_memory_max: MemoryBudget::new(1 << 20), ..MessageSettings::default() })
+            .without_listener()
+            .unwrap();
         let (ours, theirs) = duplex(64 << 10);
         server.attach(theirs);
         let channel = Channel::builder().attach(ours).await.unwrap();
@@ -248,7 +252,11 @@ fn bombs_are_refused_over_frisbee_and_in_answers() {
         let server = answering(codec::encode(&wide)).without_listener().unwrap();
         let (ours, theirs) = duplex(64 << 10);
         server.attach(theirs);
-        let channel = Channel::builder().message_memory_max(1 << 20).attach(ours).await.unwrap();
+        let channel = Channel::builder()
+            .messages(MessageSettings { message_memory_max: MemoryBudget::new(1 << 20), ..MessageSettings::default() })
+            .attach(ours)
+            .await
+            .unwrap();
         check_refused(&channel).await;
     });
 }
@@ -322,7 +330,10 @@ fn trees_of_values_are_refused_by_functions() {
 fn the_messages_of_all_connections_share_the_memory_of_the_server() {
     in_virtual_time(async {
         let (builder, counter) = builder();
-        let server = builder.server_memory_max(5 << 20).without_listener().unwrap();
+        let server = builder
+            .calls(CallSettings { server_memory_max: 5 << 20, ..CallSettings::default() })
+            .without_listener()
+            .unwrap();
         let (path, connect) = ("/tests.Counter/Count", "content-type: application/proto\r\n");
         let waiting = prost::Message::encode_to_vec(&Wide { a: "a".repeat(3_000_000), ..Wide::default() });
         let short = prost::Message::encode_to_vec(&Wide { b: "b".repeat(10_000), ..Wide::default() });
@@ -358,7 +369,10 @@ fn the_messages_of_all_connections_share_the_memory_of_the_server() {
 fn large_calls_over_frisbee_share_the_memory_of_the_server() {
     in_virtual_time(async {
         let (builder, counter) = builder();
-        let server = builder.server_memory_max(4 << 20).without_listener().unwrap();
+        let server = builder
+            .calls(CallSettings { server_memory_max: 4 << 20, ..CallSettings::default() })
+            .without_listener()
+            .unwrap();
         let mut channels = Vec::new();
         for _ in 0..2 {
             let (ours, theirs) = duplex(64 << 10);
@@ -384,7 +398,9 @@ fn large_calls_over_frisbee_share_the_memory_of_the_server() {
 #[test]
 fn a_message_of_json_rpc_that_has_no_room_ends_its_connection() {
     in_virtual_time(async {
-        let builder = Server::builder().wire(JsonRpc::new().function(size)).connection_memory_max(1 << 20);
+        let builder = Server::builder()
+            .wire(JsonRpc::new().function(size))
+            .calls(CallSettings { connection_memory_max: 1 << 20, ..CallSettings::default() });
         let server = builder.without_listener().unwrap();
         let text = |len: usize| {
             format!("{{\"jsonrpc\":\"2.0\",\"method\":\"size\",\"params\":[\"{}\"],\"id\":1}}", "x".repeat(len))

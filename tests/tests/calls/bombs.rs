@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use frpc::{Code, Config, Connection, Operation, Outcome, Packet, Router, Server, codec};
+use frpc::{
+    Code, CompressionSettings, Config, Connection, MessageSettings, Operation, Outcome, Packet, Router, Server, codec,
+};
 use support::{
     MILLI, SECOND, assert_elapsed,
     calls::{
@@ -223,7 +225,7 @@ fn serve(limit: u32, inflated_len_max: usize) -> (TestService, Server) {
     let service = TestService::default();
     let server = Server::builder()
         .config(Config { content_len_max: limit, ..quiet() })
-        .inflated_len_max(inflated_len_max)
+        .compression(CompressionSettings { inflated_len_max, ..CompressionSettings::default() })
         .add_service(TestServer::new(service.clone()));
     (service, server.without_listener().unwrap())
 }
@@ -358,7 +360,11 @@ fn answers_with_more_metadata_than_is_accepted_fail_their_call_alone() {
                 let server = server.config(quiet()).without_listener();
                 let (ours, theirs) = duplex(256 * 1024);
                 server.attach(theirs);
-                let channel = quiet_channel().metadata_len_max(LIMIT).attach(ours).await.unwrap();
+                let channel = quiet_channel()
+                    .messages(MessageSettings { metadata_len_max: LIMIT, ..MessageSettings::default() })
+                    .attach(ours)
+                    .await
+                    .unwrap();
                 let client = TestClient::new(channel);
                 let expected = if too_much { Code::ResourceExhausted } else { code };
                 for kind in 0..4 {

@@ -1,6 +1,9 @@
 //! Compression between extended peers: which side compresses which messages.
 
-use frpc::{Channel, ChannelBuilder, Code, Config, Request, Server, ServerBuilder, codec::Compression, interceptor};
+use frpc::{
+    Channel, ChannelBuilder, Code, CompressionSettings, Config, Request, Server, ServerBuilder, codec::Compression,
+    interceptor,
+};
 use support::{
     EventLog, SECOND, assert_elapsed,
     calls::{
@@ -77,8 +80,26 @@ fn each_side_compresses_what_it_sends_and_only_if_it_was_told_to() {
     }) {
         in_virtual_time(async {
             let pair = Pair::new(
-                |builder| if server { builder.send_compressed(algorithm) } else { builder },
-                |builder| if client { builder.send_compressed(algorithm) } else { builder },
+                |builder| {
+                    if server {
+                        builder.compression(CompressionSettings {
+                            send: vec![algorithm],
+                            ..CompressionSettings::default()
+                        })
+                    } else {
+                        builder
+                    }
+                },
+                |builder| {
+                    if client {
+                        builder.compression(CompressionSettings {
+                            send: vec![algorithm],
+                            ..CompressionSettings::default()
+                        })
+                    } else {
+                        builder
+                    }
+                },
             )
             .await;
             let text = text(LEN);
@@ -98,9 +119,15 @@ fn each_side_compresses_what_it_sends_and_only_if_it_was_told_to() {
 fn a_handler_that_calls_back_compresses_as_well() {
     for algorithm in ALGORITHMS {
         in_virtual_time(async {
-            let pair =
-                Pair::new(|builder| builder.send_compressed(algorithm), |builder| builder.send_compressed(algorithm))
-                    .await;
+            let pair = Pair::new(
+                |builder| {
+                    builder.compression(CompressionSettings { send: vec![algorithm], ..CompressionSettings::default() })
+                },
+                |builder| {
+                    builder.compression(CompressionSettings { send: vec![algorithm], ..CompressionSettings::default() })
+                },
+            )
+            .await;
             let text = text(50_000);
             for kind in ["say", "count", "gather", "chat"] {
                 let call = format!("back {kind} {text}");
@@ -120,8 +147,20 @@ fn messages_below_the_threshold_go_as_they_are() {
             let len = encoded(&text).len();
             for (len_min, compresses) in [(len - 1, true), (len, true), (len + 1, false)] {
                 let pair = Pair::new(
-                    |builder| builder.send_compressed(algorithm).compression_len_min(len_min),
-                    |builder| builder.send_compressed(algorithm).compression_len_min(len_min),
+                    |builder| {
+                        builder.compression(CompressionSettings {
+                            send: vec![algorithm],
+                            len_min,
+                            ..CompressionSettings::default()
+                        })
+                    },
+                    |builder| {
+                        builder.compression(CompressionSettings {
+                            send: vec![algorithm],
+                            len_min,
+                            ..CompressionSettings::default()
+                        })
+                    },
                 )
                 .await;
                 let (there, back, answer) = pair.measured(ask(&pair.client, &text)).await;
@@ -143,9 +182,15 @@ fn messages_below_the_threshold_go_as_they_are() {
 fn small_messages_of_a_stream_that_go_together_are_compressed_together() {
     for algorithm in ALGORITHMS {
         in_virtual_time(async {
-            let pair =
-                Pair::new(|builder| builder.send_compressed(algorithm), |builder| builder.send_compressed(algorithm))
-                    .await;
+            let pair = Pair::new(
+                |builder| {
+                    builder.compression(CompressionSettings { send: vec![algorithm], ..CompressionSettings::default() })
+                },
+                |builder| {
+                    builder.compression(CompressionSettings { send: vec![algorithm], ..CompressionSettings::default() })
+                },
+            )
+            .await;
             let texts = "a message of some words, ".repeat(1000);
             let (_, back, answer) = pair
                 .measured(async { all(pair.client.count(words(texts.trim_end_matches(", "))).await.unwrap()).await })
@@ -165,8 +210,15 @@ fn small_messages_of_a_stream_that_go_together_are_compressed_together() {
 fn a_message_that_does_not_get_shorter_goes_as_it_is() {
     in_virtual_time(async {
         let compress = Compression::Lz4;
-        let pair =
-            Pair::new(|builder| builder.send_compressed(compress), |builder| builder.send_compressed(compress)).await;
+        let pair = Pair::new(
+            |builder| {
+                builder.compression(CompressionSettings { send: vec![compress], ..CompressionSettings::default() })
+            },
+            |builder| {
+                builder.compression(CompressionSettings { send: vec![compress], ..CompressionSettings::default() })
+            },
+        )
+        .await;
         let mut state = 1_u32;
         let noise: String = (0..5000)
             .map(|_| {
@@ -191,8 +243,22 @@ fn peers_that_inflate_nothing_get_messages_as_they_are() {
             in_virtual_time(async {
                 let config = if is_plain { plain() } else { quiet() };
                 let pair = Pair::with_configs(
-                    |builder| builder.send_compressed(algorithm),
-                    |builder| if inflates_none { builder.inflated_len_max(0) } else { builder },
+                    |builder| {
+                        builder.compression(CompressionSettings {
+                            send: vec![algorithm],
+                            ..CompressionSettings::default()
+                        })
+                    },
+                    |builder| {
+                        if inflates_none {
+                            builder.compression(CompressionSettings {
+                                inflated_len_max: 0,
+                                ..CompressionSettings::default()
+                            })
+                        } else {
+                            builder
+                        }
+                    },
                     quiet(),
                     config.clone(),
                 )
@@ -203,8 +269,22 @@ fn peers_that_inflate_nothing_get_messages_as_they_are() {
                     assert!(result.unwrap().ends_with(text));
                 }
                 let pair = Pair::with_configs(
-                    |builder| if inflates_none { builder.inflated_len_max(0) } else { builder },
-                    |builder| builder.send_compressed(algorithm),
+                    |builder| {
+                        if inflates_none {
+                            builder.compression(CompressionSettings {
+                                inflated_len_max: 0,
+                                ..CompressionSettings::default()
+                            })
+                        } else {
+                            builder
+                        }
+                    },
+                    |builder| {
+                        builder.compression(CompressionSettings {
+                            send: vec![algorithm],
+                            ..CompressionSettings::default()
+                        })
+                    },
                     config,
                     quiet(),
                 )
@@ -232,8 +312,16 @@ fn layers_see_messages_as_they_are() {
         };
         let algorithm = Compression::Zstd;
         let pair = Pair::new(
-            |builder| builder.send_compressed(algorithm).layer(seen("server")),
-            |builder| builder.send_compressed(algorithm).layer(seen("client")),
+            |builder| {
+                builder
+                    .compression(CompressionSettings { send: vec![algorithm], ..CompressionSettings::default() })
+                    .layer(seen("server"))
+            },
+            |builder| {
+                builder
+                    .compression(CompressionSettings { send: vec![algorithm], ..CompressionSettings::default() })
+                    .layer(seen("client"))
+            },
         )
         .await;
         let text = text(5000);
@@ -248,9 +336,15 @@ fn a_message_above_the_limit_of_the_receiver_fails_where_it_is_made() {
     for algorithm in ALGORITHMS {
         in_virtual_time(async {
             let small = Config { content_len_max: 20_000, ..quiet() };
-            let pair =
-                Pair::with_configs(|builder| builder, |builder| builder.send_compressed(algorithm), small, quiet())
-                    .await;
+            let pair = Pair::with_configs(
+                |builder| builder,
+                |builder| {
+                    builder.compression(CompressionSettings { send: vec![algorithm], ..CompressionSettings::default() })
+                },
+                small,
+                quiet(),
+            )
+            .await;
             for result in each_kind(&pair.client, &text(30_000)).await {
                 let status = result.unwrap_err();
                 assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
@@ -269,8 +363,15 @@ fn a_message_above_the_limit_of_the_receiver_fails_where_it_is_made() {
 fn the_time_of_a_call_and_its_metadata_go_along() {
     in_virtual_time(async {
         let algorithm = Compression::Lz4;
-        let pair =
-            Pair::new(|builder| builder.send_compressed(algorithm), |builder| builder.send_compressed(algorithm)).await;
+        let pair = Pair::new(
+            |builder| {
+                builder.compression(CompressionSettings { send: vec![algorithm], ..CompressionSettings::default() })
+            },
+            |builder| {
+                builder.compression(CompressionSettings { send: vec![algorithm], ..CompressionSettings::default() })
+            },
+        )
+        .await;
         let mut request = Request::new(words(format!("wait {}", text(5000))));
         request.set_timeout(SECOND);
         request.metadata_mut().insert("note", "x").unwrap();

@@ -7,9 +7,9 @@ use std::sync::{
 };
 
 use frpc::{
-    Address, Answer, Body, Call, Caller, Channel, Code, ConnectError, ConnectSettings, Connected, Endpoint, Head,
-    Layered, Method, Peer, Server, Service, Services, Status, Times, Transport, codec::Format, interceptor,
-    prost::Message,
+    Address, Answer, Body, Call, CallSettings, Caller, Channel, Code, ConnectError, ConnectRetry, ConnectSettings,
+    Connected, Endpoint, Head, Layered, MessageSettings, Method, Peer, Server, Service, Services, Status, Times,
+    Transport, codec::Format, interceptor, prost::Message,
 };
 use futures_util::{FutureExt, future::BoxFuture};
 use support::{
@@ -67,8 +67,11 @@ fn an_endpoint_drops_handlers_when_the_deadline_of_their_call_has_passed() {
 fn an_endpoint_keeps_to_the_times_of_its_services() {
     in_virtual_time(async {
         let times = Times { max: Some(2 * SECOND), default: Some(SECOND), ..Times::default() };
-        let services = Services::new().add_service(TestServer::new(TestService::default())).times(times);
-        let endpoint = Endpoint::new(services.metadata_len_max(77)).unwrap();
+        let services = Services::new()
+            .add_service(TestServer::new(TestService::default()))
+            .calls(CallSettings { times, ..CallSettings::default() })
+            .messages(MessageSettings { metadata_len_max: 77, ..MessageSettings::default() });
+        let endpoint = Endpoint::new(services).unwrap();
         assert_eq!(endpoint.metadata_len_max(), 77);
         let start = Instant::now();
         let status = call(&endpoint, "Say", "sleep 9", Head::default()).await.unwrap_err();
@@ -170,7 +173,7 @@ impl Transport for Oracle {
     }
 
     fn connect(&self, url: String, settings: ConnectSettings) -> BoxFuture<'static, Result<Connected, ConnectError>> {
-        let heard = format!("{url}, {} attempts, {:?}", settings.attempts, settings.timeout);
+        let heard = format!("{url}, {} attempts, {:?}", settings.retry.attempts, settings.timeout);
         async move { Ok(Connected::Calls(Arc::new(Answering(heard)))) }.boxed()
     }
 }
@@ -188,7 +191,10 @@ impl Caller for Answering {
 
 #[tokio::test]
 async fn a_channel_connects_over_the_transport_that_has_the_scheme() {
-    let builder = Channel::builder().transport(Oracle).attempts(3).timeout(SECOND);
+    let builder = Channel::builder()
+        .transport(Oracle)
+        .retry(ConnectRetry { attempts: 3, ..ConnectRetry::default() })
+        .timeout(SECOND);
     let client = TestClient::new(builder.connect("oracle://delphi").await.unwrap());
     assert_eq!(ask(&client, "who?").await.unwrap(), "oracle://delphi, 3 attempts, 1s");
 

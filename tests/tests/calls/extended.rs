@@ -3,7 +3,8 @@
 use std::future::pending;
 
 use frpc::{
-    CallError, Channel, Code, Config, Metadata, Request, Response, Server, Services, Status, Streaming, Times,
+    CallError, CallSettings, Channel, Code, Config, MessageSettings, Metadata, Request, Response, Server, Services,
+    Status, Streaming, Times,
     generated::{Answer, Call, Method, Service},
     interceptor,
 };
@@ -150,7 +151,7 @@ fn metadata_at_the_limit_arrives_and_one_byte_more_fails_before_it_is_sent() {
     in_virtual_time(async {
         let server = Server::builder()
             .config(quiet())
-            .metadata_len_max(100)
+            .messages(MessageSettings { metadata_len_max: 100, ..MessageSettings::default() })
             .add_service(TestServer::new(TestService::default()))
             .without_listener()
             .unwrap();
@@ -229,7 +230,13 @@ fn an_answer_with_more_metadata_than_its_caller_accepts_is_a_status() {
         for (max, arrives) in [(100, false), (1000, true)] {
             let (ours, theirs) = duplex(64 * 1024);
             server.attach(theirs);
-            let client = TestClient::new(quiet_channel().metadata_len_max(max).attach(ours).await.unwrap());
+            let client = TestClient::new(
+                quiet_channel()
+                    .messages(MessageSettings { metadata_len_max: max, ..MessageSettings::default() })
+                    .attach(ours)
+                    .await
+                    .unwrap(),
+            );
             for kind in 0..4 {
                 let status = call(&client, kind, None).await.unwrap_err();
                 assert_eq!((status.code(), status.message()), (Code::Aborted, "see the note"));
@@ -398,7 +405,7 @@ fn a_call_of_a_handler_inherits_the_deadline_and_the_metadata_that_is_asked_for(
         let relay = Relay(TestClient::new(attached(&behind).await));
         let front = Server::builder()
             .config(quiet())
-            .inherit_metadata(["traceparent"])
+            .calls(CallSettings { inherit_metadata: vec!["traceparent".to_owned()], ..CallSettings::default() })
             .add_service(TestServer::new(relay))
             .without_listener()
             .unwrap();
@@ -442,7 +449,12 @@ fn a_server_has_the_last_word_on_the_time_of_calls() {
             default: Some(10 * SECOND),
             stream_default: Some(10 * SECOND),
         };
-        let server = |service| Server::builder().config(quiet()).times(times).add_service(service);
+        let server = |service| {
+            Server::builder()
+                .config(quiet())
+                .calls(CallSettings { times, ..CallSettings::default() })
+                .add_service(service)
+        };
         let tell = server(TestServer::new(Tell)).without_listener().unwrap();
         let client = TestClient::new(attached(&tell).await);
         for kind in 0..4 {
@@ -459,7 +471,7 @@ fn a_server_has_the_last_word_on_the_time_of_calls() {
         let holding = Holding::default();
         let hold = Server::builder()
             .config(quiet())
-            .times(times)
+            .calls(CallSettings { times, ..CallSettings::default() })
             .add_service(TestServer::new(holding.clone()))
             .without_listener()
             .unwrap();

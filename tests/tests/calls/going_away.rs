@@ -13,12 +13,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{Outcome, Router, Stream};
+use frisbee::{ConnectRetry, Outcome, Router, ServerLimits, Stream};
 use frpc::{
-    Address, CallError, Channel, Code, Config, Connection, GoAway, Packet, Refusal, Request, Response, Server, Status,
-    Streaming, codec,
+    Address, CallError, Channel, ChannelCallSettings, Code, Config, Connection, GoAway, Packet, Refusal, Request,
+    Response, Server, Status, Streaming, codec,
 };
-use frpc_http::{Client, Http, HttpVersion};
+use frpc_http::{Client, ClientSettings, Http, HttpVersion};
 use support::{
     MILLI, SECOND, assert_elapsed,
     calls::{
@@ -152,8 +152,15 @@ fn streams_that_are_under_way_at_the_end_of_a_shutdown_end_in_time_with_the_reas
                     _ => {
                         let once = Mutex::new(Some(ours));
                         let once = move || ready(once.lock().unwrap().take().ok_or(io::ErrorKind::NotFound.into()));
-                        let client = Client::new().http_version(HttpVersion::Http2).connector(once);
-                        Channel::builder().transport(client).attempts(1).connect("grpc://test").await.unwrap()
+                        let client = Client::new()
+                            .settings(ClientSettings { http_version: HttpVersion::Http2, ..ClientSettings::default() })
+                            .connector(once);
+                        Channel::builder()
+                            .transport(client)
+                            .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() })
+                            .connect("grpc://test")
+                            .await
+                            .unwrap()
                     }
                 };
                 let client = TestClient::new(channel.with_timeout(3600 * SECOND));
@@ -197,7 +204,13 @@ fn a_call_that_waits_for_room_goes_elsewhere() {
     in_virtual_time(async {
         let address = unused_address();
         let (first, server) = serve_at(&address, quiet()).await;
-        let client = TestClient::new(quiet_channel().calls_max(1).connect(&address).await.unwrap());
+        let client = TestClient::new(
+            quiet_channel()
+                .calls(ChannelCallSettings { calls_max: 1, ..ChannelCallSettings::default() })
+                .connect(&address)
+                .await
+                .unwrap(),
+        );
         let under_way = asking(&client, "wait");
         settle().await;
         let waiting = [asking(&client, "a"), asking(&client, "b")];
@@ -510,7 +523,11 @@ fn no_call_notices_that_connections_get_old() {
     in_virtual_time(async {
         let (address, service) = (unused_address(), TestService::default());
         let server = Server::builder().config(quiet()).add_service(TestServer::new(service.clone()));
-        let server = server.connection_age_max(100 * SECOND).connection_age_grace(10 * SECOND);
+        let server = server.limits(ServerLimits {
+            connection_age_max: Some(100 * SECOND),
+            connection_age_grace: 10 * SECOND,
+            ..ServerLimits::default()
+        });
         let server = server.bind(&address).await.unwrap();
         let client = TestClient::new(quiet_channel().timeout(2000 * SECOND).connect(&address).await.unwrap());
         let long = asking(&client, "sleep 500");

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use frpc::{
-    CallError, Channel, Code, Config, Head, LostMetadata, Metadata, MetadataValue, Request, Response, Server, Services,
-    Status, Streaming, prost_types,
+    CallError, Channel, ChannelCallSettings, Code, Config, Head, LostMetadata, Metadata, MetadataValue, Request,
+    Response, Server, Services, Status, Streaming, prost_types,
 };
 use support::{
     EventLog, Gate, SECOND, ThreadLog,
@@ -416,7 +416,12 @@ async fn channel_that_warns() -> (Server, Channel) {
     let (ours, theirs) = duplex(64 * 1024);
     server.attach(theirs);
     let plain = Config { extended: false, ..quiet() };
-    let channel = quiet_channel().config(plain).lost_metadata(LostMetadata::Warn).attach(ours).await.unwrap();
+    let channel = quiet_channel()
+        .config(plain)
+        .calls(ChannelCallSettings { lost_metadata: LostMetadata::Warn, ..ChannelCallSettings::default() })
+        .attach(ours)
+        .await
+        .unwrap();
     (server, channel)
 }
 

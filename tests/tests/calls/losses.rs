@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use frpc::{
-    Address, CallError, Channel, ChannelBuilder, CloseReason, Code, Config, ConnectError, Connection, Operation,
-    Outcome, Packet, Router, Server, Status, Streaming, Table,
+    Address, CallError, Channel, ChannelBuilder, CloseReason, Code, Config, ConnectError, ConnectRetry, Connection,
+    Operation, Outcome, Packet, Router, Server, Status, Streaming, Table,
 };
 use support::{
     MILLI, SECOND, assert_elapsed,
@@ -331,7 +331,11 @@ fn a_call_waits_for_a_connection_within_its_timeout_and_dialing_goes_on() {
     in_virtual_time(async {
         let (service, address) = (TestService::default(), unused_address());
         let server = serving_at(&address, &service, quiet()).await;
-        let client = connected_to(&address, Channel::builder().pause(5 * SECOND).timeout(SECOND)).await;
+        let client = connected_to(
+            &address,
+            Channel::builder().retry(ConnectRetry { pause: 5 * SECOND, ..ConnectRetry::default() }).timeout(SECOND),
+        )
+        .await;
         ask(&client, "hi").await.unwrap();
         drop(server);
         client.channel().connection().unwrap().closed().await;
@@ -387,7 +391,9 @@ fn another_call_begins_to_dial_when_the_runtime_that_dialed_is_gone() {
     let service = TestService::default();
     let (client, server) = home.block_on(async {
         let server = serving_at(&address, &service, quiet()).await;
-        let client = connected_to(&address, Channel::builder().pause(SECOND)).await;
+        let client =
+            connected_to(&address, Channel::builder().retry(ConnectRetry { pause: SECOND, ..ConnectRetry::default() }))
+                .await;
         ask(&client, "hi").await.unwrap();
         (client, server)
     });
@@ -409,7 +415,11 @@ fn another_call_begins_to_dial_when_the_runtime_that_dialed_is_gone() {
 #[test]
 fn there_is_no_channel_to_where_nobody_listens() {
     in_virtual_time(async {
-        let error = Channel::builder().attempts(2).connect(unused_address()).await.unwrap_err();
+        let error = Channel::builder()
+            .retry(ConnectRetry { attempts: 2, ..ConnectRetry::default() })
+            .connect(unused_address())
+            .await
+            .unwrap_err();
         assert!(matches!(error, ConnectError::Connect(_)), "{error}");
         let error = Channel::connect("nonsense:://").await.unwrap_err();
         assert!(matches!(error, ConnectError::Address(_)), "{error}");

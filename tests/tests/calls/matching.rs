@@ -4,7 +4,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use frpc::{CallError, Channel, Code, Connection, Outcome, Packet, Router, Server, Services, Status, WhenFull};
+use frpc::{
+    CallError, CallSettings, Channel, ChannelCallSettings, Code, Connection, Outcome, Packet, Router, Server, Services,
+    Status, WhenFull,
+};
 use futures_util::future::join_all;
 use support::{
     MILLI, SECOND, assert_elapsed,
@@ -103,7 +106,11 @@ async fn limited(calls_max: usize, when_full: WhenFull) -> (TestService, Server,
     let server = serve(&service);
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
     server.attach(theirs);
-    let channel = quiet_channel().calls_max(calls_max).when_full(when_full).attach(ours).await.unwrap();
+    let channel = quiet_channel()
+        .calls(ChannelCallSettings { calls_max, when_full, ..ChannelCallSettings::default() })
+        .attach(ours)
+        .await
+        .unwrap();
     (service, server, TestClient::new(channel))
 }
 
@@ -183,7 +190,8 @@ fn calls_past_the_limit_fail_if_they_are_to() {
 /// Returns a service with a closed gate, and its server with this limit on calls per connection.
 fn limiting(calls_max: u32) -> (TestService, Server) {
     let service = TestService::default();
-    let server = Server::builder().config(quiet()).calls_max(calls_max);
+    let server =
+        Server::builder().config(quiet()).calls(CallSettings { calls_max: Some(calls_max), ..CallSettings::default() });
     let server = server.add_service(TestServer::new(service.clone())).without_listener().unwrap();
     (service, server)
 }
@@ -223,7 +231,13 @@ fn calls_past_the_limit_of_the_server_fail_before_they_are_sent_if_they_are_to()
         let (service, server) = limiting(2);
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         server.attach(theirs);
-        let client = TestClient::new(quiet_channel().when_full(WhenFull::Fail).attach(ours).await.unwrap());
+        let client = TestClient::new(
+            quiet_channel()
+                .calls(ChannelCallSettings { when_full: WhenFull::Fail, ..ChannelCallSettings::default() })
+                .attach(ours)
+                .await
+                .unwrap(),
+        );
         let calls = [asking(&client, "wait a"), asking(&client, "wait b")];
         settle().await;
         let before = server.metrics().counters.packets_in;
@@ -289,7 +303,10 @@ fn a_call_that_was_given_up_makes_room_for_another() {
 #[test]
 fn a_server_that_would_take_no_calls_does_not_start() {
     in_virtual_time(async {
-        let error = Server::builder().calls_max(0).without_listener().unwrap_err();
+        let error = Server::builder()
+            .calls(CallSettings { calls_max: Some(0), ..CallSettings::default() })
+            .without_listener()
+            .unwrap_err();
         assert!(error.to_string().contains("calls_max"), "{error}");
     });
 }

@@ -9,8 +9,8 @@ use std::{
 };
 
 use frpc::{
-    CallError, Channel, Code, Config, Dispatch, Refusal, Request, Response, Server, ServerBuilder, Status, Streaming,
-    Times, interceptor, layers::ConcurrencyLimit,
+    CallError, CallSettings, Channel, ChannelCallSettings, Code, Config, Dispatch, Refusal, Request, Response, Server,
+    ServerBuilder, Status, Streaming, Times, interceptor, layers::ConcurrencyLimit,
 };
 use support::{
     MILLI, SECOND,
@@ -70,7 +70,12 @@ async fn goodput(server: ServerBuilder, per_milli: usize) -> usize {
     let server = server.add_service(TestServer::new(slow.clone())).without_listener().unwrap();
     let (ours, theirs) = duplex(64 * 1024);
     server.attach(theirs);
-    let channel = quiet_channel().calls_max(1 << 15).timeout(DEADLINE).attach(ours).await.unwrap();
+    let channel = quiet_channel()
+        .calls(ChannelCallSettings { calls_max: 1 << 15, ..ChannelCallSettings::default() })
+        .timeout(DEADLINE)
+        .attach(ours)
+        .await
+        .unwrap();
     let client = TestClient::new(channel);
     let mut calls = Vec::new();
     for milli in 0..3000 {
@@ -120,7 +125,10 @@ fn a_call_that_waited_for_too_long_is_told_so_and_may_be_made_again() {
         let slow = Slow::new(10 * SECOND);
         let server = Server::builder().config(Config { handlers_max: 1, ..quiet() });
         // The server gives up first.
-        let server = server.times(Times { max: Some(5 * SECOND), ..Times::default() });
+        let server = server.calls(CallSettings {
+            times: Times { max: Some(5 * SECOND), ..Times::default() },
+            ..CallSettings::default()
+        });
         let server = server.add_service(TestServer::new(slow.clone())).without_listener().unwrap();
         let client = connect(&server).await;
         let calls = [asking(&client, "a"), asking(&client, "b")];
@@ -141,7 +149,7 @@ fn the_time_of_a_handler_counts_from_the_arrival_of_its_call() {
     let times = Times { max: Some(60 * SECOND), ..Times::default() };
     let servers: [fn(_, _) -> ServerBuilder; 3] = [
         |server: ServerBuilder, _| server,
-        |server, times| server.times(times),
+        |server, times| server.calls(CallSettings { times, ..CallSettings::default() }),
         |server, _| server.dispatch(Dispatch::Limited(1.try_into().unwrap())),
     ];
     for make in servers {

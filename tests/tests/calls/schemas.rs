@@ -4,7 +4,7 @@
 use std::future::pending;
 
 use frpc::{
-    CallError, Channel, Code, Config, Request, Response, Server, Status, Streaming,
+    CallError, Channel, Code, Config, MessageSettings, Request, Response, Server, Status, Streaming,
     generated::{Answer, Call, MessageType, Method, Service},
     interceptor,
 };
@@ -193,11 +193,17 @@ fn fields_in_another_order_or_with_other_names_arrive_where_they_belong() {
 /// Creates a channel between two versions of `Widened`, with settings for the loss of values on each side.
 macro_rules! widened {
     ($version:ident, server: $server_accepts:expr, channel: $channel_accepts:expr) => {{
-        let server = Server::builder().config(quiet()).accept_narrowing($server_accepts);
+        let server = Server::builder()
+            .config(quiet())
+            .messages(MessageSettings { accept_narrowing: $server_accepts, ..MessageSettings::default() });
         let server = server.add_service($version::widened_server::WidenedServer::new(Echo)).without_listener().unwrap();
         let (ours, theirs) = duplex(64 * 1024);
         server.attach(theirs);
-        let channel = quiet_channel().accept_narrowing($channel_accepts).attach(ours).await.unwrap();
+        let channel = quiet_channel()
+            .messages(MessageSettings { accept_narrowing: $channel_accepts, ..MessageSettings::default() })
+            .attach(ours)
+            .await
+            .unwrap();
         settle().await;
         (channel, server)
     }};
@@ -263,7 +269,8 @@ fn a_server_that_calls_its_client_reads_answers_and_the_client_requests() {
             let server = Server::builder().config(quiet()).without_listener().unwrap();
             let (ours, theirs) = duplex(64 * 1024);
             server.attach(theirs);
-            let channel = quiet_channel().accept_narrowing(accepts);
+            let channel =
+                quiet_channel().messages(MessageSettings { accept_narrowing: accepts, ..MessageSettings::default() });
             let channel =
                 channel.add_service(old::widened_server::WidenedServer::new(Echo)).attach(ours).await.unwrap();
             let back = Channel::over(&only_connection(&server).await).unwrap();

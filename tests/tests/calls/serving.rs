@@ -3,7 +3,7 @@
 
 use std::num::NonZeroUsize;
 
-use frpc::{CallError, Code, Dispatch, Refusal, Server, Streaming};
+use frpc::{CallError, Code, ConnectRetry, Dispatch, Refusal, Server, Streaming};
 use support::{
     SECOND, assert_elapsed,
     calls::{
@@ -257,6 +257,12 @@ fn a_server_serves_until_it_is_told_to_stop() {
         assert_eq!(long.await.unwrap().unwrap_err().code(), Code::Unavailable);
         running.await.unwrap().unwrap();
         assert_elapsed(since, 3 * SECOND);
-        assert!(quiet_channel().attempts(1).connect(address).await.is_err());
+        assert!(
+            quiet_channel()
+                .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() })
+                .connect(address)
+                .await
+                .is_err()
+        );
     });
 }

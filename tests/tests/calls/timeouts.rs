@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use frpc::{CallError, Channel, Code, Config, Engine, Request, Server, Services, Status, Streaming, Times};
+use frpc::{
+    CallError, CallSettings, Channel, Code, Config, Engine, Request, Server, Services, Status, Streaming, Times,
+};
 use support::{
     MILLI, SECOND, assert_elapsed,
     calls::{
@@ -73,13 +75,15 @@ fn streams_have_a_time_of_their_own_on_a_server(transport: Transport) {
     }
     in_virtual_time(async {
         let times = Times { default: Some(5 * SECOND), max: Some(60 * SECOND), ..Times::default() };
-        let (_served, client) = serve_with(transport, |services| services.times(times)).await;
+        let (_served, client) =
+            serve_with(transport, |services| services.calls(CallSettings { times, ..CallSettings::default() })).await;
         for kind in 1..4 {
             let answer = of_kind(&client, kind, "sleep 300").await;
             assert!(answer.unwrap().ends_with("sleep 300"), "nobody said how long it may take");
         }
         let times = Times { stream_default: Some(7 * SECOND), ..times };
-        let (_served, client) = serve_with(transport, |services| services.times(times)).await;
+        let (_served, client) =
+            serve_with(transport, |services| services.calls(CallSettings { times, ..CallSettings::default() })).await;
         for kind in 1..4 {
             let since = Instant::now();
             assert_ended_by_the_server(of_kind(&client, kind, "sleep 300").await, "7s");
@@ -100,7 +104,11 @@ fn a_method_has_times_of_its_own(transport: Transport) {
         let count = Times { stream_default: Some(2 * SECOND), ..Times::default() };
         let say = Times { max: Some(3 * SECOND), ..Times::default() };
         let (_served, client) = serve_with(transport, |services| {
-            services.method_times(&test_methods::SAY, say).times(all).method_times(&test_methods::COUNT, count)
+            services.calls(CallSettings {
+                method_times: vec![(&test_methods::SAY, say), (&test_methods::COUNT, count)],
+                times: all,
+                ..CallSettings::default()
+            })
         })
         .await;
         for (kind, limit) in ["3s", "2s", "60s", "60s"].into_iter().enumerate() {

@@ -6,9 +6,9 @@ use std::{
     sync::Mutex,
 };
 
-use frisbee::Protocol;
+use frisbee::{ConnectRetry, Protocol};
 use frpc::{Channel, Config, Drain, Endpoint, IntoEndpoint, Raw, Recognized, Router, Services, Wire};
-use frpc_http::{Client, Http, HttpVersion};
+use frpc_http::{Client, ClientSettings, Http, HttpVersion};
 use support::{
     calls::{TestClient, TestServer, TestService, quiet, quiet_channel},
     settle,
@@ -113,9 +113,19 @@ async fn serve_http(services: impl IntoEndpoint, url: &str) -> Served {
     let server = frisbee::Server::builder(()).config(quiet()).protocol(protocol).without_listener();
     let taken = taken_once(&server);
     // Allow the long texts of some statuses, and add no metadata to those of the calls.
-    let client = Client::new().headers_len_max(1024 * 1024).user_agent(None);
-    let client = client.http_version(HttpVersion::Http2).connector(taken);
-    let channel = Channel::builder().transport(client).attempts(1).connect(url).await.unwrap();
+    let client = Client::new().settings(ClientSettings {
+        headers_len_max: 1024 * 1024,
+        user_agent: None,
+        http_version: HttpVersion::Http2,
+        ..ClientSettings::default()
+    });
+    let client = client.connector(taken);
+    let channel = Channel::builder()
+        .transport(client)
+        .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() })
+        .connect(url)
+        .await
+        .unwrap();
     Served { channel, server: Some(server) }
 }
 
@@ -125,7 +135,12 @@ async fn serve_websocket(services: impl Router) -> Served {
     let config = Config { extended: true, ..quiet() };
     let server = frisbee::Server::builder(services).config(config).protocol(protocol).without_listener();
     let client = frpc_websocket::Client::new().connector(taken_once(&server));
-    let channel = quiet_channel().transport(client).attempts(1).connect("ws://test").await.unwrap();
+    let channel = quiet_channel()
+        .transport(client)
+        .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() })
+        .connect("ws://test")
+        .await
+        .unwrap();
     Served { channel, server: Some(server) }
 }
 

@@ -4,10 +4,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use frisbee::{Arrivals, OutboxLimit, WhenFull};
+use frisbee::{Arrivals, OutboxLimit, ServerLimits, WhenFull};
 use frpc::{
-    BoxService, Channel, Code, Config, ConnectError, Connection, Dispatch, Packet, Request, Response, ServeError,
-    Server, Services, Status, Streaming, Table, Unimplemented,
+    BoxService, Channel, ChannelCallSettings, Code, Config, ConnectError, Connection, Dispatch, Packet, Request,
+    Response, ServeError, Server, Services, Status, Streaming, Table, Unimplemented,
 };
 use support::{
     EventLog, SECOND, assert_elapsed,
@@ -244,7 +244,11 @@ fn services_of_several_types_can_be_in_a_list() {
 fn settings_under_which_no_call_could_be_made_are_named() {
     in_virtual_time(async {
         let server = || Server::builder().add_service(TestServer::new(TestService::default()));
-        let error = server().handlers_max(0).bind("mem:calls-settings").await.unwrap_err();
+        let error = server()
+            .limits(ServerLimits { handlers_max: 0, ..ServerLimits::default() })
+            .bind("mem:calls-settings")
+            .await
+            .unwrap_err();
         assert!(matches!(&error, ServeError::Setting(setting) if setting.name() == "handlers_max"), "{error}");
         let error =
             server().config(Config { streams_max: 0, backlog_max: 0, ..quiet() }).without_listener().unwrap_err();
@@ -252,7 +256,7 @@ fn settings_under_which_no_call_could_be_made_are_named() {
 
         let channel = Channel::builder;
         for (name, channel) in [
-            ("calls_max", channel().calls_max(0)),
+            ("calls_max", channel().calls(ChannelCallSettings { calls_max: 0, ..ChannelCallSettings::default() })),
             ("timeout", channel().timeout(Duration::ZERO)),
             ("timeout", channel().connect_timeout(Duration::ZERO)),
             ("outbox_len_max", channel().config(Config { outbox_len_max: 0, ..quiet() })),

@@ -3,7 +3,7 @@
 
 use std::future::pending;
 
-use frpc::{Channel, Code, Config, Head, Metadata, Request, Response, Server, Status, Streaming};
+use frpc::{Channel, Code, CompressionSettings, Config, Head, Metadata, Request, Response, Server, Status, Streaming};
 use futures_util::StreamExt;
 use serde::Deserialize;
 use support::{
@@ -24,7 +24,10 @@ fn our_server_says_what_the_vectors_say() {
     assert!(conversations.len() >= 14);
     for conversation in conversations {
         in_virtual_time(async move {
-            let server = Server::builder().config(config()).inflated_len_max(conversation.inflated_len_max());
+            let server = Server::builder().config(config()).compression(CompressionSettings {
+                inflated_len_max: conversation.inflated_len_max(),
+                ..CompressionSettings::default()
+            });
             let server = server.add_service(TestServer::new(Vectors));
             let server = server.without_listener().unwrap();
             let (mut io, theirs) = duplex(64 * 1024);
@@ -42,7 +45,14 @@ fn our_client_says_what_the_vectors_say() {
         in_virtual_time(async move {
             let (mut io, theirs) = duplex(64 * 1024);
             let channel = Channel::builder().config(config()).timeout(60 * SECOND);
-            let channel = channel.inflated_len_max(conversation.inflated_len_max()).attach(theirs).await.unwrap();
+            let channel = channel
+                .compression(CompressionSettings {
+                    inflated_len_max: conversation.inflated_len_max(),
+                    ..CompressionSettings::default()
+                })
+                .attach(theirs)
+                .await
+                .unwrap();
             let (go_on, going_on) = mpsc::unbounded_channel();
             let mut calling: Option<JoinHandle<()>> = None;
             let client = TestClient::new(channel);

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use frisbee::HeaderFormat;
+use frisbee::{ConnectRetry, HeaderFormat};
 use frpc::{CallError, Channel, Code, Config, Connection, Engine, Method, Request, Status, StreamSender, Streaming};
 use support::{
     GoPeers, GoServer,
@@ -481,7 +481,11 @@ impl Go {
 
     async fn dial(&self) -> Peer {
         let config = Config { header: Some(self.header), ..Config::default() };
-        let mut builder = Channel::builder().config(config).engine(self.engine).connect_timeout(RUN_MAX).attempts(1);
+        let mut builder = Channel::builder()
+            .config(config)
+            .engine(self.engine)
+            .connect_timeout(RUN_MAX)
+            .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() });
         if let Some(certificate) = &self.server.certificate {
             builder = builder.tls(trusting(certificate.clone()));
         }

@@ -2,7 +2,7 @@
 
 use std::{fs, io::ErrorKind, os::unix::net::UnixListener};
 
-use frisbee::{Address, Client, Server, SocketOptions};
+use frisbee::{Address, Client, ConnectRetry, Server, SocketOptions};
 use socket2::{Domain, Socket, Type};
 use support::{
     SECOND, engines, in_real_time,
@@ -49,7 +49,11 @@ fn each_side_knows_the_address_of_the_other() {
 #[test]
 fn a_name_that_does_not_exist_is_named_in_the_error() {
     in_real_time(async {
-        let error = Client::new(()).attempts(1).connect("tcp://frisbee.invalid:1").await.unwrap_err();
+        let error = Client::new(())
+            .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() })
+            .connect("tcp://frisbee.invalid:1")
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains("tcp://frisbee.invalid:1"), "{error}");
         let error = test_server().bind("tcp://frisbee.invalid:1").await.unwrap_err();
         assert!(error.to_string().contains("tcp://frisbee.invalid:1"), "{error}");
@@ -106,7 +110,11 @@ fn a_server_that_comes_late_is_found() {
         holder.set_reuse_port(true).unwrap();
         holder.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
         let address = holder.local_addr().unwrap().as_socket().unwrap();
-        let error = Client::new(()).attempts(1).connect(address).await.unwrap_err();
+        let error = Client::new(())
+            .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() })
+            .connect(address)
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
 
         let connecting = tokio::spawn(async move { Client::new(()).connect(address).await });

@@ -1,6 +1,6 @@
 //! Compressed messages over sockets, on every engine.
 
-use frpc::{Channel, Server, codec::Compression};
+use frpc::{Channel, CompressionSettings, Server, codec::Compression};
 use support::{
     calls::{TestClient, TestServer, TestService, each_kind},
     engines, in_real_time,
@@ -11,9 +11,13 @@ fn large_messages_of_every_kind_of_call_arrive_compressed() {
     let algorithms = [Compression::Lz4, Compression::Zstd, Compression::Gzip];
     for (engine, algorithm) in engines().flat_map(|engine| algorithms.map(|algorithm| (engine, algorithm))) {
         in_real_time(async {
-            let server = Server::builder().engine(engine).send_compressed(algorithm);
+            let server = Server::builder()
+                .engine(engine)
+                .compression(CompressionSettings { send: vec![algorithm], ..CompressionSettings::default() });
             let server = server.add_service(TestServer::new(TestService::default())).bind("127.0.0.1:0").await.unwrap();
-            let channel = Channel::builder().engine(engine).send_compressed(algorithm);
+            let channel = Channel::builder()
+                .engine(engine)
+                .compression(CompressionSettings { send: vec![algorithm], ..CompressionSettings::default() });
             let channel = channel.connect(server.local_addr()).await.unwrap();
             let client = TestClient::new(channel.clone());
             // Larger than a single part and than the buffer of a socket.

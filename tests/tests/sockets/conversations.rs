@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use frisbee::{
-    Client, CloseReason, Config, Connection, Dispatch, Engine, HeaderFormat, Outcome, Packet, Router, SendOrder, Server,
+    Client, CloseReason, Config, Connection, Dispatch, Engine, HeaderFormat, Outcome, Packet, Router, SendOrder,
+    Server, ServerLimits,
 };
 use support::{
     SECOND, in_real_time,
@@ -303,7 +304,11 @@ async fn deaf(served: &Served) -> Connection {
 
 async fn connections_past_the_limit_are_closed(setting: Setting) {
     let (router, mut reports) = TestRouter::with_hooks();
-    let served = Served::start(setting, Server::builder(router).connections_max(2)).await;
+    let served = Served::start(
+        setting,
+        Server::builder(router).limits(ServerLimits { connections_max: 2, ..ServerLimits::default() }),
+    )
+    .await;
     let mut clients = Vec::new();
     for id in 0..2 {
         let (connection, mut inbox) = served.connect().await;

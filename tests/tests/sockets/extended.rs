@@ -2,7 +2,9 @@
 
 use std::{future::pending, time::Duration};
 
-use frpc::{Channel, Code, Engine, Metadata, Request, Response, Server, Status, Streaming, Times};
+use frpc::{
+    CallSettings, Channel, Code, Engine, MessageSettings, Metadata, Request, Response, Server, Status, Streaming, Times,
+};
 use support::{
     SECOND,
     calls::{TestClient, TestServer, Words, schema::test_server::Test, stream_of, words},
@@ -104,9 +106,8 @@ async fn serve_for(
     let (events, seen) = mpsc::unbounded_channel();
     let server = Server::builder()
         .engine(engine)
-        .metadata_len_max(LIMIT)
-        .inherit_metadata(["traceparent"])
-        .times(times)
+        .messages(MessageSettings { metadata_len_max: LIMIT, ..MessageSettings::default() })
+        .calls(CallSettings { inherit_metadata: vec!["traceparent".to_owned()], times, ..CallSettings::default() })
         .add_service(TestServer::new(Tell { onward, events }))
         .bind("127.0.0.1:0")
         .await

@@ -2,7 +2,7 @@
 
 use std::{env, fs, path::PathBuf};
 
-use frisbee::{Client, ClientTls, Connection, Pem, Server, ServerTls, TlsError};
+use frisbee::{Client, ClientTls, ConnectRetry, Connection, Pem, Server, ServerTls, TlsError};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, CertifiedKey, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     generate_simple_self_signed,
@@ -136,7 +136,7 @@ fn each_side_can_ask_the_other_for_a_certificate() {
         let unknown = unknown.identity(pem(&stranger.certificate), pem(&stranger.key)).unwrap();
         let anonymous = ClientTls::with_roots(pem(&authority)).unwrap();
         for (failed, tls) in [(1, unknown), (2, anonymous)] {
-            let client = Client::new(()).attempts(1).tls(tls);
+            let client = Client::new(()).retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() }).tls(tls);
             // With TLS 1.3, the client completes its handshake before the server has verified the client's certificate.
             if let Ok(connection) = client.connect(server.local_addr()).await {
                 connection.closed().await;

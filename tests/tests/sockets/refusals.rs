@@ -4,11 +4,11 @@ use std::iter;
 
 use flate2::{Compression as Level, write::GzEncoder};
 use frpc::{
-    Call, Channel, ChannelBuilder, Code, Config, Layered, Metadata, Server, ServerBuilder, Service, Status,
-    codec::Compression, interceptor,
+    Call, CallSettings, Channel, ChannelBuilder, Code, CompressionSettings, Config, ConnectRetry, Layered, Metadata,
+    Server, ServerBuilder, Service, Status, codec::Compression, interceptor,
 };
-use frpc_http::{Client, Http, HttpVersion};
-use frpc_jsonrpc::{JsonRpc, function};
+use frpc_http::{Client, ClientSettings, Http, HttpSettings, HttpVersion};
+use frpc_jsonrpc::{JsonRpc, JsonRpcSettings, function};
 use support::{
     calls::{TestClient, TestServer, TestService, ask, of_kind, quiet},
     in_real_time,
@@ -50,16 +50,19 @@ const WAYS: [Way; 11] = [
 
 impl Way {
     async fn connect(&self, server: &Server, compresses: bool) -> TestClient {
-        let http = Client::new().http_version(self.version);
-        let http = if compresses { http.send_gzip(0) } else { http };
+        let gzip_len_min = compresses.then_some(0);
+        let settings = ClientSettings { http_version: self.version, gzip_len_min, ..ClientSettings::default() };
+        let http = Client::new().settings(settings);
         let mut builder: ChannelBuilder =
             Channel::builder().config(quiet()).transport(http).transport(frpc_websocket::Client::new());
         builder = builder.transport(frpc_jsonrpc::Client::new());
         if compresses {
-            builder = builder.send_compressed(Compression::Gzip);
+            let send = vec![Compression::Gzip];
+            builder = builder.compression(CompressionSettings { send, ..CompressionSettings::default() });
         }
         let address = server.local_addr().socket_addr().unwrap().to_string();
-        TestClient::new(builder.attempts(1).connect(&*self.url.replace("ADDRESS", &address)).await.unwrap())
+        let builder = builder.retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() });
+        TestClient::new(builder.connect(&*self.url.replace("ADDRESS", &address)).await.unwrap())
     }
 }
 
@@ -68,8 +71,10 @@ async fn serve<S>(set: impl FnOnce(ServerBuilder) -> ServerBuilder, service: S, 
 where
     S: Service,
 {
-    let json = JsonRpc::new().message_len_max(message_len_max).function(size);
-    let http = Http::new().message_len_max(message_len_max).mount("/rpc", json.clone());
+    let json =
+        JsonRpc::new().settings(JsonRpcSettings { message_len_max, ..JsonRpcSettings::default() }).function(size);
+    let settings = HttpSettings { message_len_max, ..HttpSettings::default() };
+    let http = Http::new().settings(settings).mount("/rpc", json.clone());
     let config = Config { content_len_max: message_len_max.try_into().unwrap(), ..quiet() };
     let server = set(Server::builder().config(config)).add_service(service).wire(json).wire(http);
     server.bind("127.0.0.1:0").await.unwrap()
@@ -96,9 +101,13 @@ fn a_request_above_a_limit_fails_with_resource_exhausted_on_every_wire() {
     in_real_time(async {
         let service = TestService::default();
         let small = serve(|builder| builder, TestServer::new(service.clone()), 10_000).await;
-        let memory = |builder: ServerBuilder| builder.connection_memory_max(100_000);
+        let memory = |builder: ServerBuilder| {
+            builder.calls(CallSettings { connection_memory_max: 100_000, ..CallSettings::default() })
+        };
         let narrow = serve(memory, TestServer::new(service.clone()), 4 << 20).await;
-        let memory = |builder: ServerBuilder| builder.server_memory_max(100_000);
+        let memory = |builder: ServerBuilder| {
+            builder.calls(CallSettings { server_memory_max: 100_000, ..CallSettings::default() })
+        };
         let full = serve(memory, TestServer::new(service.clone()), 4 << 20).await;
         // The server, the text, and whether it is sent compressed.
         let cases = [

@@ -1,6 +1,6 @@
 //! Shutting down during handshakes, during traffic, and during both.
 
-use frisbee::{Client, Config, Server};
+use frisbee::{Client, Config, ConnectRetry, Server};
 use support::{
     SECOND, engines, in_real_time, in_virtual_time, localhost,
     sockets::{ECHO, IDENTITY, TestRouter, packet, test_server},
@@ -85,7 +85,13 @@ fn an_address_can_be_used_again_when_shutdown_returns() {
                 connection.send(packet(1, ECHO, "hi")).await.unwrap();
                 assert_eq!(server.shutdown(15 * SECOND).await, 0);
                 // If an old listener still shared the port, it would accept connections and never serve them.
-                assert!(Client::new(()).attempts(1).connect(&address).await.is_err());
+                assert!(
+                    Client::new(())
+                        .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() })
+                        .connect(&address)
+                        .await
+                        .is_err()
+                );
             }
         });
     }

@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use frisbee::{Address, Client, Config, Connection, Engine, ListenTarget, Packet, Router, Server, SocketOptions};
+use frisbee::{
+    Address, Client, Config, ConnectRetry, Connection, Engine, ListenTarget, Packet, Router, Server, ServerLimits,
+    SocketOptions,
+};
 use support::{
     SECOND, engines, in_real_time,
     sockets::{ECHO, Inbox, Kind, WHERE, packet, test_server, unused_address, unused_path},
@@ -23,7 +26,11 @@ const KINDS: [Kind; 4] = [Kind::Tcp, Kind::UnixPath, Kind::UnixAbstract, Kind::M
 
 /// Checks that no server listens at an address.
 async fn check_nobody(address: &Address) {
-    let error = Client::new(()).attempts(1).connect(address).await.unwrap_err();
+    let error = Client::new(())
+        .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() })
+        .connect(address)
+        .await
+        .unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound), "{error}");
 }
 
@@ -323,8 +330,11 @@ fn limits_under_which_nothing_is_served_are_refused_before_anything_listens() {
             let address = unused_address(Kind::UnixPath);
             let keepalive = SocketOptions { keepalive: Some(SECOND / 2), ..SocketOptions::default() };
             for (setting, server) in [
-                ("handlers_max", test_server().handlers_max(0)),
-                ("connections_max", test_server().connections_max(0)),
+                ("handlers_max", test_server().limits(ServerLimits { handlers_max: 0, ..ServerLimits::default() })),
+                (
+                    "connections_max",
+                    test_server().limits(ServerLimits { connections_max: 0, ..ServerLimits::default() }),
+                ),
                 ("keepalive", test_server().sockets(keepalive)),
                 ("handlers_max", test_server().config(Config { handlers_max: 0, ..Config::default() })),
                 (
@@ -362,7 +372,7 @@ fn a_client_refuses_the_same() {
 #[test]
 #[should_panic(expected = "handlers_max must not be zero")]
 fn a_server_of_streams_only_refuses_them_as_well() {
-    test_server().handlers_max(0).without_listener();
+    test_server().limits(ServerLimits { handlers_max: 0, ..ServerLimits::default() }).without_listener();
 }
 
 /// A router that refuses to serve.
@@ -408,8 +418,11 @@ fn the_longest_durations_are_as_good_as_none() {
             let server = test_server().engine(engine).config(forever.clone()).sockets(sockets.clone());
             let server = server.bind("127.0.0.1:0").await.unwrap();
             let (router, mut inbox) = Inbox::new();
-            let client =
-                Client::new(router).config(forever).sockets(sockets).timeout(Duration::MAX).pause(Duration::MAX);
+            let client = Client::new(router)
+                .config(forever)
+                .sockets(sockets)
+                .timeout(Duration::MAX)
+                .retry(ConnectRetry { pause: Duration::MAX, ..ConnectRetry::default() });
             let connection = client.connect(server.local_addr()).await.unwrap();
             connection.send(packet(1, ECHO, "hi")).await.unwrap();
             assert_eq!(inbox.next().await, Some(packet(1, ECHO, "hi")));

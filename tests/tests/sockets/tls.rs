@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use frisbee::{Client, CloseReason, Config, Connection, Drain, Protocol, Raw, Recognized, Server};
+use frisbee::{Client, CloseReason, Config, ConnectRetry, Connection, Drain, Protocol, Raw, Recognized, Server};
 use rustls::{ClientConnection, ServerConnection};
 use support::{
     Identity, SECOND, engines, in_real_time, in_virtual_time, localhost,
@@ -62,7 +62,9 @@ fn a_client_that_does_not_trust_the_server_does_not_connect() {
     in_real_time(async {
         let (router, mut reports) = TestRouter::with_hooks();
         let server = Server::builder(router).tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
-        let client = Client::new(()).attempts(1).tls(Identity::new().client());
+        let client = Client::new(())
+            .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() })
+            .tls(Identity::new().client());
         let error = client.connect(server.local_addr()).await.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{error}");
         until(|| server.metrics().handshakes_failed == 1).await;
@@ -75,7 +77,7 @@ fn a_client_that_does_not_trust_the_server_does_not_connect() {
 fn a_client_that_expects_another_name_does_not_connect() {
     in_real_time(async {
         let server = test_server().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
-        let client = Client::new(()).attempts(1);
+        let client = Client::new(()).retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() });
         let client = client.tls_with_name(IDENTITY.client(), "example.org");
         let error = client.connect(server.local_addr()).await.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{error}");
@@ -111,7 +113,12 @@ fn a_client_without_the_certificate_that_is_asked_for_is_not_served() {
         let server = Server::builder(router).tls(IDENTITY.server_for(&Identity::new()));
         let server = server.bind("127.0.0.1:0").await.unwrap();
         // With TLS 1.3, the client completes its handshake before the server has verified it.
-        if let Ok(connection) = Client::new(()).attempts(1).tls(IDENTITY.client()).connect(server.local_addr()).await {
+        if let Ok(connection) = Client::new(())
+            .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() })
+            .tls(IDENTITY.client())
+            .connect(server.local_addr())
+            .await
+        {
             let reason = connection.closed().await;
             assert!(matches!(reason, CloseReason::Io(_) | CloseReason::Peer), "{reason:?}");
         }
@@ -140,7 +147,10 @@ fn a_plain_client_is_not_served_where_tls_is_spoken() {
 fn a_tls_client_does_not_connect_where_plain_frisbee_is_spoken() {
     in_real_time(async {
         let server = test_server().bind("127.0.0.1:0").await.unwrap();
-        let client = Client::new(()).attempts(1).timeout(15 * SECOND).tls(IDENTITY.client());
+        let client = Client::new(())
+            .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() })
+            .timeout(15 * SECOND)
+            .tls(IDENTITY.client());
         assert!(client.connect(server.local_addr()).await.is_err());
     });
 }
@@ -203,7 +213,10 @@ fn an_attempt_to_connect_may_take_so_long_handshake_included() {
     });
     in_real_time(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = Client::new(()).timeout(SECOND / 20).attempts(2).tls(IDENTITY.client());
+        let client = Client::new(())
+            .timeout(SECOND / 20)
+            .retry(ConnectRetry { attempts: 2, ..ConnectRetry::default() })
+            .tls(IDENTITY.client());
         let error = client.connect(listener.local_addr().unwrap()).await.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
         assert!(error.to_string().contains("(attempts: 2)"), "{error}");

@@ -20,7 +20,7 @@ pub struct RouterInfo {
     pub parts: Vec<(&'static str, Bytes)>,
     /// `true` if this side closes a connection after the peer asked it to leave
     /// ([`Event::GoingAway`](crate::Event::GoingAway)) and nothing is pending. An extended peer is told of this, and
-    /// may wait for the close ([`ServerBuilder::lame_duck`](crate::ServerBuilder::lame_duck)).
+    /// may wait for the close ([`ServerLimits::lame_duck`](crate::ServerLimits::lame_duck)).
     pub leaves: bool,
     /// Order in which packets of this side reach the peer.
     pub send_order: SendOrder,

@@ -1,6 +1,6 @@
 //! Settings and start of a server.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, sync::Arc};
 
 use tokio::runtime::Handle;
 use tracing::{Instrument, debug, debug_span, info};
@@ -8,8 +8,8 @@ use tracing::{Instrument, debug, debug_span, info};
 use super::{
     Server,
     protocols::{Protocol, Protocols},
-    retirement::Retirement,
     serve::{Front, serve},
+    settings::ServerLimits,
     shared::ServerShared,
     starting::Starting,
 };
@@ -29,11 +29,9 @@ impl Server {
             dispatch: Dispatch::default(),
             engine: Engine::default(),
             sockets: SocketOptions::default(),
-            connections_max: 65_536,
-            handlers_max: 65_536,
+            limits: ServerLimits::default(),
             secure: None,
             protocols: Protocols::default(),
-            retirement: Retirement::default(),
         }
     }
 }
@@ -48,11 +46,9 @@ pub struct ServerBuilder<R> {
     dispatch: Dispatch,
     engine: Engine,
     sockets: SocketOptions,
-    connections_max: usize,
-    handlers_max: usize,
+    limits: ServerLimits,
     pub(crate) secure: Option<MakeSecure>,
     protocols: Protocols,
-    retirement: Retirement,
 }
 
 impl<R: Router> ServerBuilder<R> {
@@ -64,11 +60,9 @@ impl<R: Router> ServerBuilder<R> {
             dispatch: self.dispatch,
             engine: self.engine,
             sockets: self.sockets,
-            connections_max: self.connections_max,
-            handlers_max: self.handlers_max,
+            limits: self.limits,
             secure: self.secure,
             protocols: self.protocols,
-            retirement: self.retirement,
         }
     }
 
@@ -92,18 +86,9 @@ impl<R: Router> ServerBuilder<R> {
         Self { sockets, ..self }
     }
 
-    /// Limits the number of connections, including those in a handshake. Default 65 536. Further connections are
-    /// closed right after `accept`.
-    pub fn connections_max(self, connections_max: usize) -> Self {
-        Self { connections_max, ..self }
-    }
-
-    /// Limits the number of concurrent handlers over all connections. Default 65 536. At the limit, packets wait.
-    ///
-    /// A handler that runs in place counts only from its first wait, so each connection may exceed the limit by
-    /// one.
-    pub fn handlers_max(self, handlers_max: usize) -> Self {
-        Self { handlers_max, ..self }
+    /// Sets the limits over all connections, and the times given to them to leave.
+    pub fn limits(self, limits: ServerLimits) -> Self {
+        Self { limits, ..self }
     }
 
     /// Serves another protocol on the same port, for connections it [recognizes](Protocol::recognize).
@@ -115,42 +100,9 @@ impl<R: Router> ServerBuilder<R> {
         self
     }
 
-    /// Sets how long a [shutdown](Server::shutdown) serves peers that leave after being asked to. Default 5 s.
-    ///
-    /// Channels of frpc are such peers. The time is at most half of the shutdown's limit, and ends early once all
-    /// of them have left. New packets of other peers are refused immediately; with zero, those of all peers are.
-    pub fn lame_duck(mut self, lame_duck: Duration) -> Self {
-        self.retirement.lame_duck = lame_duck;
-        self
-    }
-
-    /// Limits the age of connections, so clients reconnect from time to time and find new servers. Default `None`.
-    ///
-    /// The actual age varies at random by up to a tenth, so clients connected together do not leave together. At
-    /// that age, an extended peer is asked to leave within a [grace time](Self::connection_age_grace). A plain
-    /// peer cannot be asked, and its connection has no age limit.
-    pub fn connection_age_max(mut self, age_max: impl Into<Option<Duration>>) -> Self {
-        self.retirement.age_max = age_max.into();
-        self
-    }
-
-    /// Sets the time for a client to leave a connection above the age limit. Default 30 s.
-    ///
-    /// Afterwards, new packets on the connection are refused, and it closes once nothing is in flight, as in a
-    /// shutdown.
-    pub fn connection_age_grace(mut self, grace: Duration) -> Self {
-        self.retirement.age_grace = grace;
-        self
-    }
-
     /// Returns an error for the first setting with an unusable value, for example a limit of zero.
     pub fn check(&self) -> Result<(), InvalidSetting> {
-        InvalidSetting::refuse_zero("connections_max", &self.connections_max, "every connection would be refused")?;
-        InvalidSetting::refuse_zero("handlers_max", &self.handlers_max, "no handler could ever start")?;
-        if let Some(age_max) = self.retirement.age_max {
-            let effect = "every connection would be too old from the start (None lets them get as old as they like)";
-            InvalidSetting::refuse_zero("connection_age_max", &age_max, effect)?;
-        }
+        self.limits.check()?;
         self.sockets.check()?;
         self.config.check()
     }
@@ -229,7 +181,7 @@ impl<R: Router> ServerBuilder<R> {
     fn into_shared(self, info: RouterInfo) -> ServerShared {
         let secure = self.secure.map(|make| make(&self.protocols.alpn()));
         let (router, front) = (self.router, Front { secure, protocols: self.protocols });
-        let scope = Scope::new(Arc::new(info), self.dispatch, self.handlers_max);
+        let scope = Scope::new(Arc::new(info), self.dispatch, self.limits.handlers_max);
         // The only code that depends on the router's type.
         let start = move |shared, slot, wire: Wire, local, peer: Address, elsewhere: Option<Handle>| {
             let span = debug_span!("connection", %peer);
@@ -245,6 +197,6 @@ impl<R: Router> ServerBuilder<R> {
                 }
             });
         };
-        ServerShared::new(self.config, self.engine, self.connections_max, self.retirement, scope, start)
+        ServerShared::new(self.config, self.engine, self.limits, scope, start)
     }
 }

@@ -5,6 +5,7 @@ mod builder;
 mod protocols;
 mod retirement;
 mod serve;
+mod settings;
 mod shared;
 mod slot;
 mod starting;
@@ -25,6 +26,7 @@ use self::shared::{KILL_GRACE, ServerShared};
 pub use self::{
     builder::ServerBuilder,
     protocols::{Drain, Protocol, Recognized},
+    settings::ServerLimits,
 };
 use crate::{Address, Connection, Engine, net::Wire, proto::Counters};
 
@@ -117,7 +119,7 @@ impl Server {
     /// they need time to switch.
     ///
     /// Extended peers receive a request to start nothing new. A peer that then [leaves](crate::RouterInfo::leaves) loses
-    /// nothing: packets it sent before the request arrived are served, within [`lame_duck`](ServerBuilder::lame_duck).
+    /// nothing: packets it sent before the request arrived are served, within [`lame_duck`](ServerLimits::lame_duck).
     /// New packets of other peers are [refused](crate::Router::refuse), and their connections close when idle.
     ///
     /// # Cancel safety
@@ -127,7 +129,7 @@ impl Server {
         let shared = &self.shared;
         let since = Instant::now();
         shared.stop_accepting();
-        let lame_duck = shared.retirement.lame_duck.min(limit / 2);
+        let lame_duck = shared.limits.lame_duck.min(limit / 2);
         if !lame_duck.is_zero() {
             self.connections().iter().for_each(|connection| shared.retire(connection));
             // Peers still connected afterwards are drained below.

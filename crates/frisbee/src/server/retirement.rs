@@ -12,20 +12,6 @@ use crate::{
     proto::{GoAway, Peer},
 };
 
-/// The times given to connections and their peers.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Retirement {
-    pub(super) lame_duck: Duration,
-    pub(super) age_max: Option<Duration>,
-    pub(super) age_grace: Duration,
-}
-
-impl Default for Retirement {
-    fn default() -> Self {
-        Self { lame_duck: Duration::from_secs(5), age_max: None, age_grace: Duration::from_secs(30) }
-    }
-}
-
 /// Waits until a connection reaches its maximum age, asks its peer to leave, and drains it after the grace time.
 ///
 /// Does nothing to a connection whose peer cannot be asked.

@@ -55,12 +55,12 @@ pub(super) fn serve<R: Router>(
         let Some(opened) = opening.await else { return };
         // The slot is held until the connection ends.
         let Opened { begun, connection, slot: _slot } = opened;
-        let Some(age_max) = server.retirement.age_max else {
+        let Some(age_max) = server.limits.connection_age_max else {
             return drive(begun, connection, router, server.scope.clone()).await;
         };
         let driving = drive(begun, connection.clone(), router, server.scope.clone());
         // Boxed, so only servers with an age limit use the memory.
-        Box::pin(drive_until_old(driving, connection, age_max, server.retirement.age_grace)).await;
+        Box::pin(drive_until_old(driving, connection, age_max, server.limits.connection_age_grace)).await;
     }
 }
 

@@ -14,7 +14,7 @@ use tracing::{debug, warn};
 
 use super::{
     accept::{Accepting, ListenerPlace, is_about_one_connection, lock},
-    retirement::Retirement,
+    settings::ServerLimits,
     slot::{ConnectionSlot, Slots},
     threads::Threads,
 };
@@ -29,9 +29,8 @@ use crate::{
 pub(super) struct ServerShared {
     pub(super) config: Arc<Config>,
     pub(super) engine: Engine,
-    pub(super) connections_max: usize,
+    pub(super) limits: ServerLimits,
     pub(super) scope: Scope,
-    pub(super) retirement: Retirement,
     /// Cancelled at the start of a shutdown.
     pub(super) draining: CancellationToken,
     /// `true` once a shutdown drains all connections instead of waiting for peers to leave.
@@ -56,17 +55,15 @@ impl ServerShared {
     pub(super) fn new(
         config: Config,
         engine: Engine,
-        connections_max: usize,
-        retirement: Retirement,
+        limits: ServerLimits,
         scope: Scope,
         start: impl Fn(Arc<Self>, ConnectionSlot, Wire, Address, Address, Option<Handle>) + Send + Sync + 'static,
     ) -> Self {
         Self {
             config: Arc::new(config),
             engine,
-            connections_max,
+            limits,
             scope,
-            retirement,
             draining: CancellationToken::new(),
             serves_nobody: AtomicBool::new(false),
             listeners: Mutex::default(),
@@ -119,9 +116,9 @@ impl ServerShared {
         self.accepted.fetch_add(1, Ordering::Relaxed);
         // Evaluated under the lock of the slots, so a later shutdown finds the slot.
         let may_accept = || !self.draining.is_cancelled();
-        let Some(mut slot) = self.slots.reserve(self.connections_max, may_accept) else {
+        let Some(mut slot) = self.slots.reserve(self.limits.connections_max, may_accept) else {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            debug!(%peer, limit = self.connections_max, "refused a connection: the server is full or shuts down");
+            debug!(%peer, limit = self.limits.connections_max, "refused a connection: the server is full or shuts down");
             return;
         };
         let (on_thread, elsewhere) = self.threads.place().unzip();

@@ -1,6 +1,6 @@
 //! Handlers in each mode, and their bounds.
 
-use frisbee::{CloseReason, Config, Dispatch};
+use frisbee::{CloseReason, Config, Dispatch, ServerLimits};
 use support::{
     Peer, SECOND,
     frames::{ping, stream_frame},
@@ -142,7 +142,10 @@ fn a_server_has_no_more_handlers_under_way_than_its_limit() {
     for dispatch in [Dispatch::Spawned, limited(9)] {
         in_virtual_time(async {
             let script = Script::new();
-            let server = server(script.clone()).dispatch(dispatch).handlers_max(3).without_listener();
+            let server = server(script.clone())
+                .dispatch(dispatch)
+                .limits(ServerLimits { handlers_max: 3, ..ServerLimits::default() })
+                .without_listener();
             let mut peers = [peer_of(&server), peer_of(&server)];
             for peer in &mut peers {
                 peer.say_all((1..=4).map(|id| packet_frame(id, "wait"))).await;
@@ -162,7 +165,9 @@ fn a_server_has_no_more_handlers_under_way_than_its_limit() {
 fn in_place_each_connection_may_be_one_handler_ahead_of_the_limit_of_the_server() {
     in_virtual_time(async {
         let script = Script::new();
-        let server = server(script.clone()).handlers_max(2).without_listener();
+        let server = server(script.clone())
+            .limits(ServerLimits { handlers_max: 2, ..ServerLimits::default() })
+            .without_listener();
         let mut peers = [peer_of(&server), peer_of(&server)];
         for peer in &mut peers {
             peer.say_all((1..=4).map(|id| packet_frame(id, "wait"))).await;
@@ -181,7 +186,9 @@ fn in_place_each_connection_may_be_one_handler_ahead_of_the_limit_of_the_server(
 fn in_place_a_connection_whose_handlers_have_ended_leaves_the_limit_to_others() {
     in_virtual_time(async {
         let script = Script::new();
-        let server = server(script.clone()).handlers_max(1).without_listener();
+        let server = server(script.clone())
+            .limits(ServerLimits { handlers_max: 1, ..ServerLimits::default() })
+            .without_listener();
         let mut peers = [peer_of(&server), peer_of(&server)];
         for peer in &mut peers {
             peer.say_all((1..=2).map(|id| packet_frame(id, "wait"))).await;

@@ -1,6 +1,8 @@
 //! Connections that stay open and connections that end: drops, half-closes, shutdowns and connecting anew.
 
-use frisbee::{Client, CloseReason, Config, Connection, Dispatch, Outcome, Packet, Router, Server};
+use frisbee::{
+    Client, CloseReason, Config, ConnectRetry, Connection, Dispatch, Outcome, Packet, Router, Server, ServerLimits,
+};
 use support::{MILLI, Peer, SECOND, assert_elapsed, frames::stream_frame, in_virtual_time, settle};
 use tokio::{
     io::BufStream,
@@ -331,7 +333,11 @@ fn shutdown_refuses_whoever_comes_later() {
         settle().await;
         let shutdown = tokio::spawn(server.shutdown(60 * SECOND));
         settle().await;
-        let late = client(()).attempts(1).connect("mem:shutdown-refuses").await.unwrap_err();
+        let late = client(())
+            .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() })
+            .connect("mem:shutdown-refuses")
+            .await
+            .unwrap_err();
         assert_eq!(late.kind(), std::io::ErrorKind::ConnectionRefused);
         script.gate.open(1);
         assert_eq!(shutdown.await.unwrap(), 0);
@@ -366,7 +372,9 @@ fn an_address_in_use_is_named() {
 #[test]
 fn connections_past_the_limit_are_closed_at_once() {
     in_virtual_time(async {
-        let server = server(Script::new()).connections_max(2).without_listener();
+        let server = server(Script::new())
+            .limits(ServerLimits { connections_max: 2, ..ServerLimits::default() })
+            .without_listener();
         let (mut first, mut second, mut third) = (peer_of(&server), peer_of(&server), peer_of(&server));
         assert_eq!(third.hear().await, "end");
         for peer in [&mut first, &mut second] {
@@ -405,8 +413,9 @@ fn an_end_in_the_middle_of_a_packet_is_no_good_end() {
 #[test]
 fn a_client_tries_again_until_there_is_a_server() {
     in_virtual_time(async {
-        let connecting =
-            tokio::spawn(async { client(()).pause(SECOND).attempts(4).connect("mem:comes-later").await.unwrap() });
+        let connecting = tokio::spawn(async {
+            client(()).retry(ConnectRetry { pause: SECOND, attempts: 4 }).connect("mem:comes-later").await.unwrap()
+        });
         // The second attempt comes within a second, the third within three.
         tokio::time::sleep(SECOND + MILLI).await;
         let server = server(Script::new()).bind("mem:comes-later").await.unwrap();
@@ -421,7 +430,7 @@ fn a_client_gives_up_after_so_many_attempts() {
     in_virtual_time(async {
         for (attempts, pauses) in [(0, 0), (1, 0), (2, 1), (4, 7)] {
             let since = Instant::now();
-            let client = client(()).pause(SECOND).attempts(attempts);
+            let client = client(()).retry(ConnectRetry { pause: SECOND, attempts });
             let error = client.connect("mem:nobody-there").await.unwrap_err();
             // Up to half of each pause is left out at random.
             let elapsed = since.elapsed();
@@ -442,7 +451,11 @@ fn errors_that_another_attempt_cannot_heal_are_tried_once() {
             ("unix:/dev/null/file.sock", 2),
             ("mem:nobody-there", 2),
         ] {
-            let error = client(()).attempts(2).connect(address).await.unwrap_err();
+            let error = client(())
+                .retry(ConnectRetry { attempts: 2, ..ConnectRetry::default() })
+                .connect(address)
+                .await
+                .unwrap_err();
             assert_eq!((error.attempts(), error.is_final()), (attempts, attempts == 1), "{error}");
         }
         let error = client(()).connect(format!("unix:/{}", "x".repeat(1000))).await.unwrap_err();

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use frisbee::{
-    CloseReason, Config, Connection, GoAway, Hello, Outcome, Packet, Router, Server, ServerBuilder, Stream, Table,
-    proto::Features,
+    CloseReason, Config, Connection, GoAway, Hello, Outcome, Packet, Router, Server, ServerBuilder, ServerLimits, Stream,
+    Table, proto::Features,
 };
 use support::{EventLog, MILLI, SECOND, assert_elapsed, frames::frame, in_virtual_time, settle};
 use tokio::{
@@ -168,7 +168,9 @@ fn a_hello_in_two_parts_during_a_shutdown_leaves_no_old_deadline() {
 #[test]
 fn a_shutdown_never_takes_longer_than_its_limit() {
     in_virtual_time(async {
-        let server = serving(&Script::new()).lame_duck(Duration::MAX).without_listener();
+        let server = serving(&Script::new())
+            .limits(ServerLimits { lame_duck: Duration::MAX, ..ServerLimits::default() })
+            .without_listener();
         let (guest, _) = guest_of(&server, true).await;
         guest.send(packet(1, "wait")).await.unwrap();
         settle().await;
@@ -182,7 +184,9 @@ fn a_shutdown_never_takes_longer_than_its_limit() {
 fn without_a_lame_duck_whatever_comes_is_refused_at_once() {
     in_virtual_time(async {
         let script = Script::new();
-        let server = serving(&script).lame_duck(Duration::ZERO).without_listener();
+        let server = serving(&script)
+            .limits(ServerLimits { lame_duck: Duration::ZERO, ..ServerLimits::default() })
+            .without_listener();
         let (guest, log) = guest_of(&server, true).await;
         guest.send(packet(1, "wait")).await.unwrap();
         settle().await;
@@ -291,7 +295,11 @@ async fn age_of(log: &EventLog, since: Instant) -> Duration {
 fn an_old_connection_is_asked_to_leave_and_served_until_the_grace_is_over() {
     in_virtual_time(async {
         let script = Script::new();
-        let aging = serving(&script).connection_age_max(100 * SECOND).connection_age_grace(10 * SECOND);
+        let aging = serving(&script).limits(ServerLimits {
+            connection_age_max: Some(100 * SECOND),
+            connection_age_grace: 10 * SECOND,
+            ..ServerLimits::default()
+        });
         let server = aging.without_listener();
         for leaves in [true, false] {
             let since = Instant::now();
@@ -317,7 +325,9 @@ fn an_old_connection_is_asked_to_leave_and_served_until_the_grace_is_over() {
 #[test]
 fn connections_that_came_together_do_not_leave_together() {
     in_virtual_time(async {
-        let server = serving(&Script::new()).connection_age_max(100 * SECOND).without_listener();
+        let server = serving(&Script::new())
+            .limits(ServerLimits { connection_age_max: Some(100 * SECOND), ..ServerLimits::default() })
+            .without_listener();
         let since = Instant::now();
         let mut ages = Vec::new();
         let mut guests = Vec::new();
@@ -341,7 +351,11 @@ fn connections_that_came_together_do_not_leave_together() {
 fn plain_peers_and_those_that_say_nothing_get_as_old_as_they_like() {
     in_virtual_time(async {
         let script = Script::new();
-        let aging = serving(&script).connection_age_max(SECOND).connection_age_grace(SECOND);
+        let aging = serving(&script).limits(ServerLimits {
+            connection_age_max: Some(SECOND),
+            connection_age_grace: SECOND,
+            ..ServerLimits::default()
+        });
         let server = aging.without_listener();
         let (mut plain, mut mute) = (peer_of(&server), peer_of(&server));
         assert_eq!(plain.asks(packet_frame(1, "hi")).await, ["packet 1: hi"]);
@@ -375,6 +389,9 @@ fn a_handle_that_does_not_keep_the_connection_open_can_be_had_of_one_that_does()
 
 #[test]
 fn an_age_of_zero_is_refused_by_name() {
-    let error = Server::builder(()).connection_age_max(Duration::ZERO).check().unwrap_err();
+    let error = Server::builder(())
+        .limits(ServerLimits { connection_age_max: Some(Duration::ZERO), ..ServerLimits::default() })
+        .check()
+        .unwrap_err();
     assert_eq!(error.name(), "connection_age_max");
 }

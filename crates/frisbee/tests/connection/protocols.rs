@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use frisbee::{
-    Config, Drain, Protocol, Raw, Recognized, Server,
+    Config, Drain, Protocol, Raw, Recognized, Server, ServerLimits,
     proto::{Header, HeaderFormat},
 };
 use support::{assert_elapsed, in_virtual_time, settle};
@@ -128,7 +128,10 @@ fn a_connection_has_as_long_as_a_handshake_to_say_what_it_speaks() {
 #[test]
 fn connections_of_other_protocols_count_and_are_waited_for() {
     in_virtual_time(async {
-        let server = Server::builder(Script::new()).protocol(Shout("GET")).connections_max(1).without_listener();
+        let server = Server::builder(Script::new())
+            .protocol(Shout("GET"))
+            .limits(ServerLimits { connections_max: 1, ..ServerLimits::default() })
+            .without_listener();
         let mut io = connect(&server);
         io.write_all(b"GET").await.unwrap();
         assert_eq!(read(&mut io, 8).await, "GET: GET");
@@ -174,8 +177,11 @@ impl Protocol for Upgrade {
 #[test]
 fn packets_follow_where_a_protocol_leaves_its_connection_to_frisbee() {
     in_virtual_time(async {
-        let server =
-            Server::builder(Script::new()).config(quiet()).protocol(Upgrade).connections_max(1).without_listener();
+        let server = Server::builder(Script::new())
+            .config(quiet())
+            .protocol(Upgrade)
+            .limits(ServerLimits { connections_max: 1, ..ServerLimits::default() })
+            .without_listener();
         let mut io = connect(&server);
         let mut packet = Vec::new();
         Header { id: 1, operation: OPERATION.number(), len: 2 }.encode(HeaderFormat::Magic10, &mut packet);

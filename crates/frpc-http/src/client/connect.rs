@@ -58,7 +58,7 @@ async fn unary(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
     let method = call.method();
     let format = caller.format_of(method)?;
     let mut head = head(caller, &call, format)?;
-    if caller.pool.dialer().settings.accepts_gzip {
+    if caller.pool.dialer().settings.accept_gzip {
         Arc::make_mut(&mut head.headers).insert(header::ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
     }
     let Body::One(message) = call.into_parts().1 else {
@@ -68,7 +68,7 @@ async fn unary(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
     let compressed = caller.framing.compressed(&message);
     let is_compressed = compressed.is_some();
     let mut content = compressed.unwrap_or(message);
-    if caller.pool.dialer().settings.gets
+    if caller.pool.dialer().settings.use_get
         && method.has_no_side_effects
         && let Some(path) = get_path(&head.path, format, &content, is_compressed)
     {
@@ -106,7 +106,7 @@ async fn read_unary(
     mut received: Received,
 ) -> Result<Answer, Status> {
     let (metadata, trailers) = split(&parts.headers)?;
-    let coding = Coding::of(parts.headers.get(header::CONTENT_ENCODING), caller.pool.dialer().settings.accepts_gzip);
+    let coding = Coding::of(parts.headers.get(header::CONTENT_ENCODING), caller.pool.dialer().settings.accept_gzip);
     let found = media_type(&parts.headers);
     let len_max = caller.len_max();
     if parts.status != StatusCode::OK {
@@ -176,7 +176,7 @@ async fn streaming(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Statu
     if caller.framing.compresses() {
         Arc::make_mut(&mut head.headers).insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
     }
-    if caller.pool.dialer().settings.accepts_gzip {
+    if caller.pool.dialer().settings.accept_gzip {
         Arc::make_mut(&mut head.headers).insert(ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
     }
     let content = match call.into_parts().1 {
@@ -200,7 +200,7 @@ fn open(caller: &HttpCaller, format: Format, parts: Parts, received: Received) -
         return Err(of_http(parts.status));
     }
     check_type(&media_type(&parts.headers), content_type(format, false))?;
-    let coding = Coding::of(parts.headers.get(CONTENT_ENCODING), caller.pool.dialer().settings.accepts_gzip)?;
+    let coding = Coding::of(parts.headers.get(CONTENT_ENCODING), caller.pool.dialer().settings.accept_gzip)?;
     let metadata = metadata_of(&parts.headers)?;
     Ok(Answers::new(metadata, received, coding, caller.len_max(), EndOfStream))
 }

@@ -29,7 +29,7 @@ use tokio::{
 use super::{
     failures,
     outgoing::Outgoing,
-    settings::{BoxIo, HttpSettings},
+    settings::{BoxIo, ClientSettings},
 };
 use crate::message::greeting;
 
@@ -80,7 +80,7 @@ pub(super) struct Traffic {
 
 impl Connection {
     /// Starts HTTP/2 on a byte stream, and waits a short time for the first bytes of the server.
-    pub(super) async fn http2(io: BoxIo, settings: &HttpSettings) -> io::Result<Self> {
+    pub(super) async fn http2(io: BoxIo, settings: &ClientSettings) -> io::Result<Self> {
         let traffic = Arc::new(Traffic::new());
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
@@ -88,11 +88,9 @@ impl Connection {
             .initial_stream_window_size(settings.stream_window)
             .initial_connection_window_size(settings.connection_window)
             .max_header_list_size(settings.headers_len_max)
-            .keep_alive_interval(settings.keepalive.map(|(interval, _)| interval))
+            .keep_alive_interval(settings.keepalive_interval)
+            .keep_alive_timeout(settings.keepalive_timeout)
             .keep_alive_while_idle(settings.keepalive_while_idle);
-        if let Some((_, timeout)) = settings.keepalive {
-            builder.keep_alive_timeout(timeout);
-        }
         let io =
             TokioIo::new(Counted { io, traffic: traffic.clone(), greeting: Some(BytesMut::new()), is_http2: true });
         let (sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
@@ -113,7 +111,7 @@ impl Connection {
     }
 
     /// Starts HTTP/1.1 on a byte stream. The server sends nothing before the first request.
-    pub(super) async fn http1(io: BoxIo, settings: &HttpSettings) -> io::Result<Self> {
+    pub(super) async fn http1(io: BoxIo, settings: &ClientSettings) -> io::Result<Self> {
         let traffic = Arc::new(Traffic::new());
         let io = TokioIo::new(Counted { io, traffic: traffic.clone(), greeting: None, is_http2: false });
         let mut builder = http1::Builder::new();

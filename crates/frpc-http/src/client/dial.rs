@@ -8,7 +8,7 @@ use frpc::{Address, ConnectError, ConnectSettings};
 use super::tls::Tls;
 use super::{
     connection::Connection,
-    settings::{BoxIo, HttpVersion, Settings},
+    settings::{BoxIo, Client, ClientSettings, Connector, HttpVersion},
     target::{Protocol, Target},
 };
 
@@ -16,7 +16,8 @@ use super::{
 pub(super) struct Dialer {
     pub(super) url: String,
     pub(super) target: Target,
-    pub(super) settings: Settings,
+    pub(super) settings: ClientSettings,
+    connector: Option<Connector>,
     pub(super) connect: ConnectSettings,
     /// The HTTP version to use. gRPC always uses HTTP/2.
     version: HttpVersion,
@@ -26,8 +27,9 @@ pub(super) struct Dialer {
 
 impl Dialer {
     /// Creates a dialer. Fails if the settings lack something required by the address, such as TLS.
-    pub(super) fn new(url: String, target: Target, settings: Settings, connect: ConnectSettings) -> io::Result<Self> {
-        let version = if target.protocol == Protocol::Grpc { HttpVersion::Http2 } else { settings.version };
+    pub(super) fn new(url: String, target: Target, client: Client, connect: ConnectSettings) -> io::Result<Self> {
+        let Client { settings, connector } = client;
+        let version = if target.protocol == Protocol::Grpc { HttpVersion::Http2 } else { settings.http_version };
         #[cfg(feature = "tls")]
         let tls = target.is_secure.then(|| Tls::new(&target, &connect, version)).transpose()?;
         #[cfg(not(feature = "tls"))]
@@ -39,6 +41,7 @@ impl Dialer {
             url,
             target,
             settings,
+            connector,
             connect,
             version,
             #[cfg(feature = "tls")]
@@ -58,15 +61,15 @@ impl Dialer {
     }
 
     async fn attempt(&self) -> io::Result<Connection> {
-        let io = match &self.settings.connector {
+        let io = match &self.connector {
             Some(connect) => connect().await?,
             None => Box::new(self.connect.sockets.connect((&*self.target.host, self.target.port)).await?),
         };
         let (io, chosen) = self.secure(io).await?;
         if chosen.unwrap_or(self.version == HttpVersion::Http2) {
-            Connection::http2(io, &self.settings.http).await
+            Connection::http2(io, &self.settings).await
         } else {
-            Connection::http1(io, &self.settings.http).await
+            Connection::http1(io, &self.settings).await
         }
     }
 

@@ -189,7 +189,7 @@ impl Exchange {
             // hyper returns a request if it has not begun to send it. Otherwise, any byte written since may belong to
             // the request.
             let was_written = error.message().is_none() && place.connection().written() != written;
-            let settings = &self.pool.dialer().settings.http;
+            let settings = &self.pool.dialer().settings;
             let status = match place.connection().foreign() {
                 // Every other connection would fail in the same way.
                 Some(foreign) => CallError::Unreachable(Arc::new(self.pool.dialer().foreign(foreign))).into(),
@@ -243,7 +243,7 @@ impl Received {
                 Some(Ok(frame)) => frame,
                 Some(Err(error)) => {
                     let failure = self.stop.0.as_ref().and_then(|source| source.failure());
-                    let settings = &self.place.pool().dialer().settings.http;
+                    let settings = &self.place.pool().dialer().settings;
                     return Err(failure.unwrap_or_else(|| failures::of_response(error, settings)));
                 }
             };

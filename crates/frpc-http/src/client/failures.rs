@@ -6,18 +6,18 @@ use frpc::{CallError, CloseReason, Code, GoAway, Refusal, Status};
 use h2::Reason;
 use http::StatusCode;
 
-use super::settings::HttpSettings;
+use super::settings::ClientSettings;
 use crate::codes;
 
 /// Returns the status of a request without a response. `was_written` is `false` if no byte of it can have reached the
 /// server.
-pub(super) fn of_request(error: hyper::Error, was_written: bool, settings: &HttpSettings) -> Status {
+pub(super) fn of_request(error: hyper::Error, was_written: bool, settings: &ClientSettings) -> Status {
     let of_stream = find(&error).and_then(of_stream);
     of_stream.unwrap_or_else(|| lost(error, was_written, settings))
 }
 
 /// Returns the status of an incomplete response.
-pub(super) fn of_response(error: hyper::Error, settings: &HttpSettings) -> Status {
+pub(super) fn of_response(error: hyper::Error, settings: &ClientSettings) -> Status {
     // The server has begun to answer, so a retry is no longer possible.
     let of_stream = find(&error).filter(|error| error.is_reset()).and_then(|error| {
         let reason = error.reason()?;
@@ -83,10 +83,10 @@ fn of_reset(reason: Reason) -> Status {
     Status::new(code, format!("the stream of the call was reset: {}", reason.description()))
 }
 
-fn lost(error: hyper::Error, was_written: bool, settings: &HttpSettings) -> Status {
-    let reason = match settings.keepalive {
-        Some((_, limit)) if error.is_timeout() => CloseReason::Silent { limit },
-        _ => CloseReason::Io(Arc::new(io::Error::other(chain(&error)))),
+fn lost(error: hyper::Error, was_written: bool, settings: &ClientSettings) -> Status {
+    let reason = match error.is_timeout() {
+        true => CloseReason::Silent { limit: settings.keepalive_timeout },
+        false => CloseReason::Io(Arc::new(io::Error::other(chain(&error)))),
     };
     CallError::ConnectionLost { reason, may_have_executed: was_written }.into()
 }

@@ -41,7 +41,7 @@ pub(super) fn base_headers(pool: &Pool) -> HeaderMap {
     if settings.gzip_len_min.is_some() {
         headers.insert(GRPC_ENCODING, HeaderValue::from_static(GZIP));
     }
-    if settings.accepts_gzip {
+    if settings.accept_gzip {
         headers.insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
     }
     headers
@@ -98,7 +98,7 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
 /// Reads the head of a response.
 fn open(caller: &HttpCaller, codec: Option<&str>, parts: Parts, received: Received) -> Result<Answers, Status> {
     check_type(caller, codec, &parts)?;
-    let coding = Coding::of(parts.headers.get(GRPC_ENCODING), caller.pool.dialer().settings.accepts_gzip)?;
+    let coding = Coding::of(parts.headers.get(GRPC_ENCODING), caller.pool.dialer().settings.accept_gzip)?;
     let is_web = caller.protocol() == Protocol::GrpcWeb;
     // A response without a body carries its trailers in the head.
     let metadata = if received.is_over() { Metadata::new() } else { metadata_of(&parts.headers)? };

@@ -30,6 +30,6 @@ mod transport;
 mod twirp;
 
 pub use post::Poster;
-pub use settings::{Client, HttpVersion};
+pub use settings::{Client, ClientSettings, HttpVersion};
 pub use transport::{register, transport};
 pub use twirp::TwirpError;

@@ -52,7 +52,7 @@ impl Pool {
             waiting: 0,
             failures: 0,
             error: None,
-            pauses: RedialPauses::new(dialer.connect.pause),
+            pauses: RedialPauses::new(dialer.connect.retry.pause),
         };
         Ok(Arc::new(Self {
             dialer: Arc::new(dialer),

@@ -36,7 +36,7 @@ impl Client {
     /// If the address is invalid, or the server cannot be reached.
     pub async fn poster(&self, url: String, connect: ConnectSettings) -> Result<Poster, ConnectError> {
         let target = Target::parse(&url).map_err(ConnectError::Address)?;
-        let dialer = Dialer::new(url, target, self.settings.clone(), connect).map_err(ConnectError::Address)?;
+        let dialer = Dialer::new(url, target, self.clone(), connect).map_err(ConnectError::Address)?;
         let pool = Pool::connect(dialer).await?;
         let mut base = HeaderMap::new();
         if let Some(user_agent) = &self.settings.user_agent {

@@ -7,6 +7,8 @@ use futures_util::future::BoxFuture;
 use http::HeaderValue;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::settings::path_prefix;
+
 /// The HTTP version used by a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -26,7 +28,7 @@ pub enum HttpVersion {
 /// | address | protocol | HTTP |
 /// |---|---|---|
 /// | `grpc://HOST:PORT`, `grpcs://` with TLS | gRPC | 2 |
-/// | `http://`, `https://` | Connect | 1.1, or 2 if the server chooses it or [`http_version`](Self::http_version) says so |
+/// | `http://`, `https://` | Connect | 1.1, or 2 if the server chooses it or [`http_version`](ClientSettings::http_version) says so |
 /// | `grpc-web+http://`, `grpc-web+https://` | gRPC-Web | the same |
 /// | `twirp+http://`, `twirp+https://` | Twirp | the same |
 ///
@@ -38,10 +40,10 @@ pub enum HttpVersion {
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use frpc::{Channel, codec::Format};
-/// use frpc_http::Client;
+/// use frpc_http::{Client, ClientSettings};
 ///
-/// let json = Client::new().format(Format::Json).accept_gzip(false);
-/// let channel = Channel::builder().transport(json).connect("http://localhost:8080").await?;
+/// let json = ClientSettings { format: Format::Json, ..ClientSettings::default() };
+/// let channel = Channel::builder().transport(Client::new().settings(json)).connect("http://localhost:8080").await?;
 /// // let greeter = GreeterClient::new(channel);
 /// # let _ = channel;
 /// # Ok(())
@@ -59,33 +61,86 @@ pub enum HttpVersion {
 /// it as not processed (`REFUSED_STREAM`, or a `GOAWAY` that covers only earlier streams).
 #[derive(Clone)]
 pub struct Client {
-    pub(super) settings: Settings,
-}
-
-#[derive(Clone)]
-pub(super) struct Settings {
-    pub(super) format: Format,
-    pub(super) gzip_len_min: Option<usize>,
-    pub(super) accepts_gzip: bool,
-    pub(super) version: HttpVersion,
-    pub(super) twirp_prefix: String,
-    pub(super) gets: bool,
-    pub(super) user_agent: Option<HeaderValue>,
-    pub(super) connections_max: usize,
-    pub(super) idle_max: Duration,
+    pub(super) settings: ClientSettings,
     pub(super) connector: Option<Connector>,
-    pub(super) http: HttpSettings,
 }
 
-/// The settings of connections.
-#[derive(Clone, Copy)]
-pub(super) struct HttpSettings {
-    pub(super) headers_len_max: u32,
-    /// The ping interval, and the timeout for a response.
-    pub(super) keepalive: Option<(Duration, Duration)>,
-    pub(super) keepalive_while_idle: bool,
-    pub(super) stream_window: u32,
-    pub(super) connection_window: u32,
+/// Settings of a [`Client`].
+///
+/// Fields may be added, so `..ClientSettings::default()` belongs at the end of a literal.
+#[derive(Clone, Debug)]
+pub struct ClientSettings {
+    /// The message format: [`Format::Proto`], the default, or [`Format::Json`].
+    pub format: Format,
+    /// The HTTP version for Connect, gRPC-Web and Twirp. Default [`HttpVersion::Auto`].
+    pub http_version: HttpVersion,
+    /// Compresses messages of at least this length with gzip. Default `None`: no compression, since a server may not
+    /// support it.
+    ///
+    /// Very short messages become longer by compression. Twirp requests are never compressed.
+    pub gzip_len_min: Option<usize>,
+    /// Lets servers compress messages with gzip. Default true. A decompressed message is limited to the maximum message
+    /// length of the channel ([`Config::content_len_max`](frpc::Config::content_len_max)).
+    pub accept_gzip: bool,
+    /// The path prefix of Twirp. Default `/twirp`; may be empty.
+    pub twirp_prefix: String,
+    /// Sends unary Connect calls of methods [without side effects](frpc::Method::without_side_effects) as GET requests,
+    /// which caches can store. Calls with a URL path above 8 KiB use POST. Default false.
+    pub use_get: bool,
+    /// The `user-agent` of requests. Default: the name of this crate. `None` sends none. A `user-agent` in the metadata
+    /// of a call replaces it.
+    pub user_agent: Option<HeaderValue>,
+    /// The maximum number of connections. Default 100; 0 counts as 1.
+    ///
+    /// HTTP/1.1 uses one connection per call in flight. HTTP/2 opens another connection when all others have as many
+    /// calls as the server allows. Further calls wait.
+    pub connections_max: usize,
+    /// The idle time after which a connection is no longer used. Default 60 s.
+    ///
+    /// An idle connection may have been lost without notice. Expired connections are closed when the next call is made,
+    /// except the only HTTP/2 connection.
+    pub idle_max: Duration,
+    /// The maximum size of the headers, and of the trailers, of a response. Default 16 KiB.
+    pub headers_len_max: u32,
+    /// The interval of keepalive pings on HTTP/2. Default 310 s; `None` sends none.
+    ///
+    /// Many gRPC servers close the connection of a client that pings more often than every 5 minutes.
+    ///
+    /// Independently of this setting, a connection gets no further calls if a call ends at least 10 s after a request
+    /// and nothing has arrived since that request. New calls then use another connection.
+    pub keepalive_interval: Option<Duration>,
+    /// The maximum time for a response to a ping before the connection is closed. Default 20 s.
+    pub keepalive_timeout: Duration,
+    /// Sends pings even while no call is in flight. Default false.
+    pub keepalive_while_idle: bool,
+    /// The HTTP/2 flow-control window of a response: how much unread data the server may send for it. Default 1 MiB.
+    pub stream_window: u32,
+    /// The HTTP/2 flow-control window for all responses of a connection. Default 4 MiB.
+    pub connection_window: u32,
+}
+
+impl Default for ClientSettings {
+    fn default() -> Self {
+        Self {
+            format: Format::Proto,
+            http_version: HttpVersion::Auto,
+            gzip_len_min: None,
+            accept_gzip: true,
+            twirp_prefix: "/twirp".to_owned(),
+            use_get: false,
+            user_agent: Some(HeaderValue::from_static(concat!("frpc-http/", env!("CARGO_PKG_VERSION")))),
+            connections_max: 100,
+            idle_max: Duration::from_secs(60),
+            headers_len_max: 16 * 1024,
+            // gRPC servers by default allow pings every 5 minutes from clients with quiet streams. This is slightly
+            // longer.
+            keepalive_interval: Some(Duration::from_secs(310)),
+            keepalive_timeout: Duration::from_secs(20),
+            keepalive_while_idle: false,
+            stream_window: 1024 * 1024,
+            connection_window: 4 * 1024 * 1024,
+        }
+    }
 }
 
 /// A byte stream to a server.
@@ -101,117 +156,15 @@ pub(super) type Connector = Arc<dyn Fn() -> BoxFuture<'static, io::Result<BoxIo>
 impl Client {
     /// Creates a client with default settings.
     pub fn new() -> Self {
-        let user_agent = HeaderValue::from_static(concat!("frpc-http/", env!("CARGO_PKG_VERSION")));
-        let http = HttpSettings {
-            headers_len_max: 16 * 1024,
-            // gRPC servers by default allow pings every 5 minutes from clients with quiet streams. This is slightly
-            // longer.
-            keepalive: Some((Duration::from_secs(310), Duration::from_secs(20))),
-            keepalive_while_idle: false,
-            stream_window: 1024 * 1024,
-            connection_window: 4 * 1024 * 1024,
-        };
-        Self {
-            settings: Settings {
-                format: Format::Proto,
-                gzip_len_min: None,
-                accepts_gzip: true,
-                version: HttpVersion::Auto,
-                twirp_prefix: "/twirp".to_owned(),
-                gets: false,
-                user_agent: Some(user_agent),
-                connections_max: 100,
-                idle_max: Duration::from_secs(60),
-                connector: None,
-                http,
-            },
-        }
+        Self { settings: ClientSettings::default(), connector: None }
     }
 
-    /// Sets the message format: [`Format::Proto`], the default, or [`Format::Json`].
-    pub fn format(self, format: Format) -> Self {
-        self.with(|settings| settings.format = format)
-    }
-
-    /// Compresses messages of at least `len_min` bytes with gzip. Default: no compression, since a server may not
-    /// support it.
-    ///
-    /// Very short messages become longer by compression. Twirp requests are never compressed.
-    pub fn send_gzip(self, len_min: usize) -> Self {
-        self.with(|settings| settings.gzip_len_min = Some(len_min))
-    }
-
-    /// Sets whether servers may compress messages with gzip. Default true. A decompressed message is limited to the
-    /// maximum message length of the channel ([`Config::content_len_max`](frpc::Config::content_len_max)).
-    pub fn accept_gzip(self, accept: bool) -> Self {
-        self.with(|settings| settings.accepts_gzip = accept)
-    }
-
-    /// Sets the HTTP version for Connect, gRPC-Web and Twirp. Default [`HttpVersion::Auto`].
-    pub fn http_version(self, version: HttpVersion) -> Self {
-        self.with(|settings| settings.version = version)
-    }
-
-    /// Sets the path prefix of Twirp. Default `/twirp`; may be empty.
-    pub fn twirp_prefix(self, prefix: impl Into<String>) -> Self {
-        let prefix = prefix.into();
-        let prefix = prefix.trim_matches('/');
-        let prefix = if prefix.is_empty() { String::new() } else { format!("/{prefix}") };
-        self.with(|settings| settings.twirp_prefix = prefix)
-    }
-
-    /// Sends unary Connect calls of methods [without side effects](frpc::Method::without_side_effects) as GET requests,
-    /// which caches can store. Calls with a URL path above 8 KiB use POST. Default false.
-    pub fn use_get(self, use_get: bool) -> Self {
-        self.with(|settings| settings.gets = use_get)
-    }
-
-    /// Sets the `user-agent` of requests. Default: the name of this crate. `None` sends none. A `user-agent` in the
-    /// metadata of a call replaces it.
-    pub fn user_agent(self, user_agent: Option<HeaderValue>) -> Self {
-        self.with(|settings| settings.user_agent = user_agent)
-    }
-
-    /// Sets the maximum number of connections. Default 100; 0 counts as 1.
-    ///
-    /// HTTP/1.1 uses one connection per call in flight. HTTP/2 opens another connection when all others have as many
-    /// calls as the server allows. Further calls wait.
-    pub fn connections_max(self, connections_max: usize) -> Self {
-        self.with(|settings| settings.connections_max = connections_max.max(1))
-    }
-
-    /// Sets how long a connection may be idle before it is no longer used. Default 60 s.
-    ///
-    /// An idle connection may have been lost without notice. Expired connections are closed when the next call is made,
-    /// except the only HTTP/2 connection.
-    pub fn idle_max(self, idle_max: Duration) -> Self {
-        self.with(|settings| settings.idle_max = idle_max)
-    }
-
-    /// Sets the maximum size of the headers, and of the trailers, of a response. Default 16 KiB.
-    pub fn headers_len_max(self, headers_len_max: u32) -> Self {
-        self.with(|settings| settings.http.headers_len_max = headers_len_max)
-    }
-
-    /// Sends keepalive pings on HTTP/2 at this interval, and closes the connection if no response arrives within
-    /// `timeout`.
-    ///
-    /// Default: 310 s and 20 s, with pings only during calls. This function also enables pings while no call is in
-    /// flight. Many gRPC servers close the connection of a client that pings more often than every 5 minutes.
-    ///
-    /// Independently of this setting, a connection gets no further calls if a call ends at least 10 s after a request
-    /// and nothing has arrived since that request. New calls then use another connection.
-    pub fn keepalive(self, interval: Duration, timeout: Duration) -> Self {
-        self.with(|settings| {
-            settings.http.keepalive = Some((interval, timeout));
-            settings.http.keepalive_while_idle = true;
-        })
-    }
-
-    /// Sets the HTTP/2 flow-control windows: how much unread data the server may send for one response, and for all
-    /// responses of a connection. Default 1 MiB and 4 MiB.
-    pub fn windows(self, stream: u32, connection: u32) -> Self {
-        self.with(|settings| (settings.http.stream_window, settings.http.connection_window) = (stream, connection))
+    /// Replaces all settings.
+    pub fn settings(mut self, settings: ClientSettings) -> Self {
+        let twirp_prefix = path_prefix(&settings.twirp_prefix);
+        let connections_max = settings.connections_max.max(1);
+        self.settings = ClientSettings { twirp_prefix, connections_max, ..settings };
+        self
     }
 
     /// Opens connections with a custom function, for example through a proxy, a Unix socket or memory.
@@ -241,12 +194,7 @@ impl Client {
             let connecting = connect();
             Box::pin(async move { Ok(Box::new(connecting.await?) as BoxIo) })
         });
-        self.with(|settings| settings.connector = Some(connector))
-    }
-
-    fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
-        change(&mut self.settings);
-        self
+        Self { connector: Some(connector), ..self }
     }
 }
 
@@ -258,9 +206,6 @@ impl Default for Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client")
-            .field("format", &self.settings.format)
-            .field("version", &self.settings.version)
-            .finish_non_exhaustive()
+        f.debug_struct("Client").field("settings", &self.settings).finish_non_exhaustive()
     }
 }

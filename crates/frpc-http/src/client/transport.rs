@@ -40,10 +40,10 @@ impl Transport for Client {
     }
 
     fn connect(&self, url: String, connect: ConnectSettings) -> BoxFuture<'static, Result<Connected, ConnectError>> {
-        let settings = self.settings.clone();
+        let client = self.clone();
         Box::pin(async move {
             let target = Target::parse(&url).map_err(ConnectError::Address)?;
-            let dialer = Dialer::new(url, target, settings, connect).map_err(ConnectError::Address)?;
+            let dialer = Dialer::new(url, target, client, connect).map_err(ConnectError::Address)?;
             let pool = Pool::connect(dialer).await?;
             let settings = &pool.dialer().settings;
             let framing = Framing { gzip_len_min: settings.gzip_len_min };

@@ -168,7 +168,7 @@ impl Connection<'_> {
         let (mut parts, body) = response.into_parts();
         let mut content = body.into_content().ok_or_else(|| io::Error::other("a stream where there is none"))?;
         let is_last = response::check(&mut parts, &mut content) || is_last;
-        let capitals = self.site.settings.has_capitals();
+        let capitals = self.site.additions.has_capitals();
         response::put_head(&mut self.output, &parts, content.len(), capitals, is_last);
         // Short content joins its head in one write. Long content is not worth the copy.
         if content.len() <= COPIED_LEN_MAX {

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     headers::metadata,
     message::compression::{self, GZIP},
-    settings::Settings,
+    settings::HttpSettings,
 };
 
 /// Reads the message of a request. Its memory is charged to the account of the connection.
@@ -39,7 +39,7 @@ pub(super) async fn read<B: RequestBody>(
     body: B,
     coding: Coding,
     time: Option<Duration>,
-    settings: &Settings,
+    settings: &HttpSettings,
     holding: &mut Holding,
 ) -> Result<Bytes, Status> {
     let message = receive(body, time, settings, holding).await?;
@@ -51,7 +51,7 @@ pub(super) async fn read<B: RequestBody>(
 async fn receive<B: RequestBody>(
     body: B,
     time: Option<Duration>,
-    settings: &Settings,
+    settings: &HttpSettings,
     holding: &mut Holding,
 ) -> Result<Bytes, Status> {
     let mut reading = pin!(read_all(body, settings.message_len_max, holding));
@@ -102,7 +102,7 @@ fn too_long(len_max: usize) -> Status {
 /// # Errors
 ///
 /// If the message is too long before or after decompression, or is not compressed as announced.
-pub(super) fn inflate(message: Bytes, coding: Coding, settings: &Settings) -> Result<Bytes, Status> {
+pub(super) fn inflate(message: Bytes, coding: Coding, settings: &HttpSettings) -> Result<Bytes, Status> {
     if message.len() > settings.message_len_max {
         return Err(too_long(settings.message_len_max));
     }

@@ -3,7 +3,7 @@
 use frpc::Status;
 use http::HeaderValue;
 
-use crate::{message::compression::GZIP, settings::Settings};
+use crate::{message::compression::GZIP, settings::HttpSettings};
 
 /// The compression of the messages of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Coding {
     pub(super) fn agree(
         sent: Option<&[u8]>,
         accepted: Option<&HeaderValue>,
-        settings: &Settings,
+        settings: &HttpSettings,
     ) -> Result<Self, Status> {
         let of_requests = match sent {
             None | Some(b"" | b"identity") => false,
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     fn agreed(sent: Option<&str>, accepted: Option<&'static str>, send_compressed: bool) -> Coding {
-        let settings = Settings { send_compressed, compression_len_min: 7, ..Settings::default() };
+        let settings = HttpSettings { send_compressed, compression_len_min: 7, ..HttpSettings::default() };
         let accepted = accepted.map(HeaderValue::from_static);
         Coding::agree(sent.map(str::as_bytes), accepted.as_ref(), &settings).unwrap()
     }
@@ -76,7 +76,7 @@ mod tests {
     fn a_compression_that_nobody_knows_is_refused_with_those_that_are_known() {
         assert!(agreed(Some("gzip"), None, false).of_requests);
         assert!(!agreed(Some("identity"), None, false).of_requests && !agreed(None, None, false).of_requests);
-        let refused = Coding::agree(Some(b"br"), None, &Settings::default()).unwrap_err();
+        let refused = Coding::agree(Some(b"br"), None, &HttpSettings::default()).unwrap_err();
         assert_eq!(refused.code(), frpc::Code::Unimplemented);
         assert_eq!(refused.message(), "no compression \"br\" here: gzip, or identity for none");
     }

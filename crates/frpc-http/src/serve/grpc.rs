@@ -25,7 +25,7 @@ use super::{
 use crate::{
     headers::{ADDED_LEN, metadata, timeout},
     message::compression::GZIP,
-    settings::Settings,
+    settings::HttpSettings,
     status::{
         self,
         grpc::{GRPC_STATUS, HEAD_LEN_MAX},
@@ -91,7 +91,7 @@ impl Dialect {
     }
 
     /// Returns `true` if the settings enable this dialect.
-    pub(super) fn is_on(&self, settings: &Settings) -> bool {
+    pub(super) fn is_on(&self, settings: &HttpSettings) -> bool {
         match self.kind {
             Kind::Grpc => settings.grpc,
             Kind::Web | Kind::WebText => settings.grpc_web,

@@ -53,7 +53,7 @@ pub(crate) async fn respond<B: RequestBody>(site: &Site, parts: Parts, body: B) 
     if let Some(refusal) = refuse_host(site, &parts.uri, &parts.headers) {
         return refusal;
     }
-    let cors = site.settings.cors.as_ref();
+    let cors = site.additions.cors.as_ref();
     if let Some((status, headers)) = cors.and_then(|cors| cors.preflight(&parts.method, &parts.headers)) {
         let mut response = Response::new(ResponseBody::empty());
         (*response.status_mut(), *response.headers_mut()) = (status, headers);
@@ -61,7 +61,7 @@ pub(crate) async fn respond<B: RequestBody>(site: &Site, parts: Parts, body: B) 
     }
     let origin = cors.and_then(|_| parts.headers.get(ORIGIN).cloned());
     let is_head = parts.method == Method::HEAD;
-    let mut response = match site.settings.mounts.at(parts.uri.path()) {
+    let mut response = match site.additions.mounts.at(parts.uri.path()) {
         // Boxed to keep ordinary calls small.
         Some(mount) => Box::pin(mounted::serve(site, &**mount, parts, body)).await,
         None => by_protocol(site, &parts, body).await,
@@ -85,7 +85,7 @@ fn leave_out_body(response: &mut Response<ResponseBody>) {
 
 /// Refuses a request for a host outside the allowed hosts.
 fn refuse_host(site: &Site, uri: &Uri, headers: &HeaderMap) -> Option<Response<ResponseBody>> {
-    let hosts = site.settings.hosts.as_ref()?;
+    let hosts = site.additions.hosts.as_ref()?;
     let is_allowed = hosts.have(uri, headers);
     (!is_allowed).then(|| refuse(StatusCode::MISDIRECTED_REQUEST, "this host is not served here\n"))
 }

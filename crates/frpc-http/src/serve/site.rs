@@ -13,14 +13,15 @@ use tokio::time::Instant;
 use super::body::ResponseBody;
 use crate::{
     headers::{ADDED_LEN, list_len, metadata},
-    settings::Settings,
+    settings::{Additions, HttpSettings},
 };
 
 /// The services of a connection or a server, with the settings to serve them.
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) endpoint: Endpoint,
-    pub(crate) settings: Settings,
+    pub(crate) settings: HttpSettings,
+    pub(crate) additions: Additions,
     /// The memory account of the connection, or of the whole server if this serves all connections.
     pub(crate) account: MemoryAccount,
     /// The other end of the connection, if this serves one connection.

@@ -18,13 +18,13 @@ use super::{
     requests::RequestBody,
     site::{Site, check_codec, media_type},
 };
-use crate::{codes, settings::Settings, status};
+use crate::{codes, settings::HttpSettings, status};
 
 const PROTOBUF: &str = "application/protobuf";
 const JSON: &str = "application/json";
 
 /// Returns the method path of a Twirp request. `None` for requests of other protocols.
-pub(super) fn path<'a>(settings: &Settings, path: &'a str, media_type: &[u8]) -> Option<&'a str> {
+pub(super) fn path<'a>(settings: &HttpSettings, path: &'a str, media_type: &[u8]) -> Option<&'a str> {
     if !settings.twirp {
         return None;
     }

@@ -28,7 +28,7 @@ use super::{
 use crate::{
     cors::Cors,
     mount::{Mount, Visit},
-    settings::Settings,
+    settings::HttpSettings,
     standstill::Standstill,
 };
 
@@ -74,8 +74,8 @@ impl Upgrading {
         site: &Site,
         request: &mut Request<Incoming>,
     ) -> Result<Response<ResponseBody>, Box<Response<ResponseBody>>> {
-        let accept = check(request, &site.settings)?;
-        let mount = site.settings.mounts.at(request.uri().path()).filter(|mount| !mount.subprotocols().is_empty());
+        let accept = check(request, site.additions.cors.as_ref())?;
+        let mount = site.additions.mounts.at(request.uri().path()).filter(|mount| !mount.subprotocols().is_empty());
         let chosen = choose(request.headers(), site.settings.websocket, mount)?;
         let mut response = Response::new(ResponseBody::empty());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -94,7 +94,7 @@ impl Upgrading {
             }
             _ => Protocol::Frisbee,
         };
-        let Settings { message_len_max, keepalive_interval, keepalive_timeout, .. } = site.settings;
+        let HttpSettings { message_len_max, keepalive_interval, keepalive_timeout, .. } = site.settings;
         let keepalive = keepalive_interval.map(|interval| (interval, keepalive_timeout));
         let limits = Limits { message_len_max, keepalive };
         let upgrade = Upgrade { socket: hyper::upgrade::on(request), limits, protocol };
@@ -138,7 +138,7 @@ impl Upgrade {
 }
 
 /// Checks a handshake and returns the value of `Sec-WebSocket-Accept`.
-fn check<B: Body>(request: &Request<B>, settings: &Settings) -> Result<HeaderValue, Box<Response<ResponseBody>>> {
+fn check<B: Body>(request: &Request<B>, cors: Option<&Cors>) -> Result<HeaderValue, Box<Response<ResponseBody>>> {
     let headers = request.headers();
     if request.version() != Version::HTTP_11 || request.method() != Method::GET || !request.body().is_end_stream() {
         return Err(Box::new(refuse(StatusCode::BAD_REQUEST, "a WebSocket begins with GET and HTTP/1.1\n")));
@@ -148,7 +148,7 @@ fn check<B: Body>(request: &Request<B>, settings: &Settings) -> Result<HeaderVal
         response.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         return Err(Box::new(response));
     }
-    if !may_come_from(headers, settings.cors.as_ref()) {
+    if !may_come_from(headers, cors) {
         return Err(Box::new(refuse(StatusCode::FORBIDDEN, "pages of this origin may not connect\n")));
     }
     let Some(key) = headers.get(SEC_WEBSOCKET_KEY).map(HeaderValue::as_bytes).filter(|key| is_key(key)) else {

@@ -1,7 +1,7 @@
 use std::{sync::Arc, time::Duration};
 
-use frpc::{CallError, CloseReason, Code, Request, Server, Status, Streaming};
-use frpc_http::{Client, Http};
+use frpc::{CallError, CloseReason, Code, ConnectRetry, Request, Server, Status, Streaming};
+use frpc_http::{Client, ClientSettings, Http};
 use support::{
     SECOND,
     calls::{TestClient, TestServer, TestService, ask, asking, may_have_executed, words},
@@ -145,7 +145,9 @@ fn a_server_that_takes_few_calls_at_once_gets_more_connections_up_to_the_limit()
     in_virtual_time(async {
         let network = Network::default();
         let mut connections = network.listen();
-        let connecting = network.channel(Client::new().connections_max(2)).connect("grpc://test");
+        let connecting = network
+            .channel(Client::new().settings(ClientSettings { connections_max: 2, ..ClientSettings::default() }))
+            .connect("grpc://test");
         let greeting =
             async { RawServer::begin_with(connections.recv().await.unwrap(), &[MAX_CONCURRENT_STREAMS]).await };
         let (channel, mut first) = tokio::join!(connecting, greeting);
@@ -180,7 +182,12 @@ fn a_server_that_takes_few_calls_at_once_gets_more_connections_up_to_the_limit()
 fn a_server_without_a_sign_of_life_is_given_up() {
     let limit = Duration::from_secs(5);
     in_virtual_time(async {
-        let client = Client::new().keepalive(Duration::from_secs(20), limit);
+        let client = Client::new().settings(ClientSettings {
+            keepalive_interval: Some(Duration::from_secs(20)),
+            keepalive_timeout: limit,
+            keepalive_while_idle: true,
+            ..ClientSettings::default()
+        });
         let (client, peer, _connections, _) = with_raw(client).await;
         let mut peer = peer.without_pongs();
         let call = asking(&client, "hi");
@@ -371,7 +378,12 @@ fn calls_share_the_attempts_to_connect_again() {
         in_virtual_time(async {
             let (network, service) = (Network::default(), TestService::default());
             network.serve(server(&service));
-            let channel = network.channel(Client::new()).attempts(3).connect(url).await.unwrap();
+            let channel = network
+                .channel(Client::new())
+                .retry(ConnectRetry { attempts: 3, ..ConnectRetry::default() })
+                .connect(url)
+                .await
+                .unwrap();
             let client = TestClient::new(channel);
             assert_eq!(ask(&client, "hi").await.unwrap(), "hi");
             // The listener and with it the server go.
@@ -397,7 +409,12 @@ fn calls_share_the_attempts_to_connect_again() {
 fn nobody_at_the_address_is_an_error_of_connecting() {
     in_virtual_time(async {
         let network = Network::default();
-        let error = network.channel(Client::new()).attempts(2).connect("grpc://test").await.unwrap_err();
+        let error = network
+            .channel(Client::new())
+            .retry(ConnectRetry { attempts: 2, ..ConnectRetry::default() })
+            .connect("grpc://test")
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains("grpc://test (attempts: 2)"), "{error}");
         assert_eq!(network.attempts(), 2);
     });
@@ -409,7 +426,12 @@ fn a_peer_that_does_not_speak_http2_is_an_error_of_connecting() {
         let network = Network::default();
         let mut connections = network.listen();
         tokio::spawn(async move { while connections.recv().await.is_some() {} });
-        let error = network.channel(Client::new()).attempts(1).connect("grpc://test").await.unwrap_err();
+        let error = network
+            .channel(Client::new())
+            .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() })
+            .connect("grpc://test")
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains("does not speak HTTP/2"), "{error}");
     });
 }
@@ -449,7 +471,11 @@ fn a_connection_that_was_idle_for_long_is_not_trusted() {
         in_virtual_time(async {
             let (network, service) = (Network::default(), TestService::default());
             network.serve(server(&service));
-            let channel = network.channel(Client::new().idle_max(5 * SECOND)).connect(url).await.unwrap();
+            let channel = network
+                .channel(Client::new().settings(ClientSettings { idle_max: 5 * SECOND, ..ClientSettings::default() }))
+                .connect(url)
+                .await
+                .unwrap();
             let client = TestClient::new(channel);
             for pause in [4 * SECOND, 6 * SECOND] {
                 assert_eq!(ask(&client, "hi").await.unwrap(), "hi");

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use frpc::{Server, Times};
-use frpc_http::{Cors, Http};
+use frpc::{CallSettings, Server, Times};
+use frpc_http::{Cors, Http, HttpSettings};
 use http::{Request, StatusCode};
 use support::{calls::TestService, in_virtual_time, settle};
 
@@ -202,7 +202,7 @@ fn requests_that_are_no_calls_are_refused_by_http() {
             assert_eq!(reply.status, format!("HTTP/1.1 {status}"), "{}", request.escape_ascii());
             reply.assert_header(header);
         }
-        let off = serve(Http::new().connect(false));
+        let off = serve(Http::new().settings(HttpSettings { connect: false, ..HttpSettings::default() }));
         assert_eq!(say(&off, unary("hi")).await.status, "HTTP/1.1 415 Unsupported Media Type");
     });
 }
@@ -210,7 +210,10 @@ fn requests_that_are_no_calls_are_refused_by_http() {
 #[test]
 fn the_version_of_the_protocol_is_asked_for_only_if_the_settings_say_so() {
     in_virtual_time(async {
-        let (lax, strict) = (serve(Http::new()), serve(Http::new().connect_version_required(true)));
+        let (lax, strict) = (
+            serve(Http::new()),
+            serve(Http::new().settings(HttpSettings { connect_version_required: true, ..HttpSettings::default() })),
+        );
         let versioned = with(unary("hi"), "connect-protocol-version: 1");
         for server in [&lax, &strict] {
             assert_eq!(say(server, &versioned).await.text(), "hi");
@@ -242,7 +245,12 @@ fn deadlines_reach_the_handler_and_drop_it() {
             assert_eq!(reply.status, "HTTP/1.1 400 Bad Request", "{value}");
         }
         let times = Times { default: Some(Duration::from_secs(1)), ..Times::default() };
-        let server = Server::builder().times(times).wire(Http::new()).add_service(Probe).without_listener().unwrap();
+        let server = Server::builder()
+            .calls(CallSettings { times, ..CallSettings::default() })
+            .wire(Http::new())
+            .add_service(Probe)
+            .without_listener()
+            .unwrap();
         assert_eq!(say(&server, unary("hang")).await.status, "HTTP/1.1 504 Gateway Timeout");
     });
 }
@@ -250,7 +258,9 @@ fn deadlines_reach_the_handler_and_drop_it() {
 #[test]
 fn a_request_that_is_slow_or_cut_calls_no_handler() {
     in_virtual_time(async {
-        let server = serve(Http::new().body_time_max(Duration::from_secs(1)));
+        let server = serve(
+            Http::new().settings(HttpSettings { body_time_max: Duration::from_secs(1), ..HttpSettings::default() }),
+        );
         let mut slow = Http1::connect(&server);
         let request = unary("hi");
         slow.say(&request[..request.len() - 1]).await;
@@ -263,7 +273,7 @@ fn a_request_that_is_slow_or_cut_calls_no_handler() {
 #[test]
 fn messages_above_the_limit_are_refused() {
     in_virtual_time(async {
-        let server = serve(Http::new().message_len_max(8));
+        let server = serve(Http::new().settings(HttpSettings { message_len_max: 8, ..HttpSettings::default() }));
         assert_eq!(say(&server, unary("12345678")).await.text(), "12345678");
         let exhausted = "HTTP/1.1 429 Too Many Requests";
         assert_eq!(say(&server, unary("123456789")).await.status, exhausted);
@@ -272,7 +282,12 @@ fn messages_above_the_limit_are_refused() {
         assert_eq!(say(&server, chunked).await.status, exhausted);
         let bomb = gzipped(&[b'0'; 9]);
         let bomb = with(post("/probe.Probe/Say", "application/proto", &bomb), "content-encoding: gzip");
-        assert_eq!(say(&serve(Http::new().message_len_max(8)), &bomb).await.status, exhausted);
+        assert_eq!(
+            say(&serve(Http::new().settings(HttpSettings { message_len_max: 8, ..HttpSettings::default() })), &bomb)
+                .await
+                .status,
+            exhausted
+        );
         let get = say(&server, get("/probe.Probe/Look?encoding=proto&message=123456789")).await;
         assert_eq!(get.status, exhausted);
     });
@@ -292,7 +307,7 @@ fn gunzipped(content: &[u8]) -> String {
 #[test]
 fn unary_messages_are_compressed_as_the_headers_say() {
     in_virtual_time(async {
-        let server = serve(Http::new().compression_len_min(4));
+        let server = serve(Http::new().settings(HttpSettings { compression_len_min: 4, ..HttpSettings::default() }));
         let text = "long enough";
         let packed = post("/probe.Probe/Say", "application/proto", &gzipped(text.as_bytes()));
         let reply = say(&server, with(packed.clone(), "content-encoding: gzip")).await;
@@ -303,7 +318,11 @@ fn unary_messages_are_compressed_as_the_headers_say() {
         let reply = say(&server, with(unary(text), "accept-encoding: gzip")).await;
         assert_eq!(reply.text(), text, "a caller that compresses nothing gets nothing compressed");
         let reply = say(
-            &serve(Http::new().compression_len_min(4).send_compressed(true)),
+            &serve(Http::new().settings(HttpSettings {
+                compression_len_min: 4,
+                send_compressed: true,
+                ..HttpSettings::default()
+            })),
             with(unary(text), "accept-encoding: br, gzip"),
         )
         .await;
@@ -367,7 +386,7 @@ fn streams_are_frames_the_last_of_which_is_the_end() {
 #[test]
 fn streams_that_break_the_rules_end_with_an_error() {
     in_virtual_time(async {
-        let server = serve(Http::new().message_len_max(8));
+        let server = serve(Http::new().settings(HttpSettings { message_len_max: 8, ..HttpSettings::default() }));
         let cut = &stream(&["hello"])[..7];
         for (method, body, code) in [
             ("Count", stream(&[]), "unimplemented"),
@@ -403,7 +422,7 @@ fn streams_that_break_the_rules_end_with_an_error() {
 #[test]
 fn messages_of_streams_are_compressed_as_the_headers_say() {
     in_virtual_time(async {
-        let server = serve(Http::new().compression_len_min(4));
+        let server = serve(Http::new().settings(HttpSettings { compression_len_min: 4, ..HttpSettings::default() }));
         let body = [frame(1, &gzipped(b"hello")), frame(0, b"there"), frame(1, &gzipped(b"you"))].concat();
         let request = post("/probe.Probe/Chat", "application/connect+proto", &body);
         let reply = say(&server, with(request, "connect-content-encoding: gzip\nconnect-accept-encoding: gzip")).await;
@@ -473,7 +492,7 @@ fn browsers_are_told_which_scripts_may_call() {
 #[test]
 fn the_page_lists_methods_if_it_is_switched_on() {
     in_virtual_time(async {
-        let server = serve(Http::new().page(true));
+        let server = serve(Http::new().settings(HttpSettings { page: true, ..HttpSettings::default() }));
         let reply = say(&server, get("/")).await;
         assert_eq!(reply.status, "HTTP/1.1 200 OK");
         reply.assert_header("content-type: text/html; charset=utf-8");

@@ -8,7 +8,7 @@ use frpc::{
     prost::Message,
     prost_types::{Any, Duration},
 };
-use frpc_http::Http;
+use frpc_http::{Http, HttpSettings};
 use h2::Reason;
 use http::{Method, StatusCode};
 use support::{
@@ -124,7 +124,11 @@ fn requests_that_are_no_calls_of_grpc_are_refused_by_http() {
         let reply = caller.ask(request, messages(&["hi"])).await;
         assert_eq!((reply.status, &reply.headers["allow"]), (StatusCode::METHOD_NOT_ALLOWED, &"POST".parse().unwrap()));
 
-        let (_server, mut caller) = serve_as(&TestService::default(), Http::new().grpc(false)).await;
+        let (_server, mut caller) = serve_as(
+            &TestService::default(),
+            Http::new().settings(HttpSettings { grpc: false, ..HttpSettings::default() }),
+        )
+        .await;
         let reply = caller.call("Say", &[], &["hi"]).await;
         assert_eq!(reply.status, StatusCode::UNSUPPORTED_MEDIA_TYPE, "it is switched off");
     });
@@ -204,7 +208,11 @@ fn handlers_are_dropped_when_the_time_of_their_caller_is_up() {
 #[test]
 fn a_message_that_is_late_ends_its_call() {
     in_virtual_time(async {
-        let (_server, mut caller) = serve_as(&TestService::default(), Http::new().body_time_max(5 * SECOND)).await;
+        let (_server, mut caller) = serve_as(
+            &TestService::default(),
+            Http::new().settings(HttpSettings { body_time_max: 5 * SECOND, ..HttpSettings::default() }),
+        )
+        .await;
         let (start, mut open) = (Instant::now(), caller.open(grpc_request("Say", &[])).await);
         open.sending.send_data(messages(&["hi"]).slice(..7), false).unwrap();
         assert_eq!(open.reply().await.texts(), ["4 the request was not here within 5s"]);
@@ -277,7 +285,11 @@ fn messages_are_compressed_for_callers_that_compress() {
         let reply = caller.call("Say", &[("grpc-accept-encoding", "gzip")], &["large 5000"]).await;
         assert_eq!(reply.texts(), ["x".repeat(5000)], "for those alone");
 
-        let (_server, mut caller) = serve_as(&TestService::default(), Http::new().send_compressed(true)).await;
+        let (_server, mut caller) = serve_as(
+            &TestService::default(),
+            Http::new().settings(HttpSettings { send_compressed: true, ..HttpSettings::default() }),
+        )
+        .await;
         let reply = caller.call("Say", &[("grpc-accept-encoding", "gzip")], &["large 5000"]).await;
         assert_eq!(frames(&reply.body)[0].0, 1);
     });
@@ -287,7 +299,9 @@ fn messages_are_compressed_for_callers_that_compress() {
 fn messages_that_are_too_long_are_refused() {
     in_virtual_time(async {
         let service = TestService::default();
-        let (_server, mut caller) = serve_as(&service, Http::new().message_len_max(1000)).await;
+        let (_server, mut caller) =
+            serve_as(&service, Http::new().settings(HttpSettings { message_len_max: 1000, ..HttpSettings::default() }))
+                .await;
         let text = "x".repeat(1001);
         for method in ["Say", "Count"] {
             let texts = caller.call(method, &[], &[&text]).await.texts();

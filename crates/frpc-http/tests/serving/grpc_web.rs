@@ -2,7 +2,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use frpc::Server;
-use frpc_http::Http;
+use frpc_http::{Http, HttpSettings};
 use http::{HeaderValue, StatusCode};
 use support::{calls::TestService, in_virtual_time, settle};
 
@@ -108,7 +108,7 @@ fn a_call_that_fails_before_its_answer_has_its_status_in_the_head() {
 #[test]
 fn it_can_be_switched_off_alone() {
     in_virtual_time(async {
-        let server = serve(Http::new().grpc_web(false));
+        let server = serve(Http::new().settings(HttpSettings { grpc_web: false, ..HttpSettings::default() }));
         let answer = http1::ask(&server, post("/calls.Test/Say", "application/grpc-web", &messages(&["hi"]))).await;
         assert_eq!(split(&answer).0[0], "HTTP/1.1 415 Unsupported Media Type");
         let mut caller = H2Caller::connect(&server).await;

@@ -1,7 +1,7 @@
 //! Peers that mean harm, over HTTP/1.1: an answer that says why, or the end of the connection, and no handler that should not run.
 
 use frpc::Server;
-use frpc_http::Http;
+use frpc_http::{Http, HttpSettings};
 use support::{SECOND, assert_elapsed, calls::TestService, in_virtual_time, settle};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -115,7 +115,10 @@ fn endless_trailers_end_the_connection() {
 #[test]
 fn a_head_that_is_slow_ends_the_connection() {
     in_virtual_time(async {
-        let server = serve(&TestService::default(), Http::new().head_time_max(3 * SECOND));
+        let server = serve(
+            &TestService::default(),
+            Http::new().settings(HttpSettings { head_time_max: 3 * SECOND, ..HttpSettings::default() }),
+        );
         let (start, mut caller) = (Instant::now(), Http1::connect(&server));
         caller.say(START).await;
         let heard = caller.hear_all().await;
@@ -128,7 +131,10 @@ fn a_head_that_is_slow_ends_the_connection() {
 fn a_body_that_is_slow_or_short_calls_no_handler() {
     in_virtual_time(async {
         let service = TestService::default();
-        let server = serve(&service, Http::new().body_time_max(3 * SECOND));
+        let server = serve(
+            &service,
+            Http::new().settings(HttpSettings { body_time_max: 3 * SECOND, ..HttpSettings::default() }),
+        );
         let (start, mut caller) = (Instant::now(), Http1::connect(&server));
         caller.say(request("content-length: 9\r\n", b"\0\0")).await;
         let mut front = vec![0; 15];
@@ -150,7 +156,10 @@ fn a_body_that_is_slow_or_short_calls_no_handler() {
 fn a_peer_that_does_not_read_ends_the_connection_and_its_handlers() {
     in_virtual_time(async {
         let service = TestService::default();
-        let server = serve(&service, Http::new().standstill_max(7 * SECOND));
+        let server = serve(
+            &service,
+            Http::new().settings(HttpSettings { standstill_max: 7 * SECOND, ..HttpSettings::default() }),
+        );
         let mut caller = Http1::connect(&server);
         caller.say(post("/calls.Test/Count", "application/grpc-web", &messages(&["endless large 50000"]))).await;
         settle().await;

@@ -1,8 +1,8 @@
 //! Peers that mean harm, over HTTP/2: bounded work, and the end of the connection.
 
 use bytes::Bytes;
-use frpc::Server;
-use frpc_http::Http;
+use frpc::{CallSettings, Server};
+use frpc_http::{Http, HttpSettings};
 use h2::client;
 use http::{Request, StatusCode};
 use support::{SECOND, calls::TestService, in_virtual_time, settle};
@@ -166,7 +166,8 @@ fn headers_without_end_end_the_connection() {
 fn heads_that_are_too_large_are_refused() {
     in_virtual_time(async {
         let service = TestService::default();
-        let server = serve(&service, Http::new().head_len_max(4096));
+        let server =
+            serve(&service, Http::new().settings(HttpSettings { head_len_max: 4096, ..HttpSettings::default() }));
         let mut caller = H2Caller::connect(&server).await;
         let large = "x".repeat(8000);
         let reply = caller.call("Say", &[("x", &large)], &["hi"]).await;
@@ -243,7 +244,7 @@ fn a_failure_keeps_its_code_however_little_its_caller_takes() {
 fn calls_beyond_those_that_may_be_under_way_are_refused() {
     in_virtual_time(async {
         let service = TestService::default();
-        let server = serve(&service, Http::new().streams_max(3));
+        let server = serve(&service, Http::new().settings(HttpSettings { streams_max: 3, ..HttpSettings::default() }));
         let mut frames = Frames::connect(&server).await;
         for index in 0..5 {
             frames.say(&frame(HEADERS, END_HEADERS, 2 * index + 1, &call("Gather"))).await;
@@ -282,7 +283,8 @@ fn floods_of_frames_that_ask_for_answers_wait_for_a_peer_that_reads() {
 fn a_peer_that_reads_no_answers_holds_the_handler_back() {
     in_virtual_time(async {
         let service = TestService::default();
-        let server = serve(&service, Http::new().keepalive_interval(None));
+        let server =
+            serve(&service, Http::new().settings(HttpSettings { keepalive_interval: None, ..HttpSettings::default() }));
         let mut caller = H2Caller::connect(&server).await;
         let mut open = caller.open(grpc_request("Count", &[])).await;
         open.send("endless some text that is repeated");
@@ -360,7 +362,11 @@ fn a_message_of_4_gib_is_refused_when_it_is_announced() {
 fn a_peer_that_is_gone_without_a_word_is_found_out() {
     in_virtual_time(async {
         let service = TestService::default();
-        let http = Http::new().keepalive_interval(10 * SECOND).keepalive_timeout(5 * SECOND);
+        let http = Http::new().settings(HttpSettings {
+            keepalive_interval: Some(10 * SECOND),
+            keepalive_timeout: 5 * SECOND,
+            ..HttpSettings::default()
+        });
         let server = serve(&service, http);
         let mut frames = Frames::connect(&server).await;
         frames.say(&frame(HEADERS, END_HEADERS, 1, &call("Gather"))).await;
@@ -379,7 +385,8 @@ fn a_peer_that_is_gone_without_a_word_is_found_out() {
 fn messages_that_never_end_take_no_more_memory_than_a_connection_may() {
     in_virtual_time(async {
         let service = TestService::default();
-        let builder = server(&service, Http::new()).connection_memory_max(1 << 20);
+        let builder = server(&service, Http::new())
+            .calls(CallSettings { connection_memory_max: 1 << 20, ..CallSettings::default() });
         let server = builder.without_listener().unwrap();
         let mut caller = H2Caller::connect(&server).await;
         let text = "x".repeat(900_000);

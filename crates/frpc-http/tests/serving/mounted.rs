@@ -7,7 +7,7 @@ use std::{
 
 use axum::{Router, extract::Request, middleware::map_request, routing};
 use frpc::{Address, Peer, Services};
-use frpc_http::{Http, HttpService};
+use frpc_http::{Http, HttpService, HttpSettings};
 use support::in_real_time;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -23,7 +23,10 @@ use crate::{
 };
 
 fn service() -> HttpService {
-    Http::new().page(true).into_service(Services::new().add_service(Probe)).unwrap()
+    Http::new()
+        .settings(HttpSettings { page: true, ..HttpSettings::default() })
+        .into_service(Services::new().add_service(Probe))
+        .unwrap()
 }
 
 /// Serves an application, and returns its address.

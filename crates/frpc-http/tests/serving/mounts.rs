@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use frpc::Server;
-use frpc_http::{Cors, Http, Mount, Visit};
+use frpc_http::{Cors, Http, HttpSettings, Mount, Visit};
 use futures_util::future::{BoxFuture, FutureExt};
 use http::{Request, Response};
 use support::{calls::TestService, in_virtual_time};
@@ -57,7 +57,11 @@ fn a_mount_answers_every_request_to_its_path_and_no_other() {
 #[test]
 fn a_mount_sees_no_body_that_breaks_the_limits_of_the_wire() {
     in_virtual_time(async {
-        let server = serve(Http::new().message_len_max(4).body_time_max(Duration::from_secs(1)));
+        let server = serve(Http::new().settings(HttpSettings {
+            message_len_max: 4,
+            body_time_max: Duration::from_secs(1),
+            ..HttpSettings::default()
+        }));
         assert_eq!(answer(&server, post("/rpc", "", b"four")).await.0, "HTTP/1.1 200 OK");
         assert_eq!(answer(&server, post("/rpc", "", b"fives")).await.0, "HTTP/1.1 413 Payload Too Large");
         let packed =

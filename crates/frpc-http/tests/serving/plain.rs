@@ -4,7 +4,7 @@ use std::{future::ready, time::Duration};
 
 use bytes::Bytes;
 use frpc::Server;
-use frpc_http::{Http, Mount, Visit};
+use frpc_http::{Http, HttpSettings, Mount, Visit};
 use futures_util::future::{BoxFuture, FutureExt};
 use http::{HeaderValue, Request, Response, StatusCode};
 use support::{SECOND, assert_elapsed, calls::TestService, in_virtual_time, settle};
@@ -139,7 +139,14 @@ fn lengths_that_are_told_in_two_ways_reach_no_handler() {
 fn a_body_that_is_late_or_short_calls_no_handler() {
     in_virtual_time(async {
         let service = TestService::default();
-        let server = serve(&service, Http::new().body_time_max(3 * SECOND).head_time_max(5 * SECOND));
+        let server = serve(
+            &service,
+            Http::new().settings(HttpSettings {
+                body_time_max: 3 * SECOND,
+                head_time_max: 5 * SECOND,
+                ..HttpSettings::default()
+            }),
+        );
         let request = say("hi", "");
         let (start, mut caller) = (Instant::now(), Http1::connect(&server));
         caller.say(&request[..request.len() - 1]).await;
@@ -171,7 +178,10 @@ fn a_caller_that_leaves_takes_its_call_along() {
     in_virtual_time(async {
         for (limit, chunked) in [(0, false), (0, true), (5, false), (5, true)] {
             let service = TestService::default();
-            let server = serve(&service, Http::new().half_closed_max(limit * SECOND));
+            let server = serve(
+                &service,
+                Http::new().settings(HttpSettings { half_closed_max: limit * SECOND, ..HttpSettings::default() }),
+            );
             let mut caller = Http1::connect(&server);
             caller.say(if chunked { say_in_chunks("wait") } else { say("wait", "") }).await;
             settle().await;
@@ -343,8 +353,11 @@ fn an_offer_of_http_2_is_left_alone() {
 #[test]
 fn head_is_answered_as_get_without_the_body() {
     in_virtual_time(async {
-        let server =
-            Server::builder().wire(Http::new().page(true)).add_service(crate::probe::Probe).without_listener().unwrap();
+        let server = Server::builder()
+            .wire(Http::new().settings(HttpSettings { page: true, ..HttpSettings::default() }))
+            .add_service(crate::probe::Probe)
+            .without_listener()
+            .unwrap();
         for path in ["/", "/probe.Probe/Look?encoding=json&message=hi", "/none"] {
             let request = |verb| format!("{verb} {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
             let ([get, body], [head, nothing]) =
@@ -373,7 +386,10 @@ async fn of(server: &Server, request: String) -> [String; 2] {
 #[test]
 fn a_connection_without_requests_ends_after_a_while() {
     in_virtual_time(async {
-        let server = serve(&TestService::default(), Http::new().head_time_max(3 * SECOND));
+        let server = serve(
+            &TestService::default(),
+            Http::new().settings(HttpSettings { head_time_max: 3 * SECOND, ..HttpSettings::default() }),
+        );
         let mut caller = Http1::connect(&server);
         let mut start = Instant::now();
         for pause in [0, 2, 2] {
@@ -412,7 +428,10 @@ fn a_server_that_shuts_down_ends_connections_with_the_answer_that_is_under_way()
 fn a_peer_that_asks_on_and_reads_nothing_is_read_no_further_and_goes() {
     in_virtual_time(async {
         let service = TestService::default();
-        let server = serve(&service, Http::new().standstill_max(7 * SECOND));
+        let server = serve(
+            &service,
+            Http::new().settings(HttpSettings { standstill_max: 7 * SECOND, ..HttpSettings::default() }),
+        );
         let mut caller = Http1::connect(&server);
         let requests = say("large 10000", "").repeat(100);
         let mut sent = 0;

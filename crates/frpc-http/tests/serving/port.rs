@@ -1,5 +1,6 @@
 //! One port for frisbee and HTTP, with and without TLS.
 
+use frisbee::ServerLimits;
 use std::sync::Arc;
 
 use frisbee::proto::{Header, HeaderFormat};
@@ -88,7 +89,10 @@ fn a_stranger_is_closed() {
 #[test]
 fn a_connection_of_http_counts_and_gives_its_place_back() {
     in_virtual_time(async {
-        let server = server(&TestService::default(), Http::new()).connections_max(1).without_listener().unwrap();
+        let server = server(&TestService::default(), Http::new())
+            .limits(ServerLimits { connections_max: 1, ..ServerLimits::default() })
+            .without_listener()
+            .unwrap();
         let mut caller = H2Caller::connect(&server).await;
         assert_eq!(caller.call("Say", &[], &["hi"]).await.texts(), ["hi"]);
         assert_eq!(server.metrics().connections, 1);

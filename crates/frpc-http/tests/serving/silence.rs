@@ -1,7 +1,7 @@
 //! Peers that say too little: connections without a whole first request, answers that nobody takes, and shutdowns meanwhile.
 
 use frpc::Server;
-use frpc_http::Http;
+use frpc_http::{Http, HttpSettings};
 use h2::{Reason, client};
 use http::Request;
 use support::{
@@ -41,7 +41,10 @@ fn beginnings() -> Vec<Vec<u8>> {
 fn a_connection_without_a_whole_request_is_closed_in_time() {
     in_virtual_time(async {
         for said in [vec![vec![]], beginnings()].concat() {
-            let server = serve(&TestService::default(), Http::new().head_time_max(20 * SECOND));
+            let server = serve(
+                &TestService::default(),
+                Http::new().settings(HttpSettings { head_time_max: 20 * SECOND, ..HttpSettings::default() }),
+            );
             let mut caller = Http1::connect(&server);
             caller.say(&said).await;
             tokio::time::sleep(9 * SECOND).await;
@@ -55,7 +58,11 @@ fn a_connection_without_a_whole_request_is_closed_in_time() {
 #[test]
 fn a_peer_that_answers_to_everything_and_asks_for_nothing_is_closed_in_time() {
     in_virtual_time(async {
-        let http = Http::new().head_time_max(10 * SECOND).keepalive_interval(SECOND);
+        let http = Http::new().settings(HttpSettings {
+            head_time_max: 10 * SECOND,
+            keepalive_interval: Some(SECOND),
+            ..HttpSettings::default()
+        });
         let server = serve(&TestService::default(), http);
         let idle = H2Caller::connect(&server).await;
         let mut used = H2Caller::connect(&server).await;
@@ -149,7 +156,11 @@ fn answers_that_are_not_taken_are_reset_however_alive_their_peer_is() {
     in_virtual_time(async {
         for window in [0, 1, 100] {
             let service = TestService::default();
-            let http = Http::new().standstill_max(7 * SECOND).keepalive_interval(SECOND);
+            let http = Http::new().settings(HttpSettings {
+                standstill_max: 7 * SECOND,
+                keepalive_interval: Some(SECOND),
+                ..HttpSettings::default()
+            });
             let server = serve(&service, http);
             let mut caller = with_window(&server, window).await;
             let large = "x".repeat(1_000_000);
@@ -193,7 +204,14 @@ fn answers_that_are_not_taken_are_reset_however_alive_their_peer_is() {
 fn answers_that_are_taken_slowly_go_on() {
     in_virtual_time(async {
         let service = TestService::default();
-        let server = serve(&service, Http::new().standstill_max(7 * SECOND).keepalive_interval(None));
+        let server = serve(
+            &service,
+            Http::new().settings(HttpSettings {
+                standstill_max: 7 * SECOND,
+                keepalive_interval: None,
+                ..HttpSettings::default()
+            }),
+        );
         let mut caller = with_window(&server, 40_000).await;
         let large = "x".repeat(1_000_000);
         let mut open = caller.open(grpc_request("Say", &[])).await;

@@ -1,7 +1,7 @@
 //! Fields and enum names in JSON that the server does not know.
 
 use frpc::Server;
-use frpc_http::Http;
+use frpc_http::{Http, HttpSettings};
 use support::{
     ThreadLog, in_virtual_time,
     paint::{Echo, PainterServer},
@@ -67,7 +67,7 @@ fn grpc_web(text: &str) -> Vec<u8> {
 #[test]
 fn a_strict_server_refuses_unknown_names_with_their_path_on_every_protocol() {
     in_virtual_time(async {
-        let server = serve(Http::new().strict_json(true));
+        let server = serve(Http::new().settings(HttpSettings { strict_json: true, ..HttpSettings::default() }));
         for (request, _, why) in UNKNOWN {
             for (call, code) in [(connect(request), "invalid_argument"), (twirp(request), "malformed")] {
                 let (status, body) = say(&server, call).await;

@@ -1,7 +1,7 @@
 //! Twirp, as version 7 of its specification has it.
 
 use frpc::Server;
-use frpc_http::Http;
+use frpc_http::{Http, HttpSettings};
 use support::{calls::TestService, in_virtual_time};
 
 use crate::{
@@ -96,21 +96,26 @@ fn a_message_that_cannot_be_read_is_malformed() {
 #[test]
 fn the_prefix_of_paths_is_a_setting() {
     in_virtual_time(async {
-        let server = serve(Http::new().twirp_prefix("my/own/"));
+        let server =
+            serve(Http::new().settings(HttpSettings { twirp_prefix: "my/own/".to_owned(), ..HttpSettings::default() }));
         let (head, body) = say(&server, &post("/my/own/probe.Probe/Say", "application/protobuf", b"hi")).await;
         assert_eq!((head[0].as_str(), body.as_str()), ("HTTP/1.1 200 OK", "hi"));
         assert_eq!(say(&server, &call("hi")).await.0[0], "HTTP/1.1 404 Not Found");
 
-        let bare = serve(Http::new().twirp_prefix(""));
+        let bare = serve(Http::new().settings(HttpSettings { twirp_prefix: String::new(), ..HttpSettings::default() }));
         let (head, body) = say(&bare, &post("/probe.Probe/Say", "application/protobuf", b"fail")).await;
         assert!(head[0] == "HTTP/1.1 404 Not Found" && body.contains(r#""msg":"#), "{body}");
         let (_, body) = say(&bare, &post("/probe.Probe/Say", "application/json", b"fail")).await;
         assert!(body.contains(r#""message":"#), "JSON is of Connect there: {body}");
-        let alone = serve(Http::new().twirp_prefix("").connect(false));
+        let alone = serve(Http::new().settings(HttpSettings {
+            twirp_prefix: String::new(),
+            connect: false,
+            ..HttpSettings::default()
+        }));
         let (_, body) = say(&alone, &post("/probe.Probe/Say", "application/json", b"fail")).await;
         assert!(body.contains(r#""msg":"#), "{body}");
 
-        let off = serve(Http::new().twirp(false));
+        let off = serve(Http::new().settings(HttpSettings { twirp: false, ..HttpSettings::default() }));
         assert_eq!(say(&off, &call("hi")).await.0[0], "HTTP/1.1 404 Not Found");
     });
 }

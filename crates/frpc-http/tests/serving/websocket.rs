@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use frpc::Server;
-use frpc_http::{Cors, Http, Mount, Visit};
+use frpc_http::{Cors, Http, HttpSettings, Mount, Visit};
 use frpc_websocket::{Close, Kind, Role, TOO_LONG, WebSocket};
 use futures_util::future::{BoxFuture, FutureExt};
 use http::{Request, Response};
@@ -135,7 +135,7 @@ fn frames_that_come_with_the_handshake_are_read() {
 #[test]
 fn the_limits_of_the_wire_hold_for_messages() {
     in_virtual_time(async {
-        let server = serve(Http::new().message_len_max(4));
+        let server = serve(Http::new().settings(HttpSettings { message_len_max: 4, ..HttpSettings::default() }));
         let (_, mut stream) = upgrade(&server, &handshake("/parrot", "")).await;
         stream.write_all(b"\x81\x85\0\0\0\0").await.unwrap();
         let mut socket = WebSocket::new(stream, Role::Client);
@@ -200,7 +200,7 @@ fn scripts_of_other_pages_may_not_connect() {
 #[test]
 fn frisbee_over_websocket_can_be_switched_off() {
     in_virtual_time(async {
-        let server = serve(Http::new().websocket(false));
+        let server = serve(Http::new().settings(HttpSettings { websocket: false, ..HttpSettings::default() }));
         let request = handshake("/", "sec-websocket-protocol: frpc\r\n");
         assert_eq!(status(&server, &request).await, "HTTP/1.1 400 Bad Request");
         assert_eq!(status(&server, &handshake("/parrot", "")).await, SWITCHING);

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use frpc::{Channel, Server};
+use frpc::{Channel, ConnectRetry, Server};
 use frpc_websocket::Client;
 use support::{
     calls::{TestClient, TestServer, TestService, ask, quiet, quiet_channel},
@@ -78,7 +78,10 @@ fn a_server_that_says_nothing_is_given_up() {
     in_virtual_time(async {
         let kept = Mutex::new(Vec::new());
         let client = client_to(move |stream| kept.lock().unwrap().push(stream));
-        let channel = Channel::builder().transport(client).attempts(2).connect_timeout(Duration::from_secs(3));
+        let channel = Channel::builder()
+            .transport(client)
+            .retry(ConnectRetry { attempts: 2, ..ConnectRetry::default() })
+            .connect_timeout(Duration::from_secs(3));
         let late = channel.connect("ws://test").await.unwrap_err().to_string();
         assert!(late.contains("attempts: 2") && late.contains("no connection within 3s"), "{late}");
     });

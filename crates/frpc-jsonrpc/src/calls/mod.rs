@@ -31,13 +31,13 @@ use crate::{
     methods::{LayeredFunction, Methods, ServiceMethod, Target},
     outbox::Outbox,
     request::{Item, Message, NoMessage, Request},
-    settings::Settings,
+    settings::JsonRpcSettings,
 };
 
 /// State shared by all calls of a server.
 #[derive(Clone)]
 pub(crate) struct Site {
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<JsonRpcSettings>,
     pub(crate) methods: Arc<Methods>,
     pub(crate) endpoint: Endpoint,
     /// The server's limit on the duration of a call, for calls limited neither by their callers nor by the settings of
@@ -127,7 +127,7 @@ impl Calls {
 
     /// Returns `true` if no further call may start.
     pub(crate) fn is_full(&self) -> bool {
-        let Settings { calls_max, calls_len_max, .. } = *self.site.settings;
+        let JsonRpcSettings { calls_max, calls_len_max, .. } = *self.site.settings;
         self.count() >= calls_max || self.running_len >= calls_len_max
     }
 
@@ -191,7 +191,7 @@ impl Calls {
     }
 
     fn start_batch(&mut self, items: Vec<Item<'_>>, len: usize, cx: &mut TaskContext<'_>, outbox: &mut Outbox) {
-        let Settings { batches_in_order, batch_answers_len_max, .. } = *self.site.settings;
+        let JsonRpcSettings { batches_in_order, batch_answers_len_max, .. } = *self.site.settings;
         // Empty batches were refused by the reader, so this does not divide by zero.
         let share = len / items.len();
         let start = outbox.begin();

@@ -87,12 +87,12 @@ impl Transport for Client {
             let (scheme, rest) = url.split_once("://").unwrap_or_default();
             let caller: Arc<dyn Caller> = match scheme {
                 "jsonrpc+tcp" => {
-                    let pause = settings.pause;
+                    let pause = settings.retry.pause;
                     Arc::new(LinkCaller::connect(tcp(rest.to_owned(), url.clone(), settings), pause).await?)
                 }
                 #[cfg(feature = "http")]
                 "jsonrpc+ws" | "jsonrpc+wss" => {
-                    let pause = settings.pause;
+                    let pause = settings.retry.pause;
                     Arc::new(LinkCaller::connect(websocket(url, settings), pause).await?)
                 }
                 #[cfg(feature = "http")]

@@ -25,11 +25,11 @@ use self::input::{Input, Stop};
 use crate::{
     calls::Calls,
     outbox::{Framing, Outbox},
-    settings::{READ_AHEAD_LEN_MAX, Settings},
+    settings::{JsonRpcSettings, READ_AHEAD_LEN_MAX},
 };
 
 /// Serves calls on a byte stream until the peer closes it, a limit is exceeded, or the server shuts down.
-pub(crate) async fn serve(mut socket: Raw, calls: Calls, settings: Arc<Settings>, drain: Drain) {
+pub(crate) async fn serve(mut socket: Raw, calls: Calls, settings: Arc<JsonRpcSettings>, drain: Drain) {
     let mut connection = Connection {
         input: Input::new(settings.limits()),
         outbox: Outbox::new(Framing::Values),
@@ -118,7 +118,7 @@ struct Connection {
     /// The number of messages read, valid or not.
     messages: u64,
     timers: Timers,
-    settings: Arc<Settings>,
+    settings: Arc<JsonRpcSettings>,
 }
 
 /// The state of the input. It only moves to later variants.

@@ -70,7 +70,7 @@ impl Context {
         self.head.metadata()
     }
 
-    /// Returns the deadline of the call: that of its caller or the [limit](crate::JsonRpc::call_time_max) of the
+    /// Returns the deadline of the call: that of its caller or the [limit](crate::JsonRpcSettings::call_time_max) of the
     /// server, if any.
     ///
     /// Calls made by the function have the same deadline.
@@ -82,7 +82,7 @@ impl Context {
     /// [`Head::cancelled`].
     ///
     /// Once the call is answered, it never completes. A JSON-RPC caller over TCP or by POST may close its side and still
-    /// read the answer. It counts as gone after [`half_closed_max`](crate::JsonRpc::half_closed_max), by POST after the
+    /// read the answer. It counts as gone after [`half_closed_max`](crate::JsonRpcSettings::half_closed_max), by POST after the
     /// setting of that name of the HTTP wire.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + use<> {
         self.head.cancelled()

@@ -18,11 +18,11 @@ use crate::{
     calls::Calls,
     outbox::{Framing, Outbox},
     request::read_whole,
-    settings::{READ_AHEAD_LEN_MAX, Settings},
+    settings::{JsonRpcSettings, READ_AHEAD_LEN_MAX},
 };
 
 /// Serves calls until the WebSocket is closed.
-pub(super) async fn serve(socket: WebSocket, calls: Calls, settings: Arc<Settings>, drain: Option<Drain>) {
+pub(super) async fn serve(socket: WebSocket, calls: Calls, settings: Arc<JsonRpcSettings>, drain: Option<Drain>) {
     let mut connection = Connection {
         socket,
         outbox: Outbox::new(Framing::Messages),
@@ -56,7 +56,7 @@ struct Connection {
     /// early.
     needs_room: Option<usize>,
     is_draining: bool,
-    settings: Arc<Settings>,
+    settings: Arc<JsonRpcSettings>,
 }
 
 impl Connection {

@@ -7,9 +7,9 @@ mod codecs;
 mod hostile;
 mod mismatch;
 
-use frpc::{CallError, Channel, ChannelBuilder, Code, Request, Server};
-use frpc_http::Http;
-use frpc_jsonrpc::{Client, JsonRpc};
+use frpc::{CallError, Channel, ChannelBuilder, Code, ConnectRetry, Request, Server};
+use frpc_http::{Http, HttpSettings};
+use frpc_jsonrpc::{Client, JsonRpc, JsonRpcSettings};
 use support::{
     SECOND,
     calls::{TestClient, TestServer, TestService, all, ask, asking, words},
@@ -36,7 +36,9 @@ async fn serve(service: &TestService) -> (Server, [String; 3]) {
 }
 
 async fn connect(address: &str) -> TestClient {
-    TestClient::new(channel().attempts(1).connect(address).await.unwrap())
+    TestClient::new(
+        channel().retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() }).connect(address).await.unwrap(),
+    )
 }
 
 #[test]
@@ -167,7 +169,14 @@ fn an_address_where_nobody_answers_or_that_is_none_is_refused() {
             "jsonrpc+tcp://".to_owned(),
             "jsonrpc+tcp://nowhere".to_owned(),
         ] {
-            assert!(channel().attempts(1).connect(&*address).await.is_err(), "{address}");
+            assert!(
+                channel()
+                    .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() })
+                    .connect(&*address)
+                    .await
+                    .is_err(),
+                "{address}"
+            );
         }
     });
 }
@@ -176,10 +185,15 @@ fn an_address_where_nobody_answers_or_that_is_none_is_refused() {
 fn a_request_that_is_too_large_is_resource_exhausted_on_every_wire_and_harms_no_later_call() {
     in_real_time(async {
         for (wire_max, http_max) in [(1000, 4 << 20), (4 << 20, 1000)] {
-            let wire = JsonRpc::new().message_len_max(wire_max);
+            let wire =
+                JsonRpc::new().settings(JsonRpcSettings { message_len_max: wire_max, ..JsonRpcSettings::default() });
             let server = Server::builder()
                 .add_service(TestServer::new(TestService::default()))
-                .wire(Http::new().message_len_max(http_max).mount("/rpc", wire.clone()))
+                .wire(
+                    Http::new()
+                        .settings(HttpSettings { message_len_max: http_max, ..HttpSettings::default() })
+                        .mount("/rpc", wire.clone()),
+                )
                 .wire(wire)
                 .bind("127.0.0.1:0")
                 .await

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use frpc::{CallError, Channel, Code, Server};
+use frpc::{CallError, Channel, Code, ConnectRetry, Server};
 use frpc_jsonrpc::JsonRpc;
 use support::{
     calls::{TestClient, TestServer, TestService, ask},
@@ -40,7 +40,7 @@ async fn failure(scheme: &str, address: &str) -> (String, Duration) {
         _ => crate::channel(),
     };
     // Slow attempts: whoever makes a second one is noticed.
-    let builder = builder.pause(Duration::from_secs(5));
+    let builder = builder.retry(ConnectRetry { pause: Duration::from_secs(5), ..ConnectRetry::default() });
     let failure = match builder.connect(&*scheme.replace("ADDRESS", address)).await {
         Err(error) => error.to_string(),
         Ok(channel) => ask(&TestClient::new(channel), "hi").await.unwrap_err().to_string(),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use frpc::Server;
-use frpc_http::Http;
-use frpc_jsonrpc::{Context, JsonRpc, function};
+use frpc_http::{Http, HttpSettings};
+use frpc_jsonrpc::{Context, JsonRpc, JsonRpcSettings, function};
 use serde_json::json;
 use support::{Gate, SECOND, in_virtual_time, settle};
 use tokio::{runtime::Handle, sync::mpsc};
@@ -54,7 +54,9 @@ fn serve(wire: JsonRpc) -> (Server, Gate, mpsc::UnboundedReceiver<&'static str>)
     let (gate, (heard, hearing)) = (Gate::default(), mpsc::unbounded_channel());
     let wire = wire.function(waiting).function(in_place).function(blocking).state(Watch { gate: gate.clone(), heard });
     // A timer would not go off while a function blocks in virtual time.
-    let http = Http::new().half_closed_max(Duration::ZERO).mount("/rpc", wire.clone());
+    let http = Http::new()
+        .settings(HttpSettings { half_closed_max: Duration::ZERO, ..HttpSettings::default() })
+        .mount("/rpc", wire.clone());
     let server = Server::builder().wire(http).wire(wire);
     (server.without_listener().unwrap(), gate, hearing)
 }
@@ -82,7 +84,9 @@ fn a_function_hears_that_its_caller_has_gone() {
 #[test]
 fn a_function_hears_that_its_time_is_over_and_nothing_once_it_has_answered() {
     in_virtual_time(async {
-        let (server, gate, mut hearing) = serve(JsonRpc::new().call_time_max(3 * SECOND));
+        let (server, gate, mut hearing) = serve(
+            JsonRpc::new().settings(JsonRpcSettings { call_time_max: Some(3 * SECOND), ..JsonRpcSettings::default() }),
+        );
         let mut caller = Caller::connect(&server);
         gate.open(1);
         assert_eq!(caller.ask("waiting", json!([])).await["result"], json!(null));

@@ -1,5 +1,6 @@
 //! Peers that mean harm, and what is decided where the specification is silent.
 
+use frpc_jsonrpc::JsonRpcSettings;
 use serde_json::json;
 use support::{Gate, calls::TestService, in_virtual_time, settle};
 
@@ -72,7 +73,10 @@ fn deep_nesting_is_refused_without_stack() {
 #[test]
 fn a_message_that_is_too_long_is_the_last() {
     in_virtual_time(async {
-        let server = serve_with(&TestService::default(), wire(&Gate::default()).message_len_max(1000));
+        let server = serve_with(
+            &TestService::default(),
+            wire(&Gate::default()).settings(JsonRpcSettings { message_len_max: 1000, ..JsonRpcSettings::default() }),
+        );
         let long = "x".repeat(1000);
         for said in [
             format!(r#"{{"jsonrpc":"2.0","method":"echo","params":["{long}"],"id":1}}"#),
@@ -145,7 +149,10 @@ fn strangers_are_closed_and_frisbee_is_not_mistaken() {
 #[test]
 fn a_peer_that_asks_and_does_not_read_is_not_read_either() {
     in_virtual_time(async {
-        let server = serve_with(&TestService::default(), wire(&Gate::default()).answers_len_max(10_000));
+        let server = serve_with(
+            &TestService::default(),
+            wire(&Gate::default()).settings(JsonRpcSettings { answers_len_max: 10_000, ..JsonRpcSettings::default() }),
+        );
         let mut caller = Caller::with_buffer(&server, 1000);
         let one = crate::caller::request("large", json!([100]), 1);
         let mut said = 0;

@@ -2,9 +2,9 @@
 
 use std::future::Future;
 
-use frpc::{Request, Response, Server, Status, Streaming};
+use frpc::{CallSettings, Request, Response, Server, Status, Streaming};
 use frpc_http::Http;
-use frpc_jsonrpc::{Context, Functions, JsonRpc, function};
+use frpc_jsonrpc::{Context, Functions, JsonRpc, JsonRpcSettings, function};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 use support::{
@@ -95,7 +95,7 @@ async fn serve(wire: JsonRpc) -> ([Server; 2], mpsc::UnboundedReceiver<String>) 
     let functions = functions.function(seconds_left).state(behind);
     let wire = wire.functions(functions.clone());
     let server = Server::builder()
-        .inherit_metadata(["traceparent"])
+        .calls(CallSettings { inherit_metadata: vec!["traceparent".to_owned()], ..CallSettings::default() })
         .add_services([functions.service()])
         .wire(Http::new().mount("/rpc", wire.clone()))
         .wire(wire);
@@ -123,7 +123,10 @@ const HEADERS: &str = "traceparent: 00-1\r\nsecret: s\r\nconnect-timeout-ms: 900
 #[test]
 fn calls_of_functions_over_tcp_inherit_the_time_that_is_set() {
     in_virtual_time(async {
-        let ([server, _behind], mut hearing) = serve(JsonRpc::new().call_time_max(5 * SECOND)).await;
+        let ([server, _behind], mut hearing) = serve(
+            JsonRpc::new().settings(JsonRpcSettings { call_time_max: Some(5 * SECOND), ..JsonRpcSettings::default() }),
+        )
+        .await;
         let mut caller = Caller::connect(&server);
         check(async |name| caller.ask(name, json!([])).await["result"].take(), &mut hearing, 5, None).await;
         tokio::time::advance(2 * SECOND).await;
@@ -134,7 +137,14 @@ fn calls_of_functions_over_tcp_inherit_the_time_that_is_set() {
 #[test]
 fn calls_of_functions_by_post_inherit_deadline_and_named_metadata() {
     in_virtual_time(async {
-        for (wire, seconds) in [(JsonRpc::new(), 9), (JsonRpc::new().call_time_max(5 * SECOND), 5)] {
+        for (wire, seconds) in [
+            (JsonRpc::new(), 9),
+            (
+                JsonRpc::new()
+                    .settings(JsonRpcSettings { call_time_max: Some(5 * SECOND), ..JsonRpcSettings::default() }),
+                5,
+            ),
+        ] {
             let ([server, _behind], mut hearing) = serve(wire).await;
             let mut caller = Caller::connect(&server);
             let call = async |name: &str| {
@@ -150,7 +160,10 @@ fn calls_of_functions_by_post_inherit_deadline_and_named_metadata() {
 #[test]
 fn calls_of_functions_over_websocket_inherit_the_metadata_of_the_handshake() {
     in_virtual_time(async {
-        let ([server, _behind], mut hearing) = serve(JsonRpc::new().call_time_max(5 * SECOND)).await;
+        let ([server, _behind], mut hearing) = serve(
+            JsonRpc::new().settings(JsonRpcSettings { call_time_max: Some(5 * SECOND), ..JsonRpcSettings::default() }),
+        )
+        .await;
         let mut socket = Socket::connect(&server, HEADERS).await;
         check(async |name| socket.ask(name, json!([])).await["result"].take(), &mut hearing, 5, Some("00-1")).await;
     });

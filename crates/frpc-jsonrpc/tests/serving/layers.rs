@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use frpc::{Answer, Call, Code, Layer, Next, Server, ServerBuilder, Status, Times};
+use frpc::{Answer, Call, CallSettings, Code, Layer, Next, Server, ServerBuilder, Status, Times};
 use frpc_http::Http;
 use frpc_jsonrpc::{Context, JsonRpc, function};
 use serde_json::{Value, json};
@@ -132,7 +132,10 @@ fn functions_have_the_times_of_the_server_with_and_without_layers() {
         for is_layered in [false, true] {
             let guard = Guard::default();
             let server = serve(&Gate::default(), |server| {
-                let server = server.times(Times { max: Some(2 * SECOND), default: Some(SECOND), ..Times::default() });
+                let server = server.calls(CallSettings {
+                    times: Times { max: Some(2 * SECOND), default: Some(SECOND), ..Times::default() },
+                    ..CallSettings::default()
+                });
                 if is_layered { server.layer(guard.clone()) } else { server }
             });
             let start = tokio::time::Instant::now();

@@ -1,5 +1,6 @@
 //! Peers that say nothing, stop in the middle, or are gone.
 
+use frpc_jsonrpc::JsonRpcSettings;
 use std::time::Duration;
 
 use frpc::Server;
@@ -20,7 +21,11 @@ use crate::{
 #[test]
 fn a_connection_has_a_time_for_its_first_message_whatever_blanks_it_sends() {
     in_virtual_time(async {
-        let server = serve_with(&TestService::default(), wire(&Gate::default()).message_time_max(3 * SECOND));
+        let server = serve_with(
+            &TestService::default(),
+            wire(&Gate::default())
+                .settings(JsonRpcSettings { message_time_max: 3 * SECOND, ..JsonRpcSettings::default() }),
+        );
         let start = Instant::now();
         let mut caller = Caller::connect(&server);
         for blank in [" ", "\n"] {
@@ -43,7 +48,11 @@ fn a_connection_has_a_time_for_its_first_message_whatever_blanks_it_sends() {
 fn calls_of_a_peer_that_closed_its_side_have_a_limit() {
     in_virtual_time(async {
         let gate = Gate::default();
-        let wire = wire(&gate).calls_max(2).half_closed_max(5 * SECOND);
+        let wire = wire(&gate).settings(JsonRpcSettings {
+            calls_max: 2,
+            half_closed_max: 5 * SECOND,
+            ..JsonRpcSettings::default()
+        });
         let server = serve_with(&TestService::default(), wire);
         // The third has no room, so that the end of the input stands behind what cannot be started.
         let waits: String = (1..=3).map(|id| request("wait", json!([id]), id)).collect();
@@ -74,7 +83,11 @@ fn calls_of_a_peer_that_closed_its_side_have_a_limit() {
 #[test]
 fn calls_of_a_peer_that_is_gone_behind_more_than_is_read_have_a_limit() {
     in_real_time(async {
-        let wire = wire(&Gate::default()).calls_max(1).half_closed_max(Duration::ZERO);
+        let wire = wire(&Gate::default()).settings(JsonRpcSettings {
+            calls_max: 1,
+            half_closed_max: Duration::ZERO,
+            ..JsonRpcSettings::default()
+        });
         // The system has room for the rest, and so for the end behind it.
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(1 << 20).unwrap();
@@ -96,7 +109,7 @@ fn calls_of_a_peer_that_is_gone_behind_more_than_is_read_have_a_limit() {
 #[test]
 fn a_websocket_that_is_gone_drops_its_calls_even_while_others_wait() {
     in_virtual_time(async {
-        let wire = wire(&Gate::default()).calls_max(1);
+        let wire = wire(&Gate::default()).settings(JsonRpcSettings { calls_max: 1, ..JsonRpcSettings::default() });
         let server = Server::builder().wire(Http::new().mount("/rpc", wire)).without_listener().unwrap();
         let mut socket = Socket::connect(&server, "").await;
         for id in 1..=20 {
@@ -114,7 +127,7 @@ fn a_websocket_that_is_gone_drops_its_calls_even_while_others_wait() {
 fn what_is_read_ahead_is_bounded_and_answered_in_order() {
     in_virtual_time(async {
         let gate = Gate::default();
-        let wire = wire(&gate).calls_max(1);
+        let wire = wire(&gate).settings(JsonRpcSettings { calls_max: 1, ..JsonRpcSettings::default() });
         let server = Server::builder().wire(Http::new().mount("/rpc", wire.clone())).wire(wire);
         let server = server.without_listener().unwrap();
         let text = "x".repeat(10_000);

@@ -1,5 +1,6 @@
 //! Limits: what a peer can make grow, and for how long it can keep a connection.
 
+use frpc_jsonrpc::JsonRpcSettings;
 use serde_json::json;
 use support::{Gate, SECOND, calls::TestService, in_virtual_time, settle};
 
@@ -9,7 +10,10 @@ use crate::caller::{Caller, error, request, serve_with, wire};
 fn no_more_calls_run_than_may_and_others_wait() {
     in_virtual_time(async {
         let gate = Gate::default();
-        let server = serve_with(&TestService::default(), wire(&gate).calls_max(2));
+        let server = serve_with(
+            &TestService::default(),
+            wire(&gate).settings(JsonRpcSettings { calls_max: 2, ..JsonRpcSettings::default() }),
+        );
         let mut caller = Caller::connect(&server);
         let waits: String = (1..=3).map(|id| request("wait", json!([id]), id)).collect();
         caller.say(waits + &request("sum", json!([1]), 4)).await;
@@ -28,7 +32,10 @@ fn no_more_calls_run_than_may_and_others_wait() {
 fn a_batch_waits_for_room_for_all_of_it() {
     in_virtual_time(async {
         let gate = Gate::default();
-        let server = serve_with(&TestService::default(), wire(&gate).calls_max(2));
+        let server = serve_with(
+            &TestService::default(),
+            wire(&gate).settings(JsonRpcSettings { calls_max: 2, ..JsonRpcSettings::default() }),
+        );
         let mut caller = Caller::connect(&server);
         let batch = |len: u32| {
             let requests: Vec<String> = (0..len).map(|id| request("sum", json!([1]), id)).collect();
@@ -47,7 +54,10 @@ fn a_batch_waits_for_room_for_all_of_it() {
 fn messages_of_running_calls_are_bounded_in_bytes() {
     in_virtual_time(async {
         let gate = Gate::default();
-        let server = serve_with(&TestService::default(), wire(&gate).calls_len_max(1000));
+        let server = serve_with(
+            &TestService::default(),
+            wire(&gate).settings(JsonRpcSettings { calls_len_max: 1000, ..JsonRpcSettings::default() }),
+        );
         let mut caller = Caller::connect(&server);
         caller.say(request("wait", json!(["x".repeat(1000)]), 1) + &request("sum", json!([1]), 2)).await;
         settle().await;
@@ -61,7 +71,14 @@ fn messages_of_running_calls_are_bounded_in_bytes() {
 fn a_batch_that_is_too_long_is_not_executed_and_too_long_answers_are_errors() {
     in_virtual_time(async {
         let gate = Gate::default();
-        let server = serve_with(&TestService::default(), wire(&gate).batch_len_max(3).batch_answers_len_max(1000));
+        let server = serve_with(
+            &TestService::default(),
+            wire(&gate).settings(JsonRpcSettings {
+                batch_len_max: 3,
+                batch_answers_len_max: 1000,
+                ..JsonRpcSettings::default()
+            }),
+        );
         let mut caller = Caller::connect(&server);
         let batch = |requests: &[String]| format!("[{}]", requests.join(","));
         let one = request("wait", json!([]), 1);
@@ -84,7 +101,8 @@ fn a_batch_that_is_too_long_is_not_executed_and_too_long_answers_are_errors() {
 #[test]
 fn a_call_has_its_time() {
     in_virtual_time(async {
-        let wire = wire(&Gate::default()).call_time_max(3 * SECOND);
+        let wire = wire(&Gate::default())
+            .settings(JsonRpcSettings { call_time_max: Some(3 * SECOND), ..JsonRpcSettings::default() });
         let server = serve_with(&TestService::default(), wire);
         let mut caller = Caller::connect(&server);
         for method in ["wait", "Test.Say"] {
@@ -96,7 +114,11 @@ fn a_call_has_its_time() {
 #[test]
 fn a_message_has_to_end_in_time() {
     in_virtual_time(async {
-        let server = serve_with(&TestService::default(), wire(&Gate::default()).message_time_max(3 * SECOND));
+        let server = serve_with(
+            &TestService::default(),
+            wire(&Gate::default())
+                .settings(JsonRpcSettings { message_time_max: 3 * SECOND, ..JsonRpcSettings::default() }),
+        );
         for said in ["{\"jsonrpc\"", "Content-Length: 10\r\n\r\n{", "Content-Len"] {
             let mut caller = Caller::connect(&server);
             caller.say(said).await;
@@ -119,7 +141,10 @@ fn a_message_has_to_end_in_time() {
 fn an_idle_connection_is_closed_if_that_is_asked_for() {
     in_virtual_time(async {
         let gate = Gate::default();
-        let server = serve_with(&TestService::default(), wire(&gate).idle_max(5 * SECOND));
+        let server = serve_with(
+            &TestService::default(),
+            wire(&gate).settings(JsonRpcSettings { idle_max: Some(5 * SECOND), ..JsonRpcSettings::default() }),
+        );
         let mut caller = Caller::connect(&server);
         for _ in 0..5 {
             assert_eq!(caller.ask("sum", json!([1])).await["result"], 1);

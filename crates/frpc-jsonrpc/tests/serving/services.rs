@@ -1,5 +1,6 @@
 //! Methods of services by JSON-RPC.
 
+use frpc_jsonrpc::JsonRpcSettings;
 use serde_json::{Value, json};
 use support::{Gate, SECOND, calls::TestService, in_virtual_time, settle};
 
@@ -102,7 +103,10 @@ fn batches_are_answered_in_order_or_as_their_calls_end() {
     in_virtual_time(async {
         for is_in_order in [true, false] {
             let gate = Gate::default();
-            let server = serve_with(&TestService::default(), wire(&gate).batches_in_order(is_in_order));
+            let server = serve_with(
+                &TestService::default(),
+                wire(&gate).settings(JsonRpcSettings { batches_in_order: is_in_order, ..JsonRpcSettings::default() }),
+            );
             let mut caller = Caller::connect(&server);
             let batch =
                 [request("wait", json!(["a"]), 1), request("sum", json!([2]), 2), request("wait", json!(["c"]), 3)];

@@ -1,7 +1,7 @@
 //! Fields and enum names in params that the server does not know.
 
 use frpc::Server;
-use frpc_jsonrpc::JsonRpc;
+use frpc_jsonrpc::{JsonRpc, JsonRpcSettings};
 use serde_json::{Value, json};
 use support::{
     ThreadLog, in_virtual_time,
@@ -27,7 +27,8 @@ fn unknown() -> [(Value, &'static str); 3] {
 #[test]
 fn a_strict_server_refuses_unknown_names_with_their_path() {
     in_virtual_time(async {
-        let server = serve(JsonRpc::new().strict_json(true));
+        let server =
+            serve(JsonRpc::new().settings(JsonRpcSettings { strict_json: true, ..JsonRpcSettings::default() }));
         let mut caller = Caller::connect(&server);
         for (params, path) in unknown() {
             let answer = caller.ask("paint.Painter/Paint", params).await;

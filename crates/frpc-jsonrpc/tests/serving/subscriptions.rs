@@ -1,5 +1,6 @@
 //! Streams of services as subscriptions.
 
+use frpc_jsonrpc::JsonRpcSettings;
 use serde_json::json;
 use support::{Gate, SECOND, calls::TestService, in_virtual_time, settle};
 
@@ -72,7 +73,14 @@ fn a_subscription_ends_when_its_caller_says_so() {
 fn an_endless_stream_makes_no_more_than_its_reader_takes() {
     in_virtual_time(async {
         let service = TestService::default();
-        let server = serve_with(&service, wire(&Gate::default()).answers_len_max(1000).standstill_max(5 * SECOND));
+        let server = serve_with(
+            &service,
+            wire(&Gate::default()).settings(JsonRpcSettings {
+                answers_len_max: 1000,
+                standstill_max: 5 * SECOND,
+                ..JsonRpcSettings::default()
+            }),
+        );
         let mut caller = Caller::with_buffer(&server, 1000);
         caller.say(request("Test.Count", json!(["endless a"]), 1)).await;
         settle().await;
@@ -92,7 +100,10 @@ fn an_endless_stream_makes_no_more_than_its_reader_takes() {
 #[test]
 fn subscriptions_have_a_limit_and_stand_alone() {
     in_virtual_time(async {
-        let server = serve_with(&TestService::default(), wire(&Gate::default()).subscriptions_max(1));
+        let server = serve_with(
+            &TestService::default(),
+            wire(&Gate::default()).settings(JsonRpcSettings { subscriptions_max: 1, ..JsonRpcSettings::default() }),
+        );
         let mut caller = Caller::connect(&server);
         caller.say(format!("[{}]", request("Test.Count", json!(["wait"]), 1))).await;
         assert_eq!(error(&caller.hear().await[0]), (-32009, "failed_precondition"));

@@ -2,7 +2,7 @@
 
 use frpc::Server;
 use frpc_http::Http;
-use frpc_jsonrpc::JsonRpc;
+use frpc_jsonrpc::{JsonRpc, JsonRpcSettings};
 use frpc_websocket::{Close, GOING_AWAY, Kind, Role, WebSocket};
 use serde_json::{Value, json};
 use support::{
@@ -104,7 +104,12 @@ fn streams_are_subscriptions_and_calls_end_as_they_do() {
 fn limits_hold_and_a_slow_reader_holds_up_its_own_stream() {
     in_virtual_time(async {
         let gate = Gate::default();
-        let (server, service) = serve(wire(&gate).calls_max(1).answers_len_max(1000).message_len_max(500));
+        let (server, service) = serve(wire(&gate).settings(JsonRpcSettings {
+            calls_max: 1,
+            answers_len_max: 1000,
+            message_len_max: 500,
+            ..JsonRpcSettings::default()
+        }));
         let mut socket = Socket::with_buffer(&server, 1000, "").await;
         socket.say(&request("wait", json!([1]), 1)).await;
         socket.say(&request("sum", json!([2]), 2)).await;

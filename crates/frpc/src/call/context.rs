@@ -46,7 +46,7 @@ struct More {
 }
 
 /// The values inherited by calls made inside a handler: its deadline, and [selected
-/// metadata](crate::Services::inherit_metadata). Calls made by the handler inherit them automatically; use this type to
+/// metadata](crate::CallSettings::inherit_metadata). Calls made by the handler inherit them automatically; use this type to
 /// carry them to another thread.
 ///
 /// ```

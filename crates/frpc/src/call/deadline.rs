@@ -9,10 +9,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::{
-    method::{Method, MethodKind},
-    status::Status,
-};
+use super::{method::MethodKind, status::Status};
 
 /// The deadline of a call or of one of its steps.
 #[derive(Clone, Copy, Debug)]
@@ -114,17 +111,17 @@ impl HandlerTime {
     }
 }
 
-/// Time limits of a server for calls to all methods ([`ServerBuilder::times`](crate::ServerBuilder::times)) or to one
-/// ([`method_times`](crate::ServerBuilder::method_times)). Timeouts requested by callers are clamped between `min` and
+/// Time limits of a server for calls to all methods ([`CallSettings::times`](crate::CallSettings::times)) or to one
+/// ([`method_times`](crate::CallSettings::method_times)). Timeouts requested by callers are clamped between `min` and
 /// `max`.
 ///
 /// ```
 /// use std::time::Duration;
 ///
-/// use frpc::{Server, Times};
+/// use frpc::{CallSettings, Server, Times};
 ///
 /// let times = Times { max: Some(Duration::from_secs(60)), default: Some(Duration::from_secs(10)), ..Times::default() };
-/// let server = Server::builder().times(times);
+/// let server = Server::builder().calls(CallSettings { times, ..CallSettings::default() });
 /// # let _ = server;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,26 +136,6 @@ pub struct Times {
     pub default: Option<Duration>,
     /// The limit of streaming calls without a requested timeout. With `None`, they are unlimited, even if `max` is set.
     pub stream_default: Option<Duration>,
-}
-
-/// The time limits of a server, with overrides for single methods.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ServerTimes {
-    pub(crate) all: Times,
-    pub(crate) methods: Vec<(&'static Method, Times)>,
-}
-
-impl ServerTimes {
-    /// Returns `true` if the server sets no limits of its own.
-    pub(crate) fn are_open(&self) -> bool {
-        self.all == Times::default() && self.methods.is_empty()
-    }
-
-    /// Returns the limit of a call to this method, with the timeout requested by its caller.
-    pub(crate) fn of(&self, method: &Method, timeout: Option<Duration>, start: Instant) -> Option<HandlerTime> {
-        let own = self.methods.iter().rfind(|(own, _)| *own == method);
-        own.map_or(self.all, |(_, times)| *times).of(method.kind, timeout, start)
-    }
 }
 
 impl Times {

@@ -48,7 +48,7 @@ use std::fmt;
 /// # Which wires carry it
 ///
 /// Calls in process, between two Rust peers and over gRPC carry metadata, provided that the peer accepts its size
-/// ([`ServerBuilder::metadata_len_max`](crate::ServerBuilder::metadata_len_max)). Plain fRPC, the protocol of Go peers,
+/// ([`MessageSettings::metadata_len_max`](crate::MessageSettings::metadata_len_max)). Plain fRPC, the protocol of Go peers,
 /// does not. A call with metadata to such a peer fails, unless [`LostMetadata`](crate::LostMetadata) is set to drop it.
 /// Metadata that a handler adds to an answer for such a peer is lost.
 //

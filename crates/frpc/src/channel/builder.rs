@@ -2,13 +2,13 @@
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
-use frisbee::{Address, Config, Dispatch, Engine, InvalidSetting, Router, SocketOptions, ToAddress};
+use frisbee::{Address, Config, ConnectRetry, Dispatch, Engine, InvalidSetting, Router, SocketOptions, ToAddress};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time,
 };
 
-use super::{Channel, Route};
+use super::{Channel, Route, settings::ChannelCallSettings};
 #[cfg(feature = "tls")]
 use crate::client::transport::ConnectTls;
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
         Redial,
         transport::{ByteStream, ConnectSettings, Connected, Transport, transport_for},
     },
-    codec::{Compression, MemoryBudget},
+    codec::MemoryBudget,
     error::ConnectError,
     service::{
         boxed::{BoxFuture, BoxService},
@@ -24,10 +24,10 @@ use crate::{
         layer::{Layer, Layers},
         services::Services,
         set::ServiceSet,
+        settings::{CompressionSettings, MessageSettings},
     },
     wire::frisbee::{
-        call_table::CALLS_MAX,
-        client::{ClientConnection, WhenFull},
+        client::ClientConnection,
         reconnect::{Dialer, LostMetadata, Reconnecting},
     },
 };
@@ -50,14 +50,14 @@ impl Channel {
 
 /// A builder for a channel: timeouts, limits, offered services and transport settings. Created by [`Channel::builder`].
 pub struct ChannelBuilder<S = (), R = ()> {
-    client: frisbee::Client<()>,
     services: Services<S, R>,
-    timeout: Duration,
-    pause: Duration,
-    calls_max: usize,
-    when_full: WhenFull,
-    lost_metadata: LostMetadata,
-    memory: MemoryBudget,
+    calling: Calling,
+}
+
+/// The part of a [`ChannelBuilder`] that does not depend on the types of its services.
+struct Calling {
+    client: frisbee::Client<()>,
+    calls: ChannelCallSettings,
     layers: Layers,
     transports: Vec<Arc<dyn Transport>>,
     /// The settings shared with transports other than frisbee.
@@ -66,20 +66,14 @@ pub struct ChannelBuilder<S = (), R = ()> {
 
 impl ChannelBuilder {
     fn new() -> Self {
-        let settings = ConnectSettings::default();
-        Self {
-            client: frisbee::Client::new(()).timeout(settings.connect_timeout).attempts(settings.attempts),
-            services: Services::new().with_fallback(()),
-            timeout: settings.timeout,
-            pause: settings.pause,
-            calls_max: CALLS_MAX,
-            when_full: WhenFull::default(),
-            lost_metadata: LostMetadata::default(),
-            memory: MemoryBudget::default(),
+        let calling = Calling {
+            client: frisbee::Client::new(()),
+            calls: ChannelCallSettings::default(),
             layers: Layers::default(),
             transports: Vec::new(),
-            settings,
-        }
+            settings: ConnectSettings::default(),
+        };
+        Self { services: Services::new().with_fallback(()), calling }
     }
 }
 
@@ -88,88 +82,31 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     ///
     /// For a streaming call it bounds the opening. For the single answer to a request stream, it also bounds the wait
     /// after the end of that stream. A response stream has no time limit.
-    pub fn timeout(self, timeout: Duration) -> Self {
-        Self { timeout, ..self }
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.calling.settings.timeout = timeout;
+        self
     }
 
-    /// Limits the number of concurrent calls, without streaming calls. Default and maximum 32 768: half of the packet
-    /// ids.
-    pub fn calls_max(self, calls_max: usize) -> Self {
-        Self { calls_max, ..self }
+    /// Sets the limits of calls made by this side.
+    pub fn calls(mut self, calls: ChannelCallSettings) -> Self {
+        self.calling.calls = calls;
+        self
     }
 
-    /// Sets what happens to a call beyond [`calls_max`](Self::calls_max) or the server's limit
-    /// ([`ServerBuilder::calls_max`](crate::ServerBuilder::calls_max)). Default [`WhenFull::Wait`].
-    pub fn when_full(self, when_full: WhenFull) -> Self {
-        Self { when_full, ..self }
+    /// Sets the limits of responses, and of calls from the server.
+    pub fn messages(self, messages: MessageSettings) -> Self {
+        self.map(|services| services.messages(messages))
     }
 
-    /// Sets what happens to a call with metadata if the peer cannot receive it. Default [`LostMetadata::Fail`].
-    pub fn lost_metadata(self, lost_metadata: LostMetadata) -> Self {
-        Self { lost_metadata, ..self }
-    }
-
-    /// Limits the metadata of a call from the server: [`Services::metadata_len_max`].
-    pub fn metadata_len_max(self, metadata_len_max: usize) -> Self {
-        self.map(|services| services.metadata_len_max(metadata_len_max))
-    }
-
-    /// Compresses messages to servers with support for the algorithm, as in [`Services::send_compressed`]. Default: no
-    /// compression.
-    ///
-    /// Only messages of at least [`compression_len_min`](Self::compression_len_min) bytes are compressed, and only if
-    /// the result is shorter. A further call adds an algorithm for servers without support for the earlier ones.
-    /// Compressed messages from servers need no setting: the features of this crate decide which algorithms are
-    /// accepted.
-    ///
-    /// ```
-    /// # #[cfg(feature = "zstd")]
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// use frpc::{Channel, codec::Compression};
-    ///
-    /// let channel = Channel::builder().send_compressed(Compression::Zstd).connect("tcp://localhost:7300").await?;
-    /// # let _ = channel;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn send_compressed(self, algorithm: Compression) -> Self {
-        self.map(|services| services.send_compressed(algorithm))
-    }
-
-    /// Sets the minimum length of compressed messages. Default 1 KiB.
-    pub fn compression_len_min(self, len_min: usize) -> Self {
-        self.map(|services| services.compression_len_min(len_min))
-    }
-
-    /// Limits the inflated bytes of streams and of the server's calls on this side: [`Services::inflated_len_max`].
-    /// Default 32 MiB.
-    ///
-    /// With 0, nothing compressed is accepted. Unary answers do not count, because they go to their callers immediately.
-    pub fn inflated_len_max(self, inflated_len_max: usize) -> Self {
-        self.map(|services| services.inflated_len_max(inflated_len_max))
-    }
-
-    /// Accepts messages that lose values on this side because of a different version of the proto file:
-    /// [`Services::accept_narrowing`]. Default: no.
-    ///
-    /// This covers responses, and requests of the server to offered services. For requests to the server, the server
-    /// decides.
-    pub fn accept_narrowing(self, accept: bool) -> Self {
-        self.map(|services| services.accept_narrowing(accept))
-    }
-
-    /// Limits the memory of one decoded response, or of one request of the server:
-    /// [`Channel::with_message_memory_max`].
-    ///
-    /// Default 128 MiB, or more if messages may be longer than 4 MiB.
-    pub fn message_memory_max(mut self, message_memory_max: usize) -> Self {
-        self.memory = MemoryBudget::new(message_memory_max);
-        self.map(|services| services.message_memory_max(message_memory_max))
+    /// Sets the compression of messages.
+    pub fn compression(self, compression: CompressionSettings) -> Self {
+        self.map(|services| services.compression(compression))
     }
 
     /// Adds a layer around the calls of the channel, inside the layers added before; see [`Channel::layer`].
-    pub fn layer(self, layer: impl Layer) -> Self {
-        Self { layers: self.layers.with(layer), ..self }
+    pub fn layer(mut self, layer: impl Layer) -> Self {
+        self.calling.layers = self.calling.layers.with(layer);
+        self
     }
 
     /// Adds a layer around the server's calls to the offered services.
@@ -205,13 +142,13 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     /// Adds a transport for addresses with its schemes. It takes precedence over transports added before and over the
     /// [defaults](crate::register_transport) of the process.
     pub fn transport(mut self, transport: impl Transport) -> Self {
-        self.transports.push(Arc::new(transport));
+        self.calling.transports.push(Arc::new(transport));
         self
     }
 
     /// Sets the limits and timers of the connection.
     pub fn config(mut self, config: Config) -> Self {
-        self.settings.message_len_max = config.content_len_max;
+        self.calling.settings.message_len_max = config.content_len_max;
         self.client(|client| client.config(config))
     }
 
@@ -227,30 +164,24 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
 
     /// Sets the options of sockets.
     pub fn sockets(mut self, sockets: SocketOptions) -> Self {
-        self.settings.sockets = sockets.clone();
-        self.client(|client| client.sockets(sockets))
+        self.calling.settings.sockets = sockets;
+        self
     }
 
     /// Sets the time limit of one connect attempt, including the TLS handshake. Default 1 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.connect_timeout = timeout;
-        self.client(|client| client.timeout(timeout))
+        self.calling.settings.connect_timeout = timeout;
+        self
     }
 
-    /// Sets the number of connect attempts. Default 10; 0 counts as 1.
+    /// Sets the number of connect attempts and the pauses between them.
     ///
-    /// With the pauses in between, ten attempts take about 5 s if the address refuses connections, and up to 15 s if it
+    /// By default, ten attempts with their pauses take about 5 s if the address refuses connections, and up to 15 s if it
     /// does not respond. An error that a retry cannot fix ends the attempts immediately; see
     /// [`frisbee::Client::connect`].
-    pub fn attempts(mut self, attempts: usize) -> Self {
-        self.settings.attempts = attempts.max(1);
-        self.client(|client| client.attempts(attempts))
-    }
-
-    /// Sets the pause after the first failed attempt; see [`Backoff`](frisbee::Backoff) for later pauses. Default 10
-    /// ms.
-    pub fn pause(self, pause: Duration) -> Self {
-        Self { pause, ..self }.client(|client| client.pause(pause))
+    pub fn retry(mut self, retry: ConnectRetry) -> Self {
+        self.calling.settings.retry = retry;
+        self
     }
 
     /// Connects with TLS and expects a certificate for the host name or IP address in the address.
@@ -259,7 +190,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     /// configuration.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, config: impl Into<Arc<frisbee::rustls::ClientConfig>>) -> Self {
-        self.settings.tls = Some(ConnectTls { config: config.into(), name: None });
+        self.calling.settings.tls = Some(ConnectTls { config: config.into(), name: None });
         self
     }
 
@@ -270,7 +201,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         config: impl Into<Arc<frisbee::rustls::ClientConfig>>,
         name: impl Into<crate::TlsName>,
     ) -> Self {
-        self.settings.tls = Some(ConnectTls { config: config.into(), name: Some(name.into()) });
+        self.calling.settings.tls = Some(ConnectTls { config: config.into(), name: Some(name.into()) });
         self
     }
 
@@ -288,7 +219,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         if let Address::Url(url) = address {
             return self.connect_over_transport(url).await;
         }
-        let (pause, way) = (self.pause, self.way());
+        let (pause, way) = (self.calling.settings.retry.pause, self.way());
         let dialer = Arc::new(self.secured().dialer());
         let dial = move || -> BoxFuture<'static, Result<ClientConnection, ConnectError>> {
             let (dialer, address) = (dialer.clone(), address.clone());
@@ -304,8 +235,8 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
 
     /// Connects to a URL through a transport.
     async fn connect_over_transport(self, url: String) -> Result<Channel, ConnectError> {
-        let transport = transport_for(&url, &self.transports)?;
-        let settings = ConnectSettings { timeout: self.timeout, pause: self.pause, ..self.settings.clone() };
+        let transport = transport_for(&url, &self.calling.transports)?;
+        let settings = self.calling.settings.clone();
         let stream = match transport.connect(url.clone(), settings.clone()).await? {
             Connected::Frisbee(stream) => stream,
             Connected::Calls(_) if self.services.table().methods().next().is_some() => {
@@ -315,15 +246,11 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
                 return Err(ConnectError::Address(io::Error::new(io::ErrorKind::Unsupported, why)));
             }
             Connected::Calls(caller) => {
-                return Ok(Channel {
-                    route: Route::Other(caller),
-                    layers: self.layers,
-                    timeout: self.timeout,
-                    memory: self.memory,
-                });
+                let Way { timeout, memory, layers, .. } = self.way();
+                return Ok(Channel { route: Route::Other(caller), layers, timeout, memory });
             }
         };
-        let (pause, way) = (self.pause, self.way());
+        let (pause, way) = (settings.retry.pause, self.way());
         // The transport has already applied TLS where the URL asks for it.
         let dialer = Arc::new(self.dialer());
         let first = attach(&dialer, stream, &url).await?;
@@ -364,26 +291,27 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
 
     /// Returns an error for settings that would keep every call from being made or answered.
     fn check(&self) -> Result<(), ConnectError> {
+        let Calling { calls, settings, .. } = &self.calling;
         self.services.complete()?;
-        InvalidSetting::refuse_zero("calls_max", &self.calls_max, "every call would wait for another to end")?;
-        InvalidSetting::refuse_zero("timeout", &self.timeout, "every call would have timed out before it began")?;
-        Ok(self.client.check()?)
+        calls.check()?;
+        InvalidSetting::refuse_zero("timeout", &settings.timeout, "every call would have timed out before it began")?;
+        Ok(self.calling.client().check()?)
     }
 
     /// Returns the settings that the channel keeps after connecting.
     fn way(&self) -> Way {
         Way {
-            timeout: self.timeout,
-            lost_metadata: self.lost_metadata,
-            memory: self.memory,
-            layers: self.layers.clone(),
+            timeout: self.calling.settings.timeout,
+            lost_metadata: self.calling.calls.lost_metadata,
+            memory: self.services.memory_budget(),
+            layers: self.calling.layers.clone(),
         }
     }
 
     /// Enables TLS in frisbee, if configured.
     #[cfg(feature = "tls")]
     fn secured(self) -> Self {
-        match self.settings.tls.clone() {
+        match self.calling.settings.tls.clone() {
             None => self,
             Some(ConnectTls { config, name: None }) => self.client(|client| client.tls(config)),
             Some(ConnectTls { config, name: Some(name) }) => self.client(|client| client.tls_with_name(config, name)),
@@ -396,47 +324,33 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     }
 
     fn dialer(self) -> Dialer<S, R> {
-        let Self { client, services, calls_max, when_full, timeout, .. } = self;
-        Dialer { client: client.check_peer(), services: Arc::new(services), calls_max, when_full, timeout }
+        let Self { services, calling } = self;
+        let ChannelCallSettings { calls_max, when_full, .. } = calling.calls;
+        let (client, timeout) = (calling.client().check_peer(), calling.settings.timeout);
+        Dialer { client, services: Arc::new(services), calls_max, when_full, timeout }
     }
 
     fn map<S2, R2>(self, change: impl FnOnce(Services<S, R>) -> Services<S2, R2>) -> ChannelBuilder<S2, R2> {
-        let Self {
-            client,
-            services,
-            timeout,
-            pause,
-            calls_max,
-            when_full,
-            lost_metadata,
-            memory,
-            layers,
-            transports,
-            settings,
-        } = self;
-        ChannelBuilder {
-            client,
-            services: change(services),
-            timeout,
-            pause,
-            calls_max,
-            when_full,
-            lost_metadata,
-            memory,
-            layers,
-            transports,
-            settings,
-        }
+        ChannelBuilder { services: change(self.services), calling: self.calling }
     }
 
-    fn client(self, change: impl FnOnce(frisbee::Client<()>) -> frisbee::Client<()>) -> Self {
-        Self { client: change(self.client), ..self }
+    fn client(mut self, change: impl FnOnce(frisbee::Client<()>) -> frisbee::Client<()>) -> Self {
+        self.calling.client = change(self.calling.client);
+        self
+    }
+}
+
+impl Calling {
+    /// Returns the client for frisbee, with the settings shared by all transports.
+    fn client(&self) -> frisbee::Client<()> {
+        let ConnectSettings { connect_timeout, retry, sockets, .. } = &self.settings;
+        self.client.with_router(()).timeout(*connect_timeout).retry(*retry).sockets(sockets.clone())
     }
 }
 
 impl<S, R> fmt::Debug for ChannelBuilder<S, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChannelBuilder").field("timeout", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("ChannelBuilder").field("timeout", &self.calling.settings.timeout).finish_non_exhaustive()
     }
 }
 

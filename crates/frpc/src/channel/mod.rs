@@ -3,6 +3,7 @@
 pub(crate) mod builder;
 mod bytes;
 mod custom;
+pub(crate) mod settings;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -60,7 +61,7 @@ use crate::{
 /// # Reconnecting
 ///
 /// All calls without a connection share one attempt to connect. It is a task on the runtime of the call that began it,
-/// and makes as many [attempts](crate::ChannelBuilder::attempts) as the first connect. A call waits for it within its
+/// and makes as many [attempts](crate::ConnectRetry::attempts) as the first connect. A call waits for it within its
 /// own timeout and then fails with [`CallError::NotSent`](crate::CallError::NotSent). The task continues for later
 /// calls, until it ends or the channel is dropped. If it fails, all waiting calls fail with
 /// [`CallError::Unreachable`](crate::CallError::Unreachable), and the next call begins a new attempt.

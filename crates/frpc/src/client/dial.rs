@@ -19,7 +19,7 @@ pub async fn connect<T, F>(url: &str, settings: &ConnectSettings, attempt: impl 
 where
     F: Future<Output = io::Result<T>>,
 {
-    let mut backoff = Backoff::new(settings.pause);
+    let mut backoff = Backoff::new(settings.retry.pause);
     let mut attempts = 0;
     loop {
         let limit = settings.connect_timeout;
@@ -30,7 +30,7 @@ where
         };
         attempts += 1;
         let error = frisbee::ConnectError::new(Address::Url(url.to_owned()), attempts, error);
-        if attempts >= settings.attempts || error.is_final() {
+        if attempts >= settings.retry.attempts || error.is_final() {
             info!(%error, "cannot connect");
             return Err(error.into());
         }

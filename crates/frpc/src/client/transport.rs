@@ -40,25 +40,25 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> ByteStream for T {}
 
 /// The settings of a [`ChannelBuilder`](crate::ChannelBuilder) for transports of every kind.
 ///
-/// A channel passes its own settings to the transport. The defaults are for use without a channel.
+/// A channel passes its own settings to the transport. The defaults are for use without a channel. Fields may be added,
+/// so `..ConnectSettings::default()` belongs at the end of a literal.
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use frpc::ConnectSettings;
 ///
-/// let mut settings = ConnectSettings::default();
-/// settings.attempts = 1;
+/// let settings = ConnectSettings { connect_timeout: Duration::from_secs(5), ..ConnectSettings::default() };
+/// # let _ = settings;
 /// ```
 #[derive(Clone)]
-#[non_exhaustive]
 pub struct ConnectSettings {
     /// The default timeout of calls. The channel applies it to each call.
     pub timeout: Duration,
     /// The time limit of one connect attempt, including the TLS handshake.
     pub connect_timeout: Duration,
-    /// The number of attempts to connect, at least one.
-    pub attempts: usize,
-    /// The pause after the first failed attempt.
-    pub pause: Duration,
+    /// The attempts to connect.
+    pub retry: frisbee::ConnectRetry,
     /// The maximum length of a message in bytes: [`Config::content_len_max`](crate::Config::content_len_max).
     pub message_len_max: u32,
     /// The options of sockets.
@@ -73,8 +73,7 @@ impl Default for ConnectSettings {
         Self {
             timeout: TIMEOUT,
             connect_timeout: CONNECT_TIMEOUT,
-            attempts: ATTEMPTS,
-            pause: PAUSE,
+            retry: frisbee::ConnectRetry::default(),
             message_len_max: frisbee::Config::default().content_len_max,
             sockets: frisbee::SocketOptions::default(),
             #[cfg(feature = "tls")]
@@ -145,7 +144,7 @@ impl fmt::Debug for ConnectSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConnectSettings")
             .field("timeout", &self.timeout)
-            .field("attempts", &self.attempts)
+            .field("retry", &self.retry)
             .finish_non_exhaustive()
     }
 }
@@ -192,10 +191,6 @@ pub(crate) fn transport_for(url: &str, own: &[Arc<dyn Transport>]) -> Result<Arc
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 /// The time limit of one connect attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// The number of connect attempts.
-const ATTEMPTS: usize = 10;
-/// The pause after the first failed attempt.
-const PAUSE: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {

@@ -22,13 +22,14 @@ use super::{
     layer::Layers,
     services::{Services, caught, of_handler, panicked},
     set::ServiceSet,
+    settings::CallSettings,
     table::{Collision, Entry, MethodTable},
 };
 use crate::{
     call::{
         account::MemoryAccount,
         context::{Inherited, Scope},
-        deadline::{HandlerTime, ServerTimes},
+        deadline::HandlerTime,
         exchange::{Answer, Body, Call},
         head::Head,
         method::{Method, MethodKind},
@@ -111,22 +112,23 @@ impl Endpoint {
         self.0.table().find(operation).filter(|entry| !entry.is_ambiguous()).map(Found)
     }
 
-    /// Returns the maximum size of the metadata of a call: [`Services::metadata_len_max`].
+    /// Returns the maximum size of the metadata of a call: [`MessageSettings::metadata_len_max`](crate::MessageSettings::metadata_len_max).
     pub fn metadata_len_max(&self) -> usize {
         self.0.metadata_max()
     }
 
-    /// Returns the memory limit for one decoded message of a caller: [`Services::message_memory_max`].
+    /// Returns the memory limit for one decoded message of a caller:
+    /// [`MessageSettings::message_memory_max`](crate::MessageSettings::message_memory_max).
     pub fn memory_budget(&self) -> MemoryBudget {
         self.0.memory_budget()
     }
 
-    /// Returns the memory account of the server: [`Services::server_memory_max`].
+    /// Returns the memory account of the server: [`CallSettings::server_memory_max`].
     pub fn server_account(&self) -> MemoryAccount {
         self.0.server_account()
     }
 
-    /// Creates the memory account of a connection: [`Services::connection_memory_max`].
+    /// Creates the memory account of a connection: [`CallSettings::connection_memory_max`].
     pub fn connection_account(&self) -> MemoryAccount {
         self.0.connection_account()
     }
@@ -144,10 +146,10 @@ impl Endpoint {
     }
 
     /// Returns the time limit of a unary call with this requested timeout, according to the
-    /// [times](crate::ServerBuilder::times) of the server. [`call`](Self::call) and [`call_with`](Self::call_with)
+    /// [times](CallSettings::times) of the server. [`call`](Self::call) and [`call_with`](Self::call_with)
     /// apply it automatically.
     pub fn time_of(&self, timeout: Option<Duration>) -> Option<Duration> {
-        let time = self.0.times().all.of(MethodKind::Unary, timeout, Instant::now());
+        let time = self.0.calls().times.of(MethodKind::Unary, timeout, Instant::now());
         time.map(HandlerTime::limit)
     }
 
@@ -181,7 +183,7 @@ impl Endpoint {
 
     /// Calls a method. The messages of the answer have the same format. A panic of the handler becomes a status, and so
     /// does the end of its time: the [deadline](Head::deadline) of the call, limited by the
-    /// [times](crate::ServerBuilder::times) of the server.
+    /// [times](CallSettings::times) of the server.
     ///
     /// # Cancel safety
     ///
@@ -212,7 +214,7 @@ impl Endpoint {
     where
         F: Future<Output = Result<Answer, Status>>,
     {
-        let Some(time) = self.0.times().of(method, head.timeout(), Instant::now()) else {
+        let Some(time) = self.0.calls().time_of(method, head.timeout(), Instant::now()) else {
             return call(head).await;
         };
         if let Some(at) = time.at() {
@@ -265,7 +267,7 @@ impl fmt::Debug for Endpoint {
 trait AnyServices: Send + Sync {
     fn table(&self) -> &MethodTable;
     /// Returns the time limits of calls.
-    fn times(&self) -> &ServerTimes;
+    fn calls(&self) -> &CallSettings;
     /// Returns the maximum size of the metadata of a call.
     fn metadata_max(&self) -> usize;
     fn memory_budget(&self) -> MemoryBudget;
@@ -285,8 +287,8 @@ impl<S: ServiceSet, R: Send + Sync> AnyServices for Services<S, R> {
         Self::table(self)
     }
 
-    fn times(&self) -> &ServerTimes {
-        &self.times
+    fn calls(&self) -> &CallSettings {
+        &self.common.calls
     }
 
     fn metadata_max(&self) -> usize {

@@ -1,7 +1,6 @@
 //! Services as seen by every transport: methods found by path or operation, called with encoded messages.
 
 pub(crate) mod boxed;
-pub(crate) mod compressing;
 pub(crate) mod custom;
 pub(crate) mod ending;
 pub(crate) mod endpoint;
@@ -10,6 +9,7 @@ pub(crate) mod layer;
 pub mod layers;
 pub(crate) mod services;
 pub(crate) mod set;
+pub(crate) mod settings;
 pub(crate) mod table;
 #[cfg(feature = "tower")]
 pub(crate) mod tower;

@@ -10,7 +10,7 @@ use examples::benchmark::{
     stream_service_server::{StreamService, StreamServiceServer},
 };
 use frpc::{ServeError, Server, Status, Streaming};
-use frpc_http::Http;
+use frpc_http::{Http, HttpSettings};
 use frpc_jsonrpc::JsonRpc;
 use futures_util::stream;
 
@@ -22,7 +22,13 @@ pub(crate) async fn bind(options: Options) -> Result<Server, ServeError> {
     let server = Server::builder();
     let server = if http {
         let rpc = JsonRpc::new().function(sum);
-        server.wire(Http::new().message_len_max(8 << 20).mount("/rpc", rpc.clone())).wire(rpc)
+        server
+            .wire(
+                Http::new()
+                    .settings(HttpSettings { message_len_max: 8 << 20, ..HttpSettings::default() })
+                    .mount("/rpc", rpc.clone()),
+            )
+            .wire(rpc)
     } else {
         server
     };

@@ -1,5 +1,6 @@
 //! The server under test: `connectconformance --conf config/everything.yaml --mode server -- conformance_server`.
 
+use frpc_http::{Http, HttpSettings};
 use std::error::Error;
 
 use conformance::{
@@ -14,9 +15,10 @@ use tokio::io::{stdin, stdout};
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let request: ServerCompatRequest = read(&mut stdin()).await?.ok_or("the suite says nothing")?;
-    let mut http = frpc_http::Http::new();
+    let mut http = Http::new();
     if request.message_receive_limit > 0 {
-        http = http.message_len_max(request.message_receive_limit.try_into()?);
+        let message_len_max = request.message_receive_limit.try_into()?;
+        http = http.settings(HttpSettings { message_len_max, ..HttpSettings::default() });
     }
     let mut server = Server::builder().add_service(ConformanceServiceServer::new(Conformance)).wire(http);
     let mut pem_cert = Vec::new();

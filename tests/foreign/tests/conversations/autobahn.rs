@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use frpc::Server;
-use frpc_http::{Http, Mount, Visit};
+use frpc_http::{Http, HttpSettings, Mount, Visit};
 use frpc_websocket::WebSocket;
 use futures_util::future::{BoxFuture, FutureExt};
 use http::{Request, Response};
@@ -38,7 +38,11 @@ impl Mount for Echo {
 fn every_case_of_autobahn_is_well() {
     let Some(suite) = foreign_program("autobahn") else { return };
     in_real_time_within(LIMIT, async {
-        let server = Server::builder().wire(Http::new().message_len_max(32 * 1024 * 1024).mount("/", Echo));
+        let server = Server::builder().wire(
+            Http::new()
+                .settings(HttpSettings { message_len_max: 32 * 1024 * 1024, ..HttpSettings::default() })
+                .mount("/", Echo),
+        );
         let server = server.bind("tcp://127.0.0.1:0").await.unwrap();
         let report = std::env::temp_dir().join(format!("autobahn-{}", std::process::id()));
         let said =

@@ -27,7 +27,7 @@ use crate::{
     call::{deadline::Deadline, head::Head, method::Method, status::Status},
     codec::Format,
     error::CallError,
-    service::{compressing::Compressing, table::MethodTable},
+    service::{settings::CompressionSettings, table::MethodTable},
 };
 
 /// The treatment of calls beyond the limit of concurrent calls, on this side or on the server.
@@ -49,7 +49,7 @@ pub(crate) struct ClientConnection {
     serves: MethodTable,
     /// The maximum size of the metadata of an answer.
     pub(super) metadata_max: usize,
-    compressing: Compressing,
+    compressing: CompressionSettings,
     /// The peer, once it is recognized.
     remote: OnceLock<Arc<Remote>>,
 }
@@ -61,7 +61,7 @@ impl ClientConnection {
         when_full: WhenFull,
         serves: MethodTable,
         metadata_max: usize,
-        compressing: Compressing,
+        compressing: CompressionSettings,
     ) -> Self {
         if calls.begins_to_expire() {
             // On the runtime of the connection: it runs while answers to calls can arrive.

@@ -15,7 +15,7 @@ use tokio::{
 use crate::{
     call::status::{Code, Status},
     codec::{Compression, Pieces},
-    service::compressing::Compressing,
+    service::settings::CompressionSettings,
 };
 
 /// The algorithm of compressed bytes, and their inflated length.
@@ -43,7 +43,7 @@ impl Compressed {
     }
 
     /// Returns the algorithm, if this side supports it and the inflated length is at most `limit`.
-    pub(crate) fn check(self, compressing: &Compressing, limit: u32) -> Result<Compression, CannotInflate> {
+    pub(crate) fn check(self, compressing: &CompressionSettings, limit: u32) -> Result<Compression, CannotInflate> {
         let Self { algorithm, inflated_len } = self;
         let algorithm = compressing.accepts(algorithm).ok_or_else(|| self.unknown())?;
         if inflated_len <= limit { Ok(algorithm) } else { Err(CannotInflate::TooLarge { inflated_len, limit }) }
@@ -139,7 +139,7 @@ impl AsRef<[u8]> for InRoom {
 
 impl Inflated {
     /// Creates a budget. It has room for at least one message of the maximum content length.
-    pub(crate) fn new(compressing: &Compressing, content_len_max: u32) -> Self {
+    pub(crate) fn new(compressing: &CompressionSettings, content_len_max: u32) -> Self {
         let len_max = compressing.inflated_len_max.max(content_len_max as usize).min(Semaphore::MAX_PERMITS);
         Self { room: Arc::new(Semaphore::new(len_max)), len_max }
     }
@@ -175,7 +175,7 @@ pub(crate) struct Deflating {
 
 impl Deflating {
     /// Returns settings with this side's first algorithm that the peer supports.
-    pub(crate) fn choose(compressing: &Compressing, inflates: &[u8], limit: u32) -> Option<Self> {
+    pub(crate) fn choose(compressing: &CompressionSettings, inflates: &[u8], limit: u32) -> Option<Self> {
         let algorithm = compressing.send.iter().copied().find(|send| inflates.contains(&send.number()))?;
         Some(Self { algorithm, len_min: compressing.len_min, limit })
     }

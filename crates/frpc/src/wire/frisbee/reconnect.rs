@@ -71,7 +71,7 @@ impl<S: ServiceSet, R: Router> Dialer<S, R> {
 
     pub(crate) fn serve(&self, connection: Connection, calls: Arc<PendingCalls>) -> ClientConnection {
         let (serves, metadata_max) = (self.services.table().clone(), self.services.metadata_max());
-        let compressing = self.services.compressing.clone();
+        let compressing = self.services.common.compression.clone();
         ClientConnection::new(connection, calls, self.when_full, serves, metadata_max, compressing)
     }
 }

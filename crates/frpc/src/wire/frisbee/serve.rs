@@ -95,9 +95,9 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let metadata_len_max = self.metadata_max().try_into().unwrap_or(u32::MAX);
         Said {
             metadata_len_max,
-            calls_max: self.calls_max,
+            calls_max: self.common.calls.calls_max,
             timeout,
-            inflates: self.compressing.accepted(),
+            inflates: self.common.compression.accepted(),
             methods: self.table(),
         }
         .encode()
@@ -107,10 +107,11 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     /// it.
     pub(crate) fn open_session(&self, connection: &Connection, calls: OnceLock<Arc<PendingCalls>>) {
         let number = calls.get().map_or(0, |calls| calls.open());
-        let (serves, metadata_max, compressing) = (self.table().clone(), self.metadata_max(), self.compressing.clone());
+        let (serves, metadata_max, compressing) =
+            (self.table().clone(), self.metadata_max(), self.common.compression.clone());
         let inflated = Inflated::new(&compressing, connection.config().content_len_max);
         let (remote, announced, served) = (OnceLock::new(), OnceLock::new(), AtomicU32::new(0));
-        let accepts_narrowing = self.accepts_narrowing;
+        let accepts_narrowing = self.common.messages.accept_narrowing;
         let session = Session {
             serves,
             calls,
@@ -195,7 +196,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
     #[inline(always)]
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {
         match self.table().find(packet.operation.number()) {
-            Some(entry) if self.is_unlimited && entry.method.kind == MethodKind::Unary => {
+            Some(entry) if self.common.is_unlimited && entry.method.kind == MethodKind::Unary => {
                 Either::Left(self.serve_plain(entry, packet.name(), packet.content, connection))
             }
             entry => {
@@ -255,7 +256,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
             return self.fallback.packet_timeout(packet, connection);
         };
         let arrived = Instant::from_std(connection.turn());
-        let time = self.times.of(method, said.or_else(|| Session::announced(connection)), arrived)?;
+        let time = self.common.calls.time_of(method, said.or_else(|| Session::announced(connection)), arrived)?;
         Some(time.at()?.saturating_duration_since(arrived.into_std()))
     }
 

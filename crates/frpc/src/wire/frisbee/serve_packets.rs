@@ -82,9 +82,9 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         if entry.method.kind != MethodKind::Unary {
             return Err(self.not_unary(packet.operation.number()));
         }
-        let time = self.times.of(entry.method, Session::announced(connection), arrived);
+        let time = self.common.calls.time_of(entry.method, Session::announced(connection), arrived);
         let at = time.and_then(HandlerTime::at);
-        let _place = Place::take(connection, self.calls_max)?;
+        let _place = Place::take(connection, self.common.calls.calls_max)?;
         within(time, self.call(entry, incoming_call(entry, packet.content, at, connection))).await
     }
 
@@ -96,7 +96,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         answer: Result<Answer, Status>,
         connection: &Connection,
     ) -> Result<Outcome, Result<Answer, Status>> {
-        if self.compressing.compresses() {
+        if self.common.compression.compresses() {
             return Err(answer);
         }
         match answer.map_err(Err)?.into_message(connection.content_len_max() as usize) {
@@ -176,7 +176,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     /// Returns the compression settings for messages to a caller, if any.
     #[inline]
     pub(super) fn deflating(&self, connection: &Connection) -> Option<Deflating> {
-        if self.compressing.compresses() { Session::deflating(connection) } else { None }
+        if self.common.compression.compresses() { Session::deflating(connection) } else { None }
     }
 
     /// Serves an extended packet.
@@ -203,14 +203,14 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             Some(entry) if entry.method.kind != MethodKind::Unary => Err(self.not_unary(operation)),
             Some(entry) => {
                 let timeout = head.timeout.or_else(|| Session::announced(connection));
-                let time = self.times.of(entry.method, timeout, arrived);
+                let time = self.common.calls.time_of(entry.method, timeout, arrived);
                 let at = time.and_then(HandlerTime::at);
                 let mut received = Head::received(Some(origin(connection)), at);
                 if !head.metadata.is_empty() {
                     *received.metadata_mut() = head.metadata;
                 }
                 let call = Call::new(entry.method, format, received, Body::One(message.into()));
-                match Place::take(connection, self.calls_max) {
+                match Place::take(connection, self.common.calls.calls_max) {
                     Ok(_place) => within(time, self.call(entry, call)).await,
                     Err(status) => Err(status),
                 }
@@ -229,7 +229,10 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     /// Returns the description of a method's messages. Layers do not see this question, because it is not a call.
     fn description(&self, operation: u16) -> Result<Answer, Status> {
         let Some(Entry { method, .. }) = self.table().find(operation) else { return Err(no_method(operation)) };
-        match self.table().description(operation, || description::describe(method, self.accepts_narrowing)) {
+        match self
+            .table()
+            .description(operation, || description::describe(method, self.common.messages.accept_narrowing))
+        {
             Some(description) => Ok(Answer::new(Body::One(description.into()))),
             None => {
                 Err(Status::unimplemented(format!("the messages of {method} are not known, or too many to describe")))

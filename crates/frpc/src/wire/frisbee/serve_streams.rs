@@ -43,7 +43,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let (sender, mut reader) = stream.split();
         // The opening data. It was peeked at, so this does not wait.
         let _ = reader.read().await;
-        let time = self.times.of(method, head.timeout, Instant::now());
+        let time = self.common.calls.time_of(method, head.timeout, Instant::now());
         let at = time.and_then(HandlerTime::at);
         let mut received = Head::received(Some(origin(connection)), at);
         if !head.metadata.is_empty() {

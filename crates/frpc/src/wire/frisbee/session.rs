@@ -20,7 +20,7 @@ use crate::{
     call::status::Status,
     codec::Compression,
     error::CallError,
-    service::{compressing::Compressing, table::MethodTable},
+    service::{settings::CompressionSettings, table::MethodTable},
 };
 
 /// The state of frpc on a connection, on either side.
@@ -31,9 +31,9 @@ pub(crate) struct Session {
     pub(crate) calls: OnceLock<Arc<PendingCalls>>,
     /// The maximum size of the metadata that the peer may send with a call or an answer.
     pub(crate) metadata_max: usize,
-    pub(crate) compressing: Compressing,
+    pub(crate) compressing: CompressionSettings,
     /// True if messages of the peer may lose values here:
-    /// [`Services::accept_narrowing`](crate::Services::accept_narrowing).
+    /// [`MessageSettings::accept_narrowing`](crate::MessageSettings::accept_narrowing).
     pub(crate) accepts_narrowing: bool,
     /// The budget for inflated messages of the peer.
     pub(crate) inflated: Inflated,
@@ -43,7 +43,7 @@ pub(crate) struct Session {
     pub(crate) remote: OnceLock<Arc<Remote>>,
     /// The announced default timeout of the peer's unary calls.
     pub(crate) announced: OnceLock<Duration>,
-    /// The number of concurrent unary calls of the peer, if [limited](crate::Services::calls_max).
+    /// The number of concurrent unary calls of the peer, if [limited](crate::CallSettings::calls_max).
     pub(crate) served: AtomicU32,
 }
 

@@ -1,0 +1,31 @@
+//! Settings of a channel.
+
+use frisbee::InvalidSetting;
+
+use crate::wire::frisbee::{call_table::CALLS_MAX, client::WhenFull, reconnect::LostMetadata};
+
+/// Settings of a channel for the calls that it makes.
+///
+/// Fields may be added, so `..ChannelCallSettings::default()` belongs at the end of a literal.
+#[derive(Clone, Copy, Debug)]
+pub struct ChannelCallSettings {
+    /// The number of concurrent calls, without streaming calls. Default and maximum 32 768: half of the packet ids.
+    pub calls_max: usize,
+    /// The treatment of a call beyond [`calls_max`](Self::calls_max) or the server's limit
+    /// ([`CallSettings::calls_max`](crate::CallSettings::calls_max)). Default [`WhenFull::Wait`].
+    pub when_full: WhenFull,
+    /// The treatment of a call with metadata if the peer cannot receive it. Default [`LostMetadata::Fail`].
+    pub lost_metadata: LostMetadata,
+}
+
+impl Default for ChannelCallSettings {
+    fn default() -> Self {
+        Self { calls_max: CALLS_MAX, when_full: WhenFull::default(), lost_metadata: LostMetadata::default() }
+    }
+}
+
+impl ChannelCallSettings {
+    pub(super) fn check(&self) -> Result<(), InvalidSetting> {
+        InvalidSetting::refuse_zero("calls_max", &self.calls_max, "every call would wait for another to end")
+    }
+}
