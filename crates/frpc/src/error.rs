@@ -12,7 +12,8 @@ use crate::{
 
 /// The reason for a call without an answer from its handler.
 ///
-/// Returned by [`Status::call_error`]. A status from a handler has none.
+/// Returned by [`Status::call_error`]. A status from a handler has none, and neither has a refusal by a server with
+/// plain fRPC, which sends only a code and a text.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CallError {
@@ -106,14 +107,48 @@ impl CallError {
     }
 }
 
-/// The end of every text of [`CallError::Refused`]. The caller recognizes the error by it.
-pub(crate) const NOT_EXECUTED: &str = "was not executed";
+/// The cause of a failure that a server reports instead of a handler.
+///
+/// Extended peers send it as a field of its own. A status cannot contain it, so a handler that forwards the status of
+/// its own call never appears to be a server that refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServerCause {
+    /// [`CallError::Refused`].
+    Refused(Refusal),
+    /// [`CallError::TooManyForPeer`].
+    TooManyCalls { limit: u32 },
+    /// [`CallError::AnswerTooLarge`].
+    AnswerTooLarge { len: u32, limit: u32 },
+}
 
-/// The beginning of every text of [`CallError::AnswerTooLarge`].
-const ANSWER_TOO_LARGE: &str = "the client accepts at most";
+/// A failed call on the server: the status for its caller, and the cause if the server itself reports it.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerFailure {
+    pub(crate) status: Status,
+    pub(crate) cause: Option<ServerCause>,
+}
 
-/// A prefix for the text of a forwarded status, if the text alone would look like an error of the handler's own server.
-const PASSED_ON: &str = "a call that the handler made failed: ";
+impl From<ServerCause> for CallError {
+    fn from(cause: ServerCause) -> Self {
+        match cause {
+            ServerCause::Refused(why) => Self::Refused { why },
+            ServerCause::TooManyCalls { limit } => Self::TooManyForPeer { limit },
+            ServerCause::AnswerTooLarge { len, limit } => Self::AnswerTooLarge { len, limit },
+        }
+    }
+}
+
+impl From<ServerCause> for ServerFailure {
+    fn from(cause: ServerCause) -> Self {
+        Self { status: CallError::from(cause).into(), cause: Some(cause) }
+    }
+}
+
+impl From<Status> for ServerFailure {
+    fn from(status: Status) -> Self {
+        Self { status, cause: None }
+    }
+}
 
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -127,17 +162,17 @@ impl fmt::Display for CallError {
             Self::Unreachable(error) => error.fmt(f),
             Self::NotSent { limit } => write!(f, "the request could not be sent within {limit:?}"),
             Self::TimedOut { limit } => write!(f, "no answer within {limit:?}"),
-            Self::Refused { why } => write!(f, "{why}: the call {NOT_EXECUTED}"),
+            Self::Refused { why } => write!(f, "{why}: the call was not executed"),
             Self::GoingAway { why } => write!(f, "the peer takes no new calls on this connection: {}", why.text),
             Self::TooManyCalls { limit } => write!(f, "the connection already has {limit} calls in flight (calls_max)"),
             Self::TooManyForPeer { limit } => {
-                write!(f, "the peer takes at most {limit} calls at once (calls_max): the call {NOT_EXECUTED}")
+                write!(f, "the peer takes at most {limit} calls at once (calls_max): the call was not executed")
             }
             Self::OutOfIds { owed } => {
                 write!(f, "{owed} cancelled calls on the connection may still be answered: it takes no new calls")
             }
             Self::AnswerTooLarge { len, limit } => {
-                write!(f, "{ANSWER_TOO_LARGE} {limit} bytes (content_len_max), the answer has {len}")
+                write!(f, "the client accepts at most {limit} bytes (content_len_max), the answer has {len}")
             }
             Self::MetadataNotCarried { name } => {
                 write!(
@@ -164,29 +199,6 @@ impl std::error::Error for CallError {
 }
 
 impl Status {
-    /// Returns a status of the peer with its [`CallError`], if its text is one that this side would have produced.
-    pub(crate) fn with_known_cause(self) -> Self {
-        let text = self.message();
-        let may_be = text.ends_with(NOT_EXECUTED) || text.starts_with(ANSWER_TOO_LARGE);
-        may_be.then(|| with_cause(&self)).flatten().unwrap_or(self)
-    }
-
-    /// Returns a handler's status in the form sent to its caller.
-    ///
-    /// A handler may forward the status of a call that it made itself. If the text of that status is a refusal, the
-    /// caller would conclude that its own call was refused. A prefix prevents this.
-    pub(crate) fn of_handler(self) -> Self {
-        let text = self.message();
-        let may_be = text.ends_with(NOT_EXECUTED) || text.starts_with(ANSWER_TOO_LARGE);
-        if may_be { self.not_ours() } else { self }
-    }
-
-    #[cold]
-    fn not_ours(self) -> Self {
-        let is_ours = with_cause(&self).is_some();
-        if is_ours { self.map_message(|text| format!("{PASSED_ON}{text}")) } else { self }
-    }
-
     /// Returns the reason if the call got no answer from its handler. `None` for a status from the handler.
     pub fn call_error(&self) -> Option<&CallError> {
         std::error::Error::source(self)?.downcast_ref()
@@ -197,25 +209,8 @@ impl Status {
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
         let code = failure.code.map_or(Code::Unknown, |code| Code::from_number(code.into()));
-        let status = Self::new(if code == Code::Ok { Code::Unknown } else { code }, failure.text);
-        status.with_known_cause()
+        Self::new(if code == Code::Ok { Code::Unknown } else { code }, failure.text)
     }
-}
-
-/// Returns the same status with its cause, if the peer refused the call or could not send its answer.
-///
-/// The wire carries the cause in the text only, so each possible cause is formatted and compared.
-fn with_cause(status: &Status) -> Option<Status> {
-    let mut numbers = status.message().split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok());
-    let first = numbers.next();
-    let too_many = first.map(|limit| CallError::TooManyForPeer { limit });
-    let sizes = first.zip(numbers.next());
-    let too_large = sizes.map(|(limit, announced)| Refusal::TooLarge { announced, limit });
-    let refusals = [Refusal::Busy, Refusal::Expired, Refusal::Draining].into_iter().chain(too_large);
-    let unsent = sizes.map(|(limit, len)| CallError::AnswerTooLarge { len, limit });
-    let causes = refusals.map(|why| CallError::Refused { why }).chain(unsent).chain(too_many);
-    let is_same = |cause: &Status| (cause.code(), cause.message()) == (status.code(), status.message());
-    causes.map(Status::from).find(is_same)
 }
 
 /// Converts the error of a call without an answer. The error becomes the source of the status.

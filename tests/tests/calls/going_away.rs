@@ -3,6 +3,7 @@
 //! Only for frisbee, because in-process calls have no connection.
 
 use std::{
+    error::Error,
     future::ready,
     io,
     sync::{
@@ -12,18 +13,17 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
-use frisbee::{ConnectRetry, Outcome, Router, ServerLimits, Stream};
+use frisbee::{ConnectRetry, Operation, Outcome, Router, RouterInfo, ServerLimits, Stream};
 use frpc::{
     Address, CallError, Channel, ChannelCallSettings, Code, Config, Connection, GoAway, Packet, Refusal, Request,
-    Response, Server, Status, Streaming, codec,
+    Response, Server, Status, Streaming,
 };
 use frpc_http::{Client, ClientSettings, Http, HttpVersion};
 use support::{
     MILLI, SECOND, assert_elapsed,
     calls::{
         CallbackClient, CallbackServer, TestClient, TestServer, TestService, Words, all, ask, asking, each_kind,
-        encoded, end, next, of_kind, only_connection, plain, quiet, quiet_channel, schema::test_server::Test, serve,
+        encoded, next, of_kind, only_connection, plain, quiet, quiet_channel, schema::test_server::Test, serve,
         serve_and_connect, unused_address, words,
     },
     in_virtual_time, settle,
@@ -34,6 +34,8 @@ use tokio::{
     task::JoinHandle,
     time::{Instant, sleep},
 };
+
+use crate::refusals::{failure, hello_part};
 
 /// Returns a server at an address, and its service.
 async fn serve_at(address: &Address, config: Config) -> (TestService, Server) {
@@ -315,16 +317,31 @@ fn calls_of_a_server_that_shuts_down_to_its_clients_finish() {
 // Retries
 
 #[test]
-fn a_call_refused_by_a_server_that_cannot_ask_is_made_again() {
-    for kind in 0..2 {
+fn a_call_refused_by_a_server_that_cannot_ask_gets_a_status_and_is_made_once() {
+    for kind in 0..4 {
         in_virtual_time(async {
             let succession = Succession::begin(plain()).await;
-            of_kind(&succession.client, kind, "late").await.unwrap();
-            assert_eq!(succession.first.log.take(), ["say wait"]);
-            assert_eq!(succession.second.log.take().len(), 1);
-            of_kind(&succession.client, kind, "later").await.unwrap();
-            assert_eq!(succession.server.metrics().accepted, 1, "the first refusal was enough");
+            let status = of_kind(&succession.client, kind, "late").await.unwrap_err();
+            assert_eq!(status.code(), Code::Unavailable, "{status}");
+            assert!(status.call_error().is_none(), "plain fRPC has no field for it: {status:?}");
+            assert!(succession.second.log.take().is_empty());
             succession.end().await;
+        });
+    }
+}
+
+#[test]
+fn a_call_refused_by_a_server_that_shuts_down_is_made_again() {
+    for kind in 0..2 {
+        in_virtual_time(async {
+            let address = unused_address();
+            let (refusing, server) = Refusing::serve(&address, 1, false);
+            let server = server.await;
+            let client = connect_to(&address).await;
+            assert_eq!(of_kind(&client, kind, "late").await.unwrap(), "one");
+            assert_eq!(of_kind(&client, kind, "later").await.unwrap(), "one");
+            assert_eq!(refusing.calls.load(Ordering::Relaxed), 3);
+            assert_eq!(server.metrics().accepted, 2, "the first refusal was enough");
         });
     }
 }
@@ -333,53 +350,70 @@ fn a_call_refused_by_a_server_that_cannot_ask_is_made_again() {
 fn a_call_that_sends_a_stream_is_not_made_again_once_it_was_opened() {
     for kind in 2..4 {
         in_virtual_time(async {
-            let succession = Succession::begin(plain()).await;
-            let status = of_kind(&succession.client, kind, "late").await.unwrap_err();
+            let address = unused_address();
+            let (refusing, server) = Refusing::serve(&address, 2, false);
+            let server = server.await;
+            let client = connect_to(&address).await;
+            let status = of_kind(&client, kind, "late").await.unwrap_err();
             assert!(is_refused(&status), "{status}");
-            assert!(succession.second.log.take().is_empty());
-            ask(&succession.client, "refused, and then repeated").await.unwrap();
-            of_kind(&succession.client, kind, "later").await.unwrap();
-            assert_eq!(succession.second.log.take().len(), 2);
-            succession.end().await;
+            assert_eq!(refusing.calls.load(Ordering::Relaxed), 1);
+            assert_eq!(ask(&client, "refused, and then repeated").await.unwrap(), "one");
+            assert_eq!(of_kind(&client, kind, "later").await.unwrap(), "one");
+            assert_eq!(server.metrics().accepted, 2);
         });
     }
 }
 
-/// A frisbee server that rejects every call, like one that is shutting down. On request, sends one answer on streams
-/// first.
+/// An extended server that refuses its first calls, like one that is shutting down. On request, sends one answer on
+/// streams first.
 struct Refusing {
+    refusals: usize,
     answers_first: bool,
     calls: AtomicUsize,
 }
 
 impl Refusing {
-    fn serve(address: &Address, answers_first: bool) -> (Arc<Self>, impl Future<Output = frisbee::Server>) {
-        let refusing = Arc::new(Self { answers_first, calls: AtomicUsize::new(0) });
+    fn serve(
+        address: &Address,
+        refusals: usize,
+        answers_first: bool,
+    ) -> (Arc<Self>, impl Future<Output = frisbee::Server>) {
+        let refusing = Arc::new(Self { refusals, answers_first, calls: AtomicUsize::new(0) });
         let server = frisbee::Server::builder(refusing.clone()).config(quiet());
         let address = address.clone();
         (refusing, async move { server.bind(&address).await.unwrap() })
     }
 
-    fn refusal(&self) -> Bytes {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        codec::encode_error("the peer is shutting down: the call was not executed", Some(14))
+    /// Counts a call. Returns `true` if it is refused.
+    fn refuses(&self) -> bool {
+        self.calls.fetch_add(1, Ordering::Relaxed) < self.refusals
     }
 }
 
 impl Router for Refusing {
+    fn describe(&self) -> Result<RouterInfo, Box<dyn Error + Send + Sync>> {
+        Ok(RouterInfo::default().with_part("frpc", hello_part()))
+    }
+
     async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
-        Outcome::Reply(Packet { content: self.refusal().into(), ..packet })
+        Outcome::Reply(match self.refuses() {
+            true => Packet { operation: Operation::EXTENDED, content: failure(14, &[3]).into(), ..packet },
+            false => Packet { content: encoded("one").into(), ..packet },
+        })
     }
 
     async fn stream(&self, stream: Stream, _: Option<frisbee::Refusal>, _: &Connection) {
         let (sender, mut reader) = stream.split();
         // Read the data to open the call, then its request.
         let _ = (reader.read().await, reader.read().await);
-        if self.answers_first {
-            sender.send(encoded("one")).await.unwrap();
+        let is_refused = self.refuses();
+        if self.answers_first || !is_refused {
+            let message = encoded("one");
+            let len = u32::try_from(message.len()).unwrap().to_be_bytes();
+            sender.send([&[0x11][..], &len, &message].concat()).await.unwrap();
         }
-        sender.send(self.refusal()).await.unwrap();
-        sender.send(end()).await.unwrap();
+        let end = if is_refused { failure(14, &[3]) } else { vec![0x13, 0, 0, 0, 0] };
+        sender.send(end).await.unwrap();
     }
 }
 
@@ -388,7 +422,7 @@ fn a_call_that_is_refused_wherever_it_is_made_fails_after_some_attempts() {
     for is_stream in [false, true] {
         in_virtual_time(async {
             let address = unused_address();
-            let (refusing, server) = Refusing::serve(&address, false);
+            let (refusing, server) = Refusing::serve(&address, usize::MAX, false);
             let server = server.await;
             let client = connect_to(&address).await;
             let since = Instant::now();
@@ -409,7 +443,7 @@ fn a_call_that_is_refused_wherever_it_is_made_fails_after_some_attempts() {
 fn repeating_a_call_takes_no_longer_than_its_timeout() {
     in_virtual_time(async {
         let address = unused_address();
-        let _server = Refusing::serve(&address, false).1.await;
+        let _server = Refusing::serve(&address, usize::MAX, false).1.await;
         let client = TestClient::new(quiet_channel().timeout(20 * MILLI).connect(&address).await.unwrap());
         let since = Instant::now();
         let status = ask(&client, "hi").await.unwrap_err();
@@ -424,7 +458,7 @@ fn a_call_whose_handler_meets_a_server_that_shuts_down_is_made_once() {
         for kind in 0..4 {
             in_virtual_time(async {
                 let leaving = unused_address();
-                let (_refusing, leaving_server) = Refusing::serve(&leaving, false);
+                let (_refusing, leaving_server) = Refusing::serve(&leaving, usize::MAX, false);
                 let _leaving_server = leaving_server.await;
                 let address = unused_address();
                 let (seen, handled) = (unbounded_channel(), Arc::new(AtomicUsize::new(0)));
@@ -506,7 +540,7 @@ fn a_call_that_may_have_been_executed_is_not_made_again() {
 fn a_stream_whose_answers_have_begun_is_not_made_again() {
     in_virtual_time(async {
         let address = unused_address();
-        let (refusing, server) = Refusing::serve(&address, true);
+        let (refusing, server) = Refusing::serve(&address, usize::MAX, true);
         let _server = server.await;
         let client = connect_to(&address).await;
         let mut answers = client.count(words("hi")).await.unwrap().into_inner();

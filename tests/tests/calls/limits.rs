@@ -45,12 +45,15 @@ fn a_request_above_the_limit_of_the_server_fails_alone() {
                 assert_names(&result.unwrap_err(), "server", 200);
             }
             let status = ask(&client, &"x".repeat(len)).await.unwrap_err();
-            let error = status.call_error().unwrap();
-            assert!(
-                matches!(error, CallError::Refused { why: Refusal::TooLarge { announced, limit: 200 } } if *announced as usize > len),
-                "{error}"
-            );
-            assert!(error.is_safe_to_repeat(), "it was not executed");
+            // A plain peer gets the code and the text only.
+            assert_eq!(status.call_error().is_some(), extended, "{status:?}");
+            if let Some(error) = status.call_error() {
+                assert!(
+                    matches!(error, CallError::Refused { why: Refusal::TooLarge { announced, limit: 200 } } if *announced as usize > len),
+                    "{error}"
+                );
+                assert!(error.is_safe_to_repeat(), "it was not executed");
+            }
             service.gate.open(1);
             assert_eq!(sibling.await.unwrap().unwrap(), "wait");
             assert!(service.log.take().iter().all(|line| !line.contains("xxx")), "no handler saw it");
@@ -62,27 +65,32 @@ fn a_request_above_the_limit_of_the_server_fails_alone() {
 
 #[test]
 fn an_answer_above_the_limit_of_the_client_fails_its_call_alone() {
-    in_virtual_time(async {
-        let service = TestService::default();
-        let server = serve(&service, u32::MAX);
-        let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        server.attach(theirs);
-        let client = TestClient::new(quiet_channel().config(at_most(200)).attach(ours).await.unwrap());
-        let sibling = asking(&client, "wait");
-        settle().await;
-        for len in [300, 70_000] {
-            for result in each_kind(&client, &format!("large {len}")).await {
-                let status = result.unwrap_err();
-                assert_names(&status, "client", 200);
-                let error = status.call_error().unwrap();
-                assert!(matches!(error, CallError::AnswerTooLarge { limit: 200, .. }), "{error}");
-                assert!(!error.is_safe_to_repeat(), "it was executed");
+    // With the lower limit, the client discards the HELLO of the server. It is a plain peer then, without causes.
+    for (limit, is_told) in [(200, false), (1000, true)] {
+        in_virtual_time(async {
+            let service = TestService::default();
+            let server = serve(&service, u32::MAX);
+            let (ours, theirs) = tokio::io::duplex(64 * 1024);
+            server.attach(theirs);
+            let client = TestClient::new(quiet_channel().config(at_most(limit)).attach(ours).await.unwrap());
+            let sibling = asking(&client, "wait");
+            settle().await;
+            for len in [3000, 70_000] {
+                for result in each_kind(&client, &format!("large {len}")).await {
+                    let status = result.unwrap_err();
+                    assert_names(&status, "client", limit);
+                    assert_eq!(status.call_error().is_some(), is_told, "{status:?}");
+                    if let Some(error) = status.call_error() {
+                        assert!(matches!(error, CallError::AnswerTooLarge { limit: 1000, .. }), "{error}");
+                        assert!(!error.is_safe_to_repeat(), "it was executed");
+                    }
+                }
             }
-        }
-        service.gate.open(1);
-        assert_eq!(sibling.await.unwrap().unwrap(), "wait");
-        assert_eq!(server.metrics().accepted, 1);
-    });
+            service.gate.open(1);
+            assert_eq!(sibling.await.unwrap().unwrap(), "wait");
+            assert_eq!(server.metrics().accepted, 1);
+        });
+    }
 }
 
 #[test]

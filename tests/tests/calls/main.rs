@@ -23,6 +23,7 @@ mod losses;
 mod matching;
 mod overload;
 mod pieces;
+mod refusals;
 mod request_streams;
 mod schemas;
 mod serving;

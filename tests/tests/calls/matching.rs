@@ -260,7 +260,10 @@ fn calls_that_come_all_the_same_are_refused_and_were_not_executed() {
         let calls = [asking(&client, "wait a"), asking(&client, "wait b")];
         settle().await;
         assert_eq!(service.log.take().len(), 2);
-        assert_too_many_for_peer(&ask(&client, "one more").await.unwrap_err(), 2);
+        let status = ask(&client, "one more").await.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+        assert!(status.message().contains("the peer takes at most 2 calls at once (calls_max)"), "{status}");
+        assert!(status.call_error().is_none(), "a plain peer gets the code and the text only: {status:?}");
         assert!(service.log.take().is_empty());
         // Each connection has its own limit.
         let other = connect_plainly(&server).await;

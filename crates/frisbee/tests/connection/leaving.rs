@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use frisbee::{
-    CloseReason, Config, Connection, GoAway, Hello, Outcome, Packet, Router, Server, ServerBuilder, ServerLimits, Stream,
-    Table, proto::Features,
+    CloseReason, Config, Connection, GoAway, Hello, Outcome, Packet, Router, Server, ServerBuilder, ServerLimits,
+    Stream, Table, proto::Features,
 };
 use support::{EventLog, MILLI, SECOND, assert_elapsed, frames::frame, in_virtual_time, settle};
 use tokio::{

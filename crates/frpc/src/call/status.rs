@@ -182,12 +182,6 @@ impl Status {
         self
     }
 
-    /// Replaces the message of the status.
-    pub(crate) fn map_message(mut self, change: impl FnOnce(&str) -> String) -> Self {
-        self.0.message = change(&self.0.message);
-        self
-    }
-
     pub(crate) fn closes_connection(&self) -> bool {
         self.0.closes
     }

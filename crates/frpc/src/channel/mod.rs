@@ -83,7 +83,7 @@ use crate::{
 /// # Retrying calls
 ///
 /// A call is retried on another connection, within its timeout, if it was certainly not executed: no part of it was
-/// passed to the socket, or the server refused it during a shutdown. There are at most five attempts, with a
+/// passed to the socket, or the server refused it during a shutdown (plain servers cannot tell this). There are at most five attempts, with a
 /// [pause](frisbee::Backoff) before each from the third on. A call with a request stream is retried only while the
 /// stream is unopened, because then nothing was taken from the requests. A call that may have been executed is never
 /// retried.

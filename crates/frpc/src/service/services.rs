@@ -302,7 +302,7 @@ fn refuse<'a>(status: Status) -> BoxFuture<'a, Result<Answer, Status>> {
 }
 
 pin_project! {
-    /// A handler whose panics become statuses, and whose statuses never look like refusals by this side.
+    /// A handler whose panics become statuses.
     struct Caught<F> {
         #[pin]
         handler: F,
@@ -328,9 +328,9 @@ impl<F: Future<Output = Result<Answer, Status>>> Future for Caught<F> {
 }
 
 /// Prepares the status of a handler for its caller. The code `Ok` is replaced, because some callers would not see a
-/// failure. A status that the handler got from another server must not look like a refusal by this one.
+/// failure.
 pub(crate) fn of_handler(status: Status, method: &Method) -> Status {
-    if status.code() == Code::Ok { failed_with_ok(status, method) } else { status.of_handler() }
+    if status.code() == Code::Ok { failed_with_ok(status, method) } else { status }
 }
 
 #[cold]

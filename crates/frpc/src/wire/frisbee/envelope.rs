@@ -24,7 +24,7 @@ use std::{
 };
 
 use bytes::{Buf, BufMut, Bytes};
-use frisbee::Content;
+use frisbee::{Content, Refusal};
 
 use super::compressed::{COMPRESSED_LEN, Compressed, Deflating, Outgoing};
 use crate::{
@@ -35,6 +35,7 @@ use crate::{
         streaming::Streaming,
     },
     codec::{Format, Pieces},
+    error::{CallError, ServerCause, ServerFailure},
 };
 
 /// A content with a decoded head. The message is not decoded.
@@ -91,6 +92,7 @@ pub(crate) struct Fields {
     code: u8,
     text: String,
     details: Bytes,
+    cause: Option<ServerCause>,
 }
 
 /// Encodes a request.
@@ -137,12 +139,14 @@ pub(crate) fn describe(operation: u16) -> Bytes {
 }
 
 /// Encodes a failure in at most `limit` bytes. Details and metadata are omitted first, then the text.
-pub(crate) fn failure(status: &Status, limit: u32, metadata_max: usize) -> Bytes {
+pub(crate) fn failure(failure: &ServerFailure, limit: u32, metadata_max: usize) -> Bytes {
+    let ServerFailure { status, cause } = failure;
     let encoded = |text: &str, with_rest: bool| {
         let mut out = vec![FAILURE];
         with_head(&mut out, |out| {
             put_field(out, CODE, &[status.code().into()]);
             put_field(out, TEXT, text.as_bytes());
+            put_cause(out, *cause);
             if with_rest {
                 put_field(out, DETAILS, status.details());
                 put_metadata(out, METADATA, status.metadata());
@@ -426,11 +430,20 @@ impl Fields {
                 CODE => fields.code = value.try_get_u8().map_err(|_| malformed("has a status without a code"))?,
                 TEXT => fields.text = String::from_utf8_lossy(value).into_owned(),
                 DETAILS => fields.details = whole.slice_ref(value),
+                CAUSE => fields.cause = read_cause(value),
                 COMPRESSION => fields.compressed = Some(read_compressed(&mut value)?),
                 _ => {}
             }
         }
         Ok(fields)
+    }
+
+    /// Returns the status of a failure of the server, with its [`CallError`] if the server itself reports the failure.
+    pub(crate) fn into_server_status(self) -> Status {
+        match self.cause {
+            Some(cause) => CallError::from(cause).into(),
+            None => self.into_status(),
+        }
     }
 
     /// Returns the status of a failure. Never a success.
@@ -455,6 +468,24 @@ fn read_head(input: &mut Bytes, metadata_max: usize) -> Result<Fields, Status> {
 
 fn read_compressed(input: &mut impl Buf) -> Result<Compressed, Status> {
     Compressed::decode(input).ok_or_else(|| malformed("ends in front of what is compressed"))
+}
+
+/// Decodes the cause of a failure. `None` if it is unknown or too short: the failure is then only a status.
+fn read_cause(mut value: &[u8]) -> Option<ServerCause> {
+    Some(match value.try_get_u8().ok()? {
+        BUSY => ServerCause::Refused(Refusal::Busy),
+        EXPIRED => ServerCause::Refused(Refusal::Expired),
+        DRAINING => ServerCause::Refused(Refusal::Draining),
+        REQUEST_TOO_LARGE => ServerCause::Refused(Refusal::TooLarge {
+            announced: value.try_get_u32().ok()?,
+            limit: value.try_get_u32().ok()?,
+        }),
+        TOO_MANY_CALLS => ServerCause::TooManyCalls { limit: value.try_get_u32().ok()? },
+        ANSWER_TOO_LARGE => {
+            ServerCause::AnswerTooLarge { len: value.try_get_u32().ok()?, limit: value.try_get_u32().ok()? }
+        }
+        _ => return None,
+    })
 }
 
 /// Decodes a name and its value.
@@ -503,6 +534,24 @@ fn put_compressed(out: &mut Vec<u8>, compressed: Option<Compressed>) {
     if let Some(compressed) = compressed {
         put_field(out, COMPRESSION, &compressed.encode());
     }
+}
+
+fn put_cause(out: &mut Vec<u8>, cause: Option<ServerCause>) {
+    let (number, values) = match cause {
+        Some(ServerCause::Refused(Refusal::Busy)) => (BUSY, [None; 2]),
+        Some(ServerCause::Refused(Refusal::Expired)) => (EXPIRED, [None; 2]),
+        Some(ServerCause::Refused(Refusal::Draining)) => (DRAINING, [None; 2]),
+        Some(ServerCause::Refused(Refusal::TooLarge { announced, limit })) => {
+            (REQUEST_TOO_LARGE, [Some(announced), Some(limit)])
+        }
+        Some(ServerCause::TooManyCalls { limit }) => (TOO_MANY_CALLS, [Some(limit), None]),
+        Some(ServerCause::AnswerTooLarge { len, limit }) => (ANSWER_TOO_LARGE, [Some(len), Some(limit)]),
+        // Later versions of frisbee may refuse for more reasons.
+        Some(ServerCause::Refused(_)) | None => return,
+    };
+    let mut value = vec![number];
+    values.into_iter().flatten().for_each(|number| value.put_u32(number));
+    put_field(out, CAUSE, &value);
 }
 
 fn put_field(out: &mut Vec<u8>, tag: u8, value: &[u8]) {
@@ -593,6 +642,14 @@ const CODE: u8 = 4;
 const TEXT: u8 = 5;
 const DETAILS: u8 = 6;
 const COMPRESSION: u8 = 7;
+const CAUSE: u8 = 8;
+
+const BUSY: u8 = 1;
+const EXPIRED: u8 = 2;
+const DRAINING: u8 = 3;
+const REQUEST_TOO_LARGE: u8 = 4;
+const TOO_MANY_CALLS: u8 = 5;
+const ANSWER_TOO_LARGE: u8 = 6;
 
 /// The overhead counted for each entry in addition to its bytes, as in [`Metadata::size`].
 const ENTRY_OVERHEAD: usize = 32;

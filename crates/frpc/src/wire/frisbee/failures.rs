@@ -3,9 +3,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use frisbee::{Connection, Operation, Packet, PacketName};
 use tracing::{debug, warn};
 
-use super::{call_table::Reply, stream_framing};
+use super::{
+    call_table::Reply,
+    envelope::{self, Envelope},
+    session::Session,
+    stream_framing,
+};
 use crate::{
     call::{
         deadline::{Bounded, Deadline, HandlerTime},
@@ -14,8 +20,7 @@ use crate::{
         status::Status,
     },
     client::is_draining,
-    codec,
-    error::CallError,
+    error::{CallError, ServerCause, ServerFailure},
 };
 
 /// Drops a handler at the deadline of its caller.
@@ -26,8 +31,22 @@ pub(super) fn within<F>(time: Option<HandlerTime>, handling: F) -> Bounded<F> {
     }
 }
 
-/// Encodes a status as the content of a packet. Omits the text if it exceeds `limit` bytes.
-pub(super) fn failure(status: &Status, limit: u32) -> Bytes {
+/// Returns the packet that answers a request with a failure.
+///
+/// A plain request from an extended peer gets an extended answer if a plain one cannot carry every part of the failure.
+pub(super) fn failed(name: PacketName, failure: &ServerFailure, connection: &Connection) -> Packet {
+    let PacketName { id, operation } = name;
+    let (limit, status) = (connection.content_len_max(), &failure.status);
+    let has_more = failure.cause.is_some() || !status.details().is_empty() || !status.metadata().is_empty();
+    if operation == Operation::EXTENDED || has_more && Session::is_extended(connection) {
+        let content = envelope::failure(failure, limit, Session::metadata_max(connection)).into();
+        return Packet { id, operation: Operation::EXTENDED, content };
+    }
+    Packet { id, operation, content: plain_failure(status, limit).into() }
+}
+
+/// Encodes a status as the content of a plain packet. Omits the text if it exceeds `limit` bytes.
+fn plain_failure(status: &Status, limit: u32) -> Bytes {
     let content = status.encode();
     if content.len() <= limit as usize {
         return content;
@@ -41,12 +60,13 @@ pub(super) fn no_method(operation: u16) -> Status {
 }
 
 /// Returns the status sent instead of an answer that exceeds the caller's size limit.
-pub(super) fn answer_too_large(len: usize, limit: u32) -> Status {
-    CallError::AnswerTooLarge { len: len.try_into().unwrap_or(u32::MAX), limit }.into()
+pub(super) fn answer_too_large(len: usize, limit: u32) -> ServerFailure {
+    ServerCause::AnswerTooLarge { len: len.try_into().unwrap_or(u32::MAX), limit }.into()
 }
 
-pub(super) fn too_large(len: usize, limit: u32) -> Status {
-    CallError::MessageTooLarge { len, limit }.into()
+/// Returns the status sent instead of an answer that exceeds the size limit of this side.
+pub(super) fn too_large(len: usize, limit: u32) -> ServerFailure {
+    Status::from(CallError::MessageTooLarge { len, limit }).into()
 }
 
 /// Logs the parts of an answer that plain fRPC cannot carry, so authors of handlers learn of the loss.
@@ -83,14 +103,14 @@ pub(super) fn tell_of_loss(method: &Method, what: &'static str, len: usize) {
 #[inline]
 pub(super) fn refused_or_not(answer: Result<Reply, Status>) -> Result<Reply, Status> {
     match &answer {
-        Ok(Reply::Plain(content)) if codec::is_error(content) => refusal(content).map_or(answer, Err),
+        Ok(Reply::Extended(content)) => refusal(content).map_or(answer, Err),
         _ => answer,
     }
 }
 
-/// Decodes an error, and returns it if it reports a shutdown. Other errors are decoded with the response.
+/// Decodes a failure, and returns it if it reports a shutdown. Other failures are decoded with the response.
 #[cold]
 fn refusal(content: &Bytes) -> Option<Status> {
-    let status = codec::decode_error(content)?.ok().map(Status::from)?;
-    is_draining(&status).then_some(status)
+    let Ok(Envelope::Failure(head)) = Envelope::decode(content.clone(), usize::MAX) else { return None };
+    Some(head.into_server_status()).filter(is_draining)
 }

@@ -199,7 +199,7 @@ impl Reconnecting {
             return Err(status);
         }
         if is_draining(&status) {
-            // Equivalent to a request to leave. Plain peers cannot express it in another way.
+            // Equivalent to a request to leave, which may still be in flight.
             last.go_away(GoAway { code: GoAway::SHUTDOWN, text: Refusal::Draining.to_string().into() });
         }
         // This handle may be the last one that keeps the connection open.
@@ -429,7 +429,7 @@ pub(crate) fn answer_of(reply: Reply, connection: &ClientConnection) -> Result<A
             }
             Ok(answer)
         }
-        Envelope::Failure(head) => Err(head.into_status().with_known_cause()),
+        Envelope::Failure(head) => Err(head.into_server_status()),
         Envelope::Request { .. } | Envelope::Describe { .. } => {
             Err(Status::internal("the peer answered with a request"))
         }

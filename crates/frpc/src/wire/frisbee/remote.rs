@@ -153,8 +153,10 @@ impl Remote {
     /// Returns the peer of a connection, once it is recognized.
     pub(crate) fn of(connection: &Connection, serves: MethodTable) -> Option<Self> {
         let extended = match connection.peer() {
-            Peer::Extended(hello) => hello.part(PART_NAME).and_then(|part| Extended::decode(part.clone())),
-            Peer::Plain => None,
+            Peer::Extended(hello) if is_received(&serves, hello.content_len_max) => {
+                hello.part(PART_NAME).and_then(|part| Extended::decode(part.clone()))
+            }
+            Peer::Extended(_) | Peer::Plain => None,
             _ => return None,
         };
         Some(Self { extended, serves, ways: Default::default() })
@@ -218,6 +220,14 @@ impl Remote {
         let seen = AtomicPtr::new(ptr::from_ref(method).cast_mut());
         Found { method, seen, way, plain, fit: Fit::new(), next: OnceLock::new() }
     }
+}
+
+/// Returns whether a peer with this limit on contents receives the HELLO of this side.
+///
+/// A peer discards a longer HELLO. It then takes this side for a plain peer, and drops all extended packets from it.
+fn is_received(serves: &MethodTable, limit: u32) -> bool {
+    let others = Said { metadata_len_max: 0, calls_max: None, timeout: None, inflates: Vec::new(), methods: serves };
+    limit >= LIMIT_LARGE || others.encode().len() + HELLO_LEN_REST <= limit as usize
 }
 
 impl Extended {
@@ -309,6 +319,10 @@ const CALLS_MAX: u8 = 3;
 const INFLATES: u8 = 4;
 const METHOD: u8 = 16;
 
+/// At most the length of a HELLO without the methods.
+const HELLO_LEN_REST: usize = 256;
+/// A limit on contents above the length of any HELLO: even 10,000 methods need less.
+const LIMIT_LARGE: u32 = 1 << 20;
 /// The number of bytes of a method before its path.
 const METHOD_LEN_MIN: usize = 2 + 1 + 16 + 16;
 const PLACES: usize = 16;

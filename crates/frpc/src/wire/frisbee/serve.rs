@@ -18,7 +18,7 @@ use super::{
     call_table::Unanswered,
     compressed::Inflated,
     envelope,
-    failures::{failure, no_method},
+    failures::{failed, no_method},
     pending::PendingCalls,
     remote::{PART_NAME, Said},
     serve_streams::Opening,
@@ -28,7 +28,7 @@ use super::{
 use crate::{
     call::method::MethodKind,
     codec,
-    error::CallError,
+    error::ServerCause,
     service::{
         services::{Services, Unimplemented},
         set::ServiceSet,
@@ -230,15 +230,11 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
                 return Outcome::Nothing;
             }
             // Replies were intercepted or handled above, so this is a request.
-            if is_extended {
-                let status = CallError::Refused { why }.into();
-                let content = envelope::failure(&status, connection.content_len_max(), 0).into();
-                return Outcome::Reply(Packet { id, operation, content });
+            if !is_extended {
+                return self.fallback.refuse(refused, connection);
             }
-            return self.fallback.refuse(refused, connection);
         }
-        let content = failure(&CallError::Refused { why }.into(), connection.content_len_max());
-        Outcome::Reply(Packet { id, operation, content: content.into() })
+        Outcome::Reply(failed(PacketName { id, operation }, &ServerCause::Refused(why).into(), connection))
     }
 
     fn awaited(&self, connection: &Connection) -> usize {
@@ -264,13 +260,13 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         let Ok(first) = stream.peek().await else { return };
         match (self.opening(&first, connection), refusal) {
             (Some(Ok(Opening { framing, .. }) | Err((framing, _))), Some(why)) => {
-                stream_framing::refuse(framing, stream, &CallError::Refused { why }.into()).await;
+                stream_framing::refuse(framing, stream, &ServerCause::Refused(why).into()).await;
             }
             (Some(Ok(opening)), None) => {
                 stream.defer_close();
                 self.serve_stream(opening, stream, connection).await;
             }
-            (Some(Err((framing, status))), None) => stream_framing::refuse(framing, stream, &status).await,
+            (Some(Err((framing, status))), None) => stream_framing::refuse(framing, stream, &status.into()).await,
             // The second end marker of a finished call.
             (None, _) if stream_framing::is_end(&first) => stream.defer_close(),
             (None, _) => self.fallback.stream(stream, refusal, connection).await,
@@ -295,8 +291,8 @@ impl Router for Unimplemented {
     fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
         let Refused { id, operation, why: Refusal::TooLarge { .. }, .. } = refused else { return Outcome::Nothing };
         // If the packet was a reply, the peer receives a small error, to which it does not reply.
-        let content = failure(&no_method(operation.number()), connection.content_len_max()).into();
-        Outcome::Reply(Packet { id, operation, content })
+        let name = PacketName { id, operation };
+        Outcome::Reply(failed(name, &no_method(operation.number()).into(), connection))
     }
 
     async fn stream(&self, mut stream: Stream, refusal: Option<Refusal>, _: &Connection) {
@@ -305,7 +301,7 @@ impl Router for Unimplemented {
         }
         let Ok(first) = stream.peek().await else { return };
         if let Some(operation) = stream_framing::parse_open(&first) {
-            stream_framing::refuse(Framing::Plain, stream, &no_method(operation)).await;
+            stream_framing::refuse(Framing::Plain, stream, &no_method(operation).into()).await;
         }
     }
 }

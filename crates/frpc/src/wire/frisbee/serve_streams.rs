@@ -27,7 +27,7 @@ use crate::{
         streaming::Streaming,
     },
     codec::Format,
-    error::CallError,
+    error::{ServerCause, ServerFailure},
     service::{
         ending::Ending,
         services::{Services, of_handler, panicked},
@@ -52,15 +52,15 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         // The budget for an inflated request, held while the handler runs.
         let mut held = None;
         let input = match method.kind {
-            MethodKind::Unary => Err(Status::unimplemented("the method takes a packet, not a stream")),
+            MethodKind::Unary => Err(Status::unimplemented("the method takes a packet, not a stream").into()),
             MethodKind::ServerStreaming => {
                 let request = first_message(framing, &mut reader, &mut held).await;
                 // Later data is discarded.
                 drop(reader);
                 match request {
-                    Ok(content) => content.map(|content| Body::One(content.into())),
+                    Ok(content) => content.map(|content| Body::One(content.into())).map_err(ServerFailure::from),
                     Err(StreamEnd::TooLarge { announced, limit }) => {
-                        Err(CallError::Refused { why: Refusal::TooLarge { announced, limit } }.into())
+                        Err(ServerCause::Refused(Refusal::TooLarge { announced, limit }).into())
                     }
                     Err(end) => return debug!(%end, "a call ended before its request"),
                 }
@@ -71,8 +71,11 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         };
         let answering = async {
             let answer = match input {
-                Ok(body) => within(time, self.call(entry, Call::new(method, format, received, body))).await,
-                Err(status) => Err(status),
+                Ok(body) => {
+                    let handling = self.call(entry, Call::new(method, format, received, body));
+                    within(time, handling).await.map_err(ServerFailure::from)
+                }
+                Err(failure) => Err(failure),
             };
             // The caller's timeout bounds the response messages as well.
             let sending = async {
@@ -80,14 +83,16 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                 Ok(())
             };
             if let Err(status) = within(time, sending).await {
-                stream_framing::send_failure(framing, &status, &sender).await;
+                stream_framing::send_failure(framing, &status.into(), &sender).await;
             }
         };
         tokio::select! {
             biased;
             () = answering => {}
             end = sender.closed() => debug!(%end, method = method.name, "a call was cut off"),
-            () = self.ending().ended() => stream_framing::send_failure(framing, &Ending::status(), &sender).await,
+            () = self.ending().ended() => {
+                stream_framing::send_failure(framing, &Ending::status().into(), &sender).await;
+            }
         }
     }
 
@@ -164,12 +169,15 @@ async fn first_message(
 async fn send_answer(
     method: &Method,
     framing: Framing,
-    answer: Result<Answer, Status>,
+    answer: Result<Answer, ServerFailure>,
     sender: &StreamSender,
     connection: &Connection,
 ) {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(failure) => return fail(method, framing, &failure, sender, connection).await,
+    };
     let sending = AssertUnwindSafe(async {
-        let answer = answer?;
         match framing {
             Framing::Plain => tell_of_losses(method, &answer),
             Framing::Extended { metadata_max, .. } => {
@@ -201,17 +209,26 @@ async fn send_answer(
     });
     let sent = sending.catch_unwind().await.unwrap_or_else(|_| Err(panicked(method).into()));
     let failure = match sent {
-        Err(Halted::Failed(status)) => Some(status),
-        Err(Halted::TooLargeForPeer { len, limit }) => Some(answer_too_large(len, limit)),
-        Ok(()) | Err(Halted::Cut) => None,
+        Err(Halted::Failed(status)) => status.into(),
+        Err(Halted::TooLargeForPeer { len, limit }) => answer_too_large(len, limit),
+        Ok(()) | Err(Halted::Cut) => return,
     };
-    if let Some(status) = failure {
-        if framing == Framing::Plain {
-            tell_of_lost_details(method, &status);
-        }
-        stream_framing::send_failure(framing, &status, sender).await;
-        if status.closes_connection() {
-            connection.close();
-        }
+    fail(method, framing, &failure, sender, connection).await;
+}
+
+/// Ends a call with a failure, and its connection if the status requires that.
+async fn fail(
+    method: &Method,
+    framing: Framing,
+    failure: &ServerFailure,
+    sender: &StreamSender,
+    connection: &Connection,
+) {
+    if framing == Framing::Plain {
+        tell_of_lost_details(method, &failure.status);
+    }
+    stream_framing::send_failure(framing, failure, sender).await;
+    if failure.status.closes_connection() {
+        connection.close();
     }
 }

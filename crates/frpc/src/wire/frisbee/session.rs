@@ -17,9 +17,8 @@ use super::{
     remote::{Extended, Remote},
 };
 use crate::{
-    call::status::Status,
     codec::Compression,
-    error::CallError,
+    error::ServerCause,
     service::{settings::CompressionSettings, table::MethodTable},
 };
 
@@ -52,12 +51,12 @@ pub(crate) struct Place(Option<Connection>);
 
 impl Place {
     /// Takes a permit. Fails if the peer is at its limit.
-    pub(crate) fn take(connection: &Connection, calls_max: Option<u32>) -> Result<Self, Status> {
+    pub(crate) fn take(connection: &Connection, calls_max: Option<u32>) -> Result<Self, ServerCause> {
         let Some((limit, session)) = calls_max.zip(Session::of(connection)) else { return Ok(Self(None)) };
         // Counted before the check, so the permit is returned on both paths.
         let before = session.served.fetch_add(1, Ordering::Relaxed);
         let place = Self(Some(connection.clone()));
-        if before < limit { Ok(place) } else { Err(CallError::TooManyForPeer { limit }.into()) }
+        if before < limit { Ok(place) } else { Err(ServerCause::TooManyCalls { limit }) }
     }
 }
 

@@ -52,7 +52,7 @@ use crate::{
     },
     client::with_own_timeout,
     codec::{Reader, Writer, decode_error, short_error},
-    error::CallError,
+    error::{CallError, ServerFailure},
 };
 
 /// Encodes the first data of the stream of a call.
@@ -189,7 +189,9 @@ impl Incoming {
         }
         self.end();
         Some(match data {
-            Ok(Data::Failure(head)) => Some(Err(head.into_status().with_known_cause())),
+            // The cause says why a server refuses. A caller has no use for it.
+            Ok(Data::Failure(head)) if self.discards_on.is_some() => Some(Err(head.into_status())),
+            Ok(Data::Failure(head)) => Some(Err(head.into_server_status())),
             Ok(Data::End(head)) => {
                 if !head.trailers.is_empty() {
                     self.trailers.set(head.trailers);
@@ -386,13 +388,14 @@ impl From<StreamSendError> for Halted {
 }
 
 /// Answers a failed call with a status and the end marker.
-pub(crate) async fn send_failure(framing: Framing, status: &Status, sender: &StreamSender) {
+pub(crate) async fn send_failure(framing: Framing, refused: &ServerFailure, sender: &StreamSender) {
     if let Framing::Extended { metadata_max, .. } = framing {
-        let content = envelope::failure(status, sender.connection().content_len_max(), metadata_max);
+        let content = envelope::failure(refused, sender.connection().content_len_max(), metadata_max);
         // If the send fails, the caller is gone.
         let _ = sender.send(content).await;
         return;
     }
+    let status = &refused.status;
     let send = async |content| sender.send_many(&mut VecDeque::from([content, END])).await;
     // If the send fails for any other reason than its size, the caller is gone.
     let is_too_large = |sent| {
@@ -406,12 +409,12 @@ pub(crate) async fn send_failure(framing: Framing, status: &Status, sender: &Str
 }
 
 /// Answers a call with a status, and discards the rest of its stream.
-pub(crate) async fn refuse(framing: Framing, stream: Stream, status: &Status) {
+pub(crate) async fn refuse(framing: Framing, stream: Stream, refused: &ServerFailure) {
     stream.defer_close();
     let (sender, mut reader) = stream.split();
     // The opening data of the call.
     let _ = reader.read().await;
-    send_failure(framing, status, &sender).await;
+    send_failure(framing, refused, &sender).await;
     drop(Incoming::to_the_end(framing, reader));
 }
 

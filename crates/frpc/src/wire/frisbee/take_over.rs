@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use frisbee::{Connection, Raw};
+use frisbee::{Connection, Packet, Raw, TrySendError};
 use tokio::sync::oneshot;
 
 use crate::call::{request::Response, status::Status};
@@ -15,8 +15,24 @@ use crate::call::{request::Response, status::Status};
 pub(crate) struct TakeOver(Arc<Mutex<Option<oneshot::Sender<Raw>>>>);
 
 impl TakeOver {
+    /// Sends the answer, and ends RPC on the connection after it.
+    ///
+    /// If the answer cannot be sent, the connection is closed and there is nothing to take over.
+    pub(crate) fn after(self, reply: Packet, connection: &Connection) {
+        match connection.try_send(reply) {
+            Err(TrySendError::Full(reply)) => {
+                let connection = connection.clone();
+                tokio::spawn(async move {
+                    let _ = connection.send(reply).await;
+                    self.run(&connection);
+                });
+            }
+            Ok(_) | Err(TrySendError::Failed(_)) => self.run(connection),
+        }
+    }
+
     /// Ends RPC on the connection now. Packets already queued are still written.
-    pub(crate) fn run(&self, connection: &Connection) {
+    fn run(&self, connection: &Connection) {
         let Some(taker) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         let taking = connection.takeover();
         tokio::spawn(async move {

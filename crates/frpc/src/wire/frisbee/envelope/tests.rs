@@ -144,7 +144,7 @@ fn the_data_of_a_stream_comes_back_as_it_was() {
 #[test]
 fn a_failure_keeps_what_fits() {
     let status = Status::with_details_and_metadata(Code::NotFound, "no such order", vec![1; 300], metadata());
-    let read = |limit| match Envelope::decode(failure(&status, limit, 8192), 8192) {
+    let read = |limit| match Envelope::decode(failure(&status.clone().into(), limit, 8192), 8192) {
         Ok(Envelope::Failure(head)) => head.into_status(),
         other => panic!("{other:?}"),
     };
@@ -158,7 +158,7 @@ fn a_failure_keeps_what_fits() {
 
 #[test]
 fn a_failure_is_never_one_of_success() {
-    let content = failure(&Status::new(Code::Ok, "fine"), 100, 0);
+    let content = failure(&Status::new(Code::Ok, "fine").into(), 100, 0);
     let Ok(Envelope::Failure(head)) = Envelope::decode(content, 100) else { panic!("no failure") };
     assert_eq!(head.into_status().code(), Code::Unknown);
 }
@@ -229,5 +229,32 @@ fn small_requests_and_answers_fill_the_memory_that_was_taken_for_them() {
                 assert_eq!(answer(&metadata, &metadata, outgoing()).len(), capacity);
             }
         }
+    }
+}
+
+#[test]
+fn causes_come_back_and_a_status_alone_has_none() {
+    let causes = [
+        ServerCause::Refused(Refusal::Busy),
+        ServerCause::Refused(Refusal::Expired),
+        ServerCause::Refused(Refusal::Draining),
+        ServerCause::Refused(Refusal::TooLarge { announced: u32::MAX, limit: 7 }),
+        ServerCause::TooManyCalls { limit: 3 },
+        ServerCause::AnswerTooLarge { len: 9, limit: 8 },
+    ];
+    for cause in causes {
+        // The text may have to go, but never the cause.
+        for limit in [u32::MAX, 65] {
+            let content = failure(&cause.into(), limit, 8192);
+            let Ok(Envelope::Failure(head)) = decoded(content.into()) else { panic!("no failure") };
+            assert_eq!(head.cause, Some(cause));
+            let status = head.into_server_status();
+            assert_eq!(status.to_string(), Status::from(CallError::from(cause)).to_string());
+        }
+        // A handler that forwards the status of its own call.
+        let status: Status = CallError::from(cause).into();
+        let content = failure(&status.into(), u32::MAX, 8192);
+        let Ok(Envelope::Failure(head)) = decoded(content.into()) else { panic!("no failure") };
+        assert!(head.into_server_status().call_error().is_none());
     }
 }
