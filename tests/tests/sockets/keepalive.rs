@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 
 use frpc::{CallError, Channel, Code, Config, Engine, Request, SocketOptions};
+use frpc_http::ClientSettings;
 use support::{
     MILLI, SECOND,
     calls::{TestClient, TestServer, TestService, Words, ask},
@@ -100,10 +101,15 @@ impl Proxy {
 
     /// Connects through the proxy, with pings where the transport has them.
     async fn connect(&self, scheme: &str, path: &str) -> Channel {
+        let http = ClientSettings {
+            keepalive_interval: Some(PING_PERIOD),
+            keepalive_timeout: PING_PERIOD,
+            ..ClientSettings::default()
+        };
         Channel::builder()
             .config(Config { silence_max: Some(2 * PING_PERIOD), ..Config::default() })
             .sockets(SocketOptions { keepalive: Some(PING_PERIOD), ..SocketOptions::default() })
-            .transport(frpc_http::transport().keepalive(PING_PERIOD, PING_PERIOD))
+            .transport(frpc_http::transport().settings(http))
             .transport(frpc_websocket::transport())
             .transport(frpc_jsonrpc::transport())
             .connect(format!("{scheme}://{}{path}", self.address))

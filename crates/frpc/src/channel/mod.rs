@@ -75,8 +75,8 @@ use crate::{
 /// # Servers that vanish
 ///
 /// A server can vanish without closing its connection. Pings detect this over frisbee, also in WebSockets
-/// ([`Config::silence_max`](crate::Config::silence_max)), over gRPC (`frpc_http::Client::keepalive`), and over JSON-RPC
-/// in WebSockets ([`SocketOptions::keepalive`](crate::SocketOptions::keepalive)). The calls in flight then fail with
+/// ([`Config::silence_max`](crate::Config::silence_max)), over gRPC (`frpc_http::ClientSettings`), and over JSON-RPC in
+/// WebSockets ([`SocketOptions::keepalive`](crate::SocketOptions::keepalive)). The calls in flight then fail with
 /// [`CallError::ConnectionLost`](crate::CallError::ConnectionLost). HTTP/1.1 and JSON-RPC over TCP have no pings. There,
 /// TCP keepalive notices a lost machine, and only the timeout of a call ends its wait for a stopped process.
 ///
