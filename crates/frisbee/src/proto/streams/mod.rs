@@ -12,11 +12,7 @@
 //! credit, the close packet is not delayed: a peer that takes the old stream for open would add the credit of a
 //! new one to it.
 
-#[cfg(test)]
-mod tests;
 mod unread;
-#[cfg(test)]
-mod walk;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -525,3 +521,10 @@ impl Entry {
         if takes_more { self.window.claim(self.held_len()) } else { self.held_len() }
     }
 }
+
+#[cfg(test)]
+static NOW: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod walk;

@@ -1,13 +1,10 @@
 //! Tests of the streams of one side.
 
-use std::sync::LazyLock;
-
 use super::{
     walk::{Manners, walk},
     *,
 };
 
-static NOW: LazyLock<Instant> = LazyLock::new(Instant::now);
 const STALL: Duration = Duration::from_secs(1);
 const IDS: RangeInclusive<u16> = 1..=9;
 
