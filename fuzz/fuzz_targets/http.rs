@@ -9,7 +9,7 @@ use frpc::{
     Config, Server,
     generated::{Answer, Call, Method, Service, Status},
 };
-use frpc_http::{HttpSettings, Cors, Http, fuzzing};
+use frpc_http::{Cors, Http, HttpSettings, fuzzing};
 use libfuzzer_sys::fuzz_target;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, duplex},
@@ -161,7 +161,9 @@ impl Service for Echo {
 fn serve(bytes: &[u8]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("it can be made").block_on(async {
-        let http = Http::new().settings(HttpSettings { message_len_max: 300, page: true, ..HttpSettings::default() }).cors(Cors::any_origin());
+        let http = Http::new()
+            .settings(HttpSettings { message_len_max: 300, page: true, ..HttpSettings::default() })
+            .cors(Cors::any_origin());
         let server = Server::builder().config(Config::default()).wire(http).add_service(Echo);
         let server = server.without_listener().expect("nothing is wrong with it");
         let (mut ours, theirs) = duplex(64 * 1024);

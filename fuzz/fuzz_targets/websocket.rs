@@ -5,7 +5,7 @@
 use std::{future::ready, io, sync::Mutex, time::Duration};
 
 use arbitrary::Arbitrary;
-use frpc::{ConnectRetry, Channel, Config, Server};
+use frpc::{Channel, Config, ConnectRetry, Server};
 use frpc_http::{Cors, Http};
 use frpc_websocket::{Client, Kind, Role, WebSocket, WebSocketError};
 use libfuzzer_sys::fuzz_target;
@@ -200,7 +200,10 @@ fuzz_target!(|input: Input<'_>| in_virtual_time(async {
                 ready(stream.ok_or_else(|| io::ErrorKind::ConnectionRefused.into()))
             });
             let bytes = [b"HTTP/1.1 ", line.as_bytes(), b"\r\n", bytes].concat();
-            let connecting = Channel::builder().transport(client).retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() }).connect("ws://a");
+            let connecting = Channel::builder()
+                .transport(client)
+                .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() })
+                .connect("ws://a");
             let (connected, ()) = tokio::join!(connecting, talk(theirs, &bytes, &[]));
             assert!(connected.is_err(), "nobody can prove that a random key was read");
         }
