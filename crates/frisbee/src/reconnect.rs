@@ -34,9 +34,9 @@ impl<R: Router> Client<R> {
     /// Makes the client reconnect automatically after each lost connection, until stopped.
     ///
     /// Each attempt has the [timeout](Self::timeout) of this client. The pauses between them begin with its
-    /// [pause](ConnectRetry::pause) and grow as those of [`Backoff`] do, until a connection is made on which anything is
-    /// heard; their number is not limited by [`attempts`](ConnectRetry::attempts). The router is one for all
-    /// connections, and hears of the events of each.
+    /// [pause](crate::ConnectRetry::pause) and grow as those of [`Backoff`] do, until a connection is made on which
+    /// anything is heard; their number is not limited by [`attempts`](crate::ConnectRetry::attempts). The router is one
+    /// for all connections, and hears of the events of each.
     ///
     /// ```
     /// use frisbee::{Client, Connection, Operation, Packet, ReconnectState, Server, Table};
