@@ -5,9 +5,6 @@
 pub mod readers;
 pub mod samples;
 
-#[path = "../../../crates/frpc-jsonrpc/src/json/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "half of it writes")]
-mod json;
 #[path = "../../../crates/frpc-jsonrpc/src/request.rs"]
 #[allow(dead_code, reason = "some is for connections")]
 mod request;

@@ -4,18 +4,13 @@
 //!   {"code": -32005, "message": "no such order", "data": {"code": "not_found", "details": [{"type": "shop.Hint", "value": "CgIIPA"}],
 //!                                                         "metadata": {"retry-after": ["3"], "trace-bin": ["CgIIPA"]}}}
 //! ```
+use frpc_json::{base64, text::put_string};
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use base64::{
-    Engine,
-    engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig},
-};
 use frpc::{Code, Metadata, MetadataValue, Status, prost_types::Any};
 use serde::Deserialize;
 use serde_json::Value;
-
-use crate::json::put_string;
 
 pub(crate) const PARSE_ERROR: i32 = -32700;
 pub(crate) const INVALID_REQUEST: i32 = -32600;
@@ -79,7 +74,7 @@ fn put(
         out.extend_from_slice(b"{\"type\":");
         put_string(out, detail.type_url.rsplit('/').next().unwrap_or_default());
         out.extend_from_slice(b",\"value\":");
-        put_string(out, &BASE64.encode(&detail.value));
+        put_string(out, &base64::encode_unpadded(&detail.value));
         out.push(b'}');
     }
     if !details.is_empty() {
@@ -97,7 +92,7 @@ fn put_metadata(out: &mut Vec<u8>, metadata: &Metadata) {
     for (name, value) in metadata.iter() {
         by_name.entry(name).or_default().push(match value {
             MetadataValue::Ascii(text) => text.into(),
-            MetadataValue::Binary(bytes) => BASE64.encode(bytes).into(),
+            MetadataValue::Binary(bytes) => base64::encode_unpadded(bytes).into(),
         });
     }
     out.extend_from_slice(b",\"metadata\":{");
@@ -138,7 +133,7 @@ pub(crate) fn read_status(error: &str) -> Status {
         None => error.message,
     };
     let details = data.details.into_iter().filter_map(|detail| {
-        let value = BASE64.decode(detail.value.trim_end_matches('=')).ok()?;
+        let value = base64::decode(&detail.value)?;
         Some(Any { type_url: format!("type.googleapis.com/{}", detail.kind), value })
     });
     let mut status = Status::with_error_details(code, message, details);
@@ -146,8 +141,7 @@ pub(crate) fn read_status(error: &str) -> Status {
         for value in values {
             // Skip invalid metadata: the failure of the call is the more useful error.
             let _ = if name.ends_with("-bin") {
-                let bytes = BASE64.decode(value.trim_end_matches('='));
-                bytes.is_ok_and(|bytes| status.metadata_mut().append_bin(&name, bytes).is_ok())
+                base64::decode(&value).is_some_and(|bytes| status.metadata_mut().append_bin(&name, bytes).is_ok())
             } else {
                 status.metadata_mut().append(&name, value).is_ok()
             };
@@ -216,14 +210,6 @@ fn name_of(code: Code) -> &'static str {
 fn code_of(name: &str) -> Option<Code> {
     NAMES.iter().find(|(_, known)| *known == name).map(|(code, _)| *code)
 }
-
-/// Base64 without padding, as in Connect's error details.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &base64::alphabet::STANDARD,
-    GeneralPurposeConfig::new()
-        .with_encode_padding(false)
-        .with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent),
-);
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,5 @@
 //! Entry points for fuzz targets, compiled with `--cfg fuzzing` only.
-
-use crate::json::{DEPTH_MAX, Scanner};
+use frpc_json::{DEPTH_MAX, Scanner};
 
 pub use crate::connection::messages;
 

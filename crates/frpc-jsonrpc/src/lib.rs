@@ -29,7 +29,6 @@
 mod calls;
 mod client;
 mod connection;
-mod ends;
 mod failure;
 mod function;
 #[cfg(fuzzing)]
@@ -39,7 +38,6 @@ pub mod fuzzing;
 pub mod generated;
 #[cfg(feature = "http")]
 mod http;
-mod json;
 mod methods;
 mod outbox;
 pub mod protos;

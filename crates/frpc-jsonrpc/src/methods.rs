@@ -8,12 +8,10 @@ use std::{
 };
 
 use frpc::{Endpoint, Found, Method, Status, prost_types::FileDescriptorSet};
+use frpc_json::{DEPTH_MAX, Scanner, text::put_string};
 use tracing::warn;
 
-use crate::{
-    function::{Discover, Function, Functions},
-    json::{DEPTH_MAX, Scanner, put_string},
-};
+use crate::function::{Discover, Function, Functions};
 
 /// The methods of a server by name, immutable after construction.
 pub(crate) struct Methods {

@@ -1,10 +1,9 @@
 //! Requests, borrowed from the text of their message.
+use frpc_json::{Scanner, SyntaxError, text::unescape};
 
 use std::borrow::Cow;
 
 use frpc::Code;
-
-use crate::json::{Fault, Scanner, unescape};
 
 /// A message: a single item or a batch.
 #[derive(Debug, PartialEq)]
@@ -58,7 +57,7 @@ pub(crate) struct Limits {
 
 /// Reads the message at the beginning of `text`. Returns the message and its length, including leading white space.
 #[inline]
-pub(crate) fn read(text: &str, limits: Limits) -> Result<(Message<'_>, usize), (Fault, usize)> {
+pub(crate) fn read(text: &str, limits: Limits) -> Result<(Message<'_>, usize), (SyntaxError, usize)> {
     let mut scanner = Scanner::new(text, limits.depth_max);
     let message = read_message(&mut scanner, limits.batch_len_max);
     let at = scanner.position();
@@ -103,7 +102,7 @@ pub(crate) fn too_long(limits: Limits) -> NoMessage {
     NoMessage { why, code: Code::ResourceExhausted }
 }
 
-fn read_message<'a>(scanner: &mut Scanner<'a>, batch_len_max: usize) -> Result<Message<'a>, Fault> {
+fn read_message<'a>(scanner: &mut Scanner<'a>, batch_len_max: usize) -> Result<Message<'a>, SyntaxError> {
     if scanner.peek() != Some(b'[') {
         return read_item(scanner).map(Message::One);
     }
@@ -135,7 +134,7 @@ struct Members<'a> {
 }
 
 #[inline]
-fn read_item<'a>(scanner: &mut Scanner<'a>) -> Result<Item<'a>, Fault> {
+fn read_item<'a>(scanner: &mut Scanner<'a>) -> Result<Item<'a>, SyntaxError> {
     if scanner.peek() != Some(b'{') {
         scanner.value()?;
         return Ok(Item::Invalid { id: None, why: "a request is an object" });
@@ -282,7 +281,7 @@ mod tests {
         assert!(matches!(&items[..], [Item::Request(_), Item::Invalid { .. }]));
         assert_eq!(end, text.len());
         assert_eq!(read(&batch(&[request; 3]), LIMITS).unwrap().0, Message::TooMany);
-        assert_eq!(read(&text[..text.len() - 1], LIMITS).unwrap_err().0, Fault::Ends);
-        assert!(matches!(read("[1, 2, 3, x]", LIMITS).unwrap_err().0, Fault::Expected(_)));
+        assert_eq!(read(&text[..text.len() - 1], LIMITS).unwrap_err().0, SyntaxError::Truncated);
+        assert!(matches!(read("[1, 2, 3, x]", LIMITS).unwrap_err().0, SyntaxError::Expected(_)));
     }
 }

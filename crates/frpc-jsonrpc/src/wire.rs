@@ -6,6 +6,7 @@ use std::{
 };
 
 use frpc::{Drain, Endpoint, Head, Peer, Raw, Recognized, Wire};
+use frpc_json::DEPTH_MAX;
 
 use crate::{
     calls::{Calls, Site},

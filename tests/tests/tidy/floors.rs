@@ -71,6 +71,10 @@ const HOUSES: &[House] = &[
         ],
     },
     House {
+        krate: "frpc-json",
+        floors: &[&["base64", "end_finder", "error", "search"], &["text"], &["scanner"], &["numbers", "splitter"]],
+    },
+    House {
         krate: "frpc",
         floors: &[
             &["codec"],
@@ -97,7 +101,7 @@ const HOUSES: &[House] = &[
     House {
         krate: "frpc-jsonrpc",
         floors: &[
-            &["ends", "json", "outbox", "protos"],
+            &["outbox", "protos"],
             &["failure", "function", "request", "schema"],
             &["generated", "methods", "settings", "values"],
             &["calls", "client"],

@@ -10,9 +10,9 @@ use std::{borrow::Cow, collections::BTreeMap};
 use base64::Engine;
 use bytes::Bytes;
 use frpc::{Code, Metadata, MetadataValue, Status, prost_types::Any};
+use frpc_json::text::put_string;
 use serde::Deserialize;
 
-use super::put_string;
 use crate::{
     codes,
     headers::metadata::{self, BASE64},

@@ -25,9 +25,10 @@ use self::{
     running::{Finished, Outcome, Place, Running},
     subscriptions::{Notices, Subscriptions},
 };
+use frpc_json::Scanner;
+
 use crate::{
     function::{Called, Context, Function, handle, memory},
-    json::Scanner,
     methods::{LayeredFunction, Methods, ServiceMethod, Target},
     outbox::Outbox,
     request::{Item, Message, NoMessage, Request},

@@ -15,13 +15,14 @@ use std::{
 
 use bytes::Bytes;
 use frpc::{Status, Streaming};
+use frpc_json::text::put_string;
 use futures_core::Stream;
 use futures_util::{
     StreamExt,
     stream::{AbortHandle, Abortable, SelectAll},
 };
 
-use crate::{failure::put_status, json::put_string, outbox::Outbox};
+use crate::{failure::put_status, outbox::Outbox};
 
 /// The subscriptions of a connection.
 pub(super) struct Subscriptions {

@@ -1,11 +1,9 @@
 //! Messages of a server: answers and notifications.
 
 use frpc::Status;
+use frpc_json::{DEPTH_MAX, Scanner, SyntaxError};
 
-use crate::{
-    failure::read_status,
-    json::{DEPTH_MAX, Fault, Scanner},
-};
+use crate::failure::read_status;
 
 /// A message of a server, borrowed from its text.
 #[derive(Debug, Default)]
@@ -18,10 +16,10 @@ pub(super) struct Answer<'a> {
 }
 
 /// Reads an object and passes the name and value of each member to `tell`.
-pub(super) fn members<'a>(text: &'a str, mut tell: impl FnMut(&'a str, &'a str)) -> Result<(), Fault> {
+pub(super) fn members<'a>(text: &'a str, mut tell: impl FnMut(&'a str, &'a str)) -> Result<(), SyntaxError> {
     let mut scanner = Scanner::new(text, DEPTH_MAX);
     if scanner.peek() != Some(b'{') {
-        return Err(Fault::Expected("an object"));
+        return Err(SyntaxError::Expected("an object"));
     }
     let mut is_more = scanner.enter(b'}')?;
     while is_more {
@@ -33,7 +31,7 @@ pub(super) fn members<'a>(text: &'a str, mut tell: impl FnMut(&'a str, &'a str))
 }
 
 impl<'a> Answer<'a> {
-    pub(super) fn read(text: &'a str) -> Result<Self, Fault> {
+    pub(super) fn read(text: &'a str) -> Result<Self, SyntaxError> {
         let mut answer = Self::default();
         members(text, |name, value| match name {
             "id" => answer.id = Some(value),

@@ -8,30 +8,30 @@ use std::{
 };
 
 use bytes::{Buf, Bytes, BytesMut};
+use frpc_json::EndFinder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::io::poll_read_buf;
 
 use super::link::Conduit;
-use crate::ends::Ends;
 
 /// Messages on a byte stream.
 pub(super) struct Values<S> {
     socket: S,
     input: BytesMut,
-    ends: Ends,
+    ends: EndFinder,
     output: BytesMut,
     message_len_max: usize,
 }
 
 impl<S> Values<S> {
     pub(super) fn new(socket: S, message_len_max: usize) -> Self {
-        Self { socket, input: BytesMut::new(), ends: Ends::default(), output: BytesMut::new(), message_len_max }
+        Self { socket, input: BytesMut::new(), ends: EndFinder::default(), output: BytesMut::new(), message_len_max }
     }
 
     /// Returns the next message if it is complete.
     fn next(&mut self) -> io::Result<Option<Bytes>> {
         let invalid = |why: String| Err(io::Error::new(io::ErrorKind::InvalidData, why));
-        if self.ends.looked_at() == 0 {
+        if self.ends.examined_len() == 0 {
             let blank = self.input.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(self.input.len());
             self.input.advance(blank);
             if !matches!(self.input.first(), None | Some(b'{' | b'[')) {
@@ -48,7 +48,7 @@ impl<S> Values<S> {
             }
         }
         if self.ends.is_found(&self.input) {
-            let len = std::mem::take(&mut self.ends).looked_at();
+            let len = std::mem::take(&mut self.ends).examined_len();
             return Ok(Some(self.input.split_to(len).freeze()));
         }
         if self.input.len() > self.message_len_max {

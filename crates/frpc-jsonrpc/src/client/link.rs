@@ -12,6 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use frpc::{CallError, CloseReason, Method, Status, Streaming, client::Deadline};
+use frpc_json::{DEPTH_MAX, Scanner};
 use futures_core::Stream;
 use futures_util::task::AtomicWaker;
 use tokio::{
@@ -21,10 +22,7 @@ use tokio::{
 use tracing::{debug, info};
 
 use super::answer::{Answer, members, request};
-use crate::{
-    failure::read_status,
-    json::{DEPTH_MAX, Scanner},
-};
+use crate::failure::read_status;
 
 /// A connection that carries whole messages.
 pub(super) trait Conduit: Send + 'static {

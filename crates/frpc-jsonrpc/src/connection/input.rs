@@ -1,10 +1,9 @@
 //! Decoding of messages from a byte stream with one of two framings.
 
 use bytes::{Buf, BytesMut};
+use frpc_json::{EndFinder, SyntaxError};
 
 use crate::{
-    ends::Ends,
-    json::Fault,
     outbox::Framing,
     request::{Limits, Message, NoMessage, read, read_whole, too_long},
 };
@@ -19,7 +18,7 @@ pub(super) struct Input {
     /// `true` while discarding the rest of a line with an invalid message.
     is_skipping: bool,
     /// The search for the end of a long, incomplete value.
-    ends: Option<Ends>,
+    ends: Option<EndFinder>,
     /// The length of the next body, after its headers were read.
     body_len: Option<usize>,
     limits: Limits,
@@ -161,8 +160,8 @@ impl Input {
                     }
                     at += len;
                 }
-                Err((Fault::Ends, _)) if is_broken => break Some((text.len(), "not UTF-8".to_owned())),
-                Err((Fault::Ends, _)) => break None,
+                Err((SyntaxError::Truncated, _)) if is_broken => break Some((text.len(), "not UTF-8".to_owned())),
+                Err((SyntaxError::Truncated, _)) => break None,
                 Err((fault, position)) => break Some((at + position, format!("{fault} at byte {position}"))),
             }
         };

@@ -3,9 +3,8 @@
 use std::fmt::{self, Display};
 
 use frpc::Status;
+use frpc_json::Splitter;
 use serde::de::{DeserializeOwned, Deserializer, Expected, Unexpected, Visitor};
-
-use crate::json::{flat_len, plain_len};
 
 /// The arguments of a call to a function with `N` parameters, each as JSON text.
 #[derive(Debug)]
@@ -111,30 +110,30 @@ impl Misfit<'_> {
 
 /// Splits `params` into values. Malformed params are an error only where the split notices them.
 fn split<'a>(params: &'a str, names: &[&str], values: &mut [Option<&'a str>]) -> Result<(), Misfit<'a>> {
-    let mut text = Text { params, at: 0 };
-    match text.next() {
+    let mut text = Splitter::new(params);
+    match text.next_byte() {
         None => return Ok(()),
         Some(b'[') => split_list(&mut text, values)?,
         Some(b'{') => split_object(&mut text, names, values)?,
         Some(b'n') if params.trim_ascii() == "null" => return Ok(()),
         Some(_) => return Err(Misfit::NotAList),
     }
-    text.next().map_or(Ok(()), |_| Err(Misfit::Broken))
+    text.next_byte().map_or(Ok(()), |_| Err(Misfit::Broken))
 }
 
-fn split_list<'a>(text: &mut Text<'a>, values: &mut [Option<&'a str>]) -> Result<(), Misfit<'a>> {
+fn split_list<'a>(text: &mut Splitter<'a>, values: &mut [Option<&'a str>]) -> Result<(), Misfit<'a>> {
     let mut count = 0;
     if text.peek() == Some(b']') {
-        text.at += 1;
+        text.next_byte();
         return Ok(());
     }
     loop {
-        let value = text.value()?;
+        let value = text.value().ok_or(Misfit::Broken)?;
         if let Some(place) = values.get_mut(count) {
             *place = Some(value);
         }
         count += 1;
-        match text.next() {
+        match text.next_byte() {
             Some(b',') => {}
             Some(b']') if count > values.len() => return Err(Misfit::TooMany(count)),
             Some(b']') => return Ok(()),
@@ -143,22 +142,22 @@ fn split_list<'a>(text: &mut Text<'a>, values: &mut [Option<&'a str>]) -> Result
     }
 }
 
-fn split_object<'a>(text: &mut Text<'a>, names: &[&str], values: &mut [Option<&'a str>]) -> Result<(), Misfit<'a>> {
+fn split_object<'a>(text: &mut Splitter<'a>, names: &[&str], values: &mut [Option<&'a str>]) -> Result<(), Misfit<'a>> {
     if text.peek() == Some(b'}') {
-        text.at += 1;
+        text.next_byte();
         return Ok(());
     }
     loop {
-        let name = text.value()?;
-        if text.next() != Some(b':') {
+        let name = text.value().ok_or(Misfit::Broken)?;
+        if text.next_byte() != Some(b':') {
             return Err(Misfit::Broken);
         }
-        let value = text.value()?;
+        let value = text.value().ok_or(Misfit::Broken)?;
         let index = index_of(name, names).ok_or(Misfit::Unknown(name))?;
         if values[index].replace(value).is_some() {
             return Err(Misfit::Twice(index));
         }
-        match text.next() {
+        match text.next_byte() {
             Some(b',') => {}
             Some(b'}') => return Ok(()),
             _ => return Err(Misfit::Broken),
@@ -174,93 +173,6 @@ fn index_of(quoted: &str, names: &[&str]) -> Option<usize> {
     }
     let plain: String = serde_json::from_str(quoted).ok()?;
     names.iter().position(|name| *name == plain)
-}
-
-/// A reader of JSON text, with fewer checks than [`Scanner`](crate::json::Scanner): the caller has checked the params.
-struct Text<'a> {
-    params: &'a str,
-    at: usize,
-}
-
-impl<'a> Text<'a> {
-    /// Skips white space and returns the next byte.
-    #[inline]
-    fn peek(&mut self) -> Option<u8> {
-        let bytes = self.params.as_bytes();
-        while let Some(b' ' | b'\t' | b'\n' | b'\r') = bytes.get(self.at) {
-            self.at += 1;
-        }
-        bytes.get(self.at).copied()
-    }
-
-    /// Skips white space and takes the next byte.
-    #[inline]
-    fn next(&mut self) -> Option<u8> {
-        let byte = self.peek()?;
-        self.at += 1;
-        Some(byte)
-    }
-
-    /// Takes the text of the next value.
-    #[inline]
-    fn value(&mut self) -> Result<&'a str, Misfit<'a>> {
-        let first = self.peek().ok_or(Misfit::Broken)?;
-        let start = self.at;
-        match first {
-            b'"' => self.skip_string()?,
-            b'[' | b'{' => self.skip_nested()?,
-            _ => self.skip_word(),
-        }
-        // A value ends next to an ASCII character, unless the text is malformed.
-        self.params.get(start..self.at).filter(|value| !value.is_empty()).ok_or(Misfit::Broken)
-    }
-
-    #[inline]
-    fn skip_word(&mut self) {
-        let rest = &self.params.as_bytes()[self.at..];
-        let is_end = |byte: &u8| matches!(byte, b',' | b']' | b'}' | b':' | b' ' | b'\t' | b'\n' | b'\r');
-        self.at += rest.iter().position(is_end).unwrap_or(rest.len());
-    }
-
-    #[inline]
-    fn skip_string(&mut self) -> Result<(), Misfit<'a>> {
-        let bytes = self.params.as_bytes();
-        self.at += 1;
-        loop {
-            let rest = bytes.get(self.at..).ok_or(Misfit::Broken)?;
-            let len = plain_len(rest);
-            self.at += len + 1;
-            match rest.get(len) {
-                Some(b'"') => return Ok(()),
-                Some(b'\\') => self.at += 1,
-                Some(_) => {}
-                None => return Err(Misfit::Broken),
-            }
-        }
-    }
-
-    fn skip_nested(&mut self) -> Result<(), Misfit<'a>> {
-        let bytes = self.params.as_bytes();
-        let mut depth = 0_usize;
-        loop {
-            let rest = bytes.get(self.at..).ok_or(Misfit::Broken)?;
-            let len = flat_len(rest);
-            self.at += len;
-            match rest.get(len) {
-                Some(b'"') => {
-                    self.skip_string()?;
-                    continue;
-                }
-                Some(b'[' | b'{') => depth += 1,
-                Some(_) => depth -= 1,
-                None => return Err(Misfit::Broken),
-            }
-            self.at += 1;
-            if depth == 0 {
-                return Ok(());
-            }
-        }
-    }
 }
 
 /// Returns the offset of `part` within `of`.

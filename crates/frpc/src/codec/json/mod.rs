@@ -44,15 +44,12 @@
 
 mod any;
 mod any_types;
-mod base64;
 mod error;
 mod fields;
 mod members;
 mod message;
-mod numbers;
 mod reader;
 mod scalar;
-mod text;
 mod time;
 mod tree;
 mod types;

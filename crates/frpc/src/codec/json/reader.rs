@@ -1,9 +1,10 @@
 use std::{borrow::Cow, mem};
 
+use frpc_json::{Scanner, SyntaxError, base64, numbers, text::unpaired_surrogate};
+
 use super::{
-    base64,
     error::{Error, ErrorKind, Result},
-    numbers, text, time,
+    time,
 };
 use crate::codec::{
     polyglot::{ALLOCATION_LEN, stack_address},
@@ -27,9 +28,7 @@ pub enum Next {
 /// Values are parsed into existing places. Each place must hold the default of its type.
 #[derive(Debug)]
 pub struct Reader<'a> {
-    text: &'a str,
-    /// Current position in the text.
-    at: usize,
+    scanner: Scanner<'a>,
     depth: u32,
     /// Lowest stack address allowed. Each enclosing message raises it by its size in memory.
     stack_end: usize,
@@ -70,8 +69,7 @@ impl<'a> Reader<'a> {
     pub(super) fn new(text: &'a str, types: &'static dyn ReadAny, reading: &Reading) -> Self {
         let memory_max = reading.budget.within(Self::memory_max(text), text.len());
         Self {
-            text,
-            at: 0,
+            scanner: Scanner::new(text, 0),
             depth: 1,
             stack_end: stack_address().saturating_sub(Self::STACK_LEN_MAX),
             memory_left: memory_max,
@@ -152,7 +150,7 @@ impl<'a> Reader<'a> {
 
     /// Parses a string.
     pub fn string(&mut self, into: &mut String) -> Result<()> {
-        match self.string_text("text")? {
+        match self.text("text")? {
             Cow::Borrowed(text) => {
                 self.charge(text.len())?;
                 *into = text.to_owned();
@@ -172,7 +170,7 @@ impl<'a> Reader<'a> {
     }
 
     fn base64(&mut self) -> Result<Vec<u8>> {
-        let text = self.string_text("base64 in quotes")?;
+        let text = self.text("base64 in quotes")?;
         self.charge(text.len())?;
         base64::decode(&text).ok_or_else(|| self.invalid("base64"))
     }
@@ -183,7 +181,7 @@ impl<'a> Reader<'a> {
         if self.peek() != Some(b'"') {
             return self.i32(into);
         }
-        let name = self.string_text("the name of an enum value")?;
+        let name = self.text("the name of an enum value")?;
         match names.binary_search_by(|(known, _)| (**known).cmp(&name)) {
             Ok(index) => *into = names[index].1,
             Err(_) => {
@@ -220,21 +218,21 @@ impl<'a> Reader<'a> {
 
     /// Parses a timestamp in RFC 3339 format.
     pub fn timestamp(&mut self, seconds: &mut i64, nanos: &mut i32) -> Result<()> {
-        let text = self.string_text("a timestamp in quotes")?;
+        let text = self.text("a timestamp in quotes")?;
         (*seconds, *nanos) = time::timestamp(&text).ok_or_else(|| self.invalid("a timestamp"))?;
         Ok(())
     }
 
     /// Parses a duration in seconds, such as `1.5s`.
     pub fn duration(&mut self, seconds: &mut i64, nanos: &mut i32) -> Result<()> {
-        let text = self.string_text("a duration in quotes")?;
+        let text = self.text("a duration in quotes")?;
         (*seconds, *nanos) = time::duration(&text).ok_or_else(|| self.invalid("a duration"))?;
         Ok(())
     }
 
     /// Parses the paths of a field mask.
     pub fn field_mask(&mut self, into: &mut Vec<String>) -> Result<()> {
-        let text = self.string_text("the paths of a field mask in quotes")?;
+        let text = self.text("the paths of a field mask in quotes")?;
         if text.is_empty() {
             return Ok(());
         }
@@ -274,31 +272,14 @@ impl<'a> Reader<'a> {
 
     /// Skips a value of any kind.
     pub fn skip(&mut self) -> Result<()> {
-        match self.next_value()? {
-            Next::Null => self.null(),
-            Next::Bool => self.bool(&mut false),
-            Next::Number => self.number_token().map(drop),
-            Next::String => self.string_text("text").map(drop),
-            Next::List => {
-                self.enter(0)?;
-                let mut is_more = self.begin(b'[', b']', "a list")?;
-                while is_more {
-                    self.skip()?;
-                    is_more = self.is_more(b']')?;
-                }
-                self.leave(0);
-                Ok(())
-            }
-            Next::Object => {
-                self.enter(0)?;
-                let mut is_more = self.begin(b'{', b'}', "an object")?;
-                while is_more {
-                    self.name()?;
-                    self.skip()?;
-                    is_more = self.is_more(b'}')?;
-                }
-                self.leave(0);
-                Ok(())
+        self.next_value()?;
+        self.scanner.set_depth_max(Self::DEPTH_MAX - self.depth);
+        let value = self.scanner.value().map_err(|error| self.syntax(error))?;
+        match unpaired_surrogate(value) {
+            None => Ok(()),
+            Some(position) => {
+                self.scanner.rewind(self.scanner.position() - value.len() + position);
+                Err(self.invalid("an escape"))
             }
         }
     }
@@ -314,27 +295,27 @@ impl<'a> Reader<'a> {
     /// Returns the type URL of the next `Any` without moving the position. Returns `None` for an empty object.
     pub(super) fn any_type(&mut self) -> Result<Option<Cow<'a, str>>> {
         self.peek();
-        let start = self.at;
+        let start = self.scanner.position();
         let mut is_more = self.begin(b'{', b'}', "an object")?;
         if !is_more {
-            self.at = start;
+            self.scanner.rewind(start);
             return Ok(None);
         }
         let mut skipped = 0;
         while is_more {
             if self.name()? == "@type" {
-                let url = self.string_text("a type in quotes").map_err(|error| error.in_field("@type"))?;
-                self.at = start;
+                let url = self.text("a type in quotes").map_err(|error| error.in_field("@type"))?;
+                self.scanner.rewind(start);
                 // Text scanned twice counts as memory. Otherwise a chain of nested `Any` values could rescan it at each
                 // level.
                 self.charge(skipped * RESCAN_COST + url.len())?;
                 return Ok(Some(url));
             }
             self.skip()?;
-            skipped = self.at - start;
+            skipped = self.scanner.position() - start;
             is_more = self.is_more(b'}')?;
         }
-        self.at = start;
+        self.scanner.rewind(start);
         Err(self.error(ErrorKind::NoType))
     }
 
@@ -407,126 +388,40 @@ impl<'a> Reader<'a> {
     /// Parses the opening bracket or brace. Returns `false` if the list or object is empty.
     #[inline]
     pub(super) fn begin(&mut self, open: u8, close: u8, expected: &'static str) -> Result<bool> {
-        if self.peek() != Some(open) {
-            return Err(self.expected(expected));
-        }
-        self.at += 1;
-        let is_empty = self.peek() == Some(close);
-        self.at += usize::from(is_empty);
-        Ok(!is_empty)
+        self.scanner.open(open, close, expected).map_err(|error| self.syntax(error))
     }
 
     /// Parses the comma or closing bracket after an element. Returns `true` if another element follows.
     #[inline]
     pub(super) fn is_more(&mut self, close: u8) -> Result<bool> {
-        match self.peek() {
-            Some(b',') => {
-                self.at += 1;
-                Ok(true)
-            }
-            Some(byte) if byte == close => {
-                self.at += 1;
-                Ok(false)
-            }
-            _ => Err(self.expected(if close == b'}' { "a comma or a brace" } else { "a comma or a bracket" })),
-        }
+        self.scanner.next_item(close).map_err(|error| self.syntax(error))
     }
 
     /// Skips this name and its colon if they come next without escapes and without spaces before the colon.
     #[inline]
     pub(super) fn skip_name(&mut self, name: &str) -> bool {
-        let bytes = &self.text.as_bytes()[self.at..];
-        let Some((b'"', bytes)) = bytes.split_first() else { return false };
-        let Some((found, [b'"', b':', ..])) = bytes.split_at_checked(name.len()) else { return false };
-        let is_next = found == name.as_bytes();
-        if is_next {
-            self.at += name.len() + 3;
-        }
-        is_next
+        self.scanner.skip_name(name)
     }
 
     /// Parses a name and the colon after it.
     #[inline]
     pub(super) fn name(&mut self) -> Result<Cow<'a, str>> {
-        let name = self.string_text("a name in quotes")?;
-        if self.peek() != Some(b':') {
-            return Err(self.expected("a colon"));
-        }
-        self.at += 1;
-        Ok(name)
+        self.scanner.name_text().map_err(|error| self.syntax(error))
     }
 
     /// Parses a string. Borrows from the text if the string has no escapes.
     #[inline]
-    fn string_text(&mut self, expected: &'static str) -> Result<Cow<'a, str>> {
-        if self.peek() != Some(b'"') {
-            return Err(self.expected(expected));
-        }
-        let start = self.at + 1;
-        let len = text::plain_len(&self.text.as_bytes()[start..]);
-        self.at = start + len;
-        if self.text.as_bytes().get(self.at) != Some(&b'"') {
-            return self.string_with_escapes(start).map(Cow::Owned);
-        }
-        self.at += 1;
-        Ok(Cow::Borrowed(&self.text[start..start + len]))
-    }
-
-    /// Parses the rest of a string from its first escape. The text from `start` to the current position has none.
-    #[cold]
-    fn string_with_escapes(&mut self, mut start: usize) -> Result<String> {
-        // A small reserve only: most strings with escapes have few of them.
-        let mut string = String::with_capacity(self.at - start + ESCAPES_LEN);
-        loop {
-            string.push_str(&self.text[start..self.at]);
-            let rest = &self.text.as_bytes()[self.at..];
-            match rest {
-                [b'"', ..] => {
-                    self.at += 1;
-                    return Ok(string);
-                }
-                [b'\\', escape @ ..] => {
-                    let len = text::unescape(escape, &mut string).ok_or_else(|| self.invalid("an escape"))?;
-                    self.at += 1 + len;
-                }
-                [] => return Err(self.error(ErrorKind::Truncated)),
-                _ => return Err(self.invalid("a letter of a string, but a control character without escape")),
-            }
-            start = self.at;
-            self.at += text::plain_len(&self.text.as_bytes()[start..]);
-        }
+    fn text(&mut self, expected: &'static str) -> Result<Cow<'a, str>> {
+        self.scanner.text(expected).map_err(|error| self.syntax(error))
     }
 
     /// Parses an integer, quoted or not. Returns `true` for a negative one, and the absolute value.
     #[inline]
     fn integer(&mut self) -> Result<(bool, u64)> {
-        let is_quoted = self.peek() == Some(b'"');
-        let bytes = self.text.as_bytes();
-        let start = self.at + usize::from(is_quoted);
-        let is_negative = bytes.get(start) == Some(&b'-');
-        let start = start + usize::from(is_negative);
-        let (mut at, mut number) = (start, 0);
-        while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit <= 9) {
-            if at - start == PLAIN_DIGITS_MAX {
-                return self.long_integer();
-            }
-            number = number * 10 + u64::from(digit);
-            at += 1;
+        match self.scanner.plain_integer() {
+            Some(integer) => Ok(integer),
+            None => self.long_integer(),
         }
-        let is_plain = match at - start {
-            0 => false,
-            len => len == 1 || bytes[start] != b'0',
-        };
-        let is_end = match bytes.get(at) {
-            Some(b'"') => is_quoted,
-            Some(b'.' | b'e' | b'E') => false,
-            _ => !is_quoted,
-        };
-        if !is_plain || !is_end {
-            return self.long_integer();
-        }
-        self.at = at + usize::from(is_quoted);
-        Ok((is_negative, number))
     }
 
     #[cold]
@@ -540,47 +435,35 @@ impl<'a> Reader<'a> {
 
     /// Parses a number, quoted or not, or a quoted word such as `NaN`. Returns its text.
     fn number_text(&mut self) -> Result<Cow<'a, str>> {
-        if self.peek() != Some(b'"') {
-            return self.number_token().map(Cow::Borrowed);
+        match self.peek() {
+            Some(b'"') => {}
+            Some(b'-' | b'0'..=b'9') => {
+                let start = self.scanner.position();
+                self.scanner.number().map_err(|error| self.syntax(error))?;
+                return Ok(Cow::Borrowed(self.scanner.since(start)));
+            }
+            _ => return Err(self.expected("a number")),
         }
-        let text = self.string_text("a number")?;
-        let is_number = numbers::len(text.as_bytes()) == Some(text.len());
-        if !is_number && !matches!(&*text, "NaN" | "Infinity" | "-Infinity") {
+        let text = self.text("a number")?;
+        if !numbers::is_number(&text) && !matches!(&*text, "NaN" | "Infinity" | "-Infinity") {
             return Err(self.invalid("a number"));
         }
         Ok(text)
     }
 
-    fn number_token(&mut self) -> Result<&'a str> {
-        self.peek();
-        let rest = &self.text[self.at..];
-        let len = numbers::len(rest.as_bytes()).ok_or_else(|| self.expected("a number"))?;
-        self.at += len;
-        Ok(&rest[..len])
-    }
-
-    fn word(&mut self, word: &str, expected: &'static str) -> Result<()> {
-        self.peek();
-        if !self.text.as_bytes()[self.at..].starts_with(word.as_bytes()) {
-            return Err(self.expected(expected));
-        }
-        self.at += word.len();
-        Ok(())
+    fn word(&mut self, word: &'static str, expected: &'static str) -> Result<()> {
+        self.scanner.word(word, expected).map_err(|error| self.syntax(error))
     }
 
     /// Skips white space and returns the next byte.
     #[inline]
     pub(super) fn peek(&mut self) -> Option<u8> {
-        let bytes = self.text.as_bytes();
-        while let Some(b' ' | b'\t' | b'\n' | b'\r') = bytes.get(self.at) {
-            self.at += 1;
-        }
-        bytes.get(self.at).copied()
+        self.scanner.peek()
     }
 
     #[cold]
     pub(super) fn error(&self, kind: ErrorKind) -> Error {
-        Error::at_byte(kind, self.at)
+        Error::at_byte(kind, self.scanner.position())
     }
 
     #[cold]
@@ -594,22 +477,23 @@ impl<'a> Reader<'a> {
     }
 
     #[cold]
-    pub(super) fn expected(&mut self, expected: &'static str) -> Error {
-        let found = match self.peek() {
-            None => return self.error(ErrorKind::Truncated),
-            Some(b'"') => "text",
-            Some(b'-' | b'0'..=b'9') => "a number",
-            Some(b't' | b'f') => "true or false",
-            Some(b'n') => "null",
-            Some(b'{') => "an object",
-            Some(b'[') => "a list",
-            Some(b'}') => "a closing brace",
-            Some(b']') => "a closing bracket",
-            Some(b',') => "a comma",
-            Some(b':') => "a colon",
-            Some(_) => "something else",
+    fn expected(&mut self, expected: &'static str) -> Error {
+        self.syntax(SyntaxError::Expected(expected))
+    }
+
+    /// Adds the position to an error of the scanner, and the token in place of the expected one.
+    #[cold]
+    fn syntax(&mut self, error: SyntaxError) -> Error {
+        let kind = match error {
+            SyntaxError::Truncated => ErrorKind::Truncated,
+            SyntaxError::Expected(expected) => match self.scanner.found() {
+                Some(found) => ErrorKind::Expected { expected, found },
+                None => ErrorKind::Truncated,
+            },
+            SyntaxError::Invalid(what) => ErrorKind::Invalid { what },
+            SyntaxError::TooDeep(_) => ErrorKind::TooDeep { limit: Self::DEPTH_MAX },
         };
-        self.error(ErrorKind::Expected { expected, found })
+        self.error(kind)
     }
 
     /// Returns the memory limit for this text.
@@ -630,12 +514,6 @@ fn snake_case(path: &str) -> Option<String> {
     }
     Some(snake).filter(|snake| !snake.is_empty())
 }
-
-/// Maximum number of decimal digits that always fit in a `u64`.
-const PLAIN_DIGITS_MAX: usize = 19;
-
-/// Extra capacity of a string for the text after its first escape.
-const ESCAPES_LEN: usize = 24;
 
 /// Maximum element size for growing an empty list to more than one element.
 const SMALL_LEN: usize = 256;

@@ -9,11 +9,11 @@ use std::{
 };
 
 use bytes::Bytes;
+use frpc_json::numbers;
 
 use super::{
     error::Result,
     message::{Enumeration, Message},
-    numbers,
     reader::Reader,
     writer::Writer,
 };
@@ -326,5 +326,5 @@ number_keys! {
 }
 
 fn integer(key: &str) -> Option<(bool, u64)> {
-    numbers::len(key.as_bytes()).filter(|len| *len == key.len()).and_then(|_| numbers::integer(key))
+    if numbers::is_number(key) { numbers::integer(key) } else { None }
 }

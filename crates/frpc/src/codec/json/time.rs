@@ -1,6 +1,6 @@
 //! Timestamps in RFC 3339 format, and durations in seconds.
 
-use super::numbers;
+use frpc_json::numbers::put_u64;
 
 /// Writes a timestamp in UTC, or returns `None` if it is outside the years 1 to 9999.
 pub(super) fn put_timestamp(seconds: i64, nanos: i32, out: &mut Vec<u8>) -> Option<()> {
@@ -61,7 +61,7 @@ pub(super) fn put_duration(seconds: i64, nanos: i32, out: &mut Vec<u8>) -> Optio
     if seconds < 0 || nanos < 0 {
         out.push(b'-');
     }
-    numbers::put_u64(seconds.unsigned_abs(), out);
+    put_u64(seconds.unsigned_abs(), out);
     put_fraction(nanos.unsigned_abs(), out);
     out.push(b's');
     Some(())

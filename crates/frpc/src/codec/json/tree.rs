@@ -1,5 +1,7 @@
 //! The memory needed for JSON as a tree of values, computed before parsing.
 
+use frpc_json::text::string_len;
+
 use crate::codec::polyglot::{ALLOCATION_LEN, tree_len};
 
 /// Returns the bytes of memory a JSON text takes as a tree of untyped values, such as `serde_json::Value`. Stops above
@@ -32,7 +34,7 @@ pub fn tree_memory_len(text: &str, limit: usize) -> usize {
         }
         match byte {
             b'"' => {
-                let len = string_len(&bytes[at + 1..]);
+                let len = string_len(&bytes[at + 1..]).unwrap_or(bytes.len() - at - 1);
                 if len > 0 {
                     sum = sum.saturating_add(len + ALLOCATION_LEN);
                 }
@@ -70,19 +72,6 @@ impl Level {
             count => count.next_power_of_two().max(ROOM_MIN) * VALUE_LEN + ALLOCATION_LEN,
         }
     }
-}
-
-/// Returns the length of a string before its closing quote, including escapes.
-fn string_len(bytes: &[u8]) -> usize {
-    let mut at = 0;
-    while let Some(len) = bytes.get(at..).and_then(|rest| rest.iter().position(|byte| matches!(byte, b'"' | b'\\'))) {
-        at += len;
-        if bytes[at] == b'"' {
-            return at;
-        }
-        at += 2;
-    }
-    bytes.len()
 }
 
 /// The size of a `serde_json::Value`.

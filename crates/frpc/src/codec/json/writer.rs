@@ -1,9 +1,10 @@
 use std::ops::Range;
 
+use frpc_json::{base64, numbers, text};
+
 use super::{
-    base64,
     error::{Error, ErrorKind, Result},
-    numbers, text, time,
+    time,
 };
 
 /// A writer for JSON text. Functions with a `name` write a field, and write nothing for a default value.
@@ -245,9 +246,7 @@ impl Writer {
 
     #[inline]
     pub(super) fn put_string(&mut self, value: &str) {
-        self.put(b"\"");
-        text::escape(value, &mut self.out);
-        self.put(b"\"");
+        text::put_string(&mut self.out, value);
     }
 
     pub(super) fn put_bytes(&mut self, value: &[u8]) {

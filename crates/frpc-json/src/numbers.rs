@@ -2,9 +2,11 @@
 
 use std::io::Write;
 
+use crate::Scanner;
+
 /// Appends the decimal digits of a number to `out`.
 #[inline]
-pub(super) fn put_u64(mut number: u64, out: &mut Vec<u8>) {
+pub fn put_u64(mut number: u64, out: &mut Vec<u8>) {
     let mut digits = [0; 20];
     let mut start = digits.len();
     while number >= 100 {
@@ -20,8 +22,9 @@ pub(super) fn put_u64(mut number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[start..]);
 }
 
+/// Appends the decimal digits of a number to `out`.
 #[inline]
-pub(super) fn put_i64(number: i64, out: &mut Vec<u8>) {
+pub fn put_i64(number: i64, out: &mut Vec<u8>) {
     if number < 0 {
         out.push(b'-');
     }
@@ -29,7 +32,7 @@ pub(super) fn put_i64(number: i64, out: &mut Vec<u8>) {
 }
 
 /// Appends the shortest text that parses to the same number, or a quoted word for infinities and NaN.
-pub(super) fn put_f64(number: f64, out: &mut Vec<u8>) {
+pub fn put_f64(number: f64, out: &mut Vec<u8>) {
     match word(number) {
         Some(word) => out.extend_from_slice(word),
         None if is_handy(number) => write(out, format_args!("{number}")),
@@ -37,7 +40,8 @@ pub(super) fn put_f64(number: f64, out: &mut Vec<u8>) {
     }
 }
 
-pub(super) fn put_f32(number: f32, out: &mut Vec<u8>) {
+/// Appends the shortest text that parses to the same number, or a quoted word for infinities and NaN.
+pub fn put_f32(number: f32, out: &mut Vec<u8>) {
     match word(number.into()) {
         Some(word) => out.extend_from_slice(word),
         None if is_handy(number.into()) => write(out, format_args!("{number}")),
@@ -63,36 +67,15 @@ fn write(out: &mut Vec<u8>, arguments: std::fmt::Arguments<'_>) {
     out.write_fmt(arguments).expect("a vector takes everything");
 }
 
-/// Returns the length of the number at the start of the bytes, if there is one.
-pub(super) fn len(bytes: &[u8]) -> Option<usize> {
-    let digits = |from: usize| bytes[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let mut at = usize::from(bytes.first() == Some(&b'-'));
-    let whole = digits(at);
-    if whole == 0 || (whole > 1 && bytes[at] == b'0') {
-        return None;
-    }
-    at += whole;
-    if bytes.get(at) == Some(&b'.') {
-        let fraction = digits(at + 1);
-        if fraction == 0 {
-            return None;
-        }
-        at += 1 + fraction;
-    }
-    if matches!(bytes.get(at), Some(b'e' | b'E')) {
-        at += 1 + usize::from(matches!(bytes.get(at + 1), Some(b'+' | b'-')));
-        let exponent = bytes.get(at..).map_or(0, |_| digits(at));
-        if exponent == 0 {
-            return None;
-        }
-        at += exponent;
-    }
-    Some(at)
+/// Returns `true` if all of `text` is a number.
+pub fn is_number(text: &str) -> bool {
+    let mut scanner = Scanner::new(text, 0);
+    scanner.number().is_ok() && scanner.position() == text.len()
 }
 
 /// Returns the sign and absolute value of a number, or `None` if it is no integer or exceeds 64 bits. `text` must be a
 /// valid number.
-pub(super) fn integer(text: &str) -> Option<(bool, u64)> {
+pub fn integer(text: &str) -> Option<(bool, u64)> {
     let (is_negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
     let (digits, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
@@ -115,12 +98,13 @@ pub(super) fn integer(text: &str) -> Option<(bool, u64)> {
 
 /// Returns the number with this sign and absolute value, if it fits.
 #[inline]
-pub(super) fn signed(is_negative: bool, number: u64) -> Option<i64> {
+pub fn signed(is_negative: bool, number: u64) -> Option<i64> {
     if is_negative { 0_i64.checked_sub_unsigned(number) } else { i64::try_from(number).ok() }
 }
 
+/// Returns the number with this sign and absolute value, unless it is negative.
 #[inline]
-pub(super) fn unsigned(is_negative: bool, number: u64) -> Option<u64> {
+pub fn unsigned(is_negative: bool, number: u64) -> Option<u64> {
     (!is_negative || number == 0).then_some(number)
 }
 
@@ -178,7 +162,7 @@ mod tests {
             put_f64(number, &mut out);
             assert_eq!(String::from_utf8_lossy(&out), text);
             if number.is_finite() {
-                assert_eq!(len(&out), Some(out.len()));
+                assert!(is_number(text));
                 assert_eq!(text.parse::<f64>().map(f64::to_bits), Ok(number.to_bits()));
             }
         }
@@ -190,11 +174,13 @@ mod tests {
     #[test]
     fn a_number_ends_where_its_grammar_ends() {
         for number in ["0", "-0", "7", "10", "1.5", "-0.25", "1e2", "1E+2", "1e-2", "0e0", "12.5e10"] {
-            assert_eq!(len(number.as_bytes()), Some(number.len()), "{number}");
-            assert_eq!(len(format!("{number},").as_bytes()), Some(number.len()), "{number}");
+            assert!(is_number(number), "{number}");
+            let text = format!("{number},");
+            let mut scanner = Scanner::new(&text, 0);
+            assert_eq!((scanner.number(), scanner.position()), (Ok(()), number.len()), "{number}");
         }
         for other in ["", "-", "+1", "01", "-01", ".5", "1.", "1.e2", "1e", "1e+", "e1", "0x1", "--1", "NaN"] {
-            assert!(len(other.as_bytes()).is_none_or(|len| len < other.len()), "{other}");
+            assert!(!is_number(other), "{other}");
         }
     }
 

@@ -1,6 +1,4 @@
-//! JSON strings: escaping, and fast searches for special bytes.
-
-use std::borrow::Cow;
+//! Fast searches for special bytes.
 
 /// Returns the number of bytes before the first quote, backslash or control character: those are escaped in strings.
 #[inline]
@@ -23,7 +21,7 @@ pub(crate) fn flat_len(bytes: &[u8]) -> usize {
 
 /// Returns the number of digits at the beginning of `bytes`.
 #[inline]
-pub(super) fn digits_len(bytes: &[u8]) -> usize {
+pub(crate) fn digits_len(bytes: &[u8]) -> usize {
     let (words, rest) = bytes.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
         // Digits become 0 to 9, all other bytes 10 or more.
@@ -85,35 +83,6 @@ fn equal(word: u64, byte: u8) -> u64 {
 /// A word of eight bytes with the value one.
 const EACH: u64 = u64::MAX / 0xff;
 
-/// Appends `text` to `out` as a JSON string.
-pub(crate) fn put_string(out: &mut Vec<u8>, text: &str) {
-    out.push(b'"');
-    let mut rest = text.as_bytes();
-    loop {
-        let (plain, special) = rest.split_at(plain_len(rest));
-        out.extend_from_slice(plain);
-        let [byte, behind @ ..] = special else { break };
-        match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', *byte]),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            _ => {
-                let digit = |bits: u8| b"0123456789abcdef"[usize::from(bits & 0xf)];
-                out.extend_from_slice(&[b'\\', b'u', b'0', b'0', digit(byte >> 4), digit(*byte)]);
-            }
-        }
-        rest = behind;
-    }
-    out.push(b'"');
-}
-
-/// Returns the unescaped text of a well-formed string without quotes, or `None` for an unpaired surrogate.
-pub(crate) fn unescape(text: &str) -> Option<Cow<'_, str>> {
-    if !text.contains('\\') {
-        return Some(Cow::Borrowed(text));
-    }
-    serde_json::from_str(&format!("\"{text}\"")).ok().map(Cow::Owned)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,17 +115,5 @@ mod tests {
                 assert_eq!(digits_len(&bytes), len);
             }
         }
-    }
-
-    #[test]
-    fn a_string_is_read_as_it_was_written() {
-        for text in ["", "plain", "\"quoted\"", "\\", "\0\u{1f}\u{7f}\n\t", "ünïcödé 🐝", "ends with \""] {
-            let mut out = Vec::new();
-            put_string(&mut out, text);
-            assert_eq!(serde_json::from_slice::<String>(&out).unwrap(), text);
-            let inner = str::from_utf8(&out[1..out.len() - 1]).unwrap();
-            assert_eq!(unescape(inner).unwrap(), text);
-        }
-        assert_eq!(unescape(r"\ud83d"), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Base64. Written in the standard alphabet with padding; read in both alphabets, with or without padding.
 
 /// Appends `bytes` in base64 to `out`.
-pub(super) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
+pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     out.reserve(bytes.len().div_ceil(3) * 4);
     let digit = |bits: u8| DIGITS[usize::from(bits & 0x3f)];
     let (threes, rest) = bytes.as_chunks::<3>();
@@ -15,8 +15,16 @@ pub(super) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Decodes base64. Ignores the unused bits of the last digit.
-pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
+/// Returns `bytes` in base64 without padding, as in headers and error details.
+pub fn encode_unpadded(bytes: &[u8]) -> String {
+    let mut out = Vec::new();
+    encode(bytes, &mut out);
+    out.truncate((bytes.len() * 4).div_ceil(3));
+    String::from_utf8(out).expect("base64 is ASCII")
+}
+
+/// Decodes base64, or returns `None` if `text` is not base64. Ignores the unused bits of the last digit.
+pub fn decode(text: &str) -> Option<Vec<u8>> {
     let text = text.as_bytes();
     let digits = match text {
         [digits @ .., b'=', b'='] | [digits @ .., b'='] if text.len().is_multiple_of(4) => digits,
@@ -71,6 +79,7 @@ mod tests {
             encode(&bytes, &mut out);
             let text = String::from_utf8(out).expect("base64 is ASCII");
             assert_eq!(text.len() % 4, 0);
+            assert_eq!(encode_unpadded(&bytes), text.trim_end_matches('='));
             assert_eq!(decode(&text).as_ref(), Some(&bytes), "{text}");
             assert_eq!(decode(text.trim_end_matches('=')).as_ref(), Some(&bytes), "{text} without padding");
             let safe = text.replace('+', "-").replace('/', "_");

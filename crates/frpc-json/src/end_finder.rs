@@ -1,24 +1,29 @@
-//! A search for the end of a value received in many pieces.
-
-/// A scanner for the end of an object or array, by brackets alone. It looks at each byte once.
-#[derive(Debug, Default)]
-pub(crate) struct Ends {
-    looked_at: usize,
+/// Finds the end of an object or array received in pieces, by brackets alone. It looks at each byte once.
+///
+/// ```
+/// let mut end = frpc_json::EndFinder::default();
+/// assert!(!end.is_found(b"{\"a\": [1, "));
+/// assert!(end.is_found(b"{\"a\": [1, 2]} {"));
+/// assert_eq!(end.examined_len(), 13);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct EndFinder {
+    examined_len: usize,
     depth: usize,
     is_in_string: bool,
     is_escaped: bool,
 }
 
-impl Ends {
+impl EndFinder {
     /// Returns the number of bytes examined so far. Once the end is found, this is the length of the value.
-    pub(crate) fn looked_at(&self) -> usize {
-        self.looked_at
+    pub fn examined_len(&self) -> usize {
+        self.examined_len
     }
 
     /// Returns `true` if `bytes` contains the whole value. `bytes` must begin with the bytes of the previous call.
-    pub(crate) fn is_found(&mut self, bytes: &[u8]) -> bool {
-        for byte in &bytes[self.looked_at.min(bytes.len())..] {
-            self.looked_at += 1;
+    pub fn is_found(&mut self, bytes: &[u8]) -> bool {
+        for byte in &bytes[self.examined_len.min(bytes.len())..] {
+            self.examined_len += 1;
             if self.is_escaped {
                 self.is_escaped = false;
                 continue;
