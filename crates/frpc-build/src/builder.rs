@@ -108,7 +108,7 @@ impl Builder {
     /// All types contained in a message need JSON as well, so generate the target of an
     /// [`extern_path`](Self::extern_path) with the same setting. A `google.protobuf.Any` can hold the well-known types,
     /// the messages of its own package, and the types contained in those messages. For messages of other packages, pass
-    /// the result of their function `json_types` to `frpc::codec::json::register`.
+    /// the result of their function `json_types` to `MessageSettings::any_types` of the server or channel.
     pub fn json(mut self, enable: bool) -> Self {
         self.has_json = enable;
         self

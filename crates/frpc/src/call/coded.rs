@@ -16,7 +16,7 @@ use super::{
     streaming::Streaming,
     unknown_json::UnknownJson,
 };
-use crate::codec::{CodecError, Format, MemoryBudget, Message, Reading};
+use crate::codec::{CodecError, Format, MemoryBudget, Message, Reading, json::Types};
 
 /// A stream of messages decoded from received contents.
 pub(crate) struct Decoded<F> {
@@ -27,6 +27,7 @@ pub(crate) struct Decoded<F> {
     format: Format,
     memory: MemoryBudget,
     unknown: UnknownJson,
+    any_types: &'static Types,
     /// Converts a decoding error to the status yielded by the stream.
     failed: F,
 }
@@ -35,6 +36,7 @@ pub(crate) struct Decoded<F> {
 pub(crate) struct Encoded<M> {
     messages: Streaming<M>,
     format: Format,
+    any_types: &'static Types,
 }
 
 /// A stream of contents that catches panics. A panic ends it with a status.
@@ -48,6 +50,7 @@ impl Streaming<Bytes> {
         format: Format,
         memory: MemoryBudget,
         unknown: UnknownJson,
+        any_types: &'static Types,
         failed: F,
     ) -> Streaming<M>
     where
@@ -61,6 +64,7 @@ impl Streaming<Bytes> {
             format,
             memory,
             unknown,
+            any_types,
             failed,
         })
     }
@@ -68,13 +72,20 @@ impl Streaming<Bytes> {
 
 impl<M: Message> Streaming<M> {
     /// Encodes each message.
-    pub(crate) fn encoded(self, format: Format) -> Streaming<Bytes> {
-        self.changed(|messages| Encoded { messages, format })
+    pub(crate) fn encoded(self, format: Format, any_types: &'static Types) -> Streaming<Bytes> {
+        self.changed(|messages| Encoded { messages, format, any_types })
     }
 
     /// Encodes each message. A panic of the inner stream ends the new one with a status.
-    pub(crate) fn encoded_without_panics(self, format: Format) -> Streaming<Bytes> {
-        self.changed(|messages| WithoutPanics(Some(Encoded { messages, format })))
+    pub(crate) fn encoded_without_panics(self, format: Format, any_types: &'static Types) -> Streaming<Bytes> {
+        self.changed(|messages| WithoutPanics(Some(Encoded { messages, format, any_types })))
+    }
+}
+
+impl<F> Decoded<F> {
+    fn decode_json<M: Message>(&self, content: &Bytes) -> Result<M, CodecError> {
+        let mut reading = Reading { any_types: self.any_types, ..Reading::within(self.memory) };
+        self.unknown.decode(self.method, Format::Json, content, &mut reading)
     }
 }
 
@@ -84,12 +95,10 @@ impl<M: Message, F: Fn(&Method, CodecError) -> Status + Send> Source<M> for Deco
             match self.packed.next_part() {
                 Some(Ok((bytes, part))) => {
                     let message = match self.format {
-                        Format::Json => self.unknown.decode(
-                            self.method,
-                            Format::Json,
-                            &bytes.slice(part),
-                            &mut Reading::within(self.memory),
-                        ),
+                        Format::Json => {
+                            let content = bytes.slice(part);
+                            self.decode_json(&content)
+                        }
                         format => format.decode_part(bytes, part, self.memory),
                     };
                     return Poll::Ready(Some(message.map_err(|error| (self.failed)(self.method, error))));
@@ -106,9 +115,7 @@ impl<M: Message, F: Fn(&Method, CodecError) -> Status + Send> Source<M> for Deco
                 Some(Received::Several(packed)) => self.packed = packed,
                 Some(Received::One(content)) => {
                     let message = match self.format {
-                        Format::Json => {
-                            self.unknown.decode(self.method, Format::Json, &content, &mut Reading::within(self.memory))
-                        }
+                        Format::Json => self.decode_json(&content),
                         format => format.decode_within(&content, self.memory),
                     };
                     return Poll::Ready(Some(message.map_err(|error| (self.failed)(self.method, error))));
@@ -122,7 +129,7 @@ impl<M: Message, F: Fn(&Method, CodecError) -> Status + Send> Source<M> for Deco
 impl<M: Message> Source<Bytes> for Encoded<M> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<Bytes> {
         let next = ready!(self.messages.poll(cx));
-        Poll::Ready(next.map(|message| Ok(self.format.encode(&message?)?.into_bytes())))
+        Poll::Ready(next.map(|message| Ok(self.format.encode_with(&message?, self.any_types)?.into_bytes())))
     }
 
     fn poll_into(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, full: usize) -> PollNext<Option<Bytes>> {
@@ -131,7 +138,7 @@ impl<M: Message> Source<Bytes> for Encoded<M> {
             let start = out.len();
             // A placeholder. The length is known only after encoding.
             packed::put_len(out, 0);
-            match self.format.encode_to(&message, out, packed::COPIED_LEN_MAX) {
+            match self.format.encode_to(&message, self.any_types, out, packed::COPIED_LEN_MAX) {
                 Ok(None) => packed::set_len(out, start),
                 Ok(apart) => {
                     out.truncate(start);

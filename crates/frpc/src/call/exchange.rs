@@ -16,7 +16,7 @@ use super::{
     streaming::Streaming,
     unknown_json::UnknownJson,
 };
-use crate::codec::{CodecError, Format, MemoryBudget, Message, Pieces, Reading};
+use crate::codec::{CodecError, Format, MemoryBudget, Message, Pieces, Reading, json::Types};
 
 /// A call on its way to a service, passed between transports, [layers](crate::Layer) and services.
 #[derive(Debug)]
@@ -25,6 +25,7 @@ pub struct Call {
     kind: MethodKind,
     format: Format,
     memory: MemoryBudget,
+    any_types: &'static Types,
     body: Body,
     head: Head,
     time: Option<Box<CallTime>>,
@@ -51,7 +52,8 @@ impl Call {
     /// Creates a call, usually one received by a wire.
     #[inline]
     pub fn new(method: &'static Method, format: Format, head: Head, body: Body) -> Self {
-        Self { method, kind: method.kind, format, memory: MemoryBudget::default(), body, head, time: None }
+        let (memory, any_types) = (MemoryBudget::default(), Types::WELL_KNOWN);
+        Self { method, kind: method.kind, format, memory, any_types, body, head, time: None }
     }
 
     /// Returns the called method.
@@ -83,6 +85,17 @@ impl Call {
     #[inline]
     pub(crate) fn set_memory_budget(&mut self, memory: MemoryBudget) {
         self.memory = memory;
+    }
+
+    /// Returns more types for an `Any` in JSON, in addition to the types of its message.
+    #[inline]
+    pub(crate) fn any_types(&self) -> &'static Types {
+        self.any_types
+    }
+
+    #[inline]
+    pub(crate) fn set_any_types(&mut self, any_types: &'static Types) {
+        self.any_types = any_types;
     }
 
     /// Returns the head of the call: metadata, timeout and extensions.
@@ -119,10 +132,11 @@ impl Call {
     pub(crate) fn of_request<M: Message>(
         method: &'static Method,
         format: Format,
+        any_types: &'static Types,
         request: Request<M>,
     ) -> Result<Self, Status> {
         let (head, message) = request.into_parts();
-        let body = Body::One(format.encode(&message)?);
+        let body = Body::One(format.encode_with(&message, any_types)?);
         Ok(Self::new(method, format, head, body))
     }
 
@@ -130,10 +144,11 @@ impl Call {
     pub(crate) fn of_stream<M: Message>(
         method: &'static Method,
         format: Format,
+        any_types: &'static Types,
         request: Request<Streaming<M>>,
     ) -> Self {
         let (head, messages) = request.into_parts();
-        Self::new(method, format, head, Body::Many(messages.encoded_without_panics(format)))
+        Self::new(method, format, head, Body::Many(messages.encoded_without_panics(format, any_types)))
     }
 
     /// Decodes the request of a method that takes one message.
@@ -141,8 +156,9 @@ impl Call {
     pub(crate) fn into_request<M: Message>(self) -> Result<Request<M>, Status> {
         match self.body {
             Body::One(content) => {
-                let message = decode_request(self.method, self.format, &content.into_bytes(), self.memory, &self.head)?;
-                Ok(Request::from_parts(self.head, message))
+                let Self { method, format, memory, any_types, head, .. } = self;
+                let message = decode_request(method, format, &content.into_bytes(), memory, any_types, &head)?;
+                Ok(Request::from_parts(head, message))
             }
             Body::Many(_) => Err(Status::unimplemented("the method takes one message, not a stream")),
         }
@@ -150,12 +166,12 @@ impl Call {
 
     /// Decodes the request of a method that takes a stream.
     pub(crate) fn into_stream_request<M: Message>(self) -> Result<Request<Streaming<M>>, Status> {
-        let (method, format, memory) = (self.method, self.format, self.memory);
+        let Self { method, format, memory, any_types, .. } = self;
         match self.body {
             Body::One(_) => Err(Status::unimplemented("the method takes a stream, not one message")),
             Body::Many(contents) => {
                 let unknown = UnknownJson::of_caller(format, &self.head);
-                let messages = contents.decoded(method, format, memory, unknown, request_misfit);
+                let messages = contents.decoded(method, format, memory, unknown, any_types, request_misfit);
                 Ok(Request::from_parts(self.head, messages))
             }
         }
@@ -296,15 +312,23 @@ impl Answer {
 
     /// Encodes a response as an answer.
     #[inline(always)]
-    pub(crate) fn of_response<M: Message>(format: Format, response: Response<M>) -> Result<Self, Status> {
+    pub(crate) fn of_response<M: Message>(
+        format: Format,
+        any_types: &'static Types,
+        response: Response<M>,
+    ) -> Result<Self, Status> {
         let (extras, message) = response.into_parts();
-        Ok(Self { body: Body::One(format.encode_small(&message)?), extras })
+        Ok(Self { body: Body::One(format.encode_small(&message, any_types)?), extras })
     }
 
     /// Encodes a stream of responses as an answer.
-    pub(crate) fn of_stream<M: Message>(format: Format, response: Response<Streaming<M>>) -> Self {
+    pub(crate) fn of_stream<M: Message>(
+        format: Format,
+        any_types: &'static Types,
+        response: Response<Streaming<M>>,
+    ) -> Self {
         let (extras, messages) = response.into_parts();
-        Self { body: Body::Many(messages.encoded(format)), extras }
+        Self { body: Body::Many(messages.encoded(format, any_types)), extras }
     }
 
     /// Decodes the response of a method that answers with one message.
@@ -313,10 +337,18 @@ impl Answer {
         method: &'static Method,
         format: Format,
         memory: MemoryBudget,
+        any_types: &'static Types,
     ) -> Result<Response<M>, Status> {
         match self.body {
             Body::One(content) => {
-                let message = decode_response(method, format, &content.into_bytes(), memory)?;
+                let content = content.into_bytes();
+                let message = match format {
+                    Format::Json => {
+                        let mut reading = Reading { any_types, ..Reading::within(memory) };
+                        format.decode_with(&content, &mut reading).map_err(|error| response_misfit(method, error))?
+                    }
+                    format => decode_response(method, format, &content, memory)?,
+                };
                 Ok(Response::from_parts(self.extras, message))
             }
             Body::Many(_) => Err(Status::internal("the handler answered with a stream")),
@@ -329,11 +361,13 @@ impl Answer {
         method: &'static Method,
         format: Format,
         memory: MemoryBudget,
+        any_types: &'static Types,
     ) -> Result<Response<Streaming<M>>, Status> {
         match self.body {
             Body::One(_) => Err(Status::internal("the handler answered with one message")),
             Body::Many(contents) => {
-                let messages = contents.decoded(method, format, memory, UnknownJson::Ignore, response_misfit);
+                let unknown = UnknownJson::Ignore;
+                let messages = contents.decoded(method, format, memory, unknown, any_types, response_misfit);
                 Ok(Response::from_parts(self.extras, messages))
             }
         }
@@ -347,12 +381,13 @@ fn decode_request<M: Message>(
     format: Format,
     content: &Bytes,
     memory: MemoryBudget,
+    any_types: &'static Types,
     head: &Head,
 ) -> Result<M, Status> {
     if format == Format::Polyglot {
         return format.decode_within(content, memory).map_err(|error| request_misfit(method, error));
     }
-    decode_held(method, format, content, memory, head)
+    decode_held(method, format, content, memory, any_types, head)
 }
 
 /// Decodes a request message in a format other than polyglot, and accounts for its memory until the call is over.
@@ -362,10 +397,11 @@ fn decode_held<M: Message>(
     format: Format,
     content: &Bytes,
     memory: MemoryBudget,
+    any_types: &'static Types,
     head: &Head,
 ) -> Result<M, Status> {
     let hold = head.extensions().get::<MemoryHold>();
-    let mut reading = Reading { is_counted: hold.is_some(), ..Reading::within(memory) };
+    let mut reading = Reading { is_counted: hold.is_some(), any_types, ..Reading::within(memory) };
     let message = UnknownJson::of_caller(format, head)
         .decode(method, format, content, &mut reading)
         .map_err(|error| request_misfit(method, error))?;

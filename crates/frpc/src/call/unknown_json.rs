@@ -66,7 +66,7 @@ impl UnknownJson {
 /// Logs the first unknown field or enum name of a message. Only a strict reader knows its path, so the message is read
 /// again.
 fn log<M: Message>(method: &Method, format: Format, content: &Bytes, reading: &Reading) {
-    let mut strict = Reading { is_strict: true, ..Reading::within(reading.budget) };
+    let mut strict = Reading { is_strict: true, any_types: reading.any_types, ..Reading::within(reading.budget) };
     if let Err(error) = format.decode_with::<M>(content, &mut strict) {
         // The text contains names sent by the peer, so it is logged escaped.
         let error = error.to_string();

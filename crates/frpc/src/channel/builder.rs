@@ -16,7 +16,7 @@ use crate::{
         Redial,
         transport::{ByteStream, ConnectSettings, Connected, Transport, transport_for},
     },
-    codec::MemoryBudget,
+    codec::{MemoryBudget, json::Types},
     error::ConnectError,
     service::{
         boxed::{BoxFuture, BoxService},
@@ -246,8 +246,8 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
                 return Err(ConnectError::Address(io::Error::new(io::ErrorKind::Unsupported, why)));
             }
             Connected::Calls(caller) => {
-                let Way { timeout, memory, layers, .. } = self.way();
-                return Ok(Channel { route: Route::Other(caller), layers, timeout, memory });
+                let Way { timeout, memory, any_types, layers, .. } = self.way();
+                return Ok(Channel { route: Route::Other(caller), layers, timeout, memory, any_types });
             }
         };
         let (pause, way) = (settings.retry.pause, self.way());
@@ -304,6 +304,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
             timeout: self.calling.settings.timeout,
             lost_metadata: self.calling.calls.lost_metadata,
             memory: self.services.memory_budget(),
+            any_types: self.services.any_types(),
             layers: self.calling.layers.clone(),
         }
     }
@@ -359,13 +360,15 @@ struct Way {
     timeout: Duration,
     lost_metadata: LostMetadata,
     memory: MemoryBudget,
+    any_types: &'static Types,
     layers: Layers,
 }
 
 impl Way {
     fn channel(self, first: ClientConnection, redial: Option<Redial<ClientConnection>>) -> Channel {
         let connection = Reconnecting::new(first, redial, self.lost_metadata, Some(self.timeout));
-        Channel { timeout: self.timeout, memory: self.memory, ..Channel::on(connection, self.layers) }
+        let Self { timeout, memory, any_types, .. } = self;
+        Channel { timeout, memory, any_types, ..Channel::on(connection, self.layers) }
     }
 }
 

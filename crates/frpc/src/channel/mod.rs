@@ -22,7 +22,7 @@ use crate::{
         streaming::Streaming,
     },
     client::{caller::Caller, transport::TIMEOUT},
-    codec::{Format, MemoryBudget, Message, encode_pieces},
+    codec::{Format, MemoryBudget, Message, encode_pieces, json::Types},
     service::{
         boxed::BoxFuture,
         endpoint::IntoEndpoint,
@@ -98,6 +98,7 @@ pub struct Channel {
     layers: Layers,
     timeout: Duration,
     memory: MemoryBudget,
+    any_types: &'static Types,
 }
 
 /// The transport of a channel. Frisbee has its own variant, because its unary calls must not allocate a box.
@@ -143,7 +144,7 @@ impl Channel {
     }
 
     fn by(route: Route, layers: Layers) -> Self {
-        Self { route, layers, timeout: TIMEOUT, memory: MemoryBudget::default() }
+        Self { route, layers, timeout: TIMEOUT, memory: MemoryBudget::default(), any_types: Types::WELL_KNOWN }
     }
 
     /// Returns the same channel with another default timeout for calls.
@@ -157,6 +158,12 @@ impl Channel {
     /// ends with [`ResourceExhausted`](crate::Code::ResourceExhausted), although it was executed.
     pub fn with_message_memory_max(self, message_memory_max: usize) -> Self {
         Self { memory: MemoryBudget::new(message_memory_max), ..self }
+    }
+
+    /// Returns the same channel with more types for an `Any` in JSON; see
+    /// [`MessageSettings::any_types`](crate::MessageSettings::any_types).
+    pub fn with_any_types(self, any_types: &'static Types) -> Self {
+        Self { any_types, ..self }
     }
 
     /// Returns the same channel with another layer around its calls, inside the layers added before.
@@ -243,6 +250,7 @@ impl Channel {
                             method,
                             Format::Polyglot,
                             self.memory,
+                            self.any_types,
                         );
                     }
                     None => {}
@@ -251,7 +259,7 @@ impl Channel {
                 let encode = || encode_pieces(request.get_ref());
                 let CallTime { opening, .. } = CallTime::since(start, request.timeout(), self.timeout);
                 if let Some(answer) = connection.unary_at_once(method, request.head(), encode, opening).await {
-                    return answer?.into_response(method, Format::Polyglot, self.memory);
+                    return answer?.into_response(method, Format::Polyglot, self.memory, self.any_types);
                 }
             }
         }
@@ -291,8 +299,8 @@ impl Channel {
         start: Instant,
     ) -> Result<Response<P>, Status> {
         let format = self.format(method, MethodKind::Unary, request.head(), start).await?;
-        let call = Call::of_request(method, format, request)?.with_kind(MethodKind::Unary);
-        self.call_since(call, start).await?.into_response(method, format, self.memory)
+        let call = Call::of_request(method, format, self.any_types, request)?.with_kind(MethodKind::Unary);
+        self.call_since(call, start).await?.into_response(method, format, self.memory, self.any_types)
     }
 
     /// Makes a server-streaming call.
@@ -312,8 +320,13 @@ impl Channel {
         let start = Instant::now();
         let kind = MethodKind::ServerStreaming;
         let format = self.format(method, kind, request.head(), start).await?;
-        let call = Call::of_request(method, format, request)?;
-        self.call_since(call.with_kind(kind), start).await?.into_stream_response(method, format, self.memory)
+        let call = Call::of_request(method, format, self.any_types, request)?;
+        self.call_since(call.with_kind(kind), start).await?.into_stream_response(
+            method,
+            format,
+            self.memory,
+            self.any_types,
+        )
     }
 
     /// Makes a client-streaming call.
@@ -331,8 +344,8 @@ impl Channel {
         let start = Instant::now();
         let kind = MethodKind::ClientStreaming;
         let format = self.format(method, kind, requests.head(), start).await?;
-        let call = Call::of_stream(method, format, requests);
-        self.call_since(call.with_kind(kind), start).await?.into_response(method, format, self.memory)
+        let call = Call::of_stream(method, format, self.any_types, requests);
+        self.call_since(call.with_kind(kind), start).await?.into_response(method, format, self.memory, self.any_types)
     }
 
     /// Makes a bidirectional call.
@@ -353,8 +366,13 @@ impl Channel {
         let start = Instant::now();
         let kind = MethodKind::Bidirectional;
         let format = self.format(method, kind, requests.head(), start).await?;
-        let call = Call::of_stream(method, format, requests);
-        self.call_since(call.with_kind(kind), start).await?.into_stream_response(method, format, self.memory)
+        let call = Call::of_stream(method, format, self.any_types, requests);
+        self.call_since(call.with_kind(kind), start).await?.into_stream_response(
+            method,
+            format,
+            self.memory,
+            self.any_types,
+        )
     }
 
     /// Makes a call of any kind through the layers. Its time counts from `start`.

@@ -8,6 +8,7 @@ use super::{
     field_layouts::checked_memory,
     format::Format,
     formats::{CodecError, Functions},
+    json::Types,
     layout::MemoryBudget,
     polyglot::{self, Content, Message, Pieces},
     reading::Reading,
@@ -24,16 +25,24 @@ impl Format {
     pub fn encode<M: Message>(self, message: &M) -> Result<Pieces, CodecError> {
         match self {
             Self::Polyglot => Ok(polyglot::encode_pieces(message)),
-            other => other.encode_by_table(message),
+            other => other.encode_by_table(message, Types::WELL_KNOWN),
+        }
+    }
+
+    /// Encodes a message. In JSON, its `Any` fields can also contain messages of these types.
+    pub(crate) fn encode_with<M: Message>(self, message: &M, any_types: &'static Types) -> Result<Pieces, CodecError> {
+        match self {
+            Self::Polyglot => Ok(polyglot::encode_pieces(message)),
+            other => other.encode_by_table(message, any_types),
         }
     }
 
     /// Encodes a message. [Small](super::Small) results use a reusable buffer, because they are copied soon.
     #[inline(always)]
-    pub(crate) fn encode_small<M: Message>(self, message: &M) -> Result<Pieces, CodecError> {
+    pub(crate) fn encode_small<M: Message>(self, message: &M, any_types: &'static Types) -> Result<Pieces, CodecError> {
         match self {
             Self::Polyglot => Ok(polyglot::encode_small(message)),
-            other => other.encode_by_table(message),
+            other => other.encode_by_table(message, any_types),
         }
     }
 
@@ -88,13 +97,14 @@ impl Format {
     pub(crate) fn encode_to<M: Message>(
         self,
         message: &M,
+        any_types: &'static Types,
         out: &mut Vec<u8>,
         len_max: usize,
     ) -> Result<Option<Bytes>, CodecError> {
         match self {
             Self::Polyglot => Ok(polyglot::encode_small_to(message, out, len_max).map(Pieces::into_bytes)),
             other => {
-                let content = other.encode_by_table(message)?.into_bytes();
+                let content = other.encode_by_table(message, any_types)?.into_bytes();
                 if content.len() > len_max {
                     return Ok(Some(content));
                 }
@@ -107,8 +117,8 @@ impl Format {
     // Cold, because nearly all calls use polyglot. They should pay for one branch only.
     #[cold]
     #[inline(never)]
-    fn encode_by_table<M: Message>(self, message: &M) -> Result<Pieces, CodecError> {
-        Ok((self.functions::<M>()?.encode)(message)?.into())
+    fn encode_by_table<M: Message>(self, message: &M, any_types: &'static Types) -> Result<Pieces, CodecError> {
+        Ok((self.functions::<M>()?.encode)(message, any_types)?.into())
     }
 
     #[cold]

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::{
     field_layouts::checked_memory,
     formats::{CodecError, Formats, Functions},
+    json::Types,
     polyglot::{DecodeError, Message, Reader, Sink, Writer},
     reading::Reading,
 };
@@ -140,7 +141,7 @@ impl<C: Codec<M>, M: 'static> Formats<Coded<C, M>> {
     }
 }
 
-fn encode<C: Codec<M>, M>(message: &Coded<C, M>) -> Result<Bytes, CodecError> {
+fn encode<C: Codec<M>, M>(message: &Coded<C, M>, _: &'static Types) -> Result<Bytes, CodecError> {
     Ok(message.content.clone())
 }
 

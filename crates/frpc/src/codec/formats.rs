@@ -42,7 +42,8 @@ pub struct Formats<M: 'static> {
 
 #[derive(Debug)]
 pub(super) struct Functions<M> {
-    pub(super) encode: fn(&M) -> Result<Bytes, CodecError>,
+    /// The types are for an `Any` in JSON, in addition to the types of the message.
+    pub(super) encode: fn(&M, &'static json::Types) -> Result<Bytes, CodecError>,
     /// Adds the memory of the message to [`Reading::memory_len`], unless it was counted before decoding.
     pub(super) decode: fn(&Bytes, &mut Reading) -> Result<M, CodecError>,
 }
@@ -64,7 +65,7 @@ impl<M: json::Message> Formats<M> {
     }
 }
 
-fn encode_prost<M: prost::Message>(message: &M) -> Result<Bytes, CodecError> {
+fn encode_prost<M: prost::Message>(message: &M, _: &'static json::Types) -> Result<Bytes, CodecError> {
     Ok(message.encode_to_vec().into())
 }
 
@@ -74,12 +75,12 @@ fn decode_prost<M: prost::Message + Default>(content: &Bytes, _: &mut Reading) -
     M::decode(content.clone()).map_err(CodecError::Proto)
 }
 
-fn encode_json<M: json::Message>(message: &M) -> Result<Bytes, CodecError> {
-    json::to_vec(message).map(Bytes::from).map_err(CodecError::Json)
+fn encode_json<M: json::Message>(message: &M, any_types: &'static json::Types) -> Result<Bytes, CodecError> {
+    json::to_vec_with(message, any_types).map(Bytes::from).map_err(CodecError::Json)
 }
 
 fn decode_json<M: json::Message>(content: &Bytes, reading: &mut Reading) -> Result<M, CodecError> {
-    json::from_slice_with(content, reading).map_err(CodecError::Json)
+    json::read(content, reading).map_err(CodecError::Json)
 }
 
 /// An error in encoding or decoding a message.

@@ -1,9 +1,9 @@
 //! Rules for decoding formats other than polyglot.
 
-use super::layout::MemoryBudget;
+use super::{json::Types, layout::MemoryBudget};
 
 /// The rules for decoding a message, and facts collected while decoding it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Reading {
     /// The memory limit of the message.
     pub(crate) budget: MemoryBudget,
@@ -15,6 +15,21 @@ pub(crate) struct Reading {
     pub(crate) memory_len: usize,
     /// `true` after an unknown JSON field or enum name was ignored.
     pub(crate) has_unknown: bool,
+    /// More types for an `Any` in JSON.
+    pub(crate) any_types: &'static Types,
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        Self {
+            budget: MemoryBudget::default(),
+            is_strict: false,
+            is_counted: false,
+            memory_len: 0,
+            has_unknown: false,
+            any_types: Types::WELL_KNOWN,
+        }
+    }
 }
 
 impl Reading {

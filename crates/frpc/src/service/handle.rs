@@ -16,7 +16,7 @@ use crate::{
         status::Status,
         streaming::Streaming,
     },
-    codec::{Format, Message},
+    codec::{Format, Message, json::Types},
 };
 
 /// A service that can be called. Implemented by generated code.
@@ -55,9 +55,9 @@ impl Call {
     where
         F: Future<Output = Result<Response<P>, Status>>,
     {
-        let format = self.format();
+        let (format, any_types) = (self.format(), self.any_types());
         match self.into_request() {
-            Ok(request) => Unary::Handled { format, handler: handler(request) },
+            Ok(request) => Unary::Handled { format, any_types, handler: handler(request) },
             Err(status) => Unary::Refused { status: Some(status) },
         }
     }
@@ -71,8 +71,8 @@ impl Call {
     where
         F: Future<Output = Result<Response<Streaming<P>>, Status>>,
     {
-        let format = self.format();
-        Ok(Answer::of_stream(format, handler(self.into_request()?).await?))
+        let (format, any_types) = (self.format(), self.any_types());
+        Ok(Answer::of_stream(format, any_types, handler(self.into_request()?).await?))
     }
 
     /// Handles the call with a client-streaming method. Dropping the future drops the handler.
@@ -84,8 +84,8 @@ impl Call {
     where
         F: Future<Output = Result<Response<P>, Status>>,
     {
-        let format = self.format();
-        Answer::of_response(format, handler(self.into_stream_request()?).await?)
+        let (format, any_types) = (self.format(), self.any_types());
+        Answer::of_response(format, any_types, handler(self.into_stream_request()?).await?)
     }
 
     /// Handles the call with a bidirectional method. Dropping the future drops the handler.
@@ -97,8 +97,8 @@ impl Call {
     where
         F: Future<Output = Result<Response<Streaming<P>>, Status>>,
     {
-        let format = self.format();
-        Ok(Answer::of_stream(format, handler(self.into_stream_request()?).await?))
+        let (format, any_types) = (self.format(), self.any_types());
+        Ok(Answer::of_stream(format, any_types, handler(self.into_stream_request()?).await?))
     }
 
     /// Returns the error for an unknown method.
@@ -114,7 +114,7 @@ pin_project! {
     #[derive(Debug)]
     #[project = UnaryPinned]
     pub enum Unary<F> {
-        Handled { format: Format, #[pin] handler: F },
+        Handled { format: Format, any_types: &'static Types, #[pin] handler: F },
         Refused { status: Option<Status> },
     }
 }
@@ -125,8 +125,9 @@ impl<P: Message, F: Future<Output = Result<Response<P>, Status>>> Future for Una
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project() {
-            UnaryPinned::Handled { format, handler } => {
-                Poll::Ready(ready!(handler.poll(cx)).and_then(|response| Answer::of_response(*format, response)))
+            UnaryPinned::Handled { format, any_types, handler } => {
+                let handled = ready!(handler.poll(cx));
+                Poll::Ready(handled.and_then(|response| Answer::of_response(*format, any_types, response)))
             }
             UnaryPinned::Refused { status } => {
                 Poll::Ready(Err(status.take().expect("the future was polled after its end")))

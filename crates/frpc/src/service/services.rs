@@ -28,7 +28,7 @@ use crate::{
         method::Method,
         status::{Code, Status},
     },
-    codec::MemoryBudget,
+    codec::{MemoryBudget, json::Types},
 };
 
 /// Services, with a fallback router for all other packets and streams. Implements [`frisbee::Router`], so it can serve
@@ -183,6 +183,10 @@ impl<S: ServiceSet, R> Services<S, R> {
         self.common.messages.message_memory_max
     }
 
+    pub(crate) fn any_types(&self) -> &'static Types {
+        self.common.messages.any_types
+    }
+
     pub(crate) fn metadata_max(&self) -> usize {
         self.common.messages.metadata_len_max.min(u16::MAX.into())
     }
@@ -249,6 +253,7 @@ impl<S: ServiceSet, R> Services<S, R> {
         let Entry { method, target, .. } = entry;
         let Self { services, common, .. } = self;
         call.set_memory_budget(self.memory_budget());
+        call.set_any_types(self.any_types());
         let hold = match call.counted_len() {
             None => Ok(None),
             Some(len) => self.hold(&mut call, len).map(Some),

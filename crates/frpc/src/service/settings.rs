@@ -10,7 +10,7 @@ use crate::{
         deadline::{HandlerTime, Times},
         method::Method,
     },
-    codec::{Compression, MemoryBudget},
+    codec::{Compression, MemoryBudget, json::Types},
 };
 
 /// Settings of a server for the calls that it serves.
@@ -120,11 +120,22 @@ pub struct MessageSettings {
     ///
     /// Only Rust callers over frisbee compare proto files. This setting does not affect other callers.
     pub accept_narrowing: bool,
+    /// Types of other packages for an `Any` in JSON. Default: none.
+    ///
+    /// Without them, an `Any` can contain the well-known types, the types of the package of its field, and the types of
+    /// packages used there. frpc-build generates the function `json_types` for each package; [`Types::of_packages`]
+    /// combines several.
+    pub any_types: &'static Types,
 }
 
 impl Default for MessageSettings {
     fn default() -> Self {
-        Self { message_memory_max: MemoryBudget::default(), metadata_len_max: 8 * 1024, accept_narrowing: false }
+        Self {
+            message_memory_max: MemoryBudget::default(),
+            metadata_len_max: 8 * 1024,
+            accept_narrowing: false,
+            any_types: Types::WELL_KNOWN,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The codec with generated code, compared with the bytes of the Go implementation and with its own guarantees.
 
+mod any_types;
 mod dynamic;
 mod enums;
 mod errors;

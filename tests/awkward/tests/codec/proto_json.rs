@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use awkward::{
+    codec::hostile,
     golden::json::json::{self as golden, Color, Leaf, order::Payment},
     names::{
         old::{Old, old::Inner},
@@ -479,7 +480,7 @@ fn values_without_a_form_are_errors_of_the_writer() {
     );
     let any = |type_url: &str, value: &[u8]| Any { type_url: type_url.into(), value: value.to_vec() };
     let unknown = "an Any holds 'x/y.Z', which is not among the types of this message's package: add those of its own package with \
-                   `frpc::codec::json::register`";
+                   `any_types`";
     fails(
         &WellKnown { anys: vec![Any::default(), any("x/y.Z", b"")], ..known() },
         &format!("names.shapes.WellKnown.anys[1]: {unknown}"),
@@ -524,15 +525,24 @@ fn any_is_read_wherever_its_type_stands() {
 }
 
 #[test]
-fn any_holds_what_is_registered() {
+fn any_holds_types_that_are_passed() {
     let any = Any { type_url: "/json.Leaf".into(), value: b"\x0a\x01x".to_vec() };
     let known = WellKnown { any: Some(any), ..WellKnown::default() };
     assert!(matches!(
         json::to_string(&known).expect_err("of another package").kind(),
         json::ErrorKind::UnknownType { .. }
     ));
-    json::register(golden::json_types());
-    check(&known, r#"{"any":{"@type":"/json.Leaf","label":"x"}}"#);
+    let text = r#"{"any":{"@type":"/json.Leaf","label":"x"}}"#;
+    assert_eq!(json::to_string_with(&known, golden::json_types()).as_deref(), Ok(text));
+    assert_eq!(json::from_str_with::<WellKnown>(text, golden::json_types()).as_ref(), Ok(&known));
+    assert_eq!(json::from_slice_with::<WellKnown>(text.as_bytes(), golden::json_types()), Ok(known));
+    let error = json::from_str::<WellKnown>(text).expect_err("of another package");
+    assert!(matches!(error.kind(), json::ErrorKind::UnknownType { .. }), "{error}");
+    const BOTH: &json::Types = &json::Types::of_packages(&[hostile::json_types, golden::json_types]);
+    for text in [r#"{"@type":"/json.Leaf","label":"x"}"#, r#"{"@type":"/codec.hostile.Nest"}"#] {
+        let any: Any = json::from_str_with(text, BOTH).expect("a type of one of the packages");
+        assert_eq!(json::to_string_with(&any, BOTH).as_deref(), Ok(text));
+    }
 }
 
 #[test]

@@ -161,7 +161,7 @@ impl fmt::Display for ErrorKind {
             Self::NoValue => f.write_str("an Any of this type needs its value as \"value\""),
             Self::UnknownType { url } => write!(
                 f,
-                "an Any holds '{}', which is not among the types of this message's package: add those of its own package with `frpc::codec::json::register`",
+                "an Any holds '{}', which is not among the types of this message's package: add those of its own package with `MessageSettings::any_types`",
                 shortened(url)
             ),
             Self::UnknownField => f.write_str("this side knows no such field: correct its name, or leave it out"),

@@ -40,7 +40,13 @@
 //! Unknown fields and unknown enum names are ignored. A wire can [reject](crate::Head::set_strict_json) them in
 //! requests. A duplicate field, map key or oneof member is an error.
 //!
-//! An `Any` can contain the messages in [`Types`]. [`register`] adds more types.
+//! # Any
+//!
+//! An `Any` can contain the well-known types, the messages of the package of its field, and the messages of packages
+//! used there. For messages of another package, pass its [`Types`], the result of its generated function `json_types`:
+//! to [`MessageSettings::any_types`](crate::MessageSettings::any_types) and
+//! [`Channel::with_any_types`](crate::Channel::with_any_types) for calls, or to [`to_string_with`] and
+//! [`from_str_with`].
 
 mod any;
 mod any_types;
@@ -56,9 +62,9 @@ mod types;
 mod well_known;
 mod writer;
 
-pub(super) use self::any::from_slice_with;
+pub(super) use self::any::read;
 pub use self::{
-    any::{from_slice, from_str, register, to_string, to_vec},
+    any::{from_slice, from_slice_with, from_str, from_str_with, to_string, to_string_with, to_vec, to_vec_with},
     error::{Error, ErrorKind, Result},
     fields::Field,
     message::{Enumeration, Message},

@@ -7,8 +7,8 @@ use super::{
     time,
 };
 use crate::codec::{
+    layout::MemoryBudget,
     polyglot::{ALLOCATION_LEN, stack_address},
-    reading::Reading,
 };
 
 /// Kind of the next value.
@@ -43,13 +43,14 @@ pub struct Reader<'a> {
     is_strict: bool,
     /// `true` after an unknown field or enum name was ignored.
     has_unknown: bool,
-    pub(super) types: &'static dyn ReadAny,
+    /// The types for an `Any`, in the order of their search.
+    any_types: [&'static dyn ReadAny; 3],
 }
 
 /// Message types an `Any` can contain.
 pub(super) trait ReadAny: Sync + std::fmt::Debug {
-    /// Parses an `Any` and returns its type URL and encoded content.
-    fn read_any(&self, input: &mut Reader<'_>) -> Result<(String, Vec<u8>)>;
+    /// Parses an `Any` and returns its encoded content. Returns `None` if its type is not among these.
+    fn read_any(&self, url: &str, input: &mut Reader<'_>) -> Option<Result<Vec<u8>>>;
 }
 
 impl<'a> Reader<'a> {
@@ -66,8 +67,13 @@ impl<'a> Reader<'a> {
     /// because JSON omits default fields: a short text can be a large message.
     pub const MEMORY_FACTOR: usize = 64;
 
-    pub(super) fn new(text: &'a str, types: &'static dyn ReadAny, reading: &Reading) -> Self {
-        let memory_max = reading.budget.within(Self::memory_max(text), text.len());
+    pub(super) fn new(
+        text: &'a str,
+        any_types: [&'static dyn ReadAny; 3],
+        budget: MemoryBudget,
+        is_strict: bool,
+    ) -> Self {
+        let memory_max = budget.within(Self::memory_max(text), text.len());
         Self {
             scanner: Scanner::new(text, 0),
             depth: 1,
@@ -76,9 +82,9 @@ impl<'a> Reader<'a> {
             memory_max,
             is_any: false,
             is_unknown: false,
-            is_strict: reading.is_strict,
+            is_strict,
             has_unknown: false,
-            types,
+            any_types,
         }
     }
 
@@ -247,8 +253,12 @@ impl<'a> Reader<'a> {
 
     /// Parses an `Any`.
     pub fn any<T: From<Vec<u8>>>(&mut self, type_url: &mut String, value: &mut T) -> Result<()> {
-        let (url, bytes) = self.types.read_any(self)?;
-        (*type_url, *value) = (url, bytes.into());
+        let Some(url) = self.any_type()? else {
+            return self.object(&[], &mut |_, _| Ok(()));
+        };
+        let content = self.any_types.into_iter().find_map(|types| types.read_any(&url, self));
+        let content = content.unwrap_or_else(|| Err(self.error(ErrorKind::UnknownType { url: url.to_string() })))?;
+        (*type_url, *value) = (url.into_owned(), content.into());
         Ok(())
     }
 
@@ -293,7 +303,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the type URL of the next `Any` without moving the position. Returns `None` for an empty object.
-    pub(super) fn any_type(&mut self) -> Result<Option<Cow<'a, str>>> {
+    fn any_type(&mut self) -> Result<Option<Cow<'a, str>>> {
         self.peek();
         let start = self.scanner.position();
         let mut is_more = self.begin(b'{', b'}', "an object")?;

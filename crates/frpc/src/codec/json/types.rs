@@ -26,6 +26,20 @@ impl Types {
     /// The well-known types only.
     pub const WELL_KNOWN: &'static Self = &Self::new(&[], &[]);
 
+    /// Combines the types of packages. `packages` are the functions `json_types` of their generated code.
+    ///
+    /// ```
+    /// # mod details { pub const fn json_types() -> &'static frpc::codec::json::Types { frpc::codec::json::Types::WELL_KNOWN } }
+    /// # mod shop { pub use super::details::json_types; }
+    /// use frpc::codec::json::Types;
+    ///
+    /// const ANY_TYPES: &Types = &Types::of_packages(&[details::json_types, shop::json_types]);
+    /// # let _ = ANY_TYPES;
+    /// ```
+    pub const fn of_packages(packages: &'static [fn() -> &'static Self]) -> Self {
+        Self::new(&[], packages)
+    }
+
     /// Creates the types of a package. `own` must be sorted by name. Of the other packages, only their own types are
     /// included, not their dependencies.
     pub const fn new(own: &'static [Type], others: &'static [fn() -> &'static Self]) -> Self {

@@ -18,21 +18,22 @@ pub struct Writer {
     /// `true` if the enclosing `Any` already wrote the brace of the next object.
     is_begun: bool,
     error: Option<Error>,
-    pub(super) types: &'static dyn WriteAny,
+    /// The types for an `Any`, in the order of their search.
+    any_types: [&'static dyn WriteAny; 3],
 }
 
 /// Message types an `Any` can contain.
 pub(super) trait WriteAny: Sync + std::fmt::Debug {
-    /// Writes an `Any`.
-    fn write_any(&self, type_url: &str, value: &[u8], out: &mut Writer) -> Result<()>;
+    /// Writes an `Any`. Returns `None` if its type is not among these.
+    fn write_any(&self, type_url: &str, value: &[u8], out: &mut Writer) -> Option<Result<()>>;
 }
 
 impl Writer {
     /// Maximum nesting depth of messages. Same as for reading, so readers accept the output.
     pub const DEPTH_MAX: u32 = super::Reader::DEPTH_MAX;
 
-    pub(super) fn new(types: &'static dyn WriteAny) -> Self {
-        Self { out: Vec::with_capacity(LEN_EXPECTED), depth: 1, is_begun: false, error: None, types }
+    pub(super) fn new(any_types: [&'static dyn WriteAny; 3]) -> Self {
+        Self { out: Vec::with_capacity(LEN_EXPECTED), depth: 1, is_begun: false, error: None, any_types }
     }
 
     /// Returns the text, or the first error.
@@ -163,8 +164,16 @@ impl Writer {
 
     /// Writes an `Any`.
     pub fn any(&mut self, type_url: &str, value: &[u8]) {
-        if let Err(error) = self.types.write_any(type_url, value, self) {
-            self.error.get_or_insert(error);
+        if type_url.is_empty() && value.is_empty() {
+            self.begin();
+            self.end();
+            return;
+        }
+        let written = self.any_types.into_iter().find_map(|types| types.write_any(type_url, value, self));
+        match written {
+            Some(Ok(())) => {}
+            Some(Err(error)) => drop(self.error.get_or_insert(error)),
+            None => self.fail(ErrorKind::UnknownType { url: type_url.to_owned() }),
         }
     }
 
