@@ -15,7 +15,7 @@ impl Hosts {
     pub(crate) fn new(hosts: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let host = |host| {
             let host = AsRef::<str>::as_ref(&host);
-            host.parse().unwrap_or_else(|error| panic!("{host:?} is not a host, with or without a port: {error}"))
+            host.parse().unwrap_or_else(|error| panic!("{host:?} is not a host with an optional port: {error}"))
         };
         Self(hosts.into_iter().map(host).collect())
     }

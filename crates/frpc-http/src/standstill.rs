@@ -79,7 +79,7 @@ impl<T> Standstill<T> {
         }
         self.activity.set_writing(true);
         let late = self.late.get_or_insert_with(|| Box::pin(sleep(self.limit)));
-        late.as_mut().poll(cx).map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")))
+        late.as_mut().poll(cx).map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "the peer stopped reading")))
     }
 }
 

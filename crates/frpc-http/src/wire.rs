@@ -138,8 +138,8 @@ impl Http {
             drive(connection, |ending| ending.graceful_shutdown(), &activity, self.settings.head_time_max, &drain);
         match ended.await {
             Some(Ok(())) => {}
-            Some(Err(error)) => debug!(%error, "a connection of HTTP/1.1 ended"),
-            None => return debug!("a connection of HTTP/1.1 ended without a request"),
+            Some(Err(error)) => debug!(%error, "an HTTP/1.1 connection ended"),
+            None => return debug!("closed an idle HTTP/1.1 connection"),
         }
         if let Some(upgrade) = upgraded.take() {
             upgrade.serve(drain).await;
@@ -149,7 +149,7 @@ impl Http {
     async fn serve_http2(&self, mut site: Site, mut socket: Standstill<Raw>, drain: Drain) {
         let HttpSettings { head_len_max, head_time_max, streams_max, resets_max, standstill_max, .. } = self.settings;
         let Some(greeting) = read_preface(&mut socket, head_time_max, &drain).await else {
-            return debug!("a connection of HTTP/2 ended without a preface");
+            return debug!("an HTTP/2 connection ended without a preface");
         };
         site.answer_head_len_max = greeting.head_len_max;
         let (site, activity) = (Arc::new(site), socket.activity().clone());
@@ -180,8 +180,8 @@ impl Http {
         let ended = drive(connection, |ending| ending.graceful_shutdown(), &activity, head_time_max, &drain);
         match ended.await {
             Some(Ok(())) => {}
-            Some(Err(error)) => debug!(%error, "a connection of HTTP/2 ended"),
-            None => debug!("a connection of HTTP/2 ended without a request"),
+            Some(Err(error)) => debug!(%error, "an HTTP/2 connection ended"),
+            None => debug!("closed an idle HTTP/2 connection"),
         }
     }
 }

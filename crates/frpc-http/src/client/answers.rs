@@ -56,7 +56,9 @@ impl Coding {
             Some(name) if name == compression::GZIP.as_bytes() && accepts_gzip => Ok(Self::Gzip),
             Some(name) => {
                 let name = name.escape_ascii();
-                Err(Status::internal(format!("the server compresses with '{name}', which this side does not accept")))
+                Err(Status::internal(format!(
+                    "the server compressed the response with '{name}', which this client does not accept"
+                )))
             }
         }
     }
@@ -64,7 +66,9 @@ impl Coding {
     pub(super) fn decompressed(self, content: &[u8], len_max: usize) -> Result<Bytes, Status> {
         match self {
             Self::Gzip => compression::decompress(content, len_max).map_err(of_server),
-            Self::Identity => Err(Status::internal("a message is marked as compressed, and no header says how")),
+            Self::Identity => {
+                Err(Status::internal("a message is compressed, but no response header names the compression"))
+            }
         }
     }
 }
@@ -111,7 +115,7 @@ impl Answers {
                 return Ok(Some(content));
             }
             let Some(ended) = self.ending.frame(flags, &content) else {
-                return Err(Status::internal(format!("a message has flags of no meaning: {flags:#04x}")));
+                return Err(Status::internal(format!("a message has unknown flags: {flags:#04x}")));
             };
             self.trailers = ended?;
             return self.nothing_more().await;
@@ -121,14 +125,14 @@ impl Answers {
     /// Checks that the response has no bytes after its end.
     async fn nothing_more(&mut self) -> Result<Option<Bytes>, Status> {
         if self.frames.is_partial() || self.received.data().await?.is_some() {
-            return Err(Status::internal("the server sent more behind the end of its answer"));
+            return Err(Status::internal("the server sent data after the end of the response"));
         }
         Ok(None)
     }
 
     fn end_of_body(&mut self) -> Result<Option<Bytes>, Status> {
         if self.frames.is_partial() {
-            return Err(Status::internal("the answer ends within a message"));
+            return Err(Status::internal("the response ended in the middle of a message"));
         }
         self.trailers = self.ending.body(self.has_body, self.received.take_trailers())?;
         Ok(None)
@@ -148,15 +152,13 @@ pub(super) async fn one(exchange: Exchange, open: impl Open) -> Result<Answer, S
             let mut answers = open(parts, received)?;
             let message = async {
                 let Some(message) = answers.next().await? else {
-                    return Err(Status::unimplemented(
-                        "the server answered without a message, where there is to be one",
-                    ));
+                    return Err(Status::unimplemented("the response has no message; this method returns exactly one"));
                 };
                 match answers.next().await? {
                     None => Ok(message),
-                    Some(_) => Err(Status::unimplemented(
-                        "the server answered with several messages, where there is to be one",
-                    )),
+                    Some(_) => {
+                        Err(Status::unimplemented("the response has several messages; this method returns exactly one"))
+                    }
                 }
             };
             match message.await {

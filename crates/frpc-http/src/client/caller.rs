@@ -32,15 +32,15 @@ impl HttpCaller {
         self.pool.dialer().settings.format
     }
 
-    /// Returns the format that a call of this method is announced in, by protocols that know two of them.
+    /// Returns the message format of a call, for protocols limited to Protobuf and JSON: Connect and Twirp.
     pub(super) fn format_of(&self, method: &Method) -> Result<Format, Status> {
         match method.codec() {
             None => Ok(self.format()),
             Some("json") => Ok(Format::Json),
             Some("proto") => Ok(Format::Proto),
             Some(codec) => Err(Status::unimplemented(format!(
-                "{method} was not called: its messages are written by the codec `{codec}`, which this protocol has no content \
-                 type for; connect to a `grpc://` address"
+                "{method} was not called: its messages use the codec `{codec}`, and this protocol supports only \
+                 Protobuf and JSON; connect to a `grpc://` address"
             ))),
         }
     }
@@ -54,7 +54,7 @@ impl HttpCaller {
         let parts = [&*self.pool.dialer().target.path, prefix, "/", method.service, "/", method.name];
         let path = Bytes::from(parts.concat());
         PathAndQuery::from_maybe_shared(path.clone())
-            .map_err(|error| Status::internal(format!("{path:?} is no path of HTTP: {error}")))
+            .map_err(|error| Status::internal(format!("{path:?} is not a valid HTTP path: {error}")))
     }
 
     /// Returns the headers shared by gRPC calls with this timeout, and the timeout contained in them.

@@ -62,7 +62,7 @@ async fn unary(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
         Arc::make_mut(&mut head.headers).insert(header::ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
     }
     let Body::One(message) = call.into_parts().1 else {
-        return Err(Status::internal("the call does not have the messages of its kind"));
+        return Err(Status::internal("a unary call needs exactly one request message"));
     };
     let message = message.into_bytes();
     let compressed = caller.framing.compressed(&message);
@@ -182,7 +182,7 @@ async fn streaming(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Statu
     let content = match call.into_parts().1 {
         Body::One(message) => Content::Whole(caller.framing.frame(&message.into_bytes())?),
         Body::Many(messages) => Content::stream(messages, caller.framing),
-        _ => return Err(Status::internal("the messages of the call are of a kind that Connect does not know")),
+        _ => return Err(Status::internal("Connect does not support this kind of request body")),
     };
     let exchange = Exchange::begin(caller.pool.clone(), head, content, deadlines).await?;
     let caller = caller.clone();
@@ -217,6 +217,6 @@ impl Ending for EndOfStream {
     }
 
     fn body(&mut self, _: bool, _: Option<HeaderMap>) -> Result<Metadata, Status> {
-        Err(Status::internal("the answer ends without the end of its stream"))
+        Err(Status::internal("the response ended without an end-of-stream frame"))
     }
 }

@@ -338,11 +338,11 @@ impl Counted {
 /// Returns a description of the server protocol if the first bytes do not belong to this HTTP version.
 fn foreign(first: &[u8], is_http2: bool) -> Option<&'static str> {
     match first {
-        [b'H', b'T', b'T', b'P', ..] if is_http2 => Some("the server speaks HTTP/1.1, and no HTTP/2 here"),
+        [b'H', b'T', b'T', b'P', ..] if is_http2 => Some("the server speaks HTTP/1.1 instead of HTTP/2"),
         // The header of a SETTINGS or GOAWAY frame on stream 0.
-        [0, _, _, 4 | 7, 0, 0, 0, 0, 0, ..] if !is_http2 => Some("the server speaks HTTP/2, and no HTTP/1.1 here"),
-        [0x15, 3, ..] if is_http2 => Some("the server expects TLS, and no HTTP/2 here"),
-        [0x15, 3, ..] => Some("the server expects TLS, and no HTTP/1.1 here"),
+        [0, _, _, 4 | 7, 0, 0, 0, 0, 0, ..] if !is_http2 => Some("the server speaks HTTP/2 instead of HTTP/1.1"),
+        [0x15, 3, ..] if is_http2 => Some("the server expects TLS instead of plain HTTP/2"),
+        [0x15, 3, ..] => Some("the server expects TLS instead of plain HTTP/1.1"),
         _ => None,
     }
 }

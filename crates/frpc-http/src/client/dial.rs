@@ -34,7 +34,7 @@ impl Dialer {
         let tls = target.is_secure.then(|| Tls::new(&target, &connect, version)).transpose()?;
         #[cfg(not(feature = "tls"))]
         if target.is_secure {
-            let text = format!("{url} needs the feature tls of frpc-http");
+            let text = format!("{url} needs TLS: enable the feature `tls` of frpc-http");
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
         Ok(Self {

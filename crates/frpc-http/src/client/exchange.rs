@@ -133,7 +133,7 @@ impl Exchange {
         let len = request_len(request.method(), request.uri(), request.headers());
         if len > max {
             let text = format!(
-                "the call has {len} bytes of metadata and other headers, more than the {max} that the server takes"
+                "the metadata and other headers of the call have {len} bytes; the server accepts at most {max}"
             );
             return Err(Status::resource_exhausted(text));
         }
@@ -259,7 +259,7 @@ impl Received {
     pub(super) async fn all(&mut self, len_max: usize) -> Result<Bytes, Status> {
         let too_large = |len| {
             Status::resource_exhausted(format!(
-                "a response of {len} bytes or more is longer than the {len_max} that are accepted"
+                "the response has at least {len} bytes; this client accepts at most {len_max}"
             ))
         };
         // An announced length is checked but never allocated.

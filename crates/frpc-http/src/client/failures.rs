@@ -68,7 +68,7 @@ fn of_stream(error: &h2::Error) -> Option<Status> {
 /// Returns the status of a response that breaks HTTP/2 or a limit of this client.
 fn unreadable(reason: Reason) -> Status {
     let reason = reason.description();
-    Status::internal(format!("the response breaks HTTP/2, or its headers are too large (headers_len_max): {reason}"))
+    Status::internal(format!("the response violates HTTP/2, or its headers exceed `headers_len_max`: {reason}"))
 }
 
 /// Returns the status of a reset stream, from the table of gRPC.

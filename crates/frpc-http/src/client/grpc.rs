@@ -47,7 +47,7 @@ pub(super) fn base_headers(pool: &Pool) -> HeaderMap {
     headers
 }
 
-/// Returns the content type of a call of a method with this codec.
+/// Returns the content type for a method with this codec.
 fn content_type_of(protocol: Protocol, codec: &str) -> String {
     let family = if protocol == Protocol::GrpcWeb { "application/grpc-web" } else { "application/grpc" };
     format!("{family}+{codec}")
@@ -83,7 +83,7 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
             if caller.protocol() == Protocol::Grpc { Content::Framed(frame) } else { Content::Whole(frame) }
         }
         Body::Many(messages) => Content::stream(messages, caller.framing),
-        _ => return Err(Status::internal("the messages of the call are of a kind that gRPC does not know")),
+        _ => return Err(Status::internal("gRPC does not support this kind of request body")),
     };
     let exchange = Exchange::begin(caller.pool.clone(), head, content, deadlines).await?;
     let caller = caller.clone();
@@ -138,7 +138,7 @@ struct Trailers {
 impl Trailers {
     fn missing(&self) -> Status {
         match self.http {
-            StatusCode::OK => Status::internal("the answer ends without a status (grpc-status)"),
+            StatusCode::OK => Status::internal("the response ended without a status (grpc-status)"),
             status => of_http(status),
         }
     }

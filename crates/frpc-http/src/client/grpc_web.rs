@@ -18,10 +18,10 @@ pub(super) fn trailers(text: &[u8]) -> Result<HeaderMap, Status> {
             Some((HeaderName::from_bytes(name).ok()?, HeaderValue::from_bytes(value).ok()?))
         });
         let Some((name, value)) = pair else {
-            return Err(Status::internal(format!("'{}' is no trailer", line.escape_ascii())));
+            return Err(Status::internal(format!("the server sent an invalid trailer: '{}'", line.escape_ascii())));
         };
         if trailers.try_append(name, value).is_err() {
-            return Err(Status::internal("the answer has more trailers than can be kept"));
+            return Err(Status::internal("the response has too many trailers"));
         }
     }
     Ok(trailers)

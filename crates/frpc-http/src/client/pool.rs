@@ -229,7 +229,7 @@ impl Place {
     /// Sends the request. Must be called only once.
     pub(super) fn send(&mut self, request: Request<Outgoing>) -> Responding {
         let (responding, returned) =
-            self.connection.send(request).expect("a call that holds the place is alone on a connection of HTTP/1.1");
+            self.connection.send(request).expect("the holder of the place is the only call on an HTTP/1.1 connection");
         self.returned = Some(returned);
         responding
     }

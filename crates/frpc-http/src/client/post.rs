@@ -72,7 +72,8 @@ impl Poster {
                 "" => "/",
                 path => path,
             };
-            let path = path.parse().map_err(|error| Status::internal(format!("{path} is no path of HTTP: {error}")))?;
+            let path =
+                path.parse().map_err(|error| Status::internal(format!("{path} is not a valid HTTP path: {error}")))?;
             let timeout: Option<TimeoutHeader> = Some((timeout::CONNECT_TIMEOUT, timeout::connect as _));
             let headers = Arc::new(headers);
             let head = Head { method: Method::POST, path, headers, metadata, timeout, said: None };
@@ -82,7 +83,7 @@ impl Poster {
                 let (parts, mut received) = exchange.response().await?;
                 let content = received.all(len_max).await?;
                 if parts.status == StatusCode::PAYLOAD_TOO_LARGE {
-                    let why = "the server does not take requests of this length (413)";
+                    let why = "the server refused the request as too long (HTTP 413)";
                     return Err(Status::resource_exhausted(why));
                 }
                 if !parts.status.is_success() && media_type(&parts.headers) != content_type {

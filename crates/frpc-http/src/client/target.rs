@@ -63,10 +63,12 @@ impl Target {
         let uri: Uri = format!("http://{rest}").parse().map_err(|error| invalid(format!("{error}")))?;
         let authority = uri.authority().cloned().ok_or_else(|| invalid("host missing".to_owned()))?;
         if authority.as_str().contains('@') {
-            return Err(invalid("a user in an address is not sent: use metadata such as authorization".to_owned()));
+            return Err(invalid(
+                "an address cannot contain a user: send credentials as metadata, such as authorization".to_owned(),
+            ));
         }
         if uri.query().is_some() || rest.contains('#') {
-            return Err(invalid("'?' and '#' mean nothing behind the path of a server".to_owned()));
+            return Err(invalid("'?' and '#' are not allowed in the address of a server".to_owned()));
         }
         let is_port_ok = authority.port_u16().is_some() || authority.as_str() == authority.host();
         let host = authority.host();
@@ -110,7 +112,7 @@ mod tests {
             ("grpc://:80", "expected SCHEME://HOST:PORT"),
             ("grpc://localhost:", "expected SCHEME://HOST:PORT"),
             ("grpc://localhost:70000", "expected SCHEME://HOST:PORT"),
-            ("http://me:secret@localhost", "a user in an address"),
+            ("http://me:secret@localhost", "an address cannot contain a user"),
             ("http://localhost/?q=1", "'?' and '#'"),
             ("http://localhost/#top", "'?' and '#'"),
         ] {

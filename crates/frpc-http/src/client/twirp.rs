@@ -30,7 +30,7 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
     headers.insert(header::ACCEPT, HeaderValue::from_static(expected));
     let metadata = call.head().metadata().clone();
     let Body::One(message) = call.into_parts().1 else {
-        return Err(Status::internal("the call does not have the messages of its kind"));
+        return Err(Status::internal("a unary call needs exactly one request message"));
     };
     // Twirp has no header for a timeout, so only this client enforces it.
     let head = Head { method: Method::POST, path, headers: Arc::new(headers), metadata, timeout: None, said: None };
@@ -82,7 +82,7 @@ async fn read(caller: &HttpCaller, expected: &str, parts: Parts, mut received: R
     if parts.status != StatusCode::OK {
         let without = Status::new(
             codes::from_http_status_of_twirp(parts.status),
-            format!("the server answered with the HTTP status {}, without an error of Twirp", parts.status),
+            format!("the server answered with the HTTP status {} without a Twirp error", parts.status),
         );
         let status = if found == "application/json" { json::read_error(&content, Code::Internal) } else { None };
         let status = status.map(|(status, code)| status.with_source(Arc::new(TwirpError { code }) as Arc<_>));

@@ -118,7 +118,7 @@ impl<F: Future<Output = ()>> Future for Answering<F> {
         }
         let Some(late) = me.late else { return Poll::Pending };
         ready!(late.as_mut().poll(cx));
-        debug!(limit = ?me.limit, "reset a call whose answer its peer does not take (standstill_max)");
+        debug!(limit = ?me.limit, "reset a call: the peer did not read its response in time (standstill_max)");
         Poll::Ready(())
     }
 }

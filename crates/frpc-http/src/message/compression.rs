@@ -26,9 +26,9 @@ pub(crate) fn decompress(content: &[u8], len_max: usize) -> Result<Bytes, Status
     let mut decompressed = Vec::with_capacity(content.len().saturating_mul(3).min(len_max));
     let more_than_max = u64::try_from(len_max).unwrap_or(u64::MAX).saturating_add(1);
     let read = MultiGzDecoder::new(content).take(more_than_max).read_to_end(&mut decompressed);
-    read.map_err(|error| Status::invalid_argument(format!("a compressed message is not gzip: {error}")))?;
+    read.map_err(|error| Status::invalid_argument(format!("a compressed message is not valid gzip: {error}")))?;
     if decompressed.len() > len_max {
-        let message = format!("a message is longer than the {len_max} bytes that are accepted, once decompressed");
+        let message = format!("a decompressed message exceeds the limit of {len_max} bytes");
         return Err(Status::resource_exhausted(message));
     }
     Ok(decompressed.into())

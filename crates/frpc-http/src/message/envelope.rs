@@ -116,9 +116,9 @@ impl From<FrameError> for Status {
     fn from(error: FrameError) -> Self {
         match error {
             FrameError::TooLong { len, max } => {
-                Self::resource_exhausted(format!("a message of {len} bytes is longer than the {max} that are accepted"))
+                Self::resource_exhausted(format!("a message of {len} bytes exceeds the limit of {max} bytes"))
             }
-            FrameError::Truncated => Self::invalid_argument("the stream of messages ends within a message"),
+            FrameError::Truncated => Self::invalid_argument("the message stream ended in the middle of a message"),
         }
     }
 }
@@ -129,8 +129,8 @@ impl From<FrameError> for Status {
 ///
 /// If the length does not fit into four bytes.
 pub(crate) fn header(flags: u8, len: usize) -> Result<[u8; HEADER_LEN], Status> {
-    let len =
-        u32::try_from(len).map_err(|_| Status::resource_exhausted("a message of 4 GiB or more fits in no frame"))?;
+    let len = u32::try_from(len)
+        .map_err(|_| Status::resource_exhausted("a message of 4 GiB or more does not fit into a frame"))?;
     let [a, b, c, d] = len.to_be_bytes();
     Ok([flags, a, b, c, d])
 }

@@ -39,7 +39,7 @@ pub(crate) async fn serve(site: &Site, socket: Standstill<Raw>, drain: &Drain) -
             None
         }
         Err(error) => {
-            tracing::debug!(%error, "a connection of HTTP/1.1 ended");
+            tracing::debug!(%error, "an HTTP/1.1 connection ended");
             None
         }
     }
@@ -166,7 +166,8 @@ impl Connection<'_> {
     /// Writes a response immediately, or buffers it to be written with the next. Returns `true` if it is the last one.
     async fn put(&mut self, response: Response<ResponseBody>, is_last: bool) -> io::Result<bool> {
         let (mut parts, body) = response.into_parts();
-        let mut content = body.into_content().ok_or_else(|| io::Error::other("a stream where there is none"))?;
+        let mut content =
+            body.into_content().ok_or_else(|| io::Error::other("a plain request got a streaming response"))?;
         let is_last = response::check(&mut parts, &mut content) || is_last;
         let capitals = self.site.additions.has_capitals();
         response::put_head(&mut self.output, &parts, content.len(), capitals, is_last);

@@ -60,7 +60,7 @@ async fn receive<B: RequestBody>(
         Poll::Ready(read) => read,
         Poll::Pending => {
             let time_max = settings.body_time(time);
-            let late = |_| Err(Status::deadline_exceeded(format!("the request was not here within {time_max:?}")));
+            let late = |_| Err(Status::deadline_exceeded(format!("the request did not arrive within {time_max:?}")));
             // Boxed to keep calls without a timer small.
             Box::pin(timeout(time_max, reading)).await.unwrap_or_else(late)
         }
@@ -94,7 +94,7 @@ async fn read_all<B: RequestBody>(mut body: B, len_max: usize, holding: &mut Hol
 
 /// Returns the status of a message above the limit.
 fn too_long(len_max: usize) -> Status {
-    Status::resource_exhausted(format!("the message is longer than the {len_max} bytes that are accepted"))
+    Status::resource_exhausted(format!("the message exceeds the limit of {len_max} bytes"))
 }
 
 /// Decompresses a message, if its headers announce compression. An empty message is never compressed.
@@ -126,7 +126,7 @@ pub(super) fn respond(
     metadata::extend(&mut headers, answer.trailers(), trailer_prefix);
     site.check_answer_head(&headers)?;
     let Body::One(message) = answer.into_body() else {
-        return Err(Status::internal("the handler of a unary call answered with a stream"));
+        return Err(Status::internal("the handler of a unary method returned a stream"));
     };
     let mut content = message.into_bytes();
     if coding.of_answers.is_some_and(|len_min| content.len() >= len_min && !content.is_empty()) {

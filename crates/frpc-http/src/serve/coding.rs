@@ -31,7 +31,7 @@ impl Coding {
             Some(other) => {
                 let other = other.escape_ascii();
                 return Err(Status::unimplemented(format!(
-                    "no compression \"{other}\" here: gzip, or identity for none"
+                    "the compression \"{other}\" is not supported: use gzip or identity"
                 )));
             }
         };
@@ -78,6 +78,6 @@ mod tests {
         assert!(!agreed(Some("identity"), None, false).of_requests && !agreed(None, None, false).of_requests);
         let refused = Coding::agree(Some(b"br"), None, &HttpSettings::default()).unwrap_err();
         assert_eq!(refused.code(), frpc::Code::Unimplemented);
-        assert_eq!(refused.message(), "no compression \"br\" here: gzip, or identity for none");
+        assert_eq!(refused.message(), "the compression \"br\" is not supported: use gzip or identity");
     }
 }

@@ -85,7 +85,7 @@ impl Dialect {
         codec.as_bytes().eq_ignore_ascii_case(&name[1..]).then_some(Self { codec: Some(codec), ..dialect })
     }
 
-    /// Returns whether it leaves open what the messages are, which is up to the method.
+    /// Returns `true` if the content type names no message format. The codec of the method decides it then.
     fn is_open(&self) -> bool {
         self.codec.is_some() || !self.content_type.contains('+')
     }
@@ -107,12 +107,12 @@ pub(super) async fn serve<B: RequestBody>(
     body: B,
 ) -> Response<ResponseBody> {
     if parts.method != Method::POST {
-        let mut response = refuse(StatusCode::METHOD_NOT_ALLOWED, "calls of gRPC are made with POST\n");
+        let mut response = refuse(StatusCode::METHOD_NOT_ALLOWED, "gRPC calls must use POST\n");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return response;
     }
     if dialect.kind == Kind::Grpc && parts.version < Version::HTTP_2 {
-        return refuse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "gRPC needs HTTP/2, gRPC-Web does not\n");
+        return refuse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "gRPC requires HTTP/2; over HTTP/1.1, use gRPC-Web\n");
     }
     let encoding = parts.headers.get(GRPC_ENCODING).map(HeaderValue::as_bytes);
     match Coding::agree(encoding, parts.headers.get(GRPC_ACCEPT_ENCODING), &site.settings) {
@@ -136,7 +136,8 @@ async fn answer<B: RequestBody>(
     body: B,
 ) -> Result<Response<ResponseBody>, Status> {
     let path = parts.uri.path();
-    let found = site.endpoint.find(path).ok_or_else(|| Status::unimplemented(format!("no method {path} here")))?;
+    let found =
+        site.endpoint.find(path).ok_or_else(|| Status::unimplemented(format!("this server has no method {path}")))?;
     if !dialect.is_open() {
         check_codec(found.method(), dialect.format)?;
     }
@@ -154,7 +155,7 @@ async fn answer<B: RequestBody>(
 fn call_time(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     let Some(value) = headers.get(timeout::GRPC_TIMEOUT) else { return Ok(None) };
     let time = timeout::parse_grpc(value.as_bytes());
-    time.map(Some).ok_or_else(|| Status::invalid_argument(format!("{value:?} is no grpc-timeout")))
+    time.map(Some).ok_or_else(|| Status::invalid_argument(format!("invalid grpc-timeout {value:?}")))
 }
 
 /// Builds the response to a successful call.
@@ -176,7 +177,7 @@ fn respond(
     let body = match answer.into_body() {
         Body::One(content) => whole(dialect, coding, content, ends.trailers(Ok(&trailers)))?,
         Body::Many(messages) => ResponseBody::stream(Responses::new(messages, trailers, coding, ends, guard)),
-        body => return Err(Status::internal(format!("gRPC has no form for {body:?}"))),
+        body => return Err(Status::internal(format!("gRPC does not support this kind of response body: {body:?}"))),
     };
     let mut response = Response::new(body);
     *response.headers_mut() = headers;
@@ -216,7 +217,7 @@ pub(super) fn failed(site: &Site, dialect: Dialect, status: &Status) -> Response
 fn head_of(dialect: Dialect) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(4);
     let content_type = match dialect.codec {
-        // A name that came in a header can go in one.
+        // The name equals a part of the request header, so it is valid in a header.
         Some(codec) => HeaderValue::try_from(format!("{}+{codec}", dialect.content_type)).ok(),
         None => None,
     };

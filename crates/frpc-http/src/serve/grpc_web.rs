@@ -46,7 +46,7 @@ impl TextDecoder {
                 groups.chunks_exact(GROUP_LEN).position(is_last).map_or(groups.len() / GROUP_LEN, |last| last + 1);
             let (piece, behind) = groups.split_at(count * GROUP_LEN);
             let read = STANDARD.decode_vec(piece, &mut decoded);
-            read.map_err(|_| Status::invalid_argument("the body is not base64"))?;
+            read.map_err(|_| Status::invalid_argument("the body is not valid base64"))?;
             groups = behind;
         }
         Ok(decoded.into())

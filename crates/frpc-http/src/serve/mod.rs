@@ -87,7 +87,7 @@ fn leave_out_body(response: &mut Response<ResponseBody>) {
 fn refuse_host(site: &Site, uri: &Uri, headers: &HeaderMap) -> Option<Response<ResponseBody>> {
     let hosts = site.additions.hosts.as_ref()?;
     let is_allowed = hosts.have(uri, headers);
-    (!is_allowed).then(|| refuse(StatusCode::MISDIRECTED_REQUEST, "this host is not served here\n"))
+    (!is_allowed).then(|| refuse(StatusCode::MISDIRECTED_REQUEST, "this server does not serve this host\n"))
 }
 
 /// Refuses HTTP/1.1 requests that hyper accepts but intermediaries may read as a different request.
@@ -99,9 +99,12 @@ pub(crate) fn refuse_http1<B>(site: &Site, request: &Request<B>) -> Option<Respo
     let mut codings = headers.get_all(TRANSFER_ENCODING).into_iter();
     let is_chunked = codings.next().is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
     let mut response = if request.version() == Version::HTTP_11 && !hosts::is_said_once(headers) {
-        refuse(StatusCode::BAD_REQUEST, "a request has one header host, with a host and maybe a port\n")
+        refuse(
+            StatusCode::BAD_REQUEST,
+            "a request must have exactly one `host` header, with a host and an optional port\n",
+        )
     } else if !is_chunked || codings.next().is_some() {
-        refuse(StatusCode::NOT_IMPLEMENTED, "the only transfer-encoding here is chunked, once\n")
+        refuse(StatusCode::NOT_IMPLEMENTED, "unsupported transfer-encoding: send chunked, once\n")
     } else {
         return refuse_host(site, request.uri(), headers);
     };
@@ -118,10 +121,10 @@ pub(crate) fn refuse_head(site: &Site, parts: &Parts) -> Option<Response<Respons
     let dialect = Dialect::of(media_type(&parts.headers)).filter(|dialect| dialect.is_on(&site.settings));
     Some(match dialect {
         Some(dialect) => {
-            let text = format!("the head of the request has {len} bytes, more than the {max} that are accepted");
+            let text = format!("the request head has {len} bytes and exceeds the limit of {max}");
             grpc::failed(site, dialect, &Status::resource_exhausted(text))
         }
-        None => refuse(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the head of the request is too large\n"),
+        None => refuse(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the request head is too large\n"),
     })
 }
 
@@ -149,7 +152,7 @@ async fn by_protocol<B: RequestBody>(site: &Site, parts: &Parts, body: B) -> Res
         return response;
     }
     if !settings.connect {
-        let text = "no protocol that is served here has this content type\n";
+        let text = "unsupported content type: no enabled protocol uses it\n";
         return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
     }
     match endpoint.find(path) {

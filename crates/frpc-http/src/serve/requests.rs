@@ -93,19 +93,19 @@ impl<B: RequestBody> Requests<B> {
             return read;
         }
         // Boxed to keep calls without a timer small.
-        Box::pin(timeout(time_max, reading))
-            .await
-            .unwrap_or_else(|_| Err(Status::deadline_exceeded(format!("the request was not here within {time_max:?}"))))
+        Box::pin(timeout(time_max, reading)).await.unwrap_or_else(|_| {
+            Err(Status::deadline_exceeded(format!("the request did not arrive within {time_max:?}")))
+        })
     }
 
     async fn read_one(&mut self) -> Result<Bytes, Status> {
         let message = poll_fn(|cx| self.poll(cx)).await.transpose()?;
-        let message =
-            message.ok_or_else(|| Status::unimplemented("the method takes one message, and there was none"))?;
+        let message = message
+            .ok_or_else(|| Status::unimplemented("the request has no message; this method takes exactly one"))?;
         // The end of most bodies arrives together with the message.
         let is_at_end = !self.frames.is_partial() && self.body.is_end_stream();
         if !is_at_end && poll_fn(|cx| self.poll(cx)).await.transpose()?.is_some() {
-            return Err(Status::unimplemented("the method takes one message, and there were more"));
+            return Err(Status::unimplemented("the request has several messages; this method takes exactly one"));
         }
         Ok(message)
     }
@@ -156,10 +156,8 @@ impl<B: RequestBody> Requests<B> {
         match flags {
             0 => Ok(content),
             COMPRESSED if self.is_gzip => compression::decompress(&content, self.message_len_max),
-            COMPRESSED => {
-                Err(Status::internal("a message is compressed, and the head of the request does not say how"))
-            }
-            flags => Err(Status::internal(format!("a message has flags that nobody knows here: {flags:#04x}"))),
+            COMPRESSED => Err(Status::internal("a message is compressed, but no request header names the compression")),
+            flags => Err(Status::internal(format!("a message has unknown flags: {flags:#04x}"))),
         }
     }
 }

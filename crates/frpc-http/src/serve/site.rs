@@ -46,7 +46,7 @@ impl Site {
             *head.metadata_mut() = metadata;
         }
         if time.is_some_and(|time| time.is_zero()) {
-            return Err(Status::deadline_exceeded("the caller gives the call no time"));
+            return Err(Status::deadline_exceeded("the timeout of the call is zero"));
         }
         if let Some(at) = time.and_then(|time| Instant::now().checked_add(time)) {
             head.set_deadline(at.into_std());
@@ -69,7 +69,7 @@ impl Site {
         let metadata = metadata::from_headers(headers)?;
         let (len, max) = (metadata.size() + 2 * metadata.len(), self.endpoint.metadata_len_max());
         if len > max {
-            let message = format!("metadata of {len} bytes is longer than the {max} that are accepted");
+            let message = format!("the metadata has {len} bytes and exceeds the limit of {max}");
             return Err(Status::resource_exhausted(message));
         }
         Ok(metadata)
@@ -101,7 +101,7 @@ pub(super) fn check_len(headers: &HeaderMap, max: usize) -> Result<(), Status> {
     let len = list_len(headers);
     if len > max {
         let text = format!(
-            "the answer has {len} bytes of metadata and other headers, more than the {max} that its caller takes"
+            "the metadata and other headers of the response have {len} bytes; the caller accepts at most {max}"
         );
         return Err(Status::resource_exhausted(text));
     }

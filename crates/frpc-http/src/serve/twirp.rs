@@ -40,7 +40,7 @@ pub(super) fn path<'a>(settings: &HttpSettings, path: &'a str, media_type: &[u8]
 /// Answers a request for a method. `path` has no Twirp prefix.
 pub(super) async fn serve<B: RequestBody>(site: &Site, path: &str, parts: &Parts, body: B) -> Response<ResponseBody> {
     if parts.method != Method::POST {
-        return bad_route(parts, &format!("unsupported method {}: calls of Twirp are made with POST", parts.method));
+        return bad_route(parts, &format!("unsupported HTTP method {}: Twirp calls must use POST", parts.method));
     }
     let Some(method) = site.endpoint.find(path) else {
         return bad_route(parts, &format!("no handler for path {}", parts.uri.path()));
@@ -50,15 +50,12 @@ pub(super) async fn serve<B: RequestBody>(site: &Site, path: &str, parts: &Parts
         given if given.eq_ignore_ascii_case(JSON.as_bytes()) => (Format::Json, JSON),
         given => {
             let given = given.escape_ascii();
-            return bad_route(
-                parts,
-                &format!("unexpected Content-Type \"{given}\": it has to be {PROTOBUF} or {JSON}"),
-            );
+            return bad_route(parts, &format!("unexpected Content-Type \"{given}\": expected {PROTOBUF} or {JSON}"));
         }
     };
     let answered = async {
         if method.method().kind != MethodKind::Unary {
-            return Err(Status::unimplemented("the method has streams, and Twirp has none"));
+            return Err(Status::unimplemented("the method has streams, which Twirp does not support"));
         }
         check_codec(method.method(), format)?;
         let sent = parts.headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);

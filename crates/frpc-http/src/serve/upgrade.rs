@@ -113,7 +113,7 @@ impl Upgrade {
     pub(crate) async fn serve(self, drain: Drain) {
         let socket = match self.socket.await {
             Ok(socket) => socket,
-            Err(error) => return debug!(%error, "a connection was lost on its way to WebSocket"),
+            Err(error) => return debug!(%error, "the connection was lost during its upgrade to WebSocket"),
         };
         let parts = socket.downcast::<TokioIo<Standstill<Raw>>>().expect("the stream that was served");
         let (socket, unread) = (parts.io.into_inner(), parts.read_buf);
@@ -141,15 +141,18 @@ impl Upgrade {
 fn check<B: Body>(request: &Request<B>, cors: Option<&Cors>) -> Result<HeaderValue, Box<Response<ResponseBody>>> {
     let headers = request.headers();
     if request.version() != Version::HTTP_11 || request.method() != Method::GET || !request.body().is_end_stream() {
-        return Err(Box::new(refuse(StatusCode::BAD_REQUEST, "a WebSocket begins with GET and HTTP/1.1\n")));
+        return Err(Box::new(refuse(
+            StatusCode::BAD_REQUEST,
+            "a WebSocket handshake must be a GET request over HTTP/1.1 without a body\n",
+        )));
     }
     if headers.get(SEC_WEBSOCKET_VERSION).map(HeaderValue::as_bytes) != Some(b"13") {
-        let mut response = refuse(StatusCode::UPGRADE_REQUIRED, "the version of WebSocket that is spoken here is 13\n");
+        let mut response = refuse(StatusCode::UPGRADE_REQUIRED, "unsupported WebSocket version: use version 13\n");
         response.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         return Err(Box::new(response));
     }
     if !may_come_from(headers, cors) {
-        return Err(Box::new(refuse(StatusCode::FORBIDDEN, "pages of this origin may not connect\n")));
+        return Err(Box::new(refuse(StatusCode::FORBIDDEN, "pages of this origin are not allowed to connect\n")));
     }
     let Some(key) = headers.get(SEC_WEBSOCKET_KEY).map(HeaderValue::as_bytes).filter(|key| is_key(key)) else {
         return Err(Box::new(refuse(StatusCode::BAD_REQUEST, "sec-websocket-key is not 16 bytes in base64\n")));
@@ -188,8 +191,8 @@ fn choose(
     }
     let known: Vec<&str> = known().collect();
     let text = match &*known {
-        [] => "no WebSocket is spoken at this path\n".to_owned(),
-        known => format!("sec-websocket-protocol: the sub-protocols spoken at this path are {}\n", known.join(", ")),
+        [] => "this path does not accept WebSockets\n".to_owned(),
+        known => format!("sec-websocket-protocol: this path supports the subprotocols {}\n", known.join(", ")),
     };
     let mut response = refuse(StatusCode::BAD_REQUEST, "");
     *response.body_mut() = ResponseBody::from(Bytes::from(text));

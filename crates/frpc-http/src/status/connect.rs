@@ -111,8 +111,7 @@ pub(crate) fn read_error(json: &[u8], without_code: Code) -> Option<Status> {
 ///
 /// If the JSON is not a valid end of a stream.
 pub(crate) fn read_end_of_stream(json: &[u8]) -> Result<End, Status> {
-    let is_none =
-        |why: &str| Status::internal(format!("the server ended the stream with something else than its end: {why}"));
+    let is_none = |why: &str| Status::internal(format!("the server sent an invalid end-of-stream frame: {why}"));
     let end: WireEnd<'_> = serde_json::from_slice(json).map_err(|error| is_none(&error.to_string()))?;
     let mut trailers = Metadata::new();
     for (name, values) in end.metadata.unwrap_or_default() {
@@ -122,7 +121,7 @@ pub(crate) fn read_end_of_stream(json: &[u8]) -> Result<End, Status> {
         }
     }
     let Some(error) = end.error else { return Ok(End { failure: None, trailers }) };
-    let mut failure = error.into_status(Code::Unknown).ok_or_else(|| is_none("a detail of its error is not base64"))?;
+    let mut failure = error.into_status(Code::Unknown).ok_or_else(|| is_none("an error detail is not valid base64"))?;
     *failure.metadata_mut() = trailers;
     Ok(End { failure: Some(failure), trailers: Metadata::new() })
 }

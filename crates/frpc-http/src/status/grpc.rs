@@ -60,7 +60,7 @@ pub(crate) fn put(headers: &mut HeaderMap, status: &Status, len_max: usize) {
         is_cut |= message_max < message_len;
     }
     if is_cut {
-        debug!(%code, len_max, "cut a status to the size of the headers that the peer takes");
+        debug!(%code, len_max, "truncated a status to the header size limit of the peer");
     }
 }
 

@@ -141,17 +141,17 @@ fn calls_that_change_nothing_are_made_by_get() {
             (
                 "encoding=json&base64=1&message=%3F",
                 "invalid_argument",
-                "the parameter 'message' is not base64 for URLs",
+                "the parameter 'message' is not URL-safe base64",
             ),
             (
                 "encoding=json&connect=v2&message=",
                 "invalid_argument",
-                r#"the version of Connect has to be \"v1\", not \"v2\""#,
+                r#"unsupported Connect protocol version \"v2\": expected \"v1\""#,
             ),
             (
                 "encoding=json&compression=br&message=",
                 "unimplemented",
-                r#"no compression \"br\" here: gzip, or identity for none"#,
+                r#"the compression \"br\" is not supported: use gzip or identity"#,
             ),
         ] {
             let reply = say(&server, get(&format!("/probe.Probe/Look?{query}"))).await;

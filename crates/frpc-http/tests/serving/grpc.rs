@@ -100,8 +100,8 @@ fn a_unary_call_has_one_message() {
         let service = TestService::default();
         let (_server, mut caller) = serve(&service).await;
         for (texts, message) in [
-            (&[][..], "12 the method takes one message, and there was none"),
-            (&["a", "b"], "12 the method takes one message, and there were more"),
+            (&[][..], "12 the request has no message; this method takes exactly one"),
+            (&["a", "b"], "12 the request has several messages; this method takes exactly one"),
         ] {
             assert_eq!(caller.call("Say", &[], texts).await.texts(), [message]);
         }
@@ -201,7 +201,7 @@ fn handlers_are_dropped_when_the_time_of_their_caller_is_up() {
         let log = ["say sleep 3", "dropped say sleep 3", "count a, sleep 3", "dropped count a, sleep 3"];
         assert_eq!(service.log.take(), log);
         let texts = caller.call("Say", &[("grpc-timeout", "2s")], &["hi"]).await.texts();
-        assert_eq!(texts, ["3 \"2s\" is no grpc-timeout"]);
+        assert_eq!(texts, ["3 invalid grpc-timeout \"2s\""]);
     });
 }
 
@@ -215,10 +215,10 @@ fn a_message_that_is_late_ends_its_call() {
         .await;
         let (start, mut open) = (Instant::now(), caller.open(grpc_request("Say", &[])).await);
         open.sending.send_data(messages(&["hi"]).slice(..7), false).unwrap();
-        assert_eq!(open.reply().await.texts(), ["4 the request was not here within 5s"]);
+        assert_eq!(open.reply().await.texts(), ["4 the request did not arrive within 5s"]);
         assert_elapsed(start, 5 * SECOND);
         let (start, open) = (Instant::now(), caller.open(grpc_request("Say", &[("grpc-timeout", "1S")])).await);
-        assert_eq!(open.reply().await.texts(), ["4 the request was not here within 1s"]);
+        assert_eq!(open.reply().await.texts(), ["4 the request did not arrive within 1s"]);
         assert_elapsed(start, SECOND);
     });
 }
@@ -281,7 +281,7 @@ fn messages_are_compressed_for_callers_that_compress() {
         let reply = caller.call("Say", &[("grpc-encoding", "snappy")], &["hi"]).await;
         assert!(reply.end("grpc-status") == Some("12") && reply.headers["grpc-accept-encoding"] == "gzip", "{reply:?}");
         let reply = caller.ask(grpc_request("Say", &[]), frame(1, &content)).await;
-        assert_eq!(reply.texts(), ["13 a message is compressed, and the head of the request does not say how"]);
+        assert_eq!(reply.texts(), ["13 a message is compressed, but no request header names the compression"]);
         let reply = caller.call("Say", &[("grpc-accept-encoding", "gzip")], &["large 5000"]).await;
         assert_eq!(reply.texts(), ["x".repeat(5000)], "for those alone");
 
@@ -305,19 +305,19 @@ fn messages_that_are_too_long_are_refused() {
         let text = "x".repeat(1001);
         for method in ["Say", "Count"] {
             let texts = caller.call(method, &[], &[&text]).await.texts();
-            assert_eq!(texts, ["8 a message of 1004 bytes is longer than the 1000 that are accepted"]);
+            assert_eq!(texts, ["8 a message of 1004 bytes exceeds the limit of 1000 bytes"]);
         }
         // The end of a request stream is a matter of its handler, which hands the status on.
         for method in ["Gather", "Chat"] {
             let texts = caller.call(method, &[], &["a", &text]).await.texts();
-            assert_eq!(texts.last().unwrap(), "8 a message of 1004 bytes is longer than the 1000 that are accepted");
+            assert_eq!(texts.last().unwrap(), "8 a message of 1004 bytes exceeds the limit of 1000 bytes");
         }
         let bomb = frame(1, &gzip(&vec![0; 1_000_000]));
         let reply = caller.ask(grpc_request("Say", &[("grpc-encoding", "gzip")]), bomb).await;
-        assert_eq!(reply.texts(), ["8 a message of 4615 bytes is longer than the 1000 that are accepted"]);
+        assert_eq!(reply.texts(), ["8 a message of 4615 bytes exceeds the limit of 1000 bytes"]);
         let bomb = frame(1, &gzip(&vec![0; 100_000]));
         let reply = caller.ask(grpc_request("Say", &[("grpc-encoding", "gzip")]), bomb).await;
-        assert_eq!(reply.texts(), ["8 a message is longer than the 1000 bytes that are accepted, once decompressed"]);
+        assert_eq!(reply.texts(), ["8 a decompressed message exceeds the limit of 1000 bytes"]);
     });
 }
 
@@ -327,10 +327,10 @@ fn a_request_that_ends_within_a_message_is_refused() {
         let (_server, mut caller) = serve(&TestService::default()).await;
         for len in 1..messages(&["hi"]).len() {
             let reply = caller.ask(grpc_request("Say", &[]), messages(&["hi"]).slice(..len)).await;
-            assert_eq!(reply.texts(), ["3 the stream of messages ends within a message"]);
+            assert_eq!(reply.texts(), ["3 the message stream ended in the middle of a message"]);
         }
         let reply = caller.ask(grpc_request("Say", &[]), frame(0x7e, b"")).await;
-        assert_eq!(reply.texts(), ["13 a message has flags that nobody knows here: 0x7e"]);
+        assert_eq!(reply.texts(), ["13 a message has unknown flags: 0x7e"]);
     });
 }
 
@@ -418,7 +418,7 @@ fn a_call_that_is_given_no_time_runs_no_handler() {
         for method in ["Say", "Count", "Gather", "Chat"] {
             for time in ["0S", "0n"] {
                 let reply = caller.call(method, &[("grpc-timeout", time)], &["hi"]).await;
-                assert_eq!(reply.texts(), ["4 the caller gives the call no time"], "{method}");
+                assert_eq!(reply.texts(), ["4 the timeout of the call is zero"], "{method}");
             }
         }
         let request = || http::Request::post("http://test/calls.Test/Say").header("content-type", "application/json");

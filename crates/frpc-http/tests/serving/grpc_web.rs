@@ -86,7 +86,7 @@ fn a_body_may_be_text_in_both_directions() {
         assert!(head.contains(&"grpc-status: 3".to_owned()), "{head:?}");
         let answer = http1::ask(&server, post("/calls.Test/Say", "application/grpc-web-text", b"no text")).await;
         let (head, _) = split(&answer);
-        assert!(head.contains(&"grpc-message: the body is not base64".to_owned()), "{head:?}");
+        assert!(head.contains(&"grpc-message: the body is not valid base64".to_owned()), "{head:?}");
     });
 }
 
@@ -123,7 +123,7 @@ fn grpc_itself_needs_http_2() {
             http1::ask(&serve(Http::new()), post("/calls.Test/Say", "application/grpc", &messages(&["hi"]))).await;
         let (head, body) = split(&answer);
         assert_eq!(head[0], "HTTP/1.1 505 HTTP Version Not Supported");
-        assert_eq!(body, b"gRPC needs HTTP/2, gRPC-Web does not\n");
+        assert_eq!(body, b"gRPC requires HTTP/2; over HTTP/1.1, use gRPC-Web\n");
     });
 }
 

@@ -58,12 +58,12 @@ fn requests_that_are_no_calls_have_a_bad_route() {
             ),
             (
                 post("/twirp/probe.Probe/Say", "application/proto", b""),
-                r#"unexpected Content-Type \"application/proto\": it has to be application/protobuf or application/json"#,
+                r#"unexpected Content-Type \"application/proto\": expected application/protobuf or application/json"#,
                 "POST /twirp/probe.Probe/Say",
             ),
             (
                 b"GET /twirp/probe.Probe/Say HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".to_vec(),
-                "unsupported method GET: calls of Twirp are made with POST",
+                "unsupported HTTP method GET: Twirp calls must use POST",
                 "GET /twirp/probe.Probe/Say",
             ),
         ] {
@@ -74,7 +74,7 @@ fn requests_that_are_no_calls_have_a_bad_route() {
         }
         let (head, body) = say(&server, &post("/twirp/probe.Probe/Count", "application/json", b"{}")).await;
         assert_eq!(head[0], "HTTP/1.1 501 Not Implemented");
-        assert_eq!(body, r#"{"code":"unimplemented","msg":"the method has streams, and Twirp has none"}"#);
+        assert_eq!(body, r#"{"code":"unimplemented","msg":"the method has streams, which Twirp does not support"}"#);
     });
 }
 

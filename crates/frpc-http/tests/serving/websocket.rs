@@ -170,7 +170,7 @@ fn handshakes_that_are_wrong_are_refused_and_the_connection_goes_on() {
         let mut rest = Vec::new();
         stream.read_to_end(&mut rest).await.unwrap();
         let rest = String::from_utf8(rest).unwrap();
-        assert!(rest.starts_with("sec-websocket-protocol: the sub-protocols spoken at this path are frpc\n"), "{rest}");
+        assert!(rest.starts_with("sec-websocket-protocol: this path supports the subprotocols frpc\n"), "{rest}");
         assert!(rest.contains("HTTP/1.1 200 OK"), "{rest}");
     });
 }

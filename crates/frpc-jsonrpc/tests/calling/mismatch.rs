@@ -75,7 +75,7 @@ fn a_channel_to_a_server_that_speaks_something_else_fails_at_its_first_attempt_a
         let mut cases = Vec::new();
         for address in [&plain, &wired] {
             cases.extend([
-                ("grpc://ADDRESS", address, "the server speaks HTTP/1.1, and no HTTP/2 here"),
+                ("grpc://ADDRESS", address, "the server speaks HTTP/1.1 instead of HTTP/2"),
                 ("ws://ADDRESS", address, "this port does not speak HTTP"),
                 ("jsonrpc+ws://ADDRESS/rpc", address, "this port does not speak HTTP"),
                 ("jsonrpc+http://ADDRESS/rpc", address, "400 Bad Request"),
@@ -84,7 +84,7 @@ fn a_channel_to_a_server_that_speaks_something_else_fails_at_its_first_attempt_a
         cases.extend([
             ("tcp://ADDRESS", &http1, "this looks like an HTTP/1 server"),
             ("tcp://ADDRESS", &http2, "this looks like an HTTP/2 server"),
-            ("grpc://ADDRESS", &http1, "the server speaks HTTP/1.1, and no HTTP/2 here"),
+            ("grpc://ADDRESS", &http1, "the server speaks HTTP/1.1 instead of HTTP/2"),
             ("ws://ADDRESS", &http2, "the server does not speak HTTP"),
             ("jsonrpc+tcp://ADDRESS", &http1, "the server speaks HTTP: JSON-RPC over HTTP has addresses"),
             ("jsonrpc+tcp://ADDRESS", &http2, "the server speaks HTTP/2, gRPC or frisbee"),
@@ -92,8 +92,8 @@ fn a_channel_to_a_server_that_speaks_something_else_fails_at_its_first_attempt_a
         // Servers that speak first, and servers that wait for the client's words.
         for address in [&http2, &late_http2] {
             cases.extend([
-                ("jsonrpc+http://ADDRESS/rpc", address, "the server speaks HTTP/2, and no HTTP/1.1 here"),
-                ("http://ADDRESS", address, "the server speaks HTTP/2, and no HTTP/1.1 here"),
+                ("jsonrpc+http://ADDRESS/rpc", address, "the server speaks HTTP/2 instead of HTTP/1.1"),
+                ("http://ADDRESS", address, "the server speaks HTTP/2 instead of HTTP/1.1"),
             ]);
         }
         let checks = cases.into_iter().map(async |(scheme, address, expected)| {

@@ -43,11 +43,12 @@ impl Content {
 /// Refuses a content type not supported by methods of this kind.
 pub(super) fn unsupported(kind: MethodKind) -> Response<ResponseBody> {
     let (text, accepted) = match kind {
-        MethodKind::Unary => {
-            ("the method takes application/json or application/proto\n", "application/json, application/proto")
-        }
+        MethodKind::Unary => (
+            "unsupported content type: use application/json or application/proto\n",
+            "application/json, application/proto",
+        ),
         _ => (
-            "the method has streams: it takes application/connect+json or application/connect+proto\n",
+            "unsupported content type for a method with streams: use application/connect+json or application/connect+proto\n",
             "application/connect+json, application/connect+proto",
         ),
     };
@@ -61,10 +62,14 @@ pub(super) fn check_version(given: Option<&[u8]>, expected: &str, is_required: b
     match given {
         Some(given) if given == expected.as_bytes() => Ok(()),
         None if !is_required => Ok(()),
-        None => Err(Status::invalid_argument(format!("the version of Connect is missing: it has to be {expected:?}"))),
+        None => {
+            Err(Status::invalid_argument(format!("the Connect protocol version is missing: expected {expected:?}")))
+        }
         Some(given) => {
             let given = given.escape_ascii();
-            Err(Status::invalid_argument(format!("the version of Connect has to be {expected:?}, not \"{given}\"")))
+            Err(Status::invalid_argument(format!(
+                "unsupported Connect protocol version \"{given}\": expected {expected:?}"
+            )))
         }
     }
 }
@@ -73,8 +78,9 @@ pub(super) fn check_version(given: Option<&[u8]>, expected: &str, is_required: b
 pub(super) fn call_time(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     let Some(value) = headers.get(CONNECT_TIMEOUT) else { return Ok(None) };
     let time = timeout::parse_connect(value.as_bytes());
-    time.map(Some)
-        .ok_or_else(|| Status::invalid_argument(format!("{value:?} is no connect-timeout-ms: at most ten digits")))
+    time.map(Some).ok_or_else(|| {
+        Status::invalid_argument(format!("invalid connect-timeout-ms {value:?}: expected at most ten digits"))
+    })
 }
 
 const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");

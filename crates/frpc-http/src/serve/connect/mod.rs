@@ -35,7 +35,7 @@ pub(super) async fn serve<B: RequestBody>(
         Method::GET | Method::HEAD if may_be_get && kind == MethodKind::Unary => unary::get(site, method, parts).await,
         _ => {
             let mut response =
-                refuse(StatusCode::METHOD_NOT_ALLOWED, "no call of this method is made with this verb\n");
+                refuse(StatusCode::METHOD_NOT_ALLOWED, "this HTTP verb is not allowed for this method\n");
             let allowed = if may_be_get && kind == MethodKind::Unary { "GET, POST" } else { "POST" };
             response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
             response

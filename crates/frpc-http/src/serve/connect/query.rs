@@ -54,7 +54,7 @@ impl<'a> Query<'a> {
         }
         let decoded = BASE64_URL.decode(message);
         let decoded =
-            decoded.map_err(|_| Status::invalid_argument("the parameter 'message' is not base64 for URLs"))?;
+            decoded.map_err(|_| Status::invalid_argument("the parameter 'message' is not URL-safe base64"))?;
         Ok(decoded.into())
     }
 }

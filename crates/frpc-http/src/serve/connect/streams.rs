@@ -68,7 +68,7 @@ fn respond(
     let messages = match answer.into_body() {
         Body::One(content) => Streaming::from_iter([content.into_bytes()]),
         Body::Many(messages) => messages,
-        body => return Err(Status::internal(format!("Connect has no form for {body:?}"))),
+        body => return Err(Status::internal(format!("Connect does not support this kind of response body: {body:?}"))),
     };
     let body = ResponseBody::stream(Responses::new(messages, trailers, coding, Frames, guard));
     Ok((headers, body))

@@ -28,7 +28,7 @@ pub(crate) fn render(endpoint: &Endpoint) -> (HeaderMap, Bytes) {
         put_method(&mut html, method);
     }
     if service.is_none() {
-        html.push_str("<p>There are none.</p>\n");
+        html.push_str("<p>This server has no services.</p>\n");
     }
     html.push_str(after);
     (headers(), html.into())
