@@ -27,7 +27,9 @@ pub fn state<'a, T: Send + Sync + 'static>(context: &'a Context, function: &str)
     context.state().ok_or_else(|| {
         let wanted = type_name::<T>();
         tracing::error!(function, state = wanted, "function called without the state it takes");
-        Status::internal(format!("`{function}` takes a state that the server does not have: give it with `.state(…)`"))
+        Status::internal(format!(
+            "the server has no state of the type that `{function}` takes: add it with `.state(…)`"
+        ))
     })
 }
 

@@ -80,7 +80,7 @@ impl Methods {
         for (alias, name) in aliases {
             match by_name.get(&**name).cloned() {
                 Some(target) => drop(by_name.insert(alias.as_str().into(), target)),
-                None => warn!(alias, method = name, "alias for an unknown method"),
+                None => warn!(alias, method = name, "ignored an alias for an unknown method"),
             }
         }
         Self { by_name }
@@ -140,7 +140,7 @@ impl ServiceMethod {
         let method = self.found.method();
         let fields = self.fields.get_or_init(|| fields_of(method)).as_deref();
         let fields = fields.ok_or_else(|| {
-            Status::invalid_argument(format!("the fields of {method} have no order here: give params by name"))
+            Status::invalid_argument(format!("the order of the fields of {method} is unknown: pass the params by name"))
         })?;
         let mut request = vec![b'{'];
         let mut scanner = Scanner::new(params, DEPTH_MAX);
@@ -151,7 +151,7 @@ impl ServiceMethod {
         while is_more {
             let Some(name) = names.next() else {
                 let (len, names) = (fields.len(), fields.join(", "));
-                return Err(Status::invalid_argument(format!("{method} takes no more than {len} params: {names}")));
+                return Err(Status::invalid_argument(format!("{method} takes at most {len} params: {names}")));
             };
             if request.len() > 1 {
                 request.push(b',');

@@ -89,7 +89,7 @@ pub(crate) fn read_whole(bytes: &[u8], limits: Limits) -> Result<Message<'_>, No
     let text = str::from_utf8(bytes).map_err(|error| format!("not UTF-8 at byte {}", error.valid_up_to()))?;
     match read(text, limits) {
         Ok((_, end)) if !text[end..].trim_ascii().is_empty() => {
-            Err(format!("expected nothing more behind byte {end}").into())
+            Err(format!("expected nothing after byte {end}").into())
         }
         Ok((message, _)) => Ok(message),
         Err((fault, position)) => Err(format!("{fault} at byte {position}").into()),
@@ -98,7 +98,7 @@ pub(crate) fn read_whole(bytes: &[u8], limits: Limits) -> Result<Message<'_>, No
 
 /// Returns the error for a message above the length limit.
 pub(crate) fn too_long(limits: Limits) -> NoMessage {
-    let why = format!("a message has no more than {} bytes", limits.message_len_max);
+    let why = format!("the message exceeds the limit of {} bytes", limits.message_len_max);
     NoMessage { why, code: Code::ResourceExhausted }
 }
 
@@ -109,7 +109,7 @@ fn read_message<'a>(scanner: &mut Scanner<'a>, batch_len_max: usize) -> Result<M
     let mut items = Vec::new();
     let mut is_more = scanner.enter(b']')?;
     if !is_more {
-        return Ok(Message::One(Item::Invalid { id: None, why: "a batch has at least one request" }));
+        return Ok(Message::One(Item::Invalid { id: None, why: "a batch must have at least one request" }));
     }
     while is_more {
         // Check the rest as well: if the input is cut off or malformed there, it is not a batch but a parse error.
@@ -137,7 +137,7 @@ struct Members<'a> {
 fn read_item<'a>(scanner: &mut Scanner<'a>) -> Result<Item<'a>, SyntaxError> {
     if scanner.peek() != Some(b'{') {
         scanner.value()?;
-        return Ok(Item::Invalid { id: None, why: "a request is an object" });
+        return Ok(Item::Invalid { id: None, why: "a request must be an object" });
     }
     let mut members = Members::default();
     let mut is_more = scanner.enter(b'}')?;
@@ -184,24 +184,24 @@ impl<'a> Members<'a> {
         let answered = id.filter(|_| !is_twice && !id_is_wrong);
         let invalid = |why| Item::Invalid { id: answered, why };
         let Some(method) = method else {
-            return if is_answer { Item::Answer } else { invalid("a request has the name of a method as \"method\"") };
+            return if is_answer { Item::Answer } else { invalid("\"method\" is missing") };
         };
         if is_twice {
-            return invalid("a member of the request is there twice");
+            return invalid("the request has a duplicate member");
         }
         if id_is_wrong {
-            return invalid("\"id\" is a string, a number or null");
+            return invalid("\"id\" must be a string, a number or null");
         }
         if version != Some("\"2.0\"") {
-            return invalid("\"jsonrpc\" has to be \"2.0\"");
+            return invalid("\"jsonrpc\" must be \"2.0\"");
         }
         let Some(method) = quoted(method).and_then(unescape) else {
-            return invalid("\"method\" has to be a string");
+            return invalid("\"method\" must be a string");
         };
         let params = match params {
             Some(params) if params.starts_with(['[', '{']) => Some(params),
             Some("null") | None => None,
-            Some(_) => return invalid("\"params\" is a list or an object"),
+            Some(_) => return invalid("\"params\" must be an array or an object"),
         };
         Item::Request(Request { id, method, params })
     }
@@ -254,8 +254,8 @@ mod tests {
             Item::Invalid { id, why } => (id, why),
             other => panic!("{text}: {other:?}"),
         };
-        assert_eq!(invalid("1"), (None, "a request is an object"));
-        assert_eq!(invalid("[]"), (None, "a batch has at least one request"));
+        assert_eq!(invalid("1"), (None, "a request must be an object"));
+        assert_eq!(invalid("[]"), (None, "a batch must have at least one request"));
         let why = |text, id, part| {
             let (found, why) = invalid(text);
             assert!(found == id && why.contains(part), "{text}: {found:?} {why}");

@@ -117,7 +117,7 @@ impl health_server::Health for Statuses {
         let service = request.into_inner().service;
         match self.0.borrow().services.get(&service) {
             Some(&status) => Ok(response(status).into()),
-            None => Err(Status::not_found(format!("there is no service '{}' here", short(&service)))),
+            None => Err(Status::not_found(format!("unknown service '{}'", short(&service)))),
         }
     }
 
@@ -158,7 +158,7 @@ impl Watcher {
                 return Ok(Some((response(status), self)));
             }
             if is_over || self.changes.changed().await.is_err() {
-                return Err(Status::unavailable("the server shuts down: watch the next one"));
+                return Err(Status::unavailable("the server is shutting down: watch again after the restart"));
             }
         }
     }

@@ -125,7 +125,8 @@ impl Answers {
     async fn next(mut self) -> Result<Option<(ServerReflectionResponse, Self)>, Status> {
         let Some(question) = self.questions.message().await? else { return Ok(None) };
         let asked = question.message_request.as_ref();
-        let asked = asked.ok_or_else(|| Status::invalid_argument("a request without any of its questions"))?;
+        let asked =
+            asked.ok_or_else(|| Status::invalid_argument("the request is empty: set a field of message_request"))?;
         let catalog = self.catalog.get_or_init(Catalog::default);
         let answer = answer(catalog, asked, &mut self.sent).unwrap_or_else(|nothing| {
             let error_code = Code::NotFound as i32;
@@ -153,7 +154,7 @@ fn answer(catalog: &Catalog, asked: &MessageRequest, sent: &mut Sent) -> Result<
         }
         MessageRequest::AllExtensionNumbersOfType(name) => {
             let numbers =
-                catalog.extension_numbers(name).ok_or_else(|| format!("there is no message '{}' here", short(name)))?;
+                catalog.extension_numbers(name).ok_or_else(|| format!("unknown message '{}'", short(name)))?;
             let base_type_name = name.clone();
             let response = ExtensionNumberResponse { base_type_name, extension_number: numbers };
             Ok(MessageResponse::AllExtensionNumbersResponse(response))
@@ -172,6 +173,6 @@ fn files(
     asked: impl FnOnce() -> String,
 ) -> Result<MessageResponse, String> {
     let files = name.and_then(|name| catalog.file_with_imports(name, sent));
-    let file_descriptor_proto = files.ok_or_else(|| format!("there is no {} here", asked()))?;
+    let file_descriptor_proto = files.ok_or_else(|| format!("unknown {}", asked()))?;
     Ok(MessageResponse::FileDescriptorResponse(FileDescriptorResponse { file_descriptor_proto }))
 }

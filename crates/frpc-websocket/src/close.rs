@@ -56,16 +56,16 @@ impl Close {
         let Some((code, reason)) = content.split_first_chunk() else {
             return match content {
                 [] => Ok(Self { code: NO_CODE, reason: String::new() }),
-                _ => Err(Self::new(PROTOCOL_ERROR, "a close has half a code")),
+                _ => Err(Self::new(PROTOCOL_ERROR, "the close code is incomplete")),
             };
         };
         let code = u16::from_be_bytes(*code);
         if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
-            return Err(Self::new(PROTOCOL_ERROR, format!("a close has the code {code}, which no peer may say")));
+            return Err(Self::new(PROTOCOL_ERROR, format!("the close code {code} must not be sent")));
         }
         match str::from_utf8(reason) {
             Ok(reason) => Ok(Self { code, reason: reason.to_owned() }),
-            Err(_) => Err(Self::new(INVALID_TEXT, "the reason of a close is not UTF-8")),
+            Err(_) => Err(Self::new(INVALID_TEXT, "the close reason is not UTF-8")),
         }
     }
 
@@ -104,7 +104,7 @@ impl fmt::Display for Close {
 impl fmt::Display for WebSocketError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(close) => write!(f, "the peer was refused: {close}"),
+            Self::Refused(close) => write!(f, "the peer violated the protocol or a limit: {close}"),
             Self::Io(error) => write!(f, "the connection was lost: {error}"),
         }
     }

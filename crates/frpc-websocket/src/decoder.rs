@@ -137,18 +137,18 @@ impl Decoder {
     fn begin(&mut self, head: Head) -> Result<(), Close> {
         if head.mask.is_some() != (self.role == Role::Server) {
             let why = match self.role {
-                Role::Server => "a frame of a client has no mask",
-                Role::Client => "a frame of a server has a mask",
+                Role::Server => "a client frame has no mask",
+                Role::Client => "a server frame has a mask",
             };
             return Err(Close::new(PROTOCOL_ERROR, why));
         }
         let kind = match (head.opcode, &self.message) {
             (Opcode::Close | Opcode::Ping | Opcode::Pong, _) => return Ok(()),
             (Opcode::Continuation, None) => {
-                return Err(Close::new(PROTOCOL_ERROR, "a fragment goes on with a message that has not begun"));
+                return Err(Close::new(PROTOCOL_ERROR, "a continuation frame without a message"));
             }
             (Opcode::Text | Opcode::Binary, Some(_)) => {
-                return Err(Close::new(PROTOCOL_ERROR, "a message begins within another"));
+                return Err(Close::new(PROTOCOL_ERROR, "a new message begins before the end of the previous one"));
             }
             (Opcode::Text, None) => Some(Kind::Text),
             (Opcode::Binary, None) => Some(Kind::Binary),
@@ -161,7 +161,7 @@ impl Decoder {
         message.len = message.len.saturating_add(head.len);
         if message.len > self.message_len_max {
             let max = self.message_len_max;
-            return Err(Close::new(TOO_LONG, format!("a message is longer than the {max} bytes that are accepted")));
+            return Err(Close::new(TOO_LONG, format!("the message exceeds the limit of {max} bytes")));
         }
         Ok(())
     }
@@ -170,7 +170,7 @@ impl Decoder {
         let message = self.message.as_mut().expect("checked where the frame began");
         let kind = message.kind;
         if kind == Kind::Text && !(message.utf8.push(&bytes) && (!is_last || message.utf8.is_whole())) {
-            return Err(Close::new(INVALID_TEXT, "a text is not UTF-8"));
+            return Err(Close::new(INVALID_TEXT, "a text message is not UTF-8"));
         }
         if is_last {
             self.message = None;

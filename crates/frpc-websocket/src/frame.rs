@@ -64,13 +64,10 @@ impl Head {
     pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, Close> {
         let Some((&[first, second], rest)) = bytes.split_first_chunk() else { return Ok(None) };
         if first & 0x70 != 0 {
-            return Err(Close::new(PROTOCOL_ERROR, "a frame uses an extension that nobody agreed on"));
+            return Err(Close::new(PROTOCOL_ERROR, "a frame uses an extension that was not negotiated"));
         }
         let Some(opcode) = Opcode::of(first & 0x0f) else {
-            return Err(Close::new(
-                PROTOCOL_ERROR,
-                format!("a frame has the opcode {}, which nobody knows", first & 0x0f),
-            ));
+            return Err(Close::new(PROTOCOL_ERROR, format!("a frame has the unknown opcode {}", first & 0x0f)));
         };
         let is_last = first & 0x80 != 0;
         let (len, rest, len_len) = match second & 0x7f {
@@ -85,10 +82,10 @@ impl Head {
             len => (len.into(), rest, 0),
         };
         if opcode.is_control() && (len_len > 0 || !is_last) {
-            return Err(Close::new(PROTOCOL_ERROR, "a frame of control is longer than 125 bytes or in fragments"));
+            return Err(Close::new(PROTOCOL_ERROR, "a control frame is fragmented or longer than 125 bytes"));
         }
         if (len_len == 2 && len < 126) || (len_len == 8 && len <= u16::MAX.into()) || len > i64::MAX as u64 {
-            return Err(Close::new(PROTOCOL_ERROR, "the length of a frame is not in its shortest form"));
+            return Err(Close::new(PROTOCOL_ERROR, "the length of a frame is invalid or not in its shortest form"));
         }
         let mask = match rest.first_chunk() {
             _ if second & 0x80 == 0 => None,

@@ -178,7 +178,7 @@ impl Link {
         match self.poll_fill(cx) {
             Poll::Ready(Ok(0)) => Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
-                "the peer ended the connection without a close",
+                "the peer ended the connection without a close frame",
             ))),
             Poll::Ready(read) => {
                 if let Some(keepalive) = &mut self.keepalive {
@@ -188,7 +188,10 @@ impl Link {
             }
             Poll::Pending if matches!(self.phase, Phase::Closing) => {
                 ready!(self.poll_late(cx));
-                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer did not close")))
+                Poll::Ready(Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "the peer did not answer the close frame in time",
+                )))
             }
             Poll::Pending => {
                 let Some(keepalive) = &mut self.keepalive else { return Poll::Pending };

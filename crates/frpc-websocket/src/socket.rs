@@ -134,7 +134,7 @@ impl WebSocket {
     ///
     /// The queue is unbounded. Check [`queued`](Self::queued) before adding to it.
     pub fn queue(&mut self, kind: Kind, data: &[u8]) {
-        debug_assert!(kind == Kind::Binary || str::from_utf8(data).is_ok(), "a text is UTF-8");
+        debug_assert!(kind == Kind::Binary || str::from_utf8(data).is_ok(), "a text message must be UTF-8");
         self.link.queue(kind, iter::once(data));
     }
 

@@ -40,7 +40,7 @@ impl AsyncRead for WebSocketStream {
             let Some(data) = ready!(self.link.poll_data(cx)).transpose()? else { return Poll::Ready(Ok(())) };
             match data.kind {
                 Kind::Binary => self.rest = data.bytes,
-                Kind::Text => self.link.refuse(Close::new(UNSUPPORTED, "text where bytes are spoken")),
+                Kind::Text => self.link.refuse(Close::new(UNSUPPORTED, "expected binary messages, received text")),
             }
         }
         let len = self.rest.len().min(buf.remaining());

@@ -221,8 +221,8 @@ fn a_request_above_a_limit_has_the_words_of_its_protocol() {
         let posts = [
             ("/calls.Test/Say", &message, connect),
             ("/twirp/calls.Test/Say", &message, connect),
-            ("/rpc", &call, ["HTTP/1.1 413", "message is longer than the 10000 bytes"]),
-            ("/rpc", &batch, ["HTTP/1.1 413", "message is longer than the 10000 bytes"]),
+            ("/rpc", &call, ["HTTP/1.1 413", "message exceeds the limit of 10000 bytes"]),
+            ("/rpc", &batch, ["HTTP/1.1 413", "message exceeds the limit of 10000 bytes"]),
             ("/rpc", &too_many, ["HTTP/1.1 200", exhausted]),
         ];
         for (path, body, [first, second]) in posts {

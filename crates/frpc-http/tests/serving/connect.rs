@@ -225,7 +225,9 @@ fn the_version_of_the_protocol_is_asked_for_only_if_the_settings_say_so() {
         for request in [unary("hi"), get("/probe.Probe/Look?encoding=json&message=a")] {
             let reply = say(&strict, request).await;
             assert!(
-                reply.text().starts_with(r#"{"code":"invalid_argument","message":"the version of Connect is missing"#)
+                reply
+                    .text()
+                    .starts_with(r#"{"code":"invalid_argument","message":"the Connect protocol version is missing"#)
             );
         }
     });

@@ -90,7 +90,7 @@ fn a_call_that_fails_before_its_answer_has_its_status_in_place_of_it() {
         let reply = caller.call("Count", &[], &["one, two, fail 9 enough, three"]).await;
         assert_eq!(reply.texts(), ["one", "two", "9 enough"]);
         assert_eq!(caller.call("Say", &[], &["panic"]).await.texts(), ["13 the handler panicked"]);
-        assert_eq!(caller.call("Sing", &[], &["hi"]).await.texts(), ["12 no method /calls.Test/Sing here"]);
+        assert_eq!(caller.call("Sing", &[], &["hi"]).await.texts(), ["12 this server has no method /calls.Test/Sing"]);
     });
 }
 

@@ -166,7 +166,7 @@ fn of_variant(variant: &Variant, found: &VariantAttributes, attributes: &TypeAtt
                 quote!(#object.flat(#inner))
             }
             Fields::Unnamed(_) => {
-                return Err(syn::Error::new(fields.span(), "an array has no room for a tag: name the fields"));
+                return Err(syn::Error::new(fields.span(), "a tuple variant cannot have a tag: name its fields"));
             }
             _ => object(tagged(tag), fields, members)?,
         },

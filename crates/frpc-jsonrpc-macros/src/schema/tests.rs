@@ -91,7 +91,7 @@ fn a_type_of_which_nothing_is_known_is_refused_with_a_way_out() {
                     A(u8, u8),
                 }
             ),
-            "an array has no room for a tag: name the fields".to_owned(),
+            "a tuple variant cannot have a tag: name its fields".to_owned(),
         ),
         (
             message!(

@@ -56,7 +56,7 @@ pub(super) fn put_invalid(out: &mut Vec<u8>, id: Option<&str>, why: &str) {
 
 /// Appends the answer to a batch above its limit.
 pub(super) fn put_too_many(out: &mut Vec<u8>, batch_len_max: usize) {
-    let why = format!("a batch has no more than {batch_len_max} requests");
+    let why = format!("the batch exceeds the limit of {batch_len_max} requests");
     begin_error(out);
     put_protocol_error(out, INVALID_REQUEST, Code::ResourceExhausted, &why);
     end(out, "null");

@@ -80,7 +80,7 @@ impl Batch {
 }
 
 pub(super) fn too_long(len_max: usize) -> Status {
-    Status::resource_exhausted(format!("the answers of the batch are longer than {len_max} bytes"))
+    Status::resource_exhausted(format!("the answers of the batch exceed the limit of {len_max} bytes"))
 }
 
 #[cfg(test)]
@@ -121,6 +121,6 @@ mod tests {
         assert_eq!(answer, [b'b'; 10]);
         answer.push(b'b');
         batch.bound("1", &mut answer);
-        assert!(String::from_utf8(answer).unwrap().contains("longer than 100 bytes"));
+        assert!(String::from_utf8(answer).unwrap().contains("limit of 100 bytes"));
     }
 }

@@ -347,9 +347,7 @@ impl Calls {
     ) -> Started {
         let method = service.found.method();
         if method.kind.has_request_stream() {
-            let why = format!(
-                "{method} takes a stream, which JSON-RPC does not carry: call it over frisbee, gRPC or WebSocket"
-            );
+            let why = format!("{method} takes a stream, which JSON-RPC does not support: call it over frisbee or gRPC");
             return Self::fail(out, request.id, &Status::unimplemented(why));
         }
         let is_stream = method.kind.has_response_stream();
@@ -434,13 +432,13 @@ impl Calls {
             (Outcome::Result(result), _) => return put_result(out, id, &result),
             (Outcome::Failed(status), _) => status,
             (Outcome::Stream(_), _) if is_in_batch => {
-                Status::failed_precondition("a subscription has to be asked for alone, not in a batch")
+                Status::failed_precondition("a subscription cannot be part of a batch: send its request alone")
             }
             (Outcome::Stream((notices, messages)), Some(subscriptions)) => match subscriptions.add(notices, messages) {
                 Ok(subscription) => return put_result(out, id, format!("\"{subscription}\"").as_bytes()),
                 Err(status) => status,
             },
-            (Outcome::Stream(_), None) => Status::internal("a stream where there are none"),
+            (Outcome::Stream(_), None) => Status::internal("this connection does not support subscriptions"),
         };
         put_failure(out, id, &status);
     }

@@ -97,7 +97,7 @@ impl Running {
             }
             Work::Endpoint { call, notices } => outcome_of(ready!(call.as_mut().poll(cx)), notices.take()),
         };
-        let place = self.place.take().expect("a future is not polled behind its end");
+        let place = self.place.take().expect("a finished future is not polled again");
         Poll::Ready(Finished { place, outcome })
     }
 }
@@ -147,7 +147,7 @@ fn outcome_of(answer: Result<Answer, Status>, notices: Option<Notices>) -> Outco
         (Ok(Body::One(result)), None) => Outcome::Result(result.into_bytes()),
         (Ok(Body::Many(messages)), Some(notices)) => Outcome::Stream((notices, messages)),
         (Ok(_), _) => {
-            Outcome::Failed(Status::internal("the handler answered with something else than its method says"))
+            Outcome::Failed(Status::internal("the handler returned a body that does not match the kind of its method"))
         }
         (Err(status), _) => Outcome::Failed(status),
     }

@@ -87,7 +87,7 @@ impl Subscriptions {
     pub(super) fn add(&mut self, notices: Notices, messages: Streaming<Bytes>) -> Result<u64, Status> {
         if self.by_id.len() >= self.max {
             return Err(Status::resource_exhausted(format!(
-                "a connection has no more than {} subscriptions: end another with unsubscribe",
+                "the connection has reached the limit of {} subscriptions: end one with unsubscribe",
                 self.max
             )));
         }

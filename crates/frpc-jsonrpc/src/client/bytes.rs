@@ -38,7 +38,7 @@ impl<S> Values<S> {
                 let seen = self.input[..self.input.len().min(SEEN_LEN)].escape_ascii();
                 let spoken = match &*self.input {
                     input if input.starts_with(b"HTTP/1") => {
-                        "HTTP: JSON-RPC over HTTP has addresses such as jsonrpc+http://HOST/PATH"
+                        "HTTP: for JSON-RPC over HTTP, use an address such as jsonrpc+http://HOST/PATH"
                     }
                     [0, 0, ..] => "HTTP/2, gRPC or frisbee",
                     [0x15, 3, ..] => "TLS",
@@ -52,7 +52,7 @@ impl<S> Values<S> {
             return Ok(Some(self.input.split_to(len).freeze()));
         }
         if self.input.len() > self.message_len_max {
-            return invalid(format!("a message of the server has more than {} bytes", self.message_len_max));
+            return invalid(format!("a message of the server exceeds the limit of {} bytes", self.message_len_max));
         }
         Ok(None)
     }

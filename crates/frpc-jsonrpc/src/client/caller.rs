@@ -36,7 +36,7 @@ impl LinkCaller {
     async fn make(&self, call: Call) -> Result<Answer, Status> {
         let method = call.method();
         if call.kind().has_request_stream() {
-            return Err(Status::unimplemented("JSON-RPC carries no streams of requests: the call was not sent"));
+            return Err(Status::unimplemented("JSON-RPC does not support request streams: the call was not sent"));
         }
         if let Some(name) = call.head().metadata().keys().next() {
             return Err(CallError::MetadataNotCarried { name: name.to_owned() }.into());
@@ -45,7 +45,7 @@ impl LinkCaller {
         let CallTime { opening, whole, .. } = call.time();
         let deadline = whole.unwrap_or(opening);
         let Body::One(message) = call.into_parts().1 else {
-            return Err(Status::internal("the call does not have the messages of its kind"));
+            return Err(Status::internal("the call needs exactly one request message"));
         };
         let message = message.into_bytes();
         if let Some(status) = self.0.current().take_mismatch() {

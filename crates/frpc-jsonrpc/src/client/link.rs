@@ -268,7 +268,7 @@ impl Shared {
             _ => None,
         };
         drop(state);
-        let why = format!("the server refused a request without saying which: {}", status.message());
+        let why = format!("the server refused a request without naming it: {}", status.message());
         let reason = CloseReason::Io(Arc::new(io::Error::other(why)));
         self.end(|| CallError::ConnectionLost { reason: reason.clone(), may_have_executed: true }.into());
         if let Some(refused) = refused {
@@ -361,7 +361,7 @@ impl Shared {
                     // This runs on the task of the connection, so it needs no wake-up.
                     state.outgoing.push_back(unsubscribe(id));
                     Some(Status::resource_exhausted(format!(
-                        "{MESSAGES_MAX} messages of the stream wait for their reader"
+                        "the reader of the stream is too slow: {MESSAGES_MAX} messages are waiting"
                     )))
                 }
                 // The reader is gone. Its `Drop` ends the subscription.

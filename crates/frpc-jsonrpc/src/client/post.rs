@@ -17,7 +17,7 @@ impl PostCaller {
             return Err(Status::unimplemented(why));
         }
         let Body::One(message) = call.body() else {
-            return Err(Status::internal("the call does not have the messages of its kind"));
+            return Err(Status::internal("a unary call needs exactly one request message"));
         };
         let message = request(1, call.method(), &message.clone().into_bytes())?;
         let response = self.0.post(&call, "application/json", message.into()).await?;

@@ -102,7 +102,9 @@ impl Transport for Client {
                 }
                 #[cfg(not(feature = "http"))]
                 _ => {
-                    let why = format!("address {url:?}: only jsonrpc+tcp:// without the feature http of frpc-jsonrpc");
+                    let why = format!(
+                        "address {url:?}: only jsonrpc+tcp:// is supported without the feature `http` of frpc-jsonrpc"
+                    );
                     return Err(ConnectError::Address(io::Error::new(io::ErrorKind::Unsupported, why)));
                 }
             };

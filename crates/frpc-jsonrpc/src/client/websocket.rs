@@ -31,7 +31,7 @@ impl Conduit for WebSocket {
 
     fn refusal(&self) -> Option<Status> {
         let close = self.peer_close().filter(|close| close.code == MESSAGE_TOO_BIG)?;
-        Some(Status::resource_exhausted(format!("the server does not take messages of this length: {}", close.reason)))
+        Some(Status::resource_exhausted(format!("the server refused a message as too long: {}", close.reason)))
     }
 }
 

@@ -146,7 +146,7 @@ impl Input {
                 None if is_broken => break Some((text.len(), "not UTF-8".to_owned())),
                 None => break None,
                 Some(b'{' | b'[') => {}
-                Some(_) => break Some((at, "expected an object or a list".to_owned())),
+                Some(_) => break Some((at, "expected an object or an array".to_owned())),
             }
             match read(rest, self.limits) {
                 Ok((_, len)) if len > self.limits.message_len_max => break None,
@@ -216,7 +216,11 @@ impl Input {
         let blank = self.buffer.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(self.buffer.len());
         self.buffer.advance(blank);
         let Some(end) = self.buffer.windows(2).position(|pair| pair == b"\n\n" || pair == b"\n\r") else {
-            return if self.buffer.len() > HEAD_LEN_MAX { Err("the headers do not end".into()) } else { Ok(None) };
+            return if self.buffer.len() > HEAD_LEN_MAX {
+                Err("the headers of a message are too long".into())
+            } else {
+                Ok(None)
+            };
         };
         let end_len = if self.buffer[end + 1] == b'\r' { 3 } else { 2 };
         if self.buffer.len() < end + end_len {
@@ -228,10 +232,10 @@ impl Input {
             let colon = line.iter().position(|byte| *byte == b':')?;
             line[..colon].trim_ascii().eq_ignore_ascii_case(b"content-length").then(|| line[colon + 1..].trim_ascii())
         });
-        let digits = lengths.next().ok_or("a message begins with Content-Length")?;
+        let digits = lengths.next().ok_or("the header Content-Length is missing")?;
         let is_number = !digits.is_empty() && digits.len() <= 19 && digits.iter().all(u8::is_ascii_digit);
         let len = str::from_utf8(digits).ok().filter(|_| is_number && lengths.next().is_none());
-        let len = len.and_then(|digits| digits.parse().ok()).ok_or("Content-Length has to be one number")?;
+        let len = len.and_then(|digits| digits.parse().ok()).ok_or("Content-Length must be a single number")?;
         if len > self.limits.message_len_max { Err(too_long(self.limits)) } else { Ok(Some(len)) }
     }
 }

@@ -263,7 +263,7 @@ impl Connection {
         }
         if self.reading == Reading::Ended {
             if self.input.is_partial() {
-                self.calls.refuse(&"the input ends in the middle of a message".into(), &mut self.outbox);
+                self.calls.refuse(&"the input ended in the middle of a message".into(), &mut self.outbox);
             }
             self.stop();
         }
@@ -354,14 +354,14 @@ impl Connection {
             let limit = settings.standstill_max;
             let sleep = timers.standstill.get_or_insert_with(|| Box::pin(sleep(limit)));
             if sleep.as_mut().poll(cx).is_ready() {
-                return late("the peer does not read");
+                return late("the peer stopped reading");
             }
         }
         if (self.reading > Reading::Draining || self.is_closed_behind) && !self.calls.is_idle() {
             let limit = settings.half_closed_max;
             let sleep = timers.half_closed.get_or_insert_with(|| Box::pin(sleep(limit)));
             if sleep.as_mut().poll(cx).is_ready() {
-                return late("the input has ended, and the remaining calls take too long");
+                return late("the peer closed its side, and the remaining calls took too long");
             }
         }
         // The first message has a time limit even if only white space has arrived. A held message waits for us, so it
@@ -374,7 +374,7 @@ impl Connection {
             let (_, sleep) = timers.message.get_or_insert_with(|| (self.messages, Box::pin(sleep(limit))));
             if sleep.as_mut().poll(cx).is_ready() {
                 timers.message = None;
-                let why = format!("the message did not end within {limit:?}");
+                let why = format!("the message was not complete within {limit:?}");
                 self.calls.refuse(&why.into(), &mut self.outbox);
                 self.stop();
                 cx.waker().wake_by_ref();

@@ -95,14 +95,14 @@ impl Misfit<'_> {
             _ => format!("{} arguments (`{}`)", names.len(), names.join("`, `")),
         };
         Status::invalid_argument(match self {
-            Self::NotAList => "expected an array or an object as the params".to_owned(),
+            Self::NotAList => "the params must be an array or an object".to_owned(),
             Self::Broken => "the params are not well-formed JSON".to_owned(),
-            Self::TooMany(count) => format!("`{function}` takes {}, and there are {count}", takes()),
+            Self::TooMany(count) => format!("`{function}` takes {}, but the call has {count}", takes()),
             Self::Unknown(name) => {
                 format!("`{function}` has no argument `{}`: it takes {}", short(name.trim_matches('"')), takes())
             }
             Self::Twice(index) => {
-                format!("argument `{}` ({} of {}) is there twice", names[index], index + 1, names.len())
+                format!("argument `{}` ({} of {}) was given twice", names[index], index + 1, names.len())
             }
         })
     }
@@ -288,10 +288,10 @@ mod tests {
             ("[1.5]", "argument `a` (1 of 2): expected i64, found floating point `1.5`"),
             ("[9223372036854775808]", "argument `a` (1 of 2): expected i64, found integer `9223372036854775808`"),
             ("[null]", "argument `a` (1 of 2): expected i64, found null"),
-            ("[1,2,3]", "`f` takes 2 arguments (`a`, `b`), and there are 3"),
+            ("[1,2,3]", "`f` takes 2 arguments (`a`, `b`), but the call has 3"),
             (r#"{"a":1,"c":2}"#, "`f` has no argument `c`: it takes 2 arguments (`a`, `b`)"),
-            (r#"{"a":1,"a":2}"#, "argument `a` (1 of 2) is there twice"),
-            ("7", "expected an array or an object as the params"),
+            (r#"{"a":1,"a":2}"#, "argument `a` (1 of 2) was given twice"),
+            ("7", "the params must be an array or an object"),
         ];
         for (params, expected) in table {
             assert_eq!(read(params), Err(expected.to_owned()), "{params}");

@@ -44,7 +44,7 @@ pub fn block<T: Serialize>(function: &'static str, run: impl FnOnce() -> Result<
         match handle.await {
             Ok(result) => result,
             Err(error) if error.is_panic() => Err(Status::internal("the handler panicked")),
-            Err(_) => Err(Status::unavailable("the server shuts down")),
+            Err(_) => Err(Status::unavailable("the server is shutting down")),
         }
     }))
 }
@@ -85,7 +85,7 @@ fn write<T: Serialize>(function: &str, value: &T, out: &mut Vec<u8>) -> Result<(
     let start = out.len();
     serde_json::to_writer(&mut *out, value).map_err(|error| {
         out.truncate(start);
-        Status::internal(format!("the result of `{function}` has no JSON: {error}"))
+        Status::internal(format!("the result of `{function}` cannot be written as JSON: {error}"))
     })
 }
 
@@ -121,7 +121,7 @@ mod tests {
         let mut out = b"before".to_vec();
         let value = HashMap::from([((1, 2), 3)]);
         let Called::Failed(status) = finish("f", Ok(value), &mut out) else { panic!("keys are text") };
-        assert_eq!(status.message(), "the result of `f` has no JSON: key must be a string");
+        assert_eq!(status.message(), "the result of `f` cannot be written as JSON: key must be a string");
         assert_eq!(out, b"before");
     }
 }

@@ -102,7 +102,7 @@ fn params(format: Format, content: &Bytes, memory: MemoryBudget) -> Result<Optio
         return Ok(None);
     }
     let invalid =
-        |error: &dyn std::error::Error| Status::invalid_argument(format!("the arguments are no JSON: {error}"));
+        |error: &dyn std::error::Error| Status::invalid_argument(format!("the arguments are invalid: {error}"));
     if format == Format::Json {
         let text = std::str::from_utf8(content).map_err(|error| invalid(&error))?;
         serde_json::from_str::<IgnoredAny>(text).map_err(|error| invalid(&error))?;
@@ -124,7 +124,7 @@ fn result(format: Format, out: Vec<u8>) -> Result<Bytes, Status> {
         return Ok(out.into());
     }
     let value: Value = serde_json::from_slice(&out)
-        .map_err(|error| Status::internal(format!("the result has no form in {format}: {error}")))?;
+        .map_err(|error| Status::internal(format!("the result cannot be converted to {format}: {error}")))?;
     let content = format.encode(&to_proto(value)?).map_err(|error: CodecError| Status::from(error))?;
     Ok(content.into_bytes())
 }
@@ -156,8 +156,9 @@ fn exact(number: &serde_json::Number) -> Result<f64, Status> {
     if is_same && float.is_finite() {
         return Ok(float);
     }
-    let message =
-        format!("the result has {number}, which google.protobuf.Value cannot hold: call the function in JSON");
+    let message = format!(
+        "the result contains {number}, which google.protobuf.Value cannot represent: call the function in JSON"
+    );
     Err(Status::out_of_range(message))
 }
 
@@ -168,7 +169,7 @@ fn methods<'a>(service: &str, functions: impl Iterator<Item = &'a Description> +
     for (name, function) in functions.clone() {
         assert!(
             known.insert(name.clone()),
-            "there are two functions `{name}` as far as names of methods go: rename `{}`",
+            "two functions have the method name `{name}`: rename `{}`",
             function.name()
         );
     }

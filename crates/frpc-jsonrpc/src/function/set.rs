@@ -47,7 +47,7 @@ impl Functions {
         let before = Arc::make_mut(&mut self.0).by_name.insert(name, Arc::new(function));
         if let Some(before) = before {
             panic!(
-                "there are two functions `{}`: rename one with `#[function(name = \"…\")]`",
+                "two functions have the name `{}`: rename one with `#[function(name = \"…\")]`",
                 before.description().name()
             );
         }

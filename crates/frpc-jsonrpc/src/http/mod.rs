@@ -62,7 +62,7 @@ const EXPLANATION: &str = r#"This is JSON-RPC 2.0. Send requests by POST, alone 
 
     curl --json '{"jsonrpc": "2.0", "method": "sum", "params": [1, 2], "id": 1}' http://HOST:PORT/PATH
 
-The method rpc.discover tells which functions there are. Methods of services are called by package.Service/Method,
+The method rpc.discover describes all functions. Methods of services are called by package.Service/Method,
 with the fields of their request as params.
 "#;
 

@@ -21,7 +21,7 @@ pub fn once<T: ?Sized>(name: &str, describe: impl FnOnce() -> Value) -> Value {
 
     let unique = type_name::<T>();
     if AROUND.with_borrow(|around| around.contains(&unique)) {
-        return json!({"description": format!("another `{name}`, as this is in")});
+        return json!({"description": format!("a nested `{name}`, described by the enclosing schema")});
     }
     AROUND.with_borrow_mut(|around| around.push(unique));
     let _inside = Inside;

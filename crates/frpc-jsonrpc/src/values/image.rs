@@ -96,7 +96,8 @@ struct Parts<'a> {
 impl<'de> Deserialize<'de> for Image {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Parts { r#type, data } = Parts::deserialize(deserializer)?;
-        let data = base64::decode(&data).ok_or_else(|| de::Error::custom("the data of the image is no base64"))?;
+        let data =
+            base64::decode(&data).ok_or_else(|| de::Error::custom("the data of the image is not valid base64"))?;
         Ok(if r#type.is_empty() { Self::new(data) } else { Self::of_type(r#type, data) })
     }
 }
@@ -135,6 +136,8 @@ mod tests {
         let read = |text| serde_json::from_str::<Image>(text);
         assert_eq!(read(r#"{"data":"_9j_"}"#).unwrap().media_type(), "image/jpeg");
         assert_eq!(read("{}").unwrap(), Image::of_type("application/octet-stream", ""));
-        assert!(read(r#"{"data":"!"}"#).unwrap_err().to_string().starts_with("the data of the image is no base64"));
+        assert!(
+            read(r#"{"data":"!"}"#).unwrap_err().to_string().starts_with("the data of the image is not valid base64")
+        );
     }
 }

@@ -297,7 +297,7 @@ impl fmt::Display for TensorError {
                     "{len} bytes do not fill a tensor of shape {shape:?} with {element_len} bytes for each number"
                 )
             }
-            Self::Base64 => f.write_str("the data of the tensor is no base64"),
+            Self::Base64 => f.write_str("the data of the tensor is not valid base64"),
         }
     }
 }
@@ -387,7 +387,7 @@ mod tests {
                 r#"{"dtype":"<i2","shape":[2],"data":"AQA="}"#,
                 "2 bytes do not fill a tensor of shape [2] with 2 bytes for each number",
             ),
-            (r#"{"dtype":"<i2","shape":[1],"data":"A!A="}"#, "the data of the tensor is no base64"),
+            (r#"{"dtype":"<i2","shape":[1],"data":"A!A="}"#, "the data of the tensor is not valid base64"),
         ];
         for (text, expected) in table {
             let error = read(text).unwrap_err();

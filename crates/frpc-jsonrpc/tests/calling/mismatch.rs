@@ -86,7 +86,7 @@ fn a_channel_to_a_server_that_speaks_something_else_fails_at_its_first_attempt_a
             ("tcp://ADDRESS", &http2, "this looks like an HTTP/2 server"),
             ("grpc://ADDRESS", &http1, "the server speaks HTTP/1.1 instead of HTTP/2"),
             ("ws://ADDRESS", &http2, "the server does not speak HTTP"),
-            ("jsonrpc+tcp://ADDRESS", &http1, "the server speaks HTTP: JSON-RPC over HTTP has addresses"),
+            ("jsonrpc+tcp://ADDRESS", &http1, "the server speaks HTTP: for JSON-RPC over HTTP"),
             ("jsonrpc+tcp://ADDRESS", &http2, "the server speaks HTTP/2, gRPC or frisbee"),
         ]);
         // Servers that speak first, and servers that wait for the client's words.

@@ -116,7 +116,7 @@ async fn a_wrong_argument_is_named() {
     let expected = "argument `b` (2 of 2): expected i64, found string \"x\"";
     assert_eq!(call(&sum, r#"[1,"x"]"#).await, wrong(expected));
     assert_eq!(call(&sum, "[1]").await, wrong("argument `b` (2 of 2) is missing: expected i64"));
-    assert_eq!(call(&ping, "[1]").await, wrong("`ping` takes no arguments, and there are 1"));
+    assert_eq!(call(&ping, "[1]").await, wrong("`ping` takes no arguments, but the call has 1"));
     let expected = "argument `points` (1 of 3): missing field `y` (at byte 8 of the params)";
     assert_eq!(call(&mirror, r#"[[{"x":1}]]"#).await, wrong(expected));
 }
@@ -133,7 +133,7 @@ async fn a_state_and_a_context_are_no_arguments() {
 async fn a_state_that_nobody_gave_is_an_error_that_says_what_to_do() {
     let called = count.call(Some("[1]"), &Context::default(), &mut Vec::new());
     let Called::Failed(status) = called else { panic!("there is no state") };
-    let expected = "`count` takes a state that the server does not have: give it with `.state(…)`";
+    let expected = "the server has no state of the type that `count` takes: add it with `.state(…)`";
     assert_eq!((status.code(), status.message()), (Code::Internal, expected));
 }
 

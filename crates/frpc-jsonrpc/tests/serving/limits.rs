@@ -123,7 +123,7 @@ fn a_message_has_to_end_in_time() {
             let mut caller = Caller::connect(&server);
             caller.say(said).await;
             let heard = caller.hear_all().await;
-            assert!(heard.contains("-32700") && heard.contains("did not end within 3s"), "{said}: {heard}");
+            assert!(heard.contains("-32700") && heard.contains("was not complete within 3s"), "{said}: {heard}");
         }
         let mut caller = Caller::connect(&server);
         for id in 0..5 {

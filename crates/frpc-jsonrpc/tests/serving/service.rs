@@ -108,7 +108,7 @@ async fn json_goes_straight_through() {
     for broken in [&b"[1,"[..], b"[1] 2", b"\xff", b"nul"] {
         let status = call(broken).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument, "{broken:?}");
-        assert!(status.message().starts_with("the arguments are no JSON: "), "{status}");
+        assert!(status.message().starts_with("the arguments are invalid: "), "{status}");
     }
 }
 
@@ -138,7 +138,7 @@ async fn reflection_tells_of_functions_and_of_their_schemas() {
 }
 
 #[test]
-#[should_panic(expected = "there are two functions `text_greet` as far as names of methods go")]
+#[should_panic(expected = "two functions have the method name `text_greet`")]
 fn names_that_only_differ_in_signs_cannot_be_served_together() {
     #[function]
     fn text_greet() {}

@@ -39,7 +39,7 @@ fn wrong_params_are_the_fault_of_the_caller_and_named() {
         assert!(answer["error"]["message"].as_str().unwrap().contains("calls.Words.text"), "{answer}");
         let answer = caller.ask("Test.Say", json!(["a", "b"])).await;
         assert_eq!(error(&answer), (-32602, "invalid_argument"));
-        assert!(answer["error"]["message"].as_str().unwrap().contains("no more than 1 params: text"), "{answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains("at most 1 params: text"), "{answer}");
     });
 }
 

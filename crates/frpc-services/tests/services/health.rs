@@ -53,19 +53,11 @@ fn a_service_that_nobody_knows_is_not_found() {
         let health = Health::new();
         (services(&health), async move |channel| {
             let client = HealthClient::new(channel);
-            assert_status(
-                check(&client, "shop.Orders").await,
-                Code::NotFound,
-                "there is no service 'shop.Orders' here",
-            );
+            assert_status(check(&client, "shop.Orders").await, Code::NotFound, "unknown service 'shop.Orders'");
             health.set("shop.Orders", Serving);
             assert_eq!(check(&client, "shop.Orders").await.unwrap(), Serving);
             health.clear("shop.Orders");
-            assert_status(
-                check(&client, "shop.Orders").await,
-                Code::NotFound,
-                "there is no service 'shop.Orders' here",
-            );
+            assert_status(check(&client, "shop.Orders").await, Code::NotFound, "unknown service 'shop.Orders'");
         })
     });
 }
@@ -139,7 +131,7 @@ fn behind_a_shutdown_nothing_takes_calls_and_nobody_watches() {
             assert_eq!(next(&mut watch).await, Serving);
             health.shut_down();
             assert_eq!(next(&mut watch).await, NotServing);
-            let end = "the server shuts down: watch the next one";
+            let end = "the server is shutting down: watch again after the restart";
             assert_status(watch.message().await, Code::Unavailable, end);
             for service in ["", "calls.Test"] {
                 health.set(service, Serving);
@@ -161,7 +153,11 @@ fn a_server_that_shuts_down_says_so_to_those_who_watch_it() {
         assert_eq!(next(&mut watch).await, Serving);
         let shutdown = tokio::spawn(server.shutdown(DAY));
         assert_eq!(next(&mut watch).await, NotServing);
-        assert_status(watch.message().await, Code::Unavailable, "the server shuts down: watch the next one");
+        assert_status(
+            watch.message().await,
+            Code::Unavailable,
+            "the server is shutting down: watch again after the restart",
+        );
         assert_eq!(shutdown.await.unwrap(), 0, "no connection is cut");
     });
 }

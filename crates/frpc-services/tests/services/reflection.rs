@@ -141,7 +141,7 @@ fn extensions_are_found_by_message_and_number() {
             };
             assert_eq!(asking.files(of("base.Thing", 100)).await[0], "shelf.proto");
             assert_eq!(asking.files(of("base.Thing", 101)).await[0], "shelf.proto");
-            assert_eq!(asking.error(of("base.Thing", 102)).await.1, "there is no extension 102 of 'base.Thing' here");
+            assert_eq!(asking.error(of("base.Thing", 102)).await.1, "unknown extension 102 of 'base.Thing'");
             for (message, expected) in [("base.Thing", vec![100, 101]), ("shelf.v1.Book", vec![])] {
                 let answer = asking.ask(AllExtensionNumbersOfType(message.to_owned())).await;
                 let MessageResponse::AllExtensionNumbersResponse(numbers) = answer else { panic!("no numbers") };
@@ -158,10 +158,10 @@ fn what_is_not_there_is_an_answer_and_the_stream_goes_on() {
             let mut asking = Asking::new(&channel).await;
             let not_found = Code::NotFound as i32;
             for (question, message) in [
-                (FileByFilename("none.proto".to_owned()), "there is no file 'none.proto' here"),
-                (FileContainingSymbol("calls".to_owned()), "there is no symbol 'calls' here"),
-                (FileContainingSymbol("by.Hand".to_owned()), "there is no symbol 'by.Hand' here"),
-                (AllExtensionNumbersOfType("a.B".to_owned()), "there is no message 'a.B' here"),
+                (FileByFilename("none.proto".to_owned()), "unknown file 'none.proto'"),
+                (FileContainingSymbol("calls".to_owned()), "unknown symbol 'calls'"),
+                (FileContainingSymbol("by.Hand".to_owned()), "unknown symbol 'by.Hand'"),
+                (AllExtensionNumbersOfType("a.B".to_owned()), "unknown message 'a.B'"),
             ] {
                 assert_eq!(asking.error(question).await, (not_found, message.to_owned()));
             }
@@ -177,7 +177,7 @@ fn a_request_without_a_question_ends_the_stream() {
             let mut asking = Asking::new(&channel).await;
             asking.questions.send(ServerReflectionRequest::default()).await.unwrap();
             let end = asking.answers.message().await;
-            assert_status(end, Code::InvalidArgument, "a request without any of its questions");
+            assert_status(end, Code::InvalidArgument, "the request is empty: set a field of message_request");
         })
     });
 }

@@ -15,7 +15,7 @@ pub(super) fn read(bytes: &[u8], accept: &str, subprotocol: Option<&str>) -> io:
     let parsed = answer.parse(bytes).map_err(|error| invalid(format!("the server does not speak HTTP: {error}")))?;
     let httparse::Status::Complete(len) = parsed else {
         if bytes.len() >= HEAD_LEN_MAX {
-            return Err(invalid(format!("the head of the answer is longer than {HEAD_LEN_MAX} bytes")));
+            return Err(invalid(format!("the response head is longer than {HEAD_LEN_MAX} bytes")));
         }
         return Ok(None);
     };
@@ -32,7 +32,7 @@ pub(super) fn read(bytes: &[u8], accept: &str, subprotocol: Option<&str>) -> io:
         return Err(invalid("the server switched to something other than WebSocket".to_owned()));
     }
     if !values("sec-websocket-accept").eq([accept.as_bytes()]) {
-        return Err(invalid("the server did not prove that it read the handshake".to_owned()));
+        return Err(invalid("the response has a wrong sec-websocket-accept header".to_owned()));
     }
     if values("sec-websocket-extensions").next().is_some() {
         return Err(invalid("the server uses an extension that was not offered".to_owned()));
@@ -42,10 +42,10 @@ pub(super) fn read(bytes: &[u8], accept: &str, subprotocol: Option<&str>) -> io:
         (Some(chosen), Some(offered)) if chosen == offered.as_bytes() => {}
         (Some(chosen), _) => {
             let chosen = chosen.escape_ascii();
-            return Err(invalid(format!("the server chose the sub-protocol \"{chosen}\", which was not offered")));
+            return Err(invalid(format!("the server chose the subprotocol \"{chosen}\", which was not offered")));
         }
         (None, Some(offered)) => {
-            return Err(invalid(format!("the server accepted the WebSocket, but not the sub-protocol {offered}")));
+            return Err(invalid(format!("the server accepted the WebSocket, but not the subprotocol {offered}")));
         }
     }
     Ok(Some(len))
@@ -95,11 +95,11 @@ mod tests {
     #[test]
     fn an_answer_to_something_else_says_why() {
         for (from, to, why) in [
-            ("abc=", "abd=", "did not prove"),
+            ("abc=", "abd=", "a wrong sec-websocket-accept"),
             ("WebSocket\r", "h2c\r", "something other than WebSocket"),
             ("Upgrade\r", "close\r", "something other than WebSocket"),
-            ("l: frpc", "l: chat", "chose the sub-protocol \"chat\""),
-            ("Sec-WebSocket-Protocol: frpc\r\n", "", "not the sub-protocol frpc"),
+            ("l: frpc", "l: chat", "chose the subprotocol \"chat\""),
+            ("Sec-WebSocket-Protocol: frpc\r\n", "", "not the subprotocol frpc"),
             ("-Protocol: frpc", "-Extensions: permessage-deflate", "an extension"),
             ("101 Switching Protocols", "403 Forbidden", "refused the WebSocket: 403 Forbidden: no entry"),
             ("HTTP/1.1 101", "SSH-2.0", "does not speak HTTP"),

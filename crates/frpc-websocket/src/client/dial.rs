@@ -67,7 +67,7 @@ async fn secure(
 
 #[cfg(not(feature = "tls"))]
 async fn secure(_: Box<dyn ByteStream>, _: &Target, _: &ConnectSettings) -> io::Result<Box<dyn ByteStream>> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, "wss:// needs the feature tls of frpc-websocket"))
+    Err(io::Error::new(io::ErrorKind::Unsupported, "wss:// needs TLS: enable the feature `tls` of frpc-websocket"))
 }
 
 /// Performs the handshake on a stream.
@@ -102,7 +102,7 @@ async fn upgrade(
         if io.read_buf(&mut read).await? == 0 {
             return Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
-                "the server closed the connection before its answer",
+                "the server closed the connection before it answered the handshake",
             ));
         }
         if let Some(len) = answer::read(&read, &accept, subprotocol)? {

@@ -30,10 +30,12 @@ impl Target {
         let uri: Uri = format!("http://{rest}").parse().map_err(|error| invalid(&format!("{error}")))?;
         let authority = uri.authority().cloned().ok_or_else(|| invalid("host missing"))?;
         if authority.as_str().contains('@') {
-            return Err(invalid("a user in an address is not sent: use Client::header with authorization"));
+            return Err(invalid(
+                "an address cannot contain a user: send credentials with Client::header, such as authorization",
+            ));
         }
         if rest.contains('#') {
-            return Err(invalid("'#' means nothing to a server"));
+            return Err(invalid("'#' is not allowed in the address of a server"));
         }
         let is_port_ok = authority.port_u16().is_some() || authority.as_str() == authority.host();
         let host = authority.host();
@@ -75,7 +77,7 @@ mod tests {
             ("ws://", "address"),
             ("ws://:80", "expected SCHEME://HOST:PORT"),
             ("ws://localhost:", "expected SCHEME://HOST:PORT"),
-            ("ws://me@localhost", "a user in an address"),
+            ("ws://me@localhost", "an address cannot contain a user"),
             ("ws://localhost/#top", "'#'"),
             ("ws://localhost/a b", "address"),
         ] {

@@ -322,7 +322,10 @@ fn types_within_themselves_are_described_once_and_others_as_often_as_they_are_th
         Tree { children: vec![leaf()], twin: Some(Box::new(Twin { one: leaf(), other: vec![leaf()] })), ..leaf() };
     check([leaf(), tree], &[r#"{"value":1,"children":[]}"#], &[r#"{"value":1}"#, r#"{"value":1,"children":1}"#]);
     let schema = Tree::schema();
-    assert_eq!(schema["properties"]["children"]["items"], json!({"description": "another `Tree`, as this is in"}));
+    assert_eq!(
+        schema["properties"]["children"]["items"],
+        json!({"description": "a nested `Tree`, described by the enclosing schema"})
+    );
     assert_eq!(Vec::<Tree>::schema()["items"], schema, "it is forgotten when it is done");
     assert_eq!(Twin::<Meters>::schema()["properties"]["other"]["items"]["format"], "double");
 }
