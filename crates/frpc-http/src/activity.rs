@@ -63,7 +63,7 @@ impl Activity {
         loop {
             let before = self.begun_if_idle();
             sleep(GOODBYE_MAX).await;
-            // The number of requests tells a quiet second from one with a request too short for both checks.
+            // Both checks miss a request shorter than the pause, but it changes the number of requests.
             if before.is_some() && self.begun_if_idle() == before {
                 return;
             }

@@ -240,8 +240,8 @@ fn recognize(first: &[u8]) -> Seen {
     }
 }
 
-/// A head of up to this many times the limit is refused on its own, by us. Between that and four times as much, the
-/// HTTP/2 implementation answers with 431 before we see the head.
+/// A request with a head of up to this many times the limit reaches us, and only this request is refused. The HTTP/2
+/// implementation itself answers heads of up to four times that size with 431.
 const HEAD_LEN_FACTOR: u32 = 8;
 
 /// The longest registered method has 16 bytes.

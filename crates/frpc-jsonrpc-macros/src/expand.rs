@@ -144,7 +144,7 @@ fn schema_of(of: &Type) -> TokenStream {
     }}
 }
 
-/// Replaces lifetimes by `'static`, because those of the function are not in scope elsewhere.
+/// Replaces lifetimes by `'static`, because lifetimes of the function are not in scope in its schemas.
 fn without_lifetimes(tokens: TokenStream) -> TokenStream {
     let mut is_lifetime = false;
     let replaced = tokens.into_iter().map(|token| match token {

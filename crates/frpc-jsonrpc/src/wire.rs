@@ -71,8 +71,8 @@ use crate::{
 /// At these limits the connection is not read. While it has no room for calls, up to 256 KiB are read ahead to notice
 /// its end.
 ///
-/// The end of a peer that sent more than that is noticed within a second on TCP and Unix sockets without TLS or
-/// io_uring, if the kernel has room for the bytes before the end.
+/// If a peer sends more than that and then disconnects, its end is noticed within a second on TCP and Unix sockets
+/// without TLS or io_uring. The kernel must have room for all bytes before the end.
 #[derive(Clone, Default)]
 pub struct JsonRpc {
     pub(crate) settings: Arc<JsonRpcSettings>,

@@ -25,8 +25,8 @@ use crate::{
 /// grpcurl.
 ///
 /// Current clients use [`Reflection::v1`], older ones [`Reflection::v1alpha`]. A server can offer both. No
-/// configuration is needed: it describes all services of its server, including itself. Files are those compiled into
-/// the server. Handwritten methods without [types](Method::types) appear with the name of their service only.
+/// configuration is needed: it describes all services of its server, including itself, from the proto files compiled
+/// into the server. Handwritten methods without [types](Method::types) appear with the name of their service only.
 ///
 /// ```
 /// use frpc::Server;

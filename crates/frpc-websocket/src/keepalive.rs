@@ -29,7 +29,7 @@ impl Keepalive {
         self.is_heard = true;
     }
 
-    /// Waits for the next action: `true` stands for sending a ping.
+    /// Completes with `true` when a ping must be sent.
     ///
     /// # Errors
     ///

@@ -300,7 +300,7 @@ impl Link {
     }
 }
 
-/// The length of unwritten output from which on nothing is read.
+/// The length of unwritten output at which reading stops.
 pub(crate) const OUTPUT_LEN_MAX: usize = 64 * 1024;
 
 /// The maximum length of a read.

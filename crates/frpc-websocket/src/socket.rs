@@ -23,8 +23,8 @@ use crate::{
 
 /// A WebSocket on a byte stream, after its handshake.
 ///
-/// The task polling it does all the work: waiting for the next message also writes [queued](Self::queue) messages and
-/// answers pings. Without a waiting task, nothing happens.
+/// It has no background task. Waiting for the next message also writes [queued](Self::queue) messages and answers
+/// pings, so a task should always be waiting.
 ///
 /// ```
 /// use frpc_websocket::{Close, Kind, Role, WebSocket};

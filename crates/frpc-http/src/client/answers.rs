@@ -178,7 +178,7 @@ pub(super) async fn one(exchange: Exchange, open: impl Open) -> Result<Answer, S
         .await
 }
 
-/// Prepends the metadata of a response to the metadata of its final status. A failed call has no other place for them.
+/// Prepends the metadata of a response to the metadata of its final status. A failed call has no other place for it.
 pub(super) fn behind(mut metadata: Metadata, mut status: Status) -> Status {
     if metadata.is_empty() {
         return status;

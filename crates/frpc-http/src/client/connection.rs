@@ -209,7 +209,7 @@ impl Connection {
     /// Sends a request. Returns `None` if an HTTP/1.1 connection is in use, which is impossible for the holder of its
     /// place.
     pub(super) fn send(&self, request: Request<Outgoing>) -> Option<(Responding, Returned)> {
-        // Before the request is written, so that an answer always has a later time.
+        // Recorded before the request is written, so that its response always has a later time.
         self.traffic.handle_request();
         match &self.sender {
             Sender::Http1(place) => {

@@ -210,7 +210,7 @@ impl Exchange {
         let mut answering = pin!(answer(self));
         let answered = match (deadline, source) {
             (None, Some(source)) => {
-                // Boxed for the same reason as above.
+                // Boxed because few calls wait here, and the future would enlarge all of them.
                 let ended = Box::pin(async move { source.ended().await });
                 tokio::select! {
                     biased;

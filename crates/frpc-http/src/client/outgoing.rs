@@ -42,7 +42,7 @@ pub(super) struct Source {
 }
 
 struct State {
-    /// Taken out during polling, because the stream may run user code that calls back.
+    /// `None` while the stream is polled: it may run user code, which must not find the lock taken.
     messages: Option<Streaming<Bytes>>,
     attempt: usize,
     is_taken: bool,

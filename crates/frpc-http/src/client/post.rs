@@ -54,8 +54,8 @@ impl Poster {
     ///
     /// # Errors
     ///
-    /// If the deadline passes, if the connection is lost, or if the response has an HTTP error status and a content
-    /// type other than `content_type`, as responses of proxies do.
+    /// If the deadline passes, the connection is lost, or the response is too long. Also if the response has the status
+    /// 413, or another HTTP error status with a content type other than `content_type`, as responses of proxies do.
     pub fn post(
         &self,
         call: &Call,

@@ -42,7 +42,7 @@ struct Shared {
 pub(crate) struct Progress {
     /// The number of pieces passed to HTTP/2.
     given: AtomicUsize,
-    /// `true` from passing a piece until HTTP/2 asks for the next, which means that the peer let the piece through.
+    /// `true` while HTTP/2 holds a piece. It asks for the next one when the windows of the peer have let this one pass.
     waits: AtomicBool,
 }
 

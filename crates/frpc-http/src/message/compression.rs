@@ -22,7 +22,7 @@ pub(crate) fn compress(content: &[u8]) -> Bytes {
 ///
 /// If the result is longer than `len_max`, or the content is not gzip.
 pub(crate) fn decompress(content: &[u8], len_max: usize) -> Result<Bytes, Status> {
-    // Starts with the room that ordinary content needs. The sender announces no length that could be trusted.
+    // Starts with enough room for ordinary content. The sender announces no trustworthy length.
     let mut decompressed = Vec::with_capacity(content.len().saturating_mul(3).min(len_max));
     let more_than_max = u64::try_from(len_max).unwrap_or(u64::MAX).saturating_add(1);
     let read = MultiGzDecoder::new(content).take(more_than_max).read_to_end(&mut decompressed);

@@ -24,8 +24,8 @@ pub(super) trait Framing: Send + Unpin + 'static {
     /// Encodes frames for the body.
     fn data(&self, frames: Bytes) -> Bytes;
 
-    /// Returns the end of a body: the trailers of a successful call, or its error. `None` if the end does not fit into
-    /// a frame, which takes trailers of 4 GiB.
+    /// Returns the end of a body: the trailers of a successful call, or its error. `None` if the trailers are longer
+    /// than a frame, 4 GiB.
     fn end(&self, outcome: Result<&Metadata, &Status>) -> Option<Frame<Bytes>>;
 }
 

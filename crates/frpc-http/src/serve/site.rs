@@ -115,14 +115,14 @@ pub(super) fn media_type(headers: &HeaderMap) -> &[u8] {
     &value[..end.unwrap_or(value.len())]
 }
 
-/// Checks that the messages of a method are in a format that a caller asks for.
+/// Checks that a call in this format is possible for the codec of a method.
 pub(super) fn check_codec(method: &Method, format: Format) -> Result<(), Status> {
     match method.codec() {
         Some(codec) if format == Format::Proto && codec != "proto" => {
             let error = CodecError::OtherCodec { codec, format };
             Err(Status::unimplemented(format!("{method}: {error}")))
         }
-        // A message says by itself whether it is in JSON.
+        // The message types decide about JSON: their codec may support it.
         _ => Ok(()),
     }
 }

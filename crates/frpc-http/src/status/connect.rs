@@ -27,8 +27,8 @@ pub(crate) struct End {
     pub(crate) trailers: Metadata,
 }
 
-/// Serializes the error of a failed call. Details other than `google.rpc.Status` are dropped, because the format has no
-/// field for them.
+/// Serializes the error of a failed call. Details in an encoding other than `google.rpc.Status` are dropped, because
+/// the format has no field for them.
 pub(crate) fn error(status: &Status) -> Bytes {
     let mut json = Vec::with_capacity(64 + status.message().len());
     put_error(&mut json, status);

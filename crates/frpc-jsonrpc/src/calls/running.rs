@@ -142,7 +142,7 @@ pub(super) fn panicked() -> Status {
 
 fn outcome_of(answer: Result<Answer, Status>, notices: Option<Notices>) -> Outcome {
     match (answer.map(Answer::into_body), notices) {
-        // A handwritten service encodes the message without fields as nothing at all.
+        // A handwritten service may encode a message without fields as an empty body.
         (Ok(Body::One(result)), None) if result.is_empty() => Outcome::Result(Bytes::from_static(b"{}")),
         (Ok(Body::One(result)), None) => Outcome::Result(result.into_bytes()),
         (Ok(Body::Many(messages)), Some(notices)) => Outcome::Stream((notices, messages)),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   {"jsonrpc": "2.0", "method": "shop.Prices/Watch", "params": {"subscription": "1", "result": {…}}}
-//!   {"jsonrpc": "2.0", "method": "shop.Prices/Watch", "params": {"subscription": "1", "error": {…}}}     the end of one that failed
+//!   {"jsonrpc": "2.0", "method": "shop.Prices/Watch", "params": {"subscription": "1", "error": {…}}}     the end of a failed one
 //!   {"jsonrpc": "2.0", "method": "shop.Prices/Watch", "params": {"subscription": "1", "end": true}}
 //! ```
 

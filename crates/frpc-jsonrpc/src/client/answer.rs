@@ -58,8 +58,8 @@ impl<'a> Answer<'a> {
 /// # Errors
 ///
 /// Returns [`Unimplemented`](frpc::Code::Unimplemented) if `message` is neither a JSON object nor an array, as for
-/// wrapper types and timestamps, and [`InvalidArgument`](frpc::Code::InvalidArgument) if it is not valid JSON. A server
-/// could not attribute its error about an invalid request to a call, so invalid messages are not sent.
+/// wrapper types and timestamps, and [`InvalidArgument`](frpc::Code::InvalidArgument) if it is not valid JSON. Invalid
+/// messages are not sent: the error of the server would have no id, so it would match no call.
 pub(super) fn request(id: u64, method: &frpc::Method, message: &[u8]) -> Result<Vec<u8>, Status> {
     if !matches!(message.first(), None | Some(b'{' | b'[')) {
         let why = format!(

@@ -1,5 +1,4 @@
-//! JSON-RPC over a byte stream: each message of ours ends with a line feed, those of the server are concatenated
-//! values.
+//! JSON-RPC over a byte stream. Sent messages end with a line feed. Received messages are concatenated values.
 
 use std::{
     io,

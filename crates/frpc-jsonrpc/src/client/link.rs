@@ -96,7 +96,7 @@ enum Waiting {
     },
 }
 
-/// The reason why a connection cannot go on.
+/// The reason why a connection cannot continue.
 enum Broken {
     /// The server violated the protocol. All calls end with this status.
     Server(Status),
@@ -186,7 +186,7 @@ impl Link {
             let limit = shared.message_len_max;
             return Err(CallError::MessageTooLarge { len: text.len(), limit }.into());
         }
-        // Wait for room before registering the call, so that a call without room leaves no entry behind.
+        // Wait for room before registering the call, so that a call without room has no entry.
         let acquiring = shared.room.clone().acquire_many_owned(len.min(QUEUE_LEN_MAX));
         let room = deadline.bound_unsent(async { acquiring.await.map_err(|_| shared.state().unsent()) }).await?;
         let (sender, answer) = oneshot::channel();
@@ -235,7 +235,7 @@ impl Shared {
         Ok(Entry { shared: self.clone(), of: Of::Call(id) })
     }
 
-    /// Ends all calls and subscriptions, unless that has happened before. Calls that are still queued fail as not
+    /// Ends all calls and subscriptions. Has no effect on a connection already ended. Queued calls fail as not
     /// executed, so they may be retried.
     fn end(&self, why: impl Fn() -> Status) {
         let mut state = self.state();
@@ -548,10 +548,10 @@ const QUEUE_LEN_MAX: u32 = 1 << 20;
 /// The maximum length of messages handed to the connection at a time.
 const CONDUIT_LEN_MAX: usize = 64 << 10;
 
-/// The duration of silence, with calls waiting, after which a timeout makes later calls use a new connection.
+/// The minimum silence of the server for a call timeout to move later calls to a new connection.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// The number of unanswered calls given up by their callers, from which on new calls use a new connection.
+/// The number of given-up calls without an answer at which new calls move to a new connection.
 const GIVEN_UP_MAX: usize = 4096;
 
 #[cfg(test)]

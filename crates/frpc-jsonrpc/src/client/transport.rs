@@ -18,8 +18,8 @@ use super::{bytes::Values, caller::LinkCaller, link::Link};
 ///
 /// A call sends its message as named params. A method without a service name is called by its name alone, as functions
 /// are. Over TCP and WebSocket, a response stream is a subscription. It ends with
-/// [`ResourceExhausted`](frpc::Code::ResourceExhausted) if its reader is 1024 messages late. Request streams are not
-/// supported, and only HTTP carries metadata.
+/// [`ResourceExhausted`](frpc::Code::ResourceExhausted) if more than 1024 of its messages are unread. Request streams
+/// are not supported, and only HTTP carries metadata.
 ///
 /// An error without an id ends all calls on its connection with [`Unavailable`](frpc::Code::Unavailable), and they may
 /// have been executed. If only one call is in flight, it receives that error.
@@ -126,12 +126,12 @@ fn websocket(url: String, settings: ConnectSettings) -> super::caller::Dial {
     })
 }
 
-/// Makes a connection of a WebSocket.
+/// Wraps a WebSocket as a client connection.
 #[cfg(feature = "http")]
 pub(super) fn link_over(socket: frpc_websocket::WebSocket, settings: &ConnectSettings) -> Link {
     let message_len_max = usize::try_from(settings.message_len_max).unwrap_or(usize::MAX);
     let socket = socket.message_len_max(message_len_max);
-    // There is no setting for pings: they keep the pace of TCP.
+    // WebSocket pings have no separate setting: they use the interval of TCP keepalive.
     let socket = match settings.sockets.keepalive {
         Some(period) => socket.keepalive(period, PING_TIMEOUT.min(period)),
         None => socket,
@@ -139,7 +139,7 @@ pub(super) fn link_over(socket: frpc_websocket::WebSocket, settings: &ConnectSet
     Link::new(socket, settings.message_len_max)
 }
 
-/// Returns how connections to an address of TCP are made.
+/// Returns a function that opens TCP connections to `address`.
 fn tcp(address: String, url: String, settings: ConnectSettings) -> super::caller::Dial {
     Box::new(move || {
         let (address, url, settings) = (address.clone(), url.clone(), settings.clone());

@@ -24,11 +24,11 @@ pub(super) struct Input {
     limits: Limits,
 }
 
-/// The use of line feeds by the peer. With one value per line, it can continue after an invalid one.
+/// The line format of the peer. With one value per line, reading can continue after an invalid value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lines {
     Unknown,
-    /// The byte after the first value will tell.
+    /// The byte after the first value decides.
     BehindFirst,
     Yes,
     No,

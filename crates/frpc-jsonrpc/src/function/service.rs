@@ -254,8 +254,8 @@ const VALUE_FILE: &str = "google/protobuf/struct.proto";
 const SERVICE_FIELD: i32 = 6;
 /// The field number of `method` in a service descriptor.
 const METHOD_FIELD: i32 = 2;
-/// The operation number of the first function, above those of services from proto files. Peers beyond the plain
-/// protocol find methods by their names.
+/// The operation number of the first function, above the numbers of services from proto files. Extended peers find
+/// methods by name.
 const FIRST_OPERATION: u16 = 60_000;
 
 #[cfg(test)]
