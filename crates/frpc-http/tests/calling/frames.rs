@@ -1,4 +1,4 @@
-//! A server that reads and writes frames of HTTP/2 by hand.
+//! A server that reads and writes raw HTTP/2 frames.
 
 use frpc::prost::Message;
 use support::calls::words;
@@ -19,16 +19,16 @@ const END_HEADERS: u8 = 4;
 pub(crate) const REFUSED_STREAM: u32 = 7;
 pub(crate) const CANCEL: u32 = 8;
 
-/// The server's end of a connection.
+/// The server side of a connection.
 pub(crate) struct RawServer {
     socket: DuplexStream,
     answers_pings: bool,
 }
 
-/// Something that the client said.
+/// An event caused by the client.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
-    /// A request came to its end.
+    /// The end of a request.
     Request {
         stream: u32,
     },
@@ -41,12 +41,12 @@ pub(crate) enum Heard {
 }
 
 impl RawServer {
-    /// Greets a client.
+    /// Completes the HTTP/2 preface with default settings.
     pub(crate) async fn begin(socket: DuplexStream) -> Self {
         Self::begin_with(socket, &[]).await
     }
 
-    /// Greets a client with settings: numbers and values.
+    /// Completes the HTTP/2 preface with these settings: pairs of id and value.
     pub(crate) async fn begin_with(mut socket: DuplexStream, settings: &[(u16, u32)]) -> Self {
         let mut preface = [0; 24];
         socket.read_exact(&mut preface).await.unwrap();
@@ -58,7 +58,7 @@ impl RawServer {
         server
     }
 
-    /// Leaves the PINGs of the client without an answer.
+    /// Stops answering the PINGs of the client.
     pub(crate) fn without_pongs(self) -> Self {
         Self { answers_pings: false, ..self }
     }
@@ -66,11 +66,11 @@ impl RawServer {
     async fn write(&mut self, kind: u8, flags: u8, stream: u32, content: &[u8]) {
         let len = u32::try_from(content.len()).unwrap().to_be_bytes();
         let head = [&len[1..], &[kind, flags], &stream.to_be_bytes()].concat();
-        // A client that is gone does not hear it.
+        // The client may be gone already.
         let _ = self.socket.write_all(&[&head, content].concat()).await;
     }
 
-    /// Waits for something that calls are about.
+    /// Waits for the next event of a call, or the end of the connection.
     pub(crate) async fn heard(&mut self) -> Heard {
         loop {
             let mut head = [0; 9];
@@ -98,12 +98,12 @@ impl RawServer {
         self.write(RST_STREAM, 0, stream, &code.to_be_bytes()).await;
     }
 
-    /// Says that it has taken the streams up to this one, and no others.
+    /// Sends a GOAWAY: streams up to this one were processed, later ones were not.
     pub(crate) async fn go_away(&mut self, last: u32) {
         self.write(GOAWAY, 0, 0, &[last.to_be_bytes(), [0; 4]].concat()).await;
     }
 
-    /// Fails a call of gRPC with this message, in as many frames as it takes.
+    /// Fails a gRPC call with this message, in as many frames as needed.
     pub(crate) async fn fail(&mut self, stream: u32, message: &str) {
         let mut headers =
             [&[0x88][..], &header("content-type", "application/grpc"), &header("grpc-status", "5")].concat();
@@ -118,7 +118,7 @@ impl RawServer {
         }
     }
 
-    /// Answers a call of gRPC.
+    /// Answers a gRPC call.
     pub(crate) async fn answer(&mut self, stream: u32, text: &str) {
         let headers = [&[0x88][..], &header("content-type", "application/grpc")].concat();
         self.write(HEADERS, END_HEADERS, stream, &headers).await;
@@ -129,12 +129,12 @@ impl RawServer {
     }
 }
 
-/// Writes a header without any compression.
+/// Writes a header field without compression.
 fn header(name: &str, value: &str) -> Vec<u8> {
     [vec![0], text(name), text(value)].concat()
 }
 
-/// Writes text with its length in front.
+/// Writes the length of a text, then the text.
 fn text(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     match u8::try_from(text.len()) {

@@ -16,7 +16,7 @@ use crate::{
 
 const URLS: [&str; 3] = ["grpc://test", "http://test", "twirp+http://test"];
 
-/// Connects to a peer that the test writes.
+/// Connects to a hand-written peer.
 async fn with_raw(client: Client) -> (TestClient, RawServer, UnboundedReceiver<DuplexStream>, Network) {
     let network = Network::default();
     let mut connections = network.listen();
@@ -218,7 +218,7 @@ fn a_quiet_stream_is_asked_about_no_more_often_than_servers_allow() {
         assert!(lost, "{status:?}");
         assert!(start.elapsed() > 300 * SECOND && start.elapsed() < 360 * SECOND, "{:?}", start.elapsed());
 
-        // Without a call nobody is asked.
+        // Without a call, the client sends no PING.
         let (client, peer, _connections, network) = with_raw(Client::new()).await;
         let mut peer = peer.without_pongs();
         tokio::time::sleep(3600 * SECOND).await;
@@ -229,7 +229,7 @@ fn a_quiet_stream_is_asked_about_no_more_often_than_servers_allow() {
     });
 }
 
-/// Waits for a request, and passes over whatever is said before.
+/// Waits for a request and skips earlier events.
 async fn until_asked(peer: &mut RawServer, stream: u32) {
     loop {
         match peer.heard().await {
@@ -264,7 +264,7 @@ fn a_connection_that_falls_silent_gets_no_further_calls() {
         assert_eq!(other.heard().await, Heard::Request { stream: 1 });
         other.answer(1, "other").await;
         assert_eq!((next.await.unwrap().unwrap(), network.attempts()), ("other".to_owned(), 2));
-        // It was only slow: what it has taken goes on.
+        // The server was only slow: the calls it has received continue.
         peer.answer(1, "at last").await;
         assert_eq!(chat.message().await.unwrap().unwrap().text, "at last");
     });
@@ -274,10 +274,10 @@ fn a_connection_that_falls_silent_gets_no_further_calls() {
 fn a_call_that_is_given_up_says_little_of_a_connection_that_is_alive() {
     in_virtual_time(async {
         let (client, mut peer, _connections, network) = with_raw(Client::new()).await;
-        // Given up soon.
+        // Given up after a short time.
         let status = asking_within(&client, 2 * SECOND).await.unwrap().unwrap_err();
         assert!(matches!(status.call_error(), Some(CallError::TimedOut { .. })), "{status:?}");
-        // Another call was answered meanwhile.
+        // Another call has been answered in the meantime.
         let slow = asking_within(&client, 10 * SECOND);
         let quick = asking(&client, "hi");
         until_asked(&mut peer, 5).await;
@@ -386,7 +386,7 @@ fn calls_share_the_attempts_to_connect_again() {
                 .unwrap();
             let client = TestClient::new(channel);
             assert_eq!(ask(&client, "hi").await.unwrap(), "hi");
-            // The listener and with it the server go.
+            // This drops the listener and the server.
             network.close();
             settle().await;
             let before = network.attempts();
@@ -395,7 +395,7 @@ fn calls_share_the_attempts_to_connect_again() {
                 let status = call.await.unwrap().unwrap_err();
                 assert!(matches!(status.call_error(), Some(CallError::Unreachable(_))), "{url}: {status:?}");
             }
-            // With HTTP/1.1 each call without a connection makes one, until the first fails.
+            // On HTTP/1.1, each call without a connection opens one, until the first attempt fails.
             let shared = if url == "grpc://test" { 3 } else { 9 };
             assert!(network.attempts() - before <= shared, "{url}: {}", network.attempts() - before);
 

@@ -1,5 +1,5 @@
-//! Clients that lose connections, find them full or slow, and servers that refuse, against servers of ours and peers that write
-//! HTTP/2 by hand.
+//! Clients with lost, full or slow connections and with refusing servers. The peers are our servers and hand-written
+//! HTTP/2 servers.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 

@@ -1,4 +1,4 @@
-//! Connections in memory: whoever connects gets one end, and the test decides what is at the other.
+//! Connections in memory: the client gets one end, and the test decides who serves the other.
 
 use std::{
     io,
@@ -15,7 +15,7 @@ use tokio::{
     sync::mpsc,
 };
 
-/// The place that a client connects to.
+/// An address in memory, with a replaceable listener.
 #[derive(Clone, Default)]
 pub(crate) struct Network {
     listener: Arc<Mutex<Option<mpsc::UnboundedSender<DuplexStream>>>>,
@@ -23,14 +23,14 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Listens from now on, in place of whoever did.
+    /// Replaces the current listener.
     pub(crate) fn listen(&self) -> mpsc::UnboundedReceiver<DuplexStream> {
         let (sender, receiver) = mpsc::unbounded_channel();
         *self.listener.lock().unwrap() = Some(sender);
         receiver
     }
 
-    /// Hands all connections to a server.
+    /// Passes all connections to a server.
     pub(crate) fn serve(&self, server: Arc<frpc::Server>) {
         let mut connections = self.listen();
         tokio::spawn(async move {
@@ -45,7 +45,7 @@ impl Network {
         *self.listener.lock().unwrap() = None;
     }
 
-    /// Returns the number of attempts to connect.
+    /// Returns the number of connection attempts.
     pub(crate) fn attempts(&self) -> usize {
         self.attempts.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Methods with a codec of the user: which content types they have, and what becomes of every other.
+//! Methods with a custom codec: their content types, and the refusal of all others.
 
 use std::error::Error;
 
@@ -16,7 +16,7 @@ use crate::{
     http1::{ask, post, split},
 };
 
-/// Writes a number in decimal digits, under either name.
+/// A codec for numbers in decimal digits, registered under two names.
 struct Digits<const JSON: bool>;
 
 impl<const JSON: bool> Codec<u64> for Digits<JSON> {
@@ -35,7 +35,7 @@ impl<const JSON: bool> Codec<u64> for Digits<JSON> {
     }
 }
 
-/// Adds one to a number, and counts up to one.
+/// Adds one to a number, or to each number of a stream.
 struct Counter<const JSON: bool>;
 
 const fn methods<const JSON: bool>() -> [Method; 2] {
@@ -74,7 +74,7 @@ fn builder() -> ServerBuilder<(((), Counter<true>), Counter<false>)> {
     Server::builder().wire(Http::new()).add_service(Counter::<true>).add_service(Counter::<false>)
 }
 
-/// Returns the content type of the answer to a call, the message, and what ends it.
+/// Returns the content type of the response to a call, its message, and its end.
 async fn call(server: &Server, service: &str, content_type: &str, text: &str) -> (String, String, String) {
     let path = format!("/t.{service}/Next");
     let (head, body) = split(&ask(server, post(&path, content_type, &frame(0, text.as_bytes()))).await);

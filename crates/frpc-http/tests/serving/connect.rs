@@ -1,4 +1,4 @@
-//! Connect, as its specification has it: requests written by hand, over HTTP/1.1 and HTTP/2.
+//! Connect according to its specification: hand-written requests over HTTP/1.1 and HTTP/2.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn serve(http: Http) -> Server {
     Server::builder().wire(http).add_service(Probe).without_listener().unwrap()
 }
 
-/// The answer to a request of HTTP/1.1.
+/// The response to an HTTP/1.1 request.
 struct Reply {
     status: String,
     head: Vec<String>,
@@ -41,7 +41,7 @@ async fn say(server: &Server, request: impl AsRef<[u8]>) -> Reply {
     Reply { status: head[0].clone(), head, body }
 }
 
-/// Returns a request with headers, which have a line each.
+/// Returns a request with headers, one per line.
 fn with(request: Vec<u8>, headers: &str) -> Vec<u8> {
     let line = request.windows(2).position(|pair| pair == b"\r\n").unwrap() + 2;
     let headers = headers.replace('\n', "\r\n");
@@ -340,12 +340,12 @@ fn unary_messages_are_compressed_as_the_headers_say() {
     });
 }
 
-/// Returns the body of a call with streams.
+/// Returns the body of a streaming call.
 fn stream(texts: &[&str]) -> Vec<u8> {
     texts.iter().flat_map(|text| frame(0, text.as_bytes())).collect()
 }
 
-/// Puts the frames of an answer into words.
+/// Describes the frames of a response.
 fn told(body: &[u8]) -> Vec<String> {
     let told = frames(body).into_iter().map(|(flags, content)| match flags {
         1 => format!("gzip {}", gunzipped(&content)),

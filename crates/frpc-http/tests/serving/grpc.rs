@@ -1,4 +1,4 @@
-//! gRPC, as a caller on bare h2 sees it.
+//! gRPC, as seen by a client on the bare `h2` crate.
 
 use std::io::Write;
 
@@ -134,7 +134,7 @@ fn requests_that_are_no_calls_of_grpc_are_refused_by_http() {
     });
 }
 
-/// Answers with what it is told, in front and behind.
+/// Answers with the metadata of the request, as metadata and as trailers.
 struct Echo;
 
 impl Layer for Echo {
@@ -307,7 +307,7 @@ fn messages_that_are_too_long_are_refused() {
             let texts = caller.call(method, &[], &[&text]).await.texts();
             assert_eq!(texts, ["8 a message of 1004 bytes exceeds the limit of 1000 bytes"]);
         }
-        // The end of a request stream is a matter of its handler, which hands the status on.
+        // The handler decides about a failed request stream. This one returns the status of the stream.
         for method in ["Gather", "Chat"] {
             let texts = caller.call(method, &[], &["a", &text]).await.texts();
             assert_eq!(texts.last().unwrap(), "8 a message of 1004 bytes exceeds the limit of 1000 bytes");
@@ -374,7 +374,7 @@ fn a_shutdown_does_not_wait_longer_than_it_may() {
     });
 }
 
-/// Writes down which calls were given up, in tasks that outlive their handlers.
+/// Records cancelled calls, in tasks that outlive their handlers.
 struct Watch(EventLog);
 
 impl Layer for Watch {

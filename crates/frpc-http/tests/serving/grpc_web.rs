@@ -1,4 +1,4 @@
-//! gRPC-Web, over both versions of HTTP.
+//! gRPC-Web, over HTTP/1.1 and HTTP/2.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use frpc::Server;
@@ -15,7 +15,7 @@ fn serve(http: Http) -> Server {
     server(&TestService::default(), http).without_listener().unwrap()
 }
 
-/// Puts the frames of a body into words.
+/// Describes the frames of a body.
 fn told(body: &[u8]) -> Vec<String> {
     let frames = frames(body).into_iter();
     let told = frames.map(|(flags, content)| match flags {
@@ -64,7 +64,7 @@ fn a_body_may_be_text_in_both_directions() {
     in_virtual_time(async {
         let server = serve(Http::new());
         for (method, texts, expected) in CASES {
-            // Each message for itself, as browsers write them.
+            // Each message is encoded separately, as browsers do.
             let body: String = texts.iter().map(|text| STANDARD.encode(messages(&[text]))).collect();
             let path = format!("/calls.Test/{method}");
             let request = post(&path, "application/grpc-web-text", body.as_bytes());

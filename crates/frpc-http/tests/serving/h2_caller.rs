@@ -1,4 +1,4 @@
-//! A caller on bare h2.
+//! A client on the bare `h2` crate.
 
 use bytes::{Buf, Bytes};
 use frpc::{Server, ServerBuilder, prost::Message};
@@ -11,15 +11,15 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use support::calls::{TestServer, TestService, Words, quiet, words};
 use tokio::io::{AsyncRead, AsyncWrite, duplex};
 
-/// Returns the settings of a server of frisbee and HTTP.
+/// Returns the settings of a server for frisbee and HTTP.
 pub(crate) fn server(service: &TestService, http: Http) -> ServerBuilder<((), TestServer<TestService>)> {
     Server::builder().config(quiet()).wire(http).add_service(TestServer::new(service.clone()))
 }
 
-/// A caller that speaks HTTP/2.
+/// An HTTP/2 client.
 pub(crate) struct H2Caller(pub(crate) SendRequest<Bytes>);
 
-/// A response, read to its end.
+/// A complete response.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
@@ -28,7 +28,7 @@ pub(crate) struct Reply {
     pub(crate) trailers: Option<HeaderMap>,
 }
 
-/// A call under way.
+/// A call in flight.
 pub(crate) struct Open {
     pub(crate) sending: SendStream<Bytes>,
     pub(crate) response: ResponseFuture,
@@ -47,7 +47,7 @@ impl H2Caller {
         Self(sender)
     }
 
-    /// Begins a request, whose body follows.
+    /// Sends the head of a request. Its body follows.
     pub(crate) async fn open(&mut self, request: Request<()>) -> Open {
         let mut sender = self.0.clone().ready().await.unwrap();
         let (response, sending) = sender.send_request(request, false).unwrap();
@@ -60,7 +60,7 @@ impl H2Caller {
         open.reply().await
     }
 
-    /// Makes a call of gRPC with these headers.
+    /// Makes a gRPC call with these headers.
     pub(crate) async fn call(&mut self, method: &str, headers: &[(&str, &str)], texts: &[&str]) -> Reply {
         self.ask(grpc_request(method, headers), messages(texts)).await
     }
@@ -93,12 +93,12 @@ impl Reply {
         Self { status: head.status, headers: head.headers, body: body.into(), trailers }
     }
 
-    /// Returns the header that says how a call of gRPC ended, whose place is in the trailers or alone.
+    /// Returns a header about the end of a gRPC call, from the trailers or from a response of headers only.
     pub(crate) fn end(&self, name: &str) -> Option<&str> {
         self.trailers.as_ref().unwrap_or(&self.headers).get(name).map(|value| value.to_str().unwrap())
     }
 
-    /// Returns the texts of the messages, and behind them the status if it is not Ok.
+    /// Returns the texts of the messages, followed by the status if it is not `Ok`.
     pub(crate) fn texts(&self) -> Vec<String> {
         assert_eq!((self.status, self.headers["content-type"].as_bytes()), (StatusCode::OK, &b"application/grpc"[..]));
         let mut texts: Vec<_> = frames(&self.body).into_iter().map(|(_, content)| text(&content)).collect();
@@ -137,7 +137,7 @@ pub(crate) fn messages(texts: &[&str]) -> Bytes {
     texts.iter().flat_map(|text| frame(0, &words(*text).encode_to_vec())).collect()
 }
 
-/// Takes a body apart.
+/// Splits a body into frames.
 pub(crate) fn frames(mut body: &[u8]) -> Vec<(u8, Bytes)> {
     let mut frames = Vec::new();
     while !body.is_empty() {

@@ -1,4 +1,4 @@
-//! h2spec, which judges servers of HTTP/2.
+//! The HTTP/2 conformance suite h2spec.
 
 use std::process::Stdio;
 
@@ -11,7 +11,7 @@ use tokio::process::Command;
 
 use crate::h2_caller::server;
 
-/// Answers requests whose body has been read to its end.
+/// Answers a request after reading its whole body.
 struct Patient;
 
 impl Mount for Patient {
@@ -27,8 +27,9 @@ fn h2spec_finds_fault_with_nothing_but_a_preface_that_is_none() {
         let http = Http::new().mount("/patient", Patient);
         let server = server(&TestService::default(), http).bind("127.0.0.1:0").await.unwrap();
         let port = server.local_addr().socket_addr().unwrap().port().to_string();
-        // Where a request is answered before its end, as the page is, the answer and the RST_STREAM with NO_ERROR that RFC 9113 has
-        // behind it may cross what h2spec sends next. Case 6.9.1/3 takes that RST_STREAM for the answer to its WINDOW_UPDATEs.
+        // The page is answered before the end of its request. The response, and the RST_STREAM with NO_ERROR that follows
+        // it (RFC 9113), may then cross the next frames of h2spec. Case 6.9.1/3 mistakes this RST_STREAM for the answer to
+        // its WINDOW_UPDATEs.
         let args = ["-h", "127.0.0.1", "-p", &port, "-P", "/patient", "-o", "60"];
         let run = Command::new(h2spec).args(args).stderr(Stdio::null()).output();
         let told = String::from_utf8(run.await.unwrap().stdout).unwrap();
@@ -36,7 +37,7 @@ fn h2spec_finds_fault_with_nothing_but_a_preface_that_is_none() {
         assert!(told.contains("\n145 tests, "), "all of it has run: {told}");
         let (_, failures) = told.split_once("Failures:").expect("there is one at least");
         let failed: Vec<_> = failures.lines().filter(|line| line.contains('\u{d7}')).map(str::trim).collect();
-        // It begins like a request of HTTP/1.1, and is answered as one.
+        // The invalid preface looks like an HTTP/1.1 request and is answered as one.
         assert_eq!(failed, ["\u{d7} 2: Sends invalid connection preface"]);
     });
 }

@@ -1,4 +1,4 @@
-//! Peers that mean harm, over HTTP/1.1: an answer that says why, or the end of the connection, and no handler that should not run.
+//! Malicious peers over HTTP/1.1: they get an error or lose the connection, and no handler runs for an invalid request.
 
 use frpc::Server;
 use frpc_http::{Http, HttpSettings};
@@ -24,7 +24,7 @@ fn request(lines: &str, body: &[u8]) -> Vec<u8> {
     [START.as_bytes(), lines.as_bytes(), b"\r\n", body].concat()
 }
 
-/// Returns how many answers there are.
+/// Returns the number of responses.
 fn count(answer: &[u8]) -> usize {
     answer.windows(8).filter(|window| *window == b"HTTP/1.1").count()
 }
@@ -166,7 +166,7 @@ fn a_peer_that_does_not_read_ends_the_connection_and_its_handlers() {
         let made = service.made();
         tokio::time::sleep(6 * SECOND).await;
         assert_eq!((server.metrics().connections, service.made()), (1, made), "it waits, and the handler with it");
-        // As long as it reads at times, it may go on.
+        // A peer that reads from time to time keeps its connection.
         caller.0.read_exact(&mut [0; 30_000]).await.unwrap();
         tokio::time::sleep(6 * SECOND).await;
         assert_eq!(server.metrics().connections, 1);

@@ -1,4 +1,4 @@
-//! Peers that mean harm, over HTTP/2: bounded work, and the end of the connection.
+//! Malicious peers over HTTP/2: they cause bounded work and lose the connection.
 
 use bytes::Bytes;
 use frpc::{CallSettings, Server};
@@ -24,7 +24,7 @@ const CONTINUATION: u8 = 9;
 
 const END_HEADERS: u8 = 4;
 
-/// A peer that writes frames by hand.
+/// A peer that writes raw frames.
 struct Frames(DuplexStream);
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -32,13 +32,13 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&len[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Returns a header that no table keeps.
+/// Returns a header field without indexing.
 fn header(name: &str, value: &str) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).expect("short")][..], text.as_bytes()].concat();
     [vec![0], text(name), text(value)].concat()
 }
 
-/// Returns the head of a call.
+/// Returns the header block of a call.
 fn call(method: &str) -> Vec<u8> {
     let path = format!("/calls.Test/{method}");
     let headers = [
@@ -61,12 +61,12 @@ impl Frames {
         frames
     }
 
-    /// Tells whether the server still reads.
+    /// Returns `true` if the server still reads.
     async fn say(&mut self, bytes: &[u8]) -> bool {
         self.0.write_all(bytes).await.is_ok()
     }
 
-    /// Returns the frames that come until the server closes: their kinds and payloads.
+    /// Returns all frames until the server closes the connection: types and payloads.
     async fn hear_all(mut self) -> Vec<(u8, Vec<u8>)> {
         let mut heard = Vec::new();
         let _ = self.0.read_to_end(&mut heard).await;
@@ -79,12 +79,13 @@ impl Frames {
         frames
     }
 
-    /// Says the same over and over until the server closes, and returns the reason that it gives, and how often it was said.
+    /// Repeats the same bytes until the server closes the connection. Returns the reason of the server and the number of
+    /// repetitions.
     async fn insist(mut self, times_max: u32, said: impl Fn(u32) -> Vec<u8>) -> (Option<u32>, u32) {
         let mut times = 0;
         while times < times_max && self.say(&said(times)).await {
             times += 1;
-            // The server has its turn.
+            // Lets the server run.
             tokio::task::yield_now().await;
         }
         assert!(times < times_max, "the server never has enough");
@@ -102,7 +103,7 @@ fn calls_that_are_taken_back_at_once_end_the_connection() {
         let service = TestService::default();
         let server = serve(&service, Http::new());
         let frames = Frames::connect(&server).await;
-        // Together, so that nobody sees the call before it is taken back.
+        // In one write, so that the server cannot see the call before its cancellation.
         let (reason, _) = frames
             .insist(1000, |index| {
                 let streams = (300 * index..300 * (index + 1)).map(|index| 2 * index + 1);
@@ -127,7 +128,7 @@ fn calls_that_all_run_out_of_time_on_a_busy_server_harm_no_other() {
         let server = serve(&TestService::default(), Http::new());
         let (ours, theirs) = duplex(1 << 20);
         let mut said = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, b"")].concat();
-        // As many as may be under way, all of them before the server has its turn.
+        // As many requests as may be in flight, all sent before the server runs.
         for stream in (0..256).map(|index| 2 * index + 1) {
             said.extend(frame(HEADERS, END_HEADERS, stream, &call("Gather")));
             said.extend(frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
@@ -204,7 +205,7 @@ fn a_call_with_far_too_much_metadata_fails_alone() {
     });
 }
 
-/// Connects as a peer that takes heads of this size.
+/// Connects as a peer that accepts heads of this size.
 async fn that_takes(server: &Server, head_len_max: u32) -> H2Caller {
     let (ours, theirs) = duplex(64 * 1024);
     server.attach(theirs);
@@ -253,7 +254,7 @@ fn calls_beyond_those_that_may_be_under_way_are_refused() {
         assert_eq!(service.log.take(), ["gather"; 3]);
         let shutdown = tokio::spawn(server.shutdown(SECOND));
         let refused = frames.hear_all().await.into_iter().filter(|(kind, _)| *kind == RST_STREAM);
-        // Those that the shutdown ended are reset without an error, since their callers have not ended them.
+        // The shutdown also resets answered streams with NO_ERROR, because their requests are unfinished.
         let refused: Vec<_> = refused.map(|(_, payload)| payload).filter(|code| *code != [0; 4]).collect();
         assert_eq!(refused, [7_u32.to_be_bytes(); 2], "REFUSED_STREAM: they may be made again");
         shutdown.await.unwrap();
@@ -272,7 +273,7 @@ fn floods_of_frames_that_ask_for_answers_wait_for_a_peer_that_reads() {
                     said += flood.len();
                 }
             };
-            // The peer reads nothing: what the server holds is what fits in the stream both ways, and little more.
+            // The peer reads nothing, so the server holds little more than the stream buffers of both directions.
             let is_over = tokio::time::timeout(SECOND, flooding).await.is_ok();
             assert!(is_over || said < 1_000_000, "{said} bytes were taken");
         }
@@ -380,7 +381,7 @@ fn a_peer_that_is_gone_without_a_word_is_found_out() {
     });
 }
 
-/// Many messages that are received in part, and none that ends.
+/// Many partly received messages. None is completed.
 #[test]
 fn messages_that_never_end_take_no_more_memory_than_a_connection_may() {
     in_virtual_time(async {
@@ -401,7 +402,7 @@ fn messages_that_never_end_take_no_more_memory_than_a_connection_may() {
             }
             let mut other = calls.pop().unwrap();
             let mut one = calls.pop().unwrap();
-            // Whichever comes second has no room.
+            // The second message has no room.
             let (refused, mut going_on) = tokio::select! {
                 response = &mut one.response => (response, other),
                 response = &mut other.response => (response, one),
@@ -412,7 +413,7 @@ fn messages_that_never_end_take_no_more_memory_than_a_connection_may() {
             let answer = going_on.reply().await.texts();
             assert!(answer.len() == 1 && answer[0].len() >= 900_000, "{}", answer[0].len());
         }
-        // The room was given back.
+        // The memory was released.
         assert_eq!(caller.call("Say", &[], &["hi"]).await.texts(), ["hi"]);
     });
 }

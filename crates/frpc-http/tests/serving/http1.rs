@@ -1,4 +1,4 @@
-//! A caller that writes HTTP/1.1 by hand.
+//! A client that writes raw HTTP/1.1.
 
 use frpc::Server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -13,7 +13,7 @@ impl Http1 {
         Self(ours)
     }
 
-    /// Writes, even if the server has closed.
+    /// Writes, and ignores errors of a closed connection.
     pub(crate) async fn say(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = self.0.write_all(bytes.as_ref()).await;
     }
@@ -26,14 +26,14 @@ impl Http1 {
     }
 }
 
-/// Says all of this on a connection of its own, and returns what is answered until the server closes.
+/// Sends bytes on a new connection, and returns all responses until the server closes it.
 pub(crate) async fn ask(server: &Server, bytes: impl AsRef<[u8]>) -> Vec<u8> {
     let mut caller = Http1::connect(server);
     caller.say(bytes).await;
     caller.hear_all().await
 }
 
-/// Returns the bytes of a request that is the last of its connection.
+/// Returns the bytes of a request with `connection: close`.
 pub(crate) fn post(path: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
     let len = body.len();
     let head = format!(
@@ -43,7 +43,7 @@ pub(crate) fn post(path: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// Splits an answer into the lines of its head and its body, whose chunks are joined.
+/// Splits a response into the lines of its head and its body. Joins the chunks of the body.
 pub(crate) fn split(answer: &[u8]) -> (Vec<String>, Vec<u8>) {
     let end = answer.windows(4).position(|end| end == b"\r\n\r\n").expect("there is a head");
     let head = String::from_utf8(answer[..end].to_vec()).unwrap();

@@ -1,4 +1,4 @@
-//! Servers that speak HTTP, against peers that write HTTP by hand or with bare h2.
+//! HTTP servers, tested by peers that write raw HTTP or use the bare `h2` crate.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 

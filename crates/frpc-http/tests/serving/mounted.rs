@@ -1,4 +1,4 @@
-//! Services in an application of axum, which serves them on its own port.
+//! Services inside an axum application, on its port.
 
 use std::{
     net::SocketAddr,

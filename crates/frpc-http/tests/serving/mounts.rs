@@ -1,4 +1,4 @@
-//! Other protocols at paths of the wire.
+//! Other protocols mounted at paths.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
     http1::{ask, post, split},
 };
 
-/// Says what it was asked, and by whom.
+/// A mount that describes each request and its caller.
 struct Parrot;
 
 impl Mount for Parrot {

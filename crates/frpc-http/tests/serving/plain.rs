@@ -1,4 +1,4 @@
-//! Requests of HTTP/1.1 that need nothing special, and connections that need something special after some of them.
+//! Plain HTTP/1.1 requests, and connections that continue with other requests.
 
 use std::{future::ready, time::Duration};
 
@@ -22,7 +22,7 @@ fn serve(service: &TestService, http: Http) -> Server {
     server(service, http).without_listener().unwrap()
 }
 
-/// Returns a call of `Say` by Connect, with these further lines in its head.
+/// Returns a Connect call of `Say` with additional header lines.
 fn say(text: &str, lines: &str) -> String {
     let body = format!("{{\"text\":\"{text}\"}}");
     let len = body.len();
@@ -32,7 +32,7 @@ fn say(text: &str, lines: &str) -> String {
     )
 }
 
-/// Reads one answer with a length: the lines of its head, and its body.
+/// Reads a response with a `content-length`: the lines of its head, and its body.
 async fn answer(caller: &mut Http1) -> (Vec<String>, String) {
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") {
@@ -45,7 +45,7 @@ async fn answer(caller: &mut Http1) -> (Vec<String>, String) {
     (head, String::from_utf8(body).unwrap())
 }
 
-/// Returns the bodies of answers that came in a row.
+/// Returns the bodies of consecutive responses.
 fn bodies(heard: &[u8]) -> Vec<String> {
     let heard = String::from_utf8(heard.to_vec()).unwrap();
     let answers = heard.split("HTTP/1.1 ").skip(1);
@@ -76,7 +76,7 @@ fn one_write_has_the_answers_to_requests_that_came_together() {
         let mut caller = Http1::connect(&server);
         caller.say([say("a", ""), say("b", ""), say("wait", ""), say("c", "")].concat()).await;
         settle().await;
-        // The third waits, and the first two do not wait for it.
+        // The third call is pending. The responses to the first two do not wait for it.
         let mut heard = vec![0; 1000];
         let len = caller.0.read(&mut heard).await.unwrap();
         assert_eq!(bodies(&heard[..len]), ["{\"text\":\"a\"}", "{\"text\":\"b\"}"]);
@@ -152,7 +152,7 @@ fn a_body_that_is_late_or_short_calls_no_handler() {
         caller.say(&request[..request.len() - 1]).await;
         assert!(answer(&mut caller).await.1.contains("\"code\":\"deadline_exceeded\""));
         assert_elapsed(start, 3 * SECOND);
-        // The rest comes at last, and is past.
+        // The rest of the body arrives late and is discarded.
         caller.say([&request[request.len() - 1..], &say("there", "")].concat()).await;
         assert_eq!(answer(&mut caller).await.1, "{\"text\":\"there\"}");
         assert_eq!(service.log.take(), ["say there"]);
@@ -163,7 +163,7 @@ fn a_body_that_is_late_or_short_calls_no_handler() {
         assert!(answer(&mut caller).await.1.contains("\"code\":\"canceled\""));
         assert!(caller.hear_all().await.is_empty());
 
-        // Refused before it is there, and it never comes.
+        // Refused before its body arrives. The body never does.
         let (start, mut caller) = (Instant::now(), Http1::connect(&server));
         caller.say("POST /calls.Test/None HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n{").await;
         assert_eq!(answer(&mut caller).await.0[0], "HTTP/1.1 404 Not Found");
@@ -201,7 +201,7 @@ fn a_caller_that_leaves_takes_its_call_along() {
     });
 }
 
-/// Returns a call of `Say` by Connect that hyper takes.
+/// Returns a Connect call of `Say` that is not plain, so hyper serves it.
 fn say_in_chunks(text: &str) -> String {
     let body = format!("{{\"text\":\"{text}\"}}");
     let len = body.len();
@@ -233,7 +233,7 @@ fn a_caller_that_closes_its_side_gets_its_answers() {
     });
 }
 
-/// A body that is cut off is told at once, and so is the end of a connection without a request.
+/// A truncated body and the end of a connection without a request are detected immediately.
 #[test]
 fn a_caller_that_closes_its_side_early_waits_for_nothing() {
     in_virtual_time(async {
@@ -376,7 +376,7 @@ fn head_is_answered_as_get_without_the_body() {
     });
 }
 
-/// Returns the head of an answer without its date, and its body.
+/// Returns the head of a response without its date, and its body.
 async fn of(server: &Server, request: String) -> [String; 2] {
     let (head, body) = split(&ask(server, request).await);
     let head: Vec<_> = head.into_iter().filter(|line| !line.starts_with("date")).collect();
@@ -464,7 +464,7 @@ fn a_long_answer_leaves_a_stream_that_keeps_bytes_until_it_is_flushed() {
     });
 }
 
-/// Answers as no mount should.
+/// A mount with invalid responses.
 struct Odd;
 
 impl Mount for Odd {
@@ -516,7 +516,7 @@ fn the_length_and_the_end_of_an_answer_are_true_whatever_a_mount_says() {
     });
 }
 
-/// Returns the first line of each answer, and the body of each that went well.
+/// Returns the first line of each response, and the body of each successful one.
 fn summary(heard: &[u8]) -> Vec<(String, String)> {
     let heard = String::from_utf8_lossy(heard).into_owned();
     let answers = heard.split("HTTP/1.1 ").skip(1).map(|answer| {
@@ -527,7 +527,7 @@ fn summary(heard: &[u8]) -> Vec<(String, String)> {
     answers.collect()
 }
 
-/// Says all of this, behind a request or none, and nothing more until the server closes.
+/// Sends these bytes, after a request or none, and waits until the server closes the connection.
 async fn told(server: &Server, first: &str, requests: &[u8]) -> Vec<(String, String)> {
     let mut caller = Http1::connect(server);
     caller.say(first).await;
@@ -541,7 +541,7 @@ async fn told(server: &Server, first: &str, requests: &[u8]) -> Vec<(String, Str
     summary(&caller.hear_all().await)
 }
 
-/// Pieces that change what a request is, or look as if they did.
+/// Fragments that change the meaning of a request, or look as if they did.
 const PIECES: [&str; 24] = [
     "\r\n",
     "\r",
@@ -572,14 +572,14 @@ const PIECES: [&str; 24] = [
 proptest::proptest! {
     #![proptest_config(proptest::test_runner::Config { cases: 1000, failure_persistence: None, ..Default::default() })]
 
-    /// A connection is hyper's from its first request that is not plain on.
+    /// hyper serves a connection from its first request that is not plain.
     #[test]
     fn hyper_would_have_answered_the_same(
         changes in proptest::collection::vec((0..PIECES.len(), proptest::prelude::any::<proptest::sample::Index>(), 0..4_usize), 0..3),
     ) {
         let mut requests = [say("a", ""), say("b", "x-more: 1\r\n"), say("c", "Connection: Close\r\n")].concat().into_bytes();
         for (piece, at, removed) in changes {
-            // By its first bytes a connection is one of HTTP.
+            // The first bytes decide whether a connection is HTTP.
             let at = 6 + at.index(requests.len() - 6);
             let end = (at + removed).min(requests.len());
             requests.splice(at..end, PIECES[piece].bytes());

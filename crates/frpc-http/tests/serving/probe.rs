@@ -1,4 +1,4 @@
-//! A service without types: messages are text, whatever the format says.
+//! A service without message types: messages are text in every format.
 
 use std::future::pending;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use frpc::{Answer, Body, Call, Code, Metadata, Method, Service, Status, Streaming, prost_types::Any};
 use futures_util::StreamExt;
 
-/// Does what each message says; what it does not know, it sends back.
+/// Executes the command in each message, and echoes unknown ones.
 pub(crate) struct Probe;
 
 const NAME: &str = "probe.Probe";
@@ -63,7 +63,7 @@ impl Service for Probe {
     }
 }
 
-/// Returns metadata under this name, in text and in bytes.
+/// Returns metadata with this name, as text and as bytes.
 fn metadata(name: &str) -> Metadata {
     let mut metadata = Metadata::new();
     metadata.insert(name, "7").unwrap();

@@ -1,4 +1,4 @@
-//! The rest of a request of HTTP/1.1 that was answered before it was there.
+//! The rest of an HTTP/1.1 request answered before its end.
 
 use frpc_http::Http;
 use support::{calls::TestService, in_virtual_time};
@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use crate::h2_caller::server;
 
-/// Sends the head of a request that is refused for its path, and this much of the body.
+/// Sends the head of a request with an unknown path, and this much of its body.
 async fn refused(io: &mut DuplexStream, body_len: usize, sent: usize) -> std::io::Result<()> {
     let head = format!(
         "POST /calls.Test/None HTTP/1.1\r\nhost: test\r\ncontent-type: application/grpc-web+proto\r\n\
@@ -16,7 +16,7 @@ async fn refused(io: &mut DuplexStream, body_len: usize, sent: usize) -> std::io
     io.write_all(&vec![0; sent]).await
 }
 
-/// Reads the head of an answer without a body.
+/// Reads the head of a response without a body.
 async fn answer(io: &mut DuplexStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -33,7 +33,7 @@ fn a_connection_outlives_a_request_whose_rest_is_short() {
         server.attach(theirs);
         for _ in 0..2 {
             refused(&mut io, 200_000, 10).await.unwrap();
-            // Answered before the rest is there.
+            // Answered before the rest arrives.
             assert!(answer(&mut io).await.contains("grpc-status: 12"));
             io.write_all(&[0; 200_000 - 10]).await.unwrap();
         }

@@ -1,4 +1,4 @@
-//! Peers that say too little: connections without a whole first request, answers that nobody takes, and shutdowns meanwhile.
+//! Silent peers: connections without a complete first request, unread responses, and shutdowns in the meantime.
 
 use frpc::Server;
 use frpc_http::{Http, HttpSettings};
@@ -23,10 +23,10 @@ fn serve(service: &TestService, http: Http) -> Server {
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// The head of a request that goes on.
+/// The head of a request with an unfinished body.
 const HALF_HEAD: &[u8] = b"\0\0\x03\x01\0\0\0\0\x01\x83\x86\x84";
 
-/// The beginnings of connections that have no whole request.
+/// The first bytes of connections without a complete request.
 fn beginnings() -> Vec<Vec<u8>> {
     let one_short = &PREFACE[..23];
     let magic = &PREFACE[..24];
@@ -78,7 +78,7 @@ fn a_peer_that_answers_to_everything_and_asks_for_nothing_is_closed_in_time() {
 fn a_shutdown_does_not_wait_for_connections_without_a_request() {
     in_virtual_time(async {
         let answered = b"GET /calls.Test/None HTTP/1.1\r\nhost: a\r\n\r\n";
-        // An expectation takes the connection to the other implementation of HTTP/1.1.
+        // The header `expect` moves the connection to hyper.
         let expecting = b"GET /calls.Test/None HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\n\r\n";
         let more = [&answered[..], expecting].map(|first| [first, b"GET / HT"].concat());
         for said in [vec![vec![]], beginnings(), more.to_vec()].concat() {
@@ -89,7 +89,7 @@ fn a_shutdown_does_not_wait_for_connections_without_a_request() {
             let start = Instant::now();
             assert_eq!(server.shutdown(9 * SECOND).await, 0, "{}", said.escape_ascii());
             let took = start.elapsed();
-            // One that was accepted last has a second to begin.
+            // A connection accepted just before the shutdown has a second to begin.
             assert!(took <= SECOND * 3 / 2, "{took:?}: {}", said.escape_ascii());
         }
     });
@@ -111,14 +111,14 @@ fn a_shutdown_waits_a_second_for_handshakes() {
 #[test]
 fn a_shutdown_does_not_wait_for_peers_of_frisbee_that_said_nothing() {
     in_virtual_time(async {
-        // With other protocols, and with none.
+        // With other protocols, and without any.
         let services = || frpc::Server::builder().config(support::calls::quiet());
         for server in [serve(&TestService::default(), Http::new()), services().without_listener().unwrap()] {
             let _silent = peer_of(&server);
             settle().await;
             let start = Instant::now();
             assert_eq!(server.shutdown(9 * SECOND).await, 0);
-            // One of frisbee alone is told first, and may close by itself.
+            // A server for frisbee only tells the peer first, and the peer may close the connection.
             assert!(start.elapsed() <= SECOND + support::MILLI, "{:?}", start.elapsed());
         }
     });
@@ -142,7 +142,7 @@ fn calls_under_way_are_waited_for_at_a_shutdown() {
     });
 }
 
-/// Connects with a window of this size for each answer.
+/// Connects with a flow-control window of this size for each response.
 async fn with_window(server: &Server, window: u32) -> H2Caller {
     let (ours, theirs) = duplex(64 * 1024);
     server.attach(theirs);
@@ -226,7 +226,7 @@ fn answers_that_are_taken_slowly_go_on() {
         }
         assert!(len > 1_000_000);
         assert_eq!(body.trailers().await.unwrap().unwrap()["grpc-status"], "0");
-        // A handler that takes its time is no standstill.
+        // A slow handler does not count as a blocked write.
         let mut open = caller.open(grpc_request("Count", &[])).await;
         open.send("a, wait, b");
         open.finish();

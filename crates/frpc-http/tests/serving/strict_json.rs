@@ -1,4 +1,4 @@
-//! Fields and enum names in JSON that the server does not know.
+//! Unknown fields and enum names in JSON.
 
 use frpc::Server;
 use frpc_http::{Http, HttpSettings};
@@ -13,7 +13,7 @@ use crate::{
     http1::{ask, post, split},
 };
 
-/// Requests with something unknown: what a lenient server reads of each, and what a strict one says of it.
+/// Requests with an unknown name, the message read by a lenient server, and the error of a strict one.
 const UNKNOWN: [(&str, &str, &str); 5] = [
     (r#"{"name":"a","nmae":null}"#, r#"{"name":"a"}"#, "paint.Wall.nmae: this side knows no such field"),
     (
@@ -34,7 +34,7 @@ const UNKNOWN: [(&str, &str, &str); 5] = [
     ),
 ];
 
-/// A request without anything unknown. The number of an enum is known, whatever it is.
+/// A request without unknown names. Every number of an enum is valid.
 const KNOWN: &str = r#"{"name":"a","color":7,"parts":[{"color":"COLOR_RED"}],"doors":{"north":1}}"#;
 
 fn serve(http: Http) -> Server {
@@ -43,7 +43,7 @@ fn serve(http: Http) -> Server {
 
 async fn say(server: &Server, request: Vec<u8>) -> (String, String) {
     let (head, body) = split(&ask(server, request).await);
-    // Frames have lengths in front that are no text.
+    // Frames begin with a length, which is not text.
     (head[0].clone(), String::from_utf8_lossy(&body).into_owned())
 }
 

@@ -1,4 +1,4 @@
-//! Twirp, as version 7 of its specification has it.
+//! Twirp according to version 7 of its specification.
 
 use frpc::Server;
 use frpc_http::{Http, HttpSettings};
@@ -86,7 +86,7 @@ fn a_message_that_cannot_be_read_is_malformed() {
         let (head, body) = say(&server, &post("/twirp/calls.Test/Say", "application/protobuf", b"\xff")).await;
         assert_eq!(head[0], "HTTP/1.1 400 Bad Request");
         assert!(body.starts_with(r#"{"code":"malformed","#), "{body}");
-        // The same code from a handler.
+        // A handler returns the same code.
         let words = b"\x0a\x09fail 3 no";
         let (_, body) = say(&server, &post("/twirp/calls.Test/Say", "application/protobuf", words)).await;
         assert_eq!(body, r#"{"code":"invalid_argument","msg":"no"}"#);

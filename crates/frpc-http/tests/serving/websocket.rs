@@ -1,4 +1,4 @@
-//! WebSockets on the port of HTTP.
+//! WebSockets on the HTTP port.
 
 use bytes::Bytes;
 use frpc::Server;
@@ -17,7 +17,7 @@ use crate::{
     http1::{self, Http1},
 };
 
-/// Repeats messages, and closes when the server shuts down.
+/// Echoes messages, and closes when the server shuts down.
 struct Parrot;
 
 impl Mount for Parrot {
@@ -60,7 +60,7 @@ fn handshake(path: &str, more: &str) -> String {
     )
 }
 
-/// Says a handshake, and returns the head of the answer and the connection.
+/// Sends a handshake. Returns the head of the response, and the connection.
 async fn upgrade(server: &Server, request: &str) -> (String, DuplexStream) {
     let mut caller = Http1::connect(server);
     caller.say(request).await;
@@ -158,7 +158,7 @@ fn handshakes_that_are_wrong_are_refused_and_the_connection_goes_on() {
             (handshake("/", ""), "HTTP/1.1 400 Bad Request"),
             (handshake("/", "sec-websocket-protocol: parrot\r\n"), "HTTP/1.1 400 Bad Request"),
             (handshake("/parrot", "x-bin: !\r\n"), "HTTP/1.1 400 Bad Request"),
-            // Without one of the words that ask, it is a request like any other.
+            // Without one of the upgrade headers, it is an ordinary request.
             (good.replace("keep-alive, Upgrade", "keep-alive"), "HTTP/1.1 200 OK"),
             (good.replace("WebSocket", "h2c"), "HTTP/1.1 200 OK"),
         ] {

@@ -1,4 +1,4 @@
-//! Channels and bare clients, against servers of HTTP that speak WebSocket and others that do not.
+//! Channels and bare clients, against HTTP servers with and without WebSocket.
 
 use std::{
     future::ready,
@@ -19,7 +19,7 @@ use support::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
-/// A client that gets the other end of each connection from this.
+/// Returns a client whose connections are served by this function.
 fn client_to(accept: impl Fn(DuplexStream) + Send + Sync + 'static) -> Client {
     Client::new().connector(move || {
         let (ours, theirs) = duplex(64 * 1024);
