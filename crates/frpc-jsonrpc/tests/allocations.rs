@@ -1,4 +1,4 @@
-//! Counts what a call of a function allocates that is done at once, with its caller on the same thread.
+//! Counts the allocations of calls to a function without waiting, with the caller on the same thread.
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -18,25 +18,25 @@ struct Counting;
 
 thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
-    /// The bytes that are taken, as far as this thread took and gave them back.
+    /// The bytes allocated minus the bytes freed by this thread.
     static TAKEN: Cell<usize> = const { Cell::new(0) };
 }
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-// SAFETY: the allocator of the system does all of it.
+// SAFETY: all functions forward to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
         TAKEN.set(TAKEN.get().wrapping_add(layout.size()));
-        // SAFETY: as the caller says.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         TAKEN.set(TAKEN.get().wrapping_sub(layout.size()));
-        // SAFETY: as the caller says.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -63,10 +63,10 @@ fn long() -> String {
     "x".repeat(1000)
 }
 
-/// Memory that grows while a connection gets into its stride.
+/// The extra allocations while the buffers of a connection still grow.
 const SPARE: usize = 100;
 
-/// Returns how often memory was taken for calls of a function of which this many are sent at once.
+/// Returns the number of allocations for calls of a function, with this many calls per write.
 fn count(method: &str, result: u8, at_once: usize) -> usize {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -152,7 +152,7 @@ fn a_peer_that_always_leaves_answers_unread_takes_no_more_memory_than_they_may_h
             answers.read_exact(&mut some).await.unwrap();
         }
         let more = TAKEN.get().wrapping_sub(before);
-        // As far as it has grown: the difference is negative where it has not.
+        // The growth. The difference is negative if the memory has shrunk.
         assert!(more.cast_signed() < 1_000_000, "{more} bytes are kept");
     });
 }

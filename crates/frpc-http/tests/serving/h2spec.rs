@@ -27,9 +27,9 @@ fn h2spec_finds_fault_with_nothing_but_a_preface_that_is_none() {
         let http = Http::new().mount("/patient", Patient);
         let server = server(&TestService::default(), http).bind("127.0.0.1:0").await.unwrap();
         let port = server.local_addr().socket_addr().unwrap().port().to_string();
-        // The page is answered before the end of its request. The response, and the RST_STREAM with NO_ERROR that follows
-        // it (RFC 9113), may then cross the next frames of h2spec. Case 6.9.1/3 mistakes this RST_STREAM for the answer to
-        // its WINDOW_UPDATEs.
+        // The page is answered before the end of its request. The response, and the RST_STREAM with NO_ERROR after it
+        // (RFC 9113), may then cross the next frames of h2spec. Case 6.9.1/3 mistakes this RST_STREAM for the answer
+        // to its WINDOW_UPDATEs.
         let args = ["-h", "127.0.0.1", "-p", &port, "-P", "/patient", "-o", "60"];
         let run = Command::new(h2spec).args(args).stderr(Stdio::null()).output();
         let told = String::from_utf8(run.await.unwrap().stdout).unwrap();

@@ -79,8 +79,8 @@ impl Frames {
         frames
     }
 
-    /// Repeats the same bytes until the server closes the connection. Returns the reason of the server and the number of
-    /// repetitions.
+    /// Repeats the same bytes until the server closes the connection. Returns the reason of the server and the number
+    /// of repetitions.
     async fn insist(mut self, times_max: u32, said: impl Fn(u32) -> Vec<u8>) -> (Option<u32>, u32) {
         let mut times = 0;
         while times < times_max && self.say(&said(times)).await {

@@ -1,4 +1,4 @@
-//! Methods with a codec of the user, which JSON-RPC carries if it writes JSON.
+//! Methods with a custom codec. JSON-RPC supports codecs that write JSON.
 
 use std::error::Error;
 
@@ -18,7 +18,7 @@ struct Number {
     value: u64,
 }
 
-/// Writes JSON, under either name.
+/// A codec that writes JSON, registered under two names.
 struct Serde<const IS_JSON: bool>;
 
 impl<const IS_JSON: bool> Codec<Number> for Serde<IS_JSON> {
@@ -33,7 +33,7 @@ impl<const IS_JSON: bool> Codec<Number> for Serde<IS_JSON> {
     }
 }
 
-/// Adds one to a number.
+/// A service that adds one to a number.
 struct Adder<const IS_JSON: bool>;
 
 impl<const IS_JSON: bool> Service for Adder<IS_JSON> {
@@ -66,7 +66,7 @@ fn a_codec_that_writes_json_is_carried_and_no_other() {
         assert_eq!(status.code(), Code::Unimplemented);
         assert_eq!(status.message(), "the messages are written by the codec `other`, not in JSON");
 
-        // A caller that does not know of the codec.
+        // A caller unaware of the codec.
         let foreign = Call::new(&Adder::<false>::METHODS[0], Format::Json, frpc::Head::default(), (&b"{}"[..]).into());
         let status = channel.call(foreign).await.unwrap_err();
         assert_eq!(status.code(), Code::Unimplemented);

@@ -1,4 +1,4 @@
-//! Servers that answer what they should not.
+//! Servers with invalid answers.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::channel;
 
-/// Serves connections that answer each line with this text.
+/// Serves connections with this answer to each line.
 async fn answering(answer: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -89,7 +89,7 @@ fn a_stream_whose_reader_is_too_slow_ends() {
         );
         let client = client(&answer).await;
         let mut stream = client.count(words("many")).await.unwrap().into_inner();
-        // Its answer is behind all messages.
+        // Its answer follows all messages.
         let _ = ask(&client, "hi").await;
         let mut count = 0;
         let status = loop {

@@ -1,4 +1,4 @@
-//! Channels to servers that speak JSON-RPC: ours, and peers that write bytes by hand.
+//! Channels to JSON-RPC servers: our own, and hand-written ones.
 
 #![cfg(feature = "http")]
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
@@ -20,7 +20,7 @@ pub(crate) fn channel() -> ChannelBuilder {
     Channel::builder().transport(Client::new())
 }
 
-/// A server on every wire, and the addresses of each.
+/// A server on every wire, with the address of each.
 async fn serve(service: &TestService) -> (Server, [String; 3]) {
     let wire = JsonRpc::new();
     let server = Server::builder()
@@ -94,7 +94,7 @@ fn streams_of_a_server_are_subscriptions_and_end_as_they_do() {
             assert_eq!(stream.message().await.unwrap().unwrap().text, "a");
             service.log.take();
             drop(stream);
-            // The answer comes behind the end of the subscription.
+            // The answer arrives after the end of the subscription.
             ask(&client, "hi").await.unwrap();
             assert!(service.log.take().contains(&"dropped count a, wait".to_owned()), "{address}");
         }
@@ -131,7 +131,7 @@ fn a_connection_that_was_lost_is_made_again() {
         let waiting: Vec<_> = clients.iter().map(|client| asking(client, "wait")).collect();
         for client in &clients {
             assert_eq!(ask(client, "hi").await.unwrap(), "hi");
-            // A task makes the other call, which is not sent before it runs.
+            // Another task makes the second call. It is sent only when that task runs.
             service.gate.arrival().await;
         }
         let address = server.local_addr().clone();

@@ -1,4 +1,4 @@
-//! Channels to servers that speak something else.
+//! Channels to servers of another protocol.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use tokio::{
     net::TcpListener,
 };
 
-/// Serves connections that begin with these bytes if that is not nothing, and answer the first bytes with those.
+/// Serves connections: sends `first` unless it is empty, and answers the first bytes of the client with `answer`.
 async fn raw(first: &'static [u8], answer: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -31,7 +31,7 @@ async fn raw(first: &'static [u8], answer: &'static [u8]) -> String {
     address.to_string()
 }
 
-/// Connects by this scheme and makes a call if that goes well. Returns the text of the failure and the time it took.
+/// Connects with this scheme, then makes a call. Returns the text of the failure, and the time until then.
 async fn failure(scheme: &str, address: &str) -> (String, Duration) {
     let start = Instant::now();
     let builder = match scheme.split_once("://").unwrap().0 {
@@ -39,7 +39,7 @@ async fn failure(scheme: &str, address: &str) -> (String, Duration) {
         "ws" => Channel::builder().transport(frpc_websocket::Client::new()),
         _ => crate::channel(),
     };
-    // Slow attempts: whoever makes a second one is noticed.
+    // Attempts are slow, so that a second one is noticed.
     let builder = builder.retry(ConnectRetry { pause: Duration::from_secs(5), ..ConnectRetry::default() });
     let failure = match builder.connect(&*scheme.replace("ADDRESS", address)).await {
         Err(error) => error.to_string(),
@@ -48,7 +48,7 @@ async fn failure(scheme: &str, address: &str) -> (String, Duration) {
     (failure, start.elapsed())
 }
 
-/// A call is no more than that: it fails with an error of a type that says so, and is not made again.
+/// The call fails with a typed error and is not retried.
 #[test]
 fn a_call_to_a_server_of_http_2_is_unreachable() {
     in_real_time(async {
@@ -89,7 +89,7 @@ fn a_channel_to_a_server_that_speaks_something_else_fails_at_its_first_attempt_a
             ("jsonrpc+tcp://ADDRESS", &http1, "the server speaks HTTP: for JSON-RPC over HTTP"),
             ("jsonrpc+tcp://ADDRESS", &http2, "the server speaks HTTP/2, gRPC or frisbee"),
         ]);
-        // Servers that speak first, and servers that wait for the client's words.
+        // A server that sends first, and a server that waits for the client.
         for address in [&http2, &late_http2] {
             cases.extend([
                 ("jsonrpc+http://ADDRESS/rpc", address, "the server speaks HTTP/2 instead of HTTP/1.1"),

@@ -1,4 +1,4 @@
-//! A caller that writes JSON-RPC by hand, and functions for it to call.
+//! A client that writes raw JSON-RPC, and functions for it to call.
 
 use frpc::{Server, Status};
 use frpc_jsonrpc::{Called, Context, Description, Function, JsonRpc};
@@ -14,14 +14,14 @@ impl Caller {
         Self::with_buffer(server, 64 * 1024)
     }
 
-    /// Connects with room for this number of bytes on their way.
+    /// Connects with room for this number of bytes in flight.
     pub(crate) fn with_buffer(server: &Server, len: usize) -> Self {
         let (ours, theirs) = duplex(len);
         server.attach(theirs);
         Self(BufReader::new(ours))
     }
 
-    /// Writes, even if the server has closed.
+    /// Writes, and ignores errors of a closed connection.
     pub(crate) async fn say(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = self.0.write_all(bytes.as_ref()).await;
     }
@@ -37,7 +37,7 @@ impl Caller {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
     }
 
-    /// Says that nothing more comes, and reads up to the end of the connection.
+    /// Closes the sending side, and reads up to the end of the connection.
     pub(crate) async fn hear_out(mut self) -> String {
         let _ = self.0.shutdown().await;
         self.hear_all().await
@@ -65,7 +65,7 @@ pub(crate) fn error(answer: &Value) -> (i64, &str) {
     (answer["error"]["code"].as_i64().unwrap(), answer["error"]["data"]["code"].as_str().unwrap_or_default())
 }
 
-/// A function of what it is called with, `null` if that is nothing.
+/// A function that computes its result from its params, or from `null` without params.
 pub(crate) struct Plain<F>(Description, F);
 
 pub(crate) fn plain<F: Fn(Value) -> Value + Send + Sync + 'static>(name: &str, run: F) -> Plain<F> {
@@ -88,7 +88,7 @@ impl<F: Fn(Value) -> Value + Send + Sync + 'static> Function for Plain<F> {
     }
 }
 
-/// Waits for a gate before it gives back what it is called with.
+/// A function that waits for a gate, then returns its params.
 pub(crate) struct Waiting(pub(crate) Description, pub(crate) Gate);
 
 impl Function for Waiting {
@@ -131,7 +131,7 @@ pub(crate) fn wire(gate: &Gate) -> JsonRpc {
         .function(Waiting(Description::new("wait"), gate.clone()))
 }
 
-/// A server with those functions and a service.
+/// Starts a server with these functions and a service.
 pub(crate) fn serve_with(service: &TestService, wire: JsonRpc) -> Server {
     use support::calls::TestServer;
     Server::builder().add_service(TestServer::new(service.clone())).wire(wire).without_listener().unwrap()

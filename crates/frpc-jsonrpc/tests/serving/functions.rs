@@ -1,4 +1,4 @@
-//! Functions of Rust as `#[function]` makes them callable by name.
+//! Rust functions made callable by name with `#[function]`.
 
 use std::{
     io,

@@ -1,4 +1,4 @@
-//! Callers that give up, and functions that hear of it.
+//! Callers that give up, and functions notified of it.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     websocket::Socket,
 };
 
-/// Lets functions go on, and hears of callers that gave up.
+/// Releases waiting functions, and records callers that gave up.
 struct Watch {
     gate: Gate,
     heard: mpsc::UnboundedSender<&'static str>,
@@ -53,7 +53,7 @@ fn blocking(watch: &Watch, context: &Context) {
 fn serve(wire: JsonRpc) -> (Server, Gate, mpsc::UnboundedReceiver<&'static str>) {
     let (gate, (heard, hearing)) = (Gate::default(), mpsc::unbounded_channel());
     let wire = wire.function(waiting).function(in_place).function(blocking).state(Watch { gate: gate.clone(), heard });
-    // A timer would not go off while a function blocks in virtual time.
+    // In virtual time, no timer would fire while a function blocks.
     let http = Http::new()
         .settings(HttpSettings { half_closed_max: Duration::ZERO, ..HttpSettings::default() })
         .mount("/rpc", wire.clone());

@@ -1,4 +1,4 @@
-//! Peers that mean harm, and what is decided where the specification is silent.
+//! Malicious peers, and our decisions where the specification is silent.
 
 use frpc_jsonrpc::JsonRpcSettings;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Calls that functions make themselves, for a caller on each wire.
+//! Calls made by functions, for a caller on each wire.
 
 use std::future::Future;
 
@@ -20,7 +20,7 @@ use crate::{
     websocket::Socket,
 };
 
-/// Answers with the seconds that a call has left and the trace that it belongs to.
+/// Answers with the remaining seconds of a call and its trace.
 struct Tell;
 
 impl Test for Tell {
@@ -42,7 +42,7 @@ impl Test for Tell {
     }
 }
 
-/// The server behind the functions, and what calls of functions hear that do not wait for them.
+/// A client of the backend, and a channel for answers that functions do not wait for.
 struct Behind {
     client: TestClient,
     heard: mpsc::UnboundedSender<String>,
@@ -66,7 +66,7 @@ async fn later(behind: &Behind) -> Result<String, Status> {
     behind.ask().await
 }
 
-/// Begins a call, which a task ends.
+/// Starts a call. A task completes it.
 #[function]
 fn in_place(behind: &Behind) {
     let mut call = Box::pin(behind.ask());
@@ -86,7 +86,7 @@ fn seconds_left(context: &Context) -> Option<u64> {
     Some(deadline.duration_since(tokio::time::Instant::now().into_std()).as_secs())
 }
 
-/// Serves the functions on every wire. Returns the server and the one behind, and what calls hear for which functions do not wait.
+/// Serves the functions on every wire. Returns this server, the backend, and the answers that functions do not wait for.
 async fn serve(wire: JsonRpc) -> ([Server; 2], mpsc::UnboundedReceiver<String>) {
     let last = Server::builder().config(quiet()).add_service(TestServer::new(Tell)).without_listener().unwrap();
     let (heard, hearing) = mpsc::unbounded_channel();
@@ -102,7 +102,7 @@ async fn serve(wire: JsonRpc) -> ([Server; 2], mpsc::UnboundedReceiver<String>) 
     ([server.without_listener().unwrap(), last], hearing)
 }
 
-/// Calls each function, and checks what the calls have left that it makes: this many seconds, and this trace.
+/// Calls each function, and checks the remaining seconds and the trace of the calls it makes.
 async fn check(
     mut call: impl AsyncFnMut(&str) -> Value,
     hearing: &mut mpsc::UnboundedReceiver<String>,

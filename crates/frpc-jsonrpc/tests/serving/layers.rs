@@ -1,4 +1,4 @@
-//! Layers and times of the server, around functions.
+//! Layers and time limits of the server, applied to functions.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,7 +18,7 @@ use crate::{
     websocket::Socket,
 };
 
-/// Notes each call and its outcome, and refuses those whose path has this in it.
+/// A layer that records each call and its outcome. It refuses calls with this text in their path.
 #[derive(Clone, Default)]
 struct Guard {
     seen: Arc<Mutex<Vec<(String, Code)>>>,
@@ -82,7 +82,7 @@ fn functions_are_called_through_the_layers_of_the_server_on_every_wire() {
         let check = |answers: Value| {
             assert_eq!((&answers[0]["result"], &answers[3]["result"]), (&json!(3), &json!([4])));
             assert_eq!((error(&answers[1]).1, error(&answers[2]).1), ("not_found", "internal"));
-            // A panic passes the layers by, as that of a method does.
+            // A panic skips the layers, as with methods.
             let found = guard.seen();
             let expected = [("/sum", Code::Ok), ("/update", Code::Ok), ("/wait", Code::NotFound), ("/wait", Code::Ok)];
             assert_eq!(found.len(), expected.len(), "{found:?}");

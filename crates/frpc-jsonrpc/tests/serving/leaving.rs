@@ -1,4 +1,4 @@
-//! Peers that say nothing, stop in the middle, or are gone.
+//! Peers that are silent, stop in the middle of a message, or disconnect.
 
 use frpc_jsonrpc::JsonRpcSettings;
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn calls_of_a_peer_that_closed_its_side_have_a_limit() {
             ..JsonRpcSettings::default()
         });
         let server = serve_with(&TestService::default(), wire);
-        // The third has no room, so that the end of the input stands behind what cannot be started.
+        // The third call has no room, so the end of the input comes after a call that cannot start.
         let waits: String = (1..=3).map(|id| request("wait", json!([id]), id)).collect();
         let mut caller = Caller::connect(&server);
         caller.say(&waits).await;
@@ -88,14 +88,14 @@ fn calls_of_a_peer_that_is_gone_behind_more_than_is_read_have_a_limit() {
             half_closed_max: Duration::ZERO,
             ..JsonRpcSettings::default()
         });
-        // The system has room for the rest, and so for the end behind it.
+        // The kernel buffers the rest of the input, and the end after it.
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(1 << 20).unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let listener = socket.listen(1).unwrap().into_std().unwrap();
         let address = listener.local_addr().unwrap();
         let server = Server::builder().wire(wire).bind(listener).await.unwrap();
-        // A little more than is read while the first call waits.
+        // Slightly more than the read-ahead during the first call.
         let message = request("wait", json!(["x".repeat(500)]), 1);
         let said = message.repeat((256 << 10) / message.len() + 3);
         let mut caller = TcpStream::connect(address).await.unwrap();

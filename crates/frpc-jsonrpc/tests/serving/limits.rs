@@ -1,4 +1,4 @@
-//! Limits: what a peer can make grow, and for how long it can keep a connection.
+//! Limits on memory that a peer can use, and on the time of a connection.
 
 use frpc_jsonrpc::JsonRpcSettings;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Servers that speak JSON-RPC, against peers that write bytes by hand.
+//! JSON-RPC servers, tested by peers that write raw bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 

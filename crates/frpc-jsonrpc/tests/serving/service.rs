@@ -84,7 +84,7 @@ async fn functions_are_called_over_frisbee() {
 
 #[tokio::test]
 async fn functions_are_called_in_process() {
-    // A caller in this process means the very method, with its types.
+    // A caller in the same process names exactly this method, with its types.
     let endpoint = Endpoint::new(functions().service()).unwrap();
     let [third, first, second] = endpoint.methods().collect::<Vec<_>>().try_into().unwrap();
     check_values(&Channel::in_process(functions().service()), first, second, third).await;

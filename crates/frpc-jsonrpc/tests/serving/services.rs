@@ -1,4 +1,4 @@
-//! Methods of services by JSON-RPC.
+//! Methods of services over JSON-RPC.
 
 use frpc_jsonrpc::JsonRpcSettings;
 use serde_json::{Value, json};
@@ -75,7 +75,7 @@ fn answers_come_as_calls_end_and_a_caller_that_is_gone_holds_its_place_until_the
         settle().await;
         drop(caller);
         settle().await;
-        // It may have said all that it says, and still wait.
+        // The peer may have closed only its sending side and still be waiting.
         assert_eq!(server.metrics().connections, 1);
         service.gate.open(1);
         settle().await;

@@ -1,11 +1,11 @@
-//! The examples of the specification, section 7, word for word, in every framing and cut at every byte.
+//! The examples of the specification (section 7), verbatim, in every framing and split at every byte.
 
 use serde_json::Value;
 use support::in_virtual_time;
 
 use crate::caller::{Caller, serve};
 
-/// Pairs of what is sent and what is answered. Of nothing, `""`.
+/// Pairs of a message and its answer. `""` stands for no answer.
 pub(crate) const EXAMPLES: &[(&str, &str)] = &[
     (
         r#"{"jsonrpc": "2.0", "method": "subtract", "params": [42, 23], "id": 1}"#,
@@ -144,7 +144,7 @@ fn lines_are_answered_one_by_one_on_one_connection() {
     });
 }
 
-/// Takes the bodies out of what was answered behind headers.
+/// Returns the bodies of answers with headers.
 fn bodies(mut heard: &str) -> Vec<&str> {
     let mut bodies = Vec::new();
     while let Some((head, rest)) = heard.split_once("\r\n\r\n") {

@@ -1,4 +1,4 @@
-//! Fields and enum names in params that the server does not know.
+//! Unknown fields and enum names in params.
 
 use frpc::Server;
 use frpc_jsonrpc::{JsonRpc, JsonRpcSettings};
@@ -15,7 +15,7 @@ fn serve(wire: JsonRpc) -> Server {
     Server::builder().wire(wire).add_service(PainterServer::new(Echo)).without_listener().unwrap()
 }
 
-/// Params with something unknown, and its path.
+/// Params with an unknown name, and its path.
 fn unknown() -> [(Value, &'static str); 3] {
     [
         (json!({"name": "a", "parts": [{"nmae": "b"}]}), "paint.Wall.parts[0].nmae: "),

@@ -18,7 +18,7 @@ fn a_stream_becomes_notifications_with_an_end() {
                 let params = json!({"subscription": id, "result": {"text": text}});
                 assert_eq!(caller.hear().await, json!({"jsonrpc": "2.0", "method": name, "params": params}));
             }
-            // Clients made for Ethereum take the end for a failure.
+            // Ethereum clients would mistake the end for a failure.
             if name == method {
                 let params = json!({"subscription": id, "end": true});
                 assert_eq!(caller.hear().await, json!({"jsonrpc": "2.0", "method": name, "params": params}));

@@ -1,10 +1,10 @@
-//! The same test over frisbee and in process.
+//! Runs the same test over frisbee and in process.
 
 use frpc::{BoxService, Channel, Code, Server, Services, Status};
 use support::in_virtual_time;
 use tokio::io::duplex;
 
-/// Makes services and a test for either way, and runs the test with a channel to the services.
+/// Creates services and a test, and runs the test with a channel to the services: in process, then over frisbee.
 pub(crate) fn either_way<T, F>(make: impl Fn() -> (Vec<BoxService>, T))
 where
     T: FnOnce(Channel) -> F,
@@ -28,7 +28,7 @@ pub(crate) async fn connect(server: &Server) -> Channel {
     Channel::builder().attach(ours).await.unwrap()
 }
 
-/// Asserts that a call failed like this.
+/// Asserts that a call failed with this code and message.
 #[track_caller]
 pub(crate) fn assert_status<T: std::fmt::Debug>(result: Result<T, Status>, code: Code, message: &str) {
     let status = result.unwrap_err();

@@ -96,7 +96,7 @@ fn a_watcher_is_told_how_a_service_is_and_of_each_change() {
             let client = HealthClient::new(channel);
             let mut watch = client.watch(about("calls.Test")).await.unwrap().into_inner();
             assert_eq!(next(&mut watch).await, Serving);
-            // Not of those of others, nor of what stays as it is.
+            // The watcher is not told about other services, nor about unchanged statuses.
             health.set("shop.Orders", NotServing);
             health.set("calls.Test", Serving);
             health.set("calls.Test", NotServing);

@@ -1,4 +1,4 @@
-//! The services over frisbee and in process.
+//! Tests of the services, over frisbee and in process.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod either;

@@ -55,7 +55,7 @@ impl Asking {
         response.message_response.unwrap()
     }
 
-    /// Returns the names of the files of an answer.
+    /// Returns the file names in an answer.
     async fn files(&mut self, question: MessageRequest) -> Vec<String> {
         let MessageResponse::FileDescriptorResponse(response) = self.ask(question).await else { panic!("no files") };
         let files = response.file_descriptor_proto.into_iter();
@@ -205,7 +205,7 @@ fn the_older_version_answers_the_same() {
     });
 }
 
-/// A service with everything in its descriptors that can be asked for.
+/// A service with every kind of declaration in its descriptors.
 struct Shelf;
 
 impl Service for Shelf {
@@ -217,7 +217,7 @@ impl Service for Shelf {
     }
 }
 
-// The descriptors are a constant, and made of these by `the_descriptors_of_the_shelf_are_these`.
+// The file contains encoded descriptors. `the_descriptors_of_the_shelf_are_these` builds and compares them.
 const BOOK: MessageType = MessageType::new("shelf.v1.Book", 1, include_bytes!("shelf.binpb"));
 
 #[test]
@@ -253,7 +253,7 @@ fn the_descriptors_of_the_shelf_are_these() {
     let shelf = FileDescriptorProto {
         name: named("shelf.proto"),
         package: named("shelf.v1"),
-        // One that the program was compiled without.
+        // An import missing from the program.
         dependency: vec!["base.proto".to_owned(), "missing.proto".to_owned()],
         message_type: vec![book],
         enum_type: vec![declared("Colour", "RED")],
@@ -268,7 +268,7 @@ fn the_descriptors_of_the_shelf_are_these() {
     }
 }
 
-/// A service whose methods say nothing of their messages.
+/// A service with methods without message types.
 struct ByHand;
 
 impl Service for ByHand {

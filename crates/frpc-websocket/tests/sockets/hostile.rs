@@ -1,4 +1,4 @@
-//! Peers that break the protocol or the limits.
+//! Peers that violate the protocol or a limit.
 
 use frpc_websocket::{INVALID_TEXT, Kind, PROTOCOL_ERROR, Role, TOO_LONG, WebSocket, WebSocketError};
 use support::{in_virtual_time, settle};

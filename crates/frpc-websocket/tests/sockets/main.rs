@@ -1,4 +1,4 @@
-//! WebSockets in memory and in virtual time, against each other and against peers that write bytes.
+//! WebSockets in memory and in virtual time, tested with each other and with peers that write raw bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 

@@ -1,4 +1,4 @@
-//! Messages between two sides that keep to the protocol.
+//! Messages between two correct peers.
 
 use std::time::Duration;
 
@@ -150,7 +150,7 @@ fn a_silent_peer_is_asked_and_given_up() {
         };
         let (lost, asked) = join!(server.next(), answering);
         assert!(matches!(lost, Some(Err(WebSocketError::Io(_)))));
-        // The answer was heard 3 s behind the question, and nothing within the 10 s after that.
+        // The pong arrived 3 s after the ping, and nothing in the 10 s after that.
         assert_eq!(asked, Duration::from_secs(23));
         assert_eq!(begin.elapsed(), Duration::from_secs(26));
     });

@@ -1,24 +1,24 @@
-//! A peer that writes frames by hand.
+//! A peer that writes raw frames.
 
 use frpc_websocket::{Role, WebSocket};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
-/// A client that writes bytes.
+/// A client that writes raw bytes.
 pub(crate) struct Peer(pub(crate) DuplexStream);
 
-/// A server and a client that writes bytes to it.
+/// Returns a server, and a client that writes raw bytes to it.
 pub(crate) fn serve() -> (WebSocket, Peer) {
     let (ours, theirs) = duplex(64 * 1024);
     (WebSocket::new(ours, Role::Server), Peer(theirs))
 }
 
-/// A server and a client.
+/// Returns a server and a client.
 pub(crate) fn pair() -> (WebSocket, WebSocket) {
     let (ours, theirs) = duplex(64 * 1024);
     (WebSocket::new(ours, Role::Server), WebSocket::new(theirs, Role::Client))
 }
 
-/// A frame of a client with these first bits, under a mask.
+/// Returns a masked client frame with these first bits.
 pub(crate) fn frame(first: u8, content: &[u8]) -> Vec<u8> {
     let mut bytes = vec![first];
     match content.len() {
@@ -39,7 +39,7 @@ impl Peer {
         self.0.write_all(bytes).await.unwrap();
     }
 
-    /// Reads one frame, without a mask and shorter than 126 bytes: its first byte and its content.
+    /// Reads an unmasked frame shorter than 126 bytes: its first byte and its content.
     pub(crate) async fn hear(&mut self) -> (u8, Vec<u8>) {
         let mut head = [0; 2];
         self.0.read_exact(&mut head).await.unwrap();
@@ -48,7 +48,7 @@ impl Peer {
         (head[0], content)
     }
 
-    /// Reads the code of a close, and the end behind it.
+    /// Reads the code of a close frame, and the end of the stream after it.
     pub(crate) async fn hear_close(&mut self) -> u16 {
         let (first, content) = self.hear().await;
         assert_eq!(first, 0x88, "a close");

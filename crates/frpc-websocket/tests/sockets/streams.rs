@@ -1,4 +1,4 @@
-//! Binary messages as a stream of bytes.
+//! Binary messages as a byte stream.
 
 use std::io::ErrorKind;
 

@@ -9,7 +9,7 @@ use super::{super::bytes::Values, *};
 const SAY: Method = Method::unary("a.A", "Say", 0);
 const WATCH: Method = Method::server_streaming("a.A", "Watch", 1);
 
-/// Returns a link and the server's end of its connection.
+/// Returns a link and the server side of its connection.
 fn link(buffer: usize) -> (Arc<Link>, BufReader<DuplexStream>) {
     let (ours, theirs) = duplex(buffer);
     (Arc::new(Link::new(Values::new(ours, 1 << 20), 1 << 20)), BufReader::new(theirs))
@@ -180,7 +180,7 @@ mod over_websocket {
     use super::*;
     use crate::client::transport::link_over;
 
-    /// A link with pings after this time, and the side of the server.
+    /// Returns a link with pings at this interval, and the server side of its connection.
     fn link(keepalive: Option<Duration>) -> (Arc<Link>, DuplexStream) {
         let (ours, theirs) = duplex(1 << 16);
         let mut settings = ConnectSettings::default();
@@ -188,11 +188,11 @@ mod over_websocket {
         (Arc::new(link_over(WebSocket::new(ours, Role::Client), &settings)), theirs)
     }
 
-    /// Reads a short frame of the client, and returns its first byte.
+    /// Reads a short frame from the client and returns its first byte.
     async fn frame(server: &mut DuplexStream) -> u8 {
         let mut head = [0; 2];
         server.read_exact(&mut head).await.unwrap();
-        // Behind it are the key of the mask and the content.
+        // The masking key and the content follow.
         let mut rest = vec![0; 4 + usize::from(head[1] & 0x7f)];
         server.read_exact(&mut rest).await.unwrap();
         head[0]
@@ -203,7 +203,7 @@ mod over_websocket {
 
     #[test]
     fn a_server_that_answers_no_ping_loses_its_calls_and_its_connection() {
-        // The period, and the time that the server has to answer.
+        // The interval, plus the time limit for the answer.
         for (period, timeout) in [(180, 20), (5, 5)] {
             in_virtual_time(async {
                 let start = Instant::now();
@@ -226,7 +226,7 @@ mod over_websocket {
         in_virtual_time(async {
             for keepalive in [Some(5 * SECOND), None] {
                 let (link, server) = link(keepalive);
-                // Answers pings by itself.
+                // The server answers pings automatically.
                 let mut server = WebSocket::new(server, Role::Server);
                 let call = calling(&link, "{}", 600 * SECOND);
                 assert!(server.next().await.is_some());

@@ -1,4 +1,4 @@
-//! Derived schemas, and what serde makes of the same types.
+//! Derived schemas, compared with the serde implementations of the same types.
 
 mod validator;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use self::validator::is_valid;
 
-/// Checks that what serde writes is valid, and that the schema takes the texts that serde takes and refuses those that it refuses.
+/// Checks that values written by serde match the schema, and that schema and serde accept and refuse the same texts.
 #[track_caller]
 fn check<T: Schema + Serialize + DeserializeOwned>(
     values: impl IntoIterator<Item = T>,
