@@ -163,6 +163,6 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Standstill<T> {
     }
 }
 
-/// The maximum read ahead from the next request. After that many bytes, an end of the connection goes unnoticed until
-/// the response is done.
+/// The maximum number of bytes read ahead from the next request. After that many bytes, the end of the connection is
+/// noticed only when the response is complete.
 const AHEAD_LEN: usize = 256;

@@ -26,7 +26,7 @@ pub fn parameter<T: DeserializeOwned>(name: &str, schema: Value, has_default: bo
 pub fn state<'a, T: Send + Sync + 'static>(context: &'a Context, function: &str) -> Result<&'a T, Status> {
     context.state().ok_or_else(|| {
         let wanted = type_name::<T>();
-        tracing::error!(function, state = wanted, "function called without the state it takes");
+        tracing::error!(function, state = wanted, "a function was called without the state it takes");
         Status::internal(format!(
             "the server has no state of the type that `{function}` takes: add it with `.state(…)`"
         ))

@@ -3,7 +3,7 @@
 /// The framing that separates messages on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
-    /// Values in sequence. Each value of ours ends with a line feed.
+    /// Consecutive values. Each sent value ends with a line feed.
     Values,
     /// Each message follows its `Content-Length` header.
     Headers,

@@ -20,8 +20,8 @@ pub(super) struct Patience<'a> {
     alarm: Option<Alarm<'a>>,
 }
 
-/// The wake-ups of a wait. Its futures are polled only when the waker changed or the timer fired: polling them costs
-/// more than the rest of a wait.
+/// The futures that wake a waiting connection. They are polled only when the waker changed or the timer fired, because
+/// polling them costs more than the rest of a wait.
 struct Alarm<'a> {
     drain: BoxFuture<'a, ()>,
     /// A timer for the end of this wait or of an earlier one. A new wait does not reset it; it is reset when it fires

@@ -29,7 +29,7 @@ where
     F: Future<Output = Result<T, Status>> + Send + 'static,
 {
     let mut future = Box::pin(Writing { function, future });
-    // No waker is needed: whoever receives a pending future polls it again.
+    // No waker is needed: the receiver of a pending future polls it again.
     match future.as_mut().project().future.poll(&mut TaskContext::from_waker(Waker::noop())) {
         Poll::Ready(result) => finish(function, result, out),
         Poll::Pending => Called::Later(future),

@@ -86,7 +86,8 @@ fn seconds_left(context: &Context) -> Option<u64> {
     Some(deadline.duration_since(tokio::time::Instant::now().into_std()).as_secs())
 }
 
-/// Serves the functions on every wire. Returns this server, the backend, and the answers that functions do not wait for.
+/// Serves the functions on every wire. Returns this server and the backend, and the answers that functions do not wait
+/// for.
 async fn serve(wire: JsonRpc) -> ([Server; 2], mpsc::UnboundedReceiver<String>) {
     let last = Server::builder().config(quiet()).add_service(TestServer::new(Tell)).without_listener().unwrap();
     let (heard, hearing) = mpsc::unbounded_channel();
