@@ -33,7 +33,7 @@ pub mod function_client {
         Channel, ConnectError, IntoRequest, Method, Raw, Response, Status, ToAddress,
     };
 
-    /// The types of every plain function that is served as a method.
+    /// The types of all plain functions served as methods.
     #[derive(Clone, Debug)]
     pub struct FunctionClient {
         channel: Channel,
@@ -64,7 +64,7 @@ pub mod function_client {
             self.channel.into_raw().await
         }
 
-        /// Takes the arguments, as a list or by their names, and returns the result.
+        /// Takes the arguments by position or by name, and returns the result.
         pub async fn call(
             &self,
             request: impl IntoRequest<frpc::prost_types::Value>,

@@ -5,23 +5,23 @@
 #[allow(dead_code)]
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("frpc.functions.v1.binpb");
 
-/// An array of numbers of any number of dimensions, the last of which varies fastest.
+/// An array of numbers with any number of dimensions, in row-major order.
 #[derive(Clone, PartialEq, Eq, Hash, frpc::prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
 #[allow(dead_code)]
 pub struct Tensor {
-    /// The type of the numbers as NumPy has it, with the order of their bytes, such as `<f8` or `|u1`.
+    /// The NumPy type string with the byte order, such as `<f8` or `|u1`.
     #[prost(string, tag = "1")]
     pub dtype: String,
     /// The length of each dimension. Empty for a single number.
     #[prost(uint32, repeated, tag = "2")]
     pub shape: Vec<u32>,
-    /// The numbers, without anything in between.
+    /// The bytes of all numbers, without gaps.
     #[prost(bytes = "bytes", tag = "3")]
     pub data: frpc::prost::bytes::Bytes,
 }
 
-/// A picture in a file format.
+/// An image file.
 #[derive(Clone, PartialEq, Eq, Hash, frpc::prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
 #[allow(dead_code)]

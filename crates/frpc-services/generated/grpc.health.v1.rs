@@ -9,7 +9,7 @@ pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("grpc.health.v1.binpb");
 #[prost(prost_path = "::frpc::prost")]
 #[allow(dead_code)]
 pub struct HealthCheckRequest {
-    /// The full name of the service, or nothing for the whole server.
+    /// The full name of the service. Empty for the whole server.
     #[prost(string, tag = "1")]
     pub service: String,
 }
@@ -18,7 +18,7 @@ pub struct HealthCheckRequest {
 #[prost(prost_path = "::frpc::prost")]
 #[allow(dead_code)]
 pub struct HealthCheckResponse {
-    /// The one of now.
+    /// The current status.
     #[prost(enumeration = "health_check_response::ServingStatus", tag = "1")]
     pub status: i32,
 }
@@ -32,11 +32,11 @@ pub mod health_check_response {
     #[repr(i32)]
     pub enum ServingStatus {
         Unknown = 0,
-        /// It takes calls.
+        /// The service accepts calls.
         Serving = 1,
-        /// It takes none for now.
+        /// The service accepts no calls at present.
         NotServing = 2,
-        /// There is none of this name. Only Watch says so.
+        /// The service is unknown. Used by Watch only.
         ServiceUnknown = 3,
     }
 
@@ -135,21 +135,21 @@ pub mod health_server {
     };
     use std::{future::Future, sync::Arc};
 
-    /// Tells whether a server and its services are ready for calls.
+    /// Reports whether a server and its services are ready for calls.
     pub trait Health: Send + Sync + 'static {
-        /// Tells how a service is now. One that is not known is NOT_FOUND.
+        /// Returns the current status of a service. An unknown service is NOT_FOUND.
         fn check(
             &self,
             request: Request<HealthCheckRequest>,
         ) -> impl Future<Output = Result<Response<HealthCheckResponse>, Status>> + Send;
 
-        /// Tells how all services are now.
+        /// Returns the current status of all services.
         fn list(
             &self,
             request: Request<HealthListRequest>,
         ) -> impl Future<Output = Result<Response<HealthListResponse>, Status>> + Send;
 
-        /// Tells how a service is, and again whenever that changes.
+        /// Sends the current status of a service, then every change.
         fn watch(
             &self,
             request: Request<HealthCheckRequest>,
@@ -215,7 +215,7 @@ pub mod health_client {
         ToAddress,
     };
 
-    /// Tells whether a server and its services are ready for calls.
+    /// Reports whether a server and its services are ready for calls.
     #[derive(Clone, Debug)]
     pub struct HealthClient {
         channel: Channel,
@@ -250,7 +250,7 @@ pub mod health_client {
             self.channel.into_raw().await
         }
 
-        /// Tells how a service is now. One that is not known is NOT_FOUND.
+        /// Returns the current status of a service. An unknown service is NOT_FOUND.
         pub async fn check(
             &self,
             request: impl IntoRequest<HealthCheckRequest>,
@@ -258,7 +258,7 @@ pub mod health_client {
             self.channel.unary(&health_methods::CHECK, request).await
         }
 
-        /// Tells how all services are now.
+        /// Returns the current status of all services.
         pub async fn list(
             &self,
             request: impl IntoRequest<HealthListRequest>,
@@ -266,7 +266,7 @@ pub mod health_client {
             self.channel.unary(&health_methods::LIST, request).await
         }
 
-        /// Tells how a service is, and again whenever that changes.
+        /// Sends the current status of a service, then every change.
         pub async fn watch(
             &self,
             request: impl IntoRequest<HealthCheckRequest>,

@@ -5,7 +5,7 @@
 #[allow(dead_code)]
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("grpc.reflection.v1alpha.binpb");
 
-/// A question.
+/// A request.
 #[derive(Clone, PartialEq, Eq, Hash, frpc::prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
 #[allow(dead_code)]
@@ -23,7 +23,7 @@ pub mod server_reflection_request {
     #[prost(prost_path = "::frpc::prost")]
     #[allow(clippy::large_enum_variant)]
     pub enum MessageRequest {
-        /// The file of this name.
+        /// The file with this name.
         #[prost(string, tag = "3")]
         FileByFilename(String),
         /// The file that declares this symbol, such as package.Service.Method or package.Message.
@@ -32,10 +32,10 @@ pub mod server_reflection_request {
         /// The file that declares this extension.
         #[prost(message, tag = "5")]
         FileContainingExtension(super::ExtensionRequest),
-        /// The numbers of all extensions of the message of this name.
+        /// The numbers of all extensions of the message with this name.
         #[prost(string, tag = "6")]
         AllExtensionNumbersOfType(String),
-        /// The services. What is asked for does not matter.
+        /// The list of services. The value is ignored.
         #[prost(string, tag = "7")]
         ListServices(String),
     }
@@ -53,7 +53,7 @@ pub struct ExtensionRequest {
     pub extension_number: i32,
 }
 
-/// The answer to a question.
+/// The response to a request.
 #[derive(Clone, PartialEq, frpc::prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
 #[allow(dead_code)]
@@ -80,7 +80,7 @@ pub mod server_reflection_response {
         AllExtensionNumbersResponse(super::ExtensionNumberResponse),
         #[prost(message, tag = "6")]
         ListServicesResponse(super::ListServiceResponse),
-        /// There is no such thing.
+        /// The requested item is unknown.
         #[prost(message, tag = "7")]
         ErrorResponse(super::ErrorResponse),
     }
@@ -90,7 +90,7 @@ pub mod server_reflection_response {
 #[prost(prost_path = "::frpc::prost")]
 #[allow(dead_code)]
 pub struct FileDescriptorResponse {
-    /// A file, then those that it imports which the stream has not had: a google.protobuf.FileDescriptorProto each.
+    /// A file, then its imports not sent before on this stream. Each is a google.protobuf.FileDescriptorProto.
     #[prost(bytes = "bytes", repeated, tag = "1")]
     pub file_descriptor_proto: Vec<frpc::prost::bytes::Bytes>,
 }
@@ -127,7 +127,7 @@ pub struct ServiceResponse {
 #[prost(prost_path = "::frpc::prost")]
 #[allow(dead_code)]
 pub struct ErrorResponse {
-    /// A code of gRPC.
+    /// A gRPC status code.
     #[prost(int32, tag = "1")]
     pub error_code: i32,
     #[prost(string, tag = "2")]
@@ -177,9 +177,9 @@ pub mod server_reflection_server {
     };
     use std::{future::Future, sync::Arc};
 
-    /// Tells clients without proto files what a server has.
+    /// Describes the services of a server to clients without proto files.
     pub trait ServerReflection: Send + Sync + 'static {
-        /// Answers each question in turn.
+        /// Answers each request in order.
         fn server_reflection_info(
             &self,
             request: Request<Streaming<ServerReflectionRequest>>,
@@ -244,7 +244,7 @@ pub mod server_reflection_client {
         Streaming, ToAddress,
     };
 
-    /// Tells clients without proto files what a server has.
+    /// Describes the services of a server to clients without proto files.
     #[derive(Clone, Debug)]
     pub struct ServerReflectionClient {
         channel: Channel,
@@ -277,7 +277,7 @@ pub mod server_reflection_client {
             self.channel.into_raw().await
         }
 
-        /// Answers each question in turn.
+        /// Answers each request in order.
         pub async fn server_reflection_info(
             &self,
             request: impl IntoStreamingRequest<Message = ServerReflectionRequest>,

@@ -99,7 +99,7 @@ fn headers() -> HeaderMap {
 const TEMPLATE: &str = include_str!("page.html");
 
 /// The content security policy, with the digests of the script and the style of the page.
-const POLICY: &str = "default-src 'none'; script-src 'sha256-nXco5WUzpmYg22Hh9QlEzbGG9jb2DwYpVGGkQuJ7XNI='; style-src 'sha256-UZK3XJsVcIlw6gTMxNlGFaMLbCYeqSJesCI0RW1Mt/I='; connect-src 'self'; base-uri 'none'; \
+const POLICY: &str = "default-src 'none'; script-src 'sha256-Xm1FRYWDqIX9MDwB5hizJbJ/HayjxY0MpUmpoa5q/J4='; style-src 'sha256-UZK3XJsVcIlw6gTMxNlGFaMLbCYeqSJesCI0RW1Mt/I='; connect-src 'self'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
 #[cfg(test)]
