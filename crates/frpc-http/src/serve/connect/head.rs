@@ -48,7 +48,8 @@ pub(super) fn unsupported(kind: MethodKind) -> Response<ResponseBody> {
             "application/json, application/proto",
         ),
         _ => (
-            "unsupported content type for a method with streams: use application/connect+json or application/connect+proto\n",
+            "unsupported content type for a method with streams: use application/connect+json or \
+             application/connect+proto\n",
             "application/connect+json, application/connect+proto",
         ),
     };
