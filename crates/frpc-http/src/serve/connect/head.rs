@@ -44,11 +44,11 @@ impl Content {
 pub(super) fn unsupported(kind: MethodKind) -> Response<ResponseBody> {
     let (text, accepted) = match kind {
         MethodKind::Unary => (
-            "unsupported content type: use application/json or application/proto\n",
+            "unsupported message format: this method accepts application/json and application/proto\n",
             "application/json, application/proto",
         ),
         _ => (
-            "unsupported content type for a method with streams: use application/connect+json or \
+            "unsupported message format: this method has streams and accepts application/connect+json and \
              application/connect+proto\n",
             "application/connect+json, application/connect+proto",
         ),
