@@ -143,7 +143,7 @@ pub enum Start {
 
 /// A builder for a durable subscription; see [`Nats::durable`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is subscribed to before `subscribe` is awaited"]
+#[must_use = "nothing is subscribed until `subscribe` is awaited"]
 pub struct DurableBuilder {
     nats: Nats,
     stream: String,

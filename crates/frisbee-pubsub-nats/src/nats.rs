@@ -206,7 +206,7 @@ impl Shared {
 
     fn check(&self, publication: &Publication<'_>) -> Result<(), PublishError> {
         if publication.retain {
-            let why = "NATS retains no values: have a stream keep the subject, and read it with a durable subscription";
+            let why = "NATS retains no values: store the subject in a stream, and read it with a durable subscription";
             return Err(PublishError::Backend(Arc::new(Unsupported(why))));
         }
         if self.is_closed() { Err(PublishError::Closed) } else { Ok(()) }

@@ -121,7 +121,7 @@ impl Options {
         options.identity = match (certificate, key) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            _ => return Err(ConnectError::url(url, "a certificate needs a key, and a key a certificate")),
+            _ => return Err(ConnectError::url(url, "`certificate` and `key` must be set together")),
         };
         Ok((addresses, options))
     }

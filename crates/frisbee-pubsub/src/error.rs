@@ -266,7 +266,7 @@ impl fmt::Display for SubscriptionEnd {
         match self {
             Self::Unsubscribed => f.write_str("the subscription was ended by this side"),
             Self::TooSlow { missing } => {
-                write!(f, "the subscription was ended because messages were not taken fast enough ({missing} missing)")
+                write!(f, "the subscription ended because the subscriber took messages too slowly ({missing} missing)")
             }
             Self::Refused(refusal) => refusal.fmt(f),
             Self::Lost => f.write_str("the connection was lost"),

@@ -42,7 +42,7 @@ impl Subject {
     /// Returns an error if the text is not a valid subject.
     pub fn check(text: &str) -> Result<(), InvalidSubject> {
         check(text, |token, _| {
-            if token.contains(['*', '>']) { Err("has a wildcard, which only patterns may have") } else { Ok(()) }
+            if token.contains(['*', '>']) { Err("contains a wildcard, allowed in patterns only") } else { Ok(()) }
         })
     }
 
@@ -121,8 +121,8 @@ impl Pattern {
         check(text, |token, is_last| match token {
             "*" => Ok(()),
             ">" if is_last => Ok(()),
-            ">" => Err("has a `>` that is not its last token"),
-            token if token.contains(['*', '>']) => Err("has a wildcard that is not a token by itself"),
+            ">" => Err("contains a `>` before its last token"),
+            token if token.contains(['*', '>']) => Err("contains a wildcard together with other characters in a token"),
             _ => Ok(()),
         })
     }
@@ -264,6 +264,6 @@ mod tests {
     #[test]
     fn an_error_names_what_is_wrong() {
         let error = Subject::check("orders.*").expect_err("it has a wildcard");
-        assert_eq!(error.to_string(), r#""orders.*" has a wildcard, which only patterns may have"#);
+        assert_eq!(error.to_string(), r#""orders.*" contains a wildcard, allowed in patterns only"#);
     }
 }

@@ -142,7 +142,7 @@ impl<M: Payload> Topic<M> {
         Subject::check(subject)?;
         match Pattern::new(self.pattern)?.matches(subject) {
             true => Ok(()),
-            false => Err(InvalidSubject::new(subject, "is no subject of the topic")),
+            false => Err(InvalidSubject::new(subject, "does not match the pattern of the topic")),
         }
     }
 }

@@ -185,7 +185,7 @@ pub(crate) fn read_message(content: &Bytes) -> Result<(u32, Message), Malformed>
     let number = Reader(content).u32()?;
     // Reading the number has proved that there are four bytes.
     let published = Published::read(&content[4..])?;
-    let subject = |bytes| Subject::from_bytes(content.slice_ref(bytes)).map_err(|_| Malformed("a subject is none"));
+    let subject = |bytes| Subject::from_bytes(content.slice_ref(bytes)).map_err(|_| Malformed("a subject is invalid"));
     let message = Message {
         subject: subject(published.subject)?,
         reply: published.reply.map(subject).transpose()?,
@@ -211,7 +211,7 @@ pub(crate) struct Subscribe<'a> {
 impl<'a> Subscribe<'a> {
     pub(crate) fn read(content: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader(content);
-        let policy = policy(reader.u8()?).ok_or(Malformed("the policy is not known"))?;
+        let policy = policy(reader.u8()?).ok_or(Malformed("the policy is unknown"))?;
         let (window, slot) = (reader.u32()?, reader.u8()?);
         let (pattern, group) = (reader.short_text()?, reader.short_text()?);
         Ok(Self { policy, window, slot, pattern, group })

@@ -260,7 +260,7 @@ mod tests {
         for (texts, part) in [
             (&["a=1", "2"][..], "name all or none"),
             (&["a:=nothing"], "not valid JSON"),
-            (&["a[=1"], "an unclosed ["),
+            (&["a[=1"], "a [ is not closed"),
             (&["a..b=1"], "a name is missing"),
             (&["a=@/no/such/file"], "/no/such/file"),
         ] {

@@ -44,13 +44,13 @@ impl BrokerOptions {
 
     #[cfg(not(feature = "nats"))]
     async fn connect_to_nats(&self, _: &str) -> Result<Client> {
-        Err(Failure::left_out("nats", "client of NATS"))
+        Err(Failure::left_out("nats", "NATS client"))
     }
 
     #[cfg(feature = "nats")]
     async fn connect_to_nats(&self, address: &str) -> Result<Client> {
         if self.tls.is_given() || self.tls.server_name().is_some() {
-            return Err(Failure::new("TLS of NATS is part of the address")
+            return Err(Failure::new("TLS settings for NATS belong in the address")
                 .with_try("tls://HOST:PORT?roots=FILE&certificate=FILE&key=FILE"));
         }
         let connecting = tokio::time::timeout(self.connect_timeout, frisbee_pubsub_nats::connect(address));

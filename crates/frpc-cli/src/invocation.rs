@@ -61,12 +61,12 @@ impl CallOptions {
     /// Prepares a channel to a plain fRPC peer: it has no reflection, no JSON, and no errors for unknown methods.
     fn for_plain_peer(&self, channel: Channel) -> Result<Channel> {
         if self.no_schema || self.as_json {
-            return Err(Failure::new("the peer speaks plain fRPC, as servers in Go do, which carries no JSON")
+            return Err(Failure::new("the peer speaks plain fRPC, like servers in Go: plain fRPC carries no JSON")
                 .with_try("--proto FILE, without --no-schema and --as-json"));
         }
         if self.sources.is_empty() {
             return Err(Failure::new(
-                "the peer speaks plain fRPC, as servers in Go do: it has no reflection, and cannot be called without its schema",
+                "the peer speaks plain fRPC, like servers in Go: it has no reflection, so a call needs its schema",
             )
             .with_try("--proto FILE or --descriptor-set FILE, with the same schema as the server")
             .with_try("another wire of the same server, such as grpc:// or http://"));

@@ -22,7 +22,7 @@ pub(crate) fn parse(text: &str) -> std::result::Result<Vec<Step>, String> {
     let mut rest = text;
     while !rest.is_empty() {
         if let Some(inner) = rest.strip_prefix('[') {
-            let (key, behind) = inner.split_once(']').ok_or("an unclosed [")?;
+            let (key, behind) = inner.split_once(']').ok_or("a [ is not closed")?;
             path.push(match (key, key.parse()) {
                 ("", _) => Step::Push,
                 (_, Ok(index)) => Step::Index(index),
@@ -67,7 +67,7 @@ pub(crate) fn insert(root: &mut Value, path: &[Step], value: Value) -> std::resu
             if root.is_null() {
                 *root = Value::Object(Map::new());
             }
-            let object = root.as_object_mut().ok_or("there already is a value other than an object")?;
+            let object = root.as_object_mut().ok_or("another argument already sets a value other than an object")?;
             let is_again = rest.is_empty() && object.contains_key(name);
             if is_again {
                 return Err(format!("it is set twice: use {name}[]= for each element of a list"));
@@ -78,7 +78,7 @@ pub(crate) fn insert(root: &mut Value, path: &[Step], value: Value) -> std::resu
             if root.is_null() {
                 *root = Value::Array(Vec::new());
             }
-            let list = root.as_array_mut().ok_or("there already is a value other than a list")?;
+            let list = root.as_array_mut().ok_or("another argument already sets a value other than a list")?;
             let index = if let Step::Index(index) = first { *index } else { list.len() };
             if index > list.len() {
                 return Err(format!("element {index} of a list with {}: set elements in order", list.len()));

@@ -140,7 +140,7 @@ fn a_subscriber_that_is_to_be_disconnected_learns_why_and_the_rest_goes_on() {
         assert_eq!(
             words,
             numbers(10, 15)
-                + " end: the subscription was ended because messages were not taken fast enough (6 missing)"
+                + " end: the subscription ended because the subscriber took messages too slowly (6 missing)"
         );
         assert!(matches!(subscription.end(), Some(SubscriptionEnd::TooSlow { missing: 6 })));
         assert_eq!(heard(&mut other).await, numbers(10, 30), "on the same connection");

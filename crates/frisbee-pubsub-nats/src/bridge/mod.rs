@@ -38,7 +38,7 @@ pub struct Bridge {
 }
 
 /// A builder for a bridge; see [`Nats::bridge`].
-#[must_use = "nothing is handed on before `start` is awaited"]
+#[must_use = "the bridge forwards nothing until `start` is awaited"]
 pub struct BridgeBuilder {
     nats: Nats,
     broker: Client,

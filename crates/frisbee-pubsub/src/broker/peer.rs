@@ -100,19 +100,23 @@ impl Peer {
         let Some(subscriptions) = &mut *locked else { return Ok(()) };
         let refused = |text| Err(Refusal::new(RefusalCode::LimitReached, text));
         if subscriptions.by_number.len() >= shared.common.limits.subscriptions_max {
-            return refused("the connection has as many subscriptions as it may (subscriptions_max)");
+            return refused("the connection has reached its limit of subscriptions (subscriptions_max)");
         }
         if registry.patterns() >= shared.common.limits.patterns_max {
-            return refused("there are as many patterns as may be (patterns_max)");
+            return refused("the broker has reached its limit of patterns (patterns_max)");
         }
         if !subscriptions.shapes.has_room(&pattern, shared.common.limits.shapes_max) {
-            return refused("the patterns of the connection have a * in as many places as they may (shapes_max)");
+            return refused(
+                "the connection has reached its limit of pattern shapes, sets of positions with a * (shapes_max)",
+            );
         }
         if !registry.shapes().has_room(&pattern, shared.common.limits.all_shapes_max) {
-            return refused("all patterns have a * in as many places as they may (all_shapes_max)");
+            return refused(
+                "the broker has reached its limit of pattern shapes, sets of positions with a * (all_shapes_max)",
+            );
         }
         if group.is_empty() && subscriptions.has(&pattern, slot) {
-            let text = "the connection has a subscription with the same pattern and slot";
+            let text = "the connection already has a subscription with this pattern and slot";
             return Err(Refusal::new(RefusalCode::Malformed, text));
         }
         let wishes = Wishes { pattern: pattern.clone(), group: group.into(), slot, policy, window };

@@ -34,10 +34,10 @@ impl Retained {
         }
         let refused = |text| Err(Refusal::new(RefusalCode::LimitReached, text));
         if self.len - before + content.len() + MESSAGE_COST > limits.retained_len_max {
-            return refused("retained values have as many bytes as they may (retained_len_max)");
+            return refused("the retained values have reached their limit of bytes (retained_len_max)");
         }
         if before == 0 && self.values.len() >= limits.retained_max {
-            return refused("as many subjects have a retained value as may (retained_max)");
+            return refused("the broker has reached its limit of retained values (retained_max)");
         }
         let mut value = content.to_vec();
         value[0] = (value[0] & !ACKNOWLEDGE) | RETAIN;

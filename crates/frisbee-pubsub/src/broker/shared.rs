@@ -73,7 +73,7 @@ impl Shared {
             let mut too_slow = Vec::new();
             let missing = missing + self.hand_over(&subscriber, &mut too_slow);
             let text = match reason {
-                EndReason::TooSlow => "messages were not taken fast enough",
+                EndReason::TooSlow => "the subscriber took messages too slowly",
                 _ => "",
             };
             let content = Ended { number: subscriber.number, reason, missing, text }.write();

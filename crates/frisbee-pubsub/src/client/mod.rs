@@ -172,7 +172,7 @@ impl fmt::Debug for Client {
 
 /// A builder for a subscription, returned by [`Client::subscribe`]. Await it to subscribe.
 #[derive(Debug)]
-#[must_use = "nothing is subscribed to before it is awaited"]
+#[must_use = "nothing is subscribed until it is awaited"]
 pub struct Subscribe<'a> {
     client: &'a Client,
     options: Result<SubscribeOptions, InvalidSubject>,
@@ -223,7 +223,7 @@ impl<'a> IntoFuture for Subscribe<'a> {
 pub(crate) fn check_group(name: &str) -> Result<(), InvalidSubject> {
     Subject::check(name)?;
     if name.contains('.') {
-        Err(InvalidSubject::new(name, "has a dot, which the name of a group may not have"))
+        Err(InvalidSubject::new(name, "contains a dot, and names of groups must not"))
     } else {
         Ok(())
     }

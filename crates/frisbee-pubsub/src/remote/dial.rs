@@ -221,7 +221,7 @@ impl fmt::Display for ConnectError {
             Self::Setting(error) => error.fmt(f),
             Self::Connect(error) => error.fmt(f),
             Self::NoBroker => f.write_str(
-                "the peer does not answer as a broker: it may serve no broker or one with another `base`, or the connection \
+                "the peer did not answer as a broker: it has none, or one with another `base`, or the connection \
                  was lost",
             ),
         }

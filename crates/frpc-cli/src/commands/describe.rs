@@ -146,7 +146,7 @@ fn find(schema: &Schema, name: &str) -> Result<Declared> {
         let mut names: Vec<String> = schema.services().iter().map(|service| service.full_name().to_owned()).collect();
         names.extend(schema.services().iter().flat_map(ServiceDescriptor::methods).map(|method| schema::path(&method)));
         names.extend(messages().map(|message| message.full_name().to_owned()));
-        let failure = Failure::new(format!("there is nothing called {name}"));
+        let failure = Failure::new(format!("there is no service, method or type {name}"));
         match suggest::probably(name, names.iter().map(String::as_str)) {
             Some(advice) => failure.with_try(advice),
             None => failure.with_try("`frpc list` with the same address or files"),

@@ -34,7 +34,7 @@ impl LockCommand {
     #[cfg(not(feature = "proto"))]
     pub(crate) fn run(&self, _: bool) -> Result<()> {
         let Self { lock: _, protos: _, imports: _, check: _, no_plain_peers: _ } = self;
-        Err(crate::failure::Failure::left_out("proto", "compiler of proto files"))
+        Err(crate::failure::Failure::left_out("proto", "compiler for proto files"))
     }
 
     #[cfg(feature = "proto")]

@@ -234,7 +234,7 @@ impl Echo for Echoing {
         let FailRequest { code, text } = request.into_inner();
         match code {
             1..=16 => Err(Status::new(code.into(), text)),
-            _ => Err(Status::invalid_argument(format!("the code {code} is none of 1 to 16"))),
+            _ => Err(Status::invalid_argument(format!("the code {code} is not between 1 and 16"))),
         }
     }
 

@@ -114,12 +114,12 @@ impl SubscribeCommand {
                 Some(Event::Missing(messages)) => print_note(&format!("{messages} messages are missing here")),
                 Some(Event::Reconnected) if is_json => print_json(json!({ "reconnected": true }))?,
                 Some(Event::Reconnected) => {
-                    print_note("the connection was lost and made again: messages may be missing here");
+                    print_note("the connection was lost and restored: messages may be missing here");
                 }
                 Some(_) => {}
                 None => {
                     let end = subscription.end().map_or_else(|| "it ended".to_owned(), ToString::to_string);
-                    return Err(Failure::new(format!("the subscription is over: {end}")));
+                    return Err(Failure::new(format!("the subscription ended: {end}")));
                 }
             }
         }

@@ -14,7 +14,7 @@ use crate::failure::{Failure, Result};
 pub(super) fn add_protos(_: &mut DescriptorPool, protos: &[PathBuf], _: &[PathBuf]) -> Result<()> {
     match protos {
         [] => Ok(()),
-        _ => Err(Failure::left_out("proto", "compiler of proto files").with_try(
+        _ => Err(Failure::left_out("proto", "compiler for proto files").with_try(
             "--descriptor-set FILE, with the output of `protoc --include_imports -o FILE` or `buf build -o FILE`",
         )),
     }

@@ -135,7 +135,7 @@ fn files_that_are_not_there_or_make_no_sense_are_named() {
 #[test]
 fn a_build_without_the_compiler_says_how_to_get_it() {
     for arguments in [&["list", "--proto", "a.proto"][..], &["lock", "frpc.lock", "a.proto"]] {
-        assert_says(&frpc(arguments), 1, "this build has no compiler of proto files", "--features proto");
+        assert_says(&frpc(arguments), 1, "this build has no compiler for proto files", "--features proto");
     }
 }
 

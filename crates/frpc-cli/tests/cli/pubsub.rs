@@ -144,5 +144,5 @@ fn a_cluster_that_is_not_there_is_told() {
     let ran = frpc(&["sub", &address, "a", "--connect-timeout", "500ms"]);
     assert!(ran.code == 1 && ran.err.starts_with("error: "), "{ran:?}");
     let ran = frpc(&["sub", &address, "a", "--tls"]);
-    assert!(ran.code == 1 && ran.err.contains("TLS of NATS is part of the address"), "{ran:?}");
+    assert!(ran.code == 1 && ran.err.contains("TLS settings for NATS belong in the address"), "{ran:?}");
 }
