@@ -490,10 +490,10 @@ impl Builder {
         let is_same = |package: &&Package| Path::new(&naming::file(&package.name)) == self.include_file;
         let Some(package) = packages.find(is_same) else { return Ok(()) };
         let name = self.include_file.display();
-        let message = format!("{name} is the file of this package and the one that includes all others");
+        let message = format!("{name} is both the file of this package and the include file");
         Err(Diagnostic::new(message)
             .at(package.place.clone())
-            .help("choose another name for the latter with `include_file`"))
+            .help("choose another name for the include file with `include_file`"))
     }
 
     /// Checks that the descriptors of all files do not overwrite the descriptors of a package.

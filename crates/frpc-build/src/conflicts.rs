@@ -14,8 +14,8 @@ pub(crate) fn unnamed(schema: &Schema) -> Vec<Diagnostic> {
     let mut unnamed = Vec::new();
     let mut name = |kind: &str, name: &str, place: &Place| {
         if name.chars().all(|char| char == '_') {
-            let message = format!("a {kind} named '{name}' has no name in Rust");
-            let help = "rename it: names in Rust are made of its letters and digits";
+            let message = format!("{kind} '{name}' has no name in Rust");
+            let help = "rename it: a name in Rust needs at least one letter or digit";
             unnamed.push(Diagnostic::new(message).at(place.clone()).help(help));
         }
     };

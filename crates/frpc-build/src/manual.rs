@@ -329,7 +329,7 @@ impl Method {
         let own = naming::method(&self.route_name);
         match &self.name {
             Some(name) if *name != own => {
-                Err(Error::other(format_args!("the function of {path} in Rust is named '{own}', not '{name}'")))
+                Err(Error::other(format_args!("the Rust function of {path} is named '{own}', not '{name}'")))
             }
             _ => Ok(()),
         }
@@ -347,7 +347,7 @@ impl Messages<'_> {
     fn add(&mut self, path: &str, method: &str) -> Result<String, Error> {
         if syn::parse_str::<syn::Type>(path).is_err() {
             return Err(Error::other(format_args!(
-                "'{path}' is no type in Rust: the messages of {method} have one each"
+                "'{path}' is not a Rust type: set one for each message of {method}"
             )));
         }
         let known = self.names.iter().find(|(known, _)| known == path).map(|(_, name)| name.clone());

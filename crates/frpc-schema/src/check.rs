@@ -190,8 +190,8 @@ impl<'a> Checker<'a, '_> {
         }
         if self.types.requires_itself(&full_name) {
             let message =
-                format!("a {} can never be complete, because it requires another one", shown(&full_name[1..]));
-            let help = "make a field on the way from the message to itself `optional`";
+                format!("message {} requires itself, so no value of it can be complete", shown(&full_name[1..]));
+            let help = "make one of the required fields of this cycle `optional`";
             self.found.push(Diagnostic::new(message).at(self.locations.place(path)).help(help));
         }
 
@@ -238,7 +238,10 @@ impl<'a> Checker<'a, '_> {
                     && is_single(key) && is_single(value) && is_key(key.r#type()) && value.r#type() != Type::Group);
         if !is_right {
             self.refuse(
-                format!("'{}' is marked as the entry of a map, but is not a key and a value", shown(declared.name())),
+                format!(
+                    "'{}' is marked as a map entry, but does not consist of a key and a value",
+                    shown(declared.name())
+                ),
                 path,
             );
         }
@@ -367,7 +370,7 @@ impl<'a> Checker<'a, '_> {
         let is_next = |char: char| char.is_ascii_alphanumeric() || char == '_';
         if !name.starts_with(is_first) || !name.chars().all(is_next) {
             let message = format!("'{}' is not a valid name for a {what}", shown(name));
-            let help = "names are made of letters, digits and underscores, and do not start with a digit";
+            let help = "names consist of letters, digits and underscores, and start with a letter or an underscore";
             self.found.push(Diagnostic::new(message).at(self.locations.place(path)).help(help));
         } else if name.len() > NAME_LEN_MAX {
             let len = name.len();

@@ -466,12 +466,12 @@ fn scalar(field: &FieldDescriptorProto) -> Option<Type> {
 /// Returns the type of a field's single value in the syntax of proto files.
 fn single_type(field: &FieldDescriptorProto) -> String {
     match scalar(field) {
-        Some(Type::Message) if field.type_name().is_empty() => "of no type".to_owned(),
+        Some(Type::Message) if field.type_name().is_empty() => "untyped".to_owned(),
         Some(Type::Message) => shown(field.type_name()),
         Some(Type::Enum) => format!("enum {}", shown(field.type_name())),
         Some(Type::Group) => "a group".to_owned(),
         Some(of) => of.as_str_name().trim_start_matches("TYPE_").to_lowercase(),
-        None => "of no type".to_owned(),
+        None => "untyped".to_owned(),
     }
 }
 
@@ -798,9 +798,9 @@ mod tests {
             ask_sets(&own, &set, Peer::Server, Part::Request).map(|misfit| misfit.to_string())
         };
         let a_is = |there: &str| Some(format!("field `a` (1) of t.M is t.N here and {there} on the server"));
-        assert_eq!(text(|field| field.r#type = None), a_is("of no type"));
-        assert_eq!(text(|field| field.r#type = Some(99)), a_is("of no type"));
-        assert_eq!(text(|field| field.type_name = None), a_is("of no type"));
+        assert_eq!(text(|field| field.r#type = None), a_is("untyped"));
+        assert_eq!(text(|field| field.r#type = Some(99)), a_is("untyped"));
+        assert_eq!(text(|field| field.type_name = None), a_is("untyped"));
         assert_eq!(text(|field| field.type_name = Some("\n.\u{202e}".to_owned())), a_is("\\n.\\u{202e}"));
         assert_eq!(text(|field| field.label = Some(99)), None);
         assert_eq!(text(|field| field.number = None), None);

@@ -31,7 +31,7 @@ impl Options {
                 ))
             } else if !files.contains(&file.as_str()) {
                 Some(format!(
-                    "first operation {number} is for '{file}', which is not among the files compiled: {}",
+                    "first operation {number} is set for '{file}', but the compiled files are {}",
                     files.join(", ")
                 ))
             } else {
@@ -68,7 +68,7 @@ impl<'a> Operations<'a> {
             FIRST_OPERATION => "move some of the services to another file",
             _ => "give the file a lower first operation",
         };
-        Diagnostic::new(format!("this file has {methods} methods, at most {methods_max} are possible"))
+        Diagnostic::new(format!("this file has {methods} methods, but only {methods_max} are possible"))
             .at(place)
             .note(format_args!(
                 "on the wire a method is a 16-bit number, counted from {first} over all services of its file"

@@ -410,7 +410,7 @@ mod tests {
 
 'a b' is not a valid name for a method
 --> vectors.proto:207:3
- = help: names are made of letters, digits and underscores, and do not start with a digit
+ = help: names consist of letters, digits and underscores, and start with a letter or an underscore
 
 first operation 9 for 'vectors.proto' is below 10: lower numbers belong to frisbee";
         assert_eq!(text, expected);

@@ -42,7 +42,7 @@ impl<'a, 'b> Rules<'a, 'b> {
         });
         let mut ranges: Vec<_> = reserved.chain(extensions).collect();
         if let Some(range) = ranges.iter().find(|range| range.start < 1) {
-            self.refuse("the numbers of fields start at 1".to_owned(), &range.path.clone());
+            self.refuse("field numbers start at 1".to_owned(), &range.path.clone());
         }
         self.ranges(&mut ranges);
         let names = self.names(&declared.reserved_name, &joined(path, &[RESERVED_NAMES_OF_MESSAGE]));
@@ -61,13 +61,13 @@ impl<'a, 'b> Rules<'a, 'b> {
         }
         let is_message_set = declared.options.as_ref().is_some_and(|options| options.message_set_wire_format());
         if is_message_set && self.is_proto3 {
-            self.refuse("there is no message_set_wire_format in proto3".to_owned(), path);
+            self.refuse("message_set_wire_format is not available in proto3".to_owned(), path);
         } else if is_message_set && !declared.field.is_empty() {
-            self.refuse("a message with message_set_wire_format has extensions and no fields".to_owned(), path);
+            self.refuse("a message with message_set_wire_format can have extensions only, not fields".to_owned(), path);
         }
         if self.is_proto3 && !declared.extension_range.is_empty() {
             let path = joined(path, &[EXTENSION_RANGES_OF_MESSAGE, 0]);
-            self.refuse("messages of proto3 have no extensions".to_owned(), &path);
+            self.refuse("messages of proto3 cannot have extensions".to_owned(), &path);
         }
         self.found
     }
@@ -86,10 +86,10 @@ impl<'a, 'b> Rules<'a, 'b> {
         for (index, value) in (0..).zip(&declared.value) {
             let path = joined(path, &[VALUES_OF_ENUM, index]);
             if names.contains(value.name()) {
-                self.refuse(format!("the name '{}' of a value is reserved", shown(value.name())), &path);
+                self.refuse(format!("value name '{}' is reserved", shown(value.name())), &path);
             }
             if let Some(range) = holder(&ranges, value.number()) {
-                self.refuse(format!("the number {} of a value is in the {range}", value.number()), &path);
+                self.refuse(format!("value number {} is in the {range}", value.number()), &path);
             }
             has_aliases |= !numbers.insert(value.number());
         }
@@ -101,7 +101,7 @@ impl<'a, 'b> Rules<'a, 'b> {
         };
         if !has_effect {
             let message = format!("allow_alias has no effect on enum '{}'", shown(declared.name()));
-            let help = "remove the option: it is for enums that have several values with the same number";
+            let help = "remove the option: it is for enums with several names for one number";
             self.found.push(Diagnostic::new(message).at(self.locations.place(path)).help(help));
         }
         self.found
@@ -110,9 +110,9 @@ impl<'a, 'b> Rules<'a, 'b> {
     fn field(&mut self, field: &FieldDescriptorProto, path: &[i32]) {
         let json = field.json_name();
         if json.starts_with('[') && json.ends_with(']') {
-            self.refuse("a name in JSON cannot stand in brackets, as those of extensions do".to_owned(), path);
+            self.refuse("a JSON name cannot be enclosed in brackets: they mark extensions".to_owned(), path);
         } else if json.contains('\0') {
-            self.refuse("a name in JSON cannot hold the character NUL".to_owned(), path);
+            self.refuse("a JSON name cannot contain the character NUL".to_owned(), path);
         }
         let Some(options) = &field.options else { return };
         let of = field.r#type();
@@ -186,12 +186,12 @@ pub(crate) fn extensions(set: &FileDescriptorSet) -> Vec<Diagnostic> {
             let (of, number) = (extension.extendee(), extension.number());
             let is_option = of.strip_prefix(".google.protobuf.").is_some_and(|of| of.ends_with("Options"));
             if file.syntax() == "proto3" && !is_option {
-                let message = "extensions of proto3 are for options alone".to_owned();
+                let message = "extensions in proto3 can only extend options".to_owned();
                 found.push(Diagnostic::new(message).at(locations.place(&path)));
             }
             let name = extension.name();
             if let Some(other) = taken.insert((of, number), name) {
-                let message = format!("extension '{}' has the number {number} of '{}'", shown(name), shown(other));
+                let message = format!("extension '{}' has the same number {number} as '{}'", shown(name), shown(other));
                 found.push(Diagnostic::new(message).at(locations.place(&path)));
             }
         }
@@ -272,7 +272,7 @@ mod tests {
         );
         assert_eq!(check(&[], &[], "b", 2), "field name 'b' is reserved");
         assert_eq!(check(&[], &[], "c", 19_999), "field number 19999 is reserved for implementations of protobuf");
-        assert_eq!(check(&[(0, 1)], &[], "c", 2), "the numbers of fields start at 1");
+        assert_eq!(check(&[(0, 1)], &[], "c", 2), "field numbers start at 1");
         assert_eq!(check(&[(5, 5)], &[], "c", 2), "the reserved range 5 to 4 ends before it begins");
         assert_eq!(check(&[(5, 20), (30, 40)], &[(6, 8), (18, 19)], "c", 2).lines().count(), 2);
         let extremes = [(i32::MIN, i32::MIN), (i32::MAX, i32::MIN), (i32::MIN, i32::MAX)];
@@ -285,14 +285,14 @@ mod tests {
         let with = |body: &'static str| mistakes(&compiled_files(&[("a.proto", body), base]));
         assert_eq!(
             with("syntax = 'proto3'; import 'base.proto'; extend b.M { string x = 5; }"),
-            "extensions of proto3 are for options alone"
+            "extensions in proto3 can only extend options"
         );
         let option = "syntax = 'proto3'; import 'base.proto'; import 'google/protobuf/descriptor.proto'; \
                       extend google.protobuf.MethodOptions { string x = 50000; }";
         assert_eq!(with(option), "");
         let twice = "syntax = 'proto2'; import 'base.proto'; extend b.M { optional string x = 5; } \
                      message N { message O { extend b.M { optional string y = 5; optional string z = 6; } } }";
-        assert_eq!(with(twice), "extension 'y' has the number 5 of 'x'");
+        assert_eq!(with(twice), "extension 'y' has the same number 5 as 'x'");
     }
 
     #[test]

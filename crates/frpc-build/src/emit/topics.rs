@@ -47,7 +47,7 @@ pub(crate) fn check(schema: &Schema, topics: &[Topic]) -> Result<(), String> {
         let mut names = HashSet::new();
         if let Some(topic) = of(package, topics).find(|topic| !names.insert(constant(topic, package))) {
             return Err(format!(
-                "there are two topics of '{}', or one of a message with the same name as a constant: make the second by hand",
+                "two topics would have the same constant as that of '{}': declare one of them by hand",
                 topic.message
             ));
         }
@@ -60,7 +60,7 @@ pub(crate) fn check(schema: &Schema, topics: &[Topic]) -> Result<(), String> {
         let is_package = schema.packages.iter().any(|other| naming::modules(&other.name).starts_with(&own_modules));
         if is_package || package.messages.iter().any(|message| is_module(&message)) {
             return Err(format!(
-                "the package '{}' has a module `{MODULE}` already, which its topics would be in: make them by hand",
+                "the package '{}' already has a module `{MODULE}`, the module for its topics: declare them by hand",
                 package.name
             ));
         }

@@ -38,7 +38,7 @@ impl Change {
             diagnostic = diagnostic.note(format_args!("this breaks plain peers, such as those in Go: {rule}"));
         }
         if let Some(rule) = self.older {
-            diagnostic = diagnostic.note(format_args!("this breaks binaries that were built before: {rule}"));
+            diagnostic = diagnostic.note(format_args!("this breaks binaries built before the change: {rule}"));
         }
         Some(diagnostic.help(format_args!("to accept it, delete {} from {lock} and build again", self.lines)))
     }
@@ -89,7 +89,7 @@ impl<'a> Changes<'a> {
             let (at, new) = match (by_path.get(path), renamed) {
                 (Some(&(at, new)), _) => (at, new),
                 (None, Some(new)) => {
-                    let message = format!("method '{path}' is named '{}' now", new.path);
+                    let message = format!("method '{path}' was renamed to '{}'", new.path);
                     let place = self.places.method(&new.path);
                     let lines = lines.clone();
                     self.found.push(Change { message, place, lines, plain: None, older: Some(BY_PATH) });
@@ -104,7 +104,7 @@ impl<'a> Changes<'a> {
                 }
             };
             if new.kind != old.kind {
-                let message = format!("method '{path}' has other streams than before");
+                let message = format!("the streaming kind of method '{path}' changed");
                 let (place, lines) = (self.places.method(path), lines.clone());
                 self.found.push(Change { message, place, lines, plain: Some(BY_KIND), older: Some(BY_KIND) });
             }
@@ -366,7 +366,7 @@ impl<'a> Places<'a> {
 
 const BY_OPERATION: &str = "they call a method by its operation";
 const BY_PATH: &str = "they call a method by its path";
-const BY_KIND: &str = "they expect one message where there is a stream now, or the reverse";
+const BY_KIND: &str = "they expect one message instead of a stream, or the reverse";
 const BY_POSITION: &str = "they know a field by its position";
 const BY_NUMBER: &str = "where messages differ, they know a field by its number";
 const BY_TYPE: &str = "they expect the old type";

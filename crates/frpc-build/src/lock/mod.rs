@@ -86,6 +86,6 @@ fn read(path: &Path) -> Result<Option<String>, Error> {
 }
 
 fn refused(Malformed { line, reason }: Malformed, path: &str) -> Diagnostic {
-    let help = "restore the file from a version that was built, or delete it to accept the current layout";
+    let help = "restore the file from version control, or delete it to accept the current layout";
     Diagnostic::new(reason).at(Place::new(path, Some(Span::new(line, 0, usize::MAX)))).help(help)
 }

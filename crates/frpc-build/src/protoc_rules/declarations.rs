@@ -145,7 +145,7 @@ impl Range {
         let mut found = Vec::new();
         let verification = self.options.as_ref().and_then(|options| options.verification);
         if verification == Some(UNVERIFIED) && !self.declarations().is_empty() {
-            found.push("a range that is UNVERIFIED declares no extensions".to_owned());
+            found.push("an UNVERIFIED range cannot declare extensions".to_owned());
             return found;
         }
         let mut numbers = HashSet::new();
@@ -163,11 +163,11 @@ impl Range {
                         found.push(format!("the extension '{}' is declared twice", name.escape_debug()));
                     }
                     if !is_full_name(name) {
-                        found.push(format!("'{}' is no full name with a dot in front", name.escape_debug()));
+                        found.push(format!("'{}' is not a full name with a leading dot", name.escape_debug()));
                     }
                     if !is_full_name(of) && SCALARS.iter().all(|(_, scalar)| scalar != of) {
                         let of = of.escape_debug();
-                        found.push(format!("'{of}' is no full name with a dot in front, and no scalar type"));
+                        found.push(format!("'{of}' is neither a full name with a leading dot nor a scalar type"));
                     }
                 }
                 (None, None) if declaration.reserved => {}

@@ -106,7 +106,7 @@ impl<'a> Rules<'a> {
         self.options(options!(declared), path);
         self.is_message(declared.extendee(), scope, path);
         if declared.json_name.as_ref().is_some_and(|name| *name != lower_camel(declared.name())) {
-            let message = "an extension has its full name in JSON, and no `json_name`";
+            let message = "an extension cannot have a `json_name`: its full name is its name in JSON";
             self.refuse(message.to_owned(), path, "remove the option");
         }
     }
@@ -131,8 +131,8 @@ impl<'a> Rules<'a> {
         if !name.contains('.')
             && let Some(other) = self.symbols.hidden_by(name, scope)
         {
-            let message = format!("'{name}' is {other} here, which is not a message");
-            let help = "write the full name of the message with a dot in front";
+            let message = format!("'{name}' refers to {other} here, and that is not a message");
+            let help = "write the full name of the message with a leading dot";
             self.refuse(message, path, help);
         }
     }
@@ -142,7 +142,7 @@ impl<'a> Rules<'a> {
             option.name.first().is_some_and(|part| !part.is_extension && part.name_part == "features")
         };
         if options.iter().any(is_features) {
-            let message = "`features` are for files of an edition alone".to_owned();
+            let message = "`features` are only allowed in files with an edition".to_owned();
             self.refuse(message, path, "remove the option");
         }
     }

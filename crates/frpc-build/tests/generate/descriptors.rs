@@ -177,7 +177,7 @@ fn the_entry_of_a_map_must_be_a_key_and_a_value() {
         vec![FieldDescriptorProto { label: Some(Label::Repeated as i32), ..key() }, value()],
     ] {
         let text = refusal(with(entry(fields), repeated(".a.M.XEntry")));
-        assert!(text.contains("marked as the entry of a map"), "{text}");
+        assert!(text.contains("marked as a map entry"), "{text}");
     }
     let single = FieldDescriptorProto { label: Some(Label::Optional as i32), ..repeated(".a.M.XEntry") };
     refusal(with(entry(vec![key(), value()]), single));

@@ -178,7 +178,7 @@ fn a_file_has_room_for_as_many_methods_as_there_are_operations() {
     assert_eq!(
         text,
         "\
-this file has 65527 methods, at most 65526 are possible
+this file has 65527 methods, but only 65526 are possible
      --> many.proto:65532:3
       |
 65532 |   rpc M65526(E) returns (E);
@@ -200,7 +200,7 @@ fn a_higher_first_operation_leaves_less_room() {
     assert_eq!(
         text,
         "\
-this file has 3 methods, at most 2 are possible
+this file has 3 methods, but only 2 are possible
  --> shop.proto:6:3
   |
 6 |   rpc C(E) returns (E);
@@ -224,7 +224,7 @@ fn a_first_operation_needs_its_file() {
     let text = error_with(|options| options.first_operation("proto/shop.proto", 200), &shop);
     assert_eq!(
         text,
-        "first operation 200 is for 'proto/shop.proto', which is not among the files compiled: item.proto, shop.proto"
+        "first operation 200 is set for 'proto/shop.proto', but the compiled files are item.proto, shop.proto"
     );
 }
 

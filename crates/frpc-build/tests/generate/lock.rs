@@ -295,11 +295,14 @@ fn a_method_that_is_renamed_breaks_older_binaries() {
     breaks_older(
         MESSAGE,
         &MESSAGE.replace("rpc Buy", "rpc Purchase"),
-        "method 'shop.Shop/Buy' is named 'shop.Shop/Purchase' now",
+        "method 'shop.Shop/Buy' was renamed to 'shop.Shop/Purchase'",
     );
-    let text =
-        breaks_older(MESSAGE, &MESSAGE.replace("service Shop", "service Store"), "method 'shop.Shop/Buy' is named");
-    assert!(text.contains("method 'shop.Shop/Sell' is named 'shop.Store/Sell' now"), "{text}");
+    let text = breaks_older(
+        MESSAGE,
+        &MESSAGE.replace("service Shop", "service Store"),
+        "method 'shop.Shop/Buy' was renamed to",
+    );
+    assert!(text.contains("method 'shop.Shop/Sell' was renamed to 'shop.Store/Sell'"), "{text}");
 }
 
 #[test]
@@ -317,7 +320,7 @@ fn a_method_that_is_removed_breaks_everybody() {
 fn a_method_that_streams_otherwise_breaks_everybody() {
     let after = MESSAGE.replace("rpc Sell(Order)", "rpc Sell(stream Order)");
     let text = change(MESSAGE, &after).unwrap_err();
-    assert!(text.starts_with("method 'shop.Shop/Sell' has other streams than before\n"), "{text}");
+    assert!(text.starts_with("the streaming kind of method 'shop.Shop/Sell' changed\n"), "{text}");
     assert!(text.contains(PLAIN) && text.contains(OLDER), "{text}");
 }
 
@@ -450,7 +453,7 @@ this is not a line of a lock file
    |
 10 | <<<<<<< HEAD
    | ^^^^^^^^^^^^
-   = help: restore the file from a version that was built, or delete it to accept the current layout";
+   = help: restore the file from version control, or delete it to accept the current layout";
     assert_eq!(text, expected);
     assert_eq!(with(""), "a lock file starts with its version --> frpc.lock:1:1");
     assert_eq!(
@@ -589,7 +592,7 @@ impl Dir {
 }
 
 const PLAIN: &str = "this breaks plain peers, such as those in Go: ";
-const OLDER: &str = "this breaks binaries that were built before: ";
+const OLDER: &str = "this breaks binaries built before the change: ";
 
 const MESSAGE: &str = "
 message Order {
