@@ -72,7 +72,7 @@ fn a_handler_that_passes_a_refusal_on_is_not_taken_for_a_server_that_refuses(tra
         "8 the peer takes at most 7 calls at once (calls_max): the call was not executed",
         "8 the server accepts at most 5 bytes (content_len_max), the request has 6: the call was not executed",
         "11 the client accepts at most 5 bytes (content_len_max), the answer has 6",
-        "4 the call took longer than the 1s that its caller had left",
+        "4 the call took longer than 1s, the remaining timeout of its caller",
     ];
     in_virtual_time(async {
         let (service, served, client) = transport.serve_and_connect().await;

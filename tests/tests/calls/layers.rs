@@ -482,7 +482,7 @@ fn a_limit_that_fails_calls_refuses_one_more(transport: Transport) {
             for result in each_kind(&client, "hi").await {
                 let status = result.unwrap_err();
                 assert_eq!(status.code(), Code::ResourceExhausted);
-                assert_eq!(status.message(), "1 calls are under way already");
+                assert_eq!(status.message(), "the limit of 1 concurrent calls is reached");
             }
             assert_eq!(service.log.take(), ["say wait"]);
             service.gate.open(1);

@@ -85,7 +85,7 @@ fn a_server_calls_the_methods_of_every_file_of_its_client() {
 fn check_ambiguous<T: std::fmt::Debug>(answer: Result<T, Status>, operation: u16) {
     let status = answer.unwrap_err();
     assert_eq!(status.code(), Code::Unimplemented, "{status}");
-    let message = format!("operation {operation}, which is that of methods of calls.Test and interop.Interop");
+    let message = format!("operation {operation}, because it is shared by methods of calls.Test and interop.Interop");
     assert!(status.message().contains(&message) && status.message().contains("first_operation"), "{status}");
 }
 

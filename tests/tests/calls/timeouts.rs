@@ -65,7 +65,7 @@ async fn serve_with(transport: Transport, change: impl FnOnce(Services) -> Servi
 fn assert_ended_by_the_server(result: Result<String, Status>, limit: &str) {
     let status = result.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-    assert_eq!(status.message(), format!("the server lets the call take {limit}"));
+    assert_eq!(status.message(), format!("the call took longer than {limit}, the time limit of the server"));
     assert!(status.call_error().is_none(), "the time of the caller is not over: {status:?}");
 }
 

@@ -408,7 +408,10 @@ fn messages_that_never_end_take_no_more_memory_than_a_connection_may() {
                 response = &mut other.response => (response, one),
             };
             let refused = Reply::read(refused.unwrap()).await.texts();
-            assert!(refused[0].starts_with("8 there is no room for") && refused[0].contains("`connection_memory_max`"));
+            assert!(
+                refused[0].starts_with("8 the call was not executed: ")
+                    && refused[0].contains("`connection_memory_max`")
+            );
             going_on.sending.send_data(rest.clone(), true).unwrap();
             let answer = going_on.reply().await.texts();
             assert!(answer.len() == 1 && answer[0].len() >= 900_000, "{}", answer[0].len());

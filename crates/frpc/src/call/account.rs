@@ -72,7 +72,7 @@ impl MemoryAccount {
         // Relaxed: the counter guards no other memory, and the limit holds in any order of the calls.
         if used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err() {
             return Err(Status::resource_exhausted(format!(
-                "there is no room for {len} bytes more of messages, and the call was not executed: `{setting}` allows {limit} bytes"
+                "the call was not executed: its messages need {len} more bytes, and `{setting}` allows {limit} bytes"
             )));
         }
         match outer.as_ref().map_or(Ok(()), |outer| outer.take(len)) {

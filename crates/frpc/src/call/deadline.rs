@@ -154,7 +154,7 @@ impl Times {
             |Deadline { limit, .. }: Deadline| out_of_time(limit)
         } else {
             |Deadline { limit, .. }: Deadline| {
-                Status::deadline_exceeded(format!("the server lets the call take {limit:?}"))
+                Status::deadline_exceeded(format!("the call took longer than {limit:?}, the time limit of the server"))
             }
         };
         Some(HandlerTime { deadline: Deadline::since(start, limit), passed })
@@ -192,5 +192,5 @@ impl CallTime {
 
 /// Returns the status of a call dropped because the timeout of its caller passed.
 pub(crate) fn out_of_time(left: Duration) -> Status {
-    Status::deadline_exceeded(format!("the call took longer than the {left:?} that its caller had left"))
+    Status::deadline_exceeded(format!("the call took longer than {left:?}, the remaining timeout of its caller"))
 }

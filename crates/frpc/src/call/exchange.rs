@@ -351,7 +351,7 @@ impl Answer {
                 };
                 Ok(Response::from_parts(self.extras, message))
             }
-            Body::Many(_) => Err(Status::internal("the handler answered with a stream")),
+            Body::Many(_) => Err(Status::internal("the handler answered with a stream instead of one message")),
         }
     }
 
@@ -364,7 +364,7 @@ impl Answer {
         any_types: &'static Types,
     ) -> Result<Response<Streaming<M>>, Status> {
         match self.body {
-            Body::One(_) => Err(Status::internal("the handler answered with one message")),
+            Body::One(_) => Err(Status::internal("the handler answered with one message instead of a stream")),
             Body::Many(contents) => {
                 let unknown = UnknownJson::Ignore;
                 let messages = contents.decoded(method, format, memory, unknown, any_types, response_misfit);
@@ -475,7 +475,7 @@ fn too_much_memory(method: &Method, which: &str, side: &str, error: &CodecError)
 /// Names the mismatched message. Peers with different proto files usually meet in protobuf or JSON, so users need the
 /// location; the error itself names the field.
 fn misfit(method: &Method, which: &str, error: &dyn Display) -> String {
-    format!("the {which} of {method} is not what this side takes it for: {error}")
+    format!("cannot decode the {which} of {method}: {error}")
 }
 
 /// The minimum length of a message whose decoded size is charged to an account. Shorter messages are bounded by the

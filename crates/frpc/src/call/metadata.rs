@@ -473,21 +473,21 @@ impl fmt::Display for InvalidMetadata {
         match self {
             Self::EmptyName => write!(f, "the name of a metadata entry is empty"),
             Self::NameCharacters { name } => {
-                write!(f, "metadata cannot be named {name:?}: names have ASCII letters, digits, '_', '-' and '.'")
+                write!(f, "metadata cannot be named {name:?}: names consist of ASCII letters, digits, '_', '-' and '.'")
             }
             Self::ReservedName { name } => {
-                write!(f, "metadata cannot be named '{name}': the protocols that carry calls use the name themselves")
+                write!(f, "metadata cannot be named '{name}': the name is reserved for the protocols below calls")
             }
             Self::BinaryName { name } => {
                 write!(f, "metadata '{name}' holds bytes: use insert_bin or append_bin, or a name without '-bin'")
             }
             Self::AsciiName { name } => {
-                write!(f, "metadata '{name}' holds text: use insert or append, or a name that ends in '-bin'")
+                write!(f, "metadata '{name}' holds text: use insert or append, or a name ending in '-bin'")
             }
             Self::NotPrintable { name, position } => write!(
                 f,
                 "the value of metadata '{name}' is not printable ASCII at byte {position}: encode it, or send it as \
-                 bytes under a name that ends in '-bin'"
+                 bytes under a name ending in '-bin'"
             ),
         }
     }

@@ -113,7 +113,9 @@ impl Packed {
         }
         let Some(message) = self.next_range() else {
             *self = Self::default();
-            return Some(Err(Status::invalid_argument("a message of several ends in front of its end")));
+            return Some(Err(Status::invalid_argument(
+                "a packed message is truncated: its length exceeds the remaining bytes",
+            )));
         };
         self.taken = message.end;
         Some(Ok((&self.bytes, message)))

@@ -70,7 +70,7 @@ fn log<M: Message>(method: &Method, format: Format, content: &Bytes, reading: &R
     if let Err(error) = format.decode_with::<M>(content, &mut strict) {
         // The text contains names sent by the peer, so it is logged escaped.
         let error = error.to_string();
-        warn!(%method, ?error, "a request in JSON has an unknown field or enum name, which is ignored; logged once for each method");
+        warn!(%method, ?error, "ignored an unknown field or enum name in a JSON request; logged once per method");
     }
 }
 

@@ -122,7 +122,9 @@ impl Channel {
                 let connection = Reconnecting::new(connection, None, LostMetadata::default(), None);
                 Ok(Self::on(connection, Layers::default()))
             }
-            None => Err(Status::failed_precondition("the connection is not served by frpc, so no answer can arrive")),
+            None => Err(Status::failed_precondition(
+                "the connection is not served by frpc on this side, so no answer could arrive",
+            )),
         }
     }
 

@@ -51,7 +51,7 @@ impl Ending {
 
     /// Returns the status of a call ended by the signal.
     pub(crate) fn status() -> Status {
-        Status::unavailable("the server shut down before the call was over (the time for calls to finish is up)")
+        Status::unavailable("the server shut down before the call ended (the time limit of the shutdown passed)")
     }
 }
 

@@ -104,7 +104,7 @@ impl Call {
     /// Returns the error for an unknown method.
     #[doc(hidden)]
     pub fn unknown(self) -> Result<Answer, Status> {
-        Err(Status::unimplemented(format!("no method {} here", self.method())))
+        Err(Status::unimplemented(format!("the server has no method {}", self.method())))
     }
 }
 

@@ -82,14 +82,14 @@ impl Layer for ConcurrencyLimit {
         let (permits, begun) = (self.permits.clone(), Instant::now().into_std());
         let permit = if self.fails { permits.try_acquire_owned().ok() } else { permits.acquire_owned().await.ok() };
         let Some(permit) = permit else {
-            return Err(Status::resource_exhausted(format!("{} calls are under way already", self.limit)));
+            return Err(Status::resource_exhausted(format!("the limit of {} concurrent calls is reached", self.limit)));
         };
         if let Some(deadline) = call.head().deadline() {
             let now = Instant::now().into_std();
             let (waited, left) = (now.saturating_duration_since(begun), deadline.saturating_duration_since(now));
             if !waited.is_zero() && waited >= left {
                 return Err(Status::resource_exhausted(format!(
-                    "the call waited for half of its time behind {} others",
+                    "the call waited half of its time for one of {} permits, and the rest is unlikely to suffice",
                     self.limit
                 )));
             }

@@ -125,7 +125,7 @@ impl MethodTable {
         self.tell_of_ambiguities();
         let services = self.0.services(|method| method.operation == operation);
         Some(Status::unimplemented(format!(
-            "plain peers cannot call operation {operation}, which is that of methods of {services}: {ADVICE}"
+            "plain peers cannot call operation {operation}, because it is shared by methods of {services}: {ADVICE}"
         )))
     }
 
@@ -195,7 +195,7 @@ impl Entry {
 
 /// The advice for shared operations in errors and logs.
 const ADVICE: &str =
-    "give one of their proto files a range of its own with frpc_build's `first_operation`, on both sides";
+    "assign other operations to one of their proto files with `first_operation` of frpc_build, on both sides";
 
 fn path(method: &'static Method) -> (&'static str, &'static str) {
     (method.service, method.name)
@@ -285,7 +285,7 @@ mod tests {
         assert!(table.contains(11) && table.find(11).unwrap().is_ambiguous());
         let status = table.ambiguity(11).unwrap();
         assert!(
-            status.message().contains("operation 11, which is that of methods of echo.Echo and other.Other:"),
+            status.message().contains("operation 11, because it is shared by methods of echo.Echo and other.Other:"),
             "{status}"
         );
     }

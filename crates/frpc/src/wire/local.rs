@@ -128,7 +128,7 @@ fn many(endpoint: Result<Endpoint, Collision>, call: Call) -> Answer {
                         Poll::Ready(None)
                     })))
                 }
-                Body::One(_) => Err(Status::internal("the handler answered with one message")),
+                Body::One(_) => Err(Status::internal("the handler answered with one message instead of a stream")),
             }
         }
     };
