@@ -292,8 +292,8 @@ impl Shared {
         }
     }
 
-    /// Publishes with headers. Retries until a stream has stored the message if one stores its subject; otherwise sends
-    /// it at most once.
+    /// Publishes with headers. If a stream stores the subject, retries until it has stored the message; otherwise sends
+    /// the message at most once.
     pub(crate) async fn publish_until_kept(
         &self,
         publication: Publication<'_>,
@@ -315,9 +315,9 @@ impl Shared {
         published.map_err(|error| self.failed(error, len))
     }
 
-    /// Waits until the server has dealt with what was published before, and returns the first refusal of it that nobody was told.
+    /// Waits until the server has processed all earlier publications, and returns the first unreported refusal.
     async fn flush(&self) -> Result<(), PublishError> {
-        // Until it is connected, if it is not.
+        // Waits for a connection if there is none.
         self.client.flush().await.map_err(|_| PublishError::Closed)?;
         let is_dealt_with = self.has_dealt_with_all(connects(&self.client)).await;
         match self.changes.refusals.take_first() {

@@ -26,7 +26,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.code {
             RefusalCode::Malformed => "the broker cannot read the packet",
-            RefusalCode::Denied => "the broker does not allow it",
+            RefusalCode::Denied => "the broker denied permission",
             RefusalCode::LimitReached => "a limit of the broker is reached",
             RefusalCode::ShuttingDown => "the broker is shutting down",
             RefusalCode::Unknown => "the broker refused for an unknown reason",

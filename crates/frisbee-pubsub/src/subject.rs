@@ -9,7 +9,7 @@ pub const SUBJECT_LEN_MAX: usize = 255;
 /// Maximum number of tokens in a subject or pattern.
 pub const DEPTH_MAX: usize = 16;
 
-/// The name that messages are published under: tokens separated by dots, such as `orders.eu.created`.
+/// The name under which messages are published: tokens separated by dots, such as `orders.eu.created`.
 ///
 /// A token has at least one character and contains no dot, `*`, `>`, whitespace or control character. A subject has at
 /// most [`SUBJECT_LEN_MAX`] bytes and [`DEPTH_MAX`] tokens. Clones are cheap: they share the bytes.

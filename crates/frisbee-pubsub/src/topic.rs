@@ -85,7 +85,7 @@ impl<M: Payload> Topic<M> {
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has published the message whole or not at all.
+    /// A dropped call has published the complete message or nothing.
     pub async fn publish(&self, client: &Client, message: &M) -> Result<(), PublishError> {
         client.publish(self.pattern, message.to_payload()).await
     }
@@ -94,7 +94,7 @@ impl<M: Payload> Topic<M> {
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has published the message whole or not at all.
+    /// A dropped call has published the complete message or nothing.
     pub async fn publish_under(&self, client: &Client, subject: &str, message: &M) -> Result<(), PublishError> {
         self.check(subject)?;
         client.publish(subject, message.to_payload()).await

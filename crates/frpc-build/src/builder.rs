@@ -138,12 +138,12 @@ impl Builder {
         self
     }
 
-    /// Has a codec of the user write and read the messages of all services, in place of protobuf and the formats of frpc:
-    /// `.codec_path("crate::common::JsonCodec")`. The type implements [`Codec`] for all messages of the methods, for instance for
-    /// all that implement traits of serde, which a [`type_attribute`](Self::type_attribute) derives. Default: none.
+    /// Sets a user-defined codec for the messages of all services, instead of protobuf and the formats of frpc:
+    /// `.codec_path("crate::common::JsonCodec")`. The type implements [`Codec`] for all messages of the methods. A
+    /// codec based on serde can rely on traits derived by a [`type_attribute`](Self::type_attribute). Default: none.
     ///
-    /// The messages are still structs of prost. [`manual`](crate::manual) is for services without a proto file, whose messages can
-    /// be any types.
+    /// The messages are still prost structs. Use [`manual`](crate::manual) for services without a proto file and with
+    /// messages of any type.
     ///
     /// [`Codec`]: https://docs.rs/frpc/latest/frpc/codec/trait.Codec.html
     pub fn codec_path(mut self, path: impl Into<String>) -> Self {
@@ -434,7 +434,7 @@ impl Builder {
             let code = emit::package(&emitter, package, &schema, &comments.fill_in(&structs)).map_err(|error| {
                 let name = &package.name;
                 Error::other(format_args!(
-                    "the code for package '{name}' does not parse ({error}): check the attributes that were added to it"
+                    "the code for package '{name}' does not parse ({error}): check the attributes added to it"
                 ))
             })?;
             if !code.is_empty() || !emitter.is_extern(package) {

@@ -210,5 +210,6 @@ fn parent(full_name: &str) -> &str {
     full_name.rsplit_once('.').map_or("", |(parent, _)| parent)
 }
 
-/// In bytes. Most file systems allow 255; rustdoc needs five more for its page of the file.
+/// Maximum length of a file name in bytes. Most file systems allow 255; rustdoc needs five more for its page of the
+/// file.
 const FILE_NAME_LEN_MAX: usize = 250;

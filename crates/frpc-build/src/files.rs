@@ -24,8 +24,8 @@ impl Files {
         let (file, set) = (naming::file(package), naming::descriptors_file(package));
         let code = format!(
             "{HEAD}
-/// The descriptors of this package's files and of everything that they import, as server reflection needs them: an
-/// encoded `google.protobuf.FileDescriptorSet`.
+/// The descriptors of this package's files and their imports, for server reflection: an encoded
+/// `google.protobuf.FileDescriptorSet`.
 #[allow(dead_code)]
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(\"{set}\");
 
@@ -79,7 +79,7 @@ pub(crate) fn write(path: &Path, content: &[u8]) -> Result<(), Error> {
     fs::write(path, content).map_err(|error| Error::io("write", path, error))
 }
 
-/// The mistake of a build without a directory for its files.
+/// The error of a build without an output directory.
 pub(crate) const NO_DIR: &str =
     "OUT_DIR is not set (cargo sets it for build scripts): set the output directory with `out_dir`";
 /// The default name of the file with the module tree.

@@ -1,5 +1,5 @@
-//! Generates Rust code for frpc from proto3 files in `build.rs`: messages, service traits and clients. It needs no
-//! other tools.
+//! Generates Rust code for frpc from proto files in `build.rs`: messages, service traits and clients. It needs no other
+//! tools.
 //!
 //! ```no_run
 //! // build.rs

@@ -18,7 +18,7 @@ pub(crate) struct Resolver {
     parsed: Parsed,
 }
 
-/// The files that were read, as they were written: types have the names that their users gave them, and options are not understood.
+/// The parsed files as written: type names are not resolved yet, and options are not interpreted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parsed(Arc<Mutex<Vec<FileDescriptorProto>>>);
 
@@ -41,7 +41,7 @@ impl FileResolver for Resolver {
             Some(text) => File::from_source(name, &text),
             None => self.resolver.open_file(name),
         }?;
-        // Those of google are no sources.
+        // The well-known types come without a source. They need no check.
         if file.source().is_some() {
             self.parsed
                 .lock()

@@ -272,10 +272,7 @@ impl<'a> Checker<'a, '_> {
                 let is_own = field.type_name().strip_prefix(message).and_then(|rest| rest.strip_prefix('.'))
                     == Some(entry.name());
                 if !is_own || label != Label::Repeated {
-                    return Err(format!(
-                        "{} is the entry of a map and cannot be used as a type",
-                        shown(field.type_name())
-                    ));
+                    return Err(format!("{} is a map entry and cannot be used as a type", shown(field.type_name())));
                 }
             }
             (Type::Enum, Some(Declared::ClosedEnum(_))) if is_proto3 => {

@@ -240,10 +240,10 @@ fn what_is_not_allowed_is_refused_with_the_reason() {
         let mut subscription = client.subscribe("*.*").await.unwrap();
         for _ in 0..2 {
             let error = client.publish_acknowledged("system.halt", "").await.unwrap_err();
-            assert_eq!(error.to_string(), "the broker does not allow it: only the system does that");
+            assert_eq!(error.to_string(), "the broker denied permission: only the system does that");
         }
         let error = client.send_acknowledged(Publication::new("a.b", "1").retain()).await.unwrap_err();
-        assert_eq!(error.to_string(), "the broker does not allow it: nothing is kept");
+        assert_eq!(error.to_string(), "the broker denied permission: nothing is kept");
         let error = client.subscribe("a.>").await.unwrap_err();
         assert!(matches!(&error, SubscribeError::Refused(refusal) if refusal.code == RefusalCode::Denied), "{error}");
         client.publish("system.halt", "1").await.unwrap();
@@ -266,7 +266,7 @@ fn a_refusal_of_what_nobody_waits_for_shows_at_the_next_flush_and_in_the_metrics
             client.publish(subject, "").await.unwrap();
         }
         let error = client.flush().await.unwrap_err();
-        assert_eq!(error.to_string(), "the broker does not allow it: not for you");
+        assert_eq!(error.to_string(), "the broker denied permission: not for you");
         client.flush().await.expect("it was told once");
         client.publish("open", "").await.unwrap();
         client.flush().await.expect("nothing of it was refused");
@@ -333,7 +333,7 @@ fn a_value_that_may_not_be_published_is_not_retained() {
         let party = Party::of(Broker::builder().authorize(authorize).build()).await;
         let client = party.client().await;
         let error = client.send_acknowledged(Publication::new("a.b", "1").retain()).await.unwrap_err();
-        assert_eq!(error.to_string(), "the broker does not allow it: nobody publishes");
+        assert_eq!(error.to_string(), "the broker denied permission: nobody publishes");
         assert_eq!(party.broker.metrics().retained, 0);
         assert_eq!(heard(&mut client.subscribe("a.*").await.unwrap()).await, "");
     });

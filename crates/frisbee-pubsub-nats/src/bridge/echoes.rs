@@ -53,7 +53,7 @@ fn key(message: &Message) -> (Subject, Bytes) {
     (message.subject.clone(), message.payload.clone())
 }
 
-/// More than the messages in flight to the broker and queued on the way back.
+/// Maximum number of expected messages: more than fit in flight to the broker and in the queues on the way back.
 const ECHOES_MAX: usize = 64 * 1024;
 
 #[cfg(test)]

@@ -90,12 +90,12 @@ impl Client<'_> {
                     #channel::connect(address).await.map(Self::new)
                 }
 
-                /// Returns the channel that calls go over, which other clients can share.
+                /// Returns the channel of this client. Other clients can share it.
                 pub fn channel(&self) -> &#channel {
                     &self.channel
                 }
 
-                /// Ends RPC on the connection and gives it back as a plain byte stream. Calls under way fail.
+                /// Ends RPC on the connection and returns it as a plain byte stream. Calls in flight fail.
                 pub async fn into_raw(self) -> Result<#raw, #status> {
                     self.channel.into_raw().await
                 }

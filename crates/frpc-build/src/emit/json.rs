@@ -122,7 +122,7 @@ impl Json<'_> {
         // A function, because the compiler skips unused functions. With a static or a constant, it would compile the
         // JSON and protobuf code of all messages, even without any `Any`.
         quote! {
-            /// Returns the messages of this package and those that they hold, for a `google.protobuf.Any` in JSON.
+            /// Returns the messages of this package and of their fields, for `google.protobuf.Any` in JSON.
             #[allow(dead_code)]
             #[inline]
             pub const fn json_types() -> &'static #path {

@@ -113,7 +113,7 @@ impl<'a> Types<'a> {
             }
         });
         quote! {
-            /// The messages, and the fingerprints by which peers find out whether they mean the same.
+            /// The message types, with fingerprints for peers to verify that they agree on them.
             mod types {
                 #imports
 

@@ -141,7 +141,7 @@ impl Server<'_> {
                     Self::from_arc(#arc::new(inner))
                 }
 
-                /// Serves an implementation that others share.
+                /// Serves a shared implementation.
                 pub fn from_arc(inner: #arc<T>) -> Self {
                     Self { inner }
                 }

@@ -78,7 +78,7 @@ impl MemoryAccount {
         match outer.as_ref().map_or(Ok(()), |outer| outer.take(len)) {
             Ok(()) => Ok(()),
             Err(status) => {
-                // Undone, because the enclosing account has no room.
+                // Undo the charge, because the enclosing account has no room.
                 used.fetch_sub(len, Ordering::Relaxed);
                 Err(status)
             }

@@ -191,7 +191,8 @@ impl More {
 }
 
 impl<F> InScope<F> {
-    /// Wraps a handler in the scope of its call. The handler must not panic.
+    /// Wraps a handler in the scope of its call. The handler must not panic: its scope would stay in effect for later
+    /// code of the thread.
     #[inline]
     pub(crate) fn new(scope: Scope, handler: F) -> Self {
         Self { handler, scope }

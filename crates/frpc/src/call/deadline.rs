@@ -105,7 +105,7 @@ impl HandlerTime {
         (self.passed)(self.deadline)
     }
 
-    /// Drops a handler at the deadline, with the status for its caller.
+    /// Bounds a handler. At the deadline, the returned future fails with the status for the caller.
     pub(crate) fn bound<F>(self, handling: F) -> Bounded<F> {
         self.deadline.bound_with(handling, self.passed)
     }

@@ -304,7 +304,7 @@ impl Answer {
         }
     }
 
-    /// Removes the extensions, because they must not leave the handler's side.
+    /// Removes the extensions, because only the side of the handler may see them.
     pub(crate) fn without_extensions(mut self) -> Self {
         self.extras.clear_extensions();
         self
@@ -461,7 +461,7 @@ pub(crate) fn response_misfit(method: &Method, error: CodecError) -> Status {
     }
 }
 
-/// Returns the status of a message that the codec of a method cannot write: the fault is on this side.
+/// Converts an encoding error of a user-defined codec to a status. The fault is on this side.
 pub(crate) fn unwritable(method: &Method, which: &str, error: CodecError) -> Status {
     let text = format!("the {which} of {method} cannot be sent: {error}");
     Status::internal(text).with_source(Arc::new(error) as Arc<_>)
@@ -472,8 +472,8 @@ fn too_much_memory(method: &Method, which: &str, side: &str, error: &CodecError)
     Status::resource_exhausted(format!("the {which} of {method} is too large: {error} ({advice})"))
 }
 
-/// Names the mismatched message. Peers with different proto files usually meet in protobuf or JSON, so users need the
-/// location; the error itself names the field.
+/// Adds the method and the direction to a decoding error, because the error names only the field. Peers with different
+/// proto files usually use protobuf or JSON, so their mismatches end here.
 fn misfit(method: &Method, which: &str, error: &dyn Display) -> String {
     format!("cannot decode the {which} of {method}: {error}")
 }

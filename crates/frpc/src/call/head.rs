@@ -89,13 +89,13 @@ impl Head {
         }
     }
 
-    /// Sets the deadline of a received call, for custom wires. The time is one of tokio's clock.
+    /// Sets the deadline of a received call, for custom wires. `at` must be a time of tokio's clock.
     pub fn set_deadline(&mut self, at: Instant) {
         self.time = Time::Deadline(at);
     }
 
-    /// Returns a guard for signalling cancellation to [`Request::cancelled`](crate::Request::cancelled). A custom wire
-    /// drops it when the caller cancels the call, and drops the handler as well.
+    /// Returns a guard that signals cancellation to [`Request::cancelled`](crate::Request::cancelled) when it is
+    /// dropped. If the caller cancels the call, a custom wire drops the guard and the handler.
     pub fn cancel_on_drop(&mut self) -> CancelGuard {
         let token = CancellationToken::new();
         self.set_cancellation(token.clone());

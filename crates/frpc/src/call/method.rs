@@ -42,7 +42,7 @@ pub struct MessageType {
     pub fingerprint: u128,
     /// An encoded `google.protobuf.FileDescriptorSet` with the message and all types it uses.
     pub descriptors: &'static [u8],
-    /// The name of the [codec](crate::codec::Codec) that writes the message in place of protobuf.
+    /// The name of the user-defined [codec](crate::codec::Codec) of the message. `None` for protobuf messages.
     pub codec: Option<&'static str>,
 }
 
@@ -83,7 +83,7 @@ impl Method {
         self
     }
 
-    /// Returns the name of the [codec](crate::codec::Codec) that writes its messages, if that is one of the user.
+    /// Returns the name of the user-defined [codec](crate::codec::Codec) of its messages, if it has one.
     pub fn codec(&self) -> Option<&'static str> {
         self.types?.request.codec
     }
@@ -107,13 +107,15 @@ impl MessageType {
         Self { name, fingerprint, descriptors, codec: None }
     }
 
-    /// Describes a message that a [codec](crate::codec::Codec) of this name writes. The name of the message is for people: its
-    /// type in Rust, or its name in the proto file. It has no descriptors, and peers are taken to mean the same by it.
+    /// Describes a message with a user-defined [codec](crate::codec::Codec) of this name. `name` is for people: the
+    /// Rust type of the message, or its name in the proto file. There are no descriptors, so peers are assumed to agree
+    /// on the message.
     pub const fn of_codec(name: &'static str, codec: &'static str) -> Self {
         Self { name, fingerprint: Self::UNKNOWN, descriptors: &[], codec: Some(codec) }
     }
 
-    /// The fingerprint of messages that are not known, as of methods that were written by hand: they are taken to agree.
+    /// The fingerprint of messages without descriptors, such as in hand-written methods. Peers are assumed to agree on
+    /// them.
     pub(crate) const UNKNOWN: u128 = 0;
 }
 

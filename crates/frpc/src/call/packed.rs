@@ -4,8 +4,8 @@
 //!   length u32, message | length u32, message | …
 //! ```
 //!
-//! To send a stream, a wire has messages encoded directly into its write buffer. To receive one, it passes on the
-//! content of a whole frame. Neither creates a `Bytes` per message.
+//! A sending wire lets messages encode themselves into its write buffer. A receiving wire passes on the content of a
+//! whole frame. Neither creates a `Bytes` per message.
 
 use std::{
     mem,

@@ -133,7 +133,7 @@ impl<T> Response<T> {
         (self.extras, self.message)
     }
 
-    /// Returns the metadata after the messages. Trailers of a stream arrive with [its end](Streaming::trailers).
+    /// Returns the metadata sent after the messages. Trailers of a stream arrive with [its end](Streaming::trailers).
     pub fn trailers(&self) -> &Metadata {
         self.extras.trailers()
     }

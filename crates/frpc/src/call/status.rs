@@ -20,8 +20,8 @@ use crate::{
 /// assert_eq!((status.code(), status.message()), (Code::NotFound, "no such order"));
 /// ```
 ///
-/// Between Rust peers everything but the source travels. A Go peer sees only the message, because the Go implementation
-/// has no codes; the code is encoded after the message, and Go ignores it.
+/// Rust peers receive everything except the source. A Go peer sees only the message: the code is encoded after it, and
+/// the Go implementation ignores it.
 #[derive(Clone)]
 pub struct Status(Box<Inner>);
 

@@ -91,7 +91,8 @@ use crate::{
 /// # Cancel safety
 ///
 /// Dropping the future of a call cancels the call. A request still unsent will not be sent. A request already sent may
-/// still be executed. The server is told and drops the handler; Go servers are told only about streaming calls.
+/// still be executed. The channel notifies the server, and the server drops the handler. Go servers are notified only
+/// for streaming calls.
 #[derive(Clone)]
 pub struct Channel {
     route: Route,
@@ -109,7 +110,8 @@ enum Route {
 }
 
 impl Channel {
-    /// Makes a channel to the services offered by the peer of this connection, for calls from a server to its clients.
+    /// Creates a channel to the services offered by the peer of this connection, for calls from a server to its
+    /// clients.
     ///
     /// The connection must be served by [`Services`](crate::Services) on this side. The channel does not keep it open.
     ///
@@ -128,7 +130,8 @@ impl Channel {
         }
     }
 
-    /// Makes a channel to a service in this process, or to several as [`Services`](crate::Services), without a socket.
+    /// Creates a channel to a service in this process, or to several as [`Services`](crate::Services), without a
+    /// socket.
     ///
     /// Messages are encoded as on a wire. If a service was added [twice](crate::Collision), every call fails with
     /// [`FailedPrecondition`](crate::Code::FailedPrecondition) and the name of the method.
@@ -136,7 +139,7 @@ impl Channel {
         Self::over_caller(Local::new(services))
     }
 
-    /// Makes a channel over a custom transport.
+    /// Creates a channel over a custom transport.
     pub fn over_caller(caller: impl Caller) -> Self {
         Self::by(Route::Other(Arc::new(caller)), Layers::default())
     }
@@ -268,7 +271,7 @@ impl Channel {
         Box::pin(self.call_one(method, request, start)).await
     }
 
-    /// Gives a call the deadline and metadata of the call whose handler makes it.
+    /// Adds the inherited deadline and metadata to a call made by a handler.
     #[inline]
     fn inherit(&self, head: &mut Head) {
         if context::is_inherited() {
@@ -288,7 +291,7 @@ impl Channel {
         context::inherited_metadata(|inherited| head.metadata_mut().inherit(inherited));
     }
 
-    /// Returns whether a request consists only of its message and fits in a plain packet.
+    /// Returns `true` if a request consists only of its message and fits in a plain packet.
     fn is_plain<Q>(&self, connection: &Reconnecting, request: &Request<Q>) -> bool {
         let is_announced = connection.announced.is_none_or(|announced| announced == self.timeout);
         request.metadata().is_empty() && request.timeout().is_none() && is_announced && !connection.compresses

@@ -33,13 +33,13 @@ pub trait Service: Send + Sync + 'static {
     /// The methods, in the order of declaration.
     const METHODS: &'static [Method];
 
-    /// Tells the service about all methods served together with it, including its own, in no particular order. Called
-    /// before the first call. A service added in several places gets one call for each.
+    /// Receives all methods served together with this service, including its own, in no particular order. Called before
+    /// the first call, once for each place the service was added to.
     fn beside(&self, methods: &[&'static Method]) {
         let _ = methods;
     }
 
-    /// Tells the service that its server begins to shut down. The shutdown waits for running calls, including streams.
+    /// Called when the server begins to shut down. The shutdown waits for running calls, including streams.
     fn shutting_down(&self) {}
 
     /// Calls the method with this index in [`METHODS`](Self::METHODS).

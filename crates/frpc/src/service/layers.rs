@@ -54,9 +54,9 @@ impl Layer for Timeout {
 }
 
 /// Limits the number of concurrent calls. Further calls wait for a permit. With [`failing`](Self::failing), they fail
-/// with [`Code::ResourceExhausted`]. A call also fails if half of its time until the deadline is over when it gets its
-/// permit: the rest would probably not suffice, and the calls queued after it would be late too. A call answered with a
-/// stream holds its permit until the end of the stream.
+/// with [`Code::ResourceExhausted`]. A call also fails if its wait for a permit used at least half of its time: the
+/// rest would probably not suffice, and the calls queued after it would be late too. A call answered with a stream
+/// holds its permit until the end of the stream.
 #[derive(Clone, Debug)]
 pub struct ConcurrencyLimit {
     permits: Arc<Semaphore>,

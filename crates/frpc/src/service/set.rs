@@ -16,7 +16,7 @@ pub trait ServiceSet: Send + Sync + 'static {
     /// The number of additions to the set.
     const SLOTS: usize;
 
-    /// Tells all services which methods are served; see [`Service::beside`].
+    /// Passes all served methods to each service; see [`Service::beside`].
     fn beside(&self, methods: &[&'static Method]);
 
     /// Notifies all services that the server begins to shut down; see [`Service::shutting_down`].
