@@ -42,7 +42,7 @@ pub struct RepeatRequest {
 #[prost(prost_path = "::frpc::prost")]
 #[allow(dead_code)]
 pub struct FailRequest {
-    /// One of gRPC's, from 1 to 16.
+    /// A status code of gRPC, from 1 to 16.
     #[prost(int32, tag = "1")]
     pub code: i32,
     #[prost(string, tag = "2")]
@@ -170,7 +170,7 @@ pub mod echo_server {
             request: Request<Message>,
         ) -> impl Future<Output = Result<Response<Message>, Status>> + Send;
 
-        /// Sends the message back as often as it says, with a pause in front of each but the first.
+        /// Sends the message back the requested number of times, with a pause before each message except the first.
         fn repeat(
             &self,
             request: Request<RepeatRequest>,
@@ -182,7 +182,7 @@ pub mod echo_server {
             request: Request<Streaming<Message>>,
         ) -> impl Future<Output = Result<Response<Message>, Status>> + Send;
 
-        /// Sends each message back as it comes.
+        /// Sends each message back on arrival.
         fn chat(
             &self,
             request: Request<Streaming<Message>>,
@@ -194,7 +194,7 @@ pub mod echo_server {
             request: Request<FailRequest>,
         ) -> impl Future<Output = Result<Response<Message>, Status>> + Send;
 
-        /// Says what the server learned of the call: its metadata, its time and its caller.
+        /// Reports the server's view of the call: metadata, remaining time and caller.
         fn inspect(
             &self,
             request: Request<Message>,
@@ -311,7 +311,7 @@ pub mod echo_client {
             self.channel.unary(&echo_methods::SAY, request).await
         }
 
-        /// Sends the message back as often as it says, with a pause in front of each but the first.
+        /// Sends the message back the requested number of times, with a pause before each message except the first.
         pub async fn repeat(
             &self,
             request: impl IntoRequest<RepeatRequest>,
@@ -327,7 +327,7 @@ pub mod echo_client {
             self.channel.client_streaming(&echo_methods::GATHER, request).await
         }
 
-        /// Sends each message back as it comes.
+        /// Sends each message back on arrival.
         pub async fn chat(
             &self,
             request: impl IntoStreamingRequest<Message = Message>,
@@ -343,7 +343,7 @@ pub mod echo_client {
             self.channel.unary(&echo_methods::FAIL, request).await
         }
 
-        /// Says what the server learned of the call: its metadata, its time and its caller.
+        /// Reports the server's view of the call: metadata, remaining time and caller.
         pub async fn inspect(
             &self,
             request: impl IntoRequest<Message>,

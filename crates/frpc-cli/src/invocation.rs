@@ -266,7 +266,7 @@ impl Invocation {
             values.push(Value::Null);
         }
         if values.len() > 1 && !self.method.kind.has_request_stream() {
-            return Err(Failure::new(format!("{} messages for a method that takes one", values.len())));
+            return Err(Failure::new(format!("{} messages were given, but the method takes one", values.len())));
         }
         for value in &mut values {
             arguments.put_into(value, self.request.shape.as_ref())?;

@@ -366,7 +366,7 @@ impl<'a> Checker<'a, '_> {
         let is_first = |char: char| char.is_ascii_alphabetic() || char == '_';
         let is_next = |char: char| char.is_ascii_alphanumeric() || char == '_';
         if !name.starts_with(is_first) || !name.chars().all(is_next) {
-            let message = format!("'{}' is not a valid name for a {what}", shown(name));
+            let message = format!("'{}' is not a valid name for this {what}", shown(name));
             let help = "names consist of letters, digits and underscores, and start with a letter or an underscore";
             self.found.push(Diagnostic::new(message).at(self.locations.place(path)).help(help));
         } else if name.len() > NAME_LEN_MAX {
@@ -398,7 +398,7 @@ fn is_key(of: Type) -> bool {
 
 fn not_declared(name: &str, is_other: bool) -> String {
     match is_other {
-        true => format!("'{}' is not a type of the right kind", shown(name)),
+        true => format!("'{}' is declared, but it is not of the kind required here", shown(name)),
         false => {
             format!("type '{}' is not declared in any of the files: the set has to include imported files", shown(name))
         }

@@ -408,7 +408,7 @@ mod tests {
 0 is not a valid field number
 --> vectors.proto:42:3
 
-'a b' is not a valid name for a method
+'a b' is not a valid name for this method
 --> vectors.proto:207:3
  = help: names consist of letters, digits and underscores, and start with a letter or an underscore
 

@@ -306,7 +306,7 @@ fn a_message_that_the_server_refuses_is_told_to_whoever_waits() {
         client.flush().await.unwrap();
         client.publish("secrets.first", "").await.unwrap();
         client.publish("secrets.second", "").await.unwrap();
-        // On a busy machine, the task that hears of a refusal may be later than the answer: then the next call tells of it.
+        // On a busy machine, a refusal may be processed after the answer. The next call reports it then.
         let refused = loop {
             if let Err(error) = client.flush().await {
                 break error;

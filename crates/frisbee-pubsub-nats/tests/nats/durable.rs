@@ -151,7 +151,7 @@ fn nothing_that_a_cluster_of_three_acknowledged_is_lost_when_one_dies() {
         let publishing = tokio::spawn({
             let client = nats.client();
             async move {
-                // Until the receiver of the count is gone.
+                // Runs until the receiver of the count is dropped.
                 for number in 0.. {
                     client.publish_acknowledged("orders.new", number.to_string()).await.unwrap();
                     if count.send(number + 1).is_err() {

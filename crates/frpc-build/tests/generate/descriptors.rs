@@ -1,4 +1,4 @@
-//! Descriptors from anywhere: they become code that is Rust, or an error, and no file but in the output directory.
+//! Descriptors from any source become valid Rust code or an error. Files are written into the output directory only.
 
 use std::{fs, panic, path::Path};
 
@@ -57,7 +57,7 @@ fn invalid_names_are_refused_everywhere() {
             let mut file = file();
             set_name(&mut file, (*name).to_owned());
             let text = refusal(vec![file]);
-            assert!(text.contains(&format!("is not a valid name for a {what}")), "{what} {name:?}: {text}");
+            assert!(text.contains(&format!("is not a valid name for this {what}")), "{what} {name:?}: {text}");
             assert!(!text.contains(['\0', '\u{202e}']), "{text}");
         }
     }
@@ -92,7 +92,8 @@ fn types_must_exist_and_have_the_right_kind() {
         file.message_type[0].field[0] = FieldDescriptorProto { type_name: Some(name.to_owned()), ..field("x", 1, of) };
         let text = refusal(vec![file]);
         assert!(
-            text.contains("is not declared in any of the files") || text.contains("is not a type of the right kind"),
+            text.contains("is not declared in any of the files")
+                || text.contains("is declared, but it is not of the kind required here"),
             "{text}"
         );
     }

@@ -1,4 +1,4 @@
-//! The errors that people read when something is wrong with their proto files.
+//! The errors reported for invalid proto files.
 
 use std::fs;
 
@@ -142,7 +142,7 @@ fn an_attribute_has_to_be_rust() {
 #[test]
 fn values_that_keep_their_prefix_are_different() {
     let dir = new_dir();
-    // As protoc allows it.
+    // protoc allows this too.
     let kind = "enum Kind {\n  option deprecated_legacy_json_field_conflicts = true;\n  KIND_A = 0;\n  A = 1;\n}\n";
     fs::write(dir.join("a.proto"), format!("syntax = \"proto2\";\n{kind}")).unwrap();
     let options = frpc_build::configure().out_dir(&dir).prost_config(|config| {

@@ -1,4 +1,4 @@
-//! The lock file: which changes of a proto file are written into it, and which fail the build.
+//! The lock file: some changes of a proto file update it, other changes fail the build.
 
 use std::{
     fs,
@@ -508,7 +508,7 @@ fn dir_error(dir: &Dir, lock: &str) -> String {
     dir.build().unwrap_err()
 }
 
-/// Returns the body of a file with a message of these fields that travels both ways.
+/// Returns the body of a file. A message with these fields is both request and response.
 fn message(fields: &str) -> String {
     format!(
         "message Order {{ {fields} }} enum Color {{ NONE = 0; }} enum Tint {{ NO = 0; }}
@@ -544,7 +544,7 @@ fn breaks_older(before: &str, now: &str, what: &str) -> String {
     text
 }
 
-/// A directory with proto files of the package `shop`, and the lock file beside them.
+/// A directory with proto files of the package `shop`, and their lock file.
 struct Dir {
     path: PathBuf,
 }
@@ -554,7 +554,7 @@ impl Dir {
         Self { path: new_dir() }
     }
 
-    /// Makes a directory in which this file was built.
+    /// Creates a directory and builds this file in it.
     fn with(body: &str) -> Self {
         let dir = Self::new();
         dir.write("shop.proto", body);
@@ -578,7 +578,7 @@ impl Dir {
         self.build_with(&["shop.proto"], |builder| builder)
     }
 
-    /// Builds these files. Paths in errors are those within the directory.
+    /// Builds these files. Paths in errors are relative to the directory.
     fn build_with(&self, protos: &[&str], change: impl FnOnce(Builder) -> Builder) -> Result<(), String> {
         let builder = frpc_build::configure().out_dir(self.path.join("out")).lock(self.path.join("frpc.lock"));
         let protos: Vec<_> = protos.iter().map(|proto| self.path.join(proto)).collect();

@@ -1,4 +1,4 @@
-//! The whole way from proto files to files of Rust, or to an error.
+//! The complete path from proto files to Rust files, or to an error.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -11,7 +11,7 @@ mod refused;
 
 use std::{fs, path::PathBuf, thread};
 
-/// Makes a new directory for the test that is running.
+/// Creates a directory for the running test.
 fn new_dir() -> PathBuf {
     let name = thread::current().name().unwrap().replace("::", "/");
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);

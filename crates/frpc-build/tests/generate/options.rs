@@ -266,7 +266,7 @@ fn descriptors(dir: &Path) -> FileDescriptorSet {
     protox::compile([dir.join("shop.proto")], [dir]).unwrap()
 }
 
-/// Makes a new directory with a proto file.
+/// Creates a directory with a proto file.
 fn dir() -> PathBuf {
     let dir = new_dir();
     fs::write(dir.join("shop.proto"), PROTO).unwrap();
@@ -370,10 +370,10 @@ fn services_need_no_proto_file() {
     assert_eq!(error, "'' is not a Rust type: set one for each message of my.shop.Shop/Place");
     assert_eq!(refused(&[method().codec_path("")]), "codec path '' is not a path in Rust");
     assert!(refused(&[method(), method()]).contains("'Place' is declared twice"));
-    assert!(refused(&[method().name("a_b").route_name("a-b")]).contains("'a-b' is not a valid name for a method"));
+    assert!(refused(&[method().name("a_b").route_name("a-b")]).contains("'a-b' is not a valid name for this method"));
 }
 
-/// Leaves out how code is laid out.
+/// Returns code without its formatting.
 fn words(code: &str) -> String {
     code.split_whitespace().collect::<String>().replace(",)", ")")
 }

@@ -1,5 +1,4 @@
-//! Schemas that cannot become code. The error that their authors read stands beside each; `tests/awkward` compiles the
-//! others.
+//! Rejected schemas. A file next to each contains the expected error. `tests/awkward` compiles the other schemas.
 
 use std::{
     fs,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::program::PROTO;
 use crate::program::{Directory, Server, command, frpc, frpc_with_input};
 
-/// The wires that carry every kind of call, by the schemes of their addresses.
+/// Address schemes of the wires with support for every kind of call.
 const WIRES: [&str; 5] = ["tcp", "ws", "grpc", "http", "grpc-web+http"];
 
 #[test]

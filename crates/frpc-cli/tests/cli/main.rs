@@ -1,4 +1,4 @@
-//! The command `frpc`, as a process, with a server that it started itself.
+//! The command `frpc`, run as a process. It also starts the server.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 

@@ -1,4 +1,4 @@
-//! Mistakes: the words for them, and the advice.
+//! Error messages and advice for mistakes.
 
 use std::net::TcpListener;
 

@@ -1,4 +1,4 @@
-//! Output of commands: without a reader, and with texts of hostile servers in it.
+//! Output of commands: without a reader, and with texts of hostile servers.
 
 use std::{
     io::{BufRead, BufReader, pipe},
@@ -92,7 +92,7 @@ fn a_server_goes_on_without_a_reader_of_its_output() {
     child.wait().unwrap();
 }
 
-/// ESC, the one-byte form of CSI, DEL, a change of direction, an isolate, an invisible space, a tag.
+/// ESC, the one-byte form of CSI, DEL, a direction override, an isolate, a zero-width space, and a tag character.
 const HOSTILE: &str = "a\x1b[2J\u{9b}31m\u{7f}b\u{202e}c\u{2066}d\u{200b}\u{e0041}";
 
 fn assert_harmless(ran: &Ran) {

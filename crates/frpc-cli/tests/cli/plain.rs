@@ -1,5 +1,5 @@
-//! Servers of plain fRPC, which know no paths, no reflection and no protocol buffers: our own that say nothing of the rest, and
-//! those that answer with nonsense.
+//! Servers of plain fRPC, without paths, reflection and protocol buffers: our own server in plain mode, and servers
+//! with invalid answers.
 
 use std::{
     io::{self, Read, Write},
@@ -18,7 +18,7 @@ fn call(address: &str, arguments: &[&str]) -> Ran {
     frpc(&[&["call", address, "--proto", PROTO, "--json"], arguments].concat())
 }
 
-/// Returns the failure that a run told programs of.
+/// Returns the failure printed as JSON by a run.
 pub(crate) fn told(ran: &Ran) -> Value {
     let said: Value = serde_json::from_str(&ran.err).unwrap_or_else(|error| panic!("{error}: {ran:?}"));
     said["error"].clone()
@@ -157,7 +157,7 @@ fn answering(content: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("tcp://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
-        // The caller goes when it has seen enough.
+        // Ends with an error after the caller has disconnected.
         let (mut socket, _) = listener.accept()?;
         loop {
             answer(&mut socket, &content)?;

@@ -1,4 +1,4 @@
-//! Servers of plain fRPC in Go, those of `tests/go`.
+//! Servers of plain fRPC in Go, from `tests/go`.
 
 use std::{
     io::{BufRead, BufReader},
@@ -16,14 +16,14 @@ use crate::{
 
 const PROTO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/go/interop.proto");
 
-/// A server in Go, which ends with this.
+/// A server in Go, killed when this value is dropped.
 struct GoServer {
     child: Child,
     address: String,
 }
 
 impl GoServer {
-    /// Starts one with headers of ten bytes. `None` if the servers are not built, as [`GoPeers::find`] says.
+    /// Starts a server with headers of ten bytes. Returns `None` if the servers are not built; see [`GoPeers::find`].
     fn start() -> Option<Self> {
         Self::with(HeaderFormat::Magic10, &[])
     }
@@ -45,7 +45,7 @@ impl GoServer {
 
 impl Drop for GoServer {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -9,14 +9,14 @@ use std::{
 
 use serde_json::Value;
 
-/// Makes a command of the program, with its arguments.
+/// Creates a command to run the program with these arguments.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_frpc"));
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-/// The end of a run.
+/// The result of a finished run.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: i32,
@@ -25,7 +25,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// Returns what was printed, one JSON on each line.
+    /// Returns the printed lines, each parsed as JSON.
     pub(crate) fn json(&self) -> Vec<Value> {
         assert_eq!(self.code, 0, "{self:?}");
         self.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -44,14 +44,14 @@ pub(crate) fn frpc(arguments: &[&str]) -> Ran {
     command(arguments).output().unwrap().into()
 }
 
-/// Runs the program to its end with this on standard input.
+/// Runs the program to its end with this text as standard input.
 pub(crate) fn frpc_with_input(arguments: &[&str], input: &str) -> Ran {
     let mut child = command(arguments).stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     child.wait_with_output().unwrap().into()
 }
 
-/// An echo server, which ends with this.
+/// An echo server, killed when this value is dropped.
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: String,
@@ -80,13 +80,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A directory of one test, which goes with it.
+/// A directory for one test, removed when this value is dropped.
 pub(crate) struct Directory(PathBuf);
 
 impl Directory {
@@ -96,7 +96,7 @@ impl Directory {
         Self(path)
     }
 
-    /// Returns the path of a file, whether or not it is there.
+    /// Returns the path of a file in the directory. The file may not exist.
     pub(crate) fn path(&self, name: &str) -> String {
         self.0.join(name).to_str().unwrap().to_owned()
     }
@@ -109,7 +109,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // Nobody needs it any more, if somebody else has not removed it.
+        // A failure has no effect: the directory is not needed any more.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

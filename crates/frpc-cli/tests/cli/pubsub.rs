@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::program::{Server, command, frpc, frpc_with_input};
 
-/// A program that subscribes, and has begun to.
+/// A running program with an active subscription.
 struct Subscriber {
     child: Child,
     out: BufReader<ChildStdout>,

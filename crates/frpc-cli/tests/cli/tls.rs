@@ -1,4 +1,4 @@
-//! TLS, with certificates that the tests make.
+//! TLS, with certificates created by the tests.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::json;
@@ -26,7 +26,7 @@ fn servers_prove_who_they_are_unless_nobody_wants_to_know() {
     let ran = frpc(&["call", &server.over("grpcs"), "Say"]);
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.err.contains("--ca FILE"), "{}", ran.err);
-    // As on a machine that trusts nobody.
+    // Simulates a machine without trusted certificate authorities.
     let empty = directory.write("empty.pem", "");
     let ran =
         command(&["call", &server.over("grpcs"), "Say"]).env("SSL_CERT_FILE", &empty).env("SSL_CERT_DIR", "").output();
