@@ -264,9 +264,9 @@ pub enum SubscriptionEnd {
 impl fmt::Display for SubscriptionEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unsubscribed => f.write_str("the subscription was ended by this side"),
+            Self::Unsubscribed => f.write_str("this side unsubscribed"),
             Self::TooSlow { missing } => {
-                write!(f, "the subscription ended because the subscriber took messages too slowly ({missing} missing)")
+                write!(f, "the subscriber took messages too slowly ({missing} missing)")
             }
             Self::Refused(refusal) => refusal.fmt(f),
             Self::Lost => f.write_str("the connection was lost"),
