@@ -109,7 +109,7 @@ impl<'a> Changes<'a> {
                 self.found.push(Change { message, place, lines, plain: Some(BY_KIND), older: Some(BY_KIND) });
             }
             if at != operation {
-                let message = format!("method '{path}' has operation {at} now, and had {operation}");
+                let message = format!("method '{path}' now has operation {at} (previously {operation})");
                 let place = self.places.method(path);
                 let change = Change { message, place, lines, plain: Some(BY_OPERATION), older: None };
                 moved.entry(file).and_modify(|(_, more)| *more += 1).or_insert((change, 0));
@@ -180,14 +180,14 @@ impl<'a> Changes<'a> {
             let place = self.places.field(name, new.number);
             if old.number != new.number {
                 let message =
-                    format!("field '{}' of {name} has number {} now, and had {}", new.name, new.number, old.number);
+                    format!("field '{}' of {name} now has number {} (previously {})", new.name, new.number, old.number);
                 self.found.push(Change { older: Some(BY_NUMBER), ..change(message, place.clone()) });
             }
             let (plain, older) = (is_same_plain(old, new), is_same_in_protobuf(old, new));
             if !plain || !older {
                 has_other_types |= !plain;
                 let message = format!(
-                    "field '{}' ({}) of {name} is '{}{}' now, and was '{}{}'",
+                    "field '{}' ({}) of {name} now is '{}{}' (previously '{}{}')",
                     new.name, new.number, new.label, new.of, old.label, old.of
                 );
                 let (plain, older) = ((!plain).then_some(BY_TYPE), (!older).then_some(BY_ENCODING));
@@ -201,21 +201,19 @@ impl<'a> Changes<'a> {
         if !has_other_types && let Some(two) = pairs.windows(2).find(|two| two[0].1 > two[1].1) {
             let [before, behind] = [&new[two[0].1], &new[two[1].1]];
             let message = format!(
-                "field '{}' ({}) of {name} is sent before '{}' ({}) now, and was sent after it",
+                "field '{}' ({}) of {name} is now sent before '{}' ({}), previously after it",
                 behind.name, behind.number, before.name, before.number
             );
             let place = self.places.field(name, behind.number);
             self.found.push(Change { plain: Some(BY_POSITION), ..change(message, place) });
         }
-        for (is_now, what) in
-            [(true, "share a oneof now, and could"), (false, "can be set together now, and could not")]
-        {
+        for (is_now, what) in [
+            (true, "now share a oneof; previously, they could be set together"),
+            (false, "can now be set together; previously, they could not"),
+        ] {
             let Some([one, other]) = parted(old, new, &pairs, is_now) else { continue };
             let both = format!("'{}' ({}) and '{}' ({})", one.name, one.number, other.name, other.number);
-            let message = match is_now {
-                true => format!("fields {both} of {name} {what} be set together"),
-                false => format!("fields {both} of {name} {what}"),
-            };
+            let message = format!("fields {both} of {name} {what}");
             let place = self.places.field(name, other.number);
             self.found.push(Change { older: Some(BY_ONEOF), ..change(message, place) });
         }
@@ -229,7 +227,7 @@ impl<'a> Changes<'a> {
             let (old, new) = (&old[of_old], &new[of_new]);
             if old.number != new.number {
                 let message =
-                    format!("value '{}' of {name} has number {} now, and had {}", new.name, new.number, old.number);
+                    format!("value '{}' of {name} now has number {} (previously {})", new.name, new.number, old.number);
                 let place = self.places.value(name, &new.name);
                 self.found.push(Change { older: Some(VALUE_BY_NUMBER), ..change(message, place) });
             }
@@ -240,7 +238,7 @@ impl<'a> Changes<'a> {
             self.found
                 .push(Change { plain: Some(VALUE_BY_POSITION), ..change(message, self.places.enumeration(name)) });
         } else if let Some(&(from, to)) = pairs.iter().find(|(from, to)| from != to) {
-            let message = format!("value '{}' of {name} has position {to} now, and had {from}", new[to].name);
+            let message = format!("value '{}' of {name} now has position {to} (previously {from})", new[to].name);
             let place = self.places.value(name, &new[to].name);
             self.found.push(Change { plain: Some(VALUE_BY_POSITION), ..change(message, place) });
         }

@@ -68,7 +68,10 @@ impl FromStr for Layout {
         match lines.next() {
             Some((_, line)) if line.trim_end() == VERSION => {}
             Some((line, version)) if version.starts_with("version ") => {
-                return Err(Malformed { line, reason: "this version of the lock file is not known" });
+                return Err(Malformed {
+                    line,
+                    reason: "unknown version of the lock file; a newer frpc-build may have written it",
+                });
             }
             found => {
                 let line = found.map_or(0, |(line, _)| line);

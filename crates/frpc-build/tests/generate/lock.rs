@@ -137,7 +137,7 @@ fn a_field_that_is_removed_breaks_plain_peers() {
 #[test]
 fn fields_that_change_places_break_plain_peers() {
     let after = MESSAGE.replace("string id = 1;", "").replace("string note = 3;", "string note = 3; string id = 1;");
-    breaks_plain(MESSAGE, &after, "field 'count' (2) of shop.Order is sent before 'id' (1) now, and was sent after it");
+    breaks_plain(MESSAGE, &after, "field 'count' (2) of shop.Order is now sent before 'id' (1), previously after it");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn a_field_with_another_number_breaks_older_binaries() {
     breaks_older(
         MESSAGE,
         &MESSAGE.replace("note = 3", "note = 8"),
-        "field 'note' of shop.Order has number 8 now, and had 3",
+        "field 'note' of shop.Order now has number 8 (previously 3)",
     );
 }
 
@@ -183,8 +183,8 @@ fn a_field_with_another_number_breaks_older_binaries() {
 fn fields_that_swap_their_names_are_not_only_renamed() {
     let before = message("string id = 1; string note = 3;");
     let text = change(&before, &message("string note = 1; string id = 3;")).unwrap_err();
-    assert!(text.contains("field 'id' of shop.Order has number 3 now, and had 1"), "{text}");
-    assert!(text.contains("is sent before"), "{text}");
+    assert!(text.contains("field 'id' of shop.Order now has number 3 (previously 1)"), "{text}");
+    assert!(text.contains("is now sent before"), "{text}");
 }
 
 #[test]
@@ -219,7 +219,10 @@ fn a_type_breaks_those_who_encode_it_otherwise() {
         assert_eq!(outcome.is_err(), plain || older);
     }
     let text = change(&message("string price = 1;"), &message("repeated double price = 1;")).unwrap_err();
-    assert!(text.starts_with("field 'price' (1) of shop.Order is 'repeated double' now, and was 'string'\n"), "{text}");
+    assert!(
+        text.starts_with("field 'price' (1) of shop.Order now is 'repeated double' (previously 'string')\n"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -227,8 +230,8 @@ fn a_field_may_move_into_a_new_oneof_and_fields_that_move_together_break_older_b
     let before = message("string a = 1; string b = 2;");
     breaks_nobody(&before, &message("oneof x { string a = 1; } string b = 2;"));
     let after = message("oneof x { string a = 1; string b = 2; }");
-    breaks_older(&before, &after, "fields 'a' (1) and 'b' (2) of shop.Order share a oneof now");
-    breaks_older(&after, &before, "fields 'a' (1) and 'b' (2) of shop.Order can be set together now");
+    breaks_older(&before, &after, "fields 'a' (1) and 'b' (2) of shop.Order now share a oneof");
+    breaks_older(&after, &before, "fields 'a' (1) and 'b' (2) of shop.Order can now be set together");
     breaks_nobody(&after, &message("oneof y { string a = 1; string b = 2; }"));
 }
 
@@ -253,7 +256,7 @@ fn a_value_may_be_renamed() {
 #[test]
 fn values_that_move_break_plain_peers() {
     let after = MESSAGE.replace("RED = 1;", "BLUE = 5; RED = 1;");
-    breaks_plain(MESSAGE, &after, "value 'RED' of shop.Color has position 2 now, and had 1");
+    breaks_plain(MESSAGE, &after, "value 'RED' of shop.Color now has position 2 (previously 1)");
     breaks_plain(MESSAGE, &MESSAGE.replace("RED = 1;", ""), "value 'RED' (1) was removed from shop.Color");
 }
 
@@ -262,7 +265,7 @@ fn a_value_with_another_number_breaks_older_binaries() {
     breaks_older(
         MESSAGE,
         &MESSAGE.replace("RED = 1;", "RED = 2;"),
-        "value 'RED' of shop.Color has number 2 now, and had 1",
+        "value 'RED' of shop.Color now has number 2 (previously 1)",
     );
 }
 
@@ -278,7 +281,8 @@ fn a_method_may_be_added_behind_the_others() {
 fn a_method_that_is_inserted_breaks_plain_peers() {
     let after = MESSAGE.replace("rpc Buy", "rpc First(Order) returns (Order); rpc Buy");
     let text = change(MESSAGE, &after).unwrap_err();
-    let expected = "method 'shop.Shop/Buy' has operation 11 now, and had 10, and 1 more method of this file moved\n";
+    let expected =
+        "method 'shop.Shop/Buy' now has operation 11 (previously 10), and 1 more method of this file moved\n";
     assert!(text.starts_with(expected) && text.contains("they call a method by its operation"), "{text}");
     assert!(text.contains("delete the lines of these methods from frpc.lock") && !text.contains(OLDER), "{text}");
 }
@@ -287,7 +291,7 @@ fn a_method_that_is_inserted_breaks_plain_peers() {
 fn methods_that_change_places_break_plain_peers() {
     let after =
         MESSAGE.replace("rpc Buy(", "rpc Tmp(").replace("rpc Sell(", "rpc Buy(").replace("rpc Tmp(", "rpc Sell(");
-    breaks_plain(MESSAGE, &after, "method 'shop.Shop/Buy' has operation 11 now, and had 10, and 1 more method");
+    breaks_plain(MESSAGE, &after, "method 'shop.Shop/Buy' now has operation 11 (previously 10), and 1 more method");
 }
 
 #[test]
@@ -354,7 +358,7 @@ fn a_file_may_be_added_and_renamed() {
 fn operations_that_are_told_to_move_break_plain_peers() {
     let dir = Dir::with(MESSAGE);
     let text = dir.build_with(&["shop.proto"], |builder| builder.first_operation("shop.proto", 200)).unwrap_err();
-    assert!(text.starts_with("method 'shop.Shop/Buy' has operation 200 now, and had 10, and 1 more"), "{text}");
+    assert!(text.starts_with("method 'shop.Shop/Buy' now has operation 200 (previously 10), and 1 more"), "{text}");
 }
 
 #[test]
@@ -422,7 +426,7 @@ fn a_message_keeps_its_lock_when_the_methods_above_it_are_accepted() {
     let lines: Vec<_> = dir.lock().lines().filter(|line| !line.contains("shop.Shop/")).map(str::to_owned).collect();
     fs::write(dir.path.join("frpc.lock"), lines.join("\n")).unwrap();
     let text = dir.build().unwrap_err();
-    assert!(text.starts_with("field 'id' (1) of shop.Order is 'double' now, and was 'string'\n"), "{text}");
+    assert!(text.starts_with("field 'id' (1) of shop.Order now is 'double' (previously 'string')\n"), "{text}");
 }
 
 #[test]
@@ -458,7 +462,7 @@ this is not a line of a lock file
     assert_eq!(with(""), "a lock file starts with its version --> frpc.lock:1:1");
     assert_eq!(
         with(&lock.replace("version 1", "version 2")),
-        "this version of the lock file is not known --> frpc.lock:3:1"
+        "unknown version of the lock file; a newer frpc-build may have written it --> frpc.lock:3:1"
     );
     assert_eq!(with(&format!("{lock}\nenum shop.Color\n")), "this entry is a duplicate  --> frpc.lock:22:1");
     for (line, wrong) in [
