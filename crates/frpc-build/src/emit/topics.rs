@@ -47,7 +47,7 @@ pub(crate) fn check(schema: &Schema, topics: &[Topic]) -> Result<(), String> {
         let mut names = HashSet::new();
         if let Some(topic) = of(package, topics).find(|topic| !names.insert(constant(topic, package))) {
             return Err(format!(
-                "two topics would have the same constant as that of '{}': declare one of them by hand",
+                "more than one topic would have the constant for '{}': declare the others with `Topic::new`",
                 topic.message
             ));
         }
@@ -60,7 +60,7 @@ pub(crate) fn check(schema: &Schema, topics: &[Topic]) -> Result<(), String> {
         let is_package = schema.packages.iter().any(|other| naming::modules(&other.name).starts_with(&own_modules));
         if is_package || package.messages.iter().any(|message| is_module(&message)) {
             return Err(format!(
-                "the package '{}' already has a module `{MODULE}`, the module for its topics: declare them by hand",
+                "the package '{}' already has a module `{MODULE}`, the name of the module for topics: declare them with `Topic::new`",
                 package.name
             ));
         }

@@ -55,7 +55,7 @@ fn messages_get_constants_of_their_topics() {
     let error = refused(|options| options.topic("shop.None", "a"));
     assert_eq!(error, "the topic of 'shop.None' has no message: no proto file declares it");
     let error = refused(|options| options.topic("shop.Order", "a").topic("shop.Order", "b"));
-    assert!(error.starts_with("two topics would have the same constant as that of 'shop.Order'"), "{error}");
+    assert!(error.starts_with("more than one topic would have the constant for 'shop.Order'"), "{error}");
 }
 
 #[test]
