@@ -153,7 +153,7 @@ impl Queue {
     /// Drops the queued message of this subject, if there is one.
     fn remove(&mut self, subject: &Subject) {
         let Some(place) = self.places.get(subject).copied() else { return };
-        let index = usize::try_from(place - self.first).expect("as many are in memory");
+        let index = usize::try_from(place - self.first).expect("the queue fits in memory");
         if let Event::Message(message) = std::mem::replace(&mut self.events[index], Event::Missing(1)) {
             self.forget(&message, place);
         }

@@ -48,7 +48,7 @@ impl Subject {
 
     /// Returns the subject as text.
     pub fn as_str(&self) -> &str {
-        str::from_utf8(&self.0).expect("it was checked when it was made")
+        str::from_utf8(&self.0).expect("subjects are validated when they are created")
     }
 
     /// Returns the tokens between the dots.

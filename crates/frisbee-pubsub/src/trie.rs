@@ -79,7 +79,7 @@ impl<T> Trie<T> {
                 }
                 "*" => node.star.get_or_insert_default(),
                 // Look up first: `entry` would allocate an owned key even for an existing token.
-                token if node.tokens.contains_key(token) => node.tokens.get_mut(token).expect("it is there"),
+                token if node.tokens.contains_key(token) => node.tokens.get_mut(token).expect("the key exists"),
                 token => node.tokens.entry(token.into()).or_default(),
             };
         }
@@ -219,7 +219,7 @@ mod tests {
             for (number, step) in steps.into_iter().enumerate() {
                 match step {
                     Step::Insert(text) => {
-                        let pattern = Pattern::new(&text).expect("it is made of good tokens");
+                        let pattern = Pattern::new(&text).expect("it consists of valid tokens");
                         trie.insert(&pattern, number);
                         naive.push((pattern, number));
                     }

@@ -129,7 +129,9 @@ impl Layouts {
             Value::Bytes(value) => out.bytes(value),
             Value::EnumNumber(number) => out.enumeration_in(self.positions(of), *number),
             Value::Message(message) => out.message_with(|out| self.write_fields(message, out)),
-            Value::List(_) | Value::Map(_) => unreachable!("neither holds another, nor does a field that is none"),
+            Value::List(_) | Value::Map(_) => {
+                unreachable!("lists and maps contain no lists or maps, and single fields neither")
+            }
         }
     }
 

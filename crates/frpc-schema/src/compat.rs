@@ -245,7 +245,7 @@ impl<'a> Declarations<'a> {
     }
 
     fn message(&self, node: usize) -> &'a DescriptorProto {
-        self.messages[node].expect("nodes of messages only are compared")
+        self.messages[node].expect("only nodes of messages are compared")
     }
 
     /// Returns the type of a field in the syntax of proto files.

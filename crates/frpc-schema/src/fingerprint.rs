@@ -180,7 +180,7 @@ impl<'a> Form<'a> {
     }
 
     fn count(&mut self, count: usize) {
-        let count = u32::try_from(count).expect("a descriptor has less than 4 GiB");
+        let count = u32::try_from(count).expect("descriptors are shorter than 4 GiB");
         self.bytes.extend(count.to_be_bytes());
     }
 }

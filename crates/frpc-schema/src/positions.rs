@@ -29,7 +29,7 @@ impl PositionTables {
     }
 
     fn of_numbers(numbers: &[i32]) -> Option<Self> {
-        let count = u32::try_from(numbers.len()).expect("a descriptor has less than 4 GiB");
+        let count = u32::try_from(numbers.len()).expect("descriptors are shorter than 4 GiB");
         if (0..).zip(numbers).all(|(position, &number)| position == number) {
             return None;
         }

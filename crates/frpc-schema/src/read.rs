@@ -161,7 +161,7 @@ impl<'a> FileReader<'a> {
     }
 
     fn map(&self, entry: &DescriptorProto, path: &[i32]) -> Result<Shape, Diagnostic> {
-        let [key, value] = &entry.field[..] else { unreachable!("a checked entry is a key and a value") };
+        let [key, value] = &entry.field[..] else { unreachable!("a checked map entry has a key and a value") };
         Ok(Shape::Map(self.type_of(key, path)?, self.type_of(value, path)?))
     }
 
@@ -174,7 +174,7 @@ impl<'a> FileReader<'a> {
                 let help = "declare a message and a field of its type instead";
                 return Err(Diagnostic::new(message).at(self.place(path)).help(help));
             }
-            scalar => Type::of_scalar(scalar).expect("all others are scalars, texts or bytes"),
+            scalar => Type::of_scalar(scalar).expect("all other types are scalars, strings or bytes"),
         })
     }
 
@@ -264,7 +264,7 @@ fn camel_case(name: &str) -> String {
 }
 
 fn index(number: i32) -> usize {
-    usize::try_from(number).expect("the indices of a checked descriptor are no less than zero")
+    usize::try_from(number).expect("indices of a checked descriptor are not negative")
 }
 
 fn is_fixed(of: FieldType) -> bool {

@@ -147,7 +147,10 @@ impl BridgeBuilder {
         let shared = Arc::new(Shared {
             nats,
             broker,
-            header: HeaderMap::from_iter([(ORIGIN.parse().expect("it has no space"), name.as_str().into())]),
+            header: HeaderMap::from_iter([(
+                ORIGIN.parse().expect("the name of the header is valid"),
+                name.as_str().into(),
+            )]),
             name,
             out,
             echoes: Mutex::default(),

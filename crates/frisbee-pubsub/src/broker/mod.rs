@@ -75,7 +75,7 @@ pub struct BrokerBuilder {
 
 impl Broker {
     /// Creates a broker with default settings.
-    #[allow(clippy::new_without_default, reason = "each is another one")]
+    #[allow(clippy::new_without_default, reason = "each call creates a separate broker")]
     pub fn new() -> Self {
         Self::builder().build()
     }

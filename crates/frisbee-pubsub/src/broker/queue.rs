@@ -89,7 +89,7 @@ impl Queue {
             && cost <= room
             && let Some(place) = self.latest.get(subject(content)).copied()
         {
-            let index = usize::try_from(place - self.taken).expect("it is one of the items");
+            let index = usize::try_from(place - self.taken).expect("the position is in the queue");
             let former = self::cost(self.items[index].parcel.content());
             while self.len - former + cost > room && self.taken < place && self.drop_first() {
                 dropped += 1;
@@ -99,7 +99,7 @@ impl Queue {
             if self.len - former + cost > room {
                 dropped += u64::from(self.drop_first());
             } else {
-                let index = usize::try_from(place - self.taken).expect("it is one of the items");
+                let index = usize::try_from(place - self.taken).expect("the position is in the queue");
                 let item = &mut self.items[index];
                 self.len = self.len - former + cost;
                 item.missing += 1;
@@ -158,7 +158,7 @@ impl Queue {
     /// Removes the first message after its delivery.
     pub(super) fn pop(&mut self) {
         if let Some(item) = self.items.pop_front() {
-            debug_assert_eq!(item.missing, 0, "it is told what is missing before");
+            debug_assert_eq!(item.missing, 0, "missing messages are reported before the message");
             self.forget(&item);
         }
     }

@@ -633,7 +633,7 @@ impl Replies {
     }
 
     fn options(&self) -> SubscribeOptions {
-        let pattern = Pattern::new(&format!("{}*", self.prefix)).expect("it is made of good tokens");
+        let pattern = Pattern::new(&format!("{}*", self.prefix)).expect("it consists of valid tokens");
         SubscribeOptions { policy: Policy::DropNewest, ..SubscribeOptions::new(pattern) }
     }
 

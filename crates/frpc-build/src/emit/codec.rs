@@ -351,7 +351,7 @@ impl MessageCodec<'_> {
                 let oneof = &self.message.oneofs[*oneof];
                 let (choice, variant) = (local(&oneof.name), self.variant(oneof, &field.name));
                 let place = oneof.members.iter().position(|member| *member == field.name);
-                let place = tokens(&place.expect("a member is one of its oneof's").to_string());
+                let place = tokens(&place.expect("the oneof lists its members").to_string());
                 let (reader, read) = (self.codec.import("Reader"), self.read_optional(of));
                 quote! { #choice.member(#place, input, #variant, #reader::#read) }
             }
@@ -382,7 +382,7 @@ impl MessageCodec<'_> {
     /// Returns the path of a oneof variant.
     fn variant(&self, oneof: &Oneof, member: &str) -> TokenStream {
         let module = self.codec.names.path(&format!("{}.x", self.message.full_name), self.codec.package, 0);
-        let module = module.strip_suffix("X").expect("the path ends with the name it was asked for");
+        let module = module.strip_suffix("X").expect("the path ends with the requested name");
         let of = naming::oneof_type(&oneof.name, self.message.nested.iter().map(String::as_str));
         tokens(&format!("{module}{of}::{}", naming::upper_camel(member)))
     }

@@ -177,7 +177,7 @@ impl Json<'_> {
     fn prefix(&self, module: &str) -> TokenStream {
         let member = if module.is_empty() { "X".to_owned() } else { format!("{module}.X") };
         let path = self.names.path(&member, self.package, 0);
-        tokens(path.strip_suffix('X').expect("the path ends with the name it was asked for"))
+        tokens(path.strip_suffix('X').expect("the path ends with the requested name"))
     }
 }
 

@@ -107,7 +107,7 @@ impl<'a> Types<'a> {
                 };
             }
             let print =
-                fingerprint(fingerprints.of(message).expect("a checked schema has all messages of its methods"));
+                fingerprint(fingerprints.of(message).expect("a checked schema contains all messages of its methods"));
             quote! {
                 pub(super) const #constant: MessageType = MessageType::new(#message, #print, #descriptors);
             }

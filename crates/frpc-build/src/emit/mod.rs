@@ -43,7 +43,7 @@ pub(crate) fn package(emitter: &Emitter, package: &Package, schema: &Schema, str
     items.extend(topics::module(package, emitter));
     items.extend(codec::block(emitter, package, &scope));
     items.extend(json::block(emitter, package, schema, &scope));
-    file.items.extend(syn::parse2::<File>(items).expect("what we emit is Rust").items);
+    file.items.extend(syn::parse2::<File>(items).expect("generated code is valid Rust").items);
     Ok(rust::formatted(&file))
 }
 

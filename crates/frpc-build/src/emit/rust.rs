@@ -6,7 +6,7 @@ use syn::File;
 
 /// Parses Rust code assembled as text: an identifier, a path, a type or a number.
 pub(super) fn tokens(text: &str) -> TokenStream {
-    text.parse().expect("names were made to be Rust, and extern paths were checked")
+    text.parse().expect("names are converted to Rust, and extern paths are checked")
 }
 
 /// Returns a number with underscores between thousands.

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Generated from `proto/echo.proto`.
-#[allow(missing_docs, unreachable_pub, reason = "it is generated for any use")]
+#[allow(missing_docs, unreachable_pub, reason = "generated code is public for any use")]
 mod echo {
     include!("../../generated/frpc.echo.v1.rs");
 }

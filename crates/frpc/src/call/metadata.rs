@@ -318,7 +318,7 @@ impl<'a> Entry<'a> {
 
 /// Converts the bytes of a checked name or value to text.
 fn text(bytes: &[u8]) -> &str {
-    str::from_utf8(bytes).expect("nothing but ASCII got in")
+    str::from_utf8(bytes).expect("checked names and values are ASCII")
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -75,14 +75,14 @@ pub(crate) fn put(out: &mut Vec<u8>, message: &[u8]) {
 /// Appends the length of a message.
 #[inline]
 pub(crate) fn put_len(out: &mut Vec<u8>, len: usize) {
-    out.put_u32(len.try_into().expect("the connection carries less"));
+    out.put_u32(len.try_into().expect("messages are shorter than 4 GiB"));
 }
 
 /// Overwrites the length at `start` with the length of the message following it.
 #[inline]
 pub(crate) fn set_len(out: &mut [u8], start: usize) {
     let len = out.len() - start - LEN_LEN;
-    (&mut out[start..]).put_u32(len.try_into().expect("the connection carries less"));
+    (&mut out[start..]).put_u32(len.try_into().expect("messages are shorter than 4 GiB"));
 }
 
 /// The size of a length prefix.

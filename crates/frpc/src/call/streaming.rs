@@ -434,7 +434,7 @@ mod tests {
         let mut rest = vec![2, 1];
         let mut is_over = false;
         let mut numbers = Streaming::new(stream::poll_fn(move |_| {
-            assert!(!is_over, "polled behind the end");
+            assert!(!is_over, "polled after the end");
             let next = rest.pop();
             is_over = next.is_none();
             Poll::Ready(next.map(Ok))

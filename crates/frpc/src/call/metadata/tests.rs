@@ -84,7 +84,7 @@ fn text_is_printable_ascii_and_bytes_are_anything() {
         assert_eq!(metadata.insert("a", value), Err(refused.clone()), "{value:?}");
         assert_eq!(metadata.append("A", value), Err(refused), "{value:?}");
     }
-    assert_eq!(metadata.get_all("a").collect::<Vec<_>>(), [printable], "what is refused changes nothing");
+    assert_eq!(metadata.get_all("a").collect::<Vec<_>>(), [printable], "a refused value changes nothing");
     let bytes: Vec<u8> = (0..=255).collect();
     metadata.insert_bin("a-bin", bytes.clone()).unwrap();
     assert_eq!(metadata.get_bin("a-bin").unwrap(), &bytes);
