@@ -328,9 +328,9 @@ impl Method {
     fn check_name(&self, path: &str) -> Result<(), Error> {
         let own = naming::method(&self.route_name);
         match &self.name {
-            Some(name) if *name != own => {
-                Err(Error::other(format_args!("the Rust function of {path} is named '{own}', not '{name}'")))
-            }
+            Some(name) if *name != own => Err(Error::other(format_args!(
+                "the Rust function of {path} is named '{own}', not '{name}': set that name or none"
+            ))),
             _ => Ok(()),
         }
     }

@@ -365,7 +365,7 @@ fn services_need_no_proto_file() {
     }
     let refused = |methods: &[manual::MethodBuilder]| compile(methods).unwrap_err().to_string();
     let error = refused(&[method().name("put")]);
-    assert_eq!(error, "the Rust function of my.shop.Shop/Place is named 'place', not 'put'");
+    assert_eq!(error, "the Rust function of my.shop.Shop/Place is named 'place', not 'put': set that name or none");
     let error = refused(&[method().input_type("")]);
     assert_eq!(error, "'' is not a Rust type: set one for each message of my.shop.Shop/Place");
     assert_eq!(refused(&[method().codec_path("")]), "codec path '' is not a path in Rust");
