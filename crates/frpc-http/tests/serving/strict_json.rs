@@ -108,7 +108,7 @@ fn unknown_names_are_ignored_and_the_first_of_each_method_is_logged() {
         }
         let told = log.take();
         assert_eq!(told.len(), 1, "{told:#?}");
-        assert!(told[0].starts_with("WARN a request in JSON has an unknown field or enum name"), "{told:#?}");
+        assert!(told[0].starts_with("WARN ignored an unknown field or enum name in a JSON request"), "{told:#?}");
         assert!(
             told[0].contains("method=paint.Painter/Paint ") && told[0].contains("\"paint.Wall.nmae: "),
             "{told:#?}"
