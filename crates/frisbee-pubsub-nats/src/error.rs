@@ -94,7 +94,7 @@ impl fmt::Display for StreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InvalidPattern(error) => error.fmt(f),
-            Self::NoStream(name) => write!(f, "there is no stream {name:?}"),
+            Self::NoStream(name) => write!(f, "there is no stream {name:?}: create it with `Nats::make_stream`"),
             Self::Deleted => f.write_str("the durable subscription was deleted"),
             Self::Closed => f.write_str("the client is closed"),
             Self::Failed(error) => error.fmt(f),

@@ -91,7 +91,7 @@ impl fmt::Display for PublishError {
                 f.write_str("the connection was lost before the broker answered; it may have received the message")
             }
             Self::Lost { may_have_left: false } => f.write_str("the connection was lost before the message was sent"),
-            Self::NotConnected => f.write_str("there is no connection to the broker"),
+            Self::NotConnected => f.write_str("no connection to the broker was established in time"),
             Self::Closed => f.write_str("the client is closed"),
             Self::Backend(error) => error.fmt(f),
         }
@@ -127,7 +127,9 @@ pub enum TryPublishError {
 impl fmt::Display for TryPublishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Full(_) => f.write_str("there is no credit for publishing, or the outbox is full"),
+            Self::Full(_) => f.write_str(
+                "there is no credit for publishing, or the outbox is full: try again later, or wait with `publish`",
+            ),
             Self::Failed(error) => error.fmt(f),
         }
     }
@@ -174,7 +176,9 @@ impl fmt::Display for SubscribeError {
         match self {
             Self::InvalidPattern(error) => error.fmt(f),
             Self::Refused(refusal) => refusal.fmt(f),
-            Self::TooMany { limit } => write!(f, "this client already has the maximum of {limit} subscriptions"),
+            Self::TooMany { limit } => {
+                write!(f, "this client has reached its limit of {limit} subscriptions, in total or with this pattern")
+            }
             Self::Lost => f.write_str("the connection was lost before the broker answered"),
             Self::Closed => f.write_str("the client is closed"),
             Self::Backend(error) => error.fmt(f),

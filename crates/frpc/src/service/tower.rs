@@ -115,7 +115,7 @@ where
         tokio::select! {
             biased;
             answer = outside => answer.map_err(status),
-            () = inside => unreachable!("it only ends with the middleware"),
+            () = inside => unreachable!("the inner service never completes"),
         }
     }
 }
