@@ -109,7 +109,7 @@ impl CallError {
 
 /// The cause of a failure that a server reports instead of a handler.
 ///
-/// Extended peers send it as a field of its own. A status cannot contain it, so a handler that forwards the status of
+/// Extended peers send it as a separate field. A status cannot contain it, so a handler that forwards the status of
 /// its own call never appears to be a server that refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerCause {

@@ -8,12 +8,16 @@ use crate::{
     call::packed::Packed,
     service::settings::CompressionSettings,
     wire::frisbee::{
-        call_table::{Reply, Unanswered},
-        compressed::Compressed,
-        description::Description,
-        envelope::{self, Data, Envelope},
-        pending::{self, PendingCalls},
-        remote::Extended,
+        bytes::{
+            compressed::Compressed,
+            envelope::{self, Data, Envelope},
+            hello::PeerHello,
+            schema::Description,
+        },
+        calling::{
+            pending::{self, PendingCalls},
+            table::{Reply, Unanswered},
+        },
     },
 };
 
@@ -108,7 +112,7 @@ pub fn read_extended(content: &Bytes, metadata_max: usize, inflated_max: u32) ->
         }
     }
     drop(envelope::parse_open(content, metadata_max));
-    drop(Extended::decode(content.clone()));
+    drop(PeerHello::decode(content.clone()));
     drop(Description::decode(content.clone()));
     (metadata_len, messages_len)
 }

@@ -143,8 +143,8 @@ pub use service::layers;
 pub use service::services::{Services, Unimplemented};
 pub use service::settings::{CallSettings, CompressionSettings, MessageSettings};
 pub use service::table::Collision;
-pub use wire::frisbee::client::WhenFull;
-pub use wire::frisbee::reconnect::LostMetadata;
+pub use wire::frisbee::calling::connection::WhenFull;
+pub use wire::frisbee::calling::reconnecting::LostMetadata;
 pub use wire::peer::Peer;
 pub use wire::server_wire::Wire;
 

@@ -27,8 +27,11 @@ use crate::{
         settings::{CompressionSettings, MessageSettings},
     },
     wire::frisbee::{
-        client::ClientConnection,
-        reconnect::{Dialer, LostMetadata, Reconnecting},
+        calling::{
+            connection::ClientConnection,
+            reconnecting::{LostMetadata, Reconnecting},
+        },
+        dialer::Dialer,
     },
 };
 

@@ -29,11 +29,11 @@ use crate::{
         layer::{Layer, Layers},
     },
     wire::{
-        frisbee::{
-            call_table::Reply,
-            client::ClientConnection,
-            reconnect::{LostMetadata, Reconnecting, answer_of},
-            sending::Encoding,
+        frisbee::calling::{
+            connection::ClientConnection,
+            reconnecting::{LostMetadata, Reconnecting},
+            table::Reply,
+            unary::{Encoding, answer_of},
         },
         local::Local,
     },
@@ -244,7 +244,7 @@ impl Channel {
                 let (request, deadline) = (Encoding(request.get_ref()), Deadline::since(start, self.timeout));
                 let reply = match connection.plain_call(method, &request, deadline) {
                     Some(call) => call.await,
-                    None => connection.unary(method, &request, deadline).await,
+                    None => connection.unary(method, &request, deadline, None).await,
                 };
                 match reply? {
                     Some(Reply::Plain(content)) => {

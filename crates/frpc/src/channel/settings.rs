@@ -2,7 +2,7 @@
 
 use frisbee::InvalidSetting;
 
-use crate::wire::frisbee::{call_table::CALLS_MAX, client::WhenFull, reconnect::LostMetadata};
+use crate::wire::frisbee::calling::{connection::WhenFull, reconnecting::LostMetadata, table::CALLS_MAX};
 
 /// Settings of a channel for the calls that it makes.
 ///

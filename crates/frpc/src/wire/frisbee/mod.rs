@@ -1,30 +1,13 @@
 //! Calls as frisbee packets and streams, in the wire format of frpc-go.
 
-pub(crate) mod answers;
-pub(crate) mod call_table;
-pub(crate) mod calls;
-pub(crate) mod client;
-pub(crate) mod compressed;
-pub(crate) mod description;
-pub(crate) mod envelope;
-pub(crate) mod failures;
-pub(crate) mod fit;
-pub(crate) mod peer;
-pub(crate) mod pending;
-pub(crate) mod plain_call;
-pub(crate) mod reconnect;
-pub(crate) mod remote;
-pub(crate) mod repeat;
-pub(crate) mod sending;
-pub(crate) mod serve;
-pub(crate) mod serve_packets;
-pub(crate) mod serve_streams;
-pub(crate) mod session;
-pub(crate) mod stream_calls;
-pub(crate) mod stream_framing;
-pub(crate) mod take_over;
+pub(crate) mod bytes;
+pub(crate) mod calling;
+pub(crate) mod dialer;
+mod message_streams;
+mod peer;
+pub(crate) mod serving;
 
-use bytes::Bytes;
+use ::bytes::Bytes;
 use frisbee::Content;
 
 use crate::codec::Pieces;

@@ -5,30 +5,18 @@
 //!   METHOD = operation u16 | kind u8 | fingerprint of the request | of the response, 16 bytes each | path
 //! ```
 
-use std::{
-    ptr,
-    sync::{
-        OnceLock,
-        atomic::{AtomicPtr, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
-use frisbee::{Connection, Operation, Peer};
-use tokio::sync::OnceCell;
 
 use crate::{
-    call::{
-        method::{MessageType, Method, MethodKind},
-        status::Status,
-    },
+    call::method::{MessageType, Method, MethodKind},
     codec::Format,
     service::table::{Entry, MethodTable},
 };
 
 /// The frpc part of the HELLO of this side.
-pub(crate) struct Said<'a> {
+pub(crate) struct LocalHello<'a> {
     pub(crate) metadata_len_max: u32,
     /// The limit on concurrent unary calls of the peer, if there is one.
     pub(crate) calls_max: Option<u32>,
@@ -39,20 +27,9 @@ pub(crate) struct Said<'a> {
     pub(crate) methods: &'a MethodTable,
 }
 
-/// A recognized peer.
-#[derive(Debug)]
-pub(crate) struct Remote {
-    /// `None` for a peer with plain fRPC.
-    extended: Option<Extended>,
-    /// The methods of this side. A packet with one of their operations would be a request, not an answer.
-    serves: MethodTable,
-    /// The methods looked up so far, in a hash table keyed by the low bits of their operation on this side.
-    ways: [OnceLock<Box<Found>>; PLACES],
-}
-
 /// The frpc part of the HELLO of an extended peer.
 #[derive(Debug)]
-pub(crate) struct Extended {
+pub(crate) struct PeerHello {
     /// The maximum size of the metadata that the peer accepts with a call or an answer.
     pub(crate) metadata_len_max: usize,
     /// The default timeout of its calls.
@@ -61,6 +38,9 @@ pub(crate) struct Extended {
     pub(crate) calls_max: Option<u32>,
     /// The numbers of the compression algorithms it supports.
     pub(crate) inflates: Bytes,
+    /// False if the peer may have discarded the HELLO of this side, because of its limit on contents. It then takes
+    /// this side for a plain peer, and drops extended packets from it.
+    pub(crate) has_ours: bool,
     /// Sorted by path.
     methods: Vec<Served>,
 }
@@ -77,7 +57,7 @@ struct Served {
 
 /// The route for calls of a method to this peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum MethodRoute {
     /// In plain packets with the operation of this side. Used for plain peers. On an extended peer, no service has this
     /// operation.
     Plain,
@@ -87,23 +67,7 @@ pub(crate) enum Way {
     Missing,
 }
 
-/// The result of comparing the messages of a method, once known.
-pub(crate) type Fit = OnceCell<Result<(), Status>>;
-
-#[derive(Debug)]
-struct Found {
-    method: &'static Method,
-    /// The address of the method in the last lookup. Comparing it is faster than comparing methods.
-    seen: AtomicPtr<Method>,
-    way: Way,
-    /// The operation for plain packets, if a plain packet is sufficient.
-    plain: Option<Operation>,
-    /// The result of comparing the message types of the two peers, if they differ.
-    fit: Fit,
-    next: OnceLock<Box<Found>>,
-}
-
-impl Way {
+impl MethodRoute {
     /// Returns the peer's operation for a call in this format.
     ///
     /// All extended peers accept protocol buffers and JSON. Polyglot requires equal messages on both sides.
@@ -117,7 +81,7 @@ impl Way {
     }
 }
 
-impl Said<'_> {
+impl LocalHello<'_> {
     /// Encodes the part for a HELLO.
     pub(crate) fn encode(&self) -> Bytes {
         let mut out = Vec::new();
@@ -149,104 +113,36 @@ impl Said<'_> {
     }
 }
 
-impl Remote {
-    /// Returns the peer of a connection, once it is recognized.
-    pub(crate) fn of(connection: &Connection, serves: MethodTable) -> Option<Self> {
-        let extended = match connection.peer() {
-            Peer::Extended(hello) if is_received(&serves, hello.content_len_max) => {
-                hello.part(PART_NAME).and_then(|part| Extended::decode(part.clone()))
-            }
-            Peer::Extended(_) | Peer::Plain => None,
-            _ => return None,
-        };
-        Some(Self { extended, serves, ways: Default::default() })
-    }
-
-    /// Returns the frpc part of the peer, if it is extended.
-    pub(crate) fn extended(&self) -> Option<&Extended> {
-        self.extended.as_ref()
-    }
-
-    /// Returns how to call a method. Computed once per method.
-    #[inline]
-    pub(crate) fn way(&self, method: &'static Method) -> Way {
-        self.found(method).way
-    }
-
-    /// Returns the operation for plain packets, if a plain packet is sufficient and this side does not serve the
-    /// operation.
-    #[inline]
-    pub(crate) fn plain_operation(&self, method: &'static Method) -> Option<Operation> {
-        self.found(method).plain
-    }
-
-    /// Returns the operation and the comparison result of a method with different messages on the peer.
-    pub(crate) fn differing(&self, method: &'static Method) -> Option<(u16, &Fit)> {
-        let found = self.found(method);
-        match found.way {
-            Way::Extended { operation, format: Format::Proto } => Some((operation, &found.fit)),
-            Way::Extended { .. } | Way::Plain | Way::Missing => None,
-        }
-    }
-
-    #[inline]
-    fn found(&self, method: &'static Method) -> &Found {
-        let mut place = &self.ways[usize::from(method.operation) % PLACES];
-        loop {
-            // A method that another task has inserted in the meantime comes earlier in the chain.
-            let found = place.get_or_init(|| Box::new(self.find(method)));
-            if ptr::eq(found.seen.load(Ordering::Relaxed), method) {
-                return found;
-            }
-            // A copy of the constant is equal by value. Its address is stored, because it is probably the next one
-            // looked up.
-            if found.method == method {
-                found.seen.store(ptr::from_ref(method).cast_mut(), Ordering::Relaxed);
-                return found;
-            }
-            place = &found.next;
-        }
-    }
-
-    #[cold]
-    fn find(&self, method: &'static Method) -> Found {
-        let way = self.extended.as_ref().map_or(Way::Plain, |extended| extended.find(method));
-        let plain = match way {
-            Way::Plain => Some(method.operation),
-            Way::Extended { operation, format: Format::Polyglot } => Some(operation),
-            Way::Extended { .. } | Way::Missing => None,
-        };
-        let plain = plain.filter(|operation| !self.serves.contains(*operation)).and_then(Operation::new);
-        let seen = AtomicPtr::new(ptr::from_ref(method).cast_mut());
-        Found { method, seen, way, plain, fit: Fit::new(), next: OnceLock::new() }
-    }
+/// Returns whether a peer with this limit on contents certainly receives the HELLO of this side.
+pub(crate) fn is_received(serves: &MethodTable, limit: u32) -> bool {
+    let ours =
+        LocalHello { metadata_len_max: 0, calls_max: None, timeout: None, inflates: Vec::new(), methods: serves };
+    limit >= LIMIT_LARGE || ours.encode().len() + HELLO_LEN_REST <= limit as usize
 }
 
-/// Returns whether a peer with this limit on contents receives the HELLO of this side.
-///
-/// A peer discards a longer HELLO. It then takes this side for a plain peer, and drops all extended packets from it.
-fn is_received(serves: &MethodTable, limit: u32) -> bool {
-    let others = Said { metadata_len_max: 0, calls_max: None, timeout: None, inflates: Vec::new(), methods: serves };
-    limit >= LIMIT_LARGE || others.encode().len() + HELLO_LEN_REST <= limit as usize
-}
-
-impl Extended {
+impl PeerHello {
     /// Decodes the part. `None` if it is malformed. Unknown fields are skipped, so later versions can add some.
     pub(crate) fn decode(mut input: Bytes) -> Option<Self> {
-        let mut said =
-            Self { metadata_len_max: 0, timeout: None, calls_max: None, inflates: Bytes::new(), methods: Vec::new() };
+        let mut hello = Self {
+            metadata_len_max: 0,
+            timeout: None,
+            calls_max: None,
+            inflates: Bytes::new(),
+            has_ours: true,
+            methods: Vec::new(),
+        };
         while input.has_remaining() {
             let (tag, mut value) = take_field(&mut input)?;
             match tag {
                 METADATA_LEN_MAX => {
                     let len_max = value.try_get_u32().ok()? as usize;
                     // A name's length field has two bytes, so more is impossible, whatever the peer announces.
-                    said.metadata_len_max = len_max.min(u16::MAX.into());
+                    hello.metadata_len_max = len_max.min(u16::MAX.into());
                 }
-                TIMEOUT => said.timeout = Some(Duration::from_micros(value.try_get_u64().ok()?)),
-                CALLS_MAX => said.calls_max = Some(value.try_get_u32().ok()?),
-                INFLATES => said.inflates = value,
-                METHOD if value.len() >= METHOD_LEN_MIN => said.methods.push(Served {
+                TIMEOUT => hello.timeout = Some(Duration::from_micros(value.try_get_u64().ok()?)),
+                CALLS_MAX => hello.calls_max = Some(value.try_get_u32().ok()?),
+                INFLATES => hello.inflates = value,
+                METHOD if value.len() >= METHOD_LEN_MIN => hello.methods.push(Served {
                     operation: value.get_u16(),
                     kind: value.get_u8(),
                     request: value.get_u128(),
@@ -257,22 +153,22 @@ impl Extended {
                 _ => {}
             }
         }
-        said.methods.sort_by(|one, other| one.path.cmp(&other.path));
-        Some(said)
+        hello.methods.sort_by(|one, other| one.path.cmp(&other.path));
+        Some(hello)
     }
 
     /// Compares a method with those of the peer.
-    fn find(&self, method: &Method) -> Way {
+    pub(crate) fn find(&self, method: &Method) -> MethodRoute {
         let path = method.path();
         let Ok(index) = self.methods.binary_search_by(|served| served.path[..].cmp(path.as_bytes())) else {
             // The operation may belong to something other than a service, unless the peer has given it to another
             // method.
             let is_taken = self.methods.iter().any(|served| served.operation == method.operation);
-            return if is_taken { Way::Missing } else { Way::Plain };
+            return if is_taken { MethodRoute::Missing } else { MethodRoute::Plain };
         };
         let served = &self.methods[index];
         if served.kind != kind_number(method.kind) {
-            return Way::Missing;
+            return MethodRoute::Missing;
         }
         let own = fingerprints(method);
         let agrees = |own, theirs| own == theirs || own == MessageType::UNKNOWN || theirs == MessageType::UNKNOWN;
@@ -280,7 +176,7 @@ impl Extended {
             true => Format::Polyglot,
             false => Format::Proto,
         };
-        Way::Extended { operation: served.operation, format }
+        MethodRoute::Extended { operation: served.operation, format }
     }
 }
 
@@ -325,7 +221,6 @@ const HELLO_LEN_REST: usize = 256;
 const LIMIT_LARGE: u32 = 1 << 20;
 /// The number of bytes of a method before its path.
 const METHOD_LEN_MIN: usize = 2 + 1 + 16 + 16;
-const PLACES: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -337,7 +232,7 @@ mod tests {
             let mut part = Vec::new();
             put_head(&mut part, METADATA_LEN_MAX, 4);
             part.put_u32(said);
-            let extended = Extended::decode(part.into()).expect("it is whole");
+            let extended = PeerHello::decode(part.into()).expect("it is whole");
             assert_eq!(extended.metadata_len_max, taken, "{said}");
         }
     }

@@ -1,11 +1,11 @@
-//! Streaming calls on one connection.
+//! Streaming calls. A call with a response stream is retried if the first response shows that it was not executed.
 
 use std::{
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
@@ -14,10 +14,17 @@ use futures_util::StreamExt;
 use tokio::{task::AbortHandle, time::Instant};
 
 use super::{
-    client::{ClientConnection, changed, lost, missing, refused_as_too_large, without_doubt},
-    envelope,
-    remote::Way,
-    stream_framing::{self, Framing, Halted, Incoming, Until},
+    super::{
+        bytes::{
+            envelope,
+            hello::MethodRoute,
+            stream_framing::{self, Framing},
+        },
+        message_streams::{self, Halted, Incoming, Until},
+        peer::PeerState,
+    },
+    connection::{ClientConnection, changed, lost, missing, refused_as_too_large, without_doubt},
+    reconnecting::Reconnecting,
 };
 use crate::{
     call::{
@@ -28,10 +35,12 @@ use crate::{
         method::Method,
         packed::{Contents, PollNext, Received, Unpacked},
         status::Status,
-        streaming::Streaming,
+        streaming::{MetadataSlot, Streaming},
     },
+    client::{Attempts, needs_another_connection},
     codec::Format,
     error::CallError,
+    service::boxed::BoxFuture,
 };
 
 /// An opened stream of a call, and the position of its first packet. If that packet is unsent, the call never happened.
@@ -55,10 +64,10 @@ impl ClientConnection {
         if let Some(why) = self.calls.going_away() {
             return Err(CallError::GoingAway { why }.into());
         }
-        let way = self.way(method).unwrap_or(Way::Plain);
-        let (framing, open) = match (way, way.operation_in(format)) {
-            (Way::Missing, _) => return Err(missing(method)),
-            (Way::Plain, _) if format == Format::Polyglot => {
+        let route = self.route(method).unwrap_or(MethodRoute::Plain);
+        let (framing, open) = match (route, route.operation_in(format)) {
+            (MethodRoute::Missing, _) => return Err(missing(method)),
+            (MethodRoute::Plain, _) if format == Format::Polyglot => {
                 (Framing::Plain, stream_framing::encode_open(self.operation(method)?.number()))
             }
             (_, Some(operation)) => {
@@ -67,10 +76,16 @@ impl ClientConnection {
                 let left =
                     timeout.and_then(|deadline| deadline.at).map(|at| at.saturating_duration_since(Instant::now()));
                 let open = envelope::open(operation, format, left, head.metadata());
-                (Framing::Extended { metadata_max: self.metadata_max, deflating: self.deflating() }, open)
+                (
+                    Framing::Extended {
+                        metadata_max: self.own.metadata_max,
+                        deflating: PeerState::deflating(&self.connection),
+                    },
+                    open,
+                )
             }
-            (Way::Plain, _) if self.known_extended().is_some() => return Err(missing(method)),
-            (Way::Plain | Way::Extended { .. }, _) => return Err(changed(method)),
+            (MethodRoute::Plain, _) if self.known_extended().is_some() => return Err(missing(method)),
+            (MethodRoute::Plain | MethodRoute::Extended { .. }, _) => return Err(changed(method)),
         };
         let stream = self.connection.open_stream().map_err(|error| match error {
             OpenError::ConnectionClosed => self.unsent(SendError::Closed),
@@ -134,7 +149,7 @@ impl ClientConnection {
         let (answer, own_end) = tokio::select! {
             biased;
             answer = incoming.next() => (answer, false),
-            sent = stream_framing::send_all(framing, &mut contents, &sender) => {
+            sent = message_streams::send_all(framing, &mut contents, &sender) => {
                 match sent {
                     Err(Halted::Failed(status)) => return Err(status),
                     Err(Halted::TooLargeForPeer { len, limit }) => return Err(refused_as_too_large(len, limit)),
@@ -174,9 +189,9 @@ impl ClientConnection {
             StreamSendError::ContentTooLarge { len, limit } => CallError::MessageTooLarge { len, limit }.into(),
             StreamSendError::TooLargeForPeer { len, limit } => refused_as_too_large(len, limit),
             StreamSendError::Ended(end) if end != StreamEnd::ConnectionClosed => {
-                stream_framing::cut(end, &self.connection)
+                message_streams::cut(end, &self.connection)
             }
-            _ => lost(stream_framing::why_closed(&self.connection), false),
+            _ => lost(message_streams::why_closed(&self.connection), false),
         }
     }
 }
@@ -212,7 +227,7 @@ struct Pump {
 
 impl Pump {
     async fn run(mut self, contents: &mut Streaming<Bytes>) {
-        match stream_framing::send_all(self.framing, contents, &self.sender).await {
+        match message_streams::send_all(self.framing, contents, &self.sender).await {
             // Only after it was sent. If the responses end in between, the server gets the end marker twice, which is
             // harmless.
             Ok(()) => self.requests.own_end.store(true, Ordering::Relaxed),
@@ -290,5 +305,168 @@ impl Drop for Answers {
             pump.abort();
         }
         self.sender.close();
+    }
+}
+
+/// A call with one request and a response stream.
+pub(super) struct StreamedCall {
+    pub(super) method: &'static Method,
+    pub(super) format: Format,
+    pub(super) head: Head,
+    pub(super) content: Bytes,
+    pub(super) opening: Deadline,
+    pub(super) whole: Option<Deadline>,
+}
+
+impl StreamedCall {
+    fn call(&self) -> StreamCall<'_> {
+        let Self { method, format, ref head, opening, whole, .. } = *self;
+        StreamCall { method, format, head, timeout: whole, opening, whole }
+    }
+}
+
+/// The response stream of a call that may still be retried.
+struct Repeatable {
+    answers: Streaming<Bytes>,
+    /// The slots for metadata and trailers, filled by the attempt whose responses are returned.
+    slots: (MetadataSlot, MetadataSlot),
+    /// The state for a retry. `None` after the first response.
+    undecided: Option<Box<Undecided>>,
+    again: Option<BoxFuture<'static, Result<MadeAgain, Status>>>,
+}
+
+type MadeAgain = (Box<Undecided>, Streaming<Bytes>);
+
+struct Undecided {
+    wire: Arc<Reconnecting>,
+    connection: Arc<ClientConnection>,
+    call: StreamedCall,
+    attempts: Attempts,
+}
+
+impl Undecided {
+    /// Retries the call after it failed with this status.
+    async fn again(mut self: Box<Self>, status: Status) -> Result<MadeAgain, Status> {
+        let connection = self.wire.another(&mut self.attempts, self.connection, status).await?;
+        let sending = self.wire.send_request(connection, &self.call, &mut self.attempts);
+        let (connection, answers) = sending.await?;
+        self.connection = connection;
+        Ok((self, answers))
+    }
+}
+
+impl Repeatable {
+    /// Copies metadata and trailers of the current attempt to the slots.
+    fn tell(&self) {
+        let (metadata, trailers) = &self.slots;
+        let of_answers = self.answers.trailers_slot();
+        for (slot, known) in
+            [(metadata, self.answers.metadata()), (trailers, of_answers.as_ref().and_then(|slot| slot.get()))]
+        {
+            if let Some(known) = known
+                && slot.get().is_none()
+            {
+                slot.set(known.clone());
+            }
+        }
+    }
+}
+
+impl Contents for Repeatable {
+    fn poll_contents(&mut self, cx: &mut Context<'_>) -> PollNext<Received<Bytes>> {
+        loop {
+            if let Some(again) = &mut self.again {
+                let outcome = ready!(again.as_mut().poll(cx));
+                self.again = None;
+                match outcome {
+                    Ok((undecided, answers)) => (self.undecided, self.answers) = (Some(undecided), answers),
+                    Err(status) => return Poll::Ready(Some(Err(status))),
+                }
+            }
+            let next = ready!(self.answers.poll_several(cx));
+            match (self.undecided.take(), next) {
+                (Some(undecided), Some(Err(status))) if needs_another_connection(&status) => {
+                    // The failed stream may be the last handle that keeps its connection open.
+                    self.answers = Streaming::over();
+                    self.again = Some(Box::pin(undecided.again(status)));
+                }
+                (_, next) => {
+                    self.tell();
+                    return Poll::Ready(next);
+                }
+            }
+        }
+    }
+}
+
+impl Reconnecting {
+    /// Opens the stream of a call. Returns its connection as well.
+    pub(super) async fn open_stream(
+        self: &Arc<Self>,
+        call: &StreamCall<'_>,
+    ) -> Result<(Arc<ClientConnection>, Opened), Status> {
+        let mut attempts = Attempts::new(call.opening);
+        let mut connection = self.open(call.opening).await?;
+        loop {
+            let opening = async {
+                self.check_call(&connection, call).await?;
+                connection.open(call).await
+            };
+            match opening.await {
+                Ok(opened) => return Ok((connection, opened)),
+                Err(status) => connection = self.another(&mut attempts, connection, status).await?,
+            }
+        }
+    }
+
+    /// Checks a streaming call before it is opened.
+    ///
+    /// Waits until the peer is recognized: with the wrong operation number, the messages could reach another method
+    /// before the peer reports an error. Checks also that the messages fit, and that metadata is not lost unless this
+    /// is allowed.
+    async fn check_call(&self, connection: &ClientConnection, call: &StreamCall<'_>) -> Result<(), Status> {
+        connection.extended(call.opening).await?;
+        connection.check_schema(call.method, call.opening).await?;
+        match connection.route(call.method) {
+            None | Some(MethodRoute::Plain) => self.check_head(call.method, call.head),
+            Some(MethodRoute::Extended { .. } | MethodRoute::Missing) => Ok(()),
+        }
+    }
+
+    /// Sends the request of a call on this connection or another. Returns the connection as well.
+    async fn send_request(
+        self: &Arc<Self>,
+        mut connection: Arc<ClientConnection>,
+        request: &StreamedCall,
+        attempts: &mut Attempts,
+    ) -> Result<(Arc<ClientConnection>, Streaming<Bytes>), Status> {
+        loop {
+            let sending = async {
+                let call = request.call();
+                self.check_call(&connection, &call).await?;
+                connection.server_streaming(&call, request.content.clone()).await
+            };
+            match sending.await {
+                Ok(answers) => return Ok((connection, answers)),
+                Err(status) => connection = self.another(attempts, connection, status).await?,
+            }
+        }
+    }
+
+    /// Makes a call with a response stream. Retries it if the first response shows that the call was not executed.
+    pub(super) async fn server_streaming(self: &Arc<Self>, call: StreamedCall) -> Result<Streaming<Bytes>, Status> {
+        let mut attempts = Attempts::new(call.opening);
+        let connection = self.open(call.opening).await?;
+        let (connection, answers) = self.send_request(connection, &call, &mut attempts).await?;
+        if self.redial.is_none() {
+            return Ok(answers);
+        }
+        let (metadata, trailers) = (MetadataSlot::default(), MetadataSlot::default());
+        let slots = (metadata.clone(), trailers.clone());
+        let undecided = Undecided { wire: self.clone(), connection, call, attempts };
+        let answers = Repeatable { answers, slots, undecided: Some(Box::new(undecided)), again: None };
+        Ok(Streaming::from_source(Unpacked::new(answers))
+            .with_metadata_slot(Some(metadata))
+            .with_trailers_slot(Some(trailers)))
     }
 }

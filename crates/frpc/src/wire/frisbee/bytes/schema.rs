@@ -14,7 +14,7 @@ use frpc_schema::{
 };
 use prost::Message as _;
 
-use super::remote::{put_head, take_field};
+use super::hello::{put_head, take_field};
 use crate::call::method::{Method, MethodTypes};
 
 /// The messages of a method as described by a peer.

@@ -9,11 +9,13 @@ use frisbee::{Content, Operation};
 use tracing::{debug, warn};
 
 use super::{
-    client::ClientConnection,
-    description::{Description, Difference},
-    envelope,
-    reconnect::{Reconnecting, answer_of},
-    session::Session,
+    super::bytes::{
+        envelope,
+        schema::{Description, Difference},
+    },
+    connection::ClientConnection,
+    reconnecting::Reconnecting,
+    unary::answer_of,
 };
 use crate::{
     call::{
@@ -29,9 +31,9 @@ impl ClientConnection {
     /// Checks that the messages of a method fit those of the peer.
     ///
     /// If they differ, the peer is asked once per connection. On an error, nothing of the call was sent.
-    pub(crate) async fn check_fit(&self, method: &'static Method, deadline: Deadline) -> Result<(), Status> {
-        let Some((operation, fit)) = self.remote().and_then(|remote| remote.differing(method)) else { return Ok(()) };
-        let comparing = fit.get_or_try_init(|| self.compare(method, operation, deadline));
+    pub(crate) async fn check_schema(&self, method: &'static Method, deadline: Deadline) -> Result<(), Status> {
+        let Some((operation, check)) = self.peer().and_then(|peer| peer.differing(method)) else { return Ok(()) };
+        let comparing = check.get_or_try_init(|| self.compare(method, operation, deadline));
         deadline.bound_unsent(comparing).await?.clone()
     }
 
@@ -58,8 +60,7 @@ impl ClientConnection {
             debug!(%method, "the server has different messages without a description, assuming that they fit");
             return Ok(Ok(()));
         };
-        let accepts_narrowing = Session::of(&self.connection).is_some_and(|session| session.accepts_narrowing);
-        Ok(match description.difference(method, accepts_narrowing) {
+        Ok(match description.difference(method, self.own.accepts_narrowing) {
             None => Ok(()),
             Some(Difference { text, is_accepted: true }) => {
                 warn!(peer = %self.connection.peer_addr(), "calls may lose values: {text}");
@@ -89,7 +90,7 @@ impl ClientConnection {
     fn compare_ahead(&self, methods: Vec<&'static [Method]>) {
         let mut all = methods.iter().copied().flatten();
         // The common case: the peer is known by now and has the same messages.
-        if self.remote().is_some_and(|remote| all.all(|method| remote.differing(method).is_none())) {
+        if self.peer().is_some_and(|peer| all.all(|method| peer.differing(method).is_none())) {
             return;
         }
         let connection = self.let_go();
@@ -99,7 +100,7 @@ impl ClientConnection {
             }
             for method in methods.into_iter().flatten() {
                 // If the peer cannot be asked, the calls will report the reason.
-                let _ = connection.check_fit(method, Deadline::after(AHEAD_MAX)).await;
+                let _ = connection.check_schema(method, Deadline::after(AHEAD_MAX)).await;
             }
         });
     }

@@ -20,7 +20,7 @@ use tokio::{
 };
 use tracing::warn;
 
-use super::call_table::{CALLS_MAX, CannotBegin, Reply, Table, Unanswered};
+use super::table::{CALLS_MAX, CannotBegin, Reply, Table, Unanswered};
 use crate::error::CallError;
 
 /// The calls in flight on a connection, shared by the callers and the router that receives the answers.

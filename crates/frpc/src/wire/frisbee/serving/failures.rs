@@ -6,11 +6,9 @@ use bytes::Bytes;
 use frisbee::{Connection, Operation, Packet, PacketName};
 use tracing::{debug, warn};
 
-use super::{
-    call_table::Reply,
-    envelope::{self, Envelope},
-    session::Session,
-    stream_framing,
+use super::super::{
+    bytes::{envelope, stream_framing},
+    peer::PeerState,
 };
 use crate::{
     call::{
@@ -19,7 +17,6 @@ use crate::{
         method::Method,
         status::Status,
     },
-    client::is_draining,
     error::{CallError, ServerCause, ServerFailure},
 };
 
@@ -38,8 +35,8 @@ pub(super) fn failed(name: PacketName, failure: &ServerFailure, connection: &Con
     let PacketName { id, operation } = name;
     let (limit, status) = (connection.content_len_max(), &failure.status);
     let has_more = failure.cause.is_some() || !status.details().is_empty() || !status.metadata().is_empty();
-    if operation == Operation::EXTENDED || has_more && Session::is_extended(connection) {
-        let content = envelope::failure(failure, limit, Session::metadata_max(connection)).into();
+    if operation == Operation::EXTENDED || has_more && PeerState::extended_on(connection).is_some() {
+        let content = envelope::failure(failure, limit, PeerState::metadata_max(connection)).into();
         return Packet { id, operation: Operation::EXTENDED, content };
     }
     Packet { id, operation, content: plain_failure(status, limit).into() }
@@ -97,20 +94,4 @@ pub(super) fn tell_of_loss(method: &Method, what: &'static str, len: usize) {
     } else {
         warn!(%method, what, len, "the peer speaks plain fRPC, which does not carry this (told once)");
     }
-}
-
-/// Turns the answer of a peer in shutdown into an error. Other answers stay unchanged.
-#[inline]
-pub(super) fn refused_or_not(answer: Result<Reply, Status>) -> Result<Reply, Status> {
-    match &answer {
-        Ok(Reply::Extended(content)) => refusal(content).map_or(answer, Err),
-        _ => answer,
-    }
-}
-
-/// Decodes a failure, and returns it if it reports a shutdown. Other failures are decoded with the response.
-#[cold]
-fn refusal(content: &Bytes) -> Option<Status> {
-    let Ok(Envelope::Failure(head)) = Envelope::decode(content.clone(), usize::MAX) else { return None };
-    Some(head.into_server_status()).filter(is_draining)
 }

@@ -7,13 +7,17 @@ use futures_util::FutureExt;
 use tokio::time::Instant;
 
 use super::{
-    compressed::{Deflating, Outgoing},
-    description,
-    envelope::{self, Envelope},
+    super::{
+        bytes::{
+            compressed::Outgoing,
+            envelope::{self, Envelope},
+            schema,
+        },
+        peer::{CallPermit, PeerState},
+    },
     failures::{answer_too_large, failed, no_method, tell_of_losses, tell_of_lost_details, too_large, within},
-    peer::origin,
-    session::{Place, Session},
-    take_over::TakeOver,
+    origin::origin,
+    takeover::TakeOver,
 };
 use crate::{
     call::{
@@ -40,7 +44,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         connection: &Connection,
     ) -> impl Future<Output = Outcome> + Send {
         // The caller ends the call at its deadline. So the handler is told the deadline, but no timer runs for it here.
-        let announced = Session::announced(connection);
+        let announced = PeerState::announced(connection);
         let deadline = announced.and_then(|limit| connection.turn().checked_add(limit));
         let call = incoming_call(entry, content, deadline, connection);
         let handler = self.call_in(Scope::until(deadline), entry, call);
@@ -61,7 +65,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let name = packet.name();
         let answer = match entry.method.kind {
             MethodKind::Unary => {
-                let time = self.common.calls.time_of(entry.method, Session::announced(connection), arrived);
+                let time = self.common.calls.time_of(entry.method, PeerState::announced(connection), arrived);
                 let call = incoming_call(entry, packet.content, time.and_then(HandlerTime::at), connection);
                 self.call_limited(entry, call, time, connection).await
             }
@@ -81,7 +85,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         time: Option<HandlerTime>,
         connection: &Connection,
     ) -> Result<Answer, ServerFailure> {
-        let _place = Place::take(connection, self.common.calls.calls_max)?;
+        let _permit = CallPermit::take(connection, self.common.calls.calls_max)?;
         Ok(within(time, self.call(entry, call)).await?)
     }
 
@@ -127,10 +131,11 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         connection: &Connection,
     ) -> Result<Packet, ServerFailure> {
         let PacketName { id, operation } = name;
-        let is_extended = operation == Operation::EXTENDED || !answer.is_plain() && Session::is_extended(connection);
+        let is_extended =
+            operation == Operation::EXTENDED || !answer.is_plain() && PeerState::extended_on(connection).is_some();
         if is_extended {
             let len = envelope::metadata_len(answer.metadata()) + envelope::metadata_len(answer.trailers());
-            envelope::check_metadata(len, Session::metadata_max(connection))?;
+            envelope::check_metadata(len, PeerState::metadata_max(connection))?;
         } else {
             tell_of_losses(entry.method, &answer);
         }
@@ -138,7 +143,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let Body::One(message) = answer.into_body() else {
             return Err(Status::internal("the handler answered with a stream").into());
         };
-        let message = Outgoing::new(message, self.deflating(connection));
+        let message = Outgoing::new(message, PeerState::deflating(connection));
         let reply = if is_extended || message.compressed.is_some() {
             let content = envelope::answer(&metadata, &trailers, message);
             Packet { id, operation: Operation::EXTENDED, content }
@@ -152,12 +157,6 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         // The limit is that of the caller, unless this side could not send the answer to any caller.
         let is_of_caller = len <= connection.config().content_len_max as usize;
         Err(if is_of_caller { answer_too_large(len, limit) } else { too_large(len, limit) })
-    }
-
-    /// Returns the compression settings for messages to a caller, if any.
-    #[inline]
-    pub(super) fn deflating(&self, connection: &Connection) -> Option<Deflating> {
-        if self.common.compression.compresses() { Session::deflating(connection) } else { None }
     }
 
     /// Serves an extended packet.
@@ -182,7 +181,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             };
         let mut _held = None;
         if let Some(compressed) = head.compressed {
-            match Session::inflate_request(connection, compressed, &message).await {
+            match PeerState::inflate_request(connection, compressed, &message).await {
                 Ok((inflated, held)) => (message, _held) = (inflated, Some(held)),
                 Err(why) => return failed(why.of_request()),
             }
@@ -192,7 +191,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             return failed(self.not_unary(operation));
         }
         let time =
-            self.common.calls.time_of(entry.method, head.timeout.or_else(|| Session::announced(connection)), arrived);
+            self.common.calls.time_of(entry.method, head.timeout.or_else(|| PeerState::announced(connection)), arrived);
         let mut received = Head::received(Some(origin(connection)), time.and_then(HandlerTime::at));
         if !head.metadata.is_empty() {
             *received.metadata_mut() = head.metadata;
@@ -213,10 +212,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
 
     /// Returns the description of a method's messages. Layers do not see this question, because it is not a call.
     fn description(&self, Entry { method, operation, .. }: Entry) -> Result<Answer, Status> {
-        match self
-            .table()
-            .description(operation, || description::describe(method, self.common.messages.accept_narrowing))
-        {
+        match self.table().description(operation, || schema::describe(method, self.common.messages.accept_narrowing)) {
             Some(description) => Ok(Answer::new(Body::One(description.into()))),
             None => {
                 Err(Status::unimplemented(format!("the messages of {method} are not known, or too many to describe")))

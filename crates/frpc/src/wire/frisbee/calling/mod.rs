@@ -1,12 +1,19 @@
-//! Calls of every kind, as made by layers and by callers without types. Unary calls without layers use [`Reconnecting`]
-//! directly, without a box.
+//! Calls made from this side of a connection.
+
+pub(crate) mod connection;
+pub(crate) mod pending;
+pub(crate) mod reconnecting;
+mod schema_check;
+mod streams;
+pub(crate) mod table;
+pub(crate) mod unary;
 
 use std::sync::Arc;
 
-use super::{
-    reconnect::{Reconnecting, UnaryCall},
-    repeat::StreamedCall,
-    stream_calls::StreamCall,
+use self::{
+    reconnecting::Reconnecting,
+    streams::{StreamCall, StreamedCall},
+    unary::UnaryCall,
 };
 use crate::{
     call::{
@@ -20,6 +27,8 @@ use crate::{
     service::boxed::BoxFuture,
 };
 
+/// Calls of every kind, as made by layers and by callers without types. Unary calls without layers use [`Reconnecting`]
+/// directly, without a box.
 impl Caller for Arc<Reconnecting> {
     fn format(&self) -> Format {
         Format::Polyglot

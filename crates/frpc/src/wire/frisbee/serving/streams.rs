@@ -9,12 +9,17 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::{
-    compressed::Held,
-    envelope::{self, Data, Fields, Open},
+    super::{
+        bytes::{
+            compressed::Held,
+            envelope::{self, Data, Fields, Open},
+            stream_framing::{self, Framing},
+        },
+        message_streams::{self, Halted, Incoming},
+        peer::PeerState,
+    },
     failures::{answer_too_large, no_method, tell_of_loss, tell_of_losses, tell_of_lost_details, within},
-    peer::origin,
-    session::Session,
-    stream_framing::{self, Framing, Halted, Incoming},
+    origin::origin,
 };
 use crate::{
     call::{
@@ -83,7 +88,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                 Ok(())
             };
             if let Err(status) = within(time, sending).await {
-                stream_framing::send_failure(framing, &status.into(), &sender).await;
+                message_streams::send_failure(framing, &status.into(), &sender).await;
             }
         };
         tokio::select! {
@@ -91,7 +96,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             () = answering => {}
             end = sender.closed() => debug!(%end, method = method.name, "a call was cut off"),
             () = self.ending().ended() => {
-                stream_framing::send_failure(framing, &Ending::status().into(), &sender).await;
+                message_streams::send_failure(framing, &Ending::status().into(), &sender).await;
             }
         }
     }
@@ -107,13 +112,12 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             }
             return Some(Ok(Opening { entry, framing, format, head: Fields::default() }));
         }
-        if !Session::is_extended(connection) {
-            return None;
-        }
+        // A plain peer opens no extended call.
+        PeerState::hello_on(connection)?;
         let opened = envelope::parse_open(first, self.metadata_max())?;
         let framing = Framing::Extended {
-            metadata_max: Session::metadata_max(connection),
-            deflating: self.deflating(connection),
+            metadata_max: PeerState::metadata_max(connection),
+            deflating: PeerState::deflating(connection),
         };
         let opened = opened.and_then(|Open { operation, format, head }| {
             let entry = self.table().find(operation).ok_or_else(|| no_method(operation))?;
@@ -148,7 +152,7 @@ async fn first_message(
                 None => continue,
             },
             Ok(Data::Compressed(compressed, bytes)) => {
-                match Session::inflate_request(reader.connection(), compressed, &bytes).await {
+                match PeerState::inflate_request(reader.connection(), compressed, &bytes).await {
                     Ok((messages, room)) => match Packed::new(messages).next() {
                         Some(message) => {
                             *held = Some(room);
@@ -193,7 +197,7 @@ async fn send_answer(
             Body::One(content) => Streaming::from_iter([content.into_bytes()]).with_trailers(trailers),
             Body::Many(contents) => contents,
         };
-        let sent = stream_framing::send_all(framing, &mut contents, sender).await;
+        let sent = message_streams::send_all(framing, &mut contents, sender).await;
         sent.map_err(|halted| match halted {
             // Only errors in the contents are attributed to the handler here. The answer itself was checked before.
             Halted::Failed(status) => Halted::Failed(of_handler(status, method)),
@@ -227,7 +231,7 @@ async fn fail(
     if framing == Framing::Plain {
         tell_of_lost_details(method, &failure.status);
     }
-    stream_framing::send_failure(framing, failure, sender).await;
+    message_streams::send_failure(framing, failure, sender).await;
     if failure.status.closes_connection() {
         connection.close();
     }

@@ -284,7 +284,7 @@ impl Messages {
         self.split(small_len);
     }
 
-    /// Moves the last message to a frame of its own, if the shared frame exceeds the limit.
+    /// Moves the last message to a separate frame, if the shared frame exceeds the limit.
     fn split(&mut self, small_len: usize) {
         if self.small.len() > self.limit && small_len > KIND_LEN {
             let last = self.small.split_off(small_len);
@@ -351,6 +351,12 @@ impl Data {
 /// Returns whether a content is an answer or a failure.
 pub(crate) fn is_answer(content: &[u8]) -> bool {
     matches!(content.first(), Some(&(ANSWER | FAILURE)))
+}
+
+/// Returns whether a content is a failure.
+#[inline]
+pub(crate) fn is_failure(content: &[u8]) -> bool {
+    content.first() == Some(&FAILURE)
 }
 
 /// Returns the operation and timeout of a request without decoding the rest.

@@ -7,30 +7,32 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use frisbee::{
-    CloseReason, Connection, GoAway, Operation, PacketName, ProtocolError, Refusal, SendError, Sent, TrySendError,
+    CloseReason, Connection, Content, GoAway, Operation, Packet, PacketName, ProtocolError, Refusal, SendError, Sent,
+    TrySendError,
 };
 use tokio::time::Instant;
 
 use super::{
-    call_table::{CannotBegin, Reply, Unanswered},
-    compressed::{CannotInflate, Compressed, Deflating, Outgoing},
-    envelope,
+    super::{
+        bytes::{
+            compressed::Outgoing,
+            envelope,
+            hello::{MethodRoute, PeerHello},
+        },
+        message_streams,
+        peer::{LocalSettings, PeerState},
+    },
     pending::{Limit, PendingCall, PendingCalls},
-    remote::{Extended, Remote, Way},
-    sending::Outbound,
-    session::Session,
-    stream_framing,
+    table::{CannotBegin, Reply, Unanswered},
 };
 use crate::{
     call::{deadline::Deadline, head::Head, method::Method, status::Status},
     codec::Format,
     error::CallError,
-    service::{settings::CompressionSettings, table::MethodTable},
 };
 
-/// The treatment of calls beyond the limit of concurrent calls, on this side or on the server.
+/// The treatment of calls beyond the limit of concurrent calls, that of the channel or of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
     /// The call waits for another call to end, within its timeout.
@@ -40,18 +42,43 @@ pub enum WhenFull {
     Fail,
 }
 
+/// A request of any type. It can be sent again on another connection.
+pub(crate) trait Sending {
+    /// Sends the request in a packet with this name, unless the outbox is full.
+    fn try_send(&self, connection: &Connection, name: PacketName) -> Result<Sent, TrySendError>;
+}
+
+/// The request of one attempt.
+pub(crate) enum Outbound<'a> {
+    Encoded(Content),
+    Message(&'a (dyn Sending + Sync)),
+}
+
+impl Outbound<'_> {
+    /// Sends the request in a packet with this name, unless the outbox is full.
+    pub(super) fn try_send(self, connection: &Connection, name: PacketName) -> Result<Sent, TrySendError> {
+        let PacketName { id, operation } = name;
+        match self {
+            Self::Encoded(content) => connection.try_send(Packet { id, operation, content }),
+            Self::Message(message) => message.try_send(connection, name),
+        }
+    }
+}
+
+impl From<Content> for Outbound<'_> {
+    fn from(content: Content) -> Self {
+        Self::Encoded(content)
+    }
+}
+
 /// A connection used for calls.
 pub(crate) struct ClientConnection {
     pub(crate) connection: Connection,
     pub(super) calls: Arc<PendingCalls>,
     when_full: WhenFull,
-    /// The methods of this side. A packet with one of their operations would be a request, not an answer.
-    serves: MethodTable,
-    /// The maximum size of the metadata of an answer.
-    pub(super) metadata_max: usize,
-    compressing: CompressionSettings,
-    /// The peer, once it is recognized.
-    remote: OnceLock<Arc<Remote>>,
+    pub(super) own: Arc<LocalSettings>,
+    /// The state of the connection, once the peer is recognized.
+    peer: OnceLock<Arc<PeerState>>,
 }
 
 impl ClientConnection {
@@ -59,29 +86,25 @@ impl ClientConnection {
         connection: Connection,
         calls: Arc<PendingCalls>,
         when_full: WhenFull,
-        serves: MethodTable,
-        metadata_max: usize,
-        compressing: CompressionSettings,
+        own: Arc<LocalSettings>,
     ) -> Self {
         if calls.begins_to_expire() {
             // On the runtime of the connection: it runs while answers to calls can arrive.
             connection.runtime().spawn(calls.clone().expire());
         }
-        Self { connection, calls, when_full, serves, metadata_max, compressing, remote: OnceLock::new() }
+        Self { connection, calls, when_full, own, peer: OnceLock::new() }
     }
 
     /// Prepares an existing connection for calls. `None` if it is not served by [`Services`].
     pub(crate) fn over(connection: &Connection) -> Option<Self> {
-        let session = Session::of(connection)?;
-        let calls = session.calls.get_or_init(Arc::default);
-        // Only after the calls are in the session: a router that saw the connection close earlier found no calls to
-        // end, and they would wait forever. Ending them twice is harmless.
+        let state = PeerState::of(connection)?;
+        let calls = state.calls.get_or_init(Arc::default);
+        // Only after the calls are in the state: a router that saw the connection close earlier found no calls to end,
+        // and they would wait forever. Ending them twice is harmless.
         if let Some(reason) = connection.close_reason() {
-            calls.close(session.number, &reason);
+            calls.close(state.number, &reason);
         }
-        let (serves, metadata_max) = (session.serves.clone(), session.metadata_max);
-        let compressing = session.compressing.clone();
-        Some(Self::new(connection.clone(), calls.clone(), WhenFull::default(), serves, metadata_max, compressing))
+        Some(Self::new(connection.clone(), calls.clone(), WhenFull::default(), state.own.clone()))
     }
 
     /// Returns whether a new call could succeed on this connection.
@@ -110,10 +133,8 @@ impl ClientConnection {
             connection: self.connection.without_keeping_open(),
             calls: self.calls.clone(),
             when_full: self.when_full,
-            serves: self.serves.clone(),
-            metadata_max: self.metadata_max,
-            compressing: self.compressing.clone(),
-            remote: self.remote.clone(),
+            own: self.own.clone(),
+            peer: self.peer.clone(),
         }
     }
 
@@ -128,35 +149,14 @@ impl ClientConnection {
         self.connection.metrics().counters.packets_in
     }
 
-    /// Returns the maximum size of the metadata of an answer.
-    pub(crate) fn metadata_max(&self) -> usize {
-        self.metadata_max
-    }
-
-    /// Returns the compression settings for messages to this peer, if any.
-    pub(crate) fn deflating(&self) -> Option<Deflating> {
-        if self.compressing.compresses() { Session::deflating(&self.connection) } else { None }
-    }
-
-    /// Returns whether messages are compressed for peers with support for it.
-    pub(crate) fn compresses(&self) -> bool {
-        self.compressing.compresses()
-    }
-
-    /// Inflates the message of an answer. It counts against no budget, because its caller takes it immediately.
-    pub(crate) fn inflate(&self, compressed: Compressed, bytes: &[u8]) -> Result<Bytes, Status> {
-        let algorithm = compressed.check(&self.compressing, self.connection.config().content_len_max);
-        algorithm.and_then(|algorithm| compressed.inflate(algorithm, bytes)).map_err(CannotInflate::of_answer)
-    }
-
     /// Returns how to call a method, once the peer is recognized.
-    pub(crate) fn way(&self, method: &'static Method) -> Option<Way> {
-        self.remote().map(|remote| remote.way(method))
+    pub(crate) fn route(&self, method: &'static Method) -> Option<MethodRoute> {
+        self.peer().map(|peer| peer.route(method))
     }
 
     /// Returns the peer's frpc part. Waits until the peer is recognized, and returns `None` for a plain peer.
-    pub(crate) async fn extended(&self, deadline: Deadline) -> Result<Option<&Extended>, Status> {
-        if self.remote().is_none() {
+    pub(crate) async fn extended(&self, deadline: Deadline) -> Result<Option<&PeerHello>, Status> {
+        if self.peer().is_none() {
             let known = async { self.connection.recognized().await.map_err(|reason| lost(reason, false)) };
             deadline.bound_unsent(known).await?;
         }
@@ -164,16 +164,18 @@ impl ClientConnection {
     }
 
     /// Returns the peer's frpc part, if the peer is already recognized as extended.
-    pub(crate) fn known_extended(&self) -> Option<&Extended> {
-        self.remote().and_then(|remote| remote.extended())
+    pub(crate) fn known_extended(&self) -> Option<&PeerHello> {
+        self.peer().and_then(|peer| peer.extended())
     }
 
-    pub(crate) fn remote(&self) -> Option<&Arc<Remote>> {
-        match self.remote.get() {
-            Some(remote) => Some(remote),
+    /// Returns the state of the connection, once the peer is recognized.
+    #[inline]
+    pub(crate) fn peer(&self) -> Option<&PeerState> {
+        match self.peer.get() {
+            Some(peer) => Some(peer),
             None => {
-                let remote = Session::of(&self.connection)?.remote(&self.connection)?.clone();
-                Some(self.remote.get_or_init(|| remote))
+                let peer = PeerState::recognized(&self.connection)?.clone();
+                Some(self.peer.get_or_init(|| peer))
             }
         }
     }
@@ -181,7 +183,7 @@ impl ClientConnection {
     /// Returns the operation for a plain packet to this method, or `None` if the call needs an extended packet.
     #[inline]
     pub(crate) fn plain_operation(&self, method: &'static Method) -> Result<Option<Operation>, Status> {
-        match self.remote().and_then(|remote| remote.plain_operation(method)) {
+        match self.peer().and_then(|peer| peer.plain_operation(method)) {
             Some(operation) => Ok(Some(operation)),
             None => self.no_plain_operation(method),
         }
@@ -190,20 +192,24 @@ impl ClientConnection {
     /// The slow path of [`plain_operation`](Self::plain_operation): the peer is not recognized, or its method differs.
     #[cold]
     fn no_plain_operation(&self, method: &'static Method) -> Result<Option<Operation>, Status> {
-        match self.way(method) {
-            None | Some(Way::Plain) => self.operation(method).map(Some),
-            Some(Way::Extended { .. }) => Ok(None),
-            Some(Way::Missing) => Err(missing(method)),
+        match self.route(method) {
+            None | Some(MethodRoute::Plain) => self.operation(method).map(Some),
+            Some(MethodRoute::Extended { .. }) => Ok(None),
+            Some(MethodRoute::Missing) => Err(missing(method)),
         }
     }
 
     /// Checks the answer to a call made before the peer was recognized.
     ///
     /// The operation of this side may belong to another method of the peer, or to the same method with other messages.
-    fn check_way(&self, method: &'static Method, operation: Operation) -> Result<(), Status> {
-        match self.way(method) {
-            None | Some(Way::Plain) => Ok(()),
-            Some(Way::Extended { operation: right, format: Format::Polyglot }) if right == operation.number() => Ok(()),
+    fn check_route(&self, method: &'static Method, operation: Operation) -> Result<(), Status> {
+        match self.route(method) {
+            None | Some(MethodRoute::Plain) => Ok(()),
+            Some(MethodRoute::Extended { operation: right, format: Format::Polyglot })
+                if right == operation.number() =>
+            {
+                Ok(())
+            }
             Some(_) => Err(Status::failed_precondition(format!(
                 "the server has a different schema, and {method} was called before this was known: another method may \
                  have been executed"
@@ -236,7 +242,7 @@ impl ClientConnection {
         deadline: Deadline,
         plain: Option<&'static Method>,
     ) -> Result<Reply, Status> {
-        let unchecked = plain.filter(|_| self.remote.get().is_none());
+        let unchecked = plain.filter(|_| self.peer.get().is_none());
         // Registered with the waker of this poll, so the first check for the answer needs no lock.
         let begin =
             |cx: &mut Context<'_>| Poll::Ready(self.calls.try_begin(operation.number(), deadline.at, Some(cx.waker())));
@@ -256,7 +262,7 @@ impl ClientConnection {
         waiting.sent(Some(&self.connection));
         match (waiting.answered().await, unchecked) {
             (Ok(reply), None) => Ok(reply),
-            (Ok(reply), Some(method)) => self.check_way(method, operation).map(|()| reply),
+            (Ok(reply), Some(method)) => self.check_route(method, operation).map(|()| reply),
             (Err(unanswered), _) => Err(self.unanswered(unanswered, deadline, sent)),
         }
     }
@@ -286,7 +292,7 @@ impl ClientConnection {
     /// A plain answer has the operation of its request, so it would be taken for a request to this side.
     pub(super) fn operation(&self, method: &'static Method) -> Result<Operation, Status> {
         let Method { service, name, operation, .. } = method;
-        if self.serves.contains(*operation) {
+        if self.own.serves.contains(*operation) {
             return Err(Status::failed_precondition(format!(
                 "{service}/{name} cannot be called from here: operation {operation} is served on this side of the \
                  connection (move one with frpc_build's `first_operation`)"
@@ -319,7 +325,7 @@ impl ClientConnection {
             SendError::OutboxFull => {
                 Status::resource_exhausted("the outbox of the connection is full, nothing was sent")
             }
-            _ => lost(stream_framing::why_closed(&self.connection), false),
+            _ => lost(message_streams::why_closed(&self.connection), false),
         }
     }
 }

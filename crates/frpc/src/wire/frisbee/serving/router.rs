@@ -2,7 +2,7 @@
 
 use std::{
     error::Error,
-    sync::{Arc, OnceLock, atomic::AtomicU32},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -15,15 +15,18 @@ use futures_util::future::Either;
 use tokio::time::Instant;
 
 use super::{
-    call_table::Unanswered,
-    compressed::Inflated,
-    envelope,
+    super::{
+        bytes::{
+            envelope,
+            hello::{LocalHello, PART_NAME},
+            stream_framing::{self, Framing},
+        },
+        calling::{pending::PendingCalls, table::Unanswered},
+        message_streams,
+        peer::{LocalSettings, PeerState},
+    },
     failures::{failed, no_method},
-    pending::PendingCalls,
-    remote::{PART_NAME, Said},
-    serve_streams::Opening,
-    session::Session,
-    stream_framing::{self, Framing},
+    streams::Opening,
 };
 use crate::{
     call::method::MethodKind,
@@ -91,9 +94,9 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     }
 
     /// Returns the frpc part of this side's HELLO. `timeout` is the default timeout of calls from this side.
-    pub(crate) fn said(&self, timeout: Option<Duration>) -> Bytes {
+    pub(crate) fn hello_part(&self, timeout: Option<Duration>) -> Bytes {
         let metadata_len_max = self.metadata_max().try_into().unwrap_or(u32::MAX);
-        Said {
+        LocalHello {
             metadata_len_max,
             calls_max: self.common.calls.calls_max,
             timeout,
@@ -103,57 +106,47 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         .encode()
     }
 
-    /// Attaches the session to a connection, before the fallback router learns of the connection and may make calls on
-    /// it.
-    pub(crate) fn open_session(&self, connection: &Connection, calls: OnceLock<Arc<PendingCalls>>) {
-        let number = calls.get().map_or(0, |calls| calls.open());
+    /// Returns the settings of this side for connections.
+    pub(crate) fn local_settings(&self) -> Arc<LocalSettings> {
         let (serves, metadata_max, compressing) =
             (self.table().clone(), self.metadata_max(), self.common.compression.clone());
-        let inflated = Inflated::new(&compressing, connection.config().content_len_max);
-        let (remote, announced, served) = (OnceLock::new(), OnceLock::new(), AtomicU32::new(0));
-        let accepts_narrowing = self.common.messages.accept_narrowing;
-        let session = Session {
+        Arc::new(LocalSettings {
             serves,
-            calls,
             metadata_max,
             compressing,
-            accepts_narrowing,
-            inflated,
-            number,
-            remote,
-            announced,
-            served,
-        };
-        // If services are nested, the outer ones own the session.
-        let _ = connection.set_state(session);
+            accepts_narrowing: self.common.messages.accept_narrowing,
+        })
+    }
+
+    /// Attaches the state to a connection, before the fallback router learns of the connection and may make calls on
+    /// it.
+    pub(crate) fn open(&self, connection: &Connection, calls: OnceLock<Arc<PendingCalls>>) {
+        PeerState::attach(self.local_settings(), connection, calls);
         self.fallback.event(connection, Event::Opened);
     }
 
     /// Handles an event for calls. Returns `true` if the fallback router needs it as well.
     fn passes_on(&self, connection: &Connection, event: Event<'_>) -> bool {
         if let Event::Opened = event {
-            self.open_session(connection, OnceLock::new());
+            self.open(connection, OnceLock::new());
             return false;
         }
-        let Some(session) = Session::of(connection) else { return true };
+        let Some(state) = PeerState::of(connection) else { return true };
         match event {
             Event::Recognized(_) => {
-                let extended = session.remote(connection).and_then(|remote| remote.extended());
-                if let Some(timeout) = extended.and_then(|extended| extended.timeout) {
-                    session.announced.get_or_init(|| timeout);
-                }
-                if let Some(calls_max) = extended.and_then(|extended| extended.calls_max) {
-                    session.calls.get_or_init(Arc::default).limit_to(calls_max);
+                let hello = PeerState::hello_on(connection);
+                if let Some(calls_max) = hello.and_then(|hello| hello.calls_max) {
+                    state.calls.get_or_init(Arc::default).limit_to(calls_max);
                 }
             }
-            Event::GoingAway(why) => session.calls.get_or_init(Arc::default).go_away(why.clone()),
+            Event::GoingAway(why) => state.calls.get_or_init(Arc::default).go_away(why.clone()),
             Event::Withdrawn(PacketName { id, operation }) => {
-                let calls = session.calls.get();
+                let calls = state.calls.get();
                 return !calls.is_some_and(|calls| calls.fail(id, operation, Unanswered::TimedOut));
             }
             Event::Closed(reason) => {
-                if let Some(calls) = session.calls.get() {
-                    calls.close(session.number, reason);
+                if let Some(calls) = state.calls.get() {
+                    calls.close(state.number, reason);
                 }
             }
             _ => {}
@@ -172,7 +165,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         let below = self.fallback.describe()?;
         // Calls are independent of each other.
         let send_order = if below.send_order == SendOrder::Unused { SendOrder::Relaxed } else { below.send_order };
-        Ok(RouterInfo { send_order, ..below }.with_part(PART_NAME, self.said(None)))
+        Ok(RouterInfo { send_order, ..below }.with_part(PART_NAME, self.hello_part(None)))
     }
 
     #[inline]
@@ -188,7 +181,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         if packets.peek().is_some_and(|packet| self.is_request(packet)) {
             return;
         }
-        let calls = Session::of(connection).and_then(|session| session.calls.get());
+        let calls = PeerState::of(connection).and_then(|state| state.calls.get());
         self.intercept_answers(calls.map(|calls| &**calls), packets, connection);
     }
 
@@ -222,9 +215,9 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         // reply to each other forever.
         let is_extended = operation == Operation::EXTENDED;
         if !self.serves(operation.number()) {
-            let session = Session::of(connection);
+            let state = PeerState::of(connection);
             if let Refusal::TooLarge { announced, limit } = why
-                && let Some(calls) = session.and_then(|session| session.calls.get())
+                && let Some(calls) = state.and_then(|state| state.calls.get())
                 && calls.fail(id, operation, Unanswered::TooLarge { announced, limit })
             {
                 return Outcome::Nothing;
@@ -238,8 +231,8 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
     }
 
     fn awaited(&self, connection: &Connection) -> usize {
-        let session = Session::of(connection);
-        let calls = session.and_then(|session| session.calls.get()).map_or(0, |calls| calls.len());
+        let state = PeerState::of(connection);
+        let calls = state.and_then(|state| state.calls.get()).map_or(0, |calls| calls.len());
         self.fallback.awaited(connection).saturating_add(calls)
     }
 
@@ -252,7 +245,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
             return self.fallback.packet_timeout(packet, connection);
         };
         let arrived = Instant::from_std(connection.turn());
-        let time = self.common.calls.time_of(method, said.or_else(|| Session::announced(connection)), arrived)?;
+        let time = self.common.calls.time_of(method, said.or_else(|| PeerState::announced(connection)), arrived)?;
         Some(time.at()?.saturating_duration_since(arrived.into_std()))
     }
 
@@ -260,13 +253,13 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         let Ok(first) = stream.peek().await else { return };
         match (self.opening(&first, connection), refusal) {
             (Some(Ok(Opening { framing, .. }) | Err((framing, _))), Some(why)) => {
-                stream_framing::refuse(framing, stream, &ServerCause::Refused(why).into()).await;
+                message_streams::refuse(framing, stream, &ServerCause::Refused(why).into()).await;
             }
             (Some(Ok(opening)), None) => {
                 stream.defer_close();
                 self.serve_stream(opening, stream, connection).await;
             }
-            (Some(Err((framing, status))), None) => stream_framing::refuse(framing, stream, &status.into()).await,
+            (Some(Err((framing, status))), None) => message_streams::refuse(framing, stream, &status.into()).await,
             // The second end marker of a finished call.
             (None, _) if stream_framing::is_end(&first) => stream.defer_close(),
             (None, _) => self.fallback.stream(stream, refusal, connection).await,
@@ -301,7 +294,7 @@ impl Router for Unimplemented {
         }
         let Ok(first) = stream.peek().await else { return };
         if let Some(operation) = stream_framing::parse_open(&first) {
-            stream_framing::refuse(Framing::Plain, stream, &no_method(operation).into()).await;
+            message_streams::refuse(Framing::Plain, stream, &no_method(operation).into()).await;
         }
     }
 }
