@@ -329,25 +329,16 @@ impl<'a> Scanner<'a> {
         if self.at >= bytes.len() {
             return Err(SyntaxError::Truncated);
         }
-        let digits = |at: usize| {
-            let len = digits_len(&bytes[at..]);
-            match (len, bytes.get(at)) {
-                (0, None) => Err(SyntaxError::Truncated),
-                (0, Some(_)) => Err(SyntaxError::Expected("a digit")),
-                _ => Ok(at + len),
+        match number_end(bytes, self.at) {
+            Ok(end) => {
+                self.at = end;
+                Ok(())
             }
-        };
-        let mut at = self.at + usize::from(bytes[self.at] == b'-');
-        at = if bytes.get(at) == Some(&b'0') { at + 1 } else { digits(at)? };
-        if bytes.get(at) == Some(&b'.') {
-            at = digits(at + 1)?;
+            Err(at) => {
+                self.at = at;
+                self.expected("a digit")
+            }
         }
-        if let Some(b'e' | b'E') = bytes.get(at) {
-            let sign = usize::from(matches!(bytes.get(at + 1), Some(b'+' | b'-')));
-            at = digits(at + 1 + sign)?;
-        }
-        self.at = at;
-        Ok(())
     }
 
     /// Reads an integer, quoted or not, if it has at most 19 digits and neither a fraction nor an exponent. Returns
@@ -384,13 +375,23 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Returns the position after the white space at `at`.
-#[inline]
-pub(crate) fn skip_blanks(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(b' ' | b'\t' | b'\n' | b'\r') = bytes.get(at) {
-        at += 1;
+/// Returns the end of the number at `at`, or the position of a missing digit.
+#[inline(always)] // Called once.
+fn number_end(bytes: &[u8], at: usize) -> Result<usize, usize> {
+    let digits = |at: usize| match digits_len(&bytes[at..]) {
+        0 => Err(at),
+        len => Ok(at + len),
+    };
+    let mut end = at + usize::from(bytes[at] == b'-');
+    end = if bytes.get(end) == Some(&b'0') { end + 1 } else { digits(end)? };
+    if bytes.get(end) == Some(&b'.') {
+        end = digits(end + 1)?;
     }
-    at
+    if let Some(b'e' | b'E') = bytes.get(end) {
+        let sign = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
+        end = digits(end + 1 + sign)?;
+    }
+    Ok(end)
 }
 
 /// Returns the length of an escape sequence without its backslash.

@@ -1,6 +1,6 @@
 //! Fast searches for special bytes.
 
-/// Returns the number of bytes before the first quote, backslash or control character: those are escaped in strings.
+/// Returns the number of bytes before the first quote, backslash or control character: strings escape them.
 #[inline]
 pub(crate) fn plain_len(bytes: &[u8]) -> usize {
     let marks = |word| below(word, 0x20) | equal(word, b'"') | equal(word, b'\\');

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{json::DEPTH_MAX, request::Limits};
+use frpc_json::DEPTH_MAX;
+
+use crate::request::Limits;
 
 /// Settings of [`JsonRpc`](crate::JsonRpc).
 ///

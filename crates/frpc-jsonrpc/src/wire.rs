@@ -6,7 +6,6 @@ use std::{
 };
 
 use frpc::{Drain, Endpoint, Head, Peer, Raw, Recognized, Wire};
-use frpc_json::DEPTH_MAX;
 
 use crate::{
     calls::{Calls, Site},

@@ -72,7 +72,7 @@ const HOUSES: &[House] = &[
     },
     House {
         krate: "frpc-json",
-        floors: &[&["base64", "end_finder", "error", "search"], &["text"], &["scanner"], &["numbers", "splitter"]],
+        floors: &[&["base64", "end_finder", "error", "search"], &["text"], &["scanner", "splitter"], &["numbers"]],
     },
     House {
         krate: "frpc",

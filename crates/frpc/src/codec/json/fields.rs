@@ -169,4 +169,20 @@ mod tests {
         assert_eq!(from_str::<Odd>(r#"{"a\n": "x"}"#).unwrap().0, "");
         assert_eq!(from_str::<Odd>(r#"{ "a" : "x\ty\u00e4" }"#).unwrap().0, "x\ty\u{e4}");
     }
+
+    #[test]
+    fn skipped_values_are_checked_like_others() {
+        assert!(from_str::<Odd>(r#"{"x": [{"\ud83d\ude00": "\u00e4"}, -0.5e7]}"#).is_ok());
+        for (text, error) in [
+            (r#"{"x": ["a", "\n\ud83d"]}"#, "odd.Odd.x: not an escape (at byte 15)"),
+            (r#"{"x": [tru]}"#, "odd.Odd.x: expected a value, found true or false (at byte 7)"),
+            (r#"{"x": [1"#, "odd.Odd.x: the JSON ends here (at byte 8)"),
+            (r#"{"x": 1.}"#, "odd.Odd.x: expected a digit, found a closing brace (at byte 8)"),
+        ] {
+            assert_eq!(
+                from_str::<Odd>(text).map(|odd| odd.0).map_err(|error| error.to_string()),
+                Err(error.to_owned())
+            );
+        }
+    }
 }

@@ -30,7 +30,7 @@ impl Types {
     ///
     /// ```
     /// # mod details { pub const fn json_types() -> &'static frpc::codec::json::Types { frpc::codec::json::Types::WELL_KNOWN } }
-    /// # mod shop { pub use super::details::json_types; }
+    /// # use details as shop;
     /// use frpc::codec::json::Types;
     ///
     /// const ANY_TYPES: &Types = &Types::of_packages(&[details::json_types, shop::json_types]);
