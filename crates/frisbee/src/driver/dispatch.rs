@@ -174,6 +174,10 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
 
     /// Closes the connection after the end of the peer's input, once all packets received before are handled.
     pub(super) fn end_behind_backlog(&mut self, cx: &mut Context<'_>) {
+        // The common case, several times per turn.
+        if !self.input.state.has_ended() {
+            return;
+        }
         let is_through = self.backlog.is_empty();
         match &self.input.state {
             InputState::Broken(error) if is_through && self.handlers.poll_free(cx, 0).is_ready() => {

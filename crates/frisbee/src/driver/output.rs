@@ -47,7 +47,9 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
                 Poll::Pending => return,
             };
             self.turn.is_busy = true;
-            if self.wire.needs_flush() {
+            if let OutputState::Flushed = self.output.state
+                && self.wire.needs_flush()
+            {
                 self.output.state = OutputState::Unflushed;
             }
         }

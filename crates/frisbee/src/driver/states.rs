@@ -13,6 +13,7 @@ use crate::{CloseReason, ProtocolError};
 ///     ├──end of the stream──▶ Closed      Open, Failing ──write error──▶ Failed
 ///     └──bad frame──▶ Broken
 /// ```
+#[repr(u8)] // A tag of its own is cheaper to test than a niche in the payload.
 pub(super) enum InputState {
     Open,
     /// A read failed. Data decrypted before the error, as by TLS, is read first.
@@ -41,6 +42,7 @@ impl InputState {
 ///      ◀──────────────────nothing left to read─────────────┘
 /// ```
 #[derive(Clone, Copy)]
+#[repr(u8)]
 pub(super) enum ReadPace {
     UpToDate,
     /// Reading has paused for lack of room. Contains the time of the first pause.
@@ -50,6 +52,7 @@ pub(super) enum ReadPace {
 }
 
 impl ReadPace {
+    #[inline]
     pub(super) fn is_reading(self) -> bool {
         !matches!(self, Self::Paused(_))
     }
@@ -78,6 +81,7 @@ impl ReadPace {
 ///   Flushed ◀──▶ Unflushed ──write error──▶ Failed
 ///      └───────────────────────────────────────▲
 /// ```
+#[repr(u8)]
 pub(super) enum OutputState {
     Flushed,
     Unflushed,
@@ -91,7 +95,8 @@ pub(super) enum OutputState {
 ///   Off ◀──▶ WhenIdle ◀──rest of a packet missing──▶ RestBy
 ///      ◀─────────────────────────────────────────────────┘
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
+#[repr(u8)]
 pub(super) enum IdleClose {
     Off,
     WhenIdle,
@@ -100,11 +105,13 @@ pub(super) enum IdleClose {
 }
 
 impl IdleClose {
+    #[inline]
     pub(super) fn is_on(self) -> bool {
-        self != Self::Off
+        !matches!(self, Self::Off)
     }
 
     /// Records the intention of the core. Returns `true` if it changed.
+    #[inline]
     pub(super) fn update(&mut self, closes_when_idle: bool) -> bool {
         if self.is_on() == closes_when_idle {
             return false;

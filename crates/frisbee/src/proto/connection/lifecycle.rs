@@ -83,6 +83,7 @@ impl Lifecycle {
     }
 
     /// Closes a finishing connection, because everything is written.
+    #[cold]
     pub(super) fn handle_all_written(&mut self) {
         if let State::Finishing(reason) = &self.state {
             self.state = State::Closed(reason.clone());

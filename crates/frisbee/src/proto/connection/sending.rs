@@ -23,7 +23,7 @@ impl Connection {
         }
         self.writing.handle_written(now, len, batch);
         self.counters.bytes_out += len as u64;
-        if !batch.has_remaining() && self.writing.outbox.is_empty() {
+        if self.is_finishing() && !batch.has_remaining() && self.writing.outbox.is_empty() {
             self.lifecycle.handle_all_written();
         }
     }

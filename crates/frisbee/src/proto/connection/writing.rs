@@ -39,6 +39,7 @@ impl WriteHalf {
     }
 
     /// Records that `len` bytes of `batch` were written.
+    #[inline]
     pub(super) fn handle_written(&mut self, now: Instant, len: usize, batch: &Transmit) {
         self.outbox.handle_written(len);
         if batch.has_remaining() {
@@ -50,6 +51,7 @@ impl WriteHalf {
     }
 
     /// Moves the next batch into `batch`. Returns `false` if there is none.
+    #[inline]
     pub(super) fn poll_transmit(&mut self, now: Instant, batch: &mut Transmit, heartbeat: &mut Heartbeat) -> bool {
         let pings = self.outbox.pings();
         let due = self.outbox.poll_transmit(now, batch);
