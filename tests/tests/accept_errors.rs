@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use frisbee::{Config, Engine, Operation, Packet, Server, Table};
+use frisbee::{Config, Engine, HandlerTable, Operation, Packet, Server};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::{engines, hear_log};
 use tokio::{
@@ -48,7 +48,7 @@ async fn served(mut socket: TcpStream) -> TcpStream {
 
 async fn check(engine: Engine) {
     const ECHO: Operation = Operation::new(20).unwrap();
-    let router = Table::new().on(ECHO, async |packet: Packet| packet);
+    let router = HandlerTable::new().on(ECHO, async |packet: Packet| packet);
     let patient = Config { silence_max: None, ..Config::default() };
     let server = Server::builder(router).engine(engine).config(patient).bind("127.0.0.1:0").await.unwrap();
     let addr: SocketAddr = server.local_addr().socket_addr().unwrap();

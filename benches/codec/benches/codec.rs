@@ -10,7 +10,7 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use frpc::{codec::Content, prost};
+use frpc::{codec::DecodedContent, prost};
 
 use samples::codec::{Blob, Catalogue, CopiedBlob, Shelf};
 
@@ -29,7 +29,7 @@ where
 {
     let of_frpc = frpc::codec::encode(message);
     let of_prost = Bytes::from(message.encode_to_vec());
-    assert!(frpc::codec::decode(&of_frpc).is_ok_and(|content| content == Content::Message(message.clone())));
+    assert!(frpc::codec::decode(&of_frpc).is_ok_and(|content| content == DecodedContent::Message(message.clone())));
     assert!(M::decode(of_prost.clone()).is_ok_and(|decoded| decoded == *message));
 
     let mut group = criterion.benchmark_group(name);

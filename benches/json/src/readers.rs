@@ -8,7 +8,7 @@ use simd_json::Buffers;
 use sonic_rs::LazyValue;
 
 use crate::{
-    request::{Item, Limits, Message, read_whole},
+    request::{MessageLimits, ParsedItem, ParsedMessage, read_whole},
     samples::Params,
 };
 
@@ -30,7 +30,7 @@ pub fn all<T: Params>() -> [Named<T>; 9] {
     ]
 }
 
-const LIMITS: Limits = Limits { depth_max: 100, batch_len_max: 100, message_len_max: 4 << 20 };
+const LIMITS: MessageLimits = MessageLimits { depth_max: 100, batch_len_max: 100, message_len_max: 4 << 20 };
 
 /// Reads like frpc-jsonrpc: finds the arguments with its own scanner, and parses each of them with serde_json.
 fn ours<T: Params>(bytes: &[u8]) -> Option<(usize, T)> {
@@ -48,7 +48,7 @@ fn ours_with_sonic<T: Params>(bytes: &[u8]) -> Option<(usize, T)> {
 }
 
 fn by_scanner<T>(bytes: &[u8], read: impl FnOnce(&str) -> Option<T>) -> Option<(usize, T)> {
-    let Ok(Message::One(Item::Request(request))) = read_whole(bytes, LIMITS) else { return None };
+    let Ok(ParsedMessage::One(ParsedItem::Request(request))) = read_whole(bytes, LIMITS) else { return None };
     Some((request.id?.len() + request.method.len(), read(request.params?)?))
 }
 

@@ -14,8 +14,8 @@ use bench_rpc::{
 use bytes::{Buf, Bytes, BytesMut};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use frpc::{
-    Config, Connection, Operation, Outcome, Packet, Router, Services, Table,
-    codec::{self, Content},
+    Config, Connection, HandlerTable, Operation, Outcome, Packet, Router, Services,
+    codec::{self, DecodedContent},
     frisbee::{
         Client,
         proto::{self, Decoder, HeaderFormat, Role, Transmit},
@@ -58,12 +58,12 @@ fn codec(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::new("decode", len), |bencher| {
             bencher.iter(|| codec::decode::<Message>(black_box(&content)));
         });
-        assert!(codec::decode(&content).is_ok_and(|decoded| decoded == Content::Message(message)));
+        assert!(codec::decode(&content).is_ok_and(|decoded| decoded == DecodedContent::Message(message)));
     }
 }
 
 fn dispatch(criterion: &mut Criterion) {
-    let table = Table::new().on(operation(), async |packet: Packet| packet);
+    let table = HandlerTable::new().on(operation(), async |packet: Packet| packet);
     let services = Services::new().add_service(EchoServer::new(Service));
     let runtime = runtime::Builder::new_current_thread().enable_time().build().expect("it has no threads");
     let (wire, _peer) = duplex(1 << 10);

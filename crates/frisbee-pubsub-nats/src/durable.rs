@@ -27,7 +27,7 @@ use frisbee_pubsub::{Message, Pattern};
 use futures_core::Stream;
 use tokio::time::Instant;
 
-use crate::{Nats, StreamError, nats::connects, subscription::convert};
+use crate::{Nats, StreamError, nats::connection_count, subscription::convert};
 
 /// Options of a stream: the stored subjects, and the limits on storage.
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ impl Nats {
         let shared = self.shared();
         let deadline = Instant::now() + shared.options.acknowledge_max;
         loop {
-            let connection = connects(&shared.client);
+            let connection = connection_count(&shared.client);
             let Err(error) = shared.jetstream.get_or_create_stream(config.clone()).await else { return Ok(()) };
             // Servers without a leader, or still without contact to the cluster, refuse temporarily.
             let is_lasting = matches!(error.kind(), CreateStreamErrorKind::JetStream(code) if !is_passing(&code));
@@ -120,7 +120,7 @@ impl Nats {
             stream: stream.into(),
             name: name.into(),
             pattern: None,
-            start: Start::All,
+            start: StartPosition::All,
             acknowledge_max: Duration::from_secs(30),
             window: 64,
         }
@@ -130,7 +130,7 @@ impl Nats {
 /// Starting point of a new durable subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Start {
+pub enum StartPosition {
     /// The first stored message.
     All,
     /// The first message stored after the subscription is created.
@@ -149,7 +149,7 @@ pub struct DurableBuilder {
     stream: String,
     name: String,
     pattern: Option<Pattern>,
-    start: Start,
+    start: StartPosition,
     acknowledge_max: Duration,
     window: usize,
 }
@@ -161,9 +161,9 @@ impl DurableBuilder {
         self
     }
 
-    /// Sets the starting point of a new subscription. Default [`Start::All`]. An existing one resumes at its last
+    /// Sets the starting point of a new subscription. Default [`StartPosition::All`]. An existing one resumes at its last
     /// position with its original settings.
-    pub fn start(mut self, start: Start) -> Self {
+    pub fn start(mut self, start: StartPosition) -> Self {
         self.start = start;
         self
     }
@@ -205,10 +205,10 @@ impl DurableBuilder {
             ack_wait: self.acknowledge_max,
             filter_subject: self.pattern.as_ref().map_or(String::new(), |pattern| pattern.as_str().to_owned()),
             deliver_policy: match self.start {
-                Start::All => DeliverPolicy::All,
-                Start::New => DeliverPolicy::New,
-                Start::Sequence(start_sequence) => DeliverPolicy::ByStartSequence { start_sequence },
-                Start::Time(time) => DeliverPolicy::ByStartTime { start_time: time.into() },
+                StartPosition::All => DeliverPolicy::All,
+                StartPosition::New => DeliverPolicy::New,
+                StartPosition::Sequence(start_sequence) => DeliverPolicy::ByStartSequence { start_sequence },
+                StartPosition::Time(time) => DeliverPolicy::ByStartTime { start_time: time.into() },
             },
             ..pull::Config::default()
         }
@@ -276,7 +276,7 @@ impl Durable {
     }
 
     /// Terminates an undecodable message. It would be redelivered forever otherwise.
-    async fn set_aside(&self, Unreadable { reply, why }: Unreadable) {
+    async fn set_aside(&self, UnreadableMessage { reply, why }: UnreadableMessage) {
         tracing::warn!("the subscription {:?} terminates an undecodable message: {why}", self.settings.name);
         self.unreadable.fetch_add(1, Ordering::Relaxed);
         if let Some(reply) = reply {
@@ -305,7 +305,7 @@ impl Durable {
 
     async fn pause(&self) {
         let shared = self.settings.nats.shared();
-        shared.pause(connects(&shared.client)).await;
+        shared.pause(connection_count(&shared.client)).await;
     }
 }
 
@@ -332,27 +332,30 @@ pub struct Delivery {
 }
 
 /// A stored message that cannot be converted for subscribers.
-struct Unreadable {
+struct UnreadableMessage {
     /// Subject for the acknowledgement, if there is one.
     reply: Option<async_nats::Subject>,
     why: String,
 }
 
 impl Delivery {
-    fn new(message: async_nats::jetstream::Message, nats: &Nats) -> Result<Self, Unreadable> {
+    fn new(message: async_nats::jetstream::Message, nats: &Nats) -> Result<Self, UnreadableMessage> {
         let info = message.info().map(|info| (info.stream_sequence, SystemTime::from(info.published), info.delivered));
         let (sequence, stored, deliveries) = match info {
             Ok(info) => info,
-            Err(error) => return Err(Unreadable { reply: None, why: error.to_string() }),
+            Err(error) => return Err(UnreadableMessage { reply: None, why: error.to_string() }),
         };
         let mut message = message.message;
         let Some(reply) = message.reply.take() else {
-            return Err(Unreadable { reply: None, why: "it has no reply subject for an acknowledgement".into() });
+            return Err(UnreadableMessage {
+                reply: None,
+                why: "it has no reply subject for an acknowledgement".into(),
+            });
         };
         let (subject, headers) = (message.subject.clone(), message.headers.take());
         let Some(message) = convert(message) else {
             let why = format!("the subject {subject:?} of message {sequence} is longer or deeper than allowed");
-            return Err(Unreadable { reply: Some(reply), why });
+            return Err(UnreadableMessage { reply: Some(reply), why });
         };
         let deliveries = u64::try_from(deliveries).unwrap_or_default();
         Ok(Self { message, sequence, stored, deliveries, nats: nats.clone(), reply, headers })
@@ -393,7 +396,7 @@ impl Delivery {
         loop {
             // A retry is harmless: repeating an acknowledgement has no further effect.
             let request = async_nats::Request::new().payload(word.into()).timeout(Some(shared.options.attempt_max()));
-            let connection = connects(&shared.client);
+            let connection = connection_count(&shared.client);
             let asked =
                 shared.while_connected(connection, shared.client.send_request(self.reply.clone(), request)).await;
             match asked {

@@ -6,10 +6,10 @@ use frisbee_pubsub::InvalidSubject;
 
 /// Reason for a failed connection to a broker or cluster.
 #[derive(Debug)]
-pub struct ConnectError(Why);
+pub struct ConnectError(ConnectFailure);
 
 #[derive(Debug)]
-enum Why {
+enum ConnectFailure {
     Url { servers: String, why: String },
     Credentials { path: String, error: io::Error },
     Nats(async_nats::ConnectError),
@@ -20,39 +20,41 @@ impl ConnectError {
     pub(crate) fn url(url: &str, why: impl Into<String>) -> Self {
         // Credentials precede the `@`. The host and the options hold no secrets.
         let servers = url.split(',').map(|server| server.rsplit_once('@').map_or(server, |(_, host)| host));
-        Self(Why::Url { servers: servers.collect::<Vec<_>>().join(","), why: why.into() })
+        Self(ConnectFailure::Url { servers: servers.collect::<Vec<_>>().join(","), why: why.into() })
     }
 
     pub(crate) fn credentials(path: &Path, error: io::Error) -> Self {
-        Self(Why::Credentials { path: path.display().to_string(), error })
+        Self(ConnectFailure::Credentials { path: path.display().to_string(), error })
     }
 
     /// Returns `true` if the servers rejected the client's login. A retry does not help then.
     pub fn is_refused(&self) -> bool {
         use async_nats::ConnectErrorKind::{Authentication, AuthorizationViolation};
-        matches!(&self.0, Why::Nats(error) if matches!(error.kind(), Authentication | AuthorizationViolation))
+        matches!(&self.0, ConnectFailure::Nats(error) if matches!(error.kind(), Authentication | AuthorizationViolation))
     }
 }
 
 impl From<async_nats::ConnectError> for ConnectError {
     fn from(error: async_nats::ConnectError) -> Self {
-        Self(Why::Nats(error))
+        Self(ConnectFailure::Nats(error))
     }
 }
 
 impl From<frisbee_pubsub::ConnectError> for ConnectError {
     fn from(error: frisbee_pubsub::ConnectError) -> Self {
-        Self(Why::Frisbee(error))
+        Self(ConnectFailure::Frisbee(error))
     }
 }
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Why::Url { servers, why } => write!(f, "the address {servers:?} cannot be read: {why}"),
-            Why::Credentials { path, error } => write!(f, "the credentials in {path} cannot be read: {error}"),
-            Why::Nats(error) => write!(f, "cannot connect to NATS: {error}"),
-            Why::Frisbee(error) => error.fmt(f),
+            ConnectFailure::Url { servers, why } => write!(f, "the address {servers:?} cannot be read: {why}"),
+            ConnectFailure::Credentials { path, error } => {
+                write!(f, "the credentials in {path} cannot be read: {error}")
+            }
+            ConnectFailure::Nats(error) => write!(f, "cannot connect to NATS: {error}"),
+            ConnectFailure::Frisbee(error) => error.fmt(f),
         }
     }
 }
@@ -60,10 +62,10 @@ impl fmt::Display for ConnectError {
 impl Error for ConnectError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.0 {
-            Why::Url { .. } => None,
-            Why::Credentials { error, .. } => Some(error),
-            Why::Nats(error) => Some(error),
-            Why::Frisbee(error) => Some(error),
+            ConnectFailure::Url { .. } => None,
+            ConnectFailure::Credentials { error, .. } => Some(error),
+            ConnectFailure::Nats(error) => Some(error),
+            ConnectFailure::Frisbee(error) => Some(error),
         }
     }
 }
@@ -120,12 +122,12 @@ impl From<InvalidSubject> for StreamError {
 
 /// A message or option without an equivalent in NATS.
 #[derive(Debug)]
-pub(crate) struct Unsupported(pub(crate) &'static str);
+pub(crate) struct UnsupportedFeature(pub(crate) &'static str);
 
-impl fmt::Display for Unsupported {
+impl fmt::Display for UnsupportedFeature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
 }
 
-impl Error for Unsupported {}
+impl Error for UnsupportedFeature {}

@@ -30,7 +30,7 @@
 //!   [`Disconnect`](frisbee_pubsub::Policy::Disconnect), and a window limits the messages buffered in this process.
 //! - There are no retained values. Publishing with `retain` is an error.
 //! - An acknowledgement contains no number of subscriptions. It means that the connected server has received the
-//!   message or, for the subjects in [`Options::streams`], that the stream has stored it.
+//!   message or, for the subjects in [`NatsOptions::streams`], that the stream has stored it.
 //! - [`Client::flush`](frisbee_pubsub::Client::flush) waits for the connected server, at most for
 //!   [`acknowledge_max`](Options::acknowledge_max), and fails if the server refused a subject. On a busy machine, a late
 //!   refusal is returned by the next flush. Acknowledged publishing and requests report refusals in the same way.
@@ -52,8 +52,8 @@ mod subscription;
 
 pub use self::{
     bridge::{Bridge, BridgeBuilder, BridgeMetrics},
-    durable::{Delivery, Durable, DurableBuilder, Start, StreamOptions},
+    durable::{Delivery, Durable, DurableBuilder, StartPosition, StreamOptions},
     error::{ConnectError, StreamError},
     nats::{Nats, connect},
-    options::{Login, Options},
+    options::{Login, NatsOptions},
 };

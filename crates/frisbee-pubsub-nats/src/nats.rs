@@ -26,10 +26,10 @@ use tokio::{
 };
 
 use crate::{
-    ConnectError, Options,
-    error::Unsupported,
-    refusals::Refusals,
-    subscription::{NatsEvents, Registry, convert},
+    ConnectError, NatsOptions,
+    error::UnsupportedFeature,
+    refusals::UnreportedRefusals,
+    subscription::{NatsEvents, QueueRegistry, convert},
 };
 
 /// A connection to a NATS cluster. Clones are cheap and share the connection.
@@ -47,23 +47,23 @@ use crate::{
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Nats(Arc<Shared>);
+pub struct Nats(Arc<NatsShared>);
 
-pub(crate) struct Shared {
+pub(crate) struct NatsShared {
     pub(crate) client: async_nats::Client,
     pub(crate) jetstream: jetstream::Context,
-    pub(crate) options: Options,
-    registry: Arc<Registry>,
-    changes: Arc<Changes>,
+    pub(crate) options: NatsOptions,
+    registry: Arc<QueueRegistry>,
+    changes: Arc<ConnectionChanges>,
 }
 
 /// Changes of the connection, for waiting tasks.
 #[derive(Default)]
-struct Changes {
+struct ConnectionChanges {
     connected: watch::Sender<()>,
     /// True after the connection has ended for good.
     closed: watch::Sender<bool>,
-    refusals: Refusals,
+    refusals: UnreportedRefusals,
 }
 
 impl Nats {
@@ -73,7 +73,7 @@ impl Nats {
     ///
     /// A dropped call leaves no connection.
     pub async fn connect(url: &str) -> Result<Self, ConnectError> {
-        let (servers, options) = Options::from_url(url)?;
+        let (servers, options) = NatsOptions::from_url(url)?;
         Self::connect_with(&servers, options).await
     }
 
@@ -82,7 +82,7 @@ impl Nats {
     /// # Cancel safety
     ///
     /// A dropped call leaves no connection.
-    pub async fn connect_with(servers: &[impl AsRef<str>], options: Options) -> Result<Self, ConnectError> {
+    pub async fn connect_with(servers: &[impl AsRef<str>], options: NatsOptions) -> Result<Self, ConnectError> {
         let parse = |server: &str| {
             let address = server.parse::<ServerAddr>();
             let address = address.map_err(|error| ConnectError::url(server, error.to_string()))?;
@@ -95,14 +95,14 @@ impl Nats {
             }
         };
         let addresses = servers.iter().map(|server| parse(server.as_ref())).collect::<Result<Vec<_>, _>>()?;
-        let registry = Arc::new(Registry::default());
-        let changes = Arc::new(Changes::default());
+        let registry = Arc::new(QueueRegistry::default());
+        let changes = Arc::new(ConnectionChanges::default());
         // Events can arrive before `connect` returns the client, so the callback reads it from a cell.
         let client = Arc::new(OnceLock::<async_nats::Client>::new());
         let hear = {
             let (registry, changes, client) = (registry.clone(), changes.clone(), client.clone());
             move |event| {
-                hear(event, &registry, &changes, &client);
+                handle_event(event, &registry, &changes, &client);
                 async {}
             }
         };
@@ -110,7 +110,7 @@ impl Nats {
         let connected = client.get_or_init(|| connected).clone();
         let mut jetstream = jetstream::new(connected.clone());
         jetstream.set_timeout(options.attempt_max());
-        Ok(Self(Arc::new(Shared { client: connected, jetstream, options, registry, changes })))
+        Ok(Self(Arc::new(NatsShared { client: connected, jetstream, options, registry, changes })))
     }
 
     /// Returns `true` if the connection to a server is currently up.
@@ -125,7 +125,7 @@ impl Nats {
 }
 
 impl Nats {
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &NatsShared {
         &self.0
     }
 }
@@ -137,14 +137,19 @@ impl fmt::Debug for Nats {
 }
 
 /// Handles an event of the connection. Events arrive one after another.
-fn hear(event: async_nats::Event, registry: &Arc<Registry>, changes: &Changes, client: &OnceLock<async_nats::Client>) {
+fn handle_event(
+    event: async_nats::Event,
+    registry: &Arc<QueueRegistry>,
+    changes: &ConnectionChanges,
+    client: &OnceLock<async_nats::Client>,
+) {
     use async_nats::{ClientError, Event, ServerError};
     match event {
         Event::Connected => {
             tracing::debug!("connected to NATS");
             changes.connected.send_replace(());
             // The first connection is no reconnection. Its event may come before the client is set.
-            if let Some(client) = client.get().filter(|client| connects(client) > 1) {
+            if let Some(client) = client.get().filter(|client| connection_count(client) > 1) {
                 let (client, registry) = (client.clone(), registry.clone());
                 tokio::spawn(async move {
                     // The round trip ends after the server has processed all renewed subscriptions. Messages after the
@@ -180,7 +185,7 @@ fn denied<'a>(text: &'a str, what: &str) -> Option<&'a str> {
     rest.strip_prefix(what)?.strip_prefix(" \"")?.split_once('"').map(|(subject, _)| subject)
 }
 
-impl Shared {
+impl NatsShared {
     pub(crate) fn is_closed(&self) -> bool {
         self.registry.is_closing() || *self.changes.closed.borrow()
     }
@@ -207,22 +212,22 @@ impl Shared {
     fn check(&self, publication: &Publication<'_>) -> Result<(), PublishError> {
         if publication.retain {
             let why = "NATS retains no values: store the subject in a stream, and read it with a durable subscription";
-            return Err(PublishError::Backend(Arc::new(Unsupported(why))));
+            return Err(PublishError::Backend(Arc::new(UnsupportedFeature(why))));
         }
         if self.is_closed() { Err(PublishError::Closed) } else { Ok(()) }
     }
 
     /// Publishes a message and waits until the connected server has received it.
     async fn publish_to_server(&self, publication: Publication<'_>) -> Result<(), PublishError> {
-        let (connection, refusals) = (connects(&self.client), &self.changes.refusals);
+        let (connection, refusals) = (connection_count(&self.client), &self.changes.refusals);
         let (subject, since) = (publication.subject, refusals.count());
         self.publish(publication).await?;
-        let is_dealt_with = self.has_dealt_with_all(connection).await;
+        let is_dealt_with = self.wait_until_processed(connection).await;
         if let Some(refusal) = refusals.take(subject, since) {
             return Err(PublishError::Refused(refusal));
         }
         // After a reconnection, the answer may come from a new server although the message was lost with the old one.
-        if is_dealt_with && connects(&self.client) == connection {
+        if is_dealt_with && connection_count(&self.client) == connection {
             Ok(())
         } else {
             Err(PublishError::Lost { may_have_left: true })
@@ -231,7 +236,7 @@ impl Shared {
 
     /// Waits until the server has processed everything sent on this connection. Returns `false` if the connection is lost,
     /// or the server is too slow.
-    async fn has_dealt_with_all(&self, connection: u64) -> bool {
+    async fn wait_until_processed(&self, connection: u64) -> bool {
         let limit = self.options.acknowledge_max;
         let answered = async {
             round_trip(&self.client, limit).await?;
@@ -258,7 +263,7 @@ impl Shared {
         let since = self.changes.refusals.count();
         loop {
             self.check(publication)?;
-            let connection = connects(&self.client);
+            let connection = connection_count(&self.client);
             let attempt = async {
                 let (subject, payload) = (publication.subject.to_owned(), publication.payload.clone());
                 self.jetstream.publish_with_headers(subject, headers.clone(), payload).await?.await
@@ -267,7 +272,7 @@ impl Shared {
             let attempted = tokio::select! {
                 biased;
                 attempted = attempt => attempted,
-                refusal = self.changes.refusals.of(publication.subject, since) => {
+                refusal = self.changes.refusals.wait_for_refusal(publication.subject, since) => {
                     return Err(PublishError::Refused(refusal));
                 }
             };
@@ -294,12 +299,12 @@ impl Shared {
 
     /// Publishes with headers. If a stream stores the subject, retries until it has stored the message; otherwise sends
     /// the message at most once.
-    pub(crate) async fn publish_until_kept(
+    pub(crate) async fn publish_until_stored(
         &self,
         publication: Publication<'_>,
         headers: &mut HeaderMap,
     ) -> Result<(), PublishError> {
-        if self.options.is_kept(publication.subject) {
+        if self.options.is_stored(publication.subject) {
             loop {
                 match self.publish_to_stream(&publication, headers).await {
                     Err(PublishError::Lost { .. }) => {
@@ -319,7 +324,7 @@ impl Shared {
     async fn flush(&self) -> Result<(), PublishError> {
         // Waits for a connection if there is none.
         self.client.flush().await.map_err(|_| PublishError::Closed)?;
-        let is_dealt_with = self.has_dealt_with_all(connects(&self.client)).await;
+        let is_dealt_with = self.wait_until_processed(connection_count(&self.client)).await;
         match self.changes.refusals.take_first() {
             Some(refusal) => Err(PublishError::Refused(refusal)),
             None if is_dealt_with => Ok(()),
@@ -336,7 +341,7 @@ impl Shared {
         let answer = tokio::select! {
             biased;
             answer = self.client.send_request(subject.to_owned(), request) => answer,
-            refusal = self.changes.refusals.of(subject, since) => return Err(PublishError::Refused(refusal).into()),
+            refusal = self.changes.refusals.wait_for_refusal(subject, since) => return Err(PublishError::Refused(refusal).into()),
         };
         let answer = answer.map_err(|error| match error.kind() {
             RequestErrorKind::NoResponders => RequestError::NoResponders,
@@ -347,7 +352,7 @@ impl Shared {
             }
         })?;
         let why = "the subject of the answer is longer or deeper than allowed";
-        convert(answer).ok_or_else(|| PublishError::Backend(Arc::new(Unsupported(why))).into())
+        convert(answer).ok_or_else(|| PublishError::Backend(Arc::new(UnsupportedFeature(why))).into())
     }
 
     /// Waits for an answer bound to the current connection. Returns `None` if a reconnection comes first.
@@ -366,7 +371,7 @@ impl Shared {
     /// Waits until the connection differs from the given one.
     async fn reconnected(&self, connection: u64) {
         // The sender is part of `self`, so it cannot be dropped while this call waits.
-        let _ = self.changes.connected.subscribe().wait_for(|()| connects(&self.client) != connection).await;
+        let _ = self.changes.connected.subscribe().wait_for(|()| connection_count(&self.client) != connection).await;
     }
 }
 
@@ -391,7 +396,7 @@ impl Backend for Nats {
         publication: Publication<'a>,
     ) -> BackendFuture<'a, Result<Option<u32>, PublishError>> {
         Box::pin(async move {
-            if self.0.options.is_kept(publication.subject) {
+            if self.0.options.is_stored(publication.subject) {
                 self.0.publish_to_stream(&publication, &mut HeaderMap::new()).await?;
             } else {
                 self.0.publish_to_server(publication).await?;
@@ -439,7 +444,7 @@ impl Backend for Nats {
     }
 }
 
-impl Shared {
+impl NatsShared {
     /// Subscribes to the messages with headers accepted by `takes`.
     pub(crate) async fn subscribe(
         &self,
@@ -461,7 +466,7 @@ impl Shared {
         // again, so ask the new server.
         let answered = async {
             loop {
-                let connection = connects(&self.client);
+                let connection = connection_count(&self.client);
                 let answer = round_trip(&self.client, self.options.acknowledge_max);
                 if let Some(answer) = self.while_connected(connection, answer).await {
                     break answer;
@@ -490,7 +495,7 @@ pub async fn connect(url: &str) -> Result<Client, ConnectError> {
 }
 
 /// Returns the number of connections established so far, including the first.
-pub(crate) fn connects(client: &async_nats::Client) -> u64 {
+pub(crate) fn connection_count(client: &async_nats::Client) -> u64 {
     client.statistics().connects.load(Ordering::Acquire)
 }
 

@@ -27,7 +27,7 @@ use crate::ConnectError;
 /// # Ok::<(), frisbee_pubsub_nats::ConnectError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct NatsOptions {
     /// Connection name, shown in the servers' lists of connections.
     pub name: Option<String>,
     /// Credentials of the client.
@@ -68,7 +68,7 @@ pub enum Login {
     },
 }
 
-impl Default for Options {
+impl Default for NatsOptions {
     fn default() -> Self {
         Self {
             name: None,
@@ -83,7 +83,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl NatsOptions {
     /// Parses a comma-separated list of servers and the options after the question mark.
     ///
     /// Nothing is unescaped: names and passwords cannot contain `?` or `,`, and paths cannot contain `&`.
@@ -159,7 +159,7 @@ impl Options {
     }
 
     /// Returns `true` if a stream stores messages under this subject.
-    pub(crate) fn is_kept(&self, subject: &str) -> bool {
+    pub(crate) fn is_stored(&self, subject: &str) -> bool {
         self.streams.iter().any(|pattern| pattern.matches(subject))
     }
 }
@@ -204,26 +204,26 @@ mod tests {
 
     #[test]
     fn a_url_has_servers_and_options() {
-        let (servers, options) = Options::from_url("nats://u:p@a:1,b:2").expect("it is good");
+        let (servers, options) = NatsOptions::from_url("nats://u:p@a:1,b:2").expect("it is good");
         assert_eq!(servers, ["nats://a:1", "nats://b:2"]);
         assert_eq!(options.login, Some(Login::Password { user: "u".into(), password: "p".into() }));
-        let (_, options) = Options::from_url("tls://t@a").expect("it is good");
+        let (_, options) = NatsOptions::from_url("tls://t@a").expect("it is good");
         assert_eq!(options.login, Some(Login::Token("t".into())));
         let url = "nats://a:1, nats://b:2?name=x&credentials=/c&certificate=/d&key=/e&roots=/f&stream=a.>&stream=b";
-        let (servers, options) = Options::from_url(url).expect("it is good");
+        let (servers, options) = NatsOptions::from_url(url).expect("it is good");
         assert_eq!(servers, ["nats://a:1", "nats://b:2"]);
         assert_eq!(options.name.as_deref(), Some("x"));
         assert!(matches!(&options.login, Some(Login::CredentialsFile(path)) if path.as_os_str() == "/c"));
         assert_eq!(options.identity, Some(("/d".into(), "/e".into())));
         assert_eq!(options.roots, Some("/f".into()));
-        assert!(options.is_kept("a.b") && options.is_kept("b") && !options.is_kept("c"));
+        assert!(options.is_stored("a.b") && options.is_stored("b") && !options.is_stored("c"));
     }
 
     #[test]
     fn a_url_with_mistakes_is_refused_without_its_password() {
         let two = "nats://u:secret@a,nats://u:other@b";
         for bad in ["nats://u:secret@a?x=1", "nats://u:secret@a?stream=a..b", "nats://u:secret@a?key=/e", two] {
-            let error = Options::from_url(bad).expect_err("it is bad");
+            let error = NatsOptions::from_url(bad).expect_err("it is bad");
             let text = format!("{error} {error:?}");
             assert!(!text.contains("secret") && !text.contains("other"), "{text}");
         }
@@ -236,7 +236,7 @@ mod tests {
             Login::Token("secret".into()),
             Login::Password { user: "ada".into(), password: "secret".into() },
         ] {
-            let options = Options { login: Some(login), ..Options::default() };
+            let options = NatsOptions { login: Some(login), ..NatsOptions::default() };
             assert!(!format!("{options:?}").contains("secret"));
         }
     }

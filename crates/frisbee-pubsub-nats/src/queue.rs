@@ -5,12 +5,12 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use frisbee_pubsub::{Event, Message, Policy, Subject, SubscriptionEnd};
+use frisbee_pubsub::{Message, Policy, Subject, SubscriptionEnd, SubscriptionEvent};
 
 /// A queue of events between NATS and a subscriber. Performs no I/O and never waits.
 #[derive(Debug)]
-pub(crate) struct Queue {
-    events: VecDeque<Event>,
+pub(crate) struct EventQueue {
+    events: VecDeque<SubscriptionEvent>,
     /// Position of the first event. Later events have consecutive positions.
     first: u64,
     /// Positions of the queued messages by subject. Filled only for [`Policy::KeepLatest`].
@@ -25,7 +25,7 @@ pub(crate) struct Queue {
     waker: Option<Waker>,
 }
 
-impl Queue {
+impl EventQueue {
     pub(crate) fn new(policy: Policy, window: u32) -> Self {
         Self {
             events: VecDeque::new(),
@@ -71,7 +71,7 @@ impl Queue {
         }
         self.len += len;
         self.messages += 1;
-        self.append(Event::Message(message));
+        self.append(SubscriptionEvent::Message(message));
     }
 
     /// Appends an event for missing messages.
@@ -79,17 +79,17 @@ impl Queue {
         if self.end.is_some() {
             return;
         }
-        if let Some(Event::Missing(before)) = self.events.back_mut() {
+        if let Some(SubscriptionEvent::Missing(before)) = self.events.back_mut() {
             *before += count;
         } else {
-            self.append(Event::Missing(count));
+            self.append(SubscriptionEvent::Missing(count));
         }
     }
 
     /// Appends an event for a reconnection, unless the last event already is one.
     pub(crate) fn reconnected(&mut self) {
-        if self.end.is_none() && !matches!(self.events.back(), Some(Event::Reconnected)) {
-            self.append(Event::Reconnected);
+        if self.end.is_none() && !matches!(self.events.back(), Some(SubscriptionEvent::Reconnected)) {
+            self.append(SubscriptionEvent::Reconnected);
         }
     }
 
@@ -99,7 +99,7 @@ impl Queue {
         self.wake();
     }
 
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, SubscriptionEnd>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<SubscriptionEvent, SubscriptionEnd>> {
         if let Some(event) = self.pop() {
             return Poll::Ready(Ok(event));
         }
@@ -112,7 +112,7 @@ impl Queue {
         }
     }
 
-    fn append(&mut self, event: Event) {
+    fn append(&mut self, event: SubscriptionEvent) {
         self.events.push_back(event);
         self.wake();
     }
@@ -124,13 +124,13 @@ impl Queue {
     }
 
     /// Removes the first event. Merges consecutive losses into one.
-    fn pop(&mut self) -> Option<Event> {
+    fn pop(&mut self) -> Option<SubscriptionEvent> {
         let mut event = self.events.pop_front()?;
         self.first += 1;
         match &mut event {
-            Event::Message(message) => self.forget(message, self.first - 1),
-            Event::Missing(count) => {
-                while let Some(Event::Missing(more)) = self.events.front() {
+            SubscriptionEvent::Message(message) => self.forget(message, self.first - 1),
+            SubscriptionEvent::Missing(count) => {
+                while let Some(SubscriptionEvent::Missing(more)) = self.events.front() {
                     *count += more;
                     self.events.pop_front();
                     self.first += 1;
@@ -154,7 +154,9 @@ impl Queue {
     fn remove(&mut self, subject: &Subject) {
         let Some(place) = self.places.get(subject).copied() else { return };
         let index = usize::try_from(place - self.first).expect("the queue fits in memory");
-        if let Event::Message(message) = std::mem::replace(&mut self.events[index], Event::Missing(1)) {
+        if let SubscriptionEvent::Message(message) =
+            std::mem::replace(&mut self.events[index], SubscriptionEvent::Missing(1))
+        {
             self.forget(&message, place);
         }
         // Limit the events for losses. They would accumulate without a reader otherwise.
@@ -168,12 +170,15 @@ impl Queue {
         let (mut missing, mut reconnected) = (0, false);
         while self.len + len > self.window && self.messages > 0 {
             match self.pop() {
-                Some(Event::Message(_)) => missing += 1,
-                Some(Event::Missing(count)) => missing += count,
+                Some(SubscriptionEvent::Message(_)) => missing += 1,
+                Some(SubscriptionEvent::Missing(count)) => missing += count,
                 _ => reconnected = true,
             }
         }
-        let notes = [(missing > 0).then_some(Event::Missing(missing)), reconnected.then_some(Event::Reconnected)];
+        let notes = [
+            (missing > 0).then_some(SubscriptionEvent::Missing(missing)),
+            reconnected.then_some(SubscriptionEvent::Reconnected),
+        ];
         for note in notes.into_iter().flatten().rev() {
             self.events.push_front(note);
             // At most two events go back, and they replace at least as many removed ones.
@@ -183,13 +188,13 @@ impl Queue {
 
     /// Merges consecutive losses into one event each.
     fn compact(&mut self) {
-        let mut events: VecDeque<Event> = VecDeque::with_capacity(2 * self.messages + NOTES_MAX);
+        let mut events: VecDeque<SubscriptionEvent> = VecDeque::with_capacity(2 * self.messages + NOTES_MAX);
         self.places.clear();
         for event in self.events.drain(..) {
             match (event, events.back_mut()) {
-                (Event::Missing(count), Some(Event::Missing(before))) => *before += count,
+                (SubscriptionEvent::Missing(count), Some(SubscriptionEvent::Missing(before))) => *before += count,
                 (event, _) => {
-                    if let Event::Message(message) = &event {
+                    if let SubscriptionEvent::Message(message) = &event {
                         self.places.insert(message.subject.clone(), self.first + events.len() as u64);
                     }
                     events.push_back(event);
@@ -216,11 +221,11 @@ mod tests {
     use super::*;
 
     /// A queue with room for three messages. `all` formats its events as text.
-    struct Check(Queue);
+    struct Check(EventQueue);
 
     impl Check {
         fn new(policy: Policy) -> Self {
-            Self(Queue::new(policy, 3 * 66))
+            Self(EventQueue::new(policy, 3 * 66))
         }
 
         /// Pushes messages, each given as one character of subject and one of payload.
@@ -237,10 +242,10 @@ mod tests {
             let mut text = Vec::new();
             while let Poll::Ready(event) = self.0.poll(&mut cx) {
                 match event {
-                    Ok(Event::Message(message)) => {
+                    Ok(SubscriptionEvent::Message(message)) => {
                         text.push(format!("{}{}", message.subject, String::from_utf8_lossy(&message.payload)));
                     }
-                    Ok(Event::Missing(count)) => text.push(format!("-{count}")),
+                    Ok(SubscriptionEvent::Missing(count)) => text.push(format!("-{count}")),
                     Ok(_) => text.push("again".into()),
                     Err(end) => {
                         text.push(format!("{end:?}"));

@@ -16,14 +16,14 @@ use crate::subscription::lock;
 
 /// Unreported refusals, in order. A server names the subject of a refused message, but not the message.
 #[derive(Default)]
-pub(crate) struct Refusals {
+pub(crate) struct UnreportedRefusals {
     /// Subjects with the number of their refusal.
     untold: Mutex<VecDeque<(u64, String)>>,
     count: AtomicU64,
     changed: Notify,
 }
 
-impl Refusals {
+impl UnreportedRefusals {
     /// Records a refused message. With [`UNTOLD_MAX`] unreported refusals, only the log has it.
     pub(crate) fn note(&self, subject: &str) {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
@@ -48,7 +48,7 @@ impl Refusals {
     }
 
     /// Waits for a refusal of this subject with a number of at least `since`.
-    pub(crate) async fn of(&self, subject: &str, since: u64) -> Refusal {
+    pub(crate) async fn wait_for_refusal(&self, subject: &str, since: u64) -> Refusal {
         loop {
             let mut changed = pin!(self.changed.notified());
             // Register before the check, so no change is missed.

@@ -12,21 +12,21 @@ use std::{
 
 use async_nats::{HeaderMap, Subscriber};
 use frisbee_pubsub::{
-    Event, Events, Message, Pattern, Refusal, RefusalCode, Subject, SubscribeOptions, SubscriptionEnd,
+    EventSource, Message, Pattern, Refusal, RefusalCode, Subject, SubscribeOptions, SubscriptionEnd, SubscriptionEvent,
 };
 use futures_core::Stream;
 use tokio::task::AbortHandle;
 
-use crate::queue::Queue;
+use crate::queue::EventQueue;
 
 /// The queues of a connection's subscriptions. It passes changes of the connection on to them.
 #[derive(Debug, Default)]
-pub(crate) struct Registry {
-    queues: Mutex<Vec<(Pattern, Weak<Mutex<Queue>>)>>,
+pub(crate) struct QueueRegistry {
+    queues: Mutex<Vec<(Pattern, Weak<Mutex<EventQueue>>)>>,
     closing: AtomicBool,
 }
 
-impl Registry {
+impl QueueRegistry {
     /// Reports a new connection to all subscriptions.
     pub(crate) fn reconnected(&self) {
         self.each(|_, queue| queue.reconnected());
@@ -61,11 +61,11 @@ impl Registry {
         });
     }
 
-    fn add(&self, pattern: Pattern, queue: &Arc<Mutex<Queue>>) {
+    fn add(&self, pattern: Pattern, queue: &Arc<Mutex<EventQueue>>) {
         lock(&self.queues).push((pattern, Arc::downgrade(queue)));
     }
 
-    fn each(&self, act: impl Fn(&Pattern, &mut Queue)) {
+    fn each(&self, act: impl Fn(&Pattern, &mut EventQueue)) {
         lock(&self.queues).retain(|(pattern, queue)| {
             // Remove the entries of dropped subscriptions in passing.
             let Some(queue) = queue.upgrade() else { return false };
@@ -77,8 +77,8 @@ impl Registry {
 
 /// Events of one subscription.
 pub(crate) struct NatsEvents {
-    queue: Arc<Mutex<Queue>>,
-    registry: Arc<Registry>,
+    queue: Arc<Mutex<EventQueue>>,
+    registry: Arc<QueueRegistry>,
     /// The task moving messages. `None` before the subscription is established.
     task: Option<AbortHandle>,
 }
@@ -86,10 +86,10 @@ pub(crate) struct NatsEvents {
 impl NatsEvents {
     /// Creates the queue and registers it for changes of the connection.
     ///
-    /// Call it before the request to the server. The server may deny the subscription immediately, and `Registry::deny`
+    /// Call it before the request to the server. The server may deny the subscription immediately, and `QueueRegistry::deny`
     /// must find the queue then.
-    pub(crate) fn new(options: &SubscribeOptions, registry: Arc<Registry>) -> Self {
-        let queue = Arc::new(Mutex::new(Queue::new(options.policy, options.window)));
+    pub(crate) fn new(options: &SubscribeOptions, registry: Arc<QueueRegistry>) -> Self {
+        let queue = Arc::new(Mutex::new(EventQueue::new(options.policy, options.window)));
         registry.add(options.pattern.clone(), &queue);
         Self { queue, registry, task: None }
     }
@@ -105,8 +105,8 @@ impl NatsEvents {
     }
 }
 
-impl Events for NatsEvents {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, SubscriptionEnd>> {
+impl EventSource for NatsEvents {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<SubscriptionEvent, SubscriptionEnd>> {
         lock(&self.queue).poll(cx)
     }
 }
@@ -123,8 +123,8 @@ impl Drop for NatsEvents {
 
 async fn move_messages(
     mut subscriber: Subscriber,
-    queue: Arc<Mutex<Queue>>,
-    registry: Arc<Registry>,
+    queue: Arc<Mutex<EventQueue>>,
+    registry: Arc<QueueRegistry>,
     takes: impl Fn(Option<&HeaderMap>) -> bool,
 ) {
     while let Some(message) = poll_fn(|cx| Pin::new(&mut subscriber).poll_next(cx)).await {

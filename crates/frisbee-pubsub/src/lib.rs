@@ -26,7 +26,7 @@
 //!
 //! Each subscription has a window: a limit on the bytes in flight to the subscribing task or buffered on its side.
 //! Further messages queue at the broker. When that queue is full too, the [`Policy`] of the subscription decides. The
-//! broker counts every dropped message and reports it at its position in the stream ([`Event::Missing`]). A slow or
+//! broker counts every dropped message and reports it at its position in the stream ([`SubscriptionEvent::Missing`]). A slow or
 //! lost subscriber delays no other client, unless its subscription asks for that ([`Policy::Block`]).
 //!
 //! Delivery is at most once: messages in flight on a broken connection are lost. If you need more, use a backend with
@@ -40,7 +40,7 @@
 //!
 //! # Limits
 //!
-//! A subject has at most [`SUBJECT_LEN_MAX`] bytes and [`DEPTH_MAX`] tokens. [`Limits`] names everything clients can
+//! A subject has at most [`SUBJECT_LEN_MAX`] bytes and [`DEPTH_MAX`] tokens. [`BrokerLimits`] names everything clients can
 //! make grow at a broker. A client has at most 32,768 subscriptions, at most 256 of them with the same pattern, and at
 //! most 16,384 unanswered acknowledgements. It drops messages sent without credit once a subscription buffers twice its
 //! window.
@@ -60,11 +60,11 @@ mod trie;
 mod wire;
 
 pub use self::{
-    broker::{Action, Authorize, Broker, BrokerBuilder, BrokerRouter, Limits, Metrics, PrefixMetrics},
-    client::{Backend, BackendFuture, Client, Events, Subscribe, SubscribeOptions, Subscription},
+    broker::{Action, Authorize, Broker, BrokerBuilder, BrokerLimits, BrokerMetrics, BrokerRouter, PrefixMetrics},
+    client::{Backend, BackendFuture, Client, EventSource, Subscribe, SubscribeOptions, Subscription},
     error::{PublishError, Refusal, RefusalCode, RequestError, SubscribeError, SubscriptionEnd, TryPublishError},
-    message::{Event, Message, Policy, Publication},
-    remote::{ClientBuilder, ConnectError, Inbox},
+    message::{Message, Policy, Publication, SubscriptionEvent},
+    remote::{ClientBuilder, ClientRouter, ConnectError},
     subject::{DEPTH_MAX, InvalidSubject, Pattern, SUBJECT_LEN_MAX, Subject},
     topic::{Payload, Topic, TopicEvent, TopicSubscription},
     wire::BASE,

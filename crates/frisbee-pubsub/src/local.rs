@@ -64,7 +64,7 @@ impl Broker {
     ///
     /// A dropped call leaves no client and no connection.
     pub async fn client_as<T: Send + Sync + 'static>(&self, identity: T) -> Result<Client, ConnectError> {
-        self.client_over(Identity(Mutex::new(Some(identity)))).await
+        self.client_over(IdentityRouter(Mutex::new(Some(identity)))).await
     }
 
     async fn client_over(&self, fallback: impl Router) -> Result<Client, ConnectError> {
@@ -77,9 +77,9 @@ impl Broker {
 }
 
 /// Attaches a value to the only connection of this router.
-struct Identity<T>(Mutex<Option<T>>);
+struct IdentityRouter<T>(Mutex<Option<T>>);
 
-impl<T: Send + Sync + 'static> Router for Identity<T> {
+impl<T: Send + Sync + 'static> Router for IdentityRouter<T> {
     fn event(&self, connection: &Connection, event: Event<'_>) {
         let Event::Opened = event else { return };
         let identity = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();

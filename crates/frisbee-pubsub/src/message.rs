@@ -64,7 +64,7 @@ impl<'a> Publication<'a> {
 /// An item of a [`Subscription`](crate::Subscription).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Event {
+pub enum SubscriptionEvent {
     /// A message.
     Message(Message),
     /// The broker or this client dropped this number of messages here because the subscriber was too slow.
@@ -74,7 +74,7 @@ pub enum Event {
     Reconnected,
 }
 
-impl Event {
+impl SubscriptionEvent {
     /// Returns the message, if this event is one.
     pub fn message(self) -> Option<Message> {
         match self {
@@ -87,7 +87,7 @@ impl Event {
 /// The treatment of messages for a subscriber slower than its publishers.
 ///
 /// A policy applies when the subscription's queue at the broker is full. The broker counts every dropped message and
-/// reports it at its position in the stream ([`Event::Missing`]).
+/// reports it at its position in the stream ([`SubscriptionEvent::Missing`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Policy {

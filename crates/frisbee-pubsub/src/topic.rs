@@ -5,8 +5,8 @@ use std::{error::Error, fmt, marker::PhantomData};
 use bytes::Bytes;
 
 use crate::{
-    Client, Event, InvalidSubject, Message, Pattern, Policy, PublishError, Subject, SubscribeError, Subscription,
-    SubscriptionEnd,
+    Client, InvalidSubject, Message, Pattern, Policy, PublishError, Subject, SubscribeError, Subscription,
+    SubscriptionEnd, SubscriptionEvent,
 };
 
 /// A type convertible to and from payloads. The feature `prost` implements it for every prost message.
@@ -181,12 +181,12 @@ impl<M: Payload> TopicSubscription<M> {
     /// A dropped call has taken nothing.
     pub async fn next(&mut self) -> Option<TopicEvent<M>> {
         Some(match self.subscription.next().await? {
-            Event::Message(message) => match M::from_payload(&message.payload) {
+            SubscriptionEvent::Message(message) => match M::from_payload(&message.payload) {
                 Ok(payload) => TopicEvent::Message(payload, message),
                 Err(error) => TopicEvent::Unreadable(message, error),
             },
-            Event::Missing(count) => TopicEvent::Missing(count),
-            Event::Reconnected => TopicEvent::Reconnected,
+            SubscriptionEvent::Missing(count) => TopicEvent::Missing(count),
+            SubscriptionEvent::Reconnected => TopicEvent::Reconnected,
         })
     }
 
@@ -204,9 +204,9 @@ pub enum TopicEvent<M> {
     Message(M, Message),
     /// A message with an undecodable payload, published by a client of another type.
     Unreadable(Message, Box<dyn Error + Send + Sync>),
-    /// See [`Event::Missing`].
+    /// See [`SubscriptionEvent::Missing`].
     Missing(u64),
-    /// See [`Event::Reconnected`].
+    /// See [`SubscriptionEvent::Reconnected`].
     Reconnected,
 }
 

@@ -11,16 +11,16 @@ use crate::Pattern;
 /// node a search visits at most two children: the child of the next token and the child of `*`. All nodes visited on
 /// one level belong to different shapes. A search therefore visits at most one node per shape on each level.
 #[derive(Debug)]
-pub(crate) struct Trie<T> {
-    root: Node<T>,
-    shapes: Shapes,
+pub(crate) struct PatternTrie<T> {
+    root: TrieNode<T>,
+    shapes: PatternShapes,
 }
 
 /// Number of patterns by shape, where a shape is the set of positions with a `*`. Patterns without `*` are not counted.
 #[derive(Debug, Default)]
-pub(crate) struct Shapes(HashMap<u16, usize>);
+pub(crate) struct PatternShapes(HashMap<u16, usize>);
 
-impl Shapes {
+impl PatternShapes {
     /// Returns `true` if adding this pattern leaves at most `shapes_max` shapes.
     pub(crate) fn has_room(&self, pattern: &Pattern, shapes_max: usize) -> bool {
         let shape = shape(pattern);
@@ -52,18 +52,18 @@ fn shape(pattern: &Pattern) -> u16 {
 }
 
 #[derive(Debug)]
-struct Node<T> {
-    tokens: HashMap<Box<str>, Node<T>>,
-    star: Option<Box<Node<T>>>,
+struct TrieNode<T> {
+    tokens: HashMap<Box<str>, TrieNode<T>>,
+    star: Option<Box<TrieNode<T>>>,
     /// Values of the pattern that ends at this node.
     here: Vec<T>,
     /// Values of the pattern that continues with a final `>`.
     rest: Vec<T>,
 }
 
-impl<T> Trie<T> {
+impl<T> PatternTrie<T> {
     /// Returns the shapes of the stored patterns.
-    pub(crate) fn shapes(&self) -> &Shapes {
+    pub(crate) fn shapes(&self) -> &PatternShapes {
         &self.shapes
     }
 
@@ -113,7 +113,7 @@ impl<T> Trie<T> {
     }
 }
 
-impl<T> Node<T> {
+impl<T> TrieNode<T> {
     fn matching<'a>(&'a self, left: Option<&str>, found: &mut impl FnMut(&'a T)) -> usize {
         let Some(left) = left else {
             self.here.iter().for_each(found);
@@ -162,13 +162,13 @@ impl<T> Node<T> {
     }
 }
 
-impl<T> Default for Trie<T> {
+impl<T> Default for PatternTrie<T> {
     fn default() -> Self {
-        Self { root: Node::default(), shapes: Shapes::default() }
+        Self { root: TrieNode::default(), shapes: PatternShapes::default() }
     }
 }
 
-impl<T> Default for Node<T> {
+impl<T> Default for TrieNode<T> {
     fn default() -> Self {
         Self { tokens: HashMap::new(), star: None, here: Vec::new(), rest: Vec::new() }
     }
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use crate::Subject;
 
-    fn found(trie: &Trie<usize>, subject: &str) -> Vec<usize> {
+    fn found(trie: &PatternTrie<usize>, subject: &str) -> Vec<usize> {
         let mut values = Vec::new();
         trie.matching(subject, &mut |value| values.push(*value));
         values.sort_unstable();
@@ -214,7 +214,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_finds_what_looking_at_each_pattern_finds(steps in vec(step(), 1..80)) {
-            let mut trie = Trie::default();
+            let mut trie = PatternTrie::default();
             let mut naive: Vec<(Pattern, usize)> = Vec::new();
             for (number, step) in steps.into_iter().enumerate() {
                 match step {
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_look_among_hostile_patterns_visits_no_more_nodes_than_there_are_shapes_on_each_level() {
-        let (mut trie, mut count) = (Trie::default(), 0);
+        let (mut trie, mut count) = (PatternTrie::default(), 0);
         for number in 0..1 << 15 {
             let tokens: Vec<_> = (0..15).map(|place| if number >> place & 1 == 1 { "*" } else { "a" }).collect();
             let pattern = Pattern::new(&(tokens.join(".") + ".z")).expect("it is good");
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_look_visits_none_of_a_hundred_thousand_other_patterns() {
-        let mut trie = Trie::default();
+        let mut trie = PatternTrie::default();
         for number in 0..100_000 {
             trie.insert(&Pattern::new(&format!("other.{number}.*.>")).expect("it is good"), number);
         }

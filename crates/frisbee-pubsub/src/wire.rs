@@ -11,7 +11,7 @@ use crate::{InvalidSubject, Message, Policy, Refusal, RefusalCode, SUBJECT_LEN_M
 /// Kinds of packets. A packet's operation number is the base plus its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum PacketKind {
     Hello,
     Welcome,
     Subscribe,
@@ -27,27 +27,27 @@ pub(crate) enum Kind {
     Refused,
 }
 
-const KINDS: [Kind; 13] = [
-    Kind::Hello,
-    Kind::Welcome,
-    Kind::Subscribe,
-    Kind::Subscribed,
-    Kind::Unsubscribe,
-    Kind::Ended,
-    Kind::Publish,
-    Kind::Published,
-    Kind::Message,
-    Kind::Missing,
-    Kind::Credit,
-    Kind::Allow,
-    Kind::Refused,
+const KINDS: [PacketKind; 13] = [
+    PacketKind::Hello,
+    PacketKind::Welcome,
+    PacketKind::Subscribe,
+    PacketKind::Subscribed,
+    PacketKind::Unsubscribe,
+    PacketKind::Ended,
+    PacketKind::Publish,
+    PacketKind::Published,
+    PacketKind::Message,
+    PacketKind::Missing,
+    PacketKind::Credit,
+    PacketKind::Allow,
+    PacketKind::Refused,
 ];
 
 /// The first of the consecutive operation numbers for publish and subscribe, one per kind of packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Base(u16);
+pub(crate) struct OperationBase(u16);
 
-impl Base {
+impl OperationBase {
     pub(crate) const fn new(number: u16) -> Self {
         Self(number)
     }
@@ -65,14 +65,14 @@ impl Base {
     }
 
     #[inline]
-    pub(crate) fn operation(self, kind: Kind) -> Operation {
+    pub(crate) fn operation(self, kind: PacketKind) -> Operation {
         // `Inbox` accepts an unchecked base. An invalid one must not panic here.
         Operation::new(self.0.wrapping_add(u16::from(kind as u8))).unwrap_or(Operation::EXTENDED)
     }
 
     /// Returns the kind of a packet, or `None` if its operation is outside the range.
     #[inline]
-    pub(crate) fn kind(self, operation: Operation) -> Option<Kind> {
+    pub(crate) fn kind(self, operation: Operation) -> Option<PacketKind> {
         KINDS.get(usize::from(operation.number().wrapping_sub(self.0))).copied()
     }
 }
@@ -91,10 +91,10 @@ pub(crate) const REPLY: u8 = 4;
 
 /// A packet with an invalid content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed(pub(crate) &'static str);
+pub(crate) struct MalformedPacket(pub(crate) &'static str);
 
-impl From<Malformed> for Refusal {
-    fn from(malformed: Malformed) -> Self {
+impl From<MalformedPacket> for Refusal {
+    fn from(malformed: MalformedPacket) -> Self {
         Self::new(RefusalCode::Malformed, malformed.0)
     }
 }
@@ -106,40 +106,40 @@ impl From<InvalidSubject> for Refusal {
 }
 
 /// A cursor over the unread part of a content.
-struct Reader<'a>(&'a [u8]);
+struct ContentReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (array, left) = self.0.split_first_chunk().ok_or(Malformed("the content is too short"))?;
+impl<'a> ContentReader<'a> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], MalformedPacket> {
+        let (array, left) = self.0.split_first_chunk().ok_or(MalformedPacket("the content is too short"))?;
         self.0 = left;
         Ok(*array)
     }
 
-    fn u8(&mut self) -> Result<u8, Malformed> {
+    fn u8(&mut self) -> Result<u8, MalformedPacket> {
         Ok(self.array::<1>()?[0])
     }
 
-    fn u32(&mut self) -> Result<u32, Malformed> {
+    fn u32(&mut self) -> Result<u32, MalformedPacket> {
         Ok(u32::from_be_bytes(self.array()?))
     }
 
     /// Reads at most 255 bytes after their length.
-    fn short(&mut self) -> Result<&'a [u8], Malformed> {
+    fn short(&mut self) -> Result<&'a [u8], MalformedPacket> {
         let len = usize::from(self.u8()?);
         let (short, left) =
-            self.0.split_at_checked(len).ok_or(Malformed("the content is shorter than a length in it"))?;
+            self.0.split_at_checked(len).ok_or(MalformedPacket("the content is shorter than a length in it"))?;
         self.0 = left;
         Ok(short)
     }
 
-    fn short_text(&mut self) -> Result<&'a str, Malformed> {
-        str::from_utf8(self.short()?).map_err(|_| Malformed("a text is not UTF-8"))
+    fn short_text(&mut self) -> Result<&'a str, MalformedPacket> {
+        str::from_utf8(self.short()?).map_err(|_| MalformedPacket("a text is not UTF-8"))
     }
 }
 
 /// Parts of a PUBLISH, or of a MESSAGE after its subscription number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Published<'a> {
+pub(crate) struct PublishPacket<'a> {
     pub(crate) flags: u8,
     /// Not validated, so that known subjects cost no second validation.
     pub(crate) subject: &'a [u8],
@@ -147,10 +147,10 @@ pub(crate) struct Published<'a> {
     pub(crate) payload: &'a [u8],
 }
 
-impl<'a> Published<'a> {
+impl<'a> PublishPacket<'a> {
     #[inline]
-    pub(crate) fn read(content: &'a [u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader(content);
+    pub(crate) fn read(content: &'a [u8]) -> Result<Self, MalformedPacket> {
+        let mut reader = ContentReader(content);
         let flags = reader.u8()?;
         let subject = reader.short()?;
         let reply = if flags & REPLY != 0 { Some(reader.short()?) } else { None };
@@ -181,11 +181,12 @@ fn write_short(bytes: &[u8], into: &mut Vec<u8>) {
 }
 
 /// Reads a MESSAGE. Returns the number of its subscription and the message, made of slices of the content.
-pub(crate) fn read_message(content: &Bytes) -> Result<(u32, Message), Malformed> {
-    let number = Reader(content).u32()?;
+pub(crate) fn read_message(content: &Bytes) -> Result<(u32, Message), MalformedPacket> {
+    let number = ContentReader(content).u32()?;
     // Reading the number has proved that there are four bytes.
-    let published = Published::read(&content[4..])?;
-    let subject = |bytes| Subject::from_bytes(content.slice_ref(bytes)).map_err(|_| Malformed("a subject is invalid"));
+    let published = PublishPacket::read(&content[4..])?;
+    let subject =
+        |bytes| Subject::from_bytes(content.slice_ref(bytes)).map_err(|_| MalformedPacket("a subject is invalid"));
     let message = Message {
         subject: subject(published.subject)?,
         reply: published.reply.map(subject).transpose()?,
@@ -197,7 +198,7 @@ pub(crate) fn read_message(content: &Bytes) -> Result<(u32, Message), Malformed>
 
 /// Content of a SUBSCRIBE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Subscribe<'a> {
+pub(crate) struct SubscribePacket<'a> {
     pub(crate) policy: Policy,
     /// Zero means no window: the broker sends whatever the connection takes.
     pub(crate) window: u32,
@@ -208,10 +209,10 @@ pub(crate) struct Subscribe<'a> {
     pub(crate) group: &'a str,
 }
 
-impl<'a> Subscribe<'a> {
-    pub(crate) fn read(content: &'a [u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader(content);
-        let policy = policy(reader.u8()?).ok_or(Malformed("the policy is unknown"))?;
+impl<'a> SubscribePacket<'a> {
+    pub(crate) fn read(content: &'a [u8]) -> Result<Self, MalformedPacket> {
+        let mut reader = ContentReader(content);
+        let policy = policy(reader.u8()?).ok_or(MalformedPacket("the policy is unknown"))?;
         let (window, slot) = (reader.u32()?, reader.u8()?);
         let (pattern, group) = (reader.short_text()?, reader.short_text()?);
         Ok(Self { policy, window, slot, pattern, group })
@@ -259,7 +260,7 @@ pub(crate) enum EndReason {
 
 /// Content of an ENDED, the last packet of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ended<'a> {
+pub(crate) struct EndedPacket<'a> {
     pub(crate) number: u32,
     pub(crate) reason: EndReason,
     /// Messages neither delivered nor reported as missing before.
@@ -267,9 +268,9 @@ pub(crate) struct Ended<'a> {
     pub(crate) text: &'a str,
 }
 
-impl<'a> Ended<'a> {
-    pub(crate) fn read(content: &'a [u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader(content);
+impl<'a> EndedPacket<'a> {
+    pub(crate) fn read(content: &'a [u8]) -> Result<Self, MalformedPacket> {
+        let mut reader = ContentReader(content);
         let number = reader.u32()?;
         let reason = match reader.u8()? {
             0 => EndReason::Unsubscribed,
@@ -278,7 +279,7 @@ impl<'a> Ended<'a> {
             _ => EndReason::Unknown,
         };
         let missing = u64::from_be_bytes(reader.array()?);
-        let text = str::from_utf8(reader.0).map_err(|_| Malformed("a text is not UTF-8"))?;
+        let text = str::from_utf8(reader.0).map_err(|_| MalformedPacket("a text is not UTF-8"))?;
         Ok(Self { number, reason, missing, text })
     }
 
@@ -297,8 +298,8 @@ impl<'a> Ended<'a> {
 }
 
 /// Reads a MISSING: the number of the subscription and the count of messages.
-pub(crate) fn read_missing(content: &[u8]) -> Result<(u32, u64), Malformed> {
-    let mut reader = Reader(content);
+pub(crate) fn read_missing(content: &[u8]) -> Result<(u32, u64), MalformedPacket> {
+    let mut reader = ContentReader(content);
     Ok((reader.u32()?, u64::from_be_bytes(reader.array()?)))
 }
 
@@ -309,8 +310,8 @@ pub(crate) fn write_missing(number: u32, count: u64) -> Vec<u8> {
 }
 
 /// Reads a CREDIT: the number of the subscription and the bytes.
-pub(crate) fn read_credit(content: &[u8]) -> Result<(u32, u32), Malformed> {
-    let mut reader = Reader(content);
+pub(crate) fn read_credit(content: &[u8]) -> Result<(u32, u32), MalformedPacket> {
+    let mut reader = ContentReader(content);
     Ok((reader.u32()?, reader.u32()?))
 }
 
@@ -322,18 +323,18 @@ pub(crate) fn write_credit(number: u32, bytes: u32) -> [u8; 8] {
 }
 
 /// Reads a SUBSCRIBED, UNSUBSCRIBE, PUBLISHED or ALLOW: a single number.
-pub(crate) fn read_number(content: &[u8]) -> Result<u32, Malformed> {
-    Reader(content).u32()
+pub(crate) fn read_number(content: &[u8]) -> Result<u32, MalformedPacket> {
+    ContentReader(content).u32()
 }
 
 /// Reads a HELLO: the version.
-pub(crate) fn read_hello(content: &[u8]) -> Result<u8, Malformed> {
-    Reader(content).u8()
+pub(crate) fn read_hello(content: &[u8]) -> Result<u8, MalformedPacket> {
+    ContentReader(content).u8()
 }
 
 /// Reads a WELCOME: the version and the window for publishing.
-pub(crate) fn read_welcome(content: &[u8]) -> Result<(u8, u32), Malformed> {
-    let mut reader = Reader(content);
+pub(crate) fn read_welcome(content: &[u8]) -> Result<(u8, u32), MalformedPacket> {
+    let mut reader = ContentReader(content);
     Ok((reader.u8()?, reader.u32()?))
 }
 
@@ -344,8 +345,8 @@ pub(crate) fn write_welcome(window: u32) -> Vec<u8> {
 }
 
 /// Reads a REFUSED: the kind of the refused packet and the reason.
-pub(crate) fn read_refused(content: &[u8]) -> Result<(Option<Kind>, Refusal), Malformed> {
-    let mut reader = Reader(content);
+pub(crate) fn read_refused(content: &[u8]) -> Result<(Option<PacketKind>, Refusal), MalformedPacket> {
+    let mut reader = ContentReader(content);
     let kind = KINDS.get(usize::from(reader.u8()?)).copied();
     let code = match reader.u8()? {
         0 => RefusalCode::Malformed,
@@ -354,11 +355,11 @@ pub(crate) fn read_refused(content: &[u8]) -> Result<(Option<Kind>, Refusal), Ma
         3 => RefusalCode::ShuttingDown,
         _ => RefusalCode::Unknown,
     };
-    let text = str::from_utf8(reader.0).map_err(|_| Malformed("a text is not UTF-8"))?;
+    let text = str::from_utf8(reader.0).map_err(|_| MalformedPacket("a text is not UTF-8"))?;
     Ok((kind, Refusal::new(code, text)))
 }
 
-pub(crate) fn write_refused(kind: Kind, refusal: &Refusal) -> Vec<u8> {
+pub(crate) fn write_refused(kind: PacketKind, refusal: &Refusal) -> Vec<u8> {
     let mut content = vec![kind as u8];
     content.push(match refusal.code {
         RefusalCode::Malformed => 0,
@@ -379,15 +380,18 @@ mod tests {
 
     #[test]
     fn packets_read_as_they_were_written() {
-        let subscribe = Subscribe { policy: Policy::Block, window: 70_000, slot: 3, pattern: "a.*", group: "g" };
-        assert_eq!(Subscribe::read(&subscribe.write()), Ok(subscribe));
-        let ended = Ended { number: 9, reason: EndReason::TooSlow, missing: 1 << 40, text: "too slow" };
-        assert_eq!(Ended::read(&ended.write()), Ok(ended));
+        let subscribe = SubscribePacket { policy: Policy::Block, window: 70_000, slot: 3, pattern: "a.*", group: "g" };
+        assert_eq!(SubscribePacket::read(&subscribe.write()), Ok(subscribe));
+        let ended = EndedPacket { number: 9, reason: EndReason::TooSlow, missing: 1 << 40, text: "too slow" };
+        assert_eq!(EndedPacket::read(&ended.write()), Ok(ended));
         assert_eq!(read_missing(&write_missing(7, 1 << 33)), Ok((7, 1 << 33)));
         assert_eq!(read_credit(&write_credit(7, 8)), Ok((7, 8)));
         assert_eq!(read_welcome(&write_welcome(5)), Ok((VERSION, 5)));
         let refusal = Refusal::new(RefusalCode::Denied, "no");
-        assert_eq!(read_refused(&write_refused(Kind::Publish, &refusal)), Ok((Some(Kind::Publish), refusal)));
+        assert_eq!(
+            read_refused(&write_refused(PacketKind::Publish, &refusal)),
+            Ok((Some(PacketKind::Publish), refusal))
+        );
     }
 
     #[test]
@@ -398,7 +402,7 @@ mod tests {
         let (number, message) = read_message(&content.clone().into()).expect("it is whole");
         assert_eq!((number, &*message.subject, message.is_retained), (5, "a.b", true));
         assert_eq!((message.reply.as_deref(), &*message.payload), (Some("r.1"), &b"payload"[..]));
-        let published = Published::read(&content[4..]).expect("it is whole");
+        let published = PublishPacket::read(&content[4..]).expect("it is whole");
         assert_eq!(published.subjects(&content[4..]), b"\x03a.b\x03r.1");
     }
 
@@ -406,20 +410,20 @@ mod tests {
     fn every_kind_has_an_operation_and_the_highest_base_leaves_room_for_all() {
         for (index, kind) in KINDS.into_iter().enumerate() {
             assert_eq!(kind as usize, index);
-            assert_eq!(Base::new(BASE).kind(Base::new(BASE).operation(kind)), Some(kind));
+            assert_eq!(OperationBase::new(BASE).kind(OperationBase::new(BASE).operation(kind)), Some(kind));
         }
-        let is_good = |number| Base::new(number).check().is_ok();
+        let is_good = |number| OperationBase::new(number).check().is_ok();
         assert!(is_good(10) && is_good(BASE) && is_good(65_523));
         assert!(!is_good(9) && !is_good(65_524) && !is_good(u16::MAX));
         let operation = |number| Operation::new(number).expect("it is not reserved");
-        assert_eq!(Base::new(7000).kind(operation(6999)), None);
-        assert_eq!(Base::new(7000).kind(operation(7013)), None);
+        assert_eq!(OperationBase::new(7000).kind(operation(6999)), None);
+        assert_eq!(OperationBase::new(7000).kind(operation(7013)), None);
     }
 
     proptest! {
         #[test]
         fn whatever_comes_is_read_or_refused(content in vec(any::<u8>(), 0..80)) {
-            let _ = (Published::read(&content), Subscribe::read(&content), Ended::read(&content));
+            let _ = (PublishPacket::read(&content), SubscribePacket::read(&content), EndedPacket::read(&content));
             let _ = (read_message(&content.clone().into()), read_refused(&content), read_welcome(&content));
             let _ = (read_missing(&content), read_credit(&content), read_number(&content), read_hello(&content));
         }
@@ -430,8 +434,8 @@ mod tests {
             write_publish(0, "a.b", Some("r.1"), &mut content);
             let end = at % content.len();
             prop_assert!(read_message(&content[..end].to_vec().into()).is_err());
-            let content = Subscribe { policy: Policy::Block, window: 1, slot: 0, pattern: "a.*", group: "g" }.write();
-            prop_assert!(Subscribe::read(&content[..at % content.len()]).is_err());
+            let content = SubscribePacket { policy: Policy::Block, window: 1, slot: 0, pattern: "a.*", group: "g" }.write();
+            prop_assert!(SubscribePacket::read(&content[..at % content.len()]).is_err());
         }
     }
 }

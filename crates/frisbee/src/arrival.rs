@@ -10,15 +10,15 @@ thread_local! {
 /// time.
 pub(crate) fn arrived_at<T>(at: Instant, start: impl FnOnce() -> T) -> T {
     /// Restores the previous value, also after a panic of the handler.
-    struct Before(Option<Instant>);
+    struct RestoreArrival(Option<Instant>);
 
-    impl Drop for Before {
+    impl Drop for RestoreArrival {
         fn drop(&mut self) {
             ARRIVED.set(self.0);
         }
     }
 
-    let _before = Before(ARRIVED.replace(Some(at)));
+    let _before = RestoreArrival(ARRIVED.replace(Some(at)));
     start()
 }
 

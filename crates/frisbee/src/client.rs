@@ -13,9 +13,9 @@ use tracing::{Instrument, debug_span, info};
 use crate::{
     Address, Backoff, CloseReason, Config, ConnectRetry, Connection, Dispatch, Engine, InvalidSetting, Router,
     RouterInfo, SocketOptions, ToAddress,
-    connection::Shared,
-    driver::{Begun, Scope, drive},
-    net::{Secure, Wire, connect},
+    connection::ConnectionShared,
+    driver::{BufferedStream, DriverScope, drive},
+    net::{IoStream, TlsHandshake, connect},
     proto::{self, Role},
 };
 
@@ -36,12 +36,12 @@ use crate::{
 /// ```
 pub struct Client<R> {
     router: Arc<R>,
-    pub(crate) settings: Settings,
+    pub(crate) settings: DialSettings,
 }
 
 /// Settings shared by all connections of a client, independent of its router.
 #[derive(Clone)]
-pub(crate) struct Settings {
+pub(crate) struct DialSettings {
     config: Arc<Config>,
     dispatch: Dispatch,
     engine: Engine,
@@ -51,7 +51,7 @@ pub(crate) struct Settings {
     checks_peer: bool,
     /// `true` if this side closes connections when the peer asks for it, even if the router does not.
     leaves: bool,
-    pub(crate) secure: Option<Secure>,
+    pub(crate) secure: Option<TlsHandshake>,
 }
 
 /// The target of a connect, with the engine and the router's facts for the connection.
@@ -66,7 +66,7 @@ pub(crate) struct DialTarget {
 impl<R: Router> Client<R> {
     /// Creates a client with `router` as the handler of packets from the server. The router `()` drops them.
     pub fn new(router: R) -> Self {
-        let settings = Settings {
+        let settings = DialSettings {
             config: Arc::default(),
             dispatch: Dispatch::default(),
             engine: Engine::default(),
@@ -250,7 +250,7 @@ impl<R: Router> Client<R> {
             Ok(info) => info,
             Err(source) => return Err(ConnectError { address, attempts: 0, source }),
         };
-        let wire = Wire::Other(Box::new(stream));
+        let wire = IoStream::Other(Box::new(stream));
         let start = self.settings.start(self.router.clone(), info, wire, (Address::Unnamed, address.clone()), &address);
         let started = timeout(self.settings.timeout, start).await;
         let started = started.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
@@ -275,7 +275,7 @@ impl<R: Router> Client<R> {
     }
 }
 
-impl Settings {
+impl DialSettings {
     async fn attempt<R: Router>(&self, router: Arc<R>, target: &DialTarget, number: usize) -> io::Result<Connection> {
         let DialTarget { address, info, .. } = target;
         let (wire, local, peer) = connect(address, &self.sockets, number).await?;
@@ -291,7 +291,7 @@ impl Settings {
         &self,
         router: Arc<R>,
         info: Arc<RouterInfo>,
-        wire: Wire,
+        wire: IoStream,
         (local, peer): (Address, Address),
         asked: &Address,
     ) -> io::Result<Connection> {
@@ -309,14 +309,14 @@ impl Settings {
             proto.promise_to_leave();
         }
         let span = debug_span!("connection", %peer);
-        let shared = Arc::new(Shared::new(proto, self.config.clone(), local, peer, identity, now));
+        let shared = Arc::new(ConnectionShared::new(proto, self.config.clone(), local, peer, identity, now));
         let connection = Connection::new(shared.clone());
         if let Some(credentials) = credentials {
             // Cannot fail: no value of this type has been attached yet.
             let _ = connection.set_state(credentials);
         }
-        let scope = Scope::new(info, self.dispatch, usize::MAX);
-        let begun = Box::new(Begun { wire, first: BytesMut::new() });
+        let scope = DriverScope::new(info, self.dispatch, usize::MAX);
+        let begun = Box::new(BufferedStream { wire, first: BytesMut::new() });
         // On the current runtime. With an engine of separate threads, the attempt already runs on one of them.
         tokio::spawn(drive(begun, connection, router, scope).instrument(span));
         Ok(Connection::owning(shared))

@@ -25,16 +25,16 @@ use bytes::{Bytes, BytesMut};
 /// assert_eq!(Content::from(pieces), content);
 /// ```
 #[derive(Clone)]
-pub struct Content(Repr);
+pub struct Content(ContentRepr);
 
 #[derive(Clone)]
-enum Repr {
+enum ContentRepr {
     One(Bytes),
-    Several(Arc<Several>),
+    Several(Arc<ContentPieces>),
 }
 
 #[derive(Debug)]
-struct Several {
+struct ContentPieces {
     pieces: Vec<Bytes>,
     len: usize,
     /// The pieces joined into one, filled on first use.
@@ -46,8 +46,8 @@ impl Content {
     #[inline]
     pub fn len(&self) -> usize {
         match &self.0 {
-            Repr::One(bytes) => bytes.len(),
-            Repr::Several(several) => several.len,
+            ContentRepr::One(bytes) => bytes.len(),
+            ContentRepr::Several(several) => several.len,
         }
     }
 
@@ -61,8 +61,8 @@ impl Content {
     #[inline]
     pub fn pieces(&self) -> &[Bytes] {
         match &self.0 {
-            Repr::One(bytes) => slice::from_ref(bytes),
-            Repr::Several(several) => &several.pieces,
+            ContentRepr::One(bytes) => slice::from_ref(bytes),
+            ContentRepr::Several(several) => &several.pieces,
         }
     }
 
@@ -70,8 +70,8 @@ impl Content {
     #[inline]
     pub fn into_bytes(self) -> Bytes {
         match self.0 {
-            Repr::One(bytes) => bytes,
-            Repr::Several(several) => several.into_joined(),
+            ContentRepr::One(bytes) => bytes,
+            ContentRepr::Several(several) => several.into_joined(),
         }
     }
 
@@ -79,15 +79,15 @@ impl Content {
     #[inline]
     pub(crate) fn into_one(self) -> Result<Bytes, Vec<Bytes>> {
         match self.0 {
-            Repr::One(bytes) => Ok(bytes),
-            Repr::Several(several) => {
+            ContentRepr::One(bytes) => Ok(bytes),
+            ContentRepr::Several(several) => {
                 Err(Arc::try_unwrap(several).map_or_else(|shared| shared.pieces.clone(), |several| several.pieces))
             }
         }
     }
 }
 
-impl Several {
+impl ContentPieces {
     fn joined(&self) -> &Bytes {
         self.joined.get_or_init(|| self.pieces.concat().into())
     }
@@ -104,8 +104,8 @@ impl Deref for Content {
     #[inline]
     fn deref(&self) -> &Bytes {
         match &self.0 {
-            Repr::One(bytes) => bytes,
-            Repr::Several(several) => several.joined(),
+            ContentRepr::One(bytes) => bytes,
+            ContentRepr::Several(several) => several.joined(),
         }
     }
 }
@@ -145,7 +145,7 @@ impl From<Content> for Bytes {
 impl From<Bytes> for Content {
     #[inline]
     fn from(bytes: Bytes) -> Self {
-        Self(Repr::One(bytes))
+        Self(ContentRepr::One(bytes))
     }
 }
 
@@ -156,7 +156,7 @@ impl From<Vec<Bytes>> for Content {
             return pieces.pop().unwrap_or_default().into();
         }
         let len = pieces.iter().map(Bytes::len).sum();
-        Self(Repr::Several(Arc::new(Several { pieces, len, joined: OnceLock::new() })))
+        Self(ContentRepr::Several(Arc::new(ContentPieces { pieces, len, joined: OnceLock::new() })))
     }
 }
 

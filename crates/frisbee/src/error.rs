@@ -52,7 +52,7 @@ impl From<InvalidSetting> for std::io::Error {
 #[non_exhaustive]
 pub enum ProtocolError {
     /// The peer does not speak frisbee.
-    Foreign(Foreign),
+    Foreign(ForeignProtocol),
     /// A packet did not start with the magic number.
     BadMagic {
         /// The two bytes found instead.
@@ -318,7 +318,7 @@ impl<T: fmt::Debug, E: std::error::Error> std::error::Error for TrySendError<T, 
 /// Either the peer called the wrong port, or this side's client connected to the wrong server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Foreign {
+pub enum ForeignProtocol {
     /// A client began a TLS handshake.
     TlsClient,
     /// A server that requires TLS rejected this side's unencrypted bytes.
@@ -333,7 +333,7 @@ pub enum Foreign {
     Http2Server,
 }
 
-impl fmt::Display for Foreign {
+impl fmt::Display for ForeignProtocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TlsClient => {

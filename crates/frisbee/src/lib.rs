@@ -94,19 +94,21 @@ pub use error::{
     CloseReason, InvalidSetting, OpenError, ProtocolError, SendError, StreamEnd, StreamSendError, TrySendError,
 };
 pub use packet::{Operation, Packet, PacketName};
-pub use proto::{FrameBuffer, Frames, GoAway, HeaderFormat, Hello, Peer};
+pub use proto::{FrameBuffer, Frames, GoAway, HeaderFormat, Hello, PeerProtocol};
 
 #[cfg(feature = "tokio")]
 pub use self::{
     address::{Address, ToAddress},
     backoff::{Backoff, ConnectRetry},
     client::{Client, ConnectError},
-    connection::{Connection, ConnectionMetrics, Sent, Stream, StreamReader, StreamSender},
+    connection::{Connection, ConnectionMetrics, SendPosition, Stream, StreamReader, StreamSender},
     engine::Engine,
     net::{ListenOn, ListenTarget, PeerCredentials, Raw, RingError, SocketOptions},
     reconnect::{NotSent, ReconnectState, ReconnectStates, Reconnecting, ReconnectingClient},
-    router::{Arrivals, Dispatch, Event, Outcome, Refusal, Refused, Router, RouterInfo, SendOrder, Table},
-    server::{Drain, Protocol, Recognized, Server, ServerBuilder, ServerLimits, ServerMetrics},
+    router::{
+        Arrivals, Dispatch, Event, HandlerTable, Outcome, RefusalReason, RefusedPacket, Router, RouterInfo, SendOrder,
+    },
+    server::{Drain, Protocol, ProtocolMatch, Server, ServerBuilder, ServerLimits, ServerMetrics},
 };
 
 #[cfg(feature = "tls")]

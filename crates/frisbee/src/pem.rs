@@ -15,10 +15,10 @@ use tokio_rustls::rustls::{
 
 /// PEM text with certificates or a key, in a file or in memory. A file is read on use.
 #[derive(Clone)]
-pub struct Pem(Source);
+pub struct Pem(PemSource);
 
 #[derive(Clone)]
-enum Source {
+enum PemSource {
     File(PathBuf),
     Bytes(Vec<u8>),
 }
@@ -26,18 +26,18 @@ enum Source {
 impl Pem {
     /// Refers to a file.
     pub fn file(path: impl Into<PathBuf>) -> Self {
-        Self(Source::File(path.into()))
+        Self(PemSource::File(path.into()))
     }
 
     /// Takes text in memory, for example from `include_bytes!`.
     pub fn bytes(text: impl Into<Vec<u8>>) -> Self {
-        Self(Source::Bytes(text.into()))
+        Self(PemSource::Bytes(text.into()))
     }
 
     fn text(&self) -> Result<Cow<'_, [u8]>, TlsError> {
         match &self.0 {
-            Source::Bytes(text) => Ok(text.into()),
-            Source::File(path) => match fs::read(path) {
+            PemSource::Bytes(text) => Ok(text.into()),
+            PemSource::File(path) => match fs::read(path) {
                 Ok(text) => Ok(text.into()),
                 Err(error) => {
                     Err(TlsError { what: format!("cannot read {self}: {error}"), source: Some(error.into()) })
@@ -100,8 +100,8 @@ fn sections(text: &[u8]) -> String {
 impl fmt::Display for Pem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Source::File(path) => path.display().fmt(f),
-            Source::Bytes(text) => write!(f, "the PEM in memory ({} bytes)", text.len()),
+            PemSource::File(path) => path.display().fmt(f),
+            PemSource::Bytes(text) => write!(f, "the PEM in memory ({} bytes)", text.len()),
         }
     }
 }
@@ -131,25 +131,25 @@ impl fmt::Debug for Pem {
 /// basicConstraints=CA:FALSE`, or create an authority to sign the server's certificate, like the example `tls`.
 #[derive(Clone)]
 pub struct ServerTls {
-    identity: Identity,
+    identity: TlsIdentity,
     config: Arc<ServerConfig>,
 }
 
 /// A certificate chain, starting with the end-entity certificate, and its key.
-struct Identity {
+struct TlsIdentity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     /// The source of both, for error messages.
     from: String,
 }
 
-impl Clone for Identity {
+impl Clone for TlsIdentity {
     fn clone(&self) -> Self {
         Self { chain: self.chain.clone(), key: self.key.clone_key(), from: self.from.clone() }
     }
 }
 
-impl Identity {
+impl TlsIdentity {
     fn new(certificates: &Pem, key: &Pem) -> Result<Self, TlsError> {
         let from = format!("the certificate in {certificates} with the key in {key}");
         Ok(Self { chain: certificates.certificates()?, key: key.key()?, from })
@@ -168,7 +168,7 @@ impl ServerTls {
     /// Identifies the server by a certificate and its key. Further certificates complete the chain to the
     /// authority.
     pub fn new(certificates: Pem, key: Pem) -> Result<Self, TlsError> {
-        Self::with(Identity::new(&certificates, &key)?, None)
+        Self::with(TlsIdentity::new(&certificates, &key)?, None)
     }
 
     /// Accepts only clients with a certificate from one of these authorities: mutual TLS.
@@ -183,7 +183,7 @@ impl ServerTls {
     }
 
     fn with(
-        identity: Identity,
+        identity: TlsIdentity,
         clients: Option<Arc<dyn rustls::server::danger::ClientCertVerifier>>,
     ) -> Result<Self, TlsError> {
         let config = ServerConfig::builder_with_provider(provider()?).with_safe_default_protocol_versions();
@@ -254,7 +254,7 @@ impl ClientTls {
 
     /// Identifies the client to servers on request: mutual TLS.
     pub fn identity(self, certificates: Pem, key: Pem) -> Result<Self, TlsError> {
-        let identity = Identity::new(&certificates, &key)?;
+        let identity = TlsIdentity::new(&certificates, &key)?;
         let config =
             builder(self.roots.clone())?.with_client_auth_cert(identity.chain.clone(), identity.key.clone_key());
         Ok(Self { roots: self.roots, config: Arc::new(config.map_err(|error| identity.refused(error))?) })

@@ -78,10 +78,10 @@ pub struct ReconnectingClient<R> {
     client: Client<R>,
     waiting_len_max: usize,
     setup_timeout: Duration,
-    setup: Option<Box<Setup>>,
+    setup: Option<Box<SetupFn>>,
 }
 
-type Setup =
+type SetupFn =
     dyn Fn(Connection) -> Pin<Box<dyn Future<Output = Result<(), Box<dyn Error + Send + Sync>>> + Send>> + Send + Sync;
 
 impl<R: Router> ReconnectingClient<R> {
@@ -132,10 +132,14 @@ impl<R: Router> ReconnectingClient<R> {
         }
         let (states, seen) = watch::channel(ReconnectState::Connecting(None));
         let (closing, waiting_len_max) = (CancellationToken::new(), self.waiting_len_max);
-        let keeper = Keeper { target, settings: self, states };
+        let keeper = ReconnectTask { target, settings: self, states };
         tokio::spawn(keeper.run(closing.clone()));
-        let handle =
-            Handle { states: seen, waiting_len: AtomicUsize::new(0), waiting_len_max, closing: closing.drop_guard() };
+        let handle = ReconnectHandle {
+            states: seen,
+            waiting_len: AtomicUsize::new(0),
+            waiting_len_max,
+            closing: closing.drop_guard(),
+        };
         Ok(Reconnecting(Arc::new(handle)))
     }
 }
@@ -158,9 +162,9 @@ impl<R> fmt::Debug for ReconnectingClient<R> {
 /// A server asks its clients to leave before a shutdown. The client then makes a second connection and keeps using
 /// the first until the second is ready. Nothing sent during the shutdown is lost.
 #[derive(Clone)]
-pub struct Reconnecting(Arc<Handle>);
+pub struct Reconnecting(Arc<ReconnectHandle>);
 
-struct Handle {
+struct ReconnectHandle {
     states: watch::Receiver<ReconnectState>,
     /// Bytes of packets waiting for a connection.
     waiting_len: AtomicUsize,
@@ -267,7 +271,7 @@ impl Reconnecting {
     }
 
     async fn send_later(&self, packet: Packet, mut lost: Option<Connection>) -> Result<(), NotSent> {
-        let _place = Place::take(&self.0, packet.content.len() + PACKET_COST)?;
+        let _place = WaitingBytes::take(&self.0, packet.content.len() + PACKET_COST)?;
         loop {
             let connection = self.connected_after(lost.as_ref()).await?;
             match connection.send(packet.clone()).await {
@@ -285,13 +289,13 @@ impl fmt::Debug for Reconnecting {
 }
 
 /// The share of one packet in the bytes waiting for a connection.
-struct Place<'a> {
-    handle: &'a Handle,
+struct WaitingBytes<'a> {
+    handle: &'a ReconnectHandle,
     len: usize,
 }
 
-impl<'a> Place<'a> {
-    fn take(handle: &'a Handle, len: usize) -> Result<Self, NotSent> {
+impl<'a> WaitingBytes<'a> {
+    fn take(handle: &'a ReconnectHandle, len: usize) -> Result<Self, NotSent> {
         let place = Self { handle, len };
         // The counter guards no other memory, so relaxed ordering is enough.
         let before = handle.waiting_len.fetch_add(len, Ordering::Relaxed);
@@ -299,7 +303,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaitingBytes<'_> {
     fn drop(&mut self) {
         self.handle.waiting_len.fetch_sub(self.len, Ordering::Relaxed);
     }
@@ -366,13 +370,13 @@ impl Error for NotSent {
 }
 
 /// The task that makes the connections.
-struct Keeper<R> {
+struct ReconnectTask<R> {
     target: DialTarget,
     settings: ReconnectingClient<R>,
     states: watch::Sender<ReconnectState>,
 }
 
-impl<R: Router> Keeper<R> {
+impl<R: Router> ReconnectTask<R> {
     async fn run(self, closing: CancellationToken) {
         let error = closing.run_until_cancelled(self.keep_connected()).await;
         self.states.send_replace(ReconnectState::Ended(error));
@@ -381,17 +385,17 @@ impl<R: Router> Keeper<R> {
     /// Makes connections until cancelled. Returns the error of the first attempt if it is final.
     async fn keep_connected(&self) -> Arc<ConnectError> {
         let mut backoff = Backoff::new(self.settings.client.first_pause());
-        let mut connection = match self.connect(&mut backoff, Attempts::First).await {
+        let mut connection = match self.connect(&mut backoff, AttemptPhase::First).await {
             Ok(connection) => connection,
             Err(error) => return error,
         };
         loop {
             // This task's handle keeps the connection open; the published one does not.
             self.states.send_replace(ReconnectState::Connected(connection.without_keeping_open()));
-            let heard = heard(&connection);
+            let heard = packets_received(&connection);
             connection.shared().until_left().await;
             // The connection was usable, so the next pauses start short again.
-            if heard < self::heard(&connection) {
+            if heard < self::packets_received(&connection) {
                 backoff.reset();
             }
             connection = match self.connect_again(&connection, &mut backoff).await {
@@ -405,7 +409,7 @@ impl<R: Router> Keeper<R> {
     async fn connect_again(&self, last: &Connection, backoff: &mut Backoff) -> Result<Connection, Arc<ConnectError>> {
         let again = async {
             sleep(backoff.pause()).await;
-            self.connect(backoff, Attempts::Later).await
+            self.connect(backoff, AttemptPhase::Later).await
         };
         // A connection about to be left stays in use until the next one is ready, or until its server stops
         // waiting.
@@ -420,14 +424,14 @@ impl<R: Router> Keeper<R> {
     }
 
     /// Attempts to connect until a connection is ready for use.
-    async fn connect(&self, backoff: &mut Backoff, attempts: Attempts) -> Result<Connection, Arc<ConnectError>> {
+    async fn connect(&self, backoff: &mut Backoff, attempts: AttemptPhase) -> Result<Connection, Arc<ConnectError>> {
         let mut number = 0;
         loop {
             let error = match self.attempt(number).await {
                 Ok(connection) => return Ok(connection),
                 Err(error) => Arc::new(error),
             };
-            if attempts == Attempts::First && number == 0 && error.is_final() {
+            if attempts == AttemptPhase::First && number == 0 && error.is_final() {
                 return Err(error);
             }
             number += 1;
@@ -469,13 +473,13 @@ impl<R: Router> Keeper<R> {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Attempts {
+enum AttemptPhase {
     /// There was no connection before.
     First,
     Later,
 }
 
 /// Returns the number of packets received from the peer so far.
-fn heard(connection: &Connection) -> u64 {
+fn packets_received(connection: &Connection) -> u64 {
     connection.metrics().counters.packets_in
 }

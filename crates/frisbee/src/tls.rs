@@ -12,7 +12,7 @@ use tokio_rustls::{
 
 use crate::{
     Address, Client, Connection, Raw, Router, ServerBuilder, TlsName,
-    net::{Identity, Proof, Secure, Secured, Wire},
+    net::{IoStream, PeerIdentity, PeerProof, SecuredStream, TlsHandshake},
 };
 
 impl<R: Router> ServerBuilder<R> {
@@ -29,15 +29,15 @@ impl<R: Router> ServerBuilder<R> {
 }
 
 /// Returns the server side of a TLS handshake.
-fn accepting(config: Arc<rustls::ServerConfig>) -> Secure {
+fn accepting(config: Arc<rustls::ServerConfig>) -> TlsHandshake {
     let acceptor = TlsAcceptor::from(config);
-    Secure::new(move |wire, _| {
+    TlsHandshake::new(move |wire, _| {
         let handshake = acceptor.accept(wire);
         Box::pin(async move {
             let stream = handshake.await.map_err(|error| explain(error, "client"))?;
             let session = stream.get_ref().1;
             let (identity, alpn) = (identity(session), session.alpn_protocol().map(<[u8]>::to_vec));
-            Ok(Secured { wire: Wire::Other(Box::new(stream)), identity, alpn })
+            Ok(SecuredStream { wire: IoStream::Other(Box::new(stream)), identity, alpn })
         })
     })
 }
@@ -62,7 +62,7 @@ impl Raw {
     /// Available for connections passed to a [`Protocol`](crate::Protocol). After a takeover, use
     /// [`Connection::peer_certificates`].
     pub fn peer_certificates(&self) -> Option<Arc<Vec<CertificateDer<'static>>>> {
-        let Certificates(chain) = self.identity()?.downcast_ref()?;
+        let PeerCertificates(chain) = self.identity()?.downcast_ref()?;
         Some(chain.clone())
     }
 }
@@ -85,7 +85,7 @@ impl<R: Router> Client<R> {
 
     fn secured(mut self, config: Arc<rustls::ClientConfig>, name: Option<TlsName>) -> Self {
         let connector = TlsConnector::from(config);
-        let secure = Secure::new(move |wire, peer| {
+        let secure = TlsHandshake::new(move |wire, peer| {
             let name = match &name {
                 None => name_of(peer),
                 Some(name) => name.to_server_name(),
@@ -95,7 +95,7 @@ impl<R: Router> Client<R> {
                 let stream = connector.connect(name?, wire).await.map_err(|error| explain(error, "server"))?;
                 let session = stream.get_ref().1;
                 let (identity, alpn) = (identity(session), session.alpn_protocol().map(<[u8]>::to_vec));
-                Ok(Secured { wire: Wire::Other(Box::new(stream)), identity, alpn })
+                Ok(SecuredStream { wire: IoStream::Other(Box::new(stream)), identity, alpn })
             })
         });
         self.settings.secure = Some(secure);
@@ -106,18 +106,18 @@ impl<R: Router> Client<R> {
 impl Connection {
     /// Returns the certificate chain proved by the peer in the TLS handshake, its own certificate first.
     pub fn peer_certificates(&self) -> Option<Arc<Vec<CertificateDer<'static>>>> {
-        let Proof(proven) = self.state()?;
-        proven.downcast_ref().map(|Certificates(chain)| chain.clone())
+        let PeerProof(proven) = self.state()?;
+        proven.downcast_ref().map(|PeerCertificates(chain)| chain.clone())
     }
 }
 
 /// The certificate chain proved by a peer.
-struct Certificates(Arc<Vec<CertificateDer<'static>>>);
+struct PeerCertificates(Arc<Vec<CertificateDer<'static>>>);
 
-fn identity(session: &CommonState) -> Identity {
+fn identity(session: &CommonState) -> PeerIdentity {
     let certificates = session.peer_certificates()?;
     let owned: Vec<_> = certificates.iter().map(|certificate| certificate.clone().into_owned()).collect();
-    Some(Proof(Arc::new(Certificates(Arc::new(owned)))))
+    Some(PeerProof(Arc::new(PeerCertificates(Arc::new(owned)))))
 }
 
 /// Adds an explanation to frequent handshake failures: a peer without TLS, or a certificate for another use.

@@ -2,23 +2,25 @@
 
 use std::collections::HashSet;
 
-use frpc_schema::{Field, Message, Shape, Type};
+use frpc_schema::{FieldSchema, FieldShape, MessageSchema, ValueType};
 
 use crate::naming;
 
 /// Returns the fields that cannot have accessors.
 ///
 /// An accessor would have the name of the accessor of another field, or prost's macro could not form an identifier.
-pub(crate) fn missing(message: &Message) -> Vec<&Field> {
+pub(crate) fn missing(message: &MessageSchema) -> Vec<&FieldSchema> {
     let getters: HashSet<_> =
         message.fields.iter().filter(|field| has_getter(field)).map(|field| naming::snake(&field.name)).collect();
-    let is_missing = |field: &&Field| {
+    let is_missing = |field: &&FieldSchema| {
         let name = naming::snake(&field.name);
         let plain = name.trim_start_matches("r#");
         match &field.shape {
-            Shape::Always(Type::Enum(_)) | Shape::Optional(Type::Enum(_)) => getters.contains(&format!("set_{plain}")),
-            Shape::List(Type::Enum(_)) => getters.contains(&format!("push_{plain}")),
-            Shape::Map(_, Type::Enum(_)) => {
+            FieldShape::Always(ValueType::Enum(_)) | FieldShape::Optional(ValueType::Enum(_)) => {
+                getters.contains(&format!("set_{plain}"))
+            }
+            FieldShape::List(ValueType::Enum(_)) => getters.contains(&format!("push_{plain}")),
+            FieldShape::Map(_, ValueType::Enum(_)) => {
                 name != plain || ["get_", "insert_"].iter().any(|verb| getters.contains(&format!("{verb}{plain}")))
             }
             _ => false,
@@ -28,10 +30,10 @@ pub(crate) fn missing(message: &Message) -> Vec<&Field> {
 }
 
 /// Returns `true` if prost's macro adds a function with the name of the field.
-fn has_getter(field: &Field) -> bool {
+fn has_getter(field: &FieldSchema) -> bool {
     match &field.shape {
-        Shape::Always(of) | Shape::List(of) => matches!(of, Type::Enum(_)),
-        Shape::Optional(of) => !matches!(of, Type::Message(_)),
-        Shape::Member(..) | Shape::Map(..) => false,
+        FieldShape::Always(of) | FieldShape::List(of) => matches!(of, ValueType::Enum(_)),
+        FieldShape::Optional(of) => !matches!(of, ValueType::Message(_)),
+        FieldShape::Member(..) | FieldShape::Map(..) => false,
     }
 }

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use frpc_schema::{Diagnostic, Options, Package, Schema, descriptors_of};
+use frpc_schema::{Diagnostic, PackageSchema, Schema, SchemaOptions, descriptors_of};
 use prost_build::Module;
 use prost_types::{EnumDescriptorProto, EnumValueDescriptorProto, FileDescriptorProto, FileDescriptorSet};
 use protox::prost::Message as _;
@@ -13,14 +13,14 @@ use syn::parse::Parser as _;
 
 use crate::{
     conflicts,
-    emit::{self, CodecPath, Emitter, ServiceAttribute, ServiceItem, Topic},
+    emit::{self, CodecPath, EmitSettings, MessageTopic, ServiceAttribute, ServiceItem},
     error::Error,
-    files::{self, Files},
-    lock::{Checked, Lock},
-    naming::{self, Names},
+    files::{self, GeneratedFiles},
+    lock::{LockContent, LockFile},
+    naming::{self, TypePaths},
     prost_input, protoc_rules,
-    resolver::{Parsed, Resolver},
-    sources::Sources,
+    resolver::{ParsedFiles, ProtoResolver},
+    sources::IncludeDirs,
 };
 
 /// Compiles a proto file into `OUT_DIR`. The directory of the file is the include directory for its imports.
@@ -48,7 +48,7 @@ pub fn configure() -> Builder {
         attributes: Vec::new(),
         bytes: Vec::new(),
         btree_maps: Vec::new(),
-        schema: Options::default(),
+        schema: SchemaOptions::default(),
         out_dir: None,
         include_file: PathBuf::from(files::TREE),
         file_descriptor_set_path: None,
@@ -77,13 +77,13 @@ pub struct Builder {
     /// All paths so far: each call to prost replaces the earlier ones.
     bytes: Vec<String>,
     btree_maps: Vec<String>,
-    schema: Options,
+    schema: SchemaOptions,
     out_dir: Option<PathBuf>,
     include_file: PathBuf,
     file_descriptor_set_path: Option<PathBuf>,
     lock: Option<PathBuf>,
     has_plain_peers: bool,
-    topics: Vec<Topic>,
+    topics: Vec<MessageTopic>,
     codec_path: Option<String>,
     emits_rerun_if_changed: bool,
 }
@@ -129,12 +129,12 @@ impl Builder {
     /// Generates a constant for the topic of a message: `.topic("shop.OrderCreated", "orders.*.created")` generates
     /// `shop::topics::ORDER_CREATED`.
     ///
-    /// A message has at most one such topic; use [`Topic::new`] for others. The crate needs `frisbee-pubsub` with its
+    /// A message has at most one such topic; use [`MessageTopic::new`] for others. The crate needs `frisbee-pubsub` with its
     /// feature `prost`. The pattern is checked when it is used.
     ///
-    /// [`Topic::new`]: https://docs.rs/frisbee-pubsub/latest/frisbee_pubsub/struct.Topic.html
+    /// [`MessageTopic::new`]: https://docs.rs/frisbee-pubsub/latest/frisbee_pubsub/struct.Topic.html
     pub fn topic(mut self, message: impl Into<String>, pattern: impl Into<String>) -> Self {
-        self.topics.push(Topic { message: message.into(), pattern: pattern.into() });
+        self.topics.push(MessageTopic { message: message.into(), pattern: pattern.into() });
         self
     }
 
@@ -372,14 +372,14 @@ impl Builder {
         self.check_lock(protos, includes)?.is_stale()
     }
 
-    fn check_lock(mut self, protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<Checked, Error> {
+    fn check_lock(mut self, protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<LockContent, Error> {
         let path = self.lock.take().ok_or_else(|| Error::other("no lock file is set: call `lock` first"))?;
         let (compiler, sources) = compiler(protos, includes)?;
         let set = compiler.file_descriptor_set();
         let schema = Schema::read(&set, &self.schema).map_err(|error| Error::schema(&error.diagnostics, &sources))?;
         let emitter = self.emitter()?;
         let is_here = |service: &str| emitter.names.external(service).is_none();
-        Lock { path, has_plain_peers: self.has_plain_peers }.check(&schema, &set, is_here, &sources)
+        LockFile { path, has_plain_peers: self.has_plain_peers }.check(&schema, &set, is_here, &sources)
     }
 
     /// Compiles a file of descriptors, as written by `protoc --include_imports --include_source_info -o`.
@@ -399,10 +399,10 @@ impl Builder {
         if let Some(path) = &self.file_descriptor_set_path {
             files::write(path, &set.encode_to_vec())?;
         }
-        self.generate(set, &Sources::default())
+        self.generate(set, &IncludeDirs::default())
     }
 
-    fn generate(mut self, set: FileDescriptorSet, sources: &Sources) -> Result<(), Error> {
+    fn generate(mut self, set: FileDescriptorSet, sources: &IncludeDirs) -> Result<(), Error> {
         let emitter = self.emitter()?;
         let schema = Schema::read(&set, &self.schema).map_err(|error| Error::schema(&error.diagnostics, sources))?;
         let unnamed = conflicts::unnamed(&schema);
@@ -417,7 +417,7 @@ impl Builder {
             return Err(Error::schema(&conflicts, sources));
         }
 
-        let lock = self.lock.take().map(|path| Lock { path, has_plain_peers: self.has_plain_peers });
+        let lock = self.lock.take().map(|path| LockFile { path, has_plain_peers: self.has_plain_peers });
         if let Some(lock) = lock.as_ref().filter(|_| self.emits_rerun_if_changed) {
             rerun_if_changed(&lock.path);
         }
@@ -428,7 +428,7 @@ impl Builder {
         let modules = input.into_iter().map(|file| (Module::from_protobuf_package_name(file.package()), file));
         let mut structs = self.config.generate(modules.collect()).map_err(Error::other)?;
         let dir = self.target_dir()?;
-        let mut files = Files::default();
+        let mut files = GeneratedFiles::default();
         for package in &schema.packages {
             let structs = structs.remove(&Module::from_protobuf_package_name(&package.name)).unwrap_or_default();
             let code = emit::package(&emitter, package, &schema, &comments.fill_in(&structs)).map_err(|error| {
@@ -446,8 +446,8 @@ impl Builder {
         lock.map_or(Ok(()), |lock| lock.write())
     }
 
-    fn emitter(&mut self) -> Result<Emitter, Error> {
-        let mut names = Names::new();
+    fn emitter(&mut self) -> Result<EmitSettings, Error> {
+        let mut names = TypePaths::new();
         for (proto_path, rust_path) in &self.externs {
             if syn::parse_str::<syn::Type>(rust_path).is_err() {
                 return Err(Error::other(format_args!(
@@ -462,7 +462,7 @@ impl Builder {
             }
         }
         let codecs = self.codec_path.iter().map(|path| CodecPath::new(".", path)).collect::<Result<_, _>>()?;
-        Ok(Emitter {
+        Ok(EmitSettings {
             names,
             codecs,
             has_server: self.has_server,
@@ -487,7 +487,7 @@ impl Builder {
     /// Checks that no package file has the name of the include file.
     fn check_include_file(&self, schema: &Schema) -> Result<(), Diagnostic> {
         let mut packages = schema.packages.iter();
-        let is_same = |package: &&Package| Path::new(&naming::file(&package.name)) == self.include_file;
+        let is_same = |package: &&PackageSchema| Path::new(&naming::file(&package.name)) == self.include_file;
         let Some(package) = packages.find(is_same) else { return Ok(()) };
         let name = self.include_file.display();
         let message = format!("{name} is both the file of this package and the include file");
@@ -528,10 +528,13 @@ fn rerun_if_changed(path: &Path) {
 }
 
 /// Parses proto files and all their imports.
-fn compiler(protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<(protox::Compiler, Sources), Error> {
-    let sources = Sources::new(includes);
-    let parsed = Parsed::default();
-    let mut compiler = protox::Compiler::with_file_resolver(Resolver::new(&sources, &parsed));
+fn compiler(
+    protos: &[impl AsRef<Path>],
+    includes: &[impl AsRef<Path>],
+) -> Result<(protox::Compiler, IncludeDirs), Error> {
+    let sources = IncludeDirs::new(includes);
+    let parsed = ParsedFiles::default();
+    let mut compiler = protox::Compiler::with_file_resolver(ProtoResolver::new(&sources, &parsed));
     compiler.include_imports(true).include_source_info(true);
     for proto in protos {
         if let Some(message) = sources.missing(proto.as_ref()) {

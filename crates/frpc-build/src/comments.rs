@@ -21,7 +21,7 @@ fn block(comment: &str) -> Vec<String> {
     let lines: Vec<_> = comment.lines().map(plain).collect();
     let first = lines.iter().position(|line| !line.is_empty()).unwrap_or(lines.len());
     let last = lines.iter().rposition(|line| !line.is_empty()).map_or(first, |last| last + 1);
-    let mut writer = Writer::default();
+    let mut writer = MarkdownWriter::default();
     for line in &lines[first..last] {
         writer.line(line);
     }
@@ -47,16 +47,16 @@ fn plain(line: &str) -> String {
 
 /// Writes Markdown line by line. Tracks the open lists and the current code block.
 #[derive(Default)]
-struct Writer {
+struct MarkdownWriter {
     lines: Vec<String>,
     /// The open list items, outermost first.
-    items: Vec<Item>,
-    code: Option<Code>,
+    items: Vec<ListItem>,
+    code: Option<CodeBlock>,
     is_after_text: bool,
 }
 
 /// A list item.
-struct Item {
+struct ListItem {
     /// The column of its text in the comment.
     from: usize,
     /// The column of its text in the output.
@@ -64,7 +64,7 @@ struct Item {
 }
 
 /// A code block.
-struct Code {
+struct CodeBlock {
     end: CodeEnd,
     /// The column of its lines in the comment.
     from: usize,
@@ -79,7 +79,7 @@ enum CodeEnd {
     Indent,
 }
 
-impl Writer {
+impl MarkdownWriter {
     fn line(&mut self, line: &str) {
         // As in Markdown, other white space, such as the wide space of Japanese text, is text.
         let text = line.trim_start_matches(' ');
@@ -110,12 +110,12 @@ impl Writer {
             self.leave_items(indent);
         }
         if let Some((mark, len, _)) = fence(text) {
-            self.code = Some(Code { end: CodeEnd::Fence(mark, len), from: indent, lines: Vec::new() });
+            self.code = Some(CodeBlock { end: CodeEnd::Fence(mark, len), from: indent, lines: Vec::new() });
             return;
         }
         let from = self.items.last().map_or(0, |item| item.from) + 4;
         if !self.is_after_text && indent >= from {
-            self.code = Some(Code { end: CodeEnd::Indent, from, lines: vec![line[from..].to_owned()] });
+            self.code = Some(CodeBlock { end: CodeEnd::Indent, from, lines: vec![line[from..].to_owned()] });
             return;
         }
         // Inside a paragraph, a numbered item starts a list only with the number 1.
@@ -125,7 +125,7 @@ impl Writer {
             Some((mark, rest)) => {
                 let (at, rest_text) = (self.written_indent(), rest.trim_start_matches(' '));
                 let gap = (rest.len() - rest_text.len()).min(4);
-                self.items.push(Item { from: indent + mark.len() + gap, to: at + mark.len() + 1 });
+                self.items.push(ListItem { from: indent + mark.len() + gap, to: at + mark.len() + 1 });
                 self.push(at, &format!("{mark} {}", inline(rest_text)));
             }
             None => self.push(self.written_indent(), &inline(text)),
@@ -146,7 +146,7 @@ impl Writer {
 
     /// Writes the finished code block between fences longer than any backquote run at the start of its lines.
     fn close(&mut self) {
-        let Some(Code { mut lines, .. }) = self.code.take() else { return };
+        let Some(CodeBlock { mut lines, .. }) = self.code.take() else { return };
         let text_len = lines.iter().rposition(|line| !line.is_empty()).map_or(0, |last| last + 1);
         let blank = lines.split_off(text_len);
         let ticks = lines.iter().map(|line| line.len() - line.trim_start_matches('`').len());

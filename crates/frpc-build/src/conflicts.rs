@@ -2,17 +2,19 @@
 
 use std::collections::{HashMap, HashSet};
 
-use frpc_schema::{Diagnostic, Enum, Message, Schema, Service, Shape, Type, location::Place};
+use frpc_schema::{
+    Diagnostic, EnumSchema, FieldShape, MessageSchema, Schema, ServiceSchema, ValueType, location::SourceLocation,
+};
 
 use crate::{
-    emit::Emitter,
-    naming::{self, Names},
+    emit::EmitSettings,
+    naming::{self, TypePaths},
 };
 
 /// Reports declarations without a valid Rust name, and packages without a valid file name.
 pub(crate) fn unnamed(schema: &Schema) -> Vec<Diagnostic> {
     let mut unnamed = Vec::new();
-    let mut name = |kind: &str, name: &str, place: &Place| {
+    let mut name = |kind: &str, name: &str, place: &SourceLocation| {
         if name.chars().all(|char| char == '_') {
             let message = format!("{kind} '{name}' has no name in Rust");
             let help = "rename it: a name in Rust needs at least one letter or digit";
@@ -52,8 +54,8 @@ pub(crate) fn unnamed(schema: &Schema) -> Vec<Diagnostic> {
 /// Reports pairs of declarations that would become the same type, module or function.
 ///
 /// With `keeps_prefix`, enum variants keep the name of the enum as a prefix.
-pub(crate) fn find(schema: &Schema, emitter: &Emitter, keeps_prefix: bool) -> Vec<Diagnostic> {
-    let mut taken = Taken::default();
+pub(crate) fn find(schema: &Schema, emitter: &EmitSettings, keeps_prefix: bool) -> Vec<Diagnostic> {
+    let mut taken = UsedPaths::default();
     for package in &schema.packages {
         let messages = package.messages.iter().map(|message| (&message.full_name, &message.place));
         let enums = package.enums.iter().map(|declared| (&declared.full_name, &declared.place));
@@ -78,11 +80,11 @@ pub(crate) fn find(schema: &Schema, emitter: &Emitter, keeps_prefix: bool) -> Ve
 }
 
 /// Reports uses of prost types that cannot be sent, and maps of enums without a zero.
-fn unsupported(schema: &Schema, names: &Names) -> Vec<Diagnostic> {
+fn unsupported(schema: &Schema, names: &TypePaths) -> Vec<Diagnostic> {
     let messages = || schema.packages.iter().flat_map(|package| &package.messages);
     let messages = || messages().filter(|message| names.external(&message.full_name).is_none());
     let fields = messages().flat_map(|message| &message.fields).filter_map(|field| match field.shape.element() {
-        Type::Enum(name) | Type::Message(name) => Some((name, &field.place)),
+        ValueType::Enum(name) | ValueType::Message(name) => Some((name, &field.place)),
         _ => None,
     });
     let services = schema.packages.iter().flat_map(|package| &package.services);
@@ -104,7 +106,7 @@ fn unsupported(schema: &Schema, names: &Names) -> Vec<Diagnostic> {
     let enums: HashMap<_, _> = enums.map(|declared| (&declared.full_name, &declared.values)).collect();
     for field in messages().flat_map(|message| &message.fields) {
         // An entry without a value has the value 0, so protoc refuses these maps too.
-        if let Shape::Map(_, Type::Enum(of)) = &field.shape
+        if let FieldShape::Map(_, ValueType::Enum(of)) = &field.shape
             && enums.get(of).is_some_and(|values| values.first().is_some_and(|first| first.number != 0))
         {
             let message = format!("the values of map '{}' are of enum {of}, whose first value is not 0", field.name);
@@ -116,14 +118,14 @@ fn unsupported(schema: &Schema, names: &Names) -> Vec<Diagnostic> {
 
 /// Rust paths, and the declarations that use them.
 #[derive(Default)]
-struct Taken<'a> {
-    owners: HashMap<String, (String, &'a Place)>,
+struct UsedPaths<'a> {
+    owners: HashMap<String, (String, &'a SourceLocation)>,
     reported: HashSet<(String, String)>,
     conflicts: Vec<Diagnostic>,
 }
 
-impl<'a> Taken<'a> {
-    fn add(&mut self, path: &str, owner: &str, place: &'a Place) {
+impl<'a> UsedPaths<'a> {
+    fn add(&mut self, path: &str, owner: &str, place: &'a SourceLocation) {
         let (first, first_place) = self.owners.entry(path.to_owned()).or_insert_with(|| (owner.to_owned(), place));
         if first == owner || !self.reported.insert((first.clone(), owner.to_owned())) {
             return;
@@ -135,17 +137,17 @@ impl<'a> Taken<'a> {
     }
 
     /// Adds the modules that contain the declarations of this package or message.
-    fn add_modules(&mut self, name: &str, place: &'a Place) {
+    fn add_modules(&mut self, name: &str, place: &'a SourceLocation) {
         let ends = name.match_indices('.').map(|(dot, _)| dot).chain([name.len()]);
         for owner in ends.map(|end| &name[..end]).filter(|owner| !owner.is_empty()) {
             self.add(&naming::modules(owner).join("::"), owner, place);
         }
     }
 
-    fn add_fields(&mut self, message: &'a Message) {
+    fn add_fields(&mut self, message: &'a MessageSchema) {
         let owner = |name: &str| format!("{}.{name}", message.full_name);
         let path = |name: &str| format!("{}::{}", message.full_name, naming::snake(name));
-        for field in message.fields.iter().filter(|field| !matches!(field.shape, Shape::Member(..))) {
+        for field in message.fields.iter().filter(|field| !matches!(field.shape, FieldShape::Member(..))) {
             self.add(&path(&field.name), &owner(&field.name), &field.place);
         }
         for oneof in &message.oneofs {
@@ -154,7 +156,7 @@ impl<'a> Taken<'a> {
     }
 
     /// Adds the types of oneofs, and their variants.
-    fn add_oneofs(&mut self, message: &'a Message, emitter: &Emitter) {
+    fn add_oneofs(&mut self, message: &'a MessageSchema, emitter: &EmitSettings) {
         for (index, oneof) in message.oneofs.iter().enumerate() {
             self.add_modules(&message.full_name, &message.place);
             let owner = format!("{}.{}", message.full_name, oneof.name);
@@ -163,7 +165,7 @@ impl<'a> Taken<'a> {
             let path = format!("{}{own}", modules.strip_suffix('X').unwrap_or(&modules));
             self.add(&path, &owner, &oneof.place);
             for field in &message.fields {
-                if matches!(field.shape, Shape::Member(of, _) if of == index) {
+                if matches!(field.shape, FieldShape::Member(of, _) if of == index) {
                     let variant = format!("{path}::{}", naming::upper_camel(&field.name));
                     self.add(&variant, &format!("{}.{}", message.full_name, field.name), &field.place);
                 }
@@ -172,7 +174,7 @@ impl<'a> Taken<'a> {
     }
 
     /// Adds the variants of an enum. Of several values with the same number, only the first becomes a variant.
-    fn add_values(&mut self, declared: &'a Enum, keeps_prefix: bool) {
+    fn add_values(&mut self, declared: &'a EnumSchema, keeps_prefix: bool) {
         let mut numbers = HashSet::new();
         let own = own(&declared.full_name);
         for value in &declared.values {
@@ -185,7 +187,7 @@ impl<'a> Taken<'a> {
         }
     }
 
-    fn add_service(&mut self, service: &'a Service, emitter: &Emitter) {
+    fn add_service(&mut self, service: &'a ServiceSchema, emitter: &EmitSettings) {
         let package = parent(&service.full_name);
         self.add_modules(package, &service.place);
         let (server, client) = (emitter.has_server, emitter.has_client);

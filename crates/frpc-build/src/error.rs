@@ -7,12 +7,12 @@ use std::{
 
 use frpc_schema::Diagnostic;
 
-use crate::{protox_errors, render, sources::Sources};
+use crate::{protox_errors, render, sources::IncludeDirs};
 
 /// The reason why no code was generated. Its text contains the place in the proto file and the source line.
-pub struct Error(Box<Kind>);
+pub struct Error(Box<BuildErrorKind>);
 
-enum Kind {
+enum BuildErrorKind {
     Schema(String),
     Io { doing: &'static str, path: PathBuf, error: io::Error },
     Other(String),
@@ -20,18 +20,18 @@ enum Kind {
 
 impl Error {
     pub(crate) fn io(doing: &'static str, path: &Path, error: io::Error) -> Self {
-        Self(Box::new(Kind::Io { doing, path: path.to_owned(), error }))
+        Self(Box::new(BuildErrorKind::Io { doing, path: path.to_owned(), error }))
     }
 
     pub(crate) fn other(message: impl fmt::Display) -> Self {
-        Self(Box::new(Kind::Other(message.to_string())))
+        Self(Box::new(BuildErrorKind::Other(message.to_string())))
     }
 
-    pub(crate) fn schema(diagnostics: &[Diagnostic], sources: &Sources) -> Self {
-        Self(Box::new(Kind::Schema(render::all(diagnostics, sources))))
+    pub(crate) fn schema(diagnostics: &[Diagnostic], sources: &IncludeDirs) -> Self {
+        Self(Box::new(BuildErrorKind::Schema(render::all(diagnostics, sources))))
     }
 
-    pub(crate) fn protox(error: &protox::Error, sources: &Sources) -> Self {
+    pub(crate) fn protox(error: &protox::Error, sources: &IncludeDirs) -> Self {
         Self::schema(&protox_errors::diagnostics(error, sources), sources)
     }
 }
@@ -39,8 +39,8 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0 {
-            Kind::Schema(text) | Kind::Other(text) => f.write_str(text),
-            Kind::Io { doing, path, error } => write!(f, "cannot {doing} {}: {error}", path.display()),
+            BuildErrorKind::Schema(text) | BuildErrorKind::Other(text) => f.write_str(text),
+            BuildErrorKind::Io { doing, path, error } => write!(f, "cannot {doing} {}: {error}", path.display()),
         }
     }
 }
@@ -55,8 +55,8 @@ impl fmt::Debug for Error {
 impl error::Error for Error {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         match &*self.0 {
-            Kind::Schema(_) | Kind::Other(_) => None,
-            Kind::Io { error, .. } => Some(error),
+            BuildErrorKind::Schema(_) | BuildErrorKind::Other(_) => None,
+            BuildErrorKind::Io { error, .. } => Some(error),
         }
     }
 }

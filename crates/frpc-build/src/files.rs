@@ -6,19 +6,19 @@ use crate::{error::Error, naming};
 
 /// The contents of generated files, by name.
 #[derive(Debug, Default)]
-pub(crate) struct Files {
+pub(crate) struct GeneratedFiles {
     contents: BTreeMap<String, Vec<u8>>,
-    tree: Tree,
+    tree: ModuleTree,
 }
 
 /// Packages as nested modules.
 #[derive(Debug, Default)]
-struct Tree {
+struct ModuleTree {
     file: Option<String>,
-    modules: BTreeMap<String, Tree>,
+    modules: BTreeMap<String, ModuleTree>,
 }
 
-impl Files {
+impl GeneratedFiles {
     /// Adds the code of a package and its encoded descriptors.
     pub(crate) fn add(&mut self, package: &str, code: &str, descriptors: Vec<u8>) {
         let (file, set) = (naming::file(package), naming::descriptors_file(package));
@@ -51,7 +51,7 @@ pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(\"{set}\");
     }
 }
 
-impl Tree {
+impl ModuleTree {
     fn print(&self, own: &str, depth: usize, text: &mut String) {
         let indent = "    ".repeat(depth);
         if let Some(file) = &self.file {

@@ -28,7 +28,7 @@
 use std::{env, path::PathBuf};
 
 use frpc_schema::{
-    Options, Schema,
+    Schema, SchemaOptions,
     location::{METHODS_OF_SERVICE, SERVICES_OF_FILE, joined},
 };
 use prost_types::{
@@ -38,11 +38,11 @@ use prost_types::{
 
 use crate::{
     conflicts,
-    emit::{self, CodecPath, Emitter},
+    emit::{self, CodecPath, EmitSettings},
     error::Error,
     files,
-    naming::{self, Names},
-    sources::Sources,
+    naming::{self, TypePaths},
+    sources::IncludeDirs,
 };
 
 /// A service without a proto file. Created with [`builder`](Self::builder).
@@ -234,7 +234,7 @@ impl Builder {
 
     /// Returns the code of a service, generated like for a proto file with all messages declared in another crate.
     fn code(&self, service: &Service) -> Result<String, Error> {
-        let mut messages = Messages { service, names: Vec::new() };
+        let mut messages = MessagePlaceholders { service, names: Vec::new() };
         let mut codecs = Vec::new();
         let methods = service.methods.iter().map(|method| {
             let path = format!("{}/{}", service.full_name(), method.route_name);
@@ -255,7 +255,7 @@ impl Builder {
             method: methods.collect::<Result<_, Error>>()?,
             options: None,
         };
-        let mut names = Names::new();
+        let mut names = TypePaths::new();
         let message_type = messages.names.iter().map(|(path, name)| {
             names.add(&service.in_package(name), path);
             DescriptorProto { name: Some(name.clone()), ..DescriptorProto::default() }
@@ -269,9 +269,9 @@ impl Builder {
             syntax: Some("proto3".to_owned()),
             ..FileDescriptorProto::default()
         };
-        let schema = Schema::read(&FileDescriptorSet { file: vec![file] }, &Options::default())
-            .map_err(|error| Error::schema(&error.diagnostics, &Sources::default()))?;
-        let emitter = Emitter {
+        let schema = Schema::read(&FileDescriptorSet { file: vec![file] }, &SchemaOptions::default())
+            .map_err(|error| Error::schema(&error.diagnostics, &IncludeDirs::default()))?;
+        let emitter = EmitSettings {
             names,
             has_server: self.has_server,
             has_client: self.has_client,
@@ -284,7 +284,7 @@ impl Builder {
         let mut mistakes = conflicts::unnamed(&schema);
         mistakes.extend(conflicts::find(&schema, &emitter, false));
         if !mistakes.is_empty() {
-            return Err(Error::schema(&mistakes, &Sources::default()));
+            return Err(Error::schema(&mistakes, &IncludeDirs::default()));
         }
         let mut code = String::new();
         for package in &schema.packages {
@@ -337,12 +337,12 @@ impl Method {
 }
 
 /// Rust types of the messages of a service, each with a placeholder message name.
-struct Messages<'a> {
+struct MessagePlaceholders<'a> {
     service: &'a Service,
     names: Vec<(String, String)>,
 }
 
-impl Messages<'_> {
+impl MessagePlaceholders<'_> {
     /// Returns the placeholder message name for a type of a method. Adds it if the type is new.
     fn add(&mut self, path: &str, method: &str) -> Result<String, Error> {
         if syn::parse_str::<syn::Type>(path).is_err() {

@@ -59,11 +59,11 @@ pub(crate) fn descriptors_file(package: &str) -> String {
 
 /// Paths of external types, and of all other types.
 #[derive(Clone, Debug)]
-pub(crate) struct Names {
+pub(crate) struct TypePaths {
     externs: HashMap<String, String>,
 }
 
-impl Names {
+impl TypePaths {
     /// Returns names without external types, not even the well-known types.
     pub(crate) fn new() -> Self {
         Self { externs: HashMap::new() }
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn paths_lead_from_one_package_to_another() {
-        let names = Names::new();
+        let names = TypePaths::new();
         let table = [
             // package, type, path
             ("shop", "shop.Order", "Order"),
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn the_longest_extern_path_decides() {
-        let mut names = Names::new();
+        let mut names = TypePaths::new();
         names.add_well_known();
         names.add(".shop", "::shop_protos");
         names.add(".shop.item", "crate::items");
@@ -311,10 +311,10 @@ mod tests {
 
     #[test]
     fn well_known_types_may_live_elsewhere() {
-        let mut names = Names::new();
+        let mut names = TypePaths::new();
         names.add(".google.protobuf", "::others");
         assert!(names.add_well_known().is_empty());
-        let mut names = Names::new();
+        let mut names = TypePaths::new();
         names.add(".google.protobuf.Timestamp", "::others::Time");
         assert_eq!(names.add_well_known().len(), WELL_KNOWN.len() - 1);
         assert_eq!(names.external("google.protobuf.Timestamp").as_deref(), Some("::others::Time"));

@@ -1,6 +1,6 @@
 //! Descriptors rewritten for prost, so that its code compiles.
 //!
-//! Marks replace comments, because prost would keep text that rustdoc misinterprets; [`Comments::fill_in`] puts the
+//! Marks replace comments, because prost would keep text that rustdoc misinterprets; [`RemovedComments::fill_in`] puts the
 //! converted comments back. Default values get the only form accepted by prost's macro. Enum fields whose accessors
 //! would collide with other functions become numbers, which have no accessors.
 
@@ -24,9 +24,9 @@ use crate::{accessors, comments};
 
 /// The comments removed from descriptors.
 #[derive(Debug, Default)]
-pub(crate) struct Comments(Vec<Vec<String>>);
+pub(crate) struct RemovedComments(Vec<Vec<String>>);
 
-impl Comments {
+impl RemovedComments {
     /// Replaces the marks in prost's code by their comments.
     pub(crate) fn fill_in(&self, code: &str) -> String {
         let mut filled = String::with_capacity(code.len());
@@ -41,7 +41,7 @@ impl Comments {
 }
 
 /// Returns the rewritten files for prost, and their comments.
-pub(crate) fn of(set: &FileDescriptorSet, schema: &Schema) -> (Vec<FileDescriptorProto>, Comments) {
+pub(crate) fn of(set: &FileDescriptorSet, schema: &Schema) -> (Vec<FileDescriptorProto>, RemovedComments) {
     let mut enums = HashMap::new();
     for file in &set.file {
         add_enums(&mut enums, &prefix(file), &file.enum_type, &file.message_type);
@@ -50,7 +50,7 @@ pub(crate) fn of(set: &FileDescriptorSet, schema: &Schema) -> (Vec<FileDescripto
     let numbers = messages.flat_map(|message| {
         accessors::missing(message).into_iter().map(|field| (format!(".{}", message.full_name), field.name.clone()))
     });
-    let mut rewriter = Rewriter { enums, numbers: numbers.collect(), comments: Comments::default() };
+    let mut rewriter = Rewriter { enums, numbers: numbers.collect(), comments: RemovedComments::default() };
     let files = set.file.iter().map(|file| rewriter.file(file)).collect();
     (files, rewriter.comments)
 }
@@ -59,7 +59,7 @@ struct Rewriter {
     enums: HashMap<String, EnumDescriptorProto>,
     /// The fields that become numbers: the full name of the message, with a leading dot, and the name of the field.
     numbers: HashSet<(String, String)>,
-    comments: Comments,
+    comments: RemovedComments,
 }
 
 impl Rewriter {
@@ -69,7 +69,7 @@ impl Rewriter {
         file.package = file.package.filter(|package| !package.is_empty());
         file.syntax = file.syntax.filter(|syntax| syntax == "proto3");
         let prefix = prefix(&file);
-        let mut marks = Marks { locations: Locations::new(original), marked: Vec::new() };
+        let mut marks = CommentMarks { locations: Locations::new(original), marked: Vec::new() };
         for (index, message) in (0..).zip(&mut file.message_type) {
             self.message(message, &prefix, &[MESSAGES_OF_FILE, index], &mut marks);
         }
@@ -80,7 +80,7 @@ impl Rewriter {
         file
     }
 
-    fn message(&mut self, declared: &mut DescriptorProto, parent: &str, path: &[i32], marks: &mut Marks) {
+    fn message(&mut self, declared: &mut DescriptorProto, parent: &str, path: &[i32], marks: &mut CommentMarks) {
         let full_name = format!("{parent}.{}", declared.name());
         self.mark(path, marks, None);
         for (index, field) in (0..).zip(&mut declared.field) {
@@ -106,7 +106,7 @@ impl Rewriter {
         }
     }
 
-    fn enumeration(&mut self, declared: &EnumDescriptorProto, path: &[i32], marks: &mut Marks) {
+    fn enumeration(&mut self, declared: &EnumDescriptorProto, path: &[i32], marks: &mut CommentMarks) {
         self.mark(path, marks, None);
         for (index, _) in (0..).zip(&declared.value) {
             self.mark(&joined(path, &[VALUES_OF_ENUM, index]), marks, None);
@@ -114,7 +114,7 @@ impl Rewriter {
     }
 
     /// Replaces a comment by a mark. prost requires a location for each declaration, even without a comment.
-    fn mark(&mut self, path: &[i32], marks: &mut Marks, note: Option<String>) {
+    fn mark(&mut self, path: &[i32], marks: &mut CommentMarks, note: Option<String>) {
         let mut comment = comments::rustdoc(&marks.locations.comment(path));
         if let Some(note) = note {
             comment.extend((!comment.is_empty()).then(String::new));
@@ -166,7 +166,7 @@ impl Rewriter {
 }
 
 /// The comments of a file, and the marks that replace them.
-struct Marks<'a> {
+struct CommentMarks<'a> {
     locations: Locations<'a>,
     marked: Vec<Location>,
 }

@@ -4,21 +4,21 @@ use std::{fs, path::Path};
 
 use frpc_schema::{
     Diagnostic,
-    location::{Place, Span},
+    location::{SourceLocation, Span},
 };
 use miette::Diagnostic as _;
 
-use crate::sources::Sources;
+use crate::sources::IncludeDirs;
 
 /// Returns the diagnostics of an error.
-pub(crate) fn diagnostics(error: &protox::Error, sources: &Sources) -> Vec<Diagnostic> {
+pub(crate) fn diagnostics(error: &protox::Error, sources: &IncludeDirs) -> Vec<Diagnostic> {
     let related = error.related().into_iter().flatten();
     let related = related.map(|related| diagnostic(related, error, sources));
     [diagnostic(error, error, sources)].into_iter().chain(related).collect()
 }
 
 /// Returns the diagnostic of a part of an error: the error itself, or a related one.
-fn diagnostic(part: &dyn miette::Diagnostic, error: &protox::Error, sources: &Sources) -> Diagnostic {
+fn diagnostic(part: &dyn miette::Diagnostic, error: &protox::Error, sources: &IncludeDirs) -> Diagnostic {
     let mut message = part.to_string();
     let mut help = part.help().map(|help| help.to_string());
     // protox knows JSON names only for proto3, so the name in this message is empty.
@@ -46,12 +46,17 @@ fn diagnostic(part: &dyn miette::Diagnostic, error: &protox::Error, sources: &So
     }
 }
 
-fn labels(part: &dyn miette::Diagnostic, file: &str, message: &str, sources: &Sources) -> Vec<(Place, String)> {
+fn labels(
+    part: &dyn miette::Diagnostic,
+    file: &str,
+    message: &str,
+    sources: &IncludeDirs,
+) -> Vec<(SourceLocation, String)> {
     if let Some((place, remark)) = unlabelled(file, message, sources) {
         return vec![(place, remark.to_owned())];
     }
     let source = sources.text(file);
-    let place = |offset, len| Place::new(file, source.as_deref().and_then(|source| span(source, offset, len)));
+    let place = |offset, len| SourceLocation::new(file, source.as_deref().and_then(|source| span(source, offset, len)));
     let labels = part.labels().into_iter().flatten();
     let labels: Vec<_> = labels
         .map(|label| (place(label.offset(), label.len()), label.label().unwrap_or_default().to_owned()))
@@ -62,20 +67,20 @@ fn labels(part: &dyn miette::Diagnostic, file: &str, message: &str, sources: &So
             let end = source.as_deref().map_or(0, |source| source.trim_end().len());
             vec![(place(end, 1), String::new())]
         }
-        Some(_) => vec![(Place::new(file, None), String::new())],
+        Some(_) => vec![(SourceLocation::new(file, None), String::new())],
         None => labels,
     }
 }
 
 /// Returns the place of an error without one, and a remark about it.
-fn unlabelled(file: &str, message: &str, sources: &Sources) -> Option<(Place, &'static str)> {
+fn unlabelled(file: &str, message: &str, sources: &IncludeDirs) -> Option<(SourceLocation, &'static str)> {
     if message.ends_with("is not valid utf-8") {
         let bytes = fs::read(sources.path(file)).ok()?;
         let valid_len = std::str::from_utf8(&bytes).err()?.valid_up_to();
         let source = sources.text(file)?;
         let sign_len = char::REPLACEMENT_CHARACTER.len_utf8();
         let span = span(&source, valid_len, sign_len)?;
-        return Some((Place::new(file, Some(span)), "not UTF-8 from here"));
+        return Some((SourceLocation::new(file, Some(span)), "not UTF-8 from here"));
     }
     let mut cycle = message.strip_prefix("import cycle detected: ")?.rsplit(" -> ");
     let (imported, importer) = (cycle.next()?, cycle.next()?);
@@ -83,7 +88,7 @@ fn unlabelled(file: &str, message: &str, sources: &Sources) -> Option<(Place, &'
     let statement = ['"', '\''].map(|quote| format!("{quote}{imported}{quote}"));
     let at = statement.iter().find_map(|name| source.find(name))?;
     let span = span(&source, at, imported.len() + 2)?;
-    Some((Place::new(importer, Some(span)), "imported here"))
+    Some((SourceLocation::new(importer, Some(span)), "imported here"))
 }
 
 /// Returns the span of a byte range, cut at the end of its first line.

@@ -1,16 +1,16 @@
 //! Diagnostics as plain text with the source line and carets, because cargo prints the output as plain text.
 
-use frpc_schema::{Diagnostic, Label, location::Place};
+use frpc_schema::{Diagnostic, Label, location::SourceLocation};
 
-use crate::sources::Sources;
+use crate::sources::IncludeDirs;
 
 /// Returns the text of diagnostics, separated by empty lines.
-pub(crate) fn all(diagnostics: &[Diagnostic], sources: &Sources) -> String {
+pub(crate) fn all(diagnostics: &[Diagnostic], sources: &IncludeDirs) -> String {
     let texts: Vec<_> = diagnostics.iter().map(|diagnostic| one(diagnostic, sources)).collect();
     texts.join("\n\n")
 }
 
-fn one(diagnostic: &Diagnostic, sources: &Sources) -> String {
+fn one(diagnostic: &Diagnostic, sources: &IncludeDirs) -> String {
     let lines = diagnostic.labels.iter().filter_map(|label| Some(label.place.span?.line + 1));
     let margin = " ".repeat(lines.max().map_or(0, |line| line.to_string().len()));
     let mut text = diagnostic.message.clone();
@@ -23,7 +23,7 @@ fn one(diagnostic: &Diagnostic, sources: &Sources) -> String {
     text
 }
 
-fn label(place: &Place, remark: &str, margin: &str, sources: &Sources) -> String {
+fn label(place: &SourceLocation, remark: &str, margin: &str, sources: &IncludeDirs) -> String {
     let path = sources.path(&place.file);
     let path = path.display();
     let text = sources.text(&place.file);

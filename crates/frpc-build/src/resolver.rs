@@ -9,21 +9,21 @@ use std::{
 use prost_types::FileDescriptorProto;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver};
 
-use crate::sources::Sources;
+use crate::sources::IncludeDirs;
 
 /// Finds proto files like protox, and also reads files with a byte order mark.
-pub(crate) struct Resolver {
+pub(crate) struct ProtoResolver {
     resolver: ChainFileResolver,
-    sources: Sources,
-    parsed: Parsed,
+    sources: IncludeDirs,
+    parsed: ParsedFiles,
 }
 
 /// The parsed files as written: type names are not resolved yet, and options are not interpreted.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Parsed(Arc<Mutex<Vec<FileDescriptorProto>>>);
+pub(crate) struct ParsedFiles(Arc<Mutex<Vec<FileDescriptorProto>>>);
 
-impl Resolver {
-    pub(crate) fn new(sources: &Sources, parsed: &Parsed) -> Self {
+impl ProtoResolver {
+    pub(crate) fn new(sources: &IncludeDirs, parsed: &ParsedFiles) -> Self {
         let mut resolver = ChainFileResolver::new();
         sources.includes().iter().for_each(|include| resolver.add(IncludeFileResolver::new(include.clone())));
         resolver.add(GoogleFileResolver::new());
@@ -31,7 +31,7 @@ impl Resolver {
     }
 }
 
-impl FileResolver for Resolver {
+impl FileResolver for ProtoResolver {
     fn resolve_path(&self, path: &Path) -> Option<String> {
         self.resolver.resolve_path(path)
     }
@@ -51,7 +51,7 @@ impl FileResolver for Resolver {
     }
 }
 
-impl Parsed {
+impl ParsedFiles {
     /// Returns all files.
     pub(crate) fn take(&self) -> Vec<FileDescriptorProto> {
         mem::take(&mut self.lock())

@@ -7,11 +7,11 @@ use std::{
 
 /// The include directories.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sources {
+pub(crate) struct IncludeDirs {
     includes: Vec<PathBuf>,
 }
 
-impl Sources {
+impl IncludeDirs {
     pub(crate) fn new(includes: &[impl AsRef<Path>]) -> Self {
         Self { includes: includes.iter().map(|include| include.as_ref().to_owned()).collect() }
     }

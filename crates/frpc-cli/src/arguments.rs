@@ -8,30 +8,30 @@ use prost_reflect::MessageDescriptor;
 use serde_json::Value;
 
 use crate::{
-    failure::{Failure, Result},
-    fields::{self, Place},
-    paths::{self, Step, insert, is_path, shown},
+    failure::{CommandError, Result},
+    fields::{self, ValueShape},
+    paths::{self, PathStep, insert, is_path, shown},
 };
 
 /// The arguments after the method of a command.
 #[derive(Debug, Default)]
-pub(crate) struct Arguments {
-    fields: Vec<(Vec<Step>, Given)>,
-    positions: Vec<Given>,
+pub(crate) struct CallArguments {
+    fields: Vec<(Vec<PathStep>, ArgumentValue)>,
+    positions: Vec<ArgumentValue>,
     /// The pairs given as `name:value`.
     pub(crate) metadata: Vec<(String, String)>,
 }
 
 /// A value as given on the command line.
 #[derive(Clone, Debug, PartialEq)]
-enum Given {
+enum ArgumentValue {
     /// Text, converted to the type of its field.
     Text(String),
     Json(Value),
     Bytes(Vec<u8>),
 }
 
-impl Arguments {
+impl CallArguments {
     /// Parses arguments and reads the files they name.
     pub(crate) fn parse(arguments: &[String]) -> Result<Self> {
         let mut parsed = Self::default();
@@ -40,7 +40,7 @@ impl Arguments {
         }
         if let (Some((path, _)), false) = (parsed.fields.first(), parsed.positions.is_empty()) {
             let name = shown(path);
-            return Err(Failure::new(format!(
+            return Err(CommandError::new(format!(
                 "{name} has a name and other arguments have none: name all or none of them"
             ))
             .with_try("NAME=VALUE, NAME:=JSON, or `frpc call --help`"));
@@ -59,14 +59,14 @@ impl Arguments {
             return self.put_positions(message, shape);
         }
         for (path, given) in &self.fields {
-            let place = shape.map(|shape| fields::find(shape, path)).transpose()?.unwrap_or(Place::Anything);
-            let value = given.value_at(&place).map_err(|why| Failure::new(format!("{}: {why}", shown(path))))?;
+            let place = shape.map(|shape| fields::find(shape, path)).transpose()?.unwrap_or(ValueShape::Anything);
+            let value = given.value_at(&place).map_err(|why| CommandError::new(format!("{}: {why}", shown(path))))?;
             let mut path = path.clone();
-            if matches!(place, Place::List(_)) && !value.is_array() {
+            if matches!(place, ValueShape::List(_)) && !value.is_array() {
                 // `tags=a tags=b` sets two elements of a list.
-                path.push(Step::Push);
+                path.push(PathStep::Push);
             }
-            insert(message, &path, value).map_err(|why| Failure::new(format!("{}: {why}", shown(&path))))?;
+            insert(message, &path, value).map_err(|why| CommandError::new(format!("{}: {why}", shown(&path))))?;
         }
         Ok(())
     }
@@ -74,14 +74,14 @@ impl Arguments {
     /// Arguments without names become an array, or the fields of a message in order.
     fn put_positions(&self, message: &mut Value, shape: Option<&MessageDescriptor>) -> Result<()> {
         let Some(shape) = shape.filter(|shape| !fields::is_any_json(shape)) else {
-            let values = self.positions.iter().map(|given| given.value_at(&Place::Anything));
-            let values = values.collect::<std::result::Result<Vec<_>, _>>().map_err(Failure::new)?;
+            let values = self.positions.iter().map(|given| given.value_at(&ValueShape::Anything));
+            let values = values.collect::<std::result::Result<Vec<_>, _>>().map_err(CommandError::new)?;
             *message = Value::Array(values);
             return Ok(());
         };
         let fields: Vec<_> = shape.fields().collect();
         if self.positions.len() > fields.len() {
-            return Err(Failure::new(format!(
+            return Err(CommandError::new(format!(
                 "{} arguments for the {} fields of {}",
                 self.positions.len(),
                 fields.len(),
@@ -90,10 +90,10 @@ impl Arguments {
             .with_try(format!("name them: {}", fields::names(shape))));
         }
         for (field, given) in fields.iter().zip(&self.positions) {
-            let path = [Step::Key(field.name().to_owned())];
+            let path = [PathStep::Key(field.name().to_owned())];
             let place = fields::find(shape, &path)?;
-            let value = given.value_at(&place).map_err(|why| Failure::new(format!("{}: {why}", field.name())))?;
-            insert(message, &path, value).map_err(Failure::new)?;
+            let value = given.value_at(&place).map_err(|why| CommandError::new(format!("{}: {why}", field.name())))?;
+            insert(message, &path, value).map_err(CommandError::new)?;
         }
         Ok(())
     }
@@ -101,47 +101,47 @@ impl Arguments {
     fn add(&mut self, argument: &str) -> Result<()> {
         let separator = argument.find([':', '=', '@']).filter(|at| is_path(&argument[..*at]));
         let Some(at) = separator else {
-            self.positions.push(Given::Text(argument.to_owned()));
+            self.positions.push(ArgumentValue::Text(argument.to_owned()));
             return Ok(());
         };
         let (name, rest) = argument.split_at(at);
         let given = if let Some(path) = rest.strip_prefix(":=@") {
-            Given::Json(parse_json(&read_text(path)?, path)?)
+            ArgumentValue::Json(parse_json(&read_text(path)?, path)?)
         } else if let Some(json) = rest.strip_prefix(":=") {
-            Given::Json(parse_json(json, argument)?)
+            ArgumentValue::Json(parse_json(json, argument)?)
         } else if let Some(path) = rest.strip_prefix("=@") {
-            Given::Text(read_text(path)?)
+            ArgumentValue::Text(read_text(path)?)
         } else if let Some(text) = rest.strip_prefix('=') {
-            Given::Text(text.to_owned())
+            ArgumentValue::Text(text.to_owned())
         } else if let Some(path) = rest.strip_prefix('@') {
-            Given::Bytes(read(path)?)
+            ArgumentValue::Bytes(read(path)?)
         } else if let Some(given) = typed(&rest[1..], argument)? {
             given
         } else {
             self.metadata.push((name.to_owned(), rest[1..].trim_start().to_owned()));
             return Ok(());
         };
-        self.fields.push((paths::parse(name).map_err(|why| Failure::new(format!("{argument}: {why}")))?, given));
+        self.fields.push((paths::parse(name).map_err(|why| CommandError::new(format!("{argument}: {why}")))?, given));
         Ok(())
     }
 }
 
 /// Parses `TYPE=VALUE` as in UCall's command line, or returns `None` for other text.
-fn typed(text: &str, argument: &str) -> Result<Option<Given>> {
+fn typed(text: &str, argument: &str) -> Result<Option<ArgumentValue>> {
     let Some((kind, value)) = text.split_once('=') else { return Ok(None) };
-    let json = |value: &str| parse_json(value, argument).map(Given::Json);
+    let json = |value: &str| parse_json(value, argument).map(ArgumentValue::Json);
     Ok(Some(match kind {
-        "str" | "string" => Given::Json(value.into()),
+        "str" | "string" => ArgumentValue::Json(value.into()),
         "int" | "float" | "json" => json(value)?,
         "bool" => json(&value.to_lowercase())?,
-        "binary" | "image" => Given::Bytes(read(value)?),
+        "binary" | "image" => ArgumentValue::Bytes(read(value)?),
         _ => return Ok(None),
     }))
 }
 
-impl Given {
+impl ArgumentValue {
     /// Returns the value as JSON for a place in a message.
-    fn value_at(&self, place: &Place) -> std::result::Result<Value, String> {
+    fn value_at(&self, place: &ValueShape) -> std::result::Result<Value, String> {
         match self {
             Self::Json(value) => Ok(value.clone()),
             Self::Bytes(bytes) => Ok(BASE64_STANDARD.encode(bytes).into()),
@@ -159,12 +159,13 @@ pub(crate) fn add_metadata<'a>(
         let name = name.to_ascii_lowercase();
         let added = if name.ends_with("-bin") {
             let bytes = BASE64_STANDARD.decode(value);
-            let bytes = bytes.map_err(|error| Failure::new(format!("metadata {name}: not valid base64: {error}")))?;
+            let bytes =
+                bytes.map_err(|error| CommandError::new(format!("metadata {name}: not valid base64: {error}")))?;
             metadata.append_bin(&name, bytes)
         } else {
             metadata.append(&name, value)
         };
-        added.map_err(|error| Failure::new(format!("metadata {name}: {error}")))?;
+        added.map_err(|error| CommandError::new(format!("metadata {name}: {error}")))?;
     }
     Ok(())
 }
@@ -185,18 +186,18 @@ pub(crate) fn read(path: &str) -> Result<Vec<u8>> {
     } else {
         fs::read(path)
     };
-    read.map_err(|error| Failure::new(format!("{path}: {error}")))
+    read.map_err(|error| CommandError::new(format!("{path}: {error}")))
 }
 
 fn read_text(path: &str) -> Result<String> {
     String::from_utf8(read(path)?).map_err(|_| {
-        Failure::new(format!("{path} is not UTF-8 text")).with_try(format!("NAME@{path}, for a bytes field"))
+        CommandError::new(format!("{path} is not UTF-8 text")).with_try(format!("NAME@{path}, for a bytes field"))
     })
 }
 
 fn parse_json(text: &str, from: &str) -> Result<Value> {
     serde_json::from_str(text).map_err(|error| {
-        Failure::new(format!("{from}: not valid JSON: {error}"))
+        CommandError::new(format!("{from}: not valid JSON: {error}"))
             .with_try("NAME=VALUE for a text, NAME:='\"text\"' as JSON")
     })
 }
@@ -207,8 +208,8 @@ mod tests {
 
     use super::*;
 
-    fn arguments(texts: &[&str]) -> Result<Arguments> {
-        Arguments::parse(&texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
+    fn arguments(texts: &[&str]) -> Result<CallArguments> {
+        CallArguments::parse(&texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
     }
 
     fn body(texts: &[&str]) -> Value {
@@ -264,14 +265,14 @@ mod tests {
             (&["a..b=1"], "a name is missing"),
             (&["a=@/no/such/file"], "/no/such/file"),
         ] {
-            let Err(Failure::Own { what, .. }) = arguments(texts) else { panic!("{texts:?}") };
+            let Err(CommandError::Own { what, .. }) = arguments(texts) else { panic!("{texts:?}") };
             assert!(what.contains(part), "{what}");
         }
         for (texts, part) in
             [(&["a=1", "a=2"][..], "twice"), (&["a=1", "a.b=2"], "other than an object"), (&["a[1]=1"], "in order")]
         {
             let result = arguments(texts).unwrap().put_into(&mut Value::Null, None);
-            let Err(Failure::Own { what, .. }) = result else { panic!("{texts:?}") };
+            let Err(CommandError::Own { what, .. }) = result else { panic!("{texts:?}") };
             assert!(what.contains(part), "{what}");
         }
     }

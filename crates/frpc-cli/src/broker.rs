@@ -6,7 +6,7 @@ use frisbee_pubsub::Client;
 
 use crate::{
     connect::{normal, parse_time},
-    failure::{Failure, Result},
+    failure::{CommandError, Result},
     tls::TlsOptions,
 };
 
@@ -44,25 +44,25 @@ impl BrokerOptions {
 
     #[cfg(not(feature = "nats"))]
     async fn connect_to_nats(&self, _: &str) -> Result<Client> {
-        Err(Failure::left_out("nats", "NATS client"))
+        Err(CommandError::left_out("nats", "NATS client"))
     }
 
     #[cfg(feature = "nats")]
     async fn connect_to_nats(&self, address: &str) -> Result<Client> {
         if self.tls.is_given() || self.tls.server_name().is_some() {
-            return Err(Failure::new("TLS settings for NATS belong in the address")
+            return Err(CommandError::new("TLS settings for NATS belong in the address")
                 .with_try("tls://HOST:PORT?roots=FILE&certificate=FILE&key=FILE"));
         }
         let connecting = tokio::time::timeout(self.connect_timeout, frisbee_pubsub_nats::connect(address));
-        let late = |_| Failure::new(format!("cannot connect to {address} within {:?}", self.connect_timeout));
-        connecting.await.map_err(late)?.map_err(Failure::new)
+        let late = |_| CommandError::new(format!("cannot connect to {address} within {:?}", self.connect_timeout));
+        connecting.await.map_err(late)?.map_err(CommandError::new)
     }
 }
 
-fn refused(address: &str, error: &frisbee_pubsub::ConnectError) -> Failure {
+fn refused(address: &str, error: &frisbee_pubsub::ConnectError) -> CommandError {
     use frisbee_pubsub::ConnectError;
 
-    let failure = Failure::new(error);
+    let failure = CommandError::new(error);
     match error {
         ConnectError::NoBroker => {
             failure.with_try("the address of a server with a broker, such as `frpc serve --echo`")

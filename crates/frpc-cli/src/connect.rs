@@ -10,7 +10,7 @@ use frpc::{
 use frpc_http::{Client, ClientSettings, HttpVersion};
 
 use crate::{
-    failure::{Failure, Result},
+    failure::{CommandError, Result},
     tls::TlsOptions,
 };
 
@@ -62,7 +62,7 @@ impl ConnectOptions {
         let is_own = self.tls.is_given();
         let is_plain = scheme.ends_with("http") || matches!(scheme, "grpc" | "ws" | "jsonrpc+tcp" | "jsonrpc+ws");
         if is_plain && is_own {
-            return Err(Failure::new(format!("{scheme}:// does not use TLS"))
+            return Err(CommandError::new(format!("{scheme}:// does not use TLS"))
                 .with_try(format!("{scheme}s://, with the same options")));
         }
         if !self.is_secret(address) {
@@ -81,14 +81,14 @@ impl ConnectOptions {
     pub(crate) async fn format_of(&self, channel: &Channel) -> Result<Format> {
         let format = channel.clone().with_timeout(self.connect_timeout).call_format().await;
         format.map_err(|status| {
-            Failure::new(status.message())
+            CommandError::new(status.message())
                 .with_try("another wire, if the server does not speak this one: grpc://, http://, ws://, tcp://")
         })
     }
 
-    fn refused(&self, address: &str, error: &ConnectError) -> Failure {
+    fn refused(&self, address: &str, error: &ConnectError) -> CommandError {
         let text = error.to_string();
-        let failure = Failure::new(&text);
+        let failure = CommandError::new(&text);
         let has_scheme = address.contains("://") || address.starts_with("unix:") || address.starts_with("mem:");
         match error {
             ConnectError::Address(_) if address.parse::<u16>().is_ok() => {

@@ -8,14 +8,14 @@ use crate::fields::type_name;
 
 /// A named declaration.
 #[derive(Clone, Debug)]
-pub(crate) enum Declared {
+pub(crate) enum ProtoDeclaration {
     Service(ServiceDescriptor),
     Method(MethodDescriptor),
     Message(MessageDescriptor),
     Enum(EnumDescriptor),
 }
 
-impl Declared {
+impl ProtoDeclaration {
     /// Returns the declaration, followed by the declarations of its messages.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();

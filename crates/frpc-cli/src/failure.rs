@@ -5,11 +5,11 @@ use std::{fmt, io};
 use frpc::{Code, Status};
 use serde_json::{Value, json};
 
-use crate::terminal::{OutputError, Style, print_error, printable, printable_json};
+use crate::terminal::{OutputError, OutputStyle, print_error, printable, printable_json};
 
 /// The reason for the failure of a command.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum CommandError {
     /// A local failure, such as an invalid file, address or argument, with suggestions.
     Own { what: String, tries: Vec<String> },
     /// A failed call, with its decoded details and suggestions.
@@ -20,7 +20,7 @@ pub(crate) enum Failure {
     OutputClosed,
 }
 
-impl From<OutputError> for Failure {
+impl From<OutputError> for CommandError {
     fn from(OutputError(error): OutputError) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::OutputClosed,
@@ -29,9 +29,9 @@ impl From<OutputError> for Failure {
     }
 }
 
-pub(crate) type Result<T> = std::result::Result<T, Failure>;
+pub(crate) type Result<T> = std::result::Result<T, CommandError>;
 
-impl Failure {
+impl CommandError {
     pub(crate) fn new(what: impl fmt::Display) -> Self {
         Self::Own { what: what.to_string(), tries: Vec::new() }
     }
@@ -64,7 +64,7 @@ impl Failure {
 
     /// Writes the failure to standard error.
     pub(crate) fn report(&self, as_json: bool) {
-        let style = Style::of_stderr();
+        let style = OutputStyle::of_stderr();
         match self {
             Self::Load(_) | Self::OutputClosed => {}
             _ if as_json => print_error(printable_json(&self.to_json().to_string())),
@@ -98,7 +98,7 @@ impl Failure {
     }
 }
 
-fn report_tries(tries: &[String], style: &Style) {
+fn report_tries(tries: &[String], style: &OutputStyle) {
     tries.iter().for_each(|advice| print_error(format_args!("{}: {}", style.dim("try"), printable(advice))));
 }
 
@@ -136,11 +136,11 @@ mod tests {
 
     #[test]
     fn exit_codes_are_those_of_grpcurl() {
-        assert_eq!(Failure::new("no").exit_code(), 1);
-        let call = |code| Failure::Call { status: Status::new(code, ""), details: Vec::new(), tries: Vec::new() };
+        assert_eq!(CommandError::new("no").exit_code(), 1);
+        let call = |code| CommandError::Call { status: Status::new(code, ""), details: Vec::new(), tries: Vec::new() };
         assert_eq!(call(Code::NotFound).exit_code(), 69);
         assert_eq!(call(Code::Unauthenticated).exit_code(), 80);
-        assert_eq!(Failure::Load(Code::Unavailable).exit_code(), 78);
+        assert_eq!(CommandError::Load(Code::Unavailable).exit_code(), 78);
     }
 
     #[test]

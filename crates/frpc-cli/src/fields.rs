@@ -5,14 +5,14 @@ use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Number, Value};
 
 use crate::{
-    failure::{Failure, Result},
-    paths::{Step, shown},
+    failure::{CommandError, Result},
+    paths::{PathStep, shown},
     suggest,
 };
 
 /// The type of a place in a message.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum ValueShape {
     /// Any JSON, or an unknown type.
     Anything,
     /// A single value.
@@ -24,78 +24,78 @@ pub(crate) enum Place {
 }
 
 /// Returns the type of the place at `path` within `message`.
-pub(crate) fn find(message: &MessageDescriptor, path: &[Step]) -> Result<Place> {
-    let mut place = Place::One(Kind::Message(message.clone()));
+pub(crate) fn find(message: &MessageDescriptor, path: &[PathStep]) -> Result<ValueShape> {
+    let mut place = ValueShape::One(Kind::Message(message.clone()));
     for (at, step) in path.iter().enumerate() {
         let here = || shown(&path[..at]);
         place = match (place, step) {
-            (Place::Anything, _) => return Ok(Place::Anything),
-            (Place::One(Kind::Message(message)), _) if is_any_json(&message) => return Ok(Place::Anything),
-            (Place::One(Kind::Message(message)), Step::Key(name)) => match field(&message, name)? {
-                Found::Field(field) => of_field(&field),
-                Found::MapValue(kind) => Place::One(kind),
+            (ValueShape::Anything, _) => return Ok(ValueShape::Anything),
+            (ValueShape::One(Kind::Message(message)), _) if is_any_json(&message) => return Ok(ValueShape::Anything),
+            (ValueShape::One(Kind::Message(message)), PathStep::Key(name)) => match field(&message, name)? {
+                FieldLookup::Field(field) => of_field(&field),
+                FieldLookup::MapValue(kind) => ValueShape::One(kind),
             },
-            (Place::List(kind), Step::Index(_) | Step::Push) => Place::One(kind),
-            (Place::Map, Step::Key(_) | Step::Index(_)) => {
+            (ValueShape::List(kind), PathStep::Index(_) | PathStep::Push) => ValueShape::One(kind),
+            (ValueShape::Map, PathStep::Key(_) | PathStep::Index(_)) => {
                 // The value type belongs to the map field, one step before.
                 return find_in_map(message, path, at);
             }
-            (Place::List(_), Step::Key(name)) => {
-                return Err(Failure::new(format!("{} is a list and has no field {name}", here()))
+            (ValueShape::List(_), PathStep::Key(name)) => {
+                return Err(CommandError::new(format!("{} is a list and has no field {name}", here()))
                     .with_try(format!("{}[].{name}=… for another element", here())));
             }
-            (Place::One(_) | Place::Map, _) => {
-                return Err(Failure::new(format!("{} has no fields: {}", here(), shown(path))));
+            (ValueShape::One(_) | ValueShape::Map, _) => {
+                return Err(CommandError::new(format!("{} has no fields: {}", here(), shown(path))));
             }
         };
     }
     Ok(place)
 }
 
-enum Found {
+enum FieldLookup {
     Field(FieldDescriptor),
     MapValue(Kind),
 }
 
-fn field(message: &MessageDescriptor, name: &str) -> Result<Found> {
+fn field(message: &MessageDescriptor, name: &str) -> Result<FieldLookup> {
     if message.is_map_entry() {
-        return Ok(Found::MapValue(message.map_entry_value_field().kind()));
+        return Ok(FieldLookup::MapValue(message.map_entry_value_field().kind()));
     }
     let found = message.get_field_by_name(name).or_else(|| message.get_field_by_json_name(name));
-    found.map(Found::Field).ok_or_else(|| unknown_field(message, name))
+    found.map(FieldLookup::Field).ok_or_else(|| unknown_field(message, name))
 }
 
 /// Continues `find` in the values of a map. The step before `at` is the map field.
-fn find_in_map(message: &MessageDescriptor, path: &[Step], at: usize) -> Result<Place> {
-    let Step::Key(name) = &path[at - 1] else { return Ok(Place::Anything) };
+fn find_in_map(message: &MessageDescriptor, path: &[PathStep], at: usize) -> Result<ValueShape> {
+    let PathStep::Key(name) = &path[at - 1] else { return Ok(ValueShape::Anything) };
     let holder = match find(message, &path[..at - 1])? {
-        Place::One(Kind::Message(holder)) => holder,
-        _ => return Ok(Place::Anything),
+        ValueShape::One(Kind::Message(holder)) => holder,
+        _ => return Ok(ValueShape::Anything),
     };
-    let Found::Field(field) = field(&holder, name)? else { return Ok(Place::Anything) };
-    let Kind::Message(entry) = field.kind() else { return Ok(Place::Anything) };
+    let FieldLookup::Field(field) = field(&holder, name)? else { return Ok(ValueShape::Anything) };
+    let Kind::Message(entry) = field.kind() else { return Ok(ValueShape::Anything) };
     let value = entry.map_entry_value_field().kind();
     match (value, &path[at + 1..]) {
-        (value, []) => Ok(Place::One(value)),
+        (value, []) => Ok(ValueShape::One(value)),
         (Kind::Message(inner), rest) => find(&inner, rest),
-        _ => Err(Failure::new(format!("{} has no fields: {}", shown(&path[..=at]), shown(path)))),
+        _ => Err(CommandError::new(format!("{} has no fields: {}", shown(&path[..=at]), shown(path)))),
     }
 }
 
-fn of_field(field: &FieldDescriptor) -> Place {
+fn of_field(field: &FieldDescriptor) -> ValueShape {
     if field.is_map() {
-        Place::Map
+        ValueShape::Map
     } else if field.is_list() {
-        Place::List(field.kind())
+        ValueShape::List(field.kind())
     } else {
-        Place::One(field.kind())
+        ValueShape::One(field.kind())
     }
 }
 
 /// Returns the error for an unknown field.
-pub(crate) fn unknown_field(message: &MessageDescriptor, name: &str) -> Failure {
+pub(crate) fn unknown_field(message: &MessageDescriptor, name: &str) -> CommandError {
     let fields: Vec<_> = message.fields().collect();
-    let failure = Failure::new(format!("{} has no field {name}", message.full_name()));
+    let failure = CommandError::new(format!("{} has no field {name}", message.full_name()));
     match suggest::probably(name, fields.iter().map(FieldDescriptor::name)) {
         Some(advice) => failure.with_try(advice),
         None if fields.is_empty() => failure.with_try("call it without arguments: the message has no fields"),
@@ -137,7 +137,7 @@ pub(crate) fn is_any_json(message: &MessageDescriptor) -> bool {
     )
 }
 
-impl Place {
+impl ValueShape {
     /// Converts a text to JSON of this type.
     pub(crate) fn read(&self, text: &str) -> std::result::Result<Value, String> {
         match self {

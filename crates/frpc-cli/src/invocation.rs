@@ -8,11 +8,11 @@ use prost_reflect::DescriptorPool;
 use serde_json::Value;
 
 use crate::{
-    arguments::{Arguments, add_metadata, read},
+    arguments::{CallArguments, add_metadata, read},
     connect::ConnectOptions,
-    failure::{Failure, Result},
-    messages::Codec,
-    schema::{self, Schema, Sources, Unreflected},
+    failure::{CommandError, Result},
+    messages::DynamicCodec,
+    schema::{self, ReflectionError, SchemaSources, ServerSchema},
 };
 
 /// Options of commands that call a method.
@@ -21,7 +21,7 @@ pub(crate) struct CallOptions {
     #[command(flatten)]
     pub(crate) connect: ConnectOptions,
     #[command(flatten)]
-    pub(crate) sources: Sources,
+    pub(crate) sources: SchemaSources,
     /// The message as JSON, as @FILE, or as @- for standard input. Streams take several messages in sequence.
     #[arg(long, short = 'd', value_name = "JSON", help_heading = "Message")]
     pub(crate) data: Option<String>,
@@ -39,8 +39,8 @@ pub(crate) struct CallOptions {
     #[arg(long, short = 't', visible_alias = "max-time", value_name = "TIME", value_parser = crate::connect::parse_time, help_heading = "Call")]
     pub(crate) timeout: Option<Duration>,
     /// The kind of the method, if its schema is unknown.
-    #[arg(long, value_enum, default_value_t = Kind::Unary, help_heading = "Call")]
-    pub(crate) kind: Kind,
+    #[arg(long, value_enum, default_value_t = KindArgument::Unary, help_heading = "Call")]
+    pub(crate) kind: KindArgument,
     /// Sends messages as the given JSON, without asking for a schema.
     #[arg(long, help_heading = "Schema")]
     pub(crate) no_schema: bool,
@@ -61,11 +61,13 @@ impl CallOptions {
     /// Prepares a channel to a plain fRPC peer: it has no reflection, no JSON, and no errors for unknown methods.
     fn for_plain_peer(&self, channel: Channel) -> Result<Channel> {
         if self.no_schema || self.as_json {
-            return Err(Failure::new("the peer speaks plain fRPC, like servers in Go: plain fRPC carries no JSON")
-                .with_try("--proto FILE, without --no-schema and --as-json"));
+            return Err(CommandError::new(
+                "the peer speaks plain fRPC, like servers in Go: plain fRPC carries no JSON",
+            )
+            .with_try("--proto FILE, without --no-schema and --as-json"));
         }
         if self.sources.is_empty() {
-            return Err(Failure::new(
+            return Err(CommandError::new(
                 "the peer speaks plain fRPC, like servers in Go: it has no reflection, so a call needs its schema",
             )
             .with_try("--proto FILE or --descriptor-set FILE, with the same schema as the server")
@@ -81,31 +83,31 @@ const PLAIN_ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// The kind of a method.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum KindArgument {
     Unary,
     Server,
     Client,
     Bidi,
 }
 
-impl From<Kind> for MethodKind {
-    fn from(kind: Kind) -> Self {
+impl From<KindArgument> for MethodKind {
+    fn from(kind: KindArgument) -> Self {
         match kind {
-            Kind::Unary => Self::Unary,
-            Kind::Server => Self::ServerStreaming,
-            Kind::Client => Self::ClientStreaming,
-            Kind::Bidi => Self::Bidirectional,
+            KindArgument::Unary => Self::Unary,
+            KindArgument::Server => Self::ServerStreaming,
+            KindArgument::Client => Self::ClientStreaming,
+            KindArgument::Bidi => Self::Bidirectional,
         }
     }
 }
 
 /// A prepared method call.
 #[derive(Clone, Debug)]
-pub(crate) struct Invocation {
+pub(crate) struct PreparedCall {
     pub(crate) channel: Channel,
     pub(crate) method: &'static Method,
-    pub(crate) request: Codec,
-    pub(crate) response: Codec,
+    pub(crate) request: DynamicCodec,
+    pub(crate) response: DynamicCodec,
     /// The types for decoding status details.
     pub(crate) pool: Option<DescriptorPool>,
     is_json_rpc: bool,
@@ -113,13 +115,13 @@ pub(crate) struct Invocation {
     timeout: Option<Duration>,
 }
 
-impl Invocation {
+impl PreparedCall {
     /// Connects and determines the schema of a method.
     pub(crate) async fn prepare(
         options: &CallOptions,
         address: &str,
         method: &str,
-        arguments: &Arguments,
+        arguments: &CallArguments,
         notice: impl Fn(&str),
     ) -> Result<Self> {
         let format = if options.as_json || options.no_schema { Format::Json } else { Format::Proto };
@@ -164,7 +166,8 @@ impl Invocation {
             Some((name.trim(), value.trim()))
         });
         let headers = headers.collect::<Option<Vec<_>>>();
-        let headers = headers.ok_or_else(|| Failure::new("a header without a colon").with_try("-H 'NAME: VALUE'"))?;
+        let headers =
+            headers.ok_or_else(|| CommandError::new("a header without a colon").with_try("-H 'NAME: VALUE'"))?;
         let given = arguments.metadata.iter().map(|(name, value)| (&**name, &**value));
         add_metadata(&mut metadata, headers.into_iter().chain(given))?;
         Ok(Self {
@@ -175,8 +178,8 @@ impl Invocation {
             } else {
                 leaked_path(&path, kind, operation)
             },
-            request: Codec { shape: request, format, layouts: layouts.clone() },
-            response: Codec { shape: response, format, layouts },
+            request: DynamicCodec { shape: request, format, layouts: layouts.clone() },
+            response: DynamicCodec { shape: response, format, layouts },
             pool: schema.map(|schema| schema.pool),
             is_json_rpc: is_json_rpc(address),
             metadata,
@@ -185,7 +188,12 @@ impl Invocation {
     }
 
     /// Returns the schema for the method, or `None` if there is none and JSON is sent.
-    async fn schema(options: &CallOptions, address: &str, method: &str, channel: &Channel) -> Result<Option<Schema>> {
+    async fn schema(
+        options: &CallOptions,
+        address: &str,
+        method: &str,
+        channel: &Channel,
+    ) -> Result<Option<ServerSchema>> {
         if options.no_schema || is_json_rpc(address) && options.sources.is_empty() {
             return Ok(None);
         }
@@ -197,9 +205,9 @@ impl Invocation {
         };
         match options.sources.schema(beside.as_ref().unwrap_or(channel), Some(method)).await {
             Ok(schema) => Ok(Some(schema)),
-            Err(Unreflected::Unsupported(_) | Unreflected::Plain) => Ok(None),
-            Err(Unreflected::Failed(failure)) => Err(failure),
-            Err(Unreflected::Call(status)) => Err(call_failure(status, None)),
+            Err(ReflectionError::Unsupported(_) | ReflectionError::Plain) => Ok(None),
+            Err(ReflectionError::Failed(failure)) => Err(failure),
+            Err(ReflectionError::Call(status)) => Err(call_failure(status, None)),
         }
     }
 
@@ -227,7 +235,7 @@ impl Invocation {
     }
 
     /// Returns the failure of a call, with suggestions.
-    pub(crate) fn failure(&self, status: frpc::Status) -> Failure {
+    pub(crate) fn failure(&self, status: frpc::Status) -> CommandError {
         let (code, cause) = (status.code(), status.call_error().cloned());
         // Over HTTP, the server chooses the path of JSON-RPC.
         let is_elsewhere = self.is_json_rpc && status.message().contains("404");
@@ -246,7 +254,7 @@ impl Invocation {
     }
 
     /// Returns the encoded messages given by options and arguments.
-    pub(crate) fn messages(&self, options: &CallOptions, arguments: &Arguments) -> Result<Vec<Bytes>> {
+    pub(crate) fn messages(&self, options: &CallOptions, arguments: &CallArguments) -> Result<Vec<Bytes>> {
         if let Some(path) = &options.binary {
             return Ok(vec![self.request.encode_binary(read(path)?.into())?]);
         }
@@ -266,7 +274,7 @@ impl Invocation {
             values.push(Value::Null);
         }
         if values.len() > 1 && !self.method.kind.has_request_stream() {
-            return Err(Failure::new(format!("{} messages were given, but the method takes one", values.len())));
+            return Err(CommandError::new(format!("{} messages were given, but the method takes one", values.len())));
         }
         for value in &mut values {
             arguments.put_into(value, self.request.shape.as_ref())?;
@@ -280,17 +288,17 @@ fn parse(text: &[u8], from: &str) -> Result<Vec<Value>> {
     let values = serde_json::Deserializer::from_slice(text).into_iter::<Value>();
     values
         .collect::<std::result::Result<_, _>>()
-        .map_err(|error| Failure::new(format!("{from}: not valid JSON: {error}")))
+        .map_err(|error| CommandError::new(format!("{from}: not valid JSON: {error}")))
 }
 
-fn with_list(failure: Failure, address: &str) -> Failure {
+fn with_list(failure: CommandError, address: &str) -> CommandError {
     failure.with_try(format!("`frpc list {address}`"))
 }
 
 /// Returns the failure of a call, with suggestions depending on its code.
-pub(crate) fn call_failure(status: frpc::Status, pool: Option<&DescriptorPool>) -> Failure {
+pub(crate) fn call_failure(status: frpc::Status, pool: Option<&DescriptorPool>) -> CommandError {
     let details = crate::messages::details(&status, pool);
-    let failure = |tries: Vec<String>| Failure::Call { details: details.clone(), status: status.clone(), tries };
+    let failure = |tries: Vec<String>| CommandError::Call { details: details.clone(), status: status.clone(), tries };
     let advice = match status.code() {
         frpc::Code::Unauthenticated => "-H 'authorization: Bearer TOKEN'",
         frpc::Code::DeadlineExceeded => "a longer --timeout",

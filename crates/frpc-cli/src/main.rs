@@ -34,7 +34,7 @@ use commands::{publish::PublishCommand, subscribe::SubscribeCommand};
 
 use crate::{
     connect::addresses,
-    failure::{Failure, Result},
+    failure::{CommandError, Result},
     terminal::print_bytes,
 };
 
@@ -42,12 +42,12 @@ use crate::{
 /// publishes and subscribes to messages.
 #[derive(Parser, Debug)]
 #[command(name = "frpc", version, max_term_width = 120, after_help = EXAMPLES)]
-struct Frpc {
+struct CommandLine {
     /// Prints JSON for programs, one value per line. Errors are JSON too, on standard error.
     #[arg(long, global = true, help_heading = "Output")]
     json: bool,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 const EXAMPLES: &str = addresses!(
@@ -64,7 +64,7 @@ const EXAMPLES: &str = addresses!(
 );
 
 #[derive(clap::Subcommand, Debug)]
-enum Command {
+enum CliCommand {
     Call(Box<CallCommand>),
     List(Box<ListCommand>),
     Describe(Box<DescribeCommand>),
@@ -84,7 +84,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Frpc { json, command } = Frpc::parse();
+    let CommandLine { json, command } = CommandLine::parse();
     frpc_http::register();
     frpc_websocket::register();
     #[cfg(feature = "jsonrpc")]
@@ -98,23 +98,23 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command, json: bool) -> Result<()> {
-    let runtime = tokio::runtime::Runtime::new().map_err(Failure::new)?;
+fn run(command: CliCommand, json: bool) -> Result<()> {
+    let runtime = tokio::runtime::Runtime::new().map_err(CommandError::new)?;
     let outcome = match command {
-        Command::Call(call) => runtime.block_on(call.run(json)),
-        Command::List(list) => runtime.block_on(list.run(json)),
-        Command::Describe(describe) => runtime.block_on(describe.run(json)),
-        Command::Bench(bench) => runtime.block_on(bench.run(json)),
+        CliCommand::Call(call) => runtime.block_on(call.run(json)),
+        CliCommand::List(list) => runtime.block_on(list.run(json)),
+        CliCommand::Describe(describe) => runtime.block_on(describe.run(json)),
+        CliCommand::Bench(bench) => runtime.block_on(bench.run(json)),
         #[cfg(feature = "pubsub")]
-        Command::Pub(publish) => runtime.block_on(publish.run(json)),
+        CliCommand::Pub(publish) => runtime.block_on(publish.run(json)),
         #[cfg(feature = "pubsub")]
-        Command::Sub(subscribe) => runtime.block_on(subscribe.run(json)),
-        Command::Serve(serve) => runtime.block_on(serve.run(json)),
-        Command::Lock(lock) => lock.run(json),
-        Command::Completions { shell } => {
+        CliCommand::Sub(subscribe) => runtime.block_on(subscribe.run(json)),
+        CliCommand::Serve(serve) => runtime.block_on(serve.run(json)),
+        CliCommand::Lock(lock) => lock.run(json),
+        CliCommand::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Frpc::command(), "frpc", &mut script);
-            print_bytes(&script).map_err(Failure::from)
+            clap_complete::generate(shell, &mut CommandLine::command(), "frpc", &mut script);
+            print_bytes(&script).map_err(CommandError::from)
         }
     };
     // Do not wait for connections or for the thread reading standard input, which may block.
@@ -128,19 +128,19 @@ mod tests {
 
     #[test]
     fn the_command_line_makes_sense() {
-        Frpc::command().debug_assert();
+        CommandLine::command().debug_assert();
     }
 
     #[test]
     fn examples_in_the_help_are_command_lines() {
-        let mut all = vec![Frpc::command()];
-        all.extend(Frpc::command().get_subcommands().cloned());
+        let mut all = vec![CommandLine::command()];
+        all.extend(CommandLine::command().get_subcommands().cloned());
         for command in all {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let examples: Vec<_> = help.lines().filter(|line| line.starts_with("  frpc ")).collect();
             assert!(!examples.is_empty(), "{} has none", command.get_name());
             for example in examples {
-                let parsed = Frpc::try_parse_from(words(example));
+                let parsed = CommandLine::try_parse_from(words(example));
                 assert!(parsed.is_ok(), "{example}: {parsed:?}");
             }
         }
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn help_fits_into_narrow_terminals() {
-        for command in Frpc::command().get_subcommands() {
+        for command in CommandLine::command().get_subcommands() {
             let about = command.get_about().map(ToString::to_string).unwrap_or_default();
             assert!(about.len() <= 80 && !about.is_empty(), "{}: {about}", command.get_name());
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();

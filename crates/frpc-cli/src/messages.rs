@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use frpc::{
     Status,
-    codec::{Content, Format},
+    codec::{DecodedContent, Format},
     prost::Message as _,
 };
 use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, Kind, MessageDescriptor, SerializeOptions};
@@ -15,24 +15,24 @@ use serde_json::{Map, Value, json};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 
 use crate::{
-    failure::{Failure, Result},
+    failure::{CommandError, Result},
     fields,
-    polyglot::Layouts,
+    polyglot::SchemaLayouts,
 };
 
 /// The codec for the messages of one direction of a call.
 #[derive(Clone, Debug)]
-pub(crate) struct Codec {
+pub(crate) struct DynamicCodec {
     /// The message type. Without one, only JSON can be sent.
     pub(crate) shape: Option<MessageDescriptor>,
     pub(crate) format: Format,
     /// The layouts of messages, for the polyglot format.
-    pub(crate) layouts: Option<Arc<Layouts>>,
+    pub(crate) layouts: Option<Arc<SchemaLayouts>>,
 }
 
 /// Options for the JSON output of messages.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Writing {
+pub(crate) struct JsonOptions {
     /// Print on a single line.
     pub(crate) is_compact: bool,
     /// Include fields with default values.
@@ -41,7 +41,7 @@ pub(crate) struct Writing {
     pub(crate) proto_names: bool,
 }
 
-impl Codec {
+impl DynamicCodec {
     /// Encodes a message given as JSON.
     pub(crate) fn encode(&self, message: &Value) -> Result<Bytes> {
         let Some(shape) = &self.shape else { return self.as_json(message) };
@@ -54,7 +54,7 @@ impl Codec {
         let read = DynamicMessage::deserialize_with_options(shape.clone(), message, &options);
         let read = read.map_err(|error| self.misfit(shape, &error.to_string()))?;
         match (self.format, &self.layouts) {
-            (Format::Json, _) => Ok(write(&read, Writing { is_compact: true, ..Writing::default() })?.into()),
+            (Format::Json, _) => Ok(write(&read, JsonOptions { is_compact: true, ..JsonOptions::default() })?.into()),
             (_, Some(layouts)) => Ok(layouts.encode(&read)),
             (_, None) => Ok(read.encode_to_vec().into()),
         }
@@ -64,7 +64,8 @@ impl Codec {
     pub(crate) fn encode_binary(&self, message: Bytes) -> Result<Bytes> {
         let (Some(layouts), Some(shape)) = (&self.layouts, &self.shape) else { return Ok(message) };
         let message = DynamicMessage::decode(shape.clone(), message);
-        let message = message.map_err(|error| Failure::new(format!("not a valid {}: {error}", shape.full_name())))?;
+        let message =
+            message.map_err(|error| CommandError::new(format!("not a valid {}: {error}", shape.full_name())))?;
         Ok(layouts.encode(&message))
     }
 
@@ -80,22 +81,22 @@ impl Codec {
         let message = if message.is_null() { &json!({}) } else { message };
         match self.format {
             Format::Json => Ok(message.to_string().into()),
-            _ => Err(Failure::new("the message types of the method are unknown, so only JSON can be sent")),
+            _ => Err(CommandError::new("the message types of the method are unknown, so only JSON can be sent")),
         }
     }
 
-    fn misfit(&self, shape: &MessageDescriptor, error: &str) -> Failure {
+    fn misfit(&self, shape: &MessageDescriptor, error: &str) -> CommandError {
         let unknown = error.split_once("unrecognized field name '").and_then(|(_, rest)| rest.split_once('\''));
         match unknown {
             // The unknown field may be in a nested message, but the error does not name its type.
             Some((name, _)) if shape.get_field_by_name(name).is_none() => fields::unknown_field(shape, name),
-            _ => Failure::new(format!("not a valid {}: {error}", shape.full_name()))
+            _ => CommandError::new(format!("not a valid {}: {error}", shape.full_name()))
                 .with_try(format!("its fields are {}", fields::names(shape))),
         }
     }
 
     /// Returns a received message as JSON.
-    pub(crate) fn decode(&self, content: &Bytes, writing: Writing) -> Result<String> {
+    pub(crate) fn decode(&self, content: &Bytes, writing: JsonOptions) -> Result<String> {
         let Some(shape) = &self.shape else { return rewrite(content, writing) };
         if self.format == Format::Json {
             // Keep fields unknown to the local schema: the user wants to see them.
@@ -104,7 +105,7 @@ impl Codec {
         let message = self.read(shape, content)?;
         if fields::is_any_json(shape) {
             // All numbers of arbitrary JSON in protobuf are floats, so restore integers: 3 instead of 3.0.
-            let value = message.serialize(serde_json::value::Serializer).map_err(Failure::new)?;
+            let value = message.serialize(serde_json::value::Serializer).map_err(CommandError::new)?;
             return rewrite(&whole_numbers(value).to_string().into(), writing);
         }
         write(&message, writing)
@@ -114,13 +115,13 @@ impl Codec {
         let read = match &self.layouts {
             None => DynamicMessage::decode(shape.clone(), content.clone()).map_err(|error| error.to_string()),
             Some(layouts) => match layouts.decode(shape, content) {
-                Ok(Content::Message(message)) => Ok(message),
-                Ok(Content::Error(failure)) => Err(failure.text),
+                Ok(DecodedContent::Message(message)) => Ok(message),
+                Ok(DecodedContent::Error(failure)) => Err(failure.text),
                 Err(error) => Err(error.to_string()),
             },
         };
         read.map_err(|error| {
-            Failure::new(format!("the answer is not a valid {}: {error}", shape.full_name()))
+            CommandError::new(format!("the answer is not a valid {}: {error}", shape.full_name()))
                 .with_try("the proto files of the server, if those given here are older")
         })
     }
@@ -143,20 +144,20 @@ fn whole_numbers(value: Value) -> Value {
 }
 
 /// Reformats received JSON.
-fn rewrite(content: &Bytes, writing: Writing) -> Result<String> {
+fn rewrite(content: &Bytes, writing: JsonOptions) -> Result<String> {
     let text =
-        std::str::from_utf8(content).map_err(|_| Failure::new("the answer is not valid JSON: it is not UTF-8"))?;
-    let no_json = |error| Failure::new(format!("the answer is not valid JSON: {error}"));
+        std::str::from_utf8(content).map_err(|_| CommandError::new("the answer is not valid JSON: it is not UTF-8"))?;
+    let no_json = |error| CommandError::new(format!("the answer is not valid JSON: {error}"));
     if writing.is_compact {
         // Edit the text instead of parsing it, to keep all digits of numbers. Strings contain no raw line breaks.
         serde_json::from_str::<IgnoredAny>(text).map_err(no_json)?;
         return Ok(text.trim().replace(['\n', '\r', '\t'], " "));
     }
     let value: Value = serde_json::from_str(text).map_err(no_json)?;
-    serde_json::to_string_pretty(&value).map_err(Failure::new)
+    serde_json::to_string_pretty(&value).map_err(CommandError::new)
 }
 
-fn write(message: &DynamicMessage, writing: Writing) -> Result<String> {
+fn write(message: &DynamicMessage, writing: JsonOptions) -> Result<String> {
     let options =
         SerializeOptions::new().skip_default_fields(!writing.with_defaults).use_proto_field_name(writing.proto_names);
     let mut out = Vec::new();
@@ -165,8 +166,8 @@ fn write(message: &DynamicMessage, writing: Writing) -> Result<String> {
     } else {
         message.serialize_with_options(&mut serde_json::Serializer::pretty(&mut out), &options)
     };
-    written.map_err(|error| Failure::new(format!("the message cannot be represented in JSON: {error}")))?;
-    String::from_utf8(out).map_err(Failure::new)
+    written.map_err(|error| CommandError::new(format!("the message cannot be represented in JSON: {error}")))?;
+    String::from_utf8(out).map_err(CommandError::new)
 }
 
 /// Returns the details of a status as JSON. Details of unknown types contain base64 bytes.
@@ -248,7 +249,7 @@ mod tests {
 
     #[test]
     fn json_that_arrives_is_one_line_for_programs_and_keeps_its_digits() {
-        let compact = Writing { is_compact: true, ..Writing::default() };
+        let compact = JsonOptions { is_compact: true, ..JsonOptions::default() };
         let text = "{\n\t\"a\": 123456789012345678901234567890,\r\n\"b\": \"c\\nd\"}\n";
         let line = rewrite(&Bytes::from(text), compact).unwrap();
         assert!(!line.contains(['\n', '\r', '\t']), "{line:?}");

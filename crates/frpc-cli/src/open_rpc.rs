@@ -6,38 +6,38 @@ use bytes::Bytes;
 use frpc::{Body, Call, Channel, Code, Head, Method};
 use serde_json::Value;
 
-use crate::failure::{Failure, Result};
+use crate::failure::{CommandError, Result};
 
 static DISCOVER: Method = Method::unary("", "rpc.discover", 0);
 
 /// A function of a server, as JSON of the document.
 #[derive(Clone, Debug)]
-pub(crate) struct Function(pub(crate) Value);
+pub(crate) struct FunctionDocument(pub(crate) Value);
 
 /// Asks a server for its functions.
-pub(crate) async fn functions(channel: &Channel) -> Result<Vec<Function>> {
-    let format = channel.call_format().await.map_err(|status| Failure::new(status.message()))?;
+pub(crate) async fn functions(channel: &Channel) -> Result<Vec<FunctionDocument>> {
+    let format = channel.call_format().await.map_err(|status| CommandError::new(status.message()))?;
     let mut head = Head::default();
     head.set_timeout(ANSWER_MAX);
     let call = Call::new(&DISCOVER, format, head, Body::from(Bytes::from_static(b"{}")));
     let answer = channel.call(call).await.map_err(|status| match status.code() {
-        Code::Unimplemented => Failure::new("the server does not describe its functions: it has no rpc.discover")
+        Code::Unimplemented => CommandError::new("the server does not describe its functions: it has no rpc.discover")
             .with_try("`frpc call` with the name of a function and its arguments"),
-        _ => Failure::Call { details: Vec::new(), tries: Vec::new(), status },
+        _ => CommandError::Call { details: Vec::new(), tries: Vec::new(), status },
     })?;
     let Body::One(document) = answer.into_body() else { return Ok(Vec::new()) };
     let document: Value = serde_json::from_slice(&document.into_bytes())
-        .map_err(|error| Failure::new(format!("rpc.discover returned invalid JSON: {error}")))?;
+        .map_err(|error| CommandError::new(format!("rpc.discover returned invalid JSON: {error}")))?;
     let functions = document["methods"].as_array();
-    let functions =
-        functions.ok_or_else(|| Failure::new("rpc.discover returned no OpenRPC document: the methods are missing"))?;
-    Ok(functions.iter().cloned().map(Function).collect())
+    let functions = functions
+        .ok_or_else(|| CommandError::new("rpc.discover returned no OpenRPC document: the methods are missing"))?;
+    Ok(functions.iter().cloned().map(FunctionDocument).collect())
 }
 
 /// The timeout for `rpc.discover`.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-impl Function {
+impl FunctionDocument {
     pub(crate) fn name(&self) -> &str {
         self.0["name"].as_str().unwrap_or_default()
     }
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_signature_has_parameters_and_the_result() {
-        let function = Function(json!({
+        let function = FunctionDocument(json!({
             "name": "sum",
             "params": [
                 { "name": "a", "required": true, "schema": { "type": "integer" } },
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn documents_of_strangers_may_lack_anything() {
-        assert_eq!(Function(json!({})).signature(), "() → any");
-        assert_eq!(Function(json!({ "params": [1], "name": 5 })).name(), "");
+        assert_eq!(FunctionDocument(json!({})).signature(), "() → any");
+        assert_eq!(FunctionDocument(json!({ "params": [1], "name": 5 })).name(), "");
     }
 }

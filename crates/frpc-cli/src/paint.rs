@@ -1,9 +1,9 @@
 //! Coloured JSON.
 
-use crate::terminal::Style;
+use crate::terminal::OutputStyle;
 
 /// Colours names and strings in well-formed JSON.
-pub(crate) fn json(text: &str, style: Style) -> String {
+pub(crate) fn json(text: &str, style: OutputStyle) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     let mut rest = text;
     while let Some(start) = rest.find('"') {
@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn without_a_terminal_nothing_is_changed() {
         let text = r#"{"a": "b\"c\\", "d": [1, "e:"], "f": ""}"#;
-        assert_eq!(json(text, Style::of_stdout()), text);
+        assert_eq!(json(text, OutputStyle::of_stdout()), text);
         assert_eq!(end_of_text(r#"b\"c\\", "#), 7);
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 /// A step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum PathStep {
     Key(String),
     Index(usize),
     /// A new element after the last one of a list.
@@ -17,16 +17,16 @@ pub(crate) fn is_path(name: &str) -> bool {
 }
 
 /// Parses a path such as `a.b[0].c[]`.
-pub(crate) fn parse(text: &str) -> std::result::Result<Vec<Step>, String> {
+pub(crate) fn parse(text: &str) -> std::result::Result<Vec<PathStep>, String> {
     let mut path = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
         if let Some(inner) = rest.strip_prefix('[') {
             let (key, behind) = inner.split_once(']').ok_or("a [ is not closed")?;
             path.push(match (key, key.parse()) {
-                ("", _) => Step::Push,
-                (_, Ok(index)) => Step::Index(index),
-                (key, _) => Step::Key(key.to_owned()),
+                ("", _) => PathStep::Push,
+                (_, Ok(index)) => PathStep::Index(index),
+                (key, _) => PathStep::Key(key.to_owned()),
             });
             rest = behind;
         } else {
@@ -35,7 +35,7 @@ pub(crate) fn parse(text: &str) -> std::result::Result<Vec<Step>, String> {
             if end == 0 {
                 return Err("a name is missing".to_owned());
             }
-            path.push(Step::Key(name[..end].to_owned()));
+            path.push(PathStep::Key(name[..end].to_owned()));
             rest = &name[end..];
         }
     }
@@ -43,27 +43,27 @@ pub(crate) fn parse(text: &str) -> std::result::Result<Vec<Step>, String> {
 }
 
 /// Formats a path in the syntax of arguments.
-pub(crate) fn shown(path: &[Step]) -> String {
+pub(crate) fn shown(path: &[PathStep]) -> String {
     let mut text = String::new();
     for step in path {
         match step {
-            Step::Key(name) if text.is_empty() => text.push_str(name),
-            Step::Key(name) => text.extend([".", name]),
-            Step::Index(index) => text.push_str(&format!("[{index}]")),
-            Step::Push => text.push_str("[]"),
+            PathStep::Key(name) if text.is_empty() => text.push_str(name),
+            PathStep::Key(name) => text.extend([".", name]),
+            PathStep::Index(index) => text.push_str(&format!("[{index}]")),
+            PathStep::Push => text.push_str("[]"),
         }
     }
     text
 }
 
 /// Inserts a value at a path, creating objects and lists on the way.
-pub(crate) fn insert(root: &mut Value, path: &[Step], value: Value) -> std::result::Result<(), String> {
+pub(crate) fn insert(root: &mut Value, path: &[PathStep], value: Value) -> std::result::Result<(), String> {
     let Some((first, rest)) = path.split_first() else {
         *root = value;
         return Ok(());
     };
     let next = match first {
-        Step::Key(name) => {
+        PathStep::Key(name) => {
             if root.is_null() {
                 *root = Value::Object(Map::new());
             }
@@ -74,12 +74,12 @@ pub(crate) fn insert(root: &mut Value, path: &[Step], value: Value) -> std::resu
             }
             object.entry(name.clone()).or_insert(Value::Null)
         }
-        Step::Index(_) | Step::Push => {
+        PathStep::Index(_) | PathStep::Push => {
             if root.is_null() {
                 *root = Value::Array(Vec::new());
             }
             let list = root.as_array_mut().ok_or("another argument already sets a value other than a list")?;
-            let index = if let Step::Index(index) = first { *index } else { list.len() };
+            let index = if let PathStep::Index(index) = first { *index } else { list.len() };
             if index > list.len() {
                 return Err(format!("element {index} of a list with {}: set elements in order", list.len()));
             }

@@ -6,37 +6,40 @@
 use std::{collections::HashMap, hash::Hash};
 
 use bytes::Bytes;
-use frpc::codec::{self, At, Choice, Content, DecodeError, Kind, Positions, Presence, Reader, Result, Writer};
-use frpc_schema::{Field, Message, Options, PositionTables, Schema, Shape, Type, prost_types::FileDescriptorSet};
+use frpc::codec::{self, At, Choice, DecodeError, DecodedContent, Kind, Positions, Presence, Reader, Result, Writer};
+use frpc_schema::{
+    FieldSchema, FieldShape, MessageSchema, PositionTables, Schema, SchemaOptions, ValueType,
+    prost_types::FileDescriptorSet,
+};
 use prost_reflect::{
     DynamicMessage, FieldDescriptor, Kind as FieldKind, MapKey, MessageDescriptor, ReflectMessage, Value,
 };
 
 /// The layouts of messages and the operation numbers of methods, by full name.
 #[derive(Debug)]
-pub(crate) struct Layouts {
-    messages: HashMap<String, Message>,
-    enums: HashMap<String, Enum>,
+pub(crate) struct SchemaLayouts {
+    messages: HashMap<String, MessageSchema>,
+    enums: HashMap<String, EnumTables>,
     operations: HashMap<String, u16>,
 }
 
 /// The tables of an enum. The mappings between numbers and positions are empty if each number equals its position.
 #[derive(Debug)]
-struct Enum {
+struct EnumTables {
     numbers: Vec<i32>,
     positions: Vec<(i32, u32)>,
     unknown: Vec<(u32, i32)>,
 }
 
-impl Layouts {
+impl SchemaLayouts {
     /// Reads the declarations of `files`, which must include all imports.
-    pub(crate) fn read(files: &FileDescriptorSet, options: &Options) -> Result<Self, frpc_schema::Error> {
+    pub(crate) fn read(files: &FileDescriptorSet, options: &SchemaOptions) -> Result<Self, frpc_schema::Error> {
         let mut layouts = Self { messages: HashMap::new(), enums: HashMap::new(), operations: HashMap::new() };
         for package in Schema::read(files, options)?.packages {
             let messages = package.messages.into_iter();
             layouts.messages.extend(messages.map(|message| (message.full_name.clone(), message)));
             let enums = package.enums.into_iter();
-            layouts.enums.extend(enums.map(|declared| (declared.full_name.clone(), Enum::of(&declared))));
+            layouts.enums.extend(enums.map(|declared| (declared.full_name.clone(), EnumTables::of(&declared))));
             let methods = package.services.into_iter().flat_map(|service| service.methods);
             layouts.operations.extend(methods.map(|method| (method.path, method.operation)));
         }
@@ -58,7 +61,7 @@ impl Layouts {
         &self,
         shape: &MessageDescriptor,
         content: &Bytes,
-    ) -> Result<Content<DynamicMessage>, DecodeError> {
+    ) -> Result<DecodedContent<DynamicMessage>, DecodeError> {
         let make = || DynamicMessage::new(shape.clone());
         let name = shape.full_name().strip_prefix(shape.package_name()).unwrap_or(shape.full_name());
         codec::decode_with(content, name.trim_start_matches('.'), make, |message, input| {
@@ -66,15 +69,15 @@ impl Layouts {
         })
     }
 
-    fn layout(&self, shape: &MessageDescriptor) -> &Message {
+    fn layout(&self, shape: &MessageDescriptor) -> &MessageSchema {
         &self.messages[shape.full_name()]
     }
 
     /// Returns the tables of an enum, or empty tables for other types.
-    fn positions(&self, of: &Type) -> Positions<'_> {
+    fn positions(&self, of: &ValueType) -> Positions<'_> {
         match of {
-            Type::Enum(name) => {
-                let Enum { numbers, positions, unknown } = &self.enums[name];
+            ValueType::Enum(name) => {
+                let EnumTables { numbers, positions, unknown } = &self.enums[name];
                 Positions::new(numbers, positions, unknown)
             }
             _ => Positions::new(&[], &[], &[]),
@@ -82,8 +85,8 @@ impl Layouts {
     }
 }
 
-impl Enum {
-    fn of(declared: &frpc_schema::Enum) -> Self {
+impl EnumTables {
+    fn of(declared: &frpc_schema::EnumSchema) -> Self {
         let numbers = declared.values.iter().map(|value| value.number).collect();
         let (positions, unknown) =
             PositionTables::of(declared).map(|tables| (tables.positions, tables.unknown)).unwrap_or_default();
@@ -92,7 +95,7 @@ impl Enum {
 }
 
 /// Encoding.
-impl Layouts {
+impl SchemaLayouts {
     fn write_fields(&self, message: &DynamicMessage, out: &mut Writer<Vec<u8>>) {
         let shape = message.descriptor();
         for field in &self.layout(&shape).fields {
@@ -100,15 +103,15 @@ impl Layouts {
             // For an unset field, this is the default of its type.
             let value = message.get_field(&declared);
             match &field.shape {
-                Shape::Always(of) => self.write(out, of, &value),
-                Shape::Optional(of) | Shape::Member(_, of) => {
+                FieldShape::Always(of) => self.write(out, of, &value),
+                FieldShape::Optional(of) | FieldShape::Member(_, of) => {
                     self.write_optional(out, of, message.has_field(&declared).then_some(&*value));
                 }
-                Shape::List(of) => {
+                FieldShape::List(of) => {
                     let items = value.as_list().unwrap_or_default();
                     out.list(kind(of), items, |out, item| self.write(out, of, item));
                 }
-                Shape::Map(key, of) => {
+                FieldShape::Map(key, of) => {
                     let entries = value.as_map().into_iter().flatten().collect::<Vec<_>>().into_iter();
                     out.map((kind(key), kind(of)), entries, write_key, |out, value| self.write(out, of, value));
                 }
@@ -116,7 +119,7 @@ impl Layouts {
         }
     }
 
-    fn write(&self, out: &mut Writer<Vec<u8>>, of: &Type, value: &Value) {
+    fn write(&self, out: &mut Writer<Vec<u8>>, of: &ValueType, value: &Value) {
         match value {
             Value::Bool(value) => out.bool(*value),
             Value::I32(value) => out.i32(*value),
@@ -135,26 +138,26 @@ impl Layouts {
         }
     }
 
-    fn write_optional(&self, out: &mut Writer<Vec<u8>>, of: &Type, value: Option<&Value>) {
+    fn write_optional(&self, out: &mut Writer<Vec<u8>>, of: &ValueType, value: Option<&Value>) {
         match of {
-            Type::Bool => out.optional(value.and_then(Value::as_bool).as_ref(), |out, value| out.bool(*value)),
-            Type::I32 => out.optional(value.and_then(Value::as_i32).as_ref(), |out, value| out.i32(*value)),
-            Type::I64 => out.optional(value.and_then(Value::as_i64).as_ref(), |out, value| out.i64(*value)),
-            Type::U32 => out.optional(value.and_then(Value::as_u32).as_ref(), |out, value| out.u32(*value)),
-            Type::U64 => out.optional(value.and_then(Value::as_u64).as_ref(), |out, value| out.u64(*value)),
-            Type::F32 => out.optional(value.and_then(Value::as_f32).as_ref(), |out, value| out.f32(*value)),
-            Type::F64 => out.optional(value.and_then(Value::as_f64).as_ref(), |out, value| out.f64(*value)),
-            Type::String => {
+            ValueType::Bool => out.optional(value.and_then(Value::as_bool).as_ref(), |out, value| out.bool(*value)),
+            ValueType::I32 => out.optional(value.and_then(Value::as_i32).as_ref(), |out, value| out.i32(*value)),
+            ValueType::I64 => out.optional(value.and_then(Value::as_i64).as_ref(), |out, value| out.i64(*value)),
+            ValueType::U32 => out.optional(value.and_then(Value::as_u32).as_ref(), |out, value| out.u32(*value)),
+            ValueType::U64 => out.optional(value.and_then(Value::as_u64).as_ref(), |out, value| out.u64(*value)),
+            ValueType::F32 => out.optional(value.and_then(Value::as_f32).as_ref(), |out, value| out.f32(*value)),
+            ValueType::F64 => out.optional(value.and_then(Value::as_f64).as_ref(), |out, value| out.f64(*value)),
+            ValueType::String => {
                 let text = value.and_then(Value::as_str).map(str::to_owned);
                 out.optional(text.as_ref(), |out, text| out.string(text));
             }
-            Type::Bytes => out.optional(value.and_then(Value::as_bytes), |out, bytes| out.bytes(bytes)),
-            Type::Enum(_) => {
+            ValueType::Bytes => out.optional(value.and_then(Value::as_bytes), |out, bytes| out.bytes(bytes)),
+            ValueType::Enum(_) => {
                 let positions = self.positions(of);
                 let number = value.and_then(Value::as_enum_number);
                 out.optional(number.as_ref(), |out, number| out.enumeration_in(positions, *number));
             }
-            Type::Message(_) => match value {
+            ValueType::Message(_) => match value {
                 Some(value) => self.write(out, of, value),
                 None => out.nil(),
             },
@@ -174,7 +177,7 @@ fn write_key(out: &mut Writer<Vec<u8>>, key: &MapKey) {
 }
 
 /// Decoding. Lists and maps are decoded into the types used by generated code, so the same memory limits apply.
-impl Layouts {
+impl SchemaLayouts {
     fn read_fields(&self, message: &mut DynamicMessage, input: &mut Reader<'_>) -> Result<()> {
         let shape = message.descriptor();
         let layout = self.layout(&shape);
@@ -183,7 +186,7 @@ impl Layouts {
         for field in &layout.fields {
             let declared = declared(&shape, field);
             let value = self.read_field(input, field, &declared).at(&field.name)?;
-            if let Shape::Member(oneof, _) = field.shape {
+            if let FieldShape::Member(oneof, _) = field.shape {
                 let place = layout.oneofs[oneof].members.iter().position(|member| *member == field.name);
                 choices[oneof].set(place.unwrap_or_default(), value.map(|value| (declared, value)));
             } else if let Some(value) = value.filter(|value| is_set(value, &declared)) {
@@ -196,17 +199,22 @@ impl Layouts {
         Ok(())
     }
 
-    fn read_field(&self, input: &mut Reader<'_>, field: &Field, declared: &FieldDescriptor) -> Result<Option<Value>> {
+    fn read_field(
+        &self,
+        input: &mut Reader<'_>,
+        field: &FieldSchema,
+        declared: &FieldDescriptor,
+    ) -> Result<Option<Value>> {
         match (&field.shape, declared.kind()) {
-            (Shape::Always(_), FieldKind::Message(shape)) => {
+            (FieldShape::Always(_), FieldKind::Message(shape)) => {
                 let message = self.read_message(input, &shape)?.unwrap_or_else(|| DynamicMessage::new(shape));
                 Ok(Some(Value::Message(message)))
             }
-            (Shape::Optional(_) | Shape::Member(..), FieldKind::Message(shape)) => {
+            (FieldShape::Optional(_) | FieldShape::Member(..), FieldKind::Message(shape)) => {
                 Ok(self.read_message(input, &shape)?.map(Value::Message))
             }
-            (Shape::List(_), FieldKind::Message(shape)) => self.read_messages(input, &shape).map(Some),
-            (Shape::Map(key, of), FieldKind::Message(entry)) => {
+            (FieldShape::List(_), FieldKind::Message(shape)) => self.read_messages(input, &shape).map(Some),
+            (FieldShape::Map(key, of), FieldKind::Message(entry)) => {
                 self.read_map(input, (key, of), &entry.map_entry_value_field()).map(Some)
             }
             (shape, _) => self.read_plain_field(input, shape),
@@ -214,12 +222,14 @@ impl Layouts {
     }
 
     /// Reads a field without messages.
-    fn read_plain_field(&self, input: &mut Reader<'_>, shape: &Shape) -> Result<Option<Value>> {
+    fn read_plain_field(&self, input: &mut Reader<'_>, shape: &FieldShape) -> Result<Option<Value>> {
         match shape {
-            Shape::Always(of) => by_type!(of, read_one(input, self.positions(of))).map(Some),
-            Shape::Optional(of) | Shape::Member(_, of) => by_type!(of, read_optional(input, self.positions(of))),
-            Shape::List(of) => by_type!(of, read_list(input, kind(of), self.positions(of))).map(Some),
-            Shape::Map(..) => unreachable!("the entries of maps are messages"),
+            FieldShape::Always(of) => by_type!(of, read_one(input, self.positions(of))).map(Some),
+            FieldShape::Optional(of) | FieldShape::Member(_, of) => {
+                by_type!(of, read_optional(input, self.positions(of)))
+            }
+            FieldShape::List(of) => by_type!(of, read_list(input, kind(of), self.positions(of))).map(Some),
+            FieldShape::Map(..) => unreachable!("the entries of maps are messages"),
         }
     }
 
@@ -238,22 +248,22 @@ impl Layouts {
         Ok(Value::List(items.into_iter().map(|item| message_or_default(item, shape)).collect()))
     }
 
-    fn read_map(&self, input: &mut Reader<'_>, of: (&Type, &Type), value: &FieldDescriptor) -> Result<Value> {
+    fn read_map(&self, input: &mut Reader<'_>, of: (&ValueType, &ValueType), value: &FieldDescriptor) -> Result<Value> {
         match of.0 {
-            Type::Bool => self.read_map_by::<bool>(input, of, value),
-            Type::I32 => self.read_map_by::<i32>(input, of, value),
-            Type::I64 => self.read_map_by::<i64>(input, of, value),
-            Type::U32 => self.read_map_by::<u32>(input, of, value),
-            Type::U64 => self.read_map_by::<u64>(input, of, value),
-            Type::String => self.read_map_by::<String>(input, of, value),
+            ValueType::Bool => self.read_map_by::<bool>(input, of, value),
+            ValueType::I32 => self.read_map_by::<i32>(input, of, value),
+            ValueType::I64 => self.read_map_by::<i64>(input, of, value),
+            ValueType::U32 => self.read_map_by::<u32>(input, of, value),
+            ValueType::U64 => self.read_map_by::<u64>(input, of, value),
+            ValueType::String => self.read_map_by::<String>(input, of, value),
             _ => unreachable!("a map has no other keys"),
         }
     }
 
-    fn read_map_by<K: Native + Eq + Hash>(
+    fn read_map_by<K: NativeScalar + Eq + Hash>(
         &self,
         input: &mut Reader<'_>,
-        (key, of): (&Type, &Type),
+        (key, of): (&ValueType, &ValueType),
         value: &FieldDescriptor,
     ) -> Result<Value> {
         let kinds = (kind(key), kind(of));
@@ -276,41 +286,41 @@ fn message_or_default(message: Option<DynamicMessage>, shape: &MessageDescriptor
 macro_rules! by_type {
     ($of:expr, $function:ident $(::<$key:ty>)? ($($argument:expr),*)) => {
         match $of {
-            Type::Bool => $function::<bool $(, $key)?>($($argument),*),
-            Type::I32 => $function::<i32 $(, $key)?>($($argument),*),
-            Type::I64 => $function::<i64 $(, $key)?>($($argument),*),
-            Type::U32 => $function::<u32 $(, $key)?>($($argument),*),
-            Type::U64 => $function::<u64 $(, $key)?>($($argument),*),
-            Type::F32 => $function::<f32 $(, $key)?>($($argument),*),
-            Type::F64 => $function::<f64 $(, $key)?>($($argument),*),
-            Type::String => $function::<String $(, $key)?>($($argument),*),
-            Type::Bytes => $function::<Bytes $(, $key)?>($($argument),*),
-            Type::Enum(_) => $function::<Number $(, $key)?>($($argument),*),
-            Type::Message(_) => unreachable!("messages are read by their descriptors"),
+            ValueType::Bool => $function::<bool $(, $key)?>($($argument),*),
+            ValueType::I32 => $function::<i32 $(, $key)?>($($argument),*),
+            ValueType::I64 => $function::<i64 $(, $key)?>($($argument),*),
+            ValueType::U32 => $function::<u32 $(, $key)?>($($argument),*),
+            ValueType::U64 => $function::<u64 $(, $key)?>($($argument),*),
+            ValueType::F32 => $function::<f32 $(, $key)?>($($argument),*),
+            ValueType::F64 => $function::<f64 $(, $key)?>($($argument),*),
+            ValueType::String => $function::<String $(, $key)?>($($argument),*),
+            ValueType::Bytes => $function::<Bytes $(, $key)?>($($argument),*),
+            ValueType::Enum(_) => $function::<ValueNumber $(, $key)?>($($argument),*),
+            ValueType::Message(_) => unreachable!("messages are read by their descriptors"),
         }
     };
 }
 use by_type;
 
-fn read_one<T: Native>(input: &mut Reader<'_>, positions: Positions<'_>) -> Result<Value> {
+fn read_one<T: NativeScalar>(input: &mut Reader<'_>, positions: Positions<'_>) -> Result<Value> {
     let mut value = T::default();
     value.read(input, positions)?;
     Ok(value.into_value())
 }
 
-fn read_optional<T: Native>(input: &mut Reader<'_>, positions: Positions<'_>) -> Result<Option<Value>> {
+fn read_optional<T: NativeScalar>(input: &mut Reader<'_>, positions: Positions<'_>) -> Result<Option<Value>> {
     let mut value = None;
     input.optional(&mut value, |input, value: &mut T| value.read(input, positions))?;
     Ok(value.map(T::into_value))
 }
 
-fn read_list<T: Native>(input: &mut Reader<'_>, kind: Kind, positions: Positions<'_>) -> Result<Value> {
+fn read_list<T: NativeScalar>(input: &mut Reader<'_>, kind: Kind, positions: Positions<'_>) -> Result<Value> {
     let mut items = Vec::new();
     input.list(kind, &mut items, |input, item: &mut T| item.read(input, positions))?;
     Ok(Value::List(items.into_iter().map(T::into_value).collect()))
 }
 
-fn read_entries<V: Native, K: Native + Eq + Hash>(
+fn read_entries<V: NativeScalar, K: NativeScalar + Eq + Hash>(
     input: &mut Reader<'_>,
     kinds: (Kind, Kind),
     positions: Positions<'_>,
@@ -320,13 +330,13 @@ fn read_entries<V: Native, K: Native + Eq + Hash>(
     Ok(map_of(entries.into_iter().map(|(key, value)| (key, value.into_value()))))
 }
 
-fn map_of<K: Native>(entries: impl Iterator<Item = (K, Value)>) -> Value {
+fn map_of<K: NativeScalar>(entries: impl Iterator<Item = (K, Value)>) -> Value {
     let key = |key: K| key.into_value().into_map_key();
     Value::Map(entries.filter_map(|(of, value)| Some((key(of)?, value))).collect())
 }
 
 /// A Rust type used by generated code for scalar values.
-trait Native: Presence {
+trait NativeScalar: Presence {
     fn read(&mut self, input: &mut Reader<'_>, positions: Positions<'_>) -> Result<()>;
 
     fn into_value(self) -> Value;
@@ -339,7 +349,7 @@ trait Native: Presence {
 
 macro_rules! native {
     ($($type:ty: $read:ident, $value:ident;)*) => {$(
-        impl Native for $type {
+        impl NativeScalar for $type {
             fn read(&mut self, input: &mut Reader<'_>, _: Positions<'_>) -> Result<()> {
                 input.$read(self)
             }
@@ -365,15 +375,15 @@ native! {
 
 /// The number of an enum value.
 #[derive(Default)]
-struct Number(i32);
+struct ValueNumber(i32);
 
-impl Presence for Number {
+impl Presence for ValueNumber {
     fn is_default(&self) -> bool {
         self.0.is_default()
     }
 }
 
-impl Native for Number {
+impl NativeScalar for ValueNumber {
     fn read(&mut self, input: &mut Reader<'_>, positions: Positions<'_>) -> Result<()> {
         input.enumeration_in(positions, &mut self.0)
     }
@@ -384,18 +394,18 @@ impl Native for Number {
 }
 
 /// Returns the type tag used in lists and maps.
-fn kind(of: &Type) -> Kind {
+fn kind(of: &ValueType) -> Kind {
     match of {
-        Type::Bool => Kind::Bool,
-        Type::I32 => Kind::I32,
-        Type::I64 => Kind::I64,
-        Type::U32 | Type::Enum(_) => Kind::U32,
-        Type::U64 => Kind::U64,
-        Type::F32 => Kind::F32,
-        Type::F64 => Kind::F64,
-        Type::String => Kind::String,
-        Type::Bytes => Kind::Bytes,
-        Type::Message(_) => Kind::Any,
+        ValueType::Bool => Kind::Bool,
+        ValueType::I32 => Kind::I32,
+        ValueType::I64 => Kind::I64,
+        ValueType::U32 | ValueType::Enum(_) => Kind::U32,
+        ValueType::U64 => Kind::U64,
+        ValueType::F32 => Kind::F32,
+        ValueType::F64 => Kind::F64,
+        ValueType::String => Kind::String,
+        ValueType::Bytes => Kind::Bytes,
+        ValueType::Message(_) => Kind::Any,
     }
 }
 
@@ -411,7 +421,7 @@ fn is_set(value: &Value, declared: &FieldDescriptor) -> bool {
 }
 
 /// Returns the descriptor of a field. Both come from the same files, so it exists.
-fn declared(shape: &MessageDescriptor, field: &Field) -> FieldDescriptor {
+fn declared(shape: &MessageDescriptor, field: &FieldSchema) -> FieldDescriptor {
     let number = field.number.unsigned_abs();
     shape.get_field(number).unwrap_or_else(|| panic!("{} has no field {number}", shape.full_name()))
 }

@@ -33,7 +33,7 @@ pub(crate) fn print_error(line: impl fmt::Display) {
 
 /// Writes a note to standard error. It may contain texts of peers.
 pub(crate) fn print_note(text: &str) {
-    print_error(format_args!("{}: {}", Style::of_stderr().dim("note"), printable(text)));
+    print_error(format_args!("{}: {}", OutputStyle::of_stderr().dim("note"), printable(text)));
 }
 
 /// Escapes control characters in a text of a peer, except line breaks and tabs.
@@ -86,11 +86,11 @@ fn is_control(char: char) -> bool {
 
 /// The colours of an output. There are none unless it is a terminal.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Style {
+pub(crate) struct OutputStyle {
     has_colours: bool,
 }
 
-impl Style {
+impl OutputStyle {
     pub(crate) fn of_stdout() -> Self {
         Self::of(stdout().is_terminal())
     }

@@ -43,7 +43,7 @@ impl TlsOptions {
     /// Returns the TLS configuration for the options.
     #[cfg(not(feature = "tls"))]
     pub(crate) fn config(&self) -> Result<Arc<ClientConfig>> {
-        Err(crate::failure::Failure::left_out("tls", "TLS"))
+        Err(crate::failure::CommandError::left_out("tls", "TLS"))
     }
 
     /// Returns the TLS configuration for the options.
@@ -51,9 +51,9 @@ impl TlsOptions {
     pub(crate) fn config(&self) -> Result<Arc<ClientConfig>> {
         use frpc::{ClientTls, Pem};
 
-        use crate::failure::Failure;
+        use crate::failure::CommandError;
 
-        let failed = |error: frpc::TlsError| Failure::new(error);
+        let failed = |error: frpc::TlsError| CommandError::new(error);
         if self.insecure {
             return Ok(Arc::new(insecure::anything_goes()?));
         }
@@ -80,23 +80,23 @@ mod insecure {
         pki_types::{CertificateDer, ServerName, UnixTime},
     };
 
-    use crate::failure::{Failure, Result};
+    use crate::failure::{CommandError, Result};
 
     /// Returns a configuration that accepts every certificate.
     pub(super) fn anything_goes() -> Result<ClientConfig> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier = Arc::new(Believer(provider.clone()));
+        let verifier = Arc::new(InsecureVerifier(provider.clone()));
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let config = config.map_err(Failure::new)?.dangerous().with_custom_certificate_verifier(verifier);
+        let config = config.map_err(CommandError::new)?.dangerous().with_custom_certificate_verifier(verifier);
         Ok(config.with_no_client_auth())
     }
 
     /// A verifier that accepts every certificate. It still checks signatures, so the server must own the key of its
     /// certificate.
     #[derive(Debug)]
-    struct Believer(Arc<rustls::crypto::CryptoProvider>);
+    struct InsecureVerifier(Arc<rustls::crypto::CryptoProvider>);
 
-    impl ServerCertVerifier for Believer {
+    impl ServerCertVerifier for InsecureVerifier {
         fn verify_server_cert(
             &self,
             _: &CertificateDer<'_>,

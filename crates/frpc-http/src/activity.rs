@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 /// Counts the requests in progress on one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Activity {
+pub(crate) struct ConnectionActivity {
     begun: AtomicUsize,
     over: AtomicUsize,
     /// `true` while the socket does not accept bytes ready to be written.
@@ -24,13 +24,13 @@ pub(crate) struct Activity {
 
 /// A request in progress. Dropping it ends the request.
 #[derive(Debug)]
-pub(crate) struct Underway(Arc<Activity>);
+pub(crate) struct RequestGuard(Arc<ConnectionActivity>);
 
-impl Activity {
+impl ConnectionActivity {
     /// Counts a new request until the returned guard is dropped.
-    pub(crate) fn begin(self: &Arc<Self>) -> Underway {
+    pub(crate) fn begin(self: &Arc<Self>) -> RequestGuard {
         self.begun.fetch_add(1, Ordering::Relaxed);
-        Underway(self.clone())
+        RequestGuard(self.clone())
     }
 
     /// Records whether the socket refuses bytes ready to be written.
@@ -51,7 +51,7 @@ impl Activity {
     }
 
     /// Completes after `time` if the connection has had no request. Never completes if it has had one.
-    async fn none_within(&self, time: Duration) {
+    async fn first_request_timeout(&self, time: Duration) {
         sleep(time).await;
         if self.begun.load(Ordering::Relaxed) > 0 {
             pending().await
@@ -71,7 +71,7 @@ impl Activity {
     }
 }
 
-impl Drop for Underway {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.0.over.fetch_add(1, Ordering::Relaxed);
     }
@@ -84,7 +84,7 @@ impl Drop for Underway {
 pub(crate) async fn drive<C: Future>(
     mut connection: Pin<&mut C>,
     shut_down: impl FnOnce(Pin<&mut C>),
-    activity: &Activity,
+    activity: &ConnectionActivity,
     first_max: Duration,
     drain: &Drain,
 ) -> Option<C::Output> {
@@ -92,7 +92,7 @@ pub(crate) async fn drive<C: Future>(
         biased;
         ended = &mut connection => return Some(ended),
         () = drain.requested() => {}
-        () = activity.none_within(first_max) => {}
+        () = activity.first_request_timeout(first_max) => {}
     }
     shut_down(connection.as_mut());
     tokio::select! {

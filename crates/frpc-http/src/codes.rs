@@ -4,7 +4,7 @@ use frpc::Code;
 use http::StatusCode;
 
 /// The names and HTTP statuses of one code in Connect and Twirp.
-struct Row {
+struct CodeMapping {
     code: Code,
     connect: &'static str,
     connect_http: u16,
@@ -12,12 +12,18 @@ struct Row {
     twirp_http: u16,
 }
 
-const fn row(code: Code, connect: &'static str, connect_http: u16, twirp: &'static str, twirp_http: u16) -> Row {
-    Row { code, connect, connect_http, twirp, twirp_http }
+const fn row(
+    code: Code,
+    connect: &'static str,
+    connect_http: u16,
+    twirp: &'static str,
+    twirp_http: u16,
+) -> CodeMapping {
+    CodeMapping { code, connect, connect_http, twirp, twirp_http }
 }
 
 /// One row per code, in the order of their numbers, starting at 1.
-static TABLE: [Row; 16] = [
+static TABLE: [CodeMapping; 16] = [
     row(Code::Cancelled, "canceled", 499, "canceled", 408),
     row(Code::Unknown, "unknown", 500, "unknown", 500),
     row(Code::InvalidArgument, "invalid_argument", 400, "invalid_argument", 400),
@@ -41,7 +47,7 @@ static TABLE: [Row; 16] = [
 const TWIRP_ONLY: [(&str, Code); 3] =
     [("malformed", Code::InvalidArgument), ("bad_route", Code::Unimplemented), ("dataloss", Code::DataLoss)];
 
-fn of(code: Code) -> &'static Row {
+fn mapping_of(code: Code) -> &'static CodeMapping {
     // A failed call must not carry `Ok`. If a handler returns it anyway, callers see an unknown error.
     let code = if code == Code::Ok { Code::Unknown } else { code };
     &TABLE[usize::from(u8::from(code)) - 1]
@@ -53,12 +59,12 @@ fn status(number: u16) -> StatusCode {
 
 /// Returns the Connect name of a code.
 pub(crate) fn connect_name(code: Code) -> &'static str {
-    of(code).connect
+    mapping_of(code).connect
 }
 
 /// Returns the HTTP status of a unary Connect call that fails with this code.
 pub(crate) fn connect_http_status(code: Code) -> StatusCode {
-    status(of(code).connect_http)
+    status(mapping_of(code).connect_http)
 }
 
 /// Returns the code with this Connect name.
@@ -68,12 +74,12 @@ pub(crate) fn from_connect_name(name: &str) -> Option<Code> {
 
 /// Returns the Twirp name of a code.
 pub(crate) fn twirp_name(code: Code) -> &'static str {
-    of(code).twirp
+    mapping_of(code).twirp
 }
 
 /// Returns the HTTP status of a Twirp call that fails with this code.
 pub(crate) fn twirp_http_status(code: Code) -> StatusCode {
-    status(of(code).twirp_http)
+    status(mapping_of(code).twirp_http)
 }
 
 /// Returns the code with this Twirp name.
@@ -112,7 +118,7 @@ mod tests {
     fn the_table_is_in_the_order_of_the_numbers() {
         for (index, row) in TABLE.iter().enumerate() {
             assert_eq!(usize::from(u8::from(row.code)), index + 1);
-            assert!(std::ptr::eq(of(row.code), row));
+            assert!(std::ptr::eq(mapping_of(row.code), row));
         }
         assert_eq!(connect_name(Code::Ok), "unknown");
     }

@@ -71,7 +71,7 @@ impl Cors {
     ///
     /// If a name is not a valid header name.
     pub fn allow_headers(self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        Self { allowed: longer(&self.allowed, names, ""), ..self }
+        Self { allowed: with_names(&self.allowed, names, ""), ..self }
     }
 
     /// Allows scripts to read metadata of these names, in the headers and in the trailers of a response.
@@ -81,9 +81,9 @@ impl Cors {
     /// If a name is not a valid header name.
     pub fn expose_headers(self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let names: Vec<_> = names.into_iter().collect();
-        let exposed = longer(&self.exposed, &names, "");
+        let exposed = with_names(&self.exposed, &names, "");
         // Unary Connect calls send trailers as headers with this prefix.
-        Self { exposed: longer(&exposed, &names, "trailer-"), ..self }
+        Self { exposed: with_names(&exposed, &names, "trailer-"), ..self }
     }
 
     /// Allows browsers to send cookies and client certificates with a call.
@@ -145,7 +145,7 @@ impl Cors {
 }
 
 /// Returns the list with more names, each with a prefix.
-fn longer(list: &HeaderValue, names: impl IntoIterator<Item = impl AsRef<str>>, prefix: &str) -> HeaderValue {
+fn with_names(list: &HeaderValue, names: impl IntoIterator<Item = impl AsRef<str>>, prefix: &str) -> HeaderValue {
     let mut list = list.to_str().expect("names are ASCII").to_owned();
     for name in names {
         let name: HeaderName = name.as_ref().parse().expect("the name of a header");

@@ -4,9 +4,9 @@ use http::{HeaderMap, Uri, header::HOST, uri::Authority};
 
 /// The hosts that a server accepts requests for.
 #[derive(Clone, Debug)]
-pub(crate) struct Hosts(Vec<Authority>);
+pub(crate) struct AllowedHosts(Vec<Authority>);
 
-impl Hosts {
+impl AllowedHosts {
     /// Allows hosts. A host without a port allows any port.
     ///
     /// # Panics
@@ -21,7 +21,7 @@ impl Hosts {
     }
 
     /// Returns `true` if a request names an allowed host: in its target, or else in the `Host` header.
-    pub(crate) fn have(&self, uri: &Uri, headers: &HeaderMap) -> bool {
+    pub(crate) fn allows(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         let of_header = || headers.get(HOST)?.to_str().ok()?.parse().ok();
         let asked: Option<Authority> = uri.authority().cloned().or_else(of_header);
         // A user before the host is never valid in a `Host` header.
@@ -34,7 +34,7 @@ impl Hosts {
 }
 
 /// Returns `true` if an HTTP/1.1 request has exactly one `Host` header, as the protocol requires.
-pub(crate) fn is_said_once(headers: &HeaderMap) -> bool {
+pub(crate) fn has_one_host(headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(HOST).into_iter();
     hosts.next().is_some_and(|host| is_valid(host.as_bytes())) && hosts.next().is_none()
 }
@@ -50,10 +50,10 @@ mod tests {
 
     #[test]
     fn hosts_are_compared_without_case_and_with_their_port_if_it_is_said() {
-        let hosts = Hosts::new(["Example.com", "localhost:8080", "[::1]"]);
+        let hosts = AllowedHosts::new(["Example.com", "localhost:8080", "[::1]"]);
         let asked = |host: &str| {
             let headers = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
-            hosts.have(&Uri::from_static("/a"), &headers)
+            hosts.allows(&Uri::from_static("/a"), &headers)
         };
         for host in ["example.com", "EXAMPLE.COM:1", "localhost:8080", "[::1]:50051"] {
             assert!(asked(host), "{host}");
@@ -61,9 +61,9 @@ mod tests {
         for host in ["", "example.com.evil.org", "evil.org", "localhost", "localhost:80801", "::1", "a@example.com:x"] {
             assert!(!asked(host), "{host}");
         }
-        assert!(!hosts.have(&Uri::from_static("/"), &HeaderMap::new()));
-        assert!(hosts.have(&Uri::from_static("http://example.com/a"), &HeaderMap::new()));
-        assert!(!hosts.have(
+        assert!(!hosts.allows(&Uri::from_static("/"), &HeaderMap::new()));
+        assert!(hosts.allows(&Uri::from_static("http://example.com/a"), &HeaderMap::new()));
+        assert!(!hosts.allows(
             &Uri::from_static("http://evil.org/a"),
             &HeaderMap::from_iter([(HOST, "example.com".parse().unwrap())])
         ));

@@ -23,14 +23,14 @@ mod serve;
 #[cfg(feature = "tower")]
 mod service;
 mod settings;
-mod standstill;
 mod status;
 mod wire;
+mod write_timeout;
 
 pub use self::client::{Client, ClientSettings, HttpVersion, Poster, TwirpError, register, transport};
 pub use self::{
     cors::Cors,
-    mount::{Mount, Visit},
+    mount::{Mount, MountContext},
     settings::HttpSettings,
     wire::Http,
 };

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use frpc::{Drain, Endpoint, Head, Metadata, Peer};
+use frpc::{Drain, Endpoint, Head, Metadata, WirePeer};
 use frpc_websocket::WebSocket;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
@@ -33,7 +33,7 @@ use tokio::time::Instant;
 /// ```
 pub trait Mount: Send + Sync + 'static {
     /// Answers a request of any method. The body is complete and decompressed, within the limits of the server.
-    fn respond<'a>(&'a self, visit: Visit, request: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>>;
+    fn respond<'a>(&'a self, visit: MountContext, request: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>>;
 
     /// Returns the supported WebSocket subprotocols.
     ///
@@ -44,7 +44,7 @@ pub trait Mount: Send + Sync + 'static {
     }
 
     /// Serves a WebSocket until it ends. The server counts it as a connection until this future completes.
-    fn websocket<'a>(&'a self, visit: Visit, socket: WebSocket) -> BoxFuture<'a, ()> {
+    fn websocket<'a>(&'a self, visit: MountContext, socket: WebSocket) -> BoxFuture<'a, ()> {
         let _ = (visit, socket);
         Box::pin(std::future::ready(()))
     }
@@ -53,11 +53,11 @@ pub trait Mount: Send + Sync + 'static {
 /// The context of a request to a [`Mount`].
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Visit {
+pub struct MountContext {
     /// The services of the server.
     pub endpoint: Endpoint,
     /// The other end of the connection, if known.
-    pub peer: Option<Peer>,
+    pub peer: Option<WirePeer>,
     /// Request headers usable as metadata of calls, within [`metadata_len_max`](frpc::MessageSettings::metadata_len_max).
     pub metadata: Metadata,
     /// The timeout of each call, from the header `connect-timeout-ms`.
@@ -66,7 +66,7 @@ pub struct Visit {
     pub drain: Option<Drain>,
 }
 
-impl Visit {
+impl MountContext {
     /// Returns the head of a call made by this request: its peer, its metadata, and a deadline counted from now.
     pub fn head(&self) -> Head {
         let mut head = Head::default();
@@ -85,9 +85,9 @@ impl Visit {
 
 /// The mounts of a server, by path.
 #[derive(Clone, Default)]
-pub(crate) struct Mounts(Vec<(String, Arc<dyn Mount>)>);
+pub(crate) struct MountTable(Vec<(String, Arc<dyn Mount>)>);
 
-impl Mounts {
+impl MountTable {
     pub(crate) fn add(&mut self, path: String, mount: impl Mount) {
         let path = if path.starts_with('/') { path } else { format!("/{path}") };
         self.0.retain(|(other, _)| *other != path);
@@ -104,7 +104,7 @@ impl Mounts {
     }
 }
 
-impl fmt::Debug for Mounts {
+impl fmt::Debug for MountTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|(path, _)| path)).finish()
     }

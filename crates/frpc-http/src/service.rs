@@ -15,7 +15,7 @@ use http::{Request, Response};
 use tower_service::Service;
 
 use crate::{
-    serve::{self, ResponseBody, Site},
+    serve::{self, ResponseBody, ServeContext},
     wire::Http,
 };
 
@@ -28,7 +28,7 @@ use crate::{
 /// the extensions of each request.
 #[derive(Clone, Debug)]
 pub struct HttpService {
-    site: Arc<Site>,
+    site: Arc<ServeContext>,
 }
 
 impl Http {
@@ -61,7 +61,8 @@ impl Http {
         let endpoint = Endpoint::new(services)?;
         let account = endpoint.server_account();
         let Self { settings, additions } = self;
-        let site = Site { endpoint, settings, additions, account, peer: None, drain: None, answer_head_len_max: None };
+        let site =
+            ServeContext { endpoint, settings, additions, account, peer: None, drain: None, answer_head_len_max: None };
         Ok(HttpService { site: Arc::new(site) })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{cors::Cors, hosts::Hosts, mount::Mounts};
+use crate::{cors::Cors, hosts::AllowedHosts, mount::MountTable};
 
 /// Settings of [`Http`](crate::Http).
 ///
@@ -79,7 +79,7 @@ pub struct HttpSettings {
     ///
     /// On HTTP/2, a peer must also open its windows for 32 KiB of a response, or for the rest of it, within this time.
     /// The stream is reset otherwise, and its handler is dropped, even if the peer is active on other streams.
-    pub standstill_max: Duration,
+    pub write_stall_max: Duration,
     /// The maximum time for an HTTP/1.1 call after its caller has closed its side of the connection. Default 30 s.
     ///
     /// The setting applies once the whole request has arrived. Some callers, such as `nc`, close their side and still
@@ -112,7 +112,7 @@ impl Default for HttpSettings {
             resets_max: 256,
             keepalive_interval: Some(Duration::from_secs(60)),
             keepalive_timeout: Duration::from_secs(20),
-            standstill_max: Duration::from_secs(60),
+            write_stall_max: Duration::from_secs(60),
             half_closed_max: Duration::from_secs(30),
         }
     }
@@ -129,8 +129,8 @@ impl HttpSettings {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Additions {
     pub(crate) cors: Option<Cors>,
-    pub(crate) hosts: Option<Hosts>,
-    pub(crate) mounts: Mounts,
+    pub(crate) hosts: Option<AllowedHosts>,
+    pub(crate) mounts: MountTable,
 }
 
 impl Additions {

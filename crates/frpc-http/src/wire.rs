@@ -2,7 +2,7 @@
 
 use std::{pin::pin, sync::Arc};
 
-use frpc::{Drain, Endpoint, Peer, Raw, Recognized, Wire};
+use frpc::{Drain, Endpoint, ProtocolMatch, Raw, Wire, WirePeer};
 use hyper::{
     Request,
     body::Incoming,
@@ -15,13 +15,13 @@ use tracing::debug;
 use crate::{
     activity::drive,
     cors::Cors,
-    hosts::Hosts,
-    http2::{Answers, Pieces, read_preface},
+    hosts::AllowedHosts,
+    http2::{PiecewiseBody, ResponseExecutor, read_preface},
     mount::Mount,
     plain,
-    serve::{self, Remainder, Site, Unended, Unread, UntilOver, Upgrading},
+    serve::{self, CompleteBody, DiscardOnDrop, GuardedBody, ServeContext, UnreadFlag, UpgradeSlot},
     settings::{Additions, HttpSettings, path_prefix},
-    standstill::Standstill,
+    write_timeout::WriteTimeout,
 };
 
 /// HTTP as a wire of a [`Server`](frpc::Server): its services for callers of gRPC, gRPC-Web, Connect and Twirp, over
@@ -89,7 +89,7 @@ impl Http {
     ///
     /// If a value is not a host with an optional port.
     pub fn allowed_hosts(mut self, hosts: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        self.additions.hosts = Some(Hosts::new(hosts));
+        self.additions.hosts = Some(AllowedHosts::new(hosts));
         self
     }
 
@@ -102,26 +102,26 @@ impl Http {
         self
     }
 
-    async fn serve_http1(&self, site: Arc<Site>, socket: Standstill<Raw>, drain: Drain) {
+    async fn serve_http1(&self, site: Arc<ServeContext>, socket: WriteTimeout<Raw>, drain: Drain) {
         let socket = socket.with_half_closed_max(self.settings.half_closed_max);
         let Some(socket) = plain::serve(&site, socket, &drain).await else { return };
-        let (unread, upgrading, activity) = (Unread::default(), Upgrading::default(), socket.activity().clone());
+        let (unread, upgrading, activity) = (UnreadFlag::default(), UpgradeSlot::default(), socket.activity().clone());
         let (upgraded, counting) = (upgrading.clone(), activity.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
             let (site, unread, upgrading) = (site.clone(), unread.clone(), upgrading.clone());
             let underway = counting.begin();
             async move {
                 if let Some(response) = serve::refuse_http1(&site, &request) {
-                    return Ok(response.map(|body| UntilOver::new(body, underway)));
+                    return Ok(response.map(|body| GuardedBody::new(body, underway)));
                 }
                 if let Some(response) = upgrading.answer(&site, &mut request) {
-                    return Ok(response.map(|body| UntilOver::new(body, underway)));
+                    return Ok(response.map(|body| GuardedBody::new(body, underway)));
                 }
                 let (parts, body) = request.into_parts();
-                let body = Remainder::of(body, unread.clone());
+                let body = DiscardOnDrop::of(body, unread.clone());
                 let mut response = serve::respond(&site, parts, body).await;
                 unread.mark(&mut response);
-                Ok::<_, std::convert::Infallible>(response.map(|body| UntilOver::new(body, underway)))
+                Ok::<_, std::convert::Infallible>(response.map(|body| GuardedBody::new(body, underway)))
             }
         });
         let connection = http1::Builder::new()
@@ -146,14 +146,14 @@ impl Http {
         }
     }
 
-    async fn serve_http2(&self, mut site: Site, mut socket: Standstill<Raw>, drain: Drain) {
-        let HttpSettings { head_len_max, head_time_max, streams_max, resets_max, standstill_max, .. } = self.settings;
+    async fn serve_http2(&self, mut site: ServeContext, mut socket: WriteTimeout<Raw>, drain: Drain) {
+        let HttpSettings { head_len_max, head_time_max, streams_max, resets_max, write_stall_max, .. } = self.settings;
         let Some(greeting) = read_preface(&mut socket, head_time_max, &drain).await else {
             return debug!("an HTTP/2 connection ended without a preface");
         };
         site.answer_head_len_max = greeting.head_len_max;
         let (site, activity) = (Arc::new(site), socket.activity().clone());
-        let answers = Answers::new(activity.clone(), standstill_max);
+        let answers = ResponseExecutor::new(activity.clone(), write_stall_max);
         let beginning = answers.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let (site, progress) = (site.clone(), beginning.begin());
@@ -161,9 +161,9 @@ impl Http {
             async move {
                 let response = match serve::refuse_head(&site, &parts) {
                     Some(refusal) => refusal,
-                    None => serve::respond(&site, parts, Unended::of(body)).await,
+                    None => serve::respond(&site, parts, CompleteBody::of(body)).await,
                 };
-                Ok::<_, std::convert::Infallible>(response.map(|body| Pieces::new(body, progress)))
+                Ok::<_, std::convert::Infallible>(response.map(|body| PiecewiseBody::new(body, progress)))
             }
         });
         let connection = http2::Builder::new(answers)
@@ -187,11 +187,11 @@ impl Http {
 }
 
 impl Wire for Http {
-    fn recognize(&self, first: &[u8], _alpn: Option<&[u8]>) -> Recognized {
+    fn recognize(&self, first: &[u8], _alpn: Option<&[u8]>) -> ProtocolMatch {
         match recognize(first) {
-            Seen::Http1 | Seen::Http2 => Recognized::Yes,
-            Seen::Undecided => Recognized::More,
-            Seen::Other => Recognized::No,
+            DetectedVersion::Http1 | DetectedVersion::Http2 => ProtocolMatch::Yes,
+            DetectedVersion::Undecided => ProtocolMatch::More,
+            DetectedVersion::Other => ProtocolMatch::No,
         }
     }
 
@@ -200,15 +200,16 @@ impl Wire for Http {
     }
 
     async fn serve(&self, socket: Raw, endpoint: Endpoint, drain: Drain) {
-        let peer = Some(Peer::of(&socket));
+        let peer = Some(WirePeer::of(&socket));
         let (account, settings) = (endpoint.connection_account(), self.settings.clone());
         let additions = self.additions.clone();
         let drained = Some(drain.clone());
-        let site = Site { endpoint, settings, additions, account, peer, drain: drained, answer_head_len_max: None };
+        let site =
+            ServeContext { endpoint, settings, additions, account, peer, drain: drained, answer_head_len_max: None };
         let seen = recognize(socket.unread());
-        let socket = Standstill::new(socket, self.settings.standstill_max);
+        let socket = WriteTimeout::new(socket, self.settings.write_stall_max);
         match seen {
-            Seen::Http2 => self.serve_http2(site, socket, drain).await,
+            DetectedVersion::Http2 => self.serve_http2(site, socket, drain).await,
             _ => self.serve_http1(Arc::new(site), socket, drain).await,
         }
     }
@@ -216,7 +217,7 @@ impl Wire for Http {
 
 /// The HTTP version recognized from the first bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+enum DetectedVersion {
     Http1,
     Http2,
     Undecided,
@@ -224,19 +225,19 @@ enum Seen {
 }
 
 /// Recognizes HTTP/2 by `PRI`, three bytes that start no HTTP method, and HTTP/1.1 by an uppercase method and a space.
-fn recognize(first: &[u8]) -> Seen {
+fn recognize(first: &[u8]) -> DetectedVersion {
     if first.starts_with(b"PRI") {
-        return Seen::Http2;
+        return DetectedVersion::Http2;
     }
     let method_len = first.iter().position(|byte| *byte == b' ').unwrap_or(first.len());
     let method = &first[..method_len];
     let is_method = method.iter().all(|byte| matches!(byte, b'A'..=b'Z' | b'-' | b'_'));
     if !is_method || method.first() == Some(&b'-') || method_len > METHOD_LEN_MAX || first.first() == Some(&b' ') {
-        Seen::Other
+        DetectedVersion::Other
     } else if method_len < first.len() {
-        Seen::Http1
+        DetectedVersion::Http1
     } else {
-        Seen::Undecided
+        DetectedVersion::Undecided
     }
 }
 
@@ -254,27 +255,27 @@ mod tests {
     #[test]
     fn http_is_recognized_byte_by_byte() {
         // Bytes, the number of bytes needed to recognize them, and the result.
-        let known: [(&[u8], usize, Seen); 12] = [
-            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 3, Seen::Http2),
-            (b"GET / HTTP/1.1\r\n", 4, Seen::Http1),
-            (b"POST /a.B/C HTTP/1.1\r\n", 5, Seen::Http1),
-            (b"PROPFIND / HTTP/1.1\r\n", 9, Seen::Http1),
-            (b"M-SEARCH * HTTP/1.1\r\n", 9, Seen::Http1),
-            (b"Content-Length: 5\r\n", 2, Seen::Other),
-            (b"\x00\x0f\x00\x00", 1, Seen::Other),
-            (b"\x16\x03\x01", 1, Seen::Other),
-            (b"{\"jsonrpc\"", 1, Seen::Other),
-            (b" GET /", 1, Seen::Other),
-            (b"get / HTTP/1.1", 1, Seen::Other),
-            (b"GET\r\n", 4, Seen::Other),
+        let known: [(&[u8], usize, DetectedVersion); 12] = [
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 3, DetectedVersion::Http2),
+            (b"GET / HTTP/1.1\r\n", 4, DetectedVersion::Http1),
+            (b"POST /a.B/C HTTP/1.1\r\n", 5, DetectedVersion::Http1),
+            (b"PROPFIND / HTTP/1.1\r\n", 9, DetectedVersion::Http1),
+            (b"M-SEARCH * HTTP/1.1\r\n", 9, DetectedVersion::Http1),
+            (b"Content-Length: 5\r\n", 2, DetectedVersion::Other),
+            (b"\x00\x0f\x00\x00", 1, DetectedVersion::Other),
+            (b"\x16\x03\x01", 1, DetectedVersion::Other),
+            (b"{\"jsonrpc\"", 1, DetectedVersion::Other),
+            (b" GET /", 1, DetectedVersion::Other),
+            (b"get / HTTP/1.1", 1, DetectedVersion::Other),
+            (b"GET\r\n", 4, DetectedVersion::Other),
         ];
         for (bytes, needed, seen) in known {
             for len in 0..=bytes.len() {
-                let expected = if len < needed { Seen::Undecided } else { seen };
+                let expected = if len < needed { DetectedVersion::Undecided } else { seen };
                 assert_eq!(recognize(&bytes[..len]), expected, "{:?}", bytes[..len].escape_ascii().to_string());
             }
         }
-        assert_eq!(recognize(&[b'A'; METHOD_LEN_MAX]), Seen::Undecided);
-        assert_eq!(recognize(&[b'A'; METHOD_LEN_MAX + 1]), Seen::Other);
+        assert_eq!(recognize(&[b'A'; METHOD_LEN_MAX]), DetectedVersion::Undecided);
+        assert_eq!(recognize(&[b'A'; METHOD_LEN_MAX + 1]), DetectedVersion::Other);
     }
 }

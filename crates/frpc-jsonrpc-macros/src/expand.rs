@@ -9,15 +9,16 @@ use syn::{ItemFn, Result, ReturnType, Type, ext::IdentExt, spanned::Spanned};
 
 use crate::{
     docs::docs,
-    options::Options,
-    parameter::{Parameter, Source},
+    options::FunctionOptions,
+    parameter::{FunctionParameter, ParameterSource},
 };
 
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
-    let options = Options::parse(options)?;
+    let options = FunctionOptions::parse(options)?;
     let mut item: ItemFn = syn::parse2(item)?;
     check(&item, &options)?;
-    let parameters: Vec<Parameter> = item.sig.inputs.iter_mut().map(Parameter::take).collect::<Result<_>>()?;
+    let parameters: Vec<FunctionParameter> =
+        item.sig.inputs.iter_mut().map(FunctionParameter::take).collect::<Result<_>>()?;
     let name = match &options.name {
         Some(name) => name.value(),
         None => item.sig.ident.unraw().to_string(),
@@ -68,7 +69,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
     })
 }
 
-fn check(item: &ItemFn, options: &Options) -> Result<()> {
+fn check(item: &ItemFn, options: &FunctionOptions) -> Result<()> {
     let signature = &item.sig;
     let refuse = |span: proc_macro2::Span, text: &str| Err(syn::Error::new(span, text));
     if let Some(parameter) = signature.generics.params.iter().find(|p| !matches!(p, syn::GenericParam::Lifetime(_))) {
@@ -94,7 +95,7 @@ fn check(item: &ItemFn, options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn check_names(item: &ItemFn, parameters: &[Parameter]) -> Result<()> {
+fn check_names(item: &ItemFn, parameters: &[FunctionParameter]) -> Result<()> {
     let mut names = Vec::new();
     for (parameter, input) in parameters.iter().zip(&item.sig.inputs) {
         if let Some(argument) = parameter.argument() {
@@ -109,14 +110,14 @@ fn check_names(item: &ItemFn, parameters: &[Parameter]) -> Result<()> {
 }
 
 /// Generates the description, created on first use.
-fn describe(name: &str, docs: &str, parameters: &[Parameter], item: &ItemFn) -> TokenStream {
-    let arguments = parameters.iter().filter_map(Parameter::argument).map(|argument| {
+fn describe(name: &str, docs: &str, parameters: &[FunctionParameter], item: &ItemFn) -> TokenStream {
+    let arguments = parameters.iter().filter_map(FunctionParameter::argument).map(|argument| {
         let (name, owned) = (&argument.name, &argument.owned);
         let has_default = argument.default.is_some();
         let schema = schema_of(owned);
         quote!(.with_parameter(::frpc_jsonrpc::generated::parameter::<#owned>(#name, #schema, #has_default)))
     });
-    let takes_context = parameters.iter().any(Parameter::is_context);
+    let takes_context = parameters.iter().any(FunctionParameter::is_context);
     let context = takes_context.then(|| quote!(.with_context()));
     let result = match returned(&item.sig.output) {
         Some(returned) => schema_of(&returned.value),
@@ -165,7 +166,7 @@ fn without_lifetimes(tokens: TokenStream) -> TokenStream {
 }
 
 /// Generates the code that reads the arguments and calls the function.
-fn calling(name: &str, parameters: &[Parameter], item: &ItemFn, options: &Options) -> TokenStream {
+fn calling(name: &str, parameters: &[FunctionParameter], item: &ItemFn, options: &FunctionOptions) -> TokenStream {
     let type_name = &item.sig.ident;
     let arguments: Vec<_> = parameters.iter().filter_map(|p| Some((&p.ident, p.argument()?))).collect();
     let names = arguments.iter().map(|(_, argument)| &argument.name);
@@ -184,7 +185,7 @@ fn calling(name: &str, parameters: &[Parameter], item: &ItemFn, options: &Option
         quote!(return ::frpc_jsonrpc::Called::Failed(status))
     };
     let states = parameters.iter().filter_map(|parameter| {
-        let (ident, Source::State(state)) = (&parameter.ident, &parameter.source) else { return None };
+        let (ident, ParameterSource::State(state)) = (&parameter.ident, &parameter.source) else { return None };
         Some(quote! {
             let #ident = match ::frpc_jsonrpc::generated::state::<#state>(&__context, #name) {
                 ::core::result::Result::Ok(state) => state,
@@ -195,9 +196,9 @@ fn calling(name: &str, parameters: &[Parameter], item: &ItemFn, options: &Option
     let passed = parameters.iter().map(|parameter| {
         let ident = &parameter.ident;
         match &parameter.source {
-            Source::Argument(argument) if argument.is_lent => quote!(&#ident),
-            Source::Context { is_lent: true } => quote!(&__context),
-            Source::Context { is_lent: false } => {
+            ParameterSource::Argument(argument) if argument.is_lent => quote!(&#ident),
+            ParameterSource::Context { is_lent: true } => quote!(&__context),
+            ParameterSource::Context { is_lent: false } => {
                 quote!(<::frpc_jsonrpc::Context as ::core::clone::Clone>::clone(&__context))
             }
             _ => quote!(#ident),
@@ -208,7 +209,7 @@ fn calling(name: &str, parameters: &[Parameter], item: &ItemFn, options: &Option
     let returned = returned(&item.sig.output);
     let called = quote!(#type_name::call(#(#passed),*) #await_);
     let called = match &returned {
-        Some(Returned { span, fails: true, .. }) => {
+        Some(FunctionOutput { span, fails: true, .. }) => {
             quote_spanned!(*span=> ::frpc_jsonrpc::generated::result(#called))
         }
         _ => quote!(::core::result::Result::Ok::<_, ::frpc_jsonrpc::generated::Status>(#called)),
@@ -289,7 +290,7 @@ fn is_borrowed(found: &Type) -> bool {
 }
 
 /// The return type of a function.
-struct Returned {
+struct FunctionOutput {
     /// The type of the value in case of success.
     value: Type,
     /// `true` for a `Result`.
@@ -297,7 +298,7 @@ struct Returned {
     span: proc_macro2::Span,
 }
 
-fn returned(output: &ReturnType) -> Option<Returned> {
+fn returned(output: &ReturnType) -> Option<FunctionOutput> {
     let ReturnType::Type(_, returned) = output else { return None };
     let span = returned.span();
     if let Type::Path(path) = &**returned
@@ -315,7 +316,7 @@ fn returned(output: &ReturnType) -> Option<Returned> {
         };
         // A `Result` alias without arguments may have any value type.
         let value = value.unwrap_or_else(|| syn::parse_quote!(::frpc_jsonrpc::generated::Anything));
-        return Some(Returned { value, fails: true, span });
+        return Some(FunctionOutput { value, fails: true, span });
     }
-    Some(Returned { value: (**returned).clone(), fails: false, span })
+    Some(FunctionOutput { value: (**returned).clone(), fails: false, span })
 }

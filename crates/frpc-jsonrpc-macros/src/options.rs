@@ -5,14 +5,14 @@ use syn::{LitStr, Result, parse::Parser};
 
 /// The options of `#[function(…)]`.
 #[derive(Default)]
-pub(crate) struct Options {
+pub(crate) struct FunctionOptions {
     /// The name used by callers, if it differs from the Rust name.
     pub(crate) name: Option<LitStr>,
     /// `true` for functions that block their thread.
     pub(crate) is_blocking: bool,
 }
 
-impl Options {
+impl FunctionOptions {
     pub(crate) fn parse(tokens: TokenStream) -> Result<Self> {
         let mut options = Self::default();
         let parser = syn::meta::parser(|meta| {

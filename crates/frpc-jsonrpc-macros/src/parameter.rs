@@ -8,15 +8,15 @@ use syn::{
 };
 
 /// A parameter and the source of its value.
-pub(crate) struct Parameter {
+pub(crate) struct FunctionParameter {
     pub(crate) ident: Ident,
-    pub(crate) source: Source,
+    pub(crate) source: ParameterSource,
 }
 
 /// The source of a parameter's value.
-pub(crate) enum Source {
+pub(crate) enum ParameterSource {
     /// An argument from the caller.
-    Argument(Box<Argument>),
+    Argument(Box<CallerArgument>),
     /// The context of the call, borrowed or owned.
     Context { is_lent: bool },
     /// The state of this type.
@@ -24,7 +24,7 @@ pub(crate) enum Source {
 }
 
 /// A parameter filled by the caller.
-pub(crate) struct Argument {
+pub(crate) struct CallerArgument {
     /// The name used by callers.
     pub(crate) name: String,
     /// The type to deserialize.
@@ -34,7 +34,7 @@ pub(crate) struct Argument {
     pub(crate) default: Option<TokenStream>,
 }
 
-impl Parameter {
+impl FunctionParameter {
     /// Parses a parameter and removes our attributes from it.
     pub(crate) fn take(input: &mut FnArg) -> Result<Self> {
         let input = match input {
@@ -51,7 +51,7 @@ impl Parameter {
             ));
         };
         let ident = pattern.ident.clone();
-        let marks = Marks::take(input)?;
+        let marks = ParameterAttributes::take(input)?;
         let source = match &*input.ty {
             Type::Reference(reference) if is_argument(reference) => {
                 marks.argument(&ident, lent_type(&reference.elem)?, true)
@@ -62,15 +62,15 @@ impl Parameter {
                     return Err(syn::Error::new(mutability.span(), text));
                 }
                 let source = match &*reference.elem {
-                    Type::Path(path) if ends_with(path, "Context") => Source::Context { is_lent: true },
-                    elem => Source::State(Box::new(elem.clone())),
+                    Type::Path(path) if ends_with(path, "Context") => ParameterSource::Context { is_lent: true },
+                    elem => ParameterSource::State(Box::new(elem.clone())),
                 };
                 marks.refuse("only arguments from callers can have")?;
                 source
             }
             Type::Path(path) if ends_with(path, "Context") => {
                 marks.refuse("only arguments from callers can have")?;
-                Source::Context { is_lent: false }
+                ParameterSource::Context { is_lent: false }
             }
             Type::ImplTrait(found) => {
                 return Err(syn::Error::new(found.span(), "a parameter needs a concrete type instead of `impl Trait`"));
@@ -80,27 +80,27 @@ impl Parameter {
         Ok(Self { ident, source })
     }
 
-    pub(crate) fn argument(&self) -> Option<&Argument> {
+    pub(crate) fn argument(&self) -> Option<&CallerArgument> {
         match &self.source {
-            Source::Argument(argument) => Some(argument),
+            ParameterSource::Argument(argument) => Some(argument),
             _ => None,
         }
     }
 
     pub(crate) fn is_context(&self) -> bool {
-        matches!(self.source, Source::Context { .. })
+        matches!(self.source, ParameterSource::Context { .. })
     }
 }
 
 /// Our attributes of a parameter.
 #[derive(Default)]
-struct Marks {
+struct ParameterAttributes {
     default: Option<TokenStream>,
     name: Option<LitStr>,
     first: Option<Span>,
 }
 
-impl Marks {
+impl ParameterAttributes {
     fn take(input: &mut PatType) -> Result<Self> {
         let mut marks = Self::default();
         let mut others = Vec::new();
@@ -119,9 +119,9 @@ impl Marks {
         Ok(marks)
     }
 
-    fn argument(self, ident: &Ident, owned: Type, is_lent: bool) -> Source {
+    fn argument(self, ident: &Ident, owned: Type, is_lent: bool) -> ParameterSource {
         let name = self.name.map_or_else(|| ident.unraw().to_string(), |name| name.value());
-        Source::Argument(Box::new(Argument { name, owned, is_lent, default: self.default }))
+        ParameterSource::Argument(Box::new(CallerArgument { name, owned, is_lent, default: self.default }))
     }
 
     fn refuse(&self, who: &str) -> Result<()> {

@@ -122,10 +122,10 @@ fn number_of(code: Code) -> i32 {
 
 /// Converts an error object to a status.
 pub(crate) fn read_status(error: &str) -> Status {
-    let Ok(error) = serde_json::from_str::<WireError>(error) else {
+    let Ok(error) = serde_json::from_str::<ErrorObject>(error) else {
         return Status::internal("the server answered with an invalid JSON-RPC error");
     };
-    let data = error.data.and_then(|data| serde_json::from_value::<WireData>(data).ok()).unwrap_or_default();
+    let data = error.data.and_then(|data| serde_json::from_value::<ErrorData>(data).ok()).unwrap_or_default();
     let code = data.code.as_deref().and_then(code_of).unwrap_or_else(|| code_of_number(error.code));
     let message = match data.message {
         Some(why) if why.is_empty() => why,
@@ -151,7 +151,7 @@ pub(crate) fn read_status(error: &str) -> Status {
 }
 
 #[derive(Deserialize)]
-struct WireError {
+struct ErrorObject {
     code: i64,
     #[serde(default)]
     message: String,
@@ -160,15 +160,15 @@ struct WireError {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WireData {
+struct ErrorData {
     code: Option<String>,
     message: Option<String>,
-    details: Vec<WireDetail>,
+    details: Vec<ErrorDetail>,
     metadata: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Deserialize)]
-struct WireDetail {
+struct ErrorDetail {
     #[serde(rename = "type")]
     kind: String,
     value: String,

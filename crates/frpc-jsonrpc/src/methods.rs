@@ -7,20 +7,20 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use frpc::{Endpoint, Found, Method, Status, prost_types::FileDescriptorSet};
+use frpc::{Endpoint, Method, MethodHandle, Status, prost_types::FileDescriptorSet};
 use frpc_json::{DEPTH_MAX, Scanner, text::put_string};
 use tracing::warn;
 
-use crate::function::{Discover, Function, Functions};
+use crate::function::{DiscoverFunction, Function, Functions};
 
 /// The methods of a server by name, immutable after construction.
-pub(crate) struct Methods {
-    by_name: HashMap<Box<str>, Target, BuildHasherDefault<NameHasher>>,
+pub(crate) struct MethodNames {
+    by_name: HashMap<Box<str>, CallTarget, BuildHasherDefault<NameHasher>>,
 }
 
 /// The callee for a method name.
 #[derive(Clone)]
-pub(crate) enum Target {
+pub(crate) enum CallTarget {
     /// A function on a server without layers.
     Function(Arc<dyn Function>),
     Layered(LayeredFunction),
@@ -39,27 +39,27 @@ pub(crate) struct LayeredFunction {
 
 /// A method of a service.
 pub(crate) struct ServiceMethod {
-    pub(crate) found: Found,
+    pub(crate) found: MethodHandle,
     /// The names of the request's fields in order, found at the first call with positional params. `None` if they are
     /// unknown.
     fields: OnceLock<Option<Vec<String>>>,
 }
 
-impl Methods {
+impl MethodNames {
     /// Collects all names. The first entry for a name wins, in this order: functions, paths, paths with a dot, and
     /// names without the package if they are unambiguous. Aliases come last and replace existing entries.
     pub(crate) fn new(functions: &Functions, endpoint: &Endpoint, aliases: &[(String, String)]) -> Self {
-        let mut by_name = HashMap::<Box<str>, Target, _>::default();
+        let mut by_name = HashMap::<Box<str>, CallTarget, _>::default();
         for function in functions.sorted() {
-            by_name.insert(function.description().name().into(), Target::of_function(function.clone(), endpoint));
+            by_name.insert(function.description().name().into(), CallTarget::of_function(function.clone(), endpoint));
         }
-        let discover = Target::of_function(Arc::new(Discover::of(functions)), endpoint);
-        by_name.insert(Discover::NAME.into(), discover);
+        let discover = CallTarget::of_function(Arc::new(DiscoverFunction::of(functions)), endpoint);
+        by_name.insert(DiscoverFunction::NAME.into(), discover);
         // `None` for names shared by several services.
-        let mut short = HashMap::<String, Option<Target>>::new();
+        let mut short = HashMap::<String, Option<CallTarget>>::new();
         for method in endpoint.methods() {
             let Some(found) = endpoint.find(&method.path()) else { continue };
-            let target = Target::Service(Arc::new(ServiceMethod { found, fields: OnceLock::new() }));
+            let target = CallTarget::Service(Arc::new(ServiceMethod { found, fields: OnceLock::new() }));
             for separator in ['/', '.'] {
                 let name = format!("{}{separator}{}", method.service, method.name);
                 by_name.entry(name.into()).or_insert_with(|| target.clone());
@@ -75,7 +75,7 @@ impl Methods {
             }
         }
         for name in ["unsubscribe", "rpc.unsubscribe"] {
-            by_name.entry(name.into()).or_insert(Target::Unsubscribe);
+            by_name.entry(name.into()).or_insert(CallTarget::Unsubscribe);
         }
         for (alias, name) in aliases {
             match by_name.get(&**name).cloned() {
@@ -87,12 +87,12 @@ impl Methods {
     }
 
     #[inline]
-    pub(crate) fn find(&self, name: &str) -> Option<&Target> {
-        self.by_name.get(name).or_else(|| name.ends_with(UNSUBSCRIBE).then_some(&Target::Unsubscribe))
+    pub(crate) fn find(&self, name: &str) -> Option<&CallTarget> {
+        self.by_name.get(name).or_else(|| name.ends_with(UNSUBSCRIBE).then_some(&CallTarget::Unsubscribe))
     }
 }
 
-impl Target {
+impl CallTarget {
     fn of_function(function: Arc<dyn Function>, endpoint: &Endpoint) -> Self {
         if !endpoint.has_layers() {
             return Self::Function(function);
@@ -185,7 +185,7 @@ fn fields_of(method: &Method) -> Option<Vec<String>> {
     Some(message.field.iter().map(|field| field.name().to_owned()).collect())
 }
 
-impl fmt::Debug for Methods {
+impl fmt::Debug for MethodNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.by_name.keys()).finish()
     }

@@ -2,7 +2,7 @@
 
 /// The framing that separates messages on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Framing {
+pub(crate) enum MessageFraming {
     /// Consecutive values. Each sent value ends with a line feed.
     Values,
     /// Each message follows its `Content-Length` header.
@@ -14,16 +14,16 @@ pub(crate) enum Framing {
 
 /// Outgoing messages, encoded and waiting to be written.
 #[derive(Debug)]
-pub(crate) struct Outbox {
+pub(crate) struct MessageOutbox {
     pub(crate) bytes: Vec<u8>,
-    framing: Framing,
-    /// The end of each message, for connections with [`Framing::Messages`].
+    framing: MessageFraming,
+    /// The end of each message, for connections with [`MessageFraming::Messages`].
     #[cfg(feature = "http")]
     ends: Vec<usize>,
 }
 
-impl Outbox {
-    pub(crate) fn new(framing: Framing) -> Self {
+impl MessageOutbox {
+    pub(crate) fn new(framing: MessageFraming) -> Self {
         Self {
             bytes: Vec::new(),
             framing,
@@ -33,7 +33,7 @@ impl Outbox {
     }
 
     /// Changes the framing of the messages that follow.
-    pub(crate) fn set_framing(&mut self, framing: Framing) {
+    pub(crate) fn set_framing(&mut self, framing: MessageFraming) {
         self.framing = framing;
     }
 
@@ -52,17 +52,17 @@ impl Outbox {
     #[inline]
     pub(crate) fn end(&mut self, start: usize) {
         match self.framing {
-            Framing::Values => self.bytes.push(b'\n'),
-            Framing::Headers => {
+            MessageFraming::Values => self.bytes.push(b'\n'),
+            MessageFraming::Headers => {
                 let head = format!("Content-Length: {}\r\n\r\n", self.bytes.len() - start);
                 self.bytes.splice(start..start, head.into_bytes());
             }
             #[cfg(feature = "http")]
-            Framing::Messages => self.ends.push(self.bytes.len()),
+            MessageFraming::Messages => self.ends.push(self.bytes.len()),
         }
     }
 
-    /// Passes each message to `take`, for connections with [`Framing::Messages`].
+    /// Passes each message to `take`, for connections with [`MessageFraming::Messages`].
     #[cfg(feature = "http")]
     pub(crate) fn take_messages(&mut self, mut take: impl FnMut(&[u8])) {
         let mut start = 0;
@@ -83,8 +83,8 @@ impl Outbox {
 mod tests {
     use super::*;
 
-    fn two(framing: Framing) -> Outbox {
-        let mut outbox = Outbox::new(framing);
+    fn two(framing: MessageFraming) -> MessageOutbox {
+        let mut outbox = MessageOutbox::new(framing);
         for message in [&b"{}"[..], b"discarded", b"[1]"] {
             let start = outbox.begin();
             outbox.bytes.extend_from_slice(message);
@@ -95,14 +95,14 @@ mod tests {
 
     #[test]
     fn messages_are_told_apart() {
-        assert_eq!(two(Framing::Values).bytes, b"{}\n[1]\n");
-        assert_eq!(two(Framing::Headers).bytes, b"Content-Length: 2\r\n\r\n{}Content-Length: 3\r\n\r\n[1]");
+        assert_eq!(two(MessageFraming::Values).bytes, b"{}\n[1]\n");
+        assert_eq!(two(MessageFraming::Headers).bytes, b"Content-Length: 2\r\n\r\n{}Content-Length: 3\r\n\r\n[1]");
     }
 
     #[cfg(feature = "http")]
     #[test]
     fn messages_are_taken_one_by_one() {
-        let mut outbox = two(Framing::Messages);
+        let mut outbox = two(MessageFraming::Messages);
         let mut taken = Vec::new();
         outbox.take_messages(|message| taken.push(message.to_vec()));
         assert_eq!(taken, [&b"{}"[..], b"[1]"]);

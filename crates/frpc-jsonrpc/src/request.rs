@@ -7,14 +7,14 @@ use frpc::Code;
 
 /// A message: a single item or a batch.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Message<'a> {
-    One(Item<'a>),
-    Batch(Vec<Item<'a>>),
+pub(crate) enum ParsedMessage<'a> {
+    One(ParsedItem<'a>),
+    Batch(Vec<ParsedItem<'a>>),
     /// A batch with more requests than the limit.
     TooMany,
 }
 
-impl Message<'_> {
+impl ParsedMessage<'_> {
     /// Returns an upper bound for the number of calls started by the message.
     pub(crate) fn len(&self) -> usize {
         match self {
@@ -26,8 +26,8 @@ impl Message<'_> {
 
 /// An element of a message, expected to be a request.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Item<'a> {
-    Request(Request<'a>),
+pub(crate) enum ParsedItem<'a> {
+    Request(ParsedRequest<'a>),
     /// A value other than a valid request, with the reason.
     Invalid {
         id: Option<&'a str>,
@@ -39,7 +39,7 @@ pub(crate) enum Item<'a> {
 
 /// A request as written by its caller.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Request<'a> {
+pub(crate) struct ParsedRequest<'a> {
     /// The JSON text of the id, or `None` for a notification.
     pub(crate) id: Option<&'a str>,
     pub(crate) method: Cow<'a, str>,
@@ -49,7 +49,7 @@ pub(crate) struct Request<'a> {
 
 /// Limits on received messages.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct MessageLimits {
     pub(crate) depth_max: u32,
     pub(crate) batch_len_max: usize,
     pub(crate) message_len_max: usize,
@@ -57,7 +57,7 @@ pub(crate) struct Limits {
 
 /// Reads the message at the beginning of `text`. Returns the message and its length, including leading white space.
 #[inline]
-pub(crate) fn read(text: &str, limits: Limits) -> Result<(Message<'_>, usize), (SyntaxError, usize)> {
+pub(crate) fn read(text: &str, limits: MessageLimits) -> Result<(ParsedMessage<'_>, usize), (SyntaxError, usize)> {
     let mut scanner = Scanner::new(text, limits.depth_max);
     let message = read_message(&mut scanner, limits.batch_len_max);
     let at = scanner.position();
@@ -66,12 +66,12 @@ pub(crate) fn read(text: &str, limits: Limits) -> Result<(Message<'_>, usize), (
 
 /// The reason for rejecting bytes as a message.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct NoMessage {
+pub(crate) struct MessageError {
     pub(crate) why: String,
     pub(crate) code: Code,
 }
 
-impl<T: Into<String>> From<T> for NoMessage {
+impl<T: Into<String>> From<T> for MessageError {
     fn from(why: T) -> Self {
         Self { why: why.into(), code: Code::InvalidArgument }
     }
@@ -82,7 +82,7 @@ impl<T: Into<String>> From<T> for NoMessage {
 /// # Errors
 ///
 /// Returns the reason if `bytes` is not a message, is too long, or contains more than one.
-pub(crate) fn read_whole(bytes: &[u8], limits: Limits) -> Result<Message<'_>, NoMessage> {
+pub(crate) fn read_whole(bytes: &[u8], limits: MessageLimits) -> Result<ParsedMessage<'_>, MessageError> {
     if bytes.len() > limits.message_len_max {
         return Err(too_long(limits));
     }
@@ -97,19 +97,19 @@ pub(crate) fn read_whole(bytes: &[u8], limits: Limits) -> Result<Message<'_>, No
 }
 
 /// Returns the error for a message above the length limit.
-pub(crate) fn too_long(limits: Limits) -> NoMessage {
+pub(crate) fn too_long(limits: MessageLimits) -> MessageError {
     let why = format!("the message exceeds the limit of {} bytes", limits.message_len_max);
-    NoMessage { why, code: Code::ResourceExhausted }
+    MessageError { why, code: Code::ResourceExhausted }
 }
 
-fn read_message<'a>(scanner: &mut Scanner<'a>, batch_len_max: usize) -> Result<Message<'a>, SyntaxError> {
+fn read_message<'a>(scanner: &mut Scanner<'a>, batch_len_max: usize) -> Result<ParsedMessage<'a>, SyntaxError> {
     if scanner.peek() != Some(b'[') {
-        return read_item(scanner).map(Message::One);
+        return read_item(scanner).map(ParsedMessage::One);
     }
     let mut items = Vec::new();
     let mut is_more = scanner.enter(b']')?;
     if !is_more {
-        return Ok(Message::One(Item::Invalid { id: None, why: "a batch must have at least one request" }));
+        return Ok(ParsedMessage::One(ParsedItem::Invalid { id: None, why: "a batch must have at least one request" }));
     }
     while is_more {
         // Check the rest as well: if the input is cut off or malformed there, it is not a batch but a parse error.
@@ -119,12 +119,12 @@ fn read_message<'a>(scanner: &mut Scanner<'a>, batch_len_max: usize) -> Result<M
         }
         is_more = scanner.is_more(b']')?;
     }
-    Ok(if items.len() > batch_len_max { Message::TooMany } else { Message::Batch(items) })
+    Ok(if items.len() > batch_len_max { ParsedMessage::TooMany } else { ParsedMessage::Batch(items) })
 }
 
 /// The members of a request.
 #[derive(Default)]
-struct Members<'a> {
+struct RequestMembers<'a> {
     version: Option<&'a str>,
     id: Option<&'a str>,
     method: Option<&'a str>,
@@ -134,12 +134,12 @@ struct Members<'a> {
 }
 
 #[inline]
-fn read_item<'a>(scanner: &mut Scanner<'a>) -> Result<Item<'a>, SyntaxError> {
+fn read_item<'a>(scanner: &mut Scanner<'a>) -> Result<ParsedItem<'a>, SyntaxError> {
     if scanner.peek() != Some(b'{') {
         scanner.value()?;
-        return Ok(Item::Invalid { id: None, why: "a request must be an object" });
+        return Ok(ParsedItem::Invalid { id: None, why: "a request must be an object" });
     }
-    let mut members = Members::default();
+    let mut members = RequestMembers::default();
     let mut is_more = scanner.enter(b'}')?;
     while is_more {
         let name = scanner.name()?;
@@ -150,7 +150,7 @@ fn read_item<'a>(scanner: &mut Scanner<'a>) -> Result<Item<'a>, SyntaxError> {
     Ok(members.into_item())
 }
 
-impl<'a> Members<'a> {
+impl<'a> RequestMembers<'a> {
     #[inline]
     fn add(&mut self, name: &'a str, value: &'a str) {
         let place = match name {
@@ -177,14 +177,14 @@ impl<'a> Members<'a> {
     }
 
     #[inline]
-    fn into_item(self) -> Item<'a> {
+    fn into_item(self) -> ParsedItem<'a> {
         let Self { version, id, method, params, is_twice, is_answer } = self;
         let id_is_wrong = id.is_some_and(|id| id.starts_with(['{', '[', 't', 'f']));
         // For a duplicate id, it is unknown which one the caller means, so the error has none.
         let answered = id.filter(|_| !is_twice && !id_is_wrong);
-        let invalid = |why| Item::Invalid { id: answered, why };
+        let invalid = |why| ParsedItem::Invalid { id: answered, why };
         let Some(method) = method else {
-            return if is_answer { Item::Answer } else { invalid("\"method\" is missing") };
+            return if is_answer { ParsedItem::Answer } else { invalid("\"method\" is missing") };
         };
         if is_twice {
             return invalid("the request has a duplicate member");
@@ -203,7 +203,7 @@ impl<'a> Members<'a> {
             Some("null") | None => None,
             Some(_) => return invalid("\"params\" must be an array or an object"),
         };
-        Item::Request(Request { id, method, params })
+        ParsedItem::Request(ParsedRequest { id, method, params })
     }
 }
 
@@ -217,24 +217,24 @@ fn quoted(value: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { depth_max: 100, batch_len_max: 2, message_len_max: 1000 };
+    const LIMITS: MessageLimits = MessageLimits { depth_max: 100, batch_len_max: 2, message_len_max: 1000 };
 
-    fn one(text: &str) -> Item<'_> {
+    fn one(text: &str) -> ParsedItem<'_> {
         match read(text, LIMITS) {
-            Ok((Message::One(item), _)) => item,
+            Ok((ParsedMessage::One(item), _)) => item,
             other => panic!("{text}: {other:?}"),
         }
     }
 
     #[test]
     fn a_request_is_read_in_any_order_of_its_members() {
-        let expected = Request { id: Some("7"), method: "sum".into(), params: Some("[1, 2]") };
+        let expected = ParsedRequest { id: Some("7"), method: "sum".into(), params: Some("[1, 2]") };
         for text in [
             r#"{"jsonrpc":"2.0","id":7,"method":"sum","params":[1, 2]}"#,
             r#" { "params" : [1, 2] , "method" : "sum" , "id" : 7 , "jsonrpc" : "2.0" } "#,
             r#"{"jsonrpc":"2.0","id":7,"extra":{"id":[8]},"method":"s\u0075m","p\u0061rams":[1, 2]}"#,
         ] {
-            let Item::Request(request) = one(text) else { panic!("{text}") };
+            let ParsedItem::Request(request) = one(text) else { panic!("{text}") };
             assert_eq!(request, expected);
         }
     }
@@ -243,7 +243,7 @@ mod tests {
     fn ids_are_kept_as_they_came() {
         for id in ["1", "-1", "1.50", "1e400", "123456789012345678901234567890", "\"\"", "\"\\u00e4 ü\"", "null"] {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
-            let Item::Request(request) = one(&text) else { panic!("{text}") };
+            let ParsedItem::Request(request) = one(&text) else { panic!("{text}") };
             assert_eq!(request.id, Some(id));
         }
     }
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn what_is_no_request_says_why_and_keeps_its_id() {
         let invalid = |text| match one(text) {
-            Item::Invalid { id, why } => (id, why),
+            ParsedItem::Invalid { id, why } => (id, why),
             other => panic!("{text}: {other:?}"),
         };
         assert_eq!(invalid("1"), (None, "a request must be an object"));
@@ -269,7 +269,7 @@ mod tests {
         why(r#"{"jsonrpc":"2.0","method":"m","id":1,"id":2}"#, None, "twice");
         why(r#"{"jsonrpc":"2.0","method":"m","method":"n","id":1}"#, None, "twice");
         why(r#"{"jsonrpc":"2.0","method":"m","m\u0065thod":"n","id":1}"#, None, "twice");
-        assert_eq!(one(r#"{"jsonrpc":"2.0","result":5,"id":1}"#), Item::Answer);
+        assert_eq!(one(r#"{"jsonrpc":"2.0","result":5,"id":1}"#), ParsedItem::Answer);
     }
 
     #[test]
@@ -277,10 +277,10 @@ mod tests {
         let request = r#"{"jsonrpc":"2.0","method":"m"}"#;
         let batch = |requests: &[&str]| format!("[{}]", requests.join(", "));
         let text = batch(&[request, "5"]);
-        let Ok((Message::Batch(items), end)) = read(&text, LIMITS) else { panic!("{text}") };
-        assert!(matches!(&items[..], [Item::Request(_), Item::Invalid { .. }]));
+        let Ok((ParsedMessage::Batch(items), end)) = read(&text, LIMITS) else { panic!("{text}") };
+        assert!(matches!(&items[..], [ParsedItem::Request(_), ParsedItem::Invalid { .. }]));
         assert_eq!(end, text.len());
-        assert_eq!(read(&batch(&[request; 3]), LIMITS).unwrap().0, Message::TooMany);
+        assert_eq!(read(&batch(&[request; 3]), LIMITS).unwrap().0, ParsedMessage::TooMany);
         assert_eq!(read(&text[..text.len() - 1], LIMITS).unwrap_err().0, SyntaxError::Truncated);
         assert!(matches!(read("[1, 2, 3, x]", LIMITS).unwrap_err().0, SyntaxError::Expected(_)));
     }

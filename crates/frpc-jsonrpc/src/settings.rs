@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use frpc_json::DEPTH_MAX;
 
-use crate::request::Limits;
+use crate::request::MessageLimits;
 
 /// Settings of [`JsonRpc`](crate::JsonRpc).
 ///
@@ -66,7 +66,7 @@ pub struct JsonRpcSettings {
     ///
     /// Then the connection is closed, and its calls are dropped. For HTTP and WebSocket, the HTTP wire has its own
     /// setting.
-    pub standstill_max: Duration,
+    pub write_stall_max: Duration,
     /// The maximum duration of calls after their peer has closed its side of a TCP connection. Default 30 s.
     ///
     /// Some peers, such as `nc`, close their side after sending their input and still read the answers. A dead peer
@@ -86,9 +86,9 @@ impl JsonRpcSettings {
         }
     }
 
-    pub(crate) fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> MessageLimits {
         let Self { depth_max, batch_len_max, message_len_max, .. } = *self;
-        Limits { depth_max, batch_len_max, message_len_max }
+        MessageLimits { depth_max, batch_len_max, message_len_max }
     }
 }
 
@@ -111,7 +111,7 @@ impl Default for JsonRpcSettings {
             answers_len_max: 1 << 20,
             message_time_max: Duration::from_secs(30),
             idle_max: None,
-            standstill_max: Duration::from_secs(60),
+            write_stall_max: Duration::from_secs(60),
             half_closed_max: Duration::from_secs(30),
         }
     }

@@ -5,13 +5,13 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use frpc::{Drain, Endpoint, Head, Peer, Raw, Recognized, Wire};
+use frpc::{Drain, Endpoint, Head, ProtocolMatch, Raw, Wire, WirePeer};
 
 use crate::{
-    calls::{Calls, Site},
+    calls::{JsonRpcState, PeerCalls},
     connection,
     function::{Function, Functions},
-    methods::Methods,
+    methods::MethodNames,
     settings::JsonRpcSettings,
 };
 
@@ -78,13 +78,13 @@ pub struct JsonRpc {
     functions: Functions,
     /// Pairs of an alias and the name of its method.
     aliases: Arc<Vec<(String, String)>>,
-    made: Arc<Made>,
+    made: Arc<MethodCache>,
 }
 
 /// The method table of the last server to use this wire. Sharing a wire between servers is correct, but rebuilds the
 /// table.
 #[derive(Default)]
-struct Made(Mutex<Option<(Endpoint, Arc<Methods>)>>);
+struct MethodCache(Mutex<Option<(Endpoint, Arc<MethodNames>)>>);
 
 impl JsonRpc {
     /// Creates a wire for the server's services, with the default limits.
@@ -131,42 +131,42 @@ impl JsonRpc {
     }
 
     /// Returns the state shared by all calls of a server.
-    fn site(&self, endpoint: Endpoint) -> Site {
+    fn site(&self, endpoint: Endpoint) -> JsonRpcState {
         let mut made = self.made.0.lock().unwrap_or_else(PoisonError::into_inner);
         let methods = match &*made {
             Some((of, methods)) if of.is_same(&endpoint) => methods.clone(),
             _ => {
-                let methods = Arc::new(Methods::new(&self.functions, &endpoint, &self.aliases));
+                let methods = Arc::new(MethodNames::new(&self.functions, &endpoint, &self.aliases));
                 *made = Some((endpoint.clone(), methods.clone()));
                 methods
             }
         };
         let time_default = endpoint.time_of(None);
-        Site { settings: self.settings.clone(), methods, endpoint, time_default }
+        JsonRpcState { settings: self.settings.clone(), methods, endpoint, time_default }
     }
 
     /// Creates an empty set of calls. All of its calls have `head`.
-    pub(crate) fn calls(&self, endpoint: Endpoint, head: Head, can_subscribe: bool) -> Calls {
+    pub(crate) fn calls(&self, endpoint: Endpoint, head: Head, can_subscribe: bool) -> PeerCalls {
         let context = self.functions.context(head).with_memory_budget(endpoint.memory_budget());
-        Calls::new(self.site(endpoint), context, can_subscribe)
+        PeerCalls::new(self.site(endpoint), context, can_subscribe)
     }
 }
 
 impl Wire for JsonRpc {
-    fn recognize(&self, first: &[u8], _alpn: Option<&[u8]>) -> Recognized {
+    fn recognize(&self, first: &[u8], _alpn: Option<&[u8]>) -> ProtocolMatch {
         match first {
-            [] => Recognized::More,
-            [b'{' | b'[' | b' ' | b'\t' | b'\r' | b'\n', ..] => Recognized::Yes,
+            [] => ProtocolMatch::More,
+            [b'{' | b'[' | b' ' | b'\t' | b'\r' | b'\n', ..] => ProtocolMatch::Yes,
             // HTTP methods are upper-case, so a lower-case second letter tells `Content-Length` from `CONNECT`.
-            [b'C' | b'c', b'o', ..] | [b'c'] => Recognized::by_prefix(&first[1..], b"ontent-"),
-            [b'C'] => Recognized::More,
-            _ => Recognized::No,
+            [b'C' | b'c', b'o', ..] | [b'c'] => ProtocolMatch::by_prefix(&first[1..], b"ontent-"),
+            [b'C'] => ProtocolMatch::More,
+            _ => ProtocolMatch::No,
         }
     }
 
     async fn serve(&self, socket: Raw, endpoint: Endpoint, drain: Drain) {
         let mut head = Head::default();
-        head.set_peer(&Peer::of(&socket));
+        head.set_peer(&WirePeer::of(&socket));
         let calls = self.calls(endpoint, head, true);
         connection::serve(socket, calls, self.settings.clone(), drain).await;
     }

@@ -15,7 +15,7 @@ use crate::{
         ENUMS_OF_FILE, ENUMS_OF_MESSAGE, FIELDS_OF_MESSAGE, Locations, MESSAGES_OF_FILE, MESSAGES_OF_MESSAGE,
         METHODS_OF_SERVICE, ONEOFS_OF_MESSAGE, PACKAGE_OF_FILE, SERVICES_OF_FILE, VALUES_OF_ENUM, joined,
     },
-    rules::{self, NUMBER_MAX, Rules},
+    rules::{self, DeclarationRules, NUMBER_MAX},
 };
 
 /// Returns all mistakes in a set of files.
@@ -28,11 +28,11 @@ pub(crate) fn find(set: &FileDescriptorSet) -> Vec<Diagnostic> {
             found.push(Diagnostic::new(message).at(Locations::new(file).place(&[])));
         }
     }
-    let types = Types::of(set);
+    let types = TypeIndex::of(set);
     let mut packages: HashMap<_, HashSet<_>> = HashMap::new();
     for file in &set.file {
         let names = packages.entry(file.package()).or_default();
-        Checker { file, locations: Locations::new(file), types: &types, found: &mut found }.file(names);
+        FileChecker { file, locations: Locations::new(file), types: &types, found: &mut found }.file(names);
     }
     found.extend(rules::extensions(set));
     found
@@ -81,22 +81,23 @@ pub fn unescaped(text: &str) -> Option<Vec<u8>> {
 }
 
 /// Types of all files by full name.
-struct Types<'a>(HashMap<String, Declared<'a>>);
+struct TypeIndex<'a>(HashMap<String, DeclaredType<'a>>);
 
 #[derive(Clone, Copy)]
-enum Declared<'a> {
+enum DeclaredType<'a> {
     Message(&'a DescriptorProto),
     Enum(&'a EnumDescriptorProto),
     /// An enum declared in proto2.
     ClosedEnum(&'a EnumDescriptorProto),
 }
 
-impl<'a> Types<'a> {
+impl<'a> TypeIndex<'a> {
     fn of(set: &'a FileDescriptorSet) -> Self {
         let mut types = Self(HashMap::new());
         for file in &set.file {
             let prefix = prefix(file);
-            let of_enum = if matches!(file.syntax(), "" | "proto2") { Declared::ClosedEnum } else { Declared::Enum };
+            let of_enum =
+                if matches!(file.syntax(), "" | "proto2") { DeclaredType::ClosedEnum } else { DeclaredType::Enum };
             types.add(&prefix, &file.message_type, &file.enum_type, of_enum, 0);
         }
         types
@@ -107,7 +108,7 @@ impl<'a> Types<'a> {
         parent: &str,
         messages: &'a [DescriptorProto],
         enums: &'a [EnumDescriptorProto],
-        of_enum: fn(&'a EnumDescriptorProto) -> Declared<'a>,
+        of_enum: fn(&'a EnumDescriptorProto) -> DeclaredType<'a>,
         depth: usize,
     ) {
         for declared in enums {
@@ -115,11 +116,11 @@ impl<'a> Types<'a> {
         }
         for declared in messages {
             let name = format!("{parent}.{}", declared.name());
-            // `Checker::message` reports deeper nesting. Do not recurse into it here.
+            // `FileChecker::message` reports deeper nesting. Do not recurse into it here.
             if depth < DEPTH_MAX {
                 self.add(&name, &declared.nested_type, &declared.enum_type, of_enum, depth + 1);
             }
-            self.0.insert(name, Declared::Message(declared));
+            self.0.insert(name, DeclaredType::Message(declared));
         }
     }
 
@@ -128,7 +129,7 @@ impl<'a> Types<'a> {
         let mut seen = HashSet::new();
         let mut next = vec![name];
         while let Some(at) = next.pop() {
-            let Some(Declared::Message(message)) = self.0.get(at) else { continue };
+            let Some(DeclaredType::Message(message)) = self.0.get(at) else { continue };
             let required = message.field.iter().filter(|field| field.label() == Label::Required);
             for of in required.filter(|field| field.r#type() == Type::Message).map(|field| field.type_name()) {
                 if of == name {
@@ -143,14 +144,14 @@ impl<'a> Types<'a> {
     }
 }
 
-struct Checker<'a, 'b> {
+struct FileChecker<'a, 'b> {
     file: &'a FileDescriptorProto,
     locations: Locations<'a>,
-    types: &'b Types<'a>,
+    types: &'b TypeIndex<'a>,
     found: &'b mut Vec<Diagnostic>,
 }
 
-impl<'a> Checker<'a, '_> {
+impl<'a> FileChecker<'a, '_> {
     /// Checks all declarations. `names` holds the names declared in other files of the package.
     fn file(&mut self, names: &mut HashSet<&'a str>) {
         let file = self.file;
@@ -195,7 +196,7 @@ impl<'a> Checker<'a, '_> {
             self.found.push(Diagnostic::new(message).at(self.locations.place(path)).help(help));
         }
 
-        let mistakes = Rules::new(self.file, &self.locations).message(declared, path);
+        let mistakes = DeclarationRules::new(self.file, &self.locations).message(declared, path);
         self.found.extend(mistakes);
         let (mut names, mut numbers) = (HashSet::new(), HashSet::new());
         for (index, field) in (0..).zip(&declared.field) {
@@ -268,19 +269,19 @@ impl<'a> Checker<'a, '_> {
             }
         }
         match (of, self.types.0.get(field.type_name())) {
-            (Type::Message, Some(Declared::Message(entry))) if is_entry(entry) => {
+            (Type::Message, Some(DeclaredType::Message(entry))) if is_entry(entry) => {
                 let is_own = field.type_name().strip_prefix(message).and_then(|rest| rest.strip_prefix('.'))
                     == Some(entry.name());
                 if !is_own || label != Label::Repeated {
                     return Err(format!("{} is a map entry and cannot be used as a type", shown(field.type_name())));
                 }
             }
-            (Type::Enum, Some(Declared::ClosedEnum(_))) if is_proto3 => {
+            (Type::Enum, Some(DeclaredType::ClosedEnum(_))) if is_proto3 => {
                 let of = shown(field.type_name());
                 return Err(format!("messages of proto3 cannot hold {of}, which is an enum of proto2"));
             }
-            (Type::Message, Some(Declared::Message(_)))
-            | (Type::Enum, Some(Declared::Enum(_) | Declared::ClosedEnum(_))) => {}
+            (Type::Message, Some(DeclaredType::Message(_)))
+            | (Type::Enum, Some(DeclaredType::Enum(_) | DeclaredType::ClosedEnum(_))) => {}
             (Type::Message | Type::Enum, found) => return Err(not_declared(field.type_name(), found.is_some())),
             _ => {}
         }
@@ -306,7 +307,7 @@ impl<'a> Checker<'a, '_> {
             Type::String => true,
             Type::Bytes => unescaped(default).is_some(),
             Type::Enum => match self.types.0.get(type_name) {
-                Some(Declared::Enum(declared) | Declared::ClosedEnum(declared)) => {
+                Some(DeclaredType::Enum(declared) | DeclaredType::ClosedEnum(declared)) => {
                     declared.value.iter().any(|value| value.name() == default)
                 }
                 _ => false,
@@ -331,7 +332,7 @@ impl<'a> Checker<'a, '_> {
             }
             _ => {}
         }
-        let mistakes = Rules::new(self.file, &self.locations).enumeration(declared, path);
+        let mistakes = DeclarationRules::new(self.file, &self.locations).enumeration(declared, path);
         self.found.extend(mistakes);
         let mut names = HashSet::new();
         for (index, value) in (0..).zip(&declared.value) {
@@ -347,7 +348,7 @@ impl<'a> Checker<'a, '_> {
             self.own_name("method", method.name(), &path, &mut names);
             for of in [method.input_type(), method.output_type()] {
                 match self.types.0.get(of) {
-                    Some(Declared::Message(message)) if !is_entry(message) => {}
+                    Some(DeclaredType::Message(message)) if !is_entry(message) => {}
                     found => self.refuse(not_declared(of, found.is_some()), &path),
                 }
             }

@@ -1,7 +1,7 @@
 //! Compatibility of two proto files: can one side read the other side's messages in protobuf's own encoding?
 //!
 //! Two sides with different [fingerprints](crate::fingerprint) of a message cannot use the encoding of frpc. Most
-//! changes of a proto file are safe in protobuf's encoding, however. [`misfit`] finds the first unsafe change, by these
+//! changes of a proto file are safe in protobuf's encoding, however. [`find_mismatch`] finds the first unsafe change, by these
 //! rules:
 //!
 //! - Fields are identified by number. A field unknown to one side is compatible: that side skips it or leaves it unset.
@@ -40,7 +40,7 @@ use prost_types::{
 
 use crate::{check::is_entry, diagnostic::shown};
 
-/// Maximum number of fields compared in one call of [`misfit`]. Messages with more fields, including those of all
+/// Maximum number of fields compared in one call of [`find_mismatch`]. Messages with more fields, including those of all
 /// messages they contain on both sides, count as incompatible.
 pub const FIELDS_MAX: usize = 1 << 18;
 
@@ -55,7 +55,7 @@ pub struct Declarations<'a> {
 
 /// Role of the other side in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Peer {
+pub enum PeerRole {
     /// The other side is the caller, this side the server.
     Caller,
     /// The other side is the server, this side the caller.
@@ -64,7 +64,7 @@ pub enum Peer {
 
 /// Role of a message in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum MessageRole {
     /// Messages written by the caller and read by the server.
     Request,
     /// Messages written by the server and read by the caller.
@@ -73,7 +73,7 @@ pub enum Part {
 
 /// A message with the declarations of its side.
 #[derive(Clone, Copy, Debug)]
-pub struct Declared<'a> {
+pub struct DeclaredMessage<'a> {
     /// All declarations of the side.
     pub declarations: &'a Declarations<'a>,
     /// Full name of the message.
@@ -84,23 +84,23 @@ pub struct Declared<'a> {
 /// readers on this side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Misfit {
+pub struct MessageMismatch {
     /// Path to the field or message, with the names of this side: `Order.items.price`.
     pub path: String,
     /// The violated rule.
-    pub reason: Reason,
+    pub reason: MismatchReason,
     /// Role of the other side.
-    pub peer: Peer,
+    pub peer: PeerRole,
 }
 
 /// Rule violated by two declarations of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum MismatchReason {
     /// The types of a field are incompatible.
     Types {
         /// The field, as declared on this side.
-        field: Member,
+        field: MessageField,
         /// Its type on this side, in the syntax of proto files.
         here: String,
         /// Its type on the other side.
@@ -109,16 +109,16 @@ pub enum Reason {
     /// The writer can set several fields at the same time, but the reader keeps only the last one.
     Together {
         /// The first of these fields.
-        first: Member,
+        first: MessageField,
         /// Another of them.
-        second: Member,
+        second: MessageField,
         /// True if this side is the writer.
         is_here: bool,
     },
     /// The field is compatible, but the reader loses some of its values. Returned only by [`narrowing`].
     Narrows {
         /// The field, as declared on this side.
-        field: Member,
+        field: MessageField,
         /// Its type on this side, in the syntax of proto files.
         here: String,
         /// Its type on the other side.
@@ -141,7 +141,7 @@ pub enum Reason {
 /// A field with its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Member {
+pub struct MessageField {
     /// Full name of the message.
     pub message: String,
     /// Name of the field.
@@ -167,36 +167,58 @@ pub struct Member {
 ///     }
 /// }
 /// ```
-pub fn misfit(here: Declared<'_>, there: Declared<'_>, peer: Peer, part: Part) -> Option<Misfit> {
+pub fn find_mismatch(
+    here: DeclaredMessage<'_>,
+    there: DeclaredMessage<'_>,
+    peer: PeerRole,
+    part: MessageRole,
+) -> Option<MessageMismatch> {
     find(here, there, peer, part, false)
 }
 
 /// Returns the first field that loses values, or `None`. `peer` and `part` determine which side writes the message.
 ///
 /// A field loses values if it is [incompatible](misfit) or if it [narrows](Reason::Narrows).
-pub fn narrowing(here: Declared<'_>, there: Declared<'_>, peer: Peer, part: Part) -> Option<Misfit> {
+pub fn narrowing(
+    here: DeclaredMessage<'_>,
+    there: DeclaredMessage<'_>,
+    peer: PeerRole,
+    part: MessageRole,
+) -> Option<MessageMismatch> {
     find(here, there, peer, part, true)
 }
 
-fn find(here: Declared<'_>, there: Declared<'_>, peer: Peer, part: Part, keeps_values: bool) -> Option<Misfit> {
-    let undeclared = |side: Declared<'_>, is_here| Misfit {
+fn find(
+    here: DeclaredMessage<'_>,
+    there: DeclaredMessage<'_>,
+    peer: PeerRole,
+    part: MessageRole,
+    keeps_values: bool,
+) -> Option<MessageMismatch> {
+    let undeclared = |side: DeclaredMessage<'_>, is_here| MessageMismatch {
         path: shown(side.name),
-        reason: Reason::Undeclared { message: shown(side.name), is_here },
+        reason: MismatchReason::Undeclared { message: shown(side.name), is_here },
         peer,
     };
     let Some(own) = here.declarations.find(here.name) else { return Some(undeclared(here, true)) };
     let Some(other) = there.declarations.find(there.name) else { return Some(undeclared(there, false)) };
-    let is_writer = matches!((peer, part), (Peer::Server, Part::Request) | (Peer::Caller, Part::Response));
-    let mut comparison =
-        Comparison { here: here.declarations, there: there.declarations, is_writer, keeps_values, pairs: Vec::new() };
-    comparison.pairs.push(Pair { here: own, there: other, name: here.name, within: None });
+    let is_writer =
+        matches!((peer, part), (PeerRole::Server, MessageRole::Request) | (PeerRole::Caller, MessageRole::Response));
+    let mut comparison = MessageComparison {
+        here: here.declarations,
+        there: there.declarations,
+        is_writer,
+        keeps_values,
+        pairs: Vec::new(),
+    };
+    comparison.pairs.push(MessagePair { here: own, there: other, name: here.name, within: None });
     let (at, field, reason) = comparison.run()?;
-    Some(Misfit { path: comparison.path(at, field), reason, peer })
+    Some(MessageMismatch { path: comparison.path(at, field), reason, peer })
 }
 
 /// Returns `true` if two types share protobuf's own encoding, by the rules of this module.
 pub fn is_same_encoding(one: Type, other: Type) -> bool {
-    Kind::of(one).is_some_and(|kind| Kind::of(other) == Some(kind))
+    EncodingKind::of(one).is_some_and(|kind| EncodingKind::of(other) == Some(kind))
 }
 
 /// Returns `true` if two types share protobuf's own encoding and have the same range.
@@ -250,7 +272,7 @@ impl<'a> Declarations<'a> {
 
     /// Returns the type of a field in the syntax of proto files.
     fn type_of(&self, field: &FieldDescriptorProto) -> String {
-        let entry = (kind(field) == Some(Kind::Message)).then(|| self.find(field.type_name())).flatten();
+        let entry = (kind(field) == Some(EncodingKind::Message)).then(|| self.find(field.type_name())).flatten();
         if let Some(entry) = entry.map(|entry| self.message(entry)).filter(|entry| is_entry(entry)) {
             let part = |number| entry.field.iter().find(|field| field.number() == number).map(single_type);
             let [key, value] = [1, 2].map(|number| part(number).unwrap_or_else(|| "nothing".to_owned()));
@@ -264,7 +286,7 @@ impl<'a> Declarations<'a> {
 }
 
 /// State of a comparison.
-struct Comparison<'a> {
+struct MessageComparison<'a> {
     here: &'a Declarations<'a>,
     there: &'a Declarations<'a>,
     /// True if this side is the writer.
@@ -272,11 +294,11 @@ struct Comparison<'a> {
     /// True if narrowing fields count as incompatible.
     keeps_values: bool,
     /// Pairs of corresponding messages, in the order of discovery.
-    pairs: Vec<Pair<'a>>,
+    pairs: Vec<MessagePair<'a>>,
 }
 
 /// A message of each side.
-struct Pair<'a> {
+struct MessagePair<'a> {
     here: usize,
     there: usize,
     /// Full name of the message on this side.
@@ -285,10 +307,10 @@ struct Pair<'a> {
     within: Option<(usize, &'a str)>,
 }
 
-impl<'a> Comparison<'a> {
+impl<'a> MessageComparison<'a> {
     /// Compares all pairs. Returns the pair and the field of the first incompatibility, without a field if it concerns
     /// the message.
-    fn run(&mut self) -> Option<(usize, Option<&'a str>, Reason)> {
+    fn run(&mut self) -> Option<(usize, Option<&'a str>, MismatchReason)> {
         let mut seen: HashSet<_> = self.pairs.iter().map(|pair| (pair.here, pair.there)).collect();
         let (mut next, mut compared) = (0, 0);
         while let Some(pair) = self.pairs.get(next) {
@@ -297,25 +319,25 @@ impl<'a> Comparison<'a> {
             // The 1 bounds the number of pairs without fields.
             compared += own.field.len() + other.field.len() + 1;
             if compared > FIELDS_MAX {
-                return Some((next, None, Reason::TooLarge { message: shown(name) }));
+                return Some((next, None, MismatchReason::TooLarge { message: shown(name) }));
             }
             let others = by_number(other);
             for field in &own.field {
                 let Some(other) = others.get(&field.number()) else { continue };
                 match self.compare(field, other) {
-                    Fit::Whole => {}
-                    Fit::If(here, there) => {
+                    FieldFit::Compatible => {}
+                    FieldFit::DependsOn(here, there) => {
                         if seen.insert((here, there)) {
                             let within = Some((next, field.name()));
-                            self.pairs.push(Pair { here, there, name: field.type_name(), within });
+                            self.pairs.push(MessagePair { here, there, name: field.type_name(), within });
                         }
                     }
-                    unfit @ (Fit::Narrows | Fit::Not) => {
+                    unfit @ (FieldFit::Narrows | FieldFit::Incompatible) => {
                         let (here, there) = (self.here.type_of(field), self.there.type_of(other));
                         let (at, of) = (Some(field.name()), member(name, field));
                         return Some(match unfit {
-                            Fit::Narrows => (next, at, Reason::Narrows { field: of, here, there }),
-                            _ => (next, at, Reason::Types { field: of, here, there }),
+                            FieldFit::Narrows => (next, at, MismatchReason::Narrows { field: of, here, there }),
+                            _ => (next, at, MismatchReason::Types { field: of, here, there }),
                         });
                     }
                 }
@@ -323,34 +345,34 @@ impl<'a> Comparison<'a> {
             if let Some((first, second)) = self.together(own, other) {
                 let (field, is_here) = (second.name(), self.is_writer);
                 let [first, second] = [first, second].map(|field| member(name, field));
-                return Some((next, Some(field), Reason::Together { first, second, is_here }));
+                return Some((next, Some(field), MismatchReason::Together { first, second, is_here }));
             }
             next += 1;
         }
         None
     }
 
-    fn compare(&self, own: &FieldDescriptorProto, other: &FieldDescriptorProto) -> Fit {
+    fn compare(&self, own: &FieldDescriptorProto, other: &FieldDescriptorProto) -> FieldFit {
         let (written, read) = if self.is_writer { (own, other) } else { (other, own) };
         if is_repeated(written) && !is_repeated(read) {
-            return Fit::Not;
+            return FieldFit::Incompatible;
         }
         match (kind(own), kind(other)) {
-            (Some(Kind::Message), Some(Kind::Message)) => {
+            (Some(EncodingKind::Message), Some(EncodingKind::Message)) => {
                 let (own, other) = (self.here.find(own.type_name()), self.there.find(other.type_name()));
-                let Some((own, other)) = own.zip(other) else { return Fit::Not };
+                let Some((own, other)) = own.zip(other) else { return FieldFit::Incompatible };
                 let entries = [self.here.message(own), self.there.message(other)].map(is_entry);
                 let [is_written_map, is_read_map] = if self.is_writer { entries } else { [entries[1], entries[0]] };
                 if self.keeps_values && is_read_map && !is_written_map && is_repeated(written) {
-                    return Fit::Narrows;
+                    return FieldFit::Narrows;
                 }
-                Fit::If(own, other)
+                FieldFit::DependsOn(own, other)
             }
             (Some(kind), Some(other)) if kind == other => {
                 let holds_all = scalar(written).zip(scalar(read)).is_some_and(|(written, read)| holds(read, written));
-                if self.keeps_values && !holds_all { Fit::Narrows } else { Fit::Whole }
+                if self.keeps_values && !holds_all { FieldFit::Narrows } else { FieldFit::Compatible }
             }
-            _ => Fit::Not,
+            _ => FieldFit::Incompatible,
         }
     }
 
@@ -396,18 +418,18 @@ impl<'a> Comparison<'a> {
 }
 
 /// Result of comparing two fields.
-enum Fit {
-    Whole,
+enum FieldFit {
+    Compatible,
     /// Compatible if this pair of messages is.
-    If(usize, usize),
+    DependsOn(usize, usize),
     /// Compatible, but the reader's type does not hold all values of the writer's.
     Narrows,
-    Not,
+    Incompatible,
 }
 
 /// Groups of types with the same encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum EncodingKind {
     Varint,
     ZigZag,
     Fixed32,
@@ -418,11 +440,11 @@ enum Kind {
     Message,
 }
 
-fn kind(field: &FieldDescriptorProto) -> Option<Kind> {
-    Kind::of(scalar(field)?)
+fn kind(field: &FieldDescriptorProto) -> Option<EncodingKind> {
+    EncodingKind::of(scalar(field)?)
 }
 
-impl Kind {
+impl EncodingKind {
     fn of(declared: Type) -> Option<Self> {
         Some(match declared {
             Type::Int32 | Type::Int64 | Type::Uint32 | Type::Uint64 | Type::Bool | Type::Enum => Self::Varint,
@@ -490,39 +512,39 @@ fn by_number(message: &DescriptorProto) -> HashMap<i32, &FieldDescriptorProto> {
     message.field.iter().rev().map(|field| (field.number(), field)).collect()
 }
 
-fn member(message: &str, field: &FieldDescriptorProto) -> Member {
-    Member { message: shown(message), name: shown(field.name()), number: field.number() }
+fn member(message: &str, field: &FieldDescriptorProto) -> MessageField {
+    MessageField { message: shown(message), name: shown(field.name()), number: field.number() }
 }
 
-impl fmt::Display for Misfit {
+impl fmt::Display for MessageMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let there = match self.peer {
-            Peer::Caller => "at the caller",
-            Peer::Server => "on the server",
+            PeerRole::Caller => "at the caller",
+            PeerRole::Server => "on the server",
         };
         match &self.reason {
-            Reason::Types { field, here, there: type_there } => {
+            MismatchReason::Types { field, here, there: type_there } => {
                 write!(f, "field {field} of {} is {here} here and {type_there} {there}", field.message)
             }
-            Reason::Narrows { field, here, there: type_there } => {
+            MismatchReason::Narrows { field, here, there: type_there } => {
                 let of = &field.message;
                 write!(f, "field {field} of {of} is {here} here and {type_there} {there}, and values would get lost")
             }
-            Reason::Together { first, second, is_here } => {
+            MismatchReason::Together { first, second, is_here } => {
                 let (one, other) = if *is_here { ("here", there) } else { (there, "here") };
                 write!(f, "fields {first} and {second} of {} can be set together {one}, but not {other}", first.message)
             }
-            Reason::Undeclared { message, is_here } => {
+            MismatchReason::Undeclared { message, is_here } => {
                 write!(f, "{message} is not declared {}", if *is_here { "here" } else { there })
             }
-            Reason::TooLarge { message } => {
+            MismatchReason::TooLarge { message } => {
                 write!(f, "{message} cannot be compared: more than {FIELDS_MAX} fields were reached before it")
             }
         }
     }
 }
 
-impl fmt::Display for Member {
+impl fmt::Display for MessageField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` ({})", self.name, self.number)
     }
@@ -568,7 +590,7 @@ mod tests {
         let found = misfits(here, there);
         let text = "field `price` (3) of t.Item is string here and double on the server";
         assert_eq!((found.to_string().as_str(), found.path.as_str()), (text, "M.item.price"));
-        let found = ask(here, there, Peer::Caller, Part::Request).unwrap();
+        let found = ask(here, there, PeerRole::Caller, MessageRole::Request).unwrap();
         assert_eq!(found.to_string(), "field `price` (3) of t.Item is string here and double at the caller");
     }
 
@@ -613,7 +635,7 @@ mod tests {
     #[test]
     fn who_writes_depends_on_the_role_and_on_the_part_of_the_call() {
         let (one, list) = ("message M { string a = 1; }", "message M { repeated string a = 1; }");
-        use {Part::*, Peer::*};
+        use {MessageRole::*, PeerRole::*};
         let has_misfit = |here, there, peer, part| ask(here, there, peer, part).is_some();
         for (peer, part, is_writer) in
             [(Server, Request, true), (Server, Response, false), (Caller, Request, false), (Caller, Response, true)]
@@ -665,7 +687,7 @@ mod tests {
                     let is_held = reader == writer || held.contains(&writer);
                     assert_eq!(narrows.is_none(), is_held, "{writer} read as {reader}");
                     if fits(&written, &read) {
-                        assert!(narrows.is_none_or(|found| matches!(found.reason, Reason::Narrows { .. })));
+                        assert!(narrows.is_none_or(|found| matches!(found.reason, MismatchReason::Narrows { .. })));
                     }
                 }
             }
@@ -705,7 +727,7 @@ mod tests {
         let found = misfits(before, after);
         let text = "fields `a` (1) and `b` (2) of t.M can be set together here, but not on the server";
         assert_eq!((found.to_string().as_str(), found.path.as_str()), (text, "M.b"));
-        let found = ask(after, before, Peer::Server, Part::Response).unwrap();
+        let found = ask(after, before, PeerRole::Server, MessageRole::Response).unwrap();
         let text = "fields `a` (1) and `b` (2) of t.M can be set together on the server, but not here";
         assert_eq!(found.to_string(), text);
     }
@@ -730,14 +752,14 @@ mod tests {
     fn what_old_files_require_may_be_absent() {
         let old = [("t.proto", "syntax = \"proto2\"; package t; message M { required string a = 1; }")];
         let (old, new) = (compiled_files(&old), compiled("message M {}"));
-        assert_eq!(ask_sets(&new, &old, Peer::Server, Part::Request), None);
+        assert_eq!(ask_sets(&new, &old, PeerRole::Server, MessageRole::Request), None);
     }
 
     #[test]
     fn a_group_fits_nothing() {
         let old = "syntax = \"proto2\"; package t; message M { optional group A = 1 {} }";
         let old = compiled_files(&[("t.proto", old)]);
-        let text = ask_sets(&old, &old, Peer::Server, Part::Request).unwrap().to_string();
+        let text = ask_sets(&old, &old, PeerRole::Server, MessageRole::Request).unwrap().to_string();
         assert_eq!(text, "field `a` (1) of t.M is a group here and a group on the server");
     }
 
@@ -767,8 +789,10 @@ mod tests {
         let set = compiled("message M {}");
         let declarations = Declarations::of(&set);
         let [known, unknown, enclosing] =
-            ["t.M", "t.X", "t"].map(|name| Declared { declarations: &declarations, name });
-        let text = |here, there| misfit(here, there, Peer::Server, Part::Request).map(|misfit| misfit.to_string());
+            ["t.M", "t.X", "t"].map(|name| DeclaredMessage { declarations: &declarations, name });
+        let text = |here, there| {
+            find_mismatch(here, there, PeerRole::Server, MessageRole::Request).map(|misfit| misfit.to_string())
+        };
         assert_eq!(text(known, known), None);
         assert_eq!(text(unknown, known).unwrap(), "t.X is not declared here");
         assert_eq!(text(known, unknown).unwrap(), "t.X is not declared on the server");
@@ -786,7 +810,7 @@ mod tests {
         assert_eq!(found("a.b.c.N.O").as_deref(), Some("O"));
         assert_eq!(found(".a.M").as_deref(), Some("M"));
         assert!(["", ".", "a", "a.b.c", "a.M.", "a..M", "M"].iter().all(|name| found(name).is_none()));
-        assert_eq!(ask_named(&set, &set, "a.M", Peer::Server, Part::Request), None);
+        assert_eq!(ask_named(&set, &set, "a.M", PeerRole::Server, MessageRole::Request), None);
     }
 
     #[test]
@@ -795,7 +819,7 @@ mod tests {
         let text = |change: fn(&mut FieldDescriptorProto)| {
             let mut set = own.clone();
             set.file[0].message_type[0].field.iter_mut().for_each(change);
-            ask_sets(&own, &set, Peer::Server, Part::Request).map(|misfit| misfit.to_string())
+            ask_sets(&own, &set, PeerRole::Server, MessageRole::Request).map(|misfit| misfit.to_string())
         };
         let a_is = |there: &str| Some(format!("field `a` (1) of t.M is t.N here and {there} on the server"));
         assert_eq!(text(|field| field.r#type = None), a_is("untyped"));
@@ -828,7 +852,7 @@ mod tests {
             }
             let Ok(other) = FileDescriptorSet::decode(&bytes[..]) else { continue };
             decoded += 1;
-            for (peer, part) in [(Peer::Server, Part::Request), (Peer::Caller, Part::Request)] {
+            for (peer, part) in [(PeerRole::Server, MessageRole::Request), (PeerRole::Caller, MessageRole::Request)] {
                 misfits +=
                     usize::from(ask_sets(&own, &other, peer, part).is_some_and(|found| !found.to_string().is_empty()));
                 misfits += usize::from(ask_sets(&other, &own, peer, part).is_some_and(|found| !found.path.is_empty()));
@@ -842,7 +866,7 @@ mod tests {
         let own = compiled("message M { bool a = 1; }");
         let mut set = compiled("message M { map<string, string> a = 1; }");
         set.file[0].message_type[0].nested_type[0].field.clear();
-        let text = ask_sets(&own, &set, Peer::Server, Part::Request).unwrap().to_string();
+        let text = ask_sets(&own, &set, PeerRole::Server, MessageRole::Request).unwrap().to_string();
         assert_eq!(text, "field `a` (1) of t.M is bool here and map<nothing, nothing> on the server");
     }
 
@@ -856,7 +880,7 @@ mod tests {
         let file = FileDescriptorProto { message_type: vec![message], ..FileDescriptorProto::default() };
         let set = FileDescriptorSet { file: vec![file] };
         let name = vec!["M"; 1_001].join(".");
-        assert_eq!(ask_named(&set, &set, &name, Peer::Server, Part::Request), None);
+        assert_eq!(ask_named(&set, &set, &name, PeerRole::Server, MessageRole::Request), None);
     }
 
     #[test]
@@ -867,11 +891,11 @@ mod tests {
             let message = |index| format!("message M{index} {{ M{} next = 1; }}", (index + 1) % count);
             compiled(&(0..count).map(message).collect::<String>())
         });
-        let found = ask_named(&here, &there, "t.M0", Peer::Server, Part::Request).unwrap();
-        assert!(matches!(&found.reason, Reason::TooLarge { .. }), "{found}");
+        let found = ask_named(&here, &there, "t.M0", PeerRole::Server, MessageRole::Request).unwrap();
+        assert!(matches!(&found.reason, MismatchReason::TooLarge { .. }), "{found}");
         assert!(found.path.starts_with("M0.….next.next") && found.path.len() < 200, "{}", found.path);
         assert!(found.to_string().contains("more than 262144 fields"), "{found}");
-        assert_eq!(ask_named(&here, &here, "t.M0", Peer::Server, Part::Request), None);
+        assert_eq!(ask_named(&here, &here, "t.M0", PeerRole::Server, MessageRole::Request), None);
     }
 
     #[test]
@@ -883,9 +907,9 @@ mod tests {
             set
         };
         let one = with_fields(1);
-        let ask = |count| ask_sets(&one, &with_fields(count), Peer::Server, Part::Request);
+        let ask = |count| ask_sets(&one, &with_fields(count), PeerRole::Server, MessageRole::Request);
         assert_eq!(ask(FIELDS_MAX - 2), None);
-        assert!(matches!(ask(FIELDS_MAX - 1).unwrap().reason, Reason::TooLarge { .. }));
+        assert!(matches!(ask(FIELDS_MAX - 1).unwrap().reason, MismatchReason::TooLarge { .. }));
     }
 
     /// Asserts that messages of one file can be read by another, from the view of either side.
@@ -894,9 +918,12 @@ mod tests {
     }
 
     fn fits(writer: &str, reader: &str) -> bool {
-        let answers = [Peer::Server, Peer::Caller].map(|peer| {
-            let (writes, reads) =
-                if peer == Peer::Server { (Part::Request, Part::Response) } else { (Part::Response, Part::Request) };
+        let answers = [PeerRole::Server, PeerRole::Caller].map(|peer| {
+            let (writes, reads) = if peer == PeerRole::Server {
+                (MessageRole::Request, MessageRole::Response)
+            } else {
+                (MessageRole::Response, MessageRole::Request)
+            };
             [ask(writer, reader, peer, writes).is_none(), ask(reader, writer, peer, reads).is_none()]
         });
         assert!(answers.iter().flatten().all(|answer| *answer == answers[0][0]), "all sides agree on the answer");
@@ -904,26 +931,31 @@ mod tests {
     }
 
     /// Returns the misfit of a request written by this side.
-    fn misfits(here: &str, there: &str) -> Misfit {
-        ask(here, there, Peer::Server, Part::Request).expect("the messages do not fit")
+    fn misfits(here: &str, there: &str) -> MessageMismatch {
+        ask(here, there, PeerRole::Server, MessageRole::Request).expect("the messages do not fit")
     }
 
     /// Returns the narrowing of a request written by this side. A response narrows in the other direction.
-    fn narrows(here: &str, there: &str) -> Option<Misfit> {
+    fn narrows(here: &str, there: &str) -> Option<MessageMismatch> {
         let [here, there] = [here, there].map(compiled);
         let [here, there] = [&here, &there].map(Declarations::of);
-        let [here, there] = [&here, &there].map(|declarations| Declared { declarations, name: "t.M" });
-        let found = narrowing(here, there, Peer::Server, Part::Request);
-        let back = narrowing(there, here, Peer::Server, Part::Response);
+        let [here, there] = [&here, &there].map(|declarations| DeclaredMessage { declarations, name: "t.M" });
+        let found = narrowing(here, there, PeerRole::Server, MessageRole::Request);
+        let back = narrowing(there, here, PeerRole::Server, MessageRole::Response);
         assert_eq!(found.is_some(), back.is_some());
         found
     }
 
-    fn ask(here: &str, there: &str, peer: Peer, part: Part) -> Option<Misfit> {
+    fn ask(here: &str, there: &str, peer: PeerRole, part: MessageRole) -> Option<MessageMismatch> {
         ask_sets(&compiled(here), &compiled(there), peer, part)
     }
 
-    fn ask_sets(here: &FileDescriptorSet, there: &FileDescriptorSet, peer: Peer, part: Part) -> Option<Misfit> {
+    fn ask_sets(
+        here: &FileDescriptorSet,
+        there: &FileDescriptorSet,
+        peer: PeerRole,
+        part: MessageRole,
+    ) -> Option<MessageMismatch> {
         ask_named(here, there, "t.M", peer, part)
     }
 
@@ -931,11 +963,11 @@ mod tests {
         here: &FileDescriptorSet,
         there: &FileDescriptorSet,
         name: &str,
-        peer: Peer,
-        part: Part,
-    ) -> Option<Misfit> {
+        peer: PeerRole,
+        part: MessageRole,
+    ) -> Option<MessageMismatch> {
         let [here, there] = [here, there].map(Declarations::of);
-        let [here, there] = [&here, &there].map(|declarations| Declared { declarations, name });
-        misfit(here, there, peer, part)
+        let [here, there] = [&here, &there].map(|declarations| DeclaredMessage { declarations, name });
+        find_mismatch(here, there, peer, part)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{error, fmt};
 
-use crate::location::Place;
+use crate::location::SourceLocation;
 
 /// A mistake in a schema.
 ///
@@ -24,7 +24,7 @@ pub struct Diagnostic {
 #[non_exhaustive]
 pub struct Label {
     /// The place.
-    pub place: Place,
+    pub place: SourceLocation,
     /// A remark on the place. May be empty.
     pub text: String,
 }
@@ -44,12 +44,12 @@ impl Diagnostic {
     }
 
     /// Adds a place.
-    pub fn at(self, place: Place) -> Self {
+    pub fn at(self, place: SourceLocation) -> Self {
         self.labelled(place, "")
     }
 
     /// Adds a place with a remark.
-    pub fn labelled(mut self, place: Place, text: impl Into<String>) -> Self {
+    pub fn labelled(mut self, place: SourceLocation, text: impl Into<String>) -> Self {
         self.labels.push(Label { place, text: text.into() });
         self
     }

@@ -11,11 +11,11 @@ use crate::{check::is_entry, compat::Declarations};
 
 /// Returns descriptors of the given messages and of all messages they contain.
 ///
-/// An excerpt has everything [`misfit`](crate::compat::misfit) looks at. It omits enums, options and defaults. A
+/// An excerpt has everything [`find_mismatch`](crate::compat::misfit) looks at. It omits enums, options and defaults. A
 /// message included only because a needed one is nested in it has no fields.
 pub fn excerpt(set: &FileDescriptorSet, messages: &[&str]) -> FileDescriptorSet {
     let declarations = Declarations::of(set);
-    let (mut left, mut wanted) = (messages.to_vec(), Wanted::new());
+    let (mut left, mut wanted) = (messages.to_vec(), NeededMessages::new());
     while let Some(name) = left.pop() {
         let Some(message) = declarations.get(name) else { continue };
         // Visit each message once, because messages may contain each other.
@@ -36,10 +36,10 @@ pub fn excerpt(set: &FileDescriptorSet, messages: &[&str]) -> FileDescriptorSet 
 }
 
 /// The needed messages of a set, identified by address.
-type Wanted = HashSet<*const DescriptorProto>;
+type NeededMessages = HashSet<*const DescriptorProto>;
 
 /// Returns the needed messages, and those with needed messages nested in them.
-fn kept(messages: &[DescriptorProto], wanted: &Wanted) -> Vec<DescriptorProto> {
+fn kept(messages: &[DescriptorProto], wanted: &NeededMessages) -> Vec<DescriptorProto> {
     let kept = messages.iter().filter_map(|message| {
         let name = message.name.clone();
         let nested_type = kept(&message.nested_type, wanted);
@@ -81,7 +81,7 @@ fn named(oneof: &OneofDescriptorProto) -> OneofDescriptorProto {
 mod tests {
     use super::*;
     use crate::{
-        compat::{Declared, Part, Peer, misfit},
+        compat::{DeclaredMessage, MessageRole, PeerRole, find_mismatch},
         testing::{compiled, compiled_files},
     };
 
@@ -125,8 +125,8 @@ mod tests {
         for there in there.map(|body| compiled(&body)) {
             let ask = |here: &FileDescriptorSet, there: &FileDescriptorSet| {
                 let [here, there] = [here, there].map(Declarations::of);
-                let [here, there] = [&here, &there].map(|declarations| Declared { declarations, name: "t.M" });
-                misfit(here, there, Peer::Server, Part::Request)
+                let [here, there] = [&here, &there].map(|declarations| DeclaredMessage { declarations, name: "t.M" });
+                find_mismatch(here, there, PeerRole::Server, MessageRole::Request)
             };
             assert_eq!(ask(&here, &excerpt(&there, &["t.M"])), ask(&here, &there));
             assert_eq!(ask(&excerpt(&here, &["t.M"]), &there), ask(&here, &there));

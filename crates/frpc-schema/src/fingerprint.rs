@@ -64,13 +64,13 @@ use std::collections::HashMap;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::model::{Enum, Field, Message, Schema, Shape, Type};
+use crate::model::{EnumSchema, FieldSchema, FieldShape, MessageSchema, Schema, ValueType};
 
 /// Messages and enums of a schema, indexed to compute fingerprints.
 #[derive(Clone, Debug)]
 pub struct Fingerprints<'a> {
-    messages: HashMap<&'a str, &'a Message>,
-    enums: HashMap<&'a str, &'a Enum>,
+    messages: HashMap<&'a str, &'a MessageSchema>,
+    enums: HashMap<&'a str, &'a EnumSchema>,
 }
 
 impl Schema {
@@ -95,7 +95,8 @@ impl Fingerprints<'_> {
 
     /// Returns the canonical form of a message.
     fn form(&self, full_name: &str) -> Option<Vec<u8>> {
-        let mut form = Form { bytes: VERSION.to_vec(), messages: Numbered::default(), enums: Numbered::default() };
+        let mut form =
+            CanonicalForm { bytes: VERSION.to_vec(), messages: NameNumbers::default(), enums: NameNumbers::default() };
         form.messages.number(full_name);
         let mut next = 0;
         while let Some(&name) = form.messages.names.get(next) {
@@ -111,14 +112,14 @@ impl Fingerprints<'_> {
 }
 
 /// A canonical form under construction.
-struct Form<'a> {
+struct CanonicalForm<'a> {
     bytes: Vec<u8>,
-    messages: Numbered<'a>,
-    enums: Numbered<'a>,
+    messages: NameNumbers<'a>,
+    enums: NameNumbers<'a>,
 }
 
-impl<'a> Form<'a> {
-    fn message(&mut self, message: &'a Message) {
+impl<'a> CanonicalForm<'a> {
+    fn message(&mut self, message: &'a MessageSchema) {
         self.count(message.fields.len());
         let mut oneofs = Vec::new();
         for field in &message.fields {
@@ -127,12 +128,12 @@ impl<'a> Form<'a> {
     }
 
     /// Writes a field. `oneofs` holds the oneofs of its message in the order of their numbers.
-    fn field(&mut self, field: &'a Field, oneofs: &mut Vec<usize>) {
+    fn field(&mut self, field: &'a FieldSchema, oneofs: &mut Vec<usize>) {
         self.bytes.extend(field.number.to_be_bytes());
         match &field.shape {
-            Shape::Always(of) => self.tagged(0, &[of]),
-            Shape::Optional(of) => self.tagged(1, &[of]),
-            Shape::Member(oneof, of) => {
+            FieldShape::Always(of) => self.tagged(0, &[of]),
+            FieldShape::Optional(of) => self.tagged(1, &[of]),
+            FieldShape::Member(oneof, of) => {
                 let number = oneofs.iter().position(|named| named == oneof).unwrap_or_else(|| {
                     oneofs.push(*oneof);
                     oneofs.len() - 1
@@ -141,40 +142,40 @@ impl<'a> Form<'a> {
                 self.count(number);
                 self.type_of(of);
             }
-            Shape::List(of) => self.tagged(3, &[of]),
-            Shape::Map(key, value) => self.tagged(4, &[key, value]),
+            FieldShape::List(of) => self.tagged(3, &[of]),
+            FieldShape::Map(key, value) => self.tagged(4, &[key, value]),
         }
     }
 
-    fn tagged(&mut self, tag: u8, types: &[&'a Type]) {
+    fn tagged(&mut self, tag: u8, types: &[&'a ValueType]) {
         self.bytes.push(tag);
         types.iter().for_each(|of| self.type_of(of));
     }
 
-    fn type_of(&mut self, of: &'a Type) {
+    fn type_of(&mut self, of: &'a ValueType) {
         let tag = match of {
-            Type::Bool => 0,
-            Type::I32 => 1,
-            Type::I64 => 2,
-            Type::U32 => 3,
-            Type::U64 => 4,
-            Type::F32 => 5,
-            Type::F64 => 6,
-            Type::String => 7,
-            Type::Bytes => 8,
-            Type::Enum(_) => 9,
-            Type::Message(_) => 10,
+            ValueType::Bool => 0,
+            ValueType::I32 => 1,
+            ValueType::I64 => 2,
+            ValueType::U32 => 3,
+            ValueType::U64 => 4,
+            ValueType::F32 => 5,
+            ValueType::F64 => 6,
+            ValueType::String => 7,
+            ValueType::Bytes => 8,
+            ValueType::Enum(_) => 9,
+            ValueType::Message(_) => 10,
         };
         self.bytes.push(tag);
         let index = match of {
-            Type::Enum(name) => self.enums.number(name),
-            Type::Message(name) => self.messages.number(name),
+            ValueType::Enum(name) => self.enums.number(name),
+            ValueType::Message(name) => self.messages.number(name),
             _ => return,
         };
         self.count(index);
     }
 
-    fn enumeration(&mut self, declared: &Enum) {
+    fn enumeration(&mut self, declared: &EnumSchema) {
         self.count(declared.values.len());
         declared.values.iter().for_each(|value| self.bytes.extend(value.number.to_be_bytes()));
     }
@@ -187,12 +188,12 @@ impl<'a> Form<'a> {
 
 /// Names numbered in the order of their first use.
 #[derive(Default)]
-struct Numbered<'a> {
+struct NameNumbers<'a> {
     names: Vec<&'a str>,
     numbers: HashMap<&'a str, usize>,
 }
 
-impl<'a> Numbered<'a> {
+impl<'a> NameNumbers<'a> {
     /// Returns the number of a name. A new name gets the next number.
     fn number(&mut self, name: &'a str) -> usize {
         *self.numbers.entry(name).or_insert_with(|| {
@@ -208,7 +209,7 @@ const VERSION: &[u8] = b"frpc-schema-1";
 mod tests {
     use super::*;
     use crate::{
-        Options,
+        SchemaOptions,
         testing::{compiled_files, schema},
     };
 
@@ -279,7 +280,7 @@ mod tests {
             ("m.proto", "syntax = \"proto3\"; import \"inner.proto\"; message M { other.Inner inner = 1; }"),
             ("inner.proto", &format!("syntax = \"proto3\"; package other; {inner}")),
         ]);
-        let two = Schema::read(&set, &Options::default()).unwrap();
+        let two = Schema::read(&set, &SchemaOptions::default()).unwrap();
         assert_eq!(one.fingerprints().of("t.M").unwrap(), two.fingerprints().of("M").unwrap());
     }
 

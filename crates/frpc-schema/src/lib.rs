@@ -46,7 +46,10 @@ pub use descriptors::descriptors_of;
 pub use diagnostic::{Diagnostic, Error, Label};
 pub use excerpt::excerpt;
 pub use location::Comment;
-pub use model::{Enum, EnumValue, Field, Message, Method, MethodKind, Oneof, Package, Schema, Service, Shape, Type};
-pub use operations::{FIRST_OPERATION, Options};
+pub use model::{
+    EnumSchema, EnumValue, FieldSchema, FieldShape, MessageSchema, MethodKind, MethodSchema, OneofSchema,
+    PackageSchema, Schema, ServiceSchema, ValueType,
+};
+pub use operations::{FIRST_OPERATION, SchemaOptions};
 pub use positions::PositionTables;
 pub use prost_types;

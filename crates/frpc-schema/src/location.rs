@@ -7,7 +7,7 @@ use prost_types::{FileDescriptorProto, SourceCodeInfo, source_code_info::Locatio
 /// A place in a proto file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Place {
+pub struct SourceLocation {
     /// File name, as written in imports.
     pub file: String,
     /// Position of the text. `None` for descriptors without source information.
@@ -43,7 +43,7 @@ pub struct Locations<'a> {
     by_path: HashMap<&'a [i32], &'a Location>,
 }
 
-impl Place {
+impl SourceLocation {
     /// Creates a place. Without a span it refers to the whole file.
     pub fn new(file: impl Into<String>, span: Option<Span>) -> Self {
         Self { file: file.into(), span }
@@ -79,8 +79,8 @@ impl<'a> Locations<'a> {
     }
 
     /// Returns the place of a declaration.
-    pub fn place(&self, path: &[i32]) -> Place {
-        Place::new(self.file, self.by_path.get(path).and_then(|location| Span::of_location(&location.span)))
+    pub fn place(&self, path: &[i32]) -> SourceLocation {
+        SourceLocation::new(self.file, self.by_path.get(path).and_then(|location| Span::of_location(&location.span)))
     }
 
     /// Returns the comment of a declaration.

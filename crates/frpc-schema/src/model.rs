@@ -2,52 +2,52 @@
 
 use prost_types::{field_descriptor_proto::Type as FieldType, method_options::IdempotencyLevel};
 
-use crate::location::{Comment, Place};
+use crate::location::{Comment, SourceLocation};
 
 /// All packages, in the order of their first file.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Schema {
     /// The packages.
-    pub packages: Vec<Package>,
+    pub packages: Vec<PackageSchema>,
 }
 
 /// The declarations of one package, in the order of its files.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Package {
+pub struct PackageSchema {
     /// Package name, such as `shop.order.v1`. Empty for files without a package.
     pub name: String,
     /// Messages, each before those nested in it.
-    pub messages: Vec<Message>,
+    pub messages: Vec<MessageSchema>,
     /// Enums, including nested ones.
-    pub enums: Vec<Enum>,
+    pub enums: Vec<EnumSchema>,
     /// Services.
-    pub services: Vec<Service>,
+    pub services: Vec<ServiceSchema>,
     /// Place of the package name in its first file.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// A message, top-level or nested. Map entries are not included.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Message {
+pub struct MessageSchema {
     /// Name with the package and the enclosing messages.
     pub full_name: String,
     /// Fields in wire order.
-    pub fields: Vec<Field>,
+    pub fields: Vec<FieldSchema>,
     /// Oneofs with members. The generated oneofs of proto3 `optional` fields are not included.
-    pub oneofs: Vec<Oneof>,
+    pub oneofs: Vec<OneofSchema>,
     /// Names of the messages and enums declared in this message, including its map entries.
     pub nested: Vec<String>,
     /// Place of the declaration.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// A field of a message, including members of oneofs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Field {
+pub struct FieldSchema {
     /// Name in the proto file.
     pub name: String,
     /// Name in JSON: the option `json_name`, or the name in lower camel case.
@@ -55,7 +55,7 @@ pub struct Field {
     /// Number in protobuf's own encoding. The encoding of frpc has no field numbers.
     pub number: i32,
     /// Type and cardinality.
-    pub shape: Shape,
+    pub shape: FieldShape,
     /// True for a `required` field of proto2.
     pub is_required: bool,
     /// True if protobuf encodes its values with a fixed length: `fixed32`, `sfixed64`, `float`, `double` and similar
@@ -64,27 +64,27 @@ pub struct Field {
     /// True if the field is deprecated.
     pub is_deprecated: bool,
     /// Place of the declaration.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// Type and cardinality of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum FieldShape {
     /// Exactly one value, such as a proto3 field without a label and not of a message type.
-    Always(Type),
+    Always(ValueType),
     /// At most one value.
-    Optional(Type),
-    /// At most one value among all members of a oneof, given as an index into [`Message::oneofs`].
-    Member(usize, Type),
+    Optional(ValueType),
+    /// At most one value among all members of a oneof, given as an index into [`MessageSchema::oneofs`].
+    Member(usize, ValueType),
     /// Any number of values.
-    List(Type),
+    List(ValueType),
     /// A map from keys to values.
-    Map(Type, Type),
+    Map(ValueType, ValueType),
 }
 
 /// Type of a single value. Types with the same encoding in frpc, such as `int32`, `sint32` and `sfixed32`, are one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Type {
+pub enum ValueType {
     /// `bool`.
     Bool,
     /// A signed 32-bit integer.
@@ -112,25 +112,25 @@ pub enum Type {
 /// A oneof of a message.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Oneof {
+pub struct OneofSchema {
     /// Name of the oneof.
     pub name: String,
     /// Names of the members, in the order of declaration.
     pub members: Vec<String>,
     /// Place of the declaration.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// An enum, top-level or nested.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Enum {
+pub struct EnumSchema {
     /// Name with the package and the enclosing messages.
     pub full_name: String,
     /// Values in the order of declaration, including aliases. frpc encodes a value as its position in this list.
     pub values: Vec<EnumValue>,
     /// Place of the declaration.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// A value of an enum.
@@ -142,31 +142,31 @@ pub struct EnumValue {
     /// Number of the value. Aliases share a number.
     pub number: i32,
     /// Place of the declaration.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// A service.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Service {
+pub struct ServiceSchema {
     /// Name without the package.
     pub name: String,
     /// Name with the package.
     pub full_name: String,
     /// Methods in the order of declaration.
-    pub methods: Vec<Method>,
+    pub methods: Vec<MethodSchema>,
     /// True if the service is deprecated.
     pub is_deprecated: bool,
     /// Comment in the proto file.
     pub comment: Comment,
     /// Place of the declaration.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// A method of a service.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Method {
+pub struct MethodSchema {
     /// Name of the method.
     pub name: String,
     /// Full name of the service and name of the method, as in `shop.Orders/Place`. gRPC adds a leading slash.
@@ -186,7 +186,7 @@ pub struct Method {
     /// Comment in the proto file.
     pub comment: Comment,
     /// Place of the declaration.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// Streaming of a method: which sides of a call send a stream of messages.
@@ -202,17 +202,17 @@ pub enum MethodKind {
     Bidirectional,
 }
 
-impl Message {
+impl MessageSchema {
     /// Returns the full names of the message types of all fields.
     pub fn messages(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().filter_map(|field| match field.shape.element() {
-            Type::Message(of) => Some(of.as_str()),
+            ValueType::Message(of) => Some(of.as_str()),
             _ => None,
         })
     }
 }
 
-impl Type {
+impl ValueType {
     /// Returns the type for a scalar, string or bytes field, or `None` for named types: enums, messages and groups.
     pub fn of_scalar(scalar: FieldType) -> Option<Self> {
         Some(match scalar {
@@ -230,9 +230,9 @@ impl Type {
     }
 }
 
-impl Shape {
+impl FieldShape {
     /// Returns the type of a single value: of a list's item or a map's value.
-    pub fn element(&self) -> &Type {
+    pub fn element(&self) -> &ValueType {
         match self {
             Self::Always(of) | Self::Optional(of) | Self::Member(_, of) | Self::List(of) | Self::Map(_, of) => of,
         }

@@ -1,13 +1,13 @@
 //! Operations: the numbers of methods in frisbee packets.
 //!
 //! Every file has its own sequence over all methods of all its services, in the order of declaration. It starts at
-//! [`FIRST_OPERATION`] or at the file's number in [`Options`].
+//! [`FIRST_OPERATION`] or at the file's number in [`SchemaOptions`].
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use prost_types::{FileDescriptorProto, FileDescriptorSet};
 
-use crate::{diagnostic::Diagnostic, location::Place};
+use crate::{diagnostic::Diagnostic, location::SourceLocation};
 
 /// Lowest operation of a method. frisbee reserves the lower numbers.
 pub const FIRST_OPERATION: u16 = 10;
@@ -15,12 +15,12 @@ pub const FIRST_OPERATION: u16 = 10;
 /// Options for reading a schema. Both sides of a connection need the same.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Options {
+pub struct SchemaOptions {
     /// First operation of each file, by file name. Default: [`FIRST_OPERATION`].
     pub first_operations: BTreeMap<String, u16>,
 }
 
-impl Options {
+impl SchemaOptions {
     /// Returns the mistakes in the options.
     pub(crate) fn mistakes(&self, set: &FileDescriptorSet) -> Vec<Diagnostic> {
         let files: Vec<_> = set.file.iter().map(FileDescriptorProto::name).collect();
@@ -43,24 +43,24 @@ impl Options {
 }
 
 /// The operations of a file.
-pub(crate) struct Operations<'a> {
+pub(crate) struct FileOperations<'a> {
     file: &'a FileDescriptorProto,
     first: u16,
     left: RangeInclusive<u16>,
 }
 
-impl<'a> Operations<'a> {
-    pub(crate) fn new(file: &'a FileDescriptorProto, options: &Options) -> Self {
+impl<'a> FileOperations<'a> {
+    pub(crate) fn new(file: &'a FileDescriptorProto, options: &SchemaOptions) -> Self {
         let first = options.first_operations.get(file.name()).copied().unwrap_or(FIRST_OPERATION);
         Self { file, first, left: first..=u16::MAX }
     }
 
     /// Returns the operation of the next method, declared at `place`.
-    pub(crate) fn next(&mut self, place: &Place) -> Result<u16, Diagnostic> {
+    pub(crate) fn next(&mut self, place: &SourceLocation) -> Result<u16, Diagnostic> {
         self.left.next().ok_or_else(|| self.too_many(place.clone()))
     }
 
-    fn too_many(&self, place: Place) -> Diagnostic {
+    fn too_many(&self, place: SourceLocation) -> Diagnostic {
         let methods: usize = self.file.service.iter().map(|service| service.method.len()).sum();
         let first = self.first;
         let methods_max = usize::from(u16::MAX - first) + 1;

@@ -5,31 +5,31 @@
 //! declaration, and field numbers do not matter. A oneof's members belong to the groups of their types, next to other
 //! fields.
 
-use crate::model::{Field, Shape, Type};
+use crate::model::{FieldSchema, FieldShape, ValueType};
 
 /// Sorts fields from the order of declaration to wire order.
-pub(crate) fn sort(fields: &mut [Field]) {
+pub(crate) fn sort(fields: &mut [FieldSchema]) {
     // A stable sort, so each group keeps the order of declaration.
-    fields.sort_by_key(|field| Group::of(&field.shape));
+    fields.sort_by_key(|field| FieldGroup::of(&field.shape));
 }
 
 /// Groups of fields in wire order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Group {
+enum FieldGroup {
     Scalars,
     Lists,
     MessagesAndMaps,
 }
 
-impl Group {
-    fn of(shape: &Shape) -> Self {
+impl FieldGroup {
+    fn of(shape: &FieldShape) -> Self {
         match shape {
-            Shape::List(_) => Self::Lists,
-            Shape::Map(..)
-            | Shape::Always(Type::Message(_))
-            | Shape::Optional(Type::Message(_))
-            | Shape::Member(_, Type::Message(_)) => Self::MessagesAndMaps,
-            Shape::Always(_) | Shape::Optional(_) | Shape::Member(..) => Self::Scalars,
+            FieldShape::List(_) => Self::Lists,
+            FieldShape::Map(..)
+            | FieldShape::Always(ValueType::Message(_))
+            | FieldShape::Optional(ValueType::Message(_))
+            | FieldShape::Member(_, ValueType::Message(_)) => Self::MessagesAndMaps,
+            FieldShape::Always(_) | FieldShape::Optional(_) | FieldShape::Member(..) => Self::Scalars,
         }
     }
 }

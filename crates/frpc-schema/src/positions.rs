@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use crate::model::Enum;
+use crate::model::EnumSchema;
 
 /// Tables between numbers and positions, for an enum with at least one number different from its position. They contain
 /// the end of every chain, so a lookup never follows one.
@@ -24,7 +24,7 @@ pub struct PositionTables {
 
 impl PositionTables {
     /// Returns the tables of an enum, or `None` if every number equals its position.
-    pub fn of(declared: &Enum) -> Option<Self> {
+    pub fn of(declared: &EnumSchema) -> Option<Self> {
         Self::of_numbers(&declared.values.iter().map(|value| value.number).collect::<Vec<_>>())
     }
 

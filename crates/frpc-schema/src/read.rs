@@ -11,10 +11,14 @@ use crate::{
     diagnostic::{Diagnostic, Error},
     location::{
         ENUMS_OF_FILE, ENUMS_OF_MESSAGE, FIELDS_OF_MESSAGE, Locations, MESSAGES_OF_FILE, MESSAGES_OF_MESSAGE,
-        METHODS_OF_SERVICE, ONEOFS_OF_MESSAGE, PACKAGE_OF_FILE, Place, SERVICES_OF_FILE, VALUES_OF_ENUM, joined,
+        METHODS_OF_SERVICE, ONEOFS_OF_MESSAGE, PACKAGE_OF_FILE, SERVICES_OF_FILE, SourceLocation, VALUES_OF_ENUM,
+        joined,
     },
-    model::{Enum, EnumValue, Field, Message, Method, MethodKind, Oneof, Package, Schema, Service, Shape, Type},
-    operations::{Operations, Options},
+    model::{
+        EnumSchema, EnumValue, FieldSchema, FieldShape, MessageSchema, MethodKind, MethodSchema, OneofSchema,
+        PackageSchema, Schema, ServiceSchema, ValueType,
+    },
+    operations::{FileOperations, SchemaOptions},
     order,
 };
 
@@ -22,7 +26,7 @@ impl Schema {
     /// Reads the declarations of all files in a set. The set must contain all imports.
     ///
     /// Files of an edition are read as proto2: single fields may be unset.
-    pub fn read(set: &FileDescriptorSet, options: &Options) -> Result<Self, Error> {
+    pub fn read(set: &FileDescriptorSet, options: &SchemaOptions) -> Result<Self, Error> {
         let mut mistakes = check::find(set);
         mistakes.extend(options.mistakes(set));
         if !mistakes.is_empty() {
@@ -30,16 +34,16 @@ impl Schema {
         }
         let mut schema = Self::default();
         for file in &set.file {
-            FileReader::new(file).read_into(&mut schema, Operations::new(file, options))?;
+            FileReader::new(file).read_into(&mut schema, FileOperations::new(file, options))?;
         }
         Ok(schema)
     }
 
     /// Returns the package with this name and adds it if it is new.
-    fn package(&mut self, name: &str, place: Place) -> &mut Package {
+    fn package(&mut self, name: &str, place: SourceLocation) -> &mut PackageSchema {
         let index = self.packages.iter().position(|package| package.name == name).unwrap_or_else(|| {
             let (messages, enums, services) = Default::default();
-            self.packages.push(Package { name: name.to_owned(), messages, enums, services, place });
+            self.packages.push(PackageSchema { name: name.to_owned(), messages, enums, services, place });
             self.packages.len() - 1
         });
         &mut self.packages[index]
@@ -58,7 +62,7 @@ impl<'a> FileReader<'a> {
         Self { file, locations: Locations::new(file), has_presence: file.syntax() != "proto3" }
     }
 
-    fn read_into(&self, schema: &mut Schema, mut operations: Operations) -> Result<(), Diagnostic> {
+    fn read_into(&self, schema: &mut Schema, mut operations: FileOperations) -> Result<(), Diagnostic> {
         let name = self.file.package();
         let package = schema.package(name, self.place(&[PACKAGE_OF_FILE]));
         for (index, message) in (0..).zip(&self.file.message_type) {
@@ -78,7 +82,7 @@ impl<'a> FileReader<'a> {
         declared: &DescriptorProto,
         parent: &str,
         path: &[i32],
-        package: &mut Package,
+        package: &mut PackageSchema,
     ) -> Result<(), Diagnostic> {
         let full_name = within(parent, declared.name());
         let (entries, nested): (Vec<_>, Vec<_>) =
@@ -96,7 +100,7 @@ impl<'a> FileReader<'a> {
                 Some(entry) => self.map(entry, &path)?,
                 None => self.shape(field, &path)?,
             };
-            fields.push(Field {
+            fields.push(FieldSchema {
                 name: field.name().to_owned(),
                 json_name: field.json_name.clone().unwrap_or_else(|| camel_case(field.name())),
                 number: field.number(),
@@ -114,7 +118,7 @@ impl<'a> FileReader<'a> {
         let names = declared.nested_type.iter().map(|nested| nested.name());
         let names = names.chain(declared.enum_type.iter().map(|nested| nested.name())).map(str::to_owned).collect();
         let place = self.place(path);
-        package.messages.push(Message { full_name: full_name.clone(), fields, oneofs, nested: names, place });
+        package.messages.push(MessageSchema { full_name: full_name.clone(), fields, oneofs, nested: names, place });
         for (index, nested) in nested {
             self.message(nested, &full_name, &joined(path, &[MESSAGES_OF_MESSAGE, index]), package)?;
         }
@@ -126,12 +130,12 @@ impl<'a> FileReader<'a> {
 
     /// Returns the oneofs with members, without the generated ones of `optional` fields, and renumbers the members'
     /// oneofs to match.
-    fn oneofs(&self, declared: &DescriptorProto, fields: &mut [Field], path: &[i32]) -> Vec<Oneof> {
+    fn oneofs(&self, declared: &DescriptorProto, fields: &mut [FieldSchema], path: &[i32]) -> Vec<OneofSchema> {
         let mut oneofs = Vec::new();
         for ((before, oneof), index) in declared.oneof_decl.iter().enumerate().zip(0..) {
             let mut members = Vec::new();
             for field in &mut *fields {
-                if let Shape::Member(of, _) = &mut field.shape
+                if let FieldShape::Member(of, _) = &mut field.shape
                     && *of == before
                 {
                     *of = oneofs.len();
@@ -140,51 +144,51 @@ impl<'a> FileReader<'a> {
             }
             if !members.is_empty() {
                 let place = self.place(&joined(path, &[ONEOFS_OF_MESSAGE, index]));
-                oneofs.push(Oneof { name: oneof.name().to_owned(), members, place });
+                oneofs.push(OneofSchema { name: oneof.name().to_owned(), members, place });
             }
         }
         oneofs
     }
 
-    fn shape(&self, field: &FieldDescriptorProto, path: &[i32]) -> Result<Shape, Diagnostic> {
+    fn shape(&self, field: &FieldDescriptorProto, path: &[i32]) -> Result<FieldShape, Diagnostic> {
         let of = self.type_of(field, path)?;
         Ok(match (field.label(), field.oneof_index) {
-            (Label::Repeated, _) => Shape::List(of),
-            (Label::Required, _) => Shape::Always(of),
-            (Label::Optional, Some(oneof)) if !field.proto3_optional() => Shape::Member(index(oneof), of),
+            (Label::Repeated, _) => FieldShape::List(of),
+            (Label::Required, _) => FieldShape::Always(of),
+            (Label::Optional, Some(oneof)) if !field.proto3_optional() => FieldShape::Member(index(oneof), of),
             (Label::Optional, _) => match of {
-                Type::Message(_) => Shape::Optional(of),
-                _ if self.has_presence || field.proto3_optional() => Shape::Optional(of),
-                _ => Shape::Always(of),
+                ValueType::Message(_) => FieldShape::Optional(of),
+                _ if self.has_presence || field.proto3_optional() => FieldShape::Optional(of),
+                _ => FieldShape::Always(of),
             },
         })
     }
 
-    fn map(&self, entry: &DescriptorProto, path: &[i32]) -> Result<Shape, Diagnostic> {
+    fn map(&self, entry: &DescriptorProto, path: &[i32]) -> Result<FieldShape, Diagnostic> {
         let [key, value] = &entry.field[..] else { unreachable!("a checked map entry has a key and a value") };
-        Ok(Shape::Map(self.type_of(key, path)?, self.type_of(value, path)?))
+        Ok(FieldShape::Map(self.type_of(key, path)?, self.type_of(value, path)?))
     }
 
-    fn type_of(&self, field: &FieldDescriptorProto, path: &[i32]) -> Result<Type, Diagnostic> {
+    fn type_of(&self, field: &FieldDescriptorProto, path: &[i32]) -> Result<ValueType, Diagnostic> {
         Ok(match field.r#type() {
-            FieldType::Enum => Type::Enum(undotted(field.type_name())),
-            FieldType::Message => Type::Message(undotted(field.type_name())),
+            FieldType::Enum => ValueType::Enum(undotted(field.type_name())),
+            FieldType::Message => ValueType::Message(undotted(field.type_name())),
             FieldType::Group => {
                 let message = format!("field '{}' is a group, which frpc cannot send", field.name());
                 let help = "declare a message and a field of its type instead";
                 return Err(Diagnostic::new(message).at(self.place(path)).help(help));
             }
-            scalar => Type::of_scalar(scalar).expect("all other types are scalars, strings or bytes"),
+            scalar => ValueType::of_scalar(scalar).expect("all other types are scalars, strings or bytes"),
         })
     }
 
-    fn enumeration(&self, declared: &EnumDescriptorProto, parent: &str, path: &[i32]) -> Enum {
+    fn enumeration(&self, declared: &EnumDescriptorProto, parent: &str, path: &[i32]) -> EnumSchema {
         let value = |(index, value): (i32, &EnumValueDescriptorProto)| EnumValue {
             name: value.name().to_owned(),
             number: value.number(),
             place: self.place(&joined(path, &[VALUES_OF_ENUM, index])),
         };
-        Enum {
+        EnumSchema {
             full_name: within(parent, declared.name()),
             values: (0..).zip(&declared.value).map(value).collect(),
             place: self.place(path),
@@ -195,15 +199,15 @@ impl<'a> FileReader<'a> {
         &self,
         declared: &ServiceDescriptorProto,
         path: &[i32],
-        operations: &mut Operations,
-    ) -> Result<Service, Diagnostic> {
+        operations: &mut FileOperations,
+    ) -> Result<ServiceSchema, Diagnostic> {
         let full_name = within(self.file.package(), declared.name());
         let methods = (0..).zip(&declared.method).map(|(index, method)| {
             let path = joined(path, &[METHODS_OF_SERVICE, index]);
             let operation = operations.next(&self.place(&path))?;
             Ok(self.method(method, &full_name, operation, &path))
         });
-        Ok(Service {
+        Ok(ServiceSchema {
             name: declared.name().to_owned(),
             methods: methods.collect::<Result<_, _>>()?,
             full_name,
@@ -213,9 +217,9 @@ impl<'a> FileReader<'a> {
         })
     }
 
-    fn method(&self, declared: &MethodDescriptorProto, service: &str, operation: u16, path: &[i32]) -> Method {
+    fn method(&self, declared: &MethodDescriptorProto, service: &str, operation: u16, path: &[i32]) -> MethodSchema {
         let options = declared.options.as_ref();
-        Method {
+        MethodSchema {
             name: declared.name().to_owned(),
             path: format!("{service}/{}", declared.name()),
             operation,
@@ -234,7 +238,7 @@ impl<'a> FileReader<'a> {
         }
     }
 
-    fn place(&self, path: &[i32]) -> Place {
+    fn place(&self, path: &[i32]) -> SourceLocation {
         self.locations.place(path)
     }
 }
@@ -310,15 +314,15 @@ mod tests {
             let fields = &find(&schema, message).fields;
             fields.iter().map(|field| field.shape.clone()).collect::<Vec<_>>()
         };
-        use Type::{Bool, Bytes, F32, F64, I32, I64, String, U32, U64};
+        use ValueType::{Bool, Bytes, F32, F64, I32, I64, String, U32, U64};
         let scalars = [F64, F32, I32, I64, U32, U64, I32, I64, U32, U64, I32, I64, Bool, String];
-        let singular = scalars.iter().cloned().chain([Bytes]).map(Shape::Always);
+        let singular = scalars.iter().cloned().chain([Bytes]).map(FieldShape::Always);
         assert_eq!(shapes("Scalars"), singular.collect::<Vec<_>>());
-        let leaf = Type::Message("vectors.Leaf".to_owned());
-        let repeated = scalars.iter().cloned().chain([leaf]).map(Shape::List);
+        let leaf = ValueType::Message("vectors.Leaf".to_owned());
+        let repeated = scalars.iter().cloned().chain([leaf]).map(FieldShape::List);
         assert_eq!(shapes("Repeated"), repeated.collect::<Vec<_>>());
         let keys = [I32, I64, U32, U64, I32, I64, U32, U64, I32, I64, Bool, String];
-        assert_eq!(shapes("MapKeys"), keys.map(|key| Shape::Map(key, String)));
+        assert_eq!(shapes("MapKeys"), keys.map(|key| FieldShape::Map(key, String)));
     }
 
     #[test]
@@ -368,7 +372,7 @@ mod tests {
             ..MethodOptions::default()
         };
         set.file[0].service[0].method[0].options = Some(options);
-        let schema = Schema::read(&set, &Options::default()).unwrap();
+        let schema = Schema::read(&set, &SchemaOptions::default()).unwrap();
         let [echo, fail, ..] = &schema.packages[0].services[0].methods[..] else { panic!("there are more methods") };
         assert_eq!(echo.path, "vectors.Alpha/Echo");
         assert_eq!((echo.idempotency, echo.is_deprecated), (IdempotencyLevel::NoSideEffects, true));
@@ -388,7 +392,7 @@ mod tests {
 
     #[test]
     fn operations_count_from_the_number_of_their_file() {
-        let mut options = Options::default();
+        let mut options = SchemaOptions::default();
         options.first_operations.insert("vectors.proto".to_owned(), 200);
         let schema = Schema::read(&compiled(), &options).unwrap();
         let services = &schema.packages[0].services;
@@ -397,7 +401,7 @@ mod tests {
 
     #[test]
     fn mistakes_print_with_their_places() {
-        let mut options = Options::default();
+        let mut options = SchemaOptions::default();
         options.first_operations.insert("vectors.proto".to_owned(), 9);
         let mut set = compiled();
         let message = set.file[0].message_type.iter_mut().find(|message| !message.field.is_empty());
@@ -417,7 +421,7 @@ first operation 9 for 'vectors.proto' is below 10: lower numbers belong to frisb
     }
 
     fn vectors() -> Schema {
-        Schema::read(&compiled(), &Options::default()).unwrap()
+        Schema::read(&compiled(), &SchemaOptions::default()).unwrap()
     }
 
     fn compiled() -> FileDescriptorSet {
@@ -425,7 +429,7 @@ first operation 9 for 'vectors.proto' is below 10: lower numbers belong to frisb
         protox::compile(["vectors.proto"], [dir]).unwrap()
     }
 
-    fn find<'a>(schema: &'a Schema, name: &str) -> &'a Message {
+    fn find<'a>(schema: &'a Schema, name: &str) -> &'a MessageSchema {
         let mut messages = schema.packages.iter().flat_map(|package| &package.messages);
         messages.find(|message| message.full_name == format!("vectors.{name}")).unwrap()
     }

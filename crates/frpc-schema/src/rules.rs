@@ -19,13 +19,13 @@ use crate::{
 };
 
 /// Checks the declarations of one file.
-pub(crate) struct Rules<'a, 'b> {
+pub(crate) struct DeclarationRules<'a, 'b> {
     locations: &'b Locations<'a>,
     is_proto3: bool,
     found: Vec<Diagnostic>,
 }
 
-impl<'a, 'b> Rules<'a, 'b> {
+impl<'a, 'b> DeclarationRules<'a, 'b> {
     pub(crate) fn new(file: &FileDescriptorProto, locations: &'b Locations<'a>) -> Self {
         Self { locations, is_proto3: file.syntax() == "proto3", found: Vec::new() }
     }
@@ -34,11 +34,11 @@ impl<'a, 'b> Rules<'a, 'b> {
     pub(crate) fn message(mut self, declared: &DescriptorProto, path: &[i32]) -> Vec<Diagnostic> {
         let reserved = (0..).zip(&declared.reserved_range).map(|(index, range)| {
             let path = joined(path, &[RESERVED_RANGES_OF_MESSAGE, index]);
-            Range { what: "reserved", start: range.start(), end: range.end().saturating_sub(1), path }
+            NumberRange { what: "reserved", start: range.start(), end: range.end().saturating_sub(1), path }
         });
         let extensions = (0..).zip(&declared.extension_range).map(|(index, range)| {
             let path = joined(path, &[EXTENSION_RANGES_OF_MESSAGE, index]);
-            Range { what: "extension", start: range.start(), end: range.end().saturating_sub(1), path }
+            NumberRange { what: "extension", start: range.start(), end: range.end().saturating_sub(1), path }
         });
         let mut ranges: Vec<_> = reserved.chain(extensions).collect();
         if let Some(range) = ranges.iter().find(|range| range.start < 1) {
@@ -76,7 +76,7 @@ impl<'a, 'b> Rules<'a, 'b> {
     pub(crate) fn enumeration(mut self, declared: &EnumDescriptorProto, path: &[i32]) -> Vec<Diagnostic> {
         let ranges = (0..).zip(&declared.reserved_range).map(|(index, range)| {
             let path = joined(path, &[RESERVED_RANGES_OF_ENUM, index]);
-            Range { what: "reserved", start: range.start(), end: range.end(), path }
+            NumberRange { what: "reserved", start: range.start(), end: range.end(), path }
         });
         let mut ranges: Vec<_> = ranges.collect();
         self.ranges(&mut ranges);
@@ -129,7 +129,7 @@ impl<'a, 'b> Rules<'a, 'b> {
     }
 
     /// Checks that ranges are not reversed and do not overlap. Sorts them by start.
-    fn ranges(&mut self, ranges: &mut [Range]) {
+    fn ranges(&mut self, ranges: &mut [NumberRange]) {
         for range in ranges.iter().filter(|range| range.end < range.start) {
             self.refuse(format!("the {range} ends before it begins"), &range.path);
         }
@@ -200,14 +200,14 @@ pub(crate) fn extensions(set: &FileDescriptorSet) -> Vec<Diagnostic> {
 }
 
 /// A range of numbers, including both ends.
-struct Range {
+struct NumberRange {
     what: &'static str,
     start: i32,
     end: i32,
     path: Vec<i32>,
 }
 
-impl std::fmt::Display for Range {
+impl std::fmt::Display for NumberRange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { what, start, end, .. } = self;
         match *end {
@@ -219,7 +219,7 @@ impl std::fmt::Display for Range {
 }
 
 /// Returns the range containing a number. Expects ranges sorted by start.
-fn holder(ranges: &[Range], number: i32) -> Option<&Range> {
+fn holder(ranges: &[NumberRange], number: i32) -> Option<&NumberRange> {
     let behind = ranges.partition_point(|range| range.start <= number);
     ranges[..behind].last().filter(|range| number <= range.end)
 }
@@ -245,7 +245,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        Options, Schema,
+        Schema, SchemaOptions,
         testing::{compiled, compiled_files},
     };
 
@@ -313,7 +313,7 @@ mod tests {
     }
 
     fn mistakes(set: &FileDescriptorSet) -> String {
-        let error = Schema::read(set, &Options::default()).err();
+        let error = Schema::read(set, &SchemaOptions::default()).err();
         let found = error.map(|error| error.diagnostics).unwrap_or_default();
         found.iter().map(|found| found.message.as_str()).collect::<Vec<_>>().join("\n")
     }

@@ -6,7 +6,7 @@ use protox::{
     file::{ChainFileResolver, File, FileResolver, GoogleFileResolver},
 };
 
-use crate::{model::Schema, operations::Options};
+use crate::{model::Schema, operations::SchemaOptions};
 
 /// Compiles the body of a proto3 file in package `t`.
 pub(crate) fn compiled(body: &str) -> FileDescriptorSet {
@@ -25,7 +25,7 @@ pub(crate) fn compiled_files(files: &[(&'static str, &str)]) -> FileDescriptorSe
 
 /// Reads the schema from the body of a proto3 file in package `t`.
 pub(crate) fn schema(body: &str) -> Schema {
-    Schema::read(&compiled(body), &Options::default()).unwrap()
+    Schema::read(&compiled(body), &SchemaOptions::default()).unwrap()
 }
 
 struct Memory(Vec<(&'static str, String)>);

@@ -22,9 +22,9 @@ const NAME_LEN_SHOWN: usize = 200;
 
 /// The services of a server, and their proto files with all imports.
 #[derive(Debug, Default)]
-pub(crate) struct Catalog {
+pub(crate) struct FileCatalog {
     services: BTreeSet<&'static str>,
-    files: HashMap<String, File>,
+    files: HashMap<String, CatalogFile>,
     /// The file name for each full name.
     symbols: HashMap<String, String>,
     /// The file name for each extension, by the full name of the extended message and the field number.
@@ -32,12 +32,12 @@ pub(crate) struct Catalog {
 }
 
 #[derive(Debug)]
-struct File {
+struct CatalogFile {
     encoded: Bytes,
     imports: Vec<String>,
 }
 
-impl Catalog {
+impl FileCatalog {
     /// Reads the descriptors of `methods`. Handwritten methods have none, so only their service is listed.
     pub(crate) fn new(methods: &[&'static Method]) -> Self {
         let mut catalog = Self::default();
@@ -80,7 +80,7 @@ impl Catalog {
     }
 
     /// Returns a file and its transitive imports, without imports sent before. Returns `None` for an unknown file.
-    pub(crate) fn file_with_imports<'a>(&'a self, name: &'a str, sent: &mut Sent) -> Option<Vec<Bytes>> {
+    pub(crate) fn file_with_imports<'a>(&'a self, name: &'a str, sent: &mut SentFiles) -> Option<Vec<Bytes>> {
         let (name, file) = self.files.get_key_value(name)?;
         sent.0.insert(name.clone());
         let mut found = vec![file.encoded.clone()];
@@ -102,8 +102,8 @@ impl Catalog {
         }
         let name = file.name().to_owned();
         let encoded = file.encode_to_vec().into();
-        self.files.insert(name.clone(), File { encoded, imports: file.dependency.clone() });
-        let mut names = Names { catalog: self, file: name };
+        self.files.insert(name.clone(), CatalogFile { encoded, imports: file.dependency.clone() });
+        let mut names = SymbolIndexer { catalog: self, file: name };
         let package = file.package();
         file.message_type.iter().for_each(|message| names.add_message(package, message));
         file.enum_type.iter().for_each(|declared| names.add_enum(package, declared));
@@ -117,15 +117,15 @@ impl Catalog {
 
 /// The names of files already sent on a stream. It is bounded by the number of files.
 #[derive(Debug, Default)]
-pub(crate) struct Sent(HashSet<String>);
+pub(crate) struct SentFiles(HashSet<String>);
 
 /// Adds the declarations of a file to a catalog.
-struct Names<'a> {
-    catalog: &'a mut Catalog,
+struct SymbolIndexer<'a> {
+    catalog: &'a mut FileCatalog,
     file: String,
 }
 
-impl Names<'_> {
+impl SymbolIndexer<'_> {
     /// Adds a name and returns the full name.
     fn add(&mut self, scope: &str, name: &str) -> String {
         let full = if scope.is_empty() { name.to_owned() } else { format!("{scope}.{name}") };

@@ -35,15 +35,15 @@ use crate::{
 /// [`shut_down`](Self::shut_down).
 #[derive(Clone, Debug)]
 pub struct Health {
-    server: HealthServer<Statuses>,
-    statuses: Arc<Statuses>,
+    server: HealthServer<ServiceStatuses>,
+    statuses: Arc<ServiceStatuses>,
 }
 
 impl Health {
     /// Creates the service.
     pub fn new() -> Self {
         let services = HashMap::from([(String::new(), ServingStatus::Serving)]);
-        let statuses = Arc::new(Statuses(watch::Sender::new(State { services, is_over: false })));
+        let statuses = Arc::new(ServiceStatuses(watch::Sender::new(HealthState { services, is_over: false })));
         Self { server: HealthServer::from_arc(statuses.clone()), statuses }
     }
 
@@ -80,10 +80,10 @@ impl Default for Health {
 }
 
 impl Service for Health {
-    const NAME: &'static str = <HealthServer<Statuses> as Service>::NAME;
-    const METHODS: &'static [Method] = <HealthServer<Statuses> as Service>::METHODS;
+    const NAME: &'static str = <HealthServer<ServiceStatuses> as Service>::NAME;
+    const METHODS: &'static [Method] = <HealthServer<ServiceStatuses> as Service>::METHODS;
 
-    fn beside(&self, methods: &[&'static Method]) {
+    fn served_with(&self, methods: &[&'static Method]) {
         self.statuses.0.send_modify(|state| {
             for method in methods {
                 state.services.entry(method.service.to_owned()).or_insert(ServingStatus::Serving);
@@ -103,16 +103,16 @@ impl Service for Health {
 /// The status of each service. All watchers share one channel and look up their service after each change, so no state
 /// is kept for requested names.
 #[derive(Debug)]
-struct Statuses(watch::Sender<State>);
+struct ServiceStatuses(watch::Sender<HealthState>);
 
 #[derive(Debug)]
-struct State {
+struct HealthState {
     services: HashMap<String, ServingStatus>,
     /// `true` after a shutdown, permanently.
     is_over: bool,
 }
 
-impl health_server::Health for Statuses {
+impl health_server::Health for ServiceStatuses {
     async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
         let service = request.into_inner().service;
         match self.0.borrow().services.get(&service) {
@@ -131,20 +131,20 @@ impl health_server::Health for Statuses {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Streaming<HealthCheckResponse>>, Status> {
-        let watcher = Watcher { service: request.into_inner().service, changes: self.0.subscribe(), told: None };
-        Ok(Streaming::new(stream::try_unfold(watcher, Watcher::next)).into())
+        let watcher = StatusWatcher { service: request.into_inner().service, changes: self.0.subscribe(), told: None };
+        Ok(Streaming::new(stream::try_unfold(watcher, StatusWatcher::next)).into())
     }
 }
 
 /// A call watching one service.
-struct Watcher {
+struct StatusWatcher {
     service: String,
-    changes: watch::Receiver<State>,
+    changes: watch::Receiver<HealthState>,
     /// The status last sent to the caller.
     told: Option<ServingStatus>,
 }
 
-impl Watcher {
+impl StatusWatcher {
     /// Returns the next status that differs from the previous one. Intermediate changes may be skipped.
     async fn next(mut self) -> Result<Option<(HealthCheckResponse, Self)>, Status> {
         loop {

@@ -10,7 +10,7 @@ use frpc::{Answer, Call, Code, Method, Request, Response, Service, Status, Strea
 use futures_util::stream;
 
 use crate::{
-    catalog::{Catalog, Sent, short},
+    catalog::{FileCatalog, SentFiles, short},
     protos::grpc::reflection::{
         v1::{
             ErrorResponse, ExtensionNumberResponse, ExtensionRequest, FileDescriptorResponse, ListServiceResponse,
@@ -36,7 +36,7 @@ use crate::{
 /// # let _ = server;
 /// ```
 pub struct Reflection<V> {
-    catalog: Arc<OnceLock<Catalog>>,
+    catalog: Arc<OnceLock<FileCatalog>>,
     version: PhantomData<fn() -> V>,
 }
 
@@ -94,15 +94,15 @@ impl<V: Version> Service for Reflection<V> {
     const NAME: &'static str = V::METHOD.service;
     const METHODS: &'static [Method] = &[V::METHOD];
 
-    fn beside(&self, methods: &[&'static Method]) {
-        self.catalog.get_or_init(|| Catalog::new(methods));
+    fn served_with(&self, methods: &[&'static Method]) {
+        self.catalog.get_or_init(|| FileCatalog::new(methods));
     }
 
     async fn call(&self, _: usize, call: Call) -> Result<Answer, Status> {
         let catalog = self.catalog.clone();
         call.bidirectional(async move |request: Request<Streaming<ServerReflectionRequest>>| {
-            let answers = Answers { catalog, questions: request.into_inner(), sent: Sent::default() };
-            Ok(Response::new(Streaming::new(stream::try_unfold(answers, Answers::next))))
+            let answers = ReflectionStream { catalog, questions: request.into_inner(), sent: SentFiles::default() };
+            Ok(Response::new(Streaming::new(stream::try_unfold(answers, ReflectionStream::next))))
         })
         .await
     }
@@ -115,19 +115,19 @@ impl<V> fmt::Debug for Reflection<V> {
 }
 
 /// A stream of answers to a stream of questions.
-struct Answers {
-    catalog: Arc<OnceLock<Catalog>>,
+struct ReflectionStream {
+    catalog: Arc<OnceLock<FileCatalog>>,
     questions: Streaming<ServerReflectionRequest>,
-    sent: Sent,
+    sent: SentFiles,
 }
 
-impl Answers {
+impl ReflectionStream {
     async fn next(mut self) -> Result<Option<(ServerReflectionResponse, Self)>, Status> {
         let Some(question) = self.questions.message().await? else { return Ok(None) };
         let asked = question.message_request.as_ref();
         let asked =
             asked.ok_or_else(|| Status::invalid_argument("the request is empty: set a field of message_request"))?;
-        let catalog = self.catalog.get_or_init(Catalog::default);
+        let catalog = self.catalog.get_or_init(FileCatalog::default);
         let answer = answer(catalog, asked, &mut self.sent).unwrap_or_else(|nothing| {
             let error_code = Code::NotFound as i32;
             MessageResponse::ErrorResponse(ErrorResponse { error_code, error_message: nothing })
@@ -142,7 +142,7 @@ impl Answers {
 }
 
 /// Answers a question, or returns an error message about the missing item.
-fn answer(catalog: &Catalog, asked: &MessageRequest, sent: &mut Sent) -> Result<MessageResponse, String> {
+fn answer(catalog: &FileCatalog, asked: &MessageRequest, sent: &mut SentFiles) -> Result<MessageResponse, String> {
     match asked {
         MessageRequest::FileByFilename(name) => files(catalog, Some(name), sent, || format!("file '{}'", short(name))),
         MessageRequest::FileContainingSymbol(symbol) => {
@@ -167,9 +167,9 @@ fn answer(catalog: &Catalog, asked: &MessageRequest, sent: &mut Sent) -> Result<
 }
 
 fn files(
-    catalog: &Catalog,
+    catalog: &FileCatalog,
     name: Option<&str>,
-    sent: &mut Sent,
+    sent: &mut SentFiles,
     asked: impl FnOnce() -> String,
 ) -> Result<MessageResponse, String> {
     let files = name.and_then(|name| catalog.file_with_imports(name, sent));

@@ -5,7 +5,7 @@ use std::{array, collections::HashMap, iter::Flatten, time::Duration};
 use frpc::{Status, prost::Name, prost_types::Any};
 
 use crate::messages::{
-    BadRequest, DebugInfo, ErrorInfo, FieldViolation, Help, Link, LocalizedMessage, PreconditionFailure,
+    BadRequest, DebugInfo, ErrorInfo, FieldViolation, Help, HelpLink, LocalizedMessage, PreconditionFailure,
     PreconditionViolation, QuotaFailure, QuotaViolation, RequestInfo, ResourceInfo, RetryInfo,
 };
 
@@ -171,7 +171,7 @@ impl ErrorDetails {
 
     /// Adds a link to a help page.
     pub fn add_help_link(&mut self, description: impl Into<String>, url: impl Into<String>) -> &mut Self {
-        let link = Link { description: description.into(), url: url.into() };
+        let link = HelpLink { description: description.into(), url: url.into() };
         self.help.get_or_insert_default().links.push(link);
         self
     }

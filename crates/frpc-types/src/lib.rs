@@ -30,6 +30,6 @@ mod messages;
 
 pub use details::{ErrorDetails, StatusExt};
 pub use messages::{
-    BadRequest, DebugInfo, ErrorInfo, FieldViolation, Help, Link, LocalizedMessage, PreconditionFailure,
+    BadRequest, DebugInfo, ErrorInfo, FieldViolation, Help, HelpLink, LocalizedMessage, PreconditionFailure,
     PreconditionViolation, QuotaFailure, QuotaViolation, RequestInfo, ResourceInfo, RetryInfo,
 };

@@ -168,13 +168,13 @@ pub struct ResourceInfo {
 pub struct Help {
     /// The links.
     #[prost(message, repeated, tag = "1")]
-    pub links: Vec<Link>,
+    pub links: Vec<HelpLink>,
 }
 
 /// A link to a help page.
 #[derive(Clone, PartialEq, Message)]
 #[prost(prost_path = "::frpc::prost")]
-pub struct Link {
+pub struct HelpLink {
     /// A description of the page.
     #[prost(string, tag = "1")]
     pub description: String,

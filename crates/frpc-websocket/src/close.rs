@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 /// A close frame with its code and reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Close {
+pub struct CloseFrame {
     /// The close code: 1000 for a normal closure.
     pub code: u16,
     /// An explanation for people.
@@ -18,7 +18,7 @@ pub struct Close {
 #[non_exhaustive]
 pub enum WebSocketError {
     /// The peer violated the protocol or a limit. It was sent this close frame.
-    Refused(Close),
+    Refused(CloseFrame),
     /// The connection was lost, or it ended without a closing handshake.
     Io(io::Error),
 }
@@ -43,7 +43,7 @@ pub const FAILED: u16 = 1011;
 /// The placeholder for a close frame without code. It is never sent.
 pub(crate) const NO_CODE: u16 = 1005;
 
-impl Close {
+impl CloseFrame {
     /// Creates a close frame. The reason is truncated to 123 bytes.
     pub fn new(code: u16, reason: impl Into<String>) -> Self {
         let mut reason = reason.into();
@@ -82,17 +82,17 @@ impl Close {
 const REASON_LEN_MAX: usize = 123;
 
 /// Truncation at a character boundary.
-trait Cut {
+trait FloorCharBoundary {
     fn floor_char_boundary_of(&self, len_max: usize) -> usize;
 }
 
-impl Cut for str {
+impl FloorCharBoundary for str {
     fn floor_char_boundary_of(&self, len_max: usize) -> usize {
         (0..=len_max.min(self.len())).rev().find(|at| self.is_char_boundary(*at)).unwrap_or(0)
     }
 }
 
-impl fmt::Display for Close {
+impl fmt::Display for CloseFrame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.reason {
             "" => write!(f, "{}", self.code),
@@ -134,22 +134,24 @@ mod tests {
 
     #[test]
     fn a_close_is_read_as_it_is_written() {
-        for close in
-            [Close::new(NORMAL, ""), Close::new(4999, "größer"), Close { code: NO_CODE, reason: String::new() }]
-        {
-            assert_eq!(Close::read(&close.content()), Ok(close));
+        for close in [
+            CloseFrame::new(NORMAL, ""),
+            CloseFrame::new(4999, "größer"),
+            CloseFrame { code: NO_CODE, reason: String::new() },
+        ] {
+            assert_eq!(CloseFrame::read(&close.content()), Ok(close));
         }
-        let long = Close::new(POLICY, "ä".repeat(100));
+        let long = CloseFrame::new(POLICY, "ä".repeat(100));
         assert_eq!(long.reason.len(), 122);
-        assert_eq!(Close::read(&long.content()), Ok(long));
+        assert_eq!(CloseFrame::read(&long.content()), Ok(long));
     }
 
     #[test]
     fn codes_that_no_peer_may_say_are_refused() {
         for code in [0, 999, 1004, 1005, 1006, 1015, 1016, 2000, 2999, 5000, 65535_u16] {
-            assert_eq!(Close::read(&code.to_be_bytes()).unwrap_err().code, PROTOCOL_ERROR, "{code}");
+            assert_eq!(CloseFrame::read(&code.to_be_bytes()).unwrap_err().code, PROTOCOL_ERROR, "{code}");
         }
-        assert_eq!(Close::read(b"\x03").unwrap_err().code, PROTOCOL_ERROR);
-        assert_eq!(Close::read(b"\x03\xe8\xff").unwrap_err().code, INVALID_TEXT);
+        assert_eq!(CloseFrame::read(b"\x03").unwrap_err().code, PROTOCOL_ERROR);
+        assert_eq!(CloseFrame::read(b"\x03\xe8\xff").unwrap_err().code, INVALID_TEXT);
     }
 }

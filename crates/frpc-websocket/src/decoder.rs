@@ -3,10 +3,10 @@
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::{
-    close::{Close, INVALID_TEXT, PROTOCOL_ERROR, TOO_LONG},
-    frame::{Head, Opcode},
-    mask::{self, Mask},
-    utf8::Utf8,
+    close::{CloseFrame, INVALID_TEXT, PROTOCOL_ERROR, TOO_LONG},
+    frame::{FrameHeader, Opcode},
+    mask::{self, MaskingKey},
+    utf8::Utf8Validator,
 };
 
 /// The role of a peer in the connection.
@@ -20,7 +20,7 @@ pub enum Role {
 
 /// The type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MessageKind {
     /// UTF-8 text.
     Text,
     /// Arbitrary bytes.
@@ -29,16 +29,16 @@ pub enum Kind {
 
 /// A decoded part of the peer's input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum WebSocketEvent {
     /// The part of a message received so far, without waiting for the rest.
     Data {
-        kind: Kind,
+        kind: MessageKind,
         bytes: Bytes,
         is_last: bool,
     },
     Ping(Bytes),
     Pong,
-    Close(Close),
+    Close(CloseFrame),
 }
 
 /// A decoder of frames. It buffers no message content.
@@ -47,24 +47,24 @@ pub(crate) struct Decoder {
     role: Role,
     message_len_max: u64,
     /// The message being received.
-    message: Option<Message>,
+    message: Option<MessageProgress>,
     /// The frame being received.
-    frame: Option<Frame>,
+    frame: Option<FrameProgress>,
 }
 
 #[derive(Debug)]
-struct Message {
-    kind: Kind,
+struct MessageProgress {
+    kind: MessageKind,
     /// The length of all frames of the message so far, including the one being received.
     len: u64,
-    utf8: Utf8,
+    utf8: Utf8Validator,
 }
 
 #[derive(Debug)]
-struct Frame {
+struct FrameProgress {
     opcode: Opcode,
     is_last: bool,
-    mask: Option<Mask>,
+    mask: Option<MaskingKey>,
     read: usize,
     left: u64,
 }
@@ -86,16 +86,16 @@ impl Decoder {
     ///
     /// Returns the close frame to send if the peer violates the protocol or the length limit. Afterwards nothing more
     /// can be decoded.
-    pub(crate) fn next(&mut self, input: &mut BytesMut) -> Result<Option<Piece>, Close> {
+    pub(crate) fn next(&mut self, input: &mut BytesMut) -> Result<Option<WebSocketEvent>, CloseFrame> {
         let frame = match &mut self.frame {
             Some(frame) => frame,
             None => {
-                let Some((head, len)) = Head::read(input)? else { return Ok(None) };
+                let Some((head, len)) = FrameHeader::read(input)? else { return Ok(None) };
                 // Check the length before receiving any content.
                 self.begin(head)?;
                 input.advance(len);
-                let Head { opcode, is_last, mask, len } = head;
-                self.frame.insert(Frame { opcode, is_last, mask, read: 0, left: len })
+                let FrameHeader { opcode, is_last, mask, len } = head;
+                self.frame.insert(FrameProgress { opcode, is_last, mask, read: 0, left: len })
             }
         };
         let here = usize::try_from(frame.left).map_or(input.len(), |left| left.min(input.len()));
@@ -115,9 +115,9 @@ impl Decoder {
         }
         let bytes = bytes.freeze();
         match opcode {
-            Opcode::Ping => Ok(Some(Piece::Ping(bytes))),
-            Opcode::Pong => Ok(Some(Piece::Pong)),
-            Opcode::Close => Close::read(&bytes).map(|close| Some(Piece::Close(close))),
+            Opcode::Ping => Ok(Some(WebSocketEvent::Ping(bytes))),
+            Opcode::Pong => Ok(Some(WebSocketEvent::Pong)),
+            Opcode::Close => CloseFrame::read(&bytes).map(|close| Some(WebSocketEvent::Close(close))),
             Opcode::Text | Opcode::Binary | Opcode::Continuation => self.data(bytes, is_last).map(Some),
         }
     }
@@ -134,47 +134,47 @@ impl Decoder {
     }
 
     /// Checks the header of a frame against the current message.
-    fn begin(&mut self, head: Head) -> Result<(), Close> {
+    fn begin(&mut self, head: FrameHeader) -> Result<(), CloseFrame> {
         if head.mask.is_some() != (self.role == Role::Server) {
             let why = match self.role {
                 Role::Server => "a client frame has no mask",
                 Role::Client => "a server frame has a mask",
             };
-            return Err(Close::new(PROTOCOL_ERROR, why));
+            return Err(CloseFrame::new(PROTOCOL_ERROR, why));
         }
         let kind = match (head.opcode, &self.message) {
             (Opcode::Close | Opcode::Ping | Opcode::Pong, _) => return Ok(()),
             (Opcode::Continuation, None) => {
-                return Err(Close::new(PROTOCOL_ERROR, "a continuation frame without a message"));
+                return Err(CloseFrame::new(PROTOCOL_ERROR, "a continuation frame without a message"));
             }
             (Opcode::Text | Opcode::Binary, Some(_)) => {
-                return Err(Close::new(PROTOCOL_ERROR, "a new message begins before the end of the previous one"));
+                return Err(CloseFrame::new(PROTOCOL_ERROR, "a new message begins before the end of the previous one"));
             }
-            (Opcode::Text, None) => Some(Kind::Text),
-            (Opcode::Binary, None) => Some(Kind::Binary),
+            (Opcode::Text, None) => Some(MessageKind::Text),
+            (Opcode::Binary, None) => Some(MessageKind::Binary),
             (Opcode::Continuation, Some(_)) => None,
         };
         if let Some(kind) = kind {
-            self.message = Some(Message { kind, len: 0, utf8: Utf8::default() });
+            self.message = Some(MessageProgress { kind, len: 0, utf8: Utf8Validator::default() });
         }
         let message = self.message.as_mut().expect("it has begun");
         message.len = message.len.saturating_add(head.len);
         if message.len > self.message_len_max {
             let max = self.message_len_max;
-            return Err(Close::new(TOO_LONG, format!("the message exceeds the limit of {max} bytes")));
+            return Err(CloseFrame::new(TOO_LONG, format!("the message exceeds the limit of {max} bytes")));
         }
         Ok(())
     }
 
-    fn data(&mut self, bytes: Bytes, is_last: bool) -> Result<Piece, Close> {
+    fn data(&mut self, bytes: Bytes, is_last: bool) -> Result<WebSocketEvent, CloseFrame> {
         let message = self.message.as_mut().expect("checked where the frame began");
         let kind = message.kind;
-        if kind == Kind::Text && !(message.utf8.push(&bytes) && (!is_last || message.utf8.is_whole())) {
-            return Err(Close::new(INVALID_TEXT, "a text message is not UTF-8"));
+        if kind == MessageKind::Text && !(message.utf8.push(&bytes) && (!is_last || message.utf8.is_whole())) {
+            return Err(CloseFrame::new(INVALID_TEXT, "a text message is not UTF-8"));
         }
         if is_last {
             self.message = None;
         }
-        Ok(Piece::Data { kind, bytes, is_last })
+        Ok(WebSocketEvent::Data { kind, bytes, is_last })
     }
 }

@@ -1,8 +1,8 @@
 //! Frame headers.
 
 use crate::{
-    close::{Close, PROTOCOL_ERROR},
-    mask::Mask,
+    close::{CloseFrame, PROTOCOL_ERROR},
+    mask::MaskingKey,
 };
 
 /// The type of a frame.
@@ -47,27 +47,27 @@ impl Opcode {
 
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct FrameHeader {
     /// `true` for the last frame of a message.
     pub(crate) is_last: bool,
     pub(crate) opcode: Opcode,
-    pub(crate) mask: Option<Mask>,
+    pub(crate) mask: Option<MaskingKey>,
     pub(crate) len: u64,
 }
 
-impl Head {
+impl FrameHeader {
     /// Reads a header at the beginning of `bytes` and returns it with its length, or `None` if it is incomplete.
     ///
     /// # Errors
     ///
     /// Returns the close frame to send if the header is invalid for both roles.
-    pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, Close> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, CloseFrame> {
         let Some((&[first, second], rest)) = bytes.split_first_chunk() else { return Ok(None) };
         if first & 0x70 != 0 {
-            return Err(Close::new(PROTOCOL_ERROR, "a frame uses an extension that was not negotiated"));
+            return Err(CloseFrame::new(PROTOCOL_ERROR, "a frame uses an extension that was not negotiated"));
         }
         let Some(opcode) = Opcode::of(first & 0x0f) else {
-            return Err(Close::new(PROTOCOL_ERROR, format!("a frame has the unknown opcode {}", first & 0x0f)));
+            return Err(CloseFrame::new(PROTOCOL_ERROR, format!("a frame has the unknown opcode {}", first & 0x0f)));
         };
         let is_last = first & 0x80 != 0;
         let (len, rest, len_len) = match second & 0x7f {
@@ -82,10 +82,13 @@ impl Head {
             len => (len.into(), rest, 0),
         };
         if opcode.is_control() && (len_len > 0 || !is_last) {
-            return Err(Close::new(PROTOCOL_ERROR, "a control frame is fragmented or longer than 125 bytes"));
+            return Err(CloseFrame::new(PROTOCOL_ERROR, "a control frame is fragmented or longer than 125 bytes"));
         }
         if (len_len == 2 && len < 126) || (len_len == 8 && len <= u16::MAX.into()) || len > i64::MAX as u64 {
-            return Err(Close::new(PROTOCOL_ERROR, "the length of a frame is invalid or not in its shortest form"));
+            return Err(CloseFrame::new(
+                PROTOCOL_ERROR,
+                "the length of a frame is invalid or not in its shortest form",
+            ));
         }
         let mask = match rest.first_chunk() {
             _ if second & 0x80 == 0 => None,
@@ -130,16 +133,16 @@ mod tests {
     fn heads_are_read_as_they_are_written_and_not_before_they_are_whole() {
         for len in [0, 1, 125, 126, 0xffff, 0x1_0000, i64::MAX as u64] {
             for mask in [None, Some([1, 2, 3, 4])] {
-                let head = Head { is_last: len % 2 == 0, opcode: Opcode::Binary, mask, len };
+                let head = FrameHeader { is_last: len % 2 == 0, opcode: Opcode::Binary, mask, len };
                 let mut bytes = Vec::new();
                 head.write(&mut bytes);
                 assert!(bytes.len() <= HEAD_LEN_MAX);
                 for end in 0..bytes.len() {
-                    assert_eq!(Head::read(&bytes[..end]), Ok(None));
+                    assert_eq!(FrameHeader::read(&bytes[..end]), Ok(None));
                 }
                 let head_len = bytes.len();
                 bytes.push(7);
-                assert_eq!(Head::read(&bytes), Ok(Some((head, head_len))));
+                assert_eq!(FrameHeader::read(&bytes), Ok(Some((head, head_len))));
             }
         }
     }
@@ -157,7 +160,7 @@ mod tests {
             b"\x82\x7f\0\0\0\0\0\0\xff\xff",
             b"\x82\x7f\x80\0\0\0\0\x01\0\0",
         ] {
-            assert_eq!(Head::read(bytes).unwrap_err().code, PROTOCOL_ERROR, "{}", bytes.escape_ascii());
+            assert_eq!(FrameHeader::read(bytes).unwrap_err().code, PROTOCOL_ERROR, "{}", bytes.escape_ascii());
         }
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use tokio::time::{Instant, Sleep, sleep};
 
 /// A timer for pinging silent peers and giving up dead ones.
-pub(crate) struct Keepalive {
+pub(crate) struct KeepaliveTimer {
     interval: Duration,
     timeout: Duration,
     timer: Pin<Box<Sleep>>,
@@ -19,13 +19,13 @@ pub(crate) struct Keepalive {
     is_asked: bool,
 }
 
-impl Keepalive {
+impl KeepaliveTimer {
     pub(crate) fn new(interval: Duration, timeout: Duration) -> Self {
         Self { interval, timeout, timer: Box::pin(sleep(interval)), is_heard: false, is_asked: false }
     }
 
     /// Records that the peer sent something.
-    pub(crate) fn hear(&mut self) {
+    pub(crate) fn record_input(&mut self) {
         self.is_heard = true;
     }
 

@@ -22,10 +22,11 @@ mod utf8;
 pub use self::{
     client::{Client, register, transport},
     close::{
-        Close, FAILED, GOING_AWAY, INVALID_TEXT, NORMAL, POLICY, PROTOCOL_ERROR, TOO_LONG, UNSUPPORTED, WebSocketError,
+        CloseFrame, FAILED, GOING_AWAY, INVALID_TEXT, NORMAL, POLICY, PROTOCOL_ERROR, TOO_LONG, UNSUPPORTED,
+        WebSocketError,
     },
-    decoder::{Kind, Role},
+    decoder::{MessageKind, Role},
     handshake::{accept_key, is_key},
-    socket::{Message, WebSocket},
+    socket::{WebSocket, WebSocketMessage},
     stream::WebSocketStream,
 };

@@ -16,16 +16,16 @@ use tokio::{
 use tokio_util::io::poll_read_buf;
 
 use crate::{
-    close::{Close, WebSocketError},
-    decoder::{Decoder, Kind, Piece, Role},
+    close::{CloseFrame, WebSocketError},
+    decoder::{Decoder, MessageKind, Role, WebSocketEvent},
     encoder::Encoder,
-    keepalive::Keepalive,
+    keepalive::KeepaliveTimer,
 };
 
 /// A byte stream that carries a WebSocket.
-pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait WebSocketIo: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> WebSocketIo for T {}
 
 /// A connection. Pongs and close frames are written together with queued messages.
 ///
@@ -34,8 +34,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 ///     ├── peer's close frame, or a refusal ─────────────▲         ▲
 ///     └── connection lost ────────────────────────────────────────┘
 /// ```
-pub(crate) struct Link {
-    io: Box<dyn Io>,
+pub(crate) struct WebSocketConnection {
+    io: Box<dyn WebSocketIo>,
     role: Role,
     pub(crate) decoder: Decoder,
     encoder: Encoder,
@@ -43,14 +43,14 @@ pub(crate) struct Link {
     output: BytesMut,
     /// `true` if the stream has no unflushed bytes.
     is_flushed: bool,
-    phase: Phase,
+    phase: ClosePhase,
     /// The time limit for closing, set once needed.
     late: Option<Pin<Box<Sleep>>>,
-    pub(crate) keepalive: Option<Keepalive>,
-    pub(crate) peer_close: Option<Close>,
+    pub(crate) keepalive: Option<KeepaliveTimer>,
+    pub(crate) peer_close: Option<CloseFrame>,
 }
 
-enum Phase {
+enum ClosePhase {
     Open,
     /// This side has sent its close frame, and the peer has not.
     Closing,
@@ -63,14 +63,14 @@ enum Phase {
 }
 
 /// A fragment of a message.
-pub(crate) struct Data {
-    pub(crate) kind: Kind,
+pub(crate) struct MessageFragment {
+    pub(crate) kind: MessageKind,
     pub(crate) bytes: Bytes,
     pub(crate) is_last: bool,
 }
 
-impl Link {
-    pub(crate) fn new(io: Box<dyn Io>, role: Role, message_len_max: u64) -> Self {
+impl WebSocketConnection {
+    pub(crate) fn new(io: Box<dyn WebSocketIo>, role: Role, message_len_max: u64) -> Self {
         Self {
             io,
             role,
@@ -79,7 +79,7 @@ impl Link {
             input: BytesMut::new(),
             output: BytesMut::new(),
             is_flushed: true,
-            phase: Phase::Open,
+            phase: ClosePhase::Open,
             late: None,
             keepalive: None,
             peer_close: None,
@@ -92,8 +92,8 @@ impl Link {
     }
 
     /// Queues a message, unless this side has closed.
-    pub(crate) fn queue<'a>(&mut self, kind: Kind, parts: impl Iterator<Item = &'a [u8]> + Clone) {
-        if matches!(self.phase, Phase::Open) {
+    pub(crate) fn queue<'a>(&mut self, kind: MessageKind, parts: impl Iterator<Item = &'a [u8]> + Clone) {
+        if matches!(self.phase, ClosePhase::Open) {
             self.encoder.message(kind, parts, &mut self.output);
         }
     }
@@ -105,63 +105,63 @@ impl Link {
 
     /// Returns `true` if messages can still be queued.
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self.phase, Phase::Open)
+        matches!(self.phase, ClosePhase::Open)
     }
 
     /// Starts the closing handshake, unless it has started.
-    pub(crate) fn close(&mut self, close: &Close) {
+    pub(crate) fn close(&mut self, close: &CloseFrame) {
         if self.is_open() {
             self.encoder.close(close, &mut self.output);
-            self.phase = Phase::Closing;
+            self.phase = ClosePhase::Closing;
         }
     }
 
     /// Ends the connection and sends the reason to the peer.
-    pub(crate) fn refuse(&mut self, close: Close) {
+    pub(crate) fn refuse(&mut self, close: CloseFrame) {
         if self.is_open() {
             self.encoder.close(&close, &mut self.output);
         }
-        self.phase = Phase::Ending(Err(WebSocketError::Refused(close)));
+        self.phase = ClosePhase::Ending(Err(WebSocketError::Refused(close)));
     }
 
     /// Returns the next message fragment, or `None` after a clean close.
     ///
     /// Decodes all received frames before any I/O, so that the replies to frames received together are written
     /// together.
-    pub(crate) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Data, WebSocketError>>> {
+    pub(crate) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<MessageFragment, WebSocketError>>> {
         loop {
             match &self.phase {
-                Phase::Over => return Poll::Ready(None),
-                Phase::Ending(_) | Phase::Discarding(..) => {
+                ClosePhase::Over => return Poll::Ready(None),
+                ClosePhase::Ending(_) | ClosePhase::Discarding(..) => {
                     return ready!(self.poll_end(cx))
                         .err()
                         .map(Err)
                         .map_or(Poll::Ready(None), |error| Poll::Ready(Some(error)));
                 }
-                Phase::Open | Phase::Closing => {}
+                ClosePhase::Open | ClosePhase::Closing => {}
             }
             match self.decoder.next(&mut self.input) {
-                Ok(Some(Piece::Data { kind, bytes, is_last })) => {
-                    return Poll::Ready(Some(Ok(Data { kind, bytes, is_last })));
+                Ok(Some(WebSocketEvent::Data { kind, bytes, is_last })) => {
+                    return Poll::Ready(Some(Ok(MessageFragment { kind, bytes, is_last })));
                 }
-                Ok(Some(Piece::Ping(content))) => {
+                Ok(Some(WebSocketEvent::Ping(content))) => {
                     if self.is_open() {
                         self.encoder.pong(&content, &mut self.output);
                     }
                 }
-                Ok(Some(Piece::Pong)) => {}
-                Ok(Some(Piece::Close(close))) => {
+                Ok(Some(WebSocketEvent::Pong)) => {}
+                Ok(Some(WebSocketEvent::Close(close))) => {
                     // In `Closing`, the close frame was sent before.
                     if self.is_open() {
-                        self.encoder.close(&Close { code: close.code, reason: String::new() }, &mut self.output);
+                        self.encoder.close(&CloseFrame { code: close.code, reason: String::new() }, &mut self.output);
                     }
                     self.peer_close = Some(close);
-                    self.phase = Phase::Ending(Ok(()));
+                    self.phase = ClosePhase::Ending(Ok(()));
                 }
                 Err(close) => self.refuse(close),
                 Ok(None) => {
                     if let Err(error) = ready!(self.poll_read(cx)) {
-                        self.phase = Phase::Over;
+                        self.phase = ClosePhase::Over;
                         return Poll::Ready(Some(Err(WebSocketError::Io(error))));
                     }
                 }
@@ -182,11 +182,11 @@ impl Link {
             ))),
             Poll::Ready(read) => {
                 if let Some(keepalive) = &mut self.keepalive {
-                    keepalive.hear();
+                    keepalive.record_input();
                 }
                 Poll::Ready(read.map(|_| ()))
             }
-            Poll::Pending if matches!(self.phase, Phase::Closing) => {
+            Poll::Pending if matches!(self.phase, ClosePhase::Closing) => {
                 ready!(self.poll_late(cx));
                 Poll::Ready(Err(io::Error::new(
                     io::ErrorKind::TimedOut,
@@ -226,7 +226,7 @@ impl Link {
                 return Poll::Ready(self.end());
             }
             match &mut self.phase {
-                Phase::Ending(_) => {
+                ClosePhase::Ending(_) => {
                     if ready!(self.poll_write_out(cx)).is_err()
                         || ready!(Pin::new(&mut self.io).poll_shutdown(cx)).is_err()
                     {
@@ -237,9 +237,9 @@ impl Link {
                     if outcome.is_ok() && self.role == Role::Server {
                         return Poll::Ready(outcome);
                     }
-                    self.phase = Phase::Discarding(outcome, DISCARD_LEN_MAX);
+                    self.phase = ClosePhase::Discarding(outcome, DISCARD_LEN_MAX);
                 }
-                Phase::Discarding(_, left) => {
+                ClosePhase::Discarding(_, left) => {
                     self.input.clear();
                     self.input.reserve(READ_LEN);
                     match ready!(poll_read_buf(Pin::new(&mut self.io), cx, &mut self.input)) {
@@ -247,16 +247,16 @@ impl Link {
                         _ => return Poll::Ready(self.end()),
                     }
                 }
-                Phase::Open | Phase::Closing | Phase::Over => return Poll::Ready(Ok(())),
+                ClosePhase::Open | ClosePhase::Closing | ClosePhase::Over => return Poll::Ready(Ok(())),
             }
         }
     }
 
     /// Ends the connection and returns its outcome.
     fn end(&mut self) -> Result<(), WebSocketError> {
-        match mem::replace(&mut self.phase, Phase::Over) {
-            Phase::Ending(outcome) | Phase::Discarding(outcome, _) => outcome,
-            Phase::Open | Phase::Closing | Phase::Over => Ok(()),
+        match mem::replace(&mut self.phase, ClosePhase::Over) {
+            ClosePhase::Ending(outcome) | ClosePhase::Discarding(outcome, _) => outcome,
+            ClosePhase::Open | ClosePhase::Closing | ClosePhase::Over => Ok(()),
         }
     }
 
@@ -270,7 +270,7 @@ impl Link {
     }
 
     fn poll_write(
-        io: &mut Box<dyn Io>,
+        io: &mut Box<dyn WebSocketIo>,
         output: &mut BytesMut,
         is_flushed: &mut bool,
         cx: &mut Context<'_>,

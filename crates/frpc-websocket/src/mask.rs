@@ -3,10 +3,10 @@
 use std::hash::{BuildHasher, RandomState};
 
 /// The masking key of a frame.
-pub(crate) type Mask = [u8; 4];
+pub(crate) type MaskingKey = [u8; 4];
 
 /// Masks or unmasks `bytes`. The first byte has the given offset within the content of its frame.
-pub(crate) fn apply(mask: Mask, offset: usize, bytes: &mut [u8]) {
+pub(crate) fn apply(mask: MaskingKey, offset: usize, bytes: &mut [u8]) {
     let mut turned = mask;
     turned.rotate_left(offset % 4);
     let wide = u64::from_ne_bytes([turned, turned].concat().try_into().expect("twice four bytes are eight"));
@@ -23,17 +23,17 @@ pub(crate) fn apply(mask: Mask, offset: usize, bytes: &mut [u8]) {
 ///
 /// Masks keep intermediaries from mistaking content for HTTP requests (RFC 6455, section 10.3). They are hashes of a
 /// counter, with hash keys from the operating system.
-pub(crate) struct Masks {
+pub(crate) struct MaskGenerator {
     keys: RandomState,
     count: u64,
 }
 
-impl Masks {
+impl MaskGenerator {
     pub(crate) fn new() -> Self {
         Self { keys: RandomState::new(), count: 0 }
     }
 
-    pub(crate) fn next(&mut self) -> Mask {
+    pub(crate) fn next(&mut self) -> MaskingKey {
         self.count += 1;
         let [a, b, c, d, ..] = self.keys.hash_one(self.count).to_ne_bytes();
         [a, b, c, d]
@@ -60,8 +60,9 @@ mod tests {
 
     #[test]
     fn masks_differ() {
-        let (mut first, mut second) = (Masks::new(), Masks::new());
-        let drawn: std::collections::HashSet<Mask> = (0..100).flat_map(|_| [first.next(), second.next()]).collect();
+        let (mut first, mut second) = (MaskGenerator::new(), MaskGenerator::new());
+        let drawn: std::collections::HashSet<MaskingKey> =
+            (0..100).flat_map(|_| [first.next(), second.next()]).collect();
         assert!(drawn.len() > 190, "{}", drawn.len());
     }
 }

@@ -14,10 +14,10 @@ use futures_core::Stream;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
-    close::{Close, WebSocketError},
-    decoder::{Kind, Role},
-    keepalive::Keepalive,
-    link::{Data, Link},
+    close::{CloseFrame, WebSocketError},
+    decoder::{MessageKind, Role},
+    keepalive::KeepaliveTimer,
+    link::{MessageFragment, WebSocketConnection},
     stream::WebSocketStream,
 };
 
@@ -47,7 +47,7 @@ use crate::{
 /// # }
 /// ```
 pub struct WebSocket {
-    link: Link,
+    link: WebSocketConnection,
     /// The first fragments of an incomplete message.
     begun: BytesMut,
     subprotocol: Option<Box<str>>,
@@ -55,9 +55,9 @@ pub struct WebSocket {
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct WebSocketMessage {
     /// The type of the message.
-    pub kind: Kind,
+    pub kind: MessageKind,
     /// The content. It is valid UTF-8 for text messages.
     pub data: Bytes,
 }
@@ -65,7 +65,7 @@ pub struct Message {
 impl WebSocket {
     /// Creates a WebSocket from a stream after its handshake. The maximum message length is 4 MiB.
     pub fn new(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, role: Role) -> Self {
-        let link = Link::new(Box::new(io), role, MESSAGE_LEN_MAX);
+        let link = WebSocketConnection::new(Box::new(io), role, MESSAGE_LEN_MAX);
         Self { link, begun: BytesMut::new(), subprotocol: None }
     }
 
@@ -90,7 +90,7 @@ impl WebSocket {
 
     /// Pings the peer after `interval` without input, and fails if it stays silent for `timeout`.
     pub fn keepalive(mut self, interval: Duration, timeout: Duration) -> Self {
-        self.link.keepalive = Some(Keepalive::new(interval, timeout));
+        self.link.keepalive = Some(KeepaliveTimer::new(interval, timeout));
         self
     }
 
@@ -109,23 +109,23 @@ impl WebSocket {
     /// # Cancel safety
     ///
     /// This method is cancel safe: dropping the future loses no message.
-    pub async fn next(&mut self) -> Option<Result<Message, WebSocketError>> {
+    pub async fn next(&mut self) -> Option<Result<WebSocketMessage, WebSocketError>> {
         poll_fn(|cx| self.poll_message(cx)).await
     }
 
     /// Polls for the next message, as [`next`](Self::next) does.
     ///
     /// Messages already received are returned before any further I/O.
-    pub fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, WebSocketError>>> {
+    pub fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WebSocketMessage, WebSocketError>>> {
         loop {
             let Some(data) = ready!(self.link.poll_data(cx)).transpose()? else { return Poll::Ready(None) };
-            let Data { kind, bytes, is_last } = data;
+            let MessageFragment { kind, bytes, is_last } = data;
             if is_last && self.begun.is_empty() {
-                return Poll::Ready(Some(Ok(Message { kind, data: bytes })));
+                return Poll::Ready(Some(Ok(WebSocketMessage { kind, data: bytes })));
             }
             self.begun.extend_from_slice(&bytes);
             if is_last {
-                return Poll::Ready(Some(Ok(Message { kind, data: self.begun.split().freeze() })));
+                return Poll::Ready(Some(Ok(WebSocketMessage { kind, data: self.begun.split().freeze() })));
             }
         }
     }
@@ -133,8 +133,8 @@ impl WebSocket {
     /// Queues a message for writing. Text must be valid UTF-8. After a close by either side, the message is discarded.
     ///
     /// The queue is unbounded. Check [`queued`](Self::queued) before adding to it.
-    pub fn queue(&mut self, kind: Kind, data: &[u8]) {
-        debug_assert!(kind == Kind::Binary || str::from_utf8(data).is_ok(), "a text message must be UTF-8");
+    pub fn queue(&mut self, kind: MessageKind, data: &[u8]) {
+        debug_assert!(kind == MessageKind::Binary || str::from_utf8(data).is_ok(), "a text message must be UTF-8");
         self.link.queue(kind, iter::once(data));
     }
 
@@ -175,7 +175,7 @@ impl WebSocket {
     /// # Cancel safety
     ///
     /// If the future is dropped after its first poll, the message stays queued.
-    pub async fn send(&mut self, kind: Kind, data: &[u8]) -> io::Result<()> {
+    pub async fn send(&mut self, kind: MessageKind, data: &[u8]) -> io::Result<()> {
         self.queue(kind, data);
         self.flush().await
     }
@@ -184,12 +184,12 @@ impl WebSocket {
     ///
     /// Call [`next`](Self::next) until it returns `None` or an error to complete the close. This takes 5 s at most.
     /// Messages sent by the peer before it saw the close are still returned.
-    pub fn close(&mut self, close: Close) {
+    pub fn close(&mut self, close: CloseFrame) {
         self.link.close(&close);
     }
 
     /// Returns the close frame of the peer, if received.
-    pub fn peer_close(&self) -> Option<&Close> {
+    pub fn peer_close(&self) -> Option<&CloseFrame> {
         self.link.peer_close.as_ref()
     }
 
@@ -200,7 +200,7 @@ impl WebSocket {
 }
 
 impl Stream for WebSocket {
-    type Item = Result<Message, WebSocketError>;
+    type Item = Result<WebSocketMessage, WebSocketError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.poll_message(cx)

@@ -11,9 +11,9 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::{
-    close::{Close, NORMAL, UNSUPPORTED},
-    decoder::Kind,
-    link::{Link, OUTPUT_LEN_MAX},
+    close::{CloseFrame, NORMAL, UNSUPPORTED},
+    decoder::MessageKind,
+    link::{OUTPUT_LEN_MAX, WebSocketConnection},
 };
 
 /// A byte stream in the binary messages of a [`WebSocket`](crate::WebSocket), independent of message boundaries.
@@ -22,13 +22,13 @@ use crate::{
 /// Reading and writing must happen in the same task. Written bytes are buffered until the task
 /// [flushes](AsyncWrite::poll_flush), reads, or fills the buffer. Shutting down the stream closes the WebSocket.
 pub struct WebSocketStream {
-    link: Link,
+    link: WebSocketConnection,
     /// Received bytes that were not read yet.
     rest: Bytes,
 }
 
 impl WebSocketStream {
-    pub(crate) fn new(mut link: Link, rest: Bytes) -> Self {
+    pub(crate) fn new(mut link: WebSocketConnection, rest: Bytes) -> Self {
         link.decoder.limit(u64::MAX);
         Self { link, rest }
     }
@@ -39,8 +39,10 @@ impl AsyncRead for WebSocketStream {
         while self.rest.is_empty() {
             let Some(data) = ready!(self.link.poll_data(cx)).transpose()? else { return Poll::Ready(Ok(())) };
             match data.kind {
-                Kind::Binary => self.rest = data.bytes,
-                Kind::Text => self.link.refuse(Close::new(UNSUPPORTED, "expected binary messages, received text")),
+                MessageKind::Binary => self.rest = data.bytes,
+                MessageKind::Text => {
+                    self.link.refuse(CloseFrame::new(UNSUPPORTED, "expected binary messages, received text"))
+                }
             }
         }
         let len = self.rest.len().min(buf.remaining());
@@ -81,7 +83,7 @@ impl AsyncWrite for WebSocketStream {
         });
         let len = parts.clone().map(<[u8]>::len).sum();
         if len > 0 {
-            self.link.queue(Kind::Binary, parts);
+            self.link.queue(MessageKind::Binary, parts);
         }
         Poll::Ready(Ok(len))
     }
@@ -95,7 +97,7 @@ impl AsyncWrite for WebSocketStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.link.close(&Close::new(NORMAL, ""));
+        self.link.close(&CloseFrame::new(NORMAL, ""));
         self.link.poll_shutdown(cx)
     }
 }

@@ -4,13 +4,13 @@ use simdutf8::compat::from_utf8;
 
 /// A UTF-8 validator for text received in parts.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Utf8 {
+pub(crate) struct Utf8Validator {
     /// The first bytes of a character continued in the next part.
     begun: [u8; 4],
     begun_len: usize,
 }
 
-impl Utf8 {
+impl Utf8Validator {
     /// Validates the next part. Returns `false` if the text is already invalid.
     pub(crate) fn push(&mut self, mut part: &[u8]) -> bool {
         while self.begun_len > 0 {
@@ -46,7 +46,7 @@ mod tests {
 
     /// Returns the number of bytes needed to detect invalid text, or whether the text is complete.
     fn byte_by_byte(text: &[u8]) -> Result<bool, usize> {
-        let mut utf8 = Utf8::default();
+        let mut utf8 = Utf8Validator::default();
         for (at, byte) in text.iter().enumerate() {
             if !utf8.push(&[*byte]) {
                 return Err(at + 1);
@@ -60,7 +60,7 @@ mod tests {
         let text = "aé€😀 κόσμε, and more than sixty-four bytes so that the wide way is taken".as_bytes();
         for first in 0..=text.len() {
             for second in first..=text.len() {
-                let mut utf8 = Utf8::default();
+                let mut utf8 = Utf8Validator::default();
                 for part in [&text[..first], &text[first..second], &text[second..]] {
                     assert!(utf8.push(part), "{first} {second}");
                 }
@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(byte_by_byte(b"\xc0\xaf"), Err(1));
         assert_eq!(byte_by_byte(b"\xe2\x82"), Ok(false));
         assert_eq!(byte_by_byte(b"\xe2\x82\xac"), Ok(true));
-        let mut utf8 = Utf8::default();
+        let mut utf8 = Utf8Validator::default();
         assert!(!utf8.push(b"ok\xff"));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
-use frisbee::{CloseReason, GoAway, InvalidSetting, Refusal};
+use frisbee::{CloseReason, GoAway, InvalidSetting, RefusalReason};
 
 use crate::{
     call::status::{Code, Status},
@@ -44,7 +44,7 @@ pub enum CallError {
     /// The peer refused the call before it reached a handler. The request was not executed.
     Refused {
         /// The peer's reason.
-        why: Refusal,
+        why: RefusalReason,
     },
     /// The peer takes no new calls on the connection, because it is shutting down or the connection is old.
     ///
@@ -114,7 +114,7 @@ impl CallError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerCause {
     /// [`CallError::Refused`].
-    Refused(Refusal),
+    Refused(RefusalReason),
     /// [`CallError::TooManyForPeer`].
     TooManyCalls { limit: u32 },
     /// [`CallError::AnswerTooLarge`].
@@ -220,10 +220,10 @@ impl From<CallError> for Status {
             CallError::ConnectionLost { .. } | CallError::Unreachable(_) | CallError::GoingAway { .. } => {
                 Code::Unavailable
             }
-            CallError::Refused { why: Refusal::Draining } => Code::Unavailable,
-            CallError::NotSent { .. } | CallError::TimedOut { .. } | CallError::Refused { why: Refusal::Expired } => {
-                Code::DeadlineExceeded
-            }
+            CallError::Refused { why: RefusalReason::Draining } => Code::Unavailable,
+            CallError::NotSent { .. }
+            | CallError::TimedOut { .. }
+            | CallError::Refused { why: RefusalReason::Expired } => Code::DeadlineExceeded,
             CallError::MetadataNotCarried { .. } => Code::FailedPrecondition,
             CallError::Refused { .. }
             | CallError::TooManyCalls { .. }

@@ -55,7 +55,7 @@
 //! |---|---|
 //! | serving | [`ServerBuilder`], [`Services`], [`CallSettings`] |
 //! | calling | [`Channel`], [`ChannelBuilder`], [`ChannelCallSettings`] |
-//! | metadata, timeouts, peers | [`Request`], [`Response`], [`Metadata`], [`Times`] |
+//! | metadata, timeouts, peers | [`Request`], [`Response`], [`Metadata`], [`TimeLimits`] |
 //! | streams of messages | [`Streaming`], [`StreamSender`] |
 //! | errors | [`Status`], [`Code`], [`CallError`] |
 //! | middleware | [`Layer`], [`interceptor`], ready-made [layers], tower with the feature `tower` |
@@ -119,7 +119,7 @@ mod wire;
 
 pub use call::account::{MemoryAccount, MemoryHold};
 pub use call::context::Inherited;
-pub use call::deadline::Times;
+pub use call::deadline::TimeLimits;
 pub use call::exchange::{Answer, Body, Call};
 pub use call::extensions::Extensions;
 pub use call::head::{CancelGuard, Head};
@@ -136,22 +136,22 @@ pub use client::transport::{ByteStream, ConnectSettings, Connected, Transport, r
 pub use error::{CallError, ConnectError, ServeError};
 pub use server::{Server, ServerBuilder};
 pub use service::boxed::BoxService;
-pub use service::endpoint::{Endpoint, Found, IntoEndpoint};
+pub use service::endpoint::{Endpoint, IntoEndpoint, MethodHandle};
 pub use service::handle::Service;
 pub use service::layer::{Interceptor, Layer, Layered, Next, interceptor};
 pub use service::layers;
 pub use service::services::{Services, Unimplemented};
 pub use service::settings::{CallSettings, CompressionSettings, MessageSettings};
 pub use service::table::Collision;
-pub use wire::frisbee::calling::connection::WhenFull;
+pub use wire::frisbee::calling::connection::CallLimitPolicy;
 pub use wire::frisbee::calling::reconnecting::LostMetadata;
-pub use wire::peer::Peer;
+pub use wire::peer::WirePeer;
 pub use wire::server_wire::Wire;
 
 pub use frisbee::{
-    self, Address, CloseReason, Config, ConnectRetry, Connection, Dispatch, Drain, Engine, Event, GoAway,
-    InvalidSetting, ListenOn, ListenTarget, Operation, Outcome, Packet, PeerCredentials, Raw, Recognized, Refusal,
-    Refused, Router, ServerLimits, SocketOptions, Table, ToAddress,
+    self, Address, CloseReason, Config, ConnectRetry, Connection, Dispatch, Drain, Engine, Event, GoAway, HandlerTable,
+    InvalidSetting, ListenOn, ListenTarget, Operation, Outcome, Packet, PeerCredentials, ProtocolMatch, Raw,
+    RefusalReason, RefusedPacket, Router, ServerLimits, SocketOptions, ToAddress,
 };
 
 #[cfg(feature = "tls")]

@@ -21,7 +21,7 @@ use crate::{
         set::ServiceSet,
         settings::{CallSettings, CompressionSettings, MessageSettings},
     },
-    wire::server_wire::{Served, Wire},
+    wire::server_wire::{Wire, WireAdapter},
 };
 
 /// A running server.
@@ -200,7 +200,7 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     pub fn wire(mut self, wire: impl Wire) -> Self {
         self.wires.push(Box::new(|transport, endpoint| {
             let endpoint = endpoint.clone();
-            transport.protocol(Served { wire, endpoint })
+            transport.protocol(WireAdapter { wire, endpoint })
         }));
         self
     }

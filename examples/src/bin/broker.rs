@@ -4,7 +4,7 @@
 use std::error::Error;
 
 use frisbee::Server;
-use frisbee_pubsub::{Broker, Client, Event, Limits, Policy, Publication, RequestError, TopicEvent};
+use frisbee_pubsub::{Broker, BrokerLimits, Client, Policy, Publication, RequestError, SubscriptionEvent, TopicEvent};
 use orders::{OrderCreated, topics::ORDER_CREATED};
 
 /// Generated from `proto/orders.proto`.
@@ -15,7 +15,7 @@ pub mod orders {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     // The broker, with a limit on the messages queued for a slow subscriber.
-    let limits = Limits { queue_len_max: 1000, ..Limits::default() };
+    let limits = BrokerLimits { queue_len_max: 1000, ..BrokerLimits::default() };
     let broker = Broker::builder().limits(limits).build();
     let server = Server::builder(broker.router()).bind("tcp://127.0.0.1:0").await?;
 
@@ -52,8 +52,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     shop.publish_acknowledged("prices.book", "last").await?;
     while let Some(event) = prices.next().await {
         match event {
-            Event::Missing(count) => println!("{count} prices are missing here"),
-            Event::Message(message) if message.payload == "last" => break,
+            SubscriptionEvent::Missing(count) => println!("{count} prices are missing here"),
+            SubscriptionEvent::Message(message) if message.payload == "last" => break,
             _ => {}
         }
     }

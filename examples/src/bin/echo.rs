@@ -4,7 +4,7 @@
 
 use std::{env, error::Error, future, time::Duration};
 
-use frisbee::{Client, Operation, Packet, Server, Table};
+use frisbee::{Client, HandlerTable, Operation, Packet, Server};
 use tokio::sync::mpsc;
 
 const ECHO: Operation = Operation::new(20).unwrap();
@@ -29,7 +29,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn serve(address: &str) -> Result<Server, Box<dyn Error>> {
-    let router = Table::new().on(ECHO, async |packet: Packet| {
+    let router = HandlerTable::new().on(ECHO, async |packet: Packet| {
         println!("server: sends back {:?}", packet.content);
         packet
     });
@@ -40,7 +40,7 @@ async fn serve(address: &str) -> Result<Server, Box<dyn Error>> {
 
 async fn ask(address: &str, text: &str) -> Result<(), Box<dyn Error>> {
     let (replies, mut inbox) = mpsc::unbounded_channel();
-    let router = Table::new().on(ECHO, move |reply| {
+    let router = HandlerTable::new().on(ECHO, move |reply| {
         // Without a receiver, the reply is no longer needed.
         let _ = replies.send(reply);
         future::ready(())

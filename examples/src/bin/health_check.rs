@@ -4,7 +4,7 @@
 use std::{error::Error, time::Duration};
 
 use frpc::{
-    Call, Channel, Drain, Endpoint, Raw, Recognized, Request, Response, Server, Status, Wire, interceptor,
+    Call, Channel, Drain, Endpoint, ProtocolMatch, Raw, Request, Response, Server, Status, Wire, interceptor,
     layers::{Timeout, Trace},
 };
 use hello_world::{
@@ -34,8 +34,8 @@ impl Greeter for Host {
 struct Health;
 
 impl Wire for Health {
-    fn recognize(&self, first: &[u8], _alpn: Option<&[u8]>) -> Recognized {
-        Recognized::by_prefix(first, b"GET ")
+    fn recognize(&self, first: &[u8], _alpn: Option<&[u8]>) -> ProtocolMatch {
+        ProtocolMatch::by_prefix(first, b"GET ")
     }
 
     async fn serve(&self, socket: Raw, endpoint: Endpoint, drain: Drain) {

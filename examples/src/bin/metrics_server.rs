@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use frpc::{Address, Connection, Operation, Packet, Request, Response, Server, Status, Table, Unimplemented};
+use frpc::{Address, Connection, HandlerTable, Operation, Packet, Request, Response, Server, Status, Unimplemented};
 use hello_world::{
     HelloReply, HelloRequest,
     greeter_server::{Greeter, GreeterServer},
@@ -32,7 +32,7 @@ const SAMPLES: Operation = Operation::new(1000).unwrap();
 async fn main() -> Result<(), Box<dyn Error>> {
     let address = env::args().nth(1).unwrap_or("tcp://127.0.0.1:50051".into());
     let collector = Arc::new(Collector::default());
-    let packets = Table::over(Unimplemented).on_with_connection(SAMPLES, {
+    let packets = HandlerTable::over(Unimplemented).on_with_connection(SAMPLES, {
         let collector = collector.clone();
         move |packet: Packet, connection: Connection| {
             collector.take(&packet.content.into_bytes(), connection.peer_addr());

@@ -14,7 +14,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use frpc::{Connection, Operation, Outcome, Packet, Raw, Request, Response, Server, Status, Table, Unimplemented};
+use frpc::{
+    Connection, HandlerTable, Operation, Outcome, Packet, Raw, Request, Response, Server, Status, Unimplemented,
+};
 use mixed::{
     MeasureRequest, Reading, SurveyRequest,
     board_server::{Board, BoardServer},
@@ -36,7 +38,7 @@ const GO_RAW: Operation = Operation::new(1002).unwrap();
 async fn main() -> Result<(), Box<dyn Error>> {
     let address = env::args().nth(1).unwrap_or("tcp://127.0.0.1:50051".into());
     let subscribers = Arc::new(Subscribers::default());
-    let packets = Table::over(Unimplemented)
+    let packets = HandlerTable::over(Unimplemented)
         .on_with_connection(SUBSCRIBE, {
             let subscribers = subscribers.clone();
             move |packet: Packet, connection| {

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use frpc::{Channel, Operation, Packet, Request, Response, Server, Status, Table, Unimplemented};
+use frpc::{Channel, HandlerTable, Operation, Packet, Request, Response, Server, Status, Unimplemented};
 use hello_world::{
     HelloReply, HelloRequest,
     greeter_client::GreeterClient,
@@ -40,7 +40,7 @@ impl Greeter for Host {
 async fn main() -> Result<(), Box<dyn Error>> {
     let sum = Arc::new(AtomicU64::new(0));
     // `Unimplemented` answers all packets other than calls and measurements.
-    let packets = Table::over(Unimplemented).on(MEASUREMENT, {
+    let packets = HandlerTable::over(Unimplemented).on(MEASUREMENT, {
         let sum = sum.clone();
         move |packet: Packet| {
             if let Ok(bytes) = packet.content[..].try_into() {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use bytes::Bytes;
-use frpc_http::{Mount, Visit};
+use frpc_http::{Mount, MountContext};
 use futures_util::future::{BoxFuture, ready};
 
 /// Files by URL path.
@@ -27,7 +27,7 @@ impl File {
 }
 
 impl Mount for File {
-    fn respond<'a>(&'a self, _: Visit, _: http::Request<Bytes>) -> BoxFuture<'a, http::Response<Bytes>> {
+    fn respond<'a>(&'a self, _: MountContext, _: http::Request<Bytes>) -> BoxFuture<'a, http::Response<Bytes>> {
         let (status, content) = match &self.content {
             Some(content) => (http::StatusCode::OK, content.clone()),
             None => (http::StatusCode::NOT_FOUND, Bytes::from_static(b"examples/browser/start compiles the page")),

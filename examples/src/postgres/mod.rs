@@ -6,8 +6,8 @@ mod startup;
 use std::{collections::HashMap, error::Error, io, sync::Arc, time::Duration};
 
 use frpc::{
-    Address, Connection, Drain, Endpoint, Event, Outcome, Packet, Raw, Recognized, Request, Response, Router, Status,
-    Wire,
+    Address, Connection, Drain, Endpoint, Event, Outcome, Packet, ProtocolMatch, Raw, Request, Response, Router,
+    Status, Wire,
 };
 use gate::{LogInRequest, LogInResponse, OpenDatabaseRequest, OpenDatabaseResponse, gate_server::Gate};
 use startup::{NOT_AUTHORIZED, Refusal, Startup};
@@ -228,11 +228,11 @@ impl Router for Proxy {
 }
 
 impl Wire for Proxy {
-    fn recognize(&self, first: &[u8], _: Option<&[u8]>) -> Recognized {
+    fn recognize(&self, first: &[u8], _: Option<&[u8]>) -> ProtocolMatch {
         match Startup::may_begin_with(first) {
-            Some(true) => Recognized::Yes,
-            Some(false) => Recognized::No,
-            None => Recognized::More,
+            Some(true) => ProtocolMatch::Yes,
+            Some(false) => ProtocolMatch::No,
+            None => ProtocolMatch::More,
         }
     }
 

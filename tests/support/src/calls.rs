@@ -11,11 +11,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::proto::{Frame, Kind};
+use frisbee::proto::{Frame, FrameKind};
 use frpc::{
     Address, CallError, Channel, ChannelBuilder, Code, Config, Connection, Operation, Packet, Request, Response,
     Server, Status, Streaming,
-    codec::{self, Content, Reader},
+    codec::{self, DecodedContent, Reader},
 };
 use futures_util::stream::try_unfold;
 use tokio::{
@@ -262,15 +262,15 @@ fn describe(frame: &Frame) -> String {
     let content = match frame.content.first() {
         Some(9) => format!("open {}", Reader::new(&frame.content).u16().unwrap()),
         _ => match codec::decode::<Words>(&frame.content) {
-            Ok(Content::Message(Words { text })) if text.len() <= 20 => text,
-            Ok(Content::Message(Words { text })) => format!("{} letters", text.len()),
-            Ok(Content::Error(failure)) if failure.text == "EOF" => "end".into(),
-            Ok(Content::Error(failure)) => format!("error {} {}", failure.code.unwrap_or(2), failure.text),
+            Ok(DecodedContent::Message(Words { text })) if text.len() <= 20 => text,
+            Ok(DecodedContent::Message(Words { text })) => format!("{} letters", text.len()),
+            Ok(DecodedContent::Error(failure)) if failure.text == "EOF" => "end".into(),
+            Ok(DecodedContent::Error(failure)) => format!("error {} {}", failure.code.unwrap_or(2), failure.text),
             Err(_) => format!("{:x?}", frame.content),
         },
     };
     match frame.kind {
-        Kind::Application(operation) => format!("{operation} {}: {content}", frame.id),
+        FrameKind::Application(operation) => format!("{operation} {}: {content}", frame.id),
         _ => format!("stream {}: {content}", frame.id),
     }
 }

@@ -1,7 +1,7 @@
 //! Encoded frames, and a [`Peer`] to exchange them by hand.
 
 use bytes::BytesMut;
-use frisbee::proto::{Decoder, Frame, Header, HeaderFormat, Kind};
+use frisbee::proto::{Decoder, Frame, FrameKind, Header, HeaderFormat};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
     time::timeout,
@@ -75,10 +75,10 @@ impl Peer {
     fn take_opening(&mut self, frame: &Frame) -> bool {
         let before = self.opening;
         self.opening = match (before, frame.kind) {
-            (Opening::Begins, Kind::Reserved) => Opening::HasSaidHello,
+            (Opening::Begins, FrameKind::Reserved) => Opening::HasSaidHello,
             _ => Opening::IsOver,
         };
-        self.opening == Opening::HasSaidHello || (before == Opening::HasSaidHello && frame.kind == Kind::Ping)
+        self.opening == Opening::HasSaidHello || (before == Opening::HasSaidHello && frame.kind == FrameKind::Ping)
     }
 
     /// Returns the next frame, or `None` at the end of the stream.
@@ -155,12 +155,14 @@ impl Peer {
 
     fn name(&self, frame: &Frame) -> String {
         match frame.kind {
-            Kind::Ping => "PING".into(),
-            Kind::Pong => "PONG".into(),
-            Kind::Stream if frame.content.is_empty() => format!("stream {} closed", frame.id),
-            Kind::Reserved => format!("reserved {}", frame.id),
-            Kind::Control | Kind::Extended | Kind::Piece => unreachable!("the decoder is one of a plain peer"),
-            Kind::Stream | Kind::Application(_) => (self.describe)(frame),
+            FrameKind::Ping => "PING".into(),
+            FrameKind::Pong => "PONG".into(),
+            FrameKind::Stream if frame.content.is_empty() => format!("stream {} closed", frame.id),
+            FrameKind::Reserved => format!("reserved {}", frame.id),
+            FrameKind::Control | FrameKind::Extended | FrameKind::Piece => {
+                unreachable!("the decoder is one of a plain peer")
+            }
+            FrameKind::Stream | FrameKind::Application(_) => (self.describe)(frame),
         }
     }
 }

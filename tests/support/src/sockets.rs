@@ -204,7 +204,7 @@ impl Router for TestRouter {
         }
     }
 
-    async fn stream(&self, mut stream: Stream, refusal: Option<frisbee::Refusal>, _: &Connection) {
+    async fn stream(&self, mut stream: Stream, refusal: Option<frisbee::RefusalReason>, _: &Connection) {
         if refusal.is_some() {
             return;
         }

@@ -50,7 +50,7 @@ impl Router for Script {
         Outcome::Reply(Packet::new(packet.id, Operation::EXTENDED, self.answer.clone()))
     }
 
-    async fn stream(&self, mut stream: frpc::frisbee::Stream, _: Option<frisbee::Refusal>, _: &Connection) {
+    async fn stream(&self, mut stream: frpc::frisbee::Stream, _: Option<frisbee::RefusalReason>, _: &Connection) {
         stream.read().await.unwrap();
         for data in &self.data {
             // The other side may have closed the stream already.
@@ -123,7 +123,7 @@ fn read(content: &Bytes) -> Result<String, Code> {
 
 fn message(content: &[u8]) -> String {
     match codec::decode::<Words>(&Bytes::copy_from_slice(content)).unwrap() {
-        codec::Content::Message(words) => words.text,
+        codec::DecodedContent::Message(words) => words.text,
         other => panic!("{other:?}"),
     }
 }

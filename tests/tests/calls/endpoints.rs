@@ -8,8 +8,8 @@ use std::sync::{
 
 use frpc::{
     Address, Answer, Body, Call, CallSettings, Caller, Channel, Code, ConnectError, ConnectRetry, ConnectSettings,
-    Connected, Endpoint, Head, Layered, MessageSettings, Method, Peer, Server, Service, Services, Status, Times,
-    Transport, codec::Format, interceptor, prost::Message,
+    Connected, Endpoint, Head, Layered, MessageSettings, Method, Server, Service, Services, Status, TimeLimits,
+    Transport, WirePeer, codec::Format, interceptor, prost::Message,
 };
 use futures_util::{FutureExt, future::BoxFuture};
 use support::{
@@ -66,7 +66,7 @@ fn an_endpoint_drops_handlers_when_the_deadline_of_their_call_has_passed() {
 #[test]
 fn an_endpoint_keeps_to_the_times_of_its_services() {
     in_virtual_time(async {
-        let times = Times { max: Some(2 * SECOND), default: Some(SECOND), ..Times::default() };
+        let times = TimeLimits { max: Some(2 * SECOND), default: Some(SECOND), ..TimeLimits::default() };
         let services = Services::new()
             .add_service(TestServer::new(TestService::default()))
             .calls(CallSettings { times, ..CallSettings::default() })
@@ -87,7 +87,7 @@ fn a_head_says_which_peer_a_call_came_from() {
     in_virtual_time(async {
         let endpoint = Endpoint::new(TestServer::new(TestService::default())).unwrap();
         let mut head = Head::default();
-        head.set_peer(&Peer::at(Address::Unix("/run/app.sock".into())));
+        head.set_peer(&WirePeer::at(Address::Unix("/run/app.sock".into())));
         assert_eq!(call(&endpoint, "Say", "peer", head).await.unwrap(), ["unix:/run/app.sock"]);
         assert_eq!(call(&endpoint, "Say", "peer", Head::default()).await.unwrap(), ["nobody"]);
     });
@@ -118,7 +118,7 @@ impl Service for Curious {
     const NAME: &'static str = "calls.Curious";
     const METHODS: &'static [Method] = &[Method::unary("calls.Curious", "Look", 900)];
 
-    fn beside(&self, methods: &[&'static Method]) {
+    fn served_with(&self, methods: &[&'static Method]) {
         *self.0.lock().unwrap() = methods.iter().map(|method| method.path()).collect();
     }
 

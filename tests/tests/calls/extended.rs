@@ -4,7 +4,7 @@ use std::future::pending;
 
 use frpc::{
     CallError, CallSettings, Channel, Code, Config, MessageSettings, Metadata, Request, Response, Server, Services,
-    Status, Streaming, Times,
+    Status, Streaming, TimeLimits,
     generated::{Answer, Call, Method, Service},
     interceptor,
 };
@@ -443,7 +443,7 @@ fn the_handler_of_a_plain_call_reads_the_time_of_the_channel_and_its_calls_inher
 #[test]
 fn a_server_has_the_last_word_on_the_time_of_calls() {
     in_virtual_time(async {
-        let times = Times {
+        let times = TimeLimits {
             min: Some(SECOND),
             max: Some(60 * SECOND),
             default: Some(10 * SECOND),

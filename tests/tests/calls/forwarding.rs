@@ -7,8 +7,8 @@ use std::{
 };
 
 use frisbee::{
-    Arrivals, Client, CloseReason, Config, Connection, Event, GoAway, Operation, OutboxLimit, Outcome, Packet, Peer,
-    Refusal, Refused, Router, RouterInfo, SendOrder, Stream, Table, WhenFull,
+    Arrivals, Client, CloseReason, Config, Connection, Event, GoAway, HandlerTable, Operation, OutboxLimit, Outcome,
+    Packet, PeerProtocol, RefusalReason, RefusedPacket, Router, RouterInfo, SendOrder, Stream, WhenFull,
 };
 use frisbee_pubsub::Broker;
 use frpc::Services;
@@ -51,7 +51,7 @@ impl Router for Probe {
         Outcome::Nothing
     }
 
-    fn refuse(&self, refused: Refused, _: &Connection) -> Outcome {
+    fn refuse(&self, refused: RefusedPacket, _: &Connection) -> Outcome {
         self.0.add("refuse");
         Outcome::Reply(Packet::new(refused.id, refused.operation, "refused"))
     }
@@ -66,21 +66,21 @@ impl Router for Probe {
         Some(5 * SECOND)
     }
 
-    async fn stream(&self, _: Stream, refusal: Option<Refusal>, _: &Connection) {
+    async fn stream(&self, _: Stream, refusal: Option<RefusalReason>, _: &Connection) {
         self.0.add(format!("stream {refusal:?}"));
     }
 }
 
 /// Keeps what it has to refuse.
 #[derive(Clone, Default)]
-struct Keeper(Arc<Mutex<Option<Refused>>>);
+struct Keeper(Arc<Mutex<Option<RefusedPacket>>>);
 
 impl Router for Keeper {
     async fn route(&self, _: Packet, _: &Connection) -> Outcome {
         Outcome::Nothing
     }
 
-    fn refuse(&self, refused: Refused, _: &Connection) -> Outcome {
+    fn refuse(&self, refused: RefusedPacket, _: &Connection) -> Outcome {
         *self.0.lock().unwrap() = Some(refused);
         Outcome::Nothing
     }
@@ -103,7 +103,7 @@ fn check<R: Router>(wrap: impl FnOnce(Probe) -> R) {
         settle().await;
         let connection = server.connections().remove(0);
         let refused = keeper.0.lock().unwrap().expect("its content is too large");
-        let (peer, why, reason) = (Peer::Plain, GoAway { code: 0, text: "".into() }, CloseReason::Local);
+        let (peer, why, reason) = (PeerProtocol::Plain, GoAway { code: 0, text: "".into() }, CloseReason::Local);
 
         let probe = Probe::default();
         let router = wrap(probe.clone());
@@ -123,7 +123,7 @@ fn check<R: Router>(wrap: impl FnOnce(Probe) -> R) {
         assert_eq!(router.refuse(refused, &connection), Outcome::Reply(own_packet(9, "refused")));
         assert_eq!(router.awaited(&connection), 3);
         assert_eq!(router.packet_timeout(&own_packet(7, "mine"), &connection), Some(5 * SECOND));
-        for refusal in [None, Some(Refusal::Draining)] {
+        for refusal in [None, Some(RefusalReason::Draining)] {
             router.stream(connection.accept_stream().await.unwrap(), refusal, &connection).await;
         }
         router.event(&connection, Event::Closed(&reason));
@@ -153,11 +153,11 @@ fn every_router_in_front_of_another_passes_on_all_that_is_not_its_own() {
     let services = || Services::new().add_service(TestServer::new(TestService::default()));
     check(|probe| probe);
     check(Arc::new);
-    check(Table::over);
-    check(|probe| Table::over(probe).on(Operation::new(2000).unwrap(), async |_: Packet| {}));
+    check(HandlerTable::over);
+    check(|probe| HandlerTable::over(probe).on(Operation::new(2000).unwrap(), async |_: Packet| {}));
     check(|probe| Broker::new().over(probe));
     check(|probe| services().over(probe));
-    check(|probe| Table::over(services().over(Broker::new().over(Arc::new(probe)))));
+    check(|probe| HandlerTable::over(services().over(Broker::new().over(Arc::new(probe)))));
     check(|probe| Broker::new().over(services().over(probe)));
 }
 

@@ -15,7 +15,7 @@ use std::{
 
 use frisbee::{ConnectRetry, Operation, Outcome, Router, RouterInfo, ServerLimits, Stream};
 use frpc::{
-    Address, CallError, Channel, ChannelCallSettings, Code, Config, Connection, GoAway, Packet, Refusal, Request,
+    Address, CallError, Channel, ChannelCallSettings, Code, Config, Connection, GoAway, Packet, RefusalReason, Request,
     Response, Server, Status, Streaming,
 };
 use frpc_http::{Client, ClientSettings, Http, HttpVersion};
@@ -86,7 +86,7 @@ fn why(status: &Status) -> &CallError {
 }
 
 fn is_refused(status: &Status) -> bool {
-    matches!(why(status), CallError::Refused { why: Refusal::Draining })
+    matches!(why(status), CallError::Refused { why: RefusalReason::Draining })
 }
 
 #[test]
@@ -402,7 +402,7 @@ impl Router for Refusing {
         })
     }
 
-    async fn stream(&self, stream: Stream, _: Option<frisbee::Refusal>, _: &Connection) {
+    async fn stream(&self, stream: Stream, _: Option<frisbee::RefusalReason>, _: &Connection) {
         let (sender, mut reader) = stream.split();
         // Read the data to open the call, then its request.
         let _ = (reader.read().await, reader.read().await);

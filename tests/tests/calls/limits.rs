@@ -3,7 +3,7 @@
 //!
 //! The limits are those of a frisbee connection.
 
-use frpc::{CallError, Code, Config, Refusal, Server, Status, Streaming, Unimplemented};
+use frpc::{CallError, Code, Config, RefusalReason, Server, Status, Streaming, Unimplemented};
 use support::{
     calls::{
         COUNT, CallbackServer, GATHER, SAY, TestClient, TestServer, TestService, ask, asking, connect, each_kind,
@@ -49,7 +49,7 @@ fn a_request_above_the_limit_of_the_server_fails_alone() {
             assert_eq!(status.call_error().is_some(), extended, "{status:?}");
             if let Some(error) = status.call_error() {
                 assert!(
-                    matches!(error, CallError::Refused { why: Refusal::TooLarge { announced, limit: 200 } } if *announced as usize > len),
+                    matches!(error, CallError::Refused { why: RefusalReason::TooLarge { announced, limit: 200 } } if *announced as usize > len),
                     "{error}"
                 );
                 assert!(error.is_safe_to_repeat(), "it was not executed");

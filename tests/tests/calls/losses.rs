@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use frpc::{
     Address, CallError, Channel, ChannelBuilder, CloseReason, Code, Config, ConnectError, ConnectRetry, Connection,
-    Operation, Outcome, Packet, Router, Server, Status, Streaming, Table,
+    HandlerTable, Operation, Outcome, Packet, Router, Server, Status, Streaming,
 };
 use support::{
     MILLI, SECOND, assert_elapsed,
@@ -372,7 +372,7 @@ fn a_call_that_finds_no_way_out_in_time_was_not_executed() {
 fn a_server_that_hangs_up_at_once_is_not_dialed_all_the_time() {
     in_virtual_time(async {
         let address = unused_address();
-        let rude = Table::new().on(Operation::new(SAY).unwrap(), async |_: Packet| Outcome::Close);
+        let rude = HandlerTable::new().on(Operation::new(SAY).unwrap(), async |_: Packet| Outcome::Close);
         let server = frisbee::Server::builder(rude).config(quiet()).bind(&address).await.unwrap();
         let client = connected_to(&address, Channel::builder()).await;
         let (since, mut calls) = (Instant::now(), 0);

@@ -5,8 +5,8 @@
 use std::sync::{Arc, Mutex};
 
 use frpc::{
-    CallError, CallSettings, Channel, ChannelCallSettings, Code, Connection, Outcome, Packet, Router, Server, Services,
-    Status, WhenFull,
+    CallError, CallLimitPolicy, CallSettings, Channel, ChannelCallSettings, Code, Connection, Outcome, Packet, Router,
+    Server, Services, Status,
 };
 use futures_util::future::join_all;
 use support::{
@@ -101,7 +101,7 @@ fn an_answer_that_cannot_be_read_fails_its_call_and_no_other() {
 }
 
 /// Returns a service with a closed gate, its server, and a client with this limit on calls in flight.
-async fn limited(calls_max: usize, when_full: WhenFull) -> (TestService, Server, TestClient) {
+async fn limited(calls_max: usize, when_full: CallLimitPolicy) -> (TestService, Server, TestClient) {
     let service = TestService::default();
     let server = serve(&service);
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
@@ -118,7 +118,7 @@ async fn limited(calls_max: usize, when_full: WhenFull) -> (TestService, Server,
 fn calls_past_the_limit_wait_and_all_get_their_turn() {
     for calls_max in [1, 2, 3, 10] {
         in_virtual_time(async {
-            let (service, _server, client) = limited(calls_max, WhenFull::Wait).await;
+            let (service, _server, client) = limited(calls_max, CallLimitPolicy::Wait).await;
             let calls: Vec<_> = (0..20).map(|number| asking(&client, &format!("wait {number}"))).collect();
             settle().await;
             assert_eq!(service.log.take().len(), calls_max);
@@ -138,7 +138,7 @@ fn calls_past_the_limit_wait_and_all_get_their_turn() {
 #[test]
 fn a_call_waits_for_room_within_its_timeout() {
     in_virtual_time(async {
-        let (_service, _server, client) = limited(1, WhenFull::Wait).await;
+        let (_service, _server, client) = limited(1, CallLimitPolicy::Wait).await;
         let first = asking(&client, "wait");
         settle().await;
         let hasty = TestClient::new(client.channel().clone().with_timeout(2 * SECOND));
@@ -154,7 +154,7 @@ fn a_call_waits_for_room_within_its_timeout() {
 #[test]
 fn a_call_that_gives_up_waiting_for_room_takes_no_turn_of_another() {
     in_virtual_time(async {
-        let (service, _server, client) = limited(1, WhenFull::Wait).await;
+        let (service, _server, client) = limited(1, CallLimitPolicy::Wait).await;
         let first = asking(&client, "wait first");
         settle().await;
         let given_up = asking(&client, "given up");
@@ -172,7 +172,7 @@ fn a_call_that_gives_up_waiting_for_room_takes_no_turn_of_another() {
 #[test]
 fn calls_past_the_limit_fail_if_they_are_to() {
     in_virtual_time(async {
-        let (service, _server, client) = limited(2, WhenFull::Fail).await;
+        let (service, _server, client) = limited(2, CallLimitPolicy::Fail).await;
         let calls = [asking(&client, "wait a"), asking(&client, "wait b")];
         settle().await;
         let status = ask(&client, "one more").await.unwrap_err();
@@ -233,7 +233,7 @@ fn calls_past_the_limit_of_the_server_fail_before_they_are_sent_if_they_are_to()
         server.attach(theirs);
         let client = TestClient::new(
             quiet_channel()
-                .calls(ChannelCallSettings { when_full: WhenFull::Fail, ..ChannelCallSettings::default() })
+                .calls(ChannelCallSettings { when_full: CallLimitPolicy::Fail, ..ChannelCallSettings::default() })
                 .attach(ours)
                 .await
                 .unwrap(),
@@ -317,7 +317,7 @@ fn a_server_that_would_take_no_calls_does_not_start() {
 #[test]
 fn a_call_that_waits_for_room_learns_that_the_connection_is_lost() {
     in_virtual_time(async {
-        let (_service, server, client) = limited(1, WhenFull::Wait).await;
+        let (_service, server, client) = limited(1, CallLimitPolicy::Wait).await;
         let first = asking(&client, "wait");
         settle().await;
         let waiting = asking(&client, "hi");

@@ -9,8 +9,8 @@ use std::{
 };
 
 use frpc::{
-    CallError, CallSettings, Channel, ChannelCallSettings, Code, Config, Dispatch, Refusal, Request, Response, Server,
-    ServerBuilder, Status, Streaming, Times, interceptor, layers::ConcurrencyLimit,
+    CallError, CallSettings, Channel, ChannelCallSettings, Code, Config, Dispatch, RefusalReason, Request, Response,
+    Server, ServerBuilder, Status, Streaming, TimeLimits, interceptor, layers::ConcurrencyLimit,
 };
 use support::{
     MILLI, SECOND,
@@ -126,7 +126,7 @@ fn a_call_that_waited_for_too_long_is_told_so_and_may_be_made_again() {
         let server = Server::builder().config(Config { handlers_max: 1, ..quiet() });
         // The server gives up first.
         let server = server.calls(CallSettings {
-            times: Times { max: Some(5 * SECOND), ..Times::default() },
+            times: TimeLimits { max: Some(5 * SECOND), ..TimeLimits::default() },
             ..CallSettings::default()
         });
         let server = server.add_service(TestServer::new(slow.clone())).without_listener().unwrap();
@@ -138,7 +138,10 @@ fn a_call_that_waited_for_too_long_is_told_so_and_may_be_made_again() {
         let second = second.await;
         assert_eq!(second.code(), Code::DeadlineExceeded);
         let error = second.call_error().unwrap();
-        assert!(matches!(error, CallError::Refused { why: Refusal::Expired }) && error.is_safe_to_repeat(), "{second}");
+        assert!(
+            matches!(error, CallError::Refused { why: RefusalReason::Expired }) && error.is_safe_to_repeat(),
+            "{second}"
+        );
         assert_eq!(slow.begun.load(Ordering::Relaxed), 1);
     });
 }
@@ -146,7 +149,7 @@ fn a_call_that_waited_for_too_long_is_told_so_and_may_be_made_again() {
 #[test]
 fn the_time_of_a_handler_counts_from_the_arrival_of_its_call() {
     let in_place = || Server::builder().config(Config { handlers_max: 1, ..quiet() });
-    let times = Times { max: Some(60 * SECOND), ..Times::default() };
+    let times = TimeLimits { max: Some(60 * SECOND), ..TimeLimits::default() };
     let servers: [fn(_, _) -> ServerBuilder; 3] = [
         |server: ServerBuilder, _| server,
         |server, times| server.calls(CallSettings { times, ..CallSettings::default() }),

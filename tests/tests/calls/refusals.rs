@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use frisbee::{Operation, Outcome, Router, RouterInfo, Stream};
-use frpc::{CallError, Channel, Code, Config, Connection, Packet, Refusal, Server};
+use frpc::{CallError, Channel, Code, Config, Connection, Packet, RefusalReason, Server};
 use support::{
     calls::{
         CallbackClient, CallbackServer, TestClient, TestServer, TestService, ask, each_kind, only_connection, quiet,
@@ -49,7 +49,7 @@ impl Router for Failing {
         Outcome::Reply(Packet { operation: Operation::EXTENDED, content, ..packet })
     }
 
-    async fn stream(&self, stream: Stream, _: Option<Refusal>, _: &Connection) {
+    async fn stream(&self, stream: Stream, _: Option<RefusalReason>, _: &Connection) {
         let (sender, mut reader) = stream.split();
         let _ = reader.read().await;
         let _ = sender.send(failure(self.code, &self.cause)).await;
@@ -77,11 +77,11 @@ fn fails_with(code: u8, cause: &[u8], check: impl Fn(Code, Option<&CallError>) -
 fn each_cause_becomes_its_error() {
     type Check = fn(&CallError) -> bool;
     let causes: [(&[u8], Code, Check); 6] = [
-        (&[1], Code::ResourceExhausted, |error| matches!(error, CallError::Refused { why: Refusal::Busy })),
-        (&[2], Code::DeadlineExceeded, |error| matches!(error, CallError::Refused { why: Refusal::Expired })),
-        (&[3], Code::Unavailable, |error| matches!(error, CallError::Refused { why: Refusal::Draining })),
+        (&[1], Code::ResourceExhausted, |error| matches!(error, CallError::Refused { why: RefusalReason::Busy })),
+        (&[2], Code::DeadlineExceeded, |error| matches!(error, CallError::Refused { why: RefusalReason::Expired })),
+        (&[3], Code::Unavailable, |error| matches!(error, CallError::Refused { why: RefusalReason::Draining })),
         (&[4, 0, 0, 0, 9, 0, 0, 0, 8], Code::ResourceExhausted, |error| {
-            matches!(error, CallError::Refused { why: Refusal::TooLarge { announced: 9, limit: 8 } })
+            matches!(error, CallError::Refused { why: RefusalReason::TooLarge { announced: 9, limit: 8 } })
         }),
         (&[5, 0, 0, 0, 7], Code::ResourceExhausted, |error| matches!(error, CallError::TooManyForPeer { limit: 7 })),
         (&[6, 0, 0, 0, 9, 0, 0, 0, 8], Code::ResourceExhausted, |error| {

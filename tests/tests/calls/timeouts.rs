@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use frpc::{
-    CallError, CallSettings, Channel, Code, Config, Engine, Request, Server, Services, Status, Streaming, Times,
+    CallError, CallSettings, Channel, Code, Config, Engine, Request, Server, Services, Status, Streaming, TimeLimits,
 };
 use support::{
     MILLI, SECOND, assert_elapsed,
@@ -74,14 +74,14 @@ fn streams_have_a_time_of_their_own_on_a_server(transport: Transport) {
         return;
     }
     in_virtual_time(async {
-        let times = Times { default: Some(5 * SECOND), max: Some(60 * SECOND), ..Times::default() };
+        let times = TimeLimits { default: Some(5 * SECOND), max: Some(60 * SECOND), ..TimeLimits::default() };
         let (_served, client) =
             serve_with(transport, |services| services.calls(CallSettings { times, ..CallSettings::default() })).await;
         for kind in 1..4 {
             let answer = of_kind(&client, kind, "sleep 300").await;
             assert!(answer.unwrap().ends_with("sleep 300"), "nobody said how long it may take");
         }
-        let times = Times { stream_default: Some(7 * SECOND), ..times };
+        let times = TimeLimits { stream_default: Some(7 * SECOND), ..times };
         let (_served, client) =
             serve_with(transport, |services| services.calls(CallSettings { times, ..CallSettings::default() })).await;
         for kind in 1..4 {
@@ -100,9 +100,9 @@ fn a_method_has_times_of_its_own(transport: Transport) {
         return;
     }
     in_virtual_time(async {
-        let all = Times { stream_default: Some(60 * SECOND), ..Times::default() };
-        let count = Times { stream_default: Some(2 * SECOND), ..Times::default() };
-        let say = Times { max: Some(3 * SECOND), ..Times::default() };
+        let all = TimeLimits { stream_default: Some(60 * SECOND), ..TimeLimits::default() };
+        let count = TimeLimits { stream_default: Some(2 * SECOND), ..TimeLimits::default() };
+        let say = TimeLimits { max: Some(3 * SECOND), ..TimeLimits::default() };
         let (_served, client) = serve_with(transport, |services| {
             services.calls(CallSettings {
                 method_times: vec![(&test_methods::SAY, say), (&test_methods::COUNT, count)],

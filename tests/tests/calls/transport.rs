@@ -7,7 +7,7 @@ use std::{
 };
 
 use frisbee::{ConnectRetry, Protocol};
-use frpc::{Channel, Config, Drain, Endpoint, IntoEndpoint, Raw, Recognized, Router, Services, Wire};
+use frpc::{Channel, Config, Drain, Endpoint, IntoEndpoint, ProtocolMatch, Raw, Router, Services, Wire};
 use frpc_http::{Client, ClientSettings, Http, HttpVersion};
 use support::{
     calls::{TestClient, TestServer, TestService, quiet, quiet_channel},
@@ -159,7 +159,7 @@ struct OverHttp {
 }
 
 impl Protocol for OverHttp {
-    fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> Recognized {
+    fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> ProtocolMatch {
         self.http.recognize(first, alpn)
     }
 

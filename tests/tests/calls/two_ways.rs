@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 
 use frisbee::{Arrivals, OutboxLimit, ServerLimits, WhenFull};
 use frpc::{
-    BoxService, Channel, ChannelCallSettings, Code, Config, ConnectError, Connection, Dispatch, Packet, Request,
-    Response, ServeError, Server, Services, Status, Streaming, Table, Unimplemented,
+    BoxService, Channel, ChannelCallSettings, Code, Config, ConnectError, Connection, Dispatch, HandlerTable, Packet,
+    Request, Response, ServeError, Server, Services, Status, Streaming, Unimplemented,
 };
 use support::{
     EventLog, SECOND, assert_elapsed,
@@ -184,7 +184,8 @@ fn a_service_that_is_there_twice_is_found_before_anything_is_served() {
             let services = Services::new().add_service(TestServer::new(TestService::default()));
             services.add_services([BoxService::new(TestServer::new(TestService::default()))])
         };
-        let bare = frisbee::Server::builder(Table::over(services())).bind("mem:calls-collision").await.unwrap_err();
+        let bare =
+            frisbee::Server::builder(HandlerTable::over(services())).bind("mem:calls-collision").await.unwrap_err();
         check(bare.to_string());
         check(format!("{bare:?}"));
         let bare = frisbee::Client::new(services()).connect("mem:calls-collision").await.unwrap_err();
@@ -306,7 +307,7 @@ fn a_handler_knows_who_calls() {
 #[test]
 fn packets_and_streams_of_the_users_own_share_the_port() {
     in_virtual_time(async {
-        let table = || Table::over(Unimplemented).on(OWN, async |packet: Packet| packet);
+        let table = || HandlerTable::over(Unimplemented).on(OWN, async |packet: Packet| packet);
         let services = || Services::new().add_service(TestServer::new(TestService::default())).over(table());
         let frisbee = frisbee::Server::builder(services()).config(quiet()).without_listener();
         let frpc =
@@ -335,7 +336,7 @@ impl frisbee::Router for Mirror {
         frisbee::Outcome::Reply(packet)
     }
 
-    async fn stream(&self, mut stream: frisbee::Stream, _: Option<frisbee::Refusal>, _: &Connection) {
+    async fn stream(&self, mut stream: frisbee::Stream, _: Option<frisbee::RefusalReason>, _: &Connection) {
         while let Ok(content) = stream.read().await {
             stream.send(content).await.unwrap();
         }
@@ -366,7 +367,7 @@ fn a_client_hears_packets_of_the_servers_own() {
         let (sender, mut news) = mpsc::unbounded_channel();
         let (ours, theirs) = duplex(1000);
         server.attach(theirs);
-        let router = Table::new().on(OWN, move |packet: Packet| {
+        let router = HandlerTable::new().on(OWN, move |packet: Packet| {
             sender.send(packet).unwrap();
             async {}
         });
@@ -404,7 +405,7 @@ fn a_router_below_hears_of_the_end_of_a_read_and_of_room_on_both_sides() {
         let hears = ["routed", "received", "writable"].map(str::to_owned);
         let log = EventLog::default();
         let services = Services::new().add_service(TestServer::new(TestService::default()));
-        let router = Arc::new(services.over(Table::over(Hooked(log.clone()))));
+        let router = Arc::new(services.over(HandlerTable::over(Hooked(log.clone()))));
         let server = frisbee::Server::builder(router).config(quiet()).without_listener();
         let (theirs, mut client) = peer();
         server.attach(theirs);
@@ -443,7 +444,7 @@ fn a_router_below_gets_packets_together_that_came_together_on_both_sides() {
         let took = ["took 8"].map(str::to_owned);
         let log = EventLog::default();
         let services = Services::new().add_service(TestServer::new(TestService::default()));
-        let router = services.over(Table::over(Gatherer(log.clone())));
+        let router = services.over(HandlerTable::over(Gatherer(log.clone())));
         let server = frisbee::Server::builder(router).config(quiet()).without_listener();
         let (theirs, mut client) = peer();
         server.attach(theirs);
@@ -484,7 +485,7 @@ fn a_connection_becomes_a_byte_stream_after_some_calls() {
         let (ours, theirs) = duplex(1000);
         server.attach(theirs);
         let (agreed, mut agreement) = mpsc::unbounded_channel();
-        let router = Table::new().on(OWN, move |packet: Packet| {
+        let router = HandlerTable::new().on(OWN, move |packet: Packet| {
             agreed.send(packet).unwrap();
             async {}
         });

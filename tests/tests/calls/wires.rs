@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use frpc::{
-    Answer, Body, Call, Code, Drain, Endpoint, Head, Layer, Next, Raw, Recognized, Server, ServerBuilder, Status,
+    Answer, Body, Call, Code, Drain, Endpoint, Head, Layer, Next, ProtocolMatch, Raw, Server, ServerBuilder, Status,
     StreamSender, Streaming, Wire, codec::Format, prost::Message,
 };
 use support::{
@@ -22,8 +22,8 @@ type Reader = io::Lines<BufReader<ReadHalf<Raw>>>;
 type Writer = WriteHalf<Raw>;
 
 impl Wire for Lines {
-    fn recognize(&self, first: &[u8], _alpn: Option<&[u8]>) -> Recognized {
-        Recognized::by_prefix(first, GREETING.as_bytes())
+    fn recognize(&self, first: &[u8], _alpn: Option<&[u8]>) -> ProtocolMatch {
+        ProtocolMatch::by_prefix(first, GREETING.as_bytes())
     }
 
     async fn serve(&self, socket: Raw, endpoint: Endpoint, drain: Drain) {

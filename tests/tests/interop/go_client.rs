@@ -172,7 +172,7 @@ impl Router for Service {
         }
     }
 
-    async fn stream(&self, stream: Stream, refusal: Option<frisbee::Refusal>, _: &Connection) {
+    async fn stream(&self, stream: Stream, refusal: Option<frisbee::RefusalReason>, _: &Connection) {
         if refusal.is_none() {
             echo(stream).await;
         }

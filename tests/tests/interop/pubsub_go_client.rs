@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use frisbee::{Dispatch, Server};
-use frisbee_pubsub::{Broker, Limits, Policy};
+use frisbee_pubsub::{Broker, BrokerLimits, Policy};
 
 use crate::clients::{GoClient, run_clients};
 
@@ -13,7 +13,7 @@ async fn go_clients_are_content_with_our_broker() {
 }
 
 async fn serve(client: GoClient) {
-    let broker = Broker::builder().limits(Limits { queue_len_max: 100_000, ..Limits::default() }).build();
+    let broker = Broker::builder().limits(BrokerLimits { queue_len_max: 100_000, ..BrokerLimits::default() }).build();
     let mut builder = Server::builder(broker.router()).dispatch(client.dispatch).engine(client.engine);
     if let Some(identity) = client.identity() {
         builder = builder.tls(identity.server());

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use frisbee_pubsub::{Broker, Client, Event, Limits, Policy, Subscription, SubscriptionEnd};
+use frisbee_pubsub::{Broker, BrokerLimits, Client, Policy, Subscription, SubscriptionEnd, SubscriptionEvent};
 use support::{MILLI, SECOND, in_real_time_within, in_virtual_time};
 use tokio::{sync::Notify, task::LocalSet, time::sleep};
 
@@ -44,9 +44,9 @@ struct Seen {
 }
 
 impl Seen {
-    fn note(&mut self, event: Event) {
+    fn note(&mut self, event: SubscriptionEvent) {
         match event {
-            Event::Message(message) => {
+            SubscriptionEvent::Message(message) => {
                 let text = String::from_utf8_lossy(&message.payload).into_owned();
                 let (publisher, number) = text.split_once(' ').unwrap();
                 let (publisher, number) = (publisher.parse().unwrap(), number.parse().unwrap());
@@ -54,8 +54,8 @@ impl Seen {
                 assert!(last.is_none_or(|last| last < number), "{number} after {last:?}, of publisher {publisher}");
                 self.delivered += 1;
             }
-            Event::Missing(count) => self.missing += count,
-            Event::Reconnected => self.has_reconnected = true,
+            SubscriptionEvent::Missing(count) => self.missing += count,
+            SubscriptionEvent::Reconnected => self.has_reconnected = true,
             _ => unreachable!("there are no others"),
         }
     }
@@ -106,8 +106,8 @@ fn a_thousand_subscribers_account_for_a_hundred_thousand_messages_over_sockets()
     );
 }
 
-fn limits() -> Limits {
-    Limits { queue_len_max: 4_000, publish_window: 50_000, ..Limits::default() }
+fn limits() -> BrokerLimits {
+    BrokerLimits { queue_len_max: 4_000, publish_window: 50_000, ..BrokerLimits::default() }
 }
 
 /// Account of one subscriber.

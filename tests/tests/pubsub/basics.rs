@@ -10,8 +10,8 @@ use std::{
 
 use frisbee::Connection;
 use frisbee_pubsub::{
-    Action, Broker, Client, Limits, Publication, PublishError, RefusalCode, RequestError, SubscribeError, Subscription,
-    SubscriptionEnd,
+    Action, Broker, BrokerLimits, Client, Publication, PublishError, RefusalCode, RequestError, SubscribeError,
+    Subscription, SubscriptionEnd,
 };
 use support::{SECOND, assert_elapsed, in_virtual_time, settle};
 use tokio::time::Instant;
@@ -215,7 +215,7 @@ fn the_last_retained_value_comes_first_and_once() {
 #[test]
 fn a_retained_value_without_room_is_refused_and_the_publisher_told() {
     in_virtual_time(async {
-        let party = Party::with(Limits { retained_max: 1, ..Limits::default() }).await;
+        let party = Party::with(BrokerLimits { retained_max: 1, ..BrokerLimits::default() }).await;
         let client = party.client().await;
         client.send_acknowledged(Publication::new("a", "1").retain()).await.unwrap();
         let error = client.send_acknowledged(Publication::new("b", "2").retain()).await.unwrap_err();
@@ -366,7 +366,8 @@ fn what_is_allowed_is_remembered_until_it_is_to_be_asked_anew() {
 #[test]
 fn a_connection_has_no_more_subscriptions_than_it_may() {
     in_virtual_time(async {
-        let party = Party::with(Limits { subscriptions_max: 2, patterns_max: 3, ..Limits::default() }).await;
+        let party =
+            Party::with(BrokerLimits { subscriptions_max: 2, patterns_max: 3, ..BrokerLimits::default() }).await;
         let (one, other) = (party.client().await, party.client().await);
         let first = one.subscribe("a").await.unwrap();
         let _second = one.subscribe("b").await.unwrap();
@@ -385,7 +386,7 @@ fn a_connection_has_no_more_subscriptions_than_it_may() {
 #[test]
 fn patterns_have_no_more_shapes_than_they_may() {
     in_virtual_time(async {
-        let party = Party::with(Limits { shapes_max: 2, all_shapes_max: 3, ..Limits::default() }).await;
+        let party = Party::with(BrokerLimits { shapes_max: 2, all_shapes_max: 3, ..BrokerLimits::default() }).await;
         let (one, other) = (party.client().await, party.client().await);
         let first = one.subscribe("*.a").await.unwrap();
         let _second = one.subscribe("a.*").await.unwrap();

@@ -17,7 +17,7 @@ fn calls_and_messages_share_a_connection() {
         let router = broker.over(Unimplemented);
         let server =
             Server::builder().config(quiet()).add_service(service).router(router).bind(&address).await.unwrap();
-        let inbox = Client::builder().inbox();
+        let inbox = Client::builder().router();
         let client = inbox.client();
         let channel = Channel::builder().config(quiet()).router(inbox).connect(&address).await.unwrap();
         let calls = TestClient::new(channel);

@@ -1,7 +1,7 @@
 //! A broker with an in-memory server and clients.
 
 use frisbee::{Address, Server};
-use frisbee_pubsub::{Broker, Client, Event, Limits, Subscription};
+use frisbee_pubsub::{Broker, BrokerLimits, Client, Subscription, SubscriptionEvent};
 use support::{
     calls::{quiet, unused_address},
     settle,
@@ -20,7 +20,7 @@ impl Party {
         Self::of(Broker::new()).await
     }
 
-    pub(crate) async fn with(limits: Limits) -> Self {
+    pub(crate) async fn with(limits: BrokerLimits) -> Self {
         Self::of(Broker::builder().limits(limits).build()).await
     }
 
@@ -67,14 +67,14 @@ pub(crate) async fn heard(subscription: &mut Subscription) -> String {
     words.join(" ")
 }
 
-pub(crate) fn word(event: Event) -> String {
+pub(crate) fn word(event: SubscriptionEvent) -> String {
     match event {
-        Event::Message(message) => {
+        SubscriptionEvent::Message(message) => {
             let payload = String::from_utf8_lossy(&message.payload).into_owned();
             if message.is_retained { format!("({payload})") } else { payload }
         }
-        Event::Missing(count) => format!("missing:{count}"),
-        Event::Reconnected => "reconnected".into(),
+        SubscriptionEvent::Missing(count) => format!("missing:{count}"),
+        SubscriptionEvent::Reconnected => "reconnected".into(),
         _ => unreachable!("there are no others"),
     }
 }

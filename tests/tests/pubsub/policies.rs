@@ -1,6 +1,6 @@
 //! Slow subscribers: the effects of each policy on them and on publishers. Every message is accounted for.
 
-use frisbee_pubsub::{Client, Limits, Policy, Subscription, SubscriptionEnd};
+use frisbee_pubsub::{BrokerLimits, Client, Policy, Subscription, SubscriptionEnd};
 use support::{SECOND, assert_elapsed, in_virtual_time, settle};
 use tokio::{task::JoinHandle, time::Instant};
 
@@ -19,7 +19,7 @@ async fn slow(party: &Party, policy: Policy) -> (Client, Subscription) {
 }
 
 async fn small() -> Party {
-    Party::with(Limits { queue_len_max: 5 * COST, ..Limits::default() }).await
+    Party::with(BrokerLimits { queue_len_max: 5 * COST, ..BrokerLimits::default() }).await
 }
 
 async fn publish(party: &Party, from: u32, to: u32) {
@@ -72,7 +72,7 @@ fn the_latest_of_each_subject_is_kept() {
 #[test]
 fn values_that_grow_stay_within_the_room_of_a_queue() {
     in_virtual_time(async {
-        let party = Party::with(Limits { queue_len_max: 10_000, ..Limits::default() }).await;
+        let party = Party::with(BrokerLimits { queue_len_max: 10_000, ..BrokerLimits::default() }).await;
         let (_client, mut subscription) = slow(&party, Policy::KeepLatest).await;
         publish(&party, 10, 15).await;
         for len in [10, 5_000] {
@@ -90,7 +90,7 @@ fn values_that_grow_stay_within_the_room_of_a_queue() {
 #[test]
 fn queues_of_subscribers_that_block_share_each_message() {
     in_virtual_time(async {
-        let party = Party::with(Limits { publish_window: 20_000, ..Limits::default() }).await;
+        let party = Party::with(BrokerLimits { publish_window: 20_000, ..BrokerLimits::default() }).await;
         let mut slow_ones = Vec::new();
         for _ in 0..50 {
             slow_ones.push(slow(&party, Policy::Block).await);
@@ -110,7 +110,7 @@ fn queues_of_subscribers_that_block_share_each_message() {
 #[test]
 fn publishers_wait_while_all_queues_together_are_full() {
     in_virtual_time(async {
-        let party = Party::with(Limits { queued_len_max: 200_000, ..Limits::default() }).await;
+        let party = Party::with(BrokerLimits { queued_len_max: 200_000, ..BrokerLimits::default() }).await;
         let subscriber = party.client().await;
         let mut subscription = subscriber.subscribe("a").policy(Policy::Block).window(10_000).await.unwrap();
         let (publisher, other) = (party.client().await, party.client().await);
@@ -156,7 +156,7 @@ fn publishing(client: Client, count: u32) -> JoinHandle<()> {
 #[test]
 fn publishers_wait_for_a_subscriber_that_blocks_and_nothing_is_missing() {
     in_virtual_time(async {
-        let party = Party::with(Limits { publish_window: 20_000, ..Limits::default() }).await;
+        let party = Party::with(BrokerLimits { publish_window: 20_000, ..BrokerLimits::default() }).await;
         let (publisher, subscriber) = (party.client().await, party.client().await);
         let mut subscription = subscriber.subscribe("a").policy(Policy::Block).window(10_000).await.unwrap();
         let mut fast = subscriber.subscribe("a").await.unwrap();
@@ -181,7 +181,7 @@ fn publishers_wait_for_a_subscriber_that_blocks_and_nothing_is_missing() {
 #[test]
 fn the_process_of_the_broker_waits_as_other_publishers_do() {
     in_virtual_time(async {
-        let party = Party::with(Limits { publish_window: 20_000, ..Limits::default() }).await;
+        let party = Party::with(BrokerLimits { publish_window: 20_000, ..BrokerLimits::default() }).await;
         let subscriber = party.client().await;
         let mut subscription = subscriber.subscribe("a").policy(Policy::Block).window(10_000).await.unwrap();
         let broker = party.broker.clone();
@@ -204,7 +204,7 @@ fn the_process_of_the_broker_waits_as_other_publishers_do() {
 #[test]
 fn a_subscriber_that_blocks_and_takes_nothing_is_ended() {
     in_virtual_time(async {
-        let limits = Limits { publish_window: 20_000, stall_max: 3 * SECOND, ..Limits::default() };
+        let limits = BrokerLimits { publish_window: 20_000, stall_max: 3 * SECOND, ..BrokerLimits::default() };
         let party = Party::with(limits).await;
         let (publisher, subscriber) = (party.client().await, party.client().await);
         let mut subscription = subscriber.subscribe("a").policy(Policy::Block).window(10_000).await.unwrap();
@@ -224,7 +224,7 @@ fn a_subscriber_that_blocks_and_takes_nothing_is_ended() {
 #[test]
 fn one_that_takes_a_little_in_time_is_not_ended() {
     in_virtual_time(async {
-        let limits = Limits { publish_window: 20_000, stall_max: 3 * SECOND, ..Limits::default() };
+        let limits = BrokerLimits { publish_window: 20_000, stall_max: 3 * SECOND, ..BrokerLimits::default() };
         let party = Party::with(limits).await;
         let (publisher, subscriber) = (party.client().await, party.client().await);
         let mut subscription = subscriber.subscribe("a").policy(Policy::Block).window(2_000).await.unwrap();
@@ -240,7 +240,7 @@ fn one_that_takes_a_little_in_time_is_not_ended() {
 #[test]
 fn all_queues_together_are_bounded() {
     in_virtual_time(async {
-        let party = Party::with(Limits { queued_len_max: 50 * COST, ..Limits::default() }).await;
+        let party = Party::with(BrokerLimits { queued_len_max: 50 * COST, ..BrokerLimits::default() }).await;
         let mut subscriptions = Vec::new();
         for _ in 0..20 {
             subscriptions.push(slow(&party, Policy::DropNewest).await);

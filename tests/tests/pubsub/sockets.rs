@@ -11,7 +11,7 @@ use std::{
 };
 
 use frisbee::{Config, Engine, Server};
-use frisbee_pubsub::{Broker, Client, Event, Limits, Policy};
+use frisbee_pubsub::{Broker, BrokerLimits, Client, Policy, SubscriptionEvent};
 use support::{engines, in_real_time, until};
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
@@ -58,7 +58,7 @@ fn messages_arrive_in_order_on_every_engine() {
 #[test]
 fn one_that_stops_reading_does_not_hold_up_the_others_and_memory_stays_bounded() {
     in_real_time(async {
-        let limits = Limits { queue_len_max: 100_000, ..Limits::default() };
+        let limits = BrokerLimits { queue_len_max: 100_000, ..BrokerLimits::default() };
         let broker = Broker::builder().limits(limits).build();
         // Longer than the whole test: the connection with an idle reader must stay open.
         let config = Config { outbox_len_max: 50_000, write_stall_max: Duration::from_secs(60), ..Config::default() };
@@ -80,7 +80,7 @@ fn one_that_stops_reading_does_not_hold_up_the_others_and_memory_stays_bounded()
             readers.push(tokio::spawn(async move {
                 for number in 0..MESSAGES {
                     let event = subscription.next().await.unwrap();
-                    let Event::Message(message) = event else { panic!("{event:?}") };
+                    let SubscriptionEvent::Message(message) = event else { panic!("{event:?}") };
                     assert_eq!(String::from_utf8_lossy(&message.payload).parse(), Ok(number));
                 }
             }));

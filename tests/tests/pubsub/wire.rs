@@ -1,8 +1,8 @@
 //! Peers with hand-written packets: plain clients and hostile ones.
 
 use bytes::Bytes;
-use frisbee::proto::{Frame, Kind};
-use frisbee_pubsub::{BASE, Limits, Policy};
+use frisbee::proto::{Frame, FrameKind};
+use frisbee_pubsub::{BASE, BrokerLimits, Policy};
 use support::{
     Peer, SECOND,
     frames::{frame, header},
@@ -19,7 +19,7 @@ const CREDIT: u16 = 10;
 
 /// Describes a packet of the broker in words.
 fn describe(frame: &Frame) -> String {
-    let Kind::Application(operation) = frame.kind else { return format!("{:?}", frame.kind) };
+    let FrameKind::Application(operation) = frame.kind else { return format!("{:?}", frame.kind) };
     let content: &Bytes = &frame.content;
     let number = |at: usize| content.get(at..at + 4).map_or(0, |bytes| u32::from_be_bytes(bytes.try_into().unwrap()));
     let text = |at: usize| String::from_utf8_lossy(content.get(at..).unwrap_or_default()).into_owned();
@@ -84,7 +84,7 @@ fn a_conversation_is_the_one_of_the_documentation() {
 #[test]
 fn a_subscription_goes_as_far_as_its_credit_and_one_message_beyond() {
     in_virtual_time(async {
-        let party = Party::with(Limits { queue_len_max: 160, ..Limits::default() }).await;
+        let party = Party::with(BrokerLimits { queue_len_max: 160, ..BrokerLimits::default() }).await;
         let mut peer = peer_of(&party).await;
         // A message costs 4 + 1 + 2 + 1 + 64.
         peer.asks(subscribe(1, 0, 73, "a")).await;
@@ -152,7 +152,7 @@ fn what_cannot_be_read_is_refused_and_the_connection_goes_on() {
 #[test]
 fn one_that_sends_nonsense_and_reads_no_answers_is_let_go() {
     in_virtual_time(async {
-        let party = Party::with(Limits { answers_max: 8, ..Limits::default() }).await;
+        let party = Party::with(BrokerLimits { answers_max: 8, ..BrokerLimits::default() }).await;
         let (theirs, mut peer) = Peer::pair(1024, describe);
         party.server.attach(theirs);
         peer.say(packet(HELLO, 1, [1])).await;
@@ -174,7 +174,7 @@ fn one_that_sends_nonsense_and_reads_no_answers_is_let_go() {
 #[test]
 fn a_plain_publisher_is_held_up_by_a_subscriber_that_blocks_and_goes_on_in_order() {
     in_virtual_time(async {
-        let party = Party::with(Limits { publish_window: 50_000, ..Limits::default() }).await;
+        let party = Party::with(BrokerLimits { publish_window: 50_000, ..BrokerLimits::default() }).await;
         let subscriber = party.client().await;
         let mut subscription = subscriber.subscribe("a").policy(Policy::Block).window(10_000).await.unwrap();
         let (theirs, mut peer) = Peer::pair(1 << 20, describe);
@@ -200,7 +200,7 @@ fn a_plain_publisher_is_held_up_by_a_subscriber_that_blocks_and_goes_on_in_order
 #[test]
 fn a_connection_that_is_not_read_keeps_only_what_its_queue_holds() {
     in_virtual_time(async {
-        let party = Party::with(Limits { queue_len_max: 10_000, ..Limits::default() }).await;
+        let party = Party::with(BrokerLimits { queue_len_max: 10_000, ..BrokerLimits::default() }).await;
         let config = frisbee::Config { outbox_len_max: 4_000, ..support::calls::quiet() };
         let server = frisbee::Server::builder(party.broker.router()).config(config).without_listener();
         let (theirs, mut peer) = Peer::pair(1_000, describe);

@@ -13,8 +13,8 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{
-    Address, Client, CloseReason, Config, Connection, Dispatch, Engine, Operation, Outcome, Packet, Raw, RingError,
-    Router, Server, Table,
+    Address, Client, CloseReason, Config, Connection, Dispatch, Engine, HandlerTable, Operation, Outcome, Packet, Raw,
+    RingError, Router, Server,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::{
@@ -492,7 +492,7 @@ fn an_idle_connection_holds_little_memory() {
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
         in_real_time(async {
-            let router = Table::new().on(ECHO, async |packet: Packet| packet);
+            let router = HandlerTable::new().on(ECHO, async |packet: Packet| packet);
             let server =
                 Server::builder(router).engine(Engine::Uring).config(quiet()).bind("127.0.0.1:0").await.unwrap();
             let addr = server.local_addr().socket_addr().unwrap();

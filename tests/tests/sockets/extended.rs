@@ -3,7 +3,8 @@
 use std::{future::pending, time::Duration};
 
 use frpc::{
-    CallSettings, Channel, Code, Engine, MessageSettings, Metadata, Request, Response, Server, Status, Streaming, Times,
+    CallSettings, Channel, Code, Engine, MessageSettings, Metadata, Request, Response, Server, Status, Streaming,
+    TimeLimits,
 };
 use support::{
     SECOND,
@@ -93,13 +94,17 @@ async fn serve(
     engine: Engine,
     onward: Option<TestClient>,
 ) -> (Server, TestClient, mpsc::UnboundedReceiver<&'static str>) {
-    serve_for(Times { max: Some(60 * SECOND), stream_default: Some(60 * SECOND), ..Times::default() }, engine, onward)
-        .await
+    serve_for(
+        TimeLimits { max: Some(60 * SECOND), stream_default: Some(60 * SECOND), ..TimeLimits::default() },
+        engine,
+        onward,
+    )
+    .await
 }
 
 /// Serves with these limits on the time of calls.
 async fn serve_for(
-    times: Times,
+    times: TimeLimits,
     engine: Engine,
     onward: Option<TestClient>,
 ) -> (Server, TestClient, mpsc::UnboundedReceiver<&'static str>) {
@@ -216,10 +221,10 @@ fn calls_of_handlers_inherit_deadline_and_named_metadata() {
 fn handlers_of_plain_calls_have_the_time_of_the_channel_and_their_calls_inherit_it() {
     for engine in engines() {
         in_real_time(async {
-            let (_behind, onward, _seen) = serve_for(Times::default(), engine, None).await;
+            let (_behind, onward, _seen) = serve_for(TimeLimits::default(), engine, None).await;
             assert_eq!(onward.say(words("hi")).await.unwrap().get_ref().text, "None true", "{engine}");
             let onward = TestClient::new(onward.channel().clone().with_timeout(Duration::MAX));
-            let (_front, client, _seen) = serve_for(Times::default(), engine, Some(onward)).await;
+            let (_front, client, _seen) = serve_for(TimeLimits::default(), engine, Some(onward)).await;
             assert_eq!(client.say(words("hi")).await.unwrap().get_ref().text, "None true", "{engine}");
         });
     }

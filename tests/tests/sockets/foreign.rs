@@ -1,6 +1,6 @@
 //! Peers with another protocol: both sides report it, and clients do so already on connecting.
 
-use frisbee::{Client, CloseReason, Connection, ProtocolError, Server, proto::Foreign};
+use frisbee::{Client, CloseReason, Connection, ProtocolError, Server, proto::ForeignProtocol};
 use frpc::Channel;
 use support::{
     in_real_time,
@@ -54,9 +54,9 @@ fn a_server_says_that_it_was_called_by_http() {
         let (router, mut reports) = TestRouter::with_hooks();
         let server = Server::builder(router).bind("127.0.0.1:0").await.unwrap();
         for (call, expected) in [
-            ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", Foreign::Http1Client),
-            ("POST /hello.Greeter/SayHello HTTP/1.1\r\n\r\n", Foreign::Http1Client),
-            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Foreign::Http2Client),
+            ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", ForeignProtocol::Http1Client),
+            ("POST /hello.Greeter/SayHello HTTP/1.1\r\n\r\n", ForeignProtocol::Http1Client),
+            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", ForeignProtocol::Http2Client),
         ] {
             for split in [1, 3, 7, 8] {
                 let mut socket = TcpStream::connect(server.local_addr().socket_addr().unwrap()).await.unwrap();
@@ -128,7 +128,7 @@ fn a_plain_client_that_does_not_look_learns_it_from_the_first_answer() {
         // The connection may have failed already, because the peer answered the client's hello.
         let _ = connection.send(packet(1, ECHO, "hi")).await;
         let reason = connection.closed().await;
-        let is_tls = matches!(reason, CloseReason::Protocol(ProtocolError::Foreign(Foreign::TlsServer)));
+        let is_tls = matches!(reason, CloseReason::Protocol(ProtocolError::Foreign(ForeignProtocol::TlsServer)));
         assert!(is_tls, "{reason:?}");
     });
 }

@@ -50,7 +50,7 @@ async fn serve_at(address: &Address, engine: Engine, count: &Count) -> Server {
 /// Returns a link that sends a hello on each connection, and the answers to it.
 fn greeting(address: &Address, engine: Engine) -> (Reconnecting, mpsc::UnboundedReceiver<Packet>) {
     let (answers, answered) = mpsc::unbounded_channel();
-    let router = frisbee::Table::new().on(HELLO, move |packet: Packet| {
+    let router = frisbee::HandlerTable::new().on(HELLO, move |packet: Packet| {
         answers.send(packet).unwrap();
         async {}
     });

@@ -391,7 +391,7 @@ impl Router for Unwilling {
 #[test]
 fn a_router_can_refuse_to_serve() {
     in_real_time(async {
-        let router = Arc::new(frisbee::Table::over(Unwilling).on(ECHO, async |packet: Packet| packet));
+        let router = Arc::new(frisbee::HandlerTable::over(Unwilling).on(ECHO, async |packet: Packet| packet));
         let error = Server::builder(router.clone()).bind("127.0.0.1:0").await.unwrap_err();
         assert_eq!(error.to_string(), "not today");
         let server = test_server().bind("127.0.0.1:0").await.unwrap();

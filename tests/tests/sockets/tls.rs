@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use frisbee::{Client, CloseReason, Config, ConnectRetry, Connection, Drain, Protocol, Raw, Recognized, Server};
+use frisbee::{Client, CloseReason, Config, ConnectRetry, Connection, Drain, Protocol, ProtocolMatch, Raw, Server};
 use rustls::{ClientConnection, ServerConnection};
 use support::{
     Identity, SECOND, engines, in_real_time, in_virtual_time, localhost,
@@ -229,8 +229,8 @@ struct Hello;
 const HELLO: &[u8] = b"hello";
 
 impl Protocol for Hello {
-    fn recognize(&self, _: &[u8], alpn: Option<&[u8]>) -> Recognized {
-        if alpn == Some(HELLO) { Recognized::Yes } else { Recognized::No }
+    fn recognize(&self, _: &[u8], alpn: Option<&[u8]>) -> ProtocolMatch {
+        if alpn == Some(HELLO) { ProtocolMatch::Yes } else { ProtocolMatch::No }
     }
 
     async fn serve(&self, mut socket: Raw, _: Drain) {

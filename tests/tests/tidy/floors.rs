@@ -95,7 +95,7 @@ const HOUSES: &[House] = &[
         krate: "frpc-http",
         floors: &[
             &["activity", "codes", "cors", "headers", "hosts", "message", "mount"],
-            &["settings", "standstill", "status"],
+            &["settings", "write_timeout", "status"],
             &["client", "serve"],
             &["http2", "plain"],
             &["wire"],

@@ -7,7 +7,7 @@ use std::{
 };
 
 use frisbee::{Engine, Server};
-use frisbee_pubsub::{Broker, Limits};
+use frisbee_pubsub::{Broker, BrokerLimits};
 use load::{Arguments, parse_addr, process};
 
 #[tokio::main]
@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let engine: Engine = arguments.opt_value_from_str("--engine")?.unwrap_or_default();
     let addr = arguments.free_from_fn(parse_addr)?;
     process::raise_open_files_limit()?;
-    let limits = Limits { subscriptions_max: 1_000_000, ..Limits::default() };
+    let limits = BrokerLimits { subscriptions_max: 1_000_000, ..BrokerLimits::default() };
     let broker = Broker::builder().limits(limits).build();
     let server = Server::builder(broker.router()).engine(engine).bind(addr).await?;
     println!("listening on {}", server.local_addr());

@@ -8,9 +8,9 @@ use frisbee_pubsub::{Message, Subject};
 /// A multiset of expected messages, compared by subject and payload. Subscribers cannot tell equal messages apart, so
 /// either may be taken for the returning one.
 #[derive(Debug, Default)]
-pub(super) struct Echoes(HashMap<(Subject, Bytes), usize>);
+pub(super) struct ExpectedEchoes(HashMap<(Subject, Bytes), usize>);
 
-impl Echoes {
+impl ExpectedEchoes {
     /// Records that a message will return `count` times.
     pub(super) fn expect(&mut self, message: &Message, count: usize) {
         if count == 0 {
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn a_message_comes_back_as_often_as_it_is_expected() {
         let message = |payload: &'static str| Message::new(Subject::new("chat").expect("it is good"), payload);
-        let mut echoes = Echoes::default();
+        let mut echoes = ExpectedEchoes::default();
         assert!(!echoes.take(&message("a")));
         echoes.expect(&message("a"), 2);
         echoes.expect(&message("b"), 0);

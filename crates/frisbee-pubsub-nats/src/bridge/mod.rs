@@ -14,12 +14,12 @@ use std::{
 
 use async_nats::HeaderMap;
 use frisbee_pubsub::{
-    Client, Event, Message, Pattern, Policy, Publication, PublishError, RefusalCode, SubscribeError, SubscribeOptions,
-    Subscription, SubscriptionEnd,
+    Client, Message, Pattern, Policy, Publication, PublishError, RefusalCode, SubscribeError, SubscribeOptions,
+    Subscription, SubscriptionEnd, SubscriptionEvent,
 };
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use self::echoes::Echoes;
+use self::echoes::ExpectedEchoes;
 use crate::{Delivery, Durable, Nats, StreamError, subscription::lock};
 
 /// A bridge between a broker on frisbee and a cluster, created by [`Nats::bridge`]. Dropping it stops it.
@@ -34,7 +34,7 @@ use crate::{Delivery, Durable, Nats, StreamError, subscription::lock};
 /// requester no longer learns immediately that there are no subscribers, because the bridge is one.
 pub struct Bridge {
     tasks: JoinSet<()>,
-    shared: Arc<Shared>,
+    shared: Arc<BridgeShared>,
 }
 
 /// A builder for a bridge; see [`Nats::bridge`].
@@ -144,7 +144,7 @@ impl BridgeBuilder {
     pub async fn start(self) -> Result<Bridge, SubscribeError> {
         let Self { nats, broker, name, out, incoming, durable, policy } = self;
         let mut tasks = JoinSet::new();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(BridgeShared {
             nats,
             broker,
             header: HeaderMap::from_iter([(
@@ -156,12 +156,12 @@ impl BridgeBuilder {
             echoes: Mutex::default(),
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
             unreadable: durable.iter().map(Durable::count_unreadable).collect(),
-            counts: Counts::default(),
+            counts: BridgeCounters::default(),
         });
         // Subscribe at the broker first: `send_in` expects its messages back through these subscriptions.
         for pattern in &shared.out {
             let subscription = shared.broker.subscribe(pattern).policy(policy).await?;
-            tasks.spawn(shared.clone().hand_out(pattern.clone(), policy, subscription));
+            tasks.spawn(shared.clone().forward_out(pattern.clone(), policy, subscription));
         }
         for pattern in incoming {
             let mut options = SubscribeOptions::new(pattern);
@@ -170,10 +170,10 @@ impl BridgeBuilder {
             // Filter before the queue, so returning messages take no room in the window.
             let takes = move |headers: Option<&HeaderMap>| ours.is_foreign(headers);
             let subscription = shared.nats.shared().subscribe(options, takes).await?;
-            tasks.spawn(shared.clone().hand_in(subscription));
+            tasks.spawn(shared.clone().forward_in(subscription));
         }
         for durable in durable {
-            tasks.spawn(shared.clone().hand_in_durable(durable));
+            tasks.spawn(shared.clone().forward_durable(durable));
         }
         Ok(Bridge { tasks, shared })
     }
@@ -182,7 +182,7 @@ impl BridgeBuilder {
 impl Bridge {
     /// Returns the counters.
     pub fn metrics(&self) -> BridgeMetrics {
-        let Counts { out, incoming, returned, missing, refused, set_aside } = &self.shared.counts;
+        let BridgeCounters { out, incoming, returned, missing, refused, set_aside } = &self.shared.counts;
         let [out, incoming, returned, missing, refused, set_aside] =
             [out, incoming, returned, missing, refused, set_aside].map(|count| count.load(Ordering::Relaxed));
         let unreadable: u64 = self.shared.unreadable.iter().map(|count| count.load(Ordering::Relaxed)).sum();
@@ -206,7 +206,7 @@ impl fmt::Debug for Bridge {
     }
 }
 
-struct Shared {
+struct BridgeShared {
     nats: Nats,
     broker: Client,
     name: String,
@@ -214,15 +214,15 @@ struct Shared {
     header: HeaderMap,
     out: Vec<Pattern>,
     /// Messages from the cluster expected back from the broker.
-    echoes: Mutex<Echoes>,
+    echoes: Mutex<ExpectedEchoes>,
     requests: Arc<Semaphore>,
     /// Counters of the undecodable messages of each durable subscription.
     unreadable: Vec<Arc<AtomicU64>>,
-    counts: Counts,
+    counts: BridgeCounters,
 }
 
 #[derive(Default)]
-struct Counts {
+struct BridgeCounters {
     out: AtomicU64,
     incoming: AtomicU64,
     returned: AtomicU64,
@@ -231,16 +231,18 @@ struct Counts {
     set_aside: AtomicU64,
 }
 
-impl Shared {
-    async fn hand_out(self: Arc<Self>, pattern: Pattern, policy: Policy, mut subscription: Subscription) {
+impl BridgeShared {
+    async fn forward_out(self: Arc<Self>, pattern: Pattern, policy: Policy, mut subscription: Subscription) {
         loop {
             while let Some(event) = subscription.next().await {
                 match event {
-                    Event::Message(message) if lock(&self.echoes).take(&message) => add(&self.counts.returned, 1),
-                    Event::Message(message) => self.clone().send_out(message).await,
+                    SubscriptionEvent::Message(message) if lock(&self.echoes).take(&message) => {
+                        add(&self.counts.returned, 1)
+                    }
+                    SubscriptionEvent::Message(message) => self.clone().send_out(message).await,
                     // The missing messages may include expected ones. Forget all of those, because an outdated entry
                     // would suppress a later message.
-                    Event::Missing(count) => {
+                    SubscriptionEvent::Missing(count) => {
                         add(&self.counts.missing, count);
                         lock(&self.echoes).clear();
                     }
@@ -259,21 +261,21 @@ impl Shared {
         }
     }
 
-    async fn hand_in(self: Arc<Self>, mut subscription: Subscription) {
+    async fn forward_in(self: Arc<Self>, mut subscription: Subscription) {
         while let Some(event) = subscription.next().await {
             match event {
-                Event::Message(message) => {
+                SubscriptionEvent::Message(message) => {
                     // A retry would be refused again.
                     let _ = self.send_in(message).await;
                 }
-                Event::Missing(count) => add(&self.counts.missing, count),
+                SubscriptionEvent::Missing(count) => add(&self.counts.missing, count),
                 _ => {}
             }
         }
         tracing::warn!("the bridge {:?} stops sending to the broker: {:?}", self.name, subscription.end());
     }
 
-    async fn hand_in_durable(self: Arc<Self>, mut durable: Durable) {
+    async fn forward_durable(self: Arc<Self>, mut durable: Durable) {
         loop {
             let delivery = match durable.next().await {
                 Ok(delivery) => delivery,
@@ -289,7 +291,7 @@ impl Shared {
                         self.name
                     );
                 }
-                Err(error) => self.keep(delivery, &error).await,
+                Err(error) => self.handle_refused_delivery(delivery, &error).await,
             };
             if let Err(error) = settled {
                 tracing::debug!("a message will be redelivered: {error}");
@@ -298,7 +300,7 @@ impl Shared {
     }
 
     /// Handles a stored message after the broker refused it: retries it later, or sets it aside if a retry is useless.
-    async fn keep(&self, delivery: Delivery, error: &PublishError) -> Result<(), StreamError> {
+    async fn handle_refused_delivery(&self, delivery: Delivery, error: &PublishError) -> Result<(), StreamError> {
         let is_lasting = match error {
             // The message is redelivered when its acknowledgement times out.
             PublishError::Lost { .. } | PublishError::NotConnected => return Ok(()),
@@ -333,7 +335,7 @@ impl Shared {
             let mut header = self.header.clone();
             let publication = Publication::new(&message.subject, message.payload);
             return self
-                .count(&self.counts.out, &self.nats.shared().publish_until_kept(publication, &mut header).await);
+                .count(&self.counts.out, &self.nats.shared().publish_until_stored(publication, &mut header).await);
         };
         self.clone().ask(async move {
             let request = async_nats::Request::new().payload(message.payload).headers(self.header.clone());

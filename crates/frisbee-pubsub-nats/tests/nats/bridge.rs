@@ -10,7 +10,7 @@ use std::{
 
 use frisbee::Connection;
 use frisbee_pubsub::{Broker, Client, Message, Pattern, Policy, Subscription};
-use frisbee_pubsub_nats::{Bridge, Nats, Options, StreamOptions};
+use frisbee_pubsub_nats::{Bridge, Nats, NatsOptions, StreamOptions};
 use futures_core::Stream;
 use support::{NatsProgram, NatsServer, in_real_time, in_real_time_within, until};
 use tokio::{
@@ -263,7 +263,8 @@ impl Publisher {
 
 async fn connect(servers: &[NatsServer]) -> Nats {
     let urls: Vec<_> = servers.iter().map(NatsServer::url).collect();
-    let options = Options { acknowledge_max: CLUSTER_MAX, streams: vec![pattern("orders.>")], ..Options::default() };
+    let options =
+        NatsOptions { acknowledge_max: CLUSTER_MAX, streams: vec![pattern("orders.>")], ..NatsOptions::default() };
     Nats::connect_with(&urls, options).await.unwrap()
 }
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use frisbee_pubsub::{
-    Client, Event, Message, Pattern, Policy, Publication, PublishError, RefusalCode, RequestError, Subscription,
-    SubscriptionEnd, TryPublishError,
+    Client, Message, Pattern, Policy, Publication, PublishError, RefusalCode, RequestError, Subscription,
+    SubscriptionEnd, SubscriptionEvent, TryPublishError,
 };
-use frisbee_pubsub_nats::{Login, Nats, Options};
+use frisbee_pubsub_nats::{Login, Nats, NatsOptions};
 use nkeys::KeyPair;
 use serde_json::{Value, json};
 use support::{Directory, Identity, NatsProgram, in_real_time, until};
@@ -177,7 +177,7 @@ fn subscriptions_outlive_their_server_and_waiting_messages_as_well() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };
         let mut server = program.start("one", "").await;
-        let options = Options { commands_max: 4, ..Options::default() };
+        let options = NatsOptions { commands_max: 4, ..NatsOptions::default() };
         let client = Nats::connect_with(&[server.url()], options).await.unwrap().client();
         let mut news = client.subscribe("news").await.unwrap();
         client.publish_acknowledged("news", "before").await.unwrap();
@@ -201,13 +201,13 @@ fn subscriptions_outlive_their_server_and_waiting_messages_as_well() {
         let mut told = false;
         loop {
             match news.next().await.unwrap() {
-                Event::Reconnected => told = true,
-                Event::Message(message) if message.payload == "after" => break,
+                SubscriptionEvent::Reconnected => told = true,
+                SubscriptionEvent::Message(message) if message.payload == "after" => break,
                 _ => {}
             }
         }
         while !told {
-            told = matches!(news.next().await, Some(Event::Reconnected));
+            told = matches!(news.next().await, Some(SubscriptionEvent::Reconnected));
         }
         client.publish_acknowledged("news", "again").await.unwrap();
         assert_eq!(next(&mut news).await.payload, "again");
@@ -239,7 +239,7 @@ fn a_server_that_answers_nothing_counts_as_dead() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
-        let options = Options { ping_interval: Duration::from_millis(50), ..Options::default() };
+        let options = NatsOptions { ping_interval: Duration::from_millis(50), ..NatsOptions::default() };
         let nats = Nats::connect_with(&[server.url()], options).await.unwrap();
         // On a busy machine, an answer may be late too. The client then reconnects.
         until(|| nats.is_connected()).await;
@@ -272,7 +272,7 @@ fn servers_are_checked_and_check_their_clients() {
         let Some(SubscriptionEnd::Refused(refusal)) = secrets.end() else { panic!("{:?}", secrets.end()) };
         assert_eq!(refusal.code, RefusalCode::Denied);
 
-        let (servers, mut options) = Options::from_url(&url("")).unwrap();
+        let (servers, mut options) = NatsOptions::from_url(&url("")).unwrap();
         options.login = Some(Login::Seed(key.seed().unwrap()));
         Nats::connect_with(&servers, options.clone()).await.unwrap();
         options.login = Some(Login::Seed(KeyPair::new_user().seed().unwrap()));
@@ -391,7 +391,7 @@ fn a_subject_that_subscribers_cannot_have_is_told_as_missing() {
         let foreign = async_nats::connect(server.url()).await.unwrap();
         foreign.publish(format!("deep{}", ".er".repeat(20)), "x".into()).await.unwrap();
         foreign.publish("deep.enough", "y".into()).await.unwrap();
-        assert_eq!(all.next().await, Some(Event::Missing(1)));
+        assert_eq!(all.next().await, Some(SubscriptionEvent::Missing(1)));
         assert_eq!(next(&mut all).await.payload, "y");
         assert!(Pattern::new("deep.>").unwrap().matches("deep.enough"));
     });
@@ -403,7 +403,7 @@ async fn connect(url: &str) -> Client {
 
 async fn next(subscription: &mut Subscription) -> Message {
     match subscription.next().await {
-        Some(Event::Message(message)) => message,
+        Some(SubscriptionEvent::Message(message)) => message,
         event => panic!("{event:?} {:?}", subscription.end()),
     }
 }
@@ -413,8 +413,10 @@ async fn count(mut subscription: Subscription) -> (Vec<String>, u64, Subscriptio
     let (mut delivered, mut missing) = (Vec::new(), 0);
     while let Some(event) = subscription.next().await {
         match event {
-            Event::Message(message) => delivered.push(String::from_utf8_lossy(&message.payload).into_owned()),
-            Event::Missing(count) => missing += count,
+            SubscriptionEvent::Message(message) => {
+                delivered.push(String::from_utf8_lossy(&message.payload).into_owned())
+            }
+            SubscriptionEvent::Missing(count) => missing += count,
             _ => {}
         }
     }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use frisbee_pubsub::{Pattern, PublishError};
-use frisbee_pubsub_nats::{Durable, Nats, Options, Start, StreamError, StreamOptions};
+use frisbee_pubsub_nats::{Durable, Nats, NatsOptions, StartPosition, StreamError, StreamOptions};
 use support::{NatsProgram, NatsServer, in_real_time, in_real_time_within};
 use tokio::sync::watch;
 
@@ -35,7 +35,7 @@ fn a_durable_subscription_goes_on_where_it_was_and_starts_where_it_is_told() {
 
         // The cluster keeps the position for the next program.
         let nats = connect(&[&server]).await;
-        let mut billing = nats.durable("ORDERS", "billing").start(Start::New).subscribe().await.unwrap();
+        let mut billing = nats.durable("ORDERS", "billing").start(StartPosition::New).subscribe().await.unwrap();
         // Message 6 and later ones were in flight to the former program. They are redelivered after their timeout.
         assert_eq!(billing.next().await.unwrap().sequence, 6);
 
@@ -52,12 +52,12 @@ fn a_durable_subscription_goes_on_where_it_was_and_starts_where_it_is_told() {
                 durable.next().await.unwrap().sequence
             }
         };
-        assert_eq!(sequence(Start::All).await, 1);
-        assert_eq!(sequence(Start::Sequence(7)).await, 7);
-        assert_eq!(sequence(Start::Time(third.unwrap())).await, 3);
+        assert_eq!(sequence(StartPosition::All).await, 1);
+        assert_eq!(sequence(StartPosition::Sequence(7)).await, 7);
+        assert_eq!(sequence(StartPosition::Time(third.unwrap())).await, 3);
         let even = nats.durable("ORDERS", "even").pattern(pattern("*.even"));
         assert_eq!(even.subscribe().await.unwrap().next().await.unwrap().sequence, 2);
-        let mut new = nats.durable("ORDERS", "new").start(Start::New).subscribe().await.unwrap();
+        let mut new = nats.durable("ORDERS", "new").start(StartPosition::New).subscribe().await.unwrap();
         nats.client().publish_acknowledged("orders.odd", "11").await.unwrap();
         assert_eq!(new.next().await.unwrap().sequence, 11);
     });
@@ -127,7 +127,7 @@ fn a_stream_that_is_not_there_is_an_error_and_so_is_a_client_that_was_closed() {
         let nats = connect(&[&server]).await;
         let missing = nats.durable("ORDERS", "billing").subscribe().await.unwrap_err();
         assert!(matches!(missing, StreamError::NoStream(name) if name == "ORDERS"));
-        let options = Options { acknowledge_max: Duration::from_millis(300), ..options() };
+        let options = NatsOptions { acknowledge_max: Duration::from_millis(300), ..options() };
         let impatient = Nats::connect_with(&[server.url()], options).await.unwrap();
         let refused = impatient.client().publish_acknowledged("orders.new", "").await.unwrap_err();
         assert!(matches!(refused, PublishError::Backend(_)) && refused.to_string().contains("no stream"), "{refused}");
@@ -191,8 +191,12 @@ async fn connect(servers: &[&NatsServer]) -> Nats {
     Nats::connect_with(&urls, options()).await.unwrap()
 }
 
-fn options() -> Options {
-    Options { acknowledge_max: CLUSTER_MAX, streams: vec![pattern("orders.>"), pattern("jobs")], ..Options::default() }
+fn options() -> NatsOptions {
+    NatsOptions {
+        acknowledge_max: CLUSTER_MAX,
+        streams: vec![pattern("orders.>"), pattern("jobs")],
+        ..NatsOptions::default()
+    }
 }
 
 fn pattern(text: &str) -> Pattern {

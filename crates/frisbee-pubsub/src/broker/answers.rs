@@ -12,15 +12,15 @@ use std::{
 use frisbee::{Connection, Packet, TrySendError};
 use tokio::sync::Notify;
 
-use crate::wire::{Base, Kind};
+use crate::wire::{OperationBase, PacketKind};
 
 /// A queue of answers in order. While [`is_full`](Self::is_full) returns `true`, the router delays packets that need an
 /// answer.
 #[derive(Debug)]
-pub(super) struct Answers {
-    base: Base,
+pub(super) struct AnswerQueue {
+    base: OperationBase,
     len_max: usize,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<QueuedAnswers>,
     /// Number of queued answers, readable without the lock.
     len: AtomicUsize,
     /// Notified when the number of queued answers falls.
@@ -28,7 +28,7 @@ pub(super) struct Answers {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedAnswers {
     /// `None` after the connection has ended. The connection owns this queue, so keeping it would leak both.
     connection: Option<Connection>,
     packets: VecDeque<Packet>,
@@ -36,14 +36,14 @@ struct Waiting {
     allowed: usize,
 }
 
-impl Answers {
-    pub(super) fn new(base: Base, len_max: usize, connection: Option<Connection>) -> Self {
-        let waiting = Waiting { connection, packets: VecDeque::new(), allowed: 0 };
+impl AnswerQueue {
+    pub(super) fn new(base: OperationBase, len_max: usize, connection: Option<Connection>) -> Self {
+        let waiting = QueuedAnswers { connection, packets: VecDeque::new(), allowed: 0 };
         Self { base, len_max, waiting: Mutex::new(waiting), len: AtomicUsize::new(0), drained: Notify::new() }
     }
 
     /// Sends an answer, or queues it if the outbox is full.
-    pub(super) fn say(&self, kind: Kind, id: u16, content: impl Into<frisbee::Content>) {
+    pub(super) fn queue_answer(&self, kind: PacketKind, id: u16, content: impl Into<frisbee::Content>) {
         let mut waiting = self.waiting();
         waiting.packets.push_back(Packet::new(id, self.base.operation(kind), content));
         self.send(waiting);
@@ -84,8 +84,8 @@ impl Answers {
         self.drained.notify_waiters();
     }
 
-    fn send(&self, mut waiting: MutexGuard<'_, Waiting>) {
-        let Waiting { connection, packets, allowed } = &mut *waiting;
+    fn send(&self, mut waiting: MutexGuard<'_, QueuedAnswers>) {
+        let QueuedAnswers { connection, packets, allowed } = &mut *waiting;
         let Some(connection) = connection else {
             packets.clear();
             return;
@@ -106,7 +106,7 @@ impl Answers {
         if packets.is_empty() && *allowed > 0 {
             let bytes = u32::try_from(*allowed).unwrap_or(u32::MAX);
             let content = bytes.to_be_bytes().to_vec();
-            match connection.try_send(Packet::new(0, self.base.operation(Kind::Allow), content)) {
+            match connection.try_send(Packet::new(0, self.base.operation(PacketKind::Allow), content)) {
                 Err(TrySendError::Full(_)) => {}
                 _ => *allowed -= bytes as usize,
             }
@@ -120,7 +120,7 @@ impl Answers {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, QueuedAnswers> {
         // No code under this lock leaves a partial change, so a poisoned lock is safe to use.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -7,14 +7,14 @@ use std::sync::{
 
 use frisbee::Content;
 
-/// A counter of the bytes in all queues of a broker. Each [`Parcel`] counts once; each queue entry counts in addition.
+/// A counter of the bytes in all queues of a broker. Each [`QueuedMessage`] counts once; each queue entry counts in addition.
 #[derive(Debug)]
-pub(super) struct Gauge {
+pub(super) struct QueueGauge {
     len: AtomicUsize,
     len_max: usize,
 }
 
-impl Gauge {
+impl QueueGauge {
     pub(super) fn new(len_max: usize) -> Self {
         Self { len: AtomicUsize::new(0), len_max }
     }
@@ -39,14 +39,14 @@ impl Gauge {
 /// A queued message, shared by the queues of all its subscribers. It owns a copy of the bytes, so it keeps no read
 /// buffer alive.
 #[derive(Debug)]
-pub(super) struct Parcel {
+pub(super) struct QueuedMessage {
     content: Content,
-    gauge: Arc<Gauge>,
+    gauge: Arc<QueueGauge>,
 }
 
-impl Parcel {
+impl QueuedMessage {
     /// Copies the content of a message.
-    pub(super) fn new(content: &Content, gauge: &Arc<Gauge>) -> Self {
+    pub(super) fn new(content: &Content, gauge: &Arc<QueueGauge>) -> Self {
         let content: Content = content.pieces().concat().into();
         gauge.change(0, content.len());
         Self { content, gauge: gauge.clone() }
@@ -57,7 +57,7 @@ impl Parcel {
     }
 }
 
-impl Drop for Parcel {
+impl Drop for QueuedMessage {
     fn drop(&mut self) {
         self.gauge.change(self.content.len(), 0);
     }
@@ -71,10 +71,10 @@ mod tests {
 
     #[test]
     fn a_message_that_waits_keeps_no_read_buffer_alive() {
-        let gauge = Arc::new(Gauge::new(100_000));
+        let gauge = Arc::new(QueueGauge::new(100_000));
         for len in [10, 4_096, 60_000] {
             let read = Bytes::from(vec![7; 64 * 1024]);
-            let parcel = Parcel::new(&vec![read.slice(..5), read.slice(5..len)].into(), &gauge);
+            let parcel = QueuedMessage::new(&vec![read.slice(..5), read.slice(5..len)].into(), &gauge);
             assert!(read.is_unique(), "{len} bytes of it are a copy");
             assert_eq!((parcel.content().len(), gauge.len(), gauge.left()), (len, len, 100_000 - len));
         }

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use frisbee::Content;
 
 use crate::broker::{
-    hold::Account,
-    registry::Group,
-    subscriber::{Subscriber, Taken, Verdict},
+    hold::PublisherAccount,
+    registry::QueueGroup,
+    subscriber::{OfferOutcome, Subscriber, TakeOutcome},
 };
 
 /// Delivers a message to the first member able to take it now, or else queues it for the next member in turn.
 ///
 /// Returns `false` if the group has no members left. The cost does not grow with the number of full members.
 pub(super) fn deliver_to_one(
-    group: &Group,
-    account: &Arc<Account>,
+    group: &QueueGroup,
+    account: &Arc<PublisherAccount>,
     message: impl Fn(u32) -> Content,
     too_slow: &mut Vec<(Arc<Subscriber>, u64)>,
 ) -> bool {
@@ -24,18 +24,18 @@ pub(super) fn deliver_to_one(
     while refusals < REFUSALS_MAX {
         let Some(member) = group.ready_in_turn() else { break };
         match member.take(&message(member.number)) {
-            Taken::Yes => return true,
-            Taken::NotNow => group.remove_ready(&member),
-            Taken::NotThis => refusals += 1,
+            TakeOutcome::Yes => return true,
+            TakeOutcome::NotNow => group.remove_ready(&member),
+            TakeOutcome::NotThis => refusals += 1,
         }
     }
     for _ in 0..REFUSALS_MAX {
         let Some(member) = group.in_turn() else { return false };
         match member.offer_one(&message(member.number), account) {
             // The member has ended and is about to leave the group. Try the next one.
-            Verdict::HasEnded => continue,
-            Verdict::TooSlow(missing) => too_slow.push((member, missing)),
-            Verdict::GoesOn => {}
+            OfferOutcome::HasEnded => continue,
+            OfferOutcome::TooSlow(missing) => too_slow.push((member, missing)),
+            OfferOutcome::GoesOn => {}
         }
         return true;
     }
@@ -51,11 +51,11 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::broker::{Limits, registry::Registry, testing::Bench};
+    use crate::broker::{BrokerLimits, registry::PatternRegistry, testing::Bench};
 
     #[tokio::test]
     async fn a_message_for_a_group_costs_the_same_however_many_of_its_members_are_full() {
-        let (bench, mut registry) = (Bench::new(Limits::default()).await, Registry::default());
+        let (bench, mut registry) = (Bench::new(BrokerLimits::default()).await, PatternRegistry::default());
         let members: Vec<_> = (0..MEMBERS).map(|_| bench.join(&mut registry, "jobs", "workers")).collect();
         let group = registry.group_of(&members[0]).expect("it has members");
         let (made, mut too_slow) = (Cell::new(0), Vec::new());

@@ -7,7 +7,7 @@ use std::sync::{
 
 use tokio::sync::Notify;
 
-use crate::broker::{answers::Answers, gauge::Gauge};
+use crate::broker::{answers::AnswerQueue, gauge::QueueGauge};
 
 /// The account of one publisher.
 ///
@@ -17,9 +17,9 @@ use crate::broker::{answers::Answers, gauge::Gauge};
 ///      └───────────────────────────────────── ALLOW ──────────────────────────────────────────┘
 /// ```
 #[derive(Debug)]
-pub(super) struct Account {
+pub(super) struct PublisherAccount {
     window: usize,
-    gauge: Arc<Gauge>,
+    gauge: Arc<QueueGauge>,
     /// Cost of published messages not returned as credit yet.
     unreturned: AtomicUsize,
     /// Cost of messages in the queues of blocking subscribers.
@@ -28,12 +28,12 @@ pub(super) struct Account {
     keeps_to_credit: AtomicBool,
     /// Notified when `held` falls.
     pub(super) freed: Notify,
-    answers: Weak<Answers>,
+    answers: Weak<AnswerQueue>,
 }
 
-impl Account {
+impl PublisherAccount {
     /// Creates an account. The broker grants credit through `answers`.
-    pub(super) fn new(window: u32, gauge: Arc<Gauge>, answers: Weak<Answers>) -> Self {
+    pub(super) fn new(window: u32, gauge: Arc<QueueGauge>, answers: Weak<AnswerQueue>) -> Self {
         Self {
             window: window as usize,
             gauge,
@@ -65,8 +65,8 @@ impl Account {
     }
 
     /// Returns credit for messages that are no longer held, if the amount justifies a packet.
-    pub(super) fn settle(&self) {
-        // Both counters may change concurrently. Every change is followed by another `settle`, so no credit is lost,
+    pub(super) fn return_credit(&self) {
+        // Both counters may change concurrently. Every change is followed by another `return_credit`, so no credit is lost,
         // and `compare_exchange` lets only one thread return it.
         let unreturned = self.unreturned.load(Ordering::Relaxed);
         let free = unreturned.saturating_sub(self.held.load(Ordering::Relaxed));
@@ -77,7 +77,7 @@ impl Account {
             self.unreturned.compare_exchange(unreturned, unreturned - free, Ordering::Relaxed, Ordering::Relaxed);
         match (taken, self.answers.upgrade()) {
             (Ok(_), Some(answers)) => answers.allow(free),
-            (Err(_), Some(_)) => self.settle(),
+            (Err(_), Some(_)) => self.return_credit(),
             (_, None) => {}
         }
     }
@@ -86,26 +86,26 @@ impl Account {
 /// A message in the queues of blocking subscribers. All these queues share it; its cost is held until the last of them
 /// drops it.
 #[derive(Debug)]
-pub(super) struct Hold {
-    account: Arc<Account>,
+pub(super) struct MessageHold {
+    account: Arc<PublisherAccount>,
     cost: usize,
 }
 
-impl Hold {
-    pub(super) fn new(account: Arc<Account>, cost: usize) -> Self {
+impl MessageHold {
+    pub(super) fn new(account: Arc<PublisherAccount>, cost: usize) -> Self {
         account.held.fetch_add(cost, Ordering::Relaxed);
         Self { account, cost }
     }
 
-    pub(super) fn account(&self) -> &Arc<Account> {
+    pub(super) fn account(&self) -> &Arc<PublisherAccount> {
         &self.account
     }
 }
 
-impl Drop for Hold {
+impl Drop for MessageHold {
     fn drop(&mut self) {
         self.account.held.fetch_sub(self.cost, Ordering::Relaxed);
         self.account.freed.notify_waiters();
-        self.account.settle();
+        self.account.return_credit();
     }
 }

@@ -13,7 +13,7 @@ use frisbee::InvalidSetting;
 /// assert_eq!(limits.subscriptions_max, 1024);
 /// ```
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct BrokerLimits {
     /// Subscriptions per connection. Default 1024.
     pub subscriptions_max: usize,
     /// Patterns, plus members of queue groups, over all connections. Default 1,000,000. Connections with the same
@@ -52,7 +52,7 @@ pub struct Limits {
     pub prefixes_max: usize,
 }
 
-impl Default for Limits {
+impl Default for BrokerLimits {
     fn default() -> Self {
         Self {
             subscriptions_max: 1024,
@@ -72,7 +72,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl BrokerLimits {
     /// Returns an error for the first limit that rules out all publications or subscriptions.
     pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
         InvalidSetting::refuse_zero("publish_window", &self.publish_window, "clients could not publish")?;

@@ -11,7 +11,7 @@ use std::{
 /// A snapshot of a broker's state and traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Metrics {
+pub struct BrokerMetrics {
     /// Subscribed patterns, plus members of queue groups.
     pub patterns: usize,
     /// Bytes of queued messages, counted as for [`Limits::queued_len_max`](crate::Limits::queued_len_max).
@@ -42,16 +42,16 @@ pub struct PrefixMetrics {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct PrefixCounters {
     published: AtomicU64,
     bytes: AtomicU64,
     deliveries: AtomicU64,
 }
 
-impl Counters {
+impl PrefixCounters {
     /// Adds the numbers of a tally and resets it.
-    pub(super) fn add(&self, tally: &mut Tally) {
-        let Tally { published, bytes, deliveries } = std::mem::take(tally);
+    pub(super) fn add(&self, tally: &mut PublishTally) {
+        let PublishTally { published, bytes, deliveries } = std::mem::take(tally);
         self.published.fetch_add(published, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.deliveries.fetch_add(deliveries, Ordering::Relaxed);
@@ -61,7 +61,7 @@ impl Counters {
 /// Numbers not yet added to the shared counters. A publisher adds them once per run of messages to save atomic
 /// operations.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct PublishTally {
     pub(super) published: u64,
     pub(super) bytes: u64,
     pub(super) deliveries: u64,
@@ -69,11 +69,11 @@ pub(super) struct Tally {
 
 /// Counters by prefix.
 #[derive(Debug, Default)]
-pub(super) struct Prefixes(Mutex<HashMap<String, Arc<Counters>>>);
+pub(super) struct PrefixTable(Mutex<HashMap<String, Arc<PrefixCounters>>>);
 
-impl Prefixes {
+impl PrefixTable {
     /// Returns the counters for a subject's prefix, or the shared ones if there are too many prefixes.
-    pub(super) fn of(&self, subject: &str, prefixes_max: usize) -> Arc<Counters> {
+    pub(super) fn of(&self, subject: &str, prefixes_max: usize) -> Arc<PrefixCounters> {
         let prefix = subject.split('.').next().unwrap_or_default();
         let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = if counters.contains_key(prefix) || counters.len() < prefixes_max { prefix } else { "" };
@@ -82,7 +82,7 @@ impl Prefixes {
 
     pub(super) fn snapshot(&self) -> Vec<PrefixMetrics> {
         let counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let metrics = |(prefix, counters): (&_, &Arc<Counters>)| PrefixMetrics {
+        let metrics = |(prefix, counters): (&_, &Arc<PrefixCounters>)| PrefixMetrics {
             prefix: String::clone(prefix),
             published: counters.published.load(Ordering::Relaxed),
             bytes: counters.bytes.load(Ordering::Relaxed),

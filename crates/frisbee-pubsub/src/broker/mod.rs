@@ -29,14 +29,14 @@ use frisbee::{InvalidSetting, Router};
 
 pub use self::{
     authorize::{Action, Authorize},
-    limits::Limits,
-    metrics::{Metrics, PrefixMetrics},
+    limits::BrokerLimits,
+    metrics::{BrokerMetrics, PrefixMetrics},
     router::BrokerRouter,
 };
-use self::{hold::Account, publishing::Publishing, shared::Shared};
+use self::{hold::PublisherAccount, publishing::PublisherState, shared::BrokerShared};
 use crate::{
     Publication, PublishError, Subject, TryPublishError,
-    wire::{BASE, Base, RETAIN, write_publish},
+    wire::{BASE, OperationBase, RETAIN, write_publish},
 };
 
 /// A handle to a broker. Clones are cheap and refer to the same broker; use them from any thread or task.
@@ -55,21 +55,21 @@ use crate::{
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Broker(Arc<Inner>);
+pub struct Broker(Arc<BrokerInner>);
 
 #[derive(Debug)]
-struct Inner {
-    shared: Arc<Shared>,
+struct BrokerInner {
+    shared: Arc<BrokerShared>,
     /// Account of all messages published through this handle, without a connection.
-    account: Arc<Account>,
-    publishing: Mutex<Publishing>,
+    account: Arc<PublisherAccount>,
+    publishing: Mutex<PublisherState>,
 }
 
 /// Configures and creates a [`Broker`].
 #[derive(Default)]
 pub struct BrokerBuilder {
     base: Option<u16>,
-    limits: Limits,
+    limits: BrokerLimits,
     authorize: Option<Box<dyn Authorize>>,
 }
 
@@ -98,7 +98,7 @@ impl Broker {
 
     /// Publishes a message from within the process. Returns the number of subscriptions it goes to.
     ///
-    /// Waits while messages published through the broker's handles fill [`Limits::publish_window`] at subscribers with
+    /// Waits while messages published through the broker's handles fill [`BrokerLimits::publish_window`] at subscribers with
     /// [`Policy::Block`](crate::Policy::Block).
     ///
     /// # Cancel safety
@@ -161,7 +161,7 @@ impl Broker {
     }
 
     /// Returns a snapshot of the broker's counters.
-    pub fn metrics(&self) -> Metrics {
+    pub fn metrics(&self) -> BrokerMetrics {
         self.0.shared.metrics()
     }
 
@@ -174,7 +174,7 @@ impl Broker {
         self.0.shared.check()
     }
 
-    fn publishing(&self) -> MutexGuard<'_, Publishing> {
+    fn publishing(&self) -> MutexGuard<'_, PublisherState> {
         // A user's `Authorize` may panic under this lock. It leaves no partial change, so a poisoned lock is safe to
         // use.
         self.0.publishing.lock().unwrap_or_else(PoisonError::into_inner)
@@ -190,7 +190,7 @@ impl BrokerBuilder {
     }
 
     /// Sets the limits on everything clients can make grow.
-    pub fn limits(mut self, limits: Limits) -> Self {
+    pub fn limits(mut self, limits: BrokerLimits) -> Self {
         self.limits = limits;
         self
     }
@@ -216,9 +216,9 @@ impl BrokerBuilder {
     pub fn build(self) -> Broker {
         let Self { base, limits, authorize } = self;
         let window = limits.publish_window;
-        let shared = Shared::new(Base::new(base.unwrap_or(BASE)), limits, authorize);
-        let account = Arc::new(Account::new(window, shared.common.gauge.clone(), Weak::new()));
-        Broker(Arc::new(Inner { shared, account, publishing: Mutex::default() }))
+        let shared = BrokerShared::new(OperationBase::new(base.unwrap_or(BASE)), limits, authorize);
+        let account = Arc::new(PublisherAccount::new(window, shared.common.gauge.clone(), Weak::new()));
+        Broker(Arc::new(BrokerInner { shared, account, publishing: Mutex::default() }))
     }
 }
 

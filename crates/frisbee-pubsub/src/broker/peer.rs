@@ -14,36 +14,39 @@ use frisbee::{Connection, Content};
 use crate::{
     Pattern, Refusal, RefusalCode,
     broker::{
-        answers::Answers,
+        answers::AnswerQueue,
         authorize::Action,
-        hold::Account,
-        publishing::Publishing,
-        shared::Shared,
+        hold::PublisherAccount,
+        publishing::PublisherState,
+        shared::BrokerShared,
         slow::SlowList,
-        subscriber::{Common, Place, Subscriber, Subscriptions, Verdict, Wishes},
+        subscriber::{
+            OfferOutcome, PeerSubscriptions, Subscriber, SubscriberConnection, SubscriptionParameters,
+            SubscriptionShared,
+        },
     },
     client::check_group,
-    wire::{EndReason, Kind, Published, Subscribe},
+    wire::{EndReason, PacketKind, PublishPacket, SubscribePacket},
 };
 
 /// State of a broker for one connection.
-pub(super) struct Peer {
-    pub(super) account: Arc<Account>,
-    pub(super) answers: Arc<Answers>,
+pub(super) struct BrokerPeer {
+    pub(super) account: Arc<PublisherAccount>,
+    pub(super) answers: Arc<AnswerQueue>,
     pub(super) slow: Arc<SlowList<Subscriber>>,
-    pub(super) publishing: Mutex<Publishing>,
-    pub(super) subscriptions: Arc<Subscriptions>,
+    pub(super) publishing: Mutex<PublisherState>,
+    pub(super) subscriptions: Arc<PeerSubscriptions>,
     /// Number of delayed packets, handled later in order of arrival.
     pub(super) waiting: AtomicUsize,
     pub(super) gate: tokio::sync::Mutex<()>,
 }
 
-impl Peer {
-    pub(super) fn new(shared: &Shared, connection: &Connection) -> Self {
-        let Common { base, limits, gauge, .. } = &*shared.common;
-        let answers = Arc::new(Answers::new(*base, limits.answers_max, Some(connection.clone())));
+impl BrokerPeer {
+    pub(super) fn new(shared: &BrokerShared, connection: &Connection) -> Self {
+        let SubscriptionShared { base, limits, gauge, .. } = &*shared.common;
+        let answers = Arc::new(AnswerQueue::new(*base, limits.answers_max, Some(connection.clone())));
         Self {
-            account: Arc::new(Account::new(limits.publish_window, gauge.clone(), Arc::downgrade(&answers))),
+            account: Arc::new(PublisherAccount::new(limits.publish_window, gauge.clone(), Arc::downgrade(&answers))),
             answers,
             slow: Arc::default(),
             publishing: Mutex::default(),
@@ -59,7 +62,7 @@ impl Peer {
     }
 
     /// Waits until `is_full` is false.
-    pub(super) async fn room(&self) {
+    pub(super) async fn wait_for_room(&self) {
         loop {
             let (mut freed, mut drained) = (pin!(self.account.freed.notified()), pin!(self.answers.drained.notified()));
             // Register before the check. A change right after the check would not wake this task otherwise.
@@ -73,19 +76,19 @@ impl Peer {
         }
     }
 
-    pub(super) fn publishing(&self) -> MutexGuard<'_, Publishing> {
+    pub(super) fn publishing(&self) -> MutexGuard<'_, PublisherState> {
         self.publishing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a subscription and answers the client.
     pub(super) fn subscribe(
         &self,
-        shared: &Shared,
+        shared: &BrokerShared,
         connection: &Connection,
         id: u16,
         content: &[u8],
     ) -> Result<(), Refusal> {
-        let Subscribe { policy, window, slot, pattern, group } = Subscribe::read(content)?;
+        let SubscribePacket { policy, window, slot, pattern, group } = SubscribePacket::read(content)?;
         let pattern = Pattern::new(pattern)?;
         if !group.is_empty() {
             check_group(group)?;
@@ -119,8 +122,8 @@ impl Peer {
             let text = "the connection already has a subscription with this pattern and slot";
             return Err(Refusal::new(RefusalCode::Malformed, text));
         }
-        let wishes = Wishes { pattern: pattern.clone(), group: group.into(), slot, policy, window };
-        let place = Place {
+        let wishes = SubscriptionParameters { pattern: pattern.clone(), group: group.into(), slot, policy, window };
+        let place = SubscriberConnection {
             connection,
             answers: &self.answers,
             slow: &self.slow,
@@ -142,23 +145,23 @@ impl Peer {
         // Retained values published from now on queue after the ones collected here, like any message to this
         // subscription.
         drop(retained);
-        self.answers.say(Kind::Subscribed, id, subscriber.number.to_be_bytes().to_vec());
-        let mut verdict = Verdict::GoesOn;
+        self.answers.queue_answer(PacketKind::Subscribed, id, subscriber.number.to_be_bytes().to_vec());
+        let mut verdict = OfferOutcome::GoesOn;
         for value in values {
-            verdict = subscriber.begin_with(&mut delivery, &retained_message(subscriber.number, &value));
-            if verdict != Verdict::GoesOn {
+            verdict = subscriber.deliver_retained(&mut delivery, &retained_message(subscriber.number, &value));
+            if verdict != OfferOutcome::GoesOn {
                 break;
             }
         }
         drop(delivery);
-        if let Verdict::TooSlow(missing) = verdict {
+        if let OfferOutcome::TooSlow(missing) = verdict {
             shared.end(&subscriber, EndReason::TooSlow, missing);
         }
         Ok(())
     }
 
     /// Ends a subscription at the client's request.
-    pub(super) fn unsubscribe(&self, shared: &Shared, number: u32) -> Result<(), Refusal> {
+    pub(super) fn unsubscribe(&self, shared: &BrokerShared, number: u32) -> Result<(), Refusal> {
         let Some(subscriber) = self.subscriptions.get(number) else {
             return Err(Refusal::new(RefusalCode::Malformed, "there is no subscription with this number"));
         };
@@ -169,7 +172,7 @@ impl Peer {
     }
 
     /// Discards all state of the connection, after the connection has ended.
-    pub(super) fn forget(&self, shared: &Shared) {
+    pub(super) fn forget(&self, shared: &BrokerShared) {
         let subscriptions = self.subscriptions.lock().take().unwrap_or_default();
         for subscriber in subscriptions.by_number.values() {
             subscriber.end();
@@ -184,7 +187,7 @@ impl Peer {
 /// Returns the content of a MESSAGE for a retained value. It shares the payload instead of copying it, because a full
 /// queue may drop the message.
 fn retained_message(number: u32, value: &Bytes) -> Content {
-    let payload = Published::read(value).map_or(&[][..], |published| published.payload);
+    let payload = PublishPacket::read(value).map_or(&[][..], |published| published.payload);
     let head = [&number.to_be_bytes()[..], &value[..value.len() - payload.len()]].concat();
     Content::from(vec![head.into(), value.slice_ref(payload)])
 }

@@ -14,33 +14,33 @@ use crate::{
     broker::{
         authorize::Action,
         groups::deliver_to_one,
-        hold::Account,
-        metrics::{Counters, Tally},
-        registry::{Group, Lane, Target},
-        shared::Shared,
-        subscriber::{Batch, Subscriber, Verdict},
+        hold::PublisherAccount,
+        metrics::{PrefixCounters, PublishTally},
+        registry::{Lane, QueueGroup, RouteTarget},
+        shared::BrokerShared,
+        subscriber::{MessageBatch, OfferOutcome, Subscriber},
     },
-    wire::{EndReason, Kind, MESSAGE_COST, Published, REPLY, RETAIN},
+    wire::{EndReason, MESSAGE_COST, PacketKind, PublishPacket, REPLY, RETAIN},
 };
 
 /// State of one publisher, kept under its lock.
 #[derive(Debug, Default)]
-pub(super) struct Publishing {
+pub(super) struct PublisherState {
     /// Generation of the registry at the time the routes were computed.
     generation: u64,
-    routes: Vec<Route>,
+    routes: Vec<SubjectRoute>,
     /// Number of lanes and groups of all routes together.
     targets: usize,
     by_subject: HashMap<Bytes, usize>,
     /// Last subject with its route. Most publishers keep using the same subject.
     last: Option<(Bytes, usize)>,
-    outgoing: Vec<Outgoing>,
+    outgoing: Vec<LaneBatch>,
     by_lane: HashMap<u32, usize>,
     /// Indices in `outgoing` with frames to send.
     dirty: Vec<usize>,
     spare: Vec<FrameBuffer>,
     /// Numbers of the current route since the last change of route or flush.
-    tally: Tally,
+    tally: PublishTally,
     /// Cost of all publications since the last flush.
     spent: usize,
     /// Subscribers about to be ended, each with its number of missing messages.
@@ -49,31 +49,31 @@ pub(super) struct Publishing {
 
 /// Destinations of a subject's messages.
 #[derive(Debug)]
-struct Route {
+struct SubjectRoute {
     lanes: Vec<usize>,
-    groups: Vec<Arc<Group>>,
-    counters: Arc<Counters>,
+    groups: Vec<Arc<QueueGroup>>,
+    counters: Arc<PrefixCounters>,
     refusal: Option<Refusal>,
 }
 
 /// Gathered messages for the subscribers of a lane.
 #[derive(Debug)]
-struct Outgoing {
+struct LaneBatch {
     lane: Arc<Lane>,
     frames: Option<FrameBuffer>,
     cost: usize,
 }
 
-impl Publishing {
+impl PublisherState {
     /// Processes the content of a PUBLISH. Returns the number of subscriptions it goes to.
     pub(super) fn publish(
         &mut self,
-        shared: &Shared,
-        account: &Arc<Account>,
+        shared: &BrokerShared,
+        account: &Arc<PublisherAccount>,
         connection: Option<&Connection>,
         content: &Bytes,
     ) -> Result<u32, Refusal> {
-        let published = Published::read(content)?;
+        let published = PublishPacket::read(content)?;
         if let Some(reply) = published.reply {
             check(reply)?;
         }
@@ -86,16 +86,16 @@ impl Publishing {
     }
 
     /// Sends all gathered frames.
-    pub(super) fn flush(&mut self, shared: &Shared, account: &Arc<Account>) {
-        self.count();
+    pub(super) fn flush(&mut self, shared: &BrokerShared, account: &Arc<PublisherAccount>) {
+        self.flush_tally();
         let Self { outgoing, dirty, spare, too_slow, .. } = self;
         for index in dirty.drain(..) {
-            let Outgoing { lane, frames, cost } = &mut outgoing[index];
+            let LaneBatch { lane, frames, cost } = &mut outgoing[index];
             let Some(mut buffer) = frames.take() else { continue };
             let frames = buffer.take();
-            let batch = Batch { frames: &frames, cost: std::mem::take(cost), account, shared: OnceCell::new() };
+            let batch = MessageBatch { frames: &frames, cost: std::mem::take(cost), account, shared: OnceCell::new() };
             for subscriber in lane.subscribers.snapshot().iter() {
-                if let Verdict::TooSlow(missing) = subscriber.offer(&batch) {
+                if let OfferOutcome::TooSlow(missing) = subscriber.offer(&batch) {
                     too_slow.push((subscriber.clone(), missing));
                 }
             }
@@ -107,7 +107,7 @@ impl Publishing {
             shared.end(&subscriber, EndReason::TooSlow, missing);
         }
         account.spend(std::mem::take(&mut self.spent));
-        account.settle();
+        account.return_credit();
     }
 
     /// Publishes a message and retains it as the last value of its subject.
@@ -117,10 +117,10 @@ impl Publishing {
     #[cold]
     fn publish_retained(
         &mut self,
-        shared: &Shared,
-        account: &Arc<Account>,
+        shared: &BrokerShared,
+        account: &Arc<PublisherAccount>,
         connection: Option<&Connection>,
-        published: &Published<'_>,
+        published: &PublishPacket<'_>,
         content: &Bytes,
     ) -> Result<u32, Refusal> {
         let subject = check(published.subject)?;
@@ -143,10 +143,10 @@ impl Publishing {
 
     fn append(
         &mut self,
-        shared: &Shared,
-        account: &Arc<Account>,
+        shared: &BrokerShared,
+        account: &Arc<PublisherAccount>,
         connection: Option<&Connection>,
-        published: &Published<'_>,
+        published: &PublishPacket<'_>,
         content: &Bytes,
     ) -> Result<u32, Refusal> {
         let index = self.route(shared, account, connection, published.subject)?;
@@ -159,13 +159,13 @@ impl Publishing {
         let (subjects, payload) = (published.subjects(content), published.payload);
         let mut deliveries = 0;
         for &index in &route.lanes {
-            let Outgoing { lane, frames, cost } = &mut outgoing[index];
+            let LaneBatch { lane, frames, cost } = &mut outgoing[index];
             // Encode the message once per lane. All its subscribers share the frames.
             let buffer = frames.get_or_insert_with(|| {
                 dirty.push(index);
                 spare.pop().unwrap_or_default()
             });
-            let name = PacketName { id: 0, operation: shared.common.base.operation(Kind::Message) };
+            let name = PacketName { id: 0, operation: shared.common.base.operation(PacketKind::Message) };
             let number = lane.number.to_be_bytes();
             if payload.len() < REFERRED_LEN_MIN {
                 buffer.push(name, &[&number, &flags, subjects, payload]);
@@ -194,7 +194,7 @@ impl Publishing {
     }
 
     /// Adds the tally to the counters of the current route.
-    fn count(&mut self) {
+    fn flush_tally(&mut self) {
         if let Some((_, index)) = &self.last
             && self.tally.published > 0
         {
@@ -206,8 +206,8 @@ impl Publishing {
     #[inline]
     fn route(
         &mut self,
-        shared: &Shared,
-        account: &Arc<Account>,
+        shared: &BrokerShared,
+        account: &Arc<PublisherAccount>,
         connection: Option<&Connection>,
         subject: &[u8],
     ) -> Result<usize, Refusal> {
@@ -226,12 +226,12 @@ impl Publishing {
     /// Looks up or computes the route of a subject other than the last one.
     fn find(
         &mut self,
-        shared: &Shared,
-        account: &Arc<Account>,
+        shared: &BrokerShared,
+        account: &Arc<PublisherAccount>,
         connection: Option<&Connection>,
         subject: &[u8],
     ) -> Result<usize, Refusal> {
-        self.count();
+        self.flush_tally();
         if let Some((subject, index)) = self.by_subject.get_key_value(subject) {
             self.last = Some((subject.clone(), *index));
             return Ok(*index);
@@ -244,14 +244,14 @@ impl Publishing {
         }
         let refusal = shared.authorize(connection, Action::Publish, text).err();
         let counters = shared.prefixes.of(text, shared.common.limits.prefixes_max);
-        let mut route = Route { lanes: Vec::new(), groups: Vec::new(), counters, refusal };
+        let mut route = SubjectRoute { lanes: Vec::new(), groups: Vec::new(), counters, refusal };
         let Self { outgoing, by_lane, .. } = self;
         shared.registry().matching(text, &mut |target| match target {
-            Target::Lane(lane) => route.lanes.push(*by_lane.entry(lane.number).or_insert_with(|| {
-                outgoing.push(Outgoing { lane: lane.clone(), frames: None, cost: 0 });
+            RouteTarget::Lane(lane) => route.lanes.push(*by_lane.entry(lane.number).or_insert_with(|| {
+                outgoing.push(LaneBatch { lane: lane.clone(), frames: None, cost: 0 });
                 outgoing.len() - 1
             })),
-            Target::Group(group) => route.groups.push(group.clone()),
+            RouteTarget::Group(group) => route.groups.push(group.clone()),
         });
         let index = self.routes.len();
         self.targets += route.lanes.len() + route.groups.len();
@@ -264,7 +264,7 @@ impl Publishing {
     }
 
     /// Sends all gathered frames and clears all routes.
-    fn forget_routes(&mut self, shared: &Shared, account: &Arc<Account>) {
+    fn forget_routes(&mut self, shared: &BrokerShared, account: &Arc<PublisherAccount>) {
         self.flush(shared, account);
         self.routes.clear();
         self.targets = 0;
@@ -293,17 +293,17 @@ const SPARE_MAX: usize = 16;
 mod tests {
     use super::*;
     use crate::{
-        broker::{Limits, testing::Bench},
+        broker::{BrokerLimits, testing::Bench},
         wire::write_publish,
     };
 
     #[tokio::test]
     async fn routes_take_no_more_memory_for_subjects_that_many_have_subscribed_to() {
-        let bench = Bench::new(Limits { routes_max: 64, ..Limits::default() }).await;
+        let bench = Bench::new(BrokerLimits { routes_max: 64, ..BrokerLimits::default() }).await;
         for number in 0..100 {
             bench.join(&mut bench.shared.registry_mut(), ">", &format!("group{number}"));
         }
-        let mut publishing = Publishing::default();
+        let mut publishing = PublisherState::default();
         for number in 0..60 {
             let mut content = Vec::new();
             write_publish(0, &format!("subject.{number}"), None, &mut content);

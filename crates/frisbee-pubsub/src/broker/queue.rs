@@ -10,14 +10,14 @@ use frisbee::Content;
 
 use crate::{
     Policy,
-    broker::{gauge::Parcel, hold::Hold},
-    wire::{MESSAGE_COST, Published},
+    broker::{gauge::QueuedMessage, hold::MessageHold},
+    wire::{MESSAGE_COST, PublishPacket},
 };
 
 /// A queue of messages in delivery order, each with the number of messages dropped directly before it.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
-    items: VecDeque<Item>,
+pub(super) struct MessageQueue {
+    items: VecDeque<QueueItem>,
     len: usize,
     /// Messages dropped after the last queued one.
     missing: u64,
@@ -28,15 +28,15 @@ pub(super) struct Queue {
 }
 
 #[derive(Debug)]
-struct Item {
+struct QueueItem {
     missing: u64,
-    parcel: Arc<Parcel>,
-    hold: Option<Arc<Hold>>,
+    parcel: Arc<QueuedMessage>,
+    hold: Option<Arc<MessageHold>>,
 }
 
 /// Outcome of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pushed {
+pub(super) enum PushOutcome {
     Waits,
     /// This number of messages was dropped. The new message may be among them.
     Dropped(u64),
@@ -46,12 +46,12 @@ pub(super) enum Pushed {
 
 /// The next item to send.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next<'a> {
+pub(super) enum NextDelivery<'a> {
     Missing(u64),
     Message(&'a Content),
 }
 
-impl Queue {
+impl MessageQueue {
     pub(super) fn is_empty(&self) -> bool {
         self.items.is_empty() && self.missing == 0
     }
@@ -79,10 +79,10 @@ impl Queue {
         &mut self,
         policy: Policy,
         content: &Content,
-        parcel: impl FnOnce() -> Arc<Parcel>,
-        hold: Option<Arc<Hold>>,
+        parcel: impl FnOnce() -> Arc<QueuedMessage>,
+        hold: Option<Arc<MessageHold>>,
         room: usize,
-    ) -> Pushed {
+    ) -> PushOutcome {
         let cost = cost(content);
         let mut dropped = 0;
         if policy == Policy::KeepLatest
@@ -104,7 +104,7 @@ impl Queue {
                 self.len = self.len - former + cost;
                 item.missing += 1;
                 item.parcel = parcel();
-                return Pushed::Dropped(dropped + 1);
+                return PushOutcome::Dropped(dropped + 1);
             }
         }
         // A message with a hold is always queued. Its publisher has to stop instead.
@@ -119,11 +119,11 @@ impl Queue {
                 }
                 Policy::DropNewest => {}
                 // Without a hold there is no publisher to block.
-                Policy::Block | Policy::Disconnect => return Pushed::TooSlow,
+                Policy::Block | Policy::Disconnect => return PushOutcome::TooSlow,
             }
             if self.len + cost > room {
                 self.missing += 1;
-                return Pushed::Dropped(dropped + 1);
+                return PushOutcome::Dropped(dropped + 1);
             }
         }
         if policy == Policy::KeepLatest {
@@ -132,18 +132,17 @@ impl Queue {
             self.latest.insert(subject, self.taken + self.items.len() as u64);
         }
         let missing = std::mem::take(&mut self.missing);
-        self.items.push_back(Item { missing, parcel: parcel(), hold });
+        self.items.push_back(QueueItem { missing, parcel: parcel(), hold });
         self.len += cost;
-        if dropped == 0 { Pushed::Waits } else { Pushed::Dropped(dropped) }
+        if dropped == 0 { PushOutcome::Waits } else { PushOutcome::Dropped(dropped) }
     }
 
     /// Returns all items to send, in order.
-    pub(super) fn upcoming(&self) -> impl Iterator<Item = Next<'_>> {
-        let missing = |count: u64| (count > 0).then_some(Next::Missing(count));
-        let told = self
-            .items
-            .iter()
-            .flat_map(move |item| missing(item.missing).into_iter().chain([Next::Message(item.parcel.content())]));
+    pub(super) fn upcoming(&self) -> impl Iterator<Item = NextDelivery<'_>> {
+        let missing = |count: u64| (count > 0).then_some(NextDelivery::Missing(count));
+        let told = self.items.iter().flat_map(move |item| {
+            missing(item.missing).into_iter().chain([NextDelivery::Message(item.parcel.content())])
+        });
         told.chain(missing(self.missing))
     }
 
@@ -175,7 +174,7 @@ impl Queue {
     }
 
     /// Removes all queued messages and returns them with their holds. Counts of missing messages stay queued.
-    pub(super) fn take_all(&mut self) -> Vec<(Arc<Parcel>, Option<Arc<Hold>>)> {
+    pub(super) fn take_all(&mut self) -> Vec<(Arc<QueuedMessage>, Option<Arc<MessageHold>>)> {
         let mut all = Vec::with_capacity(self.items.len());
         while let Some(item) = self.items.pop_front() {
             self.forget(&item);
@@ -191,7 +190,7 @@ impl Queue {
         std::mem::take(&mut self.missing)
     }
 
-    fn forget(&mut self, item: &Item) {
+    fn forget(&mut self, item: &QueueItem) {
         self.taken += 1;
         self.len -= cost(item.parcel.content());
         // Other policies leave the map empty and need not parse the subject.
@@ -211,7 +210,7 @@ pub(super) fn cost(content: &Content) -> usize {
 
 /// Returns the subject of a MESSAGE created by this broker. The first piece of such a content always contains it.
 fn subject(content: &Content) -> &[u8] {
-    let published = content.pieces()[0].get(4..).and_then(|published| Published::read(published).ok());
+    let published = content.pieces()[0].get(4..).and_then(|published| PublishPacket::read(published).ok());
     published.map_or(&[], |published| published.subject)
 }
 
@@ -221,11 +220,11 @@ const SPARE_MAX: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{broker::gauge::Gauge, wire::write_publish};
+    use crate::{broker::gauge::QueueGauge, wire::write_publish};
 
-    fn push(queue: &mut Queue, policy: Policy, content: &Content) -> Pushed {
-        let gauge = Arc::new(Gauge::new(usize::MAX));
-        queue.push(policy, content, || Arc::new(Parcel::new(content, &gauge)), None, ROOM)
+    fn push(queue: &mut MessageQueue, policy: Policy, content: &Content) -> PushOutcome {
+        let gauge = Arc::new(QueueGauge::new(usize::MAX));
+        queue.push(policy, content, || Arc::new(QueuedMessage::new(content, &gauge)), None, ROOM)
     }
 
     fn message(subject: &str, payload: &str) -> Content {
@@ -236,13 +235,13 @@ mod tests {
     }
 
     /// Takes everything out of the queue and describes it in words.
-    fn drained(queue: &mut Queue) -> String {
+    fn drained(queue: &mut MessageQueue) -> String {
         let mut words = Vec::new();
         for next in queue.upcoming() {
             words.push(match next {
-                Next::Missing(count) => format!("missing {count}"),
-                Next::Message(content) => {
-                    let published = Published::read(&content[4..]).expect("it is one");
+                NextDelivery::Missing(count) => format!("missing {count}"),
+                NextDelivery::Message(content) => {
+                    let published = PublishPacket::read(&content[4..]).expect("it is one");
                     String::from_utf8_lossy(published.payload).into_owned()
                 }
             });
@@ -257,8 +256,8 @@ mod tests {
     /// Room for three messages with one byte of subject and one byte of payload each.
     const ROOM: usize = 3 * (4 + 1 + 2 + 1 + MESSAGE_COST);
 
-    fn pushed(policy: Policy, messages: &[(&str, &str)]) -> (Queue, Vec<Pushed>) {
-        let mut queue = Queue::default();
+    fn pushed(policy: Policy, messages: &[(&str, &str)]) -> (MessageQueue, Vec<PushOutcome>) {
+        let mut queue = MessageQueue::default();
         let pushed =
             messages.iter().map(|(subject, payload)| push(&mut queue, policy, &message(subject, payload))).collect();
         (queue, pushed)
@@ -268,7 +267,7 @@ mod tests {
     fn what_fits_waits_in_order() {
         for policy in [Policy::DropNewest, Policy::DropOldest, Policy::Disconnect, Policy::Block] {
             let (mut queue, pushed) = pushed(policy, &[("a", "1"), ("a", "2"), ("b", "3")]);
-            assert_eq!(pushed, [Pushed::Waits; 3]);
+            assert_eq!(pushed, [PushOutcome::Waits; 3]);
             assert_eq!((queue.len(), drained(&mut queue)), (ROOM, "1 2 3".into()));
         }
     }
@@ -277,7 +276,7 @@ mod tests {
     fn dropping_the_newest_tells_it_where_they_would_have_been() {
         let (mut queue, pushed) =
             pushed(Policy::DropNewest, &[("a", "1"), ("a", "2"), ("a", "3"), ("a", "4"), ("a", "5")]);
-        assert_eq!(pushed[3..], [Pushed::Dropped(1); 2]);
+        assert_eq!(pushed[3..], [PushOutcome::Dropped(1); 2]);
         queue.pop();
         push(&mut queue, Policy::DropNewest, &message("a", "6"));
         push(&mut queue, Policy::DropNewest, &message("a", "7"));
@@ -288,7 +287,7 @@ mod tests {
     fn dropping_the_oldest_tells_it_before_those_that_are_left() {
         let (mut queue, pushed) =
             pushed(Policy::DropOldest, &[("a", "1"), ("a", "2"), ("a", "3"), ("a", "4"), ("a", "5")]);
-        assert_eq!(pushed[3..], [Pushed::Dropped(1); 2]);
+        assert_eq!(pushed[3..], [PushOutcome::Dropped(1); 2]);
         assert_eq!(drained(&mut queue), "missing 2 3 4 5");
     }
 
@@ -296,7 +295,7 @@ mod tests {
     fn the_latest_of_a_subject_takes_the_place_of_the_one_before() {
         let (mut queue, pushed) =
             pushed(Policy::KeepLatest, &[("a", "1"), ("b", "2"), ("a", "3"), ("c", "4"), ("a", "5"), ("b", "6")]);
-        assert_eq!(pushed.iter().filter(|pushed| **pushed == Pushed::Dropped(1)).count(), 3);
+        assert_eq!(pushed.iter().filter(|pushed| **pushed == PushOutcome::Dropped(1)).count(), 3);
         assert_eq!(drained(&mut queue), "missing 2 5 missing 1 6 4");
     }
 
@@ -327,10 +326,16 @@ mod tests {
 
     #[test]
     fn an_empty_queue_gives_its_memory_back() {
-        let (mut queue, gauge) = (Queue::default(), Arc::new(Gauge::new(usize::MAX)));
+        let (mut queue, gauge) = (MessageQueue::default(), Arc::new(QueueGauge::new(usize::MAX)));
         for number in 0..1000 {
             let message = message(&number.to_string(), "x");
-            queue.push(Policy::KeepLatest, &message, || Arc::new(Parcel::new(&message, &gauge)), None, usize::MAX);
+            queue.push(
+                Policy::KeepLatest,
+                &message,
+                || Arc::new(QueuedMessage::new(&message, &gauge)),
+                None,
+                usize::MAX,
+            );
         }
         queue.clear();
         assert!(queue.items.capacity() <= SPARE_MAX && queue.latest.capacity() <= 2 * SPARE_MAX);
@@ -339,9 +344,9 @@ mod tests {
     #[test]
     fn a_message_that_never_fits_is_missing_and_drops_no_more_than_it_must() {
         for policy in [Policy::DropNewest, Policy::DropOldest, Policy::KeepLatest] {
-            let mut queue = Queue::default();
-            assert_eq!(push(&mut queue, policy, &message("a", "1")), Pushed::Waits);
-            assert_eq!(push(&mut queue, policy, &message("a", &"x".repeat(ROOM))), Pushed::Dropped(1));
+            let mut queue = MessageQueue::default();
+            assert_eq!(push(&mut queue, policy, &message("a", "1")), PushOutcome::Waits);
+            assert_eq!(push(&mut queue, policy, &message("a", &"x".repeat(ROOM))), PushOutcome::Dropped(1));
             assert_eq!(drained(&mut queue), "1 missing 1");
         }
     }
@@ -349,7 +354,7 @@ mod tests {
     #[test]
     fn a_full_queue_ends_a_subscription_that_is_to_be_disconnected() {
         let (mut queue, pushed) = pushed(Policy::Disconnect, &[("a", "1"), ("a", "2"), ("a", "3"), ("a", "4")]);
-        assert_eq!(pushed[3], Pushed::TooSlow);
+        assert_eq!(pushed[3], PushOutcome::TooSlow);
         assert_eq!((queue.clear(), queue.is_empty(), queue.len()), (3, true, 0));
     }
 }

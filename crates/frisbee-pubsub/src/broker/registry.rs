@@ -11,13 +11,13 @@ use std::{
 use crate::{
     Pattern,
     broker::subscriber::{ReadyMembers, Subscriber},
-    trie::{Shapes, Trie},
+    trie::{PatternShapes, PatternTrie},
 };
 
 /// All subscribed patterns. A change in the set of lanes or groups invalidates the cached routes of publishers.
 #[derive(Debug, Default)]
-pub(super) struct Registry {
-    trie: Trie<Target>,
+pub(super) struct PatternRegistry {
+    trie: PatternTrie<RouteTarget>,
     numbers: HashSet<u32>,
     last_number: u32,
 }
@@ -25,9 +25,9 @@ pub(super) struct Registry {
 /// Recipients of a pattern's messages: a lane, where all subscribers get each message, or a group, where one member
 /// gets it.
 #[derive(Clone, Debug)]
-pub(super) enum Target {
+pub(super) enum RouteTarget {
     Lane(Arc<Lane>),
-    Group(Arc<Group>),
+    Group(Arc<QueueGroup>),
 }
 
 /// Subscribers with the same subscription number. They receive the same encoded frames. A lane has at most one
@@ -36,14 +36,14 @@ pub(super) enum Target {
 pub(super) struct Lane {
     pub(super) number: u32,
     slot: u8,
-    pub(super) subscribers: Subscribers,
+    pub(super) subscribers: SubscriberList,
 }
 
 /// The members of a queue group.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct QueueGroup {
     name: Box<str>,
-    members: Subscribers,
+    members: SubscriberList,
     turn: AtomicUsize,
     /// Members believed to have room for a message, in the order of their turns. No member is in the list twice.
     ready: Mutex<VecDeque<Arc<Subscriber>>>,
@@ -51,19 +51,19 @@ pub(super) struct Group {
 
 /// A list of subscribers. Publishers iterate over a snapshot of it without holding the lock.
 #[derive(Debug, Default)]
-pub(super) struct Subscribers {
+pub(super) struct SubscriberList {
     list: Mutex<Arc<Vec<Arc<Subscriber>>>>,
     count: AtomicUsize,
 }
 
-impl Registry {
+impl PatternRegistry {
     /// Returns the number of lanes plus members of groups.
     pub(super) fn patterns(&self) -> usize {
         self.numbers.len()
     }
 
     /// Returns the shapes of all patterns.
-    pub(super) fn shapes(&self) -> &Shapes {
+    pub(super) fn shapes(&self) -> &PatternShapes {
         self.trie.shapes()
     }
 
@@ -75,17 +75,17 @@ impl Registry {
         slot: u8,
         make: impl FnOnce(u32) -> Arc<Subscriber>,
     ) -> (Arc<Subscriber>, bool) {
-        let is_lane = |target: &Target| matches!(target, Target::Lane(lane) if lane.slot == slot);
-        let is_group = |target: &Target| matches!(target, Target::Group(there) if *there.name == *group);
+        let is_lane = |target: &RouteTarget| matches!(target, RouteTarget::Lane(lane) if lane.slot == slot);
+        let is_group = |target: &RouteTarget| matches!(target, RouteTarget::Group(there) if *there.name == *group);
         let found = self.trie.find(pattern, |target| if group.is_empty() { is_lane(target) } else { is_group(target) });
         let found = found.cloned();
         match (found, group) {
-            (Some(Target::Lane(lane)), _) => {
+            (Some(RouteTarget::Lane(lane)), _) => {
                 let subscriber = make(lane.number);
                 lane.subscribers.add(subscriber.clone());
                 (subscriber, false)
             }
-            (Some(Target::Group(group)), _) => {
+            (Some(RouteTarget::Group(group)), _) => {
                 let subscriber = make(self.take_number());
                 group.add(&subscriber);
                 (subscriber, false)
@@ -93,21 +93,21 @@ impl Registry {
             (None, "") => {
                 let number = self.take_number();
                 let subscriber = make(number);
-                let lane = Lane { number, slot, subscribers: Subscribers::default() };
+                let lane = Lane { number, slot, subscribers: SubscriberList::default() };
                 lane.subscribers.add(subscriber.clone());
-                self.trie.insert(pattern, Target::Lane(Arc::new(lane)));
+                self.trie.insert(pattern, RouteTarget::Lane(Arc::new(lane)));
                 (subscriber, true)
             }
             (None, name) => {
                 let subscriber = make(self.take_number());
-                let group = Arc::new(Group {
+                let group = Arc::new(QueueGroup {
                     name: name.into(),
-                    members: Subscribers::default(),
+                    members: SubscriberList::default(),
                     turn: AtomicUsize::new(0),
                     ready: Mutex::default(),
                 });
                 group.add(&subscriber);
-                self.trie.insert(pattern, Target::Group(group));
+                self.trie.insert(pattern, RouteTarget::Group(group));
                 (subscriber, true)
             }
         }
@@ -117,14 +117,14 @@ impl Registry {
     pub(super) fn remove(&mut self, subscriber: &Arc<Subscriber>) -> bool {
         let Self { trie, numbers, .. } = self;
         let removed = trie.remove(&subscriber.pattern, |target| match target {
-            Target::Lane(lane) if subscriber.group.is_empty() && lane.slot == subscriber.slot => {
+            RouteTarget::Lane(lane) if subscriber.group.is_empty() && lane.slot == subscriber.slot => {
                 let is_empty = lane.subscribers.remove(subscriber);
                 if is_empty {
                     numbers.remove(&lane.number);
                 }
                 is_empty
             }
-            Target::Group(group) if *group.name == *subscriber.group => {
+            RouteTarget::Group(group) if *group.name == *subscriber.group => {
                 numbers.remove(&subscriber.number);
                 group.ready().retain(|ready| !Arc::ptr_eq(ready, subscriber));
                 group.members.remove(subscriber)
@@ -135,16 +135,17 @@ impl Registry {
     }
 
     /// Returns the group of a current or former member, if the group still has members.
-    pub(super) fn group_of(&self, subscriber: &Subscriber) -> Option<Arc<Group>> {
-        let is_it = |target: &Target| matches!(target, Target::Group(group) if *group.name == *subscriber.group);
+    pub(super) fn group_of(&self, subscriber: &Subscriber) -> Option<Arc<QueueGroup>> {
+        let is_it =
+            |target: &RouteTarget| matches!(target, RouteTarget::Group(group) if *group.name == *subscriber.group);
         match self.trie.find(&subscriber.pattern, is_it) {
-            Some(Target::Group(group)) => Some(group.clone()),
+            Some(RouteTarget::Group(group)) => Some(group.clone()),
             _ => None,
         }
     }
 
     /// Calls `found` with all lanes and groups of the patterns matching a subject.
-    pub(super) fn matching<'a>(&'a self, subject: &str, found: &mut impl FnMut(&'a Target)) {
+    pub(super) fn matching<'a>(&'a self, subject: &str, found: &mut impl FnMut(&'a RouteTarget)) {
         self.trie.matching(subject, found);
     }
 
@@ -158,7 +159,7 @@ impl Registry {
     }
 }
 
-impl Group {
+impl QueueGroup {
     fn add(self: &Arc<Self>, member: &Arc<Subscriber>) {
         let members: Weak<dyn ReadyMembers> = Arc::downgrade(self) as _;
         member.join(members);
@@ -196,13 +197,13 @@ impl Group {
     }
 }
 
-impl ReadyMembers for Group {
+impl ReadyMembers for QueueGroup {
     fn add_ready(&self, member: Arc<Subscriber>) {
         self.ready().push_back(member);
     }
 }
 
-impl Subscribers {
+impl SubscriberList {
     pub(super) fn snapshot(&self) -> Arc<Vec<Arc<Subscriber>>> {
         self.list().clone()
     }

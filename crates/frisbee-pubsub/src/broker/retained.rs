@@ -6,24 +6,24 @@ use bytes::Bytes;
 
 use crate::{
     Pattern, Refusal, RefusalCode,
-    broker::limits::Limits,
-    wire::{ACKNOWLEDGE, MESSAGE_COST, Published, RETAIN},
+    broker::limits::BrokerLimits,
+    wire::{ACKNOWLEDGE, MESSAGE_COST, PublishPacket, RETAIN},
 };
 
 /// Retained values by subject. Each is stored as the part of a MESSAGE after the subscription number.
 #[derive(Debug, Default)]
-pub(super) struct Retained {
+pub(super) struct RetainedValues {
     values: BTreeMap<Box<str>, Bytes>,
     len: usize,
 }
 
-impl Retained {
+impl RetainedValues {
     /// Retains the content of a PUBLISH as the value of its subject. An empty payload removes the value.
     pub(super) fn set(
         &mut self,
-        limits: &Limits,
+        limits: &BrokerLimits,
         subject: &str,
-        published: &Published<'_>,
+        published: &PublishPacket<'_>,
         content: &[u8],
     ) -> Result<(), Refusal> {
         let before = self.values.get(subject).map_or(0, cost);
@@ -71,24 +71,25 @@ mod tests {
     use super::*;
     use crate::wire::write_publish;
 
-    fn set(retained: &mut Retained, limits: &Limits, subject: &str, payload: &str) -> bool {
+    fn set(retained: &mut RetainedValues, limits: &BrokerLimits, subject: &str, payload: &str) -> bool {
         let mut content = Vec::new();
         write_publish(RETAIN, subject, None, &mut content);
         content.extend_from_slice(payload.as_bytes());
-        let published = Published::read(&content).expect("it is whole");
+        let published = PublishPacket::read(&content).expect("it is whole");
         retained.set(limits, subject, &published, &content).is_ok()
     }
 
-    fn found(retained: &Retained, pattern: &str) -> Vec<String> {
+    fn found(retained: &RetainedValues, pattern: &str) -> Vec<String> {
         let pattern = Pattern::new(pattern).expect("it is good");
-        let payload =
-            |value: &Bytes| String::from_utf8_lossy(Published::read(value).expect("it is whole").payload).into_owned();
+        let payload = |value: &Bytes| {
+            String::from_utf8_lossy(PublishPacket::read(value).expect("it is whole").payload).into_owned()
+        };
         retained.matching(&pattern).map(payload).collect()
     }
 
     #[test]
     fn each_subject_has_its_last_value() {
-        let (mut retained, limits) = (Retained::default(), Limits::default());
+        let (mut retained, limits) = (RetainedValues::default(), BrokerLimits::default());
         for (subject, payload) in [("a.x", "1"), ("a.y", "2"), ("ab", "3"), ("a.x", "4"), ("a.y.z", "5")] {
             assert!(set(&mut retained, &limits, subject, payload));
         }
@@ -103,8 +104,8 @@ mod tests {
 
     #[test]
     fn values_are_bounded_in_number_and_bytes_and_room_comes_back() {
-        let limits = Limits { retained_max: 2, retained_len_max: 200, ..Limits::default() };
-        let mut retained = Retained::default();
+        let limits = BrokerLimits { retained_max: 2, retained_len_max: 200, ..BrokerLimits::default() };
+        let mut retained = RetainedValues::default();
         assert!(set(&mut retained, &limits, "a", "1") && set(&mut retained, &limits, "b", "1"));
         assert!(!set(&mut retained, &limits, "c", "1"), "it is one too many");
         assert!(!set(&mut retained, &limits, "a", &"x".repeat(100)), "it is too long");

@@ -10,13 +10,13 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{
-    Arrivals, Connection, Event, Outcome, Packet, Refusal as Turned, Refused, Router, RouterInfo, SendOrder,
+    Arrivals, Connection, Event, Outcome, Packet, RefusalReason as Turned, RefusedPacket, Router, RouterInfo, SendOrder,
 };
 
 use crate::{
     Refusal, RefusalCode,
-    broker::{peer::Peer, publishing::Publishing, shared::Shared},
-    wire::{ACKNOWLEDGE, Kind, read_credit, read_hello, read_number, write_refused, write_welcome},
+    broker::{peer::BrokerPeer, publishing::PublisherState, shared::BrokerShared},
+    wire::{ACKNOWLEDGE, PacketKind, read_credit, read_hello, read_number, write_refused, write_welcome},
 };
 
 /// A broker combined with a fallback router for all other packets; see [`Broker::over`](crate::Broker::over).
@@ -27,48 +27,55 @@ use crate::{
 /// [`Dispatch::Ordered`](frisbee::Dispatch::Ordered).
 #[derive(Clone, Debug)]
 pub struct BrokerRouter<F> {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<BrokerShared>,
     pub(super) fallback: F,
 }
 
 /// The state attached to a connection.
-struct Attached(Arc<Peer>);
+struct AttachedPeer(Arc<BrokerPeer>);
 
 impl<F: Router> BrokerRouter<F> {
-    fn peer<'a>(&self, connection: &'a Connection) -> &'a Arc<Peer> {
-        &connection.state_or_insert_with(|| Attached(Arc::new(Peer::new(&self.shared, connection)))).0
+    fn peer<'a>(&self, connection: &'a Connection) -> &'a Arc<BrokerPeer> {
+        &connection.state_or_insert_with(|| AttachedPeer(Arc::new(BrokerPeer::new(&self.shared, connection)))).0
     }
 
     /// Returns the kind of a packet sent from a client to a broker.
     #[inline]
-    fn kind(&self, packet: &Packet) -> Option<Kind> {
+    fn kind(&self, packet: &Packet) -> Option<PacketKind> {
         let kind = self.shared.common.base.kind(packet.operation)?;
-        let is_ours = matches!(kind, Kind::Hello | Kind::Subscribe | Kind::Unsubscribe | Kind::Publish | Kind::Credit);
+        let is_ours = matches!(
+            kind,
+            PacketKind::Hello
+                | PacketKind::Subscribe
+                | PacketKind::Unsubscribe
+                | PacketKind::Publish
+                | PacketKind::Credit
+        );
         is_ours.then_some(kind)
     }
 
-    fn handle(&self, peer: &Arc<Peer>, kind: Kind, id: u16, content: &Bytes, connection: &Connection) {
+    fn handle(&self, peer: &Arc<BrokerPeer>, kind: PacketKind, id: u16, content: &Bytes, connection: &Connection) {
         let shared = &*self.shared;
         let handled = match kind {
-            Kind::Publish => return self.publish(peer, &mut peer.publishing(), id, content, connection),
-            Kind::Credit => read_credit(content).map_err(Refusal::from).map(|(number, bytes)| {
+            PacketKind::Publish => return self.publish(peer, &mut peer.publishing(), id, content, connection),
+            PacketKind::Credit => read_credit(content).map_err(Refusal::from).map(|(number, bytes)| {
                 // A missing subscription is no error: it may have ended while this packet was in flight.
                 if let Some(subscriber) = peer.subscriptions.get(number) {
                     subscriber.give_credit(bytes);
                 }
             }),
-            Kind::Subscribe => {
+            PacketKind::Subscribe => {
                 // Earlier messages do not belong to the new subscription.
                 peer.publishing().flush(shared, &peer.account);
                 peer.subscribe(shared, connection, id, content)
             }
-            Kind::Unsubscribe => {
+            PacketKind::Unsubscribe => {
                 let number = read_number(content).map_err(Refusal::from);
                 number.and_then(|number| peer.unsubscribe(shared, number))
             }
             _ => read_hello(content).map_err(Refusal::from).map(|_| {
                 peer.account.keep_to_credit();
-                peer.answers.say(Kind::Welcome, id, write_welcome(shared.common.limits.publish_window));
+                peer.answers.queue_answer(PacketKind::Welcome, id, write_welcome(shared.common.limits.publish_window));
             }),
         };
         let Err(refusal) = handled else { return };
@@ -80,43 +87,50 @@ impl<F: Router> BrokerRouter<F> {
         self.refuse_packet(peer, kind, id, &refusal);
     }
 
-    fn refuse_packet(&self, peer: &Peer, kind: Kind, id: u16, refusal: &Refusal) {
+    fn refuse_packet(&self, peer: &BrokerPeer, kind: PacketKind, id: u16, refusal: &Refusal) {
         self.shared.common.refused.fetch_add(1, Ordering::Relaxed);
-        peer.answers.say(Kind::Refused, id, write_refused(kind, refusal));
+        peer.answers.queue_answer(PacketKind::Refused, id, write_refused(kind, refusal));
     }
 
     #[inline]
-    fn publish(&self, peer: &Peer, publishing: &mut Publishing, id: u16, content: &Bytes, connection: &Connection) {
+    fn publish(
+        &self,
+        peer: &BrokerPeer,
+        publishing: &mut PublisherState,
+        id: u16,
+        content: &Bytes,
+        connection: &Connection,
+    ) {
         match publishing.publish(&self.shared, &peer.account, Some(connection), content) {
             Ok(deliveries) if content.first().is_some_and(|flags| flags & ACKNOWLEDGE != 0) => {
-                peer.answers.say(Kind::Published, id, deliveries.to_be_bytes().to_vec());
+                peer.answers.queue_answer(PacketKind::Published, id, deliveries.to_be_bytes().to_vec());
             }
             Ok(_) => {}
-            Err(refusal) => self.refuse_packet(peer, Kind::Publish, id, &refusal),
+            Err(refusal) => self.refuse_packet(peer, PacketKind::Publish, id, &refusal),
         }
     }
 
     /// Processes a packet after the earlier ones, as soon as there is room for its effects.
-    async fn handle_in_turn(&self, kind: Kind, packet: Packet, connection: &Connection) {
+    async fn handle_in_turn(&self, kind: PacketKind, packet: Packet, connection: &Connection) {
         let peer = self.peer(connection).clone();
-        let _waiting = Waiting(&peer.waiting);
+        let _waiting = DelayedPacket(&peer.waiting);
         // The mutex is fair, so packets pass in the order of their handlers.
         let _turn = peer.gate.lock().await;
-        peer.room().await;
+        peer.wait_for_room().await;
         self.handle(&peer, kind, packet.id, &packet.content, connection);
         peer.publishing().flush(&self.shared, &peer.account);
     }
 }
 
 /// Returns `true` if a packet may be delayed. The other kinds free room, so delaying them could block forever.
-fn may_wait(kind: Kind) -> bool {
-    !matches!(kind, Kind::Credit | Kind::Unsubscribe)
+fn may_wait(kind: PacketKind) -> bool {
+    !matches!(kind, PacketKind::Credit | PacketKind::Unsubscribe)
 }
 
 /// Counts a delayed packet until it is processed. Meanwhile all later packets are delayed too.
-struct Waiting<'a>(&'a AtomicUsize);
+struct DelayedPacket<'a>(&'a AtomicUsize);
 
-impl Drop for Waiting<'_> {
+impl Drop for DelayedPacket<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -137,13 +151,13 @@ impl<F: Router> Router for BrokerRouter<F> {
 
     fn event(&self, connection: &Connection, event: Event<'_>) {
         match (event, connection.state()) {
-            (Event::Received, Some(Attached(peer))) => peer.publishing().flush(&self.shared, &peer.account),
-            (Event::Writable, Some(Attached(peer))) if peer.answers.drain() => {
+            (Event::Received, Some(AttachedPeer(peer))) => peer.publishing().flush(&self.shared, &peer.account),
+            (Event::Writable, Some(AttachedPeer(peer))) if peer.answers.drain() => {
                 for subscriber in peer.slow.take() {
-                    subscriber.go_on();
+                    subscriber.resume_delivery();
                 }
             }
-            (Event::Closed(_), Some(Attached(peer))) => peer.forget(&self.shared),
+            (Event::Closed(_), Some(AttachedPeer(peer))) => peer.forget(&self.shared),
             _ => {}
         }
         self.fallback.event(connection, event);
@@ -170,7 +184,7 @@ impl<F: Router> Router for BrokerRouter<F> {
                 return;
             }
             let Some(Packet { id, content, .. }) = packets.next() else { return };
-            if kind == Kind::Publish {
+            if kind == PacketKind::Publish {
                 let publishing = publishing.get_or_insert_with(|| peer.publishing());
                 self.publish(peer, publishing, id, &content, connection);
             } else {
@@ -190,7 +204,7 @@ impl<F: Router> Router for BrokerRouter<F> {
         }
     }
 
-    fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
+    fn refuse(&self, refused: RefusedPacket, connection: &Connection) -> Outcome {
         let base = self.shared.common.base;
         let refusal = match (base.kind(refused.operation), refused.why) {
             (None, _) => return self.fallback.refuse(refused, connection),
@@ -199,7 +213,7 @@ impl<F: Router> Router for BrokerRouter<F> {
             // Returning nothing keeps the packet queued.
             _ => return Outcome::Nothing,
         };
-        let kind = base.kind(refused.operation).unwrap_or(Kind::Publish);
-        Packet::new(refused.id, base.operation(Kind::Refused), write_refused(kind, &refusal)).into()
+        let kind = base.kind(refused.operation).unwrap_or(PacketKind::Publish);
+        Packet::new(refused.id, base.operation(PacketKind::Refused), write_refused(kind, &refusal)).into()
     }
 }

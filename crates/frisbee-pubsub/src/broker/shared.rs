@@ -14,48 +14,49 @@ use crate::{
     Refusal, RefusalCode,
     broker::{
         authorize::{Action, Authorize},
-        gauge::Gauge,
+        gauge::QueueGauge,
         groups::deliver_to_one,
-        hold::Account,
-        limits::Limits,
-        metrics::{Metrics, Prefixes},
-        registry::Registry,
-        retained::Retained,
-        subscriber::{Common, EndStalled, Remains, Subscriber},
+        hold::PublisherAccount,
+        limits::BrokerLimits,
+        metrics::{BrokerMetrics, PrefixTable},
+        registry::PatternRegistry,
+        retained::RetainedValues,
+        subscriber::{EndStalled, Subscriber, SubscriptionShared, UndeliveredMessages},
     },
-    wire::{Base, EndReason, Ended, Kind},
+    wire::{EndReason, EndedPacket, OperationBase, PacketKind},
 };
 
 /// State of a broker.
 ///
 /// Lock order: publishing, retained, registry, subscriptions of a peer, delivery of a subscriber. All other locks come
 /// last and are held only briefly.
-pub(super) struct Shared {
-    pub(super) common: Arc<Common>,
+pub(super) struct BrokerShared {
+    pub(super) common: Arc<SubscriptionShared>,
     authorize: Option<Box<dyn Authorize>>,
-    registry: RwLock<Registry>,
+    registry: RwLock<PatternRegistry>,
     /// Version of the set of lanes, groups and permissions. A change invalidates the cached routes of publishers.
     pub(super) generation: AtomicU64,
-    retained: Mutex<Retained>,
-    pub(super) prefixes: Prefixes,
+    retained: Mutex<RetainedValues>,
+    pub(super) prefixes: PrefixTable,
     /// Account for group messages that pass to another member without holding up a publisher.
-    orphans: Arc<Account>,
+    orphans: Arc<PublisherAccount>,
     itself: Weak<Self>,
 }
 
-impl Shared {
-    pub(super) fn new(base: Base, limits: Limits, authorize: Option<Box<dyn Authorize>>) -> Arc<Self> {
+impl BrokerShared {
+    pub(super) fn new(base: OperationBase, limits: BrokerLimits, authorize: Option<Box<dyn Authorize>>) -> Arc<Self> {
         Arc::new_cyclic(|itself| {
-            let gauge = Arc::new(Gauge::new(limits.queued_len_max));
-            let orphans = Arc::new(Account::new(u32::MAX, gauge.clone(), Weak::new()));
-            let common = Common { base, limits, gauge, missing: AtomicU64::new(0), refused: AtomicU64::new(0) };
+            let gauge = Arc::new(QueueGauge::new(limits.queued_len_max));
+            let orphans = Arc::new(PublisherAccount::new(u32::MAX, gauge.clone(), Weak::new()));
+            let common =
+                SubscriptionShared { base, limits, gauge, missing: AtomicU64::new(0), refused: AtomicU64::new(0) };
             Self {
                 common: Arc::new(common),
                 authorize,
                 registry: RwLock::default(),
                 generation: AtomicU64::new(0),
                 retained: Mutex::default(),
-                prefixes: Prefixes::default(),
+                prefixes: PrefixTable::default(),
                 orphans,
                 itself: itself.clone(),
             }
@@ -76,8 +77,8 @@ impl Shared {
                 EndReason::TooSlow => "the subscriber took messages too slowly",
                 _ => "",
             };
-            let content = Ended { number: subscriber.number, reason, missing, text }.write();
-            subscriber.answers.say(Kind::Ended, 0, content);
+            let content = EndedPacket { number: subscriber.number, reason, missing, text }.write();
+            subscriber.answers.queue_answer(PacketKind::Ended, 0, content);
             ended.extend(too_slow.into_iter().map(|(next, missing)| (next, EndReason::TooSlow, missing)));
         }
     }
@@ -111,7 +112,7 @@ impl Shared {
     /// Hands the queued messages of an ended subscription to the other members of its group. Returns the number of
     /// missing messages.
     fn hand_over(&self, subscriber: &Arc<Subscriber>, too_slow: &mut Vec<(Arc<Subscriber>, u64)>) -> u64 {
-        let Remains { mut missing, waiting } = subscriber.take_remains();
+        let UndeliveredMessages { mut missing, waiting } = subscriber.take_remains();
         if waiting.is_empty() {
             return missing;
         }
@@ -153,11 +154,11 @@ impl Shared {
         }
     }
 
-    pub(super) fn metrics(&self) -> Metrics {
+    pub(super) fn metrics(&self) -> BrokerMetrics {
         // Lock one after the other: `subscribe` holds both, in the opposite order.
         let patterns = self.registry().patterns();
         let retained = self.retained().count();
-        Metrics {
+        BrokerMetrics {
             patterns,
             queued_len: self.common.gauge.len(),
             retained,
@@ -167,21 +168,21 @@ impl Shared {
         }
     }
 
-    pub(super) fn retained(&self) -> MutexGuard<'_, Retained> {
+    pub(super) fn retained(&self) -> MutexGuard<'_, RetainedValues> {
         // No code under this lock or the following ones leaves a partial change, so poisoned locks are safe to use.
         self.retained.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn registry(&self) -> RwLockReadGuard<'_, Registry> {
+    pub(super) fn registry(&self) -> RwLockReadGuard<'_, PatternRegistry> {
         self.registry.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn registry_mut(&self) -> RwLockWriteGuard<'_, Registry> {
+    pub(super) fn registry_mut(&self) -> RwLockWriteGuard<'_, PatternRegistry> {
         self.registry.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl EndStalled for Shared {
+impl EndStalled for BrokerShared {
     fn end_stalled(&self, subscriber: &Arc<Subscriber>, missing: u64) {
         self.end(subscriber, EndReason::TooSlow, missing);
     }
@@ -190,7 +191,7 @@ impl EndStalled for Shared {
 /// Number of subscriptions removed per acquisition of the lock.
 const AT_ONCE_MAX: usize = 32;
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for BrokerShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("common", &self.common).finish_non_exhaustive()
     }

@@ -17,24 +17,24 @@ use tokio::time::sleep;
 use crate::{
     Pattern, Policy,
     broker::{
-        answers::Answers,
-        gauge::{Gauge, Parcel},
-        hold::{Account, Hold},
-        limits::Limits,
-        queue::{Next, Pushed, Queue, cost},
+        answers::AnswerQueue,
+        gauge::{QueueGauge, QueuedMessage},
+        hold::{MessageHold, PublisherAccount},
+        limits::BrokerLimits,
+        queue::{MessageQueue, NextDelivery, PushOutcome, cost},
         slow::SlowList,
     },
-    trie::Shapes,
-    wire::{Base, Kind, MESSAGE_COST, write_missing},
+    trie::PatternShapes,
+    wire::{MESSAGE_COST, OperationBase, PacketKind, write_missing},
 };
 
 /// State shared by all subscriptions of a broker.
 #[derive(Debug)]
-pub(super) struct Common {
-    pub(super) base: Base,
-    pub(super) limits: Limits,
+pub(super) struct SubscriptionShared {
+    pub(super) base: OperationBase,
+    pub(super) limits: BrokerLimits,
     /// Bytes queued for all subscriptions together.
-    pub(super) gauge: Arc<Gauge>,
+    pub(super) gauge: Arc<QueueGauge>,
     /// Number of dropped messages.
     pub(super) missing: AtomicU64,
     /// Number of refused packets.
@@ -50,16 +50,16 @@ pub(super) struct Subscriber {
     pub(super) slot: u8,
     policy: Policy,
     connection: Connection,
-    pub(super) answers: Arc<Answers>,
+    pub(super) answers: Arc<AnswerQueue>,
     slow: Arc<SlowList<Self>>,
     /// The connection's subscriptions, for removal by number.
-    siblings: Weak<Subscriptions>,
+    siblings: Weak<PeerSubscriptions>,
     /// The queue group, if the subscription is a member of one.
     group_members: OnceLock<Weak<dyn ReadyMembers>>,
-    common: Arc<Common>,
+    common: Arc<SubscriptionShared>,
     /// Ends the subscription after it has blocked publishers for too long.
     stalled: Weak<dyn EndStalled>,
-    delivery: Mutex<Delivery>,
+    delivery: Mutex<DeliveryState>,
 }
 
 /// Ends stalled subscriptions.
@@ -68,10 +68,10 @@ pub(super) trait EndStalled: Send + Sync {
 }
 
 #[derive(Debug)]
-pub(super) struct Delivery {
+pub(super) struct DeliveryState {
     /// Bytes the subscriber still accepts. `None` without a window: then only the outbox limits delivery.
     credit: Option<i64>,
-    queue: Queue,
+    queue: MessageQueue,
     has_ended: bool,
     /// Set while the subscription is in `slow`, waiting for a writable connection.
     is_listed: bool,
@@ -83,7 +83,7 @@ pub(super) struct Delivery {
 
 /// Outcome of an offer, with the action required from the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum OfferOutcome {
     GoesOn,
     /// The subscription has just ended. This number of messages never entered its queue and is missing.
     TooSlow(u64),
@@ -99,7 +99,7 @@ pub(super) trait ReadyMembers: Send + Sync {
 
 /// Answer of a group member asked to take a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum TakeOutcome {
     Yes,
     /// The member has no room for any message now.
     NotNow,
@@ -109,18 +109,18 @@ pub(super) enum Taken {
 
 /// Remains of an ended subscription.
 #[derive(Debug, Default)]
-pub(super) struct Remains {
+pub(super) struct UndeliveredMessages {
     /// Messages neither delivered nor reported as missing.
     pub(super) missing: u64,
     /// Queued messages to hand over to other members of the group.
-    pub(super) waiting: Vec<(Arc<Parcel>, Option<Arc<Hold>>)>,
+    pub(super) waiting: Vec<(Arc<QueuedMessage>, Option<Arc<MessageHold>>)>,
 }
 
 /// Messages of one publisher for all subscribers to a pattern.
-pub(super) struct Batch<'a> {
+pub(super) struct MessageBatch<'a> {
     pub(super) frames: &'a Frames,
     pub(super) cost: usize,
-    pub(super) account: &'a Arc<Account>,
+    pub(super) account: &'a Arc<PublisherAccount>,
     /// One entry per frame. Created for the first subscriber that cannot take the whole batch.
     pub(super) shared: OnceCell<Vec<SharedMessage>>,
 }
@@ -128,12 +128,12 @@ pub(super) struct Batch<'a> {
 /// Parts of a queued message, shared by all queues with it.
 #[derive(Debug, Default)]
 pub(super) struct SharedMessage {
-    parcel: OnceCell<Arc<Parcel>>,
-    hold: OnceCell<Arc<Hold>>,
+    parcel: OnceCell<Arc<QueuedMessage>>,
+    hold: OnceCell<Arc<MessageHold>>,
 }
 
 /// Parameters of a subscription, as requested by the client.
-pub(super) struct Wishes {
+pub(super) struct SubscriptionParameters {
     pub(super) pattern: Pattern,
     pub(super) group: Box<str>,
     pub(super) slot: u8,
@@ -142,22 +142,22 @@ pub(super) struct Wishes {
 }
 
 /// The connection of a subscription, with the state attached to it.
-pub(super) struct Place<'a> {
+pub(super) struct SubscriberConnection<'a> {
     pub(super) connection: &'a Connection,
-    pub(super) answers: &'a Arc<Answers>,
+    pub(super) answers: &'a Arc<AnswerQueue>,
     pub(super) slow: &'a Arc<SlowList<Subscriber>>,
-    pub(super) subscriptions: &'a Arc<Subscriptions>,
-    pub(super) common: &'a Arc<Common>,
+    pub(super) subscriptions: &'a Arc<PeerSubscriptions>,
+    pub(super) common: &'a Arc<SubscriptionShared>,
     pub(super) stalled: Weak<dyn EndStalled>,
 }
 
 impl Subscriber {
-    pub(super) fn new(number: u32, wishes: Wishes, place: Place<'_>) -> Self {
-        let Wishes { pattern, group, slot, policy, window } = wishes;
+    pub(super) fn new(number: u32, wishes: SubscriptionParameters, place: SubscriberConnection<'_>) -> Self {
+        let SubscriptionParameters { pattern, group, slot, policy, window } = wishes;
         let credit = (window > 0).then(|| i64::from(window.min(CREDIT_MAX)));
-        let delivery = Delivery {
+        let delivery = DeliveryState {
             credit,
-            queue: Queue::default(),
+            queue: MessageQueue::default(),
             has_ended: false,
             is_listed: false,
             is_watched: false,
@@ -184,17 +184,17 @@ impl Subscriber {
     ///
     /// If the whole batch can be sent now, this costs one lock and one wake-up. Otherwise each message is sent, queued
     /// or dropped individually.
-    pub(super) fn offer(self: &Arc<Self>, batch: &Batch<'_>) -> Verdict {
+    pub(super) fn offer(self: &Arc<Self>, batch: &MessageBatch<'_>) -> OfferOutcome {
         let mut delivery = self.delivery();
         let cost = i64::try_from(batch.cost).unwrap_or(i64::MAX);
         // A batch must fit the credit completely. Only a single message may overdraw it, see `has_credit`.
-        if delivery.credit.is_none_or(|credit| credit >= cost) && self.is_through(&delivery) {
+        if delivery.credit.is_none_or(|credit| credit >= cost) && self.can_send_directly(&delivery) {
             match self.connection.try_send_frames(batch.frames) {
                 Ok(_) => {
                     delivery.spend(batch.cost);
-                    return Verdict::GoesOn;
+                    return OfferOutcome::GoesOn;
                 }
-                Err(TrySendError::Failed(SendError::Closed)) => return Verdict::GoesOn,
+                Err(TrySendError::Failed(SendError::Closed)) => return OfferOutcome::GoesOn,
                 // The outbox is full, or a message exceeds the peer's size limit. Handle each message individually.
                 Err(TrySendError::Full(()) | TrySendError::Failed(_)) => {}
             }
@@ -203,15 +203,15 @@ impl Subscriber {
         let shared = batch.shared.get_or_init(|| batch.frames.iter().map(|_| SharedMessage::default()).collect());
         for (index, (packet, shared)) in batch.frames.iter().zip(shared).enumerate() {
             let pushed = self.push(&mut delivery, &packet.content, shared, Some(batch.account));
-            if let Verdict::TooSlow(missing) = pushed {
-                return Verdict::TooSlow(missing + (count - index - 1) as u64);
+            if let OfferOutcome::TooSlow(missing) = pushed {
+                return OfferOutcome::TooSlow(missing + (count - index - 1) as u64);
             }
         }
         // `push` does not drain for a listed subscription. Drain once for the whole batch.
         if was_listed {
             self.drain(&mut delivery);
         }
-        Verdict::GoesOn
+        OfferOutcome::GoesOn
     }
 
     /// Makes the subscription a member of a group. New members are ready for messages.
@@ -221,33 +221,33 @@ impl Subscriber {
     }
 
     /// Sends a message of the group if the subscriber has room for it now.
-    pub(super) fn take(self: &Arc<Self>, content: &Content) -> Taken {
+    pub(super) fn take(self: &Arc<Self>, content: &Content) -> TakeOutcome {
         let mut delivery = self.delivery();
-        // At most two rounds: after the registration by `list`, sending is tried once more.
+        // At most two rounds: after the registration by `register_slow`, sending is tried once more.
         while !delivery.has_ended && delivery.has_credit() && delivery.queue.is_empty() {
             if !self.answers.are_waiting() {
-                let packet = Packet::new(0, self.common.base.operation(Kind::Message), content.clone());
+                let packet = Packet::new(0, self.common.base.operation(PacketKind::Message), content.clone());
                 match self.connection.try_send(packet) {
                     Ok(_) => {
                         delivery.spend(cost(content));
-                        return Taken::Yes;
+                        return TakeOutcome::Yes;
                     }
                     Err(TrySendError::Full(_)) => {}
                     Err(TrySendError::Failed(SendError::Closed)) => break,
-                    Err(TrySendError::Failed(_)) => return Taken::NotThis,
+                    Err(TrySendError::Failed(_)) => return TakeOutcome::NotThis,
                 }
             }
-            if !self.list(&mut delivery) {
+            if !self.register_slow(&mut delivery) {
                 break;
             }
         }
         // The group now removes the member from its ready list. `note_ready` adds it again.
         delivery.is_ready = false;
-        Taken::NotNow
+        TakeOutcome::NotNow
     }
 
     /// Sends, queues or drops a single message of the group.
-    pub(super) fn offer_one(self: &Arc<Self>, content: &Content, account: &Arc<Account>) -> Verdict {
+    pub(super) fn offer_one(self: &Arc<Self>, content: &Content, account: &Arc<PublisherAccount>) -> OfferOutcome {
         self.push(&mut self.delivery(), content, &SharedMessage::default(), Some(account))
     }
 
@@ -261,7 +261,7 @@ impl Subscriber {
     }
 
     /// Resumes delivery after the connection has become writable.
-    pub(super) fn go_on(self: &Arc<Self>) {
+    pub(super) fn resume_delivery(self: &Arc<Self>) {
         let mut delivery = self.delivery();
         delivery.is_listed = false;
         self.drain(&mut delivery);
@@ -273,13 +273,13 @@ impl Subscriber {
     }
 
     /// Takes the queue of an ended subscription.
-    pub(super) fn take_remains(&self) -> Remains {
+    pub(super) fn take_remains(&self) -> UndeliveredMessages {
         let mut delivery = self.delivery();
         let before = delivery.queue.count();
         let waiting = if self.group.is_empty() { Vec::new() } else { delivery.queue.take_all() };
         let missing = delivery.queue.clear();
         self.count_queued(before, 0);
-        Remains { missing, waiting }
+        UndeliveredMessages { missing, waiting }
     }
 
     /// Removes the subscription's number, so packets of the client no longer refer to it.
@@ -290,38 +290,38 @@ impl Subscriber {
     }
 
     /// Locks the subscription against concurrent delivery.
-    pub(super) fn delivery(&self) -> MutexGuard<'_, Delivery> {
+    pub(super) fn delivery(&self) -> MutexGuard<'_, DeliveryState> {
         // No code under this lock leaves a partial change, so a poisoned lock is safe to use.
         self.delivery.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Delivers a retained value at the beginning of a subscription.
-    pub(super) fn begin_with(self: &Arc<Self>, delivery: &mut Delivery, content: &Content) -> Verdict {
+    pub(super) fn deliver_retained(self: &Arc<Self>, delivery: &mut DeliveryState, content: &Content) -> OfferOutcome {
         self.push(delivery, content, &SharedMessage::default(), None)
     }
 
     /// Returns `true` if nothing is queued before a new message.
-    fn is_through(&self, delivery: &Delivery) -> bool {
+    fn can_send_directly(&self, delivery: &DeliveryState) -> bool {
         delivery.queue.is_empty() && !delivery.has_ended && !self.answers.are_waiting()
     }
 
     fn push(
         self: &Arc<Self>,
-        delivery: &mut Delivery,
+        delivery: &mut DeliveryState,
         content: &Content,
         shared: &SharedMessage,
-        account: Option<&Arc<Account>>,
-    ) -> Verdict {
+        account: Option<&Arc<PublisherAccount>>,
+    ) -> OfferOutcome {
         if delivery.has_ended {
-            return Verdict::HasEnded;
+            return OfferOutcome::HasEnded;
         }
         if self.send_now(delivery, content) {
-            return Verdict::GoesOn;
+            return OfferOutcome::GoesOn;
         }
-        let Common { gauge, limits, .. } = &*self.common;
+        let SubscriptionShared { gauge, limits, .. } = &*self.common;
         let (before, len) = (delivery.queue.count(), delivery.queue.len());
-        let parcel = || shared.parcel.get_or_init(|| Arc::new(Parcel::new(content, gauge))).clone();
-        let new_hold = |account: &Arc<Account>| Arc::new(Hold::new(account.clone(), cost(content)));
+        let parcel = || shared.parcel.get_or_init(|| Arc::new(QueuedMessage::new(content, gauge))).clone();
+        let new_hold = |account: &Arc<PublisherAccount>| Arc::new(MessageHold::new(account.clone(), cost(content)));
         // Only messages queued for blocking subscribers count against their publisher.
         let account = account.filter(|_| self.policy == Policy::Block);
         let hold = account.map(|account| shared.hold.get_or_init(|| new_hold(account)).clone());
@@ -331,12 +331,12 @@ impl Subscriber {
         let pushed = delivery.queue.push(self.policy, content, parcel, hold, room);
         self.count_queued(before, delivery.queue.count());
         match pushed {
-            Pushed::Waits => {}
-            Pushed::Dropped(count) => self.count_missing(count),
-            Pushed::TooSlow => {
+            PushOutcome::Waits => {}
+            PushOutcome::Dropped(count) => self.count_missing(count),
+            PushOutcome::TooSlow => {
                 delivery.has_ended = true;
                 self.count_missing(1);
-                return Verdict::TooSlow(1);
+                return OfferOutcome::TooSlow(1);
             }
         }
         // A listed subscription waits for room in the outbox. Do not try to send for each further message.
@@ -348,15 +348,15 @@ impl Subscriber {
             delivery.is_watched = true;
             self.watch(delivery.queue.taken());
         }
-        Verdict::GoesOn
+        OfferOutcome::GoesOn
     }
 
     /// Sends a message if it can go before all queues. Returns `true` if it was sent.
-    fn send_now(&self, delivery: &mut Delivery, content: &Content) -> bool {
-        if !delivery.has_credit() || !self.is_through(delivery) {
+    fn send_now(&self, delivery: &mut DeliveryState, content: &Content) -> bool {
+        if !delivery.has_credit() || !self.can_send_directly(delivery) {
             return false;
         }
-        let packet = Packet::new(0, self.common.base.operation(Kind::Message), content.clone());
+        let packet = Packet::new(0, self.common.base.operation(PacketKind::Message), content.clone());
         let is_sent = self.connection.try_send(packet).is_ok();
         if is_sent {
             delivery.spend(cost(content));
@@ -365,7 +365,7 @@ impl Subscriber {
     }
 
     /// Sends queued messages until the credit is used up or the outbox is full.
-    fn drain(self: &Arc<Self>, delivery: &mut Delivery) {
+    fn drain(self: &Arc<Self>, delivery: &mut DeliveryState) {
         if delivery.has_ended {
             return;
         }
@@ -379,7 +379,7 @@ impl Subscriber {
             let sent = if self.answers.are_waiting() { Ok(0) } else { self.connection.try_send_all(&packets) };
             match sent {
                 Ok(0) => {
-                    if !self.list(delivery) {
+                    if !self.register_slow(delivery) {
                         break;
                     }
                 }
@@ -398,13 +398,13 @@ impl Subscriber {
     }
 
     /// Adds a member of a group to the ready list again, if it has room.
-    fn note_ready(self: &Arc<Self>, delivery: &mut Delivery) {
+    fn note_ready(self: &Arc<Self>, delivery: &mut DeliveryState) {
         if delivery.is_ready || !delivery.has_credit() || !delivery.queue.is_empty() {
             return;
         }
         let Some(members) = self.group_members.get().and_then(Weak::upgrade) else { return };
-        if self.answers.are_waiting() && (!self.list(delivery) || self.answers.are_waiting()) {
-            // `go_on` runs after the answers are sent.
+        if self.answers.are_waiting() && (!self.register_slow(delivery) || self.answers.are_waiting()) {
+            // `resume_delivery` runs after the answers are sent.
             return;
         }
         delivery.is_ready = true;
@@ -412,17 +412,17 @@ impl Subscriber {
     }
 
     /// Returns the first queued packets covered by the credit.
-    fn next_packets(&self, delivery: &Delivery) -> Vec<Packet> {
+    fn next_packets(&self, delivery: &DeliveryState) -> Vec<Packet> {
         let (mut packets, mut credit) = (Vec::new(), delivery.credit);
         for next in delivery.queue.upcoming().take(AT_ONCE_MAX) {
             if credit.is_some_and(|credit| credit <= 0) {
                 break;
             }
             let (kind, content) = match next {
-                Next::Missing(count) => (Kind::Missing, write_missing(self.number, count).into()),
-                Next::Message(content) => {
+                NextDelivery::Missing(count) => (PacketKind::Missing, write_missing(self.number, count).into()),
+                NextDelivery::Message(content) => {
                     credit = credit.map(|credit| less(credit, cost(content)));
-                    (Kind::Message, content.clone())
+                    (PacketKind::Message, content.clone())
                 }
             };
             packets.push(Packet::new(0, self.common.base.operation(kind), content));
@@ -430,8 +430,8 @@ impl Subscriber {
         packets
     }
 
-    fn note_sent(&self, delivery: &mut Delivery, packet: &Packet) {
-        if packet.operation == self.common.base.operation(Kind::Missing) {
+    fn note_sent(&self, delivery: &mut DeliveryState, packet: &Packet) {
+        if packet.operation == self.common.base.operation(PacketKind::Missing) {
             delivery.queue.told_missing();
         } else {
             delivery.queue.pop();
@@ -443,7 +443,7 @@ impl Subscriber {
     ///
     /// The connection may have become writable just before the registration, without waking this subscription. On
     /// `true`, the caller therefore has to try again.
-    fn list(self: &Arc<Self>, delivery: &mut Delivery) -> bool {
+    fn register_slow(self: &Arc<Self>, delivery: &mut DeliveryState) -> bool {
         if delivery.is_listed {
             return false;
         }
@@ -466,8 +466,8 @@ impl Subscriber {
         // A strong reference would keep an ended subscription alive for up to `stall_max`.
         let (subscriber, pause) = (Arc::downgrade(self), self.common.limits.stall_max);
         self.connection.runtime().spawn(async move {
-            while let Some((subscriber, verdict)) = look_after(&subscriber, pause, &mut taken).await {
-                if let (Verdict::TooSlow(missing), Some(stalled)) = (verdict, subscriber.stalled.upgrade()) {
+            while let Some((subscriber, verdict)) = check_after_pause(&subscriber, pause, &mut taken).await {
+                if let (OfferOutcome::TooSlow(missing), Some(stalled)) = (verdict, subscriber.stalled.upgrade()) {
                     stalled.end_stalled(&subscriber, missing);
                 }
             }
@@ -475,34 +475,34 @@ impl Subscriber {
     }
 
     /// Checks the progress since `taken` messages were removed. Returns `None` if no further check is needed.
-    fn look(&self, taken: &mut u64) -> Option<Verdict> {
+    fn check_progress(&self, taken: &mut u64) -> Option<OfferOutcome> {
         let mut delivery = self.delivery();
         if delivery.has_ended || delivery.queue.is_empty() {
             delivery.is_watched = false;
             return None;
         }
         if std::mem::replace(taken, delivery.queue.taken()) != delivery.queue.taken() {
-            return Some(Verdict::GoesOn);
+            return Some(OfferOutcome::GoesOn);
         }
         delivery.has_ended = true;
-        Some(Verdict::TooSlow(0))
+        Some(OfferOutcome::TooSlow(0))
     }
 }
 
 /// The subscriptions of a connection. `None` after the connection has ended.
 #[derive(Debug)]
-pub(super) struct Subscriptions(Mutex<Option<Numbered>>);
+pub(super) struct PeerSubscriptions(Mutex<Option<NumberedSubscriptions>>);
 
 /// Subscriptions by number.
 #[derive(Debug, Default)]
-pub(super) struct Numbered {
+pub(super) struct NumberedSubscriptions {
     pub(super) by_number: HashMap<u32, Arc<Subscriber>>,
     /// Pattern and slot of each subscription outside of groups.
     taken: HashSet<(Pattern, u8)>,
-    pub(super) shapes: Shapes,
+    pub(super) shapes: PatternShapes,
 }
 
-impl Numbered {
+impl NumberedSubscriptions {
     /// Returns `true` if a subscription outside of groups has this pattern and slot.
     pub(super) fn has(&self, pattern: &Pattern, slot: u8) -> bool {
         self.taken.contains(&(pattern.clone(), slot))
@@ -526,12 +526,12 @@ impl Numbered {
     }
 }
 
-impl Subscriptions {
+impl PeerSubscriptions {
     pub(super) fn get(&self, number: u32) -> Option<Arc<Subscriber>> {
         self.lock().as_ref()?.by_number.get(&number).cloned()
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Option<Numbered>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Option<NumberedSubscriptions>> {
         // No code under this lock leaves a partial change, so a poisoned lock is safe to use.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -543,9 +543,9 @@ impl Subscriptions {
     }
 }
 
-impl Default for Subscriptions {
+impl Default for PeerSubscriptions {
     fn default() -> Self {
-        Self(Mutex::new(Some(Numbered::default())))
+        Self(Mutex::new(Some(NumberedSubscriptions::default())))
     }
 }
 
@@ -558,18 +558,18 @@ impl fmt::Debug for Subscriber {
     }
 }
 
-async fn look_after(
+async fn check_after_pause(
     subscriber: &Weak<Subscriber>,
     pause: Duration,
     taken: &mut u64,
-) -> Option<(Arc<Subscriber>, Verdict)> {
+) -> Option<(Arc<Subscriber>, OfferOutcome)> {
     sleep(pause).await;
     let subscriber = subscriber.upgrade()?;
-    let verdict = subscriber.look(taken)?;
+    let verdict = subscriber.check_progress(taken)?;
     Some((subscriber, verdict))
 }
 
-impl Delivery {
+impl DeliveryState {
     fn has_credit(&self) -> bool {
         self.credit.is_none_or(|credit| credit > 0)
     }

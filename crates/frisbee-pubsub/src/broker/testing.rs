@@ -11,26 +11,26 @@ use tokio::{
 use crate::{
     Pattern, Policy,
     broker::{
-        Limits,
-        answers::Answers,
-        peer::Peer,
-        registry::Registry,
-        shared::Shared,
-        subscriber::{Place, Subscriber, Wishes},
+        BrokerLimits,
+        answers::AnswerQueue,
+        peer::BrokerPeer,
+        registry::PatternRegistry,
+        shared::BrokerShared,
+        subscriber::{Subscriber, SubscriberConnection, SubscriptionParameters},
     },
-    wire::{BASE, Base},
+    wire::{BASE, OperationBase},
 };
 
 /// A broker with one connection.
 pub(super) struct Bench {
-    pub(super) shared: Arc<Shared>,
-    pub(super) peer: Peer,
+    pub(super) shared: Arc<BrokerShared>,
+    pub(super) peer: BrokerPeer,
     connection: Connection,
     _open: (Server, DuplexStream),
 }
 
 impl Bench {
-    pub(super) async fn new(limits: Limits) -> Self {
+    pub(super) async fn new(limits: BrokerLimits) -> Self {
         let server = Server::builder(()).without_listener();
         let (ours, theirs) = duplex(1024);
         server.attach(theirs);
@@ -38,23 +38,28 @@ impl Bench {
             yield_now().await;
         }
         let connection = server.connections().remove(0);
-        let shared = Shared::new(Base::new(BASE), limits, None);
-        let peer = Peer::new(&shared, &connection);
+        let shared = BrokerShared::new(OperationBase::new(BASE), limits, None);
+        let peer = BrokerPeer::new(&shared, &connection);
         Self { shared, peer, connection, _open: (server, ours) }
     }
 
     /// Adds a group member with room for one message.
-    pub(super) fn join(&self, registry: &mut Registry, pattern: &str, group: &str) -> Arc<Subscriber> {
+    pub(super) fn join(&self, registry: &mut PatternRegistry, pattern: &str, group: &str) -> Arc<Subscriber> {
         let pattern = Pattern::new(pattern).expect("it is good");
-        let wishes =
-            Wishes { pattern: pattern.clone(), group: group.into(), slot: 0, policy: Policy::DropNewest, window: 1 };
-        let place = Place {
+        let wishes = SubscriptionParameters {
+            pattern: pattern.clone(),
+            group: group.into(),
+            slot: 0,
+            policy: Policy::DropNewest,
+            window: 1,
+        };
+        let place = SubscriberConnection {
             connection: &self.connection,
-            answers: &Arc::new(Answers::new(Base::new(BASE), 1, Some(self.connection.clone()))),
+            answers: &Arc::new(AnswerQueue::new(OperationBase::new(BASE), 1, Some(self.connection.clone()))),
             slow: &self.peer.slow,
             subscriptions: &self.peer.subscriptions,
             common: &self.shared.common,
-            stalled: Weak::<Shared>::new(),
+            stalled: Weak::<BrokerShared>::new(),
         };
         registry.add(&pattern, group, 0, |number| Arc::new(Subscriber::new(number, wishes, place))).0
     }

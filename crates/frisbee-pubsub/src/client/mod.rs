@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 pub use self::{
     backend::{Backend, BackendFuture, SubscribeOptions},
-    subscription::{Events, Subscription},
+    subscription::{EventSource, Subscription},
 };
 use crate::{
     InvalidSubject, Message, Pattern, Policy, Publication, PublishError, RequestError, Subject, SubscribeError,

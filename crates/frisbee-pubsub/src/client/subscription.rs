@@ -9,7 +9,7 @@ use std::{
 
 use futures_core::Stream;
 
-use crate::{Event, Message, SubscriptionEnd};
+use crate::{Message, SubscriptionEnd, SubscriptionEvent};
 
 /// A stream of messages and other events of a subscription. Dropping it unsubscribes.
 ///
@@ -30,19 +30,19 @@ use crate::{Event, Message, SubscriptionEnd};
 /// # }
 /// ```
 pub struct Subscription {
-    events: Box<dyn Events>,
+    events: Box<dyn EventSource>,
     end: Option<SubscriptionEnd>,
 }
 
 /// Source of a subscription's events, implemented by backends. Dropping it unsubscribes.
-pub trait Events: Send + Sync + 'static {
+pub trait EventSource: Send + Sync + 'static {
     /// Polls for the next event, or returns the reason for the end of the subscription.
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, SubscriptionEnd>>;
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<SubscriptionEvent, SubscriptionEnd>>;
 }
 
 impl Subscription {
     /// Creates a subscription from its events. For implementations of [`Backend`](crate::Backend).
-    pub fn new(events: Box<dyn Events>) -> Self {
+    pub fn new(events: Box<dyn EventSource>) -> Self {
         Self { events, end: None }
     }
 
@@ -51,7 +51,7 @@ impl Subscription {
     /// # Cancel safety
     ///
     /// A dropped call has taken no event.
-    pub async fn next(&mut self) -> Option<Event> {
+    pub async fn next(&mut self) -> Option<SubscriptionEvent> {
         poll_fn(|cx| self.poll_event(cx)).await
     }
 
@@ -62,7 +62,7 @@ impl Subscription {
     /// A dropped call has taken no message.
     pub async fn next_message(&mut self) -> Option<Message> {
         loop {
-            if let Event::Message(message) = self.next().await? {
+            if let SubscriptionEvent::Message(message) = self.next().await? {
                 return Some(message);
             }
         }
@@ -73,7 +73,7 @@ impl Subscription {
         self.end.as_ref()
     }
 
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<SubscriptionEvent>> {
         if self.end.is_some() {
             return Poll::Ready(None);
         }
@@ -88,9 +88,9 @@ impl Subscription {
 }
 
 impl Stream for Subscription {
-    type Item = Event;
+    type Item = SubscriptionEvent;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<SubscriptionEvent>> {
         self.poll_event(cx)
     }
 }

@@ -11,26 +11,26 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{Connection, Content, Packet, PacketName, Reconnecting, SendError, Sent, TrySendError};
+use frisbee::{Connection, Content, Packet, PacketName, Reconnecting, SendError, SendPosition, TrySendError};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
-    Backend, BackendFuture, Event, Events, Message, Publication, PublishError, RequestError, SubscribeError,
-    SubscribeOptions, Subscription, SubscriptionEnd, TryPublishError,
+    Backend, BackendFuture, EventSource, Message, Publication, PublishError, RequestError, SubscribeError,
+    SubscribeOptions, Subscription, SubscriptionEnd, SubscriptionEvent, TryPublishError,
     remote::{
-        feed::{Feed, cost},
-        session::{Hindrance, Session, Sink},
+        feed::{EventFeed, cost},
+        session::{ClientSession, MessageSink, NotReady},
     },
-    wire::{ACKNOWLEDGE, Kind, MESSAGE_COST, RETAIN, VERSION, write_publish},
+    wire::{ACKNOWLEDGE, MESSAGE_COST, PacketKind, RETAIN, VERSION, write_publish},
 };
 
 /// A backend for brokers on frisbee.
 #[derive(Clone, Debug)]
 pub(super) struct FrisbeeBackend {
-    pub(super) session: Arc<Session>,
+    pub(super) session: Arc<ClientSession>,
     pub(super) wait_max: Duration,
-    pub(super) keeper: Keeper,
+    pub(super) keeper: ConnectionKeeper,
 }
 
 impl FrisbeeBackend {
@@ -41,12 +41,12 @@ impl FrisbeeBackend {
         id: u16,
         flags: u8,
         publication: &Publication<'_>,
-    ) -> Result<Sent, Hindrance> {
+    ) -> Result<SendPosition, NotReady> {
         let session = &self.session;
         if session.credit.load(Ordering::Relaxed) <= 0 {
-            return Err(Hindrance::Wait);
+            return Err(NotReady::Wait);
         }
-        let name = PacketName { id, operation: session.base.operation(Kind::Publish) };
+        let name = PacketName { id, operation: session.base.operation(PacketKind::Publish) };
         let Publication { subject, reply, payload, retain } = publication;
         let flags = flags | if *retain { RETAIN } else { 0 };
         let (sent, len) = if payload.len() < COPIED_LEN_MAX {
@@ -81,16 +81,16 @@ impl FrisbeeBackend {
                 Ok(sent)
             }
             // After a lost connection, either another one follows or the session ends. Both wake the caller.
-            Err(TrySendError::Full(()) | TrySendError::Failed(SendError::Closed)) => Err(Hindrance::Wait),
+            Err(TrySendError::Full(()) | TrySendError::Failed(SendError::Closed)) => Err(NotReady::Wait),
             Err(TrySendError::Failed(
                 SendError::ContentTooLarge { len, limit } | SendError::TooLargeForPeer { len, limit },
-            )) => Err(Hindrance::Failed(PublishError::TooLarge { len, limit: limit as usize })),
-            Err(TrySendError::Failed(error)) => Err(Hindrance::Failed(PublishError::Backend(Arc::new(error)))),
+            )) => Err(NotReady::Failed(PublishError::TooLarge { len, limit: limit as usize })),
+            Err(TrySendError::Failed(error)) => Err(NotReady::Failed(PublishError::Backend(Arc::new(error)))),
         }
     }
 
     /// Repeats an attempt until it succeeds or fails. Waits at most `wait_max` for a connection.
-    async fn when_possible<T>(&self, mut attempt: impl FnMut() -> Result<T, Hindrance>) -> Result<T, PublishError> {
+    async fn retry_until_ready<T>(&self, mut attempt: impl FnMut() -> Result<T, NotReady>) -> Result<T, PublishError> {
         let possible = async {
             loop {
                 let mut changed = pin!(self.session.changed.notified());
@@ -98,8 +98,8 @@ impl FrisbeeBackend {
                 changed.as_mut().enable();
                 match attempt() {
                     Ok(done) => return Ok(done),
-                    Err(Hindrance::Failed(error)) => return Err(error),
-                    Err(Hindrance::Wait) => changed.await,
+                    Err(NotReady::Failed(error)) => return Err(error),
+                    Err(NotReady::Wait) => changed.await,
                 }
             }
         };
@@ -116,7 +116,7 @@ impl FrisbeeBackend {
 
     async fn acknowledged(&self, flags: u8, publication: &Publication<'_>) -> Result<u32, PublishError> {
         let answer = self
-            .when_possible(|| {
+            .retry_until_ready(|| {
                 self.session.await_acknowledgement(|connection, id| {
                     self.send_now(connection, id, flags | ACKNOWLEDGE, publication)
                 })
@@ -129,21 +129,21 @@ impl FrisbeeBackend {
     /// proves that.
     async fn round_trip(&self) -> Result<(), PublishError> {
         let hello = |connection: &Connection, id| {
-            let packet = Packet::new(id, self.session.base.operation(Kind::Hello), vec![VERSION]);
+            let packet = Packet::new(id, self.session.base.operation(PacketKind::Hello), vec![VERSION]);
             connection.try_send(packet).map_err(|error| match error {
-                TrySendError::Full(_) | TrySendError::Failed(SendError::Closed) => Hindrance::Wait,
-                TrySendError::Failed(error) => Hindrance::Failed(PublishError::Backend(Arc::new(error))),
+                TrySendError::Full(_) | TrySendError::Failed(SendError::Closed) => NotReady::Wait,
+                TrySendError::Failed(error) => NotReady::Failed(PublishError::Backend(Arc::new(error))),
             })
         };
-        let answer = self.when_possible(|| self.session.await_acknowledgement(hello)).await?;
+        let answer = self.retry_until_ready(|| self.session.await_acknowledgement(hello)).await?;
         answer.await.unwrap_or(Err(PublishError::Lost { may_have_left: true })).map(drop)
     }
 
-    async fn answer_to(&self, subject: &str, payload: Bytes) -> Result<Message, RequestError> {
+    async fn request_reply(&self, subject: &str, payload: Bytes) -> Result<Message, RequestError> {
         self.session.replies_ready().await.map_err(RequestError::Subscribe)?;
-        let (number, answer) = self.session.replies.begin();
+        let (number, answer) = self.session.replies.register_request();
         // Unregisters the request if this call is dropped or times out.
-        let _awaited = Awaited { session: &self.session, number };
+        let _awaited = PendingRequest { session: &self.session, number };
         let reply = format!("{}{number}", self.session.replies.prefix);
         if self.acknowledged(0, &Publication::new(subject, payload).reply(&reply)).await? == 0 {
             return Err(RequestError::NoResponders);
@@ -154,7 +154,7 @@ impl FrisbeeBackend {
 
 /// Keeps the connection open while a client or a subscription refers to it.
 #[derive(Clone)]
-pub(super) enum Keeper {
+pub(super) enum ConnectionKeeper {
     /// The owner of the connection keeps it open.
     Others,
     Task {
@@ -163,21 +163,21 @@ pub(super) enum Keeper {
     Link(Reconnecting),
 }
 
-impl fmt::Debug for Keeper {
+impl fmt::Debug for ConnectionKeeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keeper").finish_non_exhaustive()
     }
 }
 
 /// A pending request. Dropping it stops waiting for the answer.
-struct Awaited<'a> {
-    session: &'a Session,
+struct PendingRequest<'a> {
+    session: &'a ClientSession,
     number: u64,
 }
 
-impl Drop for Awaited<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
-        self.session.replies.give_up(self.number);
+        self.session.replies.unregister_request(self.number);
     }
 }
 
@@ -186,15 +186,15 @@ impl Backend for FrisbeeBackend {
         let sent = self.session.connection().and_then(|connection| self.send_now(&connection, 0, 0, &publication));
         match sent {
             Ok(_) => Ok(()),
-            Err(Hindrance::Wait) => Err(TryPublishError::Full(publication.payload)),
-            Err(Hindrance::Failed(error)) => Err(TryPublishError::Failed(error)),
+            Err(NotReady::Wait) => Err(TryPublishError::Full(publication.payload)),
+            Err(NotReady::Failed(error)) => Err(TryPublishError::Failed(error)),
         }
     }
 
     fn publish<'a>(&'a self, publication: Publication<'a>) -> BackendFuture<'a, Result<(), PublishError>> {
         Box::pin(async move {
             let send = || self.send_now(&self.session.connection()?, 0, 0, &publication);
-            self.when_possible(send).await.map(|_| ())
+            self.retry_until_ready(send).await.map(|_| ())
         })
     }
 
@@ -212,16 +212,16 @@ impl Backend for FrisbeeBackend {
         limit: Duration,
     ) -> BackendFuture<'a, Result<Message, RequestError>> {
         Box::pin(async move {
-            timeout(limit, self.answer_to(subject, payload)).await.unwrap_or(Err(RequestError::TimedOut))
+            timeout(limit, self.request_reply(subject, payload)).await.unwrap_or(Err(RequestError::TimedOut))
         })
     }
 
     fn subscribe(&self, options: SubscribeOptions) -> BackendFuture<'_, Result<Subscription, SubscribeError>> {
         Box::pin(async move {
-            let feed = Arc::new(Feed::new(options.window));
-            let (key, answer) = self.session.subscribe(options, Sink::Feed(feed.clone()))?;
+            let feed = Arc::new(EventFeed::new(options.window));
+            let (key, answer) = self.session.subscribe(options, MessageSink::Feed(feed.clone()))?;
             // Create the reader before awaiting the answer. Dropping the call then drops the reader and unsubscribes.
-            let reader = Reader { backend: self.clone(), key, feed, events: VecDeque::new(), owed: 0 };
+            let reader = FeedReader { backend: self.clone(), key, feed, events: VecDeque::new(), owed: 0 };
             answer.await.unwrap_or(Err(SubscribeError::Lost))?;
             Ok(Subscription::new(Box::new(reader)))
         })
@@ -231,8 +231,8 @@ impl Backend for FrisbeeBackend {
         Box::pin(async move {
             let session = &self.session;
             let settled = match (session.connection(), session.unsettled()) {
-                (Err(Hindrance::Failed(error)), _) => Err(error),
-                (Err(Hindrance::Wait), _) => Err(PublishError::NotConnected),
+                (Err(NotReady::Failed(error)), _) => Err(error),
+                (Err(NotReady::Wait), _) => Err(PublishError::NotConnected),
                 (Ok(_), None) => Ok(()),
                 (Ok(_), Some(published)) => self.round_trip().await.map(|()| session.settle(published)),
             };
@@ -245,11 +245,13 @@ impl Backend for FrisbeeBackend {
         Box::pin(async move {
             let connection = self.session.connection();
             // Stop reconnecting first, or another connection would replace the closed one.
-            if let Keeper::Link(link) = &self.keeper {
+            if let ConnectionKeeper::Link(link) = &self.keeper {
                 link.close();
             }
             self.session.close(SubscriptionEnd::Closed);
-            if let (Ok(connection), Keeper::Link(_) | Keeper::Task { .. }) = (connection, &self.keeper) {
+            if let (Ok(connection), ConnectionKeeper::Link(_) | ConnectionKeeper::Task { .. }) =
+                (connection, &self.keeper)
+            {
                 connection.closed().await;
             }
         })
@@ -257,25 +259,25 @@ impl Backend for FrisbeeBackend {
 }
 
 /// Receiving end of a subscription, polled by the subscriber's task.
-struct Reader {
+struct FeedReader {
     backend: FrisbeeBackend,
     key: u16,
-    feed: Arc<Feed>,
+    feed: Arc<EventFeed>,
     /// Events taken from the feed, but not by the subscriber yet.
-    events: VecDeque<Event>,
+    events: VecDeque<SubscriptionEvent>,
     /// Cost of messages taken by the subscriber and not returned to the broker as credit yet.
     owed: usize,
 }
 
-impl Events for Reader {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, SubscriptionEnd>> {
+impl EventSource for FeedReader {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<SubscriptionEvent, SubscriptionEnd>> {
         loop {
             if let Some(event) = self.events.pop_front() {
                 match &event {
-                    Event::Message(message) => self.owed += cost(message),
+                    SubscriptionEvent::Message(message) => self.owed += cost(message),
                     // The new subscription starts with a full window.
-                    Event::Reconnected => self.owed = 0,
-                    Event::Missing(_) => {}
+                    SubscriptionEvent::Reconnected => self.owed = 0,
+                    SubscriptionEvent::Missing(_) => {}
                 }
                 // Return credit for half a window at a time, to save packets.
                 if self.owed * 2 >= self.feed.window() as usize && self.owed > 0 {
@@ -288,7 +290,7 @@ impl Events for Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for FeedReader {
     fn drop(&mut self) {
         self.backend.session.unsubscribe(self.key);
     }

@@ -12,11 +12,11 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::{
     Client,
     remote::{
-        backend::{FrisbeeBackend, Keeper},
-        inbox::Inbox,
-        session::{Connections, Hindrance, Session},
+        backend::{ConnectionKeeper, FrisbeeBackend},
+        inbox::ClientRouter,
+        session::{ClientSession, ConnectionOwnership, NotReady},
     },
-    wire::{BASE, Base},
+    wire::{BASE, OperationBase},
 };
 
 /// A builder for clients of a frisbee broker.
@@ -90,7 +90,7 @@ impl ClientBuilder {
     ///
     /// A dropped call leaves no connection.
     pub async fn connect(self, address: impl ToAddress) -> Result<Client, ConnectError> {
-        let inbox = self.checked_inbox(Connections::Several)?;
+        let inbox = self.checked_inbox(ConnectionOwnership::Several)?;
         let session = inbox.session.clone();
         let link = self
             .frisbee
@@ -102,7 +102,7 @@ impl ClientBuilder {
             .start(address)
             .map_err(|error| ConnectError::Connect(Arc::new(error)))?;
         connected(&link, self.connect_max).await?;
-        Ok(inbox.client_with(Keeper::Link(link)))
+        Ok(inbox.client_with(ConnectionKeeper::Link(link)))
     }
 
     /// Uses an existing stream as the connection to a broker. When the stream ends, the client and its subscriptions
@@ -124,7 +124,7 @@ impl ClientBuilder {
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         kept: impl Send + 'static,
     ) -> Result<Client, ConnectError> {
-        let inbox = self.checked_inbox(Connections::One)?;
+        let inbox = self.checked_inbox(ConnectionOwnership::One)?;
         let client = self.frisbee.with_router(inbox.clone());
         let attached = client.attach(stream).await;
         let connection = attached.map_err(|error| ConnectError::Connect(Arc::new(error)))?;
@@ -133,28 +133,31 @@ impl ClientBuilder {
             let _kept = kept;
             connection.closed().await;
         });
-        Ok(inbox.client_with(Keeper::Task { _ends_with_this: Arc::new(AbortOnDropHandle::new(holding)) }))
+        Ok(inbox.client_with(ConnectionKeeper::Task { _ends_with_this: Arc::new(AbortOnDropHandle::new(holding)) }))
     }
 
     /// Returns a router for connections that other code creates, and replaces after a loss.
-    pub fn inbox(self) -> Inbox {
-        Inbox { session: Session::new(Base::new(self.base), Connections::Foreign), wait_max: self.wait_max }
+    pub fn router(self) -> ClientRouter {
+        ClientRouter {
+            session: ClientSession::new(OperationBase::new(self.base), ConnectionOwnership::Foreign),
+            wait_max: self.wait_max,
+        }
     }
 
-    fn checked_inbox(&self, connections: Connections) -> Result<Inbox, ConnectError> {
-        let base = Base::new(self.base);
+    fn checked_inbox(&self, connections: ConnectionOwnership) -> Result<ClientRouter, ConnectError> {
+        let base = OperationBase::new(self.base);
         base.check().map_err(|error| ConnectError::Setting(error.into()))?;
-        Ok(Inbox { session: Session::new(base, connections), wait_max: self.wait_max })
+        Ok(ClientRouter { session: ClientSession::new(base, connections), wait_max: self.wait_max })
     }
 }
 
-impl Inbox {
+impl ClientRouter {
     /// Returns a client on this router's connections.
     pub fn client(&self) -> Client {
-        self.client_with(Keeper::Others)
+        self.client_with(ConnectionKeeper::Others)
     }
 
-    fn client_with(&self, keeper: Keeper) -> Client {
+    fn client_with(&self, keeper: ConnectionKeeper) -> Client {
         let backend = FrisbeeBackend { session: self.session.clone(), wait_max: self.wait_max, keeper };
         Client::on(Arc::new(backend))
     }
@@ -187,7 +190,7 @@ fn is_no_broker(error: &frisbee::ConnectError) -> bool {
 }
 
 /// Waits until a broker has answered on a connection.
-async fn welcomed(session: Arc<Session>, connection: Connection) -> Result<(), ConnectError> {
+async fn welcomed(session: Arc<ClientSession>, connection: Connection) -> Result<(), ConnectError> {
     let welcomed = async {
         loop {
             let mut changed = pin!(session.changed.notified());
@@ -195,7 +198,7 @@ async fn welcomed(session: Arc<Session>, connection: Connection) -> Result<(), C
             changed.as_mut().enable();
             match session.connection() {
                 Ok(current) if current == connection => return Ok(()),
-                Err(Hindrance::Failed(_)) => return Err(ConnectError::NoBroker),
+                Err(NotReady::Failed(_)) => return Err(ConnectError::NoBroker),
                 _ => changed.await,
             }
         }

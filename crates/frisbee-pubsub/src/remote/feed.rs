@@ -7,25 +7,25 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use crate::{Event, Message, SubscriptionEnd, wire::MESSAGE_COST};
+use crate::{Message, SubscriptionEnd, SubscriptionEvent, wire::MESSAGE_COST};
 
 /// A queue of events for one subscription. Bounded by twice the window, even if the broker ignores its credit.
 #[derive(Debug)]
-pub(super) struct Feed {
+pub(super) struct EventFeed {
     window: u32,
-    state: Mutex<State>,
+    state: Mutex<FeedState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    events: VecDeque<Event>,
+struct FeedState {
+    events: VecDeque<SubscriptionEvent>,
     /// Cost of the queued messages.
     len: usize,
     end: Option<SubscriptionEnd>,
     waker: Option<Waker>,
 }
 
-impl Feed {
+impl EventFeed {
     pub(super) fn new(window: u32) -> Self {
         Self { window, state: Mutex::default() }
     }
@@ -39,14 +39,14 @@ impl Feed {
         let mut state = self.state();
         // Twice the window: messages from before a reconnection may still be queued when a new window arrives.
         if state.len >= 2 * self.window as usize {
-            self.add(state, Event::Missing(1));
+            self.add(state, SubscriptionEvent::Missing(1));
             return;
         }
         state.len += cost;
-        self.add(state, Event::Message(message));
+        self.add(state, SubscriptionEvent::Message(message));
     }
 
-    pub(super) fn push_event(&self, event: Event) {
+    pub(super) fn push_event(&self, event: SubscriptionEvent) {
         self.add(self.state(), event);
     }
 
@@ -61,7 +61,7 @@ impl Feed {
     pub(super) fn poll_take(
         &self,
         cx: &mut Context<'_>,
-        into: &mut VecDeque<Event>,
+        into: &mut VecDeque<SubscriptionEvent>,
     ) -> Poll<Result<(), SubscriptionEnd>> {
         debug_assert!(into.is_empty());
         let mut state = self.state();
@@ -80,16 +80,18 @@ impl Feed {
         Poll::Pending
     }
 
-    fn add(&self, mut state: MutexGuard<'_, State>, event: Event) {
+    fn add(&self, mut state: MutexGuard<'_, FeedState>, event: SubscriptionEvent) {
         match (state.events.back_mut(), event) {
-            (Some(Event::Missing(before)), Event::Missing(count)) => *before = before.saturating_add(count),
-            (Some(Event::Reconnected), Event::Reconnected) => {}
+            (Some(SubscriptionEvent::Missing(before)), SubscriptionEvent::Missing(count)) => {
+                *before = before.saturating_add(count)
+            }
+            (Some(SubscriptionEvent::Reconnected), SubscriptionEvent::Reconnected) => {}
             (_, event) => state.events.push_back(event),
         }
         Self::wake(state);
     }
 
-    fn wake(mut state: MutexGuard<'_, State>) {
+    fn wake(mut state: MutexGuard<'_, FeedState>) {
         // Wake without the lock held, because the woken task takes it.
         let waker = state.waker.take();
         drop(state);
@@ -98,7 +100,7 @@ impl Feed {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FeedState> {
         // No code under this lock leaves a partial change, so a poisoned lock is safe to use.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

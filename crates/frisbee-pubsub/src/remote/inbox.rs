@@ -6,9 +6,12 @@ use frisbee::{Arrivals, Connection, Outcome, Packet, Router};
 use tracing::debug;
 
 use crate::{
-    Event, PublishError, SubscriptionEnd,
-    remote::session::{Session, Sink},
-    wire::{EndReason, Ended, Kind, Malformed, read_message, read_missing, read_number, read_refused, read_welcome},
+    PublishError, SubscriptionEnd, SubscriptionEvent,
+    remote::session::{ClientSession, MessageSink},
+    wire::{
+        EndReason, EndedPacket, MalformedPacket, PacketKind, read_message, read_missing, read_number, read_refused,
+        read_welcome,
+    },
 };
 
 /// A router for [`Client`](crate::Client)s on connections created by other code, such as a channel of frpc. It drops
@@ -28,57 +31,64 @@ use crate::{
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Inbox {
-    pub(super) session: Arc<Session>,
+pub struct ClientRouter {
+    pub(super) session: Arc<ClientSession>,
     pub(super) wait_max: std::time::Duration,
 }
 
-impl Inbox {
+impl ClientRouter {
     /// Returns the kind of a packet sent from a broker to a client.
-    fn kind(&self, packet: &Packet) -> Option<Kind> {
+    fn kind(&self, packet: &Packet) -> Option<PacketKind> {
         let kind = self.session.base.kind(packet.operation)?;
-        let is_ours = !matches!(kind, Kind::Hello | Kind::Subscribe | Kind::Unsubscribe | Kind::Publish | Kind::Credit);
+        let is_ours = !matches!(
+            kind,
+            PacketKind::Hello
+                | PacketKind::Subscribe
+                | PacketKind::Unsubscribe
+                | PacketKind::Publish
+                | PacketKind::Credit
+        );
         is_ours.then_some(kind)
     }
 
-    fn handle(&self, kind: Kind, packet: Packet, connection: &Connection) {
-        if let Err(Malformed(why)) = self.read(kind, packet, connection) {
+    fn handle(&self, kind: PacketKind, packet: Packet, connection: &Connection) {
+        if let Err(MalformedPacket(why)) = self.read(kind, packet, connection) {
             // After a malformed packet, later ones cannot be trusted.
             debug!(?kind, why, "the broker violates the protocol");
             connection.close();
         }
     }
 
-    fn read(&self, kind: Kind, packet: Packet, connection: &Connection) -> Result<(), Malformed> {
+    fn read(&self, kind: PacketKind, packet: Packet, connection: &Connection) -> Result<(), MalformedPacket> {
         let Packet { id, content, .. } = packet;
         let session = &*self.session;
         match kind {
-            Kind::Message => {
+            PacketKind::Message => {
                 let (number, message) = read_message(&content.into_bytes())?;
                 match session.sink(connection, number) {
-                    Some(Sink::Feed(feed)) => feed.push(message),
-                    Some(Sink::Replies) => session.replies.push(message),
+                    Some(MessageSink::Feed(feed)) => feed.push(message),
+                    Some(MessageSink::Replies) => session.replies.push(message),
                     // The subscription has ended on this side.
                     None => {}
                 }
             }
-            Kind::Missing => {
+            PacketKind::Missing => {
                 let (number, count) = read_missing(&content)?;
-                if let Some(Sink::Feed(feed)) = session.sink(connection, number) {
-                    feed.push_event(Event::Missing(count));
+                if let Some(MessageSink::Feed(feed)) = session.sink(connection, number) {
+                    feed.push_event(SubscriptionEvent::Missing(count));
                 }
             }
-            Kind::Welcome => {
+            PacketKind::Welcome => {
                 let (_, window) = read_welcome(&content)?;
                 match id {
-                    0 => session.welcome(connection, window),
+                    0 => session.complete_handshake(connection, window),
                     id => drop(session.acknowledge(id, Ok(0))),
                 }
             }
-            Kind::Subscribed => session.subscribed(connection, id, read_number(&content)?),
-            Kind::Ended => {
-                let Ended { number, reason, missing, text } = Ended::read(&content)?;
-                session.ended(
+            PacketKind::Subscribed => session.subscribed(connection, id, read_number(&content)?),
+            PacketKind::Ended => {
+                let EndedPacket { number, reason, missing, text } = EndedPacket::read(&content)?;
+                session.handle_subscription_end(
                     connection,
                     number,
                     match reason {
@@ -90,18 +100,18 @@ impl Inbox {
                     },
                 );
             }
-            Kind::Published => {
+            PacketKind::Published => {
                 session.acknowledge(id, Ok(read_number(&content)?));
             }
-            Kind::Allow => session.allow(connection, read_number(&content)?),
-            Kind::Refused => {
+            PacketKind::Allow => session.allow(connection, read_number(&content)?),
+            PacketKind::Refused => {
                 let (refused, refusal) = read_refused(&content)?;
                 match refused {
-                    Some(Kind::Subscribe) => session.not_subscribed(connection, id, refusal),
-                    Some(Kind::Publish) if id != 0 => {
+                    Some(PacketKind::Subscribe) => session.handle_refusal(connection, id, refusal),
+                    Some(PacketKind::Publish) if id != 0 => {
                         session.acknowledge(id, Err(PublishError::Refused(refusal)));
                     }
-                    Some(Kind::Publish) => session.note_refused(refusal),
+                    Some(PacketKind::Publish) => session.note_refused(refusal),
                     refused => debug!(?refused, %refusal, "the broker refused a packet without a waiting caller"),
                 }
             }
@@ -111,7 +121,7 @@ impl Inbox {
     }
 }
 
-impl Router for Inbox {
+impl Router for ClientRouter {
     fn intercept(&self, packets: &mut Arrivals<'_>, connection: &Connection) {
         while let Some(kind) = packets.peek().and_then(|packet| self.kind(packet)) {
             let Some(packet) = packets.next() else { return };
@@ -125,9 +135,9 @@ impl Router for Inbox {
 
     fn event(&self, connection: &Connection, event: frisbee::Event<'_>) {
         match event {
-            frisbee::Event::Opened => self.session.greet(connection),
-            frisbee::Event::Writable => self.session.go_on(),
-            frisbee::Event::Closed(_) => self.session.lose(connection),
+            frisbee::Event::Opened => self.session.start_handshake(connection),
+            frisbee::Event::Writable => self.session.resume_sending(),
+            frisbee::Event::Closed(_) => self.session.handle_disconnect(connection),
             _ => {}
         }
     }

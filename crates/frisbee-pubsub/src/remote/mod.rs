@@ -8,5 +8,5 @@ mod session;
 
 pub use self::{
     dial::{ClientBuilder, ConnectError},
-    inbox::Inbox,
+    inbox::ClientRouter,
 };

@@ -9,34 +9,35 @@ use std::{
     },
 };
 
-use frisbee::{Connection, Packet, Sent, TrySendError};
+use frisbee::{Connection, Packet, SendPosition, TrySendError};
 use tokio::sync::{Notify, oneshot, watch};
 use tracing::warn;
 
 use crate::{
-    Event, Message, Pattern, Policy, PublishError, Refusal, SubscribeError, SubscribeOptions, SubscriptionEnd,
-    remote::feed::Feed,
-    wire::{Base, Kind, Subscribe, VERSION, write_credit},
+    Message, Pattern, Policy, PublishError, Refusal, SubscribeError, SubscribeOptions, SubscriptionEnd,
+    SubscriptionEvent,
+    remote::feed::EventFeed,
+    wire::{OperationBase, PacketKind, SubscribePacket, VERSION, write_credit},
 };
 
 /// The client side of the protocol, independent of how connections are established.
 #[derive(Debug)]
-pub(super) struct Session {
-    pub(super) base: Base,
-    connections: Connections,
-    link: Mutex<Link>,
-    sinks: Mutex<Sinks>,
+pub(super) struct ClientSession {
+    pub(super) base: OperationBase,
+    connections: ConnectionOwnership,
+    link: Mutex<SessionLink>,
+    sinks: Mutex<MessageSinks>,
     /// Bytes the client may still publish before the broker grants more.
     pub(super) credit: AtomicI64,
-    unacknowledged: Unacknowledged,
+    unacknowledged: UnacknowledgedMessages,
     /// Notified when a blocked publication may be possible.
     pub(super) changed: Notify,
-    pub(super) replies: Replies,
+    pub(super) replies: PendingReplies,
 }
 
 /// Messages published without an acknowledgement.
 #[derive(Debug, Default)]
-struct Unacknowledged {
+struct UnacknowledgedMessages {
     published: AtomicU64,
     /// Number of these messages whose outcome is settled, counted from the first. The broker reports nothing more about
     /// them.
@@ -47,7 +48,7 @@ struct Unacknowledged {
 
 /// Ownership of the session's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Connections {
+pub(super) enum ConnectionOwnership {
     /// A single connection, owned by the session.
     One,
     /// A sequence of connections, owned by the session.
@@ -59,22 +60,22 @@ pub(super) enum Connections {
 /// Subscriptions on the current connection, by the numbers its broker assigned. Messages from other connections are
 /// ignored, because both the old and the new connection may carry them during a switch.
 #[derive(Debug, Default)]
-struct Sinks {
+struct MessageSinks {
     connection: Option<Connection>,
-    by_number: HashMap<u32, Sink>,
+    by_number: HashMap<u32, MessageSink>,
 }
 
 /// The connection, with all state tied to it.
 #[derive(Debug)]
-struct Link {
+struct SessionLink {
     state: LinkState,
     /// Packets waiting for room in the outbox. Publications are not among them.
     unsent: VecDeque<Packet>,
-    subscriptions: HashMap<u16, Entry>,
+    subscriptions: HashMap<u16, SubscriptionEntry>,
     /// Used slots per pattern, for subscriptions outside of groups.
     slots: HashMap<Pattern, HashSet<u8>>,
     last_key: u16,
-    acknowledgements: HashMap<u16, Waiting>,
+    acknowledgements: HashMap<u16, PendingAcknowledgement>,
     last_id: u16,
 }
 
@@ -92,10 +93,10 @@ enum LinkState {
 
 /// A subscription requested on this side.
 #[derive(Debug)]
-struct Entry {
+struct SubscriptionEntry {
     options: SubscribeOptions,
     slot: u8,
-    sink: Sink,
+    sink: MessageSink,
     /// Number on the current connection. `None` until the broker has answered.
     number: Option<u32>,
     /// Notified of the broker's first answer.
@@ -106,21 +107,21 @@ struct Entry {
 
 /// Destination of a subscription's messages.
 #[derive(Clone, Debug)]
-pub(super) enum Sink {
-    Feed(Arc<Feed>),
+pub(super) enum MessageSink {
+    Feed(Arc<EventFeed>),
     Replies,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct PendingAcknowledgement {
     connection: Connection,
-    sent: Sent,
+    sent: SendPosition,
     told: oneshot::Sender<Result<u32, PublishError>>,
 }
 
 /// Pending requests. All their answers arrive under subjects of this client.
 #[derive(Debug)]
-pub(super) struct Replies {
+pub(super) struct PendingReplies {
     /// Common prefix of these subjects, with a final dot.
     pub(super) prefix: String,
     last: AtomicU64,
@@ -138,15 +139,15 @@ enum ReplySubscription {
 }
 
 /// Reason why a publication is not possible now.
-pub(super) enum Hindrance {
+pub(super) enum NotReady {
     /// A later change may make it possible.
     Wait,
     Failed(PublishError),
 }
 
-impl Session {
-    pub(super) fn new(base: Base, connections: Connections) -> Arc<Self> {
-        let link = Link {
+impl ClientSession {
+    pub(super) fn new(base: OperationBase, connections: ConnectionOwnership) -> Arc<Self> {
+        let link = SessionLink {
             state: LinkState::Down,
             unsent: VecDeque::new(),
             subscriptions: HashMap::new(),
@@ -161,25 +162,25 @@ impl Session {
             link: Mutex::new(link),
             sinks: Mutex::default(),
             credit: AtomicI64::new(0),
-            unacknowledged: Unacknowledged::default(),
+            unacknowledged: UnacknowledgedMessages::default(),
             changed: Notify::new(),
-            replies: Replies::new(),
+            replies: PendingReplies::new(),
         })
     }
 
     /// Starts the handshake on a new connection and replaces the previous one.
-    pub(super) fn greet(&self, connection: &Connection) {
+    pub(super) fn start_handshake(&self, connection: &Connection) {
         let mut link = self.link();
         if matches!(link.state, LinkState::Closed) {
             return;
         }
         link.begin(LinkState::Greeting(connection.clone()));
-        *self.sinks() = Sinks { connection: Some(connection.clone()), by_number: HashMap::new() };
-        link.send(Packet::new(0, self.base.operation(Kind::Hello), vec![VERSION]));
+        *self.sinks() = MessageSinks { connection: Some(connection.clone()), by_number: HashMap::new() };
+        link.send(Packet::new(0, self.base.operation(PacketKind::Hello), vec![VERSION]));
     }
 
     /// Completes the handshake and requests all subscriptions again.
-    pub(super) fn welcome(&self, connection: &Connection, window: u32) {
+    pub(super) fn complete_handshake(&self, connection: &Connection, window: u32) {
         let mut link = self.link();
         match &link.state {
             LinkState::Greeting(current) if current == connection => {}
@@ -205,27 +206,27 @@ impl Session {
     }
 
     /// Handles the end of a connection. Fails everything waiting for its broker.
-    pub(super) fn lose(&self, connection: &Connection) {
+    pub(super) fn handle_disconnect(&self, connection: &Connection) {
         let mut link = self.link();
         let is_current = link.is_current(connection);
         if is_current {
             link.begin(LinkState::Down);
-            *self.sinks() = Sinks::default();
-            self.unacknowledged.lose();
+            *self.sinks() = MessageSinks::default();
+            self.unacknowledged.mark_lost();
         }
-        // `greet` may have replaced the connection already, so take only the acknowledgements of this one.
-        let on_it = |_: &u16, waiting: &mut Waiting| waiting.connection == *connection;
+        // `start_handshake` may have replaced the connection already, so take only the acknowledgements of this one.
+        let on_it = |_: &u16, waiting: &mut PendingAcknowledgement| waiting.connection == *connection;
         let acknowledgements: Vec<_> = link.acknowledgements.extract_if(on_it).collect();
         drop(link);
-        for (_, Waiting { sent, told, .. }) in acknowledgements {
+        for (_, PendingAcknowledgement { sent, told, .. }) in acknowledgements {
             // The receiver may have been dropped.
             let _ = told.send(Err(PublishError::Lost { may_have_left: connection.may_have_left(sent) }));
         }
         if !is_current {
             return;
         }
-        self.replies.lose();
-        if self.connections == Connections::One {
+        self.replies.drop_requests();
+        if self.connections == ConnectionOwnership::One {
             self.close(SubscriptionEnd::Lost);
         } else {
             self.changed.notify_waiters();
@@ -236,7 +237,7 @@ impl Session {
     pub(super) fn close(&self, end: SubscriptionEnd) {
         let mut link = self.link();
         // The connection stays open for its owner, so end the subscriptions one by one.
-        if self.connections == Connections::Foreign {
+        if self.connections == ConnectionOwnership::Foreign {
             let numbers: Vec<_> = link.subscriptions.values().filter_map(|entry| entry.number).collect();
             for number in numbers {
                 link.send(self.unsubscribe_packet(number));
@@ -246,12 +247,12 @@ impl Session {
         let entries = std::mem::take(&mut link.subscriptions);
         let acknowledgements = std::mem::take(&mut link.acknowledgements);
         drop(link);
-        *self.sinks() = Sinks::default();
-        self.replies.lose();
+        *self.sinks() = MessageSinks::default();
+        self.replies.drop_requests();
         let is_lost = matches!(end, SubscriptionEnd::Lost);
         let error = if is_lost { SubscribeError::Lost } else { SubscribeError::Closed };
-        for Entry { sink, made, .. } in entries.into_values() {
-            if let Sink::Feed(feed) = sink {
+        for SubscriptionEntry { sink, made, .. } in entries.into_values() {
+            if let MessageSink::Feed(feed) = sink {
                 feed.end(end.clone());
             }
             if let Some(made) = made {
@@ -259,23 +260,23 @@ impl Session {
             }
         }
         self.replies.set_subscription(ReplySubscription::Missing(Some(error)));
-        for Waiting { connection, sent, told } in acknowledgements.into_values() {
+        for PendingAcknowledgement { connection, sent, told } in acknowledgements.into_values() {
             let _ = told.send(Err(PublishError::Lost { may_have_left: connection.may_have_left(sent) }));
         }
         self.changed.notify_waiters();
         if let LinkState::Greeting(connection) | LinkState::Up(connection) = state
-            && self.connections != Connections::Foreign
+            && self.connections != ConnectionOwnership::Foreign
         {
             connection.close();
         }
     }
 
     /// Returns the current connection, after its handshake.
-    pub(super) fn connection(&self) -> Result<Connection, Hindrance> {
+    pub(super) fn connection(&self) -> Result<Connection, NotReady> {
         match &self.link().state {
             LinkState::Up(connection) => Ok(connection.clone()),
-            LinkState::Down | LinkState::Greeting(_) => Err(Hindrance::Wait),
-            LinkState::Closed => Err(Hindrance::Failed(PublishError::Closed)),
+            LinkState::Down | LinkState::Greeting(_) => Err(NotReady::Wait),
+            LinkState::Closed => Err(NotReady::Failed(PublishError::Closed)),
         }
     }
 
@@ -283,7 +284,7 @@ impl Session {
     pub(super) fn subscribe(
         &self,
         options: SubscribeOptions,
-        sink: Sink,
+        sink: MessageSink,
     ) -> Result<(u16, oneshot::Receiver<Result<(), SubscribeError>>), SubscribeError> {
         let mut link = self.link();
         if matches!(link.state, LinkState::Closed) {
@@ -310,7 +311,7 @@ impl Session {
             }
         }
         let key = link.last_key;
-        let entry = Entry { options, slot, sink, number: None, made: Some(made), is_abandoned: false };
+        let entry = SubscriptionEntry { options, slot, sink, number: None, made: Some(made), is_abandoned: false };
         link.subscriptions.insert(key, entry);
         if matches!(link.state, LinkState::Up(_)) {
             self.send_subscribe(&mut link, key);
@@ -356,17 +357,17 @@ impl Session {
         self.sinks().by_number.insert(number, sink.clone());
         drop(link);
         match (made, sink) {
-            (_, Sink::Replies) => self.replies.set_subscription(ReplySubscription::Ready),
-            (Some(made), Sink::Feed(_)) => {
+            (_, MessageSink::Replies) => self.replies.set_subscription(ReplySubscription::Ready),
+            (Some(made), MessageSink::Feed(_)) => {
                 let _ = made.send(Ok(()));
             }
             // An earlier answer has used up `made`, so this one follows a reconnection.
-            (None, Sink::Feed(feed)) => feed.push_event(Event::Reconnected),
+            (None, MessageSink::Feed(feed)) => feed.push_event(SubscriptionEvent::Reconnected),
         }
     }
 
     /// Removes a subscription refused by the broker.
-    pub(super) fn not_subscribed(&self, connection: &Connection, key: u16, refusal: Refusal) {
+    pub(super) fn handle_refusal(&self, connection: &Connection, key: u16, refusal: Refusal) {
         let mut link = self.link();
         if !link.is_current(connection) {
             return;
@@ -374,20 +375,20 @@ impl Session {
         let Some(entry) = link.remove(key) else { return };
         drop(link);
         match (entry.made, entry.sink) {
-            (_, Sink::Replies) => {
+            (_, MessageSink::Replies) => {
                 let error = SubscribeError::Refused(refusal);
                 self.replies.set_subscription(ReplySubscription::Missing(Some(error)));
             }
-            (Some(made), Sink::Feed(_)) => {
+            (Some(made), MessageSink::Feed(_)) => {
                 let _ = made.send(Err(SubscribeError::Refused(refusal)));
             }
-            (None, Sink::Feed(feed)) => feed.end(SubscriptionEnd::Refused(refusal)),
+            (None, MessageSink::Feed(feed)) => feed.end(SubscriptionEnd::Refused(refusal)),
         }
     }
 
     /// Removes a subscription ended by the broker.
-    pub(super) fn ended(&self, connection: &Connection, number: u32, end: SubscriptionEnd) {
-        // Release the sinks before taking the link, because `greet` and others lock them in the opposite order.
+    pub(super) fn handle_subscription_end(&self, connection: &Connection, number: u32, end: SubscriptionEnd) {
+        // Release the sinks before taking the link, because `start_handshake` and others lock them in the opposite order.
         let Some(sink) = self.sinks().remove(connection, number) else { return };
         let mut link = self.link();
         let key = link.subscriptions.iter().find(|(_, entry)| entry.number == Some(number)).map(|(key, _)| *key);
@@ -395,9 +396,9 @@ impl Session {
         drop(link);
         drop(removed);
         match sink {
-            Sink::Feed(feed) => feed.end(end),
+            MessageSink::Feed(feed) => feed.end(end),
             // The next request subscribes again.
-            Sink::Replies => self.replies.set_subscription(ReplySubscription::Missing(None)),
+            MessageSink::Replies => self.replies.set_subscription(ReplySubscription::Missing(None)),
         }
     }
 
@@ -415,7 +416,7 @@ impl Session {
             }
             is_missing
         });
-        if is_first && let Err(error) = self.subscribe(self.replies.options(), Sink::Replies) {
+        if is_first && let Err(error) = self.subscribe(self.replies.options(), MessageSink::Replies) {
             self.replies.set_subscription(ReplySubscription::Missing(Some(error)));
         }
         loop {
@@ -430,7 +431,7 @@ impl Session {
     }
 
     /// Returns the destination of a subscription's messages.
-    pub(super) fn sink(&self, connection: &Connection, number: u32) -> Option<Sink> {
+    pub(super) fn sink(&self, connection: &Connection, number: u32) -> Option<MessageSink> {
         let sinks = self.sinks();
         if sinks.connection.as_ref() == Some(connection) { sinks.by_number.get(&number).cloned() } else { None }
     }
@@ -440,23 +441,23 @@ impl Session {
         let mut link = self.link();
         if let Some(number) = link.subscriptions.get(&key).and_then(|entry| entry.number) {
             let content = write_credit(number, u32::try_from(bytes).unwrap_or(u32::MAX));
-            link.send(Packet::new(0, self.base.operation(Kind::Credit), content.to_vec()));
+            link.send(Packet::new(0, self.base.operation(PacketKind::Credit), content.to_vec()));
         }
     }
 
     /// Sends a publication by `send` and registers it for an acknowledgement. Returns the receiver of the answer.
     pub(super) fn await_acknowledgement(
         &self,
-        send: impl FnOnce(&Connection, u16) -> Result<Sent, Hindrance>,
-    ) -> Result<oneshot::Receiver<Result<u32, PublishError>>, Hindrance> {
+        send: impl FnOnce(&Connection, u16) -> Result<SendPosition, NotReady>,
+    ) -> Result<oneshot::Receiver<Result<u32, PublishError>>, NotReady> {
         let mut link = self.link();
         let connection = match &link.state {
             LinkState::Up(connection) => connection.clone(),
-            LinkState::Closed => return Err(Hindrance::Failed(PublishError::Closed)),
-            _ => return Err(Hindrance::Wait),
+            LinkState::Closed => return Err(NotReady::Failed(PublishError::Closed)),
+            _ => return Err(NotReady::Wait),
         };
         if link.acknowledgements.len() >= ACKNOWLEDGEMENTS_MAX {
-            return Err(Hindrance::Wait);
+            return Err(NotReady::Wait);
         }
         loop {
             link.last_id = link.last_id.wrapping_add(1);
@@ -469,13 +470,13 @@ impl Session {
         // Send with the link locked: the answer must not arrive before its receiver is registered.
         let sent = send(&connection, id)?;
         let (told, answer) = oneshot::channel();
-        link.acknowledgements.insert(id, Waiting { connection, sent, told });
+        link.acknowledgements.insert(id, PendingAcknowledgement { connection, sent, told });
         Ok(answer)
     }
 
     /// Passes the broker's answer to the waiting publisher. Returns `false` if the id is unknown.
     pub(super) fn acknowledge(&self, id: u16, result: Result<u32, PublishError>) -> bool {
-        let Some(Waiting { told, .. }) = self.link().acknowledgements.remove(&id) else { return false };
+        let Some(PendingAcknowledgement { told, .. }) = self.link().acknowledgements.remove(&id) else { return false };
         // The receiver may have been dropped.
         let _ = told.send(result);
         self.changed.notify_waiters();
@@ -509,36 +510,36 @@ impl Session {
     }
 
     /// Resumes sending after the connection has become writable.
-    pub(super) fn go_on(&self) {
+    pub(super) fn resume_sending(&self) {
         self.link().send_unsent();
         self.changed.notify_waiters();
     }
 
-    fn send_subscribe(&self, link: &mut Link, key: u16) {
-        let Some(Entry { options, slot, sink, .. }) = link.subscriptions.get(&key) else { return };
+    fn send_subscribe(&self, link: &mut SessionLink, key: u16) {
+        let Some(SubscriptionEntry { options, slot, sink, .. }) = link.subscriptions.get(&key) else { return };
         let SubscribeOptions { pattern, group, policy, window } = options;
         // Answers are consumed on arrival, so they need no window.
-        let window = if matches!(sink, Sink::Replies) { 0 } else { *window };
+        let window = if matches!(sink, MessageSink::Replies) { 0 } else { *window };
         let group = group.as_deref().unwrap_or_default();
-        let content = Subscribe { policy: *policy, window, slot: *slot, pattern, group }.write();
-        link.send(Packet::new(key, self.base.operation(Kind::Subscribe), content));
+        let content = SubscribePacket { policy: *policy, window, slot: *slot, pattern, group }.write();
+        link.send(Packet::new(key, self.base.operation(PacketKind::Subscribe), content));
     }
 
     fn unsubscribe_packet(&self, number: u32) -> Packet {
-        Packet::new(0, self.base.operation(Kind::Unsubscribe), number.to_be_bytes().to_vec())
+        Packet::new(0, self.base.operation(PacketKind::Unsubscribe), number.to_be_bytes().to_vec())
     }
 
-    fn link(&self) -> MutexGuard<'_, Link> {
+    fn link(&self) -> MutexGuard<'_, SessionLink> {
         // No code under this lock leaves a partial change, so a poisoned lock is safe to use.
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn sinks(&self) -> MutexGuard<'_, Sinks> {
+    fn sinks(&self) -> MutexGuard<'_, MessageSinks> {
         self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Unacknowledged {
+impl UnacknowledgedMessages {
     fn fail(&self, error: PublishError) {
         let mut failure = self.failure();
         if failure.is_none() {
@@ -548,7 +549,7 @@ impl Unacknowledged {
     }
 
     /// Marks all open messages as lost with the connection.
-    fn lose(&self) {
+    fn mark_lost(&self) {
         let published = self.published.load(Ordering::Relaxed);
         if self.settled.fetch_max(published, Ordering::Relaxed) < published {
             self.failure().get_or_insert(PublishError::Lost { may_have_left: true });
@@ -560,13 +561,13 @@ impl Unacknowledged {
     }
 }
 
-impl Sinks {
-    fn remove(&mut self, connection: &Connection, number: u32) -> Option<Sink> {
+impl MessageSinks {
+    fn remove(&mut self, connection: &Connection, number: u32) -> Option<MessageSink> {
         if self.connection.as_ref() == Some(connection) { self.by_number.remove(&number) } else { None }
     }
 }
 
-impl Link {
+impl SessionLink {
     fn is_current(&self, connection: &Connection) -> bool {
         match &self.state {
             LinkState::Greeting(current) | LinkState::Up(current) => current == connection,
@@ -574,7 +575,7 @@ impl Link {
         }
     }
 
-    fn remove(&mut self, key: u16) -> Option<Entry> {
+    fn remove(&mut self, key: u16) -> Option<SubscriptionEntry> {
         let entry = self.subscriptions.remove(&key)?;
         if entry.options.group.is_none()
             && let Some(taken) = self.slots.get_mut(&entry.options.pattern)
@@ -616,7 +617,7 @@ impl Link {
     }
 }
 
-impl Replies {
+impl PendingReplies {
     fn new() -> Self {
         // Each `RandomState` has other random keys, so even the hash of `()` is a random number.
         let random = || RandomState::new().hash_one(());
@@ -638,14 +639,14 @@ impl Replies {
     }
 
     /// Registers a request. Returns the last token of its reply subject.
-    pub(super) fn begin(&self) -> (u64, oneshot::Receiver<Message>) {
+    pub(super) fn register_request(&self) -> (u64, oneshot::Receiver<Message>) {
         let (told, answer) = oneshot::channel();
         let number = self.last.fetch_add(1, Ordering::Relaxed);
         self.waiting().insert(number, told);
         (number, answer)
     }
 
-    pub(super) fn give_up(&self, number: u64) {
+    pub(super) fn unregister_request(&self, number: u64) {
         self.waiting().remove(&number);
     }
 
@@ -658,7 +659,7 @@ impl Replies {
         }
     }
 
-    fn lose(&self) {
+    fn drop_requests(&self) {
         let lost = std::mem::take(&mut *self.waiting());
         drop(lost);
     }

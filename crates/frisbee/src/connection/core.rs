@@ -14,7 +14,7 @@ use crate::{
 /// The part of the shared state under one lock.
 ///
 /// The lock is never held across an await, nor while wakers or other user code run.
-pub(crate) struct Core {
+pub(crate) struct ConnectionCore {
     pub(crate) proto: proto::Connection,
     /// Waker of the driver while it sleeps.
     pub(crate) driver: Option<Waker>,
@@ -44,7 +44,7 @@ pub(crate) struct Core {
     pub(crate) ended: Option<CloseReason>,
 }
 
-impl Core {
+impl ConnectionCore {
     pub(super) fn new(proto: proto::Connection) -> Self {
         Self {
             proto,

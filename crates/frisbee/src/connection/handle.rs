@@ -10,11 +10,11 @@ use std::{
 
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
-use super::{core::Core, shared::Shared};
+use super::{core::ConnectionCore, shared::ConnectionShared};
 use crate::{
     Address, CloseReason, Config, PacketName, PeerCredentials, Raw,
     arrival::arrived,
-    proto::{self, GoAway, Peer},
+    proto::{self, GoAway, PeerProtocol},
 };
 
 /// A handle to one connection. Cheap to clone, and usable from any thread and task.
@@ -24,13 +24,13 @@ use crate::{
 /// first. The handles passed to routers do not keep the connection open.
 #[derive(Clone)]
 pub struct Connection {
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionShared>,
     _keep_open: Option<Arc<CloseOnDrop>>,
 }
 
 impl Connection {
     /// Returns the protocol of the peer, and the announcements of an extended peer.
-    pub fn peer(&self) -> Peer {
+    pub fn peer(&self) -> PeerProtocol {
         self.shared.core().proto.peer().clone()
     }
 
@@ -41,9 +41,9 @@ impl Connection {
     /// # Cancel safety
     ///
     /// Dropping the future has no effect.
-    pub async fn recognized(&self) -> Result<Peer, CloseReason> {
-        let look = |core: &mut Core| match (core.proto.peer(), core.proto.finishing()) {
-            (Peer::Unknown, reason) => reason.cloned().map(Err),
+    pub async fn recognized(&self) -> Result<PeerProtocol, CloseReason> {
+        let look = |core: &mut ConnectionCore| match (core.proto.peer(), core.proto.finishing()) {
+            (PeerProtocol::Unknown, reason) => reason.cloned().map(Err),
             (peer, _) => Some(Ok(peer.clone())),
         };
         self.shared.wait_for(&self.shared.changed, look).await
@@ -216,12 +216,12 @@ impl Connection {
         Self::new(self.shared.clone())
     }
 
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<ConnectionShared>) -> Self {
         Self { shared, _keep_open: None }
     }
 
     /// Creates the handle that keeps the connection open, for the connecting side.
-    pub(crate) fn owning(shared: Arc<Shared>) -> Self {
+    pub(crate) fn owning(shared: Arc<ConnectionShared>) -> Self {
         let guard = Arc::new(CloseOnDrop(shared.clone()));
         Self { shared, _keep_open: Some(guard) }
     }
@@ -240,7 +240,7 @@ impl Connection {
         connection.clone().downcast().ok().map(Self::new)
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<ConnectionShared> {
         &self.shared
     }
 }
@@ -279,7 +279,7 @@ pub struct ConnectionMetrics {
     pub handlers: usize,
 }
 
-struct CloseOnDrop(Arc<Shared>);
+struct CloseOnDrop(Arc<ConnectionShared>);
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {

@@ -8,9 +8,9 @@ mod states;
 mod stream;
 mod waiting;
 
-pub(crate) use self::{core::Core, sending::Next, shared::Shared};
+pub(crate) use self::{core::ConnectionCore, sending::WriteStep, shared::ConnectionShared};
 pub use self::{
     handle::{Connection, ConnectionMetrics},
-    sending::Sent,
+    sending::SendPosition,
     stream::{Stream, StreamReader, StreamSender},
 };

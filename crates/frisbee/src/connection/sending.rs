@@ -5,7 +5,7 @@ use std::{future::poll_fn, pin::pin, sync::MutexGuard, task::Waker, time::Instan
 use bytes::Buf as _;
 use tokio::task::coop;
 
-use super::{core::Core, handle::Connection, shared::Shared};
+use super::{core::ConnectionCore, handle::Connection, shared::ConnectionShared};
 use crate::{
     CloseReason, Frames, OutboxLimit, Packet, PacketName, SendError, StreamSendError, TrySendError, WhenFull,
     proto::{self, StreamKey, Transmit},
@@ -13,7 +13,7 @@ use crate::{
 
 /// Position of a packet in the order of sending. See [`Connection::may_have_left`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Sent(pub(super) u64);
+pub struct SendPosition(pub(super) u64);
 
 impl Connection {
     /// Sends a packet. Waits while the outbox is full. Packets sent by one task arrive in order.
@@ -21,15 +21,15 @@ impl Connection {
     /// # Cancel safety
     ///
     /// Dropping the future sends the packet whole or not at all.
-    pub async fn send(&self, packet: Packet) -> Result<Sent, SendError> {
+    pub async fn send(&self, packet: Packet) -> Result<SendPosition, SendError> {
         let (shared, len) = (self.shared(), packet.content.len());
         shared
-            .until_sent(packet, |packet| shared.try_push(len, packet, proto::Connection::send).map_err(Unsent::from))
+            .until_sent(packet, |packet| shared.try_push(len, packet, proto::Connection::send).map_err(PushError::from))
             .await
     }
 
     /// Sends a packet without waiting. Returns the packet if the outbox is full.
-    pub fn try_send(&self, packet: Packet) -> Result<Sent, TrySendError> {
+    pub fn try_send(&self, packet: Packet) -> Result<SendPosition, TrySendError> {
         self.shared().try_push(packet.content.len(), packet, proto::Connection::send)
     }
 
@@ -53,7 +53,7 @@ impl Connection {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn try_send_copied(&self, name: PacketName, content: &[u8]) -> Result<Sent, TrySendError<()>> {
+    pub fn try_send_copied(&self, name: PacketName, content: &[u8]) -> Result<SendPosition, TrySendError<()>> {
         self.shared().try_push(content.len(), (), |proto, ()| proto.send_copied(name, content))
     }
 
@@ -79,7 +79,7 @@ impl Connection {
     ///     }
     /// }
     /// ```
-    pub fn try_send_frames(&self, frames: &Frames) -> Result<Sent, TrySendError<()>> {
+    pub fn try_send_frames(&self, frames: &Frames) -> Result<SendPosition, TrySendError<()>> {
         let core = self.shared().core();
         if core.proto.is_open() && core.proto.is_full_for_frames(frames) {
             let refused = self.shared().refuse(core, frames.content_len_max(), frames.count());
@@ -93,8 +93,8 @@ impl Connection {
     /// # Cancel safety
     ///
     /// Dropping the future sends all packets or none.
-    pub async fn send_frames(&self, frames: &Frames) -> Result<Sent, SendError> {
-        self.shared().until_sent((), |()| self.try_send_frames(frames).map_err(Unsent::from)).await
+    pub async fn send_frames(&self, frames: &Frames) -> Result<SendPosition, SendError> {
+        self.shared().until_sent((), |()| self.try_send_frames(frames).map_err(PushError::from)).await
     }
 
     /// Sends these packets in order, without waiting, and returns the number sent.
@@ -157,7 +157,7 @@ impl Connection {
     /// Returns `true` if the packet was passed to the socket, at least in part, so the peer may have received it.
     ///
     /// Also valid after the connection has ended.
-    pub fn may_have_left(&self, sent: Sent) -> bool {
+    pub fn may_have_left(&self, sent: SendPosition) -> bool {
         self.shared().core().proto.attempted() >= sent.0
     }
 
@@ -196,35 +196,35 @@ impl Connection {
     }
 }
 
-impl Shared {
+impl ConnectionShared {
     /// Records `written` bytes of `batch`, and fills it with the next batch once it is written completely.
     ///
     /// All batches are produced here.
-    pub(crate) fn next_batch(&self, now: Instant, written: usize, batch: &mut Transmit) -> Next {
+    pub(crate) fn next_batch(&self, now: Instant, written: usize, batch: &mut Transmit) -> WriteStep {
         if written == 0 && batch.has_remaining() {
-            return Next::Batch;
+            return WriteStep::Batch;
         }
         let mut core = self.core();
         if written > 0 {
             core.proto.handle_written(now, written, batch);
             if batch.has_remaining() {
-                return Next::Batch;
+                return WriteStep::Batch;
             }
         }
         core.proto.poll_transmit(now, batch);
         // Waiting tasks set the flag under this lock, so none is missed. Without the flag, every write would pay for a
         // notification that usually wakes no task.
         let is_awaited = written > 0 && std::mem::take(&mut core.progress_is_awaited);
-        if is_awaited && self.tell_progress(core) {
-            return Next::Writable;
+        if is_awaited && self.notify_progress(core) {
+            return WriteStep::Writable;
         }
-        if batch.has_remaining() { Next::Batch } else { Next::Nothing }
+        if batch.has_remaining() { WriteStep::Batch } else { WriteStep::Nothing }
     }
 
     /// Wakes the tasks waiting for a write. Returns `true` if the router must be told that the outbox accepts packets
     /// again.
     #[cold]
-    fn tell_progress(&self, mut core: MutexGuard<'_, Core>) -> bool {
+    fn notify_progress(&self, mut core: MutexGuard<'_, ConnectionCore>) -> bool {
         let is_writable = core.refused_len.is_some_and(|len| !core.proto.is_full_for(len));
         if is_writable {
             core.refused_len = None;
@@ -243,7 +243,7 @@ impl Shared {
         len: usize,
         what: P,
         push: impl FnOnce(&mut proto::Connection, P) -> Result<(), SendError>,
-    ) -> Result<Sent, TrySendError<P>> {
+    ) -> Result<SendPosition, TrySendError<P>> {
         let core = self.core();
         if core.proto.is_open() && core.proto.is_full_for(len) {
             return Err(self.refuse(core, len, 1).map_or(TrySendError::Full(what), TrySendError::Failed));
@@ -258,24 +258,24 @@ impl Shared {
         len: usize,
         what: P,
         push: impl FnOnce(&mut proto::Connection, P) -> Result<(), StreamSendError>,
-    ) -> Result<Sent, Unsent<P, StreamSendError>> {
+    ) -> Result<SendPosition, PushError<P, StreamSendError>> {
         let mut core = self.core();
         if !core.proto.has_credit(key) {
-            return Err(Unsent::NoCredit(what, key));
+            return Err(PushError::NoCredit(what, key));
         }
         if core.proto.is_open() && core.proto.is_full_for(len) {
             core.progress_is_awaited = true;
             let driver = core.begin_to_wait();
             drop(core);
             driver.into_iter().for_each(Waker::wake);
-            return Err(Unsent::NoSpace(what));
+            return Err(PushError::NoSpace(what));
         }
-        self.push_locked(core, what, push).map_err(Unsent::Failed)
+        self.push_locked(core, what, push).map_err(PushError::Failed)
     }
 
     /// Applies the outbox policy to packets without room in the outbox. Returns `None` if their sender may wait.
     #[cold]
-    fn refuse(&self, mut core: MutexGuard<'_, Core>, len: usize, packets: usize) -> Option<SendError> {
+    fn refuse(&self, mut core: MutexGuard<'_, ConnectionCore>, len: usize, packets: usize) -> Option<SendError> {
         core.progress_is_awaited = true;
         core.refused_len = Some(core.refused_len.map_or(len, |refused| refused.min(len)));
         let (driver, error) = match core.when_full {
@@ -299,12 +299,12 @@ impl Shared {
 
     fn push_locked<P, E>(
         &self,
-        mut core: MutexGuard<'_, Core>,
+        mut core: MutexGuard<'_, ConnectionCore>,
         what: P,
         push: impl FnOnce(&mut proto::Connection, P) -> Result<(), E>,
-    ) -> Result<Sent, E> {
+    ) -> Result<SendPosition, E> {
         push(&mut core.proto, what)?;
-        let sent = Sent(core.proto.progress().0);
+        let sent = SendPosition(core.proto.progress().0);
         let driver = core.driver.take();
         drop(core);
         if let Some(driver) = driver {
@@ -317,14 +317,14 @@ impl Shared {
     pub(super) async fn until_sent<P, E>(
         &self,
         what: P,
-        mut attempt: impl FnMut(P) -> Result<Sent, Unsent<P, E>>,
-    ) -> Result<Sent, E> {
+        mut attempt: impl FnMut(P) -> Result<SendPosition, PushError<P, E>>,
+    ) -> Result<SendPosition, E> {
         // Without a budget, a task that only sends would keep its thread busy while the outbox has room.
         coop::consume_budget().await;
         let mut what = match attempt(what) {
             Ok(sent) => return Ok(sent),
-            Err(Unsent::Failed(error)) => return Err(error),
-            Err(Unsent::NoSpace(what) | Unsent::NoCredit(what, _)) => what,
+            Err(PushError::Failed(error)) => return Err(error),
+            Err(PushError::NoSpace(what) | PushError::NoCredit(what, _)) => what,
         };
         // Boxed, so that only a waiting call uses memory for it.
         Box::pin(async {
@@ -334,12 +334,12 @@ impl Shared {
                 space.as_mut().enable();
                 what = match attempt(what) {
                     Ok(sent) => return Ok(sent),
-                    Err(Unsent::Failed(error)) => return Err(error),
-                    Err(Unsent::NoSpace(what)) => {
+                    Err(PushError::Failed(error)) => return Err(error),
+                    Err(PushError::NoSpace(what)) => {
                         space.await;
                         what
                     }
-                    Err(Unsent::NoCredit(what, key)) => {
+                    Err(PushError::NoCredit(what, key)) => {
                         poll_fn(|cx| self.poll_credit(cx, key)).await;
                         what
                     }
@@ -351,7 +351,7 @@ impl Shared {
 }
 
 /// The next step of a driver's write loop.
-pub(crate) enum Next {
+pub(crate) enum WriteStep {
     /// Write the batch.
     Batch,
     /// Tell the router that the outbox accepts packets again. There may also be a batch.
@@ -360,7 +360,7 @@ pub(crate) enum Next {
 }
 
 /// The reason why a packet or stream data was not sent. Returns it if it may be sent later.
-pub(super) enum Unsent<P, E> {
+pub(super) enum PushError<P, E> {
     /// The outbox is full.
     NoSpace(P),
     /// The peer has to read more of this stream first.
@@ -368,7 +368,7 @@ pub(super) enum Unsent<P, E> {
     Failed(E),
 }
 
-impl<P, E> From<TrySendError<P, E>> for Unsent<P, E> {
+impl<P, E> From<TrySendError<P, E>> for PushError<P, E> {
     fn from(error: TrySendError<P, E>) -> Self {
         match error {
             TrySendError::Full(what) => Self::NoSpace(what),
@@ -377,11 +377,11 @@ impl<P, E> From<TrySendError<P, E>> for Unsent<P, E> {
     }
 }
 
-impl<P, E> From<Unsent<P, E>> for TrySendError<P, E> {
-    fn from(unsent: Unsent<P, E>) -> Self {
+impl<P, E> From<PushError<P, E>> for TrySendError<P, E> {
+    fn from(unsent: PushError<P, E>) -> Self {
         match unsent {
-            Unsent::NoSpace(what) | Unsent::NoCredit(what, _) => Self::Full(what),
-            Unsent::Failed(error) => Self::Failed(error),
+            PushError::NoSpace(what) | PushError::NoCredit(what, _) => Self::Full(what),
+            PushError::Failed(error) => Self::Failed(error),
         }
     }
 }

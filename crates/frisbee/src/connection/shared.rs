@@ -10,12 +10,12 @@ use std::{
 
 use tokio::{runtime::Handle, sync::Notify};
 
-use super::{core::Core, states::States};
-use crate::{Address, CloseReason, Config, net::Identity, proto};
+use super::{core::ConnectionCore, states::AttachedStates};
+use crate::{Address, CloseReason, Config, net::PeerIdentity, proto};
 
 /// State shared by the handles and the driver of one connection.
-pub(crate) struct Shared {
-    core: Mutex<Core>,
+pub(crate) struct ConnectionShared {
+    core: Mutex<ConnectionCore>,
     /// `true` if the core is closing. Readable without its lock.
     is_closing: AtomicBool,
     /// `true` if the queue of replies may be full. Readable without the lock of the core.
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     pub(crate) changed: Notify,
     pub(crate) config: Arc<Config>,
     /// Values attached by the user.
-    pub(super) states: States,
+    pub(super) states: AttachedStates,
     began: Instant,
     /// Start time of the driver's turn, in nanoseconds since the start of the connection.
     turn: AtomicU64,
@@ -38,25 +38,25 @@ pub(crate) struct Shared {
     pub(crate) peer: Address,
 }
 
-impl Shared {
+impl ConnectionShared {
     /// Creates the shared state of a connection served by the current runtime.
     pub(crate) fn new(
         proto: proto::Connection,
         config: Arc<Config>,
         local: Address,
         peer: Address,
-        identity: Identity,
+        identity: PeerIdentity,
         now: Instant,
     ) -> Self {
         Self {
-            core: Mutex::new(Core::new(proto)),
+            core: Mutex::new(ConnectionCore::new(proto)),
             is_closing: AtomicBool::new(false),
             may_owe_replies: AtomicBool::new(false),
             content_len_max: AtomicU32::new(config.content_len_max),
             progress: Notify::new(),
             changed: Notify::new(),
             config,
-            states: States::new(identity.map(|proof| Box::new(proof) as _)),
+            states: AttachedStates::new(identity.map(|proof| Box::new(proof) as _)),
             began: now,
             turn: AtomicU64::new(0),
             runtime: Handle::current(),
@@ -76,14 +76,14 @@ impl Shared {
     }
 
     #[inline]
-    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+    pub(crate) fn core(&self) -> MutexGuard<'_, ConnectionCore> {
         // Ignoring poison is sound: no code under the lock leaves the core in an inconsistent state.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the core and wakes the driver to look at it.
     #[inline]
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Core) -> T) -> T {
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut ConnectionCore) -> T) -> T {
         let mut core = self.core();
         let result = change(&mut core);
         // Take the waker, so that a driver already woken is not woken again until it sleeps. Wake it after unlocking,
@@ -130,13 +130,13 @@ impl Shared {
 
     /// Updates [`is_closing`](Self::is_closing). Call this under the lock after any change that may have closed the
     /// connection.
-    pub(crate) fn note_closing(&self, core: &Core) {
+    pub(crate) fn note_closing(&self, core: &ConnectionCore) {
         // Relaxed is enough: this is a hint for a task about to lock the core anyway.
         self.is_closing.store(core.proto.is_finishing(), Ordering::Relaxed);
     }
 
     /// Returns `true` if the queue of replies is full, and records it. Call this under the lock after adding replies.
-    pub(crate) fn note_replies(&self, core: &Core) -> bool {
+    pub(crate) fn note_replies(&self, core: &ConnectionCore) -> bool {
         let owes_replies = core.proto.owes_replies();
         self.may_owe_replies.store(owes_replies, Ordering::Relaxed);
         owes_replies
@@ -150,7 +150,7 @@ impl Shared {
     }
 
     /// Copies frequently used announcements of an extended peer out of the core. Call this under the lock.
-    pub(crate) fn note_recognized(&self, core: &Core) {
+    pub(crate) fn note_recognized(&self, core: &ConnectionCore) {
         self.content_len_max.store(core.proto.content_len_max(), Ordering::Relaxed);
     }
 

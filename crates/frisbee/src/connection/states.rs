@@ -2,19 +2,19 @@
 
 use std::{any::Any, iter, sync::OnceLock};
 
-pub(super) struct States {
-    first: OnceLock<Box<State>>,
+pub(super) struct AttachedStates {
+    first: OnceLock<Box<AttachedState>>,
 }
 
-struct State {
+struct AttachedState {
     value: Box<dyn Any + Send + Sync>,
-    next: OnceLock<Box<State>>,
+    next: OnceLock<Box<AttachedState>>,
 }
 
-impl States {
+impl AttachedStates {
     /// Creates the list, with a first value if there is one.
     pub(super) fn new(first: Option<Box<dyn Any + Send + Sync>>) -> Self {
-        let first = first.map(|value| Box::new(State { value, next: OnceLock::new() }));
+        let first = first.map(|value| Box::new(AttachedState { value, next: OnceLock::new() }));
         Self { first: first.map_or_else(OnceLock::new, OnceLock::from) }
     }
 
@@ -30,7 +30,7 @@ impl States {
     ///
     /// Returns the existing value of the same type, and `value`.
     pub(super) fn add<T: Send + Sync + 'static>(&self, value: T) -> Result<&T, (&T, T)> {
-        let mut state = Box::new(State { value: Box::new(value), next: OnceLock::new() });
+        let mut state = Box::new(AttachedState { value: Box::new(value), next: OnceLock::new() });
         let mut place = &self.first;
         loop {
             match place.set(state) {

@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{handle::Connection, sending::Sent};
+use super::{handle::Connection, sending::SendPosition};
 use crate::{
     Content, StreamSendError, TrySendError,
     proto::{self, OpenError, StreamEnd, StreamKey},
@@ -85,17 +85,17 @@ pub struct Stream {
 /// The sending half of a [`Stream`].
 #[derive(Clone)]
 pub struct StreamSender {
-    held: Arc<Held>,
+    held: Arc<StreamHandle>,
 }
 
 /// The reading half of a [`Stream`]. After it is dropped, incoming data is discarded until the sending half is
 /// dropped.
 pub struct StreamReader {
-    held: Arc<Held>,
+    held: Arc<StreamHandle>,
 }
 
 /// The shared part of both halves. Closes the stream on drop.
-struct Held {
+struct StreamHandle {
     connection: Connection,
     key: StreamKey,
     id: u16,
@@ -106,7 +106,7 @@ struct Held {
 impl Stream {
     pub(crate) fn new(connection: Connection, key: StreamKey) -> Self {
         let id = connection.shared().core().proto.stream_id(key);
-        let held = Arc::new(Held { connection, key, id, holds: AtomicBool::new(true) });
+        let held = Arc::new(StreamHandle { connection, key, id, holds: AtomicBool::new(true) });
         Self { sender: StreamSender { held: held.clone() }, reader: StreamReader { held } }
     }
 
@@ -205,8 +205,8 @@ impl StreamSender {
     /// # Cancel safety
     ///
     /// Dropping the future sends the data whole or not at all.
-    pub async fn send_tracked(&self, content: impl Into<Content>) -> Result<Sent, StreamSendError> {
-        let Held { connection, key, .. } = &*self.held;
+    pub async fn send_tracked(&self, content: impl Into<Content>) -> Result<SendPosition, StreamSendError> {
+        let StreamHandle { connection, key, .. } = &*self.held;
         let content = content.into();
         let (shared, len) = (connection.shared(), content.len());
         let push = |proto: &mut proto::Connection, content| proto.send_on(*key, content);
@@ -221,7 +221,7 @@ impl StreamSender {
     ///
     /// After dropping the future, all packets removed from `contents` are sent, each of them whole.
     pub async fn send_many(&self, contents: &mut VecDeque<impl Into<Content>>) -> Result<(), StreamSendError> {
-        let Held { connection, key, .. } = &*self.held;
+        let StreamHandle { connection, key, .. } = &*self.held;
         let shared = connection.shared();
         // Each content is assumed to be as long as the previous one, because it stays in the queue until there is
         // room.
@@ -248,7 +248,7 @@ impl StreamSender {
     /// Sends data without waiting. Returns the data if the outbox of the connection is full or the peer reads too
     /// slowly.
     pub fn try_send(&self, content: impl Into<Content>) -> Result<(), TrySendError<Content, StreamSendError>> {
-        let Held { connection, key, .. } = &*self.held;
+        let StreamHandle { connection, key, .. } = &*self.held;
         let (content, push) = (content.into(), |proto: &mut proto::Connection, content| proto.send_on(*key, content));
         connection.shared().try_push_on(*key, content.len(), content, push)?;
         Ok(())
@@ -307,7 +307,7 @@ impl Drop for StreamReader {
     }
 }
 
-impl Drop for Held {
+impl Drop for StreamHandle {
     fn drop(&mut self) {
         if *self.holds.get_mut() {
             self.connection.shared().change(|core| core.forget_stream(self.key));

@@ -9,15 +9,19 @@ use std::{
 use bytes::Bytes;
 use tokio::{sync::Notify, task::coop, time::timeout};
 
-use super::{core::Core, shared::Shared};
+use super::{core::ConnectionCore, shared::ConnectionShared};
 use crate::{
     CloseReason,
-    proto::{self, Peer, StreamEnd, StreamKey},
+    proto::{self, PeerProtocol, StreamEnd, StreamKey},
 };
 
-impl Shared {
+impl ConnectionShared {
     /// Calls `look` after each notification, until it returns an answer.
-    pub(crate) async fn wait_for<T>(&self, notify: &Notify, mut look: impl FnMut(&mut Core) -> Option<T>) -> T {
+    pub(crate) async fn wait_for<T>(
+        &self,
+        notify: &Notify,
+        mut look: impl FnMut(&mut ConnectionCore) -> Option<T>,
+    ) -> T {
         loop {
             let mut changed = pin!(notify.notified());
             // Before calling `look`: otherwise a change right after it would be missed, and this task would wait for
@@ -35,11 +39,11 @@ impl Shared {
     /// Accepts a peer that stays silent for `limit`, because it may just be slow.
     pub(crate) async fn recognize_peer(&self, limit: Duration) -> Result<(), CloseReason> {
         self.change(|core| core.proto.ping());
-        let is_recognized = |core: &Core| match core.proto.config().extended {
-            true => *core.proto.peer() != Peer::Unknown,
+        let is_recognized = |core: &ConnectionCore| match core.proto.config().extended {
+            true => *core.proto.peer() != PeerProtocol::Unknown,
             false => core.proto.has_received(),
         };
-        let look = |core: &mut Core| match core.proto.finishing() {
+        let look = |core: &mut ConnectionCore| match core.proto.finishing() {
             Some(reason) => Some(Err(reason.clone())),
             None => is_recognized(core).then_some(Ok(())),
         };
@@ -48,7 +52,7 @@ impl Shared {
 
     /// Waits until the connection accepts no more packets, or the peer asks this side to leave.
     pub(crate) async fn until_left(&self) {
-        let is_left = |core: &mut Core| core.proto.is_finishing() || core.proto.is_asked_to_leave();
+        let is_left = |core: &mut ConnectionCore| core.proto.is_finishing() || core.proto.is_asked_to_leave();
         self.wait_for(&self.changed, |core| is_left(core).then_some(())).await;
     }
 

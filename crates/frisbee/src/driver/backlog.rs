@@ -14,7 +14,7 @@ use crate::{
 /// Queued packets in order of arrival, with their total cost.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    packets: VecDeque<Waiting>,
+    packets: VecDeque<QueuedPacket>,
     /// Total cost of the packets.
     len: usize,
     /// Number of packets at the front with their own memory, copied out of read buffers.
@@ -25,7 +25,7 @@ pub(super) struct Backlog {
 
 /// A queued packet.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct QueuedPacket {
     pub(super) packet: Packet,
     /// Time of the read.
     pub(super) arrived: Instant,
@@ -33,7 +33,7 @@ pub(super) struct Waiting {
     pub(super) timeout: Option<Duration>,
 }
 
-impl Waiting {
+impl QueuedPacket {
     /// Returns `true` if the peer has stopped waiting for the reply.
     pub(super) fn is_expired(&self, now: Instant) -> bool {
         self.timeout.is_some_and(|timeout| now.saturating_duration_since(self.arrived) >= timeout)
@@ -42,7 +42,7 @@ impl Waiting {
 
 /// The end of the queue for the next packet to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum QueueEnd {
     Oldest,
     Newest,
 }
@@ -58,31 +58,31 @@ impl Backlog {
     }
 
     /// Returns `true` if there is room for one more packet after `more` packets with a cost of `more_len`.
-    pub(super) fn has_room_behind(&self, more: usize, more_len: usize, config: &Config) -> bool {
+    pub(super) fn has_room_after(&self, more: usize, more_len: usize, config: &Config) -> bool {
         self.packets.len() + more < config.backlog_max && self.len + more_len < config.backlog_len_max
     }
 
-    pub(super) fn push(&mut self, waiting: Waiting) {
+    pub(super) fn push(&mut self, waiting: QueuedPacket) {
         self.len += cost(&waiting.packet);
         self.packets.push_back(waiting);
     }
 
     /// Returns the cost of the next packet.
-    pub(super) fn next_cost(&self, next: Next) -> Option<usize> {
+    pub(super) fn next_cost(&self, next: QueueEnd) -> Option<usize> {
         let next = match next {
-            Next::Oldest => self.packets.front(),
-            Next::Newest => self.packets.back(),
+            QueueEnd::Oldest => self.packets.front(),
+            QueueEnd::Newest => self.packets.back(),
         };
         next.map(|waiting| cost(&waiting.packet))
     }
 
-    pub(super) fn pop(&mut self, next: Next) -> Option<Waiting> {
+    pub(super) fn pop(&mut self, next: QueueEnd) -> Option<QueuedPacket> {
         let waiting = match next {
-            Next::Oldest => {
+            QueueEnd::Oldest => {
                 self.detached = self.detached.saturating_sub(1);
                 self.packets.pop_front()?
             }
-            Next::Newest => self.packets.pop_back()?,
+            QueueEnd::Newest => self.packets.pop_back()?,
         };
         self.detached = self.detached.min(self.packets.len());
         self.len -= cost(&waiting.packet);
@@ -91,8 +91,8 @@ impl Backlog {
     }
 
     /// Takes the oldest packet if its peer no longer waits for the reply.
-    pub(super) fn pop_expired(&mut self, now: Instant) -> Option<Waiting> {
-        self.packets.front().is_some_and(|oldest| oldest.is_expired(now)).then(|| self.pop(Next::Oldest)).flatten()
+    pub(super) fn pop_expired(&mut self, now: Instant) -> Option<QueuedPacket> {
+        self.packets.front().is_some_and(|oldest| oldest.is_expired(now)).then(|| self.pop(QueueEnd::Oldest)).flatten()
     }
 
     /// Returns `true` if the oldest packet has waited for half of its timeout, in the queue or unread since
@@ -100,7 +100,7 @@ impl Backlog {
     ///
     /// Packets arriving now would then wait equally long, and later ones longer than their timeout.
     pub(super) fn is_late(&self, now: Instant, behind_since: Option<Instant>) -> bool {
-        let Some(Waiting { arrived, timeout: Some(timeout), .. }) = self.packets.front() else { return false };
+        let Some(QueuedPacket { arrived, timeout: Some(timeout), .. }) = self.packets.front() else { return false };
         let since = behind_since.map_or(*arrived, |since| since.min(*arrived));
         now.saturating_duration_since(since) >= *timeout / 2
     }
@@ -114,14 +114,14 @@ impl Backlog {
     }
 
     /// Takes all packets.
-    pub(super) fn take(&mut self) -> VecDeque<Waiting> {
+    pub(super) fn take(&mut self) -> VecDeque<QueuedPacket> {
         (self.len, self.detached) = (0, 0);
         mem::take(&mut self.packets)
     }
 
     /// Copies small packets out of the read buffers they pin. Each packet is copied at most once.
     pub(super) fn detach(&mut self) {
-        for Waiting { packet, .. } in self.packets.iter_mut().skip(self.detached) {
+        for QueuedPacket { packet, .. } in self.packets.iter_mut().skip(self.detached) {
             if packet.content.len() < COPY_LEN_MAX {
                 *packet = packet.clone().detached();
             }

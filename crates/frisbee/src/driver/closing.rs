@@ -14,12 +14,12 @@ use super::{
     inbox::Inbox,
     linger::{linger, refusal},
 };
-use crate::{CloseReason, Packet, ProtocolError, Raw, connection::Shared, net::Wire};
+use crate::{CloseReason, Packet, ProtocolError, Raw, connection::ConnectionShared, net::IoStream};
 
 /// The socket of an ended connection, with the input that was not handled.
 pub(super) struct Remains<'a> {
-    pub(super) shared: &'a Shared,
-    pub(super) wire: Wire,
+    pub(super) shared: &'a ConnectionShared,
+    pub(super) wire: IoStream,
     pub(super) inbox: Inbox,
     /// Decoded packets, converted back to bytes for a takeover.
     pub(super) packets: Vec<Packet>,
@@ -95,7 +95,7 @@ impl Remains<'_> {
 }
 
 /// Reads and drops `left` bytes, or all bytes up to the end of the stream.
-async fn discard(wire: &mut Wire, mut left: usize) -> io::Result<()> {
+async fn discard(wire: &mut IoStream, mut left: usize) -> io::Result<()> {
     let mut discarded = BytesMut::with_capacity(DISCARD_READ_LEN);
     while left > 0 {
         match wire.read_buf(&mut (&mut discarded).limit(left)).await? {

@@ -33,7 +33,7 @@ pub(super) struct Cork {
 
 /// When to write a batch.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Write {
+pub(super) enum WriteTiming {
     Now,
     /// After the tasks that are ready to run.
     Later,
@@ -46,11 +46,11 @@ impl Cork {
     }
 
     /// Decides at a wake-up when to write the packets queued since the last sleep.
-    pub(super) fn wake(&mut self, queued: u64) -> Write {
+    pub(super) fn wake(&mut self, queued: u64) -> WriteTiming {
         debug_assert!(queued >= self.at_sleep, "packets are only ever added to those queued");
         let burst = queued - self.at_sleep;
         if burst == 0 {
-            return Write::Now;
+            return WriteTiming::Now;
         }
         let waits = match self.deferrals {
             0 => burst < self.expected.max(self.last_burst),
@@ -59,14 +59,14 @@ impl Cork {
         if waits {
             self.deferrals += 1;
             self.deferred = burst;
-            return Write::Later;
+            return WriteTiming::Later;
         }
         self.last_burst = burst;
         // Forget half of the missing packets. Otherwise, replies without a following request would defer writes
         // forever.
         self.expected = self.expected.saturating_sub(burst) / 2;
         self.deferrals = 0;
-        Write::Now
+        WriteTiming::Now
     }
 
     /// Records that the driver goes to sleep: the next burst begins.
@@ -81,7 +81,7 @@ const DEFERRALS_MAX: u32 = 4;
 
 #[cfg(test)]
 mod tests {
-    use super::{Write::*, *};
+    use super::{WriteTiming::*, *};
 
     /// A cork with the total number of packets queued so far.
     #[derive(Default)]
@@ -92,7 +92,7 @@ mod tests {
 
     impl Bursts {
         /// Queues packets and wakes the driver.
-        fn add(&mut self, packets: u64) -> Write {
+        fn add(&mut self, packets: u64) -> WriteTiming {
             self.queued += packets;
             self.cork.wake(self.queued)
         }

@@ -7,15 +7,15 @@ use tracing::warn;
 
 use super::{
     Driver,
-    backlog::{Next, Waiting, cost},
-    handlers::{Finished, InPlaceRoute},
+    backlog::{QueueEnd, QueuedPacket, cost},
+    handlers::{FinishedHandler, InPlaceRoute},
     states::{InputState, OutputState},
 };
 use crate::{
     CloseReason, Outcome, Packet, Router,
     arrival::arrived_at,
-    connection::Shared,
-    router::{Refusal, Refused},
+    connection::ConnectionShared,
+    router::{RefusalReason, RefusedPacket},
 };
 
 impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
@@ -28,7 +28,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         while !self.holds_replies
             && let Poll::Ready(finished) = self.handlers.poll_finished(cx)
         {
-            if let Finished::Handler(_) | Finished::Withdrawn(_) = finished {
+            if let FinishedHandler::Handler(_) | FinishedHandler::Withdrawn(_) = finished {
                 self.deadlock.note_handler_end();
             }
             // Results of further handlers would only add replies for a peer that does not read. Writing makes room for
@@ -51,7 +51,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         cx: &mut Context<'_>,
         mut owes_replies: bool,
         is_draining: bool,
-    ) -> Option<Finished> {
+    ) -> Option<FinishedHandler> {
         loop {
             let before = self.input.arrived.len();
             if let Err(panicked) = self.handlers.intercept(&mut self.input.arrived) {
@@ -94,36 +94,36 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         packet: Packet,
         owes_replies: bool,
         is_draining: bool,
-    ) -> Option<Finished> {
+    ) -> Option<FinishedHandler> {
         if is_draining {
             let Packet { id, operation, .. } = packet;
             self.shared.core().proto.handle_refused();
-            return Some(self.handlers.refuse(Refused { id, operation, why: Refusal::Draining }));
+            return Some(self.handlers.refuse(RefusedPacket { id, operation, why: RefusalReason::Draining }));
         }
         let may_start = self.backlog.is_empty() && !owes_replies;
         if may_start && self.handlers.poll_free(cx, cost(&packet)).is_ready() {
             self.handlers.start(cx, packet)
         } else {
             let timeout = self.handlers.timeout_of(&packet);
-            self.wait(Waiting { packet, arrived: self.turn.start, timeout })
+            self.enqueue_or_refuse(QueuedPacket { packet, arrived: self.turn.start, timeout })
         }
     }
 
     /// Queues a packet. If there is no room, refuses either this packet or the oldest one.
-    fn wait(&mut self, waiting: Waiting) -> Option<Finished> {
-        if !self.backlog.has_room_behind(0, 0, &self.shared.config)
+    fn enqueue_or_refuse(&mut self, waiting: QueuedPacket) -> Option<FinishedHandler> {
+        if !self.backlog.has_room_after(0, 0, &self.shared.config)
             && self.is_overloaded()
-            && let Some(oldest) = self.backlog.pop(Next::Oldest)
+            && let Some(oldest) = self.backlog.pop(QueueEnd::Oldest)
         {
             // The oldest packet has the least chance of a reply in time, so it makes room.
             self.backlog.push(waiting);
-            return self.refuse(oldest, Refusal::Busy);
+            return self.refuse(oldest, RefusalReason::Busy);
         }
-        if self.may_wait() {
+        if self.may_enqueue() {
             self.backlog.push(waiting);
             return None;
         }
-        self.refuse(waiting, Refusal::Busy)
+        self.refuse(waiting, RefusalReason::Busy)
     }
 
     /// Returns `true` if queued packets wait so long that newly arriving ones would be too late in their turn.
@@ -143,14 +143,14 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         }
         self.refuse_expired();
         loop {
-            let next = if self.is_overloaded() { Next::Newest } else { Next::Oldest };
+            let next = if self.is_overloaded() { QueueEnd::Newest } else { QueueEnd::Oldest };
             let Some(cost) = self.backlog.next_cost(next) else { return };
             if !self.takes_packets() || self.handlers.poll_free(cx, cost).is_pending() {
                 return;
             }
             let Some(waiting) = self.backlog.pop(next) else { return };
             let finished = match waiting.is_expired(self.turn.start) {
-                true => self.refuse(waiting, Refusal::Expired),
+                true => self.refuse(waiting, RefusalReason::Expired),
                 false => arrived_at(waiting.arrived, || self.handlers.start(cx, waiting.packet)),
             };
             if let Some(finished) = finished {
@@ -166,14 +166,14 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         while self.takes_packets()
             && let Some(expired) = self.backlog.pop_expired(self.turn.start)
         {
-            let Some(finished) = self.refuse(expired, Refusal::Expired) else { continue };
+            let Some(finished) = self.refuse(expired, RefusalReason::Expired) else { continue };
             self.shared.apply(finished);
             self.turn.is_busy = true;
         }
     }
 
     /// Closes the connection after the end of the peer's input, once all packets received before are handled.
-    pub(super) fn end_behind_backlog(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn end_after_backlog(&mut self, cx: &mut Context<'_>) {
         // The common case, several times per turn.
         if !self.input.state.has_ended() {
             return;
@@ -188,7 +188,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
             InputState::Failed(_) if is_through && self.handlers.len() == 0 => {
                 // While the socket accepts writes, try to deliver the replies.
                 let has_failed = matches!(self.output.state, OutputState::Failed(_));
-                let end = if has_failed { Shared::fail } else { Shared::finish };
+                let end = if has_failed { ConnectionShared::fail } else { ConnectionShared::finish };
                 end(self.shared, self.failure());
             }
             _ => {}
@@ -199,7 +199,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
     ///
     /// Returns `true` if any packet was refused.
     pub(super) fn refuse_stuck(&mut self, now: Instant) -> bool {
-        let is_stuck = !self.backlog.is_empty() && self.all_wait();
+        let is_stuck = !self.backlog.is_empty() && self.may_all_await_peer();
         if !self.deadlock.look(now, is_stuck, self.shared.config.handlers_stall_max) {
             return false;
         }
@@ -207,7 +207,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         let mut refused = stuck.len();
         warn!(packets = refused, "both sides wait for each other's handlers, refusing the queued packets");
         for waiting in stuck {
-            match self.refuse(waiting, Refusal::Busy) {
+            match self.refuse(waiting, RefusalReason::Busy) {
                 Some(finished) => {
                     self.shared.apply(finished);
                 }
@@ -220,11 +220,11 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
 
     /// Refuses a packet. Returns `None` if the router has no reply for the peer: the packet is then queued anyway,
     /// without a timeout.
-    fn refuse(&mut self, waiting: Waiting, why: Refusal) -> Option<Finished> {
+    fn refuse(&mut self, waiting: QueuedPacket, why: RefusalReason) -> Option<FinishedHandler> {
         let Packet { id, operation, .. } = waiting.packet;
-        match self.handlers.refuse(Refused { id, operation, why }) {
-            Finished::Refused(Outcome::Nothing) => {
-                self.backlog.push(Waiting { timeout: None, ..waiting });
+        match self.handlers.refuse(RefusedPacket { id, operation, why }) {
+            FinishedHandler::Refused(Outcome::Nothing) => {
+                self.backlog.push(QueuedPacket { timeout: None, ..waiting });
                 self.backlog.is_clogged = true;
                 None
             }
@@ -242,13 +242,13 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
     }
 
     /// Returns `true` if one more packet may be queued for its handler.
-    fn may_wait(&self) -> bool {
-        let has_room = self.backlog.has_room_behind(0, 0, &self.shared.config) || !self.is_over_limit();
-        has_room && !(self.deadlock.is_jammed() && self.all_wait())
+    fn may_enqueue(&self) -> bool {
+        let has_room = self.backlog.has_room_after(0, 0, &self.shared.config) || !self.is_over_limit();
+        has_room && !(self.deadlock.is_jammed() && self.may_all_await_peer())
     }
 
     /// Returns `true` if possibly all handlers wait for the peer.
-    fn all_wait(&self) -> bool {
+    fn may_all_await_peer(&self) -> bool {
         let awaited = self.awaited().saturating_add(self.shared.core().awaited_streams());
         awaited >= self.handlers.len().max(1)
     }

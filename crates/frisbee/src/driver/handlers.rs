@@ -18,17 +18,17 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{backlog::cost, permits::Held, scope::Scope};
+use super::{backlog::cost, permits::HeldPermits, scope::DriverScope};
 use crate::{
     Connection, Dispatch, Outcome, Packet, PacketName, Router, Stream,
     arrival::arrived_at,
     lazy_map::LazyMap,
     proto::StreamKey,
-    router::{Arrivals, Event, Refusal, Refused},
+    router::{Arrivals, Event, RefusalReason, RefusedPacket},
 };
 
 /// The result of a handler.
-pub(super) enum Finished {
+pub(super) enum FinishedHandler {
     Handler(Outcome),
     /// The packet was refused before it reached a handler.
     Refused(Outcome),
@@ -68,8 +68,8 @@ pub(super) struct Handlers<'a, R, P: InPlaceRoute> {
     /// Reused allocation for the next handler's future. A handler that is not ready immediately keeps it.
     place: Option<Pin<Box<Option<P::Handler>>>>,
     /// Handlers in place that were not ready immediately.
-    waiting: FuturesUnordered<InPlace<P::Handler>>,
-    tasks: JoinSet<Task>,
+    waiting: FuturesUnordered<InPlaceHandler<P::Handler>>,
+    tasks: JoinSet<FinishedTask>,
     /// Number of `tasks` that handle packets. All other tasks serve streams.
     handler_tasks: usize,
     /// `true` if the peer can withdraw packets, so that their tasks must be found by name.
@@ -78,17 +78,17 @@ pub(super) struct Handlers<'a, R, P: InPlaceRoute> {
     by_name: LazyMap<PacketName, (AbortHandle, usize)>,
     /// Aborted tasks that have not ended yet.
     aborted: LazyMap<Id, (PacketName, usize)>,
-    permits: Held,
+    permits: HeldPermits,
 }
 
-enum Task {
+enum FinishedTask {
     /// Outcome of the handler, with the name and cost of its packet.
     Handler(Outcome, PacketName, usize),
     Stream,
 }
 
 impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
-    pub(super) fn new(scope: &Scope, connection: &'a Connection, router: &'a Arc<R>, route_in_place: P) -> Self {
+    pub(super) fn new(scope: &DriverScope, connection: &'a Connection, router: &'a Arc<R>, route_in_place: P) -> Self {
         let config = connection.config();
         Self {
             router,
@@ -106,7 +106,7 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
             may_withdraw: false,
             by_name: LazyMap::default(),
             aborted: LazyMap::default(),
-            permits: Held::new(scope.permits.clone()),
+            permits: HeldPermits::new(scope.permits.clone()),
         }
     }
 
@@ -118,10 +118,10 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
     /// Releases the permits of handlers that will no longer start.
     pub(super) fn give_back_permits(&mut self) {
         self.permits.stop_waiting();
-        self.permits.keep(self.waiting.len());
+        self.permits.release_beyond(self.waiting.len());
     }
 
-    fn start_in_place(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished> {
+    fn start_in_place(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<FinishedHandler> {
         let mut place = self.place.take().unwrap_or_else(|| Box::pin(None));
         let (name, cost) = (packet.name(), cost(&packet));
         // The call itself may panic too, before it returns a future. State left by a panic is dropped with the place
@@ -136,35 +136,35 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
                 self.place = Some(place);
                 match outcome {
                     Outcome::Nothing => None,
-                    outcome => Some(Finished::Handler(outcome)),
+                    outcome => Some(FinishedHandler::Handler(outcome)),
                 }
             }
             Ok(Poll::Pending) => {
                 self.held_len += cost;
-                self.waiting.push(InPlace { place, name, cost, waker: None, is_withdrawn: false });
+                self.waiting.push(InPlaceHandler { place, name, cost, waker: None, is_withdrawn: false });
                 None
             }
-            Err(panic) => Some(Finished::Panicked(message(&*panic))),
+            Err(panic) => Some(FinishedHandler::Panicked(panic_message(&*panic))),
         }
     }
 
-    fn finished_task(&mut self, result: Result<(Id, Task), JoinError>) -> Finished {
+    fn finished_task(&mut self, result: Result<(Id, FinishedTask), JoinError>) -> FinishedHandler {
         match result {
-            Ok((id, Task::Handler(outcome, name, cost))) => {
+            Ok((id, FinishedTask::Handler(outcome, name, cost))) => {
                 self.end_task(cost);
                 if self.aborted.remove(&id).is_none() {
                     self.by_name.remove(&name);
                 }
-                Finished::Handler(outcome)
+                FinishedHandler::Handler(outcome)
             }
-            Ok((_, Task::Stream)) => Finished::Stream,
+            Ok((_, FinishedTask::Stream)) => FinishedHandler::Stream,
             Err(error) if error.is_cancelled() && self.aborted.contains_key(&error.id()) => {
                 let (name, cost) = self.aborted.remove(&error.id()).expect("it was just found");
                 self.end_task(cost);
-                Finished::Withdrawn(name)
+                FinishedHandler::Withdrawn(name)
             }
-            Err(error) => Finished::Panicked(match error.try_into_panic() {
-                Ok(panic) => message(&*panic),
+            Err(error) => FinishedHandler::Panicked(match error.try_into_panic() {
+                Ok(panic) => panic_message(&*panic),
                 Err(error) => error.to_string().into(),
             }),
         }
@@ -192,7 +192,7 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
     }
 
     /// Returns the number of packets of the peer that the router waits for.
-    pub(super) fn awaited(&self) -> Result<usize, Finished> {
+    pub(super) fn awaited(&self) -> Result<usize, FinishedHandler> {
         guarded(|| self.router.awaited(self.connection))
     }
 
@@ -235,28 +235,28 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
             // Tasks own their permits. Keep only the place in the queue for the next task.
             Dispatch::Spawned | Dispatch::Limited(_) => usize::from(self.permits.is_waiting()),
         };
-        self.permits.keep(needed);
+        self.permits.release_beyond(needed);
     }
 
     /// Lets the router take packets that need no handler from the front of the arrived ones.
     #[inline(always)]
-    pub(super) fn intercept(&self, packets: &mut VecDeque<Packet>) -> Result<(), Finished> {
+    pub(super) fn intercept(&self, packets: &mut VecDeque<Packet>) -> Result<(), FinishedHandler> {
         guarded(|| self.router.intercept(&mut Arrivals::new(packets, self.connection), self.connection))
     }
 
     /// Lets the router reply to a refused packet.
-    pub(super) fn refuse(&self, refused: Refused) -> Finished {
+    pub(super) fn refuse(&self, refused: RefusedPacket) -> FinishedHandler {
         let outcome = guarded(|| self.router.refuse(refused, self.connection));
-        outcome.map_or_else(|panicked| panicked, Finished::Refused)
+        outcome.map_or_else(|panicked| panicked, FinishedHandler::Refused)
     }
 
     /// Passes an event to the router.
     #[inline(always)] // Nothing at all for most routers and events.
-    pub(super) fn tell(&self, event: Event<'_>) -> Option<Finished> {
+    pub(super) fn notify_router(&self, event: Event<'_>) -> Option<FinishedHandler> {
         guarded(|| self.router.event(self.connection, event)).err()
     }
 
-    /// Drops the handler of a packet, which then ends as [`Finished::Withdrawn`]. Returns `true` if there was one.
+    /// Drops the handler of a packet, which then ends as [`FinishedHandler::Withdrawn`]. Returns `true` if there was one.
     pub(super) fn withdraw(&mut self, name: PacketName) -> bool {
         if let Some((task, cost)) = self.by_name.remove(&name) {
             task.abort();
@@ -274,13 +274,14 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
     }
 
     /// Starts a handler, in place or as a task. Returns `None` if it is still running or ended without a reply.
-    pub(super) fn start(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished> {
+    pub(super) fn start(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<FinishedHandler> {
         match self.dispatch {
             Dispatch::InPlace | Dispatch::Ordered => self.start_in_place(cx, packet),
             Dispatch::Spawned | Dispatch::Limited(_) => {
                 let (name, cost) = (packet.name(), cost(&packet));
                 let (owned, arrived, timeout) = (self.owned(), self.connection.turn(), self.timeout_of(&packet));
-                let (due, permit) = (timeout.and_then(|timeout| arrived.checked_add(timeout)), self.permits.part());
+                let (due, permit) =
+                    (timeout.and_then(|timeout| arrived.checked_add(timeout)), self.permits.take_task_permit());
                 self.handler_tasks += 1;
                 self.held_len += cost;
                 let task = self.tasks.spawn(async move {
@@ -288,13 +289,13 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
                     // The task may have been delayed until its thread was free.
                     let outcome = if due.is_some_and(|due| due <= Instant::now().into_std()) {
                         let Packet { id, operation, .. } = packet;
-                        router.refuse(Refused { id, operation, why: Refusal::Expired }, connection)
+                        router.refuse(RefusedPacket { id, operation, why: RefusalReason::Expired }, connection)
                     } else {
                         arrived_at(arrived, || router.route(packet, connection)).await
                     };
                     // Not left to the driver, which may learn of the end much later: others wait for the permit.
                     drop(permit);
-                    Task::Handler(outcome, name, cost)
+                    FinishedTask::Handler(outcome, name, cost)
                 });
                 if self.may_withdraw {
                     self.by_name.insert(name, (task, cost));
@@ -311,8 +312,8 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
         &mut self,
         cx: &mut Context<'_>,
         key: StreamKey,
-        refusal: Option<Refusal>,
-    ) -> Option<Finished> {
+        refusal: Option<RefusalReason>,
+    ) -> Option<FinishedHandler> {
         let (owned, stream) = (self.owned(), Stream::new(self.connection.clone(), key));
         let mut handler = Box::pin(async move {
             let (router, connection) = &*owned;
@@ -323,16 +324,16 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
             Ok(Poll::Pending) => {
                 self.tasks.spawn(async move {
                     handler.await;
-                    Task::Stream
+                    FinishedTask::Stream
                 });
             }
-            Err(panic) => return Some(Finished::Panicked(message(&*panic))),
+            Err(panic) => return Some(FinishedHandler::Panicked(panic_message(&*panic))),
         }
         None
     }
 
     /// Returns the result of the next finished handler.
-    pub(super) fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished> {
+    pub(super) fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<FinishedHandler> {
         if !self.waiting.is_empty()
             && let Poll::Ready(Some((finished, cost))) = Pin::new(&mut self.waiting).poll_next(cx)
         {
@@ -354,8 +355,8 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
 
 /// Calls the router and catches a panic. State left by a panic belongs to the router, and the connection ends.
 #[inline(always)]
-fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, Finished> {
-    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| Finished::Panicked(message(&*panic)))
+fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, FinishedHandler> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| FinishedHandler::Panicked(panic_message(&*panic)))
 }
 
 /// Waits for all running handlers to end, and drops their results.
@@ -374,7 +375,7 @@ pub(super) async fn finish<R: Router, P: InPlaceRoute>(mut handlers: Handlers<'_
 }
 
 /// A handler in place that was not ready when first polled.
-struct InPlace<F> {
+struct InPlaceHandler<F> {
     place: Pin<Box<Option<F>>>,
     /// Name and cost of its packet.
     name: PacketName,
@@ -384,20 +385,20 @@ struct InPlace<F> {
     is_withdrawn: bool,
 }
 
-impl<F: Future<Output = Outcome>> Future for InPlace<F> {
-    type Output = (Finished, usize);
+impl<F: Future<Output = Outcome>> Future for InPlaceHandler<F> {
+    type Output = (FinishedHandler, usize);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let polled = match catch_unwind(AssertUnwindSafe(|| match this.is_withdrawn {
             true => {
                 this.place.set(None);
-                Poll::Ready(Finished::Withdrawn(this.name))
+                Poll::Ready(FinishedHandler::Withdrawn(this.name))
             }
-            false => poll_in(&mut this.place, cx).map(Finished::Handler),
+            false => poll_in(&mut this.place, cx).map(FinishedHandler::Handler),
         })) {
             Ok(polled) => polled,
-            Err(panic) => Poll::Ready(Finished::Panicked(message(&*panic))),
+            Err(panic) => Poll::Ready(FinishedHandler::Panicked(panic_message(&*panic))),
         };
         if polled.is_pending() && !this.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             this.waker = Some(cx.waker().clone());
@@ -410,7 +411,7 @@ fn poll_in<F: Future<Output = Outcome>>(place: &mut Pin<Box<Option<F>>>, cx: &mu
     place.as_mut().as_pin_mut().expect("a handler stays in its place until it is done").poll(cx)
 }
 
-pub(super) fn message(panic: &(dyn Any + Send)) -> Arc<str> {
+pub(super) fn panic_message(panic: &(dyn Any + Send)) -> Arc<str> {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").into()
 }

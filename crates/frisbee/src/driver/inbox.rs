@@ -17,7 +17,7 @@ use std::{
 use bytes::{BufMut, BytesMut};
 use tokio_util::io::poll_read_buf;
 
-use crate::{net::Wire, proto::HeaderFormat};
+use crate::{net::IoStream, proto::HeaderFormat};
 
 /// Bytes of one connection, read and not consumed.
 #[derive(Default)]
@@ -47,7 +47,7 @@ impl Inbox {
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
-        wire: &mut Wire,
+        wire: &mut IoStream,
         content_len: usize,
         announced_len: impl FnOnce(&[u8]) -> Option<usize>,
     ) -> Poll<io::Result<usize>> {
@@ -269,13 +269,13 @@ mod tests {
     use super::*;
     use crate::{
         Config, Packet,
-        proto::{Connection, Event, Role},
+        proto::{Connection, InputEvent, Role},
     };
 
     /// A reading connection and its peer.
     struct Reader {
         peer: DuplexStream,
-        wire: Wire,
+        wire: IoStream,
         inbox: Inbox,
         core: Connection,
         reads: usize,
@@ -285,7 +285,7 @@ mod tests {
         fn new() -> Self {
             let (peer, ours) = duplex(1 << 20);
             let core = Connection::new(Role::Server, Arc::new(Config::default()), Instant::now());
-            Self { peer, wire: Wire::Mem(ours), inbox: Inbox::default(), core, reads: 0 }
+            Self { peer, wire: IoStream::Mem(ours), inbox: Inbox::default(), core, reads: 0 }
         }
 
         fn say(&mut self, bytes: &[u8]) {
@@ -302,7 +302,7 @@ mod tests {
                 core.handle_received(now, read.unwrap());
                 self.reads += 1;
                 while let Some(event) = core.handle_input(now, &mut inbox.bytes).unwrap() {
-                    let Event::Packet(Packet { content, .. }) = event else { panic!("only packets are said") };
+                    let InputEvent::Packet(Packet { content, .. }) = event else { panic!("only packets are said") };
                     contents.push(content.into_bytes());
                 }
             }

@@ -14,14 +14,14 @@ use tracing::warn;
 use super::{
     Driver, SHUTDOWN_GRACE,
     backlog::{Backlog, cost},
-    handlers::{Finished, InPlaceRoute},
+    handlers::{FinishedHandler, InPlaceRoute},
     states::{IdleClose, InputState, ReadPace},
 };
 use crate::{
     CloseReason, Config, Packet, Router,
-    connection::Core,
-    proto::{self, Peer},
-    router::{Event, Refusal, Refused},
+    connection::ConnectionCore,
+    proto::{self, PeerProtocol},
+    router::{Event, RefusalReason, RefusedPacket},
 };
 
 impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
@@ -82,7 +82,7 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
         self.turn.is_busy = true;
         self.input.state = match mem::replace(&mut self.input.state, InputState::Open) {
             InputState::Failing(failure) => {
-                self.begin_to_give_up(now);
+                self.start_give_up_timer(now);
                 InputState::Failed(Arc::new(failure))
             }
             _ if self.is_between_packets() => InputState::Closed(CloseReason::Peer),
@@ -106,7 +106,7 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
         let mut may_read = self.has_room(&core);
         if !may_read {
             drop(core);
-            may_read = self.reads_on();
+            may_read = self.reads_without_room();
             core = shared.core();
         }
         may_read &= core.proto.is_open();
@@ -119,8 +119,8 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
     }
 
     /// Returns `true` if there is room for one more packet.
-    pub(super) fn has_room(&self, core: &Core) -> bool {
-        let has_backlog_room = self.backlog.has_room_behind(0, 0, core.proto.config());
+    pub(super) fn has_room(&self, core: &ConnectionCore) -> bool {
+        let has_backlog_room = self.backlog.has_room_after(0, 0, core.proto.config());
         has_backlog_room && !core.proto.is_overrun() && !core.proto.is_stalled()
     }
 
@@ -128,7 +128,7 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
     ///
     /// The input may contain replies that this side waits for, and the handlers that would make room may wait for those
     /// replies. Asks the router, so the core must not be locked.
-    fn reads_on(&mut self) -> bool {
+    fn reads_without_room(&mut self) -> bool {
         let is_clogged = self.unclog();
         let core = self.shared.core();
         if is_clogged || core.proto.is_flooded() || core.proto.is_stalled() {
@@ -164,26 +164,26 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
     ///
     /// Packets are decoded in batches under one lock and dispatched without it, because no lock may be held while user
     /// code runs.
-    fn handle_events(&mut self, cx: &mut Context<'_>, now: Instant, mut core: MutexGuard<'a, Core>) {
+    fn handle_events(&mut self, cx: &mut Context<'_>, now: Instant, mut core: MutexGuard<'a, ConnectionCore>) {
         let shared = self.shared;
         loop {
             let has_room = self.has_room(&core);
             if !has_room {
                 drop(core);
-                if !self.reads_on() {
+                if !self.reads_without_room() {
                     return;
                 }
                 core = shared.core();
             }
             let Some(event) = self.decode(now, &mut core) else { return };
-            if let proto::Event::StreamReadable(key) = event {
+            if let proto::InputEvent::StreamReadable(key) = event {
                 // The common case: no task waits, because the reader has not caught up.
                 if core.has_waiting(key) {
                     self.input.woken.extend(core.take_waiting(key));
                 }
                 continue;
             }
-            if let proto::Event::StreamWritable(key) = event {
+            if let proto::InputEvent::StreamWritable(key) = event {
                 self.input.woken.extend(core.take_senders(key));
                 continue;
             }
@@ -201,7 +201,7 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
     }
 
     /// Decodes the next event. Records a protocol violation by the peer.
-    fn decode(&mut self, now: Instant, core: &mut Core) -> Option<proto::Event> {
+    fn decode(&mut self, now: Instant, core: &mut ConnectionCore) -> Option<proto::InputEvent> {
         match core.proto.handle_input(now.into_std(), &mut self.input.inbox.bytes) {
             Ok(event) => event,
             Err(error) => {
@@ -218,13 +218,13 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
     fn handle_event(
         &mut self,
         cx: &mut Context<'_>,
-        event: proto::Event,
+        event: proto::InputEvent,
         has_room: bool,
-        mut core: MutexGuard<'a, Core>,
-    ) -> Option<Finished> {
+        mut core: MutexGuard<'a, ConnectionCore>,
+    ) -> Option<FinishedHandler> {
         let is_draining = core.proto.is_draining();
         match event {
-            proto::Event::Packet(packet) => {
+            proto::InputEvent::Packet(packet) => {
                 debug_assert!(self.input.arrived.is_empty(), "what was decoded is dispatched before more is");
                 let len = cost(&packet);
                 self.input.arrived.push_back(packet);
@@ -244,47 +244,47 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
                 self.wake_readers();
                 self.dispatch(cx, owes_replies, is_draining)
             }
-            proto::Event::StreamOpened(key) => {
+            proto::InputEvent::StreamOpened(key) => {
                 drop(core);
                 self.wake_readers();
-                let refusal = is_draining.then_some(Refusal::Draining);
+                let refusal = is_draining.then_some(RefusalReason::Draining);
                 self.handlers.start_stream(cx, key, refusal)
             }
-            proto::Event::TooLarge { id, operation, announced } => {
-                let why = Refusal::TooLarge { announced, limit: core.proto.config().content_len_max };
+            proto::InputEvent::TooLarge { id, operation, announced } => {
+                let why = RefusalReason::TooLarge { announced, limit: core.proto.config().content_len_max };
                 drop(core);
                 self.wake_readers();
-                Some(self.handlers.refuse(Refused { id, operation, why }))
+                Some(self.handlers.refuse(RefusedPacket { id, operation, why }))
             }
-            proto::Event::Recognized => {
+            proto::InputEvent::Recognized => {
                 let peer = core.proto.peer().clone();
                 self.shared.note_recognized(&core);
                 drop(core);
                 self.shared.changed.notify_waiters();
-                if let Peer::Extended(_) = peer {
+                if let PeerProtocol::Extended(_) = peer {
                     self.handlers.may_withdraw = true;
                 }
-                self.handlers.tell(Event::Recognized(&peer))
+                self.handlers.notify_router(Event::Recognized(&peer))
             }
-            proto::Event::GoingAway(why) => {
+            proto::InputEvent::GoingAway(why) => {
                 drop(core);
                 self.shared.changed.notify_waiters();
-                self.handlers.tell(Event::GoingAway(&why))
+                self.handlers.notify_router(Event::GoingAway(&why))
             }
-            proto::Event::Cancelled(packet) => {
+            proto::InputEvent::Cancelled(packet) => {
                 drop(core);
-                self.handlers.tell(Event::Withdrawn(packet))
+                self.handlers.notify_router(Event::Withdrawn(packet))
             }
-            proto::Event::Cancel(packet) => {
+            proto::InputEvent::Cancel(packet) => {
                 drop(core);
                 // Otherwise the handler is done, and its reply was sent or is about to be.
                 if !self.handlers.withdraw(packet) && self.backlog.remove(packet) {
-                    return Some(Finished::Withdrawn(packet));
+                    return Some(FinishedHandler::Withdrawn(packet));
                 }
                 None
             }
             // Handled by the caller under the lock.
-            proto::Event::StreamReadable(_) | proto::Event::StreamWritable(_) => None,
+            proto::InputEvent::StreamReadable(_) | proto::InputEvent::StreamWritable(_) => None,
         }
     }
 
@@ -302,7 +302,7 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
 /// bytes, but other events cannot.
 // Not a method: a function without type parameters is compiled in this crate, where the steps of the core are inlined.
 fn decode_packets(
-    core: &mut Core,
+    core: &mut ConnectionCore,
     bytes: &mut BytesMut,
     arrived: &mut VecDeque<Packet>,
     mut len: usize,
@@ -310,7 +310,7 @@ fn decode_packets(
     config: &Config,
 ) {
     while arrived.len() < DECODED_MAX
-        && backlog.has_room_behind(arrived.len(), len, config)
+        && backlog.has_room_after(arrived.len(), len, config)
         && let Some(packet) = core.proto.handle_packet(bytes)
     {
         len += cost(&packet);

@@ -8,10 +8,10 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{Config, net::Wire, proto::Foreign};
+use crate::{Config, net::IoStream, proto::ForeignProtocol};
 
 /// Refuses a client that speaks another protocol, and closes its socket.
-pub(crate) async fn refuse(mut wire: Wire, foreign: Foreign, config: &Config) {
+pub(crate) async fn refuse(mut wire: IoStream, foreign: ForeignProtocol, config: &Config) {
     let _ = timeout(config.write_stall_max, wire.write_all(refusal(foreign))).await;
     let _ = timeout(config.linger_max, linger(&mut wire)).await;
 }
@@ -19,7 +19,7 @@ pub(crate) async fn refuse(mut wire: Wire, foreign: Foreign, config: &Config) {
 /// Closes the write half and waits for the peer to close its half.
 ///
 /// Closing a socket with unread input would reset it, and the reset could overtake the last packets.
-pub(super) async fn linger(wire: &mut Wire) -> io::Result<()> {
+pub(super) async fn linger(wire: &mut IoStream) -> io::Result<()> {
     wire.shutdown().await?;
     let mut discarded = BytesMut::with_capacity(LINGER_READ_LEN);
     while wire.read_buf(&mut discarded).await? > 0 {
@@ -29,14 +29,17 @@ pub(super) async fn linger(wire: &mut Wire) -> io::Result<()> {
 }
 
 /// Returns a refusal in the protocol of the client, so that the client does not retry.
-pub(super) fn refusal(foreign: Foreign) -> &'static [u8] {
+pub(super) fn refusal(foreign: ForeignProtocol) -> &'static [u8] {
     match foreign {
         // HTTP/2 clients recognize an HTTP/1.1 response.
-        Foreign::Http1Client | Foreign::Http2Client => {
+        ForeignProtocol::Http1Client | ForeignProtocol::Http2Client => {
             b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 60\r\n\
               connection: close\r\n\r\nthis port does not speak HTTP: the server has no wire of it\n"
         }
-        Foreign::TlsClient | Foreign::TlsServer | Foreign::Http1Server | Foreign::Http2Server => b"",
+        ForeignProtocol::TlsClient
+        | ForeignProtocol::TlsServer
+        | ForeignProtocol::Http1Server
+        | ForeignProtocol::Http2Server => b"",
     }
 }
 
@@ -48,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_a_whole_response() {
-        let text = str::from_utf8(refusal(Foreign::Http2Client)).unwrap();
+        let text = str::from_utf8(refusal(ForeignProtocol::Http2Client)).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());
     }

@@ -42,29 +42,34 @@ use self::{
     states::{IdleClose, InputState, OutputState, ReadPace},
     timer::DriverTimer,
 };
-pub(crate) use self::{linger::refuse, scope::Scope};
+pub(crate) use self::{linger::refuse, scope::DriverScope};
 use crate::{
     CloseReason, Connection, Packet, Router,
-    connection::Shared,
-    net::Wire,
+    connection::ConnectionShared,
+    net::IoStream,
     proto::{self, Transmit},
     router::{Event, RouterInfo, SendOrder},
 };
 
 /// The socket of a connection, with the bytes already read from it.
-pub(crate) struct Begun {
-    pub(crate) wire: Wire,
+pub(crate) struct BufferedStream {
+    pub(crate) wire: IoStream,
     pub(crate) first: BytesMut,
 }
 
 /// Runs a connection from its first byte to the end of its last handler.
 // `begun` is boxed because a future keeps the space of its arguments even after moving out of them.
-pub(crate) async fn drive<R: Router>(begun: Box<Begun>, connection: Connection, router: Arc<R>, scope: Scope) {
+pub(crate) async fn drive<R: Router>(
+    begun: Box<BufferedStream>,
+    connection: Connection,
+    router: Arc<R>,
+    scope: DriverScope,
+) {
     debug!("connection opened");
     let shared = connection.shared();
     introduce(&scope.info, &mut shared.core().proto);
     call_hook(&connection, || router.event(&connection, Event::Opened));
-    let ending = Ending { connection: &connection, router: &*router, is_told: false };
+    let ending = CloseNotifier { connection: &connection, router: &*router, is_told: false };
     let handlers = Handlers::new(&scope, &connection, &router, |packet| router.route(packet, &connection));
     let mut driver = Driver::new(begun, shared, handlers);
     let reason = poll_fn(|cx| driver.poll(cx)).await;
@@ -87,7 +92,7 @@ fn introduce(info: &RouterInfo, proto: &mut proto::Connection) {
 
 /// Ends a connection that no longer accepts packets, and waits for its remaining handlers.
 async fn end<R: Router, P: InPlaceRoute>(
-    mut ending: Ending<'_, R>,
+    mut ending: CloseNotifier<'_, R>,
     mut driver: Driver<'_, R, P>,
     reason: CloseReason,
     kill: &CancellationToken,
@@ -106,20 +111,20 @@ async fn end<R: Router, P: InPlaceRoute>(
     let (remains, handlers) = driver.into_remains();
     let reason = remains.close(reason, kill).await;
     // Before the last handlers have ended, because this event may be what ends them.
-    ending.tell(reason);
+    ending.notify_closed(reason);
     handlers::finish(handlers, kill).await;
     shared.core().handlers = 0;
 }
 
 /// Announces the end of a connection, also if the driver is dropped because its runtime shuts down.
-struct Ending<'a, R: Router> {
+struct CloseNotifier<'a, R: Router> {
     connection: &'a Connection,
     router: &'a R,
     is_told: bool,
 }
 
-impl<R: Router> Ending<'_, R> {
-    fn tell(&mut self, reason: CloseReason) {
+impl<R: Router> CloseNotifier<'_, R> {
+    fn notify_closed(&mut self, reason: CloseReason) {
         self.is_told = true;
         debug!(%reason, "connection closed");
         self.connection.shared().end(reason.clone());
@@ -127,20 +132,20 @@ impl<R: Router> Ending<'_, R> {
     }
 }
 
-impl<R: Router> Drop for Ending<'_, R> {
+impl<R: Router> Drop for CloseNotifier<'_, R> {
     fn drop(&mut self) {
         if !self.is_told {
             let error = io::Error::other("the runtime that served the connection shut down");
             let reason = CloseReason::Io(Arc::new(error));
             self.connection.shared().fail(reason.clone());
-            self.tell(reason);
+            self.notify_closed(reason);
         }
     }
 }
 
 fn call_hook(connection: &Connection, hook: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(hook)) {
-        let message = handlers::message(&*panic);
+        let message = handlers::panic_message(&*panic);
         error!(%message, "a hook of the router panicked");
         connection.shared().finish(CloseReason::HandlerPanicked(message));
     }
@@ -148,8 +153,8 @@ fn call_hook(connection: &Connection, hook: impl FnOnce()) {
 
 /// State of a connection's task between its turns.
 struct Driver<'a, R, P: InPlaceRoute> {
-    shared: &'a Shared,
-    wire: Wire,
+    shared: &'a ConnectionShared,
+    wire: IoStream,
     handlers: Handlers<'a, R, P>,
     /// `true` if the queue of replies is full. Results of finished handlers are then not collected.
     holds_replies: bool,
@@ -194,8 +199,8 @@ struct Turn {
 
 impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
     #[expect(clippy::boxed_local, reason = "the box is freed here, and not where the future ends")]
-    fn new(begun: Box<Begun>, shared: &'a Shared, handlers: Handlers<'a, R, P>) -> Self {
-        let Begun { wire, first } = *begun;
+    fn new(begun: Box<BufferedStream>, shared: &'a ConnectionShared, handlers: Handlers<'a, R, P>) -> Self {
+        let BufferedStream { wire, first } = *begun;
         let mut inbox = Inbox::default();
         inbox.bytes = first;
         let first_timeout = shared.core().proto.poll_timeout().map(Instant::from_std);

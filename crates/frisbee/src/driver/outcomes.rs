@@ -2,26 +2,26 @@
 
 use tracing::error;
 
-use super::handlers::Finished;
+use super::handlers::FinishedHandler;
 use crate::{
     CloseReason, Outcome, Packet, SendError,
-    connection::{Core, Shared},
+    connection::{ConnectionCore, ConnectionShared},
     proto,
 };
 
-impl Shared {
+impl ConnectionShared {
     /// Applies the result of a handler. Returns `true` if the queue of replies is full.
     #[inline]
-    pub(super) fn apply(&self, finished: Finished) -> bool {
+    pub(super) fn apply(&self, finished: FinishedHandler) -> bool {
         match finished {
             // The handler may have sent a reply itself.
-            Finished::Handler(Outcome::Nothing) => self.owes_replies(),
+            FinishedHandler::Handler(Outcome::Nothing) => self.owes_replies(),
             finished => self.apply_locked(finished),
         }
     }
 
     #[inline(never)]
-    fn apply_locked(&self, finished: Finished) -> bool {
+    fn apply_locked(&self, finished: FinishedHandler) -> bool {
         let mut core = self.core();
         core.apply(Some(finished));
         self.note_closing(&core);
@@ -29,15 +29,15 @@ impl Shared {
     }
 }
 
-impl Core {
+impl ConnectionCore {
     /// Applies the result of a handler.
-    pub(super) fn apply(&mut self, finished: Option<Finished>) {
+    pub(super) fn apply(&mut self, finished: Option<FinishedHandler>) {
         match finished {
-            None | Some(Finished::Handler(Outcome::Nothing) | Finished::Stream) => {}
-            Some(Finished::Handler(outcome)) => self.apply_outcome(outcome, proto::Connection::reply),
-            Some(Finished::Refused(outcome)) => self.apply_outcome(outcome, proto::Connection::refuse),
-            Some(Finished::Withdrawn(packet)) => self.proto.cancelled(packet),
-            Some(Finished::Panicked(message)) => {
+            None | Some(FinishedHandler::Handler(Outcome::Nothing) | FinishedHandler::Stream) => {}
+            Some(FinishedHandler::Handler(outcome)) => self.apply_outcome(outcome, proto::Connection::reply),
+            Some(FinishedHandler::Refused(outcome)) => self.apply_outcome(outcome, proto::Connection::refuse),
+            Some(FinishedHandler::Withdrawn(packet)) => self.proto.cancelled(packet),
+            Some(FinishedHandler::Panicked(message)) => {
                 error!(%message, "a handler panicked");
                 self.proto.finish(CloseReason::HandlerPanicked(message));
             }

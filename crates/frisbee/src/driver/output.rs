@@ -15,7 +15,7 @@ use super::{
     handlers::InPlaceRoute,
     states::{InputState, OutputState},
 };
-use crate::{CloseReason, Router, connection::Next, proto::Transmit, router::Event};
+use crate::{CloseReason, Router, connection::WriteStep, proto::Transmit, router::Event};
 
 impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
     /// Writes queued output until the socket accepts no more.
@@ -31,15 +31,15 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         let mut written = 0;
         loop {
             match self.shared.next_batch(now.into_std(), written, &mut self.output.batch) {
-                Next::Batch => {}
-                Next::Writable => {
-                    if let Some(panicked) = self.handlers.tell(Event::Writable) {
+                WriteStep::Batch => {}
+                WriteStep::Writable => {
+                    if let Some(panicked) = self.handlers.notify_router(Event::Writable) {
                         self.shared.apply(panicked);
                     }
                     written = 0;
                     continue;
                 }
-                Next::Nothing => break,
+                WriteStep::Nothing => break,
             }
             written = match self.poll_write(cx) {
                 Poll::Ready(Ok(len)) => len,
@@ -84,7 +84,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         let error = Arc::new(error);
         if self.shared.core().proto.is_open() {
             self.output.state = OutputState::Failed(error);
-            self.begin_to_give_up(now);
+            self.start_give_up_timer(now);
         } else {
             // The failure of a read came first.
             let first = if let InputState::Failed(first) = &self.input.state { first.clone() } else { error };

@@ -14,22 +14,22 @@ use std::{
 };
 
 /// Permits shared by the connections of one scope.
-pub(crate) struct Permits {
+pub(crate) struct HandlerPermits {
     /// Number of free permits, or [`QUEUED`]. Only the holder of the lock may change the value from or to [`QUEUED`].
     free: AtomicUsize,
-    queue: Mutex<Queue>,
+    queue: Mutex<PermitQueue>,
 }
 
 /// Queue of connections waiting for one permit each, in order.
 #[derive(Default)]
-struct Queue {
+struct PermitQueue {
     next: u64,
     waiting: BTreeMap<u64, Waker>,
     /// Places with a reserved permit.
     granted: BTreeSet<u64>,
 }
 
-impl Permits {
+impl HandlerPermits {
     pub(super) fn new(count: usize) -> Arc<Self> {
         Arc::new(Self { free: AtomicUsize::new(count.min(QUEUED - 1)), queue: Mutex::default() })
     }
@@ -47,7 +47,7 @@ impl Permits {
         taken.map_or(0, share)
     }
 
-    fn give_back(&self, count: usize) {
+    fn release(&self, count: usize) {
         let given = self.free.fetch_update(Relaxed, Relaxed, |free| (free != QUEUED).then(|| free + count));
         if given.is_err() {
             self.grant(self.queue(), count);
@@ -93,7 +93,7 @@ impl Permits {
     }
 
     /// Reserves released permits for queued connections, and makes the rest free.
-    fn grant(&self, mut queue: MutexGuard<'_, Queue>, mut count: usize) {
+    fn grant(&self, mut queue: MutexGuard<'_, PermitQueue>, mut count: usize) {
         let mut wakers = Vec::new();
         while count > 0
             && let Some((place, waker)) = queue.waiting.pop_first()
@@ -114,26 +114,26 @@ impl Permits {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, PermitQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The shared permits, with a separate reference count for the tasks of one connection.
-struct OfAll(Arc<Permits>);
+struct SharedPermits(Arc<HandlerPermits>);
 
 /// Permits held by one connection for its handlers.
-pub(super) struct Held {
-    all: Arc<Permits>,
+pub(super) struct HeldPermits {
+    all: Arc<HandlerPermits>,
     /// Reference for the tasks of the connection, created for the first task.
-    of_tasks: Option<Arc<OfAll>>,
+    of_tasks: Option<Arc<SharedPermits>>,
     count: usize,
     /// Place in the queue, while the connection waits for one more permit.
     place: Option<u64>,
 }
 
-impl Held {
-    pub(super) fn new(all: Arc<Permits>) -> Self {
+impl HeldPermits {
+    pub(super) fn new(all: Arc<HandlerPermits>) -> Self {
         Self { all, of_tasks: None, count: 0, place: None }
     }
 
@@ -156,11 +156,11 @@ impl Held {
     }
 
     /// Releases all permits beyond `count`.
-    pub(super) fn keep(&mut self, count: usize) {
+    pub(super) fn release_beyond(&mut self, count: usize) {
         let Some(beyond) = self.count.checked_sub(count) else { return };
         if beyond > 0 {
             self.count = count;
-            self.all.give_back(beyond);
+            self.all.release(beyond);
         }
         // Leave the queue: nothing needs the permit any more.
         self.stop_waiting();
@@ -173,26 +173,26 @@ impl Held {
     }
 
     /// Moves one permit to a handler with its own task.
-    pub(super) fn part(&mut self) -> Option<Permit> {
+    pub(super) fn take_task_permit(&mut self) -> Option<TaskPermit> {
         self.count = self.count.checked_sub(1)?;
-        let of_tasks = self.of_tasks.get_or_insert_with(|| Arc::new(OfAll(self.all.clone())));
-        Some(Permit(of_tasks.clone()))
+        let of_tasks = self.of_tasks.get_or_insert_with(|| Arc::new(SharedPermits(self.all.clone())));
+        Some(TaskPermit(of_tasks.clone()))
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldPermits {
     fn drop(&mut self) {
         self.stop_waiting();
-        self.keep(0);
+        self.release_beyond(0);
     }
 }
 
 /// The permit of one task.
-pub(super) struct Permit(Arc<OfAll>);
+pub(super) struct TaskPermit(Arc<SharedPermits>);
 
-impl Drop for Permit {
+impl Drop for TaskPermit {
     fn drop(&mut self) {
-        self.0.0.give_back(1);
+        self.0.0.release(1);
     }
 }
 
@@ -220,20 +220,20 @@ mod tests {
         }
     }
 
-    fn is_held(held: &mut Held, count: usize) -> bool {
+    fn is_held(held: &mut HeldPermits, count: usize) -> bool {
         held.poll_hold(&mut Context::from_waker(Waker::noop()), count).is_ready()
     }
 
     #[test]
     fn permits_go_to_those_that_wait_in_their_order_and_nobody_passes_them() {
-        let permits = Permits::new(1);
-        let [mut first, mut second, mut third] = [(); 3].map(|()| Held::new(permits.clone()));
+        let permits = HandlerPermits::new(1);
+        let [mut first, mut second, mut third] = [(); 3].map(|()| HeldPermits::new(permits.clone()));
         assert!(is_held(&mut first, 1));
         let woken = Arc::new(Woken::default());
         let waker = woken.clone().into();
         assert!(second.poll_hold(&mut Context::from_waker(&waker), 1).is_pending());
         assert!(!is_held(&mut third, 1));
-        first.keep(0);
+        first.release_beyond(0);
         assert_eq!(woken.0.load(SeqCst), 1);
         assert!(!is_held(&mut first, 1), "it is kept for another");
         assert!(!is_held(&mut third, 1), "it is kept for another");
@@ -241,42 +241,42 @@ mod tests {
         drop(second);
         assert!(!is_held(&mut first, 1), "it came behind the third");
         assert!(is_held(&mut third, 1));
-        third.keep(0);
+        third.release_beyond(0);
         assert!(is_held(&mut first, 1));
-        first.keep(0);
+        first.release_beyond(0);
         assert_eq!(permits.free.load(SeqCst), 1);
     }
 
     #[test]
     fn a_place_that_is_given_up_keeps_no_permit() {
-        let permits = Permits::new(1);
-        let [mut first, mut second, mut third] = [(); 3].map(|()| Held::new(permits.clone()));
+        let permits = HandlerPermits::new(1);
+        let [mut first, mut second, mut third] = [(); 3].map(|()| HeldPermits::new(permits.clone()));
         assert!(is_held(&mut first, 1));
         assert!(!is_held(&mut second, 1) && !is_held(&mut third, 1));
-        first.keep(0);
+        first.release_beyond(0);
         // By now, a permit is reserved for this place.
         drop(second);
         assert!(is_held(&mut third, 1));
         assert!(!is_held(&mut first, 1));
         first.stop_waiting();
-        third.keep(0);
+        third.release_beyond(0);
         assert_eq!(permits.free.load(SeqCst), 1);
     }
 
     #[test]
     fn what_was_taken_ahead_is_given_back() {
-        let permits = Permits::new(64);
-        let [mut one, mut other] = [(); 2].map(|()| Held::new(permits.clone()));
+        let permits = HandlerPermits::new(64);
+        let [mut one, mut other] = [(); 2].map(|()| HeldPermits::new(permits.clone()));
         assert!(is_held(&mut one, 1));
         assert_eq!(permits.free.load(SeqCst), 64 - TAKEN_AHEAD_MAX);
         assert!(is_held(&mut one, TAKEN_AHEAD_MAX));
         assert_eq!(permits.free.load(SeqCst), 64 - TAKEN_AHEAD_MAX, "they were there");
-        one.keep(3);
+        one.release_beyond(3);
         assert_eq!(permits.free.load(SeqCst), 61);
         assert!(is_held(&mut other, 60));
         assert_eq!(permits.free.load(SeqCst), 1, "nothing ahead where little is left");
         drop(one);
-        let permit = other.part();
+        let permit = other.take_task_permit();
         drop(other);
         assert_eq!(permits.free.load(SeqCst), 63);
         drop(permit);
@@ -294,14 +294,14 @@ mod tests {
     #[test]
     fn threads_that_compete_never_hold_more_than_there_are_and_all_get_on() {
         const LIMIT: usize = 3;
-        let permits = Permits::new(LIMIT);
+        let permits = HandlerPermits::new(LIMIT);
         let under_way = AtomicUsize::new(0);
         thread::scope(|scope| {
             for thread in 0..4 {
                 let (permits, under_way) = (permits.clone(), &under_way);
                 scope.spawn(move || {
                     let waker = Arc::new(Unpark(thread::current())).into();
-                    let mut held = Held::new(permits);
+                    let mut held = HeldPermits::new(permits);
                     for round in 0..if cfg!(miri) { 20 } else { 5000 } {
                         while held.poll_hold(&mut Context::from_waker(&waker), 1).is_pending() {
                             if (thread + round) % 7 == 0 {
@@ -311,10 +311,10 @@ mod tests {
                             }
                         }
                         assert!(under_way.fetch_add(1, SeqCst) < LIMIT);
-                        let permit = held.part();
+                        let permit = held.take_task_permit();
                         under_way.fetch_sub(1, SeqCst);
                         drop(permit);
-                        held.keep(0);
+                        held.release_beyond(0);
                     }
                 });
             }

@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 use super::{
     Driver,
-    cork::Write,
+    cork::WriteTiming,
     handlers::InPlaceRoute,
     states::{InputState, OutputState},
 };
-use crate::{CloseReason, Router, connection::Core, router::Event};
+use crate::{CloseReason, Router, connection::ConnectionCore, router::Event};
 
 impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
     /// Takes one turn: a few rounds of reading, handling and writing, until a round finds nothing to do.
@@ -28,7 +28,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         self.turn.start = now.into_std();
         self.shared.begin_turn(self.turn.start);
         self.reap_finished(cx);
-        if self.wake_up() == Write::Later {
+        if self.wake_up() == WriteTiming::Later {
             // Run again after the currently ready tasks, which can add to the batch.
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -36,11 +36,11 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         let mut has_come_up = false;
         for round in 0..ROUNDS_MAX {
             self.start_backlog(cx);
-            self.end_behind_backlog(cx);
+            self.end_after_backlog(cx);
             self.poll_input(cx, now);
             // Before the write, so that it includes packets sent by the router in this event.
             if self.turn.is_busy
-                && let Some(panicked) = self.handlers.tell(Event::Received)
+                && let Some(panicked) = self.handlers.notify_router(Event::Received)
             {
                 self.shared.apply(panicked);
             }
@@ -65,7 +65,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
     }
 
     /// Begins a turn. Takes the waker back, so that nothing wakes an awake driver, and checks for changes of the core.
-    fn wake_up(&mut self) -> Write {
+    fn wake_up(&mut self) -> WriteTiming {
         let mut core = self.shared.core();
         self.turn.waker = core.driver.take().or(self.turn.waker.take());
         self.idle_close.update(core.proto.closes_when_idle().is_some());
@@ -134,7 +134,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
     }
 
     /// Decides how to continue after a write error. Returns `true` if this needs another round.
-    fn gives_up_on_writing(&mut self, core: &mut Core) -> bool {
+    fn gives_up_on_writing(&mut self, core: &mut ConnectionCore) -> bool {
         let OutputState::Failed(failure) = &self.output.state else { return false };
         let is_open = core.proto.is_open();
         match &self.input.state {
@@ -154,7 +154,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
 
     /// Starts the time limit after a socket failure. Handlers of packets received before may use this time, but no
     /// more.
-    pub(super) fn begin_to_give_up(&mut self, now: Instant) {
+    pub(super) fn start_give_up_timer(&mut self, now: Instant) {
         if self.timer.give_up.is_none() {
             self.timer.give_up = now.checked_add(self.shared.config.write_stall_max);
         }
@@ -170,7 +170,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
     }
 
     /// Returns `true` if anything changed since this turn looked for it. An awake driver receives no wake-up for that.
-    fn has_more_to_do(&mut self, core: &mut Core) -> bool {
+    fn has_more_to_do(&mut self, core: &mut ConnectionCore) -> bool {
         // Before the header format is known, nothing is written unless the connection ends.
         let may_write = core.proto.format().is_some() || core.proto.is_finishing();
         let can_write = core.proto.has_output() && !self.output.batch.has_remaining() && may_write;
@@ -184,7 +184,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
     }
 
     /// Returns the earliest deadline of the connection.
-    fn next_timeout(&self, core: &Core) -> Option<Instant> {
+    fn next_timeout(&self, core: &ConnectionCore) -> Option<Instant> {
         let stuck = self.deadlock.due(core.proto.config().handlers_stall_max);
         let due = core.proto.poll_timeout().map(Instant::from_std);
         match (stuck, self.timer.give_up, self.idle_close.rest_due()) {

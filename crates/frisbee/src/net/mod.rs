@@ -18,7 +18,7 @@ mod wire;
 #[cfg(not(all(feature = "uring", target_os = "linux")))]
 pub(crate) use self::no_uring as uring;
 #[cfg(feature = "tls")]
-pub(crate) use self::secure::Proof;
+pub(crate) use self::secure::PeerProof;
 pub use self::{
     credentials::PeerCredentials,
     options::SocketOptions,
@@ -27,8 +27,8 @@ pub use self::{
     target::{ListenOn, ListenTarget},
 };
 pub(crate) use self::{
-    listener::{Bound, Listener, connect},
+    listener::{BoundSocket, Listener, connect},
     ring_kind::RingKind,
-    secure::{Identity, Secure, Secured},
-    wire::Wire,
+    secure::{PeerIdentity, SecuredStream, TlsHandshake},
+    wire::IoStream,
 };

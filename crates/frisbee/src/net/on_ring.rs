@@ -9,22 +9,22 @@ use bytes::Bytes;
 use tokio::net::{TcpStream, UnixStream};
 
 #[cfg(all(feature = "uring", target_os = "linux"))]
-use super::uring::{self, Kind, Socket};
-use super::wire::Wire;
+use super::uring::{self, RingSocket, SocketKind};
+use super::wire::IoStream;
 
 #[cfg(all(feature = "uring", target_os = "linux"))]
-impl Wire {
+impl IoStream {
     /// Moves a TCP or Unix socket onto the ring of this thread, if the thread has one.
     pub(crate) fn onto_ring(self) -> io::Result<Self> {
         if !uring::is_here() {
             return Ok(self);
         }
         let (fd, kind): (OwnedFd, _) = match self {
-            Self::Tcp(socket) => (socket.into_std()?.into(), Kind::Tcp),
-            Self::Unix(socket) => (socket.into_std()?.into(), Kind::Unix),
+            Self::Tcp(socket) => (socket.into_std()?.into(), SocketKind::Tcp),
+            Self::Unix(socket) => (socket.into_std()?.into(), SocketKind::Unix),
             other => return Ok(other),
         };
-        Socket::new(fd, kind).map(Self::Ring)
+        RingSocket::new(fd, kind).map(Self::Ring)
     }
 
     /// Takes a socket off its ring. Returns a wire for any thread, and received bytes not yet read.
@@ -33,15 +33,15 @@ impl Wire {
         let kind = socket.kind();
         let (fd, unread) = socket.into_fd().await?;
         let wire = match kind {
-            Kind::Tcp => Self::Tcp(TcpStream::from_std(fd.into())?),
-            Kind::Unix => Self::Unix(UnixStream::from_std(fd.into())?),
+            SocketKind::Tcp => Self::Tcp(TcpStream::from_std(fd.into())?),
+            SocketKind::Unix => Self::Unix(UnixStream::from_std(fd.into())?),
         };
         Ok((wire, unread))
     }
 }
 
 #[cfg(not(all(feature = "uring", target_os = "linux")))]
-impl Wire {
+impl IoStream {
     pub(crate) fn onto_ring(self) -> io::Result<Self> {
         Ok(self)
     }

@@ -11,17 +11,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::{net::TcpStream, runtime::Handle};
 use tokio_util::io::poll_read_buf;
 
-use super::{secure::Identity, wire::Wire};
+use super::{secure::PeerIdentity, wire::IoStream};
 use crate::{
     Address,
-    proto::{HeaderFormat, Heartbeats},
+    proto::{HeaderFormat, LeftoverFrames},
 };
 
 /// The byte stream below a connection, including bytes already read and not consumed.
 ///
 /// Reading returns the unconsumed bytes first. Returned by [`Connection::takeover`](crate::Connection::takeover).
 pub struct Raw {
-    wire: Wire,
+    wire: IoStream,
     unread: Bytes,
     format: HeaderFormat,
     /// `true` if the peer adds checksums to its frames.
@@ -32,11 +32,11 @@ pub struct Raw {
     peer: Address,
     /// The identity proved by the peer in a TLS handshake, for connections passed to another protocol.
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "without TLS nobody proves anything"))]
-    identity: Identity,
+    identity: PeerIdentity,
 }
 
 impl Raw {
-    pub(crate) fn new(wire: Wire, unread: Bytes, format: HeaderFormat, local: Address, peer: Address) -> Self {
+    pub(crate) fn new(wire: IoStream, unread: Bytes, format: HeaderFormat, local: Address, peer: Address) -> Self {
         Self { wire, unread, format, has_checksums: false, skipping: false, local, peer, identity: None }
     }
 
@@ -46,7 +46,7 @@ impl Raw {
     }
 
     /// Sets the identity proved by the peer.
-    pub(crate) fn with_identity(self, identity: Identity) -> Self {
+    pub(crate) fn with_identity(self, identity: PeerIdentity) -> Self {
         Self { identity, ..self }
     }
 
@@ -107,7 +107,7 @@ impl Raw {
     #[allow(clippy::result_large_err, reason = "the error is the connection, unharmed")]
     pub fn into_tcp(self) -> Result<(TcpStream, Bytes), Self> {
         match self.wire {
-            Wire::Tcp(socket) => Ok((socket, self.unread)),
+            IoStream::Tcp(socket) => Ok((socket, self.unread)),
             wire => Err(Self { wire, ..self }),
         }
     }
@@ -115,12 +115,12 @@ impl Raw {
     /// Reads until the end of the heartbeats is known.
     fn poll_skip(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.skipping {
-            match Heartbeats::measure(self.format, self.has_checksums, &self.unread) {
-                Heartbeats::Before { len } => {
+            match LeftoverFrames::measure(self.format, self.has_checksums, &self.unread) {
+                LeftoverFrames::Before { len } => {
                     self.unread.advance(len);
                     self.skipping = false;
                 }
-                Heartbeats::Undecided { len } => {
+                LeftoverFrames::Undecided { len } => {
                     self.unread.advance(len);
                     let mut more = BytesMut::with_capacity(SKIP_READ_LEN);
                     more.extend_from_slice(&self.unread);

@@ -34,17 +34,17 @@ pub trait ListenOn {
 
 /// One address or listener of a server.
 #[derive(Debug)]
-pub struct ListenTarget(pub(crate) Target);
+pub struct ListenTarget(pub(crate) TargetKind);
 
 #[derive(Debug)]
-pub(crate) enum Target {
+pub(crate) enum TargetKind {
     Address(Address),
     Tcp(TcpListener),
     #[cfg(unix)]
     Unix(std::os::unix::net::UnixListener),
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for TargetKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => address.fmt(f),
@@ -58,26 +58,26 @@ impl fmt::Display for Target {
 impl ListenTarget {
     /// Creates a target from an address.
     pub fn address(address: impl ToAddress) -> io::Result<Self> {
-        Ok(Self(Target::Address(address.to_address()?)))
+        Ok(Self(TargetKind::Address(address.to_address()?)))
     }
 }
 
 impl From<Address> for ListenTarget {
     fn from(address: Address) -> Self {
-        Self(Target::Address(address))
+        Self(TargetKind::Address(address))
     }
 }
 
 impl From<TcpListener> for ListenTarget {
     fn from(listener: TcpListener) -> Self {
-        Self(Target::Tcp(listener))
+        Self(TargetKind::Tcp(listener))
     }
 }
 
 #[cfg(unix)]
 impl From<std::os::unix::net::UnixListener> for ListenTarget {
     fn from(listener: std::os::unix::net::UnixListener) -> Self {
-        Self(Target::Unix(listener))
+        Self(TargetKind::Unix(listener))
     }
 }
 

@@ -17,37 +17,37 @@ use super::credentials::PeerCredentials;
 use super::uring;
 
 /// A custom stream, or a stream wrapped in TLS.
-pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+pub(crate) trait CustomStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> CustomStream for T {}
 
 /// The byte stream of a connection. An enum, so the common kinds need no dynamic dispatch.
-pub(crate) enum Wire {
+pub(crate) enum IoStream {
     Tcp(TcpStream),
     #[cfg(unix)]
     Unix(tokio::net::UnixStream),
     #[cfg(all(feature = "uring", target_os = "linux"))]
-    Ring(uring::Socket),
+    Ring(uring::RingSocket),
     Mem(DuplexStream),
-    Other(Box<dyn Io>),
+    Other(Box<dyn CustomStream>),
 }
 
 /// Calls the same method on the stream of any variant.
 macro_rules! on_stream {
     ($wire:expr, $stream:ident => $call:expr) => {
         match $wire {
-            Wire::Tcp($stream) => $call,
+            IoStream::Tcp($stream) => $call,
             #[cfg(unix)]
-            Wire::Unix($stream) => $call,
+            IoStream::Unix($stream) => $call,
             #[cfg(all(feature = "uring", target_os = "linux"))]
-            Wire::Ring($stream) => $call,
-            Wire::Mem($stream) => $call,
-            Wire::Other($stream) => $call,
+            IoStream::Ring($stream) => $call,
+            IoStream::Mem($stream) => $call,
+            IoStream::Other($stream) => $call,
         }
     };
 }
 
-impl Wire {
+impl IoStream {
     /// Moves a socket to the current runtime. Other streams are not bound to a runtime.
     pub(crate) fn onto_current_runtime(self) -> io::Result<Self> {
         Ok(match self {
@@ -87,13 +87,13 @@ impl Wire {
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for IoStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         on_stream!(self.get_mut(), stream => Pin::new(stream).poll_read(cx, buf))
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for IoStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         on_stream!(self.get_mut(), stream => Pin::new(stream).poll_write(cx, buf))
     }

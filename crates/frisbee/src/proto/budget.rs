@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 /// A token bucket for control packets. Each packet takes a token; time and useful packets return tokens.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct TokenBucket {
     burst: u32,
     left: u32,
     refilled: Instant,
 }
 
-impl Budget {
+impl TokenBucket {
     pub(super) fn new(now: Instant, burst: u32) -> Self {
         Self { burst, left: burst, refilled: now }
     }
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn a_bucket_empties_and_refills() {
         let start = Instant::now();
-        let mut budget = Budget::new(start, 10);
+        let mut budget = TokenBucket::new(start, 10);
         assert_eq!((0..20).filter(|_| budget.spend(start)).count(), 10);
         assert!(!budget.spend(start + Duration::from_millis(999)));
         assert!(budget.spend(start + Duration::from_secs(1)));

@@ -16,36 +16,36 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::{
-    flight::Flight,
+    flight::PiecesInFlight,
     frames::Frames,
-    header::{Header, HeaderFormat, Kind},
+    header::{FrameKind, Header, HeaderFormat},
     id_hasher::IdHasher,
     pieces,
-    share::{Cause, Share},
-    transmit::{Part, Transmit},
+    share::{FrameCause, QueuedBytes},
+    transmit::{BatchPart, Transmit},
 };
 use crate::Content;
 
 /// Queued large contents, and later frames with the same ids.
 #[derive(Debug, Default)]
-pub(super) struct Bulk {
-    queue: VecDeque<Waiting>,
+pub(super) struct BulkQueue {
+    queue: VecDeque<QueuedContent>,
     /// The number of queued frames by id. Streams and packets have separate ids.
     ids: HashMap<(bool, u16), u32, BuildHasherDefault<IdHasher>>,
     /// `true` after some pieces of the first content were handed out, until the last one is.
     is_begun: bool,
     /// Bytes queued and not yet written, without headers of pieces.
     pub(super) len: usize,
-    pub(super) replies: Share,
-    pub(super) peer_induced: Share,
+    pub(super) replies: QueuedBytes,
+    pub(super) peer_induced: QueuedBytes,
     /// Bytes of pieces in flight.
-    pub(super) flight: Flight,
+    pub(super) flight: PiecesInFlight,
     /// The last time another frame was handed out.
     others_sent: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedContent {
     header: Header,
     /// The rest of the content.
     content: VecDeque<Bytes>,
@@ -54,20 +54,20 @@ struct Waiting {
     number: u64,
 }
 
-impl Bulk {
+impl BulkQueue {
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
     /// Returns `true` if a frame must be queued here.
-    pub(super) fn takes(&self, header: Header) -> bool {
+    pub(super) fn must_queue(&self, header: Header) -> bool {
         header.len as usize >= PIECED_LEN_MIN || !self.queue.is_empty() && self.ids.contains_key(&ids_of(header))
     }
 
     /// Returns `true` if any of these frames must be queued here.
-    pub(super) fn takes_any(&self, frames: &Frames) -> bool {
+    pub(super) fn must_queue_any(&self, frames: &Frames) -> bool {
         frames.content_len_max() >= PIECED_LEN_MIN
-            || !self.queue.is_empty() && frames.each().any(|(header, _)| self.takes(header))
+            || !self.queue.is_empty() && frames.each().any(|(header, _)| self.must_queue(header))
     }
 
     /// Returns the sequence number of the first packet not completely handed out.
@@ -76,13 +76,13 @@ impl Bulk {
     }
 
     /// Queues a frame. `frame_len` is its length if sent whole.
-    pub(super) fn push(&mut self, header: Header, content: Content, cause: Cause, frame_len: usize, number: u64) {
+    pub(super) fn push(&mut self, header: Header, content: Content, cause: FrameCause, frame_len: usize, number: u64) {
         self.len += frame_len;
-        self.replies.handle_queued(frame_len, cause == Cause::Reply);
-        self.peer_induced.handle_queued(frame_len, cause == Cause::PeerInduced);
+        self.replies.handle_queued(frame_len, cause == FrameCause::Reply);
+        self.peer_induced.handle_queued(frame_len, cause == FrameCause::PeerInduced);
         let content = content.into_one().map_or_else(VecDeque::from, |one| VecDeque::from([one]));
         *self.ids.entry(ids_of(header)).or_default() += 1;
-        self.queue.push_back(Waiting { header, content, left: header.len as usize, number });
+        self.queue.push_back(QueuedContent { header, content, left: header.len as usize, number });
     }
 
     pub(super) fn handle_written(&mut self, len: usize) {
@@ -139,7 +139,7 @@ impl Bulk {
         // The header of a whole frame was counted when the frame was queued.
         let added = head.len() - if self.is_begun { 0 } else { format.header_len() };
         batch.attempted = batch.attempted.max(waiting.number);
-        batch.push(Part::Content(head.freeze()));
+        batch.push(BatchPart::Content(head.freeze()));
         waiting.hand_out(len, batch);
         self.is_begun = waiting.left > 0;
         if !self.is_begun {
@@ -156,14 +156,14 @@ impl Bulk {
     }
 }
 
-impl Waiting {
+impl QueuedContent {
     fn hand_out(&mut self, mut len: usize, batch: &mut Transmit) {
         self.left -= len;
         while len > 0
             && let Some(first) = self.content.front_mut()
         {
             let here = len.min(first.len());
-            batch.push(Part::Content(first.split_to(here)));
+            batch.push(BatchPart::Content(first.split_to(here)));
             len -= here;
             if !first.has_remaining() {
                 self.content.pop_front();
@@ -174,7 +174,7 @@ impl Waiting {
 
 /// Streams and packets have separate ids. A control frame queued here refers to a packet.
 fn ids_of(header: Header) -> (bool, u16) {
-    (header.kind() == Kind::Stream, header.id)
+    (header.kind() == FrameKind::Stream, header.id)
 }
 
 /// The smallest content to be cut. Smaller ones fit about one write.

@@ -14,7 +14,7 @@ use crc32c::{crc32c, crc32c_append};
 
 use super::{
     header::{Header, HeaderFormat},
-    transmit::{Part, Transmit},
+    transmit::{BatchPart, Transmit},
 };
 
 /// The length of a checksum in bytes.
@@ -22,7 +22,7 @@ pub(super) const CHECKSUM_LEN: usize = 4;
 
 /// The state of checksums for frames sent by this side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Sealing {
+pub(super) enum ChecksumState {
     #[default]
     Off,
     /// The peer expects checksums, and a CHECKSUMS frame must announce them first.
@@ -46,18 +46,18 @@ pub(super) fn content_checksum(format: HeaderFormat, header: Header, content: &[
 pub(super) fn seal(format: HeaderFormat, mut skipped: usize, batch: &mut Transmit) -> usize {
     let before = batch.len;
     let parts = mem::take(&mut batch.parts);
-    let mut sealed = Sealed { format, left: None, crc: 0, len: 0, parts: VecDeque::with_capacity(parts.len()) };
+    let mut sealed = SealedBatch { format, left: None, crc: 0, len: 0, parts: VecDeque::with_capacity(parts.len()) };
     for part in parts {
         match part {
-            Part::Flat(bytes, packets) => {
+            BatchPart::Flat(bytes, packets) => {
                 let flat = sealed.flat(&bytes, mem::take(&mut skipped));
-                sealed.push(Part::Flat(flat, packets));
+                sealed.push(BatchPart::Flat(flat, packets));
             }
-            Part::Shared(bytes, packets) => {
+            BatchPart::Shared(bytes, packets) => {
                 let flat = sealed.flat(&bytes, 0);
-                sealed.push(Part::Flat(flat, packets));
+                sealed.push(BatchPart::Flat(flat, packets));
             }
-            Part::Content(bytes) => sealed.content(bytes),
+            BatchPart::Content(bytes) => sealed.content(bytes),
         }
     }
     debug_assert_eq!(sealed.left, None, "a batch ends with a whole frame");
@@ -66,18 +66,18 @@ pub(super) fn seal(format: HeaderFormat, mut skipped: usize, batch: &mut Transmi
 }
 
 /// A batch being rebuilt with checksums.
-struct Sealed {
+struct SealedBatch {
     format: HeaderFormat,
     /// The missing content bytes of the current frame. `None` between frames.
     left: Option<usize>,
     /// The checksum of the current frame so far.
     crc: u32,
-    parts: VecDeque<Part>,
+    parts: VecDeque<BatchPart>,
     len: usize,
 }
 
-impl Sealed {
-    fn push(&mut self, part: Part) {
+impl SealedBatch {
+    fn push(&mut self, part: BatchPart) {
         self.len += part.bytes().len();
         self.parts.push_back(part);
     }
@@ -103,9 +103,9 @@ impl Sealed {
         while !rest.is_empty() {
             let (here, crc) = self.take(&mut rest);
             let slice = bytes.slice_ref(here);
-            self.push(Part::Content(slice));
+            self.push(BatchPart::Content(slice));
             if let Some(crc) = crc {
-                self.push(Part::Content(Bytes::copy_from_slice(&crc.to_be_bytes())));
+                self.push(BatchPart::Content(Bytes::copy_from_slice(&crc.to_be_bytes())));
             }
         }
     }

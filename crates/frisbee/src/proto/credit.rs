@@ -28,7 +28,7 @@ pub(super) struct SendCredit(i64);
 
 /// The error for a credit above its maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TooMuch;
+pub(super) struct CreditOverflow;
 
 impl SendCredit {
     /// Creates the credit of a new stream.
@@ -59,11 +59,11 @@ impl SendCredit {
     }
 
     /// Adds credit from the peer. Returns `true` if the sender was out of credit and no longer is.
-    pub(super) fn grant(&mut self, len: u32) -> Result<bool, TooMuch> {
+    pub(super) fn grant(&mut self, len: u32) -> Result<bool, CreditOverflow> {
         let could_send = self.may_send();
         let credit = self.0 + i64::from(len);
         if credit > CREDIT_MAX {
-            return Err(TooMuch);
+            return Err(CreditOverflow);
         }
         self.0 = credit;
         Ok(self.may_send() && !could_send)
@@ -319,8 +319,8 @@ mod tests {
     fn a_credit_has_an_end() {
         let mut credit = SendCredit::new(1);
         assert_eq!(credit.grant(i32::MAX as u32 - 1), Ok(false));
-        assert_eq!(credit.grant(1), Err(TooMuch));
-        assert_eq!(SendCredit::new(0).grant(u32::MAX), Err(TooMuch));
+        assert_eq!(credit.grant(1), Err(CreditOverflow));
+        assert_eq!(SendCredit::new(0).grant(u32::MAX), Err(CreditOverflow));
     }
 
     #[test]

@@ -10,9 +10,9 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::{
     checksum::{CHECKSUM_LEN, content_checksum, header_checksum},
-    header::{Header, HeaderFormat, Kind},
+    header::{FrameKind, Header, HeaderFormat},
 };
-use crate::error::{Foreign, ProtocolError};
+use crate::error::{ForeignProtocol, ProtocolError};
 
 /// A frame from the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Frame {
     /// The id of the packet or stream.
     pub id: u16,
     /// The meaning of the operation number.
-    pub kind: Kind,
+    pub kind: FrameKind,
     /// The content, a slice of the input. Empty if skipped.
     pub content: Bytes,
     /// Content bytes skipped on arrival, because of a reserved operation or an excessive length.
@@ -33,15 +33,15 @@ pub struct Decoder {
     format: Option<HeaderFormat>,
     content_len_max: u32,
     skip_len_max: u32,
-    reach: Reach,
-    state: State,
+    reach: FrameFilter,
+    state: DecoderState,
     /// The length of the checksum after each header and each nonempty content. Zero without checksums.
     checksum_len: usize,
 }
 
 /// The set of reserved operations whose contents are kept. Contents of others are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum FrameFilter {
     /// No reserved operations.
     Plain,
     /// Control frames. One of them may identify the peer as extended.
@@ -51,7 +51,7 @@ pub enum Reach {
 }
 
 #[derive(Debug)]
-enum State {
+enum DecoderState {
     /// Before the first frame.
     First,
     Head,
@@ -64,7 +64,14 @@ enum State {
 impl Decoder {
     /// Creates a decoder for a new connection. Without a format, the first two bytes select it.
     pub fn new(format: Option<HeaderFormat>, content_len_max: u32) -> Self {
-        Self { format, content_len_max, skip_len_max: 0, reach: Reach::Plain, state: State::First, checksum_len: 0 }
+        Self {
+            format,
+            content_len_max,
+            skip_len_max: 0,
+            reach: FrameFilter::Plain,
+            state: DecoderState::First,
+            checksum_len: 0,
+        }
     }
 
     /// Skips contents above the limit, up to this length, instead of returning an error.
@@ -73,7 +80,7 @@ impl Decoder {
     }
 
     /// Keeps the contents of these reserved operations.
-    pub fn set_reach(&mut self, reach: Reach) {
+    pub fn set_reach(&mut self, reach: FrameFilter) {
         self.reach = reach;
     }
 
@@ -112,26 +119,26 @@ impl Decoder {
     pub fn decode(&mut self, inbox: &mut BytesMut) -> Result<Option<Frame>, ProtocolError> {
         loop {
             match self.state {
-                State::First => {
-                    if let Some(foreign) = Foreign::recognize(self.format, inbox) {
+                DecoderState::First => {
+                    if let Some(foreign) = ForeignProtocol::recognize(self.format, inbox) {
                         return Err(ProtocolError::Foreign(foreign));
                     }
                     if inbox.len() < HeaderFormat::Plain8.header_len() {
                         // No header is complete yet, but its magic number may already be wrong.
                         return self.decode_header(inbox).map(|_| None);
                     }
-                    self.state = State::Head;
+                    self.state = DecoderState::Head;
                 }
-                State::Head => {
+                DecoderState::Head => {
                     let Some(header) = self.decode_header(inbox)? else { return Ok(None) };
                     let kind = self.kind(header);
-                    if kind == Kind::Reserved || header.len > self.content_len_max {
-                        self.state = State::Skip { left: self.content_and_checksum_len(header) };
+                    if kind == FrameKind::Reserved || header.len > self.content_len_max {
+                        self.state = DecoderState::Skip { left: self.content_and_checksum_len(header) };
                         return Ok(Some(Frame { id: header.id, kind, content: Bytes::new(), skipped: header.len }));
                     }
-                    self.state = State::Content(header);
+                    self.state = DecoderState::Content(header);
                 }
-                State::Content(header) => {
+                DecoderState::Content(header) => {
                     let (len, whole) = (header.len as usize, self.content_and_checksum_len(header));
                     if inbox.len() < whole {
                         return Ok(None);
@@ -140,19 +147,19 @@ impl Decoder {
                         // The state is kept, so the input can be put back.
                         return Err(ProtocolError::BadChecksum);
                     }
-                    self.state = State::Head;
+                    self.state = DecoderState::Head;
                     let content = if len == 0 { Bytes::new() } else { inbox.split_to(len).freeze() };
                     inbox.advance(whole - len);
                     return Ok(Some(Frame { id: header.id, kind: self.kind(header), content, skipped: 0 }));
                 }
-                State::Skip { left } => {
+                DecoderState::Skip { left } => {
                     let here = left.min(inbox.len());
                     inbox.advance(here);
                     if here < left {
-                        self.state = State::Skip { left: left - here };
+                        self.state = DecoderState::Skip { left: left - here };
                         return Ok(None);
                     }
-                    self.state = State::Head;
+                    self.state = DecoderState::Head;
                 }
             }
         }
@@ -163,11 +170,14 @@ impl Decoder {
     /// Otherwise returns `None` and changes nothing.
     #[inline]
     pub fn decode_packet(&mut self, inbox: &mut BytesMut) -> Option<Frame> {
-        let (State::Head, Some(format)) = (&self.state, self.format) else { return None };
+        let (DecoderState::Head, Some(format)) = (&self.state, self.format) else { return None };
         let header = Header::decode(format, inbox).ok()??;
         let (kind, len) = (self.kind(header), header.len as usize);
         let is_whole = inbox.len() - format.header_len() >= len;
-        if !matches!(kind, Kind::Application(_) | Kind::Extended) || header.len > self.content_len_max || !is_whole {
+        if !matches!(kind, FrameKind::Application(_) | FrameKind::Extended)
+            || header.len > self.content_len_max
+            || !is_whole
+        {
             return None;
         }
         if self.checksum_len > 0 {
@@ -191,7 +201,7 @@ impl Decoder {
         &self,
         format: HeaderFormat,
         header: Header,
-        kind: Kind,
+        kind: FrameKind,
         inbox: &mut BytesMut,
     ) -> Option<Frame> {
         let head_len = format.header_len() + CHECKSUM_LEN;
@@ -208,16 +218,16 @@ impl Decoder {
     /// Returns the length of the current content, partly in `inbox`. Zero between frames.
     pub fn content_len(&self) -> usize {
         match self.state {
-            State::Content(header) => self.content_and_checksum_len(header),
-            State::First | State::Head | State::Skip { .. } => 0,
+            DecoderState::Content(header) => self.content_and_checksum_len(header),
+            DecoderState::First | DecoderState::Head | DecoderState::Skip { .. } => 0,
         }
     }
 
     /// Returns the number of bytes still to be skipped.
     pub fn skip_len(&self) -> usize {
         match self.state {
-            State::Skip { left } => left,
-            State::First | State::Head | State::Content(_) => 0,
+            DecoderState::Skip { left } => left,
+            DecoderState::First | DecoderState::Head | DecoderState::Content(_) => 0,
         }
     }
 
@@ -225,7 +235,7 @@ impl Decoder {
     ///
     /// Returns `None` if the header is incomplete, or if the content is too large and would be skipped.
     pub fn announced_len(&self, bytes: &[u8]) -> Option<usize> {
-        let (State::First | State::Head, Some(format)) = (&self.state, self.format) else { return None };
+        let (DecoderState::First | DecoderState::Head, Some(format)) = (&self.state, self.format) else { return None };
         let header = Header::decode(format, bytes).ok()??;
         let head_len = format.header_len() + self.checksum_len;
         (header.len <= self.content_len_max).then(|| head_len + self.content_and_checksum_len(header))
@@ -233,12 +243,12 @@ impl Decoder {
 
     /// Puts the header of an incomplete content back into `inbox`.
     pub fn undo(&mut self, inbox: &mut BytesMut) {
-        if let (State::Content(header), Some(format)) = (&self.state, self.format) {
+        if let (DecoderState::Content(header), Some(format)) = (&self.state, self.format) {
             let mut front = BytesMut::with_capacity(format.header_len() + self.checksum_len + inbox.len());
             self.encode_header(format, *header, &mut front);
             front.extend_from_slice(inbox);
             *inbox = front;
-            self.state = State::Head;
+            self.state = DecoderState::Head;
         }
     }
 
@@ -273,10 +283,11 @@ impl Decoder {
     }
 
     /// Returns the meaning of a header, given the protocol of the peer.
-    fn kind(&self, header: Header) -> Kind {
+    fn kind(&self, header: Header) -> FrameKind {
         match (header.kind(), self.reach) {
-            (Kind::Control, Reach::Plain) | (Kind::Extended | Kind::Piece, Reach::Plain | Reach::Control) => {
-                Kind::Reserved
+            (FrameKind::Control, FrameFilter::Plain)
+            | (FrameKind::Extended | FrameKind::Piece, FrameFilter::Plain | FrameFilter::Control) => {
+                FrameKind::Reserved
             }
             (kind, _) => kind,
         }
@@ -297,7 +308,7 @@ impl Decoder {
             }
         }
         self.keeps(header.len)?;
-        if header.len > 0 && matches!(header.kind(), Kind::Ping | Kind::Pong) {
+        if header.len > 0 && matches!(header.kind(), FrameKind::Ping | FrameKind::Pong) {
             return Err(ProtocolError::HeartbeatWithContent { announced: header.len });
         }
         inbox.advance(format.header_len() + self.checksum_len);
@@ -340,7 +351,7 @@ mod tests {
     fn reserved_content_is_skipped_as_it_arrives() {
         let mut decoder = Decoder::new(None, 100);
         let mut inbox = input("000f 0001 0005 00000004 aabb");
-        assert_eq!(decoder.decode(&mut inbox).unwrap().unwrap().kind, Kind::Reserved);
+        assert_eq!(decoder.decode(&mut inbox).unwrap().unwrap().kind, FrameKind::Reserved);
         assert_eq!(decoder.decode(&mut inbox), Ok(None));
         assert!(inbox.is_empty());
         inbox.extend_from_slice(&input("ccdd 000f 0002 0014 00000000"));

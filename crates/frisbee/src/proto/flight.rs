@@ -10,7 +10,7 @@ use std::{
 };
 
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(super) struct PiecesInFlight {
     window: usize,
     /// Bytes handed out, and the part known to be read by the peer.
     sent: u64,
@@ -18,7 +18,7 @@ pub(super) struct Flight {
     /// The value of `sent` at the last mark.
     marked: u64,
     /// Unanswered PINGs sent after pieces.
-    marks: VecDeque<Mark>,
+    marks: VecDeque<PingMark>,
     /// The shortest time from a PING to its PONG.
     shortest: Option<Duration>,
     /// The time at which the window became full.
@@ -30,7 +30,7 @@ pub(super) struct Flight {
 }
 
 #[derive(Debug)]
-struct Mark {
+struct PingMark {
     /// The sequence number of the PING.
     ping: u64,
     position: u64,
@@ -39,7 +39,7 @@ struct Mark {
     was_full: bool,
 }
 
-impl Default for Flight {
+impl Default for PiecesInFlight {
     fn default() -> Self {
         Self {
             window: WINDOW_MIN,
@@ -55,7 +55,7 @@ impl Default for Flight {
     }
 }
 
-impl Flight {
+impl PiecesInFlight {
     /// Returns `true` if the window applies.
     pub(super) fn is_limited(&self) -> bool {
         self.is_limited && !self.is_deaf
@@ -99,7 +99,7 @@ impl Flight {
     /// Records a PING sent after a piece, with its sequence number.
     pub(super) fn handle_mark_sent(&mut self, now: Instant, ping: u64) {
         self.marked = self.sent;
-        self.marks.push_back(Mark { ping, position: self.sent, sent: now, was_full: false });
+        self.marks.push_back(PingMark { ping, position: self.sent, sent: now, was_full: false });
     }
 
     /// Records a PONG. `answered` is the number of answered PINGs. Returns `true` if a PONG after pieces was
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_pong_after_the_timeout_of_a_full_window_changes_nothing() {
-        let (mut flight, start) = (Flight::default(), Instant::now());
+        let (mut flight, start) = (PiecesInFlight::default(), Instant::now());
         for ping in 1..=2 {
             assert!(flight.handle_sent(WINDOW_MIN / 2));
             flight.handle_mark_sent(start, ping);

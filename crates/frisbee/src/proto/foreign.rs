@@ -1,9 +1,9 @@
 //! Detection of other protocols by their first bytes, for clear error messages.
 
 use super::header::HeaderFormat;
-use crate::error::Foreign;
+use crate::error::ForeignProtocol;
 
-impl Foreign {
+impl ForeignProtocol {
     /// Detects another protocol from the first bytes of a connection. No known frisbee peer starts with these
     /// bytes.
     ///
@@ -42,18 +42,18 @@ const REQUESTS: [&[u8]; 9] = [b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPT
 mod tests {
     use super::*;
 
-    const SAMPLES: [(&[u8], Foreign); 6] = [
-        (&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3], Foreign::TlsClient),
-        (&[0x15, 3, 3, 0, 2, 2, 0x46], Foreign::TlsServer),
-        (b"POST /hello.Greeter/SayHello HTTP/1.1\r\n", Foreign::Http1Client),
-        (b"HTTP/1.1 400 Bad Request\r\n", Foreign::Http1Server),
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Foreign::Http2Client),
-        (&[0, 0, 18, 4, 0, 0, 0, 0, 0], Foreign::Http2Server),
+    const SAMPLES: [(&[u8], ForeignProtocol); 6] = [
+        (&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3], ForeignProtocol::TlsClient),
+        (&[0x15, 3, 3, 0, 2, 2, 0x46], ForeignProtocol::TlsServer),
+        (b"POST /hello.Greeter/SayHello HTTP/1.1\r\n", ForeignProtocol::Http1Client),
+        (b"HTTP/1.1 400 Bad Request\r\n", ForeignProtocol::Http1Server),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", ForeignProtocol::Http2Client),
+        (&[0, 0, 18, 4, 0, 0, 0, 0, 0], ForeignProtocol::Http2Server),
     ];
 
     #[test]
     fn two_bytes_are_enough_where_a_magic_number_should_be() {
-        let recognize = |bytes| Foreign::recognize(Some(HeaderFormat::Magic10), bytes);
+        let recognize = |bytes| ForeignProtocol::recognize(Some(HeaderFormat::Magic10), bytes);
         for (bytes, expected) in SAMPLES {
             assert_eq!(recognize(&bytes[..1]), None, "{bytes:?}");
             for len in 2..=bytes.len() {
@@ -70,8 +70,8 @@ mod tests {
             for (bytes, expected) in SAMPLES {
                 let front = &bytes[..bytes.len().min(8)];
                 // A packet without a magic number may start like an HTTP/2 frame.
-                let expected = Some(expected).filter(|foreign| *foreign != Foreign::Http2Server);
-                assert_eq!(Foreign::recognize(format, front), expected, "{front:?}");
+                let expected = Some(expected).filter(|foreign| *foreign != ForeignProtocol::Http2Server);
+                assert_eq!(ForeignProtocol::recognize(format, front), expected, "{front:?}");
             }
         }
     }

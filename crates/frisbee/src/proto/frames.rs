@@ -34,11 +34,11 @@ use crate::{Content, Operation, Packet, PacketName};
 #[derive(Debug)]
 pub struct FrameBuffer {
     format: HeaderFormat,
-    parts: Vec<Part>,
+    parts: Vec<FramePart>,
     /// Frames being collected, after `parts`.
     tail: BytesMut,
     tail_count: usize,
-    totals: Totals,
+    totals: FrameTotals,
 }
 
 /// Encoded packets, ready for any number of connections. Clones share the bytes.
@@ -46,20 +46,20 @@ pub struct FrameBuffer {
 /// The peer receives them like packets sent one by one. Small packets share buffers of up to 64 KiB. A buffer
 /// stays allocated while any of its packets is.
 #[derive(Clone, Debug)]
-pub struct Frames(Arc<Encoded>);
+pub struct Frames(Arc<EncodedFrames>);
 
 #[derive(Debug)]
-struct Encoded {
+struct EncodedFrames {
     /// In the longer header format. The shorter one omits the start of each header.
-    parts: Vec<Part>,
-    totals: Totals,
+    parts: Vec<FramePart>,
+    totals: FrameTotals,
     /// In the shorter header format, encoded on first use.
-    short: OnceLock<Vec<Part>>,
+    short: OnceLock<Vec<FramePart>>,
 }
 
 /// Facts about several frames, available without decoding.
 #[derive(Clone, Copy, Debug, Default)]
-struct Totals {
+struct FrameTotals {
     count: usize,
     len: usize,
     content_len_max: usize,
@@ -68,7 +68,7 @@ struct Totals {
 
 /// Encoded frames. A content missing from a flat part follows it.
 #[derive(Clone, Debug)]
-pub(super) enum Part {
+pub(super) enum FramePart {
     /// This number of frames. The content of the last one may continue in the next part.
     Flat(Bytes, usize),
     Content(Bytes),
@@ -81,7 +81,7 @@ impl FrameBuffer {
     }
 
     fn in_format(format: HeaderFormat) -> Self {
-        Self { format, parts: Vec::new(), tail: BytesMut::new(), tail_count: 0, totals: Totals::default() }
+        Self { format, parts: Vec::new(), tail: BytesMut::new(), tail_count: 0, totals: FrameTotals::default() }
     }
 
     /// Adds a packet with these byte slices as its content, one after the other. Copies them.
@@ -146,12 +146,12 @@ impl FrameBuffer {
 
     fn end_with(&mut self, content: &Bytes) {
         self.close_tail();
-        self.parts.push(Part::Content(content.clone()));
+        self.parts.push(FramePart::Content(content.clone()));
     }
 
     fn close_tail(&mut self) {
         let tail = self.tail.split().freeze();
-        self.parts.push(Part::Flat(tail, std::mem::take(&mut self.tail_count)));
+        self.parts.push(FramePart::Flat(tail, std::mem::take(&mut self.tail_count)));
     }
 }
 
@@ -162,8 +162,8 @@ impl Default for FrameBuffer {
 }
 
 impl Frames {
-    fn new(parts: Vec<Part>, totals: Totals) -> Self {
-        Self(Arc::new(Encoded { parts, totals, short: OnceLock::new() }))
+    fn new(parts: Vec<FramePart>, totals: FrameTotals) -> Self {
+        Self(Arc::new(EncodedFrames { parts, totals, short: OnceLock::new() }))
     }
 
     /// Returns the number of packets.
@@ -193,7 +193,7 @@ impl Frames {
     ///
     /// Takes time proportional to the number of packets.
     pub fn split_to(&mut self, count: usize) -> Self {
-        let (mut first, mut rest) = (Totals::default(), Totals::default());
+        let (mut first, mut rest) = (FrameTotals::default(), FrameTotals::default());
         let mut walk = self.walk();
         walk.by_ref().take(count).for_each(|found| first.add(found.header));
         let (index, offset) = (walk.index, walk.offset);
@@ -201,13 +201,13 @@ impl Frames {
 
         let mut parts = self.0.parts[..index].to_vec();
         let mut behind = Vec::new();
-        if let Some(Part::Flat(bytes, whole)) = self.0.parts.get(index) {
-            let before: usize = parts.iter().map(Part::count).sum();
+        if let Some(FramePart::Flat(bytes, whole)) = self.0.parts.get(index) {
+            let before: usize = parts.iter().map(FramePart::count).sum();
             let here = first.count - before;
             if here > 0 {
-                parts.push(Part::Flat(bytes.slice(..offset), here));
+                parts.push(FramePart::Flat(bytes.slice(..offset), here));
             }
-            behind.push(Part::Flat(bytes.slice(offset..), whole - here));
+            behind.push(FramePart::Flat(bytes.slice(offset..), whole - here));
             behind.extend_from_slice(&self.0.parts[index + 1..]);
         }
         *self = Self::new(behind, rest);
@@ -225,7 +225,7 @@ impl Frames {
     }
 
     /// Returns the frames in this header format.
-    pub(super) fn parts(&self, format: HeaderFormat) -> &[Part] {
+    pub(super) fn parts(&self, format: HeaderFormat) -> &[FramePart] {
         match format {
             HeaderFormat::Magic10 => &self.0.parts,
             format => self.0.short.get_or_init(|| self.encode(format)),
@@ -238,7 +238,7 @@ impl Frames {
     }
 
     #[cold]
-    fn encode(&self, format: HeaderFormat) -> Vec<Part> {
+    fn encode(&self, format: HeaderFormat) -> Vec<FramePart> {
         let mut buffer = FrameBuffer::in_format(format);
         for found in self.walk() {
             buffer.begin(found.header);
@@ -254,8 +254,8 @@ impl Frames {
         buffer.parts
     }
 
-    fn walk(&self) -> Walk<'_> {
-        Walk { parts: &self.0.parts, index: 0, offset: 0 }
+    fn walk(&self) -> FrameLocator<'_> {
+        FrameLocator { parts: &self.0.parts, index: 0, offset: 0 }
     }
 }
 
@@ -264,7 +264,7 @@ fn header(name: PacketName, len: usize) -> Header {
     Header { id: name.id, operation: name.operation.number(), len }
 }
 
-impl Totals {
+impl FrameTotals {
     fn add(&mut self, header: Header) {
         let content_len = header.len as usize;
         self.count += 1;
@@ -274,7 +274,7 @@ impl Totals {
     }
 }
 
-impl Part {
+impl FramePart {
     fn count(&self) -> usize {
         match self {
             Self::Flat(_, count) => *count,
@@ -284,15 +284,15 @@ impl Part {
 }
 
 /// An iterator that locates each frame.
-struct Walk<'a> {
-    parts: &'a [Part],
+struct FrameLocator<'a> {
+    parts: &'a [FramePart],
     /// The part with the start of the next frame, and its offset there.
     index: usize,
     offset: usize,
 }
 
 /// A located frame: its bytes in a flat part, and the content after that part, if any.
-struct Found<'a> {
+struct LocatedFrame<'a> {
     header: Header,
     flat: &'a Bytes,
     start: usize,
@@ -300,17 +300,17 @@ struct Found<'a> {
     content: Option<&'a Bytes>,
 }
 
-impl<'a> Iterator for Walk<'a> {
-    type Item = Found<'a>;
+impl<'a> Iterator for FrameLocator<'a> {
+    type Item = LocatedFrame<'a>;
 
-    fn next(&mut self) -> Option<Found<'a>> {
-        let Some(Part::Flat(flat, _)) = self.parts.get(self.index) else { return None };
+    fn next(&mut self) -> Option<LocatedFrame<'a>> {
+        let Some(FramePart::Flat(flat, _)) = self.parts.get(self.index) else { return None };
         let format = HeaderFormat::Magic10;
         let header = Header::decode(format, &flat[self.offset..]).ok()??;
         let start = self.offset + format.header_len();
         let end = (start + header.len as usize).min(flat.len());
         let content = match self.parts.get(self.index + 1) {
-            Some(Part::Content(content)) if end == flat.len() => Some(content),
+            Some(FramePart::Content(content)) if end == flat.len() => Some(content),
             _ => None,
         };
         self.offset = end;
@@ -318,11 +318,11 @@ impl<'a> Iterator for Walk<'a> {
             self.offset = 0;
             self.index += 1 + usize::from(content.is_some());
         }
-        Some(Found { header, flat, start, end, content })
+        Some(LocatedFrame { header, flat, start, end, content })
     }
 }
 
-impl Found<'_> {
+impl LocatedFrame<'_> {
     fn into_content(self) -> Content {
         let head = self.flat.slice(self.start..self.end);
         match self.content {

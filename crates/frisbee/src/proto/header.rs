@@ -44,7 +44,7 @@ impl HeaderFormat {
 
 /// The meaning of an operation number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FrameKind {
     /// A heartbeat. The peer answers it with a PONG.
     Ping,
     /// The answer to a PING. It needs no answer.
@@ -63,7 +63,7 @@ pub enum Kind {
     Application(Operation),
 }
 
-impl Kind {
+impl FrameKind {
     /// Returns the meaning of `number`.
     pub const fn of(number: u16) -> Self {
         match (number, Operation::new(number)) {
@@ -143,8 +143,8 @@ impl Header {
     }
 
     /// Returns the meaning of the operation number.
-    pub const fn kind(self) -> Kind {
-        Kind::of(self.operation)
+    pub const fn kind(self) -> FrameKind {
+        FrameKind::of(self.operation)
     }
 }
 
@@ -186,16 +186,16 @@ pub(super) mod tests {
 
     #[test]
     fn every_number_has_one_meaning() {
-        assert_eq!(Kind::of(0), Kind::Ping);
-        assert_eq!(Kind::of(1), Kind::Pong);
-        assert_eq!(Kind::of(2), Kind::Stream);
-        assert_eq!(Kind::of(3), Kind::Control);
-        assert_eq!(Kind::of(4), Kind::Extended);
-        assert_eq!(Kind::of(5), Kind::Piece);
+        assert_eq!(FrameKind::of(0), FrameKind::Ping);
+        assert_eq!(FrameKind::of(1), FrameKind::Pong);
+        assert_eq!(FrameKind::of(2), FrameKind::Stream);
+        assert_eq!(FrameKind::of(3), FrameKind::Control);
+        assert_eq!(FrameKind::of(4), FrameKind::Extended);
+        assert_eq!(FrameKind::of(5), FrameKind::Piece);
         for number in 6..10 {
-            assert_eq!(Kind::of(number), Kind::Reserved);
+            assert_eq!(FrameKind::of(number), FrameKind::Reserved);
         }
-        assert!(matches!(Kind::of(10), Kind::Application(operation) if operation.number() == 10));
-        assert!(matches!(Kind::of(u16::MAX), Kind::Application(_)));
+        assert!(matches!(FrameKind::of(10), FrameKind::Application(operation) if operation.number() == 10));
+        assert!(matches!(FrameKind::of(u16::MAX), FrameKind::Application(_)));
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Heartbeat {
 
 /// The action after a timeout.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Beat {
+pub(super) enum HeartbeatAction {
     Idle,
     Ping,
     /// Nothing was received for this time.
@@ -74,11 +74,11 @@ impl Heartbeat {
         }
     }
 
-    pub(super) fn handle_timeout(&mut self, now: Instant) -> Beat {
+    pub(super) fn handle_timeout(&mut self, now: Instant) -> HeartbeatAction {
         if let (Some(silence_max), Some(heard)) = (self.silence_max, self.heard)
             && now.saturating_duration_since(heard) >= silence_max
         {
-            return Beat::Silent(silence_max);
+            return HeartbeatAction::Silent(silence_max);
         }
         if let (Some(interval), Some(due)) = (self.ping_interval, self.next_ping)
             && due <= now
@@ -86,9 +86,9 @@ impl Heartbeat {
             // A late timeout does not send the missed PINGs.
             let on_time = due.checked_add(interval).filter(|next| *next > now);
             self.next_ping = on_time.or_else(|| now.checked_add(interval));
-            return Beat::Ping;
+            return HeartbeatAction::Ping;
         }
-        Beat::Idle
+        HeartbeatAction::Idle
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
@@ -118,10 +118,10 @@ mod tests {
         let start = Instant::now();
         let mut heartbeat = Heartbeat::new(start, Some(SECOND), None);
         assert_eq!(heartbeat.poll_timeout(), Some(start + SECOND));
-        assert_eq!(heartbeat.handle_timeout(start), Beat::Idle);
-        assert_eq!(heartbeat.handle_timeout(start + SECOND * 3 / 2), Beat::Ping);
+        assert_eq!(heartbeat.handle_timeout(start), HeartbeatAction::Idle);
+        assert_eq!(heartbeat.handle_timeout(start + SECOND * 3 / 2), HeartbeatAction::Ping);
         assert_eq!(heartbeat.poll_timeout(), Some(start + SECOND * 2));
-        assert_eq!(heartbeat.handle_timeout(start + SECOND * 9), Beat::Ping);
+        assert_eq!(heartbeat.handle_timeout(start + SECOND * 9), HeartbeatAction::Ping);
         assert_eq!(heartbeat.poll_timeout(), Some(start + SECOND * 10));
     }
 
@@ -130,11 +130,11 @@ mod tests {
         let start = Instant::now();
         let mut heartbeat = Heartbeat::new(start, None, Some(SECOND));
         heartbeat.handle_received(start + SECOND / 2);
-        assert_eq!(heartbeat.handle_timeout(start + SECOND), Beat::Idle);
-        assert_eq!(heartbeat.handle_timeout(start + SECOND * 3 / 2), Beat::Silent(SECOND));
+        assert_eq!(heartbeat.handle_timeout(start + SECOND), HeartbeatAction::Idle);
+        assert_eq!(heartbeat.handle_timeout(start + SECOND * 3 / 2), HeartbeatAction::Silent(SECOND));
         heartbeat.set_reading(start + SECOND, false);
         assert_eq!(heartbeat.poll_timeout(), None);
-        assert_eq!(heartbeat.handle_timeout(start + SECOND * 9), Beat::Idle);
+        assert_eq!(heartbeat.handle_timeout(start + SECOND * 9), HeartbeatAction::Idle);
         heartbeat.set_reading(start + SECOND * 9, true);
         assert_eq!(heartbeat.poll_timeout(), Some(start + SECOND * 10));
     }

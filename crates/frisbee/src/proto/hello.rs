@@ -42,7 +42,7 @@ pub struct Features(u32);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Peer {
+pub enum PeerProtocol {
     /// Not known yet.
     Unknown,
     /// The plain protocol, like frisbee-go.
@@ -51,7 +51,7 @@ pub enum Peer {
     Extended(Arc<Hello>),
 }
 
-impl Peer {
+impl PeerProtocol {
     /// Returns the HELLO of an extended peer.
     pub fn hello(&self) -> Option<&Arc<Hello>> {
         match self {

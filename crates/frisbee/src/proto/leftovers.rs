@@ -9,7 +9,7 @@ use super::{
 
 /// Heartbeats and control frames at the front of raw bytes, sent by the peer before it left packet mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heartbeats {
+pub enum LeftoverFrames {
     /// The first `len` bytes are complete frames, and raw bytes follow.
     Before {
         /// The number of bytes to skip.
@@ -22,7 +22,7 @@ pub enum Heartbeats {
     },
 }
 
-impl Heartbeats {
+impl LeftoverFrames {
     /// Measures the frames at the front of `bytes`.
     pub fn measure(format: HeaderFormat, has_checksums: bool, bytes: &[u8]) -> Self {
         let checksum_len = if has_checksums { CHECKSUM_LEN } else { 0 };
@@ -83,10 +83,13 @@ mod tests {
             let mut bytes = encoded(Header::PING, format);
             bytes.extend(encoded(Header::PONG, format));
             let len = bytes.len();
-            assert_eq!(Heartbeats::measure(format, false, &bytes), Heartbeats::Undecided { len });
-            assert_eq!(Heartbeats::measure(format, false, &bytes[..len - 1]), Heartbeats::Undecided { len: len / 2 });
+            assert_eq!(LeftoverFrames::measure(format, false, &bytes), LeftoverFrames::Undecided { len });
+            assert_eq!(
+                LeftoverFrames::measure(format, false, &bytes[..len - 1]),
+                LeftoverFrames::Undecided { len: len / 2 }
+            );
             bytes.push(b'R');
-            assert_eq!(Heartbeats::measure(format, false, &bytes), Heartbeats::Before { len });
+            assert_eq!(LeftoverFrames::measure(format, false, &bytes), LeftoverFrames::Before { len });
         }
     }
 
@@ -98,11 +101,11 @@ mod tests {
             bytes.extend([2, 0, 0, 1, 0]);
             let len = bytes.len();
             for cut in 0..len {
-                assert_eq!(Heartbeats::measure(format, false, &bytes[..cut]), Heartbeats::Undecided { len: 0 });
+                assert_eq!(LeftoverFrames::measure(format, false, &bytes[..cut]), LeftoverFrames::Undecided { len: 0 });
             }
             bytes.push(b'R');
-            assert_eq!(Heartbeats::measure(format, false, &bytes), Heartbeats::Before { len });
+            assert_eq!(LeftoverFrames::measure(format, false, &bytes), LeftoverFrames::Before { len });
         }
-        assert_eq!(Heartbeats::measure(HeaderFormat::Plain8, false, b"R"), Heartbeats::Before { len: 0 });
+        assert_eq!(LeftoverFrames::measure(HeaderFormat::Plain8, false, b"R"), LeftoverFrames::Before { len: 0 });
     }
 }

@@ -29,15 +29,15 @@ mod streams;
 mod transmit;
 
 pub use self::{
-    connection::{Connection, Event, PEER_INDUCED_LEN_MAX, Role},
+    connection::{Connection, InputEvent, PEER_INDUCED_LEN_MAX, Role},
     control::{Control, GoAway},
     counters::Counters,
-    decoder::{Decoder, Frame, Reach},
+    decoder::{Decoder, Frame, FrameFilter},
     frames::{FrameBuffer, Frames},
-    header::{Header, HeaderFormat, Kind},
-    hello::{Features, Hello, Peer},
-    leftovers::Heartbeats,
+    header::{FrameKind, Header, HeaderFormat},
+    hello::{Features, Hello, PeerProtocol},
+    leftovers::LeftoverFrames,
     streams::{PACKET_COST, StreamKey},
     transmit::{COPY_LEN_MAX, Transmit},
 };
-pub use crate::error::{Foreign, OpenError, StreamEnd, StreamSendError};
+pub use crate::error::{ForeignProtocol, OpenError, StreamEnd, StreamSendError};

@@ -6,14 +6,14 @@ use std::{collections::VecDeque, mem, time::Instant};
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::{
-    bulk::{Bulk, PIECED_LEN_MIN},
-    checksum::{self, Sealing},
+    bulk::{BulkQueue, PIECED_LEN_MIN},
+    checksum::{self, ChecksumState},
     control::Control,
-    flight::Flight,
+    flight::PiecesInFlight,
     frames::{self, Frames},
     header::{Header, HeaderFormat},
-    share::{Cause, Share},
-    transmit::{COPY_LEN_MAX, FLAT_LEN_MAX, Part, Transmit},
+    share::{FrameCause, QueuedBytes},
+    transmit::{BatchPart, COPY_LEN_MAX, FLAT_LEN_MAX, Transmit},
 };
 use crate::Content;
 
@@ -23,7 +23,7 @@ pub(super) struct Outbox {
     /// Unknown on an accepting side before its first input. Nothing can be encoded until then.
     format: Option<HeaderFormat>,
     held: Vec<(Header, Content)>,
-    parts: VecDeque<Part>,
+    parts: VecDeque<BatchPart>,
     /// Frames being collected, after `parts`.
     tail: BytesMut,
     /// Control frames to send before everything else.
@@ -40,13 +40,13 @@ pub(super) struct Outbox {
     heartbeats_len: usize,
     /// The part of `len` handed out, without `heartbeats_len` and `bulk`. It counts as written second.
     handed_len: usize,
-    replies: Share,
-    peer_induced: Share,
+    replies: QueuedBytes,
+    peer_induced: QueuedBytes,
     /// Large contents and the frames queued after them, if the peer accepts pieces.
-    bulk: Option<Box<Bulk>>,
+    bulk: Option<Box<BulkQueue>>,
     /// The number of PINGs handed out so far.
     pings: u64,
-    sealing: Sealing,
+    sealing: ChecksumState,
 }
 
 impl Outbox {
@@ -64,11 +64,11 @@ impl Outbox {
             len: 0,
             heartbeats_len: 0,
             handed_len: 0,
-            replies: Share::default(),
-            peer_induced: Share::default(),
+            replies: QueuedBytes::default(),
+            peer_induced: QueuedBytes::default(),
             bulk: None,
             pings: 0,
-            sealing: Sealing::Off,
+            sealing: ChecksumState::Off,
         }
     }
 
@@ -80,15 +80,15 @@ impl Outbox {
         if self.format.replace(format).is_none() {
             for (header, content) in mem::take(&mut self.held) {
                 self.len -= HeaderFormat::FALLBACK.header_len() + content.len();
-                self.encode(format, header, content, Cause::Local);
+                self.encode(format, header, content, FrameCause::Local);
             }
         }
     }
 
-    pub(super) fn push(&mut self, header: Header, content: Content, cause: Cause) {
+    pub(super) fn push(&mut self, header: Header, content: Content, cause: FrameCause) {
         self.packets += 1;
         match self.format {
-            Some(format) if self.bulk.as_ref().is_some_and(|bulk| bulk.takes(header)) => {
+            Some(format) if self.bulk.as_ref().is_some_and(|bulk| bulk.must_queue(header)) => {
                 self.push_bulk(format, header, content, cause)
             }
             Some(format) => self.encode(format, header, content, cause),
@@ -101,10 +101,10 @@ impl Outbox {
 
     /// Queues a frame, copying its content.
     #[inline]
-    pub(super) fn push_copied(&mut self, header: Header, content: &[u8], cause: Cause) {
+    pub(super) fn push_copied(&mut self, header: Header, content: &[u8], cause: FrameCause) {
         match self.format {
             Some(format)
-                if content.len() < COPY_LEN_MAX && !self.bulk.as_ref().is_some_and(|bulk| bulk.takes(header)) =>
+                if content.len() < COPY_LEN_MAX && !self.bulk.as_ref().is_some_and(|bulk| bulk.must_queue(header)) =>
             {
                 self.packets += 1;
                 self.count(format.header_len() + content.len(), cause);
@@ -117,7 +117,7 @@ impl Outbox {
     /// Queues encoded frames in order. Long runs and large contents are not copied.
     pub(super) fn push_frames(&mut self, frames: &Frames) {
         match self.format {
-            Some(format) if !self.bulk.as_ref().is_some_and(|bulk| bulk.takes_any(frames)) => {
+            Some(format) if !self.bulk.as_ref().is_some_and(|bulk| bulk.must_queue_any(frames)) => {
                 frames.parts(format).iter().for_each(|part| self.push_part(part));
             }
             _ => self.push_one_by_one(frames),
@@ -128,22 +128,22 @@ impl Outbox {
     #[cold]
     fn push_one_by_one(&mut self, frames: &Frames) {
         for (header, content) in frames.each() {
-            self.push(header, content, Cause::Local);
+            self.push(header, content, FrameCause::Local);
         }
     }
 
-    fn push_part(&mut self, part: &frames::Part) {
+    fn push_part(&mut self, part: &frames::FramePart) {
         match part {
-            frames::Part::Flat(bytes, count) => {
+            frames::FramePart::Flat(bytes, count) => {
                 let is_shared = bytes.len() >= COPY_LEN_MAX;
                 if is_shared && !self.tail.is_empty() {
                     // Before counting these frames: the tail is written without them.
                     self.close_tail();
                 }
                 self.packets += *count as u64;
-                self.count_several(*count, bytes.len(), Cause::Local);
+                self.count_several(*count, bytes.len(), FrameCause::Local);
                 if is_shared {
-                    self.parts.push_back(Part::Shared(bytes.clone(), self.encoded));
+                    self.parts.push_back(BatchPart::Shared(bytes.clone(), self.encoded));
                 } else {
                     self.tail.extend_from_slice(bytes);
                     if self.tail.len() >= FLAT_LEN_MAX {
@@ -151,12 +151,12 @@ impl Outbox {
                     }
                 }
             }
-            frames::Part::Content(bytes) => {
-                self.count_several(0, bytes.len(), Cause::Local);
+            frames::FramePart::Content(bytes) => {
+                self.count_several(0, bytes.len(), FrameCause::Local);
                 if !self.tail.is_empty() {
                     self.close_tail();
                 }
-                self.parts.push_back(Part::Content(bytes.clone()));
+                self.parts.push_back(BatchPart::Content(bytes.clone()));
             }
         }
     }
@@ -214,8 +214,8 @@ impl Outbox {
 
     /// Adds checksums to all frames from the next batch on, announced by a control frame.
     pub(super) fn use_checksums(&mut self) {
-        if self.sealing == Sealing::Off {
-            self.sealing = Sealing::Due;
+        if self.sealing == ChecksumState::Off {
+            self.sealing = ChecksumState::Due;
         }
     }
 
@@ -240,11 +240,11 @@ impl Outbox {
     }
 
     /// Returns the pieces in flight, if large contents go in pieces.
-    pub(super) fn flight(&self) -> Option<&Flight> {
+    pub(super) fn flight(&self) -> Option<&PiecesInFlight> {
         self.bulk.as_ref().map(|bulk| &bulk.flight)
     }
 
-    pub(super) fn flight_mut(&mut self) -> Option<&mut Flight> {
+    pub(super) fn flight_mut(&mut self) -> Option<&mut PiecesInFlight> {
         self.bulk.as_mut().map(|bulk| &mut bulk.flight)
     }
 
@@ -255,7 +255,7 @@ impl Outbox {
 
     /// Returns `true` if something can be handed out without waiting for a PONG.
     pub(super) fn has_output(&self) -> bool {
-        let waits = |bulk: &Bulk| bulk.flight.waits() && bulk.len == self.len && !self.ping;
+        let waits = |bulk: &BulkQueue| bulk.flight.waits() && bulk.len == self.len && !self.ping;
         !(self.is_empty() || self.bulk.as_deref().is_some_and(waits))
     }
 
@@ -293,12 +293,12 @@ impl Outbox {
         debug_assert!(!batch.has_remaining(), "the last batch is written before the next is taken");
         let Some(format) = self.format else { return false };
         let mut unsealed = 0;
-        if self.ping || self.pongs > 0 || !self.control.is_empty() || self.sealing == Sealing::Due {
+        if self.ping || self.pongs > 0 || !self.control.is_empty() || self.sealing == ChecksumState::Due {
             let mut heartbeats = mem::take(&mut batch.spare);
             // First, because a PONG before any HELLO identifies this side as plain.
             heartbeats.extend_from_slice(&mem::take(&mut self.control));
-            if self.sealing == Sealing::Due {
-                self.sealing = Sealing::On;
+            if self.sealing == ChecksumState::Due {
+                self.sealing = ChecksumState::On;
                 let (header, content) = Control::Checksums.encode();
                 header.encode(format, &mut heartbeats);
                 heartbeats.extend_from_slice(&content);
@@ -314,7 +314,7 @@ impl Outbox {
                 Header::PONG.encode(format, &mut heartbeats);
             }
             self.heartbeats_len = heartbeats.len();
-            batch.push(Part::Flat(heartbeats, batch.packets));
+            batch.push(BatchPart::Flat(heartbeats, batch.packets));
         }
         let before = batch.len;
         while batch.len < BATCH_LEN_MAX {
@@ -322,14 +322,14 @@ impl Outbox {
             batch.push(part);
         }
         // A batch ends with a complete frame, so heartbeats can go between batches.
-        while let Some(Part::Content(_)) = self.parts.front()
+        while let Some(BatchPart::Content(_)) = self.parts.front()
             && let Some(content) = self.parts.pop_front()
         {
             batch.push(content);
         }
         if self.parts.is_empty() && batch.len < BATCH_LEN_MAX && !self.tail.is_empty() {
             let tail = mem::replace(&mut self.tail, mem::take(&mut batch.spare));
-            batch.push(Part::Flat(tail, self.packets));
+            batch.push(BatchPart::Flat(tail, self.packets));
         }
         // Everything is handed out, except for packets in `bulk`. `poll_bulk` subtracts these again.
         if self.parts.is_empty() && self.tail.is_empty() {
@@ -345,7 +345,7 @@ impl Outbox {
                 self.poll_bulk(now, format, batch);
             }
         }
-        if self.sealing == Sealing::On {
+        if self.sealing == ChecksumState::On {
             let added = checksum::seal(format, unsealed, batch);
             self.len += added;
             self.heartbeats_len += added;
@@ -362,7 +362,7 @@ impl Outbox {
             let mut ping = BytesMut::with_capacity(format.header_len());
             Header::PING.encode(format, &mut ping);
             added += ping.len();
-            batch.push(Part::Content(ping.freeze()));
+            batch.push(BatchPart::Content(ping.freeze()));
             self.pings += 1;
             bulk.flight.handle_mark_sent(now, self.pings);
         }
@@ -374,7 +374,7 @@ impl Outbox {
     }
 
     #[cold]
-    fn push_bulk(&mut self, format: HeaderFormat, header: Header, content: Content, cause: Cause) {
+    fn push_bulk(&mut self, format: HeaderFormat, header: Header, content: Content, cause: FrameCause) {
         let Some(bulk) = &mut self.bulk else { return };
         self.encoded += 1;
         let len = format.header_len() + content.len();
@@ -382,20 +382,20 @@ impl Outbox {
         bulk.push(header, content, cause, len, self.packets);
     }
 
-    fn encode(&mut self, format: HeaderFormat, header: Header, content: Content, cause: Cause) {
+    fn encode(&mut self, format: HeaderFormat, header: Header, content: Content, cause: FrameCause) {
         self.count(format.header_len() + content.len(), cause);
         match content.into_one() {
             Ok(small) if small.len() < COPY_LEN_MAX => self.gather(format, header, &small),
             Ok(large) => {
                 header.encode(format, &mut self.tail);
                 self.close_tail();
-                self.parts.push_back(Part::Content(large));
+                self.parts.push_back(BatchPart::Content(large));
             }
             // Pieces are never copied: the caller split the content because copying was not worth it.
             Err(pieces) => {
                 header.encode(format, &mut self.tail);
                 self.close_tail();
-                self.parts.extend(pieces.into_iter().map(Part::Content));
+                self.parts.extend(pieces.into_iter().map(BatchPart::Content));
             }
         }
     }
@@ -410,20 +410,20 @@ impl Outbox {
     }
 
     #[inline]
-    fn count(&mut self, len: usize, cause: Cause) {
+    fn count(&mut self, len: usize, cause: FrameCause) {
         self.count_several(1, len, cause);
     }
 
     #[inline(always)] // The hot path of every send.
-    fn count_several(&mut self, frames: usize, len: usize, cause: Cause) {
+    fn count_several(&mut self, frames: usize, len: usize, cause: FrameCause) {
         self.encoded += frames as u64;
         self.len += len;
-        self.replies.handle_queued(len, cause == Cause::Reply);
-        self.peer_induced.handle_queued(len, cause == Cause::PeerInduced);
+        self.replies.handle_queued(len, cause == FrameCause::Reply);
+        self.peer_induced.handle_queued(len, cause == FrameCause::PeerInduced);
     }
 
     fn close_tail(&mut self) {
-        self.parts.push_back(Part::Flat(mem::take(&mut self.tail), self.encoded));
+        self.parts.push_back(BatchPart::Flat(mem::take(&mut self.tail), self.encoded));
     }
 }
 
@@ -440,7 +440,7 @@ mod tests {
     }
 
     fn push(outbox: &mut Outbox, id: u16, content: &Bytes) {
-        outbox.push(header(id, content), content.clone().into(), Cause::Local);
+        outbox.push(header(id, content), content.clone().into(), FrameCause::Local);
     }
 
     fn drain(outbox: &mut Outbox) -> Vec<u8> {
@@ -480,7 +480,7 @@ mod tests {
         for format in [None, Some(HeaderFormat::Magic10)] {
             let mut outbox = Outbox::new(format);
             let header = Header { id: 1, operation: 20, len: 11 };
-            outbox.push(header, pieces.to_vec().into(), Cause::Local);
+            outbox.push(header, pieces.to_vec().into(), FrameCause::Local);
             outbox.set_format(HeaderFormat::Magic10);
             assert_eq!(outbox.len(), 10 + 11);
             let mut batch = Transmit::default();
@@ -499,8 +499,8 @@ mod tests {
         {
             let content = Bytes::from(vec![1; len]);
             let (mut one, mut other) = (Outbox::new(format), Outbox::new(format));
-            one.push(header(7, &content), content.clone().into(), Cause::Reply);
-            other.push_copied(header(7, &content), &content, Cause::Reply);
+            one.push(header(7, &content), content.clone().into(), FrameCause::Reply);
+            other.push_copied(header(7, &content), &content, FrameCause::Reply);
             assert_eq!(
                 (one.len(), one.packets(), one.replies_len()),
                 (other.len(), other.packets(), other.replies_len())
@@ -547,7 +547,7 @@ mod tests {
     fn bytes_that_the_peer_caused_are_told_apart_from_those_of_this_side() {
         let mut outbox = Outbox::new(Some(HeaderFormat::Plain8));
         let content = Bytes::from_static(&[0; 92]);
-        for cause in [Cause::Reply, Cause::Reply, Cause::Local, Cause::PeerInduced] {
+        for cause in [FrameCause::Reply, FrameCause::Reply, FrameCause::Local, FrameCause::PeerInduced] {
             outbox.push(header(1, &content), content.clone().into(), cause);
         }
         outbox.push_pong();

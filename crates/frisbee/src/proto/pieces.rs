@@ -11,7 +11,7 @@ use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 
 use super::{
     decoder::Frame,
-    header::{Header, HeaderFormat, Kind},
+    header::{FrameKind, Header, HeaderFormat},
 };
 use crate::ProtocolError;
 
@@ -38,50 +38,50 @@ pub(super) fn encode_head(
 
 /// The content arriving in pieces. There is at most one.
 #[derive(Debug, Default)]
-pub(super) struct Assembly {
-    under_way: Option<UnderWay>,
+pub(super) struct PieceAssembly {
+    under_way: Option<PartialContent>,
     /// The buffer of the previous content, for reuse once no slice of it is left.
     spare: BytesMut,
     spare_is_idle: bool,
 }
 
 #[derive(Debug)]
-struct UnderWay {
+struct PartialContent {
     id: u16,
-    kind: Kind,
+    kind: FrameKind,
     left: usize,
     /// The pieces received so far, unless they are skipped.
     content: Option<BytesMut>,
 }
 
 /// The extra fields of a first piece.
-pub(super) struct First {
+pub(super) struct FirstPieceFields {
     /// The meaning of the operation.
-    pub(super) kind: Kind,
+    pub(super) kind: FrameKind,
     /// The length of the whole content.
     pub(super) total: u32,
 }
 
-impl First {
+impl FirstPieceFields {
     /// Removes the extra fields from the content of a first piece.
     pub(super) fn decode(content: &mut Bytes) -> Result<Self, ProtocolError> {
         let operation = content.try_get_u16().map_err(|_| malformed("is too short"))?;
         let total = content.try_get_u32().map_err(|_| malformed("is too short"))?;
-        match Kind::of(operation) {
-            kind @ (Kind::Stream | Kind::Extended | Kind::Application(_)) => Ok(Self { kind, total }),
+        match FrameKind::of(operation) {
+            kind @ (FrameKind::Stream | FrameKind::Extended | FrameKind::Application(_)) => Ok(Self { kind, total }),
             _ => Err(malformed("has an operation of the protocol itself")),
         }
     }
 }
 
-impl Assembly {
+impl PieceAssembly {
     /// Returns `true` while a content is incomplete.
     pub(super) fn is_under_way(&self) -> bool {
         self.under_way.is_some()
     }
 
     /// Starts a content. Its first piece must be [added](Self::add) next.
-    pub(super) fn begin(&mut self, id: u16, first: &First, is_kept: bool) {
+    pub(super) fn begin(&mut self, id: u16, first: &FirstPieceFields, is_kept: bool) {
         let content = is_kept.then(|| {
             self.spare_is_idle = false;
             let mut content = std::mem::take(&mut self.spare);
@@ -92,7 +92,7 @@ impl Assembly {
             }
             content
         });
-        self.under_way = Some(UnderWay { id, kind: first.kind, left: first.total as usize, content });
+        self.under_way = Some(PartialContent { id, kind: first.kind, left: first.total as usize, content });
     }
 
     /// Adds a piece. Returns the frame of a complete content that was not skipped.
@@ -119,7 +119,7 @@ impl Assembly {
         if under_way.left > 0 {
             return Ok(None);
         }
-        let UnderWay { id, kind, content, .. } = self.under_way.take().expect("it was there above");
+        let PartialContent { id, kind, content, .. } = self.under_way.take().expect("it was there above");
         Ok(content.map(|mut content| {
             let whole = content.split().freeze();
             self.spare = content;

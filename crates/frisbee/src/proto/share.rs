@@ -4,7 +4,7 @@ use std::{collections::VecDeque, ops::Range};
 
 /// The cause of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(super) enum FrameCause {
     /// A request of this side.
     Local,
     /// A handler replied to the peer.
@@ -15,7 +15,7 @@ pub(super) enum Cause {
 
 /// The queued bytes with a common cause, stored as ranges within the bytes of all frames ever queued.
 #[derive(Debug, Default)]
-pub(super) struct Share {
+pub(super) struct QueuedBytes {
     runs: VecDeque<Range<u64>>,
     /// The total length of the runs in bytes.
     pub(super) len: usize,
@@ -23,7 +23,7 @@ pub(super) struct Share {
     written: u64,
 }
 
-impl Share {
+impl QueuedBytes {
     /// Counts a queued frame. `belongs` is `true` for frames of this cause.
     pub(super) fn handle_queued(&mut self, len: usize, belongs: bool) {
         let start = self.queued;

@@ -12,7 +12,7 @@ pub(super) const FLAT_LEN_MAX: usize = 64 * 1024;
 /// A batch of complete frames being written. [`Buf`] returns the unwritten rest.
 #[derive(Debug, Default)]
 pub struct Transmit {
-    pub(super) parts: VecDeque<Part>,
+    pub(super) parts: VecDeque<BatchPart>,
     /// The number of bytes written of the first part.
     offset: usize,
     pub(super) len: usize,
@@ -26,7 +26,7 @@ pub struct Transmit {
 
 /// A part of a batch. Content parts always follow the flat part that ends with their header.
 #[derive(Debug)]
-pub(super) enum Part {
+pub(super) enum BatchPart {
     /// Frames, and the sequence number of the last packet written after this part and its contents.
     Flat(BytesMut, u64),
     /// Like a flat part, with bytes shared by several connections.
@@ -42,9 +42,9 @@ impl Transmit {
         }
     }
 
-    pub(super) fn push(&mut self, part: Part) {
+    pub(super) fn push(&mut self, part: BatchPart) {
         self.len += part.bytes().len();
-        if let Part::Flat(_, packets) | Part::Shared(_, packets) = part {
+        if let BatchPart::Flat(_, packets) | BatchPart::Shared(_, packets) = part {
             self.packets = packets;
         }
         self.parts.push_back(part);
@@ -77,7 +77,7 @@ impl Buf for Transmit {
             && first.bytes().len() <= self.offset
         {
             self.offset -= first.bytes().len();
-            if let Some(Part::Flat(mut buf, _)) = self.parts.pop_front()
+            if let Some(BatchPart::Flat(mut buf, _)) = self.parts.pop_front()
                 && buf.capacity() > self.spare.capacity()
             {
                 buf.clear();
@@ -87,7 +87,7 @@ impl Buf for Transmit {
     }
 }
 
-impl Part {
+impl BatchPart {
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::Flat(bytes, _) => bytes,

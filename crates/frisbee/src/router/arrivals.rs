@@ -11,13 +11,13 @@ use crate::{Connection, Packet};
 pub struct Arrivals<'a> {
     packets: &'a mut VecDeque<Packet>,
     connection: &'a Connection,
-    end: Option<&'a End<'a>>,
+    end: Option<&'a LendBoundary<'a>>,
 }
 
 /// A test for the first packet that a wrapping router does not lend to its fallback.
-struct End<'a> {
+struct LendBoundary<'a> {
     is_reached: &'a dyn Fn(&Packet) -> bool,
-    outer: Option<&'a End<'a>>,
+    outer: Option<&'a LendBoundary<'a>>,
 }
 
 impl<'a> Arrivals<'a> {
@@ -32,7 +32,7 @@ impl<'a> Arrivals<'a> {
         let packet = self.packets.front()?;
         // Routers may be nested: the packets end at the first packet that any outer router keeps.
         let mut end = self.end;
-        while let Some(End { is_reached, outer }) = end {
+        while let Some(LendBoundary { is_reached, outer }) = end {
             if is_reached(packet) {
                 return None;
             }
@@ -58,7 +58,7 @@ impl<'a> Arrivals<'a> {
     ///
     /// Lets a router pass packets to its fallback and keep some for itself.
     pub fn lend_until(&mut self, is_end: &dyn Fn(&Packet) -> bool, borrower: impl FnOnce(&mut Arrivals<'_>)) {
-        let end = End { is_reached: is_end, outer: self.end };
+        let end = LendBoundary { is_reached: is_end, outer: self.end };
         borrower(&mut Arrivals { packets: self.packets, connection: self.connection, end: Some(&end) });
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     CloseReason, PacketName,
-    proto::{GoAway, Peer},
+    proto::{GoAway, PeerProtocol},
 };
 
 /// An event of a connection, other than arriving packets and streams.
@@ -15,7 +15,7 @@ pub enum Event<'a> {
     ///
     /// An extended peer is recognized before the packets it sends after its hello. If the connecting side finds a plain
     /// peer, the event comes immediately.
-    Recognized(&'a Peer),
+    Recognized(&'a PeerProtocol),
     /// All packets of one read were handed to [`Router::intercept`](crate::Router::intercept) and
     /// [`Router::route`](crate::Router::route).
     ///

@@ -18,7 +18,7 @@ pub use self::{
     arrivals::Arrivals,
     event::Event,
     info::{RouterInfo, SendOrder},
-    table::Table,
+    table::HandlerTable,
 };
 use crate::{Connection, Operation, Packet, Stream};
 
@@ -114,7 +114,7 @@ pub trait Router: Send + Sync + 'static {
     /// The default fallback intercepts no packets, offers streams to [`Connection::accept_stream`], and otherwise
     /// behaves as documented at each method.
     fn fallback(&self) -> &impl Router {
-        &Defaults
+        &DefaultRouter
     }
 
     /// Called for each event of a connection.
@@ -146,10 +146,10 @@ pub trait Router: Send + Sync + 'static {
     /// `route`. A [too large](Refusal::TooLarge) packet may also be a reply to a request of this side. Never called for
     /// a packet taken by [`intercept`](Self::intercept), nor while the connection closes.
     ///
-    /// The default is [`Outcome::Nothing`]. It drops a packet during a shutdown. A packet refused as [`Refusal::Busy`]
-    /// or [`Refusal::Expired`] is then queued for its handler anyway, and reading pauses: a packet is not lost if its
+    /// The default is [`Outcome::Nothing`]. It drops a packet during a shutdown. A packet refused as [`RefusalReason::Busy`]
+    /// or [`RefusalReason::Expired`] is then queued for its handler anyway, and reading pauses: a packet is not lost if its
     /// sender cannot be told.
-    fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
+    fn refuse(&self, refused: RefusedPacket, connection: &Connection) -> Outcome {
         self.fallback().refuse(refused, connection)
     }
 
@@ -166,9 +166,9 @@ pub trait Router: Send + Sync + 'static {
 
     /// Returns how long the peer waits for a reply to `packet`, if known. Called for a packet queued for its handler.
     ///
-    /// After this time, the packet is [refused](Self::refuse) as [`Refusal::Expired`] and its handler never starts.
+    /// After this time, the packet is [refused](Self::refuse) as [`RefusalReason::Expired`] and its handler never starts.
     /// Once the oldest packet has waited for half of its time, this side is overloaded: the newest packets go first,
-    /// and if the queue is full, the oldest is refused as [`Refusal::Busy`] instead of pausing reads. Handlers then
+    /// and if the queue is full, the oldest is refused as [`RefusalReason::Busy`] instead of pausing reads. Handlers then
     /// work on requests that their callers still want. With [`Dispatch::Ordered`], the order does not change.
     ///
     /// The default is `None`: packets are queued in order, without a time limit.
@@ -189,7 +189,7 @@ pub trait Router: Send + Sync + 'static {
     fn stream(
         &self,
         stream: Stream,
-        refusal: Option<Refusal>,
+        refusal: Option<RefusalReason>,
         connection: &Connection,
     ) -> impl Future<Output = ()> + Send {
         self.fallback().stream(stream, refusal, connection)
@@ -231,19 +231,19 @@ impl From<Option<Packet>> for Outcome {
 /// A packet refused before it reached a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Refused {
+pub struct RefusedPacket {
     /// Id of the packet.
     pub id: u16,
     /// Operation of the packet.
     pub operation: Operation,
     /// Reason for the refusal.
-    pub why: Refusal,
+    pub why: RefusalReason,
 }
 
 /// The reason for refusing a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum RefusalReason {
     /// The queue for handlers is full.
     Busy,
     /// The peer no longer waits for the reply ([`Router::packet_timeout`]).
@@ -259,7 +259,7 @@ pub enum Refusal {
     },
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for RefusalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Busy => f.write_str("the peer is busy (its limits on handlers and waiting requests are reached)"),
@@ -313,9 +313,9 @@ impl<R: Router> Router for Arc<R> {
 }
 
 /// End of every chain of fallbacks. Implements all methods, because it is its own fallback.
-struct Defaults;
+struct DefaultRouter;
 
-impl Router for Defaults {
+impl Router for DefaultRouter {
     fn describe(&self) -> Result<RouterInfo, Box<dyn Error + Send + Sync>> {
         Ok(RouterInfo::default())
     }
@@ -329,7 +329,7 @@ impl Router for Defaults {
         Outcome::Nothing
     }
 
-    fn refuse(&self, _: Refused, _: &Connection) -> Outcome {
+    fn refuse(&self, _: RefusedPacket, _: &Connection) -> Outcome {
         Outcome::Nothing
     }
 
@@ -344,7 +344,7 @@ impl Router for Defaults {
     fn stream(
         &self,
         stream: Stream,
-        refusal: Option<Refusal>,
+        refusal: Option<RefusalReason>,
         connection: &Connection,
     ) -> impl Future<Output = ()> + Send {
         if refusal.is_none() {

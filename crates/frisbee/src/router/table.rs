@@ -4,7 +4,7 @@ use std::{error::Error, fmt, future::Future, time::Duration};
 
 use futures_util::future::Either;
 
-use super::{Outcome, Refused, Router, RouterInfo, SendOrder};
+use super::{Outcome, RefusedPacket, Router, RouterInfo, SendOrder};
 use crate::{Connection, Operation, Packet};
 
 /// A table of handlers on top of another router for all other packets.
@@ -26,13 +26,13 @@ use crate::{Connection, Operation, Packet};
 /// # let _ = router;
 /// ```
 #[derive(Clone, Copy)]
-pub struct Table<H, R> {
+pub struct HandlerTable<H, R> {
     operation: Option<Operation>,
     handler: H,
     fallback: R,
 }
 
-impl Table<Never, ()> {
+impl HandlerTable<NoHandler, ()> {
     /// Creates an empty table without a fallback. Packets without a handler are dropped.
     #[allow(clippy::new_without_default, reason = "a default table would have an arbitrary type")]
     pub fn new() -> Self {
@@ -40,37 +40,41 @@ impl Table<Never, ()> {
     }
 }
 
-impl<R: Router> Table<Never, R> {
+impl<R: Router> HandlerTable<NoHandler, R> {
     /// Creates an empty table on top of `fallback`.
     pub fn over(fallback: R) -> Self {
-        Self { operation: None, handler: Never, fallback }
+        Self { operation: None, handler: NoHandler, fallback }
     }
 }
 
-impl<H, R> Table<H, R>
+impl<H, R> HandlerTable<H, R>
 where
     Self: Router,
 {
     /// Adds a handler for an operation.
-    pub fn on<F, Fut>(self, operation: Operation, handler: F) -> Table<Alone<F>, Self>
+    pub fn on<F, Fut>(self, operation: Operation, handler: F) -> HandlerTable<PacketHandler<F>, Self>
     where
         F: Fn(Packet) -> Fut + Send + Sync + 'static,
         Fut: Future<Output: Into<Outcome>> + Send,
     {
-        Table { operation: Some(operation), handler: Alone(handler), fallback: self }
+        HandlerTable { operation: Some(operation), handler: PacketHandler(handler), fallback: self }
     }
 
     /// Adds a handler that also receives the connection.
-    pub fn on_with_connection<F, Fut>(self, operation: Operation, handler: F) -> Table<WithConnection<F>, Self>
+    pub fn on_with_connection<F, Fut>(
+        self,
+        operation: Operation,
+        handler: F,
+    ) -> HandlerTable<ConnectionHandler<F>, Self>
     where
         F: Fn(Packet, Connection) -> Fut + Send + Sync + 'static,
         Fut: Future<Output: Into<Outcome>> + Send,
     {
-        Table { operation: Some(operation), handler: WithConnection(handler), fallback: self }
+        HandlerTable { operation: Some(operation), handler: ConnectionHandler(handler), fallback: self }
     }
 }
 
-impl<H: Handler, R: Router> Router for Table<H, R> {
+impl<H: TableEntry, R: Router> Router for HandlerTable<H, R> {
     fn fallback(&self) -> &impl Router {
         &self.fallback
     }
@@ -90,7 +94,7 @@ impl<H: Handler, R: Router> Router for Table<H, R> {
         }
     }
 
-    fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
+    fn refuse(&self, refused: RefusedPacket, connection: &Connection) -> Outcome {
         if self.operation == Some(refused.operation) {
             Outcome::Nothing
         } else {
@@ -103,7 +107,7 @@ impl<H: Handler, R: Router> Router for Table<H, R> {
     }
 }
 
-impl<H, R: fmt::Debug> fmt::Debug for Table<H, R> {
+impl<H, R: fmt::Debug> fmt::Debug for HandlerTable<H, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Table")
             .field("operation", &self.operation)
@@ -116,32 +120,32 @@ mod sealed {
     use super::{Connection, Future, Outcome, Packet};
 
     /// One entry of a table.
-    pub trait Handler: Send + Sync + 'static {
+    pub trait TableEntry: Send + Sync + 'static {
         fn handle(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send;
     }
 }
 
-use sealed::Handler;
+use sealed::TableEntry;
 
 /// Entry of an empty table.
 #[derive(Clone, Copy, Debug)]
-pub struct Never;
+pub struct NoHandler;
 
 /// Entry with a handler for the packet alone.
 #[derive(Clone, Copy, Debug)]
-pub struct Alone<F>(F);
+pub struct PacketHandler<F>(F);
 
 /// Entry with a handler for the packet and its connection.
 #[derive(Clone, Copy, Debug)]
-pub struct WithConnection<F>(F);
+pub struct ConnectionHandler<F>(F);
 
-impl Handler for Never {
+impl TableEntry for NoHandler {
     async fn handle(&self, _: Packet, _: &Connection) -> Outcome {
         Outcome::Nothing
     }
 }
 
-impl<F, Fut> Handler for Alone<F>
+impl<F, Fut> TableEntry for PacketHandler<F>
 where
     F: Fn(Packet) -> Fut + Send + Sync + 'static,
     Fut: Future<Output: Into<Outcome>> + Send,
@@ -151,7 +155,7 @@ where
     }
 }
 
-impl<F, Fut> Handler for WithConnection<F>
+impl<F, Fut> TableEntry for ConnectionHandler<F>
 where
     F: Fn(Packet, Connection) -> Fut + Send + Sync + 'static,
     Fut: Future<Output: Into<Outcome>> + Send,

@@ -9,13 +9,13 @@ use std::{
 
 use crate::{
     Address,
-    net::{Listener, Wire},
+    net::{IoStream, Listener},
 };
 
 /// The owner of a listener. Empty once the listener is closed.
-pub(super) struct ListenerPlace(pub(super) Mutex<Option<Listener>>);
+pub(super) struct ListenerCell(pub(super) Mutex<Option<Listener>>);
 
-impl ListenerPlace {
+impl ListenerCell {
     pub(super) fn close(&self) {
         // No task holds the lock across an await, so a running accept releases it immediately. The listener is
         // dropped under the lock: a second caller must not return before the listener is closed.
@@ -25,11 +25,11 @@ impl ListenerPlace {
 
 /// The handle of the accepting task. Closes the listener on drop, because a runtime may end before its server
 /// does.
-pub(super) struct Accepting(pub(super) Arc<ListenerPlace>);
+pub(super) struct ListenerGuard(pub(super) Arc<ListenerCell>);
 
-impl Accepting {
+impl ListenerGuard {
     /// Waits for the next connection. Returns `None` once the listener is closed.
-    pub(super) async fn accept(&self) -> Option<io::Result<(Wire, Address, Address)>> {
+    pub(super) async fn accept(&self) -> Option<io::Result<(IoStream, Address, Address)>> {
         poll_fn(|cx| match &mut *lock(&self.0.0) {
             Some(listener) => listener.poll_accept(cx).map(Some),
             None => Poll::Ready(None),
@@ -38,7 +38,7 @@ impl Accepting {
     }
 }
 
-impl Drop for Accepting {
+impl Drop for ListenerGuard {
     fn drop(&mut self) {
         self.0.close();
     }

@@ -7,17 +7,17 @@ use tracing::{Instrument, debug, debug_span, info};
 
 use super::{
     Server,
-    protocols::{Protocol, Protocols},
-    serve::{Front, serve},
+    protocols::{Protocol, ProtocolList},
+    serve::{HandshakeSteps, serve},
     settings::ServerLimits,
     shared::ServerShared,
-    starting::Starting,
+    starting::StartingThreads,
 };
 use crate::{
     Address, Config, Dispatch, Engine, InvalidSetting, ListenOn, ListenTarget, Router, RouterInfo, SocketOptions,
-    driver::Scope,
+    driver::DriverScope,
     engine::cores,
-    net::{Bound, Secure, Wire},
+    net::{BoundSocket, IoStream, TlsHandshake},
 };
 
 impl Server {
@@ -31,13 +31,13 @@ impl Server {
             sockets: SocketOptions::default(),
             limits: ServerLimits::default(),
             secure: None,
-            protocols: Protocols::default(),
+            protocols: ProtocolList::default(),
         }
     }
 }
 
 /// Creates the TLS settings of a server, given the ALPN names of its protocols.
-pub(crate) type MakeSecure = Box<dyn FnOnce(&[&[u8]]) -> Secure + Send>;
+pub(crate) type MakeHandshake = Box<dyn FnOnce(&[&[u8]]) -> TlsHandshake + Send>;
 
 /// Settings of a server. Created by [`Server::builder`].
 pub struct ServerBuilder<R> {
@@ -47,8 +47,8 @@ pub struct ServerBuilder<R> {
     engine: Engine,
     sockets: SocketOptions,
     limits: ServerLimits,
-    pub(crate) secure: Option<MakeSecure>,
-    protocols: Protocols,
+    pub(crate) secure: Option<MakeHandshake>,
+    protocols: ProtocolList,
 }
 
 impl<R: Router> ServerBuilder<R> {
@@ -141,10 +141,10 @@ impl<R: Router> ServerBuilder<R> {
         for ListenTarget(target) in targets {
             let name = target.to_string();
             let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {name}: {error}"));
-            bound.push((Bound::bind(target, &sockets, threads).await.map_err(named)?, name));
+            bound.push((BoundSocket::bind(target, &sockets, threads).await.map_err(named)?, name));
         }
         let shared = Arc::new(self.into_shared(info));
-        let starting = Starting::new(&shared, threads)?;
+        let starting = StartingThreads::new(&shared, threads)?;
         let (mut local, mut listeners) = (Vec::new(), Vec::new());
         for (bound, name) in bound {
             let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {name}: {error}"));
@@ -180,10 +180,10 @@ impl<R: Router> ServerBuilder<R> {
 
     fn into_shared(self, info: RouterInfo) -> ServerShared {
         let secure = self.secure.map(|make| make(&self.protocols.alpn()));
-        let (router, front) = (self.router, Front { secure, protocols: self.protocols });
-        let scope = Scope::new(Arc::new(info), self.dispatch, self.limits.handlers_max);
+        let (router, front) = (self.router, HandshakeSteps { secure, protocols: self.protocols });
+        let scope = DriverScope::new(Arc::new(info), self.dispatch, self.limits.handlers_max);
         // The only code that depends on the router's type.
-        let start = move |shared, slot, wire: Wire, local, peer: Address, elsewhere: Option<Handle>| {
+        let start = move |shared, slot, wire: IoStream, local, peer: Address, elsewhere: Option<Handle>| {
             let span = debug_span!("connection", %peer);
             let (router, front) = (router.clone(), front.clone());
             let Some(runtime) = elsewhere else {

@@ -25,10 +25,10 @@ use tokio::{
 use self::shared::{KILL_GRACE, ServerShared};
 pub use self::{
     builder::ServerBuilder,
-    protocols::{Drain, Protocol, Recognized},
+    protocols::{Drain, Protocol, ProtocolMatch},
     settings::ServerLimits,
 };
-use crate::{Address, Connection, Engine, net::Wire, proto::Counters};
+use crate::{Address, Connection, Engine, net::IoStream, proto::Counters};
 
 /// A running server. Dropping it frees its address and cuts every connection.
 ///
@@ -81,7 +81,7 @@ impl Server {
     /// Serves a custom stream like [`attach`](Self::attach), with this address of the peer, for example from a
     /// proxy or a tunnel.
     pub fn attach_from(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, peer: impl Into<Address>) {
-        self.shared.clone().admit(Wire::Other(Box::new(stream)), self.local_addr().clone(), peer.into());
+        self.shared.clone().admit(IoStream::Other(Box::new(stream)), self.local_addr().clone(), peer.into());
     }
 
     /// Returns all open connections.

@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::net::{Raw, Wire};
+use crate::net::{IoStream, Raw};
 
 /// Another protocol on the port of a [`Server`](crate::Server), for example HTTP for health checks.
 ///
@@ -52,9 +52,9 @@ use crate::net::{Raw, Wire};
 pub trait Protocol: Send + Sync + 'static {
     /// Decides from the first bytes of a connection whether it speaks this protocol.
     ///
-    /// Called again with more bytes after [`Recognized::More`]. `alpn` is the protocol negotiated in the TLS
+    /// Called again with more bytes after [`ProtocolMatch::More`]. `alpn` is the protocol negotiated in the TLS
     /// handshake, if any; `first` may then be empty.
-    fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> Recognized;
+    fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> ProtocolMatch;
 
     /// Returns the ALPN names of this protocol, offered after those of the server's TLS configuration.
     fn alpn(&self) -> &[&'static [u8]] {
@@ -72,7 +72,7 @@ pub trait Protocol: Send + Sync + 'static {
 
 /// The decision of a [`Protocol`] about the first bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recognized {
+pub enum ProtocolMatch {
     /// The connection speaks another protocol.
     No,
     /// The decision needs more bytes. At most 64 are available.
@@ -81,7 +81,7 @@ pub enum Recognized {
     Yes,
 }
 
-impl Recognized {
+impl ProtocolMatch {
     /// Recognizes a protocol by a fixed prefix of all its connections.
     pub fn by_prefix(first: &[u8], prefix: &[u8]) -> Self {
         if first.starts_with(prefix) {
@@ -100,7 +100,7 @@ impl Recognized {
 #[derive(Clone)]
 pub struct Drain {
     draining: CancellationToken,
-    left: Arc<Mutex<Option<Wire>>>,
+    left: Arc<Mutex<Option<IoStream>>>,
 }
 
 impl Drain {
@@ -114,15 +114,15 @@ impl Drain {
     /// it is the same connection: the peer's identity from the handshake and all limits apply. A second call
     /// replaces the stream.
     pub fn leave_to_frisbee(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
-        *self.left() = Some(Wire::Other(Box::new(stream)));
+        *self.left() = Some(IoStream::Other(Box::new(stream)));
     }
 
     /// Returns the stream to serve as frisbee, if any.
-    pub(super) fn take_left(&self) -> Option<Wire> {
+    pub(super) fn take_left(&self) -> Option<IoStream> {
         self.left().take()
     }
 
-    fn left(&self) -> MutexGuard<'_, Option<Wire>> {
+    fn left(&self) -> MutexGuard<'_, Option<IoStream>> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -149,17 +149,17 @@ impl fmt::Debug for Drain {
 
 /// The additional protocols of a server, in the order of their decisions.
 #[derive(Clone, Default)]
-pub(super) struct Protocols(Arc<Vec<Arc<dyn AnyProtocol>>>);
+pub(super) struct ProtocolList(Arc<Vec<Arc<dyn AnyProtocol>>>);
 
 /// The object-safe form of [`Protocol`].
 pub(super) trait AnyProtocol: Send + Sync {
-    fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> Recognized;
+    fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> ProtocolMatch;
     fn alpn(&self) -> &[&'static [u8]];
     fn serve(&self, socket: Raw, drain: Drain) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
 impl<P: Protocol> AnyProtocol for P {
-    fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> Recognized {
+    fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> ProtocolMatch {
         Protocol::recognize(self, first, alpn)
     }
 
@@ -172,7 +172,7 @@ impl<P: Protocol> AnyProtocol for P {
     }
 }
 
-impl Protocols {
+impl ProtocolList {
     pub(super) fn add(&mut self, protocol: impl Protocol) {
         Arc::make_mut(&mut self.0).push(Arc::new(protocol));
     }
@@ -189,7 +189,7 @@ impl Protocols {
     /// Returns the protocol of a connection, `None` for frisbee, and the bytes read for the decision.
     pub(super) async fn recognize(
         &self,
-        wire: &mut Wire,
+        wire: &mut IoStream,
         alpn: Option<&[u8]>,
         limit: Duration,
     ) -> io::Result<(Option<&dyn AnyProtocol>, BytesMut)> {
@@ -199,9 +199,9 @@ impl Protocols {
                 let mut needs_more = false;
                 for protocol in &*self.0 {
                     match protocol.recognize(&first, alpn) {
-                        Recognized::Yes => return io::Result::Ok(Some(&**protocol)),
-                        Recognized::More => needs_more = true,
-                        Recognized::No => {}
+                        ProtocolMatch::Yes => return io::Result::Ok(Some(&**protocol)),
+                        ProtocolMatch::More => needs_more = true,
+                        ProtocolMatch::No => {}
                     }
                 }
                 if !needs_more || first.len() >= FIRST_LEN_MAX {
@@ -219,7 +219,7 @@ impl Protocols {
     }
 }
 
-impl fmt::Debug for Protocols {
+impl fmt::Debug for ProtocolList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Protocols").field(&self.0.len()).finish()
     }

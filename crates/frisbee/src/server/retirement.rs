@@ -9,16 +9,16 @@ use tokio::time::sleep;
 
 use crate::{
     CloseReason, Connection,
-    proto::{GoAway, Peer},
+    proto::{GoAway, PeerProtocol},
 };
 
 /// Waits until a connection reaches its maximum age, asks its peer to leave, and drains it after the grace time.
 ///
 /// Does nothing to a connection whose peer cannot be asked.
-pub(super) async fn end_of_old_age(connection: &Connection, age_max: Duration, grace: Duration) {
-    sleep(about(age_max)).await;
+pub(super) async fn enforce_age_limit(connection: &Connection, age_max: Duration, grace: Duration) {
+    sleep(with_jitter(age_max)).await;
     // Waits forever for a silent peer, which causes no load.
-    let Ok(Peer::Extended(_)) = connection.recognized().await else { return };
+    let Ok(PeerProtocol::Extended(_)) = connection.recognized().await else { return };
     let text = "the connection is old".into();
     if connection.go_away(GoAway { code: GoAway::AGE, text }) {
         sleep(grace).await;
@@ -27,7 +27,7 @@ pub(super) async fn end_of_old_age(connection: &Connection, age_max: Duration, g
 }
 
 /// Returns the duration, changed at random by up to a tenth.
-fn about(duration: Duration) -> Duration {
+fn with_jitter(duration: Duration) -> Duration {
     // Every `RandomState` has different keys, so the hash of a constant is a random number.
     let thousandths = 900 + RandomState::new().hash_one(()) % 201;
     let factor = u32::try_from(thousandths).expect("it is at most 1100");
@@ -41,10 +41,10 @@ mod tests {
     #[test]
     fn ages_differ_by_a_tenth_at_most_both_ways() {
         let hour = Duration::from_secs(3600);
-        let ages: Vec<Duration> = (0..1000).map(|_| about(hour)).collect();
+        let ages: Vec<Duration> = (0..1000).map(|_| with_jitter(hour)).collect();
         let (least, most) = (ages.iter().min().unwrap(), ages.iter().max().unwrap());
         assert!(*least >= hour * 9 / 10 && *least < hour * 95 / 100, "{least:?}");
         assert!(*most <= hour * 11 / 10 && *most > hour * 105 / 100, "{most:?}");
-        assert_eq!(about(Duration::MAX), Duration::MAX);
+        assert_eq!(with_jitter(Duration::MAX), Duration::MAX);
     }
 }

@@ -12,29 +12,29 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 use super::{
-    protocols::{Drain, Protocols},
-    retirement::end_of_old_age,
+    protocols::{Drain, ProtocolList},
+    retirement::enforce_age_limit,
     shared::ServerShared,
     slot::ConnectionSlot,
 };
 use crate::{
     Address, Connection, Router,
-    connection::Shared,
-    driver::{Begun, SHUTDOWN_GRACE, drive, refuse},
-    net::{Raw, Secure, Secured, Wire},
-    proto::{self, Foreign, HeaderFormat, Role},
+    connection::ConnectionShared,
+    driver::{BufferedStream, SHUTDOWN_GRACE, drive, refuse},
+    net::{IoStream, Raw, SecuredStream, TlsHandshake},
+    proto::{self, ForeignProtocol, HeaderFormat, Role},
 };
 
 /// The steps before frisbee: TLS and detection of other protocols.
 #[derive(Clone)]
-pub(super) struct Front {
-    pub(super) secure: Option<Secure>,
-    pub(super) protocols: Protocols,
+pub(super) struct HandshakeSteps {
+    pub(super) secure: Option<TlsHandshake>,
+    pub(super) protocols: ProtocolList,
 }
 
 /// A connection after its handshake, ready for packets.
-struct Opened {
-    begun: Box<Begun>,
+struct OpenedConnection {
+    begun: Box<BufferedStream>,
     connection: Connection,
     slot: ConnectionSlot,
 }
@@ -43,18 +43,18 @@ struct Opened {
 pub(super) fn serve<R: Router>(
     server: Arc<ServerShared>,
     slot: ConnectionSlot,
-    wire: Wire,
+    wire: IoStream,
     local: Address,
     peer: Address,
     router: Arc<R>,
-    front: Front,
+    front: HandshakeSteps,
 ) -> impl Future<Output = ()> + Send {
     // Boxed, to free the memory of the handshake at its end.
     let opening = Box::pin(open(server.clone(), slot, wire, local, peer, front));
     async move {
         let Some(opened) = opening.await else { return };
         // The slot is held until the connection ends.
-        let Opened { begun, connection, slot: _slot } = opened;
+        let OpenedConnection { begun, connection, slot: _slot } = opened;
         let Some(age_max) = server.limits.connection_age_max else {
             return drive(begun, connection, router, server.scope.clone()).await;
         };
@@ -68,17 +68,17 @@ pub(super) fn serve<R: Router>(
 async fn open(
     server: Arc<ServerShared>,
     slot: ConnectionSlot,
-    wire: Wire,
+    wire: IoStream,
     local: Address,
     peer: Address,
-    front: Front,
-) -> Option<Opened> {
-    let Front { secure, protocols } = front;
+    front: HandshakeSteps,
+) -> Option<OpenedConnection> {
+    let HandshakeSteps { secure, protocols } = front;
     let is_plain = secure.is_none();
     // Must come before the move onto a ring: credentials are not available there.
     let credentials = wire.peer_credentials();
-    let Secured { mut wire, identity, alpn } = match secure {
-        None => Secured { wire, identity: None, alpn: None },
+    let SecuredStream { mut wire, identity, alpn } = match secure {
+        None => SecuredStream { wire, identity: None, alpn: None },
         Some(secure) => {
             let handshake = timeout(server.config.handshake_max, secure.handshake(wire, &peer));
             match unless_shut_down(&server, handshake).await {
@@ -102,7 +102,7 @@ async fn open(
                 server.handshakes_failed.fetch_add(1, Ordering::Relaxed);
                 let seen = read[..read.len().min(SEEN_LEN)].escape_ascii();
                 debug!(%peer, %seen, "closed a connection that speaks no protocol of this server");
-                if let Some(foreign) = Foreign::recognize(None, &read) {
+                if let Some(foreign) = ForeignProtocol::recognize(None, &read) {
                     let refusing = Box::pin(refuse(wire, foreign, &server.config));
                     server.scope.kill.run_until_cancelled(refusing).await;
                 }
@@ -135,7 +135,8 @@ async fn open(
     }
     let now = Instant::now().into_std();
     let proto = proto::Connection::new(Role::Server, server.config.clone(), now);
-    let connection = Connection::new(Arc::new(Shared::new(proto, server.config.clone(), local, peer, identity, now)));
+    let connection =
+        Connection::new(Arc::new(ConnectionShared::new(proto, server.config.clone(), local, peer, identity, now)));
     if let Some(credentials) = credentials {
         // Fails only for a second value of this type.
         let _ = connection.set_state(credentials);
@@ -145,7 +146,7 @@ async fn open(
     if server.draining.is_cancelled() {
         server.retire(&connection);
     }
-    Some(Opened { begun: Box::new(Begun { wire, first }), connection, slot })
+    Some(OpenedConnection { begun: Box::new(BufferedStream { wire, first }), connection, slot })
 }
 
 /// Waits for a handshake or a protocol decision. Returns `None` if the server is dropped, or shuts down in the
@@ -167,7 +168,7 @@ async fn unless_shut_down<T>(server: &ServerShared, future: impl Future<Output =
 }
 
 /// Moves a socket onto the ring of this thread, if any. Returns `None` on failure, and the connection ends.
-fn onto_ring(wire: Wire) -> Option<Wire> {
+fn onto_ring(wire: IoStream) -> Option<IoStream> {
     wire.onto_ring().inspect_err(|error| debug!(%error, "a connection was lost before it was served")).ok()
 }
 
@@ -189,7 +190,7 @@ async fn drive_until_old(
     age_max: Duration,
     grace: Duration,
 ) {
-    let aging = pin!(end_of_old_age(&connection, age_max, grace));
+    let aging = pin!(enforce_age_limit(&connection, age_max, grace));
     if let Either::Right(((), driving)) = select(pin!(driving), aging).await {
         driving.await;
     }

@@ -13,15 +13,15 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::{
-    accept::{Accepting, ListenerPlace, is_about_one_connection, lock},
+    accept::{ListenerCell, ListenerGuard, is_about_one_connection, lock},
     settings::ServerLimits,
-    slot::{ConnectionSlot, Slots},
-    threads::Threads,
+    slot::{ConnectionSlot, ConnectionSlots},
+    threads::ServerThreads,
 };
 use crate::{
     Address, CloseReason, Config, Connection, Engine,
-    driver::Scope,
-    net::{Listener, Wire},
+    driver::DriverScope,
+    net::{IoStream, Listener},
     proto::GoAway,
 };
 
@@ -30,25 +30,26 @@ pub(super) struct ServerShared {
     pub(super) config: Arc<Config>,
     pub(super) engine: Engine,
     pub(super) limits: ServerLimits,
-    pub(super) scope: Scope,
+    pub(super) scope: DriverScope,
     /// Cancelled at the start of a shutdown.
     pub(super) draining: CancellationToken,
     /// `true` once a shutdown drains all connections instead of waiting for peers to leave.
     serves_nobody: AtomicBool,
     /// All listeners. Emptying a place closes its listener immediately, whatever its task does.
-    listeners: Mutex<Vec<Arc<ListenerPlace>>>,
-    pub(super) slots: Arc<Slots>,
+    listeners: Mutex<Vec<Arc<ListenerCell>>>,
+    pub(super) slots: Arc<ConnectionSlots>,
     /// The threads of the engine, if it has its own.
-    pub(super) threads: Arc<Threads>,
+    pub(super) threads: Arc<ServerThreads>,
     pub(super) accepted: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) handshakes_failed: AtomicU64,
     /// Spawns the task of a connection. The only part that depends on the router's type.
-    pub(super) start: Start,
+    pub(super) start: SpawnConnection,
 }
 
 /// The last argument is the runtime of the connection, if different from the current one.
-type Start = Box<dyn Fn(Arc<ServerShared>, ConnectionSlot, Wire, Address, Address, Option<Handle>) + Send + Sync>;
+type SpawnConnection =
+    Box<dyn Fn(Arc<ServerShared>, ConnectionSlot, IoStream, Address, Address, Option<Handle>) + Send + Sync>;
 
 impl ServerShared {
     /// Creates the shared state of a server before its start. `start` is called for each connection.
@@ -56,8 +57,8 @@ impl ServerShared {
         config: Config,
         engine: Engine,
         limits: ServerLimits,
-        scope: Scope,
-        start: impl Fn(Arc<Self>, ConnectionSlot, Wire, Address, Address, Option<Handle>) + Send + Sync + 'static,
+        scope: DriverScope,
+        start: impl Fn(Arc<Self>, ConnectionSlot, IoStream, Address, Address, Option<Handle>) + Send + Sync + 'static,
     ) -> Self {
         Self {
             config: Arc::new(config),
@@ -78,12 +79,12 @@ impl ServerShared {
 
     /// Accepts connections until the server shuts down.
     pub(super) fn begin_accepting(self: &Arc<Self>, listener: Listener) -> impl Future<Output = ()> + Send + use<> {
-        let place = Arc::new(ListenerPlace(Mutex::new(Some(listener))));
+        let place = Arc::new(ListenerCell(Mutex::new(Some(listener))));
         lock(&self.listeners).push(place.clone());
-        self.clone().accept(Accepting(place))
+        self.clone().accept(ListenerGuard(place))
     }
 
-    async fn accept(self: Arc<Self>, accepting: Accepting) {
+    async fn accept(self: Arc<Self>, accepting: ListenerGuard) {
         let mut pause = ACCEPT_PAUSE_MIN;
         while let Some(Some(accepted)) = self.draining.run_until_cancelled(accepting.accept()).await {
             match accepted {
@@ -112,7 +113,7 @@ impl ServerShared {
         }
     }
 
-    pub(super) fn admit(self: Arc<Self>, wire: Wire, local: Address, peer: Address) {
+    pub(super) fn admit(self: Arc<Self>, wire: IoStream, local: Address, peer: Address) {
         self.accepted.fetch_add(1, Ordering::Relaxed);
         // Evaluated under the lock of the slots, so a later shutdown finds the slot.
         let may_accept = || !self.draining.is_cancelled();
@@ -121,7 +122,7 @@ impl ServerShared {
             debug!(%peer, limit = self.limits.connections_max, "refused a connection: the server is full or shuts down");
             return;
         };
-        let (on_thread, elsewhere) = self.threads.place().unzip();
+        let (on_thread, elsewhere) = self.threads.assign_thread().unzip();
         slot.on_thread = on_thread;
         let start = &self.start;
         start(self.clone(), slot, wire, local, peer, elsewhere.flatten());

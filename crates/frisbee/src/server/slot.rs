@@ -5,18 +5,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use slab::Slab;
 use tokio::sync::Notify;
 
-use super::threads::OnThread;
+use super::threads::ThreadPlacement;
 use crate::{Connection, proto::Counters};
 
 /// The connections of a server.
 #[derive(Default)]
-pub(super) struct Slots {
-    open: Mutex<Open>,
+pub(super) struct ConnectionSlots {
+    open: Mutex<OpenSlots>,
     emptied: Notify,
 }
 
 #[derive(Default)]
-struct Open {
+struct OpenSlots {
     /// The connection of each slot, `None` during its handshake.
     connections: Slab<Option<Connection>>,
     /// Counters of closed connections.
@@ -25,13 +25,13 @@ struct Open {
 
 /// A reserved slot for one connection. Frees the slot on drop.
 pub(super) struct ConnectionSlot {
-    slots: Arc<Slots>,
+    slots: Arc<ConnectionSlots>,
     key: usize,
     /// The place of the connection on one of the server's threads, if the engine has its own threads.
-    pub(super) on_thread: Option<OnThread>,
+    pub(super) on_thread: Option<ThreadPlacement>,
 }
 
-impl Slots {
+impl ConnectionSlots {
     /// Reserves a slot if fewer than `limit` are taken and `may_take` returns `true`.
     pub(super) fn reserve(self: &Arc<Self>, limit: usize, may_take: impl FnOnce() -> bool) -> Option<ConnectionSlot> {
         let mut open = self.open();
@@ -74,7 +74,7 @@ impl Slots {
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, OpenSlots> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

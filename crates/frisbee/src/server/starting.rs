@@ -8,14 +8,14 @@ use super::shared::{KILL_GRACE, ServerShared};
 use crate::Engine;
 
 /// The threads of a starting server. Ends them on drop, unless the start [succeeds](Self::succeed).
-pub(super) struct Starting {
+pub(super) struct StartingThreads {
     shared: Arc<ServerShared>,
     /// The runtimes of the listeners.
     pub(super) runtimes: Vec<Handle>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Starting {
+impl StartingThreads {
     pub(super) fn new(shared: &Arc<ServerShared>, threads: usize) -> io::Result<Self> {
         let mut starting = Self { shared: shared.clone(), runtimes: Vec::new(), threads: Vec::new() };
         if shared.engine == Engine::Tokio {
@@ -46,7 +46,7 @@ impl Starting {
     }
 }
 
-impl Drop for Starting {
+impl Drop for StartingThreads {
     fn drop(&mut self) {
         if self.threads.is_empty() {
             return;

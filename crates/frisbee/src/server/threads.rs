@@ -9,30 +9,31 @@ use tokio::runtime::Handle;
 
 /// The threads of a server, with their numbers of connections.
 #[derive(Debug, Default)]
-pub(super) struct Threads(Mutex<Vec<Thread>>);
+pub(super) struct ServerThreads(Mutex<Vec<ServerThread>>);
 
 #[derive(Debug)]
-struct Thread {
+struct ServerThread {
     runtime: Handle,
     connections: usize,
 }
 
 /// The place of a connection on a thread. Released on drop.
-pub(super) struct OnThread {
-    threads: Arc<Threads>,
+pub(super) struct ThreadPlacement {
+    threads: Arc<ServerThreads>,
     index: usize,
 }
 
-impl Threads {
+impl ServerThreads {
     pub(super) fn set(&self, runtimes: &[Handle]) {
-        *self.lock() = runtimes.iter().map(|runtime| Thread { runtime: runtime.clone(), connections: 0 }).collect();
+        *self.lock() =
+            runtimes.iter().map(|runtime| ServerThread { runtime: runtime.clone(), connections: 0 }).collect();
     }
 
     /// Selects a thread for a connection accepted on the current runtime. Also returns its runtime, if not the
     /// current one.
     ///
     /// Returns `None` on runtimes not owned by the server.
-    pub(super) fn place(self: &Arc<Self>) -> Option<(OnThread, Option<Handle>)> {
+    pub(super) fn assign_thread(self: &Arc<Self>) -> Option<(ThreadPlacement, Option<Handle>)> {
         let here = Handle::current().id();
         let mut threads = self.lock();
         let here = threads.iter().position(|thread| thread.runtime.id() == here)?;
@@ -43,15 +44,15 @@ impl Threads {
         let index = if goes_elsewhere { fewest } else { here };
         threads[index].connections += 1;
         let elsewhere = goes_elsewhere.then(|| threads[index].runtime.clone());
-        Some((OnThread { threads: self.clone(), index }, elsewhere))
+        Some((ThreadPlacement { threads: self.clone(), index }, elsewhere))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Thread>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<ServerThread>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for OnThread {
+impl Drop for ThreadPlacement {
     fn drop(&mut self) {
         self.threads.lock()[self.index].connections -= 1;
     }

@@ -225,7 +225,7 @@ impl Router for Busy {
         Outcome::Nothing
     }
 
-    async fn stream(&self, stream: Stream, _: Option<frisbee::Refusal>, _: &Connection) {
+    async fn stream(&self, stream: Stream, _: Option<frisbee::RefusalReason>, _: &Connection) {
         for number in 0..50 {
             stream.send(numbered(number)).await.unwrap();
         }

@@ -10,7 +10,9 @@ use std::{
     task::{Context, Poll},
 };
 
-use frisbee::{CloseReason, Config, Connection, Outcome, Packet, ProtocolError, Refusal, Refused, Router, StreamEnd};
+use frisbee::{
+    CloseReason, Config, Connection, Outcome, Packet, ProtocolError, RefusalReason, RefusedPacket, Router, StreamEnd,
+};
 use support::{
     SECOND,
     frames::{frame, header, ping, stream_frame},
@@ -67,14 +69,14 @@ fn a_packet_is_discarded_and_counted_and_what_is_beside_it_arrives() {
 
 /// Answers what it refuses.
 #[derive(Clone, Default)]
-struct Picky(Arc<Mutex<Vec<Refused>>>);
+struct Picky(Arc<Mutex<Vec<RefusedPacket>>>);
 
 impl Router for Picky {
     async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
         Outcome::Reply(packet)
     }
 
-    fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
+    fn refuse(&self, refused: RefusedPacket, connection: &Connection) -> Outcome {
         connection.metrics();
         self.0.lock().unwrap().push(refused);
         match refused.id {
@@ -95,8 +97,8 @@ fn the_router_hears_of_it_by_the_header_and_may_answer() {
         let text = "the server accepts at most 90 bytes (content_len_max), the request has 3000";
         assert_eq!(peer.hear().await, format!("packet 7: {} bytes", text.len()));
         let refused = std::mem::take(&mut *picky.0.lock().unwrap());
-        let [Refused { id: 7, operation: OPERATION, why, .. }] = refused[..] else { panic!("{refused:?}") };
-        assert_eq!(why, Refusal::TooLarge { announced: 3000, limit: 90 });
+        let [RefusedPacket { id: 7, operation: OPERATION, why, .. }] = refused[..] else { panic!("{refused:?}") };
+        assert_eq!(why, RefusalReason::TooLarge { announced: 3000, limit: 90 });
         assert_eq!(why.to_string(), text);
         peer.say([&vec![b'x'; 3000][..], &packet_frame(8, "hi")].concat()).await;
         assert_eq!(peer.hear().await, "packet 8: hi");

@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 
 use frisbee::{
-    CloseReason, Config, Connection, FrameBuffer, Frames, HeaderFormat, OutboxLimit, Outcome, Packet, Router,
-    SendError, Table, TrySendError, WhenFull,
+    CloseReason, Config, Connection, FrameBuffer, Frames, HandlerTable, HeaderFormat, OutboxLimit, Outcome, Packet,
+    Router, SendError, TrySendError, WhenFull,
 };
 use support::{EventLog, Peer, SECOND, in_virtual_time, settle};
 
@@ -74,7 +74,7 @@ impl Router for Watcher {
 /// A client whose outbox takes 1000 bytes and has no room left, since its peer does not read.
 async fn full(when_full: WhenFull, log: &EventLog) -> (Connection, Peer) {
     let config = Config { write_stall_max: 3600 * SECOND, ..quiet() };
-    let client = client(Table::over(Watcher(log.clone()))).config(config);
+    let client = client(HandlerTable::over(Watcher(log.clone()))).config(config);
     let (connection, peer) = peer_of_client_with_buffer(&client, 64).await;
     connection.set_outbox(OutboxLimit { len_max: 1000, when_full });
     connection.try_send(packet(1, zeros(54))).unwrap();
@@ -98,7 +98,7 @@ fn what_one_read_brought_goes_to_everybody_together() {
     in_virtual_time(async {
         let room = std::sync::Arc::new(Room::default());
         let config = Config { header: Some(HeaderFormat::Magic10), ..quiet() };
-        let server = server(Table::over(room.clone())).config(config).without_listener();
+        let server = server(HandlerTable::over(room.clone())).config(config).without_listener();
         let (mut speaker, mut listener) = (peer_of(&server), peer_of(&server));
         listener.say(packet_frame(1, "I am here")).await;
         for peer in [&mut listener, &mut speaker] {

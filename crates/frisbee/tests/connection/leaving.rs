@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use frisbee::{
-    CloseReason, Config, Connection, GoAway, Hello, Outcome, Packet, Router, Server, ServerBuilder, ServerLimits,
-    Stream, Table, proto::Features,
+    CloseReason, Config, Connection, GoAway, HandlerTable, Hello, Outcome, Packet, Router, Server, ServerBuilder,
+    ServerLimits, Stream, proto::Features,
 };
 use support::{EventLog, MILLI, SECOND, assert_elapsed, frames::frame, in_virtual_time, settle};
 use tokio::{
@@ -66,7 +66,7 @@ fn a_table_leaves_as_the_router_behind_it_does() {
     in_virtual_time(async {
         let server = serving(&Script::new()).without_listener();
         let log = EventLog::default();
-        let table = Table::over(Guest { leaves: true, log: log.clone() });
+        let table = HandlerTable::over(Guest { leaves: true, log: log.clone() });
         let guest = connected(client(table).config(extended()), &server).await;
         guest.recognized().await.unwrap();
         settle().await;
@@ -148,13 +148,13 @@ fn a_hello_in_two_parts_during_a_shutdown_leaves_no_old_deadline() {
         let connection = only_connection(&server).await;
         let shutdown = shutting_down(server, 60 * SECOND);
         settle().await;
-        assert_eq!(connection.peer(), frisbee::Peer::Unknown);
+        assert_eq!(connection.peer(), frisbee::PeerProtocol::Unknown);
         // The packet after it is not whole either.
         let packet = packet_frame(1, "hi");
         peer.say([rest, &packet[..5]].concat()).await;
         // The deadline for the rest of the HELLO is over by then.
         sleep(2 * SECOND).await;
-        assert!(matches!(connection.peer(), frisbee::Peer::Extended(_)) && connection.close_reason().is_none());
+        assert!(matches!(connection.peer(), frisbee::PeerProtocol::Extended(_)) && connection.close_reason().is_none());
         let turn = connection.turn();
         sleep(2 * SECOND).await;
         assert_eq!(connection.turn(), turn, "a connection without work does not wake up");

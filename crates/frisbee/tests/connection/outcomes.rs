@@ -157,7 +157,7 @@ impl Router for PanicIn {
         Outcome::Reply(packet)
     }
 
-    fn stream(&self, _: Stream, _: Option<frisbee::Refusal>, _: &Connection) -> impl Future<Output = ()> + Send {
+    fn stream(&self, _: Stream, _: Option<frisbee::RefusalReason>, _: &Connection) -> impl Future<Output = ()> + Send {
         self.maybe("stream");
         std::future::ready(())
     }

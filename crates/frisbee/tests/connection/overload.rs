@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{Config, Connection, Dispatch, Operation, Outcome, Packet, Refused, Router, Server};
+use frisbee::{Config, Connection, Dispatch, Operation, Outcome, Packet, RefusedPacket, Router, Server};
 use support::{
     MILLI, Peer, SECOND, assert_elapsed,
     frames::{frame, stream_frame},
@@ -62,7 +62,7 @@ impl Router for Asking {
         Outcome::Reply(packet)
     }
 
-    fn refuse(&self, refused: Refused, _: &Connection) -> Outcome {
+    fn refuse(&self, refused: RefusedPacket, _: &Connection) -> Outcome {
         if refused.id == UNKNOWN {
             return Outcome::Nothing;
         }
@@ -373,7 +373,7 @@ impl Router for Timed {
         }
     }
 
-    fn refuse(&self, refused: Refused, _: &Connection) -> Outcome {
+    fn refuse(&self, refused: RefusedPacket, _: &Connection) -> Outcome {
         Outcome::Reply(Packet::new(refused.id, refused.operation, format!("{:?}", refused.why)))
     }
 

@@ -29,7 +29,7 @@ impl Router for Beside {
         if self.echoes { Outcome::Reply(packet) } else { Outcome::Nothing }
     }
 
-    async fn stream(&self, mut stream: Stream, _: Option<frisbee::Refusal>, _: &Connection) {
+    async fn stream(&self, mut stream: Stream, _: Option<frisbee::RefusalReason>, _: &Connection) {
         while let Ok(content) = stream.read().await {
             self.log.add(format!("stream: {}", content.len()));
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use frisbee::{
-    Config, Drain, Protocol, Raw, Recognized, Server, ServerLimits,
+    Config, Drain, Protocol, ProtocolMatch, Raw, Server, ServerLimits,
     proto::{Header, HeaderFormat},
 };
 use support::{assert_elapsed, in_virtual_time, settle};
@@ -19,8 +19,8 @@ use crate::scripts::{OPERATION, Script, peer_of, quiet};
 struct Shout(&'static str);
 
 impl Protocol for Shout {
-    fn recognize(&self, first: &[u8], _: Option<&[u8]>) -> Recognized {
-        Recognized::by_prefix(first, self.0.as_bytes())
+    fn recognize(&self, first: &[u8], _: Option<&[u8]>) -> ProtocolMatch {
+        ProtocolMatch::by_prefix(first, self.0.as_bytes())
     }
 
     async fn serve(&self, mut socket: Raw, drain: Drain) {
@@ -163,8 +163,8 @@ fn a_server_that_is_dropped_drops_connections_of_other_protocols() {
 struct Upgrade;
 
 impl Protocol for Upgrade {
-    fn recognize(&self, first: &[u8], _: Option<&[u8]>) -> Recognized {
-        Recognized::by_prefix(first, b"UPGRADE\n")
+    fn recognize(&self, first: &[u8], _: Option<&[u8]>) -> ProtocolMatch {
+        ProtocolMatch::by_prefix(first, b"UPGRADE\n")
     }
 
     async fn serve(&self, mut socket: Raw, drain: Drain) {

@@ -7,9 +7,9 @@ use std::sync::{
 
 use bytes::Bytes;
 use frisbee::{
-    Client, CloseReason, Config, Connection, Content, Dispatch, Operation, Outcome, Packet, Raw, Refused, Router,
+    Client, CloseReason, Config, Connection, Content, Dispatch, Operation, Outcome, Packet, Raw, RefusedPacket, Router,
     Server, ServerBuilder, Stream,
-    proto::{Frame, Kind},
+    proto::{Frame, FrameKind},
 };
 use support::{EventLog, Gate, Peer, frames::frame, settle};
 use tokio::{io::duplex, sync::mpsc};
@@ -86,12 +86,12 @@ impl Router for Script {
         self.play(packet, connection)
     }
 
-    fn refuse(&self, refused: Refused, _: &Connection) -> Outcome {
+    fn refuse(&self, refused: RefusedPacket, _: &Connection) -> Outcome {
         Outcome::Reply(packet(refused.id, format!("{:?}", refused.why)))
     }
 
     /// Sends everything back.
-    async fn stream(&self, mut stream: Stream, refusal: Option<frisbee::Refusal>, _: &Connection) {
+    async fn stream(&self, mut stream: Stream, refusal: Option<frisbee::RefusalReason>, _: &Connection) {
         if refusal.is_some() {
             return stream.send("refused").await.map(drop).unwrap();
         }
@@ -153,7 +153,7 @@ pub(crate) fn describe(frame: &Frame) -> String {
         len => format!("{len} bytes"),
     };
     match frame.kind {
-        Kind::Application(_) => format!("packet {}: {content}", frame.id),
+        FrameKind::Application(_) => format!("packet {}: {content}", frame.id),
         _ => format!("stream {}: {content}", frame.id),
     }
 }

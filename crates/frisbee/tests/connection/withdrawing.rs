@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use frisbee::{Config, Connection, Dispatch, GoAway, Outcome, Packet, Peer, Router};
+use frisbee::{Config, Connection, Dispatch, GoAway, Outcome, Packet, PeerProtocol, Router};
 use support::{in_virtual_time, settle};
 
 use crate::scripts::{client, connected, only_connection, packet, quiet, server};
@@ -133,7 +133,7 @@ fn a_plain_peer_is_told_nothing() {
         let caller = Held::default();
         let server = server(Held::default()).config(quiet()).without_listener();
         let connection = connected(client(caller.clone()).config(extended()), &server).await;
-        assert_eq!(connection.recognized().await.unwrap(), Peer::Plain);
+        assert_eq!(connection.recognized().await.unwrap(), PeerProtocol::Plain);
         connection.send(packet(1, "hold")).await.unwrap();
         assert!(!connection.withdraw(packet(1, "").name()));
         assert!(!connection.go_away(GoAway { code: 0, text: "".into() }));

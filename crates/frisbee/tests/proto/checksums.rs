@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use frisbee::{
     CloseReason, Config, HeaderFormat, Packet, PacketName, ProtocolError,
-    proto::{Event, Features, FrameBuffer, Heartbeats},
+    proto::{Features, FrameBuffer, InputEvent, LeftoverFrames},
 };
 
 use crate::pair::{FORMATS, OPERATION, Pair, packet, quiet, zeros};
@@ -16,7 +16,10 @@ fn checked() -> Config {
 fn known(config: &Config) -> Pair {
     let mut pair = Pair::new(config.clone());
     pair.exchange();
-    assert_eq!((pair.client.events(), pair.server.events()), (vec![Event::Recognized], vec![Event::Recognized]));
+    assert_eq!(
+        (pair.client.events(), pair.server.events()),
+        (vec![InputEvent::Recognized], vec![InputEvent::Recognized])
+    );
     assert!(pair.client.has_checksums());
     // The frame CHECKSUMS goes in front of the next one.
     pair.client.ping();
@@ -56,9 +59,9 @@ fn frames_come_through_however_their_bytes_are_cut() {
             pair.exchange();
             let of_server: Vec<_> = pair.server.events();
             for expected in [packet(1, "small"), packet(2, large), packet(3, vec![8; 5_000])] {
-                assert!(of_server.contains(&Event::Packet(expected)), "{format:?}, pieces of {piece}");
+                assert!(of_server.contains(&InputEvent::Packet(expected)), "{format:?}, pieces of {piece}");
             }
-            assert_eq!(pair.client.events(), [Event::Packet(packet(4, "back"))]);
+            assert_eq!(pair.client.events(), [InputEvent::Packet(packet(4, "back"))]);
             assert_eq!((pair.client.queued_len(), pair.server.queued_len()), (0, 0));
         }
     }
@@ -106,8 +109,8 @@ fn one_side_alone_adds_no_checksums() {
         pair.client.send(packet(1, "question")).unwrap();
         pair.server.send(packet(2, "answer")).unwrap();
         pair.exchange();
-        assert!(pair.server.events().contains(&Event::Packet(packet(1, "question"))));
-        assert!(pair.client.events().contains(&Event::Packet(packet(2, "answer"))));
+        assert!(pair.server.events().contains(&InputEvent::Packet(packet(1, "question"))));
+        assert!(pair.client.events().contains(&InputEvent::Packet(packet(2, "answer"))));
         assert!(!pair.client.has_checksums() && !pair.server.has_checksums());
         assert_ne!(pair.client.uses(Features::CHECKSUMS), pair.server.uses(Features::CHECKSUMS));
     }
@@ -123,7 +126,7 @@ fn the_checksum_of_a_discarded_content_is_read_past() {
     client.client.send(packet(2, "next")).unwrap();
     client.client.write();
     client.client.wire.split().chunks(7).for_each(|piece| server.server.hear(piece));
-    assert!(server.server.events().contains(&Event::Packet(packet(2, "next"))));
+    assert!(server.server.events().contains(&InputEvent::Packet(packet(2, "next"))));
 }
 
 #[test]
@@ -150,10 +153,10 @@ fn heartbeats_with_checksums_in_front_of_raw_bytes_are_measured() {
         let len = bytes.len();
         assert_eq!(len, format.header_len() + 4);
         for cut in 0..len {
-            assert_eq!(Heartbeats::measure(format, true, &bytes[..cut]), Heartbeats::Undecided { len: 0 });
+            assert_eq!(LeftoverFrames::measure(format, true, &bytes[..cut]), LeftoverFrames::Undecided { len: 0 });
         }
         bytes.extend_from_slice(b"R");
-        assert_eq!(Heartbeats::measure(format, true, &bytes), Heartbeats::Before { len });
+        assert_eq!(LeftoverFrames::measure(format, true, &bytes), LeftoverFrames::Before { len });
     }
-    assert_eq!(Heartbeats::measure(HeaderFormat::Magic10, true, b"R"), Heartbeats::Before { len: 0 });
+    assert_eq!(LeftoverFrames::measure(HeaderFormat::Magic10, true, b"R"), LeftoverFrames::Before { len: 0 });
 }

@@ -2,7 +2,7 @@
 
 use frisbee::{
     CloseReason, Config, ProtocolError,
-    proto::{Connection, Event, Features, PACKET_COST, StreamEnd, StreamKey},
+    proto::{Connection, Features, InputEvent, PACKET_COST, StreamEnd, StreamKey},
 };
 
 use crate::pair::{MILLI, Pair, SECOND, Side, frame, packet, packet_bytes, quiet, stream, zeros};
@@ -38,7 +38,7 @@ fn opened(pair: &mut Pair, len: usize) -> (StreamKey, StreamKey) {
 
 /// The first stream that the peer opened, among other events.
 fn opened_of(side: &mut Side) -> StreamKey {
-    let opened = |event| if let Event::StreamOpened(key) = event { Some(key) } else { None };
+    let opened = |event| if let InputEvent::StreamOpened(key) = event { Some(key) } else { None };
     side.events().into_iter().find_map(opened).expect("a stream was opened")
 }
 
@@ -59,7 +59,7 @@ fn with_peer(config: Config, window: u32) -> (Side, StreamKey) {
     let mut client = Side::client(config);
     client.hear(&hello(Some(window)));
     client.say();
-    assert_eq!(client.events(), [Event::Recognized]);
+    assert_eq!(client.events(), [InputEvent::Recognized]);
     let key = client.open_stream().expect("there are none");
     (client, key)
 }
@@ -75,7 +75,7 @@ fn a_sender_waits_when_the_window_is_full_and_goes_on_when_half_of_it_was_read()
     assert!(!pair.client.has_credit(sending), "the reader still has the first");
     assert!(pair.server.read_from(receiving).unwrap().is_some());
     pair.exchange();
-    assert_eq!(pair.client.events(), [Event::StreamWritable(sending)]);
+    assert_eq!(pair.client.events(), [InputEvent::StreamWritable(sending)]);
     assert_eq!(fill(&mut pair.client, sending, 1000 - PACKET_COST), 1);
     pair.exchange();
     assert_eq!(pair.client.events(), []);
@@ -153,7 +153,7 @@ fn a_stream_that_nobody_reads_holds_up_nothing() {
         }
         pair.client.send(packet(1, "call")).unwrap();
         pair.exchange();
-        assert!(pair.server.events().contains(&Event::Packet(packet(1, "call"))));
+        assert!(pair.server.events().contains(&InputEvent::Packet(packet(1, "call"))));
     }
     assert!(!pair.client.has_credit(slow));
 }
@@ -193,7 +193,7 @@ fn readers_give_back_what_they_hold_when_they_look_for_more_or_let_go() {
             }
         }
         pair.exchange();
-        assert_eq!(pair.client.events(), [Event::StreamWritable(sending)], "way {way}");
+        assert_eq!(pair.client.events(), [InputEvent::StreamWritable(sending)], "way {way}");
     }
 }
 
@@ -236,7 +236,7 @@ fn a_close_is_not_deferred_where_credit_is_given() {
     pair.client.defer_stream_close(early);
     pair.client.close_stream(early);
     pair.exchange();
-    let readable = |event: &Event| matches!(event, Event::StreamReadable(_));
+    let readable = |event: &InputEvent| matches!(event, InputEvent::StreamReadable(_));
     assert!(pair.server.events().iter().any(readable), "told as soon as it is known that credit is given");
 }
 
@@ -267,7 +267,7 @@ fn a_peer_that_ignores_its_credit_is_held_up_and_loses_its_stream() {
     server.advance(100 * MILLI);
     assert_eq!(server.stream_ended(key), Some(StreamEnd::Overflow));
     server.hear(b"");
-    assert_eq!(server.events(), [Event::Packet(packet(1, "behind"))]);
+    assert_eq!(server.events(), [InputEvent::Packet(packet(1, "behind"))]);
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn a_credit_has_a_largest_value() {
     let (mut client, key) = with_peer(narrow(), 100);
     assert_eq!(fill(&mut client, key, 36), 1);
     client.hear(&credit(1, i32::MAX as u32));
-    assert_eq!((client.state(), client.events()), ("open".into(), vec![Event::StreamWritable(key)]));
+    assert_eq!((client.state(), client.events()), ("open".into(), vec![InputEvent::StreamWritable(key)]));
     client.hear(&credit(1, 1));
     assert_eq!(
         client.state(),

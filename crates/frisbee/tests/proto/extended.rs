@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use frisbee::{
-    CloseReason, Config, GoAway, Operation, Packet, PacketName, Peer, SendError,
-    proto::{Event, Features, OpenError, Role, StreamSendError},
+    CloseReason, Config, GoAway, Operation, Packet, PacketName, PeerProtocol, SendError,
+    proto::{Features, InputEvent, OpenError, Role, StreamSendError},
 };
 
 use crate::pair::{FORMATS, OPERATION, Pair, Side, frame, packet, packet_bytes, ping, quiet, zeros};
@@ -29,7 +29,10 @@ fn name(id: u16) -> PacketName {
 fn known(client: Config, server: Config) -> Pair {
     let mut pair = Pair::with(client, server);
     pair.exchange();
-    assert_eq!((pair.client.events(), pair.server.events()), (vec![Event::Recognized], vec![Event::Recognized]));
+    assert_eq!(
+        (pair.client.events(), pair.server.events()),
+        (vec![InputEvent::Recognized], vec![InputEvent::Recognized])
+    );
     pair
 }
 
@@ -52,8 +55,8 @@ fn two_extended_sides_know_each_other_in_one_round_trip_however_their_bytes_are_
             pair.piece = piece;
             pair.client.send(packet(1, "question")).unwrap();
             pair.exchange();
-            assert_eq!(pair.server.events(), [Event::Recognized, Event::Packet(packet(1, "question"))]);
-            assert_eq!(pair.client.events(), [Event::Recognized]);
+            assert_eq!(pair.server.events(), [InputEvent::Recognized, InputEvent::Packet(packet(1, "question"))]);
+            assert_eq!(pair.client.events(), [InputEvent::Recognized]);
             let (of_client, of_server) = (pair.server.peer().clone(), pair.client.peer().clone());
             assert_eq!(of_client.hello().unwrap().content_len_max, 1000);
             assert_eq!(of_server.hello().unwrap().streams_max, Some(7));
@@ -89,9 +92,9 @@ fn a_server_that_hears_anything_else_first_says_no_word_of_the_extension() {
     for first in [ping(), pong(), packet_bytes(1, "hi"), frame(0, 3, b""), frame(0, 3, &[200]), frame(0, 9, b"x")] {
         let mut server = Side::server(extended());
         server.hear(&[first.clone(), hello(), frame(5, 4, b"extended")].concat());
-        assert_eq!(*server.peer(), Peer::Plain);
+        assert_eq!(*server.peer(), PeerProtocol::Plain);
         assert!(server.say().iter().all(|said| said == "PONG"), "{first:?}");
-        assert!(!server.events().contains(&Event::Recognized));
+        assert!(!server.events().contains(&InputEvent::Recognized));
         assert_eq!(server.state(), "open");
     }
 }
@@ -101,12 +104,12 @@ fn a_pong_without_a_hello_tells_a_client_that_its_peer_is_plain() {
     let mut client = Side::client(extended());
     client.say();
     client.hear(&[ping(), packet_bytes(1, "hi"), frame(0, 5, b"x")].concat());
-    assert_eq!(*client.peer(), Peer::Unknown);
+    assert_eq!(*client.peer(), PeerProtocol::Unknown);
     client.hear(&pong());
-    assert_eq!(*client.peer(), Peer::Plain);
+    assert_eq!(*client.peer(), PeerProtocol::Plain);
     client.hear(&hello());
-    assert_eq!(*client.peer(), Peer::Plain, "it is too late for that");
-    assert_eq!(client.events(), [Event::Packet(packet(1, "hi")), Event::Recognized]);
+    assert_eq!(*client.peer(), PeerProtocol::Plain, "it is too late for that");
+    assert_eq!(client.events(), [InputEvent::Packet(packet(1, "hi")), InputEvent::Recognized]);
     assert_eq!(client.say(), ["PONG"]);
 }
 
@@ -116,10 +119,10 @@ fn without_the_extension_every_peer_is_plain() {
         let mut pair = Pair::with(client.clone(), server);
         pair.client.send(packet(1, "question")).unwrap();
         pair.exchange();
-        assert_eq!(pair.server.events(), [Event::Packet(packet(1, "question"))]);
-        let of_client = if client.extended { vec![Event::Recognized] } else { vec![] };
+        assert_eq!(pair.server.events(), [InputEvent::Packet(packet(1, "question"))]);
+        let of_client = if client.extended { vec![InputEvent::Recognized] } else { vec![] };
         assert_eq!(pair.client.events(), of_client);
-        assert_eq!([pair.client.peer(), pair.server.peer()], [&Peer::Plain; 2]);
+        assert_eq!([pair.client.peer(), pair.server.peer()], [&PeerProtocol::Plain; 2]);
     }
 }
 
@@ -127,7 +130,7 @@ fn without_the_extension_every_peer_is_plain() {
 fn a_second_hello_is_dropped_and_a_broken_one_ends_the_connection() {
     let mut server = Side::server(extended());
     server.hear(&[hello(), hello()].concat());
-    assert_eq!((server.events(), server.counters().dropped), (vec![Event::Recognized], 1));
+    assert_eq!((server.events(), server.counters().dropped), (vec![InputEvent::Recognized], 1));
     server.say();
 
     for role in [Role::Server, Role::Client] {
@@ -162,7 +165,7 @@ fn packets_for_extended_peers_go_to_no_other() {
     pair.exchange();
     pair.client.send(extended_packet.clone()).unwrap();
     pair.exchange();
-    assert_eq!(pair.server.events(), [Event::Recognized, Event::Packet(extended_packet.clone())]);
+    assert_eq!(pair.server.events(), [InputEvent::Recognized, InputEvent::Packet(extended_packet.clone())]);
 
     let mut plain = Pair::with(extended(), quiet());
     plain.exchange();
@@ -176,10 +179,10 @@ fn a_packet_is_withdrawn_behind_itself_and_the_other_side_says_so() {
     let now = pair.client.now;
     assert!(pair.client.cancel(now, name(1)));
     pair.exchange();
-    assert_eq!(pair.server.events(), [Event::Packet(packet(1, "question")), Event::Cancel(name(1))]);
+    assert_eq!(pair.server.events(), [InputEvent::Packet(packet(1, "question")), InputEvent::Cancel(name(1))]);
     pair.server.cancelled(name(1));
     pair.exchange();
-    assert_eq!(pair.client.events(), [Event::Cancelled(name(1))]);
+    assert_eq!(pair.client.events(), [InputEvent::Cancelled(name(1))]);
 }
 
 #[test]
@@ -242,10 +245,10 @@ fn a_side_that_goes_away_says_so_once_and_goes_on() {
     let mut pair = known(extended(), extended());
     assert!(pair.server.go_away(why.clone()) && pair.server.go_away(why.clone()));
     pair.exchange();
-    assert_eq!(pair.client.events(), [Event::GoingAway(why.clone())]);
+    assert_eq!(pair.client.events(), [InputEvent::GoingAway(why.clone())]);
     pair.client.send(packet(1, "late")).unwrap();
     pair.exchange();
-    assert_eq!(pair.server.events(), [Event::Packet(packet(1, "late"))]);
+    assert_eq!(pair.server.events(), [InputEvent::Packet(packet(1, "late"))]);
 
     let mut plain = Pair::with(quiet(), extended());
     plain.client.send(packet(1, "hi")).unwrap();
@@ -288,8 +291,8 @@ fn a_retiring_side_serves_a_peer_that_leaves_by_itself_until_it_drains() {
     pair.server.retire(shutting_down());
     pair.client.send(packet(1, "crossing")).unwrap();
     pair.exchange();
-    assert_eq!(pair.client.events(), [Event::GoingAway(shutting_down())]);
-    assert_eq!(pair.server.events(), [Event::Packet(packet(1, "crossing"))]);
+    assert_eq!(pair.client.events(), [InputEvent::GoingAway(shutting_down())]);
+    assert_eq!(pair.server.events(), [InputEvent::Packet(packet(1, "crossing"))]);
     assert_eq!(pair.server.state(), "open");
     assert!(pair.server.closes_when_idle().is_none());
     pair.server.drain(CloseReason::TooOld);
@@ -302,7 +305,7 @@ fn a_retiring_side_tells_other_peers_if_it_can_and_drains_at_once() {
     let mut pair = known(extended(), extended());
     pair.server.retire(shutting_down());
     pair.exchange();
-    assert_eq!(pair.client.events(), [Event::GoingAway(shutting_down())]);
+    assert_eq!(pair.client.events(), [InputEvent::GoingAway(shutting_down())]);
     assert_eq!(pair.server.state(), "draining");
 
     let mut plain = Pair::with(quiet(), extended());
@@ -320,8 +323,8 @@ fn a_retiring_side_tells_an_unknown_peer_as_soon_as_it_shows_what_it_speaks() {
     assert!(leaving.server.closes_when_idle().is_some(), "nothing is known of it yet");
     leaving.client.send(packet(1, "early")).unwrap();
     leaving.exchange();
-    assert_eq!(leaving.client.events(), [Event::Recognized, Event::GoingAway(shutting_down())]);
-    assert_eq!(leaving.server.events(), [Event::Recognized, Event::Packet(packet(1, "early"))]);
+    assert_eq!(leaving.client.events(), [InputEvent::Recognized, InputEvent::GoingAway(shutting_down())]);
+    assert_eq!(leaving.server.events(), [InputEvent::Recognized, InputEvent::Packet(packet(1, "early"))]);
     assert!(leaving.server.closes_when_idle().is_none());
 
     for (client, peer) in [(extended(), "extended"), (quiet(), "plain")] {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use frisbee::{
     Config, FrameBuffer, Frames, HeaderFormat, Operation, Packet, PacketName, SendError,
-    proto::{COPY_LEN_MAX, Event, Role},
+    proto::{COPY_LEN_MAX, InputEvent, Role},
 };
 
 use crate::pair::{FORMATS, OPERATION, Pair, Side, packet, ping, quiet, zeros};
@@ -238,7 +238,7 @@ fn frames_stay_behind_a_large_content_with_one_of_their_ids() {
     pair.client.send_frames(&gathered(&small)).unwrap();
     pair.exchange();
     let [behind, beside, also_large] = small;
-    let order = [beside, large, behind, also_large].map(Event::Packet);
+    let order = [beside, large, behind, also_large].map(InputEvent::Packet);
     assert_eq!(pair.server.events(), order);
     assert_eq!(pair.client.progress(), (4, 4));
 }
@@ -275,8 +275,9 @@ fn frames_among_other_packets_arrive_in_the_order_of_each_id_whatever_goes_in_pi
         }
         pair.exchange();
         let heard = pair.server.events().into_iter();
-        let heard: Vec<_> =
-            heard.filter_map(|event| if let Event::Packet(packet) = event { Some(packet) } else { None }).collect();
+        let heard: Vec<_> = heard
+            .filter_map(|event| if let InputEvent::Packet(packet) = event { Some(packet) } else { None })
+            .collect();
         assert_eq!(heard.len(), sent.len());
         for id in 0..4 {
             let of_id =

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use frisbee::{
     CloseReason, Config, ProtocolError, SendError, StreamSendError,
-    proto::{Event, OpenError, StreamEnd},
+    proto::{InputEvent, OpenError, StreamEnd},
 };
 
 use crate::pair::{
@@ -44,13 +44,13 @@ fn content_above_the_limit_is_reported_by_its_header_and_discarded_as_it_arrives
     for announced in [101, 1000] {
         let mut side = Side::server(discarding());
         side.hear(&head(7, 20, announced));
-        assert_eq!(side.events(), [Event::TooLarge { id: 7, operation: OPERATION, announced }]);
+        assert_eq!(side.events(), [InputEvent::TooLarge { id: 7, operation: OPERATION, announced }]);
         for left in (0..announced as usize).rev() {
             side.hear(b"x");
             assert_eq!((side.inbox.len(), side.content_len(), side.discard_len()), (0, 0, left));
         }
         side.hear(&packet_bytes(8, "next"));
-        assert_eq!(side.events(), [Event::Packet(packet(8, "next"))]);
+        assert_eq!(side.events(), [InputEvent::Packet(packet(8, "next"))]);
         assert_eq!((side.state(), side.counters().too_large, side.counters().packets_in), ("open".into(), 1, 2));
     }
 }
@@ -77,13 +77,13 @@ fn discarded_content_may_be_cut_anywhere_and_harms_nothing_beside_it() {
             assert!(side.inbox.len() < 120, "no more is kept than an unfinished packet");
         }
         let mut events = side.events();
-        let Event::StreamOpened(key) = events.remove(0) else { panic!("{events:?}") };
+        let InputEvent::StreamOpened(key) = events.remove(0) else { panic!("{events:?}") };
         let expected = [
-            Event::TooLarge { id: 1, operation: OPERATION, announced: 101 },
-            Event::Packet(packet(2, "between")),
-            Event::TooLarge { id: 3, operation: OPERATION, announced: 102 },
-            Event::StreamReadable(key),
-            Event::Packet(packet(4, "last")),
+            InputEvent::TooLarge { id: 1, operation: OPERATION, announced: 101 },
+            InputEvent::Packet(packet(2, "between")),
+            InputEvent::TooLarge { id: 3, operation: OPERATION, announced: 102 },
+            InputEvent::StreamReadable(key),
+            InputEvent::Packet(packet(4, "last")),
         ];
         assert_eq!(events, expected, "pieces of {piece} bytes");
         let end = StreamEnd::TooLarge { announced: 104, limit: 100 };

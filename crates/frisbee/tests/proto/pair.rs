@@ -10,7 +10,9 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 use frisbee::{
     CloseReason, Config, Content, Operation, Packet,
-    proto::{Connection, Decoder, Event, Frame, Header, HeaderFormat, Kind, Role, StreamEnd, StreamKey, Transmit},
+    proto::{
+        Connection, Decoder, Frame, FrameKind, Header, HeaderFormat, InputEvent, Role, StreamEnd, StreamKey, Transmit,
+    },
 };
 
 /// One connection and its end of the wire.
@@ -24,7 +26,7 @@ pub(crate) struct Side {
     /// The bytes that the socket took and nobody looked at yet.
     pub(crate) wire: BytesMut,
     listener: Decoder,
-    events: Vec<Event>,
+    events: Vec<InputEvent>,
 }
 
 impl Side {
@@ -55,7 +57,7 @@ impl Side {
     }
 
     /// The socket brings bytes; each event goes to `handler` before the next frame is looked at.
-    pub(crate) fn hear_with(&mut self, bytes: &[u8], mut handler: impl FnMut(&mut Self, Event)) {
+    pub(crate) fn hear_with(&mut self, bytes: &[u8], mut handler: impl FnMut(&mut Self, InputEvent)) {
         self.inbox.extend_from_slice(bytes);
         self.connection.handle_received(self.now, bytes.len());
         loop {
@@ -109,13 +111,13 @@ impl Side {
     }
 
     /// The events since the last time.
-    pub(crate) fn events(&mut self) -> Vec<Event> {
+    pub(crate) fn events(&mut self) -> Vec<InputEvent> {
         std::mem::take(&mut self.events)
     }
 
     /// The one stream that the peer opened since the last time.
     pub(crate) fn opened(&mut self) -> StreamKey {
-        let opened = |event| if let Event::StreamOpened(key) = event { Some(key) } else { None };
+        let opened = |event| if let InputEvent::StreamOpened(key) = event { Some(key) } else { None };
         let keys: Vec<StreamKey> = self.events().into_iter().filter_map(opened).collect();
         assert_eq!(keys.len(), 1, "one stream was opened");
         keys[0]
@@ -221,14 +223,14 @@ fn name(frame: &Frame) -> String {
         len => format!("{len} bytes"),
     };
     match frame.kind {
-        Kind::Ping => "PING".into(),
-        Kind::Pong => "PONG".into(),
-        Kind::Stream if content.is_empty() => format!("stream {} closed", frame.id),
-        Kind::Stream => format!("stream {}: {content}", frame.id),
-        Kind::Reserved => format!("reserved {}", frame.id),
-        Kind::Control => format!("control {}: {:?}", frame.id, &*frame.content),
-        Kind::Piece => format!("piece {}: {content}", frame.id),
-        Kind::Extended | Kind::Application(_) => format!("packet {}: {content}", frame.id),
+        FrameKind::Ping => "PING".into(),
+        FrameKind::Pong => "PONG".into(),
+        FrameKind::Stream if content.is_empty() => format!("stream {} closed", frame.id),
+        FrameKind::Stream => format!("stream {}: {content}", frame.id),
+        FrameKind::Reserved => format!("reserved {}", frame.id),
+        FrameKind::Control => format!("control {}: {:?}", frame.id, &*frame.content),
+        FrameKind::Piece => format!("piece {}: {content}", frame.id),
+        FrameKind::Extended | FrameKind::Application(_) => format!("packet {}: {content}", frame.id),
     }
 }
 

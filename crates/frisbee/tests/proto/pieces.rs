@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use frisbee::{
     CloseReason, Config, Operation, Packet, PacketName,
-    proto::{Event, Role, StreamEnd},
+    proto::{InputEvent, Role, StreamEnd},
 };
 
 use crate::pair::{FORMATS, MILLI, OPERATION, Pair, SECOND, Side, frame, head, packet, packet_bytes, quiet, zeros};
@@ -70,7 +70,7 @@ fn a_content_in_pieces_arrives_whole_however_its_bytes_are_cut() {
             pair.client.send(packet(1, "small")).unwrap();
             pair.client.send(packet(2, pattern(MEGABYTE))).unwrap();
             pair.exchange();
-            let whole = [Event::Packet(packet(1, "small")), Event::Packet(packet(2, pattern(MEGABYTE)))];
+            let whole = [InputEvent::Packet(packet(1, "small")), InputEvent::Packet(packet(2, pattern(MEGABYTE)))];
             assert_eq!(pair.server.events()[1..], whole);
             assert_eq!(pair.server.counters().packets_in, 2 + 1 + 1 + MARKS, "HELLO, PING, two packets, and PINGs");
             assert_eq!(pair.server.counters().pieces_in, 33);
@@ -118,7 +118,7 @@ fn a_small_packet_goes_ahead_of_large_ones_that_wait_and_those_keep_their_order(
     }
     pair.client.send(packet(3, "small")).unwrap();
     pair.exchange();
-    let ids = |event| if let Event::Packet(packet) = event { packet.id } else { panic!("{event:?}") };
+    let ids = |event| if let InputEvent::Packet(packet) = event { packet.id } else { panic!("{event:?}") };
     assert_eq!(pair.server.events().into_iter().map(ids).collect::<Vec<_>>(), [3, 1, 2]);
 }
 
@@ -132,11 +132,11 @@ fn what_has_the_id_of_a_content_in_pieces_stays_behind_it() {
     pair.client.send(packet(3, "other")).unwrap();
     pair.exchange();
     let expected = [
-        Event::Packet(packet(1, "small")),
-        Event::Packet(packet(3, "other")),
-        Event::Packet(packet(2, pattern(MEGABYTE))),
-        Event::Cancel(name),
-        Event::Packet(packet(2, "again")),
+        InputEvent::Packet(packet(1, "small")),
+        InputEvent::Packet(packet(3, "other")),
+        InputEvent::Packet(packet(2, pattern(MEGABYTE))),
+        InputEvent::Cancel(name),
+        InputEvent::Packet(packet(2, "again")),
     ];
     assert_eq!(pair.server.events(), expected);
 }
@@ -152,7 +152,9 @@ fn a_stream_keeps_its_order_and_its_close_waits_for_its_data() {
     pair.client.send_on(small, "late".into()).unwrap();
     pair.exchange();
     let events = pair.server.events();
-    let [Event::StreamOpened(first), Event::StreamReadable(_), Event::StreamOpened(second), ..] = events[..] else {
+    let [InputEvent::StreamOpened(first), InputEvent::StreamReadable(_), InputEvent::StreamOpened(second), ..] =
+        events[..]
+    else {
         panic!("{events:?}");
     };
     assert_eq!(pair.server.read_all(first), (vec!["early".into(), "late".into()], None));
@@ -172,7 +174,7 @@ fn data_in_pieces_costs_the_credit_of_one_frame() {
     assert!(pair.client.has_credit(key), "one byte is left of half of 400000");
     pair.exchange();
     let events = pair.server.events();
-    let Some(Event::StreamOpened(opened)) = events.last() else { panic!("{events:?}") };
+    let Some(InputEvent::StreamOpened(opened)) = events.last() else { panic!("{events:?}") };
     assert_eq!(pair.server.counters().pieces_in, 7);
     pair.server.read_all(*opened);
     pair.exchange();
@@ -214,7 +216,7 @@ fn a_connection_that_finishes_writes_the_rest_without_waiting() {
         assert_eq!(pair.client.state(), "closed: closed by this side");
         let wire = pair.client.wire.split();
         pair.server.hear(&wire);
-        assert_eq!(pair.server.events()[1], Event::Packet(packet(2, pattern(MEGABYTE))));
+        assert_eq!(pair.server.events()[1], InputEvent::Packet(packet(2, pattern(MEGABYTE))));
     }
 }
 
@@ -279,15 +281,15 @@ fn pieces_go_only_to_peers_that_take_them_and_from_sides_whose_packets_may_be_ov
 fn frames_between_pieces_are_handled_before_the_content() {
     let mut server = receiver(extended());
     server.hear(&[first(7, 20, 5, b"hel"), packet_bytes(8, "small"), frame(3, 2, b"data")].concat());
-    assert!(matches!(server.events()[..], [Event::Packet(_), Event::StreamOpened(_)]));
+    assert!(matches!(server.events()[..], [InputEvent::Packet(_), InputEvent::StreamOpened(_)]));
     assert!(server.has_pieces());
     server.hear(&next(7, b"lo"));
-    assert_eq!(server.events(), [Event::Packet(packet(7, "hello"))]);
+    assert_eq!(server.events(), [InputEvent::Packet(packet(7, "hello"))]);
     assert!(!server.has_pieces());
     server.hear(&[first(7, 4, 1, b"x"), first(9, 2, 2, b"d"), next(9, b"e")].concat());
     let events = server.events();
-    assert_eq!(events[0], Event::Packet(Packet::new(7, Operation::EXTENDED, "x")));
-    assert!(matches!(events[1..], [Event::StreamOpened(_)]));
+    assert_eq!(events[0], InputEvent::Packet(Packet::new(7, Operation::EXTENDED, "x")));
+    assert!(matches!(events[1..], [InputEvent::StreamOpened(_)]));
 }
 
 #[test]
@@ -321,10 +323,10 @@ fn pieces_that_break_a_rule_close_the_connection() {
 fn pieces_of_a_content_that_is_too_large_are_read_past() {
     let mut server = receiver(Config { content_len_max: 1000, discard_len_max: 2000, ..extended() });
     server.hear(&[first(7, 20, 1001, &[0; 501]), packet_bytes(8, "small"), next(7, &[0; 500])].concat());
-    let too_large = Event::TooLarge { id: 7, operation: OPERATION, announced: 1001 };
-    assert_eq!(server.events(), [too_large, Event::Packet(packet(8, "small"))]);
+    let too_large = InputEvent::TooLarge { id: 7, operation: OPERATION, announced: 1001 };
+    assert_eq!(server.events(), [too_large, InputEvent::Packet(packet(8, "small"))]);
     server.hear(&[first(7, 20, 1000, &[0; 500]), next(7, &[0; 500])].concat());
-    assert_eq!(server.events(), [Event::Packet(packet(7, zeros(1000)))]);
+    assert_eq!(server.events(), [InputEvent::Packet(packet(7, zeros(1000)))]);
     assert_eq!((server.counters().too_large, server.state()), (1, "open".into()));
     server.now += SECOND * 3600;
     let now = server.now;
@@ -336,7 +338,7 @@ fn pieces_of_a_content_that_is_too_large_are_read_past() {
 fn a_peer_without_the_feature_has_its_pieces_dropped() {
     let mut server = Side::new(Role::Server, extended());
     server.hear(&[frame(0, 3, &[1, 1]), first(7, 20, 5, b"hello"), packet_bytes(8, "small")].concat());
-    assert_eq!(server.events(), [Event::Recognized, Event::Packet(packet(8, "small"))]);
+    assert_eq!(server.events(), [InputEvent::Recognized, InputEvent::Packet(packet(8, "small"))]);
     assert_eq!((server.counters().dropped, server.state()), (1, "open".into()));
 }
 

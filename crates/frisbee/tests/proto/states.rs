@@ -5,7 +5,7 @@ use std::mem;
 use bytes::Buf;
 use frisbee::{
     CloseReason, Config, Content, ProtocolError, StreamSendError,
-    proto::{Connection, Event, HeaderFormat, OpenError, Role, StreamEnd, StreamKey, Transmit},
+    proto::{Connection, HeaderFormat, InputEvent, OpenError, Role, StreamEnd, StreamKey, Transmit},
 };
 
 use crate::pair::{FORMATS, Pair, SECOND, Side, frame, head, packet, packet_bytes, ping, quiet, stream, zeros};
@@ -141,9 +141,9 @@ fn hear(side: &mut Side, bytes: &[u8]) -> String {
     side.hear(bytes);
     let after = side.counters();
     match side.events().as_slice() {
-        [Event::Packet(packet)] => format!("packet {}", packet.id),
-        [Event::StreamOpened(key)] => format!("{} opened", side.stream_id(*key)),
-        [Event::StreamReadable(key)] => format!("{} readable", side.stream_id(*key)),
+        [InputEvent::Packet(packet)] => format!("packet {}", packet.id),
+        [InputEvent::StreamOpened(key)] => format!("{} opened", side.stream_id(*key)),
+        [InputEvent::StreamReadable(key)] => format!("{} readable", side.stream_id(*key)),
         _ if after.dropped > before.dropped => "dropped".into(),
         _ if after.streams_refused > before.streams_refused => "refused".into(),
         _ if after.packets_in == before.packets_in && side.inbox == bytes => "not taken".into(),
@@ -198,7 +198,8 @@ fn everything_sent_before_finish_is_written_and_arrives_in_order() {
             pair.client.room = room;
             pair.exchange();
         }
-        let expected: Vec<Event> = (0..).zip(lens).map(|(id, len)| Event::Packet(packet(id, zeros(len)))).collect();
+        let expected: Vec<InputEvent> =
+            (0..).zip(lens).map(|(id, len)| InputEvent::Packet(packet(id, zeros(len)))).collect();
         assert!(pair.server.events() == expected, "room {room}, piece {piece}");
         assert_eq!((pair.client.state().as_str(), pair.client.queued_len()), ("closed: closed by this side", 0));
         assert_eq!(pair.client.progress(), (8, 8));
@@ -333,8 +334,8 @@ fn both_formats_converse_whether_detected_or_configured() {
             pair.client.send(packet(1, "question")).unwrap();
             pair.server.send(packet(2, "news")).unwrap();
             pair.exchange();
-            assert_eq!(pair.server.events(), [Event::Packet(packet(1, "question"))]);
-            assert_eq!(pair.client.events(), [Event::Packet(packet(2, "news"))]);
+            assert_eq!(pair.server.events(), [InputEvent::Packet(packet(1, "question"))]);
+            assert_eq!(pair.client.events(), [InputEvent::Packet(packet(2, "news"))]);
             pair.advance(60 * SECOND);
             assert_eq!([pair.client.state(), pair.server.state()], ["open", "open"]);
         }
@@ -419,7 +420,8 @@ fn undo_gives_back_the_packets_that_no_handler_got() {
         let mut side = Side::new(Role::Server, quiet());
         side.hear(&[&one[..], &ping, &two, &four[..format.header_len() + 1]].concat());
         let events = side.events().into_iter();
-        let packets = events.map(|event| if let Event::Packet(packet) = event { packet } else { panic!("{event:?}") });
+        let packets =
+            events.map(|event| if let InputEvent::Packet(packet) = event { packet } else { panic!("{event:?}") });
         let mut inbox = mem::take(&mut side.inbox);
         side.undo_input(packets, &mut inbox);
         assert_eq!(inbox, [&one[..], &two, &four[..format.header_len() + 1]].concat());
@@ -440,7 +442,7 @@ fn either_side_opens_with_data_and_either_side_closes_both_directions() {
         let far = pair.server.opened();
         pair.server.send_on(far, "b".into()).unwrap();
         pair.exchange();
-        assert_eq!(pair.client.events(), [Event::StreamReadable(near)]);
+        assert_eq!(pair.client.events(), [InputEvent::StreamReadable(near)]);
         let ((closer, closed), (other, ended)) = match client_closes {
             true => ((&mut pair.client, near), (&mut pair.server, far)),
             false => ((&mut pair.server, far), (&mut pair.client, near)),
@@ -449,7 +451,7 @@ fn either_side_opens_with_data_and_either_side_closes_both_directions() {
         closer.close_stream(closed);
         assert_eq!(closer.say(), ["stream 1 closed"], "the peer is told once");
         other.hear(&stream(1, ""));
-        assert_eq!(other.events(), [Event::StreamReadable(ended)]);
+        assert_eq!(other.events(), [InputEvent::StreamReadable(ended)]);
         for (side, key, end) in [(closer, closed, StreamEnd::Closed), (other, ended, StreamEnd::ClosedByPeer)] {
             assert_eq!(side.send_on(key, "late".into()), Err(StreamSendError::Ended(end)));
             assert_eq!(side.read_all(key).0.len(), 1, "what came before stays readable");
@@ -491,8 +493,8 @@ fn one_id_opened_by_both_sides_is_one_stream() {
     pair.client.send_on(near, "a".into()).unwrap();
     pair.server.send_on(far, "b".into()).unwrap();
     pair.exchange();
-    assert_eq!(pair.client.events(), [Event::StreamReadable(near)]);
-    assert_eq!(pair.server.events(), [Event::StreamReadable(far)]);
+    assert_eq!(pair.client.events(), [InputEvent::StreamReadable(near)]);
+    assert_eq!(pair.server.events(), [InputEvent::StreamReadable(far)]);
     pair.client.close_stream(near);
     pair.server.close_stream(far);
     pair.exchange();

@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use bytes::BytesMut;
 use frisbee::{
     CloseReason, Config, Operation, Packet, ProtocolError,
-    proto::{Decoder, Event, Frame, HeaderFormat, Kind, Role},
+    proto::{Decoder, Frame, FrameKind, HeaderFormat, InputEvent, Role},
 };
 use serde::Deserialize;
 
@@ -72,12 +72,12 @@ fn a_client_says_what_the_go_client_said() {
             match (step.from.as_str(), step.kind()) {
                 _ if step.end => {}
                 ("server", _) => client.hear(&hex(&step.hex)),
-                (_, Kind::Ping) => client.advance(PING_INTERVAL),
-                (_, Kind::Application(operation)) => {
+                (_, FrameKind::Ping) => client.advance(PING_INTERVAL),
+                (_, FrameKind::Application(operation)) => {
                     client.send(Packet::new(step.id, operation, hex(&step.content))).expect("open");
                 }
-                (_, Kind::Stream) if step.content.is_empty() => client.close_stream(streams[&step.id]),
-                (_, Kind::Stream) => {
+                (_, FrameKind::Stream) if step.content.is_empty() => client.close_stream(streams[&step.id]),
+                (_, FrameKind::Stream) => {
                     let open = |client: &mut Side| client.open_stream_with_id(step.id).expect("the id is free");
                     let key = *streams.entry(step.id).or_insert_with(|| open(&mut client));
                     client.send_on(key, hex(&step.content).into()).expect("open");
@@ -93,9 +93,9 @@ fn a_client_says_what_the_go_client_said() {
 }
 
 /// The services behind the recordings, as the README of the vectors tells.
-fn handle(server: &mut Side, event: Event, transcript: &str) {
+fn handle(server: &mut Side, event: InputEvent, transcript: &str) {
     match event {
-        Event::Packet(packet) => match packet.operation.number() {
+        InputEvent::Packet(packet) => match packet.operation.number() {
             20 => server.send(packet).expect("open"),
             21 => server.send(Packet::new(packet.id + 1000, operation(31), "other packet")).expect("open"),
             23 => {
@@ -113,7 +113,7 @@ fn handle(server: &mut Side, event: Event, transcript: &str) {
             }
             _ => {}
         },
-        Event::StreamOpened(key) | Event::StreamReadable(key) => {
+        InputEvent::StreamOpened(key) | InputEvent::StreamReadable(key) => {
             if ["stream_default_server", "stream_closed_by_handler"].contains(&transcript) {
                 return server.release_stream(key);
             }
@@ -230,16 +230,16 @@ impl Transcript {
 
 impl Step {
     /// As a plain peer understands it.
-    fn kind(&self) -> Kind {
-        match Kind::of(self.op) {
-            Kind::Control | Kind::Extended | Kind::Piece => Kind::Reserved,
+    fn kind(&self) -> FrameKind {
+        match FrameKind::of(self.op) {
+            FrameKind::Control | FrameKind::Extended | FrameKind::Piece => FrameKind::Reserved,
             kind => kind,
         }
     }
 
     fn frame(&self) -> Frame {
         let (content, kind) = (hex(&self.content), self.kind());
-        let (content, skipped) = if kind == Kind::Reserved { (Vec::new(), content.len()) } else { (content, 0) };
+        let (content, skipped) = if kind == FrameKind::Reserved { (Vec::new(), content.len()) } else { (content, 0) };
         Frame { id: self.id, kind, content: content.into(), skipped: skipped.try_into().expect("they are short") }
     }
 }

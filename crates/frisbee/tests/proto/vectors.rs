@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::BytesMut;
 use frisbee::{
     Config, GoAway, Operation, Packet, PacketName,
-    proto::{Control, Decoder, Event, Features, HeaderFormat, Hello, Kind, Reach},
+    proto::{Control, Decoder, Features, FrameFilter, FrameKind, HeaderFormat, Hello, InputEvent},
 };
 use serde::Deserialize;
 
@@ -22,20 +22,20 @@ fn every_frame_of_the_vectors_means_what_they_say() {
                 bytes.drain(..2);
             }
             let mut decoder = Decoder::new(Some(format), 1000);
-            decoder.set_reach(Reach::Extended);
+            decoder.set_reach(FrameFilter::Extended);
             let mut inbox = BytesMut::from(&bytes[..]);
             let frame = decoder.decode(&mut inbox).expect("no error").expect("a whole frame");
             assert_eq!(decoder.decode(&mut inbox), Ok(None), "{name}");
             assert!(inbox.is_empty(), "{name}");
             let found = match frame.kind {
-                Kind::Control => match Control::decode(frame.id, frame.content) {
+                FrameKind::Control => match Control::decode(frame.id, frame.content) {
                     Ok(Some(control)) => said(control),
                     Ok(None) => Means::Nothing,
                     Err(_) => Means::Error,
                 },
-                Kind::Extended => Means::Extended { id: frame.id, content: digits_of(&frame.content) },
-                Kind::Piece => Means::Piece { id: frame.id, content: digits_of(&frame.content) },
-                Kind::Reserved => Means::Nothing,
+                FrameKind::Extended => Means::Extended { id: frame.id, content: digits_of(&frame.content) },
+                FrameKind::Piece => Means::Piece { id: frame.id, content: digits_of(&frame.content) },
+                FrameKind::Reserved => Means::Nothing,
                 other => panic!("{name}: {other:?}"),
             };
             assert_eq!(found, means, "{name}");
@@ -108,7 +108,7 @@ fn written(means: &Means) -> Vec<u8> {
             // A frame costs 64 more than its content.
             pair.client.send_on(key, zeros(*len as usize - 64).into()).expect("it is open");
             pair.exchange();
-            let opened = |event| if let Event::StreamOpened(key) = event { Some(key) } else { None };
+            let opened = |event| if let InputEvent::StreamOpened(key) = event { Some(key) } else { None };
             let key = pair.server.events().into_iter().find_map(opened).expect("one was opened");
             pair.server.read_all(key);
             &mut pair.server

@@ -1,26 +1,26 @@
 //! Generates the client module of a service: one type with a function per method.
 
-use frpc_schema::{Method, MethodKind, Service};
+use frpc_schema::{MethodKind, MethodSchema, ServiceSchema};
 use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::{
-    emitter::{Emitter, ServiceItem},
+    emitter::{EmitSettings, ServiceItem},
     methods,
     rust::{doc, tokens},
-    scope::{Imports, Scope},
+    scope::{ModuleImports, ModuleScope},
 };
 use crate::naming;
 
-pub(super) fn module(service: &Service, package: &str, emitter: &Emitter) -> Option<TokenStream> {
+pub(super) fn module(service: &ServiceSchema, package: &str, emitter: &EmitSettings) -> Option<TokenStream> {
     if !emitter.has_client {
         return None;
     }
     let name = naming::upper_camel(&format!("{}_client", service.name));
-    let mut scope = Scope::default();
+    let mut scope = ModuleScope::default();
     scope.extend([name.clone()]);
-    let imports = Imports::new(&scope);
-    let client = Client { service, package, emitter, imports: &imports };
+    let imports = ModuleImports::new(&scope);
+    let client = ClientEmitter { service, package, emitter, imports: &imports };
     let items = client.items(&tokens(&name));
 
     let module = tokens(&naming::snake(&format!("{}_client", service.name)));
@@ -40,14 +40,14 @@ pub(super) fn module(service: &Service, package: &str, emitter: &Emitter) -> Opt
 }
 
 /// Inputs for the client code of a service.
-struct Client<'a> {
-    service: &'a Service,
+struct ClientEmitter<'a> {
+    service: &'a ServiceSchema,
     package: &'a str,
-    emitter: &'a Emitter,
-    imports: &'a Imports<'a>,
+    emitter: &'a EmitSettings,
+    imports: &'a ModuleImports<'a>,
 }
 
-impl Client<'_> {
+impl ClientEmitter<'_> {
     fn items(&self, name: &TokenStream) -> TokenStream {
         let Self { service, .. } = self;
         let docs = self.emitter.docs(&service.comment, &service.full_name);
@@ -105,7 +105,7 @@ impl Client<'_> {
         }
     }
 
-    fn method(&self, method: &Method) -> TokenStream {
+    fn method(&self, method: &MethodSchema) -> TokenStream {
         let name = tokens(&naming::method(&method.name));
         let docs = self.emitter.method_docs(self.service, method);
         let deprecated = methods::deprecated(method.is_deprecated);

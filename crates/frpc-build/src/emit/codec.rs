@@ -2,26 +2,33 @@
 
 use std::collections::{HashMap, HashSet};
 
-use frpc_schema::{Enum, Field, Message, Oneof, Package, PositionTables, Shape, Type};
+use frpc_schema::{
+    EnumSchema, FieldSchema, FieldShape, MessageSchema, OneofSchema, PackageSchema, PositionTables, ValueType,
+};
 use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::{
-    Emitter,
-    layout::{self, Words},
+    EmitSettings,
+    layout::{self, LayoutNames},
     rust::{number, tokens},
-    scope::{Imports, Scope},
+    scope::{ModuleImports, ModuleScope},
 };
-use crate::naming::{self, Names};
+use crate::naming::{self, TypePaths};
 
 /// Returns the impls for all enums and messages of a package. A block around them holds their imports, so these cannot
 /// conflict with names of the module.
-pub(super) fn block(emitter: &Emitter, package: &Package, scope: &Scope) -> Option<TokenStream> {
+pub(super) fn block(emitter: &EmitSettings, package: &PackageSchema, scope: &ModuleScope) -> Option<TokenStream> {
     let package_name = package.name.as_str();
     let recursive = recursive(package);
-    let imports = Imports::new(scope);
-    let codec =
-        Codec { package: package_name, names: &emitter.names, has_json: emitter.has_json, scope, imports: &imports };
+    let imports = ModuleImports::new(scope);
+    let codec = CodecEmitter {
+        package: package_name,
+        names: &emitter.names,
+        has_json: emitter.has_json,
+        scope,
+        imports: &imports,
+    };
     let enums = package.enums.iter().filter(|declared| emitter.is_here(&declared.full_name));
     let enums = enums.map(|declared| codec.enumeration(declared));
     let messages = package.messages.iter().filter(|declared| emitter.is_here(&declared.full_name));
@@ -45,7 +52,7 @@ pub(super) fn block(emitter: &Emitter, package: &Package, scope: &Scope) -> Opti
 
 /// Returns the recursive messages of a package, and all messages containing them. A message is recursive if it can
 /// contain itself at any depth.
-pub(super) fn recursive(package: &Package) -> HashSet<&str> {
+pub(super) fn recursive(package: &PackageSchema) -> HashSet<&str> {
     let mut left: HashMap<&str, Vec<&str>> =
         package.messages.iter().map(|message| (message.full_name.as_str(), message.messages().collect())).collect();
     loop {
@@ -62,16 +69,16 @@ pub(super) fn recursive(package: &Package) -> HashSet<&str> {
 }
 
 /// Inputs for the code of a package.
-struct Codec<'a> {
+struct CodecEmitter<'a> {
     package: &'a str,
-    names: &'a Names,
+    names: &'a TypePaths,
     has_json: bool,
-    scope: &'a Scope,
-    imports: &'a Imports<'a>,
+    scope: &'a ModuleScope,
+    imports: &'a ModuleImports<'a>,
 }
 
-impl Codec<'_> {
-    fn enumeration(&self, declared: &Enum) -> TokenStream {
+impl CodecEmitter<'_> {
+    fn enumeration(&self, declared: &EnumSchema) -> TokenStream {
         let (path, enumeration) = (self.path(&declared.full_name), self.import("Enumeration"));
         let numbers = declared.values.iter().map(|value| number(value.number.into()));
         let tables = PositionTables::of(declared).map(|PositionTables { positions, unknown, .. }| {
@@ -103,18 +110,18 @@ impl Codec<'_> {
         tokens(&self.scope.short(&self.names.path(full_name, self.package, 0)))
     }
 
-    fn kind(&self, of: &Type) -> TokenStream {
+    fn kind(&self, of: &ValueType) -> TokenStream {
         let kind = match of {
-            Type::Bool => quote! { Bool },
-            Type::I32 => quote! { I32 },
-            Type::I64 => quote! { I64 },
-            Type::U32 | Type::Enum(_) => quote! { U32 },
-            Type::U64 => quote! { U64 },
-            Type::F32 => quote! { F32 },
-            Type::F64 => quote! { F64 },
-            Type::String => quote! { String },
-            Type::Bytes => quote! { Bytes },
-            Type::Message(_) => quote! { Any },
+            ValueType::Bool => quote! { Bool },
+            ValueType::I32 => quote! { I32 },
+            ValueType::I64 => quote! { I64 },
+            ValueType::U32 | ValueType::Enum(_) => quote! { U32 },
+            ValueType::U64 => quote! { U64 },
+            ValueType::F32 => quote! { F32 },
+            ValueType::F64 => quote! { F64 },
+            ValueType::String => quote! { String },
+            ValueType::Bytes => quote! { Bytes },
+            ValueType::Message(_) => quote! { Any },
         };
         let of = self.import("Kind");
         quote! { #of::#kind }
@@ -123,13 +130,13 @@ impl Codec<'_> {
 
 /// Inputs for the code of a message.
 struct MessageCodec<'a> {
-    codec: &'a Codec<'a>,
-    message: &'a Message,
+    codec: &'a CodecEmitter<'a>,
+    message: &'a MessageSchema,
 }
 
 impl MessageCodec<'_> {
     fn of(&self, is_recursive: bool) -> TokenStream {
-        let Message { full_name, fields, .. } = self.message;
+        let MessageSchema { full_name, fields, .. } = self.message;
         let path = self.codec.path(full_name);
         let name = short_name(full_name, self.codec.package);
         let allow_deprecated = fields.iter().any(|field| field.is_deprecated).then(|| quote! { #[allow(deprecated)] });
@@ -139,7 +146,7 @@ impl MessageCodec<'_> {
         let with_json = self.codec.has_json.then(|| quote! { .with_json() });
         let layout = layout::layout_of(
             self.message,
-            &Words {
+            &LayoutNames {
                 import: &|name| self.codec.import(name),
                 kind: &|of| self.codec.kind(of),
                 message: &|of| self.codec.path(of),
@@ -205,21 +212,23 @@ impl MessageCodec<'_> {
         self.message.fields.len() > INLINE_FIELDS_MAX
     }
 
-    fn write(&self, field: &Field, message: &TokenStream) -> TokenStream {
+    fn write(&self, field: &FieldSchema, message: &TokenStream) -> TokenStream {
         let name = tokens(&naming::snake(&field.name));
         let write = match &field.shape {
             // The field may be boxed. With an explicit type, a reference converts in either case.
-            Shape::Always(Type::Message(of)) => {
+            FieldShape::Always(ValueType::Message(of)) => {
                 let of = self.codec.path(of);
                 quote! { out.message::<#of>(&#message.#name) }
             }
-            Shape::Always(of) if self.is_large() && !matches!(of, Type::Enum(_)) => {
+            FieldShape::Always(of) if self.is_large() && !matches!(of, ValueType::Enum(_)) => {
                 quote! { out.scalar(&#message.#name) }
             }
-            Shape::Always(of @ (Type::String | Type::Bytes)) => self.write_value(of, quote! { &#message.#name }),
-            Shape::Always(of) => self.write_value(of, quote! { #message.#name }),
-            Shape::Optional(of) => self.write_optional(of, quote! { #message.#name.as_ref() }),
-            Shape::Member(oneof, of) => {
+            FieldShape::Always(of @ (ValueType::String | ValueType::Bytes)) => {
+                self.write_value(of, quote! { &#message.#name })
+            }
+            FieldShape::Always(of) => self.write_value(of, quote! { #message.#name }),
+            FieldShape::Optional(of) => self.write_optional(of, quote! { #message.#name.as_ref() }),
+            FieldShape::Member(oneof, of) => {
                 let oneof = &self.message.oneofs[*oneof];
                 let (value, variant) = (tokens(&naming::snake(&oneof.name)), self.variant(oneof, &field.name));
                 let member = local(&field.name);
@@ -229,11 +238,11 @@ impl MessageCodec<'_> {
                     #write
                 }
             }
-            Shape::List(of) => {
+            FieldShape::List(of) => {
                 let write = self.list_accessor(of);
                 quote! { out.#write(&#message.#name) }
             }
-            Shape::Map(_, of) => {
+            FieldShape::Map(_, of) => {
                 let write = self.map_accessor(of);
                 quote! { out.#write(&#message.#name) }
             }
@@ -241,9 +250,9 @@ impl MessageCodec<'_> {
         quote! { #write; }
     }
 
-    fn write_optional(&self, of: &Type, value: TokenStream) -> TokenStream {
+    fn write_optional(&self, of: &ValueType, value: TokenStream) -> TokenStream {
         match of {
-            Type::Message(of) => {
+            ValueType::Message(of) => {
                 let of = self.codec.path(of);
                 quote! { out.message_or_nil::<#of>(#value) }
             }
@@ -254,59 +263,59 @@ impl MessageCodec<'_> {
         }
     }
 
-    fn write_value(&self, of: &Type, value: TokenStream) -> TokenStream {
+    fn write_value(&self, of: &ValueType, value: TokenStream) -> TokenStream {
         let write = self.accessor(of, quote! { bytes }, quote! { message });
         quote! { out.#write(#value) }
     }
 
     /// Returns the method of `Writer` or `Reader` for a type. They differ in the methods for bytes and messages only.
-    fn accessor(&self, of: &Type, bytes: TokenStream, message: TokenStream) -> TokenStream {
+    fn accessor(&self, of: &ValueType, bytes: TokenStream, message: TokenStream) -> TokenStream {
         match of {
-            Type::Bool => quote! { bool },
-            Type::I32 => quote! { i32 },
-            Type::I64 => quote! { i64 },
-            Type::U32 => quote! { u32 },
-            Type::U64 => quote! { u64 },
-            Type::F32 => quote! { f32 },
-            Type::F64 => quote! { f64 },
-            Type::String => quote! { string },
-            Type::Bytes => bytes,
-            Type::Enum(of) => {
+            ValueType::Bool => quote! { bool },
+            ValueType::I32 => quote! { i32 },
+            ValueType::I64 => quote! { i64 },
+            ValueType::U32 => quote! { u32 },
+            ValueType::U64 => quote! { u64 },
+            ValueType::F32 => quote! { f32 },
+            ValueType::F64 => quote! { f64 },
+            ValueType::String => quote! { string },
+            ValueType::Bytes => bytes,
+            ValueType::Enum(of) => {
                 let of = self.codec.path(of);
                 quote! { enumeration::<#of> }
             }
-            Type::Message(_) => message,
+            ValueType::Message(_) => message,
         }
     }
 
     /// Returns the method of `Writer` and `Reader` for lists of a type.
-    fn list_accessor(&self, of: &Type) -> TokenStream {
+    fn list_accessor(&self, of: &ValueType) -> TokenStream {
         match of {
-            Type::Enum(of) => {
+            ValueType::Enum(of) => {
                 let of = self.codec.path(of);
                 quote! { enumeration_list::<#of> }
             }
-            Type::Message(_) => quote! { message_list },
+            ValueType::Message(_) => quote! { message_list },
             _ => quote! { scalar_list },
         }
     }
 
     /// Returns the method of `Writer` and `Reader` for maps with values of a type.
-    fn map_accessor(&self, of: &Type) -> TokenStream {
+    fn map_accessor(&self, of: &ValueType) -> TokenStream {
         match of {
-            Type::Enum(of) => {
+            ValueType::Enum(of) => {
                 let of = self.codec.path(of);
                 quote! { enumeration_map::<#of, _> }
             }
-            Type::Message(_) => quote! { message_map },
+            ValueType::Message(_) => quote! { message_map },
             _ => quote! { scalar_map },
         }
     }
 
     /// Returns the method of `Writer` and `Reader` for an optional value of a type other than a message.
-    fn optional_accessor(&self, of: &Type) -> TokenStream {
+    fn optional_accessor(&self, of: &ValueType) -> TokenStream {
         match of {
-            Type::Enum(of) => {
+            ValueType::Enum(of) => {
                 let of = self.codec.path(of);
                 quote! { optional_enumeration::<#of> }
             }
@@ -316,7 +325,7 @@ impl MessageCodec<'_> {
 
     /// Returns the name of the reader parameter and the body of `decode_fields`.
     fn reads(&self) -> (TokenStream, TokenStream) {
-        let Message { fields, oneofs, .. } = self.message;
+        let MessageSchema { fields, oneofs, .. } = self.message;
         if fields.is_empty() {
             return (quote! { _ }, quote! { Ok(()) });
         }
@@ -330,24 +339,26 @@ impl MessageCodec<'_> {
         (quote! { input }, quote! { #(#choices)* #(#reads)* Ok(()) })
     }
 
-    fn read(&self, field: &Field) -> TokenStream {
+    fn read(&self, field: &FieldSchema) -> TokenStream {
         let name = tokens(&naming::snake(&field.name));
         let into = quote! { &mut self.#name };
         let read = match &field.shape {
-            Shape::Always(Type::Message(of)) => {
+            FieldShape::Always(ValueType::Message(of)) => {
                 let of = self.codec.path(of);
                 quote! { input.message_or_default::<#of>(#into) }
             }
-            Shape::Always(of) if self.is_large() && !matches!(of, Type::Enum(_)) => quote! { input.scalar(#into) },
-            Shape::Always(of) => {
+            FieldShape::Always(of) if self.is_large() && !matches!(of, ValueType::Enum(_)) => {
+                quote! { input.scalar(#into) }
+            }
+            FieldShape::Always(of) => {
                 let read = self.accessor(of, quote! { blob }, quote! { message_or_default });
                 quote! { input.#read(#into) }
             }
-            Shape::Optional(of) => {
+            FieldShape::Optional(of) => {
                 let read = self.read_optional(of);
                 quote! { input.#read(#into) }
             }
-            Shape::Member(oneof, of) => {
+            FieldShape::Member(oneof, of) => {
                 let oneof = &self.message.oneofs[*oneof];
                 let (choice, variant) = (local(&oneof.name), self.variant(oneof, &field.name));
                 let place = oneof.members.iter().position(|member| *member == field.name);
@@ -355,11 +366,11 @@ impl MessageCodec<'_> {
                 let (reader, read) = (self.codec.import("Reader"), self.read_optional(of));
                 quote! { #choice.member(#place, input, #variant, #reader::#read) }
             }
-            Shape::List(of) => {
+            FieldShape::List(of) => {
                 let read = self.list_accessor(of);
                 quote! { input.#read(#into) }
             }
-            Shape::Map(_, of) => {
+            FieldShape::Map(_, of) => {
                 let read = self.map_accessor(of);
                 quote! { input.#read(#into) }
             }
@@ -369,9 +380,9 @@ impl MessageCodec<'_> {
     }
 
     /// Returns the method of `Reader` for an optional value of a type.
-    fn read_optional(&self, of: &Type) -> TokenStream {
+    fn read_optional(&self, of: &ValueType) -> TokenStream {
         match of {
-            Type::Message(of) => {
+            ValueType::Message(of) => {
                 let of = self.codec.path(of);
                 quote! { message_or_nil::<#of, _> }
             }
@@ -380,7 +391,7 @@ impl MessageCodec<'_> {
     }
 
     /// Returns the path of a oneof variant.
-    fn variant(&self, oneof: &Oneof, member: &str) -> TokenStream {
+    fn variant(&self, oneof: &OneofSchema, member: &str) -> TokenStream {
         let module = self.codec.names.path(&format!("{}.x", self.message.full_name), self.codec.package, 0);
         let module = module.strip_suffix("X").expect("the path ends with the requested name");
         let of = naming::oneof_type(&oneof.name, self.message.nested.iter().map(String::as_str));

@@ -1,15 +1,15 @@
 //! Settings of the code generator.
 
-use frpc_schema::{Comment, Method, Package, Service};
+use frpc_schema::{Comment, MethodSchema, PackageSchema, ServiceSchema};
 use proc_macro2::TokenStream;
 use quote::quote;
 
-use super::{rust::tokens, scope::Imports};
-use crate::{comments, error::Error, naming::Names};
+use super::{rust::tokens, scope::ModuleImports};
+use crate::{comments, error::Error, naming::TypePaths};
 
 /// A message for pub/sub, and the pattern of its subjects.
 #[derive(Clone, Debug)]
-pub(crate) struct Topic {
+pub(crate) struct MessageTopic {
     pub(crate) message: String,
     pub(crate) pattern: String,
 }
@@ -54,19 +54,19 @@ pub(crate) enum ServiceItem {
 
 /// Settings of the code generator.
 #[derive(Clone, Debug)]
-pub(crate) struct Emitter {
-    pub(crate) names: Names,
+pub(crate) struct EmitSettings {
+    pub(crate) names: TypePaths,
     pub(crate) has_server: bool,
     pub(crate) has_client: bool,
     pub(crate) has_json: bool,
-    pub(crate) topics: Vec<Topic>,
+    pub(crate) topics: Vec<MessageTopic>,
     pub(crate) codecs: Vec<CodecPath>,
     pub(crate) attributes: Vec<ServiceAttribute>,
     /// Path patterns of declarations without comments, with the matching rules of prost.
     pub(crate) uncommented: Vec<String>,
 }
 
-impl Emitter {
+impl EmitSettings {
     /// Returns `true` if the code of a declaration is generated here and not in an external crate.
     pub(super) fn is_here(&self, full_name: &str) -> bool {
         self.names.external(full_name).is_none()
@@ -74,7 +74,7 @@ impl Emitter {
 
     /// Returns `true` if the code of a whole package is external: by its name, or because all its messages and enums
     /// are external.
-    pub(crate) fn is_extern(&self, package: &Package) -> bool {
+    pub(crate) fn is_extern(&self, package: &PackageSchema) -> bool {
         let messages = package.messages.iter().map(|message| &message.full_name);
         let mut types = messages.chain(package.enums.iter().map(|declared| &declared.full_name)).peekable();
         let is_by_name = !package.name.is_empty() && !self.is_here(&package.name);
@@ -94,31 +94,31 @@ impl Emitter {
     }
 
     /// Returns the user-defined attributes for an item of a service.
-    pub(super) fn attributes(&self, on: ServiceItem, service: &Service) -> TokenStream {
+    pub(super) fn attributes(&self, on: ServiceItem, service: &ServiceSchema) -> TokenStream {
         let full_name = format!(".{}", service.full_name);
         let own = self.attributes.iter().filter(|own| own.on == on && is_match(&own.path, &full_name));
         own.map(|own| tokens(&own.attribute)).collect()
     }
 
     /// Returns the comment of a method as rustdoc.
-    pub(super) fn method_docs(&self, service: &Service, method: &Method) -> Option<TokenStream> {
+    pub(super) fn method_docs(&self, service: &ServiceSchema, method: &MethodSchema) -> Option<TokenStream> {
         self.docs(&method.comment, &format!("{}.{}", service.full_name, method.name))
     }
 
     /// Returns the user-defined codec of a method, if there is one.
-    pub(super) fn codec(&self, service: &Service, method: &Method) -> Option<&str> {
+    pub(super) fn codec(&self, service: &ServiceSchema, method: &MethodSchema) -> Option<&str> {
         let full_name = format!(".{}.{}", service.full_name, method.name);
         self.codecs.iter().rfind(|codec| is_match(&codec.methods, &full_name)).map(|codec| codec.path.as_str())
     }
 
     /// Returns a method call to insert before the call of an RPC, to select the codec of the method.
-    pub(super) fn with_codec(&self, service: &Service, method: &Method) -> Option<TokenStream> {
+    pub(super) fn with_codec(&self, service: &ServiceSchema, method: &MethodSchema) -> Option<TokenStream> {
         let codec = tokens(self.codec(service, method)?);
         Some(quote! { .with_codec::<#codec>() })
     }
 
     /// Returns the path of a message, for use in a module inside the package.
-    pub(super) fn message(&self, full_name: &str, package: &str, imports: &Imports) -> TokenStream {
+    pub(super) fn message(&self, full_name: &str, package: &str, imports: &ModuleImports) -> TokenStream {
         imports.type_at(&self.names.path(full_name, package, 1))
     }
 }

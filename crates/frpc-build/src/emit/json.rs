@@ -2,30 +2,40 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use frpc_schema::{Enum, Field, Message, Oneof, Package, Schema, Shape, Type};
+use frpc_schema::{EnumSchema, FieldSchema, FieldShape, MessageSchema, OneofSchema, PackageSchema, Schema, ValueType};
 use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::{
-    Emitter,
+    EmitSettings,
     rust::{number, tokens},
-    scope::{Imports, Scope},
+    scope::{ModuleImports, ModuleScope},
 };
-use crate::naming::{self, Names};
+use crate::naming::{self, TypePaths};
 
 /// Returns the list of types for `Any`, and the impls for all enums and messages of a package. A block around the impls
 /// holds their imports.
-pub(super) fn block(emitter: &Emitter, package: &Package, schema: &Schema, scope: &Scope) -> Option<TokenStream> {
+pub(super) fn block(
+    emitter: &EmitSettings,
+    package: &PackageSchema,
+    schema: &Schema,
+    scope: &ModuleScope,
+) -> Option<TokenStream> {
     let is_here = |name: &str| emitter.is_here(name);
     let enums: Vec<_> = package.enums.iter().filter(|declared| is_here(&declared.full_name)).collect();
     let messages: Vec<_> = package.messages.iter().filter(|declared| is_here(&declared.full_name)).collect();
     if !emitter.has_json || (enums.is_empty() && messages.is_empty()) {
         return None;
     }
-    let imports = Imports::new(scope);
+    let imports = ModuleImports::new(scope);
     let with_any = with_any(schema);
-    let json =
-        Json { package: package.name.as_str(), names: &emitter.names, scope, imports: &imports, with_any: &with_any };
+    let json = JsonEmitter {
+        package: package.name.as_str(),
+        names: &emitter.names,
+        scope,
+        imports: &imports,
+        with_any: &with_any,
+    };
     let enums: Vec<_> = enums.iter().map(|declared| json.enumeration(declared)).collect();
     let types = (!messages.is_empty()).then(|| json.types(&messages, others(emitter, package, schema)));
     let messages: Vec<_> =
@@ -62,20 +72,20 @@ fn with_any(schema: &Schema) -> HashSet<&str> {
 
 /// Messages of other packages in the fields of a package, directly or through other packages.
 #[derive(Default)]
-struct Others {
+struct ForeignMessages {
     /// Packages generated here.
     packages: BTreeSet<String>,
     /// Messages generated elsewhere.
     messages: BTreeSet<String>,
 }
 
-fn others(emitter: &Emitter, package: &Package, schema: &Schema) -> Others {
-    let mut others = Others::default();
+fn others(emitter: &EmitSettings, package: &PackageSchema, schema: &Schema) -> ForeignMessages {
+    let mut others = ForeignMessages::default();
     let mut next = vec![package];
     while let Some(package) = next.pop() {
         let messages = package.messages.iter().filter(|message| emitter.is_here(&message.full_name));
         for name in messages.flat_map(|message| message.messages()) {
-            let home = |package: &&Package| package.messages.iter().any(|message| message.full_name == name);
+            let home = |package: &&PackageSchema| package.messages.iter().any(|message| message.full_name == name);
             match schema.packages.iter().find(home) {
                 Some(home) if emitter.is_here(name) => {
                     if others.packages.insert(home.name.clone()) {
@@ -92,19 +102,19 @@ fn others(emitter: &Emitter, package: &Package, schema: &Schema) -> Others {
 }
 
 /// Inputs for the code of a package.
-struct Json<'a> {
+struct JsonEmitter<'a> {
     package: &'a str,
-    names: &'a Names,
-    scope: &'a Scope,
-    imports: &'a Imports<'a>,
+    names: &'a TypePaths,
+    scope: &'a ModuleScope,
+    imports: &'a ModuleImports<'a>,
     /// Messages containing an `Any`.
     with_any: &'a HashSet<&'a str>,
 }
 
-impl Json<'_> {
-    fn types(&self, own: &[&Message], others: Others) -> TokenStream {
+impl JsonEmitter<'_> {
+    fn types(&self, own: &[&MessageSchema], others: ForeignMessages) -> TokenStream {
         // This function is public, so it needs imports of its own, outside the block of the impls.
-        let imports = Imports::new(self.scope);
+        let imports = ModuleImports::new(self.scope);
         let [one, all] = ["Type", "Types"].map(|name| imports.name("frpc", MODULE, name));
         let messages = own.iter().map(|message| message.full_name.as_str());
         let messages: BTreeSet<_> = messages.chain(others.messages.iter().map(String::as_str)).collect();
@@ -138,7 +148,7 @@ impl Json<'_> {
         }
     }
 
-    fn enumeration(&self, declared: &Enum) -> TokenStream {
+    fn enumeration(&self, declared: &EnumSchema) -> TokenStream {
         let (path, enumeration) = (self.path(&declared.full_name), self.import("Enumeration"));
         let mut names: Vec<_> = declared.values.iter().map(|value| (value.number, value.name.as_str())).collect();
         let mut numbers = names.clone();
@@ -183,13 +193,13 @@ impl Json<'_> {
 
 /// Inputs for the code of a message.
 struct MessageJson<'a> {
-    json: &'a Json<'a>,
-    message: &'a Message,
+    json: &'a JsonEmitter<'a>,
+    message: &'a MessageSchema,
 }
 
 impl MessageJson<'_> {
     fn of(&self) -> TokenStream {
-        let Message { full_name, fields, .. } = self.message;
+        let MessageSchema { full_name, fields, .. } = self.message;
         let path = self.json.path(full_name);
         let allow_deprecated = fields.iter().any(|field| field.is_deprecated).then(|| quote! { #[allow(deprecated)] });
         let [message, writer, reader, result] =
@@ -253,7 +263,7 @@ impl MessageJson<'_> {
             "Empty" => (self.writes(), self.reads()),
             "BoolValue" | "BytesValue" | "DoubleValue" | "FloatValue" | "Int32Value" | "Int64Value" | "StringValue"
             | "UInt32Value" | "UInt64Value" => {
-                let [Field { shape, .. }] = &self.message.fields[..] else { return None };
+                let [FieldSchema { shape, .. }] = &self.message.fields[..] else { return None };
                 let read = self.reader(shape.element());
                 (quote! { out.value(&self.value); }, quote! { input.#read(&mut self.value) })
             }
@@ -296,7 +306,7 @@ impl MessageJson<'_> {
     }
 
     /// Returns the fields in ascending order of their numbers.
-    fn fields(&self) -> Vec<&Field> {
+    fn fields(&self) -> Vec<&FieldSchema> {
         let mut fields: Vec<_> = self.message.fields.iter().collect();
         fields.sort_by_key(|field| field.number);
         fields
@@ -305,7 +315,9 @@ impl MessageJson<'_> {
     fn writes(&self) -> TokenStream {
         let mut written = BTreeSet::new();
         let writes = self.fields().into_iter().filter_map(|field| match field.shape {
-            Shape::Member(oneof, _) => written.insert(oneof).then(|| self.write_oneof(&self.message.oneofs[oneof])),
+            FieldShape::Member(oneof, _) => {
+                written.insert(oneof).then(|| self.write_oneof(&self.message.oneofs[oneof]))
+            }
             _ => Some(self.write(field)),
         });
         quote! {
@@ -315,55 +327,55 @@ impl MessageJson<'_> {
         }
     }
 
-    fn write(&self, field: &Field) -> TokenStream {
+    fn write(&self, field: &FieldSchema) -> TokenStream {
         let (name, value) = (escaped(&field.json_name), tokens(&naming::snake(&field.name)));
         let write = match &field.shape {
-            Shape::Always(of) if field.is_required || matches!(of, Type::Message(_)) => {
+            FieldShape::Always(of) if field.is_required || matches!(of, ValueType::Message(_)) => {
                 let write = self.writer(of);
                 quote! { out.present(#name, &self.#value, #write) }
             }
-            Shape::Always(Type::Enum(of)) => {
+            FieldShape::Always(ValueType::Enum(of)) => {
                 let of = self.json.path(of);
                 quote! { out.enumeration::<#of>(#name, self.#value) }
             }
-            Shape::Always(of) => {
+            FieldShape::Always(of) => {
                 let write = self.reader(of);
-                let reference = matches!(of, Type::String | Type::Bytes).then(|| quote! { & });
+                let reference = matches!(of, ValueType::String | ValueType::Bytes).then(|| quote! { & });
                 quote! { out.#write(#name, #reference self.#value) }
             }
-            Shape::Optional(of @ Type::Message(_)) => {
+            FieldShape::Optional(of @ ValueType::Message(_)) => {
                 let write = self.writer(of);
                 quote! { out.optional(#name, self.#value.as_ref(), #write) }
             }
-            Shape::Optional(of) => {
+            FieldShape::Optional(of) => {
                 let write = self.optional_accessor(of);
                 quote! { out.#write(#name, self.#value.as_ref()) }
             }
-            Shape::List(of @ Type::Message(_)) => {
+            FieldShape::List(of @ ValueType::Message(_)) => {
                 let write = self.writer(of);
                 quote! { out.list(#name, &self.#value, #write) }
             }
-            Shape::List(of) => {
+            FieldShape::List(of) => {
                 let write = self.list_accessor(of);
                 quote! { out.#write(#name, &self.#value) }
             }
-            Shape::Map(_, of @ (Type::Enum(_) | Type::Message(_))) => {
+            FieldShape::Map(_, of @ (ValueType::Enum(_) | ValueType::Message(_))) => {
                 let write = self.writer(of);
                 quote! { out.map(#name, &self.#value, #write) }
             }
-            Shape::Map(..) => quote! { out.scalar_map(#name, &self.#value) },
-            Shape::Member(..) => unreachable!("members are written with their oneof"),
+            FieldShape::Map(..) => quote! { out.scalar_map(#name, &self.#value) },
+            FieldShape::Member(..) => unreachable!("members are written with their oneof"),
         };
         quote! { #write; }
     }
 
-    fn write_oneof(&self, oneof: &Oneof) -> TokenStream {
+    fn write_oneof(&self, oneof: &OneofSchema) -> TokenStream {
         let value = tokens(&naming::snake(&oneof.name));
         let members = self.fields().into_iter().filter(|field| oneof.members.contains(&field.name));
         let arms = members.map(|field| {
             let (name, variant) = (escaped(&field.json_name), self.variant(oneof, &field.name));
             match field.shape.element() {
-                of @ Type::Message(_) => {
+                of @ ValueType::Message(_) => {
                     let write = self.writer(of);
                     quote! { Some(#variant(value)) => out.present(#name, value, #write), }
                 }
@@ -382,14 +394,14 @@ impl MessageJson<'_> {
     }
 
     /// Returns the path of the function to write a value.
-    fn writer(&self, of: &Type) -> TokenStream {
+    fn writer(&self, of: &ValueType) -> TokenStream {
         let writer = self.json.import("Writer");
         match of {
-            Type::Enum(of) => {
+            ValueType::Enum(of) => {
                 let of = self.json.path(of);
                 quote! { #writer::name_of::<#of> }
             }
-            Type::Message(_) => quote! { #writer::message },
+            ValueType::Message(_) => quote! { #writer::message },
             _ => quote! { #writer::value },
         }
     }
@@ -430,55 +442,55 @@ impl MessageJson<'_> {
         }
     }
 
-    fn read(&self, field: &Field) -> TokenStream {
+    fn read(&self, field: &FieldSchema) -> TokenStream {
         let value = tokens(&naming::snake(&field.name));
         match &field.shape {
-            Shape::Always(of) => {
+            FieldShape::Always(of) => {
                 let read = self.reader(of);
                 quote! { input.#read(&mut self.#value) }
             }
-            Shape::Optional(of) => {
+            FieldShape::Optional(of) => {
                 let read = self.optional_accessor(of);
                 quote! { input.#read(&mut self.#value) }
             }
-            Shape::Member(oneof, of) => {
+            FieldShape::Member(oneof, of) => {
                 let oneof = &self.message.oneofs[*oneof];
                 let (value, variant) = (tokens(&naming::snake(&oneof.name)), self.variant(oneof, &field.name));
                 let (reader, read) = (self.json.import("Reader"), self.optional_accessor(of));
                 quote! { input.member(&mut self.#value, #variant, #reader::#read) }
             }
-            Shape::List(of @ Type::Message(_)) => {
+            FieldShape::List(of @ ValueType::Message(_)) => {
                 let read = self.read_by(of);
                 quote! { input.list(&mut self.#value, #read) }
             }
-            Shape::List(of) => {
+            FieldShape::List(of) => {
                 let read = self.list_accessor(of);
                 quote! { input.#read(&mut self.#value) }
             }
-            Shape::Map(_, of @ (Type::Enum(_) | Type::Message(_))) => {
+            FieldShape::Map(_, of @ (ValueType::Enum(_) | ValueType::Message(_))) => {
                 let read = self.read_by(of);
                 quote! { input.map(&mut self.#value, #read) }
             }
-            Shape::Map(..) => quote! { input.scalar_map(&mut self.#value) },
+            FieldShape::Map(..) => quote! { input.scalar_map(&mut self.#value) },
         }
     }
 
     /// Returns the method of `Writer` and `Reader` for an optional value. For messages only `Reader` has one.
-    fn optional_accessor(&self, of: &Type) -> TokenStream {
+    fn optional_accessor(&self, of: &ValueType) -> TokenStream {
         match of {
-            Type::Enum(of) => {
+            ValueType::Enum(of) => {
                 let of = self.json.path(of);
                 quote! { optional_enumeration::<#of> }
             }
-            Type::Message(_) => quote! { optional_message },
+            ValueType::Message(_) => quote! { optional_message },
             _ => quote! { optional_scalar },
         }
     }
 
     /// Returns the method of `Writer` and `Reader` for lists of a type other than a message.
-    fn list_accessor(&self, of: &Type) -> TokenStream {
+    fn list_accessor(&self, of: &ValueType) -> TokenStream {
         match of {
-            Type::Enum(of) => {
+            ValueType::Enum(of) => {
                 let of = self.json.path(of);
                 quote! { enumeration_list::<#of> }
             }
@@ -487,32 +499,32 @@ impl MessageJson<'_> {
     }
 
     /// Returns the path of the function to read a value.
-    fn read_by(&self, of: &Type) -> TokenStream {
+    fn read_by(&self, of: &ValueType) -> TokenStream {
         let (reader, read) = (self.json.import("Reader"), self.reader(of));
         quote! { #reader::#read }
     }
 
-    fn reader(&self, of: &Type) -> TokenStream {
+    fn reader(&self, of: &ValueType) -> TokenStream {
         match of {
-            Type::Bool => quote! { bool },
-            Type::I32 => quote! { i32 },
-            Type::I64 => quote! { i64 },
-            Type::U32 => quote! { u32 },
-            Type::U64 => quote! { u64 },
-            Type::F32 => quote! { f32 },
-            Type::F64 => quote! { f64 },
-            Type::String => quote! { string },
-            Type::Bytes => quote! { bytes },
-            Type::Enum(of) => {
+            ValueType::Bool => quote! { bool },
+            ValueType::I32 => quote! { i32 },
+            ValueType::I64 => quote! { i64 },
+            ValueType::U32 => quote! { u32 },
+            ValueType::U64 => quote! { u64 },
+            ValueType::F32 => quote! { f32 },
+            ValueType::F64 => quote! { f64 },
+            ValueType::String => quote! { string },
+            ValueType::Bytes => quote! { bytes },
+            ValueType::Enum(of) => {
                 let of = self.json.path(of);
                 quote! { enumeration::<#of> }
             }
-            Type::Message(_) => quote! { message },
+            ValueType::Message(_) => quote! { message },
         }
     }
 
     /// Returns the path of a oneof variant.
-    fn variant(&self, oneof: &Oneof, member: &str) -> TokenStream {
+    fn variant(&self, oneof: &OneofSchema, member: &str) -> TokenStream {
         let module = self.json.prefix(&self.message.full_name);
         let of = tokens(&naming::oneof_type(&oneof.name, self.message.nested.iter().map(String::as_str)));
         let member = tokens(&naming::upper_camel(member));
@@ -521,10 +533,10 @@ impl MessageJson<'_> {
 }
 
 /// Returns `true` if `null` is a valid value of the field.
-fn is_nullable(shape: &Shape) -> bool {
-    let is_single = !matches!(shape, Shape::List(_) | Shape::Map(..));
+fn is_nullable(shape: &FieldShape) -> bool {
+    let is_single = !matches!(shape, FieldShape::List(_) | FieldShape::Map(..));
     let name = match shape.element() {
-        Type::Enum(name) | Type::Message(name) => name.as_str(),
+        ValueType::Enum(name) | ValueType::Message(name) => name.as_str(),
         _ => "",
     };
     is_single && matches!(name, "google.protobuf.Value" | "google.protobuf.NullValue")

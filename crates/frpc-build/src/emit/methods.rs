@@ -2,22 +2,22 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use frpc_schema::{Method, MethodKind, Service, fingerprint::Fingerprints};
+use frpc_schema::{MethodKind, MethodSchema, ServiceSchema, fingerprint::Fingerprints};
 use proc_macro2::{Literal, TokenStream};
 use prost_types::method_options::IdempotencyLevel;
 use quote::quote;
 
 use super::{
-    emitter::Emitter,
+    emitter::EmitSettings,
     rust::{doc, fingerprint, tokens},
-    scope::{Imports, Scope},
+    scope::{ModuleImports, ModuleScope},
 };
 use crate::naming;
 
 pub(super) fn module(
-    service: &Service,
+    service: &ServiceSchema,
     package: &str,
-    emitter: &Emitter,
+    emitter: &EmitSettings,
     fingerprints: &Fingerprints<'_>,
 ) -> Option<TokenStream> {
     if !emitter.has_server && !emitter.has_client {
@@ -25,7 +25,7 @@ pub(super) fn module(
     }
     let (module, service_name) = (tokens(&module_name(service)), &service.full_name);
     let about = doc(&format!("The methods of `{service_name}`."));
-    let types = Types::of(service, package, emitter);
+    let types = TypeConstants::of(service, package, emitter);
     let constants = service.methods.iter().map(|method| {
         let (constant, name, kind) = (constant(method), &method.name, call(method.kind));
         let operation = Literal::u16_unsuffixed(method.operation);
@@ -55,10 +55,10 @@ pub(super) fn module(
 }
 
 /// Names of the constants for the messages of a service, by message and user-defined codec.
-struct Types<'a>(BTreeMap<(&'a str, Option<&'a str>), String>);
+struct TypeConstants<'a>(BTreeMap<(&'a str, Option<&'a str>), String>);
 
-impl<'a> Types<'a> {
-    fn of(service: &'a Service, package: &str, emitter: &'a Emitter) -> Self {
+impl<'a> TypeConstants<'a> {
+    fn of(service: &'a ServiceSchema, package: &str, emitter: &'a EmitSettings) -> Self {
         let mut names = BTreeMap::new();
         let mut taken = HashSet::from([DESCRIPTORS.to_owned()]);
         let messages = service.methods.iter().flat_map(|method| {
@@ -84,9 +84,9 @@ impl<'a> Types<'a> {
         tokens(&self.0[&(message, codec)])
     }
 
-    fn module(&self, package: &str, emitter: &Emitter, fingerprints: &Fingerprints<'_>) -> TokenStream {
-        let scope = Scope::default();
-        let imports = Imports::new(&scope);
+    fn module(&self, package: &str, emitter: &EmitSettings, fingerprints: &Fingerprints<'_>) -> TokenStream {
+        let scope = ModuleScope::default();
+        let imports = ModuleImports::new(&scope);
         imports.add("frpc", "generated", "MessageType");
         if self.0.keys().any(|(_, codec)| codec.is_none()) {
             imports.add("super::super", "", DESCRIPTORS);
@@ -123,12 +123,12 @@ impl<'a> Types<'a> {
     }
 }
 
-pub(super) fn module_name(service: &Service) -> String {
+pub(super) fn module_name(service: &ServiceSchema) -> String {
     naming::snake(&format!("{}_methods", service.name))
 }
 
 /// Returns the name of the constant for a method.
-pub(super) fn constant(method: &Method) -> TokenStream {
+pub(super) fn constant(method: &MethodSchema) -> TokenStream {
     tokens(&naming::shouty(&method.name))
 }
 
@@ -147,7 +147,7 @@ pub(super) fn deprecated(is_deprecated: bool) -> Option<TokenStream> {
 }
 
 /// Returns the lints to allow in the client and server modules.
-pub(super) fn allow(service: &Service) -> TokenStream {
+pub(super) fn allow(service: &ServiceSchema) -> TokenStream {
     let mut methods = service.methods.iter();
     // A program may include code it does not use.
     let mut lints = vec![quote! { dead_code }];

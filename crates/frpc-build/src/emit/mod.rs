@@ -12,13 +12,13 @@ mod server;
 mod structs;
 mod topics;
 
-use frpc_schema::{Package, Schema};
+use frpc_schema::{PackageSchema, Schema};
 use proc_macro2::TokenStream;
 use syn::File;
 
-use self::scope::Scope;
+use self::scope::ModuleScope;
 pub(crate) use self::{
-    emitter::{CodecPath, Emitter, ServiceAttribute, ServiceItem, Topic},
+    emitter::{CodecPath, EmitSettings, MessageTopic, ServiceAttribute, ServiceItem},
     topics::check as check_topics,
 };
 use crate::naming;
@@ -26,9 +26,14 @@ use crate::naming;
 /// Returns the code of a package: the structs of prost, the services, and the encoding.
 ///
 /// Fails if the structs do not parse, for example because of a malformed user-defined attribute.
-pub(crate) fn package(emitter: &Emitter, package: &Package, schema: &Schema, structs: &str) -> syn::Result<String> {
+pub(crate) fn package(
+    emitter: &EmitSettings,
+    package: &PackageSchema,
+    schema: &Schema,
+    structs: &str,
+) -> syn::Result<String> {
     let mut file = structs::parse(structs)?;
-    let mut scope = Scope::of(&file.items);
+    let mut scope = ModuleScope::of(&file.items);
     scope.extend(modules(emitter, package, schema));
     let module = naming::modules(&package.name).pop().unwrap_or_default();
     structs::mend(&mut file.items, &module, &scope);
@@ -48,7 +53,7 @@ pub(crate) fn package(emitter: &Emitter, package: &Package, schema: &Schema, str
 }
 
 /// Returns the names of modules that prost does not generate: those of services and of nested packages.
-fn modules(emitter: &Emitter, package: &Package, schema: &Schema) -> Vec<String> {
+fn modules(emitter: &EmitSettings, package: &PackageSchema, schema: &Schema) -> Vec<String> {
     let services = package.services.iter().filter(|service| emitter.is_here(&service.full_name));
     let services = services.flat_map(|service| {
         ["methods", "server", "client"].map(|side| naming::snake(&format!("{}_{side}", service.name)))

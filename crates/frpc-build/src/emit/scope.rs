@@ -13,9 +13,9 @@ use super::rust::tokens;
 
 /// Types and modules declared by a module. They shadow crates and names of Rust's prelude.
 #[derive(Debug, Default)]
-pub(super) struct Scope(HashSet<String>);
+pub(super) struct ModuleScope(HashSet<String>);
 
-impl Scope {
+impl ModuleScope {
     /// Creates the scope of a module with these items.
     pub(super) fn of(items: &[Item]) -> Self {
         let name = |item: &Item| match item {
@@ -60,14 +60,14 @@ impl Scope {
 }
 
 /// Names imported by `use` at the top of a module or block.
-pub(super) struct Imports<'a> {
-    scope: &'a Scope,
+pub(super) struct ModuleImports<'a> {
+    scope: &'a ModuleScope,
     /// Imported names, each with its root (a crate or a `super` path) and the module below it.
     names: RefCell<BTreeMap<String, (String, &'static str)>>,
 }
 
-impl<'a> Imports<'a> {
-    pub(super) fn new(scope: &'a Scope) -> Self {
+impl<'a> ModuleImports<'a> {
+    pub(super) fn new(scope: &'a ModuleScope) -> Self {
         Self { scope, names: RefCell::default() }
     }
 
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn names_of_the_prelude_stand_alone_unless_they_are_taken() {
-        let mut scope = Scope::default();
+        let mut scope = ModuleScope::default();
         assert_eq!(scope.short("::frpc::prost::alloc::vec::Vec<u8>"), "Vec<u8>");
         assert_eq!(scope.short("::core::option::Option"), "Option");
         scope.extend(["Vec".to_owned()]);
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn paths_of_the_package_stay_as_they_are() {
-        let scope = Scope::default();
+        let scope = ModuleScope::default();
         for path in ["Order", "super::item::Item", "self::S", "crate::items::Item", "()", "u32"] {
             assert_eq!(scope.short(path), path);
         }
@@ -200,9 +200,9 @@ mod tests {
 
     #[test]
     fn only_names_that_are_free_and_were_asked_for_are_imported() {
-        let mut scope = Scope::default();
+        let mut scope = ModuleScope::default();
         scope.extend(["Kind".to_owned(), "Echo".to_owned()]);
-        let imports = Imports::new(&scope);
+        let imports = ModuleImports::new(&scope);
         assert_eq!(imports.name("frpc", "codec", "Kind").to_string(), "frpc :: codec :: Kind");
         assert_eq!(imports.name("frpc", "codec", "Reader").to_string(), "Reader");
         imports.add("frpc", "codec", "At as _");

@@ -1,27 +1,27 @@
 //! Generates the server module of a service: the trait to implement and the server type.
 
-use frpc_schema::{Method, MethodKind, Service};
+use frpc_schema::{MethodKind, MethodSchema, ServiceSchema};
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
 use super::{
-    emitter::{Emitter, ServiceItem},
+    emitter::{EmitSettings, ServiceItem},
     methods,
     rust::{doc, tokens},
-    scope::{Imports, Scope},
+    scope::{ModuleImports, ModuleScope},
 };
 use crate::naming;
 
-pub(super) fn module(service: &Service, package: &str, emitter: &Emitter) -> Option<TokenStream> {
+pub(super) fn module(service: &ServiceSchema, package: &str, emitter: &EmitSettings) -> Option<TokenStream> {
     if !emitter.has_server {
         return None;
     }
     let names = [naming::upper_camel(&service.name), naming::upper_camel(&format!("{}_server", service.name))];
-    let mut scope = Scope::default();
+    let mut scope = ModuleScope::default();
     scope.extend(names.clone());
-    let imports = Imports::new(&scope);
+    let imports = ModuleImports::new(&scope);
     let [trait_name, type_name] = names.map(|name| tokens(&name));
-    let server = Server { service, package, emitter, scope: &scope, imports: &imports, trait_name, type_name };
+    let server = ServerEmitter { service, package, emitter, scope: &scope, imports: &imports, trait_name, type_name };
     let items = [server.the_trait(), server.the_type()];
 
     let module = tokens(&naming::snake(&format!("{}_server", service.name)));
@@ -41,17 +41,17 @@ pub(super) fn module(service: &Service, package: &str, emitter: &Emitter) -> Opt
 }
 
 /// Inputs for the server code of a service.
-struct Server<'a> {
-    service: &'a Service,
+struct ServerEmitter<'a> {
+    service: &'a ServiceSchema,
     package: &'a str,
-    emitter: &'a Emitter,
-    scope: &'a Scope,
-    imports: &'a Imports<'a>,
+    emitter: &'a EmitSettings,
+    scope: &'a ModuleScope,
+    imports: &'a ModuleImports<'a>,
     trait_name: TokenStream,
     type_name: TokenStream,
 }
 
-impl Server<'_> {
+impl ServerEmitter<'_> {
     fn the_trait(&self) -> TokenStream {
         let Self { service, trait_name, .. } = self;
         let docs = self.emitter.docs(&service.comment, &service.full_name);
@@ -70,7 +70,7 @@ impl Server<'_> {
         }
     }
 
-    fn method(&self, method: &Method) -> TokenStream {
+    fn method(&self, method: &MethodSchema) -> TokenStream {
         let name = tokens(&naming::method(&method.name));
         let docs = self.emitter.method_docs(self.service, method);
         let deprecated = methods::deprecated(method.is_deprecated);

@@ -8,7 +8,7 @@ use syn::{
     PathArguments, ReturnType, Token, Type, TypePath, parse_quote, punctuated::Punctuated,
 };
 
-use super::{rust::tokens, scope::Scope};
+use super::{rust::tokens, scope::ModuleScope};
 
 /// Parses the code prost generated for a package.
 pub(super) fn parse(code: &str) -> syn::Result<File> {
@@ -16,7 +16,7 @@ pub(super) fn parse(code: &str) -> syn::Result<File> {
 }
 
 /// Rewrites the items of a package module in a hand-written style. `name` is the name of the module.
-pub(super) fn mend(items: &mut [Item], name: &str, scope: &Scope) {
+pub(super) fn mend(items: &mut [Item], name: &str, scope: &ModuleScope) {
     // A program may include code it does not use. The attribute on an item also covers everything inside it.
     mend_module(items, name, scope, &["dead_code"]);
 }
@@ -30,7 +30,7 @@ fn qualify_hidden_enums(code: &str) -> String {
     })
 }
 
-fn mend_module(items: &mut [Item], inside: &str, scope: &Scope, allowed: &[&str]) {
+fn mend_module(items: &mut [Item], inside: &str, scope: &ModuleScope, allowed: &[&str]) {
     for item in items {
         let mut allowed = allowed.to_owned();
         let attributes = match item {
@@ -53,7 +53,7 @@ fn mend_module(items: &mut [Item], inside: &str, scope: &Scope, allowed: &[&str]
                     allowed.push("clippy::module_inception");
                 }
                 let items = module.content.as_mut().map_or(&mut [][..], |(_, items)| items);
-                mend_module(items, &name, &Scope::of(items), &[]);
+                mend_module(items, &name, &ModuleScope::of(items), &[]);
                 &mut module.attrs
             }
             _ => continue,
@@ -67,7 +67,7 @@ fn mend_module(items: &mut [Item], inside: &str, scope: &Scope, allowed: &[&str]
 
 /// Shortens paths. For a message with a `BTreeMap`, derives the standard `Debug` instead of prost's. The latter refers
 /// to the crate `prost` regardless of `prost_path`, and users may not depend on it.
-fn mend_struct(message: &mut ItemStruct, scope: &Scope) {
+fn mend_struct(message: &mut ItemStruct, scope: &ModuleScope) {
     let mut attributes = message.fields.iter().flat_map(|field| &field.attrs);
     if attributes.any(|attribute| prost_says(attribute, "btree_map")) {
         message.attrs.push(parse_quote! { #[derive(::core::fmt::Debug)] });
@@ -77,7 +77,7 @@ fn mend_struct(message: &mut ItemStruct, scope: &Scope) {
     message.fields.iter_mut().for_each(|field| shorten(&mut field.ty, scope));
 }
 
-fn mend_enum(declared: &mut ItemEnum, scope: &Scope) {
+fn mend_enum(declared: &mut ItemEnum, scope: &ModuleScope) {
     shorten_derives(&mut declared.attrs, scope);
     let fields = declared.variants.iter_mut().flat_map(|variant| &mut variant.fields);
     fields.for_each(|field| shorten(&mut field.ty, scope));
@@ -99,7 +99,7 @@ fn lints(declared: &ItemEnum) -> Vec<&'static str> {
 }
 
 /// Shortens the docs and paths in the functions of an enum.
-fn mend_impl(functions: &mut ItemImpl, scope: &Scope) {
+fn mend_impl(functions: &mut ItemImpl, scope: &ModuleScope) {
     for item in &mut functions.items {
         let ImplItem::Fn(function) = item else { continue };
         let about = match function.sig.ident.to_string().as_str() {
@@ -116,7 +116,7 @@ fn mend_impl(functions: &mut ItemImpl, scope: &Scope) {
 }
 
 /// Shortens the paths in a type.
-fn shorten(of: &mut Type, scope: &Scope) {
+fn shorten(of: &mut Type, scope: &ModuleScope) {
     let Type::Path(TypePath { qself: None, path }) = of else { return };
     let generics = path.segments.last_mut().map(|last| mem::take(&mut last.arguments)).unwrap_or_default();
     if let Ok(short) = syn::parse_str(&scope.short(&written(path))) {
@@ -135,7 +135,7 @@ fn shorten(of: &mut Type, scope: &Scope) {
 
 /// Shortens the paths in the `derive` attribute of prost. A list too long for a line becomes two attributes, the second
 /// with prost's own macros.
-fn shorten_derives(attributes: &mut Vec<Attribute>, scope: &Scope) {
+fn shorten_derives(attributes: &mut Vec<Attribute>, scope: &ModuleScope) {
     for index in 0..attributes.len() {
         let derives = attributes[index].path().is_ident("derive").then_some(&attributes[index]);
         let parse = Punctuated::<Path, Token![,]>::parse_terminated;

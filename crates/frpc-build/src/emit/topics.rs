@@ -2,17 +2,17 @@
 
 use std::collections::HashSet;
 
-use frpc_schema::{Package, Schema};
+use frpc_schema::{PackageSchema, Schema};
 use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::{
-    emitter::{Emitter, Topic},
+    emitter::{EmitSettings, MessageTopic},
     rust::{doc, tokens},
 };
 use crate::naming;
 
-pub(super) fn module(package: &Package, emitter: &Emitter) -> Option<TokenStream> {
+pub(super) fn module(package: &PackageSchema, emitter: &EmitSettings) -> Option<TokenStream> {
     let constants: Vec<_> = of(package, &emitter.topics)
         .map(|topic| {
             let about = doc(&format!("`{}` under `{}`.", topic.message, topic.pattern));
@@ -38,7 +38,7 @@ pub(super) fn module(package: &Package, emitter: &Emitter) -> Option<TokenStream
 }
 
 /// Checks the topics. Returns an error if one has no message or a conflicting name.
-pub(crate) fn check(schema: &Schema, topics: &[Topic]) -> Result<(), String> {
+pub(crate) fn check(schema: &Schema, topics: &[MessageTopic]) -> Result<(), String> {
     let messages = || schema.packages.iter().flat_map(|package| &package.messages);
     if let Some(topic) = topics.iter().find(|topic| !messages().any(|message| message.full_name == topic.message)) {
         return Err(format!("the topic of '{}' has no message: no proto file declares it", topic.message));
@@ -51,7 +51,7 @@ pub(crate) fn check(schema: &Schema, topics: &[Topic]) -> Result<(), String> {
                 topic.message
             ));
         }
-        let is_module = |message: &&frpc_schema::Message| {
+        let is_module = |message: &&frpc_schema::MessageSchema| {
             own(&message.full_name, package).is_some_and(|own| naming::snake(own) == MODULE)
                 && !message.nested.is_empty()
         };
@@ -68,16 +68,16 @@ pub(crate) fn check(schema: &Schema, topics: &[Topic]) -> Result<(), String> {
     Ok(())
 }
 
-fn of<'a>(package: &'a Package, topics: &'a [Topic]) -> impl Iterator<Item = &'a Topic> {
-    let is_here = |topic: &&Topic| package.messages.iter().any(|message| message.full_name == topic.message);
+fn of<'a>(package: &'a PackageSchema, topics: &'a [MessageTopic]) -> impl Iterator<Item = &'a MessageTopic> {
+    let is_here = |topic: &&MessageTopic| package.messages.iter().any(|message| message.full_name == topic.message);
     topics.iter().filter(is_here)
 }
 
-fn constant(topic: &Topic, package: &Package) -> String {
+fn constant(topic: &MessageTopic, package: &PackageSchema) -> String {
     naming::shouty(&own(&topic.message, package).unwrap_or(&topic.message).replace('.', "_"))
 }
 
-fn own<'a>(full_name: &'a str, package: &Package) -> Option<&'a str> {
+fn own<'a>(full_name: &'a str, package: &PackageSchema) -> Option<&'a str> {
     full_name.strip_prefix(&package.name).map(|own| own.trim_start_matches('.'))
 }
 

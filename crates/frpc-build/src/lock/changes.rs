@@ -6,15 +6,15 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use frpc_schema::{Diagnostic, Schema, Type, compat::has_same_values, location::Place};
+use frpc_schema::{Diagnostic, Schema, ValueType, compat::has_same_values, location::SourceLocation};
 use prost_types::field_descriptor_proto::Type as Scalar;
 
-use super::layout::{Field, Label, Layout, Of, Value};
+use super::layout::{FieldLabel, LockedField, LockedLayout, LockedType, LockedValue};
 
 /// A change that breaks peers.
-pub(super) struct Change {
+pub(super) struct BreakingChange {
     message: String,
-    place: Option<Place>,
+    place: Option<SourceLocation>,
     /// The lines to delete to accept the change.
     lines: String,
     /// The rule broken for plain peers, if any.
@@ -23,7 +23,7 @@ pub(super) struct Change {
     older: Option<&'static str>,
 }
 
-impl Change {
+impl BreakingChange {
     /// Returns the diagnostic of this change, or `None` if it breaks no guarded peer.
     pub(super) fn diagnostic(self, lock: &str, has_plain_peers: bool) -> Option<Diagnostic> {
         let plain = self.plain.filter(|_| has_plain_peers);
@@ -45,11 +45,11 @@ impl Change {
 }
 
 /// Returns the changes between two layouts that break peers. `schema` is the source of `now`.
-pub(super) fn find(before: &Layout, now: &Layout, schema: &Schema) -> Vec<Change> {
-    let mut changes = Changes {
+pub(super) fn find(before: &LockedLayout, now: &LockedLayout, schema: &Schema) -> Vec<BreakingChange> {
+    let mut changes = LockComparison {
         before,
         now,
-        places: Places::of(schema),
+        places: DeclarationPlaces::of(schema),
         seen: HashSet::new(),
         seen_before: HashSet::new(),
         left: Vec::new(),
@@ -60,26 +60,26 @@ pub(super) fn find(before: &Layout, now: &Layout, schema: &Schema) -> Vec<Change
     changes.found
 }
 
-struct Changes<'a> {
-    before: &'a Layout,
-    now: &'a Layout,
-    places: Places<'a>,
+struct LockComparison<'a> {
+    before: &'a LockedLayout,
+    now: &'a LockedLayout,
+    places: DeclarationPlaces<'a>,
     /// Pairs of old and new types already compared.
     seen: HashSet<[&'a str; 2]>,
     /// The old types in `seen`.
     seen_before: HashSet<&'a str>,
     /// Pairs of types still to be compared.
     left: Vec<[&'a str; 2]>,
-    found: Vec<Change>,
+    found: Vec<BreakingChange>,
 }
 
-impl<'a> Changes<'a> {
+impl<'a> LockComparison<'a> {
     fn methods(&mut self) {
         let (before, now) = (self.before, self.now);
         let by_path: HashMap<_, _> =
             now.methods().map(|(_, at, method)| (method.path.as_str(), (at, method))).collect();
         let old_paths: HashSet<_> = before.methods().map(|(_, _, method)| method.path.as_str()).collect();
-        let mut moved: BTreeMap<&str, (Change, usize)> = BTreeMap::new();
+        let mut moved: BTreeMap<&str, (BreakingChange, usize)> = BTreeMap::new();
         for (file, operation, old) in before.methods() {
             let path = old.path.as_str();
             let lines = format!("the line of '{path}'");
@@ -92,26 +92,32 @@ impl<'a> Changes<'a> {
                     let message = format!("method '{path}' was renamed to '{}'", new.path);
                     let place = self.places.method(&new.path);
                     let lines = lines.clone();
-                    self.found.push(Change { message, place, lines, plain: None, older: Some(BY_PATH) });
+                    self.found.push(BreakingChange { message, place, lines, plain: None, older: Some(BY_PATH) });
                     (operation, new)
                 }
                 (None, None) => {
                     let message = format!("method '{path}' was removed");
-                    let place = self.places.service(path).unwrap_or_else(|| Place::new(file, None));
+                    let place = self.places.service(path).unwrap_or_else(|| SourceLocation::new(file, None));
                     let place = Some(place);
-                    self.found.push(Change { message, place, lines, plain: Some(BY_OPERATION), older: Some(BY_PATH) });
+                    self.found.push(BreakingChange {
+                        message,
+                        place,
+                        lines,
+                        plain: Some(BY_OPERATION),
+                        older: Some(BY_PATH),
+                    });
                     continue;
                 }
             };
             if new.kind != old.kind {
                 let message = format!("the streaming kind of method '{path}' changed");
                 let (place, lines) = (self.places.method(path), lines.clone());
-                self.found.push(Change { message, place, lines, plain: Some(BY_KIND), older: Some(BY_KIND) });
+                self.found.push(BreakingChange { message, place, lines, plain: Some(BY_KIND), older: Some(BY_KIND) });
             }
             if at != operation {
                 let message = format!("method '{path}' now has operation {at} (previously {operation})");
                 let place = self.places.method(path);
-                let change = Change { message, place, lines, plain: Some(BY_OPERATION), older: None };
+                let change = BreakingChange { message, place, lines, plain: Some(BY_OPERATION), older: None };
                 moved.entry(file).and_modify(|(_, more)| *more += 1).or_insert((change, 0));
             }
             self.left.extend([[old.input.as_str(), &new.input], [old.output.as_str(), &new.output]]);
@@ -156,22 +162,23 @@ impl<'a> Changes<'a> {
         }
     }
 
-    fn message(&mut self, old: &'a [Field], new: &'a [Field], old_name: &str, name: &str) {
+    fn message(&mut self, old: &'a [LockedField], new: &'a [LockedField], old_name: &str, name: &str) {
         let lines = format!("'message {old_name}' and the lines below it");
         let pairs = matched(old, new, |field| (field.name.as_str(), field.number));
-        let change = |message, place| Change { message, place, lines: lines.clone(), plain: None, older: None };
+        let change = |message, place| BreakingChange { message, place, lines: lines.clone(), plain: None, older: None };
 
         for (index, field) in old.iter().enumerate() {
             if pairs.iter().all(|(of_old, _)| *of_old != index) {
                 let message = format!("field '{}' ({}) was removed from {name}", field.name, field.number);
-                self.found.push(Change { plain: Some(BY_POSITION), ..change(message, self.places.message(name)) });
+                self.found
+                    .push(BreakingChange { plain: Some(BY_POSITION), ..change(message, self.places.message(name)) });
             }
         }
         for (index, field) in new.iter().enumerate() {
             if pairs.iter().all(|(_, of_new)| *of_new != index) {
                 let message = format!("field '{}' ({}) was added to {name}", field.name, field.number);
                 let place = self.places.field(name, field.number);
-                self.found.push(Change { plain: Some(BY_POSITION), ..change(message, place) });
+                self.found.push(BreakingChange { plain: Some(BY_POSITION), ..change(message, place) });
             }
         }
         let mut has_other_types = false;
@@ -181,7 +188,7 @@ impl<'a> Changes<'a> {
             if old.number != new.number {
                 let message =
                     format!("field '{}' of {name} now has number {} (previously {})", new.name, new.number, old.number);
-                self.found.push(Change { older: Some(BY_NUMBER), ..change(message, place.clone()) });
+                self.found.push(BreakingChange { older: Some(BY_NUMBER), ..change(message, place.clone()) });
             }
             let (plain, older) = (is_same_plain(old, new), is_same_in_protobuf(old, new));
             if !plain || !older {
@@ -191,8 +198,10 @@ impl<'a> Changes<'a> {
                     new.name, new.number, new.label, new.of, old.label, old.of
                 );
                 let (plain, older) = ((!plain).then_some(BY_TYPE), (!older).then_some(BY_ENCODING));
-                self.found.push(Change { plain, older, ..change(message, place) });
-            } else if let (Of::Message(old), Of::Message(new)) | (Of::Enum(old), Of::Enum(new)) = (&old.of, &new.of) {
+                self.found.push(BreakingChange { plain, older, ..change(message, place) });
+            } else if let (LockedType::Message(old), LockedType::Message(new))
+            | (LockedType::Enum(old), LockedType::Enum(new)) = (&old.of, &new.of)
+            {
                 self.left.push([old, new]);
             }
         }
@@ -205,7 +214,7 @@ impl<'a> Changes<'a> {
                 behind.name, behind.number, before.name, before.number
             );
             let place = self.places.field(name, behind.number);
-            self.found.push(Change { plain: Some(BY_POSITION), ..change(message, place) });
+            self.found.push(BreakingChange { plain: Some(BY_POSITION), ..change(message, place) });
         }
         for (is_now, what) in [
             (true, "now share a oneof; previously, they could be set together"),
@@ -215,13 +224,13 @@ impl<'a> Changes<'a> {
             let both = format!("'{}' ({}) and '{}' ({})", one.name, one.number, other.name, other.number);
             let message = format!("fields {both} of {name} {what}");
             let place = self.places.field(name, other.number);
-            self.found.push(Change { older: Some(BY_ONEOF), ..change(message, place) });
+            self.found.push(BreakingChange { older: Some(BY_ONEOF), ..change(message, place) });
         }
     }
 
-    fn enumeration(&mut self, old: &[Value], new: &[Value], old_name: &str, name: &str) {
+    fn enumeration(&mut self, old: &[LockedValue], new: &[LockedValue], old_name: &str, name: &str) {
         let lines = format!("'enum {old_name}' and the lines below it");
-        let change = |message, place| Change { message, place, lines: lines.clone(), plain: None, older: None };
+        let change = |message, place| BreakingChange { message, place, lines: lines.clone(), plain: None, older: None };
         let pairs = matched(old, new, |value| (value.name.as_str(), value.number));
         for &(of_old, of_new) in &pairs {
             let (old, new) = (&old[of_old], &new[of_new]);
@@ -229,18 +238,20 @@ impl<'a> Changes<'a> {
                 let message =
                     format!("value '{}' of {name} now has number {} (previously {})", new.name, new.number, old.number);
                 let place = self.places.value(name, &new.name);
-                self.found.push(Change { older: Some(VALUE_BY_NUMBER), ..change(message, place) });
+                self.found.push(BreakingChange { older: Some(VALUE_BY_NUMBER), ..change(message, place) });
             }
         }
         let removed = (0..old.len()).find(|index| pairs.iter().all(|(of_old, _)| of_old != index));
         if let Some(removed) = removed {
             let message = format!("value '{}' ({}) was removed from {name}", old[removed].name, old[removed].number);
-            self.found
-                .push(Change { plain: Some(VALUE_BY_POSITION), ..change(message, self.places.enumeration(name)) });
+            self.found.push(BreakingChange {
+                plain: Some(VALUE_BY_POSITION),
+                ..change(message, self.places.enumeration(name))
+            });
         } else if let Some(&(from, to)) = pairs.iter().find(|(from, to)| from != to) {
             let message = format!("value '{}' of {name} now has position {to} (previously {from})", new[to].name);
             let place = self.places.value(name, &new[to].name);
-            self.found.push(Change { plain: Some(VALUE_BY_POSITION), ..change(message, place) });
+            self.found.push(BreakingChange { plain: Some(VALUE_BY_POSITION), ..change(message, place) });
         }
     }
 }
@@ -263,9 +274,14 @@ fn matched<'a, T>(old: &'a [T], new: &'a [T], key: impl Fn(&'a T) -> (&'a str, i
 }
 
 /// Returns two fields of one oneof that were not in the same oneof before, or the reverse.
-fn parted<'a>(old: &'a [Field], new: &'a [Field], pairs: &[(usize, usize)], is_now: bool) -> Option<[&'a Field; 2]> {
-    let oneof = |field: &'a Field| match &field.label {
-        Label::Member(oneof) => Some(oneof.as_str()),
+fn parted<'a>(
+    old: &'a [LockedField],
+    new: &'a [LockedField],
+    pairs: &[(usize, usize)],
+    is_now: bool,
+) -> Option<[&'a LockedField; 2]> {
+    let oneof = |field: &'a LockedField| match &field.label {
+        FieldLabel::Member(oneof) => Some(oneof.as_str()),
         _ => None,
     };
     let mut firsts = HashMap::new();
@@ -282,44 +298,44 @@ fn parted<'a>(old: &'a [Field], new: &'a [Field], pairs: &[(usize, usize)], is_n
 }
 
 /// Returns `true` if plain peers read the bytes of both fields alike. The presence of a field is not part of its bytes.
-fn is_same_plain(old: &Field, new: &Field) -> bool {
+fn is_same_plain(old: &LockedField, new: &LockedField) -> bool {
     let of = match (&old.of, &new.of) {
-        (Of::Scalar(old), Of::Scalar(new)) => Type::of_scalar(*old) == Type::of_scalar(*new),
-        (Of::Enum(_), Of::Enum(_)) | (Of::Message(_), Of::Message(_)) => true,
+        (LockedType::Scalar(old), LockedType::Scalar(new)) => ValueType::of_scalar(*old) == ValueType::of_scalar(*new),
+        (LockedType::Enum(_), LockedType::Enum(_)) | (LockedType::Message(_), LockedType::Message(_)) => true,
         _ => false,
     };
-    of && is_same_shape(&old.label, &new.label, |old, new| Type::of_scalar(old) == Type::of_scalar(new))
+    of && is_same_shape(&old.label, &new.label, |old, new| ValueType::of_scalar(old) == ValueType::of_scalar(new))
 }
 
 /// Returns `true` if protobuf reads all values of each field as the other.
-fn is_same_in_protobuf(old: &Field, new: &Field) -> bool {
-    let declared = |of: &Of| match of {
-        Of::Scalar(of) => *of,
-        Of::Enum(_) => Scalar::Enum,
-        Of::Message(_) => Scalar::Message,
+fn is_same_in_protobuf(old: &LockedField, new: &LockedField) -> bool {
+    let declared = |of: &LockedType| match of {
+        LockedType::Scalar(of) => *of,
+        LockedType::Enum(_) => Scalar::Enum,
+        LockedType::Message(_) => Scalar::Message,
     };
     has_same_values(declared(&old.of), declared(&new.of)) && is_same_shape(&old.label, &new.label, has_same_values)
 }
 
 /// Returns `true` if both are single values, lists, or maps with the same keys. Protobuf could read a map as a list of
 /// entry messages, but such a change does not occur in practice.
-fn is_same_shape(old: &Label, new: &Label, is_same_key: impl Fn(Scalar, Scalar) -> bool) -> bool {
+fn is_same_shape(old: &FieldLabel, new: &FieldLabel, is_same_key: impl Fn(Scalar, Scalar) -> bool) -> bool {
     match (old, new) {
-        (Label::Map(old), Label::Map(new)) => is_same_key(*old, *new),
-        (Label::Map(_), _) | (_, Label::Map(_)) => false,
-        (old, new) => (*old == Label::Repeated) == (*new == Label::Repeated),
+        (FieldLabel::Map(old), FieldLabel::Map(new)) => is_same_key(*old, *new),
+        (FieldLabel::Map(_), _) | (_, FieldLabel::Map(_)) => false,
+        (old, new) => (*old == FieldLabel::Repeated) == (*new == FieldLabel::Repeated),
     }
 }
 
 /// The places of declarations, by name.
-struct Places<'a> {
-    services: HashMap<&'a str, &'a Place>,
-    methods: HashMap<&'a str, &'a Place>,
-    messages: HashMap<&'a str, &'a frpc_schema::Message>,
-    enums: HashMap<&'a str, &'a frpc_schema::Enum>,
+struct DeclarationPlaces<'a> {
+    services: HashMap<&'a str, &'a SourceLocation>,
+    methods: HashMap<&'a str, &'a SourceLocation>,
+    messages: HashMap<&'a str, &'a frpc_schema::MessageSchema>,
+    enums: HashMap<&'a str, &'a frpc_schema::EnumSchema>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> DeclarationPlaces<'a> {
     fn of(schema: &'a Schema) -> Self {
         let services = schema.packages.iter().flat_map(|package| &package.services);
         let methods = services.clone().flat_map(|service| &service.methods);
@@ -334,29 +350,29 @@ impl<'a> Places<'a> {
     }
 
     /// Returns the place of the service in a method path.
-    fn service(&self, path: &str) -> Option<Place> {
+    fn service(&self, path: &str) -> Option<SourceLocation> {
         let (service, _) = path.split_once('/')?;
         self.services.get(service).map(|place| (*place).clone())
     }
 
-    fn method(&self, path: &str) -> Option<Place> {
+    fn method(&self, path: &str) -> Option<SourceLocation> {
         self.methods.get(path).map(|place| (*place).clone())
     }
 
-    fn message(&self, name: &str) -> Option<Place> {
+    fn message(&self, name: &str) -> Option<SourceLocation> {
         self.messages.get(name).map(|message| message.place.clone())
     }
 
-    fn field(&self, message: &str, number: i32) -> Option<Place> {
+    fn field(&self, message: &str, number: i32) -> Option<SourceLocation> {
         let fields = &self.messages.get(message)?.fields;
         fields.iter().find(|field| field.number == number).map(|field| field.place.clone())
     }
 
-    fn enumeration(&self, name: &str) -> Option<Place> {
+    fn enumeration(&self, name: &str) -> Option<SourceLocation> {
         self.enums.get(name).map(|declared| declared.place.clone())
     }
 
-    fn value(&self, declared: &str, name: &str) -> Option<Place> {
+    fn value(&self, declared: &str, name: &str) -> Option<SourceLocation> {
         let values = &self.enums.get(declared)?.values;
         values.iter().find(|value| value.name == name).map(|value| value.place.clone())
     }

@@ -12,16 +12,16 @@ use std::{
 
 use frpc_schema::{
     Diagnostic, Schema,
-    location::{Place, Span},
+    location::{SourceLocation, Span},
 };
 use prost_types::FileDescriptorSet;
 
-use self::{layout::Layout, text::Malformed};
-use crate::{error::Error, files, sources::Sources};
+use self::{layout::LockedLayout, text::MalformedLine};
+use crate::{error::Error, files, sources::IncludeDirs};
 
 /// A lock file, and the peers it guards.
 #[derive(Clone, Debug)]
-pub(crate) struct Lock {
+pub(crate) struct LockFile {
     pub(crate) path: PathBuf,
     /// `true` if plain peers must understand the generated code.
     pub(crate) has_plain_peers: bool,
@@ -29,12 +29,12 @@ pub(crate) struct Lock {
 
 /// The required content of a lock file.
 #[derive(Debug)]
-pub(crate) struct Checked {
+pub(crate) struct LockContent {
     path: PathBuf,
     text: String,
 }
 
-impl Lock {
+impl LockFile {
     /// Checks a schema against the file, if it exists. `is_here` returns `true` for the full name of a service
     /// generated here.
     pub(crate) fn check(
@@ -42,12 +42,12 @@ impl Lock {
         schema: &Schema,
         set: &FileDescriptorSet,
         is_here: impl Fn(&str) -> bool,
-        sources: &Sources,
-    ) -> Result<Checked, Error> {
-        let now = Layout::of(schema, set, is_here);
+        sources: &IncludeDirs,
+    ) -> Result<LockContent, Error> {
+        let now = LockedLayout::of(schema, set, is_here);
         let shown = self.path.display().to_string();
         if let Some(before) = self.read()? {
-            let before: Layout =
+            let before: LockedLayout =
                 before.parse().map_err(|malformed| Error::schema(&[refused(malformed, &shown)], sources))?;
             let changes = changes::find(&before, &now, schema);
             let mistakes = changes.into_iter().filter_map(|change| change.diagnostic(&shown, self.has_plain_peers));
@@ -56,7 +56,7 @@ impl Lock {
                 return Err(Error::schema(&mistakes, sources));
             }
         }
-        Ok(Checked { path: self.path.clone(), text: now.to_string() })
+        Ok(LockContent { path: self.path.clone(), text: now.to_string() })
     }
 
     fn read(&self) -> Result<Option<String>, Error> {
@@ -64,7 +64,7 @@ impl Lock {
     }
 }
 
-impl Checked {
+impl LockContent {
     /// Returns `true` if the content of the file differs. Ignores line endings, because git changes them on Windows.
     pub(crate) fn is_stale(&self) -> Result<bool, Error> {
         Ok(read(&self.path)?.is_none_or(|before| before.replace("\r\n", "\n") != self.text))
@@ -85,7 +85,7 @@ fn read(path: &Path) -> Result<Option<String>, Error> {
     }
 }
 
-fn refused(Malformed { line, reason }: Malformed, path: &str) -> Diagnostic {
+fn refused(MalformedLine { line, reason }: MalformedLine, path: &str) -> Diagnostic {
     let help = "restore the file from version control, or delete it to accept the current layout";
-    Diagnostic::new(reason).at(Place::new(path, Some(Span::new(line, 0, usize::MAX)))).help(help)
+    Diagnostic::new(reason).at(SourceLocation::new(path, Some(Span::new(line, 0, usize::MAX)))).help(help)
 }

@@ -5,40 +5,40 @@ use std::{fmt, str::FromStr};
 use frpc_schema::MethodKind;
 use prost_types::field_descriptor_proto::Type as Scalar;
 
-use super::layout::{Field, Label, Layout, Method, Of, Value};
+use super::layout::{FieldLabel, LockedField, LockedLayout, LockedMethod, LockedType, LockedValue};
 
 /// An invalid line in a lock file.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Malformed {
+pub(super) struct MalformedLine {
     /// The line number, starting at 0.
     pub(super) line: usize,
     pub(super) reason: &'static str,
 }
 
-impl fmt::Display for Layout {
+impl fmt::Display for LockedLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{HEAD}{VERSION}")?;
         for (file, methods) in &self.files {
             writeln!(f, "\nfile {file}")?;
-            for (operation, Method { kind, path, input, output }) in methods {
+            for (operation, LockedMethod { kind, path, input, output }) in methods {
                 writeln!(f, "  {operation} {} {path} {input} -> {output}", name_of(*kind))?;
             }
         }
         for (message, fields) in &self.messages {
             writeln!(f, "\nmessage {message}")?;
-            for Field { number, name, label, of } in fields {
+            for LockedField { number, name, label, of } in fields {
                 writeln!(f, "  {number} {label}{of} {name}")?;
             }
         }
         for (declared, values) in &self.enums {
             writeln!(f, "\nenum {declared}")?;
-            values.iter().try_for_each(|Value { number, name }| writeln!(f, "  {number} {name}"))?;
+            values.iter().try_for_each(|LockedValue { number, name }| writeln!(f, "  {number} {name}"))?;
         }
         Ok(())
     }
 }
 
-impl fmt::Display for Label {
+impl fmt::Display for FieldLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Always => Ok(()),
@@ -50,7 +50,7 @@ impl fmt::Display for Label {
     }
 }
 
-impl fmt::Display for Of {
+impl fmt::Display for LockedType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Scalar(of) => f.write_str(&scalar_name(*of)),
@@ -60,28 +60,28 @@ impl fmt::Display for Of {
     }
 }
 
-impl FromStr for Layout {
-    type Err = Malformed;
+impl FromStr for LockedLayout {
+    type Err = MalformedLine;
 
-    fn from_str(text: &str) -> Result<Self, Malformed> {
+    fn from_str(text: &str) -> Result<Self, MalformedLine> {
         let mut lines = text.lines().enumerate().filter(|(_, line)| !line.starts_with('#') && !line.trim().is_empty());
         match lines.next() {
             Some((_, line)) if line.trim_end() == VERSION => {}
             Some((line, version)) if version.starts_with("version ") => {
-                return Err(Malformed {
+                return Err(MalformedLine {
                     line,
                     reason: "unknown version of the lock file; a newer frpc-build may have written it",
                 });
             }
             found => {
                 let line = found.map_or(0, |(line, _)| line);
-                return Err(Malformed { line, reason: "a lock file starts with its version" });
+                return Err(MalformedLine { line, reason: "a lock file starts with its version" });
             }
         }
         let mut layout = Self::default();
-        let mut block = Block::None;
+        let mut block = LockBlock::None;
         for (line, text) in lines {
-            let malformed = |reason| Malformed { line, reason };
+            let malformed = |reason| MalformedLine { line, reason };
             if text.starts_with(' ') {
                 layout.add(&block, text).ok_or(malformed("this is not a line of a lock file"))?;
                 continue;
@@ -100,9 +100,9 @@ impl FromStr for Layout {
                 return Err(malformed("this entry is a duplicate"));
             }
             block = match kind {
-                "file" => Block::File(name),
-                "message" => Block::Message(name),
-                _ => Block::Enum(name),
+                "file" => LockBlock::File(name),
+                "message" => LockBlock::Message(name),
+                _ => LockBlock::Enum(name),
             };
         }
         Ok(layout)
@@ -110,34 +110,34 @@ impl FromStr for Layout {
 }
 
 /// The block of a line.
-enum Block {
+enum LockBlock {
     None,
     File(String),
     Message(String),
     Enum(String),
 }
 
-impl Layout {
+impl LockedLayout {
     /// Adds a line to a block. Returns `None` if the line is malformed.
-    fn add(&mut self, block: &Block, line: &str) -> Option<()> {
+    fn add(&mut self, block: &LockBlock, line: &str) -> Option<()> {
         let mut words = line.split_whitespace();
         let number = words.next()?;
         match block {
-            Block::None => return None,
-            Block::File(name) => {
+            LockBlock::None => return None,
+            LockBlock::File(name) => {
                 let (kind, path, input) = (words.next().and_then(kind_of)?, words.next()?, words.next()?);
                 let output = words.next().filter(|arrow| *arrow == "->").and_then(|_| words.next())?;
                 let [path, input, output] = [path, input, output].map(str::to_owned);
-                let method = Method { kind, path, input, output };
+                let method = LockedMethod { kind, path, input, output };
                 let before = self.files.get_mut(name)?.insert(number.parse().ok()?, method);
                 before.is_none().then_some(())?;
             }
-            Block::Message(name) => {
+            LockBlock::Message(name) => {
                 let field = field(number.parse().ok()?, &mut words)?;
                 self.messages.get_mut(name)?.push(field);
             }
-            Block::Enum(name) => {
-                let value = Value { number: number.parse().ok()?, name: words.next()?.to_owned() };
+            LockBlock::Enum(name) => {
+                let value = LockedValue { number: number.parse().ok()?, name: words.next()?.to_owned() };
                 self.enums.get_mut(name)?.push(value);
             }
         }
@@ -145,24 +145,24 @@ impl Layout {
     }
 }
 
-fn field<'a>(number: i32, words: &mut impl Iterator<Item = &'a str>) -> Option<Field> {
+fn field<'a>(number: i32, words: &mut impl Iterator<Item = &'a str>) -> Option<LockedField> {
     let mut word = words.next()?;
     let label = match word {
-        "optional" => Label::Optional,
-        "repeated" => Label::Repeated,
-        "oneof" => Label::Member(words.next()?.to_owned()),
-        "map" => Label::Map(words.next().and_then(scalar)?),
-        _ => Label::Always,
+        "optional" => FieldLabel::Optional,
+        "repeated" => FieldLabel::Repeated,
+        "oneof" => FieldLabel::Member(words.next()?.to_owned()),
+        "map" => FieldLabel::Map(words.next().and_then(scalar)?),
+        _ => FieldLabel::Always,
     };
-    if label != Label::Always {
+    if label != FieldLabel::Always {
         word = words.next()?;
     }
     let of = match word {
-        "enum" => Of::Enum(words.next()?.to_owned()),
-        "message" => Of::Message(words.next()?.to_owned()),
-        word => Of::Scalar(scalar(word)?),
+        "enum" => LockedType::Enum(words.next()?.to_owned()),
+        "message" => LockedType::Message(words.next()?.to_owned()),
+        word => LockedType::Scalar(scalar(word)?),
     };
-    Some(Field { number, name: words.next()?.to_owned(), label, of })
+    Some(LockedField { number, name: words.next()?.to_owned(), label, of })
 }
 
 /// Returns the name of a scalar type in proto files.

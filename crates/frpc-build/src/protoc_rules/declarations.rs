@@ -21,56 +21,56 @@ use super::names::joined;
 /// The parts of descriptor.proto needed to reach extension declarations.
 #[derive(Clone, PartialEq, prost::Message)]
 #[prost(prost_path = "protox::prost")]
-struct Files {
+struct DeclarationFiles {
     #[prost(message, repeated, tag = "1")]
-    file: Vec<File>,
+    file: Vec<DeclarationFile>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 #[prost(prost_path = "protox::prost")]
-struct File {
+struct DeclarationFile {
     #[prost(string, tag = "2")]
     package: String,
     #[prost(message, repeated, tag = "4")]
-    message_type: Vec<Extended>,
+    message_type: Vec<ExtendedMessage>,
 }
 
 /// A message with its extension ranges.
 #[derive(Clone, PartialEq, prost::Message)]
 #[prost(prost_path = "protox::prost")]
-struct Extended {
+struct ExtendedMessage {
     #[prost(string, tag = "1")]
     name: String,
     #[prost(message, repeated, tag = "3")]
-    nested_type: Vec<Extended>,
+    nested_type: Vec<ExtendedMessage>,
     #[prost(message, repeated, tag = "5")]
-    extension_range: Vec<Range>,
+    extension_range: Vec<DeclaredRange>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 #[prost(prost_path = "protox::prost")]
-struct Range {
+struct DeclaredRange {
     #[prost(int32, tag = "1")]
     start: i32,
     /// Exclusive.
     #[prost(int32, tag = "2")]
     end: i32,
     #[prost(message, optional, tag = "3")]
-    options: Option<Options>,
+    options: Option<RangeOptions>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 #[prost(prost_path = "protox::prost")]
-struct Options {
+struct RangeOptions {
     #[prost(message, repeated, tag = "2")]
-    declaration: Vec<Declaration>,
+    declaration: Vec<ExtensionDeclaration>,
     #[prost(int32, optional, tag = "3")]
     verification: Option<i32>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 #[prost(prost_path = "protox::prost")]
-struct Declaration {
+struct ExtensionDeclaration {
     #[prost(int32, tag = "1")]
     number: i32,
     #[prost(string, optional, tag = "2")]
@@ -86,7 +86,7 @@ struct Declaration {
 /// Returns the errors in the declarations of all files, and all extensions that violate their declarations.
 pub(super) fn find(compiled: &FileDescriptorSet, encoded: &[u8]) -> Vec<Diagnostic> {
     // protox encoded the bytes, so decoding cannot fail.
-    let Ok(files) = Files::decode(encoded) else { return Vec::new() };
+    let Ok(files) = DeclarationFiles::decode(encoded) else { return Vec::new() };
     let mut messages = HashMap::new();
     let mut found = Vec::new();
     for (file, source) in files.file.iter().zip(&compiled.file) {
@@ -106,11 +106,11 @@ pub(super) fn find(compiled: &FileDescriptorSet, encoded: &[u8]) -> Vec<Diagnost
 
 /// Checks the declarations of a message. Collects ranges with declarations in `messages`.
 fn check_message<'a>(
-    message: &'a Extended,
+    message: &'a ExtendedMessage,
     scope: &str,
     path: &[i32],
     locations: &Locations<'_>,
-    messages: &mut HashMap<String, Vec<&'a Range>>,
+    messages: &mut HashMap<String, Vec<&'a DeclaredRange>>,
     found: &mut Vec<Diagnostic>,
 ) {
     let full_name = joined(scope, &message.name);
@@ -128,8 +128,8 @@ fn check_message<'a>(
     }
 }
 
-impl Range {
-    fn declarations(&self) -> &[Declaration] {
+impl DeclaredRange {
+    fn declarations(&self) -> &[ExtensionDeclaration] {
         self.options.as_ref().map_or(&[], |options| &options.declaration)
     }
 
@@ -205,7 +205,11 @@ impl Range {
 }
 
 /// Checks the extensions of a file against their declarations.
-fn check_extensions(file: &FileDescriptorProto, messages: &HashMap<String, Vec<&Range>>, found: &mut Vec<Diagnostic>) {
+fn check_extensions(
+    file: &FileDescriptorProto,
+    messages: &HashMap<String, Vec<&DeclaredRange>>,
+    found: &mut Vec<Diagnostic>,
+) {
     let locations = Locations::new(file);
     let mut check = |extensions: &[FieldDescriptorProto], scope: &str, path: &[i32]| {
         for (index, extension) in (0..).zip(extensions) {

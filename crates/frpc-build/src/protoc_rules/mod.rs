@@ -20,8 +20,8 @@ pub(crate) fn find(parsed: &[FileDescriptorProto], compiled: &FileDescriptorSet,
     let mut found = Vec::new();
     for file in &compiled.file {
         if let Some(file) = by_name.get(file.name()) {
-            let symbols = names::Symbols::visible_in(file, &compiled.file);
-            found.extend(sources::Rules::new(file, &symbols).find());
+            let symbols = names::SymbolTable::visible_in(file, &compiled.file);
+            found.extend(sources::SourceRules::new(file, &symbols).find());
         }
     }
     found.extend(declarations::find(compiled, encoded));

@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use prost_types::{DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto};
 
 /// Full names of all visible declarations. The value is `true` for messages.
-pub(super) struct Symbols(HashMap<String, bool>);
+pub(super) struct SymbolTable(HashMap<String, bool>);
 
-impl Symbols {
+impl SymbolTable {
     /// Returns the declarations of a file, of its imports, and of their public imports.
     pub(super) fn visible_in(file: &FileDescriptorProto, files: &[FileDescriptorProto]) -> Self {
         let by_name: HashMap<_, _> = files.iter().map(|file| (file.name(), file)).collect();

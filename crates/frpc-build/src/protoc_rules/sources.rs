@@ -15,13 +15,13 @@ use prost_types::{
 
 use super::{
     enums,
-    names::{Symbols, joined},
+    names::{SymbolTable, joined},
 };
 
-pub(super) struct Rules<'a> {
+pub(super) struct SourceRules<'a> {
     file: &'a FileDescriptorProto,
     locations: Locations<'a>,
-    symbols: &'a Symbols,
+    symbols: &'a SymbolTable,
     found: Vec<Diagnostic>,
 }
 
@@ -33,8 +33,8 @@ macro_rules! options {
     };
 }
 
-impl<'a> Rules<'a> {
-    pub(super) fn new(file: &'a FileDescriptorProto, symbols: &'a Symbols) -> Self {
+impl<'a> SourceRules<'a> {
+    pub(super) fn new(file: &'a FileDescriptorProto, symbols: &'a SymbolTable) -> Self {
         Self { file, locations: Locations::new(file), symbols, found: Vec::new() }
     }
 

@@ -7,16 +7,16 @@ use tokio::time::Instant;
 
 use super::call::target;
 use crate::{
-    arguments::Arguments,
+    arguments::CallArguments,
     connect::{addresses, normal, parse_time},
-    failure::{Failure, Result},
-    invocation::{CallOptions, Invocation},
+    failure::{CommandError, Result},
+    invocation::{CallOptions, PreparedCall},
     load::{
-        Load, Plan,
-        display::{self, Live},
-        record::{Record, per_second},
+        AddressLoad, LoadPlan,
+        display::{self, ProgressLine},
+        record::{LoadResults, per_second},
     },
-    terminal::{Style, print_json, print_line, print_note, printable_name},
+    terminal::{OutputStyle, print_json, print_line, print_note, printable_name},
 };
 
 /// Load-tests a method and shows its throughput and latencies.
@@ -71,10 +71,10 @@ Exit codes: as for `frpc call`; if calls failed, by their most frequent code."
 );
 
 /// An address and its results.
-struct Side {
+struct BenchTarget {
     address: String,
-    load: Load,
-    record: Record,
+    load: AddressLoad,
+    record: LoadResults,
     elapsed: Duration,
     /// The calls per second of each round.
     rates: Vec<f64>,
@@ -83,15 +83,15 @@ struct Side {
 impl BenchCommand {
     pub(crate) async fn run(&self, is_json: bool) -> Result<()> {
         let (address, method, arguments) = target(&self.address, self.method.as_deref(), &self.arguments)?;
-        let arguments = Arguments::parse(&arguments)?;
+        let arguments = CallArguments::parse(&arguments)?;
         let mut sides = vec![self.side(address, method, &arguments, is_json).await?];
         if let Some(address) = &self.against {
             sides.push(self.side(address, method, &arguments, is_json).await?);
         }
         let rounds = if sides.len() > 1 { self.rounds } else { 1 };
-        let live = Live::new(!is_json);
+        let live = ProgressLine::new(!is_json);
         for side in &mut sides {
-            let warmup = Plan { total: None, time: self.warmup, ..self.plan(1) };
+            let warmup = LoadPlan { total: None, time: self.warmup, ..self.plan(1) };
             if !self.warmup.is_zero() {
                 side.load.start(warmup).stop_after(self.warmup).await?;
             }
@@ -106,16 +106,16 @@ impl BenchCommand {
             true => print_json(self.report(&sides))?,
             false => self.print(&sides)?,
         }
-        let mut all = Record::default();
+        let mut all = LoadResults::default();
         sides.iter().for_each(|side| all.merge(&side.record));
         match all.failed().first() {
-            Some((code, _)) => Err(Failure::Load(*code)),
+            Some((code, _)) => Err(CommandError::Load(*code)),
             None => Ok(()),
         }
     }
 
-    fn plan(&self, rounds: u32) -> Plan {
-        Plan {
+    fn plan(&self, rounds: u32) -> LoadPlan {
+        LoadPlan {
             calls: self.calls as usize,
             total: self.total.map(|total| total.div_ceil(rounds.into())),
             time: self.duration / rounds,
@@ -123,27 +123,27 @@ impl BenchCommand {
         }
     }
 
-    async fn side(&self, address: &str, method: &str, arguments: &Arguments, is_json: bool) -> Result<Side> {
+    async fn side(&self, address: &str, method: &str, arguments: &CallArguments, is_json: bool) -> Result<BenchTarget> {
         let notice = |text: &str| {
             if !is_json {
                 print_note(text);
             }
         };
-        let first = Invocation::prepare(&self.options, address, method, arguments, notice).await?;
+        let first = PreparedCall::prepare(&self.options, address, method, arguments, notice).await?;
         let messages = first.messages(&self.options, arguments)?;
         let mut invocations = vec![first];
         for _ in 1..self.connections {
             let next = invocations[0].on_another_connection(&self.options, address).await?;
             invocations.push(next);
         }
-        let load = Load { invocations, messages };
+        let load = AddressLoad { invocations, messages };
         load.try_once().await?;
         let address = normal(address);
-        Ok(Side { address, load, record: Record::default(), elapsed: Duration::ZERO, rates: Vec::new() })
+        Ok(BenchTarget { address, load, record: LoadResults::default(), elapsed: Duration::ZERO, rates: Vec::new() })
     }
 
-    fn print(&self, sides: &[Side]) -> Result<()> {
-        let style = Style::of_stdout();
+    fn print(&self, sides: &[BenchTarget]) -> Result<()> {
+        let style = OutputStyle::of_stdout();
         for side in sides {
             let Some(invocation) = side.load.invocations.first() else { continue };
             print_line(format_args!(
@@ -171,7 +171,7 @@ impl BenchCommand {
         Ok(())
     }
 
-    fn report(&self, sides: &[Side]) -> serde_json::Value {
+    fn report(&self, sides: &[BenchTarget]) -> serde_json::Value {
         let loads: Vec<_> = sides
             .iter()
             .map(|side| {
@@ -193,8 +193,8 @@ impl BenchCommand {
     }
 }
 
-impl Side {
-    async fn round(&mut self, plan: Plan, live: &Live) -> Result<()> {
+impl BenchTarget {
+    async fn round(&mut self, plan: LoadPlan, live: &ProgressLine) -> Result<()> {
         let mut running = self.load.start(plan);
         let start = running.start;
         let end = start + plan.time;
@@ -218,7 +218,7 @@ impl Side {
 }
 
 /// Returns the median, minimum and maximum of the ratios of all rounds.
-fn ratio(one: &Side, other: &Side) -> (f64, f64, f64) {
+fn ratio(one: &BenchTarget, other: &BenchTarget) -> (f64, f64, f64) {
     let pairs = one.rates.iter().zip(&other.rates);
     let mut ratios: Vec<f64> = pairs.filter(|(_, other)| **other > 0.0).map(|(one, other)| one / other).collect();
     ratios.sort_by(f64::total_cmp);

@@ -11,13 +11,13 @@ use frpc::{Answer, Body, Metadata, Status, Streaming};
 use serde_json::Value;
 
 use crate::{
-    arguments::{Arguments, metadata_text},
+    arguments::{CallArguments, metadata_text},
     connect::addresses,
-    failure::{Failure, Result},
-    invocation::{CallOptions, Invocation},
-    messages::{Codec, Writing},
+    failure::{CommandError, Result},
+    invocation::{CallOptions, PreparedCall},
+    messages::{DynamicCodec, JsonOptions},
     paint,
-    terminal::{Style, print_bytes, print_error, print_line, print_note, printable_json, printable_name},
+    terminal::{OutputStyle, print_bytes, print_error, print_line, print_note, printable_json, printable_name},
 };
 
 /// Calls a method and prints the answer as JSON.
@@ -72,9 +72,9 @@ Exit codes:
 impl CallCommand {
     pub(crate) async fn run(&self, is_json: bool) -> Result<()> {
         let (address, method, arguments) = target(&self.address, self.method.as_deref(), &self.arguments)?;
-        let arguments = Arguments::parse(&arguments)?;
+        let arguments = CallArguments::parse(&arguments)?;
         if self.raw && io::stdout().is_terminal() {
-            return Err(Failure::new("raw output could send control sequences to the terminal")
+            return Err(CommandError::new("raw output could send control sequences to the terminal")
                 .with_try("`… --raw > FILE`, or a program that reads them"));
         }
         let notice = |text: &str| {
@@ -82,7 +82,7 @@ impl CallCommand {
                 print_note(text);
             }
         };
-        let invocation = Invocation::prepare(&self.options, address, method, &arguments, &notice).await?;
+        let invocation = PreparedCall::prepare(&self.options, address, method, &arguments, &notice).await?;
         let has_messages = self.options.gives_messages() || !arguments.is_empty();
         if invocation.method.kind.has_request_stream() && !has_messages {
             notice(
@@ -92,27 +92,27 @@ impl CallCommand {
         let failed_input = Arc::new(OnceLock::new());
         let body = self.body(&invocation, &arguments, &failed_input)?;
         if self.verbose {
-            let Invocation { method, request, .. } = &invocation;
+            let PreparedCall { method, request, .. } = &invocation;
             let kind = format!("{:?}", method.kind);
-            let (side, method) = (Style::of_stderr().dim(">"), printable_name(&method.to_string()));
+            let (side, method) = (OutputStyle::of_stderr().dim(">"), printable_name(&method.to_string()));
             print_error(format_args!("{side} {method} · {} · {}", kind.to_lowercase(), request.format));
             self.tell('>', "", invocation.metadata());
         }
         let start = Instant::now();
         let outcome = match invocation.channel.call(invocation.call(body)).await {
             Ok(answer) => self.print(answer, &invocation.response, is_json).await,
-            Err(status) => Err(Ended::Status(status)),
+            Err(status) => Err(OutputEnd::Status(status)),
         };
         if self.verbose {
-            print_error(format_args!("{} {:?}", Style::of_stderr().dim("<"), start.elapsed()));
+            print_error(format_args!("{} {:?}", OutputStyle::of_stderr().dim("<"), start.elapsed()));
         }
         match outcome {
             Ok(()) => Ok(()),
-            Err(Ended::Failed(failure)) => Err(failure),
-            Err(Ended::Status(status)) => {
+            Err(OutputEnd::Failed(failure)) => Err(failure),
+            Err(OutputEnd::Status(status)) => {
                 // The call failed because of invalid input, the more useful error.
                 if let Some(what) = failed_input.get() {
-                    return Err(Failure::new(what));
+                    return Err(CommandError::new(what));
                 }
                 if self.verbose {
                     self.tell('<', "trailer ", status.metadata());
@@ -122,7 +122,12 @@ impl CallCommand {
         }
     }
 
-    fn body(&self, invocation: &Invocation, arguments: &Arguments, failed: &Arc<OnceLock<String>>) -> Result<Body> {
+    fn body(
+        &self,
+        invocation: &PreparedCall,
+        arguments: &CallArguments,
+        failed: &Arc<OnceLock<String>>,
+    ) -> Result<Body> {
         let options = &self.options;
         let from_input = matches!(options.data.as_deref(), Some("@" | "@-")) || options.file.as_deref() == Some("-");
         if invocation.method.kind.has_request_stream() && from_input && arguments.is_empty() {
@@ -139,7 +144,7 @@ impl CallCommand {
     }
 
     /// Prints the answer, or all messages of a stream.
-    async fn print(&self, answer: Answer, codec: &Codec, is_json: bool) -> std::result::Result<(), Ended> {
+    async fn print(&self, answer: Answer, codec: &DynamicCodec, is_json: bool) -> std::result::Result<(), OutputEnd> {
         if self.verbose {
             self.tell('<', "", answer.metadata());
         }
@@ -153,7 +158,7 @@ impl CallCommand {
             }
             Body::Many(mut messages) => {
                 let mut is_told = false;
-                while let Some(message) = messages.message().await.map_err(Ended::Status)? {
+                while let Some(message) = messages.message().await.map_err(OutputEnd::Status)? {
                     if let Some(metadata) = messages.metadata().filter(|_| self.verbose && !is_told) {
                         self.tell('<', "", metadata);
                         is_told = true;
@@ -169,21 +174,27 @@ impl CallCommand {
         Ok(())
     }
 
-    fn print_message(&self, message: &Bytes, codec: &Codec, is_json: bool) -> std::result::Result<(), Ended> {
+    fn print_message(
+        &self,
+        message: &Bytes,
+        codec: &DynamicCodec,
+        is_json: bool,
+    ) -> std::result::Result<(), OutputEnd> {
         let written = if self.raw {
-            print_bytes(&codec.decode_binary(message).map_err(Ended::Failed)?)
+            print_bytes(&codec.decode_binary(message).map_err(OutputEnd::Failed)?)
         } else {
-            let writing = Writing { is_compact: is_json, with_defaults: self.defaults, proto_names: self.proto_names };
-            let text = codec.decode(message, writing).map_err(Ended::Failed)?;
+            let writing =
+                JsonOptions { is_compact: is_json, with_defaults: self.defaults, proto_names: self.proto_names };
+            let text = codec.decode(message, writing).map_err(OutputEnd::Failed)?;
             let text = printable_json(&text);
-            let text = if io::stdout().is_terminal() { paint::json(&text, Style::of_stdout()) } else { text };
+            let text = if io::stdout().is_terminal() { paint::json(&text, OutputStyle::of_stdout()) } else { text };
             print_line(text)
         };
-        written.map_err(|error| Ended::Failed(error.into()))
+        written.map_err(|error| OutputEnd::Failed(error.into()))
     }
 
     fn tell(&self, side: char, what: &str, metadata: &Metadata) {
-        let style = Style::of_stderr();
+        let style = OutputStyle::of_stderr();
         let side = style.dim(&side.to_string());
         for (name, value) in metadata.iter() {
             let value = metadata_text(value);
@@ -209,7 +220,7 @@ pub(super) fn target<'a>(
         path.and_then(|path| address.rfind('/').and_then(|last| address[path..last].rfind('/')).map(|at| path + at));
     let Some(at) = service else {
         return Err(
-            Failure::new("no method given").with_try(format!("`frpc list {address}`, for the available methods"))
+            CommandError::new("no method given").with_try(format!("`frpc list {address}`, for the available methods"))
         );
     };
     let arguments = method.map(str::to_owned).into_iter().chain(arguments.iter().cloned());
@@ -217,20 +228,20 @@ pub(super) fn target<'a>(
 }
 
 /// The reason for the end of the output.
-enum Ended {
+enum OutputEnd {
     Status(Status),
-    Failed(Failure),
+    Failed(CommandError),
 }
 
 /// Returns the messages on standard input as a stream, each as soon as it is complete.
-fn input(codec: Codec, failed: Arc<OnceLock<String>>) -> Streaming<Bytes> {
+fn input(codec: DynamicCodec, failed: Arc<OnceLock<String>>) -> Streaming<Bytes> {
     let (sender, messages) = Streaming::channel(16);
     let runtime = tokio::runtime::Handle::current();
     // Reading standard input cannot be cancelled, so it runs on its own detached thread.
     std::thread::spawn(move || {
         let values = serde_json::Deserializer::from_reader(io::stdin().lock()).into_iter::<Value>();
         for value in values {
-            let value = value.map_err(|error| Failure::new(format!("standard input: not valid JSON: {error}")));
+            let value = value.map_err(|error| CommandError::new(format!("standard input: not valid JSON: {error}")));
             match value.and_then(|value| codec.encode(&value)) {
                 Ok(message) => {
                     if runtime.block_on(sender.send(message)).is_err() {
@@ -238,7 +249,7 @@ fn input(codec: Codec, failed: Arc<OnceLock<String>>) -> Streaming<Bytes> {
                     }
                 }
                 Err(failure) => {
-                    let Failure::Own { what, .. } = failure else { return };
+                    let CommandError::Own { what, .. } = failure else { return };
                     // Only the first failure is reported.
                     let _ = failed.set(what.clone());
                     runtime.block_on(sender.fail(Status::invalid_argument(what)));

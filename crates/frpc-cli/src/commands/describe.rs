@@ -7,11 +7,11 @@ use serde_json::json;
 use super::list::{address_and_name, schema_of};
 use crate::{
     connect::{ConnectOptions, addresses},
-    declarations::Declared,
-    failure::{Failure, Result},
+    declarations::ProtoDeclaration,
+    failure::{CommandError, Result},
     invocation::is_json_rpc,
     messages, open_rpc,
-    schema::{self, Schema, Sources},
+    schema::{self, SchemaSources, ServerSchema},
     suggest,
     terminal::{print_json, print_line, printable, printable_name},
 };
@@ -33,7 +33,7 @@ pub(crate) struct DescribeCommand {
     #[arg(long, visible_alias = "protoset-out", value_name = "FILE")]
     save: Option<std::path::PathBuf>,
     #[command(flatten)]
-    sources: Sources,
+    sources: SchemaSources,
     #[command(flatten)]
     connect: ConnectOptions,
 }
@@ -54,19 +54,19 @@ impl DescribeCommand {
         let schema = schema_of(&self.sources, &self.connect, address, None).await?;
         if let Some(path) = &self.save {
             let written = std::fs::write(path, schema.pool.encode_to_vec());
-            written.map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+            written.map_err(|error| CommandError::new(format!("{}: {error}", path.display())))?;
         }
         let all = match name {
             Some(name) => vec![find(&schema, name)?],
-            None => schema.services().iter().cloned().map(Declared::Service).collect(),
+            None => schema.services().iter().cloned().map(ProtoDeclaration::Service).collect(),
         };
         for (index, declared) in all.iter().enumerate() {
             if self.template {
                 let shape = match declared {
-                    Declared::Method(method) => method.input(),
-                    Declared::Message(message) => message.clone(),
-                    Declared::Service(_) | Declared::Enum(_) => {
-                        return Err(Failure::new("only messages and methods have a template")
+                    ProtoDeclaration::Method(method) => method.input(),
+                    ProtoDeclaration::Message(message) => message.clone(),
+                    ProtoDeclaration::Service(_) | ProtoDeclaration::Enum(_) => {
+                        return Err(CommandError::new("only messages and methods have a template")
                             .with_try("`frpc describe ADDRESS METHOD --template`"));
                     }
                 };
@@ -89,15 +89,15 @@ impl DescribeCommand {
 impl DescribeCommand {
     async fn describe_functions(&self, address: &str, name: Option<&str>, is_json: bool) -> Result<()> {
         if self.template || self.save.is_some() {
-            return Err(Failure::new("functions of JSON-RPC have neither templates nor descriptors"));
+            return Err(CommandError::new("functions of JSON-RPC have neither templates nor descriptors"));
         }
         let channel = self.connect.connect(address, Format::Json).await?;
         let functions = open_rpc::functions(&channel).await?;
         let found: Vec<_> =
             functions.iter().filter(|function| name.is_none_or(|name| function.name() == name)).collect();
         if let (Some(name), true) = (name, found.is_empty()) {
-            let failure = Failure::new(format!("there is no function {name}"));
-            let names = functions.iter().map(open_rpc::Function::name);
+            let failure = CommandError::new(format!("there is no function {name}"));
+            let names = functions.iter().map(open_rpc::FunctionDocument::name);
             return Err(
                 failure.with_try(suggest::probably(name, names).unwrap_or_else(|| format!("`frpc list {address}`")))
             );
@@ -118,35 +118,35 @@ impl DescribeCommand {
     }
 }
 
-fn summary(declared: &Declared) -> serde_json::Value {
+fn summary(declared: &ProtoDeclaration) -> serde_json::Value {
     let (kind, name) = match declared {
-        Declared::Service(service) => ("service", service.full_name().to_owned()),
-        Declared::Method(method) => ("method", schema::path(method)),
-        Declared::Message(message) => ("message", message.full_name().to_owned()),
-        Declared::Enum(found) => ("enum", found.full_name().to_owned()),
+        ProtoDeclaration::Service(service) => ("service", service.full_name().to_owned()),
+        ProtoDeclaration::Method(method) => ("method", schema::path(method)),
+        ProtoDeclaration::Message(message) => ("message", message.full_name().to_owned()),
+        ProtoDeclaration::Enum(found) => ("enum", found.full_name().to_owned()),
     };
     json!({ "kind": kind, "name": name, "proto": declared.text() })
 }
 
-fn find(schema: &Schema, name: &str) -> Result<Declared> {
+fn find(schema: &ServerSchema, name: &str) -> Result<ProtoDeclaration> {
     let pool = &schema.pool;
     if let Some(service) = schema.service(name) {
-        return Ok(Declared::Service(service.clone()));
+        return Ok(ProtoDeclaration::Service(service.clone()));
     }
     let messages = || pool.all_messages().filter(|message| !message.is_map_entry());
     let message = pool.get_message_by_name(name).or_else(|| last_part(messages(), name, MessageDescriptor::name));
     if let Some(message) = message {
-        return Ok(Declared::Message(message));
+        return Ok(ProtoDeclaration::Message(message));
     }
     let found = pool.get_enum_by_name(name).or_else(|| last_part(pool.all_enums(), name, EnumDescriptor::name));
     if let Some(found) = found {
-        return Ok(Declared::Enum(found));
+        return Ok(ProtoDeclaration::Enum(found));
     }
-    schema.method(name).map(Declared::Method).map_err(|_| {
+    schema.method(name).map(ProtoDeclaration::Method).map_err(|_| {
         let mut names: Vec<String> = schema.services().iter().map(|service| service.full_name().to_owned()).collect();
         names.extend(schema.services().iter().flat_map(ServiceDescriptor::methods).map(|method| schema::path(&method)));
         names.extend(messages().map(|message| message.full_name().to_owned()));
-        let failure = Failure::new(format!("there is no service, method or type {name}"));
+        let failure = CommandError::new(format!("there is no service, method or type {name}"));
         match suggest::probably(name, names.iter().map(String::as_str)) {
             Some(advice) => failure.with_try(advice),
             None => failure.with_try("`frpc list` with the same address or files"),

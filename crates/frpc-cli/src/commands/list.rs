@@ -5,12 +5,12 @@ use serde_json::json;
 
 use crate::{
     connect::{ConnectOptions, addresses},
-    failure::{Failure, Result},
+    failure::{CommandError, Result},
     invocation::{call_failure, is_json_rpc},
     open_rpc,
-    schema::{self, Schema, Sources, Unreflected},
+    schema::{self, ReflectionError, SchemaSources, ServerSchema},
     suggest,
-    terminal::{Style, print_json, print_line, printable_name},
+    terminal::{OutputStyle, print_json, print_line, printable_name},
 };
 
 /// Lists the services and methods of a server or of proto files.
@@ -24,7 +24,7 @@ pub(crate) struct ListCommand {
     /// A single service, by its full name or its last part.
     service: Option<String>,
     #[command(flatten)]
-    sources: Sources,
+    sources: SchemaSources,
     #[command(flatten)]
     connect: ConnectOptions,
 }
@@ -47,7 +47,7 @@ impl ListCommand {
             None => schema.services().iter().collect(),
             Some(name) => vec![schema.service(name).ok_or_else(|| no_service(&schema, name))?],
         };
-        let style = Style::of_stdout();
+        let style = OutputStyle::of_stdout();
         for service in services {
             let methods = service.methods();
             if is_json {
@@ -86,7 +86,7 @@ impl ListCommand {
 impl ListCommand {
     async fn list_functions(&self, address: &str, is_json: bool) -> Result<()> {
         let channel = self.connect.connect(address, Format::Json).await?;
-        let style = Style::of_stdout();
+        let style = OutputStyle::of_stdout();
         for function in open_rpc::functions(&channel).await? {
             match is_json {
                 true => print_json(&function.0)?,
@@ -102,7 +102,7 @@ impl ListCommand {
 
 /// With files there is no address, so the first argument is the name.
 pub(super) fn address_and_name<'a>(
-    sources: &Sources,
+    sources: &SchemaSources,
     first: &'a Option<String>,
     second: &'a Option<String>,
 ) -> (Option<&'a str>, Option<&'a str>) {
@@ -115,16 +115,16 @@ pub(super) fn address_and_name<'a>(
 /// Returns the schema from files, or from the server. For a server, it contains at least the service of `needed`, or
 /// all services.
 pub(super) async fn schema_of(
-    sources: &Sources,
+    sources: &SchemaSources,
     connect: &ConnectOptions,
     address: Option<&str>,
     needed: Option<&str>,
-) -> Result<Schema> {
+) -> Result<ServerSchema> {
     let address = match address {
         Some(address) => address,
         None if !sources.is_empty() => return sources.read(),
         None => {
-            return Err(Failure::new("neither an address nor files given")
+            return Err(CommandError::new("neither an address nor files given")
                 .with_try("an address such as tcp://localhost:7300, or --proto FILE"));
         }
     };
@@ -136,19 +136,23 @@ pub(super) async fn schema_of(
     let channel = connect.connect(address, Format::Proto).await?;
     connect.format_of(&channel).await?;
     sources.schema(&channel, needed).await.map_err(|error| match error {
-        Unreflected::Unsupported(why) => Failure::new(format!("the server does not describe its services: {why}"))
-            .with_try("--proto FILE or --descriptor-set FILE")
-            .with_try("`add_service(frpc_services::Reflection::v1())` in the server"),
-        Unreflected::Plain => Failure::new("the server does not describe its services: plain fRPC has no reflection")
-            .with_try("--proto FILE or --descriptor-set FILE instead of the address"),
-        Unreflected::Failed(failure) => failure,
-        Unreflected::Call(status) => call_failure(status, None),
+        ReflectionError::Unsupported(why) => {
+            CommandError::new(format!("the server does not describe its services: {why}"))
+                .with_try("--proto FILE or --descriptor-set FILE")
+                .with_try("`add_service(frpc_services::Reflection::v1())` in the server")
+        }
+        ReflectionError::Plain => {
+            CommandError::new("the server does not describe its services: plain fRPC has no reflection")
+                .with_try("--proto FILE or --descriptor-set FILE instead of the address")
+        }
+        ReflectionError::Failed(failure) => failure,
+        ReflectionError::Call(status) => call_failure(status, None),
     })
 }
 
-pub(super) fn no_service(schema: &Schema, name: &str) -> Failure {
+pub(super) fn no_service(schema: &ServerSchema, name: &str) -> CommandError {
     let names: Vec<_> = schema.services().iter().map(|service| service.full_name()).collect();
-    let failure = Failure::new(format!("there is no service {name}"));
+    let failure = CommandError::new(format!("there is no service {name}"));
     match suggest::probably(name, names.iter().copied()) {
         Some(advice) => failure.with_try(advice),
         None => failure.with_try(format!("one of {}", names.join(", "))),

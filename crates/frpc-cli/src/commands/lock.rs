@@ -34,7 +34,7 @@ impl LockCommand {
     #[cfg(not(feature = "proto"))]
     pub(crate) fn run(&self, _: bool) -> Result<()> {
         let Self { lock: _, protos: _, imports: _, check: _, no_plain_peers: _ } = self;
-        Err(crate::failure::Failure::left_out("proto", "compiler for proto files"))
+        Err(crate::failure::CommandError::left_out("proto", "compiler for proto files"))
     }
 
     #[cfg(feature = "proto")]
@@ -42,7 +42,7 @@ impl LockCommand {
         use serde_json::json;
 
         use crate::{
-            failure::Failure,
+            failure::CommandError,
             terminal::{print_json, print_line},
         };
 
@@ -57,10 +57,10 @@ impl LockCommand {
             true => builder.lock_is_stale(&self.protos, &imports),
             false => builder.update_lock(&self.protos, &imports),
         };
-        let is_changed = is_changed.map_err(|error| Failure::new(format!("{error}").trim_end()))?;
+        let is_changed = is_changed.map_err(|error| CommandError::new(format!("{error}").trim_end()))?;
         let shown = self.lock.display();
         if self.check && is_changed {
-            return Err(Failure::new(format!("{shown} is out of date, although no change breaks peers"))
+            return Err(CommandError::new(format!("{shown} is out of date, although no change breaks peers"))
                 .with_try("the same without --check, and commit the file"));
         }
         match (is_json, is_changed) {

@@ -11,7 +11,7 @@ use crate::{
     arguments::read,
     broker::BrokerOptions,
     connect::parse_time,
-    failure::{Failure, Result},
+    failure::{CommandError, Result},
     terminal::{print_json, print_line, printable},
 };
 
@@ -95,14 +95,15 @@ impl PublishCommand {
         let mut publication = Publication::new(&self.subject, payload);
         publication.retain = self.retain;
         let acknowledged = tokio::time::timeout(self.timeout, client.send_acknowledged(publication)).await;
-        let late = |_| Failure::new(format!("the broker did not acknowledge the message within {:?}", self.timeout));
-        acknowledged.map_err(late)?.map_err(Failure::new)
+        let late =
+            |_| CommandError::new(format!("the broker did not acknowledge the message within {:?}", self.timeout));
+        acknowledged.map_err(late)?.map_err(CommandError::new)
     }
 
     async fn ask(&self, client: &Client, payload: Vec<u8>, is_json: bool) -> Result<()> {
         let answer = client.request(&self.subject, payload).await.map_err(|error| match error {
-            RequestError::TimedOut => Failure::new(format!("there was no answer within {:?}", self.timeout)),
-            error => Failure::new(error),
+            RequestError::TimedOut => CommandError::new(format!("there was no answer within {:?}", self.timeout)),
+            error => CommandError::new(error),
         })?;
         match (is_json, std::str::from_utf8(&answer.payload)) {
             (true, _) => print_json(message_json(&answer))?,
@@ -119,7 +120,7 @@ fn lines_of_input() -> mpsc::Receiver<Result<Vec<u8>>> {
     // Reading standard input cannot be cancelled, so it runs on its own thread.
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().split(b'\n') {
-            let line = line.map_err(|error| Failure::new(format!("standard input: {error}")));
+            let line = line.map_err(|error| CommandError::new(format!("standard input: {error}")));
             if sender.blocking_send(line).is_err() {
                 return;
             }

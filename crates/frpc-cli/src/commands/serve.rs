@@ -14,8 +14,8 @@ use self::echo::{
 };
 use crate::{
     arguments::metadata_text,
-    failure::{Failure, Result},
-    terminal::{Style, print_json, print_line},
+    failure::{CommandError, Result},
+    terminal::{OutputStyle, print_json, print_line},
 };
 
 /// Generated from `proto/echo.proto`.
@@ -62,7 +62,7 @@ impl ServeCommand {
         let reflection = || !self.no_reflection;
         let server = Server::builder()
             .config(Config { extended: !self.plain, ..Config::default() })
-            .add_service(EchoServer::new(Echoing))
+            .add_service(EchoServer::new(EchoService))
             .add_service(Health::new())
             .add_optional_service(reflection().then(Reflection::v1))
             .add_optional_service(reflection().then(Reflection::v1alpha));
@@ -78,9 +78,9 @@ impl ServeCommand {
         };
         let server = match (&self.cert, &self.key) {
             (Some(certificate), Some(key)) if cfg!(feature = "tls") => {
-                server.tls(ServerTls::new(Pem::file(certificate), Pem::file(key)).map_err(Failure::new)?)
+                server.tls(ServerTls::new(Pem::file(certificate), Pem::file(key)).map_err(CommandError::new)?)
             }
-            (Some(_), _) => return Err(Failure::left_out("tls", "TLS")),
+            (Some(_), _) => return Err(CommandError::left_out("tls", "TLS")),
             _ => server,
         };
         // A port alone listens on this machine only, consistent with the other commands.
@@ -97,8 +97,8 @@ impl ServeCommand {
         Ok(())
     }
 
-    fn refused(&self, error: ServeError) -> Failure {
-        let failure = Failure::new(error);
+    fn refused(&self, error: ServeError) -> CommandError {
+        let failure = CommandError::new(error);
         match self.address.parse::<u16>() {
             Ok(port) => failure.with_try(format!(":{port}, for a port on this machine")),
             Err(_) => failure.with_try("another port: tcp://127.0.0.1:0 takes one that is free"),
@@ -107,7 +107,7 @@ impl ServeCommand {
 
     /// Returns the startup message with the address and examples.
     fn greeting(&self, at: &str) -> String {
-        let style = Style::of_stdout();
+        let style = OutputStyle::of_stdout();
         let mut lines = vec![format!("listening on {}", style.bold(at))];
         if let Some(place) = at.strip_prefix("tcp://") {
             let s = if self.cert.is_some() { "s" } else { "" };
@@ -182,9 +182,9 @@ mod functions {
     }
 }
 
-struct Echoing;
+struct EchoService;
 
-impl Echo for Echoing {
+impl Echo for EchoService {
     async fn say(&self, request: Request<Message>) -> std::result::Result<Response<Message>, Status> {
         Ok(request.into_inner().into())
     }

@@ -6,15 +6,15 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use frisbee_pubsub::{Event, Message, Policy, Subscription};
+use frisbee_pubsub::{Message, Policy, Subscription, SubscriptionEvent};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
     broker::BrokerOptions,
     connect::parse_time,
-    failure::{Failure, Result},
-    terminal::{Style, print_bytes, print_json, print_line, print_note, printable_name},
+    failure::{CommandError, Result},
+    terminal::{OutputStyle, print_bytes, print_json, print_line, print_note, printable_name},
 };
 
 /// Subscribes to subjects and prints messages as they arrive.
@@ -35,8 +35,8 @@ pub(crate) struct SubscribeCommand {
     #[arg(long, short = 'g', value_name = "NAME")]
     group: Option<String>,
     /// The messages to drop if they are not read fast enough.
-    #[arg(long, value_enum, default_value_t = Drops::Newest)]
-    policy: Drops,
+    #[arg(long, value_enum, default_value_t = PolicyArgument::Newest)]
+    policy: PolicyArgument,
     /// Prints the payloads only, unmodified and one per line.
     #[arg(long)]
     raw: bool,
@@ -52,7 +52,7 @@ const EXAMPLES: &str = "Examples:
 
 /// The policy for messages that are not read fast enough.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum Drops {
+enum PolicyArgument {
     /// Drops new messages.
     #[value(name = "drop-newest")]
     Newest,
@@ -70,16 +70,15 @@ enum Drops {
 impl SubscribeCommand {
     pub(crate) async fn run(&self, is_json: bool) -> Result<()> {
         if self.raw && stdout().is_terminal() {
-            return Err(
-                Failure::new("raw output could send control sequences to the terminal").with_try("`… --raw > FILE`")
-            );
+            return Err(CommandError::new("raw output could send control sequences to the terminal")
+                .with_try("`… --raw > FILE`"));
         }
         let client = self.broker.connect(&self.address).await?;
         let mut subscribe = client.subscribe(&self.pattern).policy(self.policy.into());
         if let Some(group) = &self.group {
             subscribe = subscribe.group(group);
         }
-        let subscription = subscribe.await.map_err(Failure::new)?;
+        let subscription = subscribe.await.map_err(CommandError::new)?;
         match is_json {
             true => print_json(json!({ "subscribed": self.pattern }))?,
             false => print_note(&format!("subscribed to {}", self.pattern)),
@@ -93,7 +92,7 @@ impl SubscribeCommand {
         match (outcome, self.count) {
             (Ok(outcome), _) => outcome?,
             (Err(_), Some(count)) => {
-                return Err(Failure::new(format!("{printed} of {count} messages arrived in time"))
+                return Err(CommandError::new(format!("{printed} of {count} messages arrived in time"))
                     .with_try("a longer --timeout"));
             }
             (Err(_), None) => {}
@@ -106,20 +105,22 @@ impl SubscribeCommand {
     async fn print(&self, mut subscription: Subscription, printed: &mut u64, is_json: bool) -> Result<()> {
         while self.count.is_none_or(|count| *printed < count) {
             match subscription.next().await {
-                Some(Event::Message(message)) => {
+                Some(SubscriptionEvent::Message(message)) => {
                     self.print_message(&message, is_json)?;
                     *printed += 1;
                 }
-                Some(Event::Missing(messages)) if is_json => print_json(json!({ "missing": messages }))?,
-                Some(Event::Missing(messages)) => print_note(&format!("{messages} messages are missing here")),
-                Some(Event::Reconnected) if is_json => print_json(json!({ "reconnected": true }))?,
-                Some(Event::Reconnected) => {
+                Some(SubscriptionEvent::Missing(messages)) if is_json => print_json(json!({ "missing": messages }))?,
+                Some(SubscriptionEvent::Missing(messages)) => {
+                    print_note(&format!("{messages} messages are missing here"))
+                }
+                Some(SubscriptionEvent::Reconnected) if is_json => print_json(json!({ "reconnected": true }))?,
+                Some(SubscriptionEvent::Reconnected) => {
                     print_note("the connection was lost and restored: messages may be missing here");
                 }
                 Some(_) => {}
                 None => {
                     let end = subscription.end().map_or_else(|| "it ended".to_owned(), ToString::to_string);
-                    return Err(Failure::new(format!("the subscription ended: {end}")));
+                    return Err(CommandError::new(format!("the subscription ended: {end}")));
                 }
             }
         }
@@ -137,7 +138,7 @@ impl SubscribeCommand {
                 Err(_) => format!("{} bytes: {}", message.payload.len(), BASE64_STANDARD.encode(&message.payload)),
             };
             let subject = printable_name(message.subject.as_str());
-            print_line(format_args!("{} {payload}", Style::of_stdout().cyan(&subject)))?;
+            print_line(format_args!("{} {payload}", OutputStyle::of_stdout().cyan(&subject)))?;
         }
         Ok(())
     }
@@ -159,14 +160,14 @@ pub(super) fn message_json(message: &Message) -> Value {
     json
 }
 
-impl From<Drops> for Policy {
-    fn from(drops: Drops) -> Self {
+impl From<PolicyArgument> for Policy {
+    fn from(drops: PolicyArgument) -> Self {
         match drops {
-            Drops::Newest => Self::DropNewest,
-            Drops::Oldest => Self::DropOldest,
-            Drops::KeepLatest => Self::KeepLatest,
-            Drops::Block => Self::Block,
-            Drops::Disconnect => Self::Disconnect,
+            PolicyArgument::Newest => Self::DropNewest,
+            PolicyArgument::Oldest => Self::DropOldest,
+            PolicyArgument::KeepLatest => Self::KeepLatest,
+            PolicyArgument::Block => Self::Block,
+            PolicyArgument::Disconnect => Self::Disconnect,
         }
     }
 }

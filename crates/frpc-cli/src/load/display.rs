@@ -6,21 +6,21 @@ use std::{
     time::Duration,
 };
 
-use super::record::{QUANTILES, Record, per_second};
-use crate::{failure::code_name, terminal::Style};
+use super::record::{LoadResults, QUANTILES, per_second};
+use crate::{failure::code_name, terminal::OutputStyle};
 
 /// A progress line on standard error, shown only on a terminal.
-pub(crate) struct Live {
+pub(crate) struct ProgressLine {
     is_shown: bool,
 }
 
-impl Live {
+impl ProgressLine {
     pub(crate) fn new(is_wanted: bool) -> Self {
         Self { is_shown: is_wanted && io::stderr().is_terminal() }
     }
 
     /// Shows the progress of a load test.
-    pub(crate) fn show(&self, name: &str, record: &Record, done: f64, elapsed: Duration) {
+    pub(crate) fn show(&self, name: &str, record: &LoadResults, done: f64, elapsed: Duration) {
         if !self.is_shown {
             return;
         }
@@ -29,7 +29,7 @@ impl Live {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is at most the width")]
         let full = (done * WIDTH as f64).round() as usize;
         let bar = format!("{}{}", "━".repeat(full), "╌".repeat(WIDTH - full));
-        let style = Style::of_stderr();
+        let style = OutputStyle::of_stderr();
         let line = format!(
             "{name} {} {}/s · p50 {} · p99 {} · {} failed",
             style.cyan(&bar),
@@ -52,7 +52,7 @@ impl Live {
 }
 
 /// Returns the summary of a load test, including its histogram.
-pub(crate) fn summary(record: &Record, elapsed: Duration, style: Style) -> String {
+pub(crate) fn summary(record: &LoadResults, elapsed: Duration, style: OutputStyle) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
     let mut line = |name: &str, text: String| {
@@ -78,7 +78,7 @@ pub(crate) fn summary(record: &Record, elapsed: Duration, style: Style) -> Strin
     out
 }
 
-fn histogram(record: &Record, style: Style) -> String {
+fn histogram(record: &LoadResults, style: OutputStyle) -> String {
     const WIDTH: u64 = 40;
     let rows = record.rows(10);
     let most = rows.iter().map(|(_, count)| *count).max().unwrap_or(0).max(1);

@@ -18,15 +18,15 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use self::record::{Record, Recorder};
+use self::record::{LoadResults, Recorder};
 use crate::{
-    failure::{Failure, Result},
-    invocation::Invocation,
+    failure::{CommandError, Result},
+    invocation::PreparedCall,
 };
 
 /// The settings of a load test.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct LoadPlan {
     /// The number of concurrent calls on each connection.
     pub(crate) calls: usize,
     /// The total number of calls, or `None` for as many as possible within `time`.
@@ -37,30 +37,30 @@ pub(crate) struct Plan {
 }
 
 /// The calls to one address.
-pub(crate) struct Load {
-    pub(crate) invocations: Vec<Invocation>,
+pub(crate) struct AddressLoad {
+    pub(crate) invocations: Vec<PreparedCall>,
     pub(crate) messages: Vec<Bytes>,
 }
 
 /// A running load test.
-pub(crate) struct Running {
+pub(crate) struct RunningLoad {
     pub(crate) start: Instant,
     recorders: Vec<Recorder>,
     workers: JoinSet<()>,
     stop: Arc<AtomicBool>,
 }
 
-impl Load {
+impl AddressLoad {
     /// Starts all workers.
-    pub(crate) fn start(&self, plan: Plan) -> Running {
+    pub(crate) fn start(&self, plan: LoadPlan) -> RunningLoad {
         let start = Instant::now();
         let (stop, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let mut running = Running { start, recorders: Vec::new(), workers: JoinSet::new(), stop: stop.clone() };
+        let mut running = RunningLoad { start, recorders: Vec::new(), workers: JoinSet::new(), stop: stop.clone() };
         for invocation in &self.invocations {
             for _ in 0..plan.calls {
                 let recorder = Recorder::default();
                 running.recorders.push(recorder.clone());
-                let worker = Worker {
+                let worker = LoadWorker {
                     invocation: invocation.clone(),
                     messages: self.messages.clone(),
                     begun: begun.clone(),
@@ -84,10 +84,10 @@ impl Load {
     }
 }
 
-impl Running {
+impl RunningLoad {
     /// Returns the results so far.
-    pub(crate) fn record(&self) -> Record {
-        self.recorders.iter().fold(Record::default(), |mut all, recorder| {
+    pub(crate) fn record(&self) -> LoadResults {
+        self.recorders.iter().fold(LoadResults::default(), |mut all, recorder| {
             recorder.add_to(&mut all);
             all
         })
@@ -99,19 +99,19 @@ impl Running {
     }
 
     /// Stops after `time` and returns the results.
-    pub(crate) async fn stop_after(self, time: Duration) -> Result<Record> {
+    pub(crate) async fn stop_after(self, time: Duration) -> Result<LoadResults> {
         sleep_until(self.start + time).await;
         self.stop().await
     }
 
     /// Waits up to a limit for calls in flight, then returns the results.
-    pub(crate) async fn stop(mut self) -> Result<Record> {
+    pub(crate) async fn stop(mut self) -> Result<LoadResults> {
         self.stop.store(true, Ordering::Relaxed);
         let all = async { while self.workers.join_next().await.is_some() {} };
         let is_late = tokio::time::timeout(GRACE, all).await.is_err();
         let record = self.record();
         if is_late && record.calls() == 0 {
-            return Err(Failure::new("no call was answered").with_try("a --timeout, to see why"));
+            return Err(CommandError::new("no call was answered").with_try("a --timeout, to see why"));
         }
         Ok(record)
     }
@@ -120,16 +120,16 @@ impl Running {
 /// The maximum time for calls in flight to finish.
 const GRACE: Duration = Duration::from_secs(5);
 
-struct Worker {
-    invocation: Invocation,
+struct LoadWorker {
+    invocation: PreparedCall,
     messages: Vec<Bytes>,
     begun: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
-    plan: Plan,
+    plan: LoadPlan,
     start: Instant,
 }
 
-impl Worker {
+impl LoadWorker {
     async fn run(self, recorder: Recorder) {
         while let Some(due) = self.next() {
             let now = Instant::now();
@@ -172,7 +172,7 @@ impl Worker {
 }
 
 /// Makes a call and returns the number of response messages and their total length.
-async fn call(invocation: &Invocation, messages: &[Bytes]) -> std::result::Result<(u64, u64), Status> {
+async fn call(invocation: &PreparedCall, messages: &[Bytes]) -> std::result::Result<(u64, u64), Status> {
     let body = match (invocation.method.kind.has_request_stream(), messages) {
         (false, [message, ..]) => Body::from(message.clone()),
         _ => Body::Many(Streaming::from_iter(messages.to_vec())),

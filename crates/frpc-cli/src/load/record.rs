@@ -14,11 +14,11 @@ use crate::failure::code_name;
 
 /// The results of one worker, shared for reading.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Recorder(Arc<Mutex<Record>>);
+pub(crate) struct Recorder(Arc<Mutex<LoadResults>>);
 
 /// Results of calls.
 #[derive(Clone, Debug)]
-pub(crate) struct Record {
+pub(crate) struct LoadResults {
     /// The latencies of successful calls in nanoseconds.
     latencies: Histogram<u64>,
     /// The number of failed calls by code.
@@ -42,12 +42,12 @@ impl Recorder {
         }
     }
 
-    pub(crate) fn add_to(&self, all: &mut Record) {
+    pub(crate) fn add_to(&self, all: &mut LoadResults) {
         all.merge(&self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
-impl Default for Record {
+impl Default for LoadResults {
     fn default() -> Self {
         let mut latencies = Histogram::new_with_bounds(1000, 1 << 30, 3).expect("the bounds are valid constants");
         latencies.auto(true);
@@ -55,7 +55,7 @@ impl Default for Record {
     }
 }
 
-impl Record {
+impl LoadResults {
     pub(crate) fn merge(&mut self, other: &Self) {
         self.latencies.add(&other.latencies).expect("the histogram grows to any value");
         for (code, count) in &other.failed {
@@ -168,7 +168,7 @@ mod tests {
         }
         recorder.add(Duration::from_secs(5), Ok((1, 10)));
         recorder.add(Duration::from_secs(9), Err(Code::Unavailable));
-        let mut record = Record::default();
+        let mut record = LoadResults::default();
         recorder.add_to(&mut record);
         assert_eq!((record.calls(), record.failures(), record.bytes()), (1001, 1, 10_010));
         let rows = record.rows(10);
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_record_of_nothing_has_no_rows_with_calls() {
-        let record = Record::default();
+        let record = LoadResults::default();
         assert_eq!(record.rows(10).iter().map(|(_, count)| count).sum::<u64>(), 0);
         assert_eq!(record.mean(), Duration::ZERO);
     }

@@ -5,6 +5,6 @@ mod reflection;
 mod services;
 mod sources;
 
-pub(crate) use reflection::Unreflected;
-pub(crate) use services::{Schema, kind, path, split};
-pub(crate) use sources::Sources;
+pub(crate) use reflection::ReflectionError;
+pub(crate) use services::{ServerSchema, kind, path, split};
+pub(crate) use sources::SchemaSources;

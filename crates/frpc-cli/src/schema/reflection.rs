@@ -16,12 +16,12 @@ use frpc_services::protos::grpc::reflection::v1::{
 };
 use prost_reflect::DescriptorPool;
 
-use super::{Schema, split};
-use crate::failure::Failure;
+use super::{ServerSchema, split};
+use crate::failure::CommandError;
 
 /// The reason why reflection returned no schema.
 #[derive(Debug)]
-pub(crate) enum Unreflected {
+pub(crate) enum ReflectionError {
     /// The server does not support reflection.
     Unsupported(String),
     /// The server speaks plain fRPC, without reflection.
@@ -29,7 +29,7 @@ pub(crate) enum Unreflected {
     /// The reflection call failed.
     Call(Status),
     /// The server returned invalid data, or the local files are invalid.
-    Failed(Failure),
+    Failed(CommandError),
 }
 
 /// Both versions have the same messages. If a server lacks one, the other is tried.
@@ -39,13 +39,13 @@ static VERSIONS: [Method; 2] = [
 ];
 
 /// Returns the schema of the service of a method, or of all services.
-pub(super) async fn schema(channel: &Channel, needed: Option<&str>) -> Result<Schema, Unreflected> {
-    match channel.call_format().await.map_err(Unreflected::Call)? {
+pub(super) async fn schema(channel: &Channel, needed: Option<&str>) -> Result<ServerSchema, ReflectionError> {
+    match channel.call_format().await.map_err(ReflectionError::Call)? {
         Format::Proto => {}
-        Format::Polyglot => return Err(Unreflected::Plain),
-        _ => return Err(Unreflected::Unsupported("it does not support protocol buffers".to_owned())),
+        Format::Polyglot => return Err(ReflectionError::Plain),
+        _ => return Err(ReflectionError::Unsupported("it does not support protocol buffers".to_owned())),
     }
-    let mut asking = Asking { channel, method: &VERSIONS[0], files: HashMap::new() };
+    let mut asking = ReflectionQuery { channel, method: &VERSIONS[0], files: HashMap::new() };
     // With the full name of the service, one question is enough, and other services are not downloaded.
     if let Some(service) = needed.and_then(|name| split(name).0).filter(|service| service.contains('.')) {
         match asking.ask([MessageRequest::FileContainingSymbol(service.to_owned())]).await {
@@ -65,19 +65,19 @@ pub(super) async fn schema(channel: &Channel, needed: Option<&str>) -> Result<Sc
     asking.into_schema(services).await
 }
 
-struct Asking<'a> {
+struct ReflectionQuery<'a> {
     channel: &'a Channel,
     method: &'static Method,
     /// The received files by name.
     files: HashMap<String, FileDescriptorProto>,
 }
 
-impl Asking<'_> {
+impl ReflectionQuery<'_> {
     /// Asks all questions in one call and sends them before reading answers, as half-duplex wires require.
     async fn ask(
         &mut self,
         questions: impl IntoIterator<Item = MessageRequest>,
-    ) -> Result<Vec<MessageResponse>, Unreflected> {
+    ) -> Result<Vec<MessageResponse>, ReflectionError> {
         let questions: Vec<Bytes> = questions
             .into_iter()
             .map(|question| {
@@ -91,8 +91,8 @@ impl Asking<'_> {
             answered = self.call(questions).await;
         }
         let answers = answered.map_err(|status| match status.code() {
-            Code::Unimplemented | Code::NotFound => Unreflected::Unsupported(status.message().to_owned()),
-            _ => Unreflected::Call(status),
+            Code::Unimplemented | Code::NotFound => ReflectionError::Unsupported(status.message().to_owned()),
+            _ => ReflectionError::Call(status),
         })?;
         for answer in &answers {
             if let MessageResponse::FileDescriptorResponse(files) = answer {
@@ -101,7 +101,7 @@ impl Asking<'_> {
                     self.files.insert(file.name().to_owned(), file);
                     if self.files.len() > FILES_MAX {
                         let what = format!("the server has more than {FILES_MAX} proto files");
-                        return Err(Unreflected::Failed(Failure::new(what).with_try("--descriptor-set FILE")));
+                        return Err(ReflectionError::Failed(CommandError::new(what).with_try("--descriptor-set FILE")));
                     }
                 }
             }
@@ -127,7 +127,7 @@ impl Asking<'_> {
     }
 
     /// Downloads missing imports and builds the schema.
-    async fn into_schema(mut self, services: Vec<String>) -> Result<Schema, Unreflected> {
+    async fn into_schema(mut self, services: Vec<String>) -> Result<ServerSchema, ReflectionError> {
         let mut pool = DescriptorPool::global();
         let mut asked = HashSet::new();
         loop {
@@ -148,7 +148,7 @@ impl Asking<'_> {
         let files: Vec<_> = files.collect();
         pool.add_file_descriptor_protos(files).map_err(|error| senseless(&error))?;
         let unknown = services.into_iter().filter(|name| pool.get_service_by_name(name).is_none()).collect();
-        Ok(Schema::new(pool).with_unknown(unknown))
+        Ok(ServerSchema::new(pool).with_unknown(unknown))
     }
 }
 
@@ -158,6 +158,6 @@ const FILES_MAX: usize = 10_000;
 /// The timeout of a reflection call.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-fn senseless(error: &dyn std::error::Error) -> Unreflected {
-    Unreflected::Failed(Failure::new(format!("the server returned an invalid schema: {error}")))
+fn senseless(error: &dyn std::error::Error) -> ReflectionError {
+    ReflectionError::Failed(CommandError::new(format!("the server returned an invalid schema: {error}")))
 }

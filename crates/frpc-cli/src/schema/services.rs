@@ -1,18 +1,18 @@
 //! Services and methods by name.
 
 use frpc::{MethodKind, prost_types::FileDescriptorSet};
-use frpc_schema::{Options, descriptors_of};
+use frpc_schema::{SchemaOptions, descriptors_of};
 use prost_reflect::{DescriptorPool, MethodDescriptor, ServiceDescriptor};
 
 use crate::{
-    failure::{Failure, Result},
-    polyglot::Layouts,
+    failure::{CommandError, Result},
+    polyglot::SchemaLayouts,
     suggest,
 };
 
 /// Services and their messages.
 #[derive(Clone, Debug)]
-pub(crate) struct Schema {
+pub(crate) struct ServerSchema {
     pub(crate) pool: DescriptorPool,
     /// The callable services, sorted by name.
     services: Vec<ServiceDescriptor>,
@@ -20,7 +20,7 @@ pub(crate) struct Schema {
     unknown: Vec<String>,
 }
 
-impl Schema {
+impl ServerSchema {
     pub(super) fn new(pool: DescriptorPool) -> Self {
         let mut services: Vec<_> = pool.services().collect();
         services.sort_by(|one, other| one.full_name().cmp(other.full_name()));
@@ -56,9 +56,8 @@ impl Schema {
                 let all: Vec<_> = self.services.iter().filter_map(in_service).collect();
                 if all.len() > 1 {
                     let paths: Vec<_> = all.iter().map(path).collect();
-                    return Err(
-                        Failure::new(format!("several services have a method {name}")).with_try(paths.join(" or "))
-                    );
+                    return Err(CommandError::new(format!("several services have a method {name}"))
+                        .with_try(paths.join(" or ")));
                 }
                 all.into_iter().next()
             }
@@ -68,19 +67,19 @@ impl Schema {
 
     /// Returns the plain fRPC layouts for the file of a method. Without `first_operation`, methods are numbered as in
     /// Go.
-    pub(crate) fn layouts(&self, method: &MethodDescriptor, first_operation: Option<u16>) -> Result<Layouts> {
-        let (file, mut options) = (method.parent_file(), Options::default());
+    pub(crate) fn layouts(&self, method: &MethodDescriptor, first_operation: Option<u16>) -> Result<SchemaLayouts> {
+        let (file, mut options) = (method.parent_file(), SchemaOptions::default());
         if let Some(number) = first_operation {
             options.first_operations.insert(file.name().to_owned(), number);
         }
         let all = FileDescriptorSet { file: self.pool.file_descriptor_protos().cloned().collect() };
         let files = descriptors_of(file.package_name(), &all);
-        Layouts::read(&files, &options)
-            .map_err(|error| Failure::new(format!("plain fRPC cannot represent this schema: {error}")))
+        SchemaLayouts::read(&files, &options)
+            .map_err(|error| CommandError::new(format!("plain fRPC cannot represent this schema: {error}")))
     }
 
-    fn missing(&self, wanted: &str, service: Option<&str>) -> Failure {
-        let failure = Failure::new(format!("there is no method {wanted}"));
+    fn missing(&self, wanted: &str, service: Option<&str>) -> CommandError {
+        let failure = CommandError::new(format!("there is no method {wanted}"));
         if let Some(service) = service.and_then(|name| self.service(name)) {
             let names: Vec<_> = service.methods().map(|method| method.name().to_owned()).collect();
             let (_, name) = split(wanted);

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use frpc::Channel;
 use prost_reflect::DescriptorPool;
 
-use super::{Schema, Unreflected, files, reflection};
+use super::{ReflectionError, ServerSchema, files, reflection};
 use crate::failure::Result;
 
 /// Schema sources other than the server.
 #[derive(clap::Args, Clone, Debug, Default)]
-pub(crate) struct Sources {
+pub(crate) struct SchemaSources {
     /// A proto file with the services, used instead of reflection. Can be repeated.
     #[arg(long = "proto", short = 'p', value_name = "FILE", help_heading = "Schema")]
     protos: Vec<PathBuf>,
@@ -22,20 +22,20 @@ pub(crate) struct Sources {
     descriptor_sets: Vec<PathBuf>,
 }
 
-impl Sources {
+impl SchemaSources {
     /// Returns `true` without files, so that the server has to be asked.
     pub(crate) fn is_empty(&self) -> bool {
         self.protos.is_empty() && self.descriptor_sets.is_empty()
     }
 
     /// Reads the files.
-    pub(crate) fn read(&self) -> Result<Schema> {
+    pub(crate) fn read(&self) -> Result<ServerSchema> {
         let mut pool = DescriptorPool::global();
         files::add_protos(&mut pool, &self.protos, &self.imports)?;
         for path in &self.descriptor_sets {
             files::add_set(&mut pool, path)?;
         }
-        Ok(Schema::new(pool))
+        Ok(ServerSchema::new(pool))
     }
 
     /// Returns the schema of the files, or else of the server. From a server, it contains at least the service of
@@ -44,10 +44,10 @@ impl Sources {
         &self,
         channel: &Channel,
         needed: Option<&str>,
-    ) -> std::result::Result<Schema, Unreflected> {
+    ) -> std::result::Result<ServerSchema, ReflectionError> {
         match self.is_empty() {
             true => reflection::schema(channel, needed).await,
-            false => self.read().map_err(Unreflected::Failed),
+            false => self.read().map_err(ReflectionError::Failed),
         }
     }
 }

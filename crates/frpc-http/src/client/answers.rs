@@ -3,36 +3,36 @@
 use bytes::Bytes;
 use frpc::{
     Answer, Body, Code, Metadata, MetadataSlot, Status, Streaming,
-    client::{Deadline, end_in_time},
+    client::{Deadline, end_at_deadline},
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 use http::{HeaderMap, HeaderValue, header, response::Parts};
 
-use super::exchange::{Exchange, Received};
+use super::exchange::{HttpExchange, ReceivedBody};
 use crate::{
     headers::metadata,
     message::{
         compression,
-        envelope::{self, Frames},
+        envelope::{self, EnvelopeReader},
     },
 };
 
 /// Reads the messages, metadata and trailers of a framed response.
-pub(super) struct Answers {
+pub(super) struct FramedResponse {
     /// The metadata before the messages.
     metadata: Metadata,
     /// The trailers after the messages. Empty until the end has been read.
     trailers: Metadata,
-    received: Received,
-    frames: Frames,
-    coding: Coding,
+    received: ReceivedBody,
+    frames: EnvelopeReader,
+    coding: ContentCoding,
     len_max: usize,
-    ending: Box<dyn Ending>,
+    ending: Box<dyn ResponseEnd>,
     has_body: bool,
 }
 
 /// The end of a response, as a protocol encodes it.
-pub(super) trait Ending: Send + 'static {
+pub(super) trait ResponseEnd: Send + 'static {
     /// Handles a frame other than a message. Returns the trailers of a successful call, or `None` for unknown flags.
     fn frame(&self, flags: u8, content: &Bytes) -> Option<Result<Metadata, Status>>;
 
@@ -43,14 +43,14 @@ pub(super) trait Ending: Send + 'static {
 
 /// The compression of messages with the compressed flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Coding {
+pub(super) enum ContentCoding {
     Identity,
     Gzip,
 }
 
-impl Coding {
+impl ContentCoding {
     /// Reads the compression from its header.
-    pub(super) fn of(header: Option<&HeaderValue>, accepts_gzip: bool) -> Result<Self, Status> {
+    pub(super) fn from_header(header: Option<&HeaderValue>, accepts_gzip: bool) -> Result<Self, Status> {
         match header.map(HeaderValue::as_bytes) {
             None | Some(b"identity" | b"") => Ok(Self::Identity),
             Some(name) if name == compression::GZIP.as_bytes() && accepts_gzip => Ok(Self::Gzip),
@@ -65,7 +65,7 @@ impl Coding {
 
     pub(super) fn decompressed(self, content: &[u8], len_max: usize) -> Result<Bytes, Status> {
         match self {
-            Self::Gzip => compression::decompress(content, len_max).map_err(of_server),
+            Self::Gzip => compression::decompress(content, len_max).map_err(as_server_fault),
             Self::Identity => {
                 Err(Status::internal("a message is compressed, but no response header names the compression"))
             }
@@ -75,31 +75,31 @@ impl Coding {
 
 /// Reads the metadata from response headers. Leaves out the date, because HTTP sets it, not the service.
 pub(super) fn metadata_of(headers: &HeaderMap) -> Result<Metadata, Status> {
-    metadata::from_headers_except(headers, &header::DATE).map_err(of_server)
+    metadata::from_headers_except(headers, &header::DATE).map_err(as_server_fault)
 }
 
 /// Turns an error about a response into a server fault. The parsers also serve requests, and report invalid input as
 /// the fault of the caller.
-pub(super) fn of_server(status: Status) -> Status {
+pub(super) fn as_server_fault(status: Status) -> Status {
     if status.code() == Code::InvalidArgument { Status::internal(status.message()) } else { status }
 }
 
-impl Answers {
+impl FramedResponse {
     pub(super) fn new(
         metadata: Metadata,
-        received: Received,
-        coding: Coding,
+        received: ReceivedBody,
+        coding: ContentCoding,
         len_max: usize,
-        ending: impl Ending,
+        ending: impl ResponseEnd,
     ) -> Self {
-        let (frames, trailers, ending) = (Frames::new(len_max), Metadata::new(), Box::new(ending));
+        let (frames, trailers, ending) = (EnvelopeReader::new(len_max), Metadata::new(), Box::new(ending));
         Self { metadata, trailers, received, frames, coding, len_max, ending, has_body: false }
     }
 
     /// Returns the next message, or `None` at the end of a successful call.
     async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
-            let frame = self.frames.next().map_err(|error| of_server(error.into()))?;
+            let frame = self.frames.next().map_err(|error| as_server_fault(error.into()))?;
             let Some(frame) = frame else {
                 let Some(data) = self.received.data().await? else { return self.end_of_body() };
                 self.has_body = true;
@@ -118,12 +118,12 @@ impl Answers {
                 return Err(Status::internal(format!("a message has unknown flags: {flags:#04x}")));
             };
             self.trailers = ended?;
-            return self.nothing_more().await;
+            return self.expect_end().await;
         }
     }
 
     /// Checks that the response has no bytes after its end.
-    async fn nothing_more(&mut self) -> Result<Option<Bytes>, Status> {
+    async fn expect_end(&mut self) -> Result<Option<Bytes>, Status> {
         if self.frames.is_partial() || self.received.data().await?.is_some() {
             return Err(Status::internal("the server sent data after the end of the response"));
         }
@@ -140,14 +140,17 @@ impl Answers {
 }
 
 /// A function to read the head of a response.
-pub(super) trait Open: FnOnce(Parts, Received) -> Result<Answers, Status> + Send + 'static {}
+pub(super) trait OpenResponse:
+    FnOnce(Parts, ReceivedBody) -> Result<FramedResponse, Status> + Send + 'static
+{
+}
 
-impl<F: FnOnce(Parts, Received) -> Result<Answers, Status> + Send + 'static> Open for F {}
+impl<F: FnOnce(Parts, ReceivedBody) -> Result<FramedResponse, Status> + Send + 'static> OpenResponse for F {}
 
 /// Returns the answer of a call with a single response message.
-pub(super) async fn one(exchange: Exchange, open: impl Open) -> Result<Answer, Status> {
+pub(super) async fn unary_answer(exchange: HttpExchange, open: impl OpenResponse) -> Result<Answer, Status> {
     exchange
-        .within_time(async |exchange| {
+        .bound_by_deadline(async |exchange| {
             let (parts, received) = exchange.response().await?;
             let mut answers = open(parts, received)?;
             let message = async {
@@ -172,14 +175,14 @@ pub(super) async fn one(exchange: Exchange, open: impl Open) -> Result<Answer, S
                     }
                     Ok(answer)
                 }
-                Err(status) => Err(behind(answers.metadata, status)),
+                Err(status) => Err(prepend_metadata(answers.metadata, status)),
             }
         })
         .await
 }
 
 /// Prepends the metadata of a response to the metadata of its final status. A failed call has no other place for it.
-pub(super) fn behind(mut metadata: Metadata, mut status: Status) -> Status {
+pub(super) fn prepend_metadata(mut metadata: Metadata, mut status: Status) -> Status {
     if metadata.is_empty() {
         return status;
     }
@@ -195,7 +198,7 @@ pub(super) fn behind(mut metadata: Metadata, mut status: Status) -> Status {
 }
 
 /// Returns the answer of a call with a response stream. The request has been sent already.
-pub(super) fn many(exchange: Exchange, whole: Option<Deadline>, open: impl Open) -> Answer {
+pub(super) fn stream_answer(exchange: HttpExchange, whole: Option<Deadline>, open: impl OpenResponse) -> Answer {
     let (metadata, trailers) = (MetadataSlot::new(), MetadataSlot::new());
     let (of_head, of_end) = (metadata.clone(), trailers.clone());
     let opened = async move {
@@ -218,7 +221,7 @@ pub(super) fn many(exchange: Exchange, whole: Option<Deadline>, open: impl Open)
     let contents = stream::once(opened).try_flatten();
     let contents = match whole {
         None => Streaming::new(contents),
-        Some(deadline) => Streaming::new(end_in_time(contents.boxed(), deadline)),
+        Some(deadline) => Streaming::new(end_at_deadline(contents.boxed(), deadline)),
     };
     Answer::new(Body::Many(contents.with_metadata_from(metadata).with_trailers_from(trailers)))
 }

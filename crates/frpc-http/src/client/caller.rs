@@ -10,13 +10,13 @@ use bytes::Bytes;
 use frpc::{Metadata, Method, Status, codec::Format};
 use http::{HeaderMap, header, uri::PathAndQuery};
 
-use super::{outgoing::Framing, pool::Pool, target::Protocol};
+use super::{outgoing::EnvelopeEncoder, pool::ConnectionPool, target::RpcProtocol};
 use crate::headers::{metadata, timeout};
 
 /// Makes calls to one server.
 pub(super) struct HttpCaller {
-    pub(super) pool: Arc<Pool>,
-    pub(super) framing: Framing,
+    pub(super) pool: Arc<ConnectionPool>,
+    pub(super) framing: EnvelopeEncoder,
     /// The headers of all calls.
     pub(super) base: Arc<HeaderMap>,
     /// `base` with the timeout of the first gRPC call. Most other calls have the same timeout and reuse it.
@@ -24,7 +24,7 @@ pub(super) struct HttpCaller {
 }
 
 impl HttpCaller {
-    pub(super) fn protocol(&self) -> Protocol {
+    pub(super) fn protocol(&self) -> RpcProtocol {
         self.pool.dialer().target.protocol
     }
 
@@ -58,7 +58,7 @@ impl HttpCaller {
     }
 
     /// Returns the headers shared by gRPC calls with this timeout, and the timeout contained in them.
-    pub(super) fn headers_saying(&self, time: Option<Duration>) -> (Arc<HeaderMap>, Option<Duration>) {
+    pub(super) fn headers_with_timeout(&self, time: Option<Duration>) -> (Arc<HeaderMap>, Option<Duration>) {
         let Some(time) = time else { return (self.base.clone(), None) };
         let (said, headers) = self.usual.get_or_init(|| {
             let mut headers = (*self.base).clone();

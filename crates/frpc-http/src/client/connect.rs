@@ -8,11 +8,11 @@ use frpc::{Answer, Body, Call, Code, Metadata, MethodKind, Status, codec::Format
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, response::Parts, uri::PathAndQuery};
 
 use super::{
-    answers::{self, Answers, Coding, Ending, behind, metadata_of, of_server},
+    answers::{self, ContentCoding, FramedResponse, ResponseEnd, as_server_fault, metadata_of, prepend_metadata},
     caller::{HttpCaller, media_type},
-    exchange::{Deadlines, Exchange, Head, Received, TimeoutHeader},
-    failures::of_http,
-    outgoing::Content,
+    exchange::{CallDeadlines, HttpExchange, ReceivedBody, RequestHead, TimeoutHeader},
+    failures::http_failure,
+    outgoing::RequestContent,
 };
 use crate::{
     headers::{metadata, timeout},
@@ -42,7 +42,7 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
     if call.kind() == MethodKind::Unary { unary(caller, call).await } else { streaming(caller, call).await }
 }
 
-fn head(caller: &HttpCaller, call: &Call, format: Format) -> Result<Head, Status> {
+fn head(caller: &HttpCaller, call: &Call, format: Format) -> Result<RequestHead, Status> {
     let path = caller.path("", call.method())?;
     let mut headers = (*caller.base).clone();
     let is_unary = call.kind() == MethodKind::Unary;
@@ -50,11 +50,11 @@ fn head(caller: &HttpCaller, call: &Call, format: Format) -> Result<Head, Status
     headers.insert(PROTOCOL_VERSION, HeaderValue::from_static("1"));
     let timeout: Option<TimeoutHeader> = Some((timeout::CONNECT_TIMEOUT, timeout::connect as _));
     let metadata = call.head().metadata().clone();
-    Ok(Head { method: Method::POST, path, headers: Arc::new(headers), metadata, timeout, said: None })
+    Ok(RequestHead { method: Method::POST, path, headers: Arc::new(headers), metadata, timeout, said: None })
 }
 
 async fn unary(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
-    let deadlines = Deadlines::of(&call);
+    let deadlines = CallDeadlines::of(&call);
     let method = call.method();
     let format = caller.format_of(method)?;
     let mut head = head(caller, &call, format)?;
@@ -80,12 +80,12 @@ async fn unary(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
     } else if is_compressed {
         Arc::make_mut(&mut head.headers).insert(header::CONTENT_ENCODING, HeaderValue::from_static(GZIP));
     }
-    let exchange = Exchange::begin(caller.pool.clone(), head, Content::Whole(content), deadlines).await?;
-    let reading = async |exchange: Exchange| {
+    let exchange = HttpExchange::begin(caller.pool.clone(), head, RequestContent::Whole(content), deadlines).await?;
+    let reading = async |exchange: HttpExchange| {
         let (parts, received) = exchange.response().await?;
         read_unary(caller, format, parts, received).await
     };
-    exchange.within_time(reading).await
+    exchange.bound_by_deadline(reading).await
 }
 
 /// Returns the path of a GET request with this message. `None` if it would be too long.
@@ -103,14 +103,17 @@ async fn read_unary(
     caller: &HttpCaller,
     format: Format,
     parts: Parts,
-    mut received: Received,
+    mut received: ReceivedBody,
 ) -> Result<Answer, Status> {
     let (metadata, trailers) = split(&parts.headers)?;
-    let coding = Coding::of(parts.headers.get(header::CONTENT_ENCODING), caller.pool.dialer().settings.accept_gzip);
+    let coding = ContentCoding::from_header(
+        parts.headers.get(header::CONTENT_ENCODING),
+        caller.pool.dialer().settings.accept_gzip,
+    );
     let found = media_type(&parts.headers);
     let len_max = caller.len_max();
     if parts.status != StatusCode::OK {
-        let without = of_http(parts.status);
+        let without = http_failure(parts.status);
         let mut status = without.clone();
         if found == "application/json"
             && let Some(content) = read_all(&mut received, coding?, len_max).await?
@@ -118,7 +121,7 @@ async fn read_unary(
             status = json::read_error(&content, without.code()).unwrap_or(without);
         }
         *status.metadata_mut() = trailers;
-        return Err(behind(metadata, status));
+        return Err(prepend_metadata(metadata, status));
     }
     check_type(&found, content_type(format, true))?;
     let content = read_all(&mut received, coding?, len_max).await?.unwrap_or_default();
@@ -133,13 +136,13 @@ async fn read_unary(
 }
 
 /// Reads and decompresses a whole body. `None` if it is empty: compression never produces an empty body.
-async fn read_all(received: &mut Received, coding: Coding, len_max: usize) -> Result<Option<Bytes>, Status> {
+async fn read_all(received: &mut ReceivedBody, coding: ContentCoding, len_max: usize) -> Result<Option<Bytes>, Status> {
     let content = received.all(len_max).await?;
     if content.is_empty() {
         return Ok(None);
     }
     match coding {
-        Coding::Identity => Ok(Some(content)),
+        ContentCoding::Identity => Ok(Some(content)),
         coding => coding.decompressed(&content, len_max).map(Some),
     }
 }
@@ -149,7 +152,7 @@ fn split(headers: &HeaderMap) -> Result<(Metadata, Metadata), Status> {
     let (mut heads, mut trailers) = (HeaderMap::new(), Metadata::new());
     for (name, value) in headers {
         match name.as_str().strip_prefix(TRAILER_PREFIX) {
-            Some(name) => metadata::append(&mut trailers, name, value.as_bytes()).map_err(of_server)?,
+            Some(name) => metadata::append(&mut trailers, name, value.as_bytes()).map_err(as_server_fault)?,
             None => drop(heads.append(name, value.clone())),
         }
     }
@@ -169,7 +172,7 @@ fn check_type(found: &str, expected: &str) -> Result<(), Status> {
 }
 
 async fn streaming(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
-    let deadlines = Deadlines::of(&call);
+    let deadlines = CallDeadlines::of(&call);
     let kind = call.kind();
     let format = caller.format_of(call.method())?;
     let mut head = head(caller, &call, format)?;
@@ -180,35 +183,36 @@ async fn streaming(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Statu
         Arc::make_mut(&mut head.headers).insert(ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
     }
     let content = match call.into_parts().1 {
-        Body::One(message) => Content::Whole(caller.framing.frame(&message.into_bytes())?),
-        Body::Many(messages) => Content::stream(messages, caller.framing),
+        Body::One(message) => RequestContent::Whole(caller.framing.frame(&message.into_bytes())?),
+        Body::Many(messages) => RequestContent::stream(messages, caller.framing),
         _ => return Err(Status::internal("Connect does not support this kind of request body")),
     };
-    let exchange = Exchange::begin(caller.pool.clone(), head, content, deadlines).await?;
+    let exchange = HttpExchange::begin(caller.pool.clone(), head, content, deadlines).await?;
     let caller = caller.clone();
     let open = move |parts, received| open(&caller, format, parts, received);
     if kind.has_response_stream() {
-        Ok(answers::many(exchange, deadlines.whole, open))
+        Ok(answers::stream_answer(exchange, deadlines.whole, open))
     } else {
-        answers::one(exchange, open).await
+        answers::unary_answer(exchange, open).await
     }
 }
 
 /// Reads the head of a response stream.
-fn open(caller: &HttpCaller, format: Format, parts: Parts, received: Received) -> Result<Answers, Status> {
+fn open(caller: &HttpCaller, format: Format, parts: Parts, received: ReceivedBody) -> Result<FramedResponse, Status> {
     if parts.status != StatusCode::OK {
-        return Err(of_http(parts.status));
+        return Err(http_failure(parts.status));
     }
     check_type(&media_type(&parts.headers), content_type(format, false))?;
-    let coding = Coding::of(parts.headers.get(CONTENT_ENCODING), caller.pool.dialer().settings.accept_gzip)?;
+    let coding =
+        ContentCoding::from_header(parts.headers.get(CONTENT_ENCODING), caller.pool.dialer().settings.accept_gzip)?;
     let metadata = metadata_of(&parts.headers)?;
-    Ok(Answers::new(metadata, received, coding, caller.len_max(), EndOfStream))
+    Ok(FramedResponse::new(metadata, received, coding, caller.len_max(), EndOfStream))
 }
 
 /// The end of a Connect stream, sent as a frame.
 struct EndOfStream;
 
-impl Ending for EndOfStream {
+impl ResponseEnd for EndOfStream {
     fn frame(&self, flags: u8, content: &Bytes) -> Option<Result<Metadata, Status>> {
         (flags == envelope::END_OF_STREAM).then(|| {
             let end = json::read_end_of_stream(content)?;

@@ -28,19 +28,19 @@ use tokio::{
 
 use super::{
     failures,
-    outgoing::Outgoing,
+    outgoing::OutgoingBody,
     settings::{BoxIo, ClientSettings},
 };
 use crate::message::greeting;
 
 /// The future of a response. Its error contains the request if the request was certainly not sent.
-pub(super) type Responding =
-    Pin<Box<dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<Outgoing>>>> + Send>>;
+pub(super) type PendingResponse =
+    Pin<Box<dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<OutgoingBody>>>> + Send>>;
 
 /// A connection for requests.
-pub(super) struct Connection {
-    sender: Sender,
-    traffic: Arc<Traffic>,
+pub(super) struct HttpConnection {
+    sender: RequestSender,
+    traffic: Arc<TrafficMonitor>,
     /// The number of calls on the connection.
     pub(super) calls: AtomicUsize,
     /// The end of the latest call.
@@ -51,17 +51,17 @@ pub(super) struct Connection {
     is_silent: AtomicBool,
 }
 
-enum Sender {
+enum RequestSender {
     /// `None` while a call uses the connection.
-    Http1(Mutex<Option<http1::SendRequest<Outgoing>>>),
+    Http1(Mutex<Option<http1::SendRequest<OutgoingBody>>>),
     Http2 {
-        sender: http2::SendRequest<Outgoing>,
+        sender: http2::SendRequest<OutgoingBody>,
         streams_max: Arc<AtomicUsize>,
     },
 }
 
 /// Counters and events of the bytes on a connection.
-pub(super) struct Traffic {
+pub(super) struct TrafficMonitor {
     written: AtomicU64,
     read: AtomicU64,
     /// The time of the latest received bytes, in microseconds since `begun`.
@@ -78,10 +78,10 @@ pub(super) struct Traffic {
     foreign: OnceLock<&'static str>,
 }
 
-impl Connection {
+impl HttpConnection {
     /// Starts HTTP/2 on a byte stream, and waits a short time for the first bytes of the server.
     pub(super) async fn http2(io: BoxIo, settings: &ClientSettings) -> io::Result<Self> {
-        let traffic = Arc::new(Traffic::new());
+        let traffic = Arc::new(TrafficMonitor::new());
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
@@ -91,8 +91,12 @@ impl Connection {
             .keep_alive_interval(settings.keepalive_interval)
             .keep_alive_timeout(settings.keepalive_timeout)
             .keep_alive_while_idle(settings.keepalive_while_idle);
-        let io =
-            TokioIo::new(Counted { io, traffic: traffic.clone(), greeting: Some(BytesMut::new()), is_http2: true });
+        let io = TokioIo::new(MonitoredStream {
+            io,
+            traffic: traffic.clone(),
+            greeting: Some(BytesMut::new()),
+            is_http2: true,
+        });
         let (sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
         let streams_max = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
         let (told, ended) = (streams_max.clone(), traffic.clone());
@@ -106,14 +110,14 @@ impl Connection {
             });
             ended.end(end.await);
         });
-        traffic.heard().await?;
-        Ok(Self::new(Sender::Http2 { sender, streams_max }, traffic))
+        traffic.wait_for_first_bytes().await?;
+        Ok(Self::new(RequestSender::Http2 { sender, streams_max }, traffic))
     }
 
     /// Starts HTTP/1.1 on a byte stream. The server sends nothing before the first request.
     pub(super) async fn http1(io: BoxIo, settings: &ClientSettings) -> io::Result<Self> {
-        let traffic = Arc::new(Traffic::new());
-        let io = TokioIo::new(Counted { io, traffic: traffic.clone(), greeting: None, is_http2: false });
+        let traffic = Arc::new(TrafficMonitor::new());
+        let io = TokioIo::new(MonitoredStream { io, traffic: traffic.clone(), greeting: None, is_http2: false });
         let mut builder = http1::Builder::new();
         builder.max_header_size(usize::try_from(settings.headers_len_max).unwrap_or(usize::MAX));
         let (mut sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
@@ -123,10 +127,10 @@ impl Connection {
             Some(foreign) => io::Error::new(io::ErrorKind::InvalidData, *foreign),
             None => io::Error::other(error),
         })?;
-        Ok(Self::new(Sender::Http1(Mutex::new(Some(sender))), traffic))
+        Ok(Self::new(RequestSender::Http1(Mutex::new(Some(sender))), traffic))
     }
 
-    fn new(sender: Sender, traffic: Arc<Traffic>) -> Self {
+    fn new(sender: RequestSender, traffic: Arc<TrafficMonitor>) -> Self {
         let read_at_start = traffic.read.load(Ordering::Relaxed);
         let (calls, used) = (AtomicUsize::new(0), Mutex::new(Instant::now()));
         Self { sender, traffic, calls, used, read_at_start, is_silent: AtomicBool::new(false) }
@@ -138,19 +142,19 @@ impl Connection {
             return true;
         }
         match &self.sender {
-            Sender::Http1(sender) => match &*sender.lock().unwrap_or_else(PoisonError::into_inner) {
+            RequestSender::Http1(sender) => match &*sender.lock().unwrap_or_else(PoisonError::into_inner) {
                 Some(sender) => sender.is_closed(),
                 None => self.traffic.end.get().is_some(),
             },
-            Sender::Http2 { sender, .. } => sender.is_closed() || self.traffic.end.get().is_some(),
+            RequestSender::Http2 { sender, .. } => sender.is_closed() || self.traffic.end.get().is_some(),
         }
     }
 
     /// Returns the maximum number of concurrent calls.
     pub(super) fn calls_max(&self) -> usize {
         match &self.sender {
-            Sender::Http1(_) => 1,
-            Sender::Http2 { streams_max, .. } => streams_max.load(Ordering::Relaxed),
+            RequestSender::Http1(_) => 1,
+            RequestSender::Http2 { streams_max, .. } => streams_max.load(Ordering::Relaxed),
         }
     }
 
@@ -170,12 +174,12 @@ impl Connection {
     }
 
     /// Returns `true` if the server has sent anything since the connection was ready.
-    pub(super) fn was_of_use(&self) -> bool {
+    pub(super) fn has_received(&self) -> bool {
         self.traffic.read.load(Ordering::Relaxed) > self.read_at_start
     }
 
     pub(super) fn is_http2(&self) -> bool {
-        matches!(self.sender, Sender::Http2 { .. })
+        matches!(self.sender, RequestSender::Http2 { .. })
     }
 
     /// Returns the number of bytes written.
@@ -184,7 +188,7 @@ impl Connection {
     }
 
     /// Returns a description of the server protocol, if it is known to differ from the expected one.
-    pub(super) fn foreign(&self) -> Option<&'static str> {
+    pub(super) fn foreign_protocol(&self) -> Option<&'static str> {
         self.traffic.foreign.get().copied()
     }
 
@@ -197,8 +201,8 @@ impl Connection {
     ///
     /// If nothing has arrived for a long time after a request, the server may be gone. New calls then use another
     /// connection; calls in flight continue.
-    pub(super) fn call_is_over(&self) {
-        let Traffic { asked_at, read_at, .. } = &*self.traffic;
+    pub(super) fn detect_silence(&self) {
+        let TrafficMonitor { asked_at, read_at, .. } = &*self.traffic;
         let asked_at = asked_at.load(Ordering::Relaxed);
         let silence = Duration::from_micros(self.traffic.now().saturating_sub(asked_at));
         if read_at.load(Ordering::Relaxed) < asked_at && silence >= SILENCE_MIN {
@@ -208,41 +212,43 @@ impl Connection {
 
     /// Sends a request. Returns `None` if an HTTP/1.1 connection is in use, which is impossible for the holder of its
     /// place.
-    pub(super) fn send(&self, request: Request<Outgoing>) -> Option<(Responding, Returned)> {
+    pub(super) fn send(&self, request: Request<OutgoingBody>) -> Option<(PendingResponse, BorrowedSender)> {
         // Recorded before the request is written, so that its response always has a later time.
         self.traffic.handle_request();
         match &self.sender {
-            Sender::Http1(place) => {
+            RequestSender::Http1(place) => {
                 let mut sender = place.lock().unwrap_or_else(PoisonError::into_inner).take()?;
                 let responding = Box::pin(sender.try_send_request(request));
-                Some((responding, Returned(Some(sender))))
+                Some((responding, BorrowedSender(Some(sender))))
             }
-            Sender::Http2 { sender, .. } => Some((Box::pin(sender.clone().try_send_request(request)), Returned(None))),
+            RequestSender::Http2 { sender, .. } => {
+                Some((Box::pin(sender.clone().try_send_request(request)), BorrowedSender(None)))
+            }
         }
     }
 
     /// Takes back the sender of a finished call. Returns the sender if the caller must wait until it is ready for
     /// another call.
-    pub(super) fn take_back(&self, returned: &mut Returned) -> Option<http1::SendRequest<Outgoing>> {
+    pub(super) fn take_back(&self, returned: &mut BorrowedSender) -> Option<http1::SendRequest<OutgoingBody>> {
         let sender = returned.0.take()?;
         if !sender.is_ready() && !sender.is_closed() {
             return Some(sender);
         }
-        self.put(sender);
+        self.restore_sender(sender);
         None
     }
 
-    pub(super) fn put(&self, sender: http1::SendRequest<Outgoing>) {
-        if let Sender::Http1(place) = &self.sender {
+    pub(super) fn restore_sender(&self, sender: http1::SendRequest<OutgoingBody>) {
+        if let RequestSender::Http1(place) = &self.sender {
             *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
         }
     }
 }
 
 /// The sender of an HTTP/1.1 connection, owned by a call until its end.
-pub(super) struct Returned(Option<http1::SendRequest<Outgoing>>);
+pub(super) struct BorrowedSender(Option<http1::SendRequest<OutgoingBody>>);
 
-impl Traffic {
+impl TrafficMonitor {
     fn new() -> Self {
         Self {
             written: AtomicU64::new(0),
@@ -272,14 +278,14 @@ impl Traffic {
     fn end(&self, outcome: hyper::Result<()>) {
         let end = match outcome {
             Ok(()) => "closed by the peer".to_owned(),
-            Err(error) => failures::chain(&error),
+            Err(error) => failures::error_chain(&error),
         };
         let _ = self.end.set(end);
         self.changed.notify_one();
     }
 
     /// Waits for the first bytes of the server. A server that stays silent for a while counts as slow, not as broken.
-    async fn heard(&self) -> io::Result<()> {
+    async fn wait_for_first_bytes(&self) -> io::Result<()> {
         let heard = async {
             while self.read.load(Ordering::Relaxed) == 0 && self.end.get().is_none() {
                 self.changed.notified().await;
@@ -306,17 +312,17 @@ const SILENCE_BELIEVED: Duration = Duration::from_millis(500);
 const SILENCE_MIN: Duration = Duration::from_secs(10);
 
 /// A byte stream that counts its traffic.
-struct Counted {
+struct MonitoredStream {
     io: BoxIo,
-    traffic: Arc<Traffic>,
+    traffic: Arc<TrafficMonitor>,
     /// The first bytes of an HTTP/2 server, until its settings are complete.
     greeting: Option<BytesMut>,
     is_http2: bool,
 }
 
-impl Counted {
+impl MonitoredStream {
     /// Reads the settings of the server.
-    fn greet(&mut self, read: &[u8]) {
+    fn read_settings(&mut self, read: &[u8]) {
         let Some(seen) = &mut self.greeting else { return };
         seen.extend_from_slice(read);
         if let Some(greeting) = greeting::parse(seen) {
@@ -327,7 +333,7 @@ impl Counted {
         }
     }
 
-    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn count_written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(written)) = written {
             self.traffic.written.fetch_add(written as u64, Ordering::Relaxed);
         }
@@ -336,7 +342,7 @@ impl Counted {
 }
 
 /// Returns a description of the server protocol if the first bytes do not belong to this HTTP version.
-fn foreign(first: &[u8], is_http2: bool) -> Option<&'static str> {
+fn detect_foreign_protocol(first: &[u8], is_http2: bool) -> Option<&'static str> {
     match first {
         [b'H', b'T', b'T', b'P', ..] if is_http2 => Some("the server speaks HTTP/1.1 instead of HTTP/2"),
         // The header of a SETTINGS or GOAWAY frame on stream 0.
@@ -347,16 +353,16 @@ fn foreign(first: &[u8], is_http2: bool) -> Option<&'static str> {
     }
 }
 
-impl AsyncRead for Counted {
+impl AsyncRead for MonitoredStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.io).poll_read(cx, buf);
         let read = buf.filled().len() - before;
-        self.greet(&buf.filled()[before..]);
+        self.read_settings(&buf.filled()[before..]);
         if read > 0 {
             self.traffic.read_at.store(self.traffic.now(), Ordering::Relaxed);
             if self.traffic.read.fetch_add(read as u64, Ordering::Relaxed) == 0 {
-                if let Some(foreign) = foreign(&buf.filled()[before..], self.is_http2) {
+                if let Some(foreign) = detect_foreign_protocol(&buf.filled()[before..], self.is_http2) {
                     let _ = self.traffic.foreign.set(foreign);
                 }
                 self.traffic.changed.notify_one();
@@ -366,10 +372,10 @@ impl AsyncRead for Counted {
     }
 }
 
-impl AsyncWrite for Counted {
+impl AsyncWrite for MonitoredStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, buf);
-        self.wrote(written)
+        self.count_written(written)
     }
 
     fn poll_write_vectored(
@@ -378,7 +384,7 @@ impl AsyncWrite for Counted {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
-        self.wrote(written)
+        self.count_written(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -394,7 +400,7 @@ impl AsyncWrite for Counted {
     }
 }
 
-impl fmt::Debug for Connection {
+impl fmt::Debug for HttpConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").finish_non_exhaustive()
     }

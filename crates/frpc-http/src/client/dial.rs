@@ -5,33 +5,33 @@ use std::io;
 use frpc::{Address, ConnectError, ConnectSettings};
 
 #[cfg(feature = "tls")]
-use super::tls::Tls;
+use super::tls::AlpnConnector;
 use super::{
-    connection::Connection,
-    settings::{BoxIo, Client, ClientSettings, Connector, HttpVersion},
-    target::{Protocol, Target},
+    connection::HttpConnection,
+    settings::{BoxConnector, BoxIo, Client, ClientSettings, HttpVersion},
+    target::{RpcProtocol, ServerUrl},
 };
 
 /// Opens connections to one server.
-pub(super) struct Dialer {
+pub(super) struct HttpDialer {
     pub(super) url: String,
-    pub(super) target: Target,
+    pub(super) target: ServerUrl,
     pub(super) settings: ClientSettings,
-    connector: Option<Connector>,
+    connector: Option<BoxConnector>,
     pub(super) connect: ConnectSettings,
     /// The HTTP version to use. gRPC always uses HTTP/2.
     version: HttpVersion,
     #[cfg(feature = "tls")]
-    tls: Option<Tls>,
+    tls: Option<AlpnConnector>,
 }
 
-impl Dialer {
+impl HttpDialer {
     /// Creates a dialer. Fails if the settings lack something required by the address, such as TLS.
-    pub(super) fn new(url: String, target: Target, client: Client, connect: ConnectSettings) -> io::Result<Self> {
+    pub(super) fn new(url: String, target: ServerUrl, client: Client, connect: ConnectSettings) -> io::Result<Self> {
         let Client { settings, connector } = client;
-        let version = if target.protocol == Protocol::Grpc { HttpVersion::Http2 } else { settings.http_version };
+        let version = if target.protocol == RpcProtocol::Grpc { HttpVersion::Http2 } else { settings.http_version };
         #[cfg(feature = "tls")]
-        let tls = target.is_secure.then(|| Tls::new(&target, &connect, version)).transpose()?;
+        let tls = target.is_secure.then(|| AlpnConnector::new(&target, &connect, version)).transpose()?;
         #[cfg(not(feature = "tls"))]
         if target.is_secure {
             let text = format!("{url} needs TLS: enable the feature `tls` of frpc-http");
@@ -50,26 +50,26 @@ impl Dialer {
     }
 
     /// Connects, with the retries configured for the channel.
-    pub(super) async fn dial(&self) -> Result<Connection, ConnectError> {
+    pub(super) async fn dial(&self) -> Result<HttpConnection, ConnectError> {
         frpc::client::connect(&self.url, &self.connect, || self.attempt()).await
     }
 
     /// Returns the error for a server with another protocol.
-    pub(super) fn foreign(&self, foreign: &'static str) -> ConnectError {
+    pub(super) fn foreign_protocol_error(&self, foreign: &'static str) -> ConnectError {
         let error = io::Error::new(io::ErrorKind::InvalidData, foreign);
         frpc::frisbee::ConnectError::new(Address::Url(self.url.clone()), 1, error).into()
     }
 
-    async fn attempt(&self) -> io::Result<Connection> {
+    async fn attempt(&self) -> io::Result<HttpConnection> {
         let io = match &self.connector {
             Some(connect) => connect().await?,
             None => Box::new(self.connect.sockets.connect((&*self.target.host, self.target.port)).await?),
         };
         let (io, chosen) = self.secure(io).await?;
         if chosen.unwrap_or(self.version == HttpVersion::Http2) {
-            Connection::http2(io, &self.settings).await
+            HttpConnection::http2(io, &self.settings).await
         } else {
-            Connection::http1(io, &self.settings).await
+            HttpConnection::http1(io, &self.settings).await
         }
     }
 

@@ -5,7 +5,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use bytes::Bytes;
 use frpc::{
     Call, CallError, Metadata, Status,
-    client::{Attempts, CallTime, Deadline, with_own_timeout},
+    client::{CallAttempts, CallTime, Deadline, with_own_timeout},
 };
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header, response,
@@ -17,15 +17,15 @@ use hyper::body::Incoming;
 
 use super::{
     caller::add_metadata,
-    connection::Responding,
+    connection::PendingResponse,
     failures,
-    outgoing::{Content, Outgoing, Source},
-    pool::{Place, Pool},
+    outgoing::{MessageSource, OutgoingBody, RequestContent},
+    pool::{CallSlot, ConnectionPool},
 };
 use crate::headers::request_len;
 
 /// The head of a request, still independent of a connection.
-pub(super) struct Head {
+pub(super) struct RequestHead {
     pub(super) method: Method,
     pub(super) path: PathAndQuery,
     /// The headers of the protocol.
@@ -41,13 +41,13 @@ pub(super) type TimeoutHeader = (HeaderName, fn(Duration) -> HeaderValue);
 
 /// The deadlines of a call.
 #[derive(Clone, Copy)]
-pub(super) struct Deadlines {
+pub(super) struct CallDeadlines {
     opening: Deadline,
     pub(super) whole: Option<Deadline>,
     answer: Option<Deadline>,
 }
 
-impl Deadlines {
+impl CallDeadlines {
     pub(super) fn of(call: &Call) -> Self {
         let time = call.time();
         let CallTime { opening, whole, .. } = time;
@@ -67,25 +67,25 @@ impl Deadlines {
 }
 
 /// A request in progress.
-pub(super) struct Exchange {
-    pool: Arc<Pool>,
-    head: Head,
-    content: Content,
-    deadlines: Deadlines,
-    attempts: Attempts,
-    sent: Option<Sent>,
+pub(super) struct HttpExchange {
+    pool: Arc<ConnectionPool>,
+    head: RequestHead,
+    content: RequestContent,
+    deadlines: CallDeadlines,
+    attempts: CallAttempts,
+    sent: Option<SentRequest>,
     stop: StopOnDrop,
 }
 
-struct Sent {
-    responding: Responding,
-    place: Place,
+struct SentRequest {
+    responding: PendingResponse,
+    place: CallSlot,
     /// The number of bytes written on the connection before this request.
     written: u64,
 }
 
 /// Drops the request stream at the end of the call.
-struct StopOnDrop(Option<Arc<Source>>);
+struct StopOnDrop(Option<Arc<MessageSource>>);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
@@ -95,40 +95,40 @@ impl Drop for StopOnDrop {
     }
 }
 
-impl Exchange {
+impl HttpExchange {
     /// Sends a request.
     pub(super) async fn begin(
-        pool: Arc<Pool>,
-        head: Head,
-        content: Content,
-        deadlines: Deadlines,
+        pool: Arc<ConnectionPool>,
+        head: RequestHead,
+        content: RequestContent,
+        deadlines: CallDeadlines,
     ) -> Result<Self, Status> {
         let stop = StopOnDrop(content.source().cloned());
         // HTTP/2 servers may refuse single streams (REFUSED_STREAM). Such calls are retried.
-        let attempts = Attempts::new(deadlines.opening).repeat_busy();
+        let attempts = CallAttempts::new(deadlines.opening).repeat_busy();
         let mut exchange = Self { pool, head, content, deadlines, attempts, sent: None, stop };
         exchange.send().await?;
         Ok(exchange)
     }
 
     async fn send(&mut self) -> Result<(), Status> {
-        let (mut place, left) = match self.pool.place_now() {
+        let (mut place, left) = match self.pool.try_acquire() {
             Some(place) if self.attempts.is_first() => (place, self.deadlines.limit()),
             Some(place) => (place, self.deadlines.left()),
             // Boxed because few calls wait for a place, and the future would enlarge all of them.
-            None => (Box::pin(self.deadlines.opening.bound_unsent(self.pool.place())).await?, self.deadlines.left()),
+            None => (Box::pin(self.deadlines.opening.bound_unsent(self.pool.acquire())).await?, self.deadlines.left()),
         };
         let written = place.connection().written();
         let request = self.request(place.connection().is_http2(), left)?;
         self.check_head(&request, place.connection().head_len_max())?;
         let responding = place.send(request);
-        self.sent = Some(Sent { responding, place, written });
+        self.sent = Some(SentRequest { responding, place, written });
         Ok(())
     }
 
     /// Fails if the request head exceeds the limit of the server. The server might otherwise close the connection and
     /// fail all its calls.
-    fn check_head(&self, request: &Request<Outgoing>, max: Option<usize>) -> Result<(), Status> {
+    fn check_head(&self, request: &Request<OutgoingBody>, max: Option<usize>) -> Result<(), Status> {
         let Some(max) = max.filter(|_| !self.head.metadata.is_empty()) else { return Ok(()) };
         let len = request_len(request.method(), request.uri(), request.headers());
         if len > max {
@@ -140,7 +140,7 @@ impl Exchange {
         Ok(())
     }
 
-    fn request(&self, is_http2: bool, left: Option<Duration>) -> Result<Request<Outgoing>, Status> {
+    fn request(&self, is_http2: bool, left: Option<Duration>) -> Result<Request<OutgoingBody>, Status> {
         let mut request = Request::new(self.content.body());
         *request.method_mut() = self.head.method.clone();
         *request.headers_mut() = (*self.head.headers).clone();
@@ -170,16 +170,16 @@ impl Exchange {
     }
 
     /// Waits for the head of the response.
-    pub(super) async fn response(mut self) -> Result<(response::Parts, Received), Status> {
+    pub(super) async fn response(mut self) -> Result<(response::Parts, ReceivedBody), Status> {
         loop {
-            let Some(Sent { responding, place, written }) = self.sent.take() else {
+            let Some(SentRequest { responding, place, written }) = self.sent.take() else {
                 self.send().await?;
                 continue;
             };
             let error = match responding.await {
                 Ok(response) => {
                     let (parts, body) = response.into_parts();
-                    return Ok((parts, Received { body, trailers: None, place, stop: self.stop }));
+                    return Ok((parts, ReceivedBody { body, trailers: None, place, stop: self.stop }));
                 }
                 Err(error) => error,
             };
@@ -190,14 +190,16 @@ impl Exchange {
             // the request.
             let was_written = error.message().is_none() && place.connection().written() != written;
             let settings = &self.pool.dialer().settings;
-            let status = match place.connection().foreign() {
+            let status = match place.connection().foreign_protocol() {
                 // Every other connection would fail in the same way.
-                Some(foreign) => CallError::Unreachable(Arc::new(self.pool.dialer().foreign(foreign))).into(),
-                None => failures::of_request(error.into_error(), was_written, settings),
+                Some(foreign) => {
+                    CallError::Unreachable(Arc::new(self.pool.dialer().foreign_protocol_error(foreign))).into()
+                }
+                None => failures::request_failure(error.into_error(), was_written, settings),
             };
             // Frees the place before the retry waits for another one.
             drop(place);
-            if !self.content.is_whole() {
+            if !self.content.can_resend() {
                 return Err(status);
             }
             Box::pin(self.attempts.begin_another(status)).await?;
@@ -205,8 +207,11 @@ impl Exchange {
     }
 
     /// Waits for the result of `answer`, limited by the deadline of the call.
-    pub(super) async fn within_time<T>(self, answer: impl AsyncFnOnce(Self) -> Result<T, Status>) -> Result<T, Status> {
-        let (Deadlines { opening, answer: deadline, .. }, source) = (self.deadlines, self.stop.0.clone());
+    pub(super) async fn bound_by_deadline<T>(
+        self,
+        answer: impl AsyncFnOnce(Self) -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        let (CallDeadlines { opening, answer: deadline, .. }, source) = (self.deadlines, self.stop.0.clone());
         let mut answering = pin!(answer(self));
         let answered = match (deadline, source) {
             (None, Some(source)) => {
@@ -227,14 +232,14 @@ impl Exchange {
 }
 
 /// The body of a response.
-pub(super) struct Received {
+pub(super) struct ReceivedBody {
     body: Incoming,
     trailers: Option<HeaderMap>,
-    place: Place,
+    place: CallSlot,
     stop: StopOnDrop,
 }
 
-impl Received {
+impl ReceivedBody {
     /// Returns the next bytes, or `None` at the end.
     pub(super) async fn data(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
@@ -244,7 +249,7 @@ impl Received {
                 Some(Err(error)) => {
                     let failure = self.stop.0.as_ref().and_then(|source| source.failure());
                     let settings = &self.place.pool().dialer().settings;
-                    return Err(failure.unwrap_or_else(|| failures::of_response(error, settings)));
+                    return Err(failure.unwrap_or_else(|| failures::response_failure(error, settings)));
                 }
             };
             match frame.into_data() {

@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt::Write, io, sync::Arc};
 
-use frpc::{CallError, CloseReason, Code, GoAway, Refusal, Status};
+use frpc::{CallError, CloseReason, Code, GoAway, RefusalReason, Status};
 use h2::Reason;
 use http::StatusCode;
 
@@ -11,23 +11,23 @@ use crate::codes;
 
 /// Returns the status of a request without a response. `was_written` is `false` if no byte of it can have reached the
 /// server.
-pub(super) fn of_request(error: hyper::Error, was_written: bool, settings: &ClientSettings) -> Status {
-    let of_stream = find(&error).and_then(of_stream);
-    of_stream.unwrap_or_else(|| lost(error, was_written, settings))
+pub(super) fn request_failure(error: hyper::Error, was_written: bool, settings: &ClientSettings) -> Status {
+    let of_stream = find(&error).and_then(stream_failure);
+    of_stream.unwrap_or_else(|| connection_failure(error, was_written, settings))
 }
 
 /// Returns the status of an incomplete response.
-pub(super) fn of_response(error: hyper::Error, settings: &ClientSettings) -> Status {
+pub(super) fn response_failure(error: hyper::Error, settings: &ClientSettings) -> Status {
     // The server has begun to answer, so a retry is no longer possible.
     let of_stream = find(&error).filter(|error| error.is_reset()).and_then(|error| {
         let reason = error.reason()?;
-        Some(if error.is_library() { unreadable(reason) } else { of_reset(reason) })
+        Some(if error.is_library() { unreadable(reason) } else { reset_failure(reason) })
     });
-    of_stream.unwrap_or_else(|| lost(error, true, settings))
+    of_stream.unwrap_or_else(|| connection_failure(error, true, settings))
 }
 
 /// Returns the status of a response outside the protocol, such as one of a proxy.
-pub(super) fn of_http(status: StatusCode) -> Status {
+pub(super) fn http_failure(status: StatusCode) -> Status {
     Status::new(codes::from_http_status(status), format!("the server answered with the HTTP status {status}"))
 }
 
@@ -43,7 +43,7 @@ fn find(error: &hyper::Error) -> Option<&h2::Error> {
 }
 
 /// Returns the status of a stream ended by either side, while the connection continues.
-fn of_stream(error: &h2::Error) -> Option<Status> {
+fn stream_failure(error: &h2::Error) -> Option<Status> {
     let reason = error.reason()?;
     if error.is_library() && error.is_reset() {
         return Some(unreadable(reason));
@@ -58,11 +58,11 @@ fn of_stream(error: &h2::Error) -> Option<Status> {
         return Some(CallError::GoingAway { why: GoAway { code: GoAway::SHUTDOWN, text } }.into());
     }
     if reason == Reason::REFUSED_STREAM {
-        let cause = CallError::Refused { why: Refusal::Busy };
+        let cause = CallError::Refused { why: RefusalReason::Busy };
         let message = "the server refused the call (REFUSED_STREAM): it was not executed";
         return Some(Status::unavailable(message).with_source(Arc::new(cause) as Arc<_>));
     }
-    error.is_reset().then(|| of_reset(reason))
+    error.is_reset().then(|| reset_failure(reason))
 }
 
 /// Returns the status of a response that breaks HTTP/2 or a limit of this client.
@@ -72,7 +72,7 @@ fn unreadable(reason: Reason) -> Status {
 }
 
 /// Returns the status of a reset stream, from the table of gRPC.
-fn of_reset(reason: Reason) -> Status {
+fn reset_failure(reason: Reason) -> Status {
     let code = match reason {
         Reason::REFUSED_STREAM => Code::Unavailable,
         Reason::CANCEL => Code::Cancelled,
@@ -83,16 +83,16 @@ fn of_reset(reason: Reason) -> Status {
     Status::new(code, format!("the stream of the call was reset: {}", reason.description()))
 }
 
-fn lost(error: hyper::Error, was_written: bool, settings: &ClientSettings) -> Status {
+fn connection_failure(error: hyper::Error, was_written: bool, settings: &ClientSettings) -> Status {
     let reason = match error.is_timeout() {
         true => CloseReason::Silent { limit: settings.keepalive_timeout },
-        false => CloseReason::Io(Arc::new(io::Error::other(chain(&error)))),
+        false => CloseReason::Io(Arc::new(io::Error::other(error_chain(&error)))),
     };
     CallError::ConnectionLost { reason, may_have_executed: was_written }.into()
 }
 
 /// Returns the messages of an error and of its causes.
-pub(super) fn chain(error: &dyn Error) -> String {
+pub(super) fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

@@ -8,14 +8,14 @@ use frpc::{Answer, Body, Call, Code, Metadata, Status, codec::Format};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, response::Parts};
 
 use super::{
-    answers::{self, Answers, Coding, Ending, metadata_of},
+    answers::{self, ContentCoding, FramedResponse, ResponseEnd, metadata_of},
     caller::{HttpCaller, media_type},
-    exchange::{Deadlines, Exchange, Head, Received, TimeoutHeader},
-    failures::of_http,
+    exchange::{CallDeadlines, HttpExchange, ReceivedBody, RequestHead, TimeoutHeader},
+    failures::http_failure,
     grpc_web,
-    outgoing::Content,
-    pool::Pool,
-    target::Protocol,
+    outgoing::RequestContent,
+    pool::ConnectionPool,
+    target::RpcProtocol,
 };
 use crate::{
     headers::{metadata::BASE64, percent, timeout},
@@ -29,11 +29,11 @@ const GRPC_ENCODING: &str = "grpc-encoding";
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
 /// Returns the headers of all calls.
-pub(super) fn base_headers(pool: &Pool) -> HeaderMap {
+pub(super) fn base_headers(pool: &ConnectionPool) -> HeaderMap {
     let (protocol, settings) = (pool.dialer().target.protocol, &pool.dialer().settings);
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type(protocol, settings.format)));
-    if protocol == Protocol::Grpc {
+    if protocol == RpcProtocol::Grpc {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     } else {
         headers.insert(HeaderName::from_static("x-grpc-web"), HeaderValue::from_static("1"));
@@ -48,15 +48,15 @@ pub(super) fn base_headers(pool: &Pool) -> HeaderMap {
 }
 
 /// Returns the content type for a method with this codec.
-fn content_type_of(protocol: Protocol, codec: &str) -> String {
-    let family = if protocol == Protocol::GrpcWeb { "application/grpc-web" } else { "application/grpc" };
+fn content_type_of(protocol: RpcProtocol, codec: &str) -> String {
+    let family = if protocol == RpcProtocol::GrpcWeb { "application/grpc-web" } else { "application/grpc" };
     format!("{family}+{codec}")
 }
 
-fn content_type(protocol: Protocol, format: Format) -> &'static str {
+fn content_type(protocol: RpcProtocol, format: Format) -> &'static str {
     match (protocol, format) {
-        (Protocol::GrpcWeb, Format::Json) => "application/grpc-web+json",
-        (Protocol::GrpcWeb, _) => "application/grpc-web+proto",
+        (RpcProtocol::GrpcWeb, Format::Json) => "application/grpc-web+json",
+        (RpcProtocol::GrpcWeb, _) => "application/grpc-web+proto",
         (_, Format::Json) => "application/grpc+json",
         (_, _) => "application/grpc+proto",
     }
@@ -64,10 +64,10 @@ fn content_type(protocol: Protocol, format: Format) -> &'static str {
 
 /// Makes a gRPC or gRPC-Web call.
 pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
-    let deadlines = Deadlines::of(&call);
+    let deadlines = CallDeadlines::of(&call);
     let (kind, path) = (call.kind(), caller.path("", call.method())?);
     let timeout: Option<TimeoutHeader> = Some((timeout::GRPC_TIMEOUT, timeout::grpc as _));
-    let (mut headers, said) = caller.headers_saying(deadlines.limit());
+    let (mut headers, said) = caller.headers_with_timeout(deadlines.limit());
     let codec = call.method().codec();
     if let Some(codec) = codec {
         let content_type = HeaderValue::try_from(content_type_of(caller.protocol(), codec)).map_err(|error| {
@@ -76,34 +76,44 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
         Arc::make_mut(&mut headers).insert(header::CONTENT_TYPE, content_type);
     }
     let metadata = call.head().metadata().clone();
-    let head = Head { method: Method::POST, path, headers, metadata, timeout, said };
+    let head = RequestHead { method: Method::POST, path, headers, metadata, timeout, said };
     let content = match call.into_parts().1 {
         Body::One(message) => {
             let frame = caller.framing.frame(&message.into_bytes())?;
-            if caller.protocol() == Protocol::Grpc { Content::Framed(frame) } else { Content::Whole(frame) }
+            if caller.protocol() == RpcProtocol::Grpc {
+                RequestContent::Framed(frame)
+            } else {
+                RequestContent::Whole(frame)
+            }
         }
-        Body::Many(messages) => Content::stream(messages, caller.framing),
+        Body::Many(messages) => RequestContent::stream(messages, caller.framing),
         _ => return Err(Status::internal("gRPC does not support this kind of request body")),
     };
-    let exchange = Exchange::begin(caller.pool.clone(), head, content, deadlines).await?;
+    let exchange = HttpExchange::begin(caller.pool.clone(), head, content, deadlines).await?;
     let caller = caller.clone();
     let open = move |parts, received| open(&caller, codec, parts, received);
     if kind.has_response_stream() {
-        Ok(answers::many(exchange, deadlines.whole, open))
+        Ok(answers::stream_answer(exchange, deadlines.whole, open))
     } else {
-        answers::one(exchange, open).await
+        answers::unary_answer(exchange, open).await
     }
 }
 
 /// Reads the head of a response.
-fn open(caller: &HttpCaller, codec: Option<&str>, parts: Parts, received: Received) -> Result<Answers, Status> {
+fn open(
+    caller: &HttpCaller,
+    codec: Option<&str>,
+    parts: Parts,
+    received: ReceivedBody,
+) -> Result<FramedResponse, Status> {
     check_type(caller, codec, &parts)?;
-    let coding = Coding::of(parts.headers.get(GRPC_ENCODING), caller.pool.dialer().settings.accept_gzip)?;
-    let is_web = caller.protocol() == Protocol::GrpcWeb;
+    let coding =
+        ContentCoding::from_header(parts.headers.get(GRPC_ENCODING), caller.pool.dialer().settings.accept_gzip)?;
+    let is_web = caller.protocol() == RpcProtocol::GrpcWeb;
     // A response without a body carries its trailers in the head.
     let metadata = if received.is_over() { Metadata::new() } else { metadata_of(&parts.headers)? };
-    let ending = Trailers { head: Some(parts.headers), is_web, http: parts.status };
-    Ok(Answers::new(metadata, received, coding, caller.len_max(), ending))
+    let ending = GrpcTrailers { head: Some(parts.headers), is_web, http: parts.status };
+    Ok(FramedResponse::new(metadata, received, coding, caller.len_max(), ending))
 }
 
 /// Checks the content type of a response: gRPC, with messages in the format of the call.
@@ -119,7 +129,7 @@ fn check_type(caller: &HttpCaller, codec: Option<&str>, parts: &Parts) -> Result
         return Ok(());
     }
     if parts.status != StatusCode::OK {
-        return Err(of_http(parts.status));
+        return Err(http_failure(parts.status));
     }
     let message = format!("the server answered with content of type '{found}' instead of {expected}");
     // The same family with another suffix is gRPC in another format, and therefore a fault of the server.
@@ -128,23 +138,23 @@ fn check_type(caller: &HttpCaller, codec: Option<&str>, parts: &Parts) -> Result
 }
 
 /// The end of a gRPC response.
-struct Trailers {
+struct GrpcTrailers {
     /// The response headers. They contain the trailers if the response has no body.
     head: Option<HeaderMap>,
     is_web: bool,
     http: StatusCode,
 }
 
-impl Trailers {
+impl GrpcTrailers {
     fn missing(&self) -> Status {
         match self.http {
             StatusCode::OK => Status::internal("the response ended without a status (grpc-status)"),
-            status => of_http(status),
+            status => http_failure(status),
         }
     }
 }
 
-impl Ending for Trailers {
+impl ResponseEnd for GrpcTrailers {
     fn frame(&self, flags: u8, content: &Bytes) -> Option<Result<Metadata, Status>> {
         let is_end = self.is_web && flags == envelope::TRAILERS;
         is_end.then(|| status(&grpc_web::trailers(content)?).unwrap_or_else(|| Err(self.missing())))

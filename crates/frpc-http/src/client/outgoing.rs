@@ -16,32 +16,32 @@ use tokio::sync::Notify;
 use crate::message::{compression, envelope};
 
 /// The body of a request.
-pub(super) enum Outgoing {
+pub(super) enum OutgoingBody {
     Whole(Option<Bytes>),
     /// A framed message. The frame contains its length, so HTTP/2 needs no header for it.
     Framed(Option<Bytes>),
     Stream {
-        source: Arc<Source>,
+        source: Arc<MessageSource>,
         /// The attempt of this body. The body is outdated if the source has a higher number.
         attempt: usize,
     },
 }
 
 /// The content of a request. It outlives the body of a single attempt.
-pub(super) enum Content {
+pub(super) enum RequestContent {
     Whole(Bytes),
     Framed(Bytes),
-    Stream(Arc<Source>),
+    Stream(Arc<MessageSource>),
 }
 
 /// A stream of messages to send, one frame each.
-pub(super) struct Source {
-    state: Mutex<State>,
-    framing: Framing,
+pub(super) struct MessageSource {
+    state: Mutex<SourceState>,
+    framing: EnvelopeEncoder,
     ended: Notify,
 }
 
-struct State {
+struct SourceState {
     /// `None` while the stream is polled: it may run user code, which must not find the lock taken.
     messages: Option<Streaming<Bytes>>,
     attempt: usize,
@@ -53,12 +53,12 @@ struct State {
 
 /// Encodes messages as frames.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Framing {
+pub(super) struct EnvelopeEncoder {
     /// The minimum length of compressed messages. `None` disables compression.
     pub(super) gzip_len_min: Option<usize>,
 }
 
-impl Framing {
+impl EnvelopeEncoder {
     pub(super) fn compresses(self) -> bool {
         self.gzip_len_min.is_some()
     }
@@ -76,9 +76,9 @@ impl Framing {
     }
 }
 
-impl Content {
-    pub(super) fn stream(messages: Streaming<Bytes>, framing: Framing) -> Self {
-        let state = State {
+impl RequestContent {
+    pub(super) fn stream(messages: Streaming<Bytes>, framing: EnvelopeEncoder) -> Self {
+        let state = SourceState {
             messages: Some(messages),
             attempt: 0,
             is_taken: false,
@@ -86,24 +86,24 @@ impl Content {
             failure: None,
             waker: None,
         };
-        Self::Stream(Arc::new(Source { state: Mutex::new(state), framing, ended: Notify::new() }))
+        Self::Stream(Arc::new(MessageSource { state: Mutex::new(state), framing, ended: Notify::new() }))
     }
 
     /// Returns the body for a new attempt. The body of the previous attempt, if any, ends.
-    pub(super) fn body(&self) -> Outgoing {
+    pub(super) fn body(&self) -> OutgoingBody {
         match self {
-            Self::Whole(content) => Outgoing::Whole(Some(content.clone()).filter(|content| !content.is_empty())),
-            Self::Framed(content) => Outgoing::Framed(Some(content.clone())),
+            Self::Whole(content) => OutgoingBody::Whole(Some(content.clone()).filter(|content| !content.is_empty())),
+            Self::Framed(content) => OutgoingBody::Framed(Some(content.clone())),
             Self::Stream(source) => {
                 let mut state = source.state();
                 state.attempt += 1;
-                Outgoing::Stream { source: source.clone(), attempt: state.attempt }
+                OutgoingBody::Stream { source: source.clone(), attempt: state.attempt }
             }
         }
     }
 
     /// Returns `true` if nothing was taken from the stream, so that the request can be sent again.
-    pub(super) fn is_whole(&self) -> bool {
+    pub(super) fn can_resend(&self) -> bool {
         match self {
             Self::Whole(_) | Self::Framed(_) => true,
             Self::Stream(source) => {
@@ -113,7 +113,7 @@ impl Content {
         }
     }
 
-    pub(super) fn source(&self) -> Option<&Arc<Source>> {
+    pub(super) fn source(&self) -> Option<&Arc<MessageSource>> {
         match self {
             Self::Whole(_) | Self::Framed(_) => None,
             Self::Stream(source) => Some(source),
@@ -121,8 +121,8 @@ impl Content {
     }
 }
 
-impl Source {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl MessageSource {
+    fn state(&self) -> MutexGuard<'_, SourceState> {
         // No code under the lock can leave the state half changed, so a poisoned lock is safe to use.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -150,11 +150,11 @@ impl Source {
         }
     }
 
-    fn poll(&self, attempt: usize, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Abandoned>>> {
+    fn poll(&self, attempt: usize, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyAbandoned>>> {
         let mut state = self.state();
         let is_over = state.failure.is_some() || state.is_stopped || state.attempt != attempt;
         let Some(mut messages) = state.messages.take().filter(|_| !is_over) else {
-            return Poll::Ready(Some(Err(Abandoned::new())));
+            return Poll::Ready(Some(Err(BodyAbandoned::new())));
         };
         // Stored before the poll, so that a concurrent `stop` wakes this task.
         if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
@@ -166,7 +166,7 @@ impl Source {
         // The call ended during the poll. `stop` found no stream to drop, so it is dropped here.
         if state.is_stopped {
             drop(state);
-            return Poll::Ready(Some(Err(Abandoned::new())));
+            return Poll::Ready(Some(Err(BodyAbandoned::new())));
         }
         state.messages = Some(messages);
         let framed = match ready!(next) {
@@ -183,16 +183,16 @@ impl Source {
         };
         Poll::Ready(Some(framed.map(Frame::data).map_err(|status| {
             self.state().failure = Some(status);
-            Abandoned::new()
+            BodyAbandoned::new()
         })))
     }
 }
 
-impl Body for Outgoing {
+impl Body for OutgoingBody {
     type Data = Bytes;
-    type Error = Abandoned;
+    type Error = BodyAbandoned;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Abandoned>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyAbandoned>>> {
         match self.get_mut() {
             Self::Whole(content) | Self::Framed(content) => {
                 Poll::Ready(content.take().map(|content| Ok(Frame::data(content))))
@@ -218,21 +218,21 @@ impl Body for Outgoing {
 
 /// The error that ends a body after its call is over or its stream failed. HTTP/2 resets the stream as cancelled.
 #[derive(Debug)]
-pub(super) struct Abandoned(h2::Error);
+pub(super) struct BodyAbandoned(h2::Error);
 
-impl Abandoned {
+impl BodyAbandoned {
     fn new() -> Self {
         Self(h2::Reason::CANCEL.into())
     }
 }
 
-impl fmt::Display for Abandoned {
+impl fmt::Display for BodyAbandoned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the call was given up")
     }
 }
 
-impl std::error::Error for Abandoned {
+impl std::error::Error for BodyAbandoned {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.0)
     }

@@ -13,23 +13,23 @@ use tokio::{sync::Notify, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    connection::{Connection, Responding, Returned},
-    dial::Dialer,
-    outgoing::Outgoing,
+    connection::{BorrowedSender, HttpConnection, PendingResponse},
+    dial::HttpDialer,
+    outgoing::OutgoingBody,
 };
 
 /// The connections to one server.
-pub(super) struct Pool {
-    dialer: Arc<Dialer>,
-    state: Mutex<State>,
+pub(super) struct ConnectionPool {
+    dialer: Arc<HttpDialer>,
+    state: Mutex<PoolState>,
     /// Notified when a waiting call may find a place.
     changed: Notify,
     /// Cancelled when the pool is dropped, so that pending dials stop.
     gone: CancellationToken,
 }
 
-struct State {
-    connections: Vec<Arc<Connection>>,
+struct PoolState {
+    connections: Vec<Arc<HttpConnection>>,
     /// `true` if the latest connection allows several calls. The next one is expected to do the same.
     is_http2: bool,
     /// The number of connections being opened.
@@ -41,11 +41,11 @@ struct State {
     pauses: RedialPauses,
 }
 
-impl Pool {
+impl ConnectionPool {
     /// Opens the first connection.
-    pub(super) async fn connect(dialer: Dialer) -> Result<Arc<Self>, ConnectError> {
+    pub(super) async fn connect(dialer: HttpDialer) -> Result<Arc<Self>, ConnectError> {
         let first = Arc::new(dialer.dial().await?);
-        let state = State {
+        let state = PoolState {
             is_http2: first.is_http2(),
             connections: vec![first],
             dialing: 0,
@@ -62,37 +62,37 @@ impl Pool {
         }))
     }
 
-    pub(super) fn dialer(&self) -> &Dialer {
+    pub(super) fn dialer(&self) -> &HttpDialer {
         &self.dialer
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PoolState> {
         // No code under the lock can leave the state half changed, so a poisoned lock is safe to use.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a place on a connection, if one is free.
-    pub(super) fn place_now(self: &Arc<Self>) -> Option<Place> {
-        let connection = self.state().free(&self.dialer)?;
-        Some(Place { pool: self.clone(), connection, returned: None })
+    pub(super) fn try_acquire(self: &Arc<Self>) -> Option<CallSlot> {
+        let connection = self.state().reserve(&self.dialer)?;
+        Some(CallSlot { pool: self.clone(), connection, returned: None })
     }
 
     /// Waits for a place on a connection. All waiting calls share the dials of new connections.
-    pub(super) async fn place(self: &Arc<Self>) -> Result<Place, Status> {
+    pub(super) async fn acquire(self: &Arc<Self>) -> Result<CallSlot, Status> {
         let failures = {
             let mut state = self.state();
             state.waiting += 1;
             state.failures
         };
-        let _waiting = Waiting(self);
+        let _waiting = PoolWaiter(self);
         loop {
             let mut changed = pin!(self.changed.notified());
             // Must happen before the check of the state. A notification in between would be lost otherwise.
             changed.as_mut().enable();
             {
                 let mut state = self.state();
-                if let Some(connection) = state.free(&self.dialer) {
-                    return Ok(Place { pool: self.clone(), connection, returned: None });
+                if let Some(connection) = state.reserve(&self.dialer) {
+                    return Ok(CallSlot { pool: self.clone(), connection, returned: None });
                 }
                 if state.failures > failures
                     && let Some(error) = &state.error
@@ -106,7 +106,7 @@ impl Pool {
     }
 
     /// Starts to open another connection, if one is needed and allowed.
-    fn dial(self: &Arc<Self>, state: &mut State) {
+    fn dial(self: &Arc<Self>, state: &mut PoolState) {
         // One HTTP/2 connection serves many waiting calls. After a failure, one attempt is enough to probe the server.
         let wanted = if state.is_http2 || state.pauses.is_after_failure() { 1 } else { state.waiting };
         if state.dialing >= wanted || state.connections.len() + state.dialing >= self.dialer.settings.connections_max {
@@ -115,7 +115,7 @@ impl Pool {
         state.dialing += 1;
         let pause = state.pauses.next_pause();
         let (dialer, gone) = (self.dialer.clone(), self.gone.clone());
-        let dialing = Dialing(Arc::downgrade(self));
+        let dialing = PendingDial(Arc::downgrade(self));
         tokio::spawn(async move {
             let dialed = async {
                 sleep(pause).await;
@@ -129,15 +129,15 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for ConnectionPool {
     fn drop(&mut self) {
         self.gone.cancel();
     }
 }
 
-impl State {
+impl PoolState {
     /// Reserves a place on a connection with room for a call.
-    fn free(&mut self, dialer: &Dialer) -> Option<Arc<Connection>> {
+    fn reserve(&mut self, dialer: &HttpDialer) -> Option<Arc<HttpConnection>> {
         self.remove_closed(dialer);
         self.remove_idle(dialer.settings.idle_max);
         let mut free = self.connections.iter();
@@ -146,18 +146,18 @@ impl State {
         Some(free.clone())
     }
 
-    fn remove_closed(&mut self, dialer: &Dialer) {
+    fn remove_closed(&mut self, dialer: &HttpDialer) {
         let mut index = 0;
         while let Some(connection) = self.connections.get(index) {
             if !connection.is_closed() {
                 index += 1;
                 continue;
             }
-            if let Some(foreign) = connection.foreign() {
+            if let Some(foreign) = connection.foreign_protocol() {
                 self.failures += 1;
-                self.error = Some(Arc::new(dialer.foreign(foreign)));
+                self.error = Some(Arc::new(dialer.foreign_protocol_error(foreign)));
                 self.pauses.after_failure();
-            } else if connection.was_of_use() {
+            } else if connection.has_received() {
                 self.pauses.after_use();
             } else {
                 self.pauses.after_failure();
@@ -180,19 +180,19 @@ impl State {
 }
 
 /// A call waiting for a place. It is counted until it is dropped.
-struct Waiting<'a>(&'a Pool);
+struct PoolWaiter<'a>(&'a ConnectionPool);
 
-impl Drop for Waiting<'_> {
+impl Drop for PoolWaiter<'_> {
     fn drop(&mut self) {
         self.0.state().waiting -= 1;
     }
 }
 
 /// A connection being opened.
-struct Dialing(std::sync::Weak<Pool>);
+struct PendingDial(std::sync::Weak<ConnectionPool>);
 
-impl Dialing {
-    fn end(self, dialed: Result<Connection, ConnectError>) {
+impl PendingDial {
+    fn end(self, dialed: Result<HttpConnection, ConnectError>) {
         let Some(pool) = self.0.upgrade() else { return };
         let mut state = pool.state();
         match dialed {
@@ -210,7 +210,7 @@ impl Dialing {
 }
 
 /// Also runs when the dialing runtime is gone. Waiting calls are woken and dial again.
-impl Drop for Dialing {
+impl Drop for PendingDial {
     fn drop(&mut self) {
         let Some(pool) = self.0.upgrade() else { return };
         pool.state().dialing -= 1;
@@ -219,30 +219,30 @@ impl Drop for Dialing {
 }
 
 /// The place of one call on a connection.
-pub(super) struct Place {
-    pool: Arc<Pool>,
-    connection: Arc<Connection>,
-    returned: Option<Returned>,
+pub(super) struct CallSlot {
+    pool: Arc<ConnectionPool>,
+    connection: Arc<HttpConnection>,
+    returned: Option<BorrowedSender>,
 }
 
-impl Place {
+impl CallSlot {
     /// Sends the request. Must be called only once.
-    pub(super) fn send(&mut self, request: Request<Outgoing>) -> Responding {
+    pub(super) fn send(&mut self, request: Request<OutgoingBody>) -> PendingResponse {
         let (responding, returned) =
             self.connection.send(request).expect("the holder of the place is the only call on an HTTP/1.1 connection");
         self.returned = Some(returned);
         responding
     }
 
-    pub(super) fn connection(&self) -> &Connection {
+    pub(super) fn connection(&self) -> &HttpConnection {
         &self.connection
     }
 
-    pub(super) fn pool(&self) -> &Pool {
+    pub(super) fn pool(&self) -> &ConnectionPool {
         &self.pool
     }
 
-    fn give_back(pool: &Pool, connection: &Connection) {
+    fn release(pool: &ConnectionPool, connection: &HttpConnection) {
         // Under the lock: a call that finds no place either sees this one or is counted in `waiting`.
         let state = pool.state();
         connection.end_call();
@@ -252,19 +252,19 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for CallSlot {
     fn drop(&mut self) {
-        self.connection.call_is_over();
+        self.connection.detect_silence();
         let busy = self.returned.as_mut().and_then(|returned| self.connection.take_back(returned));
-        let Some(mut sender) = busy else { return Self::give_back(&self.pool, &self.connection) };
+        let Some(mut sender) = busy else { return Self::release(&self.pool, &self.connection) };
         // The response was read to its end or abandoned. The connection is free once hyper has noticed.
         let (pool, connection) = (Arc::downgrade(&self.pool), self.connection.clone());
         let free = async move {
             // A failed connection is detected as closed later.
             let _ = sender.ready().await;
-            connection.put(sender);
+            connection.restore_sender(sender);
             if let Some(pool) = pool.upgrade() {
-                Self::give_back(&pool, &connection);
+                Self::release(&pool, &connection);
             }
         };
         match tokio::runtime::Handle::try_current() {

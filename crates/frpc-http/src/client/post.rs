@@ -8,13 +8,13 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 
 use super::{
     caller::media_type,
-    dial::Dialer,
-    exchange::{Deadlines, Exchange, Head, TimeoutHeader},
-    failures::of_http,
-    outgoing::Content,
-    pool::Pool,
+    dial::HttpDialer,
+    exchange::{CallDeadlines, HttpExchange, RequestHead, TimeoutHeader},
+    failures::http_failure,
+    outgoing::RequestContent,
+    pool::ConnectionPool,
     settings::Client,
-    target::Target,
+    target::ServerUrl,
 };
 use crate::headers::timeout;
 
@@ -23,7 +23,7 @@ use crate::headers::timeout;
 /// It uses the connections of a [`Client`], and is made by [`Client::poster`]. Cloning is cheap.
 #[derive(Clone)]
 pub struct Poster {
-    pool: Arc<Pool>,
+    pool: Arc<ConnectionPool>,
     /// The headers of all requests.
     base: Arc<HeaderMap>,
 }
@@ -35,9 +35,9 @@ impl Client {
     ///
     /// If the address is invalid, or the server cannot be reached.
     pub async fn poster(&self, url: String, connect: ConnectSettings) -> Result<Poster, ConnectError> {
-        let target = Target::parse(&url).map_err(ConnectError::Address)?;
-        let dialer = Dialer::new(url, target, self.clone(), connect).map_err(ConnectError::Address)?;
-        let pool = Pool::connect(dialer).await?;
+        let target = ServerUrl::parse(&url).map_err(ConnectError::Address)?;
+        let dialer = HttpDialer::new(url, target, self.clone(), connect).map_err(ConnectError::Address)?;
+        let pool = ConnectionPool::connect(dialer).await?;
         let mut base = HeaderMap::new();
         if let Some(user_agent) = &self.settings.user_agent {
             base.insert(header::USER_AGENT, user_agent.clone());
@@ -63,7 +63,7 @@ impl Poster {
         content: Bytes,
     ) -> impl Future<Output = Result<Response<Bytes>, Status>> + Send + use<> {
         let Self { pool, base } = self.clone();
-        let (deadlines, metadata) = (Deadlines::of(call), call.head().metadata().clone());
+        let (deadlines, metadata) = (CallDeadlines::of(call), call.head().metadata().clone());
         async move {
             let mut headers = (*base).clone();
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -76,10 +76,10 @@ impl Poster {
                 path.parse().map_err(|error| Status::internal(format!("{path} is not a valid HTTP path: {error}")))?;
             let timeout: Option<TimeoutHeader> = Some((timeout::CONNECT_TIMEOUT, timeout::connect as _));
             let headers = Arc::new(headers);
-            let head = Head { method: Method::POST, path, headers, metadata, timeout, said: None };
-            let exchange = Exchange::begin(pool.clone(), head, Content::Whole(content), deadlines).await?;
+            let head = RequestHead { method: Method::POST, path, headers, metadata, timeout, said: None };
+            let exchange = HttpExchange::begin(pool.clone(), head, RequestContent::Whole(content), deadlines).await?;
             let len_max = usize::try_from(pool.dialer().connect.message_len_max).unwrap_or(usize::MAX);
-            let reading = async |exchange: Exchange| {
+            let reading = async |exchange: HttpExchange| {
                 let (parts, mut received) = exchange.response().await?;
                 let content = received.all(len_max).await?;
                 if parts.status == StatusCode::PAYLOAD_TOO_LARGE {
@@ -87,11 +87,11 @@ impl Poster {
                     return Err(Status::resource_exhausted(why));
                 }
                 if !parts.status.is_success() && media_type(&parts.headers) != content_type {
-                    return Err(of_http(parts.status));
+                    return Err(http_failure(parts.status));
                 }
                 Ok(Response::from_parts(parts, content))
             };
-            exchange.within_time(reading).await
+            exchange.bound_by_deadline(reading).await
         }
     }
 }

@@ -62,7 +62,7 @@ pub enum HttpVersion {
 #[derive(Clone)]
 pub struct Client {
     pub(super) settings: ClientSettings,
-    pub(super) connector: Option<Connector>,
+    pub(super) connector: Option<BoxConnector>,
 }
 
 /// Settings of a [`Client`].
@@ -144,14 +144,14 @@ impl Default for ClientSettings {
 }
 
 /// A byte stream to a server.
-pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(super) trait ConnectionIo: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ConnectionIo for T {}
 
-pub(super) type BoxIo = Box<dyn Io>;
+pub(super) type BoxIo = Box<dyn ConnectionIo>;
 
 /// Opens byte streams to a server.
-pub(super) type Connector = Arc<dyn Fn() -> BoxFuture<'static, io::Result<BoxIo>> + Send + Sync>;
+pub(super) type BoxConnector = Arc<dyn Fn() -> BoxFuture<'static, io::Result<BoxIo>> + Send + Sync>;
 
 impl Client {
     /// Creates a client with default settings.
@@ -190,7 +190,7 @@ impl Client {
         Fut: Future<Output = io::Result<T>> + Send + 'static,
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let connector: Connector = Arc::new(move || {
+        let connector: BoxConnector = Arc::new(move || {
             let connecting = connect();
             Box::pin(async move { Ok(Box::new(connecting.await?) as BoxIo) })
         });

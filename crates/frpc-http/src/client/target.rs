@@ -6,7 +6,7 @@ use http::{Uri, uri::Authority};
 
 /// The protocols supported by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
+pub(super) enum RpcProtocol {
     Grpc,
     GrpcWeb,
     Connect,
@@ -14,15 +14,15 @@ pub(super) enum Protocol {
 }
 
 /// The schemes of addresses, each with its protocol and `true` for TLS.
-const SCHEMES: [(&str, Protocol, bool); 8] = [
-    ("grpc", Protocol::Grpc, false),
-    ("grpcs", Protocol::Grpc, true),
-    ("http", Protocol::Connect, false),
-    ("https", Protocol::Connect, true),
-    ("grpc-web+http", Protocol::GrpcWeb, false),
-    ("grpc-web+https", Protocol::GrpcWeb, true),
-    ("twirp+http", Protocol::Twirp, false),
-    ("twirp+https", Protocol::Twirp, true),
+const SCHEMES: [(&str, RpcProtocol, bool); 8] = [
+    ("grpc", RpcProtocol::Grpc, false),
+    ("grpcs", RpcProtocol::Grpc, true),
+    ("http", RpcProtocol::Connect, false),
+    ("https", RpcProtocol::Connect, true),
+    ("grpc-web+http", RpcProtocol::GrpcWeb, false),
+    ("grpc-web+https", RpcProtocol::GrpcWeb, true),
+    ("twirp+http", RpcProtocol::Twirp, false),
+    ("twirp+https", RpcProtocol::Twirp, true),
 ];
 
 /// The scheme names, in the order of [`SCHEMES`].
@@ -38,8 +38,8 @@ pub(super) const SCHEME_NAMES: [&str; 8] = {
 
 /// A server, parsed from its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
-    pub(super) protocol: Protocol,
+pub(super) struct ServerUrl {
+    pub(super) protocol: RpcProtocol,
     pub(super) is_secure: bool,
     /// A name or an IP address, without brackets.
     pub(super) host: String,
@@ -50,7 +50,7 @@ pub(super) struct Target {
     pub(super) path: String,
 }
 
-impl Target {
+impl ServerUrl {
     /// Parses an address, such as `grpc://localhost:50051` or `https://example.org/api`.
     pub(super) fn parse(url: &str) -> io::Result<Self> {
         let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidInput, format!("address {url:?}: {why}"));
@@ -89,18 +89,18 @@ mod tests {
     #[test]
     fn an_address_says_protocol_host_port_and_path() {
         for (url, protocol, is_secure, host, port, path) in [
-            ("grpc://localhost:50051", Protocol::Grpc, false, "localhost", 50051, ""),
-            ("GRPCS://example.org", Protocol::Grpc, true, "example.org", 443, ""),
-            ("http://127.0.0.1", Protocol::Connect, false, "127.0.0.1", 80, ""),
-            ("https://[::1]:7300/api/", Protocol::Connect, true, "::1", 7300, "/api"),
-            ("grpc-web+http://a/b/c", Protocol::GrpcWeb, false, "a", 80, "/b/c"),
-            ("twirp+https://a:1", Protocol::Twirp, true, "a", 1, ""),
+            ("grpc://localhost:50051", RpcProtocol::Grpc, false, "localhost", 50051, ""),
+            ("GRPCS://example.org", RpcProtocol::Grpc, true, "example.org", 443, ""),
+            ("http://127.0.0.1", RpcProtocol::Connect, false, "127.0.0.1", 80, ""),
+            ("https://[::1]:7300/api/", RpcProtocol::Connect, true, "::1", 7300, "/api"),
+            ("grpc-web+http://a/b/c", RpcProtocol::GrpcWeb, false, "a", 80, "/b/c"),
+            ("twirp+https://a:1", RpcProtocol::Twirp, true, "a", 1, ""),
         ] {
-            let target = Target::parse(url).unwrap();
+            let target = ServerUrl::parse(url).unwrap();
             assert_eq!((target.protocol, target.is_secure), (protocol, is_secure), "{url}");
             assert_eq!((&*target.host, target.port, &*target.path), (host, port, path), "{url}");
         }
-        assert_eq!(Target::parse("http://[::1]:7300").unwrap().authority, "[::1]:7300");
+        assert_eq!(ServerUrl::parse("http://[::1]:7300").unwrap().authority, "[::1]:7300");
     }
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
             ("http://localhost/?q=1", "'?' and '#'"),
             ("http://localhost/#top", "'?' and '#'"),
         ] {
-            let error = Target::parse(url).unwrap_err().to_string();
+            let error = ServerUrl::parse(url).unwrap_err().to_string();
             assert!(error.contains(why), "{url}: {error}");
         }
     }

@@ -7,11 +7,11 @@ use tokio_rustls::TlsConnector;
 
 use super::{
     settings::{BoxIo, HttpVersion},
-    target::Target,
+    target::ServerUrl,
 };
 
 /// The TLS settings for one server.
-pub(super) struct Tls {
+pub(super) struct AlpnConnector {
     connector: TlsConnector,
     name: ServerName<'static>,
     version: HttpVersion,
@@ -20,10 +20,10 @@ pub(super) struct Tls {
 const H2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
 
-impl Tls {
+impl AlpnConnector {
     /// Creates the settings from the TLS configuration of the channel, or from the certificate authorities of the
     /// system.
-    pub(super) fn new(target: &Target, connect: &ConnectSettings, version: HttpVersion) -> io::Result<Self> {
+    pub(super) fn new(target: &ServerUrl, connect: &ConnectSettings, version: HttpVersion) -> io::Result<Self> {
         let alpn: &[&[u8]] = match version {
             HttpVersion::Auto => &[H2, HTTP1],
             HttpVersion::Http1 => &[HTTP1],

@@ -9,27 +9,27 @@ use http::{HeaderMap, header};
 use super::{
     caller::HttpCaller,
     connect,
-    dial::Dialer,
+    dial::HttpDialer,
     grpc,
-    outgoing::Framing,
-    pool::Pool,
+    outgoing::EnvelopeEncoder,
+    pool::ConnectionPool,
     settings::Client,
-    target::{Protocol, SCHEME_NAMES, Target},
+    target::{RpcProtocol, SCHEME_NAMES, ServerUrl},
     twirp,
 };
 
-struct Calls(Arc<HttpCaller>);
+struct SharedHttpCaller(Arc<HttpCaller>);
 
-impl Caller for Calls {
+impl Caller for SharedHttpCaller {
     fn format(&self) -> Format {
         self.0.format()
     }
 
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
         match self.0.protocol() {
-            Protocol::Grpc | Protocol::GrpcWeb => Box::pin(grpc::call(&self.0, call)),
-            Protocol::Connect => Box::pin(connect::call(&self.0, call)),
-            Protocol::Twirp => Box::pin(twirp::call(&self.0, call)),
+            RpcProtocol::Grpc | RpcProtocol::GrpcWeb => Box::pin(grpc::call(&self.0, call)),
+            RpcProtocol::Connect => Box::pin(connect::call(&self.0, call)),
+            RpcProtocol::Twirp => Box::pin(twirp::call(&self.0, call)),
         }
     }
 }
@@ -42,20 +42,20 @@ impl Transport for Client {
     fn connect(&self, url: String, connect: ConnectSettings) -> BoxFuture<'static, Result<Connected, ConnectError>> {
         let client = self.clone();
         Box::pin(async move {
-            let target = Target::parse(&url).map_err(ConnectError::Address)?;
-            let dialer = Dialer::new(url, target, client, connect).map_err(ConnectError::Address)?;
-            let pool = Pool::connect(dialer).await?;
+            let target = ServerUrl::parse(&url).map_err(ConnectError::Address)?;
+            let dialer = HttpDialer::new(url, target, client, connect).map_err(ConnectError::Address)?;
+            let pool = ConnectionPool::connect(dialer).await?;
             let settings = &pool.dialer().settings;
-            let framing = Framing { gzip_len_min: settings.gzip_len_min };
+            let framing = EnvelopeEncoder { gzip_len_min: settings.gzip_len_min };
             let mut base = HeaderMap::new();
             if let Some(user_agent) = &settings.user_agent {
                 base.insert(header::USER_AGENT, user_agent.clone());
             }
-            if matches!(pool.dialer().target.protocol, Protocol::Grpc | Protocol::GrpcWeb) {
+            if matches!(pool.dialer().target.protocol, RpcProtocol::Grpc | RpcProtocol::GrpcWeb) {
                 base.extend(grpc::base_headers(&pool));
             }
             let caller = HttpCaller { pool, framing, base: Arc::new(base), usual: OnceLock::new() };
-            Ok(Connected::Calls(Arc::new(Calls(Arc::new(caller)))))
+            Ok(Connected::Calls(Arc::new(SharedHttpCaller(Arc::new(caller)))))
         })
     }
 }

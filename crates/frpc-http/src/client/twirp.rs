@@ -6,10 +6,10 @@ use frpc::{Answer, Body, Call, Code, MethodKind, Status, codec::Format};
 use http::{HeaderValue, Method, StatusCode, header, response::Parts};
 
 use super::{
-    answers::{behind, metadata_of},
+    answers::{metadata_of, prepend_metadata},
     caller::{HttpCaller, media_type},
-    exchange::{Deadlines, Exchange, Head, Received},
-    outgoing::Content,
+    exchange::{CallDeadlines, HttpExchange, ReceivedBody, RequestHead},
+    outgoing::RequestContent,
 };
 use crate::{codes, status::twirp as json};
 
@@ -22,7 +22,7 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
     if call.kind() != MethodKind::Unary {
         return Err(Status::unimplemented("Twirp has no streams: the call was not sent"));
     }
-    let deadlines = Deadlines::of(&call);
+    let deadlines = CallDeadlines::of(&call);
     let path = caller.path(&caller.pool.dialer().settings.twirp_prefix, call.method())?;
     let mut headers = (*caller.base).clone();
     let expected = content_type(caller.format_of(call.method())?);
@@ -33,14 +33,15 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
         return Err(Status::internal("a unary call needs exactly one request message"));
     };
     // Twirp has no header for a timeout, so only this client enforces it.
-    let head = Head { method: Method::POST, path, headers: Arc::new(headers), metadata, timeout: None, said: None };
-    let content = Content::Whole(message.into_bytes());
-    let exchange = Exchange::begin(caller.pool.clone(), head, content, deadlines).await?;
-    let reading = async |exchange: Exchange| {
+    let head =
+        RequestHead { method: Method::POST, path, headers: Arc::new(headers), metadata, timeout: None, said: None };
+    let content = RequestContent::Whole(message.into_bytes());
+    let exchange = HttpExchange::begin(caller.pool.clone(), head, content, deadlines).await?;
+    let reading = async |exchange: HttpExchange| {
         let (parts, received) = exchange.response().await?;
         read(caller, expected, parts, received).await
     };
-    exchange.within_time(reading).await
+    exchange.bound_by_deadline(reading).await
 }
 
 /// The error of a Twirp server, as the source of a [`Status`]. It keeps codes that exist only in Twirp.
@@ -75,7 +76,7 @@ impl fmt::Display for TwirpError {
 
 impl std::error::Error for TwirpError {}
 
-async fn read(caller: &HttpCaller, expected: &str, parts: Parts, mut received: Received) -> Result<Answer, Status> {
+async fn read(caller: &HttpCaller, expected: &str, parts: Parts, mut received: ReceivedBody) -> Result<Answer, Status> {
     let metadata = metadata_of(&parts.headers)?;
     let found = media_type(&parts.headers);
     let content = received.all(caller.len_max()).await?;
@@ -86,7 +87,7 @@ async fn read(caller: &HttpCaller, expected: &str, parts: Parts, mut received: R
         );
         let status = if found == "application/json" { json::read_error(&content, Code::Internal) } else { None };
         let status = status.map(|(status, code)| status.with_source(Arc::new(TwirpError { code }) as Arc<_>));
-        return Err(behind(metadata, status.unwrap_or(without)));
+        return Err(prepend_metadata(metadata, status.unwrap_or(without)));
     }
     if found != expected {
         let message = format!("the server answered with content of type '{found}' instead of {expected}");

@@ -35,7 +35,7 @@ pub(crate) fn from_headers(headers: &HeaderMap) -> Result<Metadata, Status> {
 pub(crate) fn from_headers_except(headers: &HeaderMap, left_out: &HeaderName) -> Result<Metadata, Status> {
     let mut metadata = Metadata::new();
     for (name, value) in headers {
-        if name != left_out && !is_of_protocols(name.as_str()) {
+        if name != left_out && !is_reserved(name.as_str()) {
             append(&mut metadata, name.as_str(), value.as_bytes())?;
         }
     }
@@ -71,7 +71,7 @@ fn without_blanks(mut value: &[u8]) -> &[u8] {
 /// Adds metadata to headers or trailers, with a prefix before each name. Leaves out names used by the protocols.
 pub(crate) fn extend(headers: &mut HeaderMap, metadata: &Metadata, prefix: &str) {
     for (name, value) in metadata.iter() {
-        if is_of_protocols(name) {
+        if is_reserved(name) {
             continue;
         }
         let name = if prefix.is_empty() {
@@ -93,7 +93,7 @@ pub(crate) fn extend(headers: &mut HeaderMap, metadata: &Metadata, prefix: &str)
 }
 
 /// Returns `true` if the protocols use this name themselves. [`Metadata`] also refuses names reserved by gRPC and HTTP.
-pub(crate) fn is_of_protocols(name: &str) -> bool {
+pub(crate) fn is_reserved(name: &str) -> bool {
     name.starts_with("grpc-")
         || matches!(
             name,
@@ -178,7 +178,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             extend(&mut headers, &metadata, "");
             let read = from_headers(&headers).unwrap();
-            for name in metadata.keys().filter(|name| !is_of_protocols(name)) {
+            for name in metadata.keys().filter(|name| !is_reserved(name)) {
                 let values = |metadata: &Metadata| match name.ends_with("-bin") {
                     true => metadata.get_all_bin(name).map(<[u8]>::to_vec).collect::<Vec<_>>(),
                     false => metadata.get_all(name).map(|value| value.as_bytes().to_vec()).collect(),

@@ -22,31 +22,31 @@ use tokio::time::{Instant, Sleep, sleep};
 use tracing::debug;
 
 use crate::{
-    activity::{Activity, Underway},
+    activity::{ConnectionActivity, RequestGuard},
     serve::ResponseBody,
 };
 
 /// Runs the responses of a connection. Drops a response after too long without progress, which resets its stream.
 #[derive(Clone)]
-pub(crate) struct Answers(Arc<Shared>);
+pub(crate) struct ResponseExecutor(Arc<ExecutorState>);
 
-struct Shared {
-    activity: Arc<Activity>,
-    standstill_max: Duration,
+struct ExecutorState {
+    activity: Arc<ConnectionActivity>,
+    write_stall_max: Duration,
     /// The progress of the next response to run. hyper passes each response to the executor right after it was begun.
-    next: Mutex<Option<Arc<Progress>>>,
+    next: Mutex<Option<Arc<ResponseProgress>>>,
 }
 
 /// The progress of one response. Only its own task changes it.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct ResponseProgress {
     /// The number of pieces passed to HTTP/2.
     given: AtomicUsize,
     /// `true` while HTTP/2 holds a piece. It asks for the next one when the windows of the peer have let this one pass.
     waits: AtomicBool,
 }
 
-impl Progress {
+impl ResponseProgress {
     fn give(&self) {
         self.given.fetch_add(1, Ordering::Relaxed);
         self.waits.store(true, Ordering::Relaxed);
@@ -58,20 +58,20 @@ impl Progress {
     }
 }
 
-impl Answers {
-    pub(crate) fn new(activity: Arc<Activity>, standstill_max: Duration) -> Self {
-        Self(Arc::new(Shared { activity, standstill_max, next: Mutex::default() }))
+impl ResponseExecutor {
+    pub(crate) fn new(activity: Arc<ConnectionActivity>, write_stall_max: Duration) -> Self {
+        Self(Arc::new(ExecutorState { activity, write_stall_max, next: Mutex::default() }))
     }
 
     /// Begins a response. The next call of `execute` must run it.
-    pub(crate) fn begin(&self) -> Arc<Progress> {
-        let progress = Arc::new(Progress::default());
+    pub(crate) fn begin(&self) -> Arc<ResponseProgress> {
+        let progress = Arc::new(ResponseProgress::default());
         *self.0.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress.clone());
         progress
     }
 }
 
-impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Answers {
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for ResponseExecutor {
     fn execute(&self, answering: F) {
         let progress = self.0.next.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(progress) = progress else {
@@ -80,27 +80,27 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Answers {
             return;
         };
         let underway = self.0.activity.begin();
-        let limit = self.0.standstill_max;
-        tokio::spawn(Answering { answering, progress, limit, piece: 0, late: None, _underway: underway });
+        let limit = self.0.write_stall_max;
+        tokio::spawn(ResponseTask { answering, progress, limit, piece: 0, late: None, _underway: underway });
     }
 }
 
 pin_project! {
     /// The task of a response.
-    struct Answering<F> {
+    struct ResponseTask<F> {
         #[pin]
         answering: F,
-        progress: Arc<Progress>,
+        progress: Arc<ResponseProgress>,
         limit: Duration,
         // The piece measured by `late`.
         piece: usize,
         // Created when the peer first holds back a piece, so that most responses need no timer.
         late: Option<Pin<Box<Sleep>>>,
-        _underway: Underway,
+        _underway: RequestGuard,
     }
 }
 
-impl<F: Future<Output = ()>> Future for Answering<F> {
+impl<F: Future<Output = ()>> Future for ResponseTask<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -118,7 +118,7 @@ impl<F: Future<Output = ()>> Future for Answering<F> {
         }
         let Some(late) = me.late else { return Poll::Pending };
         ready!(late.as_mut().poll(cx));
-        debug!(limit = ?me.limit, "reset a call: the peer did not read its response in time (standstill_max)");
+        debug!(limit = ?me.limit, "reset a call: the peer did not read its response in time (write_stall_max)");
         Poll::Ready(())
     }
 }
@@ -129,20 +129,20 @@ fn after(limit: Duration) -> Instant {
 }
 
 /// A response body in pieces of at most [`PIECE_LEN`]. HTTP/2 buffers at most one piece per response.
-pub(crate) struct Pieces {
+pub(crate) struct PiecewiseBody {
     body: ResponseBody,
     /// The rest of the latest data.
     rest: Bytes,
-    progress: Arc<Progress>,
+    progress: Arc<ResponseProgress>,
 }
 
-impl Pieces {
-    pub(crate) fn new(body: ResponseBody, progress: Arc<Progress>) -> Self {
+impl PiecewiseBody {
+    pub(crate) fn new(body: ResponseBody, progress: Arc<ResponseProgress>) -> Self {
         Self { body, rest: Bytes::new(), progress }
     }
 }
 
-impl Body for Pieces {
+impl Body for PiecewiseBody {
     type Data = Bytes;
     type Error = Infallible;
 

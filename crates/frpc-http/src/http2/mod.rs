@@ -4,6 +4,6 @@ mod answers;
 mod preface;
 
 pub(crate) use self::{
-    answers::{Answers, Pieces},
+    answers::{PiecewiseBody, ResponseExecutor},
     preface::read_preface,
 };

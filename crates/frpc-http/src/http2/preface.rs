@@ -14,15 +14,19 @@ use tokio::time::sleep;
 use tokio_util::io::poll_read_buf;
 
 use crate::{
-    message::greeting::{self, Greeting},
-    standstill::Standstill,
+    message::greeting::{self, Http2Settings},
+    write_timeout::WriteTimeout,
 };
 
 /// Reads the preface of a connection and puts all bytes back for the HTTP/2 implementation.
 ///
 /// Returns `None` if the preface does not arrive in time, or if the server shuts down first. The connection has no
 /// request then. Bytes other than a preface are left to the HTTP/2 implementation, which refuses them.
-pub(crate) async fn read_preface(socket: &mut Standstill<Raw>, time_max: Duration, drain: &Drain) -> Option<Greeting> {
+pub(crate) async fn read_preface(
+    socket: &mut WriteTimeout<Raw>,
+    time_max: Duration,
+    drain: &Drain,
+) -> Option<Http2Settings> {
     let mut seen = BytesMut::new();
     let reading = poll_fn(|cx| {
         loop {
@@ -46,11 +50,11 @@ pub(crate) async fn read_preface(socket: &mut Standstill<Raw>, time_max: Duratio
 }
 
 /// Parses the settings after the preface. Returns `None` if more bytes are needed.
-fn parse(seen: &[u8]) -> Option<Greeting> {
+fn parse(seen: &[u8]) -> Option<Http2Settings> {
     match seen.strip_prefix(MAGIC) {
         Some(frame) => greeting::parse(frame),
         None if MAGIC.starts_with(seen) => None,
-        None => Some(Greeting::default()),
+        None => Some(Http2Settings::default()),
     }
 }
 
@@ -68,7 +72,7 @@ mod tests {
         for len in 0..MAGIC.len() {
             assert_eq!(parse(&MAGIC[..len]), None, "{len}");
         }
-        assert_eq!(parse(b"PRI * HTTP/3"), Some(Greeting::default()));
-        assert_eq!(parse(&[MAGIC, b"\0\0\0\x04\0\0\0\0\0"].concat()), Some(Greeting::default()));
+        assert_eq!(parse(b"PRI * HTTP/3"), Some(Http2Settings::default()));
+        assert_eq!(parse(&[MAGIC, b"\0\0\0\x04\0\0\0\0\0"].concat()), Some(Http2Settings::default()));
     }
 }

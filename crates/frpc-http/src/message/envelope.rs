@@ -17,7 +17,7 @@ pub(crate) const TRAILERS: u8 = 0x80;
 
 /// A received frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Frame {
+pub(crate) struct EnvelopeFrame {
     pub(crate) flags: u8,
     pub(crate) content: Bytes,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Frame {
 /// Splits a byte stream received in chunks into frames. Does not copy frames contained in one chunk. Allocates memory
 /// only for received bytes, never for an announced length.
 #[derive(Debug)]
-pub(crate) struct Frames {
+pub(crate) struct EnvelopeReader {
     /// The unread rest of the last chunk.
     chunk: Bytes,
     /// The start of a frame from earlier chunks. Empty if the next frame starts in `chunk`.
@@ -42,7 +42,7 @@ pub(crate) enum FrameError {
     Truncated,
 }
 
-impl Frames {
+impl EnvelopeReader {
     /// Creates a reader of frames with at most this many bytes of content.
     pub(crate) fn new(content_len_max: usize) -> Self {
         Self { chunk: Bytes::new(), partial: BytesMut::new(), content_len_max }
@@ -55,13 +55,13 @@ impl Frames {
     }
 
     /// Returns the next frame, or `None` if more bytes are needed.
-    pub(crate) fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+    pub(crate) fn next(&mut self) -> Result<Option<EnvelopeFrame>, FrameError> {
         if self.partial.is_empty() {
             if let Some(header) = self.chunk.first_chunk() {
                 let (flags, len) = self.parse(header)?;
                 if self.chunk.len() >= HEADER_LEN + len {
                     self.chunk.advance(HEADER_LEN);
-                    return Ok(Some(Frame { flags, content: self.chunk.split_to(len) }));
+                    return Ok(Some(EnvelopeFrame { flags, content: self.chunk.split_to(len) }));
                 }
             }
             if self.chunk.is_empty() {
@@ -72,7 +72,7 @@ impl Frames {
     }
 
     /// Returns a frame spread over several chunks, or `None` until all its bytes have arrived.
-    fn next_partial(&mut self) -> Result<Option<Frame>, FrameError> {
+    fn next_partial(&mut self) -> Result<Option<EnvelopeFrame>, FrameError> {
         self.gather(HEADER_LEN);
         let Some(header) = self.partial.first_chunk() else { return Ok(None) };
         let (flags, len) = self.parse(header)?;
@@ -82,7 +82,7 @@ impl Frames {
         }
         let mut content = std::mem::take(&mut self.partial).freeze();
         content.advance(HEADER_LEN);
-        Ok(Some(Frame { flags, content }))
+        Ok(Some(EnvelopeFrame { flags, content }))
     }
 
     /// Moves bytes from the chunk to the partial frame until it has `len` bytes.
@@ -153,14 +153,14 @@ mod tests {
 
     use super::*;
 
-    fn all(frames: &mut Frames) -> Vec<(u8, Bytes)> {
+    fn all(frames: &mut EnvelopeReader) -> Vec<(u8, Bytes)> {
         std::iter::from_fn(|| frames.next().unwrap()).map(|frame| (frame.flags, frame.content)).collect()
     }
 
     #[test]
     fn a_frame_within_a_chunk_is_not_copied() {
         let chunk = Bytes::from_static(&[0, 0, 0, 0, 2, 7, 8, 1, 0, 0, 0, 0]);
-        let mut frames = Frames::new(2);
+        let mut frames = EnvelopeReader::new(2);
         frames.push(chunk.clone());
         let first = frames.next().unwrap().unwrap();
         assert_eq!((first.flags, &first.content[..]), (0, &[7, 8][..]));
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_frame_that_is_too_long_is_refused_by_its_header() {
-        let mut frames = Frames::new(2);
+        let mut frames = EnvelopeReader::new(2);
         frames.push(Bytes::from_static(&[0, 255, 255, 255]));
         assert_eq!(frames.next(), Ok(None));
         frames.push(Bytes::from_static(&[255]));
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn memory_is_taken_for_bytes_that_are_here() {
-        let mut frames = Frames::new(usize::MAX);
+        let mut frames = EnvelopeReader::new(usize::MAX);
         frames.push(Bytes::from_static(&[0, 255, 255, 255, 255, 1, 2, 3]));
         assert_eq!(frames.next(), Ok(None));
         assert!(frames.is_partial() && frames.partial.capacity() < 1024);
@@ -196,7 +196,7 @@ mod tests {
             let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
             cuts.extend([0, bytes.len()]);
             cuts.sort_unstable();
-            let mut frames = Frames::new(40);
+            let mut frames = EnvelopeReader::new(40);
             let mut came = Vec::new();
             for cut in cuts.windows(2) {
                 frames.push(Bytes::copy_from_slice(&bytes[cut[0]..cut[1]]));

@@ -19,21 +19,21 @@ use tokio_util::io::poll_read_buf;
 use super::{
     body::PlainBody,
     head::{self, BODY_LEN_MAX, NotPlain, PlainRequest},
-    patience::Patience,
+    idle_timer::IdleTimer,
     response,
 };
 use crate::{
-    serve::{self, ResponseBody, Site},
-    standstill::Standstill,
+    serve::{self, ResponseBody, ServeContext},
+    write_timeout::WriteTimeout,
 };
 
 /// Serves a connection while its requests are plain. Returns the socket at the first other request.
-pub(crate) async fn serve(site: &Site, socket: Standstill<Raw>, drain: &Drain) -> Option<Standstill<Raw>> {
-    let mut connection = Connection { site, socket, input: BytesMut::new(), output: Vec::new(), written: 0 };
-    let mut patience = Patience::new(drain, site.settings.head_time_max);
-    match connection.serve(&mut patience).await {
-        Ok(End::Left) => Some(connection.into_socket()),
-        Ok(End::Closed) => {
+pub(crate) async fn serve(site: &ServeContext, socket: WriteTimeout<Raw>, drain: &Drain) -> Option<WriteTimeout<Raw>> {
+    let mut connection = PlainConnection { site, socket, input: BytesMut::new(), output: Vec::new(), written: 0 };
+    let mut idle_timer = IdleTimer::new(drain, site.settings.head_time_max);
+    match connection.serve(&mut idle_timer).await {
+        Ok(PlainOutcome::OtherRequest) => Some(connection.into_socket()),
+        Ok(PlainOutcome::Closed) => {
             // The peer may be gone already.
             let _ = connection.socket.shutdown().await;
             None
@@ -45,9 +45,9 @@ pub(crate) async fn serve(site: &Site, socket: Standstill<Raw>, drain: &Drain) -
     }
 }
 
-struct Connection<'a> {
-    site: &'a Site,
-    socket: Standstill<Raw>,
+struct PlainConnection<'a> {
+    site: &'a ServeContext,
+    socket: WriteTimeout<Raw>,
     /// Received bytes, not parsed yet.
     input: BytesMut,
     /// Response bytes to be written.
@@ -57,15 +57,15 @@ struct Connection<'a> {
 }
 
 /// The reason why plain requests ended.
-enum End {
+enum PlainOutcome {
     /// The next request is not plain.
-    Left,
+    OtherRequest,
     /// The connection has no more requests.
     Closed,
 }
 
-impl Connection<'_> {
-    async fn serve(&mut self, patience: &mut Patience<'_>) -> io::Result<End> {
+impl PlainConnection<'_> {
+    async fn serve(&mut self, idle_timer: &mut IdleTimer<'_>) -> io::Result<PlainOutcome> {
         let head_len_max = usize::try_from(self.site.settings.head_len_max).unwrap_or(usize::MAX);
         // A longer head is never plain.
         let head_len_max = head_len_max.min(usize::from(u16::MAX));
@@ -75,39 +75,39 @@ impl Connection<'_> {
             if self.input.is_empty() {
                 self.flush().await?;
                 self.free();
-                patience.begin();
+                idle_timer.begin();
                 is_waiting = true;
-                if !self.receive(patience).await? {
-                    return Ok(End::Closed);
+                if !self.receive(idle_timer).await? {
+                    return Ok(PlainOutcome::Closed);
                 }
             }
             match head::take(&mut self.input, head_len_max) {
                 Ok(request) => {
                     is_waiting = false;
-                    if !self.answer(request, patience).await? {
+                    if !self.answer(request, idle_timer).await? {
                         self.flush().await?;
-                        return Ok(End::Closed);
+                        return Ok(PlainOutcome::Closed);
                     }
                 }
                 Err(NotPlain::Partial) => {
                     self.flush().await?;
                     if !std::mem::replace(&mut is_waiting, true) {
-                        patience.begin();
+                        idle_timer.begin();
                     }
-                    if !self.receive_line(head_len_max, patience).await? {
-                        return Ok(End::Closed);
+                    if !self.receive_line(head_len_max, idle_timer).await? {
+                        return Ok(PlainOutcome::Closed);
                     }
                 }
                 Err(NotPlain::Other) => {
                     self.flush().await?;
-                    return Ok(End::Left);
+                    return Ok(PlainOutcome::OtherRequest);
                 }
             }
         }
     }
 
     /// Answers a request. Returns `true` if the connection stays open.
-    async fn answer(&mut self, request: PlainRequest, patience: &mut Patience<'_>) -> io::Result<bool> {
+    async fn answer(&mut self, request: PlainRequest, idle_timer: &mut IdleTimer<'_>) -> io::Result<bool> {
         let PlainRequest { parts, body_len, mut is_last } = request;
         let is_here = body_len <= self.input.len();
         let (body, mut rest) = if is_here {
@@ -147,14 +147,14 @@ impl Connection<'_> {
             }
         });
         let response = response.await?;
-        is_last |= is_cut || patience.is_draining();
+        is_last |= is_cut || idle_timer.is_draining();
         is_last = self.put(response, is_last).await?;
         if rest.is_some() {
             // A peer that is still sending may not read, so the rest of its body is read and dropped.
             self.flush().await?;
-            patience.begin();
+            idle_timer.begin();
             while self.input.len() < body_len {
-                if !self.receive(patience).await? {
+                if !self.receive(idle_timer).await? {
                     return Ok(false);
                 }
             }
@@ -186,10 +186,10 @@ impl Connection<'_> {
     }
 
     /// Waits for more input. Returns `false` if the connection ended, timed out or is shutting down.
-    async fn receive(&mut self, patience: &mut Patience<'_>) -> io::Result<bool> {
+    async fn receive(&mut self, idle_timer: &mut IdleTimer<'_>) -> io::Result<bool> {
         poll_fn(|cx| match self.poll_receive(cx) {
             Poll::Ready(received) => Poll::Ready(received.map(|len| len > 0)),
-            Poll::Pending => patience.poll(cx).map(|()| Ok(false)),
+            Poll::Pending => idle_timer.poll(cx).map(|()| Ok(false)),
         })
         .await
     }
@@ -198,10 +198,10 @@ impl Connection<'_> {
     /// piece.
     ///
     /// Returns `true` with a whole line, or with more bytes than a head may have.
-    async fn receive_line(&mut self, head_len_max: usize, patience: &mut Patience<'_>) -> io::Result<bool> {
+    async fn receive_line(&mut self, head_len_max: usize, idle_timer: &mut IdleTimer<'_>) -> io::Result<bool> {
         let mut seen = self.input.len();
         loop {
-            if !self.receive(patience).await? {
+            if !self.receive(idle_timer).await? {
                 return Ok(false);
             }
             if self.input.len() > head_len_max || self.input[seen..].contains(&b'\n') {
@@ -249,7 +249,7 @@ impl Connection<'_> {
         self.output.shrink_to(KEPT_LEN);
     }
 
-    fn into_socket(mut self) -> Standstill<Raw> {
+    fn into_socket(mut self) -> WriteTimeout<Raw> {
         self.socket.get_mut().put_back(self.input.freeze());
         self.socket
     }

@@ -25,7 +25,7 @@ pub(super) enum NotPlain {
 }
 
 /// The positions of the parts of a head within the input.
-struct Places {
+struct HeadRanges {
     method: Method,
     target: Range<usize>,
     fields: [(Range<u16>, Range<u16>); FIELDS_MAX],
@@ -49,7 +49,7 @@ pub(super) fn take(input: &mut BytesMut, head_len_max: usize) -> Result<PlainReq
 
 /// Finds the parts of a head, if the request is plain.
 #[inline]
-fn find(input: &[u8], head_len_max: usize) -> Result<Places, NotPlain> {
+fn find(input: &[u8], head_len_max: usize) -> Result<HeadRanges, NotPlain> {
     let mut fields = [const { MaybeUninit::<Header<'_>>::uninit() }; FIELDS_MAX];
     let mut request = httparse::Request::new(&mut []);
     // Positions are stored as `u16`.
@@ -72,7 +72,7 @@ fn find(input: &[u8], head_len_max: usize) -> Result<Places, NotPlain> {
         let from = part.as_ptr().addr() - input.as_ptr().addr();
         from..from + part.len()
     };
-    let mut places = Places {
+    let mut places = HeadRanges {
         method,
         target: place(target.as_bytes()),
         fields: [const { (0..0, 0..0) }; FIELDS_MAX],
@@ -133,7 +133,7 @@ fn len_of(value: &[u8]) -> Option<usize> {
 }
 
 /// Builds the request parts from a head. Returns `None` if [`http`] does not accept a part.
-fn build(head: &Bytes, places: &Places) -> Option<Parts> {
+fn build(head: &Bytes, places: &HeadRanges) -> Option<Parts> {
     let mut headers = HeaderMap::with_capacity(places.fields_len);
     for (name, value) in &places.fields[..places.fields_len] {
         let name = HeaderName::from_bytes(&head[long(name)]).ok()?;

@@ -10,7 +10,7 @@
 mod body;
 mod connection;
 mod head;
-mod patience;
+mod idle_timer;
 mod response;
 
 pub(crate) use self::connection::serve;

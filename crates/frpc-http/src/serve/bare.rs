@@ -18,10 +18,10 @@ use tokio::time::timeout;
 
 use super::{
     body::ResponseBody,
-    coding::Coding,
-    holding::Holding,
-    requests::{RequestBody, not_read},
-    site::Site,
+    coding::CallCompression,
+    request_memory::RequestMemory,
+    requests::{RequestBody, body_error},
+    site::ServeContext,
 };
 use crate::{
     headers::metadata,
@@ -35,12 +35,12 @@ use crate::{
 ///
 /// If the message is too long, arrives too late, exceeds the memory of the connection, or is not compressed as
 /// announced.
-pub(super) async fn read<B: RequestBody>(
+pub(super) async fn collect_message<B: RequestBody>(
     body: B,
-    coding: Coding,
+    coding: CallCompression,
     time: Option<Duration>,
     settings: &HttpSettings,
-    holding: &mut Holding,
+    holding: &mut RequestMemory,
 ) -> Result<Bytes, Status> {
     let message = receive(body, time, settings, holding).await?;
     let message = inflate(message, coding, settings)?;
@@ -52,7 +52,7 @@ async fn receive<B: RequestBody>(
     body: B,
     time: Option<Duration>,
     settings: &HttpSettings,
-    holding: &mut Holding,
+    holding: &mut RequestMemory,
 ) -> Result<Bytes, Status> {
     let mut reading = pin!(read_all(body, settings.message_len_max, holding));
     // Most messages are complete already and need no timer.
@@ -67,14 +67,14 @@ async fn receive<B: RequestBody>(
     }
 }
 
-async fn read_all<B: RequestBody>(mut body: B, len_max: usize, holding: &mut Holding) -> Result<Bytes, Status> {
+async fn read_all<B: RequestBody>(mut body: B, len_max: usize, holding: &mut RequestMemory) -> Result<Bytes, Status> {
     if body.size_hint().lower() > u64::try_from(len_max).unwrap_or(u64::MAX) {
         return Err(too_long(len_max));
     }
     let mut first = Bytes::new();
     let mut whole = BytesMut::new();
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-        let frame = frame.map_err(|error| not_read(&*error.into()))?;
+        let frame = frame.map_err(|error| body_error(&*error.into()))?;
         // Trailers of a request have no meaning here.
         let Ok(data) = frame.into_data() else { continue };
         if data.len().saturating_add(whole.len()).saturating_add(first.len()) > len_max {
@@ -102,7 +102,7 @@ fn too_long(len_max: usize) -> Status {
 /// # Errors
 ///
 /// If the message is too long before or after decompression, or is not compressed as announced.
-pub(super) fn inflate(message: Bytes, coding: Coding, settings: &HttpSettings) -> Result<Bytes, Status> {
+pub(super) fn inflate(message: Bytes, coding: CallCompression, settings: &HttpSettings) -> Result<Bytes, Status> {
     if message.len() > settings.message_len_max {
         return Err(too_long(settings.message_len_max));
     }
@@ -114,9 +114,9 @@ pub(super) fn inflate(message: Bytes, coding: Coding, settings: &HttpSettings) -
 
 /// Builds the response to a successful call. Trailers become headers with a prefix.
 pub(super) fn respond(
-    site: &Site,
+    site: &ServeContext,
     answer: Answer,
-    coding: Coding,
+    coding: CallCompression,
     content_type: &'static str,
     trailer_prefix: &str,
 ) -> Result<Response<ResponseBody>, Status> {

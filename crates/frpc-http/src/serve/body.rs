@@ -16,9 +16,9 @@ use http_body::{Body, Frame, SizeHint};
     not(feature = "tower"),
     expect(unreachable_pub, reason = "others see it only as the body of a tower service")
 )]
-pub struct ResponseBody(State);
+pub struct ResponseBody(BodyState);
 
-enum State {
+enum BodyState {
     /// Bytes ready in up to two pieces, followed by optional trailers.
     Whole { first: Bytes, second: Bytes, trailers: Option<HeaderMap> },
     /// Bytes produced over time.
@@ -33,37 +33,37 @@ impl ResponseBody {
 
     /// Creates a body of two consecutive pieces and optional trailers.
     pub(crate) fn whole(first: Bytes, second: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self(State::Whole { first, second, trailers })
+        Self(BodyState::Whole { first, second, trailers })
     }
 
     /// Creates a body from a stream of pieces.
     pub(crate) fn stream(body: impl Body<Data = Bytes, Error = Infallible> + Send + 'static) -> Self {
-        Self(State::Stream(Box::pin(body)))
+        Self(BodyState::Stream(Box::pin(body)))
     }
 
     /// Returns the bytes, if all are ready and the body has no trailers.
     pub(crate) fn into_content(self) -> Option<Bytes> {
         match self.0 {
-            State::Whole { first, second, trailers: None } if second.is_empty() => Some(first),
-            State::Whole { first, second, trailers: None } => Some([first, second].concat().into()),
-            State::Whole { .. } | State::Stream(_) => None,
+            BodyState::Whole { first, second, trailers: None } if second.is_empty() => Some(first),
+            BodyState::Whole { first, second, trailers: None } => Some([first, second].concat().into()),
+            BodyState::Whole { .. } | BodyState::Stream(_) => None,
         }
     }
 }
 
 /// A body with a guard, dropped together with the body.
-pub(crate) struct UntilOver<T> {
+pub(crate) struct GuardedBody<T> {
     body: ResponseBody,
     _held: T,
 }
 
-impl<T> UntilOver<T> {
+impl<T> GuardedBody<T> {
     pub(crate) fn new(body: ResponseBody, held: T) -> Self {
         Self { body, _held: held }
     }
 }
 
-impl<T: Unpin> Body for UntilOver<T> {
+impl<T: Unpin> Body for GuardedBody<T> {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -92,25 +92,27 @@ impl Body for ResponseBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         Poll::Ready(match &mut self.0 {
-            State::Whole { first, .. } if !first.is_empty() => Some(Ok(Frame::data(mem::take(first)))),
-            State::Whole { second, .. } if !second.is_empty() => Some(Ok(Frame::data(mem::take(second)))),
-            State::Whole { trailers, .. } => trailers.take().map(|trailers| Ok(Frame::trailers(trailers))),
-            State::Stream(body) => return body.as_mut().poll_frame(cx),
+            BodyState::Whole { first, .. } if !first.is_empty() => Some(Ok(Frame::data(mem::take(first)))),
+            BodyState::Whole { second, .. } if !second.is_empty() => Some(Ok(Frame::data(mem::take(second)))),
+            BodyState::Whole { trailers, .. } => trailers.take().map(|trailers| Ok(Frame::trailers(trailers))),
+            BodyState::Stream(body) => return body.as_mut().poll_frame(cx),
         })
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            State::Whole { first, second, trailers } => first.is_empty() && second.is_empty() && trailers.is_none(),
-            State::Stream(body) => body.is_end_stream(),
+            BodyState::Whole { first, second, trailers } => first.is_empty() && second.is_empty() && trailers.is_none(),
+            BodyState::Stream(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            State::Whole { first, second, trailers: None } => SizeHint::with_exact((first.len() + second.len()) as u64),
-            State::Whole { .. } => SizeHint::default(),
-            State::Stream(body) => body.size_hint(),
+            BodyState::Whole { first, second, trailers: None } => {
+                SizeHint::with_exact((first.len() + second.len()) as u64)
+            }
+            BodyState::Whole { .. } => SizeHint::default(),
+            BodyState::Stream(body) => body.size_hint(),
         }
     }
 }

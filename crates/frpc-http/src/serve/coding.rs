@@ -7,20 +7,20 @@ use crate::{message::compression::GZIP, settings::HttpSettings};
 
 /// The compression of the messages of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Coding {
+pub(super) struct CallCompression {
     pub(super) of_requests: bool,
     /// The minimum length of compressed responses. `None` if responses are not compressed.
     pub(super) of_answers: Option<usize>,
 }
 
-impl Coding {
+impl CallCompression {
     /// Negotiates the compression of a call. Without a list of accepted encodings, the caller accepts the encoding of
     /// its requests.
     ///
     /// # Errors
     ///
     /// If the compression of the requests is not supported.
-    pub(super) fn agree(
+    pub(super) fn negotiate(
         sent: Option<&[u8]>,
         accepted: Option<&HeaderValue>,
         settings: &HttpSettings,
@@ -54,10 +54,10 @@ fn is_gzip(element: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn agreed(sent: Option<&str>, accepted: Option<&'static str>, send_compressed: bool) -> Coding {
+    fn agreed(sent: Option<&str>, accepted: Option<&'static str>, send_compressed: bool) -> CallCompression {
         let settings = HttpSettings { send_compressed, compression_len_min: 7, ..HttpSettings::default() };
         let accepted = accepted.map(HeaderValue::from_static);
-        Coding::agree(sent.map(str::as_bytes), accepted.as_ref(), &settings).unwrap()
+        CallCompression::negotiate(sent.map(str::as_bytes), accepted.as_ref(), &settings).unwrap()
     }
 
     #[test]
@@ -76,7 +76,7 @@ mod tests {
     fn a_compression_that_nobody_knows_is_refused_with_those_that_are_known() {
         assert!(agreed(Some("gzip"), None, false).of_requests);
         assert!(!agreed(Some("identity"), None, false).of_requests && !agreed(None, None, false).of_requests);
-        let refused = Coding::agree(Some(b"br"), None, &HttpSettings::default()).unwrap_err();
+        let refused = CallCompression::negotiate(Some(b"br"), None, &HttpSettings::default()).unwrap_err();
         assert_eq!(refused.code(), frpc::Code::Unimplemented);
         assert_eq!(refused.message(), "the compression \"br\" is not supported: use gzip or identity");
     }

@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use frpc::{Answer, Body, CancelGuard, Code, Found, Head, Status, codec::Format};
+use frpc::{Answer, Body, CancelGuard, Code, Head, MethodHandle, Status, codec::Format};
 
 use super::{
-    requests::{RequestBody, Requests},
-    site::Site,
+    requests::{RequestBody, RequestMessages},
+    site::ServeContext,
 };
 
 /// Makes a call. For a response stream, also returns a guard that cancels the call if the stream is dropped early.
 pub(super) async fn call<B: RequestBody>(
-    site: &Site,
-    method: Found,
+    site: &ServeContext,
+    method: MethodHandle,
     format: Format,
     mut head: Head,
     time: Option<Duration>,
-    mut requests: Requests<B>,
+    mut requests: RequestMessages<B>,
 ) -> Result<(Answer, Option<CancelGuard>), Status> {
     let kind = method.method().kind;
     // A handler with a single response runs inside this future. Dropping the future drops the handler, so it needs no
@@ -25,8 +25,8 @@ pub(super) async fn call<B: RequestBody>(
     let body = if kind.has_request_stream() {
         Body::Many(requests.into_stream())
     } else {
-        let message = requests.one(site.settings.body_time(time)).await?;
-        requests.leave_to(&mut head);
+        let message = requests.single_message(site.settings.body_time(time)).await?;
+        requests.attach_memory_to(&mut head);
         Body::from(message)
     };
     match site.endpoint.call(method, format, head, body).await {

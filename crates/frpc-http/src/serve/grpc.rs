@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use frpc::{
     Answer, Body, CancelGuard, Endpoint, Metadata, Status,
-    codec::{Format, Pieces},
+    codec::{EncodedMessage, Format},
 };
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version,
@@ -16,11 +16,11 @@ use http_body::Frame;
 
 use super::{
     body::ResponseBody,
-    coding::Coding,
+    coding::CallCompression,
     framed, grpc_web,
-    requests::{RequestBody, Requests},
-    responses::{Framing, Responses, put_message},
-    site::{Site, check_codec, check_len, refuse},
+    requests::{RequestBody, RequestMessages},
+    responses::{FramedBody, ResponseFraming, put_message},
+    site::{ServeContext, check_codec, check_len, refuse},
 };
 use crate::{
     headers::{ADDED_LEN, metadata, timeout},
@@ -34,8 +34,8 @@ use crate::{
 
 /// A variant of gRPC or gRPC-Web, with its message format.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Dialect {
-    kind: Kind,
+pub(super) struct GrpcDialect {
+    kind: GrpcVariant,
     format: Format,
     /// The content type of both requests and responses.
     content_type: &'static str,
@@ -44,33 +44,33 @@ pub(super) struct Dialect {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum GrpcVariant {
     Grpc,
     Web,
     WebText,
 }
 
-const DIALECTS: [Dialect; 9] = {
-    const fn dialect(kind: Kind, format: Format, content_type: &'static str) -> Dialect {
-        Dialect { kind, format, content_type, codec: None }
+const DIALECTS: [GrpcDialect; 9] = {
+    const fn dialect(kind: GrpcVariant, format: Format, content_type: &'static str) -> GrpcDialect {
+        GrpcDialect { kind, format, content_type, codec: None }
     }
     [
-        dialect(Kind::Grpc, Format::Proto, "application/grpc"),
-        dialect(Kind::Grpc, Format::Proto, "application/grpc+proto"),
-        dialect(Kind::Grpc, Format::Json, "application/grpc+json"),
-        dialect(Kind::Web, Format::Proto, "application/grpc-web"),
-        dialect(Kind::Web, Format::Proto, "application/grpc-web+proto"),
-        dialect(Kind::Web, Format::Json, "application/grpc-web+json"),
-        dialect(Kind::WebText, Format::Proto, "application/grpc-web-text"),
-        dialect(Kind::WebText, Format::Proto, "application/grpc-web-text+proto"),
-        dialect(Kind::WebText, Format::Json, "application/grpc-web-text+json"),
+        dialect(GrpcVariant::Grpc, Format::Proto, "application/grpc"),
+        dialect(GrpcVariant::Grpc, Format::Proto, "application/grpc+proto"),
+        dialect(GrpcVariant::Grpc, Format::Json, "application/grpc+json"),
+        dialect(GrpcVariant::Web, Format::Proto, "application/grpc-web"),
+        dialect(GrpcVariant::Web, Format::Proto, "application/grpc-web+proto"),
+        dialect(GrpcVariant::Web, Format::Json, "application/grpc-web+json"),
+        dialect(GrpcVariant::WebText, Format::Proto, "application/grpc-web-text"),
+        dialect(GrpcVariant::WebText, Format::Proto, "application/grpc-web-text+proto"),
+        dialect(GrpcVariant::WebText, Format::Json, "application/grpc-web-text+json"),
     ]
 };
 
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
-impl Dialect {
+impl GrpcDialect {
     /// Returns the dialect with this content type.
     pub(super) fn of(media_type: &[u8]) -> Option<Self> {
         DIALECTS.iter().find(|dialect| media_type.eq_ignore_ascii_case(dialect.content_type.as_bytes())).copied()
@@ -86,23 +86,23 @@ impl Dialect {
     }
 
     /// Returns `true` if the content type names no message format. The codec of the method decides it then.
-    fn is_open(&self) -> bool {
+    fn accepts_any_codec(&self) -> bool {
         self.codec.is_some() || !self.content_type.contains('+')
     }
 
     /// Returns `true` if the settings enable this dialect.
-    pub(super) fn is_on(&self, settings: &HttpSettings) -> bool {
+    pub(super) fn is_enabled(&self, settings: &HttpSettings) -> bool {
         match self.kind {
-            Kind::Grpc => settings.grpc,
-            Kind::Web | Kind::WebText => settings.grpc_web,
+            GrpcVariant::Grpc => settings.grpc,
+            GrpcVariant::Web | GrpcVariant::WebText => settings.grpc_web,
         }
     }
 }
 
 /// Answers a request in this dialect.
 pub(super) async fn serve<B: RequestBody>(
-    site: &Site,
-    dialect: Dialect,
+    site: &ServeContext,
+    dialect: GrpcDialect,
     parts: &Parts,
     body: B,
 ) -> Response<ResponseBody> {
@@ -111,11 +111,11 @@ pub(super) async fn serve<B: RequestBody>(
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return response;
     }
-    if dialect.kind == Kind::Grpc && parts.version < Version::HTTP_2 {
+    if dialect.kind == GrpcVariant::Grpc && parts.version < Version::HTTP_2 {
         return refuse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "gRPC requires HTTP/2; over HTTP/1.1, use gRPC-Web\n");
     }
     let encoding = parts.headers.get(GRPC_ENCODING).map(HeaderValue::as_bytes);
-    match Coding::agree(encoding, parts.headers.get(GRPC_ACCEPT_ENCODING), &site.settings) {
+    match CallCompression::negotiate(encoding, parts.headers.get(GRPC_ACCEPT_ENCODING), &site.settings) {
         Ok(coding) => {
             let answer = answer(site, dialect, coding, parts, body).await;
             answer.unwrap_or_else(|status| failed(site, dialect, &status))
@@ -129,23 +129,23 @@ pub(super) async fn serve<B: RequestBody>(
 }
 
 async fn answer<B: RequestBody>(
-    site: &Site,
-    dialect: Dialect,
-    coding: Coding,
+    site: &ServeContext,
+    dialect: GrpcDialect,
+    coding: CallCompression,
     parts: &Parts,
     body: B,
 ) -> Result<Response<ResponseBody>, Status> {
     let path = parts.uri.path();
     let found =
         site.endpoint.find(path).ok_or_else(|| Status::unimplemented(format!("this server has no method {path}")))?;
-    if !dialect.is_open() {
+    if !dialect.accepts_any_codec() {
         check_codec(found.method(), dialect.format)?;
     }
     let time = call_time(&parts.headers)?;
     let head = site.call_head(parts, time)?;
-    let mut requests = Requests::new(body, coding.of_requests, site.settings.message_len_max, &site.account);
-    if dialect.kind == Kind::WebText {
-        requests = requests.in_text();
+    let mut requests = RequestMessages::new(body, coding.of_requests, site.settings.message_len_max, &site.account);
+    if dialect.kind == GrpcVariant::WebText {
+        requests = requests.with_base64();
     }
     let (answer, guard) = framed::call(site, found, dialect.format, head, time, requests).await?;
     respond(site, dialect, coding, answer, guard)
@@ -160,9 +160,9 @@ fn call_time(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
 
 /// Builds the response to a successful call.
 fn respond(
-    site: &Site,
-    dialect: Dialect,
-    coding: Coding,
+    site: &ServeContext,
+    dialect: GrpcDialect,
+    coding: CallCompression,
     answer: Answer,
     guard: Option<CancelGuard>,
 ) -> Result<Response<ResponseBody>, Status> {
@@ -173,10 +173,10 @@ fn respond(
     metadata::extend(&mut headers, answer.metadata(), "");
     site.check_answer_head(&headers)?;
     let trailers = answer.trailers().clone();
-    let ends = Ends { kind: dialect.kind, said_len_max: site.answer_head_len_max };
+    let ends = GrpcFraming { kind: dialect.kind, said_len_max: site.answer_head_len_max };
     let body = match answer.into_body() {
         Body::One(content) => whole(dialect, coding, content, ends.trailers(Ok(&trailers)))?,
-        Body::Many(messages) => ResponseBody::stream(Responses::new(messages, trailers, coding, ends, guard)),
+        Body::Many(messages) => ResponseBody::stream(FramedBody::new(messages, trailers, coding, ends, guard)),
         body => return Err(Status::internal(format!("gRPC does not support this kind of response body: {body:?}"))),
     };
     let mut response = Response::new(body);
@@ -185,10 +185,15 @@ fn respond(
 }
 
 /// Builds the body of a response with a single message.
-fn whole(dialect: Dialect, coding: Coding, content: Pieces, trailers: HeaderMap) -> Result<ResponseBody, Status> {
+fn whole(
+    dialect: GrpcDialect,
+    coding: CallCompression,
+    content: EncodedMessage,
+    trailers: HeaderMap,
+) -> Result<ResponseBody, Status> {
     let mut first = BytesMut::new();
     let mut second = put_message(&mut first, coding, content)?.unwrap_or_default();
-    if dialect.kind == Kind::Grpc {
+    if dialect.kind == GrpcVariant::Grpc {
         return Ok(ResponseBody::whole(first.freeze(), second, Some(trailers)));
     }
     let end = grpc_web::trailers_frame(&trailers)?;
@@ -199,13 +204,13 @@ fn whole(dialect: Dialect, coding: Coding, content: Pieces, trailers: HeaderMap)
         second = end;
     }
     Ok(match dialect.kind {
-        Kind::WebText => grpc_web::encode(&[&first[..], &second[..]].concat()).into(),
+        GrpcVariant::WebText => grpc_web::encode(&[&first[..], &second[..]].concat()).into(),
         _ => ResponseBody::whole(first.freeze(), second, None),
     })
 }
 
 /// Builds the response to a call that failed before its first response message.
-pub(super) fn failed(site: &Site, dialect: Dialect, status: &Status) -> Response<ResponseBody> {
+pub(super) fn failed(site: &ServeContext, dialect: GrpcDialect, status: &Status) -> Response<ResponseBody> {
     let mut headers = head_of(dialect);
     let len_max = site.answer_head_len_max.unwrap_or(HEAD_LEN_MAX);
     status::grpc::put(&mut headers, status, len_max.saturating_sub(ADDED_LEN));
@@ -214,7 +219,7 @@ pub(super) fn failed(site: &Site, dialect: Dialect, status: &Status) -> Response
     response
 }
 
-fn head_of(dialect: Dialect) -> HeaderMap {
+fn head_of(dialect: GrpcDialect) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(4);
     let content_type = match dialect.codec {
         // The name equals a part of the request header, so it is valid in a header.
@@ -233,18 +238,19 @@ fn ok_trailers(trailers: &Metadata) -> HeaderMap {
 }
 
 /// The framing of gRPC responses.
-struct Ends {
-    kind: Kind,
+struct GrpcFraming {
+    kind: GrpcVariant,
     /// The header size limit announced by the caller, if any.
     said_len_max: Option<usize>,
 }
 
-impl Ends {
+impl GrpcFraming {
     /// Builds trailers within the limit of the caller. If the trailers are too large, the call fails instead.
     fn trailers(&self, outcome: Result<&Metadata, &Status>) -> HeaderMap {
         // gRPC-Web sends trailers in the body, so no header limit applies. The limit is lowered by one because some
         // peers accept only less than they announce.
-        let said_len_max = self.said_len_max.filter(|_| self.kind == Kind::Grpc).map(|max| max.saturating_sub(1));
+        let said_len_max =
+            self.said_len_max.filter(|_| self.kind == GrpcVariant::Grpc).map(|max| max.saturating_sub(1));
         let too_large = match outcome {
             Ok(trailers) => {
                 let headers = ok_trailers(trailers);
@@ -256,22 +262,22 @@ impl Ends {
             Err(status) => status.clone(),
         };
         let mut trailers = HeaderMap::new();
-        let default = if self.kind == Kind::Grpc { HEAD_LEN_MAX } else { usize::MAX };
+        let default = if self.kind == GrpcVariant::Grpc { HEAD_LEN_MAX } else { usize::MAX };
         status::grpc::put(&mut trailers, &too_large, said_len_max.unwrap_or(default));
         trailers
     }
 }
 
-impl Framing for Ends {
+impl ResponseFraming for GrpcFraming {
     fn data(&self, frames: Bytes) -> Bytes {
-        if self.kind == Kind::WebText { grpc_web::encode(&frames) } else { frames }
+        if self.kind == GrpcVariant::WebText { grpc_web::encode(&frames) } else { frames }
     }
 
     fn end(&self, outcome: Result<&Metadata, &Status>) -> Option<Frame<Bytes>> {
         let trailers = self.trailers(outcome);
         match self.kind {
-            Kind::Grpc => Some(Frame::trailers(trailers)),
-            Kind::Web | Kind::WebText => {
+            GrpcVariant::Grpc => Some(Frame::trailers(trailers)),
+            GrpcVariant::Web | GrpcVariant::WebText => {
                 grpc_web::trailers_frame(&trailers).ok().map(|frame| Frame::data(self.data(frame)))
             }
         }

@@ -3,19 +3,19 @@
 mod bare;
 mod body;
 mod coding;
+mod complete_body;
 mod connect;
 mod framed;
 mod grpc;
 mod grpc_web;
-mod holding;
 mod mounted;
 mod page;
 mod remainder;
+mod request_memory;
 mod requests;
 mod responses;
 mod site;
 mod twirp;
-mod unended;
 mod upgrade;
 
 use frpc::Status;
@@ -34,22 +34,22 @@ pub use self::body::ResponseBody;
 #[cfg(fuzzing)]
 pub(crate) use self::grpc_web::TextDecoder;
 pub(crate) use self::{
-    body::UntilOver,
-    remainder::{Remainder, Unread},
+    body::GuardedBody,
+    complete_body::CompleteBody,
+    remainder::{DiscardOnDrop, UnreadFlag},
     requests::RequestBody,
-    site::Site,
-    unended::Unended,
-    upgrade::Upgrading,
+    site::ServeContext,
+    upgrade::UpgradeSlot,
 };
 use self::{
-    grpc::Dialect,
+    grpc::GrpcDialect,
     site::{media_type, refuse},
 };
 
 use crate::{headers::request_len, hosts};
 
 /// Answers a request, including the CORS headers for browsers.
-pub(crate) async fn respond<B: RequestBody>(site: &Site, parts: Parts, body: B) -> Response<ResponseBody> {
+pub(crate) async fn respond<B: RequestBody>(site: &ServeContext, parts: Parts, body: B) -> Response<ResponseBody> {
     if let Some(refusal) = refuse_host(site, &parts.uri, &parts.headers) {
         return refusal;
     }
@@ -84,9 +84,9 @@ fn leave_out_body(response: &mut Response<ResponseBody>) {
 }
 
 /// Refuses a request for a host outside the allowed hosts.
-fn refuse_host(site: &Site, uri: &Uri, headers: &HeaderMap) -> Option<Response<ResponseBody>> {
+fn refuse_host(site: &ServeContext, uri: &Uri, headers: &HeaderMap) -> Option<Response<ResponseBody>> {
     let hosts = site.additions.hosts.as_ref()?;
-    let is_allowed = hosts.have(uri, headers);
+    let is_allowed = hosts.allows(uri, headers);
     (!is_allowed).then(|| refuse(StatusCode::MISDIRECTED_REQUEST, "this server does not serve this host\n"))
 }
 
@@ -94,11 +94,11 @@ fn refuse_host(site: &Site, uri: &Uri, headers: &HeaderMap) -> Option<Response<R
 ///
 /// Such a request does not have exactly one host, or has a body coding other than `chunked`. Requests for a foreign
 /// host are refused here as well, before an upgrade.
-pub(crate) fn refuse_http1<B>(site: &Site, request: &Request<B>) -> Option<Response<ResponseBody>> {
+pub(crate) fn refuse_http1<B>(site: &ServeContext, request: &Request<B>) -> Option<Response<ResponseBody>> {
     let headers = request.headers();
     let mut codings = headers.get_all(TRANSFER_ENCODING).into_iter();
     let is_chunked = codings.next().is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
-    let mut response = if request.version() == Version::HTTP_11 && !hosts::is_said_once(headers) {
+    let mut response = if request.version() == Version::HTTP_11 && !hosts::has_one_host(headers) {
         refuse(
             StatusCode::BAD_REQUEST,
             "a request must have exactly one `host` header, with a host and an optional port\n",
@@ -113,12 +113,12 @@ pub(crate) fn refuse_http1<B>(site: &Site, request: &Request<B>) -> Option<Respo
 }
 
 /// Refuses an HTTP/2 request with a head above the limit, with the error of its protocol.
-pub(crate) fn refuse_head(site: &Site, parts: &Parts) -> Option<Response<ResponseBody>> {
+pub(crate) fn refuse_head(site: &ServeContext, parts: &Parts) -> Option<Response<ResponseBody>> {
     let (len, max) = (request_len(&parts.method, &parts.uri, &parts.headers), site.settings.head_len_max);
     if len <= usize::try_from(max).unwrap_or(usize::MAX) {
         return None;
     }
-    let dialect = Dialect::of(media_type(&parts.headers)).filter(|dialect| dialect.is_on(&site.settings));
+    let dialect = GrpcDialect::of(media_type(&parts.headers)).filter(|dialect| dialect.is_enabled(&site.settings));
     Some(match dialect {
         Some(dialect) => {
             let text = format!("the request head has {len} bytes and exceeds the limit of {max}");
@@ -135,11 +135,11 @@ pub(crate) fn may_stream(content_type: &[u8]) -> bool {
 }
 
 /// Answers a request in the protocol given by its content type and path.
-async fn by_protocol<B: RequestBody>(site: &Site, parts: &Parts, body: B) -> Response<ResponseBody> {
-    let Site { endpoint, settings, .. } = site;
+async fn by_protocol<B: RequestBody>(site: &ServeContext, parts: &Parts, body: B) -> Response<ResponseBody> {
+    let ServeContext { endpoint, settings, .. } = site;
     let (media_type, path) = (media_type(&parts.headers), parts.uri.path());
-    let dialect = Dialect::of(media_type).or_else(|| Dialect::of_codec(media_type, endpoint, path));
-    if let Some(dialect) = dialect.filter(|dialect| dialect.is_on(settings)) {
+    let dialect = GrpcDialect::of(media_type).or_else(|| GrpcDialect::of_codec(media_type, endpoint, path));
+    if let Some(dialect) = dialect.filter(|dialect| dialect.is_enabled(settings)) {
         return grpc::serve(site, dialect, parts, body).await;
     }
     if let Some(path) = twirp::path(settings, path, media_type) {

@@ -8,26 +8,29 @@ use http::{
     request::Parts,
 };
 
-use super::{bare, body::ResponseBody, coding::Coding, holding::Holding, requests::RequestBody, site::Site};
+use super::{
+    bare, body::ResponseBody, coding::CallCompression, request_memory::RequestMemory, requests::RequestBody,
+    site::ServeContext,
+};
 use crate::{
     headers::timeout::{self, CONNECT_TIMEOUT},
-    mount::{Mount, Visit},
+    mount::{Mount, MountContext},
 };
 
 /// Reads the body of a request, then passes the request to the mount.
 pub(super) async fn serve<B: RequestBody>(
-    site: &Site,
+    site: &ServeContext,
     mount: &dyn Mount,
     parts: Parts,
     body: B,
 ) -> Response<ResponseBody> {
     // Released once the mount has answered.
-    let mut holding = Holding::new(&site.account);
+    let mut holding = RequestMemory::new(&site.account);
     let received = async {
-        let visit = visit(site, &parts.headers, &parts.extensions)?;
+        let visit = mount_context(site, &parts.headers, &parts.extensions)?;
         let sent = parts.headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
-        let coding = Coding::agree(sent, None, &site.settings)?;
-        let body = bare::read(body, coding, visit.time, &site.settings, &mut holding).await?;
+        let coding = CallCompression::negotiate(sent, None, &site.settings)?;
+        let body = bare::collect_message(body, coding, visit.time, &site.settings, &mut holding).await?;
         Ok::<_, Status>((visit, body))
     };
     match received.await {
@@ -41,8 +44,12 @@ pub(super) async fn serve<B: RequestBody>(
 /// # Errors
 ///
 /// If its metadata is invalid or too large.
-pub(super) fn visit(site: &Site, headers: &HeaderMap, extensions: &Extensions) -> Result<Visit, Status> {
-    Ok(Visit {
+pub(super) fn mount_context(
+    site: &ServeContext,
+    headers: &HeaderMap,
+    extensions: &Extensions,
+) -> Result<MountContext, Status> {
+    Ok(MountContext {
         endpoint: site.endpoint.clone(),
         peer: site.peer(extensions).cloned(),
         metadata: site.metadata(headers)?,

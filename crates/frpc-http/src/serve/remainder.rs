@@ -19,9 +19,9 @@ use tokio::{runtime::Handle, time::timeout};
 
 /// A flag of an HTTP/1.1 connection: `true` while the unread rest of its current request may be too long to skip.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Unread(Arc<AtomicBool>);
+pub(crate) struct UnreadFlag(Arc<AtomicBool>);
 
-impl Unread {
+impl UnreadFlag {
     /// Makes a response the last of its connection if the rest of the request may be too long to skip. The peer would
     /// otherwise send its next request to a closing connection.
     pub(crate) fn mark<B>(&self, response: &mut Response<B>) {
@@ -35,14 +35,14 @@ impl Unread {
 ///
 /// Closing the connection instead could lose the response: a peer that is still writing sees only the closed
 /// connection.
-pub(crate) struct Remainder {
+pub(crate) struct DiscardOnDrop {
     /// `None` after the end of the body.
     body: Option<Incoming>,
-    unread: Unread,
+    unread: UnreadFlag,
 }
 
-impl Remainder {
-    pub(crate) fn of(body: Incoming, unread: Unread) -> Self {
+impl DiscardOnDrop {
+    pub(crate) fn of(body: Incoming, unread: UnreadFlag) -> Self {
         let body = Some(body).filter(|body| !body.is_end_stream());
         let may_be_long = body.as_ref().is_some_and(|body| body.size_hint().upper().is_none_or(|len| len > LEN_MAX));
         unread.0.store(may_be_long, Ordering::Relaxed);
@@ -50,7 +50,7 @@ impl Remainder {
     }
 }
 
-impl Body for Remainder {
+impl Body for DiscardOnDrop {
     type Data = <Incoming as Body>::Data;
     type Error = <Incoming as Body>::Error;
 
@@ -76,7 +76,7 @@ impl Body for Remainder {
     }
 }
 
-impl Drop for Remainder {
+impl Drop for DiscardOnDrop {
     fn drop(&mut self) {
         let Some(mut body) = self.body.take() else { return };
         // Without a runtime, no connection exists either.

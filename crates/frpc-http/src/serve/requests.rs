@@ -15,10 +15,10 @@ use futures_core::Stream;
 use http_body::Body;
 use tokio::time::timeout;
 
-use super::{grpc_web::TextDecoder, holding::Holding};
+use super::{grpc_web::TextDecoder, request_memory::RequestMemory};
 use crate::message::{
     compression,
-    envelope::{COMPRESSED, Frame, FrameError, Frames},
+    envelope::{COMPRESSED, EnvelopeFrame, EnvelopeReader, FrameError},
 };
 
 /// A request body of any HTTP server.
@@ -31,7 +31,7 @@ impl<B> RequestBody for B where B: Body<Data = Bytes, Error: Into<Box<dyn Error 
 {}
 
 /// Returns the status of a body that could not be read: malformed, or cut off.
-pub(super) fn not_read(error: &(dyn Error + Send + Sync + 'static)) -> Status {
+pub(super) fn body_error(error: &(dyn Error + Send + Sync + 'static)) -> Status {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {
         let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
@@ -44,40 +44,40 @@ pub(super) fn not_read(error: &(dyn Error + Send + Sync + 'static)) -> Status {
 }
 
 /// Reads messages from the frames of a body.
-pub(crate) struct Requests<B> {
+pub(crate) struct RequestMessages<B> {
     body: B,
-    frames: Frames,
+    frames: EnvelopeReader,
     text: Option<TextDecoder>,
     is_gzip: bool,
     message_len_max: usize,
     is_over: bool,
-    holding: Holding,
+    holding: RequestMemory,
     /// The length of the latest message.
     last_len: usize,
 }
 
-impl<B: RequestBody> Requests<B> {
+impl<B: RequestBody> RequestMessages<B> {
     /// Creates a reader. Messages may be compressed if the headers of the request announced gzip.
     pub(crate) fn new(body: B, is_gzip: bool, message_len_max: usize, account: &MemoryAccount) -> Self {
         Self {
             body,
-            frames: Frames::new(message_len_max),
+            frames: EnvelopeReader::new(message_len_max),
             text: None,
             is_gzip,
             message_len_max,
             is_over: false,
-            holding: Holding::new(account),
+            holding: RequestMemory::new(account),
             last_len: 0,
         }
     }
 
     /// Moves the memory of the latest message to the call of this head.
-    pub(crate) fn leave_to(&mut self, head: &mut Head) {
-        self.holding.leave_to(head);
+    pub(crate) fn attach_memory_to(&mut self, head: &mut Head) {
+        self.holding.attach_to(head);
     }
 
     /// Decodes the body as base64.
-    pub(crate) fn in_text(self) -> Self {
+    pub(crate) fn with_base64(self) -> Self {
         Self { text: Some(TextDecoder::default()), ..self }
     }
 
@@ -86,7 +86,7 @@ impl<B: RequestBody> Requests<B> {
     /// # Errors
     ///
     /// If there is no message, or more than one, or the message arrives too late.
-    pub(crate) async fn one(&mut self, time_max: Duration) -> Result<Bytes, Status> {
+    pub(crate) async fn single_message(&mut self, time_max: Duration) -> Result<Bytes, Status> {
         let mut reading = pin!(self.read_one());
         // Most messages are complete already and need no timer.
         if let Poll::Ready(read) = poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
@@ -138,21 +138,21 @@ impl<B: RequestBody> Requests<B> {
                     }
                 }
                 Some(Err(error)) => {
-                    return Poll::Ready(Some(Err(not_read(&*error.into()))));
+                    return Poll::Ready(Some(Err(body_error(&*error.into()))));
                 }
                 None => self.is_over = true,
             }
         }
     }
 
-    fn held_content(&mut self, frame: Frame) -> Result<Bytes, Status> {
+    fn held_content(&mut self, frame: EnvelopeFrame) -> Result<Bytes, Status> {
         let content = self.content(frame)?;
         self.last_len = content.len();
         self.holding.set(self.frames.held_len() + self.last_len)?;
         Ok(content)
     }
 
-    fn content(&self, Frame { flags, content }: Frame) -> Result<Bytes, Status> {
+    fn content(&self, EnvelopeFrame { flags, content }: EnvelopeFrame) -> Result<Bytes, Status> {
         match flags {
             0 => Ok(content),
             COMPRESSED if self.is_gzip => compression::decompress(&content, self.message_len_max),
@@ -162,7 +162,7 @@ impl<B: RequestBody> Requests<B> {
     }
 }
 
-impl<B: RequestBody> Stream for Requests<B> {
+impl<B: RequestBody> Stream for RequestMessages<B> {
     type Item = Result<Bytes, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

@@ -8,19 +8,19 @@ use std::{
 };
 
 use bytes::{BufMut, Bytes, BytesMut};
-use frpc::{CancelGuard, Metadata, Status, Streaming, codec::Pieces};
+use frpc::{CancelGuard, Metadata, Status, Streaming, codec::EncodedMessage};
 use futures_core::Stream;
 use futures_util::FutureExt;
 use http_body::Frame;
 
-use super::coding::Coding;
+use super::coding::CallCompression;
 use crate::message::{
     compression,
     envelope::{self, HEADER_LEN},
 };
 
 /// The body format of a protocol.
-pub(super) trait Framing: Send + Unpin + 'static {
+pub(super) trait ResponseFraming: Send + Unpin + 'static {
     /// Encodes frames for the body.
     fn data(&self, frames: Bytes) -> Bytes;
 
@@ -30,43 +30,43 @@ pub(super) trait Framing: Send + Unpin + 'static {
 }
 
 /// The body of a response with many messages.
-pub(super) struct Responses<F> {
+pub(super) struct FramedBody<F> {
     messages: Streaming<Bytes>,
-    coding: Coding,
+    coding: CallCompression,
     framing: F,
     /// Encoded frames, not sent yet.
     buffer: BytesMut,
     /// Content to send after the latest frames.
     content: Option<Bytes>,
-    end: End,
+    end: EndState,
     /// Cancels the handler if the body is dropped before its end.
     guard: Option<CancelGuard>,
 }
 
 /// The state of the end of a response.
-enum End {
+enum EndState {
     /// More messages may follow. Holds the trailers known before the first message.
-    Ahead(Metadata),
+    Open(Metadata),
     /// All messages have been taken. The end is next.
-    Next(Result<Metadata, Status>),
-    Over,
+    Ready(Result<Metadata, Status>),
+    Sent,
 }
 
-impl<F: Framing> Responses<F> {
+impl<F: ResponseFraming> FramedBody<F> {
     /// Creates a body of messages. `trailers` are those known before the first message.
     pub(super) fn new(
         messages: Streaming<Bytes>,
         trailers: Metadata,
-        coding: Coding,
+        coding: CallCompression,
         framing: F,
         guard: Option<CancelGuard>,
     ) -> Self {
-        Self { messages, coding, framing, buffer: BytesMut::new(), content: None, end: End::Ahead(trailers), guard }
+        Self { messages, coding, framing, buffer: BytesMut::new(), content: None, end: EndState::Open(trailers), guard }
     }
 
     /// Encodes all messages that are ready, up to the buffer limit.
     fn poll_gather(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while let End::Ahead(trailers) = &mut self.end
+        while let EndState::Open(trailers) = &mut self.end
             && self.buffer.len() < BUFFER_LEN
         {
             let put = match Pin::new(&mut self.messages).poll_next(cx) {
@@ -79,7 +79,7 @@ impl<F: Framing> Responses<F> {
                     if let Some(Ok(Some(last))) = self.messages.trailers().now_or_never() {
                         trailers.merge(last);
                     }
-                    self.end = End::Next(Ok(trailers));
+                    self.end = EndState::Ready(Ok(trailers));
                     break;
                 }
                 Poll::Pending if self.buffer.is_empty() => return Poll::Pending,
@@ -91,14 +91,14 @@ impl<F: Framing> Responses<F> {
                     self.content = content;
                     break;
                 }
-                Err(status) => self.end = End::Next(Err(status)),
+                Err(status) => self.end = EndState::Ready(Err(status)),
             }
         }
         Poll::Ready(())
     }
 }
 
-impl<F: Framing> http_body::Body for Responses<F> {
+impl<F: ResponseFraming> http_body::Body for FramedBody<F> {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -111,7 +111,7 @@ impl<F: Framing> http_body::Body for Responses<F> {
             let frames = self.buffer.split().freeze();
             return Poll::Ready(Some(Ok(Frame::data(self.framing.data(frames)))));
         }
-        let End::Next(outcome) = mem::replace(&mut self.end, End::Over) else { return Poll::Ready(None) };
+        let EndState::Ready(outcome) = mem::replace(&mut self.end, EndState::Sent) else { return Poll::Ready(None) };
         if let Some(guard) = self.guard.take() {
             guard.disarm();
         }
@@ -119,12 +119,16 @@ impl<F: Framing> http_body::Body for Responses<F> {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.end, End::Over)
+        matches!(self.end, EndState::Sent)
     }
 }
 
 /// Adds the frame of a message. Returns the content if it is too long to be copied; the caller must send it next.
-pub(super) fn put_message(out: &mut BytesMut, coding: Coding, content: Pieces) -> Result<Option<Bytes>, Status> {
+pub(super) fn put_message(
+    out: &mut BytesMut,
+    coding: CallCompression,
+    content: EncodedMessage,
+) -> Result<Option<Bytes>, Status> {
     let len = content.len();
     if coding.of_answers.is_some_and(|len_min| len >= len_min) {
         let compressed = compression::compress(&content.into_bytes());
@@ -141,9 +145,9 @@ pub(super) fn put_message(out: &mut BytesMut, coding: Coding, content: Pieces) -
     out.reserve(HEADER_LEN + len);
     out.put_slice(&header);
     match content {
-        Pieces::One(bytes) => out.put_slice(&bytes),
-        Pieces::Small(bytes) => out.put_slice(&bytes),
-        Pieces::Several(pieces) => pieces.iter().for_each(|piece| out.put_slice(piece)),
+        EncodedMessage::One(bytes) => out.put_slice(&bytes),
+        EncodedMessage::Small(bytes) => out.put_slice(&bytes),
+        EncodedMessage::Several(pieces) => pieces.iter().for_each(|piece| out.put_slice(piece)),
     }
     Ok(None)
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use frpc::{
-    Drain, Endpoint, Head, MemoryAccount, Metadata, Method, Peer, Status,
+    Drain, Endpoint, Head, MemoryAccount, Metadata, Method, Status, WirePeer,
     codec::{CodecError, Format},
 };
 use http::{Extensions, HeaderMap, HeaderValue, Response, StatusCode, header::CONTENT_TYPE, request::Parts};
@@ -18,21 +18,21 @@ use crate::{
 
 /// The services of a connection or a server, with the settings to serve them.
 #[derive(Debug)]
-pub(crate) struct Site {
+pub(crate) struct ServeContext {
     pub(crate) endpoint: Endpoint,
     pub(crate) settings: HttpSettings,
     pub(crate) additions: Additions,
     /// The memory account of the connection, or of the whole server if this serves all connections.
     pub(crate) account: MemoryAccount,
     /// The other end of the connection, if this serves one connection.
-    pub(crate) peer: Option<Peer>,
+    pub(crate) peer: Option<WirePeer>,
     /// The shutdown signal. `None` inside a foreign HTTP server.
     pub(crate) drain: Option<Drain>,
     /// The header size limit announced by the caller, as HTTP/2 counts header lists.
     pub(crate) answer_head_len_max: Option<usize>,
 }
 
-impl Site {
+impl ServeContext {
     /// Returns the head of the call made by a request, with its timeout.
     ///
     /// # Errors
@@ -76,12 +76,12 @@ impl Site {
     }
 
     /// Returns the caller of a request. A foreign HTTP server provides it as an extension of the request.
-    pub(super) fn peer<'a>(&'a self, extensions: &'a Extensions) -> Option<&'a Peer> {
+    pub(super) fn peer<'a>(&'a self, extensions: &'a Extensions) -> Option<&'a WirePeer> {
         self.peer.as_ref().or_else(|| extensions.get())
     }
 }
 
-impl Site {
+impl ServeContext {
     /// Checks that response headers fit the limit of the caller.
     ///
     /// # Errors

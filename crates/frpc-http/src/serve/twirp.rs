@@ -13,10 +13,10 @@ use http::{
 use super::{
     bare,
     body::ResponseBody,
-    coding::Coding,
-    holding::Holding,
+    coding::CallCompression,
+    request_memory::RequestMemory,
     requests::RequestBody,
-    site::{Site, check_codec, media_type},
+    site::{ServeContext, check_codec, media_type},
 };
 use crate::{codes, settings::HttpSettings, status};
 
@@ -38,7 +38,12 @@ pub(super) fn path<'a>(settings: &HttpSettings, path: &'a str, media_type: &[u8]
 }
 
 /// Answers a request for a method. `path` has no Twirp prefix.
-pub(super) async fn serve<B: RequestBody>(site: &Site, path: &str, parts: &Parts, body: B) -> Response<ResponseBody> {
+pub(super) async fn serve<B: RequestBody>(
+    site: &ServeContext,
+    path: &str,
+    parts: &Parts,
+    body: B,
+) -> Response<ResponseBody> {
     if parts.method != Method::POST {
         return bad_route(parts, &format!("unsupported HTTP method {}: Twirp calls must use POST", parts.method));
     }
@@ -59,11 +64,11 @@ pub(super) async fn serve<B: RequestBody>(site: &Site, path: &str, parts: &Parts
         }
         check_codec(method.method(), format)?;
         let sent = parts.headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
-        let coding = Coding::agree(sent, parts.headers.get(ACCEPT_ENCODING), &site.settings)?;
+        let coding = CallCompression::negotiate(sent, parts.headers.get(ACCEPT_ENCODING), &site.settings)?;
         let mut head = site.call_head(parts, None)?;
-        let mut holding = Holding::new(&site.account);
-        let message = bare::read(body, coding, None, &site.settings, &mut holding).await?;
-        holding.leave_to(&mut head);
+        let mut holding = RequestMemory::new(&site.account);
+        let message = bare::collect_message(body, coding, None, &site.settings, &mut holding).await?;
+        holding.attach_to(&mut head);
         let answer = site.endpoint.call(method, format, head, Body::from(message)).await?;
         // Twirp has no trailers; they become ordinary headers.
         bare::respond(site, answer, coding, answer_type, "")

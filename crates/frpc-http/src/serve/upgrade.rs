@@ -23,46 +23,50 @@ use tracing::debug;
 use super::{
     body::ResponseBody,
     mounted,
-    site::{Site, refuse},
+    site::{ServeContext, refuse},
 };
 use crate::{
     cors::Cors,
-    mount::{Mount, Visit},
+    mount::{Mount, MountContext},
     settings::HttpSettings,
-    standstill::Standstill,
+    write_timeout::WriteTimeout,
 };
 
 /// The pending upgrade of an HTTP/1.1 connection, if any.
 #[derive(Clone, Default)]
-pub(crate) struct Upgrading(Arc<Mutex<Option<Upgrade>>>);
+pub(crate) struct UpgradeSlot(Arc<Mutex<Option<WebSocketUpgrade>>>);
 
 /// A connection about to become a WebSocket.
-pub(crate) struct Upgrade {
+pub(crate) struct WebSocketUpgrade {
     socket: OnUpgrade,
-    limits: Limits,
-    protocol: Protocol,
+    limits: WebSocketLimits,
+    protocol: WebSocketProtocol,
 }
 
 /// The protocol on a WebSocket.
-enum Protocol {
+enum WebSocketProtocol {
     /// Frisbee in binary messages.
     Frisbee,
     Mounted {
         mount: Arc<dyn Mount>,
-        visit: Box<Visit>,
+        visit: Box<MountContext>,
         subprotocol: Option<&'static str>,
     },
 }
 
 /// The limits of a mounted WebSocket.
-struct Limits {
+struct WebSocketLimits {
     message_len_max: usize,
     keepalive: Option<(Duration, Duration)>,
 }
 
-impl Upgrading {
+impl UpgradeSlot {
     /// Answers a WebSocket handshake. `None` for any other request.
-    pub(crate) fn answer(&self, site: &Site, request: &mut Request<Incoming>) -> Option<Response<ResponseBody>> {
+    pub(crate) fn answer(
+        &self,
+        site: &ServeContext,
+        request: &mut Request<Incoming>,
+    ) -> Option<Response<ResponseBody>> {
         if !has_word(request.headers(), &UPGRADE, "websocket") || !has_word(request.headers(), &CONNECTION, "upgrade") {
             return None;
         }
@@ -71,7 +75,7 @@ impl Upgrading {
 
     fn accept(
         &self,
-        site: &Site,
+        site: &ServeContext,
         request: &mut Request<Incoming>,
     ) -> Result<Response<ResponseBody>, Box<Response<ResponseBody>>> {
         let accept = check(request, site.additions.cors.as_ref())?;
@@ -88,42 +92,42 @@ impl Upgrading {
         }
         let protocol = match mount {
             Some(mount) if chosen != Some(FRPC) => {
-                let visit = mounted::visit(site, request.headers(), request.extensions());
+                let visit = mounted::mount_context(site, request.headers(), request.extensions());
                 let visit = Box::new(visit.map_err(|status| mounted::refuse(&status))?);
-                Protocol::Mounted { mount: mount.clone(), visit, subprotocol: chosen }
+                WebSocketProtocol::Mounted { mount: mount.clone(), visit, subprotocol: chosen }
             }
-            _ => Protocol::Frisbee,
+            _ => WebSocketProtocol::Frisbee,
         };
         let HttpSettings { message_len_max, keepalive_interval, keepalive_timeout, .. } = site.settings;
         let keepalive = keepalive_interval.map(|interval| (interval, keepalive_timeout));
-        let limits = Limits { message_len_max, keepalive };
-        let upgrade = Upgrade { socket: hyper::upgrade::on(request), limits, protocol };
+        let limits = WebSocketLimits { message_len_max, keepalive };
+        let upgrade = WebSocketUpgrade { socket: hyper::upgrade::on(request), limits, protocol };
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
         Ok(response)
     }
 
     /// Takes the pending upgrade, if any.
-    pub(crate) fn take(&self) -> Option<Upgrade> {
+    pub(crate) fn take(&self) -> Option<WebSocketUpgrade> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-impl Upgrade {
+impl WebSocketUpgrade {
     /// Serves the WebSocket after the last HTTP response has been sent.
     pub(crate) async fn serve(self, drain: Drain) {
         let socket = match self.socket.await {
             Ok(socket) => socket,
             Err(error) => return debug!(%error, "the connection was lost during its upgrade to WebSocket"),
         };
-        let parts = socket.downcast::<TokioIo<Standstill<Raw>>>().expect("the stream that was served");
+        let parts = socket.downcast::<TokioIo<WriteTimeout<Raw>>>().expect("the stream that was served");
         let (socket, unread) = (parts.io.into_inner(), parts.read_buf);
         match self.protocol {
             // Frisbee has its own timeouts for silence and for blocked writes.
-            Protocol::Frisbee => {
+            WebSocketProtocol::Frisbee => {
                 let socket = WebSocket::new(socket.into_inner(), Role::Server).with_unread(&unread);
                 drain.leave_to_frisbee(socket.into_stream());
             }
-            Protocol::Mounted { mount, visit, subprotocol } => {
+            WebSocketProtocol::Mounted { mount, visit, subprotocol } => {
                 let mut socket = WebSocket::new(socket, Role::Server)
                     .with_unread(&unread)
                     .with_subprotocol(subprotocol)
@@ -151,7 +155,7 @@ fn check<B: Body>(request: &Request<B>, cors: Option<&Cors>) -> Result<HeaderVal
         response.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         return Err(Box::new(response));
     }
-    if !may_come_from(headers, cors) {
+    if !is_origin_allowed(headers, cors) {
         return Err(Box::new(refuse(StatusCode::FORBIDDEN, "pages of this origin are not allowed to connect\n")));
     }
     let Some(key) = headers.get(SEC_WEBSOCKET_KEY).map(HeaderValue::as_bytes).filter(|key| is_key(key)) else {
@@ -162,7 +166,7 @@ fn check<B: Body>(request: &Request<B>, cors: Option<&Cors>) -> Result<HeaderVal
 
 /// Returns `true` if the origin of a handshake may connect: the same host, or an allowed origin. Browsers send no
 /// preflight for WebSockets. Programs other than browsers send no origin.
-fn may_come_from(headers: &HeaderMap, cors: Option<&Cors>) -> bool {
+fn is_origin_allowed(headers: &HeaderMap, cors: Option<&Cors>) -> bool {
     let Some(origin) = headers.get(ORIGIN) else { return true };
     if cors.is_some_and(|cors| cors.allows(origin)) {
         return true;

@@ -20,7 +20,7 @@ use crate::{
 
 /// The end of a stream.
 #[derive(Debug)]
-pub(crate) struct End {
+pub(crate) struct ConnectStreamEnd {
     /// The error of a failed call. Its metadata holds the trailers.
     pub(crate) failure: Option<Status>,
     /// Trailers of a successful call. Empty if the call failed.
@@ -43,7 +43,7 @@ pub(crate) fn end_of_stream(outcome: Result<&Metadata, &Status>) -> Bytes {
         put_error(&mut json, status);
     }
     let trailers = outcome.unwrap_or_else(|status| status.metadata());
-    let mut names = trailers.keys().filter(|name| !metadata::is_of_protocols(name)).peekable();
+    let mut names = trailers.keys().filter(|name| !metadata::is_reserved(name)).peekable();
     if names.peek().is_some() {
         if outcome.is_err() {
             json.push(b',');
@@ -101,7 +101,7 @@ fn put_error(json: &mut Vec<u8>, status: &Status) {
 /// Parses the error of a call. Uses `without_code` if the code is missing or unknown. Returns `None` if it is not a
 /// Connect error.
 pub(crate) fn read_error(json: &[u8], without_code: Code) -> Option<Status> {
-    let error: WireError<'_> = serde_json::from_slice(json).ok()?;
+    let error: ConnectErrorJson<'_> = serde_json::from_slice(json).ok()?;
     error.into_status(without_code)
 }
 
@@ -110,9 +110,9 @@ pub(crate) fn read_error(json: &[u8], without_code: Code) -> Option<Status> {
 /// # Errors
 ///
 /// If the JSON is not a valid end of a stream.
-pub(crate) fn read_end_of_stream(json: &[u8]) -> Result<End, Status> {
+pub(crate) fn read_end_of_stream(json: &[u8]) -> Result<ConnectStreamEnd, Status> {
     let is_none = |why: &str| Status::internal(format!("the server sent an invalid end-of-stream frame: {why}"));
-    let end: WireEnd<'_> = serde_json::from_slice(json).map_err(|error| is_none(&error.to_string()))?;
+    let end: ConnectEndJson<'_> = serde_json::from_slice(json).map_err(|error| is_none(&error.to_string()))?;
     let mut trailers = Metadata::new();
     for (name, values) in end.metadata.unwrap_or_default() {
         let name = name.to_ascii_lowercase();
@@ -120,24 +120,24 @@ pub(crate) fn read_end_of_stream(json: &[u8]) -> Result<End, Status> {
             metadata::append(&mut trailers, &name, value.as_bytes()).map_err(|status| is_none(status.message()))?;
         }
     }
-    let Some(error) = end.error else { return Ok(End { failure: None, trailers }) };
+    let Some(error) = end.error else { return Ok(ConnectStreamEnd { failure: None, trailers }) };
     let mut failure = error.into_status(Code::Unknown).ok_or_else(|| is_none("an error detail is not valid base64"))?;
     *failure.metadata_mut() = trailers;
-    Ok(End { failure: Some(failure), trailers: Metadata::new() })
+    Ok(ConnectStreamEnd { failure: Some(failure), trailers: Metadata::new() })
 }
 
 #[derive(Deserialize)]
-struct WireError<'a> {
+struct ConnectErrorJson<'a> {
     #[serde(borrow)]
     code: Option<Cow<'a, str>>,
     #[serde(borrow)]
     message: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    details: Option<Vec<WireDetail<'a>>>,
+    details: Option<Vec<ConnectDetailJson<'a>>>,
 }
 
 #[derive(Deserialize)]
-struct WireDetail<'a> {
+struct ConnectDetailJson<'a> {
     #[serde(rename = "type", borrow)]
     name: Cow<'a, str>,
     #[serde(borrow)]
@@ -145,17 +145,17 @@ struct WireDetail<'a> {
 }
 
 #[derive(Deserialize)]
-struct WireEnd<'a> {
+struct ConnectEndJson<'a> {
     #[serde(borrow)]
-    error: Option<WireError<'a>>,
+    error: Option<ConnectErrorJson<'a>>,
     #[serde(borrow)]
     metadata: Option<BTreeMap<Cow<'a, str>, Vec<Cow<'a, str>>>>,
 }
 
-impl WireError<'_> {
+impl ConnectErrorJson<'_> {
     fn into_status(self, without_code: Code) -> Option<Status> {
         let code = self.code.and_then(|name| codes::from_connect_name(&name)).unwrap_or(without_code);
-        let details = self.details.unwrap_or_default().into_iter().map(|WireDetail { name, value }| {
+        let details = self.details.unwrap_or_default().into_iter().map(|ConnectDetailJson { name, value }| {
             let type_url = if name.contains('/') { name.into_owned() } else { format!("type.googleapis.com/{name}") };
             Some(Any { type_url, value: BASE64.decode(value.as_bytes()).ok()? })
         });

@@ -50,7 +50,7 @@ fn joined(meta: &Metadata, name: &str) -> String {
 /// Parses an error and returns its code as written, too. Uses `without_code` if the code is unknown. Returns `None` if
 /// it is not a Twirp error.
 pub(crate) fn read_error(json: &[u8], without_code: Code) -> Option<(Status, String)> {
-    let error: WireError<'_> = serde_json::from_slice(json).ok()?;
+    let error: TwirpErrorJson<'_> = serde_json::from_slice(json).ok()?;
     let code = codes::from_twirp_name(&error.code).unwrap_or(without_code);
     let mut meta = Metadata::new();
     for (name, value) in error.meta.unwrap_or_default() {
@@ -62,7 +62,7 @@ pub(crate) fn read_error(json: &[u8], without_code: Code) -> Option<(Status, Str
 }
 
 #[derive(Deserialize)]
-struct WireError<'a> {
+struct TwirpErrorJson<'a> {
     #[serde(borrow)]
     code: Cow<'a, str>,
     #[serde(borrow)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use frpc::{CallSettings, Server, Times};
+use frpc::{CallSettings, Server, TimeLimits};
 use frpc_http::{Cors, Http, HttpSettings};
 use http::{Request, StatusCode};
 use support::{calls::TestService, in_virtual_time, settle};
@@ -246,7 +246,7 @@ fn deadlines_reach_the_handler_and_drop_it() {
             let reply = say(&server, with(unary("hi"), &format!("connect-timeout-ms: {value}"))).await;
             assert_eq!(reply.status, "HTTP/1.1 400 Bad Request", "{value}");
         }
-        let times = Times { default: Some(Duration::from_secs(1)), ..Times::default() };
+        let times = TimeLimits { default: Some(Duration::from_secs(1)), ..TimeLimits::default() };
         let server = Server::builder()
             .calls(CallSettings { times, ..CallSettings::default() })
             .wire(Http::new())

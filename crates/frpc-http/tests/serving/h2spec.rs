@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use bytes::Bytes;
-use frpc_http::{Http, Mount, Visit};
+use frpc_http::{Http, Mount, MountContext};
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use http::{Request, Response};
 use support::{SECOND, calls::TestService, foreign_program, in_real_time_within};
@@ -15,7 +15,7 @@ use crate::h2_caller::server;
 struct Patient;
 
 impl Mount for Patient {
-    fn respond<'a>(&'a self, _: Visit, _: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
+    fn respond<'a>(&'a self, _: MountContext, _: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
         ready(Response::new(Bytes::from_static(b"judge me"))).boxed()
     }
 }

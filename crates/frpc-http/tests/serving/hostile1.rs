@@ -158,7 +158,7 @@ fn a_peer_that_does_not_read_ends_the_connection_and_its_handlers() {
         let service = TestService::default();
         let server = serve(
             &service,
-            Http::new().settings(HttpSettings { standstill_max: 7 * SECOND, ..HttpSettings::default() }),
+            Http::new().settings(HttpSettings { write_stall_max: 7 * SECOND, ..HttpSettings::default() }),
         );
         let mut caller = Http1::connect(&server);
         caller.say(post("/calls.Test/Count", "application/grpc-web", &messages(&["endless large 50000"]))).await;

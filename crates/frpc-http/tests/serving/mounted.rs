@@ -6,7 +6,7 @@ use std::{
 };
 
 use axum::{Router, extract::Request, middleware::map_request, routing};
-use frpc::{Address, Peer, Services};
+use frpc::{Address, Services, WirePeer};
 use frpc_http::{Http, HttpService, HttpSettings};
 use support::in_real_time;
 use tokio::{
@@ -86,7 +86,7 @@ fn handlers_are_told_who_calls_if_the_application_says_so() {
     in_real_time(async {
         let tell = map_request(async |mut request: Request| {
             let address: SocketAddr = "192.0.2.7:5".parse().unwrap();
-            request.extensions_mut().insert(Peer::at(Address::from(address)));
+            request.extensions_mut().insert(WirePeer::at(Address::from(address)));
             request
         });
         for (app, expected) in [

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use frpc::Server;
-use frpc_http::{Cors, Http, HttpSettings, Mount, Visit};
+use frpc_http::{Cors, Http, HttpSettings, Mount, MountContext};
 use futures_util::future::{BoxFuture, FutureExt};
 use http::{Request, Response};
 use support::{calls::TestService, in_virtual_time};
@@ -18,7 +18,7 @@ use crate::{
 struct Parrot;
 
 impl Mount for Parrot {
-    fn respond<'a>(&'a self, visit: Visit, request: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
+    fn respond<'a>(&'a self, visit: MountContext, request: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
         async move {
             assert!(visit.endpoint.find("calls.Test/Say").is_some() && visit.peer.is_some() && visit.drain.is_some());
             assert_eq!(visit.time.is_some(), visit.head().deadline().is_some());

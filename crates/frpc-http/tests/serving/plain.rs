@@ -4,7 +4,7 @@ use std::{future::ready, time::Duration};
 
 use bytes::Bytes;
 use frpc::Server;
-use frpc_http::{Http, HttpSettings, Mount, Visit};
+use frpc_http::{Http, HttpSettings, Mount, MountContext};
 use futures_util::future::{BoxFuture, FutureExt};
 use http::{HeaderValue, Request, Response, StatusCode};
 use support::{SECOND, assert_elapsed, calls::TestService, in_virtual_time, settle};
@@ -430,7 +430,7 @@ fn a_peer_that_asks_on_and_reads_nothing_is_read_no_further_and_goes() {
         let service = TestService::default();
         let server = serve(
             &service,
-            Http::new().settings(HttpSettings { standstill_max: 7 * SECOND, ..HttpSettings::default() }),
+            Http::new().settings(HttpSettings { write_stall_max: 7 * SECOND, ..HttpSettings::default() }),
         );
         let mut caller = Http1::connect(&server);
         let requests = say("large 10000", "").repeat(100);
@@ -468,7 +468,7 @@ fn a_long_answer_leaves_a_stream_that_keeps_bytes_until_it_is_flushed() {
 struct Odd;
 
 impl Mount for Odd {
-    fn respond<'a>(&'a self, _: Visit, request: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
+    fn respond<'a>(&'a self, _: MountContext, request: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
         let (status, headers) = match request.uri().query().unwrap_or_default() {
             "length" => (200, vec![("content-length", "3")]),
             "chunked" => (200, vec![("transfer-encoding", "chunked")]),

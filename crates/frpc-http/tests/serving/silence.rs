@@ -157,7 +157,7 @@ fn answers_that_are_not_taken_are_reset_however_alive_their_peer_is() {
         for window in [0, 1, 100] {
             let service = TestService::default();
             let http = Http::new().settings(HttpSettings {
-                standstill_max: 7 * SECOND,
+                write_stall_max: 7 * SECOND,
                 keepalive_interval: Some(SECOND),
                 ..HttpSettings::default()
             });
@@ -207,7 +207,7 @@ fn answers_that_are_taken_slowly_go_on() {
         let server = serve(
             &service,
             Http::new().settings(HttpSettings {
-                standstill_max: 7 * SECOND,
+                write_stall_max: 7 * SECOND,
                 keepalive_interval: None,
                 ..HttpSettings::default()
             }),

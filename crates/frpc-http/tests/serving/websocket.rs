@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use frpc::Server;
-use frpc_http::{Cors, Http, HttpSettings, Mount, Visit};
-use frpc_websocket::{Close, Kind, Role, TOO_LONG, WebSocket};
+use frpc_http::{Cors, Http, HttpSettings, Mount, MountContext};
+use frpc_websocket::{CloseFrame, MessageKind, Role, TOO_LONG, WebSocket};
 use futures_util::future::{BoxFuture, FutureExt};
 use http::{Request, Response};
 use support::{
@@ -21,7 +21,7 @@ use crate::{
 struct Parrot;
 
 impl Mount for Parrot {
-    fn respond<'a>(&'a self, _: Visit, _: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
+    fn respond<'a>(&'a self, _: MountContext, _: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
         async { Response::new(Bytes::from_static(b"use a WebSocket")) }.boxed()
     }
 
@@ -29,11 +29,11 @@ impl Mount for Parrot {
         &["parrot", "parrot.v2"]
     }
 
-    fn websocket<'a>(&'a self, visit: Visit, mut socket: WebSocket) -> BoxFuture<'a, ()> {
+    fn websocket<'a>(&'a self, visit: MountContext, mut socket: WebSocket) -> BoxFuture<'a, ()> {
         async move {
             let color = visit.metadata.get("color").unwrap_or_default();
             let greeting = format!("{:?} {color:?}", socket.subprotocol());
-            socket.queue(Kind::Text, greeting.as_bytes());
+            socket.queue(MessageKind::Text, greeting.as_bytes());
             let drain = visit.drain.clone().unwrap();
             loop {
                 tokio::select! {
@@ -41,7 +41,7 @@ impl Mount for Parrot {
                         Some(Ok(message)) => socket.queue(message.kind, &message.data),
                         _ => return,
                     },
-                    () = drain.requested(), if socket.is_open() => socket.close(Close::new(1001, "")),
+                    () = drain.requested(), if socket.is_open() => socket.close(CloseFrame::new(1001, "")),
                 }
             }
         }
@@ -113,9 +113,9 @@ fn what_is_mounted_speaks_websocket_at_its_path() {
             assert!(head.starts_with(SWITCHING), "{head}");
             let mut socket = WebSocket::new(stream, Role::Client);
             assert_eq!(socket.next().await.unwrap().unwrap().data, greeting.as_bytes());
-            socket.send(Kind::Text, b"hello").await.unwrap();
+            socket.send(MessageKind::Text, b"hello").await.unwrap();
             assert_eq!(&*socket.next().await.unwrap().unwrap().data, b"hello");
-            socket.close(Close::new(1000, ""));
+            socket.close(CloseFrame::new(1000, ""));
             assert!(socket.next().await.is_none());
         }
     });
@@ -230,17 +230,17 @@ fn a_shutdown_ends_websockets_of_both_kinds() {
 fn a_peer_that_breaks_frisbee_in_a_websocket_is_closed() {
     in_virtual_time(async {
         let server = serve(Http::new());
-        let bad: [(Kind, &[u8], u16); 3] = [
-            (Kind::Text, b"hello", 1003),
-            (Kind::Binary, b"GET / HTTP/1.1\r\n\r\n", 1000),
-            (Kind::Binary, b"\x00\x0f\0\0\0\x0a\xff\xff\xff\xff", 1000),
+        let bad: [(MessageKind, &[u8], u16); 3] = [
+            (MessageKind::Text, b"hello", 1003),
+            (MessageKind::Binary, b"GET / HTTP/1.1\r\n\r\n", 1000),
+            (MessageKind::Binary, b"\x00\x0f\0\0\0\x0a\xff\xff\xff\xff", 1000),
         ];
         for (kind, content, code) in bad {
             let (_, stream) = upgrade(&server, &handshake("/", "sec-websocket-protocol: frpc\r\n")).await;
             let mut socket = WebSocket::new(stream, Role::Client);
             socket.send(kind, content).await.unwrap();
             while let Some(Ok(message)) = socket.next().await {
-                assert_eq!(message.kind, Kind::Binary);
+                assert_eq!(message.kind, MessageKind::Binary);
             }
             let close = socket.peer_close().map(|close| close.code);
             assert_eq!(close, Some(code), "{}", content.escape_ascii());

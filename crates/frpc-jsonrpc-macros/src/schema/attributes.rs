@@ -3,16 +3,16 @@
 use proc_macro2::TokenTree;
 use syn::{Attribute, LitStr, Result, Token, meta::ParseNestedMeta};
 
-use super::names::Case;
+use super::names::RenameRule;
 
 /// The attributes of a type.
 #[derive(Debug, Default)]
 pub(super) struct TypeAttributes {
     pub(super) name: Option<String>,
     /// The case of a struct's fields or an enum's variants.
-    pub(super) case: Option<Case>,
+    pub(super) case: Option<RenameRule>,
     /// The case of the fields of all variants.
-    pub(super) case_of_fields: Option<Case>,
+    pub(super) case_of_fields: Option<RenameRule>,
     pub(super) tag: Option<String>,
     pub(super) content: Option<String>,
     pub(super) is_untagged: bool,
@@ -25,7 +25,7 @@ pub(super) struct TypeAttributes {
 #[derive(Debug, Default)]
 pub(super) struct VariantAttributes {
     pub(super) name: Option<String>,
-    pub(super) case: Option<Case>,
+    pub(super) case: Option<RenameRule>,
     pub(super) is_skipped: bool,
 }
 
@@ -46,8 +46,8 @@ impl TypeAttributes {
         read(attributes, |found: &mut Self, name, meta| {
             match name {
                 "rename" => found.name = Some(text(meta)?.value()),
-                "rename_all" => found.case = Some(Case::read(&text(meta)?)?),
-                "rename_all_fields" => found.case_of_fields = Some(Case::read(&text(meta)?)?),
+                "rename_all" => found.case = Some(RenameRule::read(&text(meta)?)?),
+                "rename_all_fields" => found.case_of_fields = Some(RenameRule::read(&text(meta)?)?),
                 "tag" => found.tag = Some(text(meta)?.value()),
                 "content" => found.content = Some(text(meta)?.value()),
                 "untagged" => found.is_untagged = true,
@@ -70,7 +70,7 @@ impl VariantAttributes {
         read(attributes, |found: &mut Self, name, meta| {
             match name {
                 "rename" => found.name = Some(text(meta)?.value()),
-                "rename_all" => found.case = Some(Case::read(&text(meta)?)?),
+                "rename_all" => found.case = Some(RenameRule::read(&text(meta)?)?),
                 "skip" => found.is_skipped = true,
                 "alias" | "bound" | "borrow" | "skip_serializing" | "skip_deserializing" => pass_over(meta)?,
                 _ => return Err(unknown(name, meta)),

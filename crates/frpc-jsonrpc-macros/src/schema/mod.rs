@@ -13,7 +13,7 @@ use syn::{
 
 use self::{
     attributes::{FieldAttributes, TypeAttributes, VariantAttributes},
-    names::Case,
+    names::RenameRule,
 };
 use crate::docs::docs;
 
@@ -49,7 +49,7 @@ pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
 
 fn of_struct(name: &str, fields: &Fields, attributes: &TypeAttributes) -> Result<TokenStream> {
     let TypeAttributes { case, is_closed, has_default, .. } = *attributes;
-    let members = Members { case, is_closed, has_default };
+    let members = MemberOptions { case, is_closed, has_default };
     if attributes.is_transparent {
         for field in fields {
             if !FieldAttributes::read(&field.attrs)?.is_skipped {
@@ -69,14 +69,14 @@ fn of_struct(name: &str, fields: &Fields, attributes: &TypeAttributes) -> Result
 
 /// Options with an effect on the members of an object.
 #[derive(Clone, Copy)]
-struct Members {
-    case: Option<Case>,
+struct MemberOptions {
+    case: Option<RenameRule>,
     is_closed: bool,
     has_default: bool,
 }
 
 /// Generates the schema of fields without surrounding tags.
-fn content(fields: &Fields, members: Members) -> Result<TokenStream> {
+fn content(fields: &Fields, members: MemberOptions) -> Result<TokenStream> {
     match fields {
         Fields::Named(_) => {
             let object = object(quote!(derived::Object::new()), fields, members)?;
@@ -103,8 +103,8 @@ fn content(fields: &Fields, members: Members) -> Result<TokenStream> {
 }
 
 /// Generates an object schema with named fields added to `start`.
-fn object(start: TokenStream, fields: &Fields, members: Members) -> Result<TokenStream> {
-    let Members { case, is_closed, has_default } = members;
+fn object(start: TokenStream, fields: &Fields, members: MemberOptions) -> Result<TokenStream> {
+    let MemberOptions { case, is_closed, has_default } = members;
     let mut object = start;
     for field in fields {
         let attributes = FieldAttributes::read(&field.attrs)?;
@@ -140,7 +140,7 @@ fn of_variant(variant: &Variant, found: &VariantAttributes, attributes: &TypeAtt
     let name = found.name.clone();
     let name = name.unwrap_or_else(|| attributes.case.map_or(plain.clone(), |case| case.of_variant(&plain)));
     let case = found.case.or(attributes.case_of_fields);
-    let members = Members { case, is_closed: attributes.is_closed, has_default: false };
+    let members = MemberOptions { case, is_closed: attributes.is_closed, has_default: false };
     let fields = &variant.fields;
     let is_unit = matches!(fields, Fields::Unit);
     let content = || content(fields, members);

@@ -4,7 +4,7 @@ use syn::{LitStr, Result};
 
 /// A value of `rename_all`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Case {
+pub(super) enum RenameRule {
     Lower,
     Upper,
     Pascal,
@@ -15,7 +15,7 @@ pub(super) enum Case {
     ScreamingKebab,
 }
 
-impl Case {
+impl RenameRule {
     pub(super) fn read(text: &LitStr) -> Result<Self> {
         CASES.iter().find(|(name, _)| *name == text.value()).map(|(_, case)| *case).ok_or_else(|| {
             let names: Vec<&str> = CASES.iter().map(|(name, _)| *name).collect();
@@ -70,15 +70,15 @@ fn small(name: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_ascii_lowercase().to_string() + letters.as_str())
 }
 
-const CASES: [(&str, Case); 8] = [
-    ("lowercase", Case::Lower),
-    ("UPPERCASE", Case::Upper),
-    ("PascalCase", Case::Pascal),
-    ("camelCase", Case::Camel),
-    ("snake_case", Case::Snake),
-    ("SCREAMING_SNAKE_CASE", Case::ScreamingSnake),
-    ("kebab-case", Case::Kebab),
-    ("SCREAMING-KEBAB-CASE", Case::ScreamingKebab),
+const CASES: [(&str, RenameRule); 8] = [
+    ("lowercase", RenameRule::Lower),
+    ("UPPERCASE", RenameRule::Upper),
+    ("PascalCase", RenameRule::Pascal),
+    ("camelCase", RenameRule::Camel),
+    ("snake_case", RenameRule::Snake),
+    ("SCREAMING_SNAKE_CASE", RenameRule::ScreamingSnake),
+    ("kebab-case", RenameRule::Kebab),
+    ("SCREAMING-KEBAB-CASE", RenameRule::ScreamingKebab),
 ];
 
 #[cfg(test)]
@@ -98,7 +98,7 @@ mod tests {
             ("SCREAMING-KEBAB-CASE", "FIRST-NAME", "FIRST-NAME"),
         ];
         for (name, field, variant) in table {
-            let case = Case::read(&LitStr::new(name, proc_macro2::Span::call_site())).expect("it is there");
+            let case = RenameRule::read(&LitStr::new(name, proc_macro2::Span::call_site())).expect("it is there");
             assert_eq!((case.of_field("first_name"), case.of_variant("FirstName")), (field.into(), variant.into()));
         }
     }

@@ -6,11 +6,11 @@ use super::answer::put_failure;
 
 /// The answers of a batch, collected until its last call ends.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct BatchAnswers {
     /// Finished answers, each followed by a comma. With `is_in_order`, only the answers available when the batch
     /// started.
     answers: Vec<u8>,
-    holes: Vec<Hole>,
+    holes: Vec<MissingAnswer>,
     /// The number of unfilled holes.
     left: usize,
     is_in_order: bool,
@@ -21,17 +21,17 @@ pub(super) struct Batch {
 
 /// The position of a missing answer in its batch.
 #[derive(Debug)]
-struct Hole {
+struct MissingAnswer {
     /// The offset in `answers` at which the missing answer belongs.
     at: usize,
     answer: Vec<u8>,
 }
 
-impl Batch {
+impl BatchAnswers {
     /// Creates a batch from its finished answers and the offsets of the missing ones among them.
     pub(super) fn new(answers: Vec<u8>, holes: Vec<usize>, is_in_order: bool, len_max: usize) -> Self {
         let (left, len) = (holes.len(), answers.len());
-        let holes = holes.into_iter().map(|at| Hole { at, answer: Vec::new() }).collect();
+        let holes = holes.into_iter().map(|at| MissingAnswer { at, answer: Vec::new() }).collect();
         Self { answers, holes, left, is_in_order, len, len_max }
     }
 
@@ -63,7 +63,7 @@ impl Batch {
         let start = out.len();
         out.push(b'[');
         let mut from = 0;
-        for Hole { at, answer } in &self.holes {
+        for MissingAnswer { at, answer } in &self.holes {
             if self.is_in_order {
                 out.extend_from_slice(&self.answers[from..*at]);
                 from = *at;
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     fn filled(is_in_order: bool) -> String {
-        let mut batch = Batch::new(b"b,d,".to_vec(), vec![0, 2, 2, 4], is_in_order, 100);
+        let mut batch = BatchAnswers::new(b"b,d,".to_vec(), vec![0, 2, 2, 4], is_in_order, 100);
         assert!(!batch.fill(3, b"e".to_vec()));
         assert!(!batch.fill(1, b"c".to_vec()));
         assert!(!batch.fill(2, Vec::new()));
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_batch_without_answers_is_not_there() {
-        let mut batch = Batch::new(Vec::new(), vec![0], true, 100);
+        let mut batch = BatchAnswers::new(Vec::new(), vec![0], true, 100);
         assert!(batch.fill(0, Vec::new()));
         let mut out = b"x".to_vec();
         batch.put(&mut out);
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn answers_that_are_too_long_become_errors() {
-        let batch = Batch::new(vec![b'a'; 90], vec![0], true, 100);
+        let batch = BatchAnswers::new(vec![b'a'; 90], vec![0], true, 100);
         let mut answer = vec![b'b'; 10];
         batch.bound("1", &mut answer);
         assert_eq!(answer, [b'b'; 10]);

@@ -21,25 +21,25 @@ use tracing::error;
 
 use self::{
     answer::{put_failure, put_invalid, put_no_message, put_result, put_too_many, put_unknown},
-    batch::Batch,
-    running::{Finished, Outcome, Place, Running},
-    subscriptions::{Notices, Subscriptions},
+    batch::BatchAnswers,
+    running::{AnswerDestination, CallOutcome, FinishedCall, RunningCall},
+    subscriptions::{NotificationStyle, ServerSubscriptions},
 };
 use frpc_json::Scanner;
 
 use crate::{
     function::{Called, Context, Function, handle, memory},
-    methods::{LayeredFunction, Methods, ServiceMethod, Target},
-    outbox::Outbox,
-    request::{Item, Message, NoMessage, Request},
+    methods::{CallTarget, LayeredFunction, MethodNames, ServiceMethod},
+    outbox::MessageOutbox,
+    request::{MessageError, ParsedItem, ParsedMessage, ParsedRequest},
     settings::JsonRpcSettings,
 };
 
 /// State shared by all calls of a server.
 #[derive(Clone)]
-pub(crate) struct Site {
+pub(crate) struct JsonRpcState {
     pub(crate) settings: Arc<JsonRpcSettings>,
-    pub(crate) methods: Arc<Methods>,
+    pub(crate) methods: Arc<MethodNames>,
     pub(crate) endpoint: Endpoint,
     /// The server's limit on the duration of a call, for calls limited neither by their callers nor by the settings of
     /// this wire.
@@ -47,35 +47,35 @@ pub(crate) struct Site {
 }
 
 /// The calls and subscriptions of one peer.
-pub(crate) struct Calls {
-    site: Site,
+pub(crate) struct PeerCalls {
+    site: JsonRpcState,
     /// Context of all calls. Its deadline is updated for each function call with a time limit.
     context: Context,
     /// The deadline of all calls, if the caller sent one.
     deadline: Option<StdInstant>,
     /// Calls in flight. Allocated for the first call that is not answered immediately.
-    running: Option<FuturesUnordered<Running>>,
+    running: Option<FuturesUnordered<RunningCall>>,
     /// The total length of the messages of calls in flight.
     running_len: usize,
     /// A reservation in the memory account of the connection.
     hold: Option<MemoryHold>,
-    batches: Slab<Batch>,
+    batches: Slab<BatchAnswers>,
     /// `None` if the connection cannot carry notifications.
-    subscriptions: Option<Subscriptions>,
+    subscriptions: Option<ServerSubscriptions>,
     is_draining: bool,
 }
 
 /// The result of starting a request.
-enum Started {
+enum StartOutcome {
     /// The answer has been written, or the request is a notification.
     Done,
     Running,
 }
 
-impl Calls {
+impl PeerCalls {
     /// Creates an empty set of calls. Subscriptions require a connection on which the server can send messages unasked.
-    pub(crate) fn new(site: Site, context: Context, can_subscribe: bool) -> Self {
-        let subscriptions = can_subscribe.then(|| Subscriptions::new(site.settings.subscriptions_max));
+    pub(crate) fn new(site: JsonRpcState, context: Context, can_subscribe: bool) -> Self {
+        let subscriptions = can_subscribe.then(|| ServerSubscriptions::new(site.settings.subscriptions_max));
         Self {
             site,
             deadline: context.deadline(),
@@ -122,7 +122,7 @@ impl Calls {
     }
 
     /// Writes an error without an id, for input that exceeds a memory limit.
-    pub(crate) fn refuse_for(&mut self, status: &Status, outbox: &mut Outbox) {
+    pub(crate) fn refuse_with_status(&mut self, status: &Status, outbox: &mut MessageOutbox) {
         Self::put_alone(outbox, |out| put_failure(out, "null", status));
     }
 
@@ -143,7 +143,7 @@ impl Calls {
     }
 
     /// Refuses all further requests as not executed, and ends all subscriptions.
-    pub(crate) fn drain(&mut self, outbox: &mut Outbox) {
+    pub(crate) fn drain(&mut self, outbox: &mut MessageOutbox) {
         self.is_draining = true;
         if let Some(subscriptions) = &mut self.subscriptions {
             subscriptions.end(outbox);
@@ -158,40 +158,52 @@ impl Calls {
     }
 
     /// Answers bytes that are not a valid message.
-    pub(crate) fn refuse(&mut self, NoMessage { why, code }: &NoMessage, outbox: &mut Outbox) {
+    pub(crate) fn refuse(&mut self, MessageError { why, code }: &MessageError, outbox: &mut MessageOutbox) {
         Self::put_alone(outbox, |out| put_no_message(out, *code, why));
     }
 
     /// Starts the calls of a message with the length `len`.
-    pub(crate) fn start(&mut self, message: Message<'_>, len: usize, cx: &mut TaskContext<'_>, outbox: &mut Outbox) {
+    pub(crate) fn start(
+        &mut self,
+        message: ParsedMessage<'_>,
+        len: usize,
+        cx: &mut TaskContext<'_>,
+        outbox: &mut MessageOutbox,
+    ) {
         match message {
-            Message::One(Item::Request(request)) => {
+            ParsedMessage::One(ParsedItem::Request(request)) => {
                 let start = outbox.begin();
-                let place = |id| Place { id, batch: None, len };
+                let place = |id| AnswerDestination { id, batch: None, len };
                 let started = self.start_request(&request, place, cx, &mut outbox.bytes);
-                if matches!(started, Started::Done) && outbox.len() > start {
+                if matches!(started, StartOutcome::Done) && outbox.len() > start {
                     outbox.end(start);
                 }
             }
-            Message::One(Item::Invalid { id, why }) => {
+            ParsedMessage::One(ParsedItem::Invalid { id, why }) => {
                 Self::put_alone(outbox, |out| put_invalid(out, id, why));
             }
-            Message::One(Item::Answer) => {}
-            Message::TooMany => {
+            ParsedMessage::One(ParsedItem::Answer) => {}
+            ParsedMessage::TooMany => {
                 let batch_len_max = self.site.settings.batch_len_max;
                 Self::put_alone(outbox, |out| put_too_many(out, batch_len_max));
             }
-            Message::Batch(items) => self.start_batch(items, len, cx, outbox),
+            ParsedMessage::Batch(items) => self.start_batch(items, len, cx, outbox),
         }
     }
 
-    fn put_alone(outbox: &mut Outbox, put: impl FnOnce(&mut Vec<u8>)) {
+    fn put_alone(outbox: &mut MessageOutbox, put: impl FnOnce(&mut Vec<u8>)) {
         let start = outbox.begin();
         put(&mut outbox.bytes);
         outbox.end(start);
     }
 
-    fn start_batch(&mut self, items: Vec<Item<'_>>, len: usize, cx: &mut TaskContext<'_>, outbox: &mut Outbox) {
+    fn start_batch(
+        &mut self,
+        items: Vec<ParsedItem<'_>>,
+        len: usize,
+        cx: &mut TaskContext<'_>,
+        outbox: &mut MessageOutbox,
+    ) {
         let JsonRpcSettings { batches_in_order, batch_answers_len_max, .. } = *self.site.settings;
         // Empty batches were refused by the reader, so this does not divide by zero.
         let share = len / items.len();
@@ -202,35 +214,35 @@ impl Calls {
         for item in items {
             let from = outbox.len();
             let started = match item {
-                Item::Request(request) => {
+                ParsedItem::Request(request) => {
                     // Fail the remaining requests without executing them: their answers would not fit.
                     if from - start > batch_answers_len_max {
                         if let Some(id) = request.id {
                             put_failure(&mut outbox.bytes, id, &batch::too_long(batch_answers_len_max));
                         }
-                        Started::Done
+                        StartOutcome::Done
                     } else {
-                        let place = |id| Place { id, batch: Some((key, holes.len())), len: share };
+                        let place = |id| AnswerDestination { id, batch: Some((key, holes.len())), len: share };
                         self.start_request(&request, place, cx, &mut outbox.bytes)
                     }
                 }
-                Item::Invalid { id, why } => {
+                ParsedItem::Invalid { id, why } => {
                     put_invalid(&mut outbox.bytes, id, why);
-                    Started::Done
+                    StartOutcome::Done
                 }
-                Item::Answer => Started::Done,
+                ParsedItem::Answer => StartOutcome::Done,
             };
             match started {
-                Started::Done if outbox.len() > from => outbox.bytes.push(b','),
-                Started::Done => {}
-                Started::Running => holes.push(from - start - 1),
+                StartOutcome::Done if outbox.len() > from => outbox.bytes.push(b','),
+                StartOutcome::Done => {}
+                StartOutcome::Running => holes.push(from - start - 1),
             }
         }
         if !holes.is_empty() {
             // Move the answers to the batch, so that other answers can be written before it is complete.
             let answers = outbox.bytes.split_off(start + 1);
             outbox.discard(start);
-            self.batches.insert(Batch::new(answers, holes, batches_in_order, batch_answers_len_max));
+            self.batches.insert(BatchAnswers::new(answers, holes, batches_in_order, batch_answers_len_max));
         } else if outbox.bytes.pop() == Some(b',') {
             outbox.bytes.push(b']');
             outbox.end(start);
@@ -241,12 +253,12 @@ impl Calls {
     #[inline]
     fn start_request(
         &mut self,
-        request: &Request<'_>,
-        place: impl FnOnce(Option<Box<str>>) -> Place,
+        request: &ParsedRequest<'_>,
+        place: impl FnOnce(Option<Box<str>>) -> AnswerDestination,
         cx: &mut TaskContext<'_>,
         out: &mut Vec<u8>,
-    ) -> Started {
-        let Request { id, method, params } = request;
+    ) -> StartOutcome {
+        let ParsedRequest { id, method, params } = request;
         if self.is_draining {
             let status = Status::unavailable("the server is shutting down, and the call was not executed");
             return Self::fail(out, *id, &status);
@@ -255,10 +267,10 @@ impl Calls {
             if let Some(id) = id {
                 put_unknown(out, id, method);
             }
-            return Started::Done;
+            return StartOutcome::Done;
         };
         match target {
-            Target::Function(function) => {
+            CallTarget::Function(function) => {
                 let time = self.time_of_function();
                 if let Some(at) = time.and_then(|time| Instant::now().checked_add(time)) {
                     self.context.set_deadline(at.into_std());
@@ -273,20 +285,20 @@ impl Calls {
                     if let Some(guard) = guard {
                         guard.disarm();
                     }
-                    return Started::Done;
+                    return StartOutcome::Done;
                 };
-                self.add(Running::of_function(later, inherited, guard, place(id.map(Into::into)), time));
-                Started::Running
+                self.add(RunningCall::of_function(later, inherited, guard, place(id.map(Into::into)), time));
+                StartOutcome::Running
             }
-            Target::Layered(function) => {
+            CallTarget::Layered(function) => {
                 let function = function.clone();
                 self.start_layered(function, request, place, cx, out)
             }
-            Target::Service(service) => {
+            CallTarget::Service(service) => {
                 let service = service.clone();
                 self.start_service(&service, request, place, cx, out)
             }
-            Target::Unsubscribe => {
+            CallTarget::Unsubscribe => {
                 let is_ended = match (&mut self.subscriptions, subscription_of(*params)) {
                     (_, None) => {
                         let status =
@@ -299,7 +311,7 @@ impl Calls {
                 if let Some(id) = id {
                     put_result(out, id, if is_ended { b"true" } else { b"false" });
                 }
-                Started::Done
+                StartOutcome::Done
             }
         }
     }
@@ -330,21 +342,21 @@ impl Calls {
         (head, guard)
     }
 
-    fn fail(out: &mut Vec<u8>, id: Option<&str>, status: &Status) -> Started {
+    fn fail(out: &mut Vec<u8>, id: Option<&str>, status: &Status) -> StartOutcome {
         if let Some(id) = id {
             put_failure(out, id, status);
         }
-        Started::Done
+        StartOutcome::Done
     }
 
     fn start_service(
         &mut self,
         service: &Arc<ServiceMethod>,
-        request: &Request<'_>,
-        place: impl FnOnce(Option<Box<str>>) -> Place,
+        request: &ParsedRequest<'_>,
+        place: impl FnOnce(Option<Box<str>>) -> AnswerDestination,
         cx: &mut TaskContext<'_>,
         out: &mut Vec<u8>,
-    ) -> Started {
+    ) -> StartOutcome {
         let method = service.found.method();
         if method.kind.has_request_stream() {
             let why = format!("{method} takes a stream, which JSON-RPC does not support: call it over frisbee or gRPC");
@@ -369,7 +381,7 @@ impl Calls {
             guard.disarm();
             answer
         });
-        let notices = is_stream.then(|| Notices::of(&request.method));
+        let notices = is_stream.then(|| NotificationStyle::of(&request.method));
         self.run(call, place(request.id.map(Into::into)), notices, cx, out)
     }
 
@@ -377,11 +389,11 @@ impl Calls {
     fn start_layered(
         &mut self,
         LayeredFunction { function, method }: LayeredFunction,
-        request: &Request<'_>,
-        place: impl FnOnce(Option<Box<str>>) -> Place,
+        request: &ParsedRequest<'_>,
+        place: impl FnOnce(Option<Box<str>>) -> AnswerDestination,
         cx: &mut TaskContext<'_>,
         out: &mut Vec<u8>,
-    ) -> Started {
+    ) -> StartOutcome {
         let body = Body::from(request.params.unwrap_or_default().to_owned());
         let (endpoint, context) = (self.site.endpoint.clone(), self.context.clone());
         let (head, guard) = self.head();
@@ -401,50 +413,52 @@ impl Calls {
     fn run(
         &mut self,
         call: BoxFuture<'static, Result<Answer, Status>>,
-        place: Place,
-        notices: Option<Notices>,
+        place: AnswerDestination,
+        notices: Option<NotificationStyle>,
         cx: &mut TaskContext<'_>,
         out: &mut Vec<u8>,
-    ) -> Started {
-        let mut running = Running::of_endpoint(call, place, notices);
+    ) -> StartOutcome {
+        let mut running = RunningCall::of_endpoint(call, place, notices);
         match running.poll_finished(cx) {
-            Poll::Ready(Finished { place: Place { id, batch, .. }, outcome }) => {
+            Poll::Ready(FinishedCall { place: AnswerDestination { id, batch, .. }, outcome }) => {
                 if let Some(id) = &id {
                     self.put_outcome(out, id, batch.is_some(), outcome);
                 }
-                Started::Done
+                StartOutcome::Done
             }
             Poll::Pending => {
                 self.add(running);
-                Started::Running
+                StartOutcome::Running
             }
         }
     }
 
-    fn add(&mut self, running: Running) {
+    fn add(&mut self, running: RunningCall) {
         self.running_len += running.len();
         self.running.get_or_insert_default().push(running);
     }
 
     /// Writes the outcome of a call as an answer. A stream becomes a subscription.
-    fn put_outcome(&mut self, out: &mut Vec<u8>, id: &str, is_in_batch: bool, outcome: Outcome) {
+    fn put_outcome(&mut self, out: &mut Vec<u8>, id: &str, is_in_batch: bool, outcome: CallOutcome) {
         let status = match (outcome, &mut self.subscriptions) {
-            (Outcome::Result(result), _) => return put_result(out, id, &result),
-            (Outcome::Failed(status), _) => status,
-            (Outcome::Stream(_), _) if is_in_batch => {
+            (CallOutcome::Result(result), _) => return put_result(out, id, &result),
+            (CallOutcome::Failed(status), _) => status,
+            (CallOutcome::Stream(_), _) if is_in_batch => {
                 Status::failed_precondition("a subscription cannot be part of a batch: send its request alone")
             }
-            (Outcome::Stream((notices, messages)), Some(subscriptions)) => match subscriptions.add(notices, messages) {
-                Ok(subscription) => return put_result(out, id, format!("\"{subscription}\"").as_bytes()),
-                Err(status) => status,
-            },
-            (Outcome::Stream(_), None) => Status::internal("this connection does not support subscriptions"),
+            (CallOutcome::Stream((notices, messages)), Some(subscriptions)) => {
+                match subscriptions.add(notices, messages) {
+                    Ok(subscription) => return put_result(out, id, format!("\"{subscription}\"").as_bytes()),
+                    Err(status) => status,
+                }
+            }
+            (CallOutcome::Stream(_), None) => Status::internal("this connection does not support subscriptions"),
         };
         put_failure(out, id, &status);
     }
 
     /// Polls calls and subscriptions, and writes the next answer or notification. Pending if there is none.
-    pub(crate) fn poll(&mut self, cx: &mut TaskContext<'_>, outbox: &mut Outbox) -> Poll<()> {
+    pub(crate) fn poll(&mut self, cx: &mut TaskContext<'_>, outbox: &mut MessageOutbox) -> Poll<()> {
         if let Some(running) = &mut self.running
             && let Poll::Ready(Some(finished)) = running.poll_next_unpin(cx)
         {
@@ -457,8 +471,8 @@ impl Calls {
         }
     }
 
-    fn finish(&mut self, finished: Finished, outbox: &mut Outbox) {
-        let Finished { place: Place { id, batch, len }, outcome } = finished;
+    fn finish(&mut self, finished: FinishedCall, outbox: &mut MessageOutbox) {
+        let FinishedCall { place: AnswerDestination { id, batch, len }, outcome } = finished;
         self.running_len -= len;
         let Some((key, hole)) = batch else {
             if let Some(id) = id {
@@ -491,7 +505,7 @@ fn call_function(
     params: Option<&str>,
     context: &Context,
     out: &mut Vec<u8>,
-) -> Option<running::Later> {
+) -> Option<running::FunctionFuture> {
     let start = out.len();
     answer::begin_result(out);
     let begun = out.len();

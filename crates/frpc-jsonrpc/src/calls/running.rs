@@ -14,21 +14,21 @@ use frpc::{Answer, Body, CancelGuard, Inherited, Status, Streaming};
 use tokio::time::{Sleep, sleep};
 use tracing::error;
 
-use super::subscriptions::Notices;
+use super::subscriptions::NotificationStyle;
 
 /// The pending result of a function.
-pub(super) type Later = Pin<Box<dyn Future<Output = Result<Vec<u8>, Status>> + Send>>;
+pub(super) type FunctionFuture = Pin<Box<dyn Future<Output = Result<Vec<u8>, Status>> + Send>>;
 
 /// A call in flight.
-pub(super) struct Running {
-    work: Work,
+pub(super) struct RunningCall {
+    work: CallExecution,
     /// `None` once the call has finished.
-    place: Option<Place>,
+    place: Option<AnswerDestination>,
 }
 
-enum Work {
+enum CallExecution {
     Function {
-        later: Later,
+        later: FunctionFuture,
         /// The deadline and metadata inherited by calls of the function.
         inherited: Inherited,
         /// Cancels the context of the function when dropped before the end of the call, or when its deadline passes.
@@ -38,13 +38,13 @@ enum Work {
     Endpoint {
         call: Pin<Box<dyn Future<Output = Result<Answer, Status>> + Send>>,
         /// The method name of the notifications, for methods with a response stream.
-        notices: Option<Notices>,
+        notices: Option<NotificationStyle>,
     },
 }
 
 /// The destination of an answer.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct AnswerDestination {
     /// The id of the request, or `None` for a notification.
     pub(super) id: Option<Box<str>>,
     /// The key of the batch and the index of the hole in it, for requests of a batch.
@@ -54,35 +54,35 @@ pub(super) struct Place {
 }
 
 /// A finished call.
-pub(super) struct Finished {
-    pub(super) place: Place,
-    pub(super) outcome: Outcome,
+pub(super) struct FinishedCall {
+    pub(super) place: AnswerDestination,
+    pub(super) outcome: CallOutcome,
 }
 
-pub(super) enum Outcome {
+pub(super) enum CallOutcome {
     Result(Bytes),
-    Stream((Notices, Streaming<Bytes>)),
+    Stream((NotificationStyle, Streaming<Bytes>)),
     Failed(Status),
 }
 
-impl Running {
+impl RunningCall {
     pub(super) fn of_function(
-        later: Later,
+        later: FunctionFuture,
         inherited: Inherited,
         guard: Option<CancelGuard>,
-        place: Place,
+        place: AnswerDestination,
         time: Option<Duration>,
     ) -> Self {
         let end = time.map(|time| (time, Box::pin(sleep(time))));
-        Self { work: Work::Function { later, inherited, guard, end }, place: Some(place) }
+        Self { work: CallExecution::Function { later, inherited, guard, end }, place: Some(place) }
     }
 
     pub(super) fn of_endpoint(
         call: Pin<Box<dyn Future<Output = Result<Answer, Status>> + Send>>,
-        place: Place,
-        notices: Option<Notices>,
+        place: AnswerDestination,
+        notices: Option<NotificationStyle>,
     ) -> Self {
-        Self { work: Work::Endpoint { call, notices }, place: Some(place) }
+        Self { work: CallExecution::Endpoint { call, notices }, place: Some(place) }
     }
 
     /// Returns the length of its part of the message.
@@ -90,25 +90,25 @@ impl Running {
         self.place.as_ref().map_or(0, |place| place.len)
     }
 
-    pub(super) fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished> {
+    pub(super) fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<FinishedCall> {
         let outcome = match &mut self.work {
-            Work::Function { later, inherited, guard, end } => {
+            CallExecution::Function { later, inherited, guard, end } => {
                 ready!(poll_function(later, inherited, guard, end, cx))
             }
-            Work::Endpoint { call, notices } => outcome_of(ready!(call.as_mut().poll(cx)), notices.take()),
+            CallExecution::Endpoint { call, notices } => outcome_of(ready!(call.as_mut().poll(cx)), notices.take()),
         };
         let place = self.place.take().expect("a finished future is not polled again");
-        Poll::Ready(Finished { place, outcome })
+        Poll::Ready(FinishedCall { place, outcome })
     }
 }
 
 fn poll_function(
-    later: &mut Later,
+    later: &mut FunctionFuture,
     inherited: &mut Inherited,
     guard: &mut Option<CancelGuard>,
     end: &mut Option<(Duration, Pin<Box<Sleep>>)>,
     cx: &mut Context<'_>,
-) -> Poll<Outcome> {
+) -> Poll<CallOutcome> {
     let polled = inherited.run(|| catch_unwind(AssertUnwindSafe(|| later.as_mut().poll(cx))));
     if !matches!(polled, Ok(Poll::Pending))
         && let Some(guard) = guard.take()
@@ -116,16 +116,16 @@ fn poll_function(
         guard.disarm();
     }
     match polled {
-        Ok(Poll::Ready(Ok(result))) => Poll::Ready(Outcome::Result(result.into())),
-        Ok(Poll::Ready(Err(status))) => Poll::Ready(Outcome::Failed(status)),
+        Ok(Poll::Ready(Ok(result))) => Poll::Ready(CallOutcome::Result(result.into())),
+        Ok(Poll::Ready(Err(status))) => Poll::Ready(CallOutcome::Failed(status)),
         Ok(Poll::Pending) => {
             let Some((time, sleep)) = end else { return Poll::Pending };
             ready!(sleep.as_mut().poll(cx));
-            Poll::Ready(Outcome::Failed(Status::deadline_exceeded(format!("the call took longer than {time:?}"))))
+            Poll::Ready(CallOutcome::Failed(Status::deadline_exceeded(format!("the call took longer than {time:?}"))))
         }
         Err(panic) => {
             error!(panic = text_of(&*panic), "a function panicked");
-            Poll::Ready(Outcome::Failed(panicked()))
+            Poll::Ready(CallOutcome::Failed(panicked()))
         }
     }
 }
@@ -140,23 +140,23 @@ pub(super) fn panicked() -> Status {
     Status::internal("the function panicked")
 }
 
-fn outcome_of(answer: Result<Answer, Status>, notices: Option<Notices>) -> Outcome {
+fn outcome_of(answer: Result<Answer, Status>, notices: Option<NotificationStyle>) -> CallOutcome {
     match (answer.map(Answer::into_body), notices) {
         // A handwritten service may encode a message without fields as an empty body.
-        (Ok(Body::One(result)), None) if result.is_empty() => Outcome::Result(Bytes::from_static(b"{}")),
-        (Ok(Body::One(result)), None) => Outcome::Result(result.into_bytes()),
-        (Ok(Body::Many(messages)), Some(notices)) => Outcome::Stream((notices, messages)),
-        (Ok(_), _) => {
-            Outcome::Failed(Status::internal("the handler returned a body that does not match the kind of its method"))
-        }
-        (Err(status), _) => Outcome::Failed(status),
+        (Ok(Body::One(result)), None) if result.is_empty() => CallOutcome::Result(Bytes::from_static(b"{}")),
+        (Ok(Body::One(result)), None) => CallOutcome::Result(result.into_bytes()),
+        (Ok(Body::Many(messages)), Some(notices)) => CallOutcome::Stream((notices, messages)),
+        (Ok(_), _) => CallOutcome::Failed(Status::internal(
+            "the handler returned a body that does not match the kind of its method",
+        )),
+        (Err(status), _) => CallOutcome::Failed(status),
     }
 }
 
-impl Future for Running {
-    type Output = Finished;
+impl Future for RunningCall {
+    type Output = FinishedCall;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Finished> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<FinishedCall> {
         self.poll_finished(cx)
     }
 }

@@ -22,41 +22,41 @@ use futures_util::{
     stream::{AbortHandle, Abortable, SelectAll},
 };
 
-use crate::{failure::put_status, outbox::Outbox};
+use crate::{failure::put_status, outbox::MessageOutbox};
 
 /// The subscriptions of a connection.
-pub(super) struct Subscriptions {
-    streams: SelectAll<Abortable<Subscription>>,
-    by_id: HashMap<u64, Entry>,
+pub(super) struct ServerSubscriptions {
+    streams: SelectAll<Abortable<SubscribedStream>>,
+    by_id: HashMap<u64, ServerSubscription>,
     next: u64,
     max: usize,
 }
 
 /// The kind of notifications that a subscription sends.
 #[derive(Clone)]
-pub(super) struct Notices {
+pub(super) struct NotificationStyle {
     method: Arc<str>,
     tell_the_end: bool,
 }
 
-struct Entry {
-    notices: Notices,
+struct ServerSubscription {
+    notices: NotificationStyle,
     abort: AbortHandle,
 }
 
 /// Messages of a subscription with its id, followed by the end of the stream.
-struct Subscription {
+struct SubscribedStream {
     id: u64,
     messages: Option<Streaming<Bytes>>,
 }
 
-enum Event {
+enum NotificationEvent {
     Message(Bytes),
     Failed(Status),
     End,
 }
 
-impl Notices {
+impl NotificationStyle {
     /// Returns the notifications for a subscription made with the method `name`.
     ///
     /// For `eth_subscribe` they are named `eth_subscription`, as Ethereum clients expect. No end is sent to them: those
@@ -69,7 +69,7 @@ impl Notices {
     }
 }
 
-impl Subscriptions {
+impl ServerSubscriptions {
     pub(super) fn new(max: usize) -> Self {
         Self { streams: SelectAll::new(), by_id: HashMap::new(), next: 1, max }
     }
@@ -84,7 +84,7 @@ impl Subscriptions {
     ///
     /// Returns [`ResourceExhausted`](frpc::Code::ResourceExhausted) if the connection has the maximum number of
     /// subscriptions.
-    pub(super) fn add(&mut self, notices: Notices, messages: Streaming<Bytes>) -> Result<u64, Status> {
+    pub(super) fn add(&mut self, notices: NotificationStyle, messages: Streaming<Bytes>) -> Result<u64, Status> {
         if self.by_id.len() >= self.max {
             return Err(Status::resource_exhausted(format!(
                 "the connection has reached the limit of {} subscriptions: end one with unsubscribe",
@@ -94,8 +94,8 @@ impl Subscriptions {
         let id = self.next;
         self.next += 1;
         let (abort, registration) = AbortHandle::new_pair();
-        self.by_id.insert(id, Entry { notices, abort });
-        self.streams.push(Abortable::new(Subscription { id, messages: Some(messages) }, registration));
+        self.by_id.insert(id, ServerSubscription { notices, abort });
+        self.streams.push(Abortable::new(SubscribedStream { id, messages: Some(messages) }, registration));
         Ok(id)
     }
 
@@ -106,12 +106,12 @@ impl Subscriptions {
     }
 
     /// Ends all subscriptions, each with an error notification.
-    pub(super) fn end(&mut self, outbox: &mut Outbox) {
+    pub(super) fn end(&mut self, outbox: &mut MessageOutbox) {
         let status = Status::unavailable("the server is shutting down");
         let mut ids: Vec<u64> = self.by_id.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
-            self.put(id, Event::Failed(status.clone()), outbox);
+            self.put(id, NotificationEvent::Failed(status.clone()), outbox);
         }
         self.clear();
     }
@@ -122,7 +122,7 @@ impl Subscriptions {
     }
 
     /// Polls all subscriptions and writes the next message of any of them.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, outbox: &mut Outbox) -> Poll<()> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, outbox: &mut MessageOutbox) -> Poll<()> {
         match self.streams.poll_next_unpin(cx) {
             Poll::Ready(Some((id, event))) => {
                 self.put(id, event, outbox);
@@ -132,13 +132,13 @@ impl Subscriptions {
         }
     }
 
-    fn put(&mut self, id: u64, event: Event, outbox: &mut Outbox) {
+    fn put(&mut self, id: u64, event: NotificationEvent, outbox: &mut MessageOutbox) {
         let entry = match &event {
-            Event::Message(_) => self.by_id.get(&id).map(|entry| entry.notices.clone()),
-            Event::Failed(_) | Event::End => self.by_id.remove(&id).map(|entry| entry.notices),
+            NotificationEvent::Message(_) => self.by_id.get(&id).map(|entry| entry.notices.clone()),
+            NotificationEvent::Failed(_) | NotificationEvent::End => self.by_id.remove(&id).map(|entry| entry.notices),
         };
-        let Some(Notices { method, tell_the_end }) = entry else { return };
-        if matches!(event, Event::End) && !tell_the_end {
+        let Some(NotificationStyle { method, tell_the_end }) = entry else { return };
+        if matches!(event, NotificationEvent::End) && !tell_the_end {
             return;
         }
         let start = outbox.begin();
@@ -148,32 +148,32 @@ impl Subscriptions {
         out.extend_from_slice(b",\"params\":{\"subscription\":\"");
         out.extend_from_slice(id.to_string().as_bytes());
         match event {
-            Event::Message(message) => {
+            NotificationEvent::Message(message) => {
                 out.extend_from_slice(b"\",\"result\":");
                 out.extend_from_slice(&message);
             }
-            Event::Failed(status) => {
+            NotificationEvent::Failed(status) => {
                 out.extend_from_slice(b"\",\"error\":");
                 put_status(out, &status);
             }
-            Event::End => out.extend_from_slice(b"\",\"end\":true"),
+            NotificationEvent::End => out.extend_from_slice(b"\",\"end\":true"),
         }
         out.extend_from_slice(b"}}");
         outbox.end(start);
     }
 }
 
-impl Stream for Subscription {
-    type Item = (u64, Event);
+impl Stream for SubscribedStream {
+    type Item = (u64, NotificationEvent);
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let Some(messages) = &mut self.messages else { return Poll::Ready(None) };
         let event = match std::task::ready!(messages.poll_next_unpin(cx)) {
-            Some(Ok(message)) => Event::Message(message),
-            Some(Err(status)) => Event::Failed(status),
-            None => Event::End,
+            Some(Ok(message)) => NotificationEvent::Message(message),
+            Some(Err(status)) => NotificationEvent::Failed(status),
+            None => NotificationEvent::End,
         };
-        if !matches!(event, Event::Message(_)) {
+        if !matches!(event, NotificationEvent::Message(_)) {
             self.messages = None;
         }
         Poll::Ready(Some((self.id, event)))

@@ -7,7 +7,7 @@ use crate::failure::read_status;
 
 /// A message of a server, borrowed from its text.
 #[derive(Debug, Default)]
-pub(super) struct Answer<'a> {
+pub(super) struct ServerMessage<'a> {
     /// The JSON text of the id, or `None` for a notification.
     pub(super) id: Option<&'a str>,
     pub(super) result: Option<&'a str>,
@@ -30,7 +30,7 @@ pub(super) fn members<'a>(text: &'a str, mut tell: impl FnMut(&'a str, &'a str))
     Ok(())
 }
 
-impl<'a> Answer<'a> {
+impl<'a> ServerMessage<'a> {
     pub(super) fn read(text: &'a str) -> Result<Self, SyntaxError> {
         let mut answer = Self::default();
         members(text, |name, value| match name {

@@ -11,10 +11,10 @@ use frpc_json::EndFinder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::io::poll_read_buf;
 
-use super::link::Conduit;
+use super::link::MessageSocket;
 
 /// Messages on a byte stream.
-pub(super) struct Values<S> {
+pub(super) struct JsonStream<S> {
     socket: S,
     input: BytesMut,
     ends: EndFinder,
@@ -22,7 +22,7 @@ pub(super) struct Values<S> {
     message_len_max: usize,
 }
 
-impl<S> Values<S> {
+impl<S> JsonStream<S> {
     pub(super) fn new(socket: S, message_len_max: usize) -> Self {
         Self { socket, input: BytesMut::new(), ends: EndFinder::default(), output: BytesMut::new(), message_len_max }
     }
@@ -57,7 +57,7 @@ impl<S> Values<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Conduit for Values<S> {
+impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> MessageSocket for JsonStream<S> {
     fn queue(&mut self, message: &[u8]) {
         self.output.extend_from_slice(message);
         self.output.extend_from_slice(b"\n");

@@ -7,27 +7,27 @@ use std::{
 
 use frpc::{
     Answer, Body, Call, CallError, Caller, ConnectError, Status, Streaming,
-    client::{Attempts, CallTime, Redial, Replaceable, end_in_time, open, with_own_timeout},
+    client::{CallAttempts, CallTime, ReconnectingTransport, Redial, end_at_deadline, open, with_own_timeout},
     codec::Format,
 };
 use futures_util::{future::BoxFuture, stream::StreamExt};
 
-use super::link::Link;
+use super::link::JsonRpcLink;
 
 /// A function to open a connection.
-pub(super) type Dial = Box<dyn Fn() -> BoxFuture<'static, Result<Link, ConnectError>> + Send + Sync>;
+pub(super) type DialFn = Box<dyn Fn() -> BoxFuture<'static, Result<JsonRpcLink, ConnectError>> + Send + Sync>;
 
 /// A caller that uses one connection at a time.
 pub(super) struct LinkCaller(Arc<CurrentLink>);
 
 /// The connection of a channel.
 struct CurrentLink {
-    link: Mutex<Arc<Link>>,
-    redial: Redial<Link>,
+    link: Mutex<Arc<JsonRpcLink>>,
+    redial: Redial<JsonRpcLink>,
 }
 
 impl LinkCaller {
-    pub(super) async fn connect(dial: Dial, pause: Duration) -> Result<Self, ConnectError> {
+    pub(super) async fn connect(dial: DialFn, pause: Duration) -> Result<Self, ConnectError> {
         let first = dial().await?;
         let redial = Redial::new(dial, pause, first.heard());
         Ok(Self(Arc::new(CurrentLink { link: Mutex::new(Arc::new(first)), redial })))
@@ -51,7 +51,7 @@ impl LinkCaller {
         if let Some(status) = self.0.current().take_mismatch() {
             return Err(status);
         }
-        let mut attempts = Attempts::new(deadline);
+        let mut attempts = CallAttempts::new(deadline);
         loop {
             let link = open(&self.0, deadline).await?;
             let answered = if is_stream {
@@ -62,7 +62,7 @@ impl LinkCaller {
                         message
                     });
                     Body::Many(match whole {
-                        Some(whole) => Streaming::new(end_in_time(messages.boxed(), whole)),
+                        Some(whole) => Streaming::new(end_at_deadline(messages.boxed(), whole)),
                         None => Streaming::new(messages),
                     })
                 })
@@ -77,26 +77,26 @@ impl LinkCaller {
     }
 }
 
-impl Replaceable for CurrentLink {
-    type Connection = Link;
+impl ReconnectingTransport for CurrentLink {
+    type Connection = JsonRpcLink;
 
-    fn redial(&self) -> Option<&Redial<Link>> {
+    fn redial(&self) -> Option<&Redial<JsonRpcLink>> {
         Some(&self.redial)
     }
 
-    fn current(&self) -> Arc<Link> {
+    fn current(&self) -> Arc<JsonRpcLink> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn replace(self: &Arc<Self>, next: Arc<Link>) {
+    fn replace(self: &Arc<Self>, next: Arc<JsonRpcLink>) {
         *self.link.lock().unwrap_or_else(PoisonError::into_inner) = next;
     }
 
-    fn takes_calls(link: &Link) -> bool {
+    fn takes_calls(link: &JsonRpcLink) -> bool {
         !link.is_over()
     }
 
-    fn heard(link: &Link) -> u64 {
+    fn received_count(link: &JsonRpcLink) -> u64 {
         link.heard()
     }
 }

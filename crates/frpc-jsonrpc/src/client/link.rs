@@ -21,11 +21,11 @@ use tokio::{
 };
 use tracing::{debug, info};
 
-use super::answer::{Answer, members, request};
+use super::answer::{ServerMessage, members, request};
 use crate::failure::read_status;
 
 /// A connection that carries whole messages.
-pub(super) trait Conduit: Send + 'static {
+pub(super) trait MessageSocket: Send + 'static {
     /// Queues a message for writing.
     fn queue(&mut self, message: &[u8]);
 
@@ -45,25 +45,25 @@ pub(super) trait Conduit: Send + 'static {
 }
 
 /// A client connection. Dropping it closes the connection and ends its calls.
-pub(super) struct Link(Arc<Shared>);
+pub(super) struct JsonRpcLink(Arc<SharedLink>);
 
-struct Shared {
-    state: Mutex<State>,
+struct SharedLink {
+    state: Mutex<SharedLinkState>,
     /// Wakes the task of the connection.
     task: AtomicWaker,
-    /// Permits for the bytes in `State::outgoing`.
+    /// Permits for the bytes in `SharedLinkState::outgoing`.
     room: Arc<Semaphore>,
     message_len_max: u32,
 }
 
 #[derive(Default)]
-struct State {
+struct SharedLinkState {
     next_id: u64,
-    waiting: HashMap<u64, Waiting>,
-    /// The number of [`Waiting::GivenUp`] entries.
+    waiting: HashMap<u64, WaitingCall>,
+    /// The number of [`WaitingCall::GivenUp`] entries.
     given_up: usize,
-    subscriptions: HashMap<String, Subscription>,
-    outgoing: VecDeque<Outgoing>,
+    subscriptions: HashMap<String, NotificationSender>,
+    outgoing: VecDeque<QueuedRequest>,
     /// The start of the current silence: the last message of the server, or the first waiting call after it. `None` if
     /// no call is waiting.
     silent_since: Option<Instant>,
@@ -79,7 +79,7 @@ struct State {
 }
 
 /// A queued message.
-struct Outgoing {
+struct QueuedRequest {
     /// The id of the call, or `None` for a notification.
     id: Option<u64>,
     text: Vec<u8>,
@@ -87,7 +87,7 @@ struct Outgoing {
 }
 
 /// A call waiting for its answer.
-enum Waiting {
+enum WaitingCall {
     One(oneshot::Sender<Result<Bytes, Status>>),
     Many(oneshot::Sender<Result<Streaming<Bytes>, Status>>),
     /// The caller is gone. If the answer starts a stream, the stream is ended.
@@ -97,7 +97,7 @@ enum Waiting {
 }
 
 /// The reason why a connection cannot continue.
-enum Broken {
+enum LinkFailure {
     /// The server violated the protocol. All calls end with this status.
     Server(Status),
     /// The server refused one of our messages without naming it.
@@ -107,35 +107,35 @@ enum Broken {
     Lost,
 }
 
-struct Subscription {
+struct NotificationSender {
     messages: mpsc::Sender<Bytes>,
     end: Arc<OnceLock<Status>>,
 }
 
 /// The receiving side of a subscription. Dropping it ends the subscription.
-struct Subscribed {
+struct NotificationReceiver {
     messages: mpsc::Receiver<Bytes>,
     /// The error after the last message, if any.
     end: Arc<OnceLock<Status>>,
-    _entry: Entry,
+    _entry: RegistrationGuard,
 }
 
 /// The registration of a call or subscription, removed on drop.
-struct Entry {
-    shared: Arc<Shared>,
-    of: Of,
+struct RegistrationGuard {
+    shared: Arc<SharedLink>,
+    of: RegistrationKey,
 }
 
-enum Of {
+enum RegistrationKey {
     Call(u64),
     Subscription(String),
 }
 
-impl Link {
+impl JsonRpcLink {
     /// Spawns the task of a connection. Requests are limited to `message_len_max` bytes.
-    pub(super) fn new(conduit: impl Conduit, message_len_max: u32) -> Self {
+    pub(super) fn new(conduit: impl MessageSocket, message_len_max: u32) -> Self {
         let room = Arc::new(Semaphore::new(QUEUE_LEN_MAX as usize));
-        let shared = Arc::new(Shared { state: Mutex::default(), task: AtomicWaker::new(), room, message_len_max });
+        let shared = Arc::new(SharedLink { state: Mutex::default(), task: AtomicWaker::new(), room, message_len_max });
         tokio::spawn(drive(shared.clone(), conduit));
         Self(shared)
     }
@@ -158,7 +158,7 @@ impl Link {
 
     /// Makes a call with a single response.
     pub(super) async fn unary(&self, method: &Method, message: &[u8], deadline: Deadline) -> Result<Bytes, Status> {
-        self.call(method, message, deadline, Waiting::One).await
+        self.call(method, message, deadline, WaitingCall::One).await
     }
 
     /// Makes a call with a response stream.
@@ -168,7 +168,7 @@ impl Link {
         message: &[u8],
         deadline: Deadline,
     ) -> Result<Streaming<Bytes>, Status> {
-        self.call(method, message, deadline, Waiting::Many).await
+        self.call(method, message, deadline, WaitingCall::Many).await
     }
 
     async fn call<T>(
@@ -176,7 +176,7 @@ impl Link {
         method: &Method,
         message: &[u8],
         deadline: Deadline,
-        waiting: impl FnOnce(oneshot::Sender<Result<T, Status>>) -> Waiting,
+        waiting: impl FnOnce(oneshot::Sender<Result<T, Status>>) -> WaitingCall,
     ) -> Result<T, Status> {
         let shared = &self.0;
         let id = shared.next_id();
@@ -190,15 +190,15 @@ impl Link {
         let acquiring = shared.room.clone().acquire_many_owned(len.min(QUEUE_LEN_MAX));
         let room = deadline.bound_unsent(async { acquiring.await.map_err(|_| shared.state().unsent()) }).await?;
         let (sender, answer) = oneshot::channel();
-        let entry = shared.send(Outgoing { id: Some(id), text, _room: Some(room) }, id, waiting(sender))?;
+        let entry = shared.send(QueuedRequest { id: Some(id), text, _room: Some(room) }, id, waiting(sender))?;
         match deadline.bound(async { Ok(answer.await) }).await {
             Ok(outcome) => outcome.unwrap_or_else(|_| Err(lost(true))),
-            Err(_) => Err(entry.late(deadline)),
+            Err(_) => Err(entry.timeout_status(deadline)),
         }
     }
 }
 
-impl Drop for Link {
+impl Drop for JsonRpcLink {
     fn drop(&mut self) {
         self.0.end(|| lost(true));
         self.0.task.wake();
@@ -210,8 +210,8 @@ fn lost(may_have_executed: bool) -> Status {
     CallError::ConnectionLost { reason: CloseReason::Peer, may_have_executed }.into()
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl SharedLink {
+    fn state(&self) -> MutexGuard<'_, SharedLinkState> {
         // No code panics while the state is inconsistent, so a poisoned lock is safe to use.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -222,7 +222,12 @@ impl Shared {
         state.next_id
     }
 
-    fn send(self: &Arc<Self>, message: Outgoing, id: u64, waiting: Waiting) -> Result<Entry, Status> {
+    fn send(
+        self: &Arc<Self>,
+        message: QueuedRequest,
+        id: u64,
+        waiting: WaitingCall,
+    ) -> Result<RegistrationGuard, Status> {
         let mut state = self.state();
         if state.end.is_some() {
             return Err(state.unsent());
@@ -232,7 +237,7 @@ impl Shared {
         state.silent_since.get_or_insert_with(Instant::now);
         drop(state);
         self.task.wake();
-        Ok(Entry { shared: self.clone(), of: Of::Call(id) })
+        Ok(RegistrationGuard { shared: self.clone(), of: RegistrationKey::Call(id) })
     }
 
     /// Ends all calls and subscriptions. Has no effect on a connection already ended. Queued calls fail as not
@@ -277,7 +282,7 @@ impl Shared {
     }
 
     /// Handles a message from the server. Returns an error if the connection cannot continue.
-    fn take(self: &Arc<Self>, message: &Bytes) -> Result<(), Broken> {
+    fn handle_message(self: &Arc<Self>, message: &Bytes) -> Result<(), LinkFailure> {
         {
             let mut state = self.state();
             state.silent_since = state.silent_since.map(|_| Instant::now());
@@ -297,10 +302,10 @@ impl Shared {
         Ok(())
     }
 
-    fn take_one(self: &Arc<Self>, message: &Bytes, text: &str) -> Result<(), Broken> {
-        let answer = Answer::read(text).map_err(|fault| broken(&fault))?;
+    fn take_one(self: &Arc<Self>, message: &Bytes, text: &str) -> Result<(), LinkFailure> {
+        let answer = ServerMessage::read(text).map_err(|fault| broken(&fault))?;
         let id = match (answer.id, answer.error) {
-            (Some("null") | None, Some(error)) => return Err(Broken::Refused(read_status(error))),
+            (Some("null") | None, Some(error)) => return Err(LinkFailure::Refused(read_status(error))),
             (Some(id), _) => id,
             (None, None) => {
                 if let Some(params) = answer.params {
@@ -310,22 +315,22 @@ impl Shared {
             }
         };
         // Our ids are numbers. Ignore any other id.
-        let Some(waiting) = id.parse().ok().and_then(|id| self.answered(id)) else { return Ok(()) };
+        let Some(waiting) = id.parse().ok().and_then(|id| self.remove_answered(id)) else { return Ok(()) };
         match (waiting, answer.outcome()) {
             (waiting, Err(status)) => waiting.fail(status),
-            (Waiting::One(sender), Ok(result)) => drop(sender.send(Ok(message.slice_ref(result.as_bytes())))),
-            (Waiting::Many(sender), Ok(result)) => drop(sender.send(Ok(self.subscribed(result)))),
-            (Waiting::GivenUp { is_stream: true }, Ok(result)) => drop(self.subscribed(result)),
-            (Waiting::GivenUp { is_stream: false }, Ok(_)) => {}
+            (WaitingCall::One(sender), Ok(result)) => drop(sender.send(Ok(message.slice_ref(result.as_bytes())))),
+            (WaitingCall::Many(sender), Ok(result)) => drop(sender.send(Ok(self.subscribed(result)))),
+            (WaitingCall::GivenUp { is_stream: true }, Ok(result)) => drop(self.subscribed(result)),
+            (WaitingCall::GivenUp { is_stream: false }, Ok(_)) => {}
         }
         Ok(())
     }
 
     /// Removes an answered call.
-    fn answered(&self, id: u64) -> Option<Waiting> {
+    fn remove_answered(&self, id: u64) -> Option<WaitingCall> {
         let mut state = self.state();
         let waiting = state.waiting.remove(&id)?;
-        state.given_up -= usize::from(matches!(waiting, Waiting::GivenUp { .. }));
+        state.given_up -= usize::from(matches!(waiting, WaitingCall::GivenUp { .. }));
         if state.waiting.is_empty() {
             state.silent_since = None;
         }
@@ -335,9 +340,9 @@ impl Shared {
     fn subscribed(self: &Arc<Self>, id: &str) -> Streaming<Bytes> {
         let (sender, messages) = mpsc::channel(MESSAGES_MAX);
         let end = Arc::<OnceLock<Status>>::default();
-        self.state().subscriptions.insert(id.to_owned(), Subscription { messages: sender, end: end.clone() });
-        let entry = Entry { shared: self.clone(), of: Of::Subscription(id.to_owned()) };
-        Streaming::new(Subscribed { messages, end, _entry: entry })
+        self.state().subscriptions.insert(id.to_owned(), NotificationSender { messages: sender, end: end.clone() });
+        let entry = RegistrationGuard { shared: self.clone(), of: RegistrationKey::Subscription(id.to_owned()) };
+        Streaming::new(NotificationReceiver { messages, end, _entry: entry })
     }
 
     /// Passes a notification to its subscription.
@@ -381,12 +386,12 @@ impl Shared {
 const MESSAGES_MAX: usize = 1024;
 
 /// Returns the notification for ending a subscription.
-fn unsubscribe(id: &str) -> Outgoing {
+fn unsubscribe(id: &str) -> QueuedRequest {
     let text = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"rpc.unsubscribe\",\"params\":[{id}]}}").into_bytes();
-    Outgoing { id: None, text, _room: None }
+    QueuedRequest { id: None, text, _room: None }
 }
 
-impl Waiting {
+impl WaitingCall {
     fn fail(self, status: Status) {
         match self {
             Self::One(sender) => drop(sender.send(Err(status))),
@@ -396,10 +401,10 @@ impl Waiting {
     }
 }
 
-impl Entry {
+impl RegistrationGuard {
     /// Returns the status of a call after its deadline, and marks a silent connection as unusable.
-    fn late(self, deadline: Deadline) -> Status {
-        let Of::Call(id) = &self.of else { return deadline.passed() };
+    fn timeout_status(self, deadline: Deadline) -> Status {
+        let RegistrationKey::Call(id) = &self.of else { return deadline.passed() };
         let mut state = self.shared.state();
         if state.outgoing.iter().any(|message| message.id == Some(*id)) {
             return deadline.passed_unsent();
@@ -413,7 +418,7 @@ impl Entry {
     }
 }
 
-impl State {
+impl SharedLinkState {
     /// Returns the status of a call that was not sent before the connection ended. It is final if the server speaks
     /// another protocol.
     fn unsent(&mut self) -> Status {
@@ -428,18 +433,18 @@ impl State {
             self.waiting.remove(&id);
             return;
         }
-        let is_stream = matches!(waiting, Waiting::Many(_));
-        *waiting = Waiting::GivenUp { is_stream };
+        let is_stream = matches!(waiting, WaitingCall::Many(_));
+        *waiting = WaitingCall::GivenUp { is_stream };
         self.given_up += 1;
     }
 }
 
-impl Drop for Entry {
+impl Drop for RegistrationGuard {
     fn drop(&mut self) {
         let mut state = self.shared.state();
         match &self.of {
-            Of::Call(id) => state.give_up(*id),
-            Of::Subscription(id) => {
+            RegistrationKey::Call(id) => state.give_up(*id),
+            RegistrationKey::Subscription(id) => {
                 if state.subscriptions.remove(id).is_some() {
                     // It needs no permit: there is at most one per subscription.
                     state.outgoing.push_back(unsubscribe(id));
@@ -451,7 +456,7 @@ impl Drop for Entry {
     }
 }
 
-impl Stream for Subscribed {
+impl Stream for NotificationReceiver {
     type Item = Result<Bytes, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -464,8 +469,8 @@ impl Stream for Subscribed {
 }
 
 /// Moves messages until the connection ends.
-async fn drive(shared: Arc<Shared>, mut conduit: impl Conduit) {
-    let ended: Result<(), Broken> = poll_fn(|cx| {
+async fn drive(shared: Arc<SharedLink>, mut conduit: impl MessageSocket) {
+    let ended: Result<(), LinkFailure> = poll_fn(|cx| {
         // Register before reading the state, so that no wake-up is lost.
         shared.task.register(cx.waker());
         for _ in 0..ROUNDS_MAX {
@@ -487,19 +492,19 @@ async fn drive(shared: Arc<Shared>, mut conduit: impl Conduit) {
                     Poll::Ready(Err(error)) => {
                         debug!(%error, "connection to a JSON-RPC server lost");
                         // The server may have sent the reason before closing.
-                        return poll_last_words(&shared, &mut conduit, cx);
+                        return poll_last_messages(&shared, &mut conduit, cx);
                     }
                     Poll::Pending => break,
                 }
             }
             match ready!(conduit.poll_next(cx)) {
                 Ok(Some(message)) => {
-                    if let Err(broken) = shared.take(&message) {
+                    if let Err(broken) = shared.handle_message(&message) {
                         return Poll::Ready(Err(broken));
                     }
                 }
-                Ok(None) => return Poll::Ready(Err(conduit.refusal().map_or(Broken::Lost, Broken::Refused))),
-                Err(error) => return Poll::Ready(Err(Broken::Io(error))),
+                Ok(None) => return Poll::Ready(Err(conduit.refusal().map_or(LinkFailure::Lost, LinkFailure::Refused))),
+                Err(error) => return Poll::Ready(Err(LinkFailure::Io(error))),
             }
         }
         cx.waker().wake_by_ref();
@@ -508,10 +513,10 @@ async fn drive(shared: Arc<Shared>, mut conduit: impl Conduit) {
     .await;
     match ended {
         Ok(()) => {}
-        Err(Broken::Lost) => shared.end(|| lost(true)),
-        Err(Broken::Server(status)) => shared.end(|| status.clone()),
-        Err(Broken::Refused(status)) => shared.end_refused(status),
-        Err(Broken::Io(error)) => {
+        Err(LinkFailure::Lost) => shared.end(|| lost(true)),
+        Err(LinkFailure::Server(status)) => shared.end(|| status.clone()),
+        Err(LinkFailure::Refused(status)) => shared.end_refused(status),
+        Err(LinkFailure::Io(error)) => {
             debug!(%error, "connection to a JSON-RPC server lost");
             let is_foreign = error.kind() == io::ErrorKind::InvalidData;
             let reason = CloseReason::Io(Arc::new(error));
@@ -526,17 +531,21 @@ async fn drive(shared: Arc<Shared>, mut conduit: impl Conduit) {
 }
 
 /// Handles messages received before a write error. They may contain the reason for it.
-fn poll_last_words(shared: &Arc<Shared>, conduit: &mut impl Conduit, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+fn poll_last_messages(
+    shared: &Arc<SharedLink>,
+    conduit: &mut impl MessageSocket,
+    cx: &mut Context<'_>,
+) -> Poll<Result<(), LinkFailure>> {
     while let Poll::Ready(Ok(Some(message))) = conduit.poll_next(cx) {
-        if let Err(broken) = shared.take(&message) {
+        if let Err(broken) = shared.handle_message(&message) {
             return Poll::Ready(Err(broken));
         }
     }
-    Poll::Ready(Err(conduit.refusal().map_or(Broken::Lost, Broken::Refused)))
+    Poll::Ready(Err(conduit.refusal().map_or(LinkFailure::Lost, LinkFailure::Refused)))
 }
 
-fn broken(why: &dyn std::fmt::Display) -> Broken {
-    Broken::Server(Status::internal(format!("the server sent an invalid JSON-RPC message: {why}")))
+fn broken(why: &dyn std::fmt::Display) -> LinkFailure {
+    LinkFailure::Server(Status::internal(format!("the server sent an invalid JSON-RPC message: {why}")))
 }
 
 /// The maximum number of messages before yielding to other tasks.

@@ -5,7 +5,7 @@ use frpc::{Body, Call, Caller, Status, client::with_own_timeout, codec::Format};
 use frpc_http::Poster;
 use futures_util::future::BoxFuture;
 
-use super::answer::{Answer, request};
+use super::answer::{ServerMessage, request};
 
 /// A caller that sends each call as a POST request.
 pub(super) struct PostCaller(pub(super) Poster);
@@ -24,7 +24,7 @@ impl PostCaller {
         let body: &Bytes = response.body();
         let broken = |why: String| Status::internal(format!("the server sent an invalid JSON-RPC answer: {why}"));
         let text = str::from_utf8(body).map_err(|error| broken(error.to_string()))?;
-        let answer = Answer::read(text).map_err(|fault| broken(fault.to_string()))?;
+        let answer = ServerMessage::read(text).map_err(|fault| broken(fault.to_string()))?;
         let deadline = call.time().answer(call.kind());
         let result = answer.outcome().map_err(|status| with_own_timeout(status, deadline))?;
         Ok(frpc::Answer::new(Body::from(body.slice_ref(result.as_bytes()))))

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 
 #[cfg(feature = "http")]
 use super::post::PostCaller;
-use super::{bytes::Values, caller::LinkCaller, link::Link};
+use super::{bytes::JsonStream, caller::LinkCaller, link::JsonRpcLink};
 
 /// JSON-RPC as a transport of a [`Channel`](frpc::Channel), for addresses such as `jsonrpc+tcp://localhost:8545` and
 /// `jsonrpc+http://localhost:8080/rpc`.
@@ -115,7 +115,7 @@ impl Transport for Client {
 
 /// Returns a function that opens WebSocket connections to `url`.
 #[cfg(feature = "http")]
-fn websocket(url: String, settings: ConnectSettings) -> super::caller::Dial {
+fn websocket(url: String, settings: ConnectSettings) -> super::caller::DialFn {
     let url = url.strip_prefix("jsonrpc+").unwrap_or(&url).to_owned();
     Box::new(move || {
         let (url, settings) = (url.clone(), settings.clone());
@@ -128,7 +128,7 @@ fn websocket(url: String, settings: ConnectSettings) -> super::caller::Dial {
 
 /// Wraps a WebSocket as a client connection.
 #[cfg(feature = "http")]
-pub(super) fn link_over(socket: frpc_websocket::WebSocket, settings: &ConnectSettings) -> Link {
+pub(super) fn link_over(socket: frpc_websocket::WebSocket, settings: &ConnectSettings) -> JsonRpcLink {
     let message_len_max = usize::try_from(settings.message_len_max).unwrap_or(usize::MAX);
     let socket = socket.message_len_max(message_len_max);
     // WebSocket pings have no separate setting: they use the interval of TCP keepalive.
@@ -136,11 +136,11 @@ pub(super) fn link_over(socket: frpc_websocket::WebSocket, settings: &ConnectSet
         Some(period) => socket.keepalive(period, PING_TIMEOUT.min(period)),
         None => socket,
     };
-    Link::new(socket, settings.message_len_max)
+    JsonRpcLink::new(socket, settings.message_len_max)
 }
 
 /// Returns a function that opens TCP connections to `address`.
-fn tcp(address: String, url: String, settings: ConnectSettings) -> super::caller::Dial {
+fn tcp(address: String, url: String, settings: ConnectSettings) -> super::caller::DialFn {
     Box::new(move || {
         let (address, url, settings) = (address.clone(), url.clone(), settings.clone());
         Box::pin(async move {
@@ -148,7 +148,7 @@ fn tcp(address: String, url: String, settings: ConnectSettings) -> super::caller
             let attempt = || settings.sockets.connect(address);
             let stream = frpc::client::connect(&url, &settings, attempt).await?;
             let message_len_max = usize::try_from(settings.message_len_max).unwrap_or(usize::MAX);
-            Ok(Link::new(Values::new(stream, message_len_max), settings.message_len_max))
+            Ok(JsonRpcLink::new(JsonStream::new(stream, message_len_max), settings.message_len_max))
         })
     })
 }

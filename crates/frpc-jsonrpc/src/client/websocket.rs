@@ -7,13 +7,13 @@ use std::{
 
 use bytes::Bytes;
 use frpc::Status;
-use frpc_websocket::{Kind, WebSocket};
+use frpc_websocket::{MessageKind, WebSocket};
 
-use super::link::Conduit;
+use super::link::MessageSocket;
 
-impl Conduit for WebSocket {
+impl MessageSocket for WebSocket {
     fn queue(&mut self, message: &[u8]) {
-        Self::queue(self, Kind::Text, message);
+        Self::queue(self, MessageKind::Text, message);
     }
 
     fn queued(&self) -> usize {

@@ -4,57 +4,57 @@ use bytes::{Buf, BytesMut};
 use frpc_json::{EndFinder, SyntaxError};
 
 use crate::{
-    outbox::Framing,
-    request::{Limits, Message, NoMessage, read, read_whole, too_long},
+    outbox::MessageFraming,
+    request::{MessageError, MessageLimits, ParsedMessage, read, read_whole, too_long},
 };
 
 /// Received bytes, and the state of their decoding.
 #[derive(Debug)]
-pub(super) struct Input {
+pub(super) struct InputDecoder {
     pub(super) buffer: BytesMut,
     /// Known once a byte other than white space has arrived.
-    framing: Option<Framing>,
-    lines: Lines,
+    framing: Option<MessageFraming>,
+    lines: LineFraming,
     /// `true` while discarding the rest of a line with an invalid message.
     is_skipping: bool,
     /// The search for the end of a long, incomplete value.
     ends: Option<EndFinder>,
     /// The length of the next body, after its headers were read.
     body_len: Option<usize>,
-    limits: Limits,
+    limits: MessageLimits,
 }
 
 /// The line format of the peer. With one value per line, reading can continue after an invalid value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lines {
+enum LineFraming {
     Unknown,
     /// The byte after the first value decides.
-    BehindFirst,
+    AfterFirst,
     Yes,
     No,
 }
 
-/// The reason for [`Input::read`] to return.
+/// The reason for [`InputDecoder::read`] to return.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum ReadOutcome {
     /// All complete messages were read.
     More,
     /// The caller did not take the message. It remains in the buffer.
     NotTaken,
     /// The following bytes are not a message.
     Refused {
-        why: NoMessage,
+        why: MessageError,
         /// `true` if the start of the next message cannot be found.
         is_last: bool,
     },
 }
 
-impl Input {
-    pub(super) fn new(limits: Limits) -> Self {
+impl InputDecoder {
+    pub(super) fn new(limits: MessageLimits) -> Self {
         Self {
             buffer: BytesMut::new(),
             framing: None,
-            lines: Lines::Unknown,
+            lines: LineFraming::Unknown,
             is_skipping: false,
             ends: None,
             body_len: None,
@@ -63,12 +63,12 @@ impl Input {
     }
 
     /// Returns the framing, recognized by the first byte.
-    pub(super) fn framing(&mut self) -> Option<Framing> {
+    pub(super) fn framing(&mut self) -> Option<MessageFraming> {
         if self.framing.is_none() {
             let first = self.buffer.iter().find(|byte| !byte.is_ascii_whitespace());
             self.framing = first.map(|byte| match byte {
-                b'C' | b'c' => Framing::Headers,
-                _ => Framing::Values,
+                b'C' | b'c' => MessageFraming::Headers,
+                _ => MessageFraming::Values,
             });
         }
         self.framing
@@ -80,22 +80,22 @@ impl Input {
     }
 
     /// Passes each complete message and its length to `take`, until `take` returns `false`.
-    pub(super) fn read(&mut self, take: impl FnMut(Message<'_>, usize) -> bool) -> Stop {
+    pub(super) fn read(&mut self, take: impl FnMut(ParsedMessage<'_>, usize) -> bool) -> ReadOutcome {
         match self.framing() {
             None => {
                 self.buffer.clear();
-                Stop::More
+                ReadOutcome::More
             }
-            Some(Framing::Headers) => self.read_bodies(take),
+            Some(MessageFraming::Headers) => self.read_bodies(take),
             Some(_) => self.read_values(take),
         }
     }
 
-    fn read_values(&mut self, mut take: impl FnMut(Message<'_>, usize) -> bool) -> Stop {
+    fn read_values(&mut self, mut take: impl FnMut(ParsedMessage<'_>, usize) -> bool) -> ReadOutcome {
         if self.is_skipping {
             let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') else {
                 self.buffer.clear();
-                return Stop::More;
+                return ReadOutcome::More;
             };
             self.buffer.advance(end);
             self.is_skipping = false;
@@ -126,7 +126,11 @@ impl Input {
 
     /// Reads the complete values in the first `len` bytes and returns their length. Later bytes are not examined: while
     /// messages wait for room, each call would validate all of them again.
-    fn read_window(&mut self, len: usize, take: &mut impl FnMut(Message<'_>, usize) -> bool) -> Result<usize, Stop> {
+    fn read_window(
+        &mut self,
+        len: usize,
+        take: &mut impl FnMut(ParsedMessage<'_>, usize) -> bool,
+    ) -> Result<usize, ReadOutcome> {
         let (text, is_broken) = match str::from_utf8(&self.buffer[..len]) {
             Ok(text) => (text, false),
             Err(error) => {
@@ -137,8 +141,8 @@ impl Input {
         let mut at = 0;
         let fault = loop {
             let blank = text[at..].bytes().position(|byte| !matches!(byte, b' ' | b'\t')).unwrap_or(text.len() - at);
-            if let (Lines::BehindFirst, Some(byte)) = (self.lines, text.as_bytes().get(at + blank)) {
-                self.lines = if matches!(byte, b'\n' | b'\r') { Lines::Yes } else { Lines::No };
+            if let (LineFraming::AfterFirst, Some(byte)) = (self.lines, text.as_bytes().get(at + blank)) {
+                self.lines = if matches!(byte, b'\n' | b'\r') { LineFraming::Yes } else { LineFraming::No };
             }
             at += text[at..].bytes().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(text.len() - at);
             let rest = &text[at..];
@@ -153,10 +157,10 @@ impl Input {
                 Ok((message, len)) => {
                     if !take(message, len) {
                         self.buffer.advance(at);
-                        return Err(Stop::NotTaken);
+                        return Err(ReadOutcome::NotTaken);
                     }
-                    if self.lines == Lines::Unknown {
-                        self.lines = if rest[..len].contains('\n') { Lines::No } else { Lines::BehindFirst };
+                    if self.lines == LineFraming::Unknown {
+                        self.lines = if rest[..len].contains('\n') { LineFraming::No } else { LineFraming::AfterFirst };
                     }
                     at += len;
                 }
@@ -170,34 +174,34 @@ impl Input {
             return Ok(at);
         };
         self.buffer.advance(position);
-        let is_last = self.lines != Lines::Yes;
+        let is_last = self.lines != LineFraming::Yes;
         self.is_skipping = !is_last;
-        Err(Stop::Refused { why: why.into(), is_last })
+        Err(ReadOutcome::Refused { why: why.into(), is_last })
     }
 
-    fn unless_too_long(&self) -> Stop {
+    fn unless_too_long(&self) -> ReadOutcome {
         if self.buffer.len() <= self.limits.message_len_max {
-            return Stop::More;
+            return ReadOutcome::More;
         }
-        Stop::Refused { why: too_long(self.limits), is_last: true }
+        ReadOutcome::Refused { why: too_long(self.limits), is_last: true }
     }
 
-    fn read_bodies(&mut self, mut take: impl FnMut(Message<'_>, usize) -> bool) -> Stop {
+    fn read_bodies(&mut self, mut take: impl FnMut(ParsedMessage<'_>, usize) -> bool) -> ReadOutcome {
         loop {
             let len = match self.body_len {
                 Some(len) => len,
                 None => match self.read_head() {
                     Ok(Some(len)) => len,
-                    Ok(None) => return Stop::More,
-                    Err(why) => return Stop::Refused { why, is_last: true },
+                    Ok(None) => return ReadOutcome::More,
+                    Err(why) => return ReadOutcome::Refused { why, is_last: true },
                 },
             };
             self.body_len = Some(len);
-            let Some(body) = self.buffer.get(..len) else { return Stop::More };
+            let Some(body) = self.buffer.get(..len) else { return ReadOutcome::More };
             let why = match read_whole(body, self.limits) {
                 Ok(message) => {
                     if !take(message, len) {
-                        return Stop::NotTaken;
+                        return ReadOutcome::NotTaken;
                     }
                     None
                 }
@@ -206,13 +210,13 @@ impl Input {
             self.buffer.advance(len);
             self.body_len = None;
             if let Some(why) = why {
-                return Stop::Refused { why, is_last: false };
+                return ReadOutcome::Refused { why, is_last: false };
             }
         }
     }
 
     /// Reads the headers of a message and returns its length.
-    fn read_head(&mut self) -> Result<Option<usize>, NoMessage> {
+    fn read_head(&mut self) -> Result<Option<usize>, MessageError> {
         let blank = self.buffer.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(self.buffer.len());
         self.buffer.advance(blank);
         let Some(end) = self.buffer.windows(2).position(|pair| pair == b"\n\n" || pair == b"\n\r") else {
@@ -255,14 +259,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::request::Item;
+    use crate::request::ParsedItem;
 
-    fn input() -> Input {
-        Input::new(Limits { depth_max: 10, batch_len_max: 10, message_len_max: 100_000 })
+    fn input() -> InputDecoder {
+        InputDecoder::new(MessageLimits { depth_max: 10, batch_len_max: 10, message_len_max: 100_000 })
     }
 
     /// Feeds bytes in pieces with these ends, and returns the decoded messages.
-    fn fed(input: &mut Input, bytes: &[u8], ends: &[usize]) -> Vec<String> {
+    fn fed(input: &mut InputDecoder, bytes: &[u8], ends: &[usize]) -> Vec<String> {
         let (mut seen, mut start) = (Vec::new(), 0);
         for end in ends.iter().copied().chain([bytes.len()]) {
             input.buffer.extend_from_slice(&bytes[start..end]);
@@ -270,18 +274,18 @@ mod tests {
             loop {
                 let stop = input.read(|message, _| {
                     seen.push(match message {
-                        Message::One(Item::Request(request)) => request.method.into_owned(),
-                        Message::One(Item::Invalid { .. }) => "invalid".to_owned(),
+                        ParsedMessage::One(ParsedItem::Request(request)) => request.method.into_owned(),
+                        ParsedMessage::One(ParsedItem::Invalid { .. }) => "invalid".to_owned(),
                         other => format!("{other:?}"),
                     });
                     true
                 });
                 match stop {
-                    Stop::Refused { is_last: true, .. } => {
+                    ReadOutcome::Refused { is_last: true, .. } => {
                         seen.push("last".to_owned());
                         return seen;
                     }
-                    Stop::Refused { is_last: false, .. } => seen.push("refused".to_owned()),
+                    ReadOutcome::Refused { is_last: false, .. } => seen.push("refused".to_owned()),
                     _ => break,
                 }
             }
@@ -375,7 +379,7 @@ mod tests {
                 count += 1;
                 count < 2
             });
-            assert_eq!((stop, count), (Stop::NotTaken, 2));
+            assert_eq!((stop, count), (ReadOutcome::NotTaken, 2));
             assert_eq!(fed(&mut input, b"", &[]), ["b"]);
         }
     }

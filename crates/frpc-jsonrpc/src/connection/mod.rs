@@ -21,26 +21,26 @@ use tokio::{
 use tokio_util::io::poll_read_buf;
 use tracing::debug;
 
-use self::input::{Input, Stop};
+use self::input::{InputDecoder, ReadOutcome};
 use crate::{
-    calls::Calls,
-    outbox::{Framing, Outbox},
+    calls::PeerCalls,
+    outbox::{MessageFraming, MessageOutbox},
     settings::{JsonRpcSettings, READ_AHEAD_LEN_MAX},
 };
 
 /// Serves calls on a byte stream until the peer closes it, a limit is exceeded, or the server shuts down.
-pub(crate) async fn serve(mut socket: Raw, calls: Calls, settings: Arc<JsonRpcSettings>, drain: Drain) {
-    let mut connection = Connection {
-        input: Input::new(settings.limits()),
-        outbox: Outbox::new(Framing::Values),
+pub(crate) async fn serve(mut socket: Raw, calls: PeerCalls, settings: Arc<JsonRpcSettings>, drain: Drain) {
+    let mut connection = ByteStreamSession {
+        input: InputDecoder::new(settings.limits()),
+        outbox: MessageOutbox::new(MessageFraming::Values),
         written: 0,
         has_grown: false,
         calls,
         needs_room: None,
-        reading: Reading::Open,
+        reading: JsonInputState::Open,
         is_closed_behind: false,
         messages: 0,
-        timers: Timers::default(),
+        timers: SessionTimers::default(),
         settings,
     };
     let requested = FuturesUnordered::from_iter([drain.requested()]);
@@ -50,7 +50,7 @@ pub(crate) async fn serve(mut socket: Raw, calls: Calls, settings: Arc<JsonRpcSe
         // itself.
         if let Poll::Ready(Some(())) = requested.as_mut().poll_next_unpin(cx) {
             connection.calls.drain(&mut connection.outbox);
-            connection.reading.end(Reading::Draining);
+            connection.reading.end(JsonInputState::Draining);
         }
         connection.poll(cx, &mut socket)
     })
@@ -79,8 +79,8 @@ const LINGER_MAX: Duration = Duration::from_secs(1);
 /// Decodes messages from `chunks`. Returns a description of each, and an entry for each refusal.
 #[cfg(fuzzing)]
 pub fn messages<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
-    let limits = crate::request::Limits { depth_max: 20, batch_len_max: 5, message_len_max: 1 << 20 };
-    let (mut input, mut seen) = (Input::new(limits), Vec::new());
+    let limits = crate::request::MessageLimits { depth_max: 20, batch_len_max: 5, message_len_max: 1 << 20 };
+    let (mut input, mut seen) = (InputDecoder::new(limits), Vec::new());
     for chunk in chunks {
         input.buffer.extend_from_slice(chunk);
         loop {
@@ -89,8 +89,8 @@ pub fn messages<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
                 true
             });
             match stop {
-                Stop::More | Stop::NotTaken => break,
-                Stop::Refused { is_last, .. } => {
+                ReadOutcome::More | ReadOutcome::NotTaken => break,
+                ReadOutcome::Refused { is_last, .. } => {
                     seen.push(format!("refused, {is_last}"));
                     if is_last {
                         return seen;
@@ -102,28 +102,28 @@ pub fn messages<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
     seen
 }
 
-struct Connection {
-    input: Input,
-    outbox: Outbox,
+struct ByteStreamSession {
+    input: InputDecoder,
+    outbox: MessageOutbox,
     /// The length of the written part of the outbox.
     written: usize,
     /// `true` if the input buffer is larger than small messages need.
     has_grown: bool,
-    calls: Calls,
+    calls: PeerCalls,
     /// The number of calls of the next message, while they have no room.
     needs_room: Option<usize>,
-    reading: Reading,
+    reading: JsonInputState,
     /// `true` if the peer has closed its side after bytes not read yet.
     is_closed_behind: bool,
     /// The number of messages read, valid or not.
     messages: u64,
-    timers: Timers,
+    timers: SessionTimers,
     settings: Arc<JsonRpcSettings>,
 }
 
 /// The state of the input. It only moves to later variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Reading {
+enum JsonInputState {
     Open,
     /// The server is shutting down. Requests that arrive before the last answer are refused with an answer.
     Draining,
@@ -133,7 +133,7 @@ enum Reading {
     Stopped,
 }
 
-impl Reading {
+impl JsonInputState {
     fn end(&mut self, by: Self) {
         *self = (*self).max(by);
     }
@@ -141,7 +141,7 @@ impl Reading {
 
 /// Timers, each armed only while its condition holds.
 #[derive(Default)]
-struct Timers {
+struct SessionTimers {
     /// For the end of the current message, with the number of messages before it.
     message: Option<(u64, Pin<Box<Sleep>>)>,
     standstill: Option<Pin<Box<Sleep>>>,
@@ -153,7 +153,7 @@ struct Timers {
     was_active: bool,
 }
 
-impl Connection {
+impl ByteStreamSession {
     fn poll(&mut self, cx: &mut Context<'_>, socket: &mut Raw) -> Poll<io::Result<()>> {
         for _ in 0..ROUNDS_MAX {
             // Reserve memory before parsing, so that a refused connection parses nothing.
@@ -174,18 +174,20 @@ impl Connection {
             if is_held && (has_answered || was_full && !self.is_full()) {
                 continue;
             }
-            if self.reading == Reading::Stopped {
+            if self.reading == JsonInputState::Stopped {
                 if is_quiet {
                     return Poll::Ready(Ok(()));
                 }
-            } else if self.reading < Reading::Ended && self.may_read(is_held) {
+            } else if self.reading < JsonInputState::Ended && self.may_read(is_held) {
                 match self.poll_read(cx, socket) {
                     Poll::Ready(read) => {
                         read?;
                         continue;
                     }
                     // Do not wait for the rest of a partial message during shutdown.
-                    Poll::Pending if self.reading == Reading::Draining && is_quiet => return Poll::Ready(Ok(())),
+                    Poll::Pending if self.reading == JsonInputState::Draining && is_quiet => {
+                        return Poll::Ready(Ok(()));
+                    }
                     Poll::Pending => {}
                 }
             }
@@ -194,7 +196,7 @@ impl Connection {
             if self.may_read(is_held) {
                 self.timers.look = None;
             } else {
-                self.look_for_end(cx, socket);
+                self.check_peer_end(cx, socket);
             }
             return self.poll_timers(cx, is_written, is_held);
         }
@@ -207,7 +209,7 @@ impl Connection {
     fn hold(&mut self) {
         if let Err(status) = self.calls.hold(self.input.buffer.len()) {
             self.input.buffer = BytesMut::new();
-            self.calls.refuse_for(&status, &mut self.outbox);
+            self.calls.refuse_with_status(&status, &mut self.outbox);
             self.stop();
         }
     }
@@ -227,7 +229,9 @@ impl Connection {
 
     /// Starts the calls of buffered messages. Returns `true` if some messages have no room.
     fn read_messages(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.reading == Reading::Stopped || self.input.buffer.is_empty() && self.reading != Reading::Ended {
+        if self.reading == JsonInputState::Stopped
+            || self.input.buffer.is_empty() && self.reading != JsonInputState::Ended
+        {
             return false;
         }
         if let Some(framing) = self.input.framing() {
@@ -249,9 +253,9 @@ impl Connection {
                 true
             });
             match stop {
-                Stop::More => break,
-                Stop::NotTaken => return true,
-                Stop::Refused { why, is_last } => {
+                ReadOutcome::More => break,
+                ReadOutcome::NotTaken => return true,
+                ReadOutcome::Refused { why, is_last } => {
                     self.messages += 1;
                     self.calls.refuse(&why, &mut self.outbox);
                     if is_last {
@@ -261,7 +265,7 @@ impl Connection {
                 }
             }
         }
-        if self.reading == Reading::Ended {
+        if self.reading == JsonInputState::Ended {
             if self.input.is_partial() {
                 self.calls.refuse(&"the input ended in the middle of a message".into(), &mut self.outbox);
             }
@@ -271,14 +275,14 @@ impl Connection {
     }
 
     fn stop(&mut self) {
-        self.reading.end(Reading::Stopped);
+        self.reading.end(JsonInputState::Stopped);
         self.calls.drop_subscriptions();
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, socket: &mut Raw) -> Poll<io::Result<()>> {
         while self.written < self.outbox.len() {
             let Poll::Ready(len) = Pin::new(&mut *socket).poll_write(cx, &self.outbox.bytes[self.written..]) else {
-                self.forget_written();
+                self.compact_outbox();
                 return Poll::Pending;
             };
             let len = len?;
@@ -300,7 +304,7 @@ impl Connection {
 
     /// Compacts the outbox if at least half of it is written, so that it does not grow for a slow reader. It moves no
     /// more bytes than were written.
-    fn forget_written(&mut self) {
+    fn compact_outbox(&mut self) {
         if self.written >= self.outbox.len() - self.written {
             self.outbox.bytes.drain(..self.written);
             self.written = 0;
@@ -308,8 +312,8 @@ impl Connection {
     }
 
     /// Checks once a second whether the peer has gone, while its connection is not read.
-    fn look_for_end(&mut self, cx: &mut Context<'_>, socket: &Raw) {
-        if self.is_closed_behind || self.reading > Reading::Draining {
+    fn check_peer_end(&mut self, cx: &mut Context<'_>, socket: &Raw) {
+        if self.is_closed_behind || self.reading > JsonInputState::Draining {
             return;
         }
         let pause = self.timers.look.get_or_insert_with(|| Box::pin(sleep(LOOK_PAUSE)));
@@ -337,7 +341,7 @@ impl Connection {
         }
         let len = ready!(poll_read_buf(Pin::new(socket), cx, buffer))?;
         if len == 0 {
-            self.reading.end(Reading::Ended);
+            self.reading.end(JsonInputState::Ended);
             self.calls.drop_subscriptions();
         }
         self.timers.was_active = true;
@@ -351,13 +355,13 @@ impl Connection {
         if is_written {
             timers.standstill = None;
         } else {
-            let limit = settings.standstill_max;
+            let limit = settings.write_stall_max;
             let sleep = timers.standstill.get_or_insert_with(|| Box::pin(sleep(limit)));
             if sleep.as_mut().poll(cx).is_ready() {
                 return late("the peer stopped reading");
             }
         }
-        if (self.reading > Reading::Draining || self.is_closed_behind) && !self.calls.is_idle() {
+        if (self.reading > JsonInputState::Draining || self.is_closed_behind) && !self.calls.is_idle() {
             let limit = settings.half_closed_max;
             let sleep = timers.half_closed.get_or_insert_with(|| Box::pin(sleep(limit)));
             if sleep.as_mut().poll(cx).is_ready() {
@@ -367,7 +371,7 @@ impl Connection {
         // The first message has a time limit even if only white space has arrived. A held message waits for us, so it
         // has none.
         let waits_for_rest =
-            (self.input.is_partial() || self.messages == 0) && !is_held && self.reading <= Reading::Draining;
+            (self.input.is_partial() || self.messages == 0) && !is_held && self.reading <= JsonInputState::Draining;
         if waits_for_rest {
             let limit = settings.message_time_max;
             timers.message.take_if(|(number, _)| *number != self.messages);
@@ -387,12 +391,12 @@ impl Connection {
 
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(limit) = self.settings.idle_max else { return Poll::Pending };
-        let Timers { idle, was_active, .. } = &mut self.timers;
+        let SessionTimers { idle, was_active, .. } = &mut self.timers;
         let sleep = idle.get_or_insert_with(|| Box::pin(sleep(limit)));
         while sleep.as_mut().poll(cx).is_ready() {
             let is_quiet = self.calls.is_idle() && !self.calls.has_subscriptions();
             if !std::mem::take(was_active) && is_quiet {
-                self.reading.end(Reading::Ended);
+                self.reading.end(JsonInputState::Ended);
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }

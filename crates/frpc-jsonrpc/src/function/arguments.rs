@@ -33,7 +33,7 @@ impl<'a, const N: usize> Arguments<'a, N> {
     pub fn required<T: DeserializeOwned>(&self, index: usize) -> Result<T, Status> {
         match self.values[index] {
             Some(value) => serde_json::from_str(value).map_err(|error| self.wrong(index, value, &error)),
-            None => T::deserialize(Missing).map_err(|expected| self.missing(index, &expected)),
+            None => T::deserialize(MissingArgument).map_err(|expected| self.missing(index, &expected)),
         }
     }
 
@@ -47,7 +47,7 @@ impl<'a, const N: usize> Arguments<'a, N> {
     }
 
     #[cold]
-    fn missing(&self, index: usize, error: &Expectation) -> Status {
+    fn missing(&self, index: usize, error: &MissingArgumentError) -> Status {
         let place = self.place(index);
         Status::invalid_argument(match &error.0 {
             Some(expected) => format!("{place} is missing: expected {expected}"),
@@ -78,7 +78,7 @@ impl<'a, const N: usize> Arguments<'a, N> {
 }
 
 /// The reason why params do not match the parameters of a function.
-enum Misfit<'a> {
+enum ParamsMismatch<'a> {
     NotAList,
     Broken,
     TooMany(usize),
@@ -86,7 +86,7 @@ enum Misfit<'a> {
     Twice(usize),
 }
 
-impl Misfit<'_> {
+impl ParamsMismatch<'_> {
     #[cold]
     fn into_status(self, function: &str, names: &[&str]) -> Status {
         let takes = || match names {
@@ -109,58 +109,62 @@ impl Misfit<'_> {
 }
 
 /// Splits `params` into values. Malformed params are an error only where the split notices them.
-fn split<'a>(params: &'a str, names: &[&str], values: &mut [Option<&'a str>]) -> Result<(), Misfit<'a>> {
+fn split<'a>(params: &'a str, names: &[&str], values: &mut [Option<&'a str>]) -> Result<(), ParamsMismatch<'a>> {
     let mut text = Splitter::new(params);
     match text.next_byte() {
         None => return Ok(()),
         Some(b'[') => split_list(&mut text, values)?,
         Some(b'{') => split_object(&mut text, names, values)?,
         Some(b'n') if params.trim_ascii() == "null" => return Ok(()),
-        Some(_) => return Err(Misfit::NotAList),
+        Some(_) => return Err(ParamsMismatch::NotAList),
     }
-    text.next_byte().map_or(Ok(()), |_| Err(Misfit::Broken))
+    text.next_byte().map_or(Ok(()), |_| Err(ParamsMismatch::Broken))
 }
 
-fn split_list<'a>(text: &mut Splitter<'a>, values: &mut [Option<&'a str>]) -> Result<(), Misfit<'a>> {
+fn split_list<'a>(text: &mut Splitter<'a>, values: &mut [Option<&'a str>]) -> Result<(), ParamsMismatch<'a>> {
     let mut count = 0;
     if text.peek() == Some(b']') {
         text.next_byte();
         return Ok(());
     }
     loop {
-        let value = text.value().ok_or(Misfit::Broken)?;
+        let value = text.value().ok_or(ParamsMismatch::Broken)?;
         if let Some(place) = values.get_mut(count) {
             *place = Some(value);
         }
         count += 1;
         match text.next_byte() {
             Some(b',') => {}
-            Some(b']') if count > values.len() => return Err(Misfit::TooMany(count)),
+            Some(b']') if count > values.len() => return Err(ParamsMismatch::TooMany(count)),
             Some(b']') => return Ok(()),
-            _ => return Err(Misfit::Broken),
+            _ => return Err(ParamsMismatch::Broken),
         }
     }
 }
 
-fn split_object<'a>(text: &mut Splitter<'a>, names: &[&str], values: &mut [Option<&'a str>]) -> Result<(), Misfit<'a>> {
+fn split_object<'a>(
+    text: &mut Splitter<'a>,
+    names: &[&str],
+    values: &mut [Option<&'a str>],
+) -> Result<(), ParamsMismatch<'a>> {
     if text.peek() == Some(b'}') {
         text.next_byte();
         return Ok(());
     }
     loop {
-        let name = text.value().ok_or(Misfit::Broken)?;
+        let name = text.value().ok_or(ParamsMismatch::Broken)?;
         if text.next_byte() != Some(b':') {
-            return Err(Misfit::Broken);
+            return Err(ParamsMismatch::Broken);
         }
-        let value = text.value().ok_or(Misfit::Broken)?;
-        let index = index_of(name, names).ok_or(Misfit::Unknown(name))?;
+        let value = text.value().ok_or(ParamsMismatch::Broken)?;
+        let index = index_of(name, names).ok_or(ParamsMismatch::Unknown(name))?;
         if values[index].replace(value).is_some() {
-            return Err(Misfit::Twice(index));
+            return Err(ParamsMismatch::Twice(index));
         }
         match text.next_byte() {
             Some(b',') => {}
             Some(b'}') => return Ok(()),
-            _ => return Err(Misfit::Broken),
+            _ => return Err(ParamsMismatch::Broken),
         }
     }
 }
@@ -199,24 +203,24 @@ const SHORT_LEN: usize = 80;
 
 /// Returns `true` if an argument of type `T` may be missing.
 pub(crate) fn is_optional<T: DeserializeOwned>() -> bool {
-    T::deserialize(Missing).is_ok()
+    T::deserialize(MissingArgument).is_ok()
 }
 
 /// The deserializer of a missing argument: `None` for an [`Option`], an error for any other type.
-struct Missing;
+struct MissingArgument;
 
 /// The error for a missing argument, with the expected type.
 #[derive(Debug)]
-struct Expectation(Option<String>);
+struct MissingArgumentError(Option<String>);
 
-impl<'de> Deserializer<'de> for Missing {
-    type Error = Expectation;
+impl<'de> Deserializer<'de> for MissingArgument {
+    type Error = MissingArgumentError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Expectation> {
-        Err(Expectation(Some((&visitor as &dyn Expected).to_string())))
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, MissingArgumentError> {
+        Err(MissingArgumentError(Some((&visitor as &dyn Expected).to_string())))
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Expectation> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, MissingArgumentError> {
         visitor.visit_none()
     }
 
@@ -226,7 +230,7 @@ impl<'de> Deserializer<'de> for Missing {
     }
 }
 
-impl serde::de::Error for Expectation {
+impl serde::de::Error for MissingArgumentError {
     fn custom<T: Display>(_: T) -> Self {
         Self(None)
     }
@@ -236,13 +240,13 @@ impl serde::de::Error for Expectation {
     }
 }
 
-impl Display for Expectation {
+impl Display for MissingArgumentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0.as_deref().unwrap_or("an argument is missing"))
     }
 }
 
-impl std::error::Error for Expectation {}
+impl std::error::Error for MissingArgumentError {}
 
 #[cfg(test)]
 mod tests {

@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use super::{Called, Context, Description, Function, Functions};
 
 /// The function `rpc.discover`. It returns an OpenRPC document.
-pub(crate) struct Discover {
+pub(crate) struct DiscoverFunction {
     description: Description,
     document: String,
 }
 
-impl Discover {
+impl DiscoverFunction {
     /// The name of the function.
     pub(crate) const NAME: &str = "rpc.discover";
 
@@ -21,7 +21,7 @@ impl Discover {
     }
 }
 
-impl Function for Discover {
+impl Function for DiscoverFunction {
     fn description(&self) -> &Description {
         &self.description
     }

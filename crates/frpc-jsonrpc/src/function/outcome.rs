@@ -28,7 +28,7 @@ where
     T: Serialize,
     F: Future<Output = Result<T, Status>> + Send + 'static,
 {
-    let mut future = Box::pin(Writing { function, future });
+    let mut future = Box::pin(RunningFunction { function, future });
     // No waker is needed: the receiver of a pending future polls it again.
     match future.as_mut().project().future.poll(&mut TaskContext::from_waker(Waker::noop())) {
         Poll::Ready(result) => finish(function, result, out),
@@ -57,14 +57,14 @@ pub fn result<T, E: Into<Status>>(result: Result<T, E>) -> Result<T, Status> {
 
 pin_project! {
     /// A running function with a JSON result. It is boxed before the first poll, so it does not move afterwards.
-    struct Writing<F> {
+    struct RunningFunction<F> {
         function: &'static str,
         #[pin]
         future: F,
     }
 }
 
-impl<T: Serialize, F: Future<Output = Result<T, Status>>> Future for Writing<F> {
+impl<T: Serialize, F: Future<Output = Result<T, Status>>> Future for RunningFunction<F> {
     type Output = Result<Vec<u8>, Status>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {

@@ -20,10 +20,10 @@ use super::{Context, Function};
 /// assert!(functions.find("sum").is_some());
 /// ```
 #[derive(Clone, Default)]
-pub struct Functions(Arc<Table>);
+pub struct Functions(Arc<FunctionTable>);
 
 #[derive(Clone, Default)]
-struct Table {
+struct FunctionTable {
     by_name: HashMap<String, Arc<dyn Function>>,
     states: Arc<Extensions>,
     /// The title and version of the set.

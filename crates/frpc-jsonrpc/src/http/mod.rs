@@ -5,7 +5,7 @@ mod websocket;
 use std::{future::poll_fn, task::Poll};
 
 use bytes::Bytes;
-use frpc_http::{Mount, Visit};
+use frpc_http::{Mount, MountContext};
 use frpc_websocket::WebSocket;
 use futures_util::future::{BoxFuture, FutureExt};
 use http::{
@@ -14,28 +14,28 @@ use http::{
 };
 
 use crate::{
-    calls::Calls,
-    outbox::{Framing, Outbox},
-    request::{Limits, read_whole},
+    calls::PeerCalls,
+    outbox::{MessageFraming, MessageOutbox},
+    request::{MessageLimits, read_whole},
     wire::JsonRpc,
 };
 
 impl Mount for JsonRpc {
-    fn respond<'a>(&'a self, visit: Visit, request: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
+    fn respond<'a>(&'a self, visit: MountContext, request: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
         async move {
             match *request.method() {
-                Method::POST if !is_json(&request) => words(
+                Method::POST if !is_json(&request) => text_response(
                     StatusCode::UNSUPPORTED_MEDIA_TYPE,
                     "Send JSON-RPC with the header content-type: application/json, as curl --json does.\n",
                 ),
                 Method::POST => {
                     let head = visit.head();
                     let calls = self.calls(visit.endpoint, head, false);
-                    answered(answer(calls, self.settings.limits(), request.body()).await)
+                    json_response(answer(calls, self.settings.limits(), request.body()).await)
                 }
-                Method::GET | Method::HEAD => words(StatusCode::OK, EXPLANATION),
+                Method::GET | Method::HEAD => text_response(StatusCode::OK, EXPLANATION),
                 _ => {
-                    let mut response = words(StatusCode::METHOD_NOT_ALLOWED, EXPLANATION);
+                    let mut response = text_response(StatusCode::METHOD_NOT_ALLOWED, EXPLANATION);
                     response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST"));
                     response
                 }
@@ -48,7 +48,7 @@ impl Mount for JsonRpc {
         &["jsonrpc"]
     }
 
-    fn websocket<'a>(&'a self, mut visit: Visit, socket: WebSocket) -> BoxFuture<'a, ()> {
+    fn websocket<'a>(&'a self, mut visit: MountContext, socket: WebSocket) -> BoxFuture<'a, ()> {
         // The timeout of the handshake request does not apply to each call.
         visit.time = None;
         let head = visit.head();
@@ -67,8 +67,8 @@ with the fields of their request as params.
 "#;
 
 /// Starts the calls of a message, and returns their answers after all have ended.
-async fn answer(mut calls: Calls, limits: Limits, body: &[u8]) -> Vec<u8> {
-    let mut outbox = Outbox::new(Framing::Values);
+async fn answer(mut calls: PeerCalls, limits: MessageLimits, body: &[u8]) -> Vec<u8> {
+    let mut outbox = MessageOutbox::new(MessageFraming::Values);
     outbox.bytes.reserve(ANSWER_LEN);
     let mut message = Some(read_whole(body, limits));
     poll_fn(|cx| {
@@ -100,7 +100,7 @@ fn is_json(request: &Request<Bytes>) -> bool {
 }
 
 /// Returns the response with an answer. Notifications have no content.
-fn answered(answer: Vec<u8>) -> Response<Bytes> {
+fn json_response(answer: Vec<u8>) -> Response<Bytes> {
     let is_nothing = answer.is_empty();
     let mut response = Response::new(answer.into());
     if is_nothing {
@@ -111,7 +111,7 @@ fn answered(answer: Vec<u8>) -> Response<Bytes> {
     response
 }
 
-fn words(status: StatusCode, words: &'static str) -> Response<Bytes> {
+fn text_response(status: StatusCode, words: &'static str) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from_static(words.as_bytes()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));

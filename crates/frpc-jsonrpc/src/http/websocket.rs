@@ -10,22 +10,22 @@ use std::{
 
 use bytes::Bytes;
 use frpc::Drain;
-use frpc_websocket::{Close, GOING_AWAY, Kind, WebSocket};
+use frpc_websocket::{CloseFrame, GOING_AWAY, MessageKind, WebSocket};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tracing::debug;
 
 use crate::{
-    calls::Calls,
-    outbox::{Framing, Outbox},
+    calls::PeerCalls,
+    outbox::{MessageFraming, MessageOutbox},
     request::read_whole,
     settings::{JsonRpcSettings, READ_AHEAD_LEN_MAX},
 };
 
 /// Serves calls until the WebSocket is closed.
-pub(super) async fn serve(socket: WebSocket, calls: Calls, settings: Arc<JsonRpcSettings>, drain: Option<Drain>) {
-    let mut connection = Connection {
+pub(super) async fn serve(socket: WebSocket, calls: PeerCalls, settings: Arc<JsonRpcSettings>, drain: Option<Drain>) {
+    let mut connection = WebSocketSession {
         socket,
-        outbox: Outbox::new(Framing::Messages),
+        outbox: MessageOutbox::new(MessageFraming::Messages),
         calls,
         waiting: VecDeque::new(),
         waiting_len: 0,
@@ -38,17 +38,17 @@ pub(super) async fn serve(socket: WebSocket, calls: Calls, settings: Arc<JsonRpc
         if let Poll::Ready(Some(())) = requested.as_mut().poll_next_unpin(cx) {
             connection.is_draining = true;
             connection.calls.drain(&mut connection.outbox);
-            connection.hand_on();
+            connection.queue_answers();
         }
         connection.poll(cx)
     })
     .await;
 }
 
-struct Connection {
+struct WebSocketSession {
     socket: WebSocket,
-    outbox: Outbox,
-    calls: Calls,
+    outbox: MessageOutbox,
+    calls: PeerCalls,
     /// Received messages without room for their calls.
     waiting: VecDeque<Bytes>,
     waiting_len: usize,
@@ -59,7 +59,7 @@ struct Connection {
     settings: Arc<JsonRpcSettings>,
 }
 
-impl Connection {
+impl WebSocketSession {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         for _ in 0..ROUNDS_MAX {
             self.hold();
@@ -67,7 +67,7 @@ impl Connection {
             let mut has_answered = false;
             while !self.is_full() && self.calls.poll(cx, &mut self.outbox).is_ready() {
                 has_answered = true;
-                self.hand_on();
+                self.queue_answers();
             }
             let was_full = self.is_full();
             if is_blocked || was_full {
@@ -96,7 +96,7 @@ impl Connection {
                 Poll::Ready(None) => return Poll::Ready(()),
                 // All calls have been answered, so the connection can be closed.
                 Poll::Pending if self.is_draining && self.calls.is_idle() && self.socket.is_open() => {
-                    self.socket.close(Close::new(GOING_AWAY, "the server is shutting down"));
+                    self.socket.close(CloseFrame::new(GOING_AWAY, "the server is shutting down"));
                 }
                 // The HTTP wire closes connections of peers that do not read.
                 Poll::Pending => {
@@ -113,10 +113,10 @@ impl Connection {
     fn hold(&mut self) {
         if let Err(status) = self.calls.hold(self.waiting_len) {
             for _ in self.waiting.drain(..) {
-                self.calls.refuse_for(&status, &mut self.outbox);
+                self.calls.refuse_with_status(&status, &mut self.outbox);
             }
             (self.waiting_len, self.needs_room) = (0, None);
-            self.hand_on();
+            self.queue_answers();
         }
     }
 
@@ -125,8 +125,8 @@ impl Connection {
     }
 
     /// Moves answers to the write queue of the WebSocket.
-    fn hand_on(&mut self) {
-        self.outbox.take_messages(|message| self.socket.queue(Kind::Text, message));
+    fn queue_answers(&mut self) {
+        self.outbox.take_messages(|message| self.socket.queue(MessageKind::Text, message));
     }
 
     /// Starts the calls of waiting messages. Returns `true` if none is left.
@@ -146,7 +146,7 @@ impl Connection {
             self.needs_room = None;
             self.waiting_len -= bytes.len() + MESSAGE_COST;
             self.waiting.pop_front();
-            self.hand_on();
+            self.queue_answers();
         }
         true
     }

@@ -11,9 +11,9 @@ thread_local! {
 
 /// Describes a type. In a recursive type, an inner occurrence is described by its name only.
 pub fn once<T: ?Sized>(name: &str, describe: impl FnOnce() -> Value) -> Value {
-    struct Inside;
+    struct RecursionGuard;
 
-    impl Drop for Inside {
+    impl Drop for RecursionGuard {
         fn drop(&mut self) {
             AROUND.with_borrow_mut(|around| around.pop());
         }
@@ -24,7 +24,7 @@ pub fn once<T: ?Sized>(name: &str, describe: impl FnOnce() -> Value) -> Value {
         return json!({"description": format!("a nested `{name}`, described by the enclosing schema")});
     }
     AROUND.with_borrow_mut(|around| around.push(unique));
-    let _inside = Inside;
+    let _inside = RecursionGuard;
     describe()
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::SerializeStruct};
 use serde_json::{Value, json};
 
-use super::{base64, tensor::Text};
+use super::{base64, tensor::Base64Text};
 use crate::{protos, schema::Schema};
 
 /// An image file with its media type. The content of the file is not checked.
@@ -79,14 +79,14 @@ impl Serialize for Image {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_struct("Image", 2)?;
         object.serialize_field("type", &self.media_type)?;
-        object.serialize_field("data", &Text(&self.data))?;
+        object.serialize_field("data", &Base64Text(&self.data))?;
         object.end()
     }
 }
 
 /// The JSON of an image. Empty fields may be missing, because protobuf JSON omits them.
 #[derive(Deserialize)]
-struct Parts<'a> {
+struct ImageJson<'a> {
     #[serde(default)]
     r#type: String,
     #[serde(borrow, default)]
@@ -95,7 +95,7 @@ struct Parts<'a> {
 
 impl<'de> Deserialize<'de> for Image {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Parts { r#type, data } = Parts::deserialize(deserializer)?;
+        let ImageJson { r#type, data } = ImageJson::deserialize(deserializer)?;
         let data =
             base64::decode(&data).ok_or_else(|| de::Error::custom("the data of the image is not valid base64"))?;
         Ok(if r#type.is_empty() { Self::new(data) } else { Self::of_type(r#type, data) })

@@ -30,11 +30,11 @@ use crate::{protos, schema::Schema};
 #[derive(Clone)]
 pub struct Tensor<T> {
     shape: Vec<usize>,
-    numbers: Numbers<T>,
+    numbers: TensorStorage<T>,
 }
 
 #[derive(Clone)]
-enum Numbers<T> {
+enum TensorStorage<T> {
     Owned(Vec<T>),
     /// Properly aligned bytes in native order.
     Shared(Bytes),
@@ -84,7 +84,7 @@ impl<T: Element> Tensor<T> {
     pub fn new(shape: impl Into<Vec<usize>>, numbers: Vec<T>) -> Result<Self, TensorError> {
         let shape = shape.into();
         check_len::<T>(&shape, size_of_val(&*numbers))?;
-        Ok(Self { shape, numbers: Numbers::Owned(numbers) })
+        Ok(Self { shape, numbers: TensorStorage::Owned(numbers) })
     }
 
     /// Returns the length of each dimension. It is empty for a single number.
@@ -95,41 +95,41 @@ impl<T: Element> Tensor<T> {
     /// Returns the numbers in row-major order.
     pub fn as_slice(&self) -> &[T] {
         match &self.numbers {
-            Numbers::Owned(numbers) => numbers,
-            Numbers::Shared(bytes) => bytemuck::cast_slice(bytes),
+            TensorStorage::Owned(numbers) => numbers,
+            TensorStorage::Shared(bytes) => bytemuck::cast_slice(bytes),
         }
     }
 
     /// Returns the numbers in row-major order. Copies them if they share the memory of a message.
     pub fn into_vec(self) -> Vec<T> {
         match self.numbers {
-            Numbers::Owned(numbers) => numbers,
-            Numbers::Shared(bytes) => bytemuck::cast_slice(&bytes).to_vec(),
+            TensorStorage::Owned(numbers) => numbers,
+            TensorStorage::Shared(bytes) => bytemuck::cast_slice(&bytes).to_vec(),
         }
     }
 
     /// Creates a tensor from bytes. Copies them only if they are misaligned or in foreign byte order.
     fn from_bytes(dtype: &str, shape: Vec<usize>, bytes: Bytes) -> Result<Self, TensorError> {
-        let order = Order::of::<T>(dtype)?;
+        let order = ByteOrder::of::<T>(dtype)?;
         check_len::<T>(&shape, bytes.len())?;
-        let is_shared = order == Order::NATIVE && bytemuck::try_cast_slice::<u8, T>(&bytes).is_ok();
+        let is_shared = order == ByteOrder::NATIVE && bytemuck::try_cast_slice::<u8, T>(&bytes).is_ok();
         let numbers = if is_shared {
-            Numbers::Shared(bytes)
+            TensorStorage::Shared(bytes)
         } else {
             let mut numbers = vec![T::zeroed(); bytes.len() / size_of::<T>()];
             bytemuck::cast_slice_mut(&mut numbers).copy_from_slice(&bytes);
-            Numbers::Owned(order.native(numbers))
+            TensorStorage::Owned(order.native(numbers))
         };
         Ok(Self { shape, numbers })
     }
 
     fn from_text(dtype: &str, shape: Vec<usize>, text: &str) -> Result<Self, TensorError> {
-        let order = Order::of::<T>(dtype)?;
+        let order = ByteOrder::of::<T>(dtype)?;
         let len = base64::decoded_len(text);
         check_len::<T>(&shape, len)?;
         let mut numbers = vec![T::zeroed(); len / size_of::<T>()];
         base64::decode_exactly(text, bytemuck::cast_slice_mut(&mut numbers)).ok_or(TensorError::Base64)?;
-        Ok(Self { shape, numbers: Numbers::Owned(order.native(numbers)) })
+        Ok(Self { shape, numbers: TensorStorage::Owned(order.native(numbers)) })
     }
 
     fn bytes(&self) -> &[u8] {
@@ -148,12 +148,12 @@ fn check_len<T>(shape: &[usize], len: usize) -> Result<(), TensorError> {
 
 /// A byte order.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Order {
+enum ByteOrder {
     Little,
     Big,
 }
 
-impl Order {
+impl ByteOrder {
     const NATIVE: Self = if cfg!(target_endian = "big") { Self::Big } else { Self::Little };
 
     /// Returns the byte order of a NumPy type string such as `<f8`, if its type is `T`.
@@ -183,10 +183,10 @@ impl Order {
 
 /// Returns the NumPy type string for `T` in native byte order.
 fn dtype_of<T: Element>() -> String {
-    let order = match (size_of::<T>(), Order::NATIVE) {
+    let order = match (size_of::<T>(), ByteOrder::NATIVE) {
         (1, _) => '|',
-        (_, Order::Little) => '<',
-        (_, Order::Big) => '>',
+        (_, ByteOrder::Little) => '<',
+        (_, ByteOrder::Big) => '>',
     };
     format!("{order}{}", T::NAME)
 }
@@ -209,15 +209,15 @@ impl<T: Element> PartialEq for Tensor<T> {
 /// Creates a one-dimensional tensor.
 impl<T: Element> From<Vec<T>> for Tensor<T> {
     fn from(numbers: Vec<T>) -> Self {
-        Self { shape: vec![numbers.len()], numbers: Numbers::Owned(numbers) }
+        Self { shape: vec![numbers.len()], numbers: TensorStorage::Owned(numbers) }
     }
 }
 
 impl<T: Element> From<Tensor<T>> for protos::Tensor {
     fn from(tensor: Tensor<T>) -> Self {
         let data = match &tensor.numbers {
-            Numbers::Owned(_) => Bytes::copy_from_slice(tensor.bytes()),
-            Numbers::Shared(bytes) => bytes.clone(),
+            TensorStorage::Owned(_) => Bytes::copy_from_slice(tensor.bytes()),
+            TensorStorage::Shared(bytes) => bytes.clone(),
         };
         let shape = tensor.shape.iter().map(|len| u32::try_from(*len).unwrap_or(u32::MAX)).collect();
         Self { dtype: dtype_of::<T>(), shape, data }
@@ -241,15 +241,15 @@ impl<T: Element> Serialize for Tensor<T> {
         let mut object = serializer.serialize_struct("Tensor", 3)?;
         object.serialize_field("dtype", &dtype_of::<T>())?;
         object.serialize_field("shape", &self.shape)?;
-        object.serialize_field("data", &Text(self.bytes()))?;
+        object.serialize_field("data", &Base64Text(self.bytes()))?;
         object.end()
     }
 }
 
 /// Bytes serialized as base64.
-pub(super) struct Text<'a>(pub(super) &'a [u8]);
+pub(super) struct Base64Text<'a>(pub(super) &'a [u8]);
 
-impl Serialize for Text<'_> {
+impl Serialize for Base64Text<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&base64::encoded(self.0))
     }
@@ -257,7 +257,7 @@ impl Serialize for Text<'_> {
 
 /// The JSON of a tensor. Empty fields may be missing, because protobuf JSON omits them.
 #[derive(Deserialize)]
-struct Parts<'a> {
+struct TensorJson<'a> {
     #[serde(borrow, default)]
     dtype: Cow<'a, str>,
     #[serde(default)]
@@ -268,7 +268,7 @@ struct Parts<'a> {
 
 impl<'de, T: Element> Deserialize<'de> for Tensor<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Parts { dtype, shape: lengths, data } = Parts::deserialize(deserializer)?;
+        let TensorJson { dtype, shape: lengths, data } = TensorJson::deserialize(deserializer)?;
         Self::from_text(&dtype, shape(&lengths), &data).map_err(de::Error::custom)
     }
 }

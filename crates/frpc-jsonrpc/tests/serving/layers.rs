@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use frpc::{Answer, Call, CallSettings, Code, Layer, Next, Server, ServerBuilder, Status, Times};
+use frpc::{Answer, Call, CallSettings, Code, Layer, Next, Server, ServerBuilder, Status, TimeLimits};
 use frpc_http::Http;
 use frpc_jsonrpc::{Context, JsonRpc, function};
 use serde_json::{Value, json};
@@ -133,7 +133,7 @@ fn functions_have_the_times_of_the_server_with_and_without_layers() {
             let guard = Guard::default();
             let server = serve(&Gate::default(), |server| {
                 let server = server.calls(CallSettings {
-                    times: Times { max: Some(2 * SECOND), default: Some(SECOND), ..Times::default() },
+                    times: TimeLimits { max: Some(2 * SECOND), default: Some(SECOND), ..TimeLimits::default() },
                     ..CallSettings::default()
                 });
                 if is_layered { server.layer(guard.clone()) } else { server }

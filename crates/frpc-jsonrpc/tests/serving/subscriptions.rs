@@ -77,7 +77,7 @@ fn an_endless_stream_makes_no_more_than_its_reader_takes() {
             &service,
             wire(&Gate::default()).settings(JsonRpcSettings {
                 answers_len_max: 1000,
-                standstill_max: 5 * SECOND,
+                write_stall_max: 5 * SECOND,
                 ..JsonRpcSettings::default()
             }),
         );

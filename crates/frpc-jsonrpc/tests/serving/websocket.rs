@@ -3,7 +3,7 @@
 use frpc::Server;
 use frpc_http::Http;
 use frpc_jsonrpc::{JsonRpc, JsonRpcSettings};
-use frpc_websocket::{Close, GOING_AWAY, Kind, Role, WebSocket};
+use frpc_websocket::{CloseFrame, GOING_AWAY, MessageKind, Role, WebSocket};
 use serde_json::{Value, json};
 use support::{
     Gate, SECOND,
@@ -43,12 +43,12 @@ impl Socket {
     }
 
     pub(crate) async fn say(&mut self, text: &str) {
-        self.0.send(Kind::Text, text.as_bytes()).await.unwrap();
+        self.0.send(MessageKind::Text, text.as_bytes()).await.unwrap();
     }
 
     async fn hear_text(&mut self) -> String {
         let message = self.0.next().await.unwrap().unwrap();
-        assert_eq!(message.kind, Kind::Text);
+        assert_eq!(message.kind, MessageKind::Text);
         String::from_utf8(message.data.to_vec()).unwrap()
     }
 
@@ -165,7 +165,7 @@ fn a_peer_that_closes_is_let_go() {
         let (server, _) = serve(wire(&Gate::default()));
         let mut socket = Socket::connect(&server, "").await;
         assert_eq!(socket.ask("sum", json!([1])).await["result"], 1);
-        socket.0.close(Close::new(1000, ""));
+        socket.0.close(CloseFrame::new(1000, ""));
         assert!(socket.0.next().await.is_none());
         settle().await;
         assert_eq!(server.metrics().connections, 0);

@@ -7,8 +7,8 @@ use bytes::BytesMut;
 use frpc::{ByteStream, ConnectError, ConnectSettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::{answer, settings::Client, target::Target};
-use crate::{decoder::Role, handshake::accept_key, mask::Masks, socket::WebSocket};
+use super::{answer, settings::Client, target::WebSocketUrl};
+use crate::{decoder::Role, handshake::accept_key, mask::MaskGenerator, socket::WebSocket};
 
 impl Client {
     /// Connects a WebSocket, with a subprotocol or without one, for use by a [`Transport`](frpc::Transport).
@@ -33,14 +33,14 @@ impl Client {
         subprotocol: Option<&str>,
         settings: &ConnectSettings,
     ) -> Result<WebSocket, ConnectError> {
-        let target = Target::parse(url).map_err(ConnectError::Address)?;
+        let target = WebSocketUrl::parse(url).map_err(ConnectError::Address)?;
         frpc::client::connect(url, settings, || attempt(self, &target, subprotocol, settings)).await
     }
 }
 
 async fn attempt(
     client: &Client,
-    target: &Target,
+    target: &WebSocketUrl,
     subprotocol: Option<&str>,
     settings: &ConnectSettings,
 ) -> io::Result<WebSocket> {
@@ -52,21 +52,21 @@ async fn attempt(
     upgrade(io, client, target, subprotocol).await
 }
 
-async fn tcp(target: &Target, settings: &ConnectSettings) -> io::Result<Box<dyn ByteStream>> {
+async fn tcp(target: &WebSocketUrl, settings: &ConnectSettings) -> io::Result<Box<dyn ByteStream>> {
     Ok(Box::new(settings.sockets.connect((&*target.host, target.port)).await?))
 }
 
 #[cfg(feature = "tls")]
 async fn secure(
     io: Box<dyn ByteStream>,
-    target: &Target,
+    target: &WebSocketUrl,
     settings: &ConnectSettings,
 ) -> io::Result<Box<dyn ByteStream>> {
     super::tls::handshake(io, target, settings).await
 }
 
 #[cfg(not(feature = "tls"))]
-async fn secure(_: Box<dyn ByteStream>, _: &Target, _: &ConnectSettings) -> io::Result<Box<dyn ByteStream>> {
+async fn secure(_: Box<dyn ByteStream>, _: &WebSocketUrl, _: &ConnectSettings) -> io::Result<Box<dyn ByteStream>> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "wss:// needs TLS: enable the feature `tls` of frpc-websocket"))
 }
 
@@ -74,10 +74,10 @@ async fn secure(_: Box<dyn ByteStream>, _: &Target, _: &ConnectSettings) -> io::
 async fn upgrade(
     mut io: Box<dyn ByteStream>,
     client: &Client,
-    target: &Target,
+    target: &WebSocketUrl,
     subprotocol: Option<&str>,
 ) -> io::Result<WebSocket> {
-    let mut masks = Masks::new();
+    let mut masks = MaskGenerator::new();
     let key = BASE64_STANDARD.encode([masks.next(), masks.next(), masks.next(), masks.next()].concat());
     let mut request = format!(
         "GET {} HTTP/1.1\r\nhost: {}\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\

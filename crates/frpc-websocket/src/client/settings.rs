@@ -30,10 +30,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 #[derive(Clone)]
 pub struct Client {
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
-    pub(super) connector: Option<Connector>,
+    pub(super) connector: Option<ByteStreamConnector>,
 }
 
-pub(super) type Connector = Arc<dyn Fn() -> BoxFuture<'static, io::Result<Box<dyn ByteStream>>> + Send + Sync>;
+pub(super) type ByteStreamConnector =
+    Arc<dyn Fn() -> BoxFuture<'static, io::Result<Box<dyn ByteStream>>> + Send + Sync>;
 
 impl Client {
     /// Creates a client without additional headers.
@@ -60,7 +61,7 @@ impl Client {
         Fut: Future<Output = io::Result<T>> + Send + 'static,
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let connector: Connector = Arc::new(move || {
+        let connector: ByteStreamConnector = Arc::new(move || {
             let connecting = connect();
             Box::pin(async move { Ok(Box::new(connecting.await?) as Box<dyn ByteStream>) })
         });

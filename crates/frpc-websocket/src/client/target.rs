@@ -6,7 +6,7 @@ use http::{Uri, uri::Authority};
 
 /// A parsed WebSocket URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct WebSocketUrl {
     pub(super) is_secure: bool,
     /// A host name or an IP address without brackets.
     pub(super) host: String,
@@ -17,7 +17,7 @@ pub(super) struct Target {
     pub(super) path: String,
 }
 
-impl Target {
+impl WebSocketUrl {
     /// Parses a URL such as `ws://localhost:7300` or `wss://example.org/chat?room=7`.
     pub(super) fn parse(url: &str) -> io::Result<Self> {
         let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("address {url:?}: {why}"));
@@ -62,11 +62,11 @@ mod tests {
             ("ws://[::1]/chat?room=7", false, "::1", 80, "/chat?room=7"),
             ("ws://a:1?q", false, "a", 1, "/?q"),
         ] {
-            let target = Target::parse(url).unwrap();
+            let target = WebSocketUrl::parse(url).unwrap();
             assert_eq!((target.is_secure, &*target.host, target.port), (is_secure, host, port), "{url}");
             assert_eq!(target.path, path, "{url}");
         }
-        assert_eq!(Target::parse("ws://[::1]:7300/a").unwrap().authority, "[::1]:7300");
+        assert_eq!(WebSocketUrl::parse("ws://[::1]:7300/a").unwrap().authority, "[::1]:7300");
     }
 
     #[test]
@@ -81,7 +81,7 @@ mod tests {
             ("ws://localhost/#top", "'#'"),
             ("ws://localhost/a b", "address"),
         ] {
-            let error = Target::parse(url).unwrap_err().to_string();
+            let error = WebSocketUrl::parse(url).unwrap_err().to_string();
             assert!(error.contains(why), "{url}: {error}");
         }
     }

@@ -5,12 +5,12 @@ use std::io;
 use frpc::{ByteStream, ConnectSettings};
 use tokio_rustls::TlsConnector;
 
-use super::target::Target;
+use super::target::WebSocketUrl;
 
 /// Performs a TLS handshake on a byte stream.
 pub(super) async fn handshake(
     io: Box<dyn ByteStream>,
-    target: &Target,
+    target: &WebSocketUrl,
     settings: &ConnectSettings,
 ) -> io::Result<Box<dyn ByteStream>> {
     // The WebSocket handshake is an HTTP/1.1 request.

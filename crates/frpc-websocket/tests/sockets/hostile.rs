@@ -1,6 +1,6 @@
 //! Peers that violate the protocol or a limit.
 
-use frpc_websocket::{INVALID_TEXT, Kind, PROTOCOL_ERROR, Role, TOO_LONG, WebSocket, WebSocketError};
+use frpc_websocket::{INVALID_TEXT, MessageKind, PROTOCOL_ERROR, Role, TOO_LONG, WebSocket, WebSocketError};
 use support::{in_virtual_time, settle};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, duplex},
@@ -137,7 +137,7 @@ fn nothing_is_sent_behind_a_refusal() {
             code
         });
         assert!(refused.unwrap().is_err());
-        server.queue(Kind::Text, b"more");
+        server.queue(MessageKind::Text, b"more");
         assert_eq!((server.queued(), code), (0, PROTOCOL_ERROR));
     });
 }

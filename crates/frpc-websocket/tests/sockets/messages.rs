@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use frpc_websocket::{Close, GOING_AWAY, Kind, Message, WebSocketError};
+use frpc_websocket::{CloseFrame, GOING_AWAY, MessageKind, WebSocketError, WebSocketMessage};
 use support::in_virtual_time;
 use tokio::{io::AsyncReadExt, join, time::Instant};
 
 use crate::peer::{frame, pair, serve};
 
-fn text(content: &str) -> Message {
-    Message { kind: Kind::Text, data: content.to_owned().into() }
+fn text(content: &str) -> WebSocketMessage {
+    WebSocketMessage { kind: MessageKind::Text, data: content.to_owned().into() }
 }
 
 #[test]
@@ -18,10 +18,13 @@ fn messages_of_all_lengths_go_both_ways() {
         let (mut server, mut client) = pair();
         for len in [0, 1, 125, 126, 65_535, 65_536, 300_000] {
             let content = vec![b'x'; len];
-            let (sent, message) = join!(client.send(Kind::Binary, &content), server.next());
+            let (sent, message) = join!(client.send(MessageKind::Binary, &content), server.next());
             sent.unwrap();
-            assert_eq!(message.unwrap().unwrap(), Message { kind: Kind::Binary, data: content.clone().into() });
-            let (sent, message) = join!(server.send(Kind::Text, &content), client.next());
+            assert_eq!(
+                message.unwrap().unwrap(),
+                WebSocketMessage { kind: MessageKind::Binary, data: content.clone().into() }
+            );
+            let (sent, message) = join!(server.send(MessageKind::Text, &content), client.next());
             sent.unwrap();
             assert_eq!(message.unwrap().unwrap().data.len(), len);
         }
@@ -66,7 +69,7 @@ fn answers_to_messages_that_came_together_go_out_together() {
         peer.say(&[frame(0x81, b"a"), frame(0x81, b"b"), frame(0x81, b"c")].concat()).await;
         let echoing = async {
             while let Some(message) = server.next().await {
-                server.queue(Kind::Text, &message.unwrap().data);
+                server.queue(MessageKind::Text, &message.unwrap().data);
             }
         };
         let reading = async {
@@ -85,14 +88,14 @@ fn answers_to_messages_that_came_together_go_out_together() {
 fn a_close_is_answered_and_ends_the_connection() {
     in_virtual_time(async {
         let (mut server, mut client) = pair();
-        client.queue(Kind::Text, b"last");
-        client.close(Close::new(GOING_AWAY, "bye"));
+        client.queue(MessageKind::Text, b"last");
+        client.close(CloseFrame::new(GOING_AWAY, "bye"));
         assert!(!client.is_open());
-        client.queue(Kind::Text, b"too late");
+        client.queue(MessageKind::Text, b"too late");
         let reading = async {
             assert_eq!(server.next().await.unwrap().unwrap(), text("last"));
             assert!(server.next().await.is_none());
-            assert_eq!(server.peer_close(), Some(&Close::new(GOING_AWAY, "bye")));
+            assert_eq!(server.peer_close(), Some(&CloseFrame::new(GOING_AWAY, "bye")));
             assert!(server.next().await.is_none());
             drop(server);
         };
@@ -117,7 +120,7 @@ fn a_peer_that_does_not_close_is_waited_for_no_longer_than_5_s() {
     in_virtual_time(async {
         let (mut server, _peer) = serve();
         let begin = Instant::now();
-        server.close(Close::new(GOING_AWAY, ""));
+        server.close(CloseFrame::new(GOING_AWAY, ""));
         assert!(matches!(server.next().await, Some(Err(WebSocketError::Io(_)))));
         assert_eq!(begin.elapsed(), Duration::from_secs(5));
         assert!(server.next().await.is_none());

@@ -26,9 +26,9 @@ use super::status::Status;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct MemoryAccount(Arc<Account>);
+pub struct MemoryAccount(Arc<AccountState>);
 
-struct Account {
+struct AccountState {
     used: AtomicUsize,
     limit: usize,
     /// The name of the setting with this limit, for error messages.
@@ -39,26 +39,26 @@ struct Account {
 
 /// Memory charged to a [`MemoryAccount`] until all clones are dropped.
 #[derive(Clone)]
-pub struct MemoryHold(Arc<Hold>);
+pub struct MemoryHold(Arc<HoldState>);
 
-struct Hold {
+struct HoldState {
     account: MemoryAccount,
     len: AtomicUsize,
 }
 
 impl MemoryAccount {
-    pub(crate) fn of_server(limit: usize) -> Self {
-        Self(Arc::new(Account { used: AtomicUsize::new(0), limit, setting: "server_memory_max", outer: None }))
+    pub(crate) fn for_server(limit: usize) -> Self {
+        Self(Arc::new(AccountState { used: AtomicUsize::new(0), limit, setting: "server_memory_max", outer: None }))
     }
 
-    pub(crate) fn of_connection(limit: usize, server: &Self) -> Self {
+    pub(crate) fn for_connection(limit: usize, server: &Self) -> Self {
         let (used, outer) = (AtomicUsize::new(0), Some(server.clone()));
-        Self(Arc::new(Account { used, limit, setting: "connection_memory_max", outer }))
+        Self(Arc::new(AccountState { used, limit, setting: "connection_memory_max", outer }))
     }
 
     /// Creates a hold of zero bytes.
     pub fn hold(&self) -> MemoryHold {
-        MemoryHold(Arc::new(Hold { account: self.clone(), len: AtomicUsize::new(0) }))
+        MemoryHold(Arc::new(HoldState { account: self.clone(), len: AtomicUsize::new(0) }))
     }
 
     /// Returns the number of bytes held.
@@ -67,7 +67,7 @@ impl MemoryAccount {
     }
 
     fn take(&self, len: usize) -> Result<(), Status> {
-        let Account { used, limit, setting, outer } = &*self.0;
+        let AccountState { used, limit, setting, outer } = &*self.0;
         let fits = |used: usize| used.checked_add(len).filter(|sum| sum <= limit);
         // Relaxed: the counter guards no other memory, and the limit holds in any order of the calls.
         if used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err() {
@@ -85,7 +85,7 @@ impl MemoryAccount {
         }
     }
 
-    fn give_back(&self, len: usize) {
+    fn release(&self, len: usize) {
         let mut account = Some(self);
         while let Some(Self(held)) = account {
             held.used.fetch_sub(len, Ordering::Relaxed);
@@ -122,7 +122,7 @@ impl MemoryHold {
         match len.checked_sub(now) {
             Some(more) => self.grow(more),
             None => {
-                self.0.account.give_back(now - len);
+                self.0.account.release(now - len);
                 self.0.len.store(len, Ordering::Relaxed);
                 Ok(())
             }
@@ -130,9 +130,9 @@ impl MemoryHold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for HoldState {
     fn drop(&mut self) {
-        self.account.give_back(*self.len.get_mut());
+        self.account.release(*self.len.get_mut());
     }
 }
 
@@ -158,8 +158,8 @@ mod tests {
 
     #[test]
     fn a_hold_takes_room_of_its_connection_and_of_the_server_until_it_is_dropped() {
-        let server = MemoryAccount::of_server(100);
-        let (one, other) = (MemoryAccount::of_connection(80, &server), MemoryAccount::of_connection(80, &server));
+        let server = MemoryAccount::for_server(100);
+        let (one, other) = (MemoryAccount::for_connection(80, &server), MemoryAccount::for_connection(80, &server));
         let hold = one.hold();
         hold.grow(70).unwrap();
         let status = hold.grow(11).unwrap_err();

@@ -16,30 +16,30 @@ use super::{head::Head, metadata::Metadata};
 
 thread_local! {
     /// The call of the handler polled by this thread.
-    static CURRENT: Cell<Current> = const { Cell::new(Current::OUTSIDE) };
+    static CURRENT: Cell<CurrentCall> = const { Cell::new(CurrentCall::OUTSIDE) };
     /// The rarely used part of the same call.
-    static MORE: RefCell<Option<Arc<More>>> = const { RefCell::new(None) };
+    static MORE: RefCell<Option<Arc<ScopeExtras>>> = const { RefCell::new(None) };
 }
 
 /// The part of a call that is read without an atomic operation or a lock.
 #[derive(Clone, Copy)]
-struct Current {
-    around: Around,
+struct CurrentCall {
+    around: ScopeKind,
     deadline: Option<Instant>,
 }
 
 /// The scope of the running code. Register-sized, because every poll saves and restores it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
-enum Around {
-    Nothing,
+enum ScopeKind {
+    Outside,
     Call,
-    CallWithMore,
+    CallWithExtras,
 }
 
 /// The part of a call that most calls do not need.
 #[derive(Default)]
-struct More {
+struct ScopeExtras {
     metadata: Metadata,
     /// Cancelled when the handler is dropped before its end.
     token: OnceLock<CancellationToken>,
@@ -65,11 +65,11 @@ struct More {
 #[derive(Clone, Default)]
 pub struct Inherited {
     deadline: Option<Instant>,
-    more: Option<Arc<More>>,
+    more: Option<Arc<ScopeExtras>>,
 }
 
 /// The scope of a call. If it is dropped before its code [finished](Self::is_over), it cancels the token of the call.
-pub(crate) struct Scope {
+pub(crate) struct CallScope {
     inherited: Inherited,
     is_over: bool,
 }
@@ -79,16 +79,16 @@ pin_project! {
     pub(crate) struct InScope<F> {
         #[pin]
         handler: F,
-        scope: Scope,
+        scope: CallScope,
     }
 }
 
-impl Current {
-    const OUTSIDE: Self = Self { around: Around::Nothing, deadline: None };
+impl CurrentCall {
+    const OUTSIDE: Self = Self { around: ScopeKind::Outside, deadline: None };
 
     #[inline]
     fn has_more(self) -> bool {
-        self.around == Around::CallWithMore
+        self.around == ScopeKind::CallWithExtras
     }
 }
 
@@ -101,7 +101,7 @@ impl Inherited {
     /// Returns the values inherited from a call with this head: its deadline, and the metadata with these names.
     #[inline]
     pub(crate) fn of<'a>(head: &Head, names: impl FnOnce() -> &'a [String]) -> Self {
-        let more = if head.metadata().is_empty() { None } else { More::of(head.metadata(), names()) };
+        let more = if head.metadata().is_empty() { None } else { ScopeExtras::of(head.metadata(), names()) };
         Self { deadline: head.deadline(), more }
     }
 
@@ -110,17 +110,17 @@ impl Inherited {
     pub fn run<T>(&mut self, code: impl FnOnce() -> T) -> T {
         // The common case: nothing to inherit, and no enclosing scope to hide.
         let is_nothing = self.deadline.is_none() && self.more.is_none();
-        if is_nothing && CURRENT.get().around == Around::Nothing {
+        if is_nothing && CURRENT.get().around == ScopeKind::Outside {
             return code();
         }
         let around = self.enter();
-        let _inside = Inside { inherited: self, around };
+        let _inside = EnteredScope { inherited: self, around };
         code()
     }
 
     /// Enters this scope and returns the enclosing one.
     #[inline]
-    fn enter(&mut self) -> Current {
+    fn enter(&mut self) -> CurrentCall {
         let around = CURRENT.replace(self.current());
         // Most calls skip this swap: it costs a second thread-local access with a borrow check.
         if self.more.is_some() || around.has_more() {
@@ -131,7 +131,7 @@ impl Inherited {
 
     /// Restores the enclosing scope.
     #[inline]
-    fn leave(&mut self, around: Current) {
+    fn leave(&mut self, around: CurrentCall) {
         let left = CURRENT.replace(around);
         if left.has_more() || around.has_more() {
             self.swap_more();
@@ -139,9 +139,9 @@ impl Inherited {
     }
 
     #[inline]
-    fn current(&self) -> Current {
-        let around = if self.more.is_some() { Around::CallWithMore } else { Around::Call };
-        Current { around, deadline: self.deadline }
+    fn current(&self) -> CurrentCall {
+        let around = if self.more.is_some() { ScopeKind::CallWithExtras } else { ScopeKind::Call };
+        CurrentCall { around, deadline: self.deadline }
     }
 
     fn swap_more(&mut self) {
@@ -150,12 +150,12 @@ impl Inherited {
 }
 
 /// A running closure. Its drop restores the enclosing scope even after a panic.
-struct Inside<'a> {
+struct EnteredScope<'a> {
     inherited: &'a mut Inherited,
-    around: Current,
+    around: CurrentCall,
 }
 
-impl Drop for Inside<'_> {
+impl Drop for EnteredScope<'_> {
     #[inline]
     fn drop(&mut self) {
         self.inherited.leave(self.around);
@@ -169,7 +169,7 @@ impl fmt::Debug for Inherited {
     }
 }
 
-impl Scope {
+impl CallScope {
     /// Returns the scope of a call without inherited metadata.
     #[inline]
     pub(crate) fn until(deadline: Option<Instant>) -> Self {
@@ -183,7 +183,7 @@ impl Scope {
     }
 }
 
-impl More {
+impl ScopeExtras {
     fn of(metadata: &Metadata, names: &[String]) -> Option<Arc<Self>> {
         let is_inherited = names.iter().any(|name| metadata.contains_key(name));
         is_inherited.then(|| Arc::new(Self { metadata: metadata.only(names), token: OnceLock::new() }))
@@ -194,7 +194,7 @@ impl<F> InScope<F> {
     /// Wraps a handler in the scope of its call. The handler must not panic: its scope would stay in effect for later
     /// code of the thread.
     #[inline]
-    pub(crate) fn new(scope: Scope, handler: F) -> Self {
+    pub(crate) fn new(scope: CallScope, handler: F) -> Self {
         Self { handler, scope }
     }
 }
@@ -213,7 +213,7 @@ impl<F: Future> Future for InScope<F> {
     }
 }
 
-impl Drop for Scope {
+impl Drop for CallScope {
     #[inline]
     fn drop(&mut self) {
         if let (false, Some(more)) = (self.is_over, &self.inherited.more)
@@ -247,10 +247,10 @@ pub(crate) fn inherited_metadata(add: impl FnOnce(&Metadata)) {
 /// Returns a token that is cancelled when the current handler is dropped before its end.
 pub(crate) fn token() -> Option<CancellationToken> {
     let current = CURRENT.get();
-    if current.around == Around::Nothing {
+    if current.around == ScopeKind::Outside {
         return None;
     }
-    CURRENT.set(Current { around: Around::CallWithMore, ..current });
+    CURRENT.set(CurrentCall { around: ScopeKind::CallWithExtras, ..current });
     MORE.with_borrow_mut(|more| Some(more.get_or_insert_default().token.get_or_init(CancellationToken::new).clone()))
 }
 
@@ -277,7 +277,7 @@ mod tests {
     fn code_in_a_handler_sees_what_it_inherits_and_code_outside_nothing() {
         let at = Instant::now() + Duration::from_secs(1);
         let names = ["traceparent".to_owned()];
-        let seen = InScope::new(Scope::of(&head(Some(at)), &names), async {
+        let seen = InScope::new(CallScope::of(&head(Some(at)), &names), async {
             let mut seen = Vec::new();
             inherited_metadata(|metadata| seen.extend(metadata.keys().map(str::to_owned)));
             (deadline(), seen)
@@ -291,8 +291,8 @@ mod tests {
     #[test]
     fn scopes_nest() {
         let at = Instant::now();
-        let outer = InScope::new(Scope::of(&head(Some(at)), &[]), async {
-            let inner = InScope::new(Scope::of(&Head::received(None, None), &[]), async { deadline() });
+        let outer = InScope::new(CallScope::of(&head(Some(at)), &[]), async {
+            let inner = InScope::new(CallScope::of(&Head::received(None, None), &[]), async { deadline() });
             (inner.await, deadline())
         });
         assert_eq!(outer.now_or_never(), Some((None, Some(at))));
@@ -302,7 +302,7 @@ mod tests {
     fn code_elsewhere_sees_what_was_taken_along_until_it_ends_or_panics() {
         let at = Instant::now();
         let names = ["traceparent".to_owned()];
-        let handler = InScope::new(Scope::of(&head(Some(at)), &names), async { Inherited::here() });
+        let handler = InScope::new(CallScope::of(&head(Some(at)), &names), async { Inherited::here() });
         let mut taken = handler.now_or_never().unwrap();
         let see = || {
             let mut seen = Vec::new();
@@ -329,11 +329,11 @@ mod tests {
             }
             sent
         };
-        let ended = InScope::new(Scope::of(&head(None), &[]), take(true)).now_or_never().unwrap();
+        let ended = InScope::new(CallScope::of(&head(None), &[]), take(true)).now_or_never().unwrap();
         assert!(!ended.is_cancelled());
 
         let mut kept = None;
-        let mut held = Box::pin(InScope::new(Scope::of(&head(None), &[]), async {
+        let mut held = Box::pin(InScope::new(CallScope::of(&head(None), &[]), async {
             kept = token();
             pending::<()>().await;
         }));

@@ -45,15 +45,15 @@ impl Deadline {
     }
 
     /// Fails a future with the status of `passed` when the deadline passes.
-    pub(crate) fn bound_with<F>(self, future: F, passed: fn(Self) -> Status) -> Bounded<F> {
-        Bounded { future, deadline: self, passed, sleep: None }
+    pub(crate) fn bound_with<F>(self, future: F, passed: fn(Self) -> Status) -> DeadlineFuture<F> {
+        DeadlineFuture { future, deadline: self, passed, sleep: None }
     }
 }
 
 pin_project! {
     /// A future that fails with a status at a deadline. It creates no timer if it is ready at the first poll.
     #[derive(Debug)]
-    pub struct Bounded<F> {
+    pub struct DeadlineFuture<F> {
         #[pin]
         future: F,
         deadline: Deadline,
@@ -63,7 +63,7 @@ pin_project! {
     }
 }
 
-impl<T, F: Future<Output = Result<T, Status>>> Future for Bounded<F> {
+impl<T, F: Future<Output = Result<T, Status>>> Future for DeadlineFuture<F> {
     type Output = Result<T, Status>;
 
     #[inline]
@@ -106,7 +106,7 @@ impl HandlerTime {
     }
 
     /// Bounds a handler. At the deadline, the returned future fails with the status for the caller.
-    pub(crate) fn bound<F>(self, handling: F) -> Bounded<F> {
+    pub(crate) fn bound<F>(self, handling: F) -> DeadlineFuture<F> {
         self.deadline.bound_with(handling, self.passed)
     }
 }
@@ -125,7 +125,7 @@ impl HandlerTime {
 /// # let _ = server;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Times {
+pub struct TimeLimits {
     /// The shortest time limit. Protects against callers that give up too early and then retry.
     pub min: Option<Duration>,
     /// The longest time limit.
@@ -138,7 +138,7 @@ pub struct Times {
     pub stream_default: Option<Duration>,
 }
 
-impl Times {
+impl TimeLimits {
     pub(crate) fn of(self, kind: MethodKind, timeout: Option<Duration>, start: Instant) -> Option<HandlerTime> {
         let unsaid = match kind {
             MethodKind::Unary => self.default.or(self.max),

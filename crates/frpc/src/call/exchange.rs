@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{
     account::MemoryHold,
     deadline::CallTime,
-    extensions::{Extensions, Extras},
+    extensions::{Extensions, HeadExtras},
     head::Head,
     metadata::Metadata,
     method::{Method, MethodKind},
@@ -16,7 +16,7 @@ use super::{
     streaming::Streaming,
     unknown_json::UnknownJson,
 };
-use crate::codec::{CodecError, Format, MemoryBudget, Message, Pieces, Reading, json::Types};
+use crate::codec::{CodecError, DecodeContext, EncodedMessage, Format, MemoryBudget, Message, json::Types};
 
 /// A call on its way to a service, passed between transports, [layers](crate::Layer) and services.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct Call {
 #[non_exhaustive]
 pub enum Body {
     /// One message.
-    One(Pieces),
+    One(EncodedMessage),
     /// A stream of messages.
     Many(Streaming<Bytes>),
 }
@@ -45,7 +45,7 @@ pub enum Body {
 #[derive(Debug)]
 pub struct Answer {
     body: Body,
-    extras: Extras,
+    extras: HeadExtras,
 }
 
 impl Call {
@@ -171,7 +171,7 @@ impl Call {
             Body::One(_) => Err(Status::unimplemented("the method takes a stream, not one message")),
             Body::Many(contents) => {
                 let unknown = UnknownJson::of_caller(format, &self.head);
-                let messages = contents.decoded(method, format, memory, unknown, any_types, request_misfit);
+                let messages = contents.decoded(method, format, memory, unknown, any_types, request_decode_status);
                 Ok(Request::from_parts(self.head, messages))
             }
         }
@@ -208,7 +208,7 @@ impl Answer {
     /// Creates an answer without metadata.
     #[inline]
     pub fn new(body: Body) -> Self {
-        Self { body, extras: Extras::default() }
+        Self { body, extras: HeadExtras::default() }
     }
 
     /// Returns the messages.
@@ -297,7 +297,7 @@ impl Answer {
     /// Returns the message if the answer consists of one message of at most `len_max` bytes. Otherwise returns the
     /// answer unchanged.
     #[inline]
-    pub(crate) fn into_message(self, len_max: usize) -> Result<Pieces, Self> {
+    pub(crate) fn into_message(self, len_max: usize) -> Result<EncodedMessage, Self> {
         match self.body {
             Body::One(message) if self.extras.is_none() && message.len() <= len_max => Ok(message),
             body => Err(Self { body, extras: self.extras }),
@@ -344,8 +344,10 @@ impl Answer {
                 let content = content.into_bytes();
                 let message = match format {
                     Format::Json => {
-                        let mut reading = Reading { any_types, ..Reading::within(memory) };
-                        format.decode_with(&content, &mut reading).map_err(|error| response_misfit(method, error))?
+                        let mut reading = DecodeContext { any_types, ..DecodeContext::within(memory) };
+                        format
+                            .decode_with(&content, &mut reading)
+                            .map_err(|error| response_decode_status(method, error))?
                     }
                     format => decode_response(method, format, &content, memory)?,
                 };
@@ -367,7 +369,7 @@ impl Answer {
             Body::One(_) => Err(Status::internal("the handler answered with one message instead of a stream")),
             Body::Many(contents) => {
                 let unknown = UnknownJson::Ignore;
-                let messages = contents.decoded(method, format, memory, unknown, any_types, response_misfit);
+                let messages = contents.decoded(method, format, memory, unknown, any_types, response_decode_status);
                 Ok(Response::from_parts(self.extras, messages))
             }
         }
@@ -385,7 +387,7 @@ fn decode_request<M: Message>(
     head: &Head,
 ) -> Result<M, Status> {
     if format == Format::Polyglot {
-        return format.decode_within(content, memory).map_err(|error| request_misfit(method, error));
+        return format.decode_within(content, memory).map_err(|error| request_decode_status(method, error));
     }
     decode_held(method, format, content, memory, any_types, head)
 }
@@ -401,10 +403,10 @@ fn decode_held<M: Message>(
     head: &Head,
 ) -> Result<M, Status> {
     let hold = head.extensions().get::<MemoryHold>();
-    let mut reading = Reading { is_counted: hold.is_some(), any_types, ..Reading::within(memory) };
+    let mut reading = DecodeContext { is_counted: hold.is_some(), any_types, ..DecodeContext::within(memory) };
     let message = UnknownJson::of_caller(format, head)
         .decode(method, format, content, &mut reading)
-        .map_err(|error| request_misfit(method, error))?;
+        .map_err(|error| request_decode_status(method, error))?;
     let Some(hold) = hold else { return Ok(message) };
     let len = reading.memory_len;
     // Replaces the hold for the encoded bytes. Concurrent readers may exceed the limit, each by one message.
@@ -422,40 +424,40 @@ pub(crate) fn decode_response<M: Message>(
     content: &Bytes,
     memory: MemoryBudget,
 ) -> Result<M, Status> {
-    format.decode_within(content, memory).map_err(|error| response_misfit(method, error))
+    format.decode_within(content, memory).map_err(|error| response_decode_status(method, error))
 }
 
 /// Converts a decoding error of a request to a status that blames the caller. The error becomes the source of the
 /// status. Wires use it to distinguish the status from one of the handler.
-pub(crate) fn request_misfit(method: &Method, error: CodecError) -> Status {
+pub(crate) fn request_decode_status(method: &Method, error: CodecError) -> Status {
     let status = match &error {
         error if error.is_too_much_memory() => too_much_memory(method, "request", "server", error),
         CodecError::Unsupported { .. } => Status::unimplemented(error.to_string()),
         CodecError::OtherCodec { .. } => Status::unimplemented(format!("{method}: {error}")),
-        error @ CodecError::Custom { .. } => Status::invalid_argument(misfit(method, "request", error)),
-        CodecError::Proto(error) => Status::invalid_argument(misfit(method, "request", error)),
-        CodecError::Json(error) => Status::invalid_argument(misfit(method, "request", error)),
+        error @ CodecError::Custom { .. } => Status::invalid_argument(mismatch_text(method, "request", error)),
+        CodecError::Proto(error) => Status::invalid_argument(mismatch_text(method, "request", error)),
+        CodecError::Json(error) => Status::invalid_argument(mismatch_text(method, "request", error)),
         error => Status::invalid_argument(error.to_string()),
     };
     status.with_source(Arc::new(error) as Arc<_>)
 }
 
 /// Converts a decoding error of a response, or an error sent in its place, to a status.
-pub(crate) fn response_misfit(method: &Method, error: CodecError) -> Status {
+pub(crate) fn response_decode_status(method: &Method, error: CodecError) -> Status {
     match error {
         error if error.is_too_much_memory() => {
             too_much_memory(method, "response", "channel", &error).with_source(Arc::new(error) as Arc<_>)
         }
         CodecError::Proto(cause) => {
-            let message = misfit(method, "response", &cause);
+            let message = mismatch_text(method, "response", &cause);
             Status::internal(message).with_source(Arc::new(CodecError::Proto(cause)) as Arc<_>)
         }
         CodecError::Json(cause) => {
-            let message = misfit(method, "response", &cause);
+            let message = mismatch_text(method, "response", &cause);
             Status::internal(message).with_source(Arc::new(CodecError::Json(cause)) as Arc<_>)
         }
         CodecError::Custom { .. } => {
-            Status::internal(misfit(method, "response", &error)).with_source(Arc::new(error) as Arc<_>)
+            Status::internal(mismatch_text(method, "response", &error)).with_source(Arc::new(error) as Arc<_>)
         }
         error => error.into(),
     }
@@ -474,7 +476,7 @@ fn too_much_memory(method: &Method, which: &str, side: &str, error: &CodecError)
 
 /// Adds the method and the direction to a decoding error, because the error names only the field. Peers with different
 /// proto files usually use protobuf or JSON, so their mismatches end here.
-fn misfit(method: &Method, which: &str, error: &dyn Display) -> String {
+fn mismatch_text(method: &Method, which: &str, error: &dyn Display) -> String {
     format!("cannot decode the {which} of {method}: {error}")
 }
 

@@ -39,16 +39,16 @@ impl fmt::Debug for Extensions {
 
 /// The parts of a head that are empty in most calls. One pointer wide; the first write allocates.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Extras(Option<Box<Inner>>);
+pub(crate) struct HeadExtras(Option<Box<ExtraFields>>);
 
 #[derive(Clone, Debug, Default)]
-struct Inner {
+struct ExtraFields {
     metadata: Metadata,
     extensions: Extensions,
     trailers: Metadata,
 }
 
-impl Extras {
+impl HeadExtras {
     pub(crate) fn metadata(&self) -> &Metadata {
         &self.get().metadata
     }
@@ -84,13 +84,13 @@ impl Extras {
         }
     }
 
-    fn get(&self) -> &Inner {
-        static EMPTY: Inner =
-            Inner { metadata: Metadata::new(), extensions: Extensions::new(), trailers: Metadata::new() };
+    fn get(&self) -> &ExtraFields {
+        static EMPTY: ExtraFields =
+            ExtraFields { metadata: Metadata::new(), extensions: Extensions::new(), trailers: Metadata::new() };
         self.0.as_deref().unwrap_or(&EMPTY)
     }
 
-    fn get_mut(&mut self) -> &mut Inner {
+    fn get_mut(&mut self) -> &mut ExtraFields {
         self.0.get_or_insert_default()
     }
 }
@@ -111,8 +111,8 @@ mod tests {
 
     #[test]
     fn extras_are_one_pointer_wide_and_read_as_empty_without_an_allocation() {
-        assert_eq!(size_of::<Extras>(), size_of::<usize>());
-        let extras = Extras::default();
+        assert_eq!(size_of::<HeadExtras>(), size_of::<usize>());
+        let extras = HeadExtras::default();
         assert!(extras.metadata().is_empty() && extras.trailers().is_empty());
         assert_eq!(extras.extensions().get::<u8>(), None);
         assert!(extras.0.is_none());
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_parts_of_extras_are_apart_from_each_other() {
-        let mut extras = Extras::default();
+        let mut extras = HeadExtras::default();
         extras.metadata_mut().insert("a", "head").unwrap();
         extras.trailers_mut().insert("a", "tail").unwrap();
         extras.extensions_mut().insert(1_u8);

@@ -10,7 +10,7 @@ use std::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    extensions::{Extensions, Extras},
+    extensions::{Extensions, HeadExtras},
     metadata::Metadata,
 };
 
@@ -19,14 +19,14 @@ use super::{
 /// [`Request`](crate::Request) combines a head with a message.
 #[derive(Clone, Debug, Default)]
 pub struct Head {
-    pub(crate) extras: Extras,
-    time: Time,
-    origin: Option<Origin>,
+    pub(crate) extras: HeadExtras,
+    time: TimeSetting,
+    origin: Option<CallOrigin>,
 }
 
 /// The time limit stored in a head.
 #[derive(Clone, Copy, Debug, Default)]
-enum Time {
+enum TimeSetting {
     #[default]
     Unset,
     /// Requested by the caller, counted from the start of the call.
@@ -37,14 +37,14 @@ enum Time {
 
 /// The connection a call arrived on. Only its wire knows the type.
 #[derive(Clone)]
-pub(crate) struct Origin(Arc<dyn Any + Send + Sync>);
+pub(crate) struct CallOrigin(Arc<dyn Any + Send + Sync>);
 
 impl Head {
     /// Creates the head of a received call.
     #[inline]
-    pub(crate) fn received(origin: Option<Origin>, deadline: Option<Instant>) -> Self {
-        let time = deadline.map_or(Time::Unset, Time::Deadline);
-        Self { extras: Extras::default(), time, origin }
+    pub(crate) fn received(origin: Option<CallOrigin>, deadline: Option<Instant>) -> Self {
+        let time = deadline.map_or(TimeSetting::Unset, TimeSetting::Deadline);
+        Self { extras: HeadExtras::default(), time, origin }
     }
 
     /// Returns the metadata sent along with the call.
@@ -70,28 +70,28 @@ impl Head {
     /// Returns the timeout of the call. For a received call, returns the remaining time.
     pub fn timeout(&self) -> Option<Duration> {
         match self.time {
-            Time::Unset => None,
-            Time::Timeout(timeout) => Some(timeout),
-            Time::Deadline(at) => Some(at.saturating_duration_since(now())),
+            TimeSetting::Unset => None,
+            TimeSetting::Timeout(timeout) => Some(timeout),
+            TimeSetting::Deadline(at) => Some(at.saturating_duration_since(now())),
         }
     }
 
     /// Limits the duration of the call, streams included.
     pub fn set_timeout(&mut self, timeout: Duration) {
-        self.time = Time::Timeout(timeout);
+        self.time = TimeSetting::Timeout(timeout);
     }
 
     /// Returns the deadline of a received call, if the wire carries one.
     pub fn deadline(&self) -> Option<Instant> {
         match self.time {
-            Time::Deadline(at) => Some(at),
+            TimeSetting::Deadline(at) => Some(at),
             _ => None,
         }
     }
 
     /// Sets the deadline of a received call, for custom wires. `at` must be a time of tokio's clock.
     pub fn set_deadline(&mut self, at: Instant) {
-        self.time = Time::Deadline(at);
+        self.time = TimeSetting::Deadline(at);
     }
 
     /// Returns a guard that signals cancellation to [`Request::cancelled`](crate::Request::cancelled) when it is
@@ -104,18 +104,18 @@ impl Head {
 
     /// Returns a token that is cancelled when the caller cancels the call, if the wire reports cancellations.
     pub(crate) fn cancellation(&self) -> Option<&CancellationToken> {
-        self.extensions().get::<Cancellation>().map(|Cancellation(token)| token)
+        self.extensions().get::<HeadCancellation>().map(|HeadCancellation(token)| token)
     }
 
     pub(crate) fn set_cancellation(&mut self, token: CancellationToken) {
-        self.extensions_mut().insert(Cancellation(token));
+        self.extensions_mut().insert(HeadCancellation(token));
     }
 
-    pub(crate) fn set_origin(&mut self, origin: Origin) {
+    pub(crate) fn set_origin(&mut self, origin: CallOrigin) {
         self.origin = Some(origin);
     }
 
-    pub(crate) fn origin(&self) -> Option<&Origin> {
+    pub(crate) fn origin(&self) -> Option<&CallOrigin> {
         self.origin.as_ref()
     }
 }
@@ -132,9 +132,9 @@ impl CancelGuard {
 }
 
 /// An extension of the head, because most calls have none.
-struct Cancellation(CancellationToken);
+struct HeadCancellation(CancellationToken);
 
-impl Origin {
+impl CallOrigin {
     #[inline]
     pub(crate) fn new(connection: Arc<dyn Any + Send + Sync>) -> Self {
         Self(connection)
@@ -145,7 +145,7 @@ impl Origin {
     }
 }
 
-impl fmt::Debug for Origin {
+impl fmt::Debug for CallOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Origin")
     }

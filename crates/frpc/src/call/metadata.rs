@@ -77,22 +77,22 @@ impl Metadata {
 
     /// Returns the first value of a name.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.values(name).find_map(Entry::ascii)
+        self.values(name).find_map(MetadataEntry::ascii)
     }
 
     /// Returns the values of a name, in order.
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.values(name).filter_map(Entry::ascii)
+        self.values(name).filter_map(MetadataEntry::ascii)
     }
 
     /// Returns the first value of a name ending in `-bin`.
     pub fn get_bin(&self, name: &str) -> Option<&[u8]> {
-        self.values(name).find_map(Entry::binary)
+        self.values(name).find_map(MetadataEntry::binary)
     }
 
     /// Returns the values of a name ending in `-bin`, in order.
     pub fn get_all_bin<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-        self.values(name).filter_map(Entry::binary)
+        self.values(name).filter_map(MetadataEntry::binary)
     }
 
     /// Sets the value of a name and removes its previous values.
@@ -101,7 +101,7 @@ impl Metadata {
     ///
     /// Fails, and changes nothing, if gRPC does not allow the name or the value; see [names](#names).
     pub fn insert(&mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> Result<(), InvalidMetadata> {
-        self.replace(name.as_ref(), value.as_ref().as_bytes(), Kind::Ascii)
+        self.replace(name.as_ref(), value.as_ref().as_bytes(), ValueKind::Ascii)
     }
 
     /// Adds a value to a name, after its existing values.
@@ -111,7 +111,7 @@ impl Metadata {
     /// Fails, and changes nothing, if gRPC does not allow the name or the value; see [names](#names).
     pub fn append(&mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> Result<(), InvalidMetadata> {
         let (name, value) = (name.as_ref().as_bytes(), value.as_ref().as_bytes());
-        self.push(name, value, check(name, value, Kind::Ascii)?);
+        self.push(name, value, check(name, value, ValueKind::Ascii)?);
         Ok(())
     }
 
@@ -121,7 +121,7 @@ impl Metadata {
     ///
     /// Fails, and changes nothing, if gRPC does not allow the name; see [names](#names).
     pub fn insert_bin(&mut self, name: impl AsRef<str>, value: impl AsRef<[u8]>) -> Result<(), InvalidMetadata> {
-        self.replace(name.as_ref(), value.as_ref(), Kind::Binary)
+        self.replace(name.as_ref(), value.as_ref(), ValueKind::Binary)
     }
 
     /// Adds a value to a name ending in `-bin`, after its existing values.
@@ -131,7 +131,7 @@ impl Metadata {
     /// Fails, and changes nothing, if gRPC does not allow the name; see [names](#names).
     pub fn append_bin(&mut self, name: impl AsRef<str>, value: impl AsRef<[u8]>) -> Result<(), InvalidMetadata> {
         let (name, value) = (name.as_ref().as_bytes(), value.as_ref());
-        self.push(name, value, check(name, value, Kind::Binary)?);
+        self.push(name, value, check(name, value, ValueKind::Binary)?);
         Ok(())
     }
 
@@ -141,7 +141,7 @@ impl Metadata {
     ///
     /// Fails, and changes nothing, if gRPC does not allow the name or the value; see [names](#names).
     pub fn append_received(&mut self, name: &[u8], value: &[u8]) -> Result<(), InvalidMetadata> {
-        self.push(name, value, check(name, value, Kind::of(name))?);
+        self.push(name, value, check(name, value, ValueKind::of(name))?);
         Ok(())
     }
 
@@ -161,7 +161,8 @@ impl Metadata {
 
     /// Returns each name once, in lower case, in the order of their first values.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
-        let is_first = |(index, entry): &(usize, Entry<'_>)| !self.entries().take(*index).any(|e| e.name == entry.name);
+        let is_first =
+            |(index, entry): &(usize, MetadataEntry<'_>)| !self.entries().take(*index).any(|e| e.name == entry.name);
         self.entries().enumerate().filter(is_first).map(|(_, entry)| text(entry.name))
     }
 
@@ -178,17 +179,17 @@ impl Metadata {
     /// Returns all values with their names in lower case. The values of one name keep their order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, MetadataValue<'_>)> {
         self.entries().map(|entry| {
-            let value = match Kind::of(entry.name) {
-                Kind::Ascii => MetadataValue::Ascii(text(entry.value)),
-                Kind::Binary => MetadataValue::Binary(entry.value),
+            let value = match ValueKind::of(entry.name) {
+                ValueKind::Ascii => MetadataValue::Ascii(text(entry.value)),
+                ValueKind::Binary => MetadataValue::Binary(entry.value),
             };
             (text(entry.name), value)
         })
     }
 
     /// Returns all entries in the form sent on wires.
-    pub(crate) fn entries(&self) -> Entries<'_> {
-        Entries(&self.entries)
+    pub(crate) fn entries(&self) -> MetadataEntries<'_> {
+        MetadataEntries(&self.entries)
     }
 
     /// Returns a copy with only the values of these names.
@@ -224,18 +225,18 @@ impl Metadata {
         self.entries.len() - self.len * LENGTHS_LEN + self.len * ENTRY_OVERHEAD
     }
 
-    fn values<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = Entry<'a>> + use<'a, 'n> {
+    fn values<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = MetadataEntry<'a>> + use<'a, 'n> {
         self.entries().filter(move |entry| entry.is_named(name.as_bytes()))
     }
 
-    fn replace(&mut self, name: &str, value: &[u8], kind: Kind) -> Result<(), InvalidMetadata> {
+    fn replace(&mut self, name: &str, value: &[u8], kind: ValueKind) -> Result<(), InvalidMetadata> {
         let checked = check(name.as_bytes(), value, kind)?;
         self.remove(name);
         self.push(name.as_bytes(), value, checked);
         Ok(())
     }
 
-    fn push(&mut self, name: &[u8], value: &[u8], checked: Checked) {
+    fn push(&mut self, name: &[u8], value: &[u8], checked: CheckedName) {
         let (start, len) = (self.entries.len(), LENGTHS_LEN + name.len() + value.len());
         // A second entry usually follows, so the first allocation has room for more.
         self.entries.reserve(if start == 0 { len.max(ENTRIES_LEN_MIN) } else { len });
@@ -254,9 +255,9 @@ impl Metadata {
         self.len += others.len;
     }
 
-    fn retain(&mut self, is_kept: impl Fn(Entry<'_>) -> bool) {
+    fn retain(&mut self, is_kept: impl Fn(MetadataEntry<'_>) -> bool) {
         let (mut from, mut to) = (0, 0);
-        while let Some(entry) = Entries(&self.entries[from..]).next() {
+        while let Some(entry) = MetadataEntries(&self.entries[from..]).next() {
             let (len, is_kept) = (LENGTHS_LEN + entry.name.len() + entry.value.len(), is_kept(entry));
             if is_kept {
                 self.entries.copy_within(from..from + len, to);
@@ -281,38 +282,38 @@ const ENTRIES_LEN_MIN: usize = 256;
 
 /// An entry with a valid name in lower case.
 #[derive(Clone, Copy)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct MetadataEntry<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) value: &'a [u8],
 }
 
-pub(crate) struct Entries<'a>(&'a [u8]);
+pub(crate) struct MetadataEntries<'a>(&'a [u8]);
 
-impl<'a> Iterator for Entries<'a> {
-    type Item = Entry<'a>;
+impl<'a> Iterator for MetadataEntries<'a> {
+    type Item = MetadataEntry<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<Entry<'a>> {
+    fn next(&mut self) -> Option<MetadataEntry<'a>> {
         let (&name_len, rest) = self.0.split_first_chunk()?;
         let (&value_len, rest) = rest.split_first_chunk()?;
         let (name, rest) = rest.split_at(usize::from_ne_bytes(name_len));
         let (value, rest) = rest.split_at(usize::from_ne_bytes(value_len));
         self.0 = rest;
-        Some(Entry { name, value })
+        Some(MetadataEntry { name, value })
     }
 }
 
-impl<'a> Entry<'a> {
+impl<'a> MetadataEntry<'a> {
     fn is_named(self, name: &[u8]) -> bool {
         self.name.eq_ignore_ascii_case(name)
     }
 
     fn ascii(self) -> Option<&'a str> {
-        (Kind::of(self.name) == Kind::Ascii).then(|| text(self.value))
+        (ValueKind::of(self.name) == ValueKind::Ascii).then(|| text(self.value))
     }
 
     fn binary(self) -> Option<&'a [u8]> {
-        (Kind::of(self.name) == Kind::Binary).then_some(self.value)
+        (ValueKind::of(self.name) == ValueKind::Binary).then_some(self.value)
     }
 }
 
@@ -322,24 +323,24 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ValueKind {
     Ascii,
     Binary,
 }
 
-impl Kind {
+impl ValueKind {
     fn of(name: &[u8]) -> Self {
         if name.ends_with(b"-bin") { Self::Binary } else { Self::Ascii }
     }
 }
 
 /// The result of a successful check.
-struct Checked {
+struct CheckedName {
     has_upper_case: bool,
 }
 
 /// Checks a name and its value against the rules for application metadata.
-fn check(name: &[u8], value: &[u8], kind: Kind) -> Result<Checked, InvalidMetadata> {
+fn check(name: &[u8], value: &[u8], kind: ValueKind) -> Result<CheckedName, InvalidMetadata> {
     let found = name.iter().fold(0, |found, byte| found | NAME_BYTES[usize::from(*byte)]);
     let has_upper_case = found & UPPER_CASE != 0;
     let shown = || String::from_utf8_lossy(name).into_owned();
@@ -350,16 +351,16 @@ fn check(name: &[u8], value: &[u8], kind: Kind) -> Result<Checked, InvalidMetada
         return Err(InvalidMetadata::NameCharacters { name: shown() });
     }
     if has_upper_case {
-        return check(&name.to_ascii_lowercase(), value, kind).map(|_| Checked { has_upper_case });
+        return check(&name.to_ascii_lowercase(), value, kind).map(|_| CheckedName { has_upper_case });
     }
     if name.starts_with(b"grpc-") || is_of_http(name) {
         return Err(InvalidMetadata::ReservedName { name: shown() });
     }
-    match (kind, Kind::of(name)) {
-        (Kind::Ascii, Kind::Binary) => return Err(InvalidMetadata::BinaryName { name: shown() }),
-        (Kind::Binary, Kind::Ascii) => return Err(InvalidMetadata::AsciiName { name: shown() }),
-        (Kind::Binary, Kind::Binary) => return Ok(Checked { has_upper_case }),
-        (Kind::Ascii, Kind::Ascii) => {}
+    match (kind, ValueKind::of(name)) {
+        (ValueKind::Ascii, ValueKind::Binary) => return Err(InvalidMetadata::BinaryName { name: shown() }),
+        (ValueKind::Binary, ValueKind::Ascii) => return Err(InvalidMetadata::AsciiName { name: shown() }),
+        (ValueKind::Binary, ValueKind::Binary) => return Ok(CheckedName { has_upper_case }),
+        (ValueKind::Ascii, ValueKind::Ascii) => {}
     }
     let is_other = |byte: &u8| !matches!(byte, 0x20..=0x7e);
     // Scans to the end: for short values, this is faster than an early exit.
@@ -367,7 +368,7 @@ fn check(name: &[u8], value: &[u8], kind: Kind) -> Result<Checked, InvalidMetada
         let position = value.iter().position(is_other).unwrap_or_default();
         return Err(InvalidMetadata::NotPrintable { name: shown(), position });
     }
-    Ok(Checked { has_upper_case })
+    Ok(CheckedName { has_upper_case })
 }
 
 const UPPER_CASE: u8 = 1;
@@ -408,17 +409,17 @@ fn is_of_http(name: &[u8]) -> bool {
 
 impl fmt::Debug for Metadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.iter().map(|(name, value)| (name, Shown { name, value }))).finish()
+        f.debug_map().entries(self.iter().map(|(name, value)| (name, DebugValue { name, value }))).finish()
     }
 }
 
 /// A value as shown by `{:?}` of the metadata.
-struct Shown<'a> {
+struct DebugValue<'a> {
     name: &'a str,
     value: MetadataValue<'a>,
 }
 
-impl fmt::Debug for Shown<'_> {
+impl fmt::Debug for DebugValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.value {
             _ if SECRETS.iter().any(|secret| self.name.contains(secret)) => f.write_str("<hidden>"),

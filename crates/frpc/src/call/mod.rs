@@ -1,7 +1,7 @@
 //! Calls independent of any wire: methods, heads, messages as bytes, answers and statuses.
 
 pub(crate) mod account;
-pub(crate) mod coded;
+pub(crate) mod codec_stream;
 pub(crate) mod context;
 pub(crate) mod deadline;
 pub(crate) mod exchange;

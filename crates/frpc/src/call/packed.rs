@@ -21,7 +21,7 @@ use super::status::Status;
 pub(crate) type PollNext<T> = Poll<Option<Result<T, Status>>>;
 
 /// A stream that can move several messages at a time.
-pub(crate) trait Source<T>: Send {
+pub(crate) trait BatchSource<T>: Send {
     /// Polls for the next message.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<T>;
 
@@ -33,34 +33,34 @@ pub(crate) trait Source<T>: Send {
     }
 
     /// Polls for the next message, or for all messages already received.
-    fn poll_several(&mut self, cx: &mut Context<'_>) -> PollNext<Received<T>> {
-        self.poll_next(cx).map(|next| next.map(|message| message.map(Received::One)))
+    fn poll_several(&mut self, cx: &mut Context<'_>) -> PollNext<ReceivedMessages<T>> {
+        self.poll_next(cx).map(|next| next.map(|message| message.map(ReceivedMessages::One)))
     }
 }
 
 /// A stream of encoded messages received by a wire.
-pub(crate) trait Contents: Send {
+pub(crate) trait ContentSource: Send {
     /// Polls for the next message, or for all messages already received.
-    fn poll_contents(&mut self, cx: &mut Context<'_>) -> PollNext<Received<Bytes>>;
+    fn poll_contents(&mut self, cx: &mut Context<'_>) -> PollNext<ReceivedMessages<Bytes>>;
 }
 
 /// The contents received by a wire as a stream, for readers of single messages and of packed ones.
-pub(crate) struct Unpacked<C> {
+pub(crate) struct UnpackedContents<C> {
     /// `None` after malformed packed messages.
     contents: Option<C>,
     /// Unread messages of the last packed batch.
-    packed: Packed,
+    packed: PackedMessages,
 }
 
 /// Messages received together: one, or several in packed form.
-pub(crate) enum Received<T> {
+pub(crate) enum ReceivedMessages<T> {
     One(T),
-    Several(Packed),
+    Several(PackedMessages),
 }
 
 /// Several encoded messages in one buffer.
 #[derive(Debug, Default)]
-pub(crate) struct Packed {
+pub(crate) struct PackedMessages {
     bytes: Bytes,
     /// The number of bytes already read.
     taken: usize,
@@ -90,7 +90,7 @@ pub(crate) const LEN_LEN: usize = 4;
 /// Larger messages are sent from their own buffer instead of being copied.
 pub(crate) const COPIED_LEN_MAX: usize = 4096;
 
-impl Packed {
+impl PackedMessages {
     pub(crate) fn new(bytes: Bytes) -> Self {
         Self { bytes, taken: 0 }
     }
@@ -130,13 +130,13 @@ impl Packed {
     }
 }
 
-impl<C> Unpacked<C> {
+impl<C> UnpackedContents<C> {
     pub(crate) fn new(contents: C) -> Self {
-        Self { contents: Some(contents), packed: Packed::default() }
+        Self { contents: Some(contents), packed: PackedMessages::default() }
     }
 }
 
-impl<C: Contents> Source<Bytes> for Unpacked<C> {
+impl<C: ContentSource> BatchSource<Bytes> for UnpackedContents<C> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<Bytes> {
         loop {
             match self.packed.next() {
@@ -146,20 +146,20 @@ impl<C: Contents> Source<Bytes> for Unpacked<C> {
                 }
                 Some(message) => return Poll::Ready(Some(message)),
                 // Frees the buffer before waiting: an idle stream holds no old messages.
-                None => self.packed = Packed::default(),
+                None => self.packed = PackedMessages::default(),
             }
             let Some(contents) = &mut self.contents else { return Poll::Ready(None) };
             match ready!(contents.poll_contents(cx)?) {
-                Some(Received::One(content)) => return Poll::Ready(Some(Ok(content))),
-                Some(Received::Several(packed)) => self.packed = packed,
+                Some(ReceivedMessages::One(content)) => return Poll::Ready(Some(Ok(content))),
+                Some(ReceivedMessages::Several(packed)) => self.packed = packed,
                 None => return Poll::Ready(None),
             }
         }
     }
 
-    fn poll_several(&mut self, cx: &mut Context<'_>) -> PollNext<Received<Bytes>> {
+    fn poll_several(&mut self, cx: &mut Context<'_>) -> PollNext<ReceivedMessages<Bytes>> {
         match (mem::take(&mut self.packed), &mut self.contents) {
-            (packed, _) if !packed.is_empty() => Poll::Ready(Some(Ok(Received::Several(packed)))),
+            (packed, _) if !packed.is_empty() => Poll::Ready(Some(Ok(ReceivedMessages::Several(packed)))),
             (_, Some(contents)) => contents.poll_contents(cx),
             (_, None) => Poll::Ready(None),
         }
@@ -177,7 +177,7 @@ mod tests {
         for message in [&b"a"[..], b"", b"bc"] {
             put(&mut out, message);
         }
-        let mut packed = Packed::new(out.into());
+        let mut packed = PackedMessages::new(out.into());
         let mut read = Vec::new();
         while let Some(message) = packed.next() {
             read.push(message.unwrap());
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn a_message_that_is_cut_off_is_the_last() {
         for cut in [&b"\0\0\0"[..], b"\0\0\0\x02a", b"\xff\xff\xff\xffa"] {
-            let mut packed = Packed::new(Bytes::from_static(cut));
+            let mut packed = PackedMessages::new(Bytes::from_static(cut));
             assert_eq!(packed.next().unwrap().unwrap_err().code(), Code::InvalidArgument);
             assert!(packed.next().is_none());
         }

@@ -6,7 +6,7 @@ use futures_core::Stream;
 use futures_util::StreamExt;
 
 use super::{
-    extensions::{Extensions, Extras},
+    extensions::{Extensions, HeadExtras},
     head::Head,
     metadata::Metadata,
     streaming::Streaming,
@@ -27,7 +27,7 @@ pub struct Request<T> {
 #[derive(Clone, Debug)]
 pub struct Response<T> {
     message: T,
-    extras: Extras,
+    extras: HeadExtras,
 }
 
 macro_rules! envelope {
@@ -88,7 +88,7 @@ macro_rules! envelope {
 }
 
 envelope!(Request { head: Head });
-envelope!(Response { extras: Extras });
+envelope!(Response { extras: HeadExtras });
 
 impl<T> Request<T> {
     pub(crate) fn from_parts(head: Head, message: T) -> Self {
@@ -125,11 +125,11 @@ impl<T> Request<T> {
 }
 
 impl<T> Response<T> {
-    pub(crate) fn from_parts(extras: Extras, message: T) -> Self {
+    pub(crate) fn from_parts(extras: HeadExtras, message: T) -> Self {
         Self { message, extras }
     }
 
-    pub(crate) fn into_parts(self) -> (Extras, T) {
+    pub(crate) fn into_parts(self) -> (HeadExtras, T) {
         (self.extras, self.message)
     }
 

@@ -23,10 +23,10 @@ use crate::{
 /// Rust peers receive everything except the source. A Go peer sees only the message: the code is encoded after it, and
 /// the Go implementation ignores it.
 #[derive(Clone)]
-pub struct Status(Box<Inner>);
+pub struct Status(Box<StatusInner>);
 
 #[derive(Clone)]
-struct Inner {
+struct StatusInner {
     code: Code,
     message: String,
     source: Option<Arc<dyn Error + Send + Sync>>,
@@ -109,7 +109,7 @@ impl Status {
         metadata: Metadata,
     ) -> Self {
         let (message, details) = (message.into(), details.into());
-        Self(Box::new(Inner { code, message, source: None, details, metadata, closes: false }))
+        Self(Box::new(StatusInner { code, message, source: None, details, metadata, closes: false }))
     }
 
     /// Creates a status with messages as details, following the richer error model of gRPC: [`details`](Self::details)
@@ -335,7 +335,7 @@ impl From<InvalidMetadata> for Status {
 
 impl fmt::Debug for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { code, message, source, .. } = &*self.0;
+        let StatusInner { code, message, source, .. } = &*self.0;
         f.debug_struct("Status")
             .field("code", code)
             .field("message", message)

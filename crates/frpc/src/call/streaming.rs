@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::{
     metadata::Metadata,
-    packed::{PollNext, Received, Source},
+    packed::{BatchSource, PollNext, ReceivedMessages},
     status::Status,
 };
 
@@ -33,16 +33,16 @@ use super::{
 ///
 /// [Trailers](Self::trailers) are metadata sent after the last message. Not every wire carries them; see [`Metadata`].
 pub struct Streaming<T> {
-    messages: Messages<T>,
+    messages: StreamingSource<T>,
     metadata: Option<MetadataSlot>,
     trailers: Option<MetadataSlot>,
 }
 
 /// The source of the messages.
-enum Messages<T> {
+enum StreamingSource<T> {
     Boxed(Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>),
     /// A stream type of this crate.
-    Source(Box<dyn Source<T>>),
+    Source(Box<dyn BatchSource<T>>),
     /// Not boxed: the trailers slot is then the only additional allocation.
     Channel(mpsc::Receiver<Result<T, Status>>),
     /// The end was read. Many streams must not be polled after their end, and their memory is freed early.
@@ -75,20 +75,20 @@ impl MetadataSlot {
 impl<T> Streaming<T> {
     /// Wraps a stream of messages. Wires send nothing after its first error.
     pub fn new(messages: impl Stream<Item = Result<T, Status>> + Send + 'static) -> Self {
-        Self::of(Messages::Boxed(Box::pin(messages)))
+        Self::of(StreamingSource::Boxed(Box::pin(messages)))
     }
 
     /// Creates a stream from a source that can move several messages at a time.
-    pub(crate) fn from_source(source: impl Source<T> + 'static) -> Self {
-        Self::of(Messages::Source(Box::new(source)))
+    pub(crate) fn from_source(source: impl BatchSource<T> + 'static) -> Self {
+        Self::of(StreamingSource::Source(Box::new(source)))
     }
 
     /// Creates a stream already at its end.
     pub(crate) fn over() -> Self {
-        Self::of(Messages::Over)
+        Self::of(StreamingSource::Over)
     }
 
-    fn of(messages: Messages<T>) -> Self {
+    fn of(messages: StreamingSource<T>) -> Self {
         Self { messages, metadata: None, trailers: None }
     }
 
@@ -99,7 +99,7 @@ impl<T> Streaming<T> {
     {
         let (sender, receiver) = mpsc::channel(capacity);
         let trailers = MetadataSlot::default();
-        let messages = Self::of(Messages::Channel(receiver)).with_trailers_slot(Some(trailers.clone()));
+        let messages = Self::of(StreamingSource::Channel(receiver)).with_trailers_slot(Some(trailers.clone()));
         (StreamSender { sender, trailers }, messages)
     }
 
@@ -169,7 +169,7 @@ impl<T> Streaming<T> {
     }
 
     /// Converts the messages through another source. Keeps metadata and trailers.
-    pub(crate) fn changed<U, S: Source<U> + 'static>(self, change: impl FnOnce(Self) -> S) -> Streaming<U> {
+    pub(crate) fn changed<U, S: BatchSource<U> + 'static>(self, change: impl FnOnce(Self) -> S) -> Streaming<U> {
         let (metadata, trailers) = (self.metadata.clone(), self.trailers_slot());
         Streaming::from_source(change(self)).with_metadata_slot(metadata).with_trailers_slot(trailers)
     }
@@ -180,7 +180,7 @@ impl<T> Streaming<T> {
     where
         T: Send + 'static,
     {
-        self.changed(|messages| Watched { messages, end: Some(end) })
+        self.changed(|messages| WatchedStream { messages, end: Some(end) })
     }
 
     /// Converts each message. A failed conversion becomes an error item. Keeps metadata and trailers.
@@ -196,27 +196,27 @@ impl<T> Streaming<T> {
     #[inline]
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> PollNext<T> {
         let next = match &mut self.messages {
-            Messages::Boxed(messages) => messages.as_mut().poll_next(cx),
-            Messages::Source(source) => source.poll_next(cx),
-            Messages::Channel(receiver) => receiver.poll_recv(cx),
-            Messages::Over => return Poll::Ready(None),
+            StreamingSource::Boxed(messages) => messages.as_mut().poll_next(cx),
+            StreamingSource::Source(source) => source.poll_next(cx),
+            StreamingSource::Channel(receiver) => receiver.poll_recv(cx),
+            StreamingSource::Over => return Poll::Ready(None),
         };
         self.unless_over(next)
     }
 
-    /// Polls for messages like [`Source::poll_into`].
+    /// Polls for messages like [`BatchSource::poll_into`].
     pub(crate) fn poll_into(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, full: usize) -> PollNext<Option<T>> {
-        let Messages::Source(source) = &mut self.messages else {
+        let StreamingSource::Source(source) = &mut self.messages else {
             return self.poll(cx).map(|next| next.map(|message| message.map(Some)));
         };
         let next = source.poll_into(cx, out, full);
         self.unless_over(next)
     }
 
-    /// Polls for received messages like [`Source::poll_several`].
-    pub(crate) fn poll_several(&mut self, cx: &mut Context<'_>) -> PollNext<Received<T>> {
-        let Messages::Source(source) = &mut self.messages else {
-            return self.poll(cx).map(|next| next.map(|message| message.map(Received::One)));
+    /// Polls for received messages like [`BatchSource::poll_several`].
+    pub(crate) fn poll_several(&mut self, cx: &mut Context<'_>) -> PollNext<ReceivedMessages<T>> {
+        let StreamingSource::Source(source) = &mut self.messages else {
+            return self.poll(cx).map(|next| next.map(|message| message.map(ReceivedMessages::One)));
         };
         let next = source.poll_several(cx);
         self.unless_over(next)
@@ -225,7 +225,7 @@ impl<T> Streaming<T> {
     fn unless_over<N>(&mut self, next: Poll<Option<N>>) -> Poll<Option<N>> {
         if let Poll::Ready(None) = next {
             // Drops the source now, because readers may keep the finished stream for its trailers.
-            self.messages = Messages::Over;
+            self.messages = StreamingSource::Over;
         }
         next
     }
@@ -235,7 +235,7 @@ impl<T: Send + 'static> FromIterator<T> for Streaming<T> {
     /// Creates a stream of all items of an iterator, collected up front.
     fn from_iter<I: IntoIterator<Item = T>>(messages: I) -> Self {
         let messages: Vec<T> = messages.into_iter().collect();
-        Self::new(Ready(messages.into_iter()))
+        Self::new(ReadyMessages(messages.into_iter()))
     }
 }
 
@@ -291,11 +291,11 @@ impl<T> StreamSender<T> {
     }
 }
 
-struct Ready<T>(std::vec::IntoIter<T>);
+struct ReadyMessages<T>(std::vec::IntoIter<T>);
 
-impl<T> Unpin for Ready<T> {}
+impl<T> Unpin for ReadyMessages<T> {}
 
-impl<T> Stream for Ready<T> {
+impl<T> Stream for ReadyMessages<T> {
     type Item = Result<T, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -309,7 +309,7 @@ struct MapMessages<A, F> {
     change: F,
 }
 
-impl<A: Send, B, F: Fn(A) -> Result<B, Status> + Send> Source<B> for MapMessages<A, F> {
+impl<A: Send, B, F: Fn(A) -> Result<B, Status> + Send> BatchSource<B> for MapMessages<A, F> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<B> {
         let next = self.messages.poll(cx);
         next.map(|message| message.map(|message| message.and_then(&self.change)))
@@ -317,13 +317,13 @@ impl<A: Send, B, F: Fn(A) -> Result<B, Status> + Send> Source<B> for MapMessages
 }
 
 /// A stream that reports its end to a callback.
-struct Watched<T, F: FnOnce(Result<(), &Status>)> {
+struct WatchedStream<T, F: FnOnce(Result<(), &Status>)> {
     messages: Streaming<T>,
     end: Option<F>,
 }
 
-impl<T, F: FnOnce(Result<(), &Status>)> Watched<T, F> {
-    fn look<N>(&mut self, next: PollNext<N>) -> PollNext<N> {
+impl<T, F: FnOnce(Result<(), &Status>)> WatchedStream<T, F> {
+    fn report_end<N>(&mut self, next: PollNext<N>) -> PollNext<N> {
         let ended = match &next {
             Poll::Ready(None) => Ok(()),
             Poll::Ready(Some(Err(status))) => Err(status),
@@ -336,24 +336,24 @@ impl<T, F: FnOnce(Result<(), &Status>)> Watched<T, F> {
     }
 }
 
-impl<T: Send, F: FnOnce(Result<(), &Status>) + Send> Source<T> for Watched<T, F> {
+impl<T: Send, F: FnOnce(Result<(), &Status>) + Send> BatchSource<T> for WatchedStream<T, F> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<T> {
         let next = self.messages.poll(cx);
-        self.look(next)
+        self.report_end(next)
     }
 
     fn poll_into(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, full: usize) -> PollNext<Option<T>> {
         let next = self.messages.poll_into(cx, out, full);
-        self.look(next)
+        self.report_end(next)
     }
 
-    fn poll_several(&mut self, cx: &mut Context<'_>) -> PollNext<Received<T>> {
+    fn poll_several(&mut self, cx: &mut Context<'_>) -> PollNext<ReceivedMessages<T>> {
         let next = self.messages.poll_several(cx);
-        self.look(next)
+        self.report_end(next)
     }
 }
 
-impl<T, F: FnOnce(Result<(), &Status>)> Drop for Watched<T, F> {
+impl<T, F: FnOnce(Result<(), &Status>)> Drop for WatchedStream<T, F> {
     fn drop(&mut self) {
         if let Some(end) = self.end.take() {
             end(Err(&Status::cancelled("the stream was dropped before its end")));

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tracing::warn;
 
 use super::{head::Head, method::Method};
-use crate::codec::{CodecError, Format, Message, Reading};
+use crate::codec::{CodecError, DecodeContext, Format, Message};
 
 /// The treatment of JSON fields and enum names unknown to this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,13 +23,13 @@ pub(crate) enum UnknownJson {
 }
 
 /// An extension of the head, because most calls have none.
-struct Strict;
+struct StrictJson;
 
 impl Head {
     /// Rejects JSON messages of the caller with fields or enum names unknown to this side. Intended for wires. By
     /// default, such fields and names are ignored, and the first one of each method is logged.
     pub fn set_strict_json(&mut self) {
-        self.extensions_mut().insert(Strict);
+        self.extensions_mut().insert(StrictJson);
     }
 }
 
@@ -37,7 +37,7 @@ impl UnknownJson {
     /// Returns the treatment for the messages of a caller.
     pub(crate) fn of_caller(format: Format, head: &Head) -> Self {
         match format {
-            Format::Json if head.extensions().get::<Strict>().is_some() => Self::Refuse,
+            Format::Json if head.extensions().get::<StrictJson>().is_some() => Self::Refuse,
             Format::Json => Self::Log,
             // Fields of these formats have no names.
             Format::Polyglot | Format::Proto => Self::Ignore,
@@ -52,7 +52,7 @@ impl UnknownJson {
         method: &'static Method,
         format: Format,
         content: &Bytes,
-        reading: &mut Reading,
+        reading: &mut DecodeContext,
     ) -> Result<M, CodecError> {
         reading.is_strict = self == Self::Refuse;
         let message = format.decode_with(content, reading)?;
@@ -65,8 +65,9 @@ impl UnknownJson {
 
 /// Logs the first unknown field or enum name of a message. Only a strict reader knows its path, so the message is read
 /// again.
-fn log<M: Message>(method: &Method, format: Format, content: &Bytes, reading: &Reading) {
-    let mut strict = Reading { is_strict: true, any_types: reading.any_types, ..Reading::within(reading.budget) };
+fn log<M: Message>(method: &Method, format: Format, content: &Bytes, reading: &DecodeContext) {
+    let mut strict =
+        DecodeContext { is_strict: true, any_types: reading.any_types, ..DecodeContext::within(reading.budget) };
     if let Err(error) = format.decode_with::<M>(content, &mut strict) {
         // The text contains names sent by the peer, so it is logged escaped.
         let error = error.to_string();

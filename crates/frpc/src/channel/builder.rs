@@ -8,7 +8,7 @@ use tokio::{
     time,
 };
 
-use super::{Channel, Route, settings::ChannelCallSettings};
+use super::{Channel, ChannelTransport, settings::ChannelCallSettings};
 #[cfg(feature = "tls")]
 use crate::client::transport::ConnectTls;
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
     service::{
         boxed::{BoxFuture, BoxService},
         handle::Service,
-        layer::{Layer, Layers},
+        layer::{Layer, LayerStack},
         services::Services,
         set::ServiceSet,
         settings::{CompressionSettings, MessageSettings},
@@ -29,9 +29,9 @@ use crate::{
     wire::frisbee::{
         calling::{
             connection::ClientConnection,
-            reconnecting::{LostMetadata, Reconnecting},
+            reconnecting::{FrisbeeCaller, LostMetadata},
         },
-        dialer::Dialer,
+        dialer::ConnectionFactory,
     },
 };
 
@@ -61,7 +61,7 @@ pub struct ChannelBuilder<S = (), R = ()> {
 struct Calling {
     client: frisbee::Client<()>,
     calls: ChannelCallSettings,
-    layers: Layers,
+    layers: LayerStack,
     transports: Vec<Arc<dyn Transport>>,
     /// The settings shared with transports other than frisbee.
     settings: ConnectSettings,
@@ -72,7 +72,7 @@ impl ChannelBuilder {
         let calling = Calling {
             client: frisbee::Client::new(()),
             calls: ChannelCallSettings::default(),
-            layers: Layers::default(),
+            layers: LayerStack::default(),
             transports: Vec::new(),
             settings: ConnectSettings::default(),
         };
@@ -232,7 +232,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
             })
         };
         let first = dial().await?;
-        let redial = Redial::new(dial, pause, first.heard());
+        let redial = Redial::new(dial, pause, first.packets_received());
         Ok(way.channel(first, Some(redial)))
     }
 
@@ -249,8 +249,8 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
                 return Err(ConnectError::Address(io::Error::new(io::ErrorKind::Unsupported, why)));
             }
             Connected::Calls(caller) => {
-                let Way { timeout, memory, any_types, layers, .. } = self.way();
-                return Ok(Channel { route: Route::Other(caller), layers, timeout, memory, any_types });
+                let CallDefaults { timeout, memory, any_types, layers, .. } = self.way();
+                return Ok(Channel { route: ChannelTransport::Other(caller), layers, timeout, memory, any_types });
             }
         };
         let (pause, way) = (settings.retry.pause, self.way());
@@ -270,7 +270,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
                 }
             })
         };
-        let redial = Redial::new(dial, pause, first.heard());
+        let redial = Redial::new(dial, pause, first.packets_received());
         Ok(way.channel(first, Some(redial)))
     }
 
@@ -302,8 +302,8 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     }
 
     /// Returns the settings that the channel keeps after connecting.
-    fn way(&self) -> Way {
-        Way {
+    fn way(&self) -> CallDefaults {
+        CallDefaults {
             timeout: self.calling.settings.timeout,
             lost_metadata: self.calling.calls.lost_metadata,
             memory: self.services.memory_budget(),
@@ -327,11 +327,11 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self
     }
 
-    fn dialer(self) -> Dialer<S, R> {
+    fn dialer(self) -> ConnectionFactory<S, R> {
         let Self { services, calling } = self;
         let ChannelCallSettings { calls_max, when_full, .. } = calling.calls;
         let (client, timeout) = (calling.client().check_peer(), calling.settings.timeout);
-        Dialer { client, services: Arc::new(services), calls_max, when_full, timeout }
+        ConnectionFactory { client, services: Arc::new(services), calls_max, when_full, timeout }
     }
 
     fn map<S2, R2>(self, change: impl FnOnce(Services<S, R>) -> Services<S2, R2>) -> ChannelBuilder<S2, R2> {
@@ -359,17 +359,17 @@ impl<S, R> fmt::Debug for ChannelBuilder<S, R> {
 }
 
 /// The settings that a channel keeps, independent of its transport.
-struct Way {
+struct CallDefaults {
     timeout: Duration,
     lost_metadata: LostMetadata,
     memory: MemoryBudget,
     any_types: &'static Types,
-    layers: Layers,
+    layers: LayerStack,
 }
 
-impl Way {
+impl CallDefaults {
     fn channel(self, first: ClientConnection, redial: Option<Redial<ClientConnection>>) -> Channel {
-        let connection = Reconnecting::new(first, redial, self.lost_metadata, Some(self.timeout));
+        let connection = FrisbeeCaller::new(first, redial, self.lost_metadata, Some(self.timeout));
         let Self { timeout, memory, any_types, .. } = self;
         Channel { timeout, memory, any_types, ..Channel::on(connection, self.layers) }
     }
@@ -377,7 +377,7 @@ impl Way {
 
 /// Makes a connection over a stream from a transport.
 async fn attach<S: ServiceSet, R: Router>(
-    dialer: &Dialer<S, R>,
+    dialer: &ConnectionFactory<S, R>,
     stream: Box<dyn ByteStream>,
     url: &str,
 ) -> Result<ClientConnection, ConnectError> {

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::{Channel, Route};
+use super::{Channel, ChannelTransport};
 use crate::{
     call::{
         deadline::Deadline,
@@ -26,8 +26,8 @@ impl Channel {
     /// Dropping the future has no effect.
     pub async fn call_format(&self) -> Result<Format, Status> {
         match &self.route {
-            Route::Frisbee(connection) => connection.bytes_format(Deadline::after(self.timeout)).await,
-            Route::Other(caller) => Ok(caller.format()),
+            ChannelTransport::Frisbee(connection) => connection.bytes_format(Deadline::after(self.timeout)).await,
+            ChannelTransport::Other(caller) => Ok(caller.format()),
         }
     }
 

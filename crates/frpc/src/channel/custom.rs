@@ -5,13 +5,13 @@ use std::marker::PhantomData;
 use super::Channel;
 use crate::{
     call::{
-        exchange::{response_misfit, unwritable},
+        exchange::{response_decode_status, unwritable},
         method::Method,
         request::{IntoRequest, IntoStreamingRequest, Request, Response},
         status::Status,
         streaming::Streaming,
     },
-    codec::{Codec, Coded},
+    codec::{Codec, CodedMessage},
 };
 
 /// A channel with a [`Codec`] for all messages.
@@ -39,7 +39,7 @@ impl<C> CodedChannel<'_, C> {
         P: 'static,
     {
         let request = one::<C, Q>(method, request.into_request())?;
-        let response = self.channel.unary::<Coded<C, Q>, Coded<C, P>>(method, request).await?;
+        let response = self.channel.unary::<CodedMessage<C, Q>, CodedMessage<C, P>>(method, request).await?;
         answered(method, response)
     }
 
@@ -55,7 +55,8 @@ impl<C> CodedChannel<'_, C> {
         P: 'static,
     {
         let request = one::<C, Q>(method, request.into_request())?;
-        let responses = self.channel.server_streaming::<Coded<C, Q>, Coded<C, P>>(method, request).await?;
+        let responses =
+            self.channel.server_streaming::<CodedMessage<C, Q>, CodedMessage<C, P>>(method, request).await?;
         Ok(streamed(method, responses))
     }
 
@@ -71,7 +72,8 @@ impl<C> CodedChannel<'_, C> {
         P: 'static,
     {
         let requests = many::<C, Q>(method, requests.into_streaming_request());
-        let response = self.channel.client_streaming::<Coded<C, Q>, Coded<C, P>>(method, requests).await?;
+        let response =
+            self.channel.client_streaming::<CodedMessage<C, Q>, CodedMessage<C, P>>(method, requests).await?;
         answered(method, response)
     }
 
@@ -87,15 +89,15 @@ impl<C> CodedChannel<'_, C> {
         P: 'static,
     {
         let requests = many::<C, Q>(method, requests.into_streaming_request());
-        let responses = self.channel.bidirectional::<Coded<C, Q>, Coded<C, P>>(method, requests).await?;
+        let responses = self.channel.bidirectional::<CodedMessage<C, Q>, CodedMessage<C, P>>(method, requests).await?;
         Ok(streamed(method, responses))
     }
 }
 
 /// Encodes the request.
-fn one<C: Codec<Q>, Q>(method: &Method, request: Request<Q>) -> Result<Request<Coded<C, Q>>, Status> {
+fn one<C: Codec<Q>, Q>(method: &Method, request: Request<Q>) -> Result<Request<CodedMessage<C, Q>>, Status> {
     let (head, message) = request.into_parts();
-    let coded = Coded::encode(&message).map_err(|error| unwritable(method, "request", error))?;
+    let coded = CodedMessage::encode(&message).map_err(|error| unwritable(method, "request", error))?;
     Ok(Request::from_parts(head, coded))
 }
 
@@ -103,23 +105,23 @@ fn one<C: Codec<Q>, Q>(method: &Method, request: Request<Q>) -> Result<Request<C
 fn many<C: Codec<Q>, Q: Send + 'static>(
     method: &'static Method,
     requests: Request<Streaming<Q>>,
-) -> Request<Streaming<Coded<C, Q>>> {
-    let write = |message: Q| Coded::encode(&message).map_err(|error| unwritable(method, "request", error));
+) -> Request<Streaming<CodedMessage<C, Q>>> {
+    let write = |message: Q| CodedMessage::encode(&message).map_err(|error| unwritable(method, "request", error));
     requests.map(|requests| requests.map_messages(write))
 }
 
 /// Decodes the response.
-fn answered<C: Codec<P>, P>(method: &Method, response: Response<Coded<C, P>>) -> Result<Response<P>, Status> {
+fn answered<C: Codec<P>, P>(method: &Method, response: Response<CodedMessage<C, P>>) -> Result<Response<P>, Status> {
     let (extras, coded) = response.into_parts();
-    let message = coded.decode().map_err(|error| response_misfit(method, error))?;
+    let message = coded.decode().map_err(|error| response_decode_status(method, error))?;
     Ok(Response::from_parts(extras, message))
 }
 
 /// Decodes each response when it is received.
 fn streamed<C: Codec<P>, P: 'static>(
     method: &'static Method,
-    responses: Response<Streaming<Coded<C, P>>>,
+    responses: Response<Streaming<CodedMessage<C, P>>>,
 ) -> Response<Streaming<P>> {
-    let read = |coded: Coded<C, P>| coded.decode().map_err(|error| response_misfit(method, error));
+    let read = |coded: CodedMessage<C, P>| coded.decode().map_err(|error| response_decode_status(method, error));
     responses.map(|responses| responses.map_messages(read))
 }

@@ -26,16 +26,16 @@ use crate::{
     service::{
         boxed::BoxFuture,
         endpoint::IntoEndpoint,
-        layer::{Layer, Layers},
+        layer::{Layer, LayerStack},
     },
     wire::{
         frisbee::calling::{
             connection::ClientConnection,
-            reconnecting::{LostMetadata, Reconnecting},
-            table::Reply,
-            unary::{Encoding, answer_of},
+            reconnecting::{FrisbeeCaller, LostMetadata},
+            table::CallReply,
+            unary::{UnencodedRequest, decode_answer},
         },
-        local::Local,
+        local::LocalCaller,
     },
 };
 
@@ -95,8 +95,8 @@ use crate::{
 /// for streaming calls.
 #[derive(Clone)]
 pub struct Channel {
-    route: Route,
-    layers: Layers,
+    route: ChannelTransport,
+    layers: LayerStack,
     timeout: Duration,
     memory: MemoryBudget,
     any_types: &'static Types,
@@ -104,8 +104,8 @@ pub struct Channel {
 
 /// The transport of a channel. Frisbee has its own variant, because its unary calls must not allocate a box.
 #[derive(Clone)]
-enum Route {
-    Frisbee(Arc<Reconnecting>),
+enum ChannelTransport {
+    Frisbee(Arc<FrisbeeCaller>),
     Other(Arc<dyn Caller>),
 }
 
@@ -119,10 +119,10 @@ impl Channel {
     ///
     /// The connection is not served by frpc on this side, so no answer could arrive.
     pub fn over(connection: &Connection) -> Result<Self, Status> {
-        match ClientConnection::over(connection) {
+        match ClientConnection::for_connection(connection) {
             Some(connection) => {
-                let connection = Reconnecting::new(connection, None, LostMetadata::default(), None);
-                Ok(Self::on(connection, Layers::default()))
+                let connection = FrisbeeCaller::new(connection, None, LostMetadata::default(), None);
+                Ok(Self::on(connection, LayerStack::default()))
             }
             None => Err(Status::failed_precondition(
                 "the connection is not served by frpc on this side, so no answer could arrive",
@@ -136,19 +136,19 @@ impl Channel {
     /// Messages are encoded as on a wire. If a service was added [twice](crate::Collision), every call fails with
     /// [`FailedPrecondition`](crate::Code::FailedPrecondition) and the name of the method.
     pub fn in_process(services: impl IntoEndpoint) -> Self {
-        Self::over_caller(Local::new(services))
+        Self::over_caller(LocalCaller::new(services))
     }
 
     /// Creates a channel over a custom transport.
     pub fn over_caller(caller: impl Caller) -> Self {
-        Self::by(Route::Other(Arc::new(caller)), Layers::default())
+        Self::by(ChannelTransport::Other(Arc::new(caller)), LayerStack::default())
     }
 
-    fn on(connection: Arc<Reconnecting>, layers: Layers) -> Self {
-        Self::by(Route::Frisbee(connection), layers)
+    fn on(connection: Arc<FrisbeeCaller>, layers: LayerStack) -> Self {
+        Self::by(ChannelTransport::Frisbee(connection), layers)
     }
 
-    fn by(route: Route, layers: Layers) -> Self {
+    fn by(route: ChannelTransport, layers: LayerStack) -> Self {
         Self { route, layers, timeout: TIMEOUT, memory: MemoryBudget::default(), any_types: Types::WELL_KNOWN }
     }
 
@@ -193,7 +193,7 @@ impl Channel {
     /// On each new connection, the methods are compared with those of the server. If the messages of a method do not
     /// fit, this is logged immediately, and every call fails with the same text.
     pub fn declare(&self, methods: &'static [Method]) {
-        if let Route::Frisbee(connection) = &self.route {
+        if let ChannelTransport::Frisbee(connection) = &self.route {
             connection.declare(methods);
         }
     }
@@ -201,8 +201,8 @@ impl Channel {
     /// Returns the current connection, for custom packets and streams. `None` for transports other than frisbee.
     pub fn connection(&self) -> Option<Connection> {
         match &self.route {
-            Route::Frisbee(connection) => Some(connection.current().connection.clone()),
-            Route::Other(_) => None,
+            ChannelTransport::Frisbee(connection) => Some(connection.current().connection.clone()),
+            ChannelTransport::Other(_) => None,
         }
     }
 
@@ -237,21 +237,21 @@ impl Channel {
         self.inherit(request.head_mut());
         let start = Instant::now();
         // The common cases: no part of the call is boxed, and the message is encoded where it is sent.
-        if let Route::Frisbee(connection) = &self.route
+        if let ChannelTransport::Frisbee(connection) = &self.route
             && self.layers.is_empty()
         {
             if self.is_plain(connection, &request) {
-                let (request, deadline) = (Encoding(request.get_ref()), Deadline::since(start, self.timeout));
+                let (request, deadline) = (UnencodedRequest(request.get_ref()), Deadline::since(start, self.timeout));
                 let reply = match connection.plain_call(method, &request, deadline) {
                     Some(call) => call.await,
                     None => connection.unary(method, &request, deadline, None).await,
                 };
                 match reply? {
-                    Some(Reply::Plain(content)) => {
+                    Some(CallReply::Plain(content)) => {
                         return decode_response(method, Format::Polyglot, &content, self.memory).map(Response::new);
                     }
                     Some(reply) => {
-                        return answer_of(reply, &connection.current())?.into_response(
+                        return decode_answer(reply, &connection.current())?.into_response(
                             method,
                             Format::Polyglot,
                             self.memory,
@@ -263,7 +263,7 @@ impl Channel {
             } else {
                 let encode = || encode_pieces(request.get_ref());
                 let CallTime { opening, .. } = CallTime::since(start, request.timeout(), self.timeout);
-                if let Some(answer) = connection.unary_at_once(method, request.head(), encode, opening).await {
+                if let Some(answer) = connection.try_unary_now(method, request.head(), encode, opening).await {
                     return answer?.into_response(method, Format::Polyglot, self.memory, self.any_types);
                 }
             }
@@ -292,7 +292,7 @@ impl Channel {
     }
 
     /// Returns `true` if a request consists only of its message and fits in a plain packet.
-    fn is_plain<Q>(&self, connection: &Reconnecting, request: &Request<Q>) -> bool {
+    fn is_plain<Q>(&self, connection: &FrisbeeCaller, request: &Request<Q>) -> bool {
         let is_announced = connection.announced.is_none_or(|announced| announced == self.timeout);
         request.metadata().is_empty() && request.timeout().is_none() && is_announced && !connection.compresses
     }
@@ -396,8 +396,8 @@ impl Channel {
 
     fn caller(&self) -> &dyn Caller {
         match &self.route {
-            Route::Frisbee(connection) => connection,
-            Route::Other(caller) => &**caller,
+            ChannelTransport::Frisbee(connection) => connection,
+            ChannelTransport::Other(caller) => &**caller,
         }
     }
 
@@ -410,12 +410,12 @@ impl Channel {
         start: Instant,
     ) -> Result<Format, Status> {
         match &self.route {
-            Route::Frisbee(connection) => {
+            ChannelTransport::Frisbee(connection) => {
                 let CallTime { opening, .. } = CallTime::since(start, head.timeout(), self.timeout);
                 let waits = kind != MethodKind::Unary || !head.metadata().is_empty();
                 connection.format(method, waits, opening).await
             }
-            Route::Other(caller) => Ok(caller.format()),
+            ChannelTransport::Other(caller) => Ok(caller.format()),
         }
     }
 }

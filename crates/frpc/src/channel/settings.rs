@@ -2,7 +2,7 @@
 
 use frisbee::InvalidSetting;
 
-use crate::wire::frisbee::calling::{connection::WhenFull, reconnecting::LostMetadata, table::CALLS_MAX};
+use crate::wire::frisbee::calling::{connection::CallLimitPolicy, reconnecting::LostMetadata, table::CALLS_MAX};
 
 /// Settings of a channel for the calls that it makes.
 ///
@@ -12,15 +12,15 @@ pub struct ChannelCallSettings {
     /// The number of concurrent calls, without streaming calls. Default and maximum 32 768: half of the packet ids.
     pub calls_max: usize,
     /// The treatment of a call beyond [`calls_max`](Self::calls_max) or the server's limit
-    /// ([`CallSettings::calls_max`](crate::CallSettings::calls_max)). Default [`WhenFull::Wait`].
-    pub when_full: WhenFull,
+    /// ([`CallSettings::calls_max`](crate::CallSettings::calls_max)). Default [`CallLimitPolicy::Wait`].
+    pub when_full: CallLimitPolicy,
     /// The treatment of a call with metadata if the peer cannot receive it. Default [`LostMetadata::Fail`].
     pub lost_metadata: LostMetadata,
 }
 
 impl Default for ChannelCallSettings {
     fn default() -> Self {
-        Self { calls_max: CALLS_MAX, when_full: WhenFull::default(), lost_metadata: LostMetadata::default() }
+        Self { calls_max: CALLS_MAX, when_full: CallLimitPolicy::default(), lost_metadata: LostMetadata::default() }
     }
 }
 

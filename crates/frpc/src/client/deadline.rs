@@ -8,7 +8,7 @@ use futures_util::{
 
 use crate::{
     call::{
-        deadline::{Bounded, Deadline},
+        deadline::{Deadline, DeadlineFuture},
         status::{Code, Status},
     },
     error::CallError,
@@ -16,12 +16,12 @@ use crate::{
 
 impl Deadline {
     /// Limits the wait for an answer. After the deadline it fails with [`CallError::TimedOut`].
-    pub fn bound<F>(self, future: F) -> Bounded<F> {
+    pub fn bound<F>(self, future: F) -> DeadlineFuture<F> {
         self.bound_with(future, Self::passed)
     }
 
     /// Limits a step before the request is sent. After the deadline it fails with [`CallError::NotSent`].
-    pub fn bound_unsent<F>(self, future: F) -> Bounded<F> {
+    pub fn bound_unsent<F>(self, future: F) -> DeadlineFuture<F> {
         self.bound_with(future, Self::passed_unsent)
     }
 
@@ -41,20 +41,20 @@ impl Deadline {
 /// Both sides watch the deadline. The caller gets the same error, whichever side is faster.
 pub fn with_own_timeout(status: Status, deadline: Option<Deadline>) -> Status {
     match deadline {
-        Some(deadline) if is_of_server(&status) && deadline.is_over() => deadline.passed(),
+        Some(deadline) if may_be_server_deadline(&status) && deadline.is_over() => deadline.passed(),
         _ => status,
     }
 }
 
 /// Returns whether the server may have ended the call at its deadline. A stream that it resets has the code `Cancelled`.
-fn is_of_server(status: &Status) -> bool {
+fn may_be_server_deadline(status: &Status) -> bool {
     status.call_error().is_none() && matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled)
 }
 
 /// Ends the messages of an answer at the deadline of the call.
 ///
 /// It ends them even if more messages are ready: a server as fast as its reader would never be late.
-pub fn end_in_time(
+pub fn end_at_deadline(
     messages: BoxStream<'static, Result<Bytes, Status>>,
     deadline: Deadline,
 ) -> impl Stream<Item = Result<Bytes, Status>> + Send + 'static {

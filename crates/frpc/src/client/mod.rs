@@ -9,9 +9,9 @@ pub(crate) mod transport;
 
 pub(crate) use self::retry::{is_draining, needs_another_connection};
 pub use self::{
-    deadline::{end_in_time, with_own_timeout},
+    deadline::{end_at_deadline, with_own_timeout},
     dial::connect,
-    reconnect::{Redial, RedialPauses, Replaceable, open},
-    retry::Attempts,
+    reconnect::{ReconnectingTransport, Redial, RedialPauses, open},
+    retry::CallAttempts,
 };
-pub use crate::call::deadline::{Bounded, CallTime, Deadline};
+pub use crate::call::deadline::{CallTime, Deadline, DeadlineFuture};

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// A channel's transport with a replaceable connection.
-pub trait Replaceable: Send + Sync + 'static {
+pub trait ReconnectingTransport: Send + Sync + 'static {
     /// The connection.
     type Connection: Send + Sync + 'static;
 
@@ -36,30 +36,30 @@ pub trait Replaceable: Send + Sync + 'static {
     fn takes_calls(connection: &Self::Connection) -> bool;
 
     /// Returns how much the server has sent on a connection, in any unit that grows.
-    fn heard(connection: &Self::Connection) -> u64;
+    fn received_count(connection: &Self::Connection) -> u64;
 }
 
 /// The replacement of a lost connection: a function that connects, and the progress of its attempts.
 pub struct Redial<C> {
     dial: Box<dyn Fn() -> BoxFuture<'static, Result<C, ConnectError>> + Send + Sync>,
-    progress: Mutex<Progress<C>>,
+    progress: Mutex<RedialProgress<C>>,
 }
 
-struct Progress<C> {
-    under_way: Option<Dialed<C>>,
-    /// The value of [`Replaceable::heard`] when the last attempt ended. `None` after a failure.
+struct RedialProgress<C> {
+    under_way: Option<DialOutcome<C>>,
+    /// The value of [`ReconnectingTransport::received_count`] when the last attempt ended. `None` after a failure.
     heard: Option<u64>,
     /// A connection counts as a failure until the server sends something on it.
     pauses: RedialPauses,
 }
 
 /// The outcome of an attempt, once it has ended.
-type Dialed<C> = watch::Receiver<Option<Result<Arc<C>, Arc<ConnectError>>>>;
+type DialOutcome<C> = watch::Receiver<Option<Result<Arc<C>, Arc<ConnectError>>>>;
 
 impl<C> Redial<C> {
     /// Creates the state for a first connection. `dial` makes the later ones.
     ///
-    /// `pause` is the pause after the first failure. `heard` is how much the server has sent on the first connection so
+    /// `pause` is the pause after the first failure. `received_count` is how much the server has sent on the first connection so
     /// far.
     pub fn new(
         dial: impl Fn() -> BoxFuture<'static, Result<C, ConnectError>> + Send + Sync + 'static,
@@ -68,17 +68,17 @@ impl<C> Redial<C> {
     ) -> Self {
         let mut pauses = RedialPauses::new(pause);
         pauses.after_failure();
-        let progress = Progress { under_way: None, heard: Some(heard), pauses };
+        let progress = RedialProgress { under_way: None, heard: Some(heard), pauses };
         Self { dial: Box::new(dial), progress: Mutex::new(progress) }
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress<C>> {
+    fn progress(&self) -> MutexGuard<'_, RedialProgress<C>> {
         // No panic under the lock can leave the progress half changed.
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<C> Progress<C> {
+impl<C> RedialProgress<C> {
     /// Returns the pause before an attempt, after the loss of a connection on which the server had sent this much.
     fn pause(&mut self, heard: u64) -> Duration {
         if self.heard.is_some_and(|before| heard > before) {
@@ -96,18 +96,21 @@ impl<C> Progress<C> {
 /// Returns the connection for a new call, and replaces it first if it is lost.
 ///
 /// All calls share one attempt, a task on the current runtime. It continues after their deadlines.
-pub async fn open<W: Replaceable>(wire: &Arc<W>, deadline: Deadline) -> Result<Arc<W::Connection>, Status> {
+pub async fn open<W: ReconnectingTransport>(wire: &Arc<W>, deadline: Deadline) -> Result<Arc<W::Connection>, Status> {
     let current = wire.current();
     match wire.redial() {
-        Some(redial) if !W::takes_calls(&current) => deadline.bound_unsent(dialed(wire, redial)).await,
+        Some(redial) if !W::takes_calls(&current) => deadline.bound_unsent(await_dial(wire, redial)).await,
         _ => Ok(current),
     }
 }
 
 /// Waits for the attempt in progress, or makes one.
-async fn dialed<W: Replaceable>(wire: &Arc<W>, redial: &Redial<W::Connection>) -> Result<Arc<W::Connection>, Status> {
+async fn await_dial<W: ReconnectingTransport>(
+    wire: &Arc<W>,
+    redial: &Redial<W::Connection>,
+) -> Result<Arc<W::Connection>, Status> {
     loop {
-        let mut dialed = dialing(wire, redial);
+        let mut dialed = join_or_start_dial(wire, redial);
         if let Ok(outcome) = dialed.wait_for(Option::is_some).await.map(|outcome| outcome.clone()) {
             let outcome = outcome.expect("it was waited for");
             return outcome.map_err(|error| CallError::Unreachable(error).into());
@@ -118,7 +121,10 @@ async fn dialed<W: Replaceable>(wire: &Arc<W>, redial: &Redial<W::Connection>) -
 }
 
 /// Returns the attempt in progress, or begins one.
-fn dialing<W: Replaceable>(wire: &Arc<W>, redial: &Redial<W::Connection>) -> Dialed<W::Connection> {
+fn join_or_start_dial<W: ReconnectingTransport>(
+    wire: &Arc<W>,
+    redial: &Redial<W::Connection>,
+) -> DialOutcome<W::Connection> {
     let mut progress = redial.progress();
     if let Some(dialed) = progress.under_way.as_ref().filter(|dialed| dialed.has_changed().is_ok()) {
         return dialed.clone();
@@ -127,7 +133,7 @@ fn dialing<W: Replaceable>(wire: &Arc<W>, redial: &Redial<W::Connection>) -> Dia
     if W::takes_calls(&current) {
         return watch::channel(Some(Ok(current))).1;
     }
-    let pause = progress.pause(W::heard(&current));
+    let pause = progress.pause(W::received_count(&current));
     let (sender, dialed) = watch::channel(None);
     progress.under_way = Some(dialed.clone());
     // Set before the task exists: a runtime that shuts down may drop the task, which counts as a failure.
@@ -154,11 +160,11 @@ fn dialing<W: Replaceable>(wire: &Arc<W>, redial: &Redial<W::Connection>) -> Dia
 }
 
 /// Stores the outcome of an attempt, and returns it for the waiting calls.
-fn end_dialing<W: Replaceable>(
+fn end_dialing<W: ReconnectingTransport>(
     wire: &Arc<W>,
     outcome: Result<W::Connection, ConnectError>,
 ) -> Result<Arc<W::Connection>, Arc<ConnectError>> {
-    let heard = outcome.as_ref().ok().map(W::heard);
+    let heard = outcome.as_ref().ok().map(W::received_count);
     let outcome = outcome.map(Arc::new).map_err(Arc::new);
     if let Ok(next) = &outcome {
         wire.replace(next.clone());

@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use frisbee::{Backoff, CloseReason, Refusal};
+use frisbee::{Backoff, CloseReason, RefusalReason};
 use tokio::time::sleep;
 
 use crate::{
@@ -12,14 +12,14 @@ use crate::{
 
 /// The attempts of one call. None of them was executed.
 #[derive(Debug)]
-pub struct Attempts {
+pub struct CallAttempts {
     deadline: Deadline,
     made: usize,
     backoff: Backoff,
     repeats_busy: bool,
 }
 
-impl Attempts {
+impl CallAttempts {
     /// Starts with the first attempt of a call. The call has to be sent before this deadline.
     pub fn new(deadline: Deadline) -> Self {
         Self { deadline, made: 1, backoff: Backoff::new(REPEAT_PAUSE), repeats_busy: false }
@@ -50,7 +50,7 @@ impl Attempts {
     /// deadline passes during the pause.
     pub async fn begin_another(&mut self, status: Status) -> Result<(), Status> {
         let is_repeatable =
-            needs_another_connection(&status) || self.repeats_busy && is_refused(&status, Refusal::Busy);
+            needs_another_connection(&status) || self.repeats_busy && is_refused(&status, RefusalReason::Busy);
         if self.made >= ATTEMPTS_MAX || !is_repeatable {
             return Err(status);
         }
@@ -79,7 +79,7 @@ pub(crate) fn needs_another_connection(status: &Status) -> bool {
 
 /// Returns whether the peer refused the call because it shuts down.
 pub(crate) fn is_draining(status: &Status) -> bool {
-    is_refused(status, Refusal::Draining)
+    is_refused(status, RefusalReason::Draining)
 }
 
 /// Returns `true` if the server speaks another protocol, or sent invalid data.
@@ -91,7 +91,7 @@ fn is_foreign(reason: &CloseReason) -> bool {
     }
 }
 
-fn is_refused(status: &Status, refusal: Refusal) -> bool {
+fn is_refused(status: &Status, refusal: RefusalReason) -> bool {
     matches!(status.call_error(), Some(CallError::Refused { why }) if *why == refusal)
 }
 

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use super::{
     field_layouts::checked_memory,
     format::Format,
-    formats::{CodecError, Functions},
+    formats::{CodecError, FormatFunctions},
     json::Types,
     layout::MemoryBudget,
-    polyglot::{self, Content, Message, Pieces},
-    reading::Reading,
+    polyglot::{self, DecodedContent, EncodedMessage, Message},
+    reading::DecodeContext,
 };
 
 impl Format {
@@ -22,7 +22,7 @@ impl Format {
     /// [`CodecError::Unsupported`] if the type lacks this format: hand-written messages may support only polyglot. JSON
     /// also fails for some values, such as an `Any` of an unknown type.
     #[inline]
-    pub fn encode<M: Message>(self, message: &M) -> Result<Pieces, CodecError> {
+    pub fn encode<M: Message>(self, message: &M) -> Result<EncodedMessage, CodecError> {
         match self {
             Self::Polyglot => Ok(polyglot::encode_pieces(message)),
             other => other.encode_by_table(message, Types::WELL_KNOWN),
@@ -30,7 +30,11 @@ impl Format {
     }
 
     /// Encodes a message. In JSON, its `Any` fields can also contain messages of these types.
-    pub(crate) fn encode_with<M: Message>(self, message: &M, any_types: &'static Types) -> Result<Pieces, CodecError> {
+    pub(crate) fn encode_with<M: Message>(
+        self,
+        message: &M,
+        any_types: &'static Types,
+    ) -> Result<EncodedMessage, CodecError> {
         match self {
             Self::Polyglot => Ok(polyglot::encode_pieces(message)),
             other => other.encode_by_table(message, any_types),
@@ -39,7 +43,11 @@ impl Format {
 
     /// Encodes a message. [Small](super::Small) results use a reusable buffer, because they are copied soon.
     #[inline(always)]
-    pub(crate) fn encode_small<M: Message>(self, message: &M, any_types: &'static Types) -> Result<Pieces, CodecError> {
+    pub(crate) fn encode_small<M: Message>(
+        self,
+        message: &M,
+        any_types: &'static Types,
+    ) -> Result<EncodedMessage, CodecError> {
         match self {
             Self::Polyglot => Ok(polyglot::encode_small(message)),
             other => other.encode_by_table(message, any_types),
@@ -66,12 +74,12 @@ impl Format {
     pub fn decode_within<M: Message>(self, content: &Bytes, budget: MemoryBudget) -> Result<M, CodecError> {
         match self {
             Self::Polyglot => message_of(polyglot::decode_part(content, content, budget)?),
-            other => other.decode_by_table(content, &mut Reading::within(budget)),
+            other => other.decode_by_table(content, &mut DecodeContext::within(budget)),
         }
     }
 
     /// Decodes a message by these rules. Polyglot uses only the budget.
-    pub(crate) fn decode_with<M: Message>(self, content: &Bytes, reading: &mut Reading) -> Result<M, CodecError> {
+    pub(crate) fn decode_with<M: Message>(self, content: &Bytes, reading: &mut DecodeContext) -> Result<M, CodecError> {
         match self {
             Self::Polyglot => self.decode_within(content, reading.budget),
             other => other.decode_by_table(content, reading),
@@ -88,7 +96,7 @@ impl Format {
     ) -> Result<M, CodecError> {
         match self {
             Self::Polyglot => message_of(polyglot::decode_part(bytes, &bytes[part], budget)?),
-            other => other.decode_by_table(&bytes.slice(part), &mut Reading::within(budget)),
+            other => other.decode_by_table(&bytes.slice(part), &mut DecodeContext::within(budget)),
         }
     }
 
@@ -102,7 +110,7 @@ impl Format {
         len_max: usize,
     ) -> Result<Option<Bytes>, CodecError> {
         match self {
-            Self::Polyglot => Ok(polyglot::encode_small_to(message, out, len_max).map(Pieces::into_bytes)),
+            Self::Polyglot => Ok(polyglot::encode_small_to(message, out, len_max).map(EncodedMessage::into_bytes)),
             other => {
                 let content = other.encode_by_table(message, any_types)?.into_bytes();
                 if content.len() > len_max {
@@ -117,13 +125,13 @@ impl Format {
     // Cold, because nearly all calls use polyglot. They should pay for one branch only.
     #[cold]
     #[inline(never)]
-    fn encode_by_table<M: Message>(self, message: &M, any_types: &'static Types) -> Result<Pieces, CodecError> {
+    fn encode_by_table<M: Message>(self, message: &M, any_types: &'static Types) -> Result<EncodedMessage, CodecError> {
         Ok((self.functions::<M>()?.encode)(message, any_types)?.into())
     }
 
     #[cold]
     #[inline(never)]
-    fn decode_by_table<M: Message>(self, content: &Bytes, reading: &mut Reading) -> Result<M, CodecError> {
+    fn decode_by_table<M: Message>(self, content: &Bytes, reading: &mut DecodeContext) -> Result<M, CodecError> {
         let functions = self.functions::<M>()?;
         if self == Self::Proto {
             let uncounted_max = if reading.is_counted { UNCOUNTED_MAX } else { usize::MAX };
@@ -133,7 +141,7 @@ impl Format {
         (functions.decode)(content, reading)
     }
 
-    fn functions<M: Message>(self) -> Result<&'static Functions<M>, CodecError> {
+    fn functions<M: Message>(self) -> Result<&'static FormatFunctions<M>, CodecError> {
         let functions = M::FORMATS.and_then(|formats| match self {
             // Polyglot needs no table.
             Self::Polyglot => None,
@@ -151,10 +159,10 @@ impl Format {
 const UNCOUNTED_MAX: usize = 1 << 20;
 
 #[inline]
-fn message_of<M>(content: Content<M>) -> Result<M, CodecError> {
+fn message_of<M>(content: DecodedContent<M>) -> Result<M, CodecError> {
     match content {
-        Content::Message(message) => Ok(message),
-        Content::Error(failure) => Err(CodecError::Failure(failure)),
+        DecodedContent::Message(message) => Ok(message),
+        DecodedContent::Error(failure) => Err(CodecError::Failure(failure)),
     }
 }
 

@@ -6,10 +6,10 @@ use bytes::Bytes;
 
 use super::{
     field_layouts::checked_memory,
-    formats::{CodecError, Formats, Functions},
+    formats::{CodecError, FormatFunctions, Formats},
     json::Types,
     polyglot::{DecodeError, Message, Reader, Sink, Writer},
-    reading::Reading,
+    reading::DecodeContext,
 };
 
 /// A user-defined codec for the messages of a service, instead of protobuf.
@@ -84,12 +84,12 @@ pub trait Codec<M>: 'static {
 }
 
 /// A message encoded with a user-defined codec.
-pub(crate) struct Coded<C, M> {
+pub(crate) struct CodedMessage<C, M> {
     content: Bytes,
     codec: PhantomData<fn() -> (C, M)>,
 }
 
-impl<C: Codec<M>, M> Coded<C, M> {
+impl<C: Codec<M>, M> CodedMessage<C, M> {
     /// Encodes a message.
     pub(crate) fn encode(message: &M) -> Result<Self, CodecError> {
         let mut out = Vec::new();
@@ -111,13 +111,13 @@ fn custom<C: Codec<M>, M>(error: Box<dyn Error + Send + Sync>) -> CodecError {
     CodecError::Custom { codec: C::NAME, text: error.to_string() }
 }
 
-impl<C, M> Default for Coded<C, M> {
+impl<C, M> Default for CodedMessage<C, M> {
     fn default() -> Self {
         Self { content: Bytes::new(), codec: PhantomData }
     }
 }
 
-impl<C: Codec<M>, M: 'static> Message for Coded<C, M> {
+impl<C: Codec<M>, M: 'static> Message for CodedMessage<C, M> {
     const NAME: &'static str = C::NAME;
     const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::custom());
 
@@ -130,28 +130,31 @@ impl<C: Codec<M>, M: 'static> Message for Coded<C, M> {
     }
 }
 
-impl<C: Codec<M>, M: 'static> Formats<Coded<C, M>> {
+impl<C: Codec<M>, M: 'static> Formats<CodedMessage<C, M>> {
     const fn custom() -> Self {
         let is_json = matches!(C::NAME.as_bytes(), b"json");
         Self {
-            proto: Some(Functions { encode, decode }),
-            json: if is_json { Some(Functions { encode, decode: decode_json }) } else { None },
+            proto: Some(FormatFunctions { encode, decode }),
+            json: if is_json { Some(FormatFunctions { encode, decode: decode_json }) } else { None },
             codec: Some(C::NAME),
         }
     }
 }
 
-fn encode<C: Codec<M>, M>(message: &Coded<C, M>, _: &'static Types) -> Result<Bytes, CodecError> {
+fn encode<C: Codec<M>, M>(message: &CodedMessage<C, M>, _: &'static Types) -> Result<Bytes, CodecError> {
     Ok(message.content.clone())
 }
 
 // The caller counted the memory already.
-fn decode<C: Codec<M>, M>(content: &Bytes, _: &mut Reading) -> Result<Coded<C, M>, CodecError> {
-    Ok(Coded::of(content.clone()))
+fn decode<C: Codec<M>, M>(content: &Bytes, _: &mut DecodeContext) -> Result<CodedMessage<C, M>, CodecError> {
+    Ok(CodedMessage::of(content.clone()))
 }
 
-fn decode_json<C: Codec<M>, M: 'static>(content: &Bytes, reading: &mut Reading) -> Result<Coded<C, M>, CodecError> {
-    let counted = checked_memory::<Coded<C, M>>(content, reading.budget, 0);
+fn decode_json<C: Codec<M>, M: 'static>(
+    content: &Bytes,
+    reading: &mut DecodeContext,
+) -> Result<CodedMessage<C, M>, CodecError> {
+    let counted = checked_memory::<CodedMessage<C, M>>(content, reading.budget, 0);
     reading.memory_len += counted.map_err(|limit| CodecError::TooMuchMemory { message: C::NAME, limit })?;
     decode(content, reading)
 }
@@ -176,25 +179,25 @@ mod tests {
         }
     }
 
-    fn coded<const JSON: bool>() -> Coded<Digits<JSON>, u64> {
-        Coded::encode(&42).unwrap()
+    fn coded<const JSON: bool>() -> CodedMessage<Digits<JSON>, u64> {
+        CodedMessage::encode(&42).unwrap()
     }
 
     #[test]
     fn the_bytes_of_the_codec_are_the_message() {
         let content = Format::Proto.encode(&coded::<false>()).unwrap().into_bytes();
         assert_eq!(content, "42");
-        assert_eq!(Format::Proto.decode::<Coded<Digits<false>, u64>>(&content).unwrap().decode(), Ok(42));
+        assert_eq!(Format::Proto.decode::<CodedMessage<Digits<false>, u64>>(&content).unwrap().decode(), Ok(42));
         let content = Format::Json.encode(&coded::<true>()).unwrap().into_bytes();
         assert_eq!(content, "42");
-        assert_eq!(Format::Json.decode::<Coded<Digits<true>, u64>>(&content).unwrap().decode(), Ok(42));
+        assert_eq!(Format::Json.decode::<CodedMessage<Digits<true>, u64>>(&content).unwrap().decode(), Ok(42));
     }
 
     #[test]
     fn polyglot_has_the_bytes_in_a_field() {
         let content = Format::Polyglot.encode(&coded::<false>()).unwrap().into_bytes();
         assert_eq!(content, polyglot::encode(&Bytes::from_static(b"42")), "as of a BytesValue");
-        assert_eq!(Format::Polyglot.decode::<Coded<Digits<false>, u64>>(&content).unwrap().decode(), Ok(42));
+        assert_eq!(Format::Polyglot.decode::<CodedMessage<Digits<false>, u64>>(&content).unwrap().decode(), Ok(42));
     }
 
     #[test]
@@ -206,7 +209,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_message_are_an_error_of_the_codec() {
-        let coded = Coded::<Digits<false>, u64>::of(Bytes::from_static(b"x"));
+        let coded = CodedMessage::<Digits<false>, u64>::of(Bytes::from_static(b"x"));
         let error = coded.decode().unwrap_err();
         assert_eq!(error.to_string(), "the codec `digits` refuses it: invalid digit found in string");
     }
@@ -215,7 +218,7 @@ mod tests {
     fn a_message_takes_16_bytes_of_memory_for_each_of_its_own() {
         let content = Bytes::from(vec![b'1'; 1024]);
         let decode = |format: Format, len| {
-            format.decode_within::<Coded<Digits<true>, u64>>(&content, MemoryBudget::new(len)).map(drop)
+            format.decode_within::<CodedMessage<Digits<true>, u64>>(&content, MemoryBudget::new(len)).map(drop)
         };
         for format in [Format::Proto, Format::Json] {
             assert_eq!(decode(format, 16 << 10), Ok(()));

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{
-    layout::{FieldLayout, Held, MemoryBudget, Shape, checked_len},
+    layout::{FieldContainer, FieldLayout, MemoryBudget, MemoryShape, checked_len},
     polyglot::{Kind, Message},
 };
 
@@ -11,39 +11,44 @@ impl FieldLayout {
     /// Returns the layout of a singular message field, boxed or not.
     pub const fn message<M: Message>(number: u32) -> Self {
         // An unboxed one is a part of its message and counts twice.
-        Self::of(number, Held::Once, size_of::<M>(), Shape::Message(M::layout))
+        Self::of(number, FieldContainer::Single, size_of::<M>(), MemoryShape::Message(M::layout))
     }
 
     /// Returns the layout of a list of messages.
     pub const fn message_list<M: Message>(number: u32) -> Self {
-        Self::of(number, Held::List, size_of::<M>(), Shape::Message(M::layout))
+        Self::of(number, FieldContainer::List, size_of::<M>(), MemoryShape::Message(M::layout))
     }
 
     /// Returns the layout of a list of strings, bytes or varints.
     pub const fn list(number: u32, of: Kind) -> Self {
         let shape = match of {
-            Kind::String | Kind::Bytes => Shape::Texts,
-            _ => Shape::Varints,
+            Kind::String | Kind::Bytes => MemoryShape::Texts,
+            _ => MemoryShape::Varints,
         };
-        Self::of(number, Held::List, len_of(of), shape)
+        Self::of(number, FieldContainer::List, len_of(of), shape)
     }
 
     /// Returns the layout of a list of fixed-length numbers: `fixed32`, `sfixed64`, `double` and so on.
     pub const fn fixed_list(number: u32, of: Kind) -> Self {
-        Self::of(number, Held::List, len_of(of), Shape::Fixed(len_of(of)))
+        Self::of(number, FieldContainer::List, len_of(of), MemoryShape::Fixed(len_of(of)))
     }
 
     /// Returns the layout of a map with strings, bytes or numbers as values.
     pub const fn map(number: u32, key: Kind, value: Kind) -> Self {
-        Self::of(number, Held::Map, entry_len(len_of(key), len_of(value)), Shape::Map)
+        Self::of(number, FieldContainer::Map, entry_len(len_of(key), len_of(value)), MemoryShape::Map)
     }
 
     /// Returns the layout of a map with messages as values.
     pub const fn message_map<M: Message>(number: u32, key: Kind) -> Self {
-        Self::of(number, Held::Map, entry_len(len_of(key), size_of::<M>()), Shape::MessageMap(M::layout))
+        Self::of(
+            number,
+            FieldContainer::Map,
+            entry_len(len_of(key), size_of::<M>()),
+            MemoryShape::MessageMap(M::layout),
+        )
     }
 
-    const fn of(number: u32, held: Held, value_len: usize, shape: Shape) -> Self {
+    const fn of(number: u32, held: FieldContainer, value_len: usize, shape: MemoryShape) -> Self {
         Self { number, value_len, held, shape }
     }
 }

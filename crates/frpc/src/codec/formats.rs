@@ -8,7 +8,7 @@ use super::{
     format::Format,
     json,
     polyglot::{DecodeError, DecodeErrorKind, Failure},
-    reading::Reading,
+    reading::DecodeContext,
 };
 
 /// The formats of a message type besides polyglot. A table of functions, so trait bounds do not depend on the features
@@ -34,24 +34,24 @@ use super::{
 /// ```
 #[derive(Debug)]
 pub struct Formats<M: 'static> {
-    pub(super) proto: Option<Functions<M>>,
-    pub(super) json: Option<Functions<M>>,
+    pub(super) proto: Option<FormatFunctions<M>>,
+    pub(super) json: Option<FormatFunctions<M>>,
     /// The name of the codec that writes the message in place of prost.
     pub(super) codec: Option<&'static str>,
 }
 
 #[derive(Debug)]
-pub(super) struct Functions<M> {
+pub(super) struct FormatFunctions<M> {
     /// The types are for an `Any` in JSON, in addition to the types of the message.
     pub(super) encode: fn(&M, &'static json::Types) -> Result<Bytes, CodecError>,
-    /// Adds the memory of the message to [`Reading::memory_len`], unless it was counted before decoding.
-    pub(super) decode: fn(&Bytes, &mut Reading) -> Result<M, CodecError>,
+    /// Adds the memory of the message to [`DecodeContext::memory_len`], unless it was counted before decoding.
+    pub(super) decode: fn(&Bytes, &mut DecodeContext) -> Result<M, CodecError>,
 }
 
 impl<M: prost::Message + Default + 'static> Formats<M> {
     /// Creates the table of a message with protobuf support from prost.
     pub const fn prost() -> Self {
-        let proto = Functions { encode: encode_prost::<M>, decode: decode_prost::<M> };
+        let proto = FormatFunctions { encode: encode_prost::<M>, decode: decode_prost::<M> };
         Self { proto: Some(proto), json: None, codec: None }
     }
 }
@@ -60,7 +60,7 @@ impl<M: json::Message> Formats<M> {
     /// Adds JSON: `Formats::prost().with_json()`.
     #[must_use]
     pub const fn with_json(self) -> Self {
-        let json = Functions { encode: encode_json::<M>, decode: decode_json::<M> };
+        let json = FormatFunctions { encode: encode_json::<M>, decode: decode_json::<M> };
         Self { json: Some(json), ..self }
     }
 }
@@ -70,7 +70,7 @@ fn encode_prost<M: prost::Message>(message: &M, _: &'static json::Types) -> Resu
 }
 
 // The caller checked the memory of the message before.
-fn decode_prost<M: prost::Message + Default>(content: &Bytes, _: &mut Reading) -> Result<M, CodecError> {
+fn decode_prost<M: prost::Message + Default>(content: &Bytes, _: &mut DecodeContext) -> Result<M, CodecError> {
     // Decodes from `Bytes`, so `bytes` fields become slices instead of copies.
     M::decode(content.clone()).map_err(CodecError::Proto)
 }
@@ -79,7 +79,7 @@ fn encode_json<M: json::Message>(message: &M, any_types: &'static json::Types) -
     json::to_vec_with(message, any_types).map(Bytes::from).map_err(CodecError::Json)
 }
 
-fn decode_json<M: json::Message>(content: &Bytes, reading: &mut Reading) -> Result<M, CodecError> {
+fn decode_json<M: json::Message>(content: &Bytes, reading: &mut DecodeContext) -> Result<M, CodecError> {
     json::read(content, reading).map_err(CodecError::Json)
 }
 

@@ -86,8 +86,8 @@ pub struct FieldLayout {
     pub(super) number: u32,
     /// The size of a value in memory.
     pub(super) value_len: usize,
-    pub(super) held: Held,
-    pub(super) shape: Shape,
+    pub(super) held: FieldContainer,
+    pub(super) shape: MemoryShape,
 }
 
 /// A function returning the layout of a message, or `None` if it has none.
@@ -95,16 +95,16 @@ pub(super) type FindLayout = fn() -> Option<&'static Layout>;
 
 /// The container of the values of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Held {
+pub(super) enum FieldContainer {
     /// The message itself, or a box.
-    Once,
+    Single,
     List,
     /// A hash table or a tree.
     Map,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Shape {
+pub(super) enum MemoryShape {
     /// A message, singular or in a list.
     Message(FindLayout),
     /// A list of strings or bytes.
@@ -147,7 +147,7 @@ impl Layout {
         while let Some(layout) = known.get(at).copied() {
             for field in layout.fields {
                 worst = worst.max(field.worst());
-                if let Shape::Message(find) | Shape::MessageMap(find) = field.shape
+                if let MemoryShape::Message(find) | MemoryShape::MessageMap(find) = field.shape
                     && let Some(inner) = find()
                     && !known.iter().any(|other| std::ptr::eq(*other, inner))
                 {
@@ -172,8 +172,8 @@ impl FieldLayout {
     fn memory_len(&self, count: usize) -> usize {
         match self.held {
             _ if count == 0 => 0,
-            Held::Once => count.saturating_mul(self.value_len.saturating_add(ALLOCATION_LEN)),
-            Held::List => {
+            FieldContainer::Single => count.saturating_mul(self.value_len.saturating_add(ALLOCATION_LEN)),
+            FieldContainer::List => {
                 let room_min = match self.value_len {
                     1 => 8,
                     2..=1024 => 4,
@@ -182,7 +182,7 @@ impl FieldLayout {
                 let room = count.max(room_min).checked_next_power_of_two().unwrap_or(usize::MAX);
                 room.saturating_mul(self.value_len).saturating_add(ALLOCATION_LEN)
             }
-            Held::Map => hash_table_len(count, self.value_len).max(tree_len(count, self.value_len)),
+            FieldContainer::Map => hash_table_len(count, self.value_len).max(tree_len(count, self.value_len)),
         }
     }
 
@@ -217,7 +217,7 @@ pub(super) fn checked_len(
 /// Accepts everything that prost accepts: for malformed bytes, prost stops no later than this scan. Takes one step per
 /// field and does not recurse.
 pub(super) fn memory_len(layout: &'static Layout, bytes: &[u8], limit: usize) -> usize {
-    let mut walk = Walk { bytes, at: 0, sum: 0, counts: Vec::new(), is_merged: false };
+    let mut walk = MemoryScan { bytes, at: 0, sum: 0, counts: Vec::new(), is_merged: false };
     let mut frames = vec![walk.frame(bytes.len(), layout)];
     while let Some(frame) = frames.last() {
         if walk.at >= frame.end {
@@ -242,7 +242,7 @@ pub(super) fn memory_len(layout: &'static Layout, bytes: &[u8], limit: usize) ->
     walk.memory_len()
 }
 
-struct Walk<'a> {
+struct MemoryScan<'a> {
     bytes: &'a [u8],
     at: usize,
     sum: usize,
@@ -253,37 +253,37 @@ struct Walk<'a> {
 }
 
 /// The message or map entry being scanned.
-struct Frame {
+struct ScanFrame {
     end: usize,
     /// The start of its counts.
     counts_at: usize,
-    inside: Inside,
+    inside: ScannedItem,
 }
 
 #[derive(Clone, Copy)]
-enum Inside {
+enum ScannedItem {
     Message(&'static Layout),
     /// A map entry. Message values have a layout.
     Entry(Option<FindLayout>),
 }
 
-impl Walk<'_> {
+impl MemoryScan<'_> {
     fn memory_len(&self) -> usize {
         if self.is_merged { self.sum.saturating_mul(2) } else { self.sum }
     }
 
-    fn frame(&mut self, end: usize, layout: &'static Layout) -> Frame {
+    fn frame(&mut self, end: usize, layout: &'static Layout) -> ScanFrame {
         let counts_at = self.counts.len();
         self.counts.resize(counts_at + layout.fields.len(), 0);
-        Frame { end, counts_at, inside: Inside::Message(layout) }
+        ScanFrame { end, counts_at, inside: ScannedItem::Message(layout) }
     }
 
-    fn entry(&self, end: usize, value: Option<FindLayout>) -> Frame {
-        Frame { end, counts_at: self.counts.len(), inside: Inside::Entry(value) }
+    fn entry(&self, end: usize, value: Option<FindLayout>) -> ScanFrame {
+        ScanFrame { end, counts_at: self.counts.len(), inside: ScannedItem::Entry(value) }
     }
 
     /// Skips a field, or enters the message in it. Returns `None` for malformed bytes.
-    fn field(&mut self, frame: &Frame) -> Option<Option<Frame>> {
+    fn field(&mut self, frame: &ScanFrame) -> Option<Option<ScanFrame>> {
         let key = self.varint()?;
         let number = u32::try_from(key >> 3).ok()?;
         match key & 7 {
@@ -303,48 +303,48 @@ impl Walk<'_> {
             _ => return None,
         }
         // One value of an unpacked list. Other scalar fields need no heap memory.
-        if let Inside::Message(layout) = frame.inside
+        if let ScannedItem::Message(layout) = frame.inside
             && let Some((index, field)) = layout.field(number)
-            && let Shape::Varints | Shape::Fixed(_) = field.shape
+            && let MemoryShape::Varints | MemoryShape::Fixed(_) = field.shape
         {
             self.charge(frame, index, field, 1);
         }
         Some(None)
     }
 
-    fn delimited(&mut self, frame: &Frame, number: u32, len: usize) -> Option<Frame> {
+    fn delimited(&mut self, frame: &ScanFrame, number: u32, len: usize) -> Option<ScanFrame> {
         let end = self.at + len;
         let layout = match frame.inside {
-            Inside::Message(layout) => layout,
-            Inside::Entry(Some(find)) if number == VALUE_OF_ENTRY => return self.message(find, end),
-            Inside::Entry(_) => return self.text(end),
+            ScannedItem::Message(layout) => layout,
+            ScannedItem::Entry(Some(find)) if number == VALUE_OF_ENTRY => return self.message(find, end),
+            ScannedItem::Entry(_) => return self.text(end),
         };
         let Some((index, field)) = layout.field(number) else { return self.text(end) };
         let count = match field.shape {
-            Shape::Varints => {
+            MemoryShape::Varints => {
                 let packed = &self.bytes[self.at..end];
                 let is_cut = packed.last().is_some_and(|last| *last >= 0x80);
                 packed.iter().filter(|byte| **byte < 0x80).count() + usize::from(is_cut)
             }
-            Shape::Fixed(each) => len.div_ceil(each),
+            MemoryShape::Fixed(each) => len.div_ceil(each),
             _ => 1,
         };
         if count > 0 {
             self.charge(frame, index, field, count);
         }
         match field.shape {
-            Shape::Message(find) => self.message(find, end),
-            Shape::Texts => self.text(end),
-            Shape::Map => Some(self.entry(end, None)),
-            Shape::MessageMap(find) => Some(self.entry(end, Some(find))),
-            Shape::Varints | Shape::Fixed(_) => {
+            MemoryShape::Message(find) => self.message(find, end),
+            MemoryShape::Texts => self.text(end),
+            MemoryShape::Map => Some(self.entry(end, None)),
+            MemoryShape::MessageMap(find) => Some(self.entry(end, Some(find))),
+            MemoryShape::Varints | MemoryShape::Fixed(_) => {
                 self.at = end;
                 None
             }
         }
     }
 
-    fn message(&mut self, find: FindLayout, end: usize) -> Option<Frame> {
+    fn message(&mut self, find: FindLayout, end: usize) -> Option<ScanFrame> {
         match find() {
             Some(layout) => Some(self.frame(end, layout)),
             None => {
@@ -356,7 +356,7 @@ impl Walk<'_> {
     }
 
     /// Skips a string, bytes, or an unknown field.
-    fn text(&mut self, end: usize) -> Option<Frame> {
+    fn text(&mut self, end: usize) -> Option<ScanFrame> {
         let len = end - self.at;
         if len > 0 {
             self.sum = self.sum.saturating_add(len.max(TEXT_LEN_MIN) + ALLOCATION_LEN);
@@ -365,11 +365,11 @@ impl Walk<'_> {
         None
     }
 
-    fn charge(&mut self, frame: &Frame, index: usize, field: &FieldLayout, count: usize) {
+    fn charge(&mut self, frame: &ScanFrame, index: usize, field: &FieldLayout, count: usize) {
         let known = &mut self.counts[frame.counts_at + index];
         let before = *known;
         *known += count;
-        self.is_merged |= field.held == Held::Once && before > 0;
+        self.is_merged |= field.held == FieldContainer::Single && before > 0;
         let more = field.memory_len(*known).saturating_sub(field.memory_len(before));
         self.sum = self.sum.saturating_add(more);
     }

@@ -15,14 +15,14 @@ mod reading;
 
 pub use self::compression::Compression;
 pub use self::custom::Codec;
-pub(crate) use self::custom::Coded;
+pub(crate) use self::custom::CodedMessage;
 pub use self::format::Format;
 pub use self::formats::{CodecError, Formats};
 pub use self::layout::{FieldLayout, Layout, MemoryBudget};
 pub use self::polyglot::{
-    At, Blob, Choice, Content, Counter, DecodeError, DecodeErrorKind, Entries, Enumeration, Failure, Kind, Message,
-    Pieces, Positions, Presence, Reader, Result, Sink, Small, Storage, Writable, Writer, decode, decode_with, encode,
-    encode_error, encode_pieces, encode_to, encode_with, is_error, trailer,
+    At, Blob, Choice, CountingSink, DecodeError, DecodeErrorKind, DecodedContent, EncodedMessage, Enumeration, Failure,
+    Kind, MapEntries, Message, MessageStorage, Positions, Presence, Reader, Result, Sink, SmallMessage, Writable,
+    Writer, decode, decode_with, encode, encode_error, encode_pieces, encode_to, encode_with, is_error, trailer,
 };
 pub(crate) use self::polyglot::{decode_error, encode_small, short_error};
-pub(crate) use self::reading::Reading;
+pub(crate) use self::reading::DecodeContext;

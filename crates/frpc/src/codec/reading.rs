@@ -4,7 +4,7 @@ use super::{json::Types, layout::MemoryBudget};
 
 /// The rules for decoding a message, and facts collected while decoding it.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct DecodeContext {
     /// The memory limit of the message.
     pub(crate) budget: MemoryBudget,
     /// `true` if JSON fields and enum names unknown to this side are errors.
@@ -19,7 +19,7 @@ pub(crate) struct Reading {
     pub(crate) any_types: &'static Types,
 }
 
-impl Default for Reading {
+impl Default for DecodeContext {
     fn default() -> Self {
         Self {
             budget: MemoryBudget::default(),
@@ -32,7 +32,7 @@ impl Default for Reading {
     }
 }
 
-impl Reading {
+impl DecodeContext {
     /// Returns lenient rules with this memory budget.
     pub(crate) fn within(budget: MemoryBudget) -> Self {
         Self { budget, ..Self::default() }

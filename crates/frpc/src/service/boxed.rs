@@ -62,15 +62,15 @@ impl BoxService {
     where
         H: Fn(usize, Call) -> Pin<Box<dyn Future<Output = Result<Answer, Status>> + Send>> + Send + Sync + 'static,
     {
-        Self(Box::new(Methods { methods, handle }))
+        Self(Box::new(DynamicService { methods, handle }))
     }
 
     pub(crate) fn methods(&self) -> &'static [Method] {
         self.0.methods()
     }
 
-    pub(crate) fn beside(&self, methods: &[&'static Method]) {
-        self.0.beside(methods);
+    pub(crate) fn served_with(&self, methods: &[&'static Method]) {
+        self.0.served_with(methods);
     }
 
     pub(crate) fn shutting_down(&self) {
@@ -95,7 +95,7 @@ impl fmt::Debug for BoxService {
 }
 
 /// A service of methods known only at run time.
-struct Methods<H> {
+struct DynamicService<H> {
     methods: &'static [Method],
     handle: H,
 }
@@ -104,7 +104,7 @@ struct Methods<H> {
 trait AnyService: Send + Sync {
     fn name(&self) -> &'static str;
     fn methods(&self) -> &'static [Method];
-    fn beside(&self, methods: &[&'static Method]);
+    fn served_with(&self, methods: &[&'static Method]);
     fn shutting_down(&self);
     fn call(&self, method: usize, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
 }
@@ -118,8 +118,8 @@ impl<T: Service> AnyService for T {
         T::METHODS
     }
 
-    fn beside(&self, methods: &[&'static Method]) {
-        Service::beside(self, methods);
+    fn served_with(&self, methods: &[&'static Method]) {
+        Service::served_with(self, methods);
     }
 
     fn shutting_down(&self) {
@@ -131,7 +131,7 @@ impl<T: Service> AnyService for T {
     }
 }
 
-impl<H> AnyService for Methods<H>
+impl<H> AnyService for DynamicService<H>
 where
     H: Fn(usize, Call) -> BoxFuture<'static, Result<Answer, Status>> + Send + Sync,
 {
@@ -143,7 +143,7 @@ where
         self.methods
     }
 
-    fn beside(&self, _: &[&'static Method]) {}
+    fn served_with(&self, _: &[&'static Method]) {}
 
     fn shutting_down(&self) {}
 

@@ -4,13 +4,13 @@ use std::{future::Future, marker::PhantomData};
 
 use crate::{
     call::{
-        exchange::{Answer, Call, request_misfit, unwritable},
+        exchange::{Answer, Call, request_decode_status, unwritable},
         method::Method,
         request::{Request, Response},
         status::Status,
         streaming::Streaming,
     },
-    codec::{Codec, Coded},
+    codec::{Codec, CodedMessage},
 };
 
 /// An incoming call with a [`Codec`] for all messages.
@@ -91,25 +91,25 @@ impl<C> CodedCall<C> {
 }
 
 /// Decodes the request.
-fn asked<C: Codec<Q>, Q>(method: &Method, request: Request<Coded<C, Q>>) -> Result<Request<Q>, Status> {
+fn asked<C: Codec<Q>, Q>(method: &Method, request: Request<CodedMessage<C, Q>>) -> Result<Request<Q>, Status> {
     let (head, coded) = request.into_parts();
-    let message = coded.decode().map_err(|error| request_misfit(method, error))?;
+    let message = coded.decode().map_err(|error| request_decode_status(method, error))?;
     Ok(Request::from_parts(head, message))
 }
 
 /// Decodes each request when the handler reads it.
 fn streamed<C: Codec<Q>, Q: 'static>(
     method: &'static Method,
-    requests: Request<Streaming<Coded<C, Q>>>,
+    requests: Request<Streaming<CodedMessage<C, Q>>>,
 ) -> Request<Streaming<Q>> {
-    let read = |coded: Coded<C, Q>| coded.decode().map_err(|error| request_misfit(method, error));
+    let read = |coded: CodedMessage<C, Q>| coded.decode().map_err(|error| request_decode_status(method, error));
     requests.map(|requests| requests.map_messages(read))
 }
 
 /// Encodes the response.
-fn one<C: Codec<P>, P>(method: &Method, response: Response<P>) -> Result<Response<Coded<C, P>>, Status> {
+fn one<C: Codec<P>, P>(method: &Method, response: Response<P>) -> Result<Response<CodedMessage<C, P>>, Status> {
     let (extras, message) = response.into_parts();
-    let coded = Coded::encode(&message).map_err(|error| unwritable(method, "response", error))?;
+    let coded = CodedMessage::encode(&message).map_err(|error| unwritable(method, "response", error))?;
     Ok(Response::from_parts(extras, coded))
 }
 
@@ -117,7 +117,7 @@ fn one<C: Codec<P>, P>(method: &Method, response: Response<P>) -> Result<Respons
 fn many<C: Codec<P>, P: Send + 'static>(
     method: &'static Method,
     responses: Response<Streaming<P>>,
-) -> Response<Streaming<Coded<C, P>>> {
-    let write = |message: P| Coded::encode(&message).map_err(|error| unwritable(method, "response", error));
+) -> Response<Streaming<CodedMessage<C, P>>> {
+    let write = |message: P| CodedMessage::encode(&message).map_err(|error| unwritable(method, "response", error));
     responses.map(|responses| responses.map_messages(write))
 }

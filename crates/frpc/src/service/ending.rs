@@ -17,7 +17,7 @@ use crate::call::status::Status;
 
 /// The signal for streaming calls to end. All clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ending {
+pub(crate) struct EndSignal {
     token: CancellationToken,
     is_over: Arc<AtomicBool>,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Ending {
 pin_project! {
     /// Waits for the signal to end. Takes a lock at the first poll and when the polling task changes, but not for every
     /// message of a stream.
-    pub(crate) struct Ended<F> {
+    pub(crate) struct EndFuture<F> {
         #[pin]
         cancelled: F,
         is_over: Arc<AtomicBool>,
@@ -33,7 +33,7 @@ pin_project! {
     }
 }
 
-impl Ending {
+impl EndSignal {
     /// Ends all running streaming calls and all later ones.
     pub(crate) fn end(&self) {
         // Set before the wake-up, because woken calls check this flag.
@@ -41,12 +41,12 @@ impl Ending {
         self.token.cancel();
     }
 
-    pub(crate) fn ended(&self) -> Ended<WaitForCancellationFuture<'_>> {
-        Ended { cancelled: self.token.cancelled(), is_over: self.is_over.clone(), waker: None }
+    pub(crate) fn ended(&self) -> EndFuture<WaitForCancellationFuture<'_>> {
+        EndFuture { cancelled: self.token.cancelled(), is_over: self.is_over.clone(), waker: None }
     }
 
-    pub(crate) fn ended_owned(&self) -> Ended<WaitForCancellationFutureOwned> {
-        Ended { cancelled: self.token.clone().cancelled_owned(), is_over: self.is_over.clone(), waker: None }
+    pub(crate) fn ended_owned(&self) -> EndFuture<WaitForCancellationFutureOwned> {
+        EndFuture { cancelled: self.token.clone().cancelled_owned(), is_over: self.is_over.clone(), waker: None }
     }
 
     /// Returns the status of a call ended by the signal.
@@ -55,7 +55,7 @@ impl Ending {
     }
 }
 
-impl<F: Future<Output = ()>> Future for Ended<F> {
+impl<F: Future<Output = ()>> Future for EndFuture<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

@@ -17,23 +17,23 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::{
     boxed::{BoxFuture, BoxService},
-    ending::{Ended, Ending},
+    ending::{EndFuture, EndSignal},
     handle::Service,
-    layer::Layers,
-    services::{Services, caught, of_handler, panicked},
+    layer::LayerStack,
+    services::{Services, catch_panics, panicked, sanitize_handler_status},
     set::ServiceSet,
     settings::CallSettings,
-    table::{Collision, Entry, MethodTable},
+    table::{Collision, MethodEntry, MethodTable},
 };
 use crate::{
     call::{
         account::MemoryAccount,
-        context::{Inherited, Scope},
+        context::{CallScope, Inherited},
         deadline::HandlerTime,
         exchange::{Answer, Body, Call},
         head::Head,
         method::{Method, MethodKind},
-        packed::{PollNext, Source},
+        packed::{BatchSource, PollNext},
         status::Status,
         streaming::Streaming,
     },
@@ -69,7 +69,7 @@ pub struct Endpoint(Arc<dyn AnyServices>);
 
 /// A method found in an [`Endpoint`].
 #[derive(Clone, Copy, Debug)]
-pub struct Found(Entry);
+pub struct MethodHandle(MethodEntry);
 
 impl Endpoint {
     /// Erases the type of a service, a [`BoxService`] or [`Services`].
@@ -97,19 +97,19 @@ impl Endpoint {
     }
 
     /// Returns the method with this path, such as `"package.Service/Method"`. A leading slash is ignored.
-    pub fn find(&self, path: &str) -> Option<Found> {
-        self.0.table().find_path(path).map(Found)
+    pub fn find(&self, path: &str) -> Option<MethodHandle> {
+        self.0.table().find_path(path).map(MethodHandle)
     }
 
     /// Returns the method called by a caller in this process.
-    pub(crate) fn find_method(&self, method: &Method) -> Option<Found> {
+    pub(crate) fn find_method(&self, method: &Method) -> Option<MethodHandle> {
         let found = self.0.table().find_name(method.service, method.name);
-        found.filter(|entry| entry.method == method).map(Found)
+        found.filter(|entry| entry.method == method).map(MethodHandle)
     }
 
     /// Returns the method with this frisbee operation.
-    pub fn find_operation(&self, operation: u16) -> Option<Found> {
-        self.0.table().find(operation).filter(|entry| !entry.is_ambiguous()).map(Found)
+    pub fn find_operation(&self, operation: u16) -> Option<MethodHandle> {
+        self.0.table().find(operation).filter(|entry| !entry.is_ambiguous()).map(MethodHandle)
     }
 
     /// Returns the maximum size of the metadata of a call: [`MessageSettings::metadata_len_max`](crate::MessageSettings::metadata_len_max).
@@ -171,11 +171,11 @@ impl Endpoint {
         F: Future<Output = Result<Answer, Status>> + Send + 'static,
     {
         let handle = |head: Head| async {
-            let scope = Scope::of(&head, self.0.inherited_names());
+            let scope = CallScope::of(&head, self.0.inherited_names());
             let end = |call| -> BoxFuture<'_, _> { Box::pin(handler(call)) };
             let mut call = Call::new(method, format, head, body);
             call.set_memory_budget(self.0.memory_budget());
-            let answer = caught(scope, method, None, self.0.layers().call(call, &end)).await?;
+            let answer = catch_panics(scope, method, None, self.0.layers().call(call, &end)).await?;
             Ok(answer_without_panics(answer, method))
         };
         self.in_time(method, head, handle).await
@@ -188,7 +188,7 @@ impl Endpoint {
     /// # Cancel safety
     ///
     /// Dropping the future drops the handler. A stream that was already returned continues until it is dropped.
-    pub async fn call(&self, method: Found, format: Format, head: Head, body: Body) -> Result<Answer, Status> {
+    pub async fn call(&self, method: MethodHandle, format: Format, head: Head, body: Body) -> Result<Answer, Status> {
         let handle = |head| self.call_unlimited(method, format, head, body);
         let answering = self.in_time(method.method(), head, handle);
         // Shortly before the limit of a shutdown, streaming calls end with a status. Unary calls keep running.
@@ -199,7 +199,7 @@ impl Endpoint {
         let answer = tokio::select! {
             biased;
             answer = answering => answer?,
-            () = ending.ended() => return Err(Ending::status()),
+            () = ending.ended() => return Err(EndSignal::status()),
         };
         Ok(answer.map_body(|body| match body {
             Body::Many(contents) => {
@@ -240,17 +240,17 @@ impl Endpoint {
     /// Calls a method without a time limit. The caller of this function limits the time.
     pub(crate) async fn call_unlimited(
         &self,
-        method: Found,
+        method: MethodHandle,
         format: Format,
         head: Head,
         body: Body,
     ) -> Result<Answer, Status> {
-        let Found(entry) = method;
+        let MethodHandle(entry) = method;
         self.0.call(entry, Call::new(entry.method, format, head, body)).await
     }
 }
 
-impl Found {
+impl MethodHandle {
     /// Returns the method.
     pub fn method(self) -> &'static Method {
         self.0.method
@@ -275,11 +275,11 @@ trait AnyServices: Send + Sync {
     fn connection_account(&self) -> MemoryAccount;
     /// Returns the names of the metadata inherited by calls of handlers.
     fn inherited_names(&self) -> &[String];
-    fn layers(&self) -> &Layers;
+    fn layers(&self) -> &LayerStack;
     fn shutting_down(&self);
     /// Returns the signal for streaming calls to end.
-    fn ending(&self) -> &Ending;
-    fn call(&self, entry: Entry, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
+    fn ending(&self) -> &EndSignal;
+    fn call(&self, entry: MethodEntry, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
 }
 
 impl<S: ServiceSet, R: Send + Sync> AnyServices for Services<S, R> {
@@ -311,7 +311,7 @@ impl<S: ServiceSet, R: Send + Sync> AnyServices for Services<S, R> {
         Self::inherited_names(self)
     }
 
-    fn layers(&self) -> &Layers {
+    fn layers(&self) -> &LayerStack {
         Self::layers(self)
     }
 
@@ -319,11 +319,11 @@ impl<S: ServiceSet, R: Send + Sync> AnyServices for Services<S, R> {
         Self::shutting_down(self);
     }
 
-    fn ending(&self) -> &Ending {
+    fn ending(&self) -> &EndSignal {
         Self::ending(self)
     }
 
-    fn call(&self, entry: Entry, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
+    fn call(&self, entry: MethodEntry, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
         Box::pin(async move {
             let answer = self.call(entry, call).await?;
             Ok(answer_without_panics(answer, entry.method))
@@ -342,7 +342,7 @@ fn without_panics(contents: Streaming<Bytes>, method: &'static Method) -> Stream
     let trailers = contents.trailers_slot();
     let contents = AssertUnwindSafe(contents).catch_unwind();
     let contents = contents.map(|content| match content {
-        Ok(content) => content.map_err(|status| of_handler(status, method)),
+        Ok(content) => content.map_err(|status| sanitize_handler_status(status, method)),
         Err(_) => Err(panicked(method)),
     });
     Streaming::new(contents).with_trailers_slot(trailers)
@@ -351,15 +351,15 @@ fn without_panics(contents: Streaming<Bytes>, method: &'static Method) -> Stream
 /// A stream that fails with a status when the server ends.
 struct UntilEnd {
     contents: Streaming<Bytes>,
-    ended: Pin<Box<Ended<WaitForCancellationFutureOwned>>>,
+    ended: Pin<Box<EndFuture<WaitForCancellationFutureOwned>>>,
 }
 
-impl Source<Bytes> for UntilEnd {
+impl BatchSource<Bytes> for UntilEnd {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<Bytes> {
         // Checked before each message: a stream with messages always ready would otherwise never end.
         if self.ended.as_mut().poll(cx).is_ready() {
             self.contents = Streaming::over();
-            return Poll::Ready(Some(Err(Ending::status())));
+            return Poll::Ready(Some(Err(EndSignal::status())));
         }
         self.contents.poll(cx)
     }

@@ -35,7 +35,7 @@ pub trait Service: Send + Sync + 'static {
 
     /// Receives all methods served together with this service, including its own, in no particular order. Called before
     /// the first call, once for each place the service was added to.
-    fn beside(&self, methods: &[&'static Method]) {
+    fn served_with(&self, methods: &[&'static Method]) {
         let _ = methods;
     }
 
@@ -51,14 +51,14 @@ impl Call {
     // Not an async function: its state would contain one more copy of the call and of the handler.
     #[doc(hidden)]
     #[inline]
-    pub fn unary<Q: Message, P: Message, F>(self, handler: impl FnOnce(Request<Q>) -> F) -> Unary<F>
+    pub fn unary<Q: Message, P: Message, F>(self, handler: impl FnOnce(Request<Q>) -> F) -> UnaryFuture<F>
     where
         F: Future<Output = Result<Response<P>, Status>>,
     {
         let (format, any_types) = (self.format(), self.any_types());
         match self.into_request() {
-            Ok(request) => Unary::Handled { format, any_types, handler: handler(request) },
-            Err(status) => Unary::Refused { status: Some(status) },
+            Ok(request) => UnaryFuture::Handled { format, any_types, handler: handler(request) },
+            Err(status) => UnaryFuture::Refused { status: Some(status) },
         }
     }
 
@@ -113,13 +113,13 @@ pin_project! {
     #[doc(hidden)]
     #[derive(Debug)]
     #[project = UnaryPinned]
-    pub enum Unary<F> {
+    pub enum UnaryFuture<F> {
         Handled { format: Format, any_types: &'static Types, #[pin] handler: F },
         Refused { status: Option<Status> },
     }
 }
 
-impl<P: Message, F: Future<Output = Result<Response<P>, Status>>> Future for Unary<F> {
+impl<P: Message, F: Future<Output = Result<Response<P>, Status>>> Future for UnaryFuture<F> {
     type Output = Result<Answer, Status>;
 
     #[inline]

@@ -47,11 +47,11 @@ pub trait Layer: Send + Sync + 'static {
 /// The remaining layers of a call, followed by the service or the wire.
 pub struct Next<'a> {
     layers: &'a [Arc<dyn AnyLayer>],
-    end: End<'a>,
+    end: FinalStep<'a>,
 }
 
 /// The final step of a call, after all layers.
-pub(crate) type End<'a> = &'a (dyn Fn(Call) -> BoxFuture<'a, Result<Answer, Status>> + Send + Sync);
+pub(crate) type FinalStep<'a> = &'a (dyn Fn(Call) -> BoxFuture<'a, Result<Answer, Status>> + Send + Sync);
 
 impl Next<'_> {
     /// Passes the call on and returns its answer.
@@ -86,9 +86,9 @@ impl<L: Layer> AnyLayer for L {
 
 /// Layers from the outermost to the innermost. Most services and channels have none.
 #[derive(Clone, Default)]
-pub(crate) struct Layers(Option<Arc<Vec<Arc<dyn AnyLayer>>>>);
+pub(crate) struct LayerStack(Option<Arc<Vec<Arc<dyn AnyLayer>>>>);
 
-impl Layers {
+impl LayerStack {
     /// Adds an innermost layer.
     pub(crate) fn with(mut self, layer: impl Layer) -> Self {
         let layers = self.0.get_or_insert_default();
@@ -102,13 +102,13 @@ impl Layers {
     }
 
     /// Sends a call through the layers.
-    pub(crate) async fn call<'a>(&'a self, call: Call, end: End<'a>) -> Result<Answer, Status> {
+    pub(crate) async fn call<'a>(&'a self, call: Call, end: FinalStep<'a>) -> Result<Answer, Status> {
         let layers = self.0.as_ref().map_or(&[][..], |layers| layers);
         Next { layers, end }.run(call).await
     }
 }
 
-impl fmt::Debug for Layers {
+impl fmt::Debug for LayerStack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let len = self.0.as_ref().map_or(0, |layers| layers.len());
         f.debug_tuple("Layers").field(&len).finish()
@@ -175,13 +175,13 @@ impl<F> fmt::Debug for Interceptor<F> {
 #[derive(Clone, Debug)]
 pub struct Layered<T> {
     service: T,
-    layers: Layers,
+    layers: LayerStack,
 }
 
 impl<T: Service> Layered<T> {
     /// Wraps a service in a layer.
     pub fn new(service: T, layer: impl Layer) -> Self {
-        Self { service, layers: Layers::default().with(layer) }
+        Self { service, layers: LayerStack::default().with(layer) }
     }
 
     /// Adds a layer inside the existing ones, closest to the service.
@@ -194,8 +194,8 @@ impl<T: Service> Service for Layered<T> {
     const NAME: &'static str = T::NAME;
     const METHODS: &'static [Method] = T::METHODS;
 
-    fn beside(&self, methods: &[&'static Method]) {
-        self.service.beside(methods);
+    fn served_with(&self, methods: &[&'static Method]) {
+        self.service.served_with(methods);
     }
 
     fn shutting_down(&self) {

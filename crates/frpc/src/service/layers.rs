@@ -22,7 +22,7 @@ use tokio::{
 use tracing::{Instrument, Span, debug, field::display, info, info_span, warn};
 
 #[cfg(feature = "tower")]
-pub use super::tower::{Tower, TowerCall, TowerNext, tower};
+pub use super::tower::{TowerCall, TowerLayer, TowerNext, tower};
 
 use super::layer::{Layer, Next};
 use crate::call::{

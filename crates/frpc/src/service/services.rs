@@ -13,17 +13,17 @@ use tracing::error;
 
 use super::{
     boxed::{BoxFuture, BoxService},
-    ending::Ending,
+    ending::EndSignal,
     handle::Service,
-    layer::{Layer, Layers},
+    layer::{Layer, LayerStack},
     set::ServiceSet,
     settings::{CallSettings, CompressionSettings, MessageSettings},
-    table::{Collision, Entry, MethodTable, Target},
+    table::{Collision, MethodEntry, MethodPosition, MethodTable},
 };
 use crate::{
     call::{
         account::{MemoryAccount, MemoryHold},
-        context::{InScope, Scope},
+        context::{CallScope, InScope},
         exchange::{Answer, Call, HELD_LEN},
         method::Method,
         status::{Code, Status},
@@ -70,12 +70,12 @@ pub struct Services<S = (), R = Unimplemented> {
 #[derive(Clone, Debug)]
 pub(crate) struct Common {
     table: MethodTable,
-    layers: Layers,
+    layers: LayerStack,
     pub(crate) calls: CallSettings,
     pub(crate) messages: MessageSettings,
     pub(crate) compression: CompressionSettings,
     /// Signals streaming calls to end because the server shuts down.
-    ending: Ending,
+    ending: EndSignal,
     /// The account for [`CallSettings::server_memory_max`].
     account: MemoryAccount,
     /// `true` if `calls` sets no limit. Most calls check only this flag.
@@ -93,11 +93,11 @@ impl Services {
         let calls = CallSettings::default();
         let common = Common {
             table: MethodTable::default(),
-            layers: Layers::default(),
+            layers: LayerStack::default(),
             messages: MessageSettings::default(),
             compression: CompressionSettings::default(),
-            ending: Ending::default(),
-            account: MemoryAccount::of_server(calls.server_memory_max),
+            ending: EndSignal::default(),
+            account: MemoryAccount::for_server(calls.server_memory_max),
             is_unlimited: calls.are_unlimited(),
             calls,
         };
@@ -138,7 +138,7 @@ impl<S: ServiceSet, R> Services<S, R> {
 
     /// Sets the limits of calls.
     pub fn calls(mut self, calls: CallSettings) -> Self {
-        self.common.account = MemoryAccount::of_server(calls.server_memory_max);
+        self.common.account = MemoryAccount::for_server(calls.server_memory_max);
         self.common.is_unlimited = calls.are_unlimited();
         self.common.calls = calls;
         self
@@ -161,7 +161,7 @@ impl<S: ServiceSet, R> Services<S, R> {
     }
 
     pub(crate) fn connection_account(&self) -> MemoryAccount {
-        MemoryAccount::of_connection(self.common.calls.connection_memory_max, &self.common.account)
+        MemoryAccount::for_connection(self.common.calls.connection_memory_max, &self.common.account)
     }
 
     /// Returns the hold for the memory of a message. It charges the account of the connection if the wire has one, and
@@ -208,7 +208,7 @@ impl<S: ServiceSet, R> Services<S, R> {
     pub(crate) fn complete(&self) -> Result<(), Collision> {
         self.common.table.check()?;
         let methods: Vec<&'static Method> = self.common.table.methods().map(|entry| entry.method).collect();
-        self.services.beside(&methods);
+        self.services.served_with(&methods);
         Ok(())
     }
 
@@ -217,12 +217,12 @@ impl<S: ServiceSet, R> Services<S, R> {
         self.services.shutting_down();
     }
 
-    pub(crate) fn layers(&self) -> &Layers {
+    pub(crate) fn layers(&self) -> &LayerStack {
         &self.common.layers
     }
 
     /// Returns the signal for streaming calls to end.
-    pub(crate) fn ending(&self) -> &Ending {
+    pub(crate) fn ending(&self) -> &EndSignal {
         &self.common.ending
     }
 
@@ -237,8 +237,8 @@ impl<S: ServiceSet, R> Services<S, R> {
     /// Calls a method, in the scope from which the calls of its handler inherit. A panic of the handler becomes a
     /// status.
     #[inline(always)]
-    pub(crate) fn call(&self, entry: Entry, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
-        self.call_in(Scope::of(call.head(), self.inherited_names()), entry, call)
+    pub(crate) fn call(&self, entry: MethodEntry, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
+        self.call_in(CallScope::of(call.head(), self.inherited_names()), entry, call)
     }
 
     /// Calls a method in this scope. Not an async function: its state would contain one more copy of the call, and so
@@ -246,11 +246,11 @@ impl<S: ServiceSet, R> Services<S, R> {
     #[inline(always)]
     pub(crate) fn call_in(
         &self,
-        scope: Scope,
-        entry: Entry,
+        scope: CallScope,
+        entry: MethodEntry,
         mut call: Call,
     ) -> impl Future<Output = Result<Answer, Status>> + Send {
-        let Entry { method, target, .. } = entry;
+        let MethodEntry { method, target, .. } = entry;
         let Self { services, common, .. } = self;
         call.set_memory_budget(self.memory_budget());
         call.set_any_types(self.any_types());
@@ -269,14 +269,14 @@ impl<S: ServiceSet, R> Services<S, R> {
         } else {
             Either::Right(call_through(&common.layers, services, target, call))
         };
-        caught(scope, method, hold, handler)
+        catch_panics(scope, method, hold, handler)
     }
 }
 
 /// Runs a handler in the scope of its call, converts its panics to statuses, and holds its memory until it is dropped.
 #[inline(always)]
-pub(super) fn caught<F>(
-    scope: Scope,
+pub(super) fn catch_panics<F>(
+    scope: CallScope,
     method: &'static Method,
     hold: Option<MemoryHold>,
     handler: F,
@@ -284,15 +284,15 @@ pub(super) fn caught<F>(
 where
     F: Future<Output = Result<Answer, Status>>,
 {
-    InScope::new(scope, Caught { handler, method, hold })
+    InScope::new(scope, GuardedHandler { handler, method, hold })
 }
 
 /// Calls a method through the layers. Boxed, so that only calls with layers pay for the size of this future.
 #[cold]
 fn call_through<'a, S: ServiceSet>(
-    layers: &'a Layers,
+    layers: &'a LayerStack,
     services: &'a S,
-    target: Target,
+    target: MethodPosition,
     call: Call,
 ) -> BoxFuture<'a, Result<Answer, Status>> {
     Box::pin(async move {
@@ -308,7 +308,7 @@ fn refuse<'a>(status: Status) -> BoxFuture<'a, Result<Answer, Status>> {
 
 pin_project! {
     /// A handler whose panics become statuses.
-    struct Caught<F> {
+    struct GuardedHandler<F> {
         #[pin]
         handler: F,
         method: &'static Method,
@@ -317,7 +317,7 @@ pin_project! {
     }
 }
 
-impl<F: Future<Output = Result<Answer, Status>>> Future for Caught<F> {
+impl<F: Future<Output = Result<Answer, Status>>> Future for GuardedHandler<F> {
     type Output = Result<Answer, Status>;
 
     #[inline]
@@ -325,7 +325,7 @@ impl<F: Future<Output = Result<Answer, Status>>> Future for Caught<F> {
         let this = self.project();
         // Unwind safe: the handler is dropped after a panic, so its state is never seen again.
         match catch_unwind(AssertUnwindSafe(|| this.handler.poll(cx))) {
-            Ok(Poll::Ready(Err(status))) => Poll::Ready(Err(of_handler(status, this.method))),
+            Ok(Poll::Ready(Err(status))) => Poll::Ready(Err(sanitize_handler_status(status, this.method))),
             Ok(polled) => polled,
             Err(_) => Poll::Ready(Err(panicked(this.method))),
         }
@@ -334,7 +334,7 @@ impl<F: Future<Output = Result<Answer, Status>>> Future for Caught<F> {
 
 /// Prepares the status of a handler for its caller. The code `Ok` is replaced, because some callers would not see a
 /// failure.
-pub(crate) fn of_handler(status: Status, method: &Method) -> Status {
+pub(crate) fn sanitize_handler_status(status: Status, method: &Method) -> Status {
     if status.code() == Code::Ok { failed_with_ok(status, method) } else { status }
 }
 

@@ -4,7 +4,7 @@ use std::future::Future;
 
 use futures_util::future::Either;
 
-use super::{boxed::BoxService, handle::Service, table::Target};
+use super::{boxed::BoxService, handle::Service, table::MethodPosition};
 use crate::call::{
     exchange::{Answer, Call},
     method::Method,
@@ -16,24 +16,24 @@ pub trait ServiceSet: Send + Sync + 'static {
     /// The number of additions to the set.
     const SLOTS: usize;
 
-    /// Passes all served methods to each service; see [`Service::beside`].
-    fn beside(&self, methods: &[&'static Method]);
+    /// Passes all served methods to each service; see [`Service::served_with`].
+    fn served_with(&self, methods: &[&'static Method]);
 
     /// Notifies all services that the server begins to shut down; see [`Service::shutting_down`].
     fn shutting_down(&self);
 
     /// Calls the method at this position.
-    fn call(&self, target: Target, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send;
+    fn call(&self, target: MethodPosition, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send;
 }
 
 impl ServiceSet for () {
     const SLOTS: usize = 0;
 
-    fn beside(&self, _: &[&'static Method]) {}
+    fn served_with(&self, _: &[&'static Method]) {}
 
     fn shutting_down(&self) {}
 
-    async fn call(&self, _: Target, call: Call) -> Result<Answer, Status> {
+    async fn call(&self, _: MethodPosition, call: Call) -> Result<Answer, Status> {
         call.unknown()
     }
 }
@@ -43,9 +43,9 @@ impl ServiceSet for () {
 impl<S: ServiceSet, T: Service> ServiceSet for (S, T) {
     const SLOTS: usize = S::SLOTS + 1;
 
-    fn beside(&self, methods: &[&'static Method]) {
-        self.0.beside(methods);
-        self.1.beside(methods);
+    fn served_with(&self, methods: &[&'static Method]) {
+        self.0.served_with(methods);
+        self.1.served_with(methods);
     }
 
     fn shutting_down(&self) {
@@ -53,7 +53,7 @@ impl<S: ServiceSet, T: Service> ServiceSet for (S, T) {
         self.1.shutting_down();
     }
 
-    fn call(&self, target: Target, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
+    fn call(&self, target: MethodPosition, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
         if usize::from(target.slot) == S::SLOTS {
             Either::Left(self.1.call(usize::from(target.method), call))
         } else {
@@ -65,10 +65,10 @@ impl<S: ServiceSet, T: Service> ServiceSet for (S, T) {
 impl<S: ServiceSet, T: Service> ServiceSet for (S, Option<T>) {
     const SLOTS: usize = S::SLOTS + 1;
 
-    fn beside(&self, methods: &[&'static Method]) {
-        self.0.beside(methods);
+    fn served_with(&self, methods: &[&'static Method]) {
+        self.0.served_with(methods);
         if let Some(service) = &self.1 {
-            service.beside(methods);
+            service.served_with(methods);
         }
     }
 
@@ -79,7 +79,7 @@ impl<S: ServiceSet, T: Service> ServiceSet for (S, Option<T>) {
         }
     }
 
-    fn call(&self, target: Target, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
+    fn call(&self, target: MethodPosition, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
         match &self.1 {
             Some(service) if usize::from(target.slot) == S::SLOTS => {
                 Either::Left(service.call(usize::from(target.method), call))
@@ -92,10 +92,10 @@ impl<S: ServiceSet, T: Service> ServiceSet for (S, Option<T>) {
 impl<S: ServiceSet> ServiceSet for (S, Vec<BoxService>) {
     const SLOTS: usize = S::SLOTS + 1;
 
-    fn beside(&self, methods: &[&'static Method]) {
-        self.0.beside(methods);
+    fn served_with(&self, methods: &[&'static Method]) {
+        self.0.served_with(methods);
         for service in &self.1 {
-            service.beside(methods);
+            service.served_with(methods);
         }
     }
 
@@ -106,7 +106,7 @@ impl<S: ServiceSet> ServiceSet for (S, Vec<BoxService>) {
         }
     }
 
-    fn call(&self, target: Target, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
+    fn call(&self, target: MethodPosition, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
         match self.1.get(usize::from(target.service)) {
             Some(service) if usize::from(target.slot) == S::SLOTS => {
                 Either::Left(service.call(usize::from(target.method), call))

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::{
     call::{
-        deadline::{HandlerTime, Times},
+        deadline::{HandlerTime, TimeLimits},
         method::Method,
     },
     codec::{Compression, MemoryBudget, json::Types},
@@ -37,10 +37,10 @@ pub struct CallSettings {
     /// Otherwise the innermost call waits until its time is up.
     pub calls_max: Option<u32>,
     /// The time limits of calls. They apply to any timeout that a caller requests. Default: the caller decides.
-    pub times: Times,
+    pub times: TimeLimits,
     /// The time limits of calls to single methods, instead of [`times`](Self::times). The last entry for a method
     /// applies. The constant for a method is in the generated module of its service.
-    pub method_times: Vec<(&'static Method, Times)>,
+    pub method_times: Vec<(&'static Method, TimeLimits)>,
     /// Names of metadata that calls made by handlers inherit from the call they serve, such as `traceparent`.
     ///
     /// Values set by the handler take precedence. The deadline is always inherited. Calls of tasks spawned by the
@@ -65,7 +65,7 @@ impl Default for CallSettings {
     fn default() -> Self {
         Self {
             calls_max: None,
-            times: Times::default(),
+            times: TimeLimits::default(),
             method_times: Vec::new(),
             inherit_metadata: Vec::new(),
             connection_memory_max: 256 << 20,
@@ -82,7 +82,7 @@ impl CallSettings {
 
     /// Returns `true` if neither the number nor the time of calls is limited.
     pub(super) fn are_unlimited(&self) -> bool {
-        self.calls_max.is_none() && self.times == Times::default() && self.method_times.is_empty()
+        self.calls_max.is_none() && self.times == TimeLimits::default() && self.method_times.is_empty()
     }
 
     /// Returns the limit of a call to this method, with the timeout requested by its caller.

@@ -18,14 +18,14 @@ use crate::call::{method::Method, status::Status};
 /// look methods up by path and use the new number. For a plain peer, the shared number would be ambiguous, so it calls
 /// [no method](AMBIGUOUS).
 #[derive(Clone, Debug, Default)]
-pub(crate) struct MethodTable(Arc<Tables>);
+pub(crate) struct MethodTable(Arc<MethodLookup>);
 
 #[derive(Clone, Debug, Default)]
-struct Tables {
+struct MethodLookup {
     /// Sorted by operation. Includes the ambiguous operations.
-    by_operation: Vec<Entry>,
+    by_operation: Vec<MethodEntry>,
     /// Sorted by service and method name. Excludes the ambiguous operations.
-    by_path: Vec<Entry>,
+    by_path: Vec<MethodEntry>,
     /// The encoded message descriptions of each operation, created when a peer first asks.
     descriptions: Vec<OnceLock<Option<Bytes>>>,
     /// Set after the warning about shared operations was logged.
@@ -34,9 +34,9 @@ struct Tables {
 
 /// A method and its position in the service set.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct MethodEntry {
     pub(crate) method: &'static Method,
-    pub(crate) target: Target,
+    pub(crate) target: MethodPosition,
     /// The operation that calls the method. It may differ from the one in the proto file.
     pub(crate) operation: u16,
 }
@@ -47,7 +47,7 @@ static AMBIGUOUS: Method = Method::bidirectional("", "", 0);
 
 /// The position of a method in a [`ServiceSet`](super::set::ServiceSet).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Target {
+pub struct MethodPosition {
     /// The index of the addition to the set.
     pub(crate) slot: u16,
     /// The index in the addition, if it is a list of services.
@@ -61,8 +61,8 @@ impl MethodTable {
     pub(crate) fn with(mut self, methods: &'static [Method], slot: usize, service: usize) -> Self {
         let tables = Arc::make_mut(&mut self.0);
         for (index, method) in methods.iter().enumerate() {
-            let target = Target { slot: number(slot), service: number(service), method: number(index) };
-            tables.by_path.push(Entry { method, target, operation: method.operation });
+            let target = MethodPosition { slot: number(slot), service: number(service), method: number(index) };
+            tables.by_path.push(MethodEntry { method, target, operation: method.operation });
         }
         tables.number();
         self
@@ -70,7 +70,7 @@ impl MethodTable {
 
     /// Returns the method with this operation, or an [ambiguous](Entry::is_ambiguous) entry.
     #[inline]
-    pub(crate) fn find(&self, operation: u16) -> Option<Entry> {
+    pub(crate) fn find(&self, operation: u16) -> Option<MethodEntry> {
         let entries = &self.0.by_operation;
         // Operations are usually contiguous, so the offset from the first one is a good guess.
         let guess = usize::from(operation.checked_sub(entries.first()?.operation)?);
@@ -82,13 +82,13 @@ impl MethodTable {
     }
 
     /// Returns the method with this path. A leading slash is optional.
-    pub(crate) fn find_path(&self, path_text: &str) -> Option<Entry> {
+    pub(crate) fn find_path(&self, path_text: &str) -> Option<MethodEntry> {
         let (service, name) = path_text.strip_prefix('/').unwrap_or(path_text).split_once('/')?;
         self.find_name(service, name)
     }
 
     /// Returns the method of a service by name.
-    pub(crate) fn find_name(&self, service: &str, name: &str) -> Option<Entry> {
+    pub(crate) fn find_name(&self, service: &str, name: &str) -> Option<MethodEntry> {
         let by_path = &self.0.by_path;
         by_path.binary_search_by_key(&(service, name), |entry| path(entry.method)).ok().map(|index| by_path[index])
     }
@@ -100,13 +100,13 @@ impl MethodTable {
 
     /// Returns the description of the messages of a method for peers. It is created once.
     pub(crate) fn description(&self, operation: u16, make: impl FnOnce() -> Option<Bytes>) -> Option<Bytes> {
-        let Tables { by_operation, descriptions, .. } = &*self.0;
+        let MethodLookup { by_operation, descriptions, .. } = &*self.0;
         let index = by_operation.binary_search_by_key(&operation, |entry| entry.operation).ok()?;
         descriptions[index].get_or_init(make).clone()
     }
 
     /// Returns all methods, sorted by the operation that calls them.
-    pub(crate) fn methods(&self) -> impl Iterator<Item = Entry> {
+    pub(crate) fn methods(&self) -> impl Iterator<Item = MethodEntry> {
         self.0.by_operation.iter().copied().filter(|entry| !entry.is_ambiguous())
     }
 
@@ -144,7 +144,7 @@ impl MethodTable {
     }
 }
 
-impl Tables {
+impl MethodLookup {
     /// Assigns each method the operation that calls it.
     fn number(&mut self) {
         let mut own: Vec<u16> = self.by_path.iter().map(|entry| entry.method.operation).collect();
@@ -164,8 +164,8 @@ impl Tables {
             entry.operation = operation;
             self.by_operation.push(*entry);
         }
-        let target = Target::default();
-        self.by_operation.extend(shared.iter().map(|&operation| Entry { method: &AMBIGUOUS, target, operation }));
+        let target = MethodPosition::default();
+        self.by_operation.extend(shared.iter().map(|&operation| MethodEntry { method: &AMBIGUOUS, target, operation }));
         self.by_operation.sort_by_key(|entry| entry.operation);
         self.descriptions = vec![OnceLock::new(); self.by_operation.len()];
         self.is_told = OnceLock::new();
@@ -186,7 +186,7 @@ impl Tables {
     }
 }
 
-impl Entry {
+impl MethodEntry {
     /// Returns `true` if several methods share the operation, so it calls none of them.
     pub(crate) fn is_ambiguous(self) -> bool {
         ptr::eq(self.method, &AMBIGUOUS)
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_target_tells_the_addition_and_the_index_of_the_method() {
         let target = table().find(11).unwrap().target;
-        assert_eq!(target, Target { slot: 1, service: 0, method: 1 });
+        assert_eq!(target, MethodPosition { slot: 1, service: 0, method: 1 });
     }
 
     #[test]
@@ -281,7 +281,10 @@ mod tests {
             assert_eq!((entry.method.name, table.ambiguity(operation).is_none()), (name, true));
             assert_eq!(table.find_path(&entry.method.path()).unwrap().operation, operation);
         }
-        assert_eq!(table.find_path("other.Other/Do").unwrap().target, Target { slot: 2, service: 0, method: 0 });
+        assert_eq!(
+            table.find_path("other.Other/Do").unwrap().target,
+            MethodPosition { slot: 2, service: 0, method: 0 }
+        );
         assert!(table.contains(11) && table.find(11).unwrap().is_ambiguous());
         let status = table.ambiguity(11).unwrap();
         assert!(

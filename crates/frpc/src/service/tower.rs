@@ -35,16 +35,16 @@ use crate::call::{
 /// let server = Server::builder().layer(layers::tower(stack.into_inner()));
 /// # let _ = server;
 /// ```
-pub fn tower<L>(layer: L) -> Tower<L::Service>
+pub fn tower<L>(layer: L) -> TowerLayer<L::Service>
 where
     L: tower_layer::Layer<TowerNext>,
     L::Service: tower_service::Service<TowerCall>,
 {
-    Tower { service: Mutex::new(layer.layer(TowerNext {})) }
+    TowerLayer { service: Mutex::new(layer.layer(TowerNext {})) }
 }
 
 /// A [`Layer`] created by [`tower`].
-pub struct Tower<S> {
+pub struct TowerLayer<S> {
     /// Cloned for each call.
     service: Mutex<S>,
 }
@@ -91,7 +91,7 @@ impl tower_service::Service<TowerCall> for TowerNext {
     }
 }
 
-impl<S> Layer for Tower<S>
+impl<S> Layer for TowerLayer<S>
 where
     S: tower_service::Service<TowerCall, Response = Answer> + Clone + Send + 'static,
     S::Error: Into<Box<dyn Error + Send + Sync>> + Send,
@@ -127,7 +127,7 @@ fn status(error: impl Into<Box<dyn Error + Send + Sync>>) -> Status {
     }
 }
 
-impl<S> fmt::Debug for Tower<S> {
+impl<S> fmt::Debug for TowerLayer<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tower").finish_non_exhaustive()
     }

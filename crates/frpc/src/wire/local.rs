@@ -10,14 +10,14 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     call::{
-        deadline::{Bounded, Deadline},
+        deadline::{Deadline, DeadlineFuture},
         exchange::{Answer, Body, Call},
         head::Head,
         method::MethodKind,
         status::Status,
         streaming::{MetadataSlot, StreamSender, Streaming},
     },
-    client::{caller::Caller, end_in_time},
+    client::{caller::Caller, end_at_deadline},
     codec::Format,
     service::{
         boxed::BoxFuture,
@@ -27,18 +27,18 @@ use crate::{
 };
 
 /// Services in this process, called without a socket.
-pub(crate) struct Local {
+pub(crate) struct LocalCaller {
     /// The services, or the reason why no server would accept them.
     endpoint: Result<Endpoint, Collision>,
 }
 
-impl Local {
+impl LocalCaller {
     pub(crate) fn new(services: impl IntoEndpoint) -> Self {
         Self { endpoint: Endpoint::new(services) }
     }
 }
 
-impl Caller for Local {
+impl Caller for LocalCaller {
     fn format(&self) -> Format {
         Format::Polyglot
     }
@@ -135,12 +135,12 @@ fn many(endpoint: Result<Endpoint, Collision>, call: Call) -> Answer {
     let contents = until_failure(stream::once(handled).try_flatten(), failure, given_up);
     let contents = match deadline {
         None => Streaming::new(contents),
-        Some(deadline) => Streaming::new(end_in_time(contents.boxed(), deadline)),
+        Some(deadline) => Streaming::new(end_at_deadline(contents.boxed(), deadline)),
     };
     Answer::new(Body::Many(contents.with_metadata_slot(Some(metadata)).with_trailers_slot(Some(trailers))))
 }
 
-fn bounded<F>(deadline: Option<Deadline>, future: F) -> Bounded<F> {
+fn bounded<F>(deadline: Option<Deadline>, future: F) -> DeadlineFuture<F> {
     deadline.unwrap_or(Deadline::NEVER).bound(future)
 }
 

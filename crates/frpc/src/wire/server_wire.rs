@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use frisbee::{Drain, Protocol, Raw, Recognized};
+use frisbee::{Drain, Protocol, ProtocolMatch, Raw};
 
 use crate::service::endpoint::Endpoint;
 
@@ -51,7 +51,7 @@ use crate::service::endpoint::Endpoint;
 /// ```
 pub trait Wire: Send + Sync + 'static {
     /// Decides by the first bytes of a connection whether it uses this wire; see [`Protocol::recognize`].
-    fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> Recognized;
+    fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> ProtocolMatch;
 
     /// Returns the ALPN names of this wire for TLS handshakes of the server; see [`Protocol::alpn`].
     fn alpn(&self) -> &[&'static [u8]] {
@@ -63,13 +63,13 @@ pub trait Wire: Send + Sync + 'static {
 }
 
 /// Adapts a wire to the protocols of a frisbee server.
-pub(crate) struct Served<W> {
+pub(crate) struct WireAdapter<W> {
     pub(crate) wire: W,
     pub(crate) endpoint: Endpoint,
 }
 
-impl<W: Wire> Protocol for Served<W> {
-    fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> Recognized {
+impl<W: Wire> Protocol for WireAdapter<W> {
+    fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> ProtocolMatch {
         self.wire.recognize(first, alpn)
     }
 

@@ -22,16 +22,16 @@ use awkward::{
 };
 use bytes::Bytes;
 use frpc::{
-    codec::{self, Content, DecodeErrorKind, Message, Reader, json},
+    codec::{self, DecodeErrorKind, DecodedContent, Message, Reader, json},
     prost,
     prost_types::FileDescriptorSet,
 };
-use frpc_schema::Options;
+use frpc_schema::SchemaOptions;
 use proptest::prelude::*;
 use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, Kind, MessageDescriptor, Value};
 
-use self::polyglot::Layouts;
+use self::polyglot::SchemaLayouts;
 use crate::{
     memory::{absent_children, peak_of},
     properties::{Damage, choice, choices, config, damage, enums, lists, maps, optionals, scalars, tree},
@@ -80,7 +80,7 @@ use crate::json_oracle::well_known;
 
 fn check<M: Tested>(message: &M) {
     let written = layouts::<M>().encode(&dynamic(message));
-    assert_eq!(codec::decode(&written), Ok(Content::Message(message.clone())));
+    assert_eq!(codec::decode(&written), Ok(DecodedContent::Message(message.clone())));
     let expected = codec::encode(message);
     assert_eq!(written.len(), expected.len(), "{message:?}");
     check_agrees::<M>(&expected);
@@ -95,14 +95,14 @@ fn check_damaged<M: Tested>(message: &M, damage: &[Damage]) {
 /// Asserts that both codecs read the same message, or refuse the bytes at the same position for the same reason.
 fn check_agrees<M: Tested>(bytes: &Bytes) {
     match (codec::decode::<M>(bytes), layouts::<M>().decode(&shape::<M>(), bytes)) {
-        (Ok(Content::Message(expected)), Ok(Content::Message(read))) => {
+        (Ok(DecodedContent::Message(expected)), Ok(DecodedContent::Message(read))) => {
             let read = M::decode(&read.encode_to_vec()[..]).expect("it was just written");
             // A message with a NaN does not equal itself.
             #[expect(clippy::eq_op, reason = "see above")]
             let is_itself = expected == expected;
             assert!(read == expected || !is_itself, "{read:?}\n{expected:?}");
         }
-        (Ok(Content::Error(expected)), Ok(Content::Error(read))) => assert_eq!(read, expected),
+        (Ok(DecodedContent::Error(expected)), Ok(DecodedContent::Error(read))) => assert_eq!(read, expected),
         (Err(expected), Err(error)) => assert_eq!(error, expected),
         (expected, read) => panic!("{expected:?}, and not {read:?}"),
     }
@@ -120,7 +120,9 @@ fn check_encode<M: Tested>(case: &serde_json::Value) {
     // The other reader considers the largest f32 too large.
     let message = DynamicMessage::deserialize(shape::<M>(), &case["json"])
         .unwrap_or_else(|_| dynamic(&json::from_str::<M>(&case["json"].to_string()).expect("it is one")));
-    let Ok(Content::Message(read)) = layouts::<M>().decode(&shape::<M>(), &bytes) else { panic!("{name}: it is one") };
+    let Ok(DecodedContent::Message(read)) = layouts::<M>().decode(&shape::<M>(), &bytes) else {
+        panic!("{name}: it is one")
+    };
     assert_eq!(read, message, "{name}");
     // For an alias, the number stands for the first name.
     if name != "enums_alias_second_name" {
@@ -153,7 +155,7 @@ fn check_decode<M: Tested>(case: &serde_json::Value) {
 #[test]
 fn positions_that_no_value_has_come_back() {
     let bytes = unhex("08000a630a630a630a63020c0a0a010c020a63");
-    let Ok(Content::Message(enums)) = layouts::<Enums>().decode(&shape::<Enums>(), &bytes) else {
+    let Ok(DecodedContent::Message(enums)) = layouts::<Enums>().decode(&shape::<Enums>(), &bytes) else {
         panic!("they are numbers")
     };
     assert_eq!(layouts::<Enums>().encode(&enums), bytes);
@@ -253,7 +255,7 @@ fn messages_in_each_other_are_a_value_or_too_deep() {
         let bytes = Bytes::from([around, last, vec![0; levels]].concat());
         let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(move || {
             let read = layouts::<Nest>().decode(&shape::<Nest>(), &bytes)?;
-            let Content::Message(nest) = read else { panic!("it is no error") };
+            let DecodedContent::Message(nest) = read else { panic!("it is no error") };
             assert_eq!(layouts::<Nest>().encode(&nest), bytes);
             Ok(())
         });
@@ -312,11 +314,11 @@ fn shape<M: Tested>() -> MessageDescriptor {
     known::<M>().0.get_message_by_name(name).unwrap_or_else(|| panic!("{name} is not declared"))
 }
 
-fn layouts<M: Tested>() -> &'static Layouts {
+fn layouts<M: Tested>() -> &'static SchemaLayouts {
     &known::<M>().1
 }
 
-type Known = (DescriptorPool, Layouts);
+type Known = (DescriptorPool, SchemaLayouts);
 
 fn known<M: Tested>() -> &'static Known {
     static VECTORS: LazyLock<Known> = LazyLock::new(|| read_set(vectors::FILE_DESCRIPTOR_SET));
@@ -335,6 +337,6 @@ fn known<M: Tested>() -> &'static Known {
 
 fn read_set(bytes: &[u8]) -> Known {
     let set = FileDescriptorSet::decode(bytes).expect("they are descriptors");
-    let layouts = Layouts::read(&set, &Options::default()).expect("they are those of proto files");
+    let layouts = SchemaLayouts::read(&set, &SchemaOptions::default()).expect("they are those of proto files");
     (DescriptorPool::decode(bytes).expect("they are descriptors"), layouts)
 }

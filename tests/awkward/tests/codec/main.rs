@@ -23,11 +23,11 @@ mod well_known;
 use std::fmt::Debug;
 
 use bytes::Bytes;
-use frpc::codec::{self, Content, Counter, DecodeError, Message, Writer};
+use frpc::codec::{self, CountingSink, DecodeError, DecodedContent, Message, Writer};
 
 /// Encodes a message. Asserts that its length equals the computed one and that decoding restores it.
 fn round_trip<M: Message + PartialEq + Debug>(message: &M) -> Bytes {
-    let mut counter = Writer::new(Counter::default());
+    let mut counter = Writer::new(CountingSink::default());
     counter.root(message);
     let bytes = codec::encode(message);
     assert_eq!(counter.finish().len(), bytes.len(), "{message:?}");
@@ -44,8 +44,8 @@ fn plain<M: Message>(message: &M) -> Bytes {
 
 fn read<M: Message>(bytes: &Bytes) -> Result<M, DecodeError> {
     codec::decode(bytes).map(|content| match content {
-        Content::Message(message) => message,
-        Content::Error(failure) => panic!("an error instead of a message: {}", failure.text),
+        DecodedContent::Message(message) => message,
+        DecodedContent::Error(failure) => panic!("an error instead of a message: {}", failure.text),
     })
 }
 

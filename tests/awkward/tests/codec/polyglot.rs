@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use frpc::codec::{Content, DecodeError, DecodeErrorKind, Kind, Reader, Writer};
+use frpc::codec::{DecodeError, DecodeErrorKind, DecodedContent, Kind, Reader, Writer};
 use serde_json::Value;
 
 use crate::{hex, unhex};
@@ -99,8 +99,8 @@ fn read(kind: &str, bytes: &Bytes) -> Option<Result<String, DecodeError>> {
         "string" => one(&mut input, Reader::string).map(|value| format!("hex:{}", hex(value.as_bytes()))),
         "bytes" => one(&mut input, Reader::blob).map(|value: Vec<u8>| hex(&value)),
         "error" => match input.root::<()>() {
-            Ok(Content::Error(failure)) => Ok(failure.text),
-            Ok(Content::Message(())) => Err(wrong_kind()), // A nil or a message.
+            Ok(DecodedContent::Error(failure)) => Ok(failure.text),
+            Ok(DecodedContent::Message(())) => Err(wrong_kind()), // A nil or a message.
             Err(error) => Err(error),
         },
         "slice_header:u32" => one(&mut input, |input, list| input.list(Kind::U32, list, Reader::u32))

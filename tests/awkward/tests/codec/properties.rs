@@ -13,7 +13,7 @@ use awkward::{
 };
 use bytes::Bytes;
 use frpc::{
-    codec::{self, Content, Format, Message},
+    codec::{self, DecodedContent, Format, Message},
     prost,
     prost_types::Timestamp,
 };
@@ -79,10 +79,10 @@ fn check_damaged<M: Message + Debug>(message: &M, damage: &[Damage]) {
     damage.iter().for_each(|damage| damage.apply(&mut bytes));
     let bytes = Bytes::from(bytes);
     match codec::decode::<M>(&bytes) {
-        Ok(Content::Message(message)) => assert!(read::<M>(&codec::encode(&message)).is_ok(), "{message:?}"),
-        Ok(Content::Error(failure)) => {
+        Ok(DecodedContent::Message(message)) => assert!(read::<M>(&codec::encode(&message)).is_ok(), "{message:?}"),
+        Ok(DecodedContent::Error(failure)) => {
             let bytes = codec::encode_error(&failure.text, failure.code);
-            assert_eq!(codec::decode::<()>(&bytes), Ok(Content::Error(failure)));
+            assert_eq!(codec::decode::<()>(&bytes), Ok(DecodedContent::Error(failure)));
         }
         Err(error) => assert!(error.path().starts_with(M::NAME), "{error}"),
     }

@@ -8,7 +8,7 @@ use awkward::vectors::{
     outer::{Middle, middle::Inner},
 };
 use bytes::Bytes;
-use frpc::codec::{self, Content, Failure, Message};
+use frpc::codec::{self, DecodedContent, Failure, Message};
 use serde_json::Value;
 
 use crate::{json::FromJson, plain, read, round_trip, unhex};
@@ -81,8 +81,8 @@ fn check_decode<M: Message + FromJson + PartialEq + Debug>(case: &Value) {
     }
     if let Some(json) = case.get("json") {
         let expected = match case.get("error") {
-            Some(text) => Content::Error(Failure { text: String::from_json(text), code: None }),
-            None => Content::Message(M::from_json(json)),
+            Some(text) => DecodedContent::Error(Failure { text: String::from_json(text), code: None }),
+            None => DecodedContent::Message(M::from_json(json)),
         };
         assert_eq!(decoded, Ok(expected), "{name}");
     }

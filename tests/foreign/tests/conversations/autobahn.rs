@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use frpc::Server;
-use frpc_http::{Http, HttpSettings, Mount, Visit};
+use frpc_http::{Http, HttpSettings, Mount, MountContext};
 use frpc_websocket::WebSocket;
 use futures_util::future::{BoxFuture, FutureExt};
 use http::{Request, Response};
@@ -14,7 +14,7 @@ use crate::{LIMIT, port, run};
 struct Echo;
 
 impl Mount for Echo {
-    fn respond<'a>(&'a self, _: Visit, _: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
+    fn respond<'a>(&'a self, _: MountContext, _: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
         async { Response::new(Bytes::new()) }.boxed()
     }
 
@@ -22,7 +22,7 @@ impl Mount for Echo {
         &["echo"]
     }
 
-    fn websocket<'a>(&'a self, _: Visit, mut socket: WebSocket) -> BoxFuture<'a, ()> {
+    fn websocket<'a>(&'a self, _: MountContext, mut socket: WebSocket) -> BoxFuture<'a, ()> {
         async move {
             while let Some(Ok(message)) = socket.next().await {
                 if socket.send(message.kind, &message.data).await.is_err() {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Address,
-    net::{options::SocketOptions, wire::Wire},
+    net::{options::SocketOptions, wire::IoStream},
 };
 
 /// Connects once. If a name has several addresses, successive attempts start with different ones.
@@ -20,7 +20,7 @@ pub(crate) async fn connect(
     address: &Address,
     options: &SocketOptions,
     attempt: usize,
-) -> io::Result<(Wire, Address, Address)> {
+) -> io::Result<(IoStream, Address, Address)> {
     match address {
         Address::Tcp(_) | Address::Host { .. } => {
             let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
@@ -32,7 +32,7 @@ pub(crate) async fn connect(
                     Ok(socket) => {
                         options.set(&socket)?;
                         let local = socket.local_addr()?;
-                        return Ok((Wire::Tcp(socket), Address::Tcp(local), Address::Tcp(addr)));
+                        return Ok((IoStream::Tcp(socket), Address::Tcp(local), Address::Tcp(addr)));
                     }
                     Err(error) => last = error,
                 }
@@ -40,19 +40,21 @@ pub(crate) async fn connect(
             Err(last)
         }
         #[cfg(unix)]
-        Address::Unix(path) => Ok((Wire::Unix(UnixStream::connect(path).await?), Address::Unnamed, address.clone())),
+        Address::Unix(path) => {
+            Ok((IoStream::Unix(UnixStream::connect(path).await?), Address::Unnamed, address.clone()))
+        }
         #[cfg(target_os = "linux")]
         Address::Abstract(name) => {
             // Tokio treats a leading zero byte as the abstract namespace.
             let socket = UnixStream::connect(format!("\0{name}")).await?;
-            Ok((Wire::Unix(socket), Address::Unnamed, address.clone()))
+            Ok((IoStream::Unix(socket), Address::Unnamed, address.clone()))
         }
         Address::Mem(name) => {
             let (ours, theirs) = tokio::io::duplex(MEM_BUFFER_LEN);
             let listener = mem_listeners(|all| all.get(name).cloned());
             let refused = || io::Error::new(io::ErrorKind::ConnectionRefused, format!("no listener on {address}"));
             listener.ok_or_else(refused)?.send(theirs).await.map_err(|_| refused())?;
-            Ok((Wire::Mem(ours), Address::Unnamed, address.clone()))
+            Ok((IoStream::Mem(ours), Address::Unnamed, address.clone()))
         }
         _ => Err(address.unsupported()),
     }

@@ -24,11 +24,11 @@ use self::{
     resolve::resolve,
     tcp::{TcpSockets, cloned},
 };
-use super::{options::SocketOptions, target::Target, wire::Wire};
+use super::{options::SocketOptions, target::TargetKind, wire::IoStream};
 use crate::Address;
 
 /// A listen address after binding and before listening. TCP ports are already reserved.
-pub(crate) enum Bound {
+pub(crate) enum BoundSocket {
     Tcp(TcpSockets),
     /// A listener created by the application.
     TcpListener(std::net::TcpListener),
@@ -48,11 +48,11 @@ pub(crate) enum Listener {
     Mem(MemListener),
 }
 
-impl Bound {
+impl BoundSocket {
     /// Reserves a target without listening, for this number of listeners.
-    pub(crate) async fn bind(target: Target, options: &SocketOptions, listeners: usize) -> io::Result<Self> {
+    pub(crate) async fn bind(target: TargetKind, options: &SocketOptions, listeners: usize) -> io::Result<Self> {
         match target {
-            Target::Address(address @ (Address::Tcp(_) | Address::Host { .. })) => {
+            TargetKind::Address(address @ (Address::Tcp(_) | Address::Host { .. })) => {
                 let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
                 for addr in resolve(&address).await? {
                     match TcpSockets::bind(addr, options, listeners) {
@@ -63,15 +63,15 @@ impl Bound {
                 Err(last)
             }
             #[cfg(unix)]
-            Target::Address(address @ (Address::Unix(_) | Address::Abstract(_))) => Ok(Self::Unix(address)),
-            Target::Address(Address::Mem(name)) => Ok(Self::Mem(name)),
-            Target::Address(address) => Err(address.unsupported()),
-            Target::Tcp(listener) => {
+            TargetKind::Address(address @ (Address::Unix(_) | Address::Abstract(_))) => Ok(Self::Unix(address)),
+            TargetKind::Address(Address::Mem(name)) => Ok(Self::Mem(name)),
+            TargetKind::Address(address) => Err(address.unsupported()),
+            TargetKind::Tcp(listener) => {
                 listener.set_nonblocking(true)?;
                 Ok(Self::TcpListener(listener))
             }
             #[cfg(unix)]
-            Target::Unix(listener) => {
+            TargetKind::Unix(listener) => {
                 listener.set_nonblocking(true)?;
                 Ok(Self::UnixListener(listener))
             }
@@ -140,22 +140,22 @@ fn on_each<T>(
 
 impl Listener {
     /// Accepts the next connection. Returns it with its local address and its peer's address.
-    pub(crate) fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(Wire, Address, Address)>> {
+    pub(crate) fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(IoStream, Address, Address)>> {
         Poll::Ready(match self {
             Self::Tcp(listener, options) => {
                 let (socket, peer) = ready!(listener.poll_accept(cx))?;
                 // Setting the options fails only if the peer is already gone.
                 let local = options.set(&socket).and_then(|()| socket.local_addr());
                 let local = local.map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error))?;
-                Ok((Wire::Tcp(socket), Address::Tcp(local), Address::Tcp(peer)))
+                Ok((IoStream::Tcp(socket), Address::Tcp(local), Address::Tcp(peer)))
             }
             #[cfg(unix)]
             Self::Unix(name, listener) => {
                 let (socket, _) = ready!(listener.poll_accept(cx))?;
-                Ok((Wire::Unix(socket), name.address.clone(), Address::Unnamed))
+                Ok((IoStream::Unix(socket), name.address.clone(), Address::Unnamed))
             }
             Self::Mem(listener) => match ready!(listener.incoming.poll_recv(cx)) {
-                Some(stream) => Ok((Wire::Mem(stream), Address::Mem(listener.name.clone()), Address::Unnamed)),
+                Some(stream) => Ok((IoStream::Mem(stream), Address::Mem(listener.name.clone()), Address::Unnamed)),
                 None => return Poll::Pending,
             },
         })

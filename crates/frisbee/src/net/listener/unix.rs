@@ -32,7 +32,7 @@ pub(crate) struct UnixName {
 /// The file of a Unix socket, with its identity at creation.
 pub(super) struct SocketFile {
     path: PathBuf,
-    identity: Identity,
+    identity: FileIdentity,
 }
 
 impl SocketFile {
@@ -53,9 +53,9 @@ impl Drop for SocketFile {
 /// The identity of a file: device, inode number, and creation time if known.
 ///
 /// The creation time matters because an inode number is reused once the file is removed and its socket closed.
-type Identity = (u64, u64, Option<SystemTime>);
+type FileIdentity = (u64, u64, Option<SystemTime>);
 
-fn identity(path: &Path) -> io::Result<Identity> {
+fn identity(path: &Path) -> io::Result<FileIdentity> {
     let metadata = std::fs::symlink_metadata(path)?;
     Ok((metadata.dev(), metadata.ino(), metadata.created().ok()))
 }

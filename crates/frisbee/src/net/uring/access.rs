@@ -8,15 +8,15 @@ use std::{
     time::Duration,
 };
 
-use super::{borrowed::Borrowed, kernel::Kernel, request::Completion};
+use super::{borrowed::BorrowedRing, kernel::OwnedRing, request::Completion};
 
 #[expect(clippy::large_enum_variant, reason = "there is one for each thread")]
-pub(super) enum Access {
-    Own(Kernel),
-    Borrowed(Borrowed),
+pub(super) enum RingAccess {
+    Own(OwnedRing),
+    Borrowed(BorrowedRing),
 }
 
-impl Access {
+impl RingAccess {
     /// Returns a descriptor that becomes readable when the ring has work, or `None` if a runtime polls the ring.
     pub(super) fn signal(&self) -> io::Result<Option<OwnedFd>> {
         match self {
@@ -35,7 +35,7 @@ impl Access {
         matches!(self, Self::Borrowed(_))
     }
 
-    /// Starts receiving like [`Kernel::receive`].
+    /// Starts receiving like [`OwnedRing::receive`].
     pub(super) fn receive(&mut self, key: usize, fd: &OwnedFd) {
         match self {
             Self::Own(kernel) => kernel.receive(key, fd),
@@ -43,7 +43,7 @@ impl Access {
         }
     }
 
-    /// Sends like [`Kernel::send`].
+    /// Sends like [`OwnedRing::send`].
     pub(super) fn send(&mut self, key: usize, fd: &Rc<OwnedFd>, bytes: Vec<u8>) {
         match self {
             Self::Own(kernel) => kernel.send(key, fd, bytes),
@@ -81,7 +81,7 @@ impl Access {
         }
     }
 
-    /// Enters the kernel like [`Kernel::enter`]. For a borrowed ring, the runtime does so.
+    /// Enters the kernel like [`OwnedRing::enter`]. For a borrowed ring, the runtime does so.
     pub(super) fn enter(&mut self, is_told: bool) -> io::Result<()> {
         match self {
             Self::Own(kernel) => kernel.enter(is_told),
@@ -89,7 +89,7 @@ impl Access {
         }
     }
 
-    /// Waits like [`Kernel::enter_and_wait`].
+    /// Waits like [`OwnedRing::enter_and_wait`].
     pub(super) fn enter_and_wait(&mut self, completions: usize, limit: Duration) -> io::Result<()> {
         match self {
             Self::Own(kernel) => kernel.enter_and_wait(completions, limit),

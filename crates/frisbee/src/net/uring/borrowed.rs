@@ -25,12 +25,12 @@ use tracing::warn;
 
 use super::{
     kernel::REQUESTS,
-    request::{Completion, Done, result},
+    request::{Completion, CompletionKind, result},
 };
 
 /// Requests in flight on the ring of this thread's runtime.
 #[derive(Default)]
-pub(super) struct Borrowed {
+pub(super) struct BorrowedRing {
     under_way: FuturesUnordered<Pin<Box<dyn Future<Output = Option<Completion>>>>>,
     /// Memory used by sends in flight, by socket.
     ///
@@ -39,7 +39,7 @@ pub(super) struct Borrowed {
     sends: ManuallyDrop<HashMap<usize, Vec<u8>>>,
 }
 
-impl Borrowed {
+impl BorrowedRing {
     /// Creates a runtime with a ring. Needs Linux 5.19, for canceling all requests of a socket.
     pub(super) fn runtime() -> io::Result<Runtime> {
         let mut ring = IoUring::builder();
@@ -58,19 +58,19 @@ impl Borrowed {
         let last = self.sends.insert(key, bytes);
         assert!(last.is_none(), "the kernel may still be sending what this would free");
         self.submit(request, fd, move |result| {
-            Some(Completion { key, done: Done::Sent { bytes: Vec::new(), result } })
+            Some(Completion { key, done: CompletionKind::Sent { bytes: Vec::new(), result } })
         });
     }
 
     pub(super) fn wait_readable(&mut self, key: usize, fd: &Rc<OwnedFd>) {
         let request = PollAdd::new(Fd(fd.as_raw_fd()), libc::POLLIN as u32).build();
         // The result does not matter: the waiting task tries to read again.
-        self.submit(request, fd, move |_| Some(Completion { key, done: Done::Readable }));
+        self.submit(request, fd, move |_| Some(Completion { key, done: CompletionKind::Readable }));
     }
 
     pub(super) fn wait_writable(&mut self, key: usize, fd: &Rc<OwnedFd>) {
         let request = PollAdd::new(Fd(fd.as_raw_fd()), libc::POLLOUT as u32).build();
-        self.submit(request, fd, move |_| Some(Completion { key, done: Done::Writable }));
+        self.submit(request, fd, move |_| Some(Completion { key, done: CompletionKind::Writable }));
     }
 
     /// Cancels all requests for a socket.
@@ -84,7 +84,7 @@ impl Borrowed {
         loop {
             match Pin::new(&mut self.under_way).poll_next(cx) {
                 Poll::Ready(Some(Some(mut completion))) => {
-                    if let Done::Sent { bytes, .. } = &mut completion.done {
+                    if let CompletionKind::Sent { bytes, .. } = &mut completion.done {
                         *bytes = self.sends.remove(&completion.key).expect("a send ends once");
                     }
                     return Some(completion);
@@ -102,12 +102,12 @@ impl Borrowed {
         fd: &Rc<OwnedFd>,
         done: impl FnOnce(io::Result<usize>) -> Option<Completion> + 'static,
     ) {
-        let submitted = UnsubmittedOneshot::new(fd.clone(), Report, request).submit();
+        let submitted = UnsubmittedOneshot::new(fd.clone(), ResultTransform, request).submit();
         self.under_way.push(Box::pin(async move { done(submitted.await) }));
     }
 }
 
-impl Drop for Borrowed {
+impl Drop for BorrowedRing {
     fn drop(&mut self) {
         if !self.sends.is_empty() {
             warn!(sends = self.sends.len(), "the kernel did not release a ring: its memory is leaked");
@@ -115,9 +115,9 @@ impl Drop for Borrowed {
     }
 }
 
-struct Report;
+struct ResultTransform;
 
-impl OneshotOutputTransform for Report {
+impl OneshotOutputTransform for ResultTransform {
     type Output = io::Result<usize>;
     type StoredData = Rc<OwnedFd>;
 

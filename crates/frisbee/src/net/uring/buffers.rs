@@ -13,26 +13,26 @@ use std::{
 
 use io_uring::{IoUring, types::BufRingEntry};
 
-/// A ring of buffers, each owned by the kernel or by a [`Filled`].
-pub(super) struct Buffers {
+/// A ring of buffers, each owned by the kernel or by a [`FilledBuffer`].
+pub(super) struct RingBuffers {
     entries: NonNull<BufRingEntry>,
     memory: NonNull<u8>,
     /// The end of the ring. The kernel reads a copy of it in the first entry.
     tail: Cell<u16>,
     /// The number of buffers owned by the kernel.
     free: Cell<u16>,
-    /// `true` for buffers owned by a [`Filled`], to check the kernel's reports.
+    /// `true` for buffers owned by a [`FilledBuffer`], to check the kernel's reports.
     is_filled: [Cell<bool>; COUNT as usize],
 }
 
 /// The filled part of a buffer. Returns the buffer to the kernel on drop.
-pub(super) struct Filled {
-    buffers: Rc<Buffers>,
+pub(super) struct FilledBuffer {
+    buffers: Rc<RingBuffers>,
     id: u16,
     range: Range<usize>,
 }
 
-impl Buffers {
+impl RingBuffers {
     /// Allocates the buffers and offers all of them to the kernel.
     pub(super) fn new() -> Rc<Self> {
         let buffers = Self {
@@ -54,11 +54,11 @@ impl Buffers {
     }
 
     /// Takes ownership of a buffer reported as filled.
-    pub(super) fn claim(self: &Rc<Self>, id: u16, len: usize) -> Filled {
+    pub(super) fn claim(self: &Rc<Self>, id: u16, len: usize) -> FilledBuffer {
         assert!(id < COUNT && len <= BUFFER_LEN as usize, "the kernel fills the buffers it was given");
         assert!(!self.is_filled[usize::from(id)].replace(true), "the kernel fills a buffer once each time it gets it");
         self.free.update(|free| free - 1);
-        Filled { buffers: self.clone(), id, range: 0..len }
+        FilledBuffer { buffers: self.clone(), id, range: 0..len }
     }
 
     /// Returns a buffer to the kernel.
@@ -84,7 +84,7 @@ impl Buffers {
     }
 }
 
-impl Filled {
+impl FilledBuffer {
     /// Drops bytes from the front.
     ///
     /// # Panics
@@ -101,7 +101,7 @@ impl Filled {
     }
 }
 
-impl Deref for Filled {
+impl Deref for FilledBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -116,7 +116,7 @@ impl Deref for Filled {
     }
 }
 
-impl Drop for Filled {
+impl Drop for FilledBuffer {
     fn drop(&mut self) {
         let was_filled = self.buffers.is_filled[usize::from(self.id)].take();
         debug_assert!(was_filled, "nobody else gives it back");
@@ -124,10 +124,10 @@ impl Drop for Filled {
     }
 }
 
-impl Drop for Buffers {
+impl Drop for RingBuffers {
     fn drop(&mut self) {
         debug_assert_eq!(self.free.get(), COUNT, "whoever holds a buffer holds all of them");
-        // SAFETY: both were allocated with these layouts. No `Filled` exists, since each holds a reference to this
+        // SAFETY: both were allocated with these layouts. No `FilledBuffer` exists, since each holds a reference to this
         // value. No request can use the memory either: `Kernel::drop` releases its reference only without requests
         // in flight.
         unsafe {
@@ -169,17 +169,17 @@ mod tests {
 
     /// A simulated kernel that fills buffers.
     struct Kernel {
-        buffers: Rc<Buffers>,
+        buffers: Rc<RingBuffers>,
         head: u16,
     }
 
     impl Kernel {
         fn new() -> Self {
-            Self { buffers: Buffers::new(), head: 0 }
+            Self { buffers: RingBuffers::new(), head: 0 }
         }
 
         /// Fills the next buffer, if any.
-        fn receive(&mut self, bytes: &[u8]) -> Option<Filled> {
+        fn receive(&mut self, bytes: &[u8]) -> Option<FilledBuffer> {
             // SAFETY: `offer` wrote the entry before the tail, and nothing else uses its buffer.
             let id = unsafe {
                 let first = self.buffers.entries.as_ptr();
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_tail_is_where_the_kernel_looks_for_it() {
-        let buffers = Buffers::new();
+        let buffers = RingBuffers::new();
         // SAFETY: `new` wrote the first entry.
         let tail = unsafe { BufRingEntry::tail(buffers.entries.as_ptr()) };
         assert_eq!(tail.addr(), buffers.entries.as_ptr().addr() + TAIL_OFFSET);

@@ -20,18 +20,18 @@ use io_uring::{
 use tracing::warn;
 
 use super::{
-    buffers::{Buffers, GROUP},
-    request::{Completion, Done, Op, is_passing, name, parse, result},
-    way::Way,
+    buffers::{GROUP, RingBuffers},
+    request::{Completion, CompletionKind, RequestKind, is_passing, name, parse, result},
+    way::RingFeatures,
 };
 
 /// An io_uring, owned by its creating thread.
 ///
 /// The kernel accesses only memory owned by this type, and no memory is freed while the kernel may access it.
-pub(super) struct Kernel {
+pub(super) struct OwnedRing {
     uring: IoUring,
     /// Receive buffers, if the kernel selects them. Freed by `drop` only, after the kernel's last access.
-    buffers: ManuallyDrop<Option<Rc<Buffers>>>,
+    buffers: ManuallyDrop<Option<Rc<RingBuffers>>>,
     /// Memory of sends in flight, by socket. Freed like `buffers`.
     sends: ManuallyDrop<Vec<Vec<u8>>>,
     /// Becomes readable after a completion, and when the kernel has deferred work for this thread.
@@ -44,26 +44,28 @@ pub(super) struct Kernel {
     has_left_work: bool,
 }
 
-impl Kernel {
+impl OwnedRing {
     /// Creates a ring. [`probe`](Self::probe) it once: creation may succeed where use is forbidden.
-    pub(super) fn new(way: Way) -> io::Result<Self> {
+    pub(super) fn new(way: RingFeatures) -> io::Result<Self> {
         let uring = match way {
-            Way::Native => {
+            RingFeatures::Native => {
                 let mut builder = IoUring::builder();
                 builder.setup_single_issuer().setup_defer_taskrun();
                 build(&mut builder)?
             }
-            Way::Portable => build(IoUring::builder().setup_coop_taskrun())?,
+            RingFeatures::Portable => build(IoUring::builder().setup_coop_taskrun())?,
         };
         let (buffers, signal) = match way {
-            Way::Native => {
-                let (buffers, signal) = (Buffers::new(), eventfd()?);
+            RingFeatures::Native => {
+                let (buffers, signal) = (RingBuffers::new(), eventfd()?);
                 buffers.register(&uring)?;
                 uring.submitter().register_eventfd(signal.as_raw_fd())?;
                 (Some(buffers), signal)
             }
             // SAFETY: the ring keeps its descriptor open.
-            Way::Portable => (None, unsafe { BorrowedFd::borrow_raw(uring.as_raw_fd()) }.try_clone_to_owned()?),
+            RingFeatures::Portable => {
+                (None, unsafe { BorrowedFd::borrow_raw(uring.as_raw_fd()) }.try_clone_to_owned()?)
+            }
         };
         Ok(Self {
             uring,
@@ -79,10 +81,10 @@ impl Kernel {
     /// Submits an empty request to check that the kernel executes any. Some systems allow creating a ring, but not
     /// using it.
     pub(super) fn probe(&mut self) -> io::Result<()> {
-        self.request(Nop::new().build(), 0, Op::Other);
+        self.request(Nop::new().build(), 0, RequestKind::Other);
         self.enter_and_wait(1, ANSWER_MAX)?;
         while self.next().is_some() {}
-        if self.owed() == 0 { Ok(()) } else { Err(io::Error::other("the kernel does not answer")) }
+        if self.outstanding_requests() == 0 { Ok(()) } else { Err(io::Error::other("the kernel does not answer")) }
     }
 
     /// Returns a descriptor that becomes readable after a completion, and for deferred work on this thread.
@@ -98,7 +100,7 @@ impl Kernel {
     /// Receives until stopped, if the kernel [supports it](Self::receives).
     pub(super) fn receive(&mut self, key: usize, fd: &OwnedFd) {
         debug_assert!(self.receives(), "there are buffers to receive into");
-        self.request(RecvMulti::new(Fd(fd.as_raw_fd()), GROUP).build(), key, Op::Receive);
+        self.request(RecvMulti::new(Fd(fd.as_raw_fd()), GROUP).build(), key, RequestKind::Receive);
     }
 
     /// Sends all bytes. The socket must have no other send in flight.
@@ -111,39 +113,39 @@ impl Kernel {
         }
         let last = mem::replace(&mut self.sends[key], bytes);
         assert!(last.capacity() == 0, "the kernel may still be sending what this would free");
-        self.request(send, key, Op::Send);
+        self.request(send, key, RequestKind::Send);
     }
 
     pub(super) fn wait_readable(&mut self, key: usize, fd: &OwnedFd) {
-        self.request(PollAdd::new(Fd(fd.as_raw_fd()), libc::POLLIN as u32).build(), key, Op::Readable);
+        self.request(PollAdd::new(Fd(fd.as_raw_fd()), libc::POLLIN as u32).build(), key, RequestKind::Readable);
     }
 
     pub(super) fn wait_writable(&mut self, key: usize, fd: &OwnedFd) {
-        self.request(PollAdd::new(Fd(fd.as_raw_fd()), libc::POLLOUT as u32).build(), key, Op::Writable);
+        self.request(PollAdd::new(Fd(fd.as_raw_fd()), libc::POLLOUT as u32).build(), key, RequestKind::Writable);
     }
 
     /// Stops receiving, or waiting for the socket to become readable.
     pub(super) fn stop_receiving(&mut self, key: usize) {
-        self.cancel(key, &[Op::Receive, Op::Readable]);
+        self.cancel(key, &[RequestKind::Receive, RequestKind::Readable]);
     }
 
     /// Cancels all requests for a socket.
     pub(super) fn stop(&mut self, key: usize) {
-        self.cancel(key, &[Op::Receive, Op::Readable, Op::Writable, Op::Send]);
+        self.cancel(key, &[RequestKind::Receive, RequestKind::Readable, RequestKind::Writable, RequestKind::Send]);
     }
 
     /// Cancels requests by user data, which the kernel can look up. For a descriptor, it would search all
     /// requests.
-    fn cancel(&mut self, key: usize, ops: &[Op]) {
+    fn cancel(&mut self, key: usize, ops: &[RequestKind]) {
         for op in ops {
             let cancel = AsyncCancel2::new(CancelBuilder::user_data(name(key, *op)));
-            self.request(cancel.build(), key, Op::Other);
+            self.request(cancel.build(), key, RequestKind::Other);
         }
     }
 
     /// Queues a request for the next entry into the kernel. Does not enter the kernel to make room, because that
     /// could fail.
-    fn request(&mut self, request: Entry, key: usize, op: Op) {
+    fn request(&mut self, request: Entry, key: usize, op: RequestKind) {
         let request = request.user_data(name(key, op));
         // Keeps requests in order.
         if !self.waiting.is_empty() || !self.push(&request) {
@@ -252,24 +254,24 @@ impl Kernel {
         let (key, op) = parse(entry.user_data());
         let result = result(entry.result());
         let done = match op {
-            Op::Receive => {
+            RequestKind::Receive => {
                 let buffers = self.buffers.as_ref().expect("only a kernel that has buffers is asked to receive");
                 let filled = cqueue::buffer_select(entry.flags());
                 let result = result.map(|len| filled.map(|id| buffers.claim(id, len)));
-                Done::Received { result, goes_on: cqueue::more(entry.flags()) }
+                CompletionKind::Received { result, goes_on: cqueue::more(entry.flags()) }
             }
-            Op::Send => {
+            RequestKind::Send => {
                 debug_assert!(!cqueue::more(entry.flags()), "a send ends with its first completion");
-                Done::Sent { bytes: mem::take(&mut self.sends[key]), result }
+                CompletionKind::Sent { bytes: mem::take(&mut self.sends[key]), result }
             }
-            Op::Readable => Done::Readable,
-            Op::Writable => Done::Writable,
-            Op::Other => return None,
+            RequestKind::Readable => CompletionKind::Readable,
+            RequestKind::Writable => CompletionKind::Writable,
+            RequestKind::Other => return None,
         };
         Some(Completion { key, done })
     }
 
-    fn owed(&mut self) -> usize {
+    fn outstanding_requests(&mut self) -> usize {
         self.in_flight + self.queue_len() as usize
     }
 
@@ -278,18 +280,18 @@ impl Kernel {
         // The kernel has never seen these requests.
         self.waiting.clear();
         if self.in_flight > 0 {
-            self.request(AsyncCancel2::new(CancelBuilder::any().all()).build(), 0, Op::Other);
+            self.request(AsyncCancel2::new(CancelBuilder::any().all()).build(), 0, RequestKind::Other);
         }
         let mut deadline = Instant::now() + ANSWER_MAX;
         while self.in_flight > 0 {
-            let before = self.owed();
+            let before = self.outstanding_requests();
             match self.enter_and_wait(1, ANSWER_MAX) {
                 Err(error) if !is_passing(&error) => return Err(error),
                 Err(_) => thread::yield_now(),
                 Ok(()) => {}
             }
             while self.next().is_some() {}
-            if self.owed() < before {
+            if self.outstanding_requests() < before {
                 deadline = Instant::now() + ANSWER_MAX;
             } else if Instant::now() > deadline {
                 return Err(io::ErrorKind::TimedOut.into());
@@ -299,7 +301,7 @@ impl Kernel {
     }
 }
 
-impl Drop for Kernel {
+impl Drop for OwnedRing {
     fn drop(&mut self) {
         let cancelled = self.cancel_all();
         if self.in_flight > 0 {
@@ -350,8 +352,8 @@ mod tests {
     use super::*;
 
     /// Creates a ring, or returns `None` without io_uring on this machine.
-    fn kernel(way: Way) -> Option<Kernel> {
-        let made = Kernel::new(way).and_then(|mut kernel| kernel.probe().map(|()| kernel));
+    fn kernel(way: RingFeatures) -> Option<OwnedRing> {
+        let made = OwnedRing::new(way).and_then(|mut kernel| kernel.probe().map(|()| kernel));
         let told = |reason: &io::Error| {
             assert!(env::var_os("CI").is_none(), "io_uring has to be tested in CI: {reason}");
             println!("skipped: {reason}");
@@ -364,8 +366,8 @@ mod tests {
         (ours.into(), theirs)
     }
 
-    /// Returns completions until there is no more work. `is_told` as for [`Kernel::enter`].
-    fn reap_all(kernel: &mut Kernel, mut is_told: bool) -> Vec<Completion> {
+    /// Returns completions until there is no more work. `is_told` as for [`OwnedRing::enter`].
+    fn reap_all(kernel: &mut OwnedRing, mut is_told: bool) -> Vec<Completion> {
         let mut heard = Vec::new();
         loop {
             kernel.enter(mem::take(&mut is_told)).unwrap();
@@ -378,7 +380,7 @@ mod tests {
 
     #[test]
     fn a_ring_that_ends_takes_back_what_the_kernel_has() {
-        for mut kernel in [Way::Native, Way::Portable].into_iter().filter_map(kernel) {
+        for mut kernel in [RingFeatures::Native, RingFeatures::Portable].into_iter().filter_map(kernel) {
             let (ours, mut theirs) = pair();
             let more_than_fits = vec![7; 4 << 20];
             kernel.send(0, &ours, more_than_fits);
@@ -399,7 +401,7 @@ mod tests {
 
     #[test]
     fn many_requests_in_flight_are_taken_back_too() {
-        for mut kernel in [Way::Native, Way::Portable].into_iter().filter_map(kernel) {
+        for mut kernel in [RingFeatures::Native, RingFeatures::Portable].into_iter().filter_map(kernel) {
             let (ours, mut theirs) = pair();
             (0..4 * REQUESTS as usize).for_each(|key| kernel.wait_readable(key, &ours));
             assert!(reap_all(&mut kernel, false).is_empty());
@@ -412,7 +414,7 @@ mod tests {
 
     #[test]
     fn requests_beyond_the_room_in_the_ring_wait_for_their_turn() {
-        for mut kernel in [Way::Native, Way::Portable].into_iter().filter_map(kernel) {
+        for mut kernel in [RingFeatures::Native, RingFeatures::Portable].into_iter().filter_map(kernel) {
             let ((ours, _theirs), count) = (pair(), 3 * REQUESTS as usize + 1);
             (0..count).for_each(|key| kernel.wait_writable(key, &ours));
             assert_eq!(kernel.waiting.len(), count - REQUESTS as usize);
@@ -425,7 +427,7 @@ mod tests {
 
     #[test]
     fn work_that_the_kernel_leaves_undone_is_found_even_if_nothing_was_completed() {
-        let Some(mut kernel) = kernel(Way::Native) else { return };
+        let Some(mut kernel) = kernel(RingFeatures::Native) else { return };
         let mut pairs: Vec<_> = (0..60).map(|_| pair()).collect();
         for (key, (ours, _)) in pairs.iter().enumerate() {
             kernel.receive(key, ours);
@@ -442,7 +444,9 @@ mod tests {
         let heard = reap_all(&mut kernel, true);
         assert_eq!(heard.len(), 20);
         for Completion { key, done } in heard {
-            let Done::Received { result: Ok(Some(filled)), goes_on: true } = done else { panic!("it was received") };
+            let CompletionKind::Received { result: Ok(Some(filled)), goes_on: true } = done else {
+                panic!("it was received")
+            };
             assert!(key >= 40 && *filled == *b"!");
         }
     }

@@ -15,13 +15,13 @@ use std::{future::Future, io, sync::OnceLock};
 
 use tokio::runtime::Builder;
 
-pub(crate) use self::socket::{Kind, Socket};
-use self::{access::Access, borrowed::Borrowed, kernel::Kernel, ring::Ring, way::Way};
+pub(crate) use self::socket::{RingSocket, SocketKind};
+use self::{access::RingAccess, borrowed::BorrowedRing, kernel::OwnedRing, ring::Ring, way::RingFeatures};
 use super::ring_kind::RingKind;
 
 /// Checks that sockets of this process can use io_uring. Remembers final answers of the kernel.
 pub(crate) fn probe(kind: RingKind) -> io::Result<()> {
-    way(kind).map(|_| ())
+    available_features(kind).map(|_| ())
 }
 
 /// Returns `true` if this thread has a ring.
@@ -34,30 +34,30 @@ pub(crate) fn block_on<F: Future<Output = io::Result<()>>>(
     kind: RingKind,
     begin: impl FnOnce() -> F,
 ) -> io::Result<()> {
-    let way = way(kind)?;
+    let way = available_features(kind)?;
     if kind == RingKind::TokioUring {
-        return Borrowed::runtime()?.block_on(async {
-            task::install(Access::Borrowed(Borrowed::default()))?;
+        return BorrowedRing::runtime()?.block_on(async {
+            task::install(RingAccess::Borrowed(BorrowedRing::default()))?;
             begin().await
         });
     }
     let runtime = Builder::new_current_thread().enable_all().on_thread_park(task::spin_wait).build()?;
     runtime.block_on(async {
-        task::install(Access::Own(Kernel::new(way)?))?;
+        task::install(RingAccess::Own(OwnedRing::new(way)?))?;
         begin().await
     })
 }
 
-fn way(kind: RingKind) -> io::Result<Way> {
+fn available_features(kind: RingKind) -> io::Result<RingFeatures> {
     /// A final answer of the kernel. Errors are stored as text, because an `io::Error` cannot be cloned.
-    type Final = OnceLock<Result<Way, (io::ErrorKind, String)>>;
-    static BEST: Final = OnceLock::new();
-    static PORTABLE: Final = OnceLock::new();
+    type CachedProbe = OnceLock<Result<RingFeatures, (io::ErrorKind, String)>>;
+    static BEST: CachedProbe = OnceLock::new();
+    static PORTABLE: CachedProbe = OnceLock::new();
     let known = if kind == RingKind::Best { &BEST } else { &PORTABLE };
     let describe = |error: io::Error| (error.kind(), format!("io_uring is not available: {error}"));
     let found = match known.get() {
         Some(found) => found.clone(),
-        None => match find_way(kind) {
+        None => match probe_features(kind) {
             Err(error) if !is_final(&error) => Err(describe(error)),
             found => known.get_or_init(|| found.map_err(describe)).clone(),
         },
@@ -71,15 +71,15 @@ fn is_final(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(EACCES | EINVAL | ENOSYS | EOPNOTSUPP | EPERM))
 }
 
-fn find_way(kind: RingKind) -> io::Result<Way> {
-    let probe = |way| Kernel::new(way)?.probe();
+fn probe_features(kind: RingKind) -> io::Result<RingFeatures> {
+    let probe = |way| OwnedRing::new(way)?.probe();
     // tokio-uring needs the same kernel features as the portable ring.
     if kind == RingKind::Best {
-        match probe(Way::Native) {
+        match probe(RingFeatures::Native) {
             // The kernel lacks some of the features.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
-            native => return native.map(|()| Way::Native),
+            native => return native.map(|()| RingFeatures::Native),
         }
     }
-    probe(Way::Portable).map(|()| Way::Portable)
+    probe(RingFeatures::Portable).map(|()| RingFeatures::Portable)
 }

@@ -2,19 +2,19 @@
 
 use std::io;
 
-use super::buffers::Filled;
+use super::buffers::FilledBuffer;
 
 /// The result of a request for a socket.
 pub(super) struct Completion {
     pub(super) key: usize,
-    pub(super) done: Done,
+    pub(super) done: CompletionKind,
 }
 
-pub(super) enum Done {
+pub(super) enum CompletionKind {
     /// `Ok(None)` is the end of the stream. If `goes_on` is `false`, receiving has stopped and needs a new
     /// request.
     Received {
-        result: io::Result<Option<Filled>>,
+        result: io::Result<Option<FilledBuffer>>,
         goes_on: bool,
     },
     Sent {
@@ -37,7 +37,7 @@ pub(super) fn result(code: i32) -> io::Result<usize> {
 
 /// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Op {
+pub(super) enum RequestKind {
     Receive,
     Send,
     Readable,
@@ -47,17 +47,17 @@ pub(super) enum Op {
 }
 
 /// Returns the user data of a request. The kernel returns it with the completion.
-pub(super) fn name(key: usize, op: Op) -> u64 {
+pub(super) fn name(key: usize, op: RequestKind) -> u64 {
     (key as u64) << 3 | op as u64
 }
 
-pub(super) fn parse(name: u64) -> (usize, Op) {
+pub(super) fn parse(name: u64) -> (usize, RequestKind) {
     let op = match name & 7 {
-        0 => Op::Receive,
-        1 => Op::Send,
-        2 => Op::Readable,
-        3 => Op::Writable,
-        _ => Op::Other,
+        0 => RequestKind::Receive,
+        1 => RequestKind::Send,
+        2 => RequestKind::Readable,
+        3 => RequestKind::Writable,
+        _ => RequestKind::Other,
     };
     ((name >> 3) as usize, op)
 }
@@ -68,7 +68,9 @@ mod tests {
 
     #[test]
     fn names_tell_what_a_request_was_for() {
-        for op in [Op::Receive, Op::Send, Op::Readable, Op::Writable, Op::Other] {
+        for op in
+            [RequestKind::Receive, RequestKind::Send, RequestKind::Readable, RequestKind::Writable, RequestKind::Other]
+        {
             for key in [0, 1, 77, 1 << 28] {
                 assert_eq!(parse(name(key, op)), (key, op));
             }

@@ -14,13 +14,13 @@ use bytes::{Buf, BytesMut};
 use socket2::SockRef;
 use tokio::io::{Interest, ReadBuf, unix::AsyncFd};
 
-use super::buffers::Filled;
+use super::buffers::FilledBuffer;
 
 /// The state of one socket on a ring.
-pub(super) struct Slot {
+pub(super) struct SocketSlot {
     pub(super) fd: Rc<OwnedFd>,
-    pub(super) receiving: Receiving,
-    pub(super) received: VecDeque<Received>,
+    pub(super) receiving: ReceiveState,
+    pub(super) received: VecDeque<ReceivedBytes>,
     pub(super) received_len: usize,
     /// The end of the input: `Ok` after a close by the peer, or an error.
     pub(super) end: Option<io::Result<()>>,
@@ -41,7 +41,7 @@ pub(super) struct Slot {
 
 /// The state of receiving.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Receiving {
+pub(super) enum ReceiveState {
     Off,
     Wanted,
     On,
@@ -51,12 +51,12 @@ pub(super) enum Receiving {
     Waiting,
 }
 
-pub(super) enum Received {
-    Filled(Filled),
+pub(super) enum ReceivedBytes {
+    Filled(FilledBuffer),
     Copied(BytesMut),
 }
 
-impl Received {
+impl ReceivedBytes {
     pub(super) fn advance(&mut self, len: usize) {
         match self {
             Self::Filled(filled) => filled.advance(len),
@@ -65,7 +65,7 @@ impl Received {
     }
 }
 
-impl Deref for Received {
+impl Deref for ReceivedBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -76,12 +76,12 @@ impl Deref for Received {
     }
 }
 
-impl Slot {
+impl SocketSlot {
     /// Creates the state of a connected socket in blocking mode.
     pub(super) fn new(fd: OwnedFd) -> Self {
         Self {
             fd: Rc::new(fd),
-            receiving: Receiving::Off,
+            receiving: ReceiveState::Off,
             received: VecDeque::new(),
             received_len: 0,
             end: None,
@@ -119,7 +119,9 @@ impl Slot {
 
     /// Returns `true` if the kernel has no request in flight for the socket.
     pub(super) fn is_idle(&self) -> bool {
-        matches!(self.receiving, Receiving::Off | Receiving::Wanted) && !self.is_sending && !self.is_waiting_writable
+        matches!(self.receiving, ReceiveState::Off | ReceiveState::Wanted)
+            && !self.is_sending
+            && !self.is_waiting_writable
     }
 }
 

@@ -14,22 +14,22 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::{ring::Ring, task};
 
 /// A connected socket on the ring of its thread. Works on that thread only.
-pub(crate) struct Socket {
+pub(crate) struct RingSocket {
     ring: u64,
     key: usize,
-    kind: Kind,
+    kind: SocketKind,
 }
 
 /// The tokio type of a socket.
 #[derive(Clone, Copy)]
-pub(crate) enum Kind {
+pub(crate) enum SocketKind {
     Tcp,
     Unix,
 }
 
-impl Socket {
+impl RingSocket {
     /// Adds a connected socket to the ring of this thread. Fails without a ring.
-    pub(crate) fn new(fd: OwnedFd, kind: Kind) -> io::Result<Self> {
+    pub(crate) fn new(fd: OwnedFd, kind: SocketKind) -> io::Result<Self> {
         // On a ring, the kernel waits for the socket. On a nonblocking one, it would fail with `EAGAIN` instead.
         SockRef::from(&fd).set_nonblocking(false)?;
         let placed = Ring::here(|ring| Self { ring: ring.id(), key: ring.insert(fd), kind });
@@ -46,7 +46,7 @@ impl Socket {
     }
 
     /// Returns the type of the socket before it was added to the ring.
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> SocketKind {
         self.kind
     }
 
@@ -60,20 +60,20 @@ fn no_ring() -> io::Error {
     io::Error::other("the connection is used on a thread without its ring")
 }
 
-impl Drop for Socket {
+impl Drop for RingSocket {
     fn drop(&mut self) {
         let waited = Ring::here(|ring| (ring.id() == self.ring).then(|| ring.drop(self.key)));
         drop(waited);
     }
 }
 
-impl AsyncRead for Socket {
+impl AsyncRead for RingSocket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.with(|ring, key| ring.poll_read(key, cx, buf))
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for RingSocket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(cx, &[IoSlice::new(buf)])
     }

@@ -17,7 +17,7 @@ use tokio::{
 use tracing::error;
 
 use super::{
-    access::Access,
+    access::RingAccess,
     ring::{Ring, RingState},
     slot::register,
 };
@@ -29,7 +29,7 @@ thread_local! {
 }
 
 /// Installs a ring on the thread of the current runtime, which must be a current-thread runtime.
-pub(super) fn install(kernel: Access) -> io::Result<()> {
+pub(super) fn install(kernel: RingAccess) -> io::Result<()> {
     let signal = kernel.signal()?.map(register).transpose()?;
     let id = Ring::put_here(kernel);
     tokio::spawn(RingTask { ring: id, signal, pause: None, woken: Vec::new() }.run());

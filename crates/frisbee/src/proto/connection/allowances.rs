@@ -2,15 +2,15 @@
 
 use std::time::Instant;
 
-use crate::{Config, ProtocolError, proto::budget::Budget};
+use crate::{Config, ProtocolError, proto::budget::TokenBucket};
 
 /// The tokens for frames without content, and the answers that take none.
 #[derive(Debug)]
 pub(super) struct Allowances {
-    control: Budget,
+    control: TokenBucket,
     /// The tokens for CANCEL frames of the peer and of this side.
-    cancels_in: Budget,
-    cancels_out: Budget,
+    cancels_in: TokenBucket,
+    cancels_out: TokenBucket,
     /// The number of answers that frames of this side may still cause, by [`Answer`].
     expected: [u64; 3],
 }
@@ -29,9 +29,9 @@ pub(super) enum Answer {
 impl Allowances {
     pub(super) fn new(now: Instant, config: &Config) -> Self {
         Self {
-            control: Budget::new(now, config.control_burst),
-            cancels_in: Budget::new(now, config.cancel_burst),
-            cancels_out: Budget::new(now, 0),
+            control: TokenBucket::new(now, config.control_burst),
+            cancels_in: TokenBucket::new(now, config.cancel_burst),
+            cancels_out: TokenBucket::new(now, 0),
             expected: [0; 3],
         }
     }
@@ -39,7 +39,7 @@ impl Allowances {
     /// Sets the burst of CANCEL frames announced by the peer.
     pub(super) fn set_cancel_burst(&mut self, now: Instant, burst: u32) {
         // Uses half of the peer's allowance, because frames may arrive closer together than they were sent.
-        self.cancels_out = Budget::new(now, burst / 2);
+        self.cancels_out = TokenBucket::new(now, burst / 2);
     }
 
     /// Returns tokens for a packet with content from the peer.

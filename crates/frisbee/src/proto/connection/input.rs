@@ -4,18 +4,18 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Connection, Event, Role, allowances::Answer};
+use super::{Connection, InputEvent, Role, allowances::Answer};
 use crate::{
     Operation, Packet, ProtocolError,
     proto::{
         control::Control,
-        credit::TooMuch,
-        decoder::{Frame, Reach},
-        header::{Header, HeaderFormat, Kind},
+        credit::CreditOverflow,
+        decoder::{Frame, FrameFilter},
+        header::{FrameKind, Header, HeaderFormat},
         hello::Features,
-        pieces::First,
-        share::Cause,
-        streams::Received,
+        pieces::FirstPieceFields,
+        share::FrameCause,
+        streams::DataOutcome,
     },
 };
 
@@ -31,12 +31,12 @@ impl Connection {
     /// [stalls](Self::is_stalled).
     ///
     /// An invalid header stays in `inbox`. After an error the connection stays open until [`fail`](Self::fail).
-    pub fn handle_input(&mut self, now: Instant, inbox: &mut BytesMut) -> Result<Option<Event>, ProtocolError> {
+    pub fn handle_input(&mut self, now: Instant, inbox: &mut BytesMut) -> Result<Option<InputEvent>, ProtocolError> {
         // The common case on a recognized connection: a complete packet.
         if !self.negotiation.is_unknown()
             && let Some(packet) = self.handle_packet(inbox)
         {
-            return Ok(Some(Event::Packet(packet)));
+            return Ok(Some(InputEvent::Packet(packet)));
         }
         while self.is_open() && !self.is_stalled() {
             let frame = self.reading.decoder.decode(inbox)?;
@@ -67,8 +67,8 @@ impl Connection {
         }
         let frame = self.reading.decoder.decode_packet(inbox)?;
         let operation = match frame.kind {
-            Kind::Application(operation) => operation,
-            Kind::Extended => Operation::EXTENDED,
+            FrameKind::Application(operation) => operation,
+            FrameKind::Extended => Operation::EXTENDED,
             _ => return None,
         };
         self.counters.packets_in += 1;
@@ -161,14 +161,14 @@ impl Connection {
         self.reading.has_pieces()
     }
 
-    fn handle_frame(&mut self, now: Instant, frame: Frame) -> Result<Option<Event>, ProtocolError> {
+    fn handle_frame(&mut self, now: Instant, frame: Frame) -> Result<Option<InputEvent>, ProtocolError> {
         self.counters.packets_in += 1;
         if self.negotiation.is_unknown()
             && let Some(event) = self.recognize(now, &frame)?
         {
             return Ok(Some(event));
         }
-        if frame.kind == Kind::Piece && self.uses(Features::PIECES) {
+        if frame.kind == FrameKind::Piece && self.uses(Features::PIECES) {
             return self.handle_piece(now, frame);
         }
         if frame.skipped > self.config.content_len_max {
@@ -179,14 +179,14 @@ impl Connection {
     }
 
     /// Handles a piece of a content. The last piece completes the frame.
-    fn handle_piece(&mut self, now: Instant, mut frame: Frame) -> Result<Option<Event>, ProtocolError> {
+    fn handle_piece(&mut self, now: Instant, mut frame: Frame) -> Result<Option<InputEvent>, ProtocolError> {
         // Pieces are counted separately. The whole content counts as one packet.
         self.counters.packets_in -= 1;
         self.counters.pieces_in += 1;
         self.allowances.earn_data();
         let mut event = None;
         if !self.has_pieces() {
-            let first = First::decode(&mut frame.content)?;
+            let first = FirstPieceFields::decode(&mut frame.content)?;
             let is_kept = self.reading.decoder.keeps(first.total)?;
             self.reading.assembly().begin(frame.id, &first, is_kept);
             if !is_kept {
@@ -207,27 +207,27 @@ impl Connection {
     }
 
     /// Handles a frame with its content.
-    fn handle_whole(&mut self, now: Instant, frame: Frame) -> Result<Option<Event>, ProtocolError> {
+    fn handle_whole(&mut self, now: Instant, frame: Frame) -> Result<Option<InputEvent>, ProtocolError> {
         match frame.kind {
-            Kind::Application(operation) => Ok(Some(self.handle_application(operation, frame))),
-            Kind::Extended => Ok(Some(self.handle_application(Operation::EXTENDED, frame))),
-            Kind::Control => self.handle_control(now, frame),
-            Kind::Stream if !frame.content.is_empty() => {
+            FrameKind::Application(operation) => Ok(Some(self.handle_application(operation, frame))),
+            FrameKind::Extended => Ok(Some(self.handle_application(Operation::EXTENDED, frame))),
+            FrameKind::Control => self.handle_control(now, frame),
+            FrameKind::Stream if !frame.content.is_empty() => {
                 self.allowances.earn_data();
                 self.reading.handle_stream_data(now);
                 let received = self.streams.handle_data(now, frame.id, frame.content);
                 Ok(self.handle_stream_received(frame.id, received))
             }
-            Kind::Stream => {
+            FrameKind::Stream => {
                 self.allowances.handle_answer(now, Answer::Close)?;
-                Ok(self.streams.handle_close(frame.id).map(Event::StreamReadable))
+                Ok(self.streams.handle_close(frame.id).map(InputEvent::StreamReadable))
             }
-            Kind::Ping => {
+            FrameKind::Ping => {
                 self.allowances.spend(now)?;
                 self.writing.outbox.push_pong();
                 Ok(None)
             }
-            Kind::Pong => {
+            FrameKind::Pong => {
                 self.heartbeat.handle_pong(now);
                 // The peer pays nothing for a PONG to a PING sent after pieces.
                 let answered = self.writing.outbox.pings() - u64::from(self.heartbeat.unanswered());
@@ -238,7 +238,7 @@ impl Connection {
                 }
                 Ok(None)
             }
-            Kind::Piece | Kind::Reserved => {
+            FrameKind::Piece | FrameKind::Reserved => {
                 self.counters.dropped += 1;
                 self.allowances.spend(now).map(|()| None)
             }
@@ -247,47 +247,47 @@ impl Connection {
 
     /// Starts discarding a content. It costs the peer more than this side, so it takes no token. It returns none
     /// either.
-    fn handle_too_large(&mut self, now: Instant, frame: &Frame) -> Result<Option<Event>, ProtocolError> {
+    fn handle_too_large(&mut self, now: Instant, frame: &Frame) -> Result<Option<InputEvent>, ProtocolError> {
         let (id, announced, limit) = (frame.id, frame.skipped, self.config.content_len_max);
         self.reading.begin_discard(now, announced, self.config.discard_time_max);
         self.counters.too_large += 1;
         match frame.kind {
-            Kind::Application(operation) => Ok(Some(Event::TooLarge { id, operation, announced })),
-            Kind::Extended => Ok(Some(Event::TooLarge { id, operation: Operation::EXTENDED, announced })),
-            Kind::Stream => {
+            FrameKind::Application(operation) => Ok(Some(InputEvent::TooLarge { id, operation, announced })),
+            FrameKind::Extended => Ok(Some(InputEvent::TooLarge { id, operation: Operation::EXTENDED, announced })),
+            FrameKind::Stream => {
                 let received = self.streams.handle_too_large(now, id, announced, limit);
                 Ok(self.handle_stream_received(id, received))
             }
-            Kind::Ping | Kind::Pong | Kind::Control | Kind::Piece | Kind::Reserved => {
+            FrameKind::Ping | FrameKind::Pong | FrameKind::Control | FrameKind::Piece | FrameKind::Reserved => {
                 self.allowances.spend(now).map(|()| None)
             }
         }
     }
 
-    fn handle_stream_received(&mut self, id: u16, received: Received) -> Option<Event> {
+    fn handle_stream_received(&mut self, id: u16, received: DataOutcome) -> Option<InputEvent> {
         match received {
-            Received::Opened(key) => Some(Event::StreamOpened(key)),
-            Received::Queued(key) => Some(Event::StreamReadable(key)),
-            Received::Ignored => None,
-            Received::Refused => {
+            DataOutcome::Opened(key) => Some(InputEvent::StreamOpened(key)),
+            DataOutcome::Queued(key) => Some(InputEvent::StreamReadable(key)),
+            DataOutcome::Ignored => None,
+            DataOutcome::Refused => {
                 self.counters.streams_refused += 1;
-                self.push_stream_close(id, Cause::PeerInduced);
+                self.push_stream_close(id, FrameCause::PeerInduced);
                 None
             }
         }
     }
 
-    fn handle_application(&mut self, operation: Operation, frame: Frame) -> Event {
+    fn handle_application(&mut self, operation: Operation, frame: Frame) -> InputEvent {
         if !frame.content.is_empty() {
             self.allowances.earn_packet();
         }
-        Event::Packet(Packet { id: frame.id, operation, content: frame.content.into() })
+        InputEvent::Packet(Packet { id: frame.id, operation, content: frame.content.into() })
     }
 
     /// Detects the protocol of an unknown peer. Returns an event for a frame with no other purpose.
-    fn recognize(&mut self, now: Instant, frame: &Frame) -> Result<Option<Event>, ProtocolError> {
+    fn recognize(&mut self, now: Instant, frame: &Frame) -> Result<Option<InputEvent>, ProtocolError> {
         let hello = match frame.kind {
-            Kind::Control if frame.skipped == 0 => Control::decode(frame.id, frame.content.clone())?,
+            FrameKind::Control if frame.skipped == 0 => Control::decode(frame.id, frame.content.clone())?,
             _ => None,
         };
         if let Some(Control::Hello(hello)) = hello {
@@ -298,7 +298,7 @@ impl Connection {
                 self.announce_closes();
             }
             let reply = self.negotiation.recognize_extended(hello);
-            self.reading.decoder.set_reach(Reach::Extended);
+            self.reading.decoder.set_reach(FrameFilter::Extended);
             self.use_pieces();
             if let Some(own) = reply {
                 self.writing.outbox.push_control(&Control::Hello(own));
@@ -307,22 +307,22 @@ impl Connection {
                 self.writing.outbox.use_checksums();
             }
             self.retire_recognized();
-            return Ok(Some(Event::Recognized));
+            return Ok(Some(InputEvent::Recognized));
         }
         match self.negotiation.role {
-            Role::Client if frame.kind != Kind::Pong => return Ok(None),
+            Role::Client if frame.kind != FrameKind::Pong => return Ok(None),
             Role::Client => self.heartbeat.handle_pong(now),
             Role::Server => {}
         }
         self.negotiation.recognize_plain();
-        self.reading.decoder.set_reach(Reach::Plain);
+        self.reading.decoder.set_reach(FrameFilter::Plain);
         // Before the frame is handled: if the peer cannot be asked to leave, the connection drains and refuses the
         // frame.
         self.retire_recognized();
         // A connecting side detects a plain peer by its PONG, which has no other purpose. An accepting side must
         // still handle the first frame.
         if self.negotiation.role == Role::Client {
-            self.allowances.spend(now).map(|()| Some(Event::Recognized))
+            self.allowances.spend(now).map(|()| Some(InputEvent::Recognized))
         } else {
             Ok(None)
         }
@@ -335,7 +335,7 @@ impl Connection {
         }
     }
 
-    fn handle_control(&mut self, now: Instant, frame: Frame) -> Result<Option<Event>, ProtocolError> {
+    fn handle_control(&mut self, now: Instant, frame: Frame) -> Result<Option<InputEvent>, ProtocolError> {
         let control = match self.negotiation.is_extended() {
             true => Control::decode(frame.id, frame.content)?,
             false => None,
@@ -343,23 +343,22 @@ impl Connection {
         match control {
             Some(Control::Cancel(packet)) => {
                 self.allowances.spend_cancel(now)?;
-                Ok(Some(Event::Cancel(packet)))
+                Ok(Some(InputEvent::Cancel(packet)))
             }
             Some(Control::Cancelled(packet)) => {
                 self.allowances.handle_answer(now, Answer::Cancelled)?;
-                Ok(Some(Event::Cancelled(packet)))
+                Ok(Some(InputEvent::Cancelled(packet)))
             }
             Some(Control::Credit { id, len }) if self.uses(Features::CREDIT) => {
                 self.allowances.handle_answer(now, Answer::Credit)?;
-                let reached = self.streams.handle_credit(id, len).map_err(|TooMuch| ProtocolError::BadControl {
-                    kind: "CREDIT",
-                    why: "makes a credit larger than 2147483647",
+                let reached = self.streams.handle_credit(id, len).map_err(|CreditOverflow| {
+                    ProtocolError::BadControl { kind: "CREDIT", why: "makes a credit larger than 2147483647" }
                 })?;
-                Ok(reached.map(Event::StreamWritable))
+                Ok(reached.map(InputEvent::StreamWritable))
             }
             Some(Control::GoAway(goaway)) => {
                 self.lifecycle.is_asked_to_leave = true;
-                self.allowances.spend(now).map(|()| Some(Event::GoingAway(goaway)))
+                self.allowances.spend(now).map(|()| Some(InputEvent::GoingAway(goaway)))
             }
             Some(Control::Checksums) if self.config.checksums => {
                 self.reading.decoder.expect_checksums();

@@ -5,7 +5,7 @@ use crate::{CloseReason, proto::control::GoAway};
 /// The state of a connection, and the GOAWAY frames of both sides.
 #[derive(Debug)]
 pub(super) struct Lifecycle {
-    state: State,
+    state: ConnectionState,
     /// The GOAWAY of a shutdown that began before the peer was recognized.
     pub(super) retiring: Option<GoAway>,
     /// `true` once a GOAWAY was sent.
@@ -21,7 +21,7 @@ pub(super) struct Lifecycle {
 ///     └──any──fail()─────────────────────────────────────────────────────┘
 /// ```
 #[derive(Debug)]
-enum State {
+enum ConnectionState {
     Open,
     /// Running handlers may still send, but the peer gets no new handler. Contains the reason for the later close.
     Draining(CloseReason),
@@ -32,35 +32,35 @@ enum State {
 
 impl Lifecycle {
     pub(super) fn new() -> Self {
-        Self { state: State::Open, retiring: None, is_going_away: false, is_asked_to_leave: false }
+        Self { state: ConnectionState::Open, retiring: None, is_going_away: false, is_asked_to_leave: false }
     }
 
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.state, State::Open | State::Draining(_))
+        matches!(self.state, ConnectionState::Open | ConnectionState::Draining(_))
     }
 
     pub(super) fn is_draining(&self) -> bool {
-        matches!(self.state, State::Draining(_))
+        matches!(self.state, ConnectionState::Draining(_))
     }
 
     pub(super) fn closed(&self) -> Option<&CloseReason> {
         match &self.state {
-            State::Closed(reason) => Some(reason),
+            ConnectionState::Closed(reason) => Some(reason),
             _ => None,
         }
     }
 
     pub(super) fn finishing(&self) -> Option<&CloseReason> {
         match &self.state {
-            State::Open | State::Draining(_) => None,
-            State::Finishing(reason) | State::Closed(reason) => Some(reason),
+            ConnectionState::Open | ConnectionState::Draining(_) => None,
+            ConnectionState::Finishing(reason) | ConnectionState::Closed(reason) => Some(reason),
         }
     }
 
     pub(super) fn closes_when_idle(&self) -> Option<&CloseReason> {
         match &self.state {
-            State::Draining(reason) => Some(reason),
-            State::Open if self.retiring.is_some() => Some(&CloseReason::Shutdown),
+            ConnectionState::Draining(reason) => Some(reason),
+            ConnectionState::Open if self.retiring.is_some() => Some(&CloseReason::Shutdown),
             _ => None,
         }
     }
@@ -72,25 +72,25 @@ impl Lifecycle {
 
     pub(super) fn drain(&mut self, reason: CloseReason) {
         self.retiring = None;
-        if matches!(self.state, State::Open) {
-            self.state = State::Draining(reason);
+        if matches!(self.state, ConnectionState::Open) {
+            self.state = ConnectionState::Draining(reason);
         }
     }
 
     /// Starts the end of an open connection. It closes immediately if everything is written.
     pub(super) fn finish(&mut self, reason: CloseReason, is_written: bool) {
-        self.state = if is_written { State::Closed(reason) } else { State::Finishing(reason) };
+        self.state = if is_written { ConnectionState::Closed(reason) } else { ConnectionState::Finishing(reason) };
     }
 
     /// Closes a finishing connection, because everything is written.
     #[cold]
     pub(super) fn handle_all_written(&mut self) {
-        if let State::Finishing(reason) = &self.state {
-            self.state = State::Closed(reason.clone());
+        if let ConnectionState::Finishing(reason) = &self.state {
+            self.state = ConnectionState::Closed(reason.clone());
         }
     }
 
     pub(super) fn fail(&mut self, reason: CloseReason) {
-        self.state = State::Closed(reason);
+        self.state = ConnectionState::Closed(reason);
     }
 }

@@ -20,12 +20,12 @@ use self::{
 use super::{
     control::GoAway,
     counters::Counters,
-    decoder::{Decoder, Reach},
+    decoder::{Decoder, FrameFilter},
     header::HeaderFormat,
-    heartbeat::{Beat, Heartbeat, sooner},
-    hello::{Features, Peer},
+    heartbeat::{Heartbeat, HeartbeatAction, sooner},
+    hello::{Features, PeerProtocol},
     outbox::Outbox,
-    share::Cause,
+    share::FrameCause,
     streams::{StreamKey, Streams},
 };
 use crate::{CloseReason, Config, Operation, Packet, PacketName, ProtocolError};
@@ -72,7 +72,7 @@ pub struct Connection {
 /// An input event for the layer above the protocol.
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Event {
+pub enum InputEvent {
     /// A packet for a handler.
     Packet(Packet),
     /// A packet with content above [`Config::content_len_max`]. The content is discarded on arrival.
@@ -111,7 +111,7 @@ impl Connection {
         let mut decoder = Decoder::new(format, config.content_len_max).skipping(config.discard_len_max);
         let mut outbox = Outbox::new(format);
         if config.extended {
-            decoder.set_reach(Reach::Control);
+            decoder.set_reach(FrameFilter::Control);
             if role == Role::Client {
                 // Sent after the HELLO: a peer that answers the PING has seen the HELLO.
                 outbox.push_ping();
@@ -149,15 +149,15 @@ impl Connection {
         }
         while let Some(key) = self.streams.end_stalled(now) {
             self.counters.streams_refused += 1;
-            self.push_stream_close(self.streams.id(key), Cause::PeerInduced);
+            self.push_stream_close(self.streams.id(key), FrameCause::PeerInduced);
         }
         if !self.is_open() {
             return;
         }
         match self.heartbeat.handle_timeout(now) {
-            Beat::Idle => {}
-            Beat::Silent(limit) => self.fail(CloseReason::Silent { limit }),
-            Beat::Ping => self.writing.outbox.push_ping(),
+            HeartbeatAction::Idle => {}
+            HeartbeatAction::Silent(limit) => self.fail(CloseReason::Silent { limit }),
+            HeartbeatAction::Ping => self.writing.outbox.push_ping(),
         }
     }
 
@@ -179,7 +179,7 @@ impl Connection {
     }
 
     /// Returns the protocol of the peer, as far as known.
-    pub fn peer(&self) -> &Peer {
+    pub fn peer(&self) -> &PeerProtocol {
         &self.negotiation.peer
     }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::{
     Config,
-    proto::hello::{Features, Hello, Peer},
+    proto::hello::{Features, Hello, PeerProtocol},
 };
 
 /// The role of a side in its connection.
@@ -24,7 +24,7 @@ pub(super) struct Negotiation {
     pub(super) role: Role,
     /// The HELLO of this side, until it is sent.
     own_hello: Option<Hello>,
-    pub(super) peer: Peer,
+    pub(super) peer: PeerProtocol,
     /// `true` if packets of this side may overtake contents in pieces.
     pub(super) interleaves: bool,
 }
@@ -32,19 +32,19 @@ pub(super) struct Negotiation {
 impl Negotiation {
     pub(super) fn new(role: Role, config: &Config) -> Self {
         let (own_hello, peer) = match config.extended {
-            true => (Some(Hello::new(config)), Peer::Unknown),
-            false => (None, Peer::Plain),
+            true => (Some(Hello::new(config)), PeerProtocol::Unknown),
+            false => (None, PeerProtocol::Plain),
         };
         Self { role, own_hello, peer, interleaves: false }
     }
 
     #[inline]
     pub(super) fn is_unknown(&self) -> bool {
-        matches!(self.peer, Peer::Unknown)
+        matches!(self.peer, PeerProtocol::Unknown)
     }
 
     pub(super) fn is_extended(&self) -> bool {
-        matches!(self.peer, Peer::Extended(_))
+        matches!(self.peer, PeerProtocol::Extended(_))
     }
 
     /// Returns `true` if both sides support a feature.
@@ -80,12 +80,12 @@ impl Negotiation {
 
     /// Records the HELLO of the peer. Returns the HELLO of an accepting side, to send in reply.
     pub(super) fn recognize_extended(&mut self, hello: Hello) -> Option<Hello> {
-        self.peer = Peer::Extended(Arc::new(hello));
+        self.peer = PeerProtocol::Extended(Arc::new(hello));
         if self.role == Role::Server { self.own_hello.take() } else { None }
     }
 
     pub(super) fn recognize_plain(&mut self) {
-        self.peer = Peer::Plain;
+        self.peer = PeerProtocol::Plain;
         self.own_hello = None;
     }
 }

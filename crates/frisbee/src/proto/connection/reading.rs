@@ -2,16 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use crate::proto::{decoder::Decoder, heartbeat::sooner, pieces::Assembly};
+use crate::proto::{decoder::Decoder, heartbeat::sooner, pieces::PieceAssembly};
 
 /// The decoder and the deadlines of the input.
 #[derive(Debug)]
 pub(super) struct ReadHalf {
     pub(super) decoder: Decoder,
     /// The current content in pieces, and the buffer of the previous one.
-    assembly: Option<Box<Assembly>>,
+    assembly: Option<Box<PieceAssembly>>,
     /// The oversized content being discarded, and its deadline.
-    discarding: Option<Discarding>,
+    discarding: Option<DiscardedContent>,
     /// The time at which this side stopped reading.
     paused: Option<Instant>,
     /// The time for copying unread stream contents out of the read buffers they pin.
@@ -19,7 +19,7 @@ pub(super) struct ReadHalf {
 }
 
 #[derive(Debug)]
-struct Discarding {
+struct DiscardedContent {
     announced: u32,
     due: Option<Instant>,
 }
@@ -34,13 +34,13 @@ impl ReadHalf {
         self.assembly.as_ref().is_some_and(|assembly| assembly.is_under_way())
     }
 
-    pub(super) fn assembly(&mut self) -> &mut Assembly {
+    pub(super) fn assembly(&mut self) -> &mut PieceAssembly {
         self.assembly.get_or_insert_default()
     }
 
     /// Records the start of an oversized content, to be discarded within `time_max`.
     pub(super) fn begin_discard(&mut self, now: Instant, announced: u32, time_max: Duration) {
-        self.discarding = Some(Discarding { announced, due: now.checked_add(time_max) });
+        self.discarding = Some(DiscardedContent { announced, due: now.checked_add(time_max) });
     }
 
     pub(super) fn end_discard(&mut self) {
@@ -62,7 +62,7 @@ impl ReadHalf {
         if !reading {
             self.paused.get_or_insert(now);
         } else if let Some(since) = self.paused.take()
-            && let Some(Discarding { due: Some(due), .. }) = &mut self.discarding
+            && let Some(DiscardedContent { due: Some(due), .. }) = &mut self.discarding
         {
             *due += now.saturating_duration_since(since);
         }

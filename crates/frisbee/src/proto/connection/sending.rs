@@ -9,7 +9,7 @@ use crate::{
     Content, Operation, Packet, PacketName, SendError,
     error::{OpenError, StreamEnd, StreamSendError},
     proto::{
-        control::Control, frames::Frames, header::Header, hello::Features, share::Cause, streams::StreamKey,
+        control::Control, frames::Frames, header::Header, hello::Features, share::FrameCause, streams::StreamKey,
         transmit::Transmit,
     },
 };
@@ -150,14 +150,14 @@ impl Connection {
 
     /// Queues a packet, even if the outbox is full. Senders able to wait check [`is_full`](Self::is_full) first.
     pub fn send(&mut self, packet: Packet) -> Result<(), SendError> {
-        self.push(packet, Cause::Local)
+        self.push(packet, FrameCause::Local)
     }
 
     /// Queues a packet like [`send`](Self::send), copying its content.
     pub fn send_copied(&mut self, packet: PacketName, content: &[u8]) -> Result<(), SendError> {
         let header = self.header(packet, content.len())?;
         self.allowances.earn_sent(1);
-        self.writing.outbox.push_copied(header, content, Cause::Local);
+        self.writing.outbox.push_copied(header, content, FrameCause::Local);
         Ok(())
     }
 
@@ -182,21 +182,21 @@ impl Connection {
 
     /// Queues the reply of a handler like [`send`](Self::send).
     pub fn reply(&mut self, packet: Packet) -> Result<(), SendError> {
-        self.push(packet, Cause::Reply)
+        self.push(packet, FrameCause::Reply)
     }
 
     /// Queues the reply of a handler like [`reply`](Self::reply), copying its content.
     pub fn reply_copied(&mut self, packet: PacketName, content: &[u8]) -> Result<(), SendError> {
         let header = self.header(packet, content.len())?;
         self.allowances.earn_sent(1);
-        self.writing.outbox.push_copied(header, content, Cause::Reply);
+        self.writing.outbox.push_copied(header, content, FrameCause::Reply);
         Ok(())
     }
 
     /// Queues the answer to a refused packet like [`reply`](Self::reply). It counts toward
     /// [`is_overrun`](Self::is_overrun).
     pub fn refuse(&mut self, packet: Packet) -> Result<(), SendError> {
-        self.push(packet, Cause::PeerInduced)
+        self.push(packet, FrameCause::PeerInduced)
     }
 
     /// Tells the peer that this side no longer needs the answer to a packet.
@@ -222,7 +222,7 @@ impl Connection {
     /// Queues a control frame after all queued packets.
     fn push_control(&mut self, control: &Control) {
         let (header, content) = control.encode();
-        self.writing.outbox.push(header, Bytes::from(content).into(), Cause::Local);
+        self.writing.outbox.push(header, Bytes::from(content).into(), FrameCause::Local);
     }
 
     /// Drops all queued frames, for a peer that will not read them.
@@ -267,7 +267,7 @@ impl Connection {
         };
         self.announce_closes();
         self.streams.spend_credit(key, content.len());
-        self.writing.outbox.push(Header::stream(self.streams.id(key), len), content, Cause::Local);
+        self.writing.outbox.push(Header::stream(self.streams.id(key), len), content, FrameCause::Local);
         self.allowances.expect(Answer::Close);
         self.allowances.expect(Answer::Credit);
         Ok(())
@@ -323,7 +323,7 @@ impl Connection {
     /// Closes both directions of a stream and tells the peer, once.
     pub fn close_stream(&mut self, key: StreamKey) {
         if self.streams.close(key) {
-            self.push_stream_close(self.streams.id(key), Cause::Local);
+            self.push_stream_close(self.streams.id(key), FrameCause::Local);
         }
     }
 
@@ -341,7 +341,7 @@ impl Connection {
         self.streams.remove(key);
     }
 
-    fn push(&mut self, packet: Packet, cause: Cause) -> Result<(), SendError> {
+    fn push(&mut self, packet: Packet, cause: FrameCause) -> Result<(), SendError> {
         let header = self.header(packet.name(), packet.content.len())?;
         self.allowances.earn_sent(1);
         self.writing.outbox.push(header, packet.content, cause);
@@ -363,11 +363,11 @@ impl Connection {
     /// Queues the delayed close packets.
     pub(super) fn announce_closes(&mut self) {
         for id in self.streams.take_unannounced() {
-            self.push_stream_close(id, Cause::Local);
+            self.push_stream_close(id, FrameCause::Local);
         }
     }
 
-    pub(super) fn push_stream_close(&mut self, id: u16, cause: Cause) {
+    pub(super) fn push_stream_close(&mut self, id: u16, cause: FrameCause) {
         if self.is_open() {
             self.writing.outbox.push(Header::stream(id, 0), Content::default(), cause);
         }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Buf as _;
 
-use crate::proto::{flight::Flight, heartbeat::Heartbeat, outbox::Outbox, transmit::Transmit};
+use crate::proto::{flight::PiecesInFlight, heartbeat::Heartbeat, outbox::Outbox, transmit::Transmit};
 
 /// The outbox and the progress of writing it.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl WriteHalf {
 
     /// Returns the time when a window of pieces in flight has been full for too long.
     pub(super) fn flight_due(&self) -> Option<Instant> {
-        self.outbox.flight().and_then(Flight::poll_timeout)
+        self.outbox.flight().and_then(PiecesInFlight::poll_timeout)
     }
 
     /// Stops waiting for PONGs, which will not be read.

@@ -28,7 +28,7 @@ use slab::Slab;
 pub use self::unread::PACKET_COST;
 use self::unread::UnreadQueue;
 use super::{
-    credit::{ReceiveWindow, SendCredit, TooMuch, WindowBudget},
+    credit::{CreditOverflow, ReceiveWindow, SendCredit, WindowBudget},
     id_hasher::IdHasher,
 };
 use crate::{
@@ -42,7 +42,7 @@ pub struct StreamKey(usize);
 
 #[derive(Debug)]
 pub(super) struct Streams {
-    entries: Slab<Entry>,
+    entries: Slab<StreamEntry>,
     open: HashMap<u16, usize, BuildHasherDefault<IdHasher>>,
     /// The ids for streams opened by this side.
     ids: RangeInclusive<u16>,
@@ -75,7 +75,7 @@ pub(super) struct Streams {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct StreamEntry {
     id: u16,
     unread: UnreadQueue,
     end: Option<StreamEnd>,
@@ -99,7 +99,7 @@ struct Entry {
 
 /// The result of data from the peer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Received {
+pub(super) enum DataOutcome {
     Opened(StreamKey),
     Queued(StreamKey),
     Ignored,
@@ -221,7 +221,7 @@ impl Streams {
         {
             return Err(OpenError::TooManyForPeer { limit });
         }
-        let key = self.entries.insert(Entry {
+        let key = self.entries.insert(StreamEntry {
             id,
             unread: UnreadQueue::default(),
             end: None,
@@ -239,7 +239,7 @@ impl Streams {
         Ok(StreamKey(key))
     }
 
-    pub(super) fn handle_data(&mut self, now: Instant, id: u16, content: Bytes) -> Received {
+    pub(super) fn handle_data(&mut self, now: Instant, id: u16, content: Bytes) -> DataOutcome {
         let (key, opened) = match self.open.get(&id) {
             Some(&key) => (StreamKey(key), false),
             None => {
@@ -247,7 +247,7 @@ impl Streams {
                 self.unannounced.remove(&id);
                 match self.open(id) {
                     Ok(key) => (key, true),
-                    Err(_) => return Received::Refused,
+                    Err(_) => return DataOutcome::Refused,
                 }
             }
         };
@@ -256,7 +256,7 @@ impl Streams {
         let had_credit = entry.window.receive(now, entry.held_len()) && self.gives_credit;
         if entry.is_ignored || entry.input_end.is_some() {
             self.pay_back(key, cost, true);
-            return Received::Ignored;
+            return DataOutcome::Ignored;
         }
         // A single content always fits.
         if self.len > 0 && self.len + cost > self.len_max {
@@ -270,12 +270,12 @@ impl Streams {
             self.stalling += 1;
         }
         self.count(key);
-        if opened { Received::Opened(key) } else { Received::Queued(key) }
+        if opened { DataOutcome::Opened(key) } else { DataOutcome::Queued(key) }
     }
 
     /// Handles data with a discarded content. It ends the input of the stream.
-    pub(super) fn handle_too_large(&mut self, now: Instant, id: u16, announced: u32, limit: u32) -> Received {
-        let Some(&key) = self.open.get(&id) else { return Received::Refused };
+    pub(super) fn handle_too_large(&mut self, now: Instant, id: u16, announced: u32, limit: u32) -> DataOutcome {
+        let Some(&key) = self.open.get(&id) else { return DataOutcome::Refused };
         let entry = &mut self.entries[key];
         entry.window.receive(now, entry.held_len());
         let is_heard = !entry.is_ignored && entry.input_end.is_none();
@@ -283,7 +283,7 @@ impl Streams {
             entry.input_end = Some(StreamEnd::TooLarge { announced, limit });
         }
         self.pay_back(StreamKey(key), announced as usize + PACKET_COST, true);
-        if is_heard { Received::Queued(StreamKey(key)) } else { Received::Ignored }
+        if is_heard { DataOutcome::Queued(StreamKey(key)) } else { DataOutcome::Ignored }
     }
 
     /// Handles a close from the peer. Returns the stream it ended, if any.
@@ -347,7 +347,7 @@ impl Streams {
     }
 
     /// Handles credit from the peer. Returns the stream if it was out of credit.
-    pub(super) fn handle_credit(&mut self, id: u16, len: u32) -> Result<Option<StreamKey>, TooMuch> {
+    pub(super) fn handle_credit(&mut self, id: u16, len: u32) -> Result<Option<StreamKey>, CreditOverflow> {
         let Some(&key) = self.open.get(&id) else { return Ok(None) };
         Ok(self.entries[key].credit.grant(len)?.then_some(StreamKey(key)))
     }
@@ -403,7 +403,7 @@ impl Streams {
 
     /// Ends the stream on this side. Returns `true` if the close packet must be sent immediately.
     pub(super) fn close(&mut self, key: StreamKey) -> bool {
-        let Entry { id, end, defers_close, .. } = self.entries[key.0];
+        let StreamEntry { id, end, defers_close, .. } = self.entries[key.0];
         if end.is_some() {
             return false;
         }
@@ -509,7 +509,7 @@ impl Streams {
     }
 }
 
-impl Entry {
+impl StreamEntry {
     /// Returns the cost of unread data and of the last content taken by the reader.
     fn held_len(&self) -> usize {
         self.unread.held_len()

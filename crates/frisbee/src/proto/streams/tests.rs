@@ -17,15 +17,15 @@ fn limited(ids: RangeInclusive<u16>, streams_max: usize, stream_queue_len_max: u
     Streams::new(ids, &config)
 }
 
-fn data(streams: &mut Streams, id: u16, text: &'static str) -> Received {
+fn data(streams: &mut Streams, id: u16, text: &'static str) -> DataOutcome {
     streams.handle_data(*NOW, id, Bytes::from_static(text.as_bytes()))
 }
 
 #[test]
 fn the_first_data_opens_and_more_queues() {
     let mut streams = streams();
-    let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
-    assert_eq!(data(&mut streams, 7, "b"), Received::Queued(key));
+    let DataOutcome::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
+    assert_eq!(data(&mut streams, 7, "b"), DataOutcome::Queued(key));
     assert_eq!(streams.read(key), Ok(Some("a".into())));
     assert_eq!(streams.handle_close(7), Some(key));
     assert_eq!(streams.read(key), Ok(Some("b".into())), "what came before the close stays readable");
@@ -40,7 +40,7 @@ fn an_ended_stream_gives_its_id_back_at_once() {
     let first = streams.open(7).unwrap();
     assert_eq!(streams.open(7), Err(OpenError::IdInUse));
     assert!(streams.close(first));
-    let Received::Opened(second) = data(&mut streams, 7, "late") else { panic!("not opened") };
+    let DataOutcome::Opened(second) = data(&mut streams, 7, "late") else { panic!("not opened") };
     assert_ne!(first, second);
     assert_eq!(streams.read(first), Err(StreamEnd::Closed));
 }
@@ -52,7 +52,7 @@ fn held_streams_count_towards_the_limit() {
     streams.open_next().unwrap();
     streams.close(first);
     assert_eq!(streams.open_next(), Err(OpenError::TooManyStreams { limit: 2 }));
-    assert_eq!(data(&mut streams, 9, "x"), Received::Refused);
+    assert_eq!(data(&mut streams, 9, "x"), DataOutcome::Refused);
     streams.remove(first);
     assert!(streams.open_next().is_ok());
 }
@@ -60,10 +60,10 @@ fn held_streams_count_towards_the_limit() {
 #[test]
 fn a_queue_over_its_limit_stalls_until_half_of_it_is_read() {
     let mut streams = limited(IDS, 2, 2 * (PACKET_COST + 1));
-    let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
-    assert_eq!(data(&mut streams, 7, "b"), Received::Queued(key));
+    let DataOutcome::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
+    assert_eq!(data(&mut streams, 7, "b"), DataOutcome::Queued(key));
     assert_eq!((streams.stall(), streams.poll_timeout()), (false, None));
-    assert_eq!(data(&mut streams, 7, "c"), Received::Queued(key));
+    assert_eq!(data(&mut streams, 7, "c"), DataOutcome::Queued(key));
     assert_eq!((streams.stall(), streams.poll_timeout()), (true, Some(*NOW + STALL)));
     assert_eq!(streams.end_stalled(*NOW + STALL / 2), None);
     assert_eq!(streams.read(key), Ok(Some("a".into())));
@@ -76,7 +76,7 @@ fn a_queue_over_its_limit_stalls_until_half_of_it_is_read() {
 #[test]
 fn a_queue_that_stalls_for_too_long_ends_its_stream() {
     let mut streams = limited(IDS, 2, 2 * (PACKET_COST + 1));
-    let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
+    let DataOutcome::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
     data(&mut streams, 7, "b");
     data(&mut streams, 7, "c");
     assert_eq!(streams.end_stalled(*NOW + STALL), Some(key));
@@ -98,7 +98,7 @@ fn with_budget(contents: usize) -> Streams {
 
 fn opened(streams: &mut Streams, id: u16) -> StreamKey {
     match data(streams, id, "a") {
-        Received::Opened(key) => key,
+        DataOutcome::Opened(key) => key,
         received => panic!("{received:?}"),
     }
 }
@@ -108,7 +108,7 @@ fn streams_that_hold_too_much_together_stall_until_enough_is_read() {
     let mut streams = with_budget(2);
     let [first, second] = [1, 2].map(|id| opened(&mut streams, id));
     assert!(!streams.stall());
-    assert_eq!(data(&mut streams, 2, "b"), Received::Queued(second));
+    assert_eq!(data(&mut streams, 2, "b"), DataOutcome::Queued(second));
     assert_eq!((streams.stall(), streams.poll_timeout()), (true, Some(*NOW + STALL)));
     assert_eq!(streams.end_stalled(*NOW + STALL / 2), None);
     assert_eq!(streams.read(first), Ok(Some("a".into())));
@@ -164,11 +164,11 @@ fn a_single_content_is_never_too_much() {
 #[test]
 fn a_stream_that_nobody_reads_holds_nothing_and_never_overflows() {
     let mut streams = limited(IDS, 2, PACKET_COST + 1);
-    let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
+    let DataOutcome::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
     assert_eq!(streams.peek(key), Ok(Some("a".into())));
     streams.ignore(key);
-    assert_eq!(data(&mut streams, 7, "b"), Received::Ignored);
-    assert_eq!(data(&mut streams, 7, "c"), Received::Ignored);
+    assert_eq!(data(&mut streams, 7, "b"), DataOutcome::Ignored);
+    assert_eq!(data(&mut streams, 7, "c"), DataOutcome::Ignored);
     assert_eq!(streams.read(key), Ok(None));
     assert_eq!(streams.handle_close(7), Some(key));
     assert_eq!(streams.peek(key), Err(StreamEnd::ClosedByPeer));
@@ -178,11 +178,11 @@ fn a_stream_that_nobody_reads_holds_nothing_and_never_overflows() {
 fn data_that_is_too_large_is_the_last_that_is_heard_and_keeps_the_stream_open() {
     let mut streams = streams();
     let end = StreamEnd::TooLarge { announced: 9, limit: 5 };
-    assert_eq!(streams.handle_too_large(*NOW, 7, 9, 5), Received::Refused, "it opens no stream");
-    let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
-    assert_eq!(streams.handle_too_large(*NOW, 7, 9, 5), Received::Queued(key));
-    assert_eq!(data(&mut streams, 7, "b"), Received::Ignored);
-    assert_eq!(streams.handle_too_large(*NOW, 7, 9, 5), Received::Ignored);
+    assert_eq!(streams.handle_too_large(*NOW, 7, 9, 5), DataOutcome::Refused, "it opens no stream");
+    let DataOutcome::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
+    assert_eq!(streams.handle_too_large(*NOW, 7, 9, 5), DataOutcome::Queued(key));
+    assert_eq!(data(&mut streams, 7, "b"), DataOutcome::Ignored);
+    assert_eq!(streams.handle_too_large(*NOW, 7, 9, 5), DataOutcome::Ignored);
     assert_eq!(streams.ended(key), None);
     assert_eq!(streams.handle_close(7), Some(key));
     assert_eq!(streams.read(key), Ok(Some("a".into())));
@@ -202,8 +202,8 @@ fn credit_that_nobody_got_leaves_no_later_sender_waiting() {
     let mut send = |streams: &mut Streams, credit: &mut SendCredit| {
         credit.spend(100 + PACKET_COST);
         match streams.handle_data(*NOW, 1, vec![0; 100].into()) {
-            Received::Opened(opened) => key = Some(opened),
-            received => assert_eq!(received, Received::Queued(key.unwrap())),
+            DataOutcome::Opened(opened) => key = Some(opened),
+            received => assert_eq!(received, DataOutcome::Queued(key.unwrap())),
         }
         while let Ok(Some(_)) = streams.read(key.unwrap()) {}
         key.unwrap()
@@ -243,7 +243,7 @@ fn ids_skip_the_open_ones_and_wrap_within_their_range() {
 fn a_small_content_does_not_pin_its_read_buffer_for_long() {
     let mut streams = streams();
     let buffer = Bytes::from(vec![b'x'; 1 << 16]);
-    let Received::Opened(key) = streams.handle_data(*NOW, 1, buffer.slice(5..8)) else { panic!("not opened") };
+    let DataOutcome::Opened(key) = streams.handle_data(*NOW, 1, buffer.slice(5..8)) else { panic!("not opened") };
     streams.detach();
     assert!(buffer.is_unique());
     assert_eq!(streams.read(key), Ok(Some("xxx".into())));

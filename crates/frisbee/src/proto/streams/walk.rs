@@ -276,13 +276,13 @@ impl Walk {
                 self.books[of].data -= len + PACKET_COST;
                 let content = Bytes::from(vec![0; len]);
                 let key = match self.sides[side].streams.handle_data(self.now, id, content) {
-                    Received::Opened(key) => {
+                    DataOutcome::Opened(key) => {
                         self.hold(side, key);
                         key
                     }
-                    Received::Queued(key) => key,
-                    Received::Ignored => StreamKey(self.sides[side].streams.open[&id]),
-                    Received::Refused => return self.refuse(side, id, of),
+                    DataOutcome::Queued(key) => key,
+                    DataOutcome::Ignored => StreamKey(self.sides[side].streams.open[&id]),
+                    DataOutcome::Refused => return self.refuse(side, id, of),
                 };
                 self.meet(of, self.numbers[side][&key]);
                 self.check_promise(side, key, len);
@@ -291,7 +291,7 @@ impl Walk {
                 self.books[of].data -= len + PACKET_COST;
                 let len = u32::try_from(len).unwrap();
                 match self.sides[side].streams.handle_too_large(self.now, id, len, len - 1) {
-                    Received::Refused => self.refuse(side, id, of),
+                    DataOutcome::Refused => self.refuse(side, id, of),
                     _ => self.meet(of, self.numbers[side][&StreamKey(self.sides[side].streams.open[&id])]),
                 }
             }

@@ -12,24 +12,24 @@ use crate::{
 
 /// The form of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Content {
+pub(super) enum ConnectContentType {
     Message(Format),
     Frames(Format),
 }
 
 /// Returns the body form of a media type.
-pub(super) fn of_content_type(content_type: &[u8]) -> Option<Content> {
+pub(super) fn of_content_type(content_type: &[u8]) -> Option<ConnectContentType> {
     [
-        Content::Message(Format::Proto),
-        Content::Message(Format::Json),
-        Content::Frames(Format::Proto),
-        Content::Frames(Format::Json),
+        ConnectContentType::Message(Format::Proto),
+        ConnectContentType::Message(Format::Json),
+        ConnectContentType::Frames(Format::Proto),
+        ConnectContentType::Frames(Format::Json),
     ]
     .into_iter()
     .find(|content| content.media_type().as_bytes().eq_ignore_ascii_case(content_type))
 }
 
-impl Content {
+impl ConnectContentType {
     pub(super) fn media_type(self) -> &'static str {
         match self {
             Self::Message(Format::Json) => "application/json",
@@ -95,8 +95,8 @@ mod tests {
     #[test]
     fn only_frames_may_be_streams() {
         for format in [Format::Proto, Format::Json] {
-            assert!(may_stream(Content::Frames(format).media_type().as_bytes()));
-            assert!(!may_stream(Content::Message(format).media_type().as_bytes()));
+            assert!(may_stream(ConnectContentType::Frames(format).media_type().as_bytes()));
+            assert!(!may_stream(ConnectContentType::Message(format).media_type().as_bytes()));
         }
     }
 }

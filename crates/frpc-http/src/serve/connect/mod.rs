@@ -5,20 +5,20 @@ mod query;
 mod streams;
 mod unary;
 
-use frpc::{Found, MethodKind};
+use frpc::{MethodHandle, MethodKind};
 use http::{HeaderValue, Method, Response, StatusCode, header::ALLOW, request::Parts};
 
-use self::head::{Content, of_content_type, unsupported};
+use self::head::{ConnectContentType, of_content_type, unsupported};
 use super::{
     body::ResponseBody,
     requests::RequestBody,
-    site::{Site, refuse},
+    site::{ServeContext, refuse},
 };
 
 /// Answers a request for a method.
 pub(super) async fn serve<B: RequestBody>(
-    site: &Site,
-    method: Found,
+    site: &ServeContext,
+    method: MethodHandle,
     media_type: &[u8],
     parts: &Parts,
     body: B,
@@ -26,8 +26,10 @@ pub(super) async fn serve<B: RequestBody>(
     let (kind, may_be_get) = (method.method().kind, method.method().has_no_side_effects);
     match parts.method {
         Method::POST => match (of_content_type(media_type), kind) {
-            (Some(Content::Message(format)), MethodKind::Unary) => unary::post(site, method, format, parts, body).await,
-            (Some(Content::Frames(format)), kind) if kind != MethodKind::Unary => {
+            (Some(ConnectContentType::Message(format)), MethodKind::Unary) => {
+                unary::post(site, method, format, parts, body).await
+            }
+            (Some(ConnectContentType::Frames(format)), kind) if kind != MethodKind::Unary => {
                 streams::serve(site, method, format, parts, body).await
             }
             _ => unsupported(kind),

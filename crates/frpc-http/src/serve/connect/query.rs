@@ -11,7 +11,7 @@ use frpc::Status;
 
 /// The query parameters of Connect. The first of several with the same name counts. Unknown parameters are ignored.
 #[derive(Debug, Default)]
-pub(crate) struct Query<'a> {
+pub(crate) struct ConnectQuery<'a> {
     /// The format of the message.
     pub(crate) encoding: Option<Cow<'a, [u8]>>,
     /// The compression of the message.
@@ -22,7 +22,7 @@ pub(crate) struct Query<'a> {
     message: Option<Cow<'a, [u8]>>,
 }
 
-impl<'a> Query<'a> {
+impl<'a> ConnectQuery<'a> {
     /// Parses the query of a URL, without the question mark.
     pub(crate) fn parse(query: &'a str) -> Self {
         let mut parsed = Self::default();
@@ -101,7 +101,8 @@ mod tests {
 
     #[test]
     fn parameters_stand_in_any_order_beside_others() {
-        let query = Query::parse("x=1&message=%7B%22a%22%3A+1%7d&encoding=json&encoding=proto&connect=v1&utm&&=");
+        let query =
+            ConnectQuery::parse("x=1&message=%7B%22a%22%3A+1%7d&encoding=json&encoding=proto&connect=v1&utm&&=");
         assert_eq!(query.encoding.as_deref(), Some(&b"json"[..]));
         assert_eq!(query.connect.as_deref(), Some(&b"v1"[..]));
         assert_eq!(query.compression, None);
@@ -111,25 +112,32 @@ mod tests {
     #[test]
     fn a_message_may_be_base64_for_urls_with_padding_or_without() {
         for message in ["_-8", "_-8%3D", "_-8="] {
-            assert_eq!(Query::parse(&format!("base64=1&message={message}")).message().unwrap(), &[0xff, 0xef][..]);
+            assert_eq!(
+                ConnectQuery::parse(&format!("base64=1&message={message}")).message().unwrap(),
+                &[0xff, 0xef][..]
+            );
         }
-        assert_eq!(Query::parse("message=&base64=1").message().unwrap(), "");
-        assert_eq!(Query::parse("message=AQ&base64=true").message().unwrap(), "AQ", "another value is ignored");
+        assert_eq!(ConnectQuery::parse("message=&base64=1").message().unwrap(), "");
+        assert_eq!(ConnectQuery::parse("message=AQ&base64=true").message().unwrap(), "AQ", "another value is ignored");
         for query in ["", "encoding=proto", "message=%3F&base64=1", "message=/w&base64=1"] {
-            assert_eq!(Query::parse(query).message().unwrap_err().code(), frpc::Code::InvalidArgument, "{query}");
+            assert_eq!(
+                ConnectQuery::parse(query).message().unwrap_err().code(),
+                frpc::Code::InvalidArgument,
+                "{query}"
+            );
         }
     }
 
     #[test]
     fn what_is_not_encoded_well_stays() {
-        assert_eq!(Query::parse("message=%4&encoding=%zz%41%").message().unwrap(), "%4");
-        assert_eq!(Query::parse("encoding=%zz%41%").encoding.as_deref(), Some(&b"%zzA%"[..]));
+        assert_eq!(ConnectQuery::parse("message=%4&encoding=%zz%41%").message().unwrap(), "%4");
+        assert_eq!(ConnectQuery::parse("encoding=%zz%41%").encoding.as_deref(), Some(&b"%zzA%"[..]));
     }
 
     proptest! {
         #[test]
         fn any_query_is_read(query: String) {
-            let _ = Query::parse(&query).message();
+            let _ = ConnectQuery::parse(&query).message();
         }
     }
 }

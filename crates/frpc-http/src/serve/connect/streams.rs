@@ -1,44 +1,44 @@
 //! Streaming calls: frames in both bodies. The last frame of a response holds the outcome.
 
 use bytes::Bytes;
-use frpc::{Answer, Body, CancelGuard, Found, Metadata, Status, Streaming, codec::Format};
+use frpc::{Answer, Body, CancelGuard, Metadata, MethodHandle, Status, Streaming, codec::Format};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header::CONTENT_TYPE, request::Parts};
 use http_body::Frame;
 
-use super::head::{CONNECT_PROTOCOL_VERSION, Content, call_time, check_version};
+use super::head::{CONNECT_PROTOCOL_VERSION, ConnectContentType, call_time, check_version};
 use crate::{
     headers::metadata,
     message::{compression::GZIP, envelope},
     serve::{
         body::ResponseBody,
-        coding::Coding,
+        coding::CallCompression,
         framed,
-        requests::{RequestBody, Requests},
-        responses::{Framing, Responses},
-        site::{Site, check_codec},
+        requests::{RequestBody, RequestMessages},
+        responses::{FramedBody, ResponseFraming},
+        site::{ServeContext, check_codec},
     },
     status,
 };
 
 /// Answers a streaming call.
 pub(super) async fn serve<B: RequestBody>(
-    site: &Site,
-    method: Found,
+    site: &ServeContext,
+    method: MethodHandle,
     format: Format,
     parts: &Parts,
     body: B,
 ) -> Response<ResponseBody> {
-    let content_type = Content::Frames(format).media_type();
+    let content_type = ConnectContentType::Frames(format).media_type();
     let answered = async {
         let settings = &site.settings;
         let version = parts.headers.get(CONNECT_PROTOCOL_VERSION).map(HeaderValue::as_bytes);
         check_codec(method.method(), format)?;
         check_version(version, "1", settings.connect_version_required)?;
         let sent = parts.headers.get(CONNECT_CONTENT_ENCODING).map(HeaderValue::as_bytes);
-        let coding = Coding::agree(sent, parts.headers.get(CONNECT_ACCEPT_ENCODING), settings)?;
+        let coding = CallCompression::negotiate(sent, parts.headers.get(CONNECT_ACCEPT_ENCODING), settings)?;
         let time = call_time(&parts.headers)?;
         let head = site.call_head(parts, time)?;
-        let requests = Requests::new(body, coding.of_requests, settings.message_len_max, &site.account);
+        let requests = RequestMessages::new(body, coding.of_requests, settings.message_len_max, &site.account);
         let (answer, guard) = framed::call(site, method, format, head, time, requests).await?;
         respond(site, answer, coding, guard)
     };
@@ -53,9 +53,9 @@ pub(super) async fn serve<B: RequestBody>(
 
 /// Builds the headers and the body of the response to a call without a failure so far.
 fn respond(
-    site: &Site,
+    site: &ServeContext,
     answer: Answer,
-    coding: Coding,
+    coding: CallCompression,
     guard: Option<CancelGuard>,
 ) -> Result<(HeaderMap, ResponseBody), Status> {
     let mut headers = HeaderMap::with_capacity(4 + answer.metadata().len());
@@ -70,7 +70,7 @@ fn respond(
         Body::Many(messages) => messages,
         body => return Err(Status::internal(format!("Connect does not support this kind of response body: {body:?}"))),
     };
-    let body = ResponseBody::stream(Responses::new(messages, trailers, coding, Frames, guard));
+    let body = ResponseBody::stream(FramedBody::new(messages, trailers, coding, ConnectFraming, guard));
     Ok((headers, body))
 }
 
@@ -84,9 +84,9 @@ fn end(outcome: Result<&Metadata, &Status>) -> Result<Bytes, Status> {
 }
 
 /// The framing of Connect responses.
-struct Frames;
+struct ConnectFraming;
 
-impl Framing for Frames {
+impl ResponseFraming for ConnectFraming {
     fn data(&self, frames: Bytes) -> Bytes {
         frames
     }

@@ -1,6 +1,6 @@
 //! Unary calls: the body is the message, and a failure is an HTTP error status with JSON.
 
-use frpc::{Body, Found, Status, codec::Format};
+use frpc::{Body, MethodHandle, Status, codec::Format};
 use http::{
     HeaderValue, Response,
     header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE},
@@ -8,8 +8,8 @@ use http::{
 };
 
 use super::{
-    head::{CONNECT_PROTOCOL_VERSION, Content, call_time, check_version, unsupported},
-    query::Query,
+    head::{CONNECT_PROTOCOL_VERSION, ConnectContentType, call_time, check_version, unsupported},
+    query::ConnectQuery,
 };
 use crate::{
     codes,
@@ -17,18 +17,18 @@ use crate::{
     serve::{
         bare,
         body::ResponseBody,
-        coding::Coding,
-        holding::Holding,
+        coding::CallCompression,
+        request_memory::RequestMemory,
         requests::RequestBody,
-        site::{Site, check_codec},
+        site::{ServeContext, check_codec},
     },
     status,
 };
 
 /// Answers a POST request. Its body is the message.
 pub(super) async fn post<B: RequestBody>(
-    site: &Site,
-    method: Found,
+    site: &ServeContext,
+    method: MethodHandle,
     format: Format,
     parts: &Parts,
     body: B,
@@ -38,21 +38,21 @@ pub(super) async fn post<B: RequestBody>(
         check_codec(method.method(), format)?;
         check_version(version, "1", site.settings.connect_version_required)?;
         let sent = parts.headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
-        let coding = Coding::agree(sent, parts.headers.get(ACCEPT_ENCODING), &site.settings)?;
+        let coding = CallCompression::negotiate(sent, parts.headers.get(ACCEPT_ENCODING), &site.settings)?;
         let time = call_time(&parts.headers)?;
         let mut head = site.call_head(parts, time)?;
-        let mut holding = Holding::new(&site.account);
-        let message = bare::read(body, coding, time, &site.settings, &mut holding).await?;
-        holding.leave_to(&mut head);
+        let mut holding = RequestMemory::new(&site.account);
+        let message = bare::collect_message(body, coding, time, &site.settings, &mut holding).await?;
+        holding.attach_to(&mut head);
         let answer = site.endpoint.call(method, format, head, Body::from(message)).await?;
-        bare::respond(site, answer, coding, Content::Message(format).media_type(), "trailer-")
+        bare::respond(site, answer, coding, ConnectContentType::Message(format).media_type(), "trailer-")
     };
     answered.await.unwrap_or_else(|status| failed(site, &status))
 }
 
 /// Answers a GET request. Its query contains the message.
-pub(super) async fn get(site: &Site, method: Found, parts: &Parts) -> Response<ResponseBody> {
-    let query = Query::parse(parts.uri.query().unwrap_or_default());
+pub(super) async fn get(site: &ServeContext, method: MethodHandle, parts: &Parts) -> Response<ResponseBody> {
+    let query = ConnectQuery::parse(parts.uri.query().unwrap_or_default());
     let format = match query.encoding.as_deref() {
         Some(b"json") => Format::Json,
         Some(b"proto") => Format::Proto,
@@ -62,19 +62,19 @@ pub(super) async fn get(site: &Site, method: Found, parts: &Parts) -> Response<R
         check_codec(method.method(), format)?;
         check_version(query.connect.as_deref(), "v1", site.settings.connect_version_required)?;
         let accepted = parts.headers.get(ACCEPT_ENCODING);
-        let coding = Coding::agree(query.compression.as_deref(), accepted, &site.settings)?;
+        let coding = CallCompression::negotiate(query.compression.as_deref(), accepted, &site.settings)?;
         let mut head = site.call_head(parts, call_time(&parts.headers)?)?;
         let message = bare::inflate(query.message()?, coding, &site.settings)?;
-        let mut holding = Holding::new(&site.account);
+        let mut holding = RequestMemory::new(&site.account);
         holding.set(message.len())?;
-        holding.leave_to(&mut head);
+        holding.attach_to(&mut head);
         let answer = site.endpoint.call(method, format, head, Body::from(message)).await?;
-        bare::respond(site, answer, coding, Content::Message(format).media_type(), "trailer-")
+        bare::respond(site, answer, coding, ConnectContentType::Message(format).media_type(), "trailer-")
     };
     answered.await.unwrap_or_else(|status| failed(site, &status))
 }
 
-fn failed(site: &Site, status: &Status) -> Response<ResponseBody> {
+fn failed(site: &ServeContext, status: &Status) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::from(status::connect::error(status)));
     *response.status_mut() = codes::connect_http_status(status.code());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

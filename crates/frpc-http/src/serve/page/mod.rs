@@ -23,7 +23,7 @@ pub(crate) fn render(endpoint: &Endpoint) -> (HeaderMap, Bytes) {
     let mut service = None;
     for method in endpoint.methods() {
         if service.replace(method.service) != Some(method.service) {
-            put(&mut html, format_args!("<h2>{}</h2>\n", Escaped(method.service)));
+            put(&mut html, format_args!("<h2>{}</h2>\n", EscapedHtml(method.service)));
         }
         put_method(&mut html, method);
     }
@@ -35,10 +35,10 @@ pub(crate) fn render(endpoint: &Endpoint) -> (HeaderMap, Bytes) {
 }
 
 fn put_method(html: &mut String, method: &Method) {
-    let name = Escaped(method.name);
+    let name = EscapedHtml(method.name);
     let types = method.types.map(|types| format!("{} → {}", types.request.name, types.response.name));
     let types = types.unwrap_or_default();
-    let types = Escaped(&types);
+    let types = EscapedHtml(&types);
     let stream = match method.kind {
         MethodKind::Unary => {
             let path = method.path();
@@ -49,8 +49,8 @@ fn put_method(html: &mut String, method: &Method) {
                     "<details data-path=\"{}\"><summary>{name} <small>{types}</small></summary>\n\
                      <textarea spellcheck=\"false\" aria-label=\"Request\">\n{}</textarea>\n\
                      <button type=\"button\">Call</button>\n<pre></pre>\n</details>\n",
-                    Escaped(&path),
-                    Escaped(&example),
+                    EscapedHtml(&path),
+                    EscapedHtml(&example),
                 ),
             );
         }
@@ -66,9 +66,9 @@ fn put(html: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 /// Text escaped for HTML content and attributes.
-struct Escaped<'a>(&'a str);
+struct EscapedHtml<'a>(&'a str);
 
-impl std::fmt::Display for Escaped<'_> {
+impl std::fmt::Display for EscapedHtml<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for character in self.0.chars() {
             match character {

@@ -4,18 +4,18 @@ use frpc::{Code, Method};
 use support::{SECOND, in_virtual_time, settle};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
 
-use super::{super::bytes::Values, *};
+use super::{super::bytes::JsonStream, *};
 
 const SAY: Method = Method::unary("a.A", "Say", 0);
 const WATCH: Method = Method::server_streaming("a.A", "Watch", 1);
 
 /// Returns a link and the server side of its connection.
-fn link(buffer: usize) -> (Arc<Link>, BufReader<DuplexStream>) {
+fn link(buffer: usize) -> (Arc<JsonRpcLink>, BufReader<DuplexStream>) {
     let (ours, theirs) = duplex(buffer);
-    (Arc::new(Link::new(Values::new(ours, 1 << 20), 1 << 20)), BufReader::new(theirs))
+    (Arc::new(JsonRpcLink::new(JsonStream::new(ours, 1 << 20), 1 << 20)), BufReader::new(theirs))
 }
 
-fn calling(link: &Arc<Link>, message: &str, time: Duration) -> tokio::task::JoinHandle<Result<Bytes, Status>> {
+fn calling(link: &Arc<JsonRpcLink>, message: &str, time: Duration) -> tokio::task::JoinHandle<Result<Bytes, Status>> {
     let (link, message) = (link.clone(), message.to_owned());
     tokio::spawn(async move { link.unary(&SAY, message.as_bytes(), Deadline::after(time)).await })
 }
@@ -181,7 +181,7 @@ mod over_websocket {
     use crate::client::transport::link_over;
 
     /// Returns a link with pings at this interval, and the server side of its connection.
-    fn link(keepalive: Option<Duration>) -> (Arc<Link>, DuplexStream) {
+    fn link(keepalive: Option<Duration>) -> (Arc<JsonRpcLink>, DuplexStream) {
         let (ours, theirs) = duplex(1 << 16);
         let mut settings = ConnectSettings::default();
         settings.sockets.keepalive = keepalive;
@@ -231,7 +231,7 @@ mod over_websocket {
                 let call = calling(&link, "{}", 600 * SECOND);
                 assert!(server.next().await.is_some());
                 assert!(tokio::time::timeout(300 * SECOND, server.next()).await.is_err());
-                server.queue(frpc_websocket::Kind::Text, br#"{"jsonrpc":"2.0","result":"yes","id":1}"#);
+                server.queue(frpc_websocket::MessageKind::Text, br#"{"jsonrpc":"2.0","result":"yes","id":1}"#);
                 let _ = tokio::time::timeout(SECOND, server.next()).await;
                 assert_eq!(&*call.await.unwrap().unwrap(), b"\"yes\"");
                 assert!(!link.is_over());

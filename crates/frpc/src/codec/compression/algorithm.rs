@@ -1,7 +1,7 @@
 //! The interface common to all algorithms.
 
 /// The functions of a compression algorithm.
-pub(super) struct Algorithm {
+pub(super) struct CompressionFunctions {
     /// The number of the algorithm on the wire.
     pub(super) number: u8,
     /// Compresses a part and appends it to `out`.

@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 
 use flate2::{Compression, bufread::GzDecoder, write::GzEncoder};
 
-use super::algorithm::Algorithm;
+use super::algorithm::CompressionFunctions;
 
-pub(super) const ALGORITHM: Algorithm = Algorithm { number: 3, deflate, inflate };
+pub(super) const ALGORITHM: CompressionFunctions = CompressionFunctions { number: 3, deflate, inflate };
 
 fn deflate(part: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let mut encoder = GzEncoder::new(out, Compression::default());

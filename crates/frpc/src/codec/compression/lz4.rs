@@ -2,9 +2,9 @@
 
 use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 
-use super::algorithm::Algorithm;
+use super::algorithm::CompressionFunctions;
 
-pub(super) const ALGORITHM: Algorithm = Algorithm { number: 1, deflate, inflate };
+pub(super) const ALGORITHM: CompressionFunctions = CompressionFunctions { number: 1, deflate, inflate };
 
 fn deflate(part: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let start = out.len();

@@ -14,7 +14,7 @@ mod lz4;
 #[cfg(feature = "zstd")]
 mod zstd;
 
-use self::algorithm::Algorithm;
+use self::algorithm::CompressionFunctions;
 
 /// A compression algorithm for messages. Each needs a feature of this crate: `lz4`, `zstd`, `gzip`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Compression {
         Self::Gzip,
     ];
 
-    fn algorithm(self) -> &'static Algorithm {
+    fn algorithm(self) -> &'static CompressionFunctions {
         match self {
             #[cfg(feature = "lz4")]
             Self::Lz4 => &lz4::ALGORITHM,

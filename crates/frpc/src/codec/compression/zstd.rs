@@ -5,9 +5,9 @@ use zstd::{
     zstd_safe::compress_bound,
 };
 
-use super::algorithm::Algorithm;
+use super::algorithm::CompressionFunctions;
 
-pub(super) const ALGORITHM: Algorithm = Algorithm { number: 2, deflate, inflate };
+pub(super) const ALGORITHM: CompressionFunctions = CompressionFunctions { number: 2, deflate, inflate };
 
 fn deflate(part: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let start = out.len();

@@ -9,7 +9,7 @@ use super::{
     well_known::WELL_KNOWN,
     writer::{WriteAny, Writer},
 };
-use crate::codec::reading::Reading;
+use crate::codec::reading::DecodeContext;
 
 /// Serializes a message to a string.
 ///
@@ -57,7 +57,7 @@ pub fn to_vec_with<M: Message>(message: &M, any_types: &'static Types) -> Result
 ///
 /// Fails if the text is not such a message, or if parsing exceeds a limit; see the constants of [`Reader`].
 pub fn from_str<M: Message>(text: &str) -> Result<M> {
-    read_text(text, &mut Reading::default())
+    read_text(text, &mut DecodeContext::default())
 }
 
 /// Parses a message. Its `Any` fields can also contain messages of `any_types`.
@@ -76,7 +76,7 @@ pub fn from_str<M: Message>(text: &str) -> Result<M> {
 ///
 /// The errors of [`from_str`].
 pub fn from_str_with<M: Message>(text: &str, any_types: &'static Types) -> Result<M> {
-    read_text(text, &mut Reading { any_types, ..Reading::default() })
+    read_text(text, &mut DecodeContext { any_types, ..DecodeContext::default() })
 }
 
 /// Parses a message from UTF-8 bytes.
@@ -85,7 +85,7 @@ pub fn from_str_with<M: Message>(text: &str, any_types: &'static Types) -> Resul
 ///
 /// The errors of [`from_str`]. Also fails if the bytes are not UTF-8.
 pub fn from_slice<M: Message>(bytes: &[u8]) -> Result<M> {
-    read(bytes, &mut Reading::default())
+    read(bytes, &mut DecodeContext::default())
 }
 
 /// Parses a message from UTF-8 bytes. Its `Any` fields can also contain messages of `any_types`.
@@ -94,15 +94,15 @@ pub fn from_slice<M: Message>(bytes: &[u8]) -> Result<M> {
 ///
 /// The errors of [`from_slice`].
 pub fn from_slice_with<M: Message>(bytes: &[u8], any_types: &'static Types) -> Result<M> {
-    read(bytes, &mut Reading { any_types, ..Reading::default() })
+    read(bytes, &mut DecodeContext { any_types, ..DecodeContext::default() })
 }
 
 /// Parses a message like [`from_slice`], with these rules.
-pub(in crate::codec) fn read<M: Message>(bytes: &[u8], reading: &mut Reading) -> Result<M> {
+pub(in crate::codec) fn read<M: Message>(bytes: &[u8], reading: &mut DecodeContext) -> Result<M> {
     read_text(utf8(bytes)?, reading)
 }
 
-fn read_text<M: Message>(text: &str, reading: &mut Reading) -> Result<M> {
+fn read_text<M: Message>(text: &str, reading: &mut DecodeContext) -> Result<M> {
     let mut message = M::default();
     let mut input = Reader::new(text, [&WELL_KNOWN, M::TYPES, reading.any_types], reading.budget, reading.is_strict);
     input.outermost(M::STACK_LEN);

@@ -6,13 +6,13 @@ use std::fmt;
 /// shop.Order.items[3].price: expected a number, found text (at byte 120)
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-pub struct Error(Box<Inner>);
+pub struct Error(Box<JsonErrorInner>);
 
 /// The result of parsing or serializing JSON.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[derive(Clone, Debug, PartialEq)]
-struct Inner {
+struct JsonErrorInner {
     kind: ErrorKind,
     path: String,
     position: Option<usize>,
@@ -100,7 +100,7 @@ impl Error {
 
     #[cold]
     pub(super) fn at_byte(kind: ErrorKind, position: usize) -> Self {
-        Self(Box::new(Inner { kind, path: String::new(), position: Some(position) }))
+        Self(Box::new(JsonErrorInner { kind, path: String::new(), position: Some(position) }))
     }
 
     /// Prepends a field to the path. Long names are shortened, because the peer may choose them.
@@ -129,7 +129,7 @@ impl Error {
 impl From<ErrorKind> for Error {
     #[cold]
     fn from(kind: ErrorKind) -> Self {
-        Self(Box::new(Inner { kind, path: String::new(), position: None }))
+        Self(Box::new(JsonErrorInner { kind, path: String::new(), position: None }))
     }
 }
 

@@ -47,7 +47,7 @@ impl Reader<'_> {
     /// Parses the fields of a message. Calls `read` with the index of each field present, and skips unknown fields.
     pub fn object(&mut self, fields: &[Field], read: &mut dyn FnMut(usize, &mut Self) -> Result<()>) -> Result<()> {
         let is_any = self.take_any();
-        let mut seen = Seen::new(fields.len() + 1);
+        let mut seen = SeenFields::new(fields.len() + 1);
         let mut expected = 0;
         let mut is_more = self.begin(b'{', b'}', "an object")?;
         while is_more {
@@ -83,7 +83,7 @@ impl Reader<'_> {
         &mut self,
         index: usize,
         field: &Field,
-        seen: &mut Seen,
+        seen: &mut SeenFields,
         read: &mut dyn FnMut(usize, &mut Self) -> Result<()>,
     ) -> Result<()> {
         seen.add(index).ok_or_else(|| self.error(ErrorKind::Duplicate))?;
@@ -112,12 +112,12 @@ fn find(fields: &[Field], expected: usize, name: &str) -> Option<usize> {
 }
 
 /// The set of fields found so far.
-struct Seen {
+struct SeenFields {
     first: u128,
     others: Vec<u128>,
 }
 
-impl Seen {
+impl SeenFields {
     fn new(count: usize) -> Self {
         Self { first: 0, others: vec![0; count.saturating_sub(1) / 128] }
     }

@@ -9,7 +9,7 @@ use super::{
     scalar::Key,
     writer::Writer,
 };
-use crate::codec::polyglot::Entries;
+use crate::codec::polyglot::MapEntries;
 
 impl Writer {
     /// Writes a value without a name.
@@ -170,7 +170,7 @@ impl Reader<'_> {
     }
 
     /// Parses a map.
-    pub fn map<K: Key, V: Default, C: Entries<K, V>>(
+    pub fn map<K: Key, V: Default, C: MapEntries<K, V>>(
         &mut self,
         into: &mut C,
         mut read: impl FnMut(&mut Self, &mut V) -> Result<()>,

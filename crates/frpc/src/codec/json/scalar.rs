@@ -19,7 +19,7 @@ use super::{
 };
 
 /// A scalar value: a number, a bool, a string or bytes.
-pub trait Scalar: Message {
+pub trait JsonScalar: Message {
     /// Writes a list field. Writes nothing for an empty list.
     fn encode_list(name: &str, items: &[Self], out: &mut Writer);
 
@@ -48,7 +48,7 @@ pub trait ScalarMap<K, V> {
     fn decode(&mut self, input: &mut Reader<'_>) -> Result<()>;
 }
 
-impl<K: Key + Eq + Hash, V: Scalar> ScalarMap<K, V> for HashMap<K, V> {
+impl<K: Key + Eq + Hash, V: JsonScalar> ScalarMap<K, V> for HashMap<K, V> {
     fn encode(&self, name: &str, out: &mut Writer) {
         K::encode_hash_map(name, self, out);
     }
@@ -58,7 +58,7 @@ impl<K: Key + Eq + Hash, V: Scalar> ScalarMap<K, V> for HashMap<K, V> {
     }
 }
 
-impl<K: Key + Ord, V: Scalar> ScalarMap<K, V> for BTreeMap<K, V> {
+impl<K: Key + Ord, V: JsonScalar> ScalarMap<K, V> for BTreeMap<K, V> {
     fn encode(&self, name: &str, out: &mut Writer) {
         out.map(name, self, Writer::value);
     }
@@ -70,7 +70,7 @@ impl<K: Key + Ord, V: Scalar> ScalarMap<K, V> for BTreeMap<K, V> {
 
 macro_rules! scalars {
     ($($type:ty: $read:ident;)*) => {$(
-        impl Scalar for $type {
+        impl JsonScalar for $type {
             fn encode_list(name: &str, items: &[Self], out: &mut Writer) {
                 out.list(name, items, Writer::value);
             }
@@ -114,13 +114,13 @@ scalars! {
 impl Writer {
     /// Writes a list of scalars. Writes nothing for an empty list.
     #[inline]
-    pub fn scalar_list<T: Scalar>(&mut self, name: &str, items: &[T]) {
+    pub fn scalar_list<T: JsonScalar>(&mut self, name: &str, items: &[T]) {
         T::encode_list(name, items, self);
     }
 
     /// Writes an optional scalar. Writes nothing for `None`.
     #[inline]
-    pub fn optional_scalar<T: Scalar>(&mut self, name: &str, value: Option<&T>) {
+    pub fn optional_scalar<T: JsonScalar>(&mut self, name: &str, value: Option<&T>) {
         T::encode_optional(name, value, self);
     }
 
@@ -133,36 +133,36 @@ impl Writer {
     /// Writes a list of enum numbers. Writes nothing for an empty list.
     #[inline]
     pub fn enumeration_list<E: Enumeration>(&mut self, name: &str, numbers: &[i32]) {
-        self.list_of_names(name, Names::of::<E>(), numbers);
+        self.list_of_names(name, EnumNames::of::<E>(), numbers);
     }
 
     /// Writes an optional enum number. Writes nothing for `None`.
     #[inline]
     pub fn optional_enumeration<E: Enumeration>(&mut self, name: &str, number: Option<&i32>) {
-        self.optional_name(name, Names::of::<E>(), number);
+        self.optional_name(name, EnumNames::of::<E>(), number);
     }
 
     /// Writes a field of an enum type.
     #[inline]
     pub fn enumeration<E: Enumeration>(&mut self, name: &str, number: i32) {
-        self.optional_name(name, Names::of::<E>(), Some(&number).filter(|number| **number != 0));
+        self.optional_name(name, EnumNames::of::<E>(), Some(&number).filter(|number| **number != 0));
     }
 
     /// Writes the name of an enum value, or its number if the enum does not declare it.
     #[inline]
     pub fn name_of<E: Enumeration>(&mut self, number: &i32) {
-        self.name_in(Names::of::<E>(), *number);
+        self.name_in(EnumNames::of::<E>(), *number);
     }
 
-    fn list_of_names(&mut self, name: &str, names: Names, numbers: &[i32]) {
+    fn list_of_names(&mut self, name: &str, names: EnumNames, numbers: &[i32]) {
         self.list(name, numbers, |out, number| out.name_in(names, *number));
     }
 
-    fn optional_name(&mut self, name: &str, names: Names, number: Option<&i32>) {
+    fn optional_name(&mut self, name: &str, names: EnumNames, number: Option<&i32>) {
         self.optional(name, number, |out, number| out.name_in(names, *number));
     }
 
-    fn name_in(&mut self, names: Names, number: i32) {
+    fn name_in(&mut self, names: EnumNames, number: i32) {
         match names.0 {
             Some(names) => self.put_name_of(names, number),
             None => self.null(),
@@ -173,13 +173,13 @@ impl Writer {
 impl Reader<'_> {
     /// Parses a list of scalars.
     #[inline]
-    pub fn scalar_list<T: Scalar>(&mut self, into: &mut Vec<T>) -> Result<()> {
+    pub fn scalar_list<T: JsonScalar>(&mut self, into: &mut Vec<T>) -> Result<()> {
         T::decode_list(into, self)
     }
 
     /// Parses an optional scalar.
     #[inline]
-    pub fn optional_scalar<T: Scalar>(&mut self, into: &mut Option<T>) -> Result<()> {
+    pub fn optional_scalar<T: JsonScalar>(&mut self, into: &mut Option<T>) -> Result<()> {
         T::decode_optional(into, self)
     }
 
@@ -192,30 +192,30 @@ impl Reader<'_> {
     /// Parses a list of enum numbers.
     #[inline]
     pub fn enumeration_list<E: Enumeration>(&mut self, into: &mut Vec<i32>) -> Result<()> {
-        self.list_of_numbers(Numbers::of::<E>(), into)
+        self.list_of_numbers(EnumNumbers::of::<E>(), into)
     }
 
     /// Parses an optional enum number.
     #[inline]
     pub fn optional_enumeration<E: Enumeration>(&mut self, into: &mut Option<i32>) -> Result<()> {
-        self.optional_number(Numbers::of::<E>(), into)
+        self.optional_number(EnumNumbers::of::<E>(), into)
     }
 
     /// Parses an enum value from its name or number.
     #[inline]
     pub fn enumeration<E: Enumeration>(&mut self, into: &mut i32) -> Result<()> {
-        self.number_in(Numbers::of::<E>(), into)
+        self.number_in(EnumNumbers::of::<E>(), into)
     }
 
-    fn list_of_numbers(&mut self, numbers: Numbers, into: &mut Vec<i32>) -> Result<()> {
+    fn list_of_numbers(&mut self, numbers: EnumNumbers, into: &mut Vec<i32>) -> Result<()> {
         self.list(into, |input, number| input.number_in(numbers, number))
     }
 
-    fn optional_number(&mut self, numbers: Numbers, into: &mut Option<i32>) -> Result<()> {
+    fn optional_number(&mut self, numbers: EnumNumbers, into: &mut Option<i32>) -> Result<()> {
         self.optional(into, |input, number| input.number_in(numbers, number))
     }
 
-    fn number_in(&mut self, numbers: Numbers, into: &mut i32) -> Result<()> {
+    fn number_in(&mut self, numbers: EnumNumbers, into: &mut i32) -> Result<()> {
         if numbers.is_null && self.peek() == Some(b'n') {
             return self.null();
         }
@@ -225,9 +225,9 @@ impl Reader<'_> {
 
 /// Names of enum values, sorted by number. `None` for `NullValue`: its JSON form is `null`.
 #[derive(Clone, Copy)]
-struct Names(Option<&'static [(i32, &'static str)]>);
+struct EnumNames(Option<&'static [(i32, &'static str)]>);
 
-impl Names {
+impl EnumNames {
     const fn of<E: Enumeration>() -> Self {
         Self(if E::IS_NULL { None } else { Some(E::NAMES) })
     }
@@ -235,12 +235,12 @@ impl Names {
 
 /// Numbers of enum values.
 #[derive(Clone, Copy)]
-struct Numbers {
+struct EnumNumbers {
     by_name: &'static [(&'static str, i32)],
     is_null: bool,
 }
 
-impl Numbers {
+impl EnumNumbers {
     const fn of<E: Enumeration>() -> Self {
         Self { by_name: E::NUMBERS, is_null: E::IS_NULL }
     }
@@ -255,7 +255,7 @@ pub trait Key: Sized {
     fn decode_key(key: &str) -> Option<Self>;
 
     /// Writes a map with keys of this type. Writes nothing for an empty map.
-    fn encode_hash_map<V: Scalar>(name: &str, map: &HashMap<Self, V>, out: &mut Writer)
+    fn encode_hash_map<V: JsonScalar>(name: &str, map: &HashMap<Self, V>, out: &mut Writer)
     where
         Self: Eq + Hash,
     {
@@ -263,7 +263,7 @@ pub trait Key: Sized {
     }
 
     /// Parses a map with keys of this type.
-    fn decode_hash_map<V: Scalar>(into: &mut HashMap<Self, V>, input: &mut Reader<'_>) -> Result<()>
+    fn decode_hash_map<V: JsonScalar>(into: &mut HashMap<Self, V>, input: &mut Reader<'_>) -> Result<()>
     where
         Self: Eq + Hash,
     {
@@ -280,11 +280,11 @@ impl Key for String {
         Some(key.to_owned())
     }
 
-    fn encode_hash_map<V: Scalar>(name: &str, map: &HashMap<Self, V>, out: &mut Writer) {
+    fn encode_hash_map<V: JsonScalar>(name: &str, map: &HashMap<Self, V>, out: &mut Writer) {
         V::encode_named(name, map, out);
     }
 
-    fn decode_hash_map<V: Scalar>(into: &mut HashMap<Self, V>, input: &mut Reader<'_>) -> Result<()> {
+    fn decode_hash_map<V: JsonScalar>(into: &mut HashMap<Self, V>, input: &mut Reader<'_>) -> Result<()> {
         V::decode_named(into, input)
     }
 }

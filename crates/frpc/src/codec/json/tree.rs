@@ -19,7 +19,7 @@ use crate::codec::polyglot::{ALLOCATION_LEN, tree_len};
 pub fn tree_memory_len(text: &str, limit: usize) -> usize {
     let bytes = text.as_bytes();
     let mut sum = 0_usize;
-    let mut levels: Vec<Level> = Vec::new();
+    let mut levels: Vec<OpenContainer> = Vec::new();
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
         if sum > limit {
@@ -41,7 +41,7 @@ pub fn tree_memory_len(text: &str, limit: usize) -> usize {
                 at += len + 1;
             }
             b'[' | b'{' if levels.len() == DEPTH_MAX => break,
-            b'[' | b'{' => levels.push(Level { is_object: *byte == b'{', count: 0 }),
+            b'[' | b'{' => levels.push(OpenContainer { is_object: *byte == b'{', count: 0 }),
             _ if closes => drop(levels.pop()),
             _ => {}
         }
@@ -51,13 +51,13 @@ pub fn tree_memory_len(text: &str, limit: usize) -> usize {
 }
 
 /// An open list or object.
-struct Level {
+struct OpenContainer {
     is_object: bool,
     /// The number of values so far.
     count: usize,
 }
 
-impl Level {
+impl OpenContainer {
     /// Counts a value and returns the additional memory.
     fn add(&mut self) -> usize {
         let before = self.memory_len();

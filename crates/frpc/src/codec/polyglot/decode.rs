@@ -7,16 +7,16 @@ use super::{
     kind::Kind,
     message::Message,
     reader::Reader,
-    scalar::{Entries, Scalar},
-    slots::Slots,
-    storage::Storage,
+    scalar::{MapEntries, PolyglotScalar},
+    slots::SlotTable,
+    storage::MessageStorage,
     trailer,
 };
 use crate::codec::layout::MemoryBudget;
 
 /// Decoded content of a packet: a message or an error.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Content<M> {
+pub enum DecodedContent<M> {
     /// The decoded message.
     Message(M),
     /// The error sent instead of a message.
@@ -26,13 +26,13 @@ pub enum Content<M> {
 /// Decodes a message, or the error sent instead of it. Ignores bytes after the message. An absent message decodes as
 /// the default. `Bytes` fields are slices of `content`.
 #[inline]
-pub fn decode<M: Message>(content: &Bytes) -> Result<Content<M>> {
+pub fn decode<M: Message>(content: &Bytes) -> Result<DecodedContent<M>> {
     decode_part(content, content, MemoryBudget::default())
 }
 
 /// Decodes a message like [`decode`] from `part`, a slice of `content`.
 #[inline]
-pub(crate) fn decode_part<M: Message>(content: &Bytes, part: &[u8], budget: MemoryBudget) -> Result<Content<M>> {
+pub(crate) fn decode_part<M: Message>(content: &Bytes, part: &[u8], budget: MemoryBudget) -> Result<DecodedContent<M>> {
     decode_part_with(content, part, budget, M::NAME, M::default, M::decode_fields)
 }
 
@@ -54,7 +54,7 @@ pub fn decode_with<M>(
     name: &str,
     make: impl Fn() -> M,
     read_fields: impl Fn(&mut M, &mut Reader<'_>) -> Result<()>,
-) -> Result<Content<M>> {
+) -> Result<DecodedContent<M>> {
     decode_part_with(content, content, MemoryBudget::default(), name, make, read_fields)
 }
 
@@ -66,7 +66,7 @@ fn decode_part_with<M>(
     name: &str,
     make: impl Fn() -> M,
     read_fields: impl Fn(&mut M, &mut Reader<'_>) -> Result<()>,
-) -> Result<Content<M>> {
+) -> Result<DecodedContent<M>> {
     let mut input = Reader::of_part(content, part, budget);
     let first = input.root_with(name, &make, &read_fields)?;
     if input.is_empty() {
@@ -88,11 +88,11 @@ fn decode_with_trailer<M>(
     content: &Bytes,
     part: &[u8],
     budget: MemoryBudget,
-    kept: Slots,
+    kept: SlotTable,
     name: &str,
     make: impl Fn() -> M,
     read_fields: impl Fn(&mut M, &mut Reader<'_>) -> Result<()>,
-) -> Result<Content<M>> {
+) -> Result<DecodedContent<M>> {
     Reader::with_trailer(content, part, budget, kept).root_with(name, make, read_fields)
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn decode_error(content: &Bytes) -> Option<Result<Failure>> {
 impl Reader<'_> {
     /// Decodes the outermost message. It may be absent or replaced by an error.
     #[inline(always)] // Moving a small message between stack frames takes longer than decoding it.
-    pub fn root<M: Message>(&mut self) -> Result<Content<M>> {
+    pub fn root<M: Message>(&mut self) -> Result<DecodedContent<M>> {
         self.root_with(M::NAME, M::default, M::decode_fields)
     }
 
@@ -121,9 +121,9 @@ impl Reader<'_> {
         name: &str,
         make: impl FnOnce() -> M,
         read_fields: impl FnOnce(&mut M, &mut Self) -> Result<()>,
-    ) -> Result<Content<M>> {
+    ) -> Result<DecodedContent<M>> {
         if is_error(self.rest()) {
-            return self.failure().map(Content::Error).map_err(|error| error.in_message(name));
+            return self.failure().map(DecodedContent::Error).map_err(|error| error.in_message(name));
         }
         let mut message = make();
         let read = if self.skip_nil() {
@@ -133,7 +133,7 @@ impl Reader<'_> {
             self.enter_outermost(size_of::<M>()).and_then(|()| read_fields(&mut message, self))
         };
         match read {
-            Ok(()) => Ok(Content::Message(message)),
+            Ok(()) => Ok(DecodedContent::Message(message)),
             Err(error) => Err(error.in_message(name)),
         }
     }
@@ -152,7 +152,7 @@ impl Reader<'_> {
 
     /// Decodes a message, boxed or not. Nil leaves `into` unset.
     #[inline]
-    pub fn message_or_nil<M: Message, B: Storage<M>>(&mut self, into: &mut Option<B>) -> Result<()> {
+    pub fn message_or_nil<M: Message, B: MessageStorage<M>>(&mut self, into: &mut Option<B>) -> Result<()> {
         if self.skip_nil() {
             return Ok(());
         }
@@ -173,7 +173,7 @@ impl Reader<'_> {
     }
 
     /// Decodes a map with messages as values. Nil means an empty map.
-    pub fn message_map<K: Scalar, M: Message>(&mut self, into: &mut impl Entries<K, M>) -> Result<()> {
+    pub fn message_map<K: PolyglotScalar, M: Message>(&mut self, into: &mut impl MapEntries<K, M>) -> Result<()> {
         self.map((K::KIND, Kind::Any), into, |input, key| key.decode(input), Self::message_or_default)
     }
 
@@ -187,14 +187,14 @@ impl Reader<'_> {
 }
 
 #[inline]
-fn set_default<M: Message, B: Storage<M>>(into: &mut Option<B>) -> &mut M {
+fn set_default<M: Message, B: MessageStorage<M>>(into: &mut Option<B>) -> &mut M {
     into.insert(M::default().into()).borrow_mut()
 }
 
 /// Not inlined: setting hundreds of fields takes code, and moving a message into a box takes stack. Neither belongs in
 /// a recursive function.
 #[inline(never)]
-fn set_large_default<M: Message, B: Storage<M>>(into: &mut Option<B>) -> &mut M {
+fn set_large_default<M: Message, B: MessageStorage<M>>(into: &mut Option<B>) -> &mut M {
     set_default(into)
 }
 

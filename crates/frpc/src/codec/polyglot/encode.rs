@@ -7,10 +7,10 @@ use bytes::Bytes;
 use super::{
     kind::Kind,
     message::Message,
-    pieces::Pieces,
-    scalar::Scalar,
-    sink::{Counter, Cutter, Sink},
-    small::Small,
+    pieces::EncodedMessage,
+    scalar::PolyglotScalar,
+    sink::{CountingSink, SharingSink, Sink},
+    small::SmallMessage,
     trailer,
     writer::Writer,
 };
@@ -30,19 +30,19 @@ fn encode_with_len<M: Message>(message: &M, len: usize) -> Bytes {
 
 /// Encodes a message without copying its large `Bytes` fields.
 #[inline]
-pub fn encode_pieces<M: Message>(message: &M) -> Pieces {
+pub fn encode_pieces<M: Message>(message: &M) -> EncodedMessage {
     encode_with_size(message, size_of_message(message))
 }
 
 #[inline]
-fn size_of_message<M: Message>(message: &M) -> Counter {
-    let mut size = Writer::new(Counter::default());
+fn size_of_message<M: Message>(message: &M) -> CountingSink {
+    let mut size = Writer::new(CountingSink::default());
     size.root(message);
     size.finish()
 }
 
 #[inline]
-fn encode_with_size<M: Message>(message: &M, size: Counter) -> Pieces {
+fn encode_with_size<M: Message>(message: &M, size: CountingSink) -> EncodedMessage {
     if size.shared_len() > 0 {
         return cut(message, size.len() - size.shared_len());
     }
@@ -51,16 +51,16 @@ fn encode_with_size<M: Message>(message: &M, size: Counter) -> Pieces {
 
 #[cold]
 #[inline(never)]
-fn cut<M: Message>(message: &M, flat_len: usize) -> Pieces {
-    let mut out = Writer::new(Cutter::with_capacity(flat_len));
+fn cut<M: Message>(message: &M, flat_len: usize) -> EncodedMessage {
+    let mut out = Writer::new(SharingSink::with_capacity(flat_len));
     out.root(message);
-    Pieces::Several(out.finish().into_pieces().collect())
+    EncodedMessage::Several(out.finish().into_pieces().collect())
 }
 
 /// Encodes a large message. Cold, so the code for small messages stays short.
 #[cold]
 #[inline(never)]
-fn encode_large<M: Message>(message: &M, size: Counter) -> Pieces {
+fn encode_large<M: Message>(message: &M, size: CountingSink) -> EncodedMessage {
     encode_with_size(message, size)
 }
 
@@ -82,7 +82,7 @@ pub fn encode_to<M: Message>(message: &M, out: &mut Vec<u8>) {
 /// Appends an encoded message to a buffer. If it is longer than `len_max` bytes, leaves the buffer unchanged and
 /// returns the encoded message instead.
 #[inline]
-pub(crate) fn encode_small_to<M: Message>(message: &M, out: &mut Vec<u8>, len_max: usize) -> Option<Pieces> {
+pub(crate) fn encode_small_to<M: Message>(message: &M, out: &mut Vec<u8>, len_max: usize) -> Option<EncodedMessage> {
     let size = size_of_message(message);
     if size.len() > len_max {
         return Some(encode_large(message, size));
@@ -93,12 +93,12 @@ pub(crate) fn encode_small_to<M: Message>(message: &M, out: &mut Vec<u8>, len_ma
 
 /// Encodes a message. A short result is in a reusable buffer of the current thread.
 #[inline]
-pub(crate) fn encode_small<M: Message>(message: &M) -> Pieces {
+pub(crate) fn encode_small<M: Message>(message: &M) -> EncodedMessage {
     let size = size_of_message(message);
-    if size.len() > Small::LEN_MAX {
+    if size.len() > SmallMessage::LEN_MAX {
         return encode_large(message, size);
     }
-    Pieces::Small(Small::write(|out| {
+    EncodedMessage::Small(SmallMessage::write(|out| {
         let mut out = Writer::new(out);
         out.root(message);
         out.finish()
@@ -186,7 +186,7 @@ impl<S: Sink> Writer<S> {
     }
 
     /// Encodes a map with messages as values.
-    pub fn message_map<'a, K: Scalar + 'a, M: Message>(
+    pub fn message_map<'a, K: PolyglotScalar + 'a, M: Message>(
         &mut self,
         entries: impl IntoIterator<Item = (&'a K, &'a M), IntoIter: ExactSizeIterator>,
     ) {

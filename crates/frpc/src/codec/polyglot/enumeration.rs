@@ -19,7 +19,7 @@ pub trait Enumeration {
 
 /// The position encoding a number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Position {
+pub(super) enum EncodedPosition {
     /// The first position of a declared value.
     Known(u32),
     /// An undeclared position, and whether a reader can recover the number from it.
@@ -73,19 +73,23 @@ impl<'a> Positions<'a> {
 
     /// Returns the position encoding a number.
     #[inline(always)] // As above.
-    pub(super) fn position_of(self, number: i32) -> Position {
+    pub(super) fn position_of(self, number: i32) -> EncodedPosition {
         let itself = number.cast_unsigned();
         let is_below_count = (itself as usize) < self.numbers.len();
         if self.positions.is_empty() {
-            return if is_below_count { Position::Known(itself) } else { Position::Unknown(itself, true) };
+            return if is_below_count {
+                EncodedPosition::Known(itself)
+            } else {
+                EncodedPosition::Unknown(itself, true)
+            };
         }
         match self.positions.binary_search_by_key(&number, |&(number, _)| number) {
             Ok(index) => match self.positions[index].1 {
-                position if (position as usize) < self.numbers.len() => Position::Known(position),
-                position => Position::Unknown(position, true),
+                position if (position as usize) < self.numbers.len() => EncodedPosition::Known(position),
+                position => EncodedPosition::Unknown(position, true),
             },
-            Err(_) if is_below_count => Position::Unknown(u32::MAX - itself, false), // Lost through an alias.
-            Err(_) => Position::Unknown(itself, true),
+            Err(_) if is_below_count => EncodedPosition::Unknown(u32::MAX - itself, false), // Lost through an alias.
+            Err(_) => EncodedPosition::Unknown(itself, true),
         }
     }
 }
@@ -174,7 +178,7 @@ mod tests {
                 assert!(!E::NUMBERS.contains(&number), "{position} in {:?}", E::NUMBERS);
                 assert_eq!(
                     Positions::of::<E>().position_of(number),
-                    Position::Unknown(position, true),
+                    EncodedPosition::Unknown(position, true),
                     "{:?}",
                     E::NUMBERS
                 );
@@ -186,9 +190,13 @@ mod tests {
     #[test]
     fn only_numbers_behind_an_alias_cannot_be_told() {
         let aliased = Positions::of::<Aliased>();
-        assert_eq!(aliased.position_of(3), Position::Unknown(u32::MAX - 3, false), "3 has number 2, and 2 an alias");
-        assert_eq!(aliased.position_of(1), Position::Unknown(5, true));
-        assert_eq!(aliased.position_of(5), Position::Known(1), "the first of the two");
+        assert_eq!(
+            aliased.position_of(3),
+            EncodedPosition::Unknown(u32::MAX - 3, false),
+            "3 has number 2, and 2 an alias"
+        );
+        assert_eq!(aliased.position_of(1), EncodedPosition::Unknown(5, true));
+        assert_eq!(aliased.position_of(5), EncodedPosition::Known(1), "the first of the two");
     }
 
     /// Positions not declared by any of the enums.
@@ -198,7 +206,7 @@ mod tests {
 
     /// The definition, computed step by step.
     mod slow {
-        use super::Position;
+        use super::EncodedPosition;
 
         pub(super) fn number_of_unknown(numbers: &[i32], position: u32) -> i32 {
             let mut number = position.cast_signed();
@@ -208,18 +216,18 @@ mod tests {
             number
         }
 
-        pub(super) fn position_of(numbers: &[i32], number: i32) -> Position {
+        pub(super) fn position_of(numbers: &[i32], number: i32) -> EncodedPosition {
             if let Some(position) = first_with(numbers, number) {
-                return Position::Known(position);
+                return EncodedPosition::Known(position);
             }
             let mut position = number.cast_unsigned();
             while let Some(&declared) = numbers.get(position as usize) {
                 if first_with(numbers, declared) != Some(position) {
-                    return Position::Unknown(u32::MAX - number.cast_unsigned(), false);
+                    return EncodedPosition::Unknown(u32::MAX - number.cast_unsigned(), false);
                 }
                 position = declared.cast_unsigned();
             }
-            Position::Unknown(position, true)
+            EncodedPosition::Unknown(position, true)
         }
 
         fn first_with(numbers: &[i32], number: i32) -> Option<u32> {

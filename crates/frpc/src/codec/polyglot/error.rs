@@ -8,13 +8,13 @@ use super::Kind;
 /// Order.items[3].price: expected f64, found string
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DecodeError(Box<Inner>);
+pub struct DecodeError(Box<DecodeErrorInner>);
 
 /// The result of decoding.
 pub type Result<T, E = DecodeError> = std::result::Result<T, E>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Inner {
+struct DecodeErrorInner {
     kind: DecodeErrorKind,
     path: String,
 }
@@ -106,7 +106,7 @@ impl DecodeError {
 impl From<DecodeErrorKind> for DecodeError {
     #[cold]
     fn from(kind: DecodeErrorKind) -> Self {
-        Self(Box::new(Inner { kind, path: String::new() }))
+        Self(Box::new(DecodeErrorInner { kind, path: String::new() }))
     }
 }
 
@@ -123,9 +123,9 @@ impl fmt::Display for DecodeErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Truncated => f.write_str("the bytes end here"),
-            Self::WrongKind { expected, found } => write!(f, "expected {expected}, found {}", Name(*found)),
+            Self::WrongKind { expected, found } => write!(f, "expected {expected}, found {}", KindName(*found)),
             Self::WrongElementKind { expected, found } => {
-                write!(f, "expected elements of kind {expected}, found {}", Name(*found))
+                write!(f, "expected elements of kind {expected}, found {}", KindName(*found))
             }
             Self::VarintTooLong { kind } => write!(f, "{kind} is longer than its type allows"),
             Self::InvalidBool { found } => write!(f, "{found:#04x} is no bool"),
@@ -144,9 +144,9 @@ impl fmt::Display for DecodeErrorKind {
 impl std::error::Error for DecodeError {}
 
 /// A kind byte, shown by name if it has one.
-struct Name(u8);
+struct KindName(u8);
 
-impl fmt::Display for Name {
+impl fmt::Display for KindName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match Kind::of(self.0) {
             Some(kind) => kind.fmt(f),

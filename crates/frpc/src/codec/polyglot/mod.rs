@@ -41,19 +41,19 @@ mod writer;
 
 pub use self::{
     choice::Choice,
-    decode::{Content, decode, decode_with, is_error},
+    decode::{DecodedContent, decode, decode_with, is_error},
     encode::{encode, encode_error, encode_pieces, encode_to, encode_with},
     enumeration::{Enumeration, Positions},
     error::{At, DecodeError, DecodeErrorKind, Failure, Result},
     kind::Kind,
     message::Message,
-    pieces::Pieces,
+    pieces::EncodedMessage,
     presence::Presence,
     reader::Reader,
-    scalar::Entries,
-    sink::{Counter, Sink, Writable},
-    small::Small,
-    storage::{Blob, Storage},
+    scalar::MapEntries,
+    sink::{CountingSink, Sink, Writable},
+    small::SmallMessage,
+    storage::{Blob, MessageStorage},
     writer::Writer,
 };
 pub(crate) use self::{

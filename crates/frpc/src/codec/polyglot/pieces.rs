@@ -1,19 +1,19 @@
 use bytes::Bytes;
 
-use super::small::Small;
+use super::small::SmallMessage;
 
 /// The bytes of an encoded message. Large `Bytes` fields are separate pieces, shared instead of copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pieces {
+pub enum EncodedMessage {
     /// All bytes in one buffer. The case of most messages.
     One(Bytes),
     /// All bytes in one reusable buffer, to be copied soon.
-    Small(Small),
+    Small(SmallMessage),
     /// Consecutive pieces.
     Several(Vec<Bytes>),
 }
 
-impl Pieces {
+impl EncodedMessage {
     /// Returns the total number of bytes.
     #[inline]
     pub fn len(&self) -> usize {
@@ -48,7 +48,7 @@ impl Pieces {
     }
 }
 
-impl From<Bytes> for Pieces {
+impl From<Bytes> for EncodedMessage {
     #[inline]
     fn from(bytes: Bytes) -> Self {
         Self::One(bytes)

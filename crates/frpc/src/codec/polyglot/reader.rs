@@ -7,7 +7,7 @@ use super::{
     error::{DecodeErrorKind, Result},
     kind::Kind,
     presence::Presence,
-    slots::{Holds, Slots},
+    slots::{SlotTable, SlotValue},
     storage::{ALLOCATION_LEN, Blob},
 };
 use crate::codec::layout::MemoryBudget;
@@ -29,7 +29,7 @@ pub struct Reader<'a> {
     /// Number of bytes left to allocate.
     memory_left: usize,
     budget: MemoryBudget,
-    slots: Slots,
+    slots: SlotTable,
 }
 
 impl<'a> Reader<'a> {
@@ -63,12 +63,12 @@ impl<'a> Reader<'a> {
             stack_end: stack_address().saturating_sub(Self::STACK_LEN_MAX),
             memory_left: budget.within(memory_max(part.len()), part.len()),
             budget,
-            slots: Slots::default(),
+            slots: SlotTable::default(),
         }
     }
 
     #[inline]
-    pub(super) fn with_trailer(content: &'a Bytes, part: &'a [u8], budget: MemoryBudget, slots: Slots) -> Self {
+    pub(super) fn with_trailer(content: &'a Bytes, part: &'a [u8], budget: MemoryBudget, slots: SlotTable) -> Self {
         let mut input = Self::of_part(content, part, budget);
         input.memory_left = input.memory_left.saturating_sub(slots.len_in_memory());
         Self { slots, ..input }
@@ -186,7 +186,7 @@ impl<'a> Reader<'a> {
     ) -> Result<()> {
         let mut value = T::default();
         read(self, &mut value)?;
-        if !value.is_default() || self.slots.meet() == Some(Holds::Presence) {
+        if !value.is_default() || self.slots.meet() == Some(SlotValue::Presence) {
             *into = Some(value);
         }
         Ok(())
@@ -426,7 +426,7 @@ impl<'a> Reader<'a> {
     #[cold]
     fn unknown_number(&mut self, positions: Positions<'_>, position: u32) -> i32 {
         match self.slots.meet() {
-            Some(Holds::Number(number)) => number,
+            Some(SlotValue::Number(number)) => number,
             _ => positions.number_of_unknown(position),
         }
     }

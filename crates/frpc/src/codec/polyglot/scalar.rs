@@ -22,7 +22,7 @@ use super::{
 };
 
 /// A scalar value: a number, a bool, a string or bytes.
-pub trait Scalar: Presence {
+pub trait PolyglotScalar: Presence {
     /// Kind byte before each value of this type.
     const KIND: Kind;
 
@@ -42,7 +42,7 @@ pub trait Scalar: Presence {
     fn encode_named(map: &HashMap<String, Self>, out: &mut Writer<&mut dyn Sink>);
 
     /// Encodes a map with keys of this type.
-    fn encode_hash_map<V: Scalar>(map: &HashMap<Self, V>, out: &mut Writer<&mut dyn Sink>) {
+    fn encode_hash_map<V: PolyglotScalar>(map: &HashMap<Self, V>, out: &mut Writer<&mut dyn Sink>) {
         out.scalar_entries(map.iter());
     }
 
@@ -59,7 +59,7 @@ pub trait Scalar: Presence {
     fn decode_named(into: &mut HashMap<String, Self>, input: &mut Reader<'_>) -> Result<()>;
 
     /// Decodes a map with keys of this type.
-    fn decode_hash_map<V: Scalar>(into: &mut HashMap<Self, V>, input: &mut Reader<'_>) -> Result<()>
+    fn decode_hash_map<V: PolyglotScalar>(into: &mut HashMap<Self, V>, input: &mut Reader<'_>) -> Result<()>
     where
         Self: Eq + Hash,
     {
@@ -68,7 +68,7 @@ pub trait Scalar: Presence {
 }
 
 /// A Rust type for a map field.
-pub trait Entries<K, V> {
+pub trait MapEntries<K, V> {
     /// Returns the maximum memory in bytes of a map with this many entries.
     fn allocated_len(count: usize) -> usize;
 
@@ -84,14 +84,14 @@ pub trait Entries<K, V> {
     /// Encodes scalar entries.
     fn encode_scalars<S: Sink>(&self, out: &mut Writer<S>)
     where
-        K: Scalar,
-        V: Scalar;
+        K: PolyglotScalar,
+        V: PolyglotScalar;
 
     /// Encodes scalar entries through a trait object.
     fn encode_scalars_to_any(&self, out: &mut Writer<&mut dyn Sink>)
     where
-        K: Scalar,
-        V: Scalar,
+        K: PolyglotScalar,
+        V: PolyglotScalar,
     {
         self.encode_scalars(out);
     }
@@ -99,15 +99,15 @@ pub trait Entries<K, V> {
     /// Decodes scalar entries.
     fn decode_scalars(&mut self, input: &mut Reader<'_>) -> Result<()>
     where
-        K: Scalar,
-        V: Scalar,
+        K: PolyglotScalar,
+        V: PolyglotScalar,
         Self: Sized,
     {
         input.scalar_entries(self)
     }
 }
 
-impl<K: Eq + Hash, V: Default> Entries<K, V> for HashMap<K, V> {
+impl<K: Eq + Hash, V: Default> MapEntries<K, V> for HashMap<K, V> {
     fn allocated_len(count: usize) -> usize {
         hash_table_len(count, size_of::<(K, V)>())
     }
@@ -129,30 +129,30 @@ impl<K: Eq + Hash, V: Default> Entries<K, V> for HashMap<K, V> {
 
     fn encode_scalars<S: Sink>(&self, out: &mut Writer<S>)
     where
-        K: Scalar,
-        V: Scalar,
+        K: PolyglotScalar,
+        V: PolyglotScalar,
     {
         out.scalar_entries(self.iter());
     }
 
     fn encode_scalars_to_any(&self, out: &mut Writer<&mut dyn Sink>)
     where
-        K: Scalar,
-        V: Scalar,
+        K: PolyglotScalar,
+        V: PolyglotScalar,
     {
         K::encode_hash_map(self, out);
     }
 
     fn decode_scalars(&mut self, input: &mut Reader<'_>) -> Result<()>
     where
-        K: Scalar,
-        V: Scalar,
+        K: PolyglotScalar,
+        V: PolyglotScalar,
     {
         K::decode_hash_map(self, input)
     }
 }
 
-impl<K: Ord, V: Default> Entries<K, V> for BTreeMap<K, V> {
+impl<K: Ord, V: Default> MapEntries<K, V> for BTreeMap<K, V> {
     fn allocated_len(count: usize) -> usize {
         tree_len(count, size_of::<K>() + size_of::<V>())
     }
@@ -171,8 +171,8 @@ impl<K: Ord, V: Default> Entries<K, V> for BTreeMap<K, V> {
 
     fn encode_scalars<S: Sink>(&self, out: &mut Writer<S>)
     where
-        K: Scalar,
-        V: Scalar,
+        K: PolyglotScalar,
+        V: PolyglotScalar,
     {
         out.scalar_entries(self.iter());
     }
@@ -180,7 +180,7 @@ impl<K: Ord, V: Default> Entries<K, V> for BTreeMap<K, V> {
 
 macro_rules! scalars {
     ($($type:ty: $kind:ident, |$value:ident, $out:ident| $write:expr, $read:ident $({ $($more:item)* })?;)*) => {$(
-        impl Scalar for $type {
+        impl PolyglotScalar for $type {
             const KIND: Kind = Kind::$kind;
 
             #[inline]
@@ -236,11 +236,11 @@ scalars! {
     f64: F64, |value, out| out.f64(*value), f64;
     String: String, |value, out| out.string(value), string {
         // Most maps have string keys, so this case has compiled code in this crate.
-        fn encode_hash_map<V: Scalar>(map: &HashMap<Self, V>, out: &mut Writer<&mut dyn Sink>) {
+        fn encode_hash_map<V: PolyglotScalar>(map: &HashMap<Self, V>, out: &mut Writer<&mut dyn Sink>) {
             V::encode_named(map, out);
         }
 
-        fn decode_hash_map<V: Scalar>(into: &mut HashMap<Self, V>, input: &mut Reader<'_>) -> Result<()> {
+        fn decode_hash_map<V: PolyglotScalar>(into: &mut HashMap<Self, V>, input: &mut Reader<'_>) -> Result<()> {
             V::decode_named(into, input)
         }
     };
@@ -251,26 +251,26 @@ scalars! {
 impl<S: Sink> Writer<S> {
     /// Encodes a list of scalars.
     #[inline]
-    pub fn scalar_list<T: Scalar>(&mut self, items: &[T]) {
+    pub fn scalar_list<T: PolyglotScalar>(&mut self, items: &[T]) {
         let own = |out: &mut Self| out.list(T::KIND, items, |out, item| item.encode(out));
         S::choose(self, own, |out| out.with_any_sink(|out| T::encode_list(items, out)));
     }
 
     /// Encodes an optional scalar: a proto3 `optional` or a oneof member.
     #[inline]
-    pub fn optional_scalar<T: Scalar>(&mut self, value: Option<&T>) {
+    pub fn optional_scalar<T: PolyglotScalar>(&mut self, value: Option<&T>) {
         let own = |out: &mut Self| out.optional(value, |out, value| value.encode(out));
         S::choose(self, own, |out| out.with_any_sink(|out| T::encode_optional(value, out)));
     }
 
     /// Encodes a map of scalars.
     #[inline]
-    pub fn scalar_map<K: Scalar, V: Scalar>(&mut self, map: &impl Entries<K, V>) {
+    pub fn scalar_map<K: PolyglotScalar, V: PolyglotScalar>(&mut self, map: &impl MapEntries<K, V>) {
         let own = |out: &mut Self| map.encode_scalars(out);
         S::choose(self, own, |out| out.with_any_sink(|out| map.encode_scalars_to_any(out)));
     }
 
-    pub(super) fn scalar_entries<'a, K: Scalar + 'a, V: Scalar + 'a>(
+    pub(super) fn scalar_entries<'a, K: PolyglotScalar + 'a, V: PolyglotScalar + 'a>(
         &mut self,
         entries: impl ExactSizeIterator<Item = (&'a K, &'a V)>,
     ) {
@@ -285,7 +285,7 @@ impl<S: Sink> Writer<S> {
     }
 
     /// Encodes a map with enum numbers as values.
-    pub fn enumeration_map<'a, E: Enumeration, K: Scalar + 'a>(
+    pub fn enumeration_map<'a, E: Enumeration, K: PolyglotScalar + 'a>(
         &mut self,
         entries: impl IntoIterator<Item = (&'a K, &'a i32), IntoIter: ExactSizeIterator>,
     ) {
@@ -303,7 +303,7 @@ impl<S: Sink> Writer<S> {
 impl Writer<&mut dyn Sink> {
     /// Encodes a scalar with a single call. Generated code uses it for messages with very many fields.
     #[inline]
-    pub fn scalar<T: Scalar>(&mut self, value: &T) {
+    pub fn scalar<T: PolyglotScalar>(&mut self, value: &T) {
         value.encode_to_any(self);
     }
 }
@@ -311,24 +311,24 @@ impl Writer<&mut dyn Sink> {
 impl Reader<'_> {
     /// Decodes a scalar with a single call. Generated code uses it for messages with very many fields.
     #[inline]
-    pub fn scalar<T: Scalar>(&mut self, into: &mut T) -> Result<()> {
+    pub fn scalar<T: PolyglotScalar>(&mut self, into: &mut T) -> Result<()> {
         into.decode(self)
     }
 
     /// Decodes a list of scalars.
     #[inline]
-    pub fn scalar_list<T: Scalar>(&mut self, into: &mut Vec<T>) -> Result<()> {
+    pub fn scalar_list<T: PolyglotScalar>(&mut self, into: &mut Vec<T>) -> Result<()> {
         T::decode_list(into, self)
     }
 
     /// Decodes an optional scalar: a proto3 `optional` or a oneof member.
     #[inline]
-    pub fn optional_scalar<T: Scalar>(&mut self, into: &mut Option<T>) -> Result<()> {
+    pub fn optional_scalar<T: PolyglotScalar>(&mut self, into: &mut Option<T>) -> Result<()> {
         T::decode_optional(into, self)
     }
 
     /// Decodes a map. Nil means an empty map.
-    pub fn map<K: Default, V, C: Entries<K, V>>(
+    pub fn map<K: Default, V, C: MapEntries<K, V>>(
         &mut self,
         kinds: (Kind, Kind),
         into: &mut C,
@@ -346,11 +346,14 @@ impl Reader<'_> {
 
     /// Decodes a map of scalars. Nil means an empty map.
     #[inline]
-    pub fn scalar_map<K: Scalar, V: Scalar>(&mut self, into: &mut impl Entries<K, V>) -> Result<()> {
+    pub fn scalar_map<K: PolyglotScalar, V: PolyglotScalar>(&mut self, into: &mut impl MapEntries<K, V>) -> Result<()> {
         into.decode_scalars(self)
     }
 
-    pub(super) fn scalar_entries<K: Scalar, V: Scalar, C: Entries<K, V>>(&mut self, into: &mut C) -> Result<()> {
+    pub(super) fn scalar_entries<K: PolyglotScalar, V: PolyglotScalar, C: MapEntries<K, V>>(
+        &mut self,
+        into: &mut C,
+    ) -> Result<()> {
         let count = self.map_head((K::KIND, V::KIND), C::allocated_len)?;
         into.reserve(count);
         self.entries(count, &mut |input| {
@@ -369,7 +372,10 @@ impl Reader<'_> {
     }
 
     /// Decodes a map with enum numbers as values. Nil means an empty map.
-    pub fn enumeration_map<E: Enumeration, K: Scalar>(&mut self, into: &mut impl Entries<K, i32>) -> Result<()> {
+    pub fn enumeration_map<E: Enumeration, K: PolyglotScalar>(
+        &mut self,
+        into: &mut impl MapEntries<K, i32>,
+    ) -> Result<()> {
         self.map((K::KIND, Kind::U32), into, |input, key| key.decode(input), Reader::enumeration::<E>)
     }
 

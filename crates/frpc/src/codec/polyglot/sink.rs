@@ -94,12 +94,12 @@ impl Sink for Vec<u8> {
 
 /// A sink that counts bytes without storing them.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counter {
+pub struct CountingSink {
     len: usize,
     shared_len: usize,
 }
 
-impl Counter {
+impl CountingSink {
     /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.len
@@ -116,7 +116,7 @@ impl Counter {
     }
 }
 
-impl Sink for Counter {
+impl Sink for CountingSink {
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         self.len += bytes.len();
@@ -137,13 +137,13 @@ impl Sink for Counter {
 
 /// A sink that copies short slices into one buffer and shares large ones.
 #[derive(Debug, Default)]
-pub(super) struct Cutter {
+pub(super) struct SharingSink {
     flat: Vec<u8>,
     /// The shared slices, each with the offset in `flat` to insert it at.
     shared: Vec<(usize, Bytes)>,
 }
 
-impl Cutter {
+impl SharingSink {
     pub(super) fn with_capacity(capacity: usize) -> Self {
         Self { flat: Vec::with_capacity(capacity), shared: Vec::new() }
     }
@@ -162,7 +162,7 @@ impl Cutter {
     }
 }
 
-impl Sink for Cutter {
+impl Sink for SharingSink {
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         self.flat.extend_from_slice(bytes);

@@ -5,9 +5,9 @@ use std::{cell::Cell, mem, ops::Deref};
 /// An encoded message in a buffer of the current thread. When dropped, its memory goes to the next message of that
 /// thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Small(Vec<u8>);
+pub struct SmallMessage(Vec<u8>);
 
-impl Small {
+impl SmallMessage {
     /// The maximum length of a small message.
     pub(super) const LEN_MAX: usize = 4 * 1024 - 1;
 
@@ -20,7 +20,7 @@ impl Small {
     }
 }
 
-impl Deref for Small {
+impl Deref for SmallMessage {
     type Target = [u8];
 
     #[inline]
@@ -29,7 +29,7 @@ impl Deref for Small {
     }
 }
 
-impl Drop for Small {
+impl Drop for SmallMessage {
     #[inline]
     fn drop(&mut self) {
         // Fails while the thread is exiting. The buffer is then freed.
@@ -52,12 +52,12 @@ mod tests {
 
     #[test]
     fn the_next_one_has_the_memory_of_the_last_and_none_of_its_bytes() {
-        let first = Small::write(|out| with(out, b"first"));
+        let first = SmallMessage::write(|out| with(out, b"first"));
         let place = first.as_ptr();
         drop(first);
-        let second = Small::write(|out| with(out, b"2nd"));
+        let second = SmallMessage::write(|out| with(out, b"2nd"));
         assert_eq!((&*second, second.as_ptr()), (&b"2nd"[..], place));
-        let third = Small::write(|out| with(out, b"third"));
+        let third = SmallMessage::write(|out| with(out, b"third"));
         assert_eq!((&*second, &*third), (&b"2nd"[..], &b"third"[..]), "both are there at once");
     }
 }

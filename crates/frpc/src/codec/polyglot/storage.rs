@@ -31,16 +31,16 @@ impl Blob for Bytes {
 }
 
 /// Storage of a message in its field: the message itself or a box.
-pub trait Storage<M>: From<M> + BorrowMut<M> {
+pub trait MessageStorage<M>: From<M> + BorrowMut<M> {
     /// Number of bytes allocated on the heap for the message.
     const ALLOCATED_LEN: usize;
 }
 
-impl<M> Storage<M> for M {
+impl<M> MessageStorage<M> for M {
     const ALLOCATED_LEN: usize = 0;
 }
 
-impl<M> Storage<M> for Box<M> {
+impl<M> MessageStorage<M> for Box<M> {
     const ALLOCATED_LEN: usize = size_of::<M>();
 }
 

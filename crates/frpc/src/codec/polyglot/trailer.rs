@@ -25,7 +25,7 @@ use super::{
     kind::Kind,
     reader::Reader,
     sink::Sink,
-    slots::{Holds, Kept, Slots},
+    slots::{SlotEntry, SlotTable, SlotValue},
     writer::{Writer, zigzag64},
 };
 
@@ -40,22 +40,22 @@ pub(super) fn of_code(code: u8) -> [u8; 3] {
 }
 
 /// Writes a trailer for these slots.
-pub(super) fn write<S: Sink>(slots: &Slots, out: &mut Writer<S>) {
+pub(super) fn write<S: Sink>(slots: &SlotTable, out: &mut Writer<S>) {
     out.put(&MARK);
     out.varint(slots.kept().len() as u64);
     for kept in slots.kept() {
         out.varint(kept.slot);
         out.varint(match kept.holds {
-            Holds::Presence => 0,
-            Holds::Number(number) => 1 + zigzag64(number.into()),
+            SlotValue::Presence => 0,
+            SlotValue::Number(number) => 1 + zigzag64(number.into()),
         });
     }
 }
 
 /// Reads the trailer after a message. Returns `None` if the bytes are not a trailer.
-pub(super) fn read(input: &mut Reader<'_>) -> Result<Option<Slots>, DecodeError> {
+pub(super) fn read(input: &mut Reader<'_>) -> Result<Option<SlotTable>, DecodeError> {
     let Some(count) = read_count(input) else { return Ok(None) };
-    input.charge_allocation(count * size_of::<Kept>())?;
+    input.charge_allocation(count * size_of::<SlotEntry>())?;
     let mut kept = Vec::with_capacity(count);
     for _ in 0..count {
         match read_one(input) {
@@ -63,7 +63,7 @@ pub(super) fn read(input: &mut Reader<'_>) -> Result<Option<Slots>, DecodeError>
             Err(_) => return Ok(None),
         }
     }
-    Ok(Some(Slots::of(kept)))
+    Ok(Some(SlotTable::of(kept)))
 }
 
 /// Reads the number of slots, if the remaining bytes can hold as many.
@@ -73,17 +73,17 @@ fn read_count(input: &mut Reader<'_>) -> Option<usize> {
     usize::try_from(count).ok().filter(|&count| count <= input.rest().len() / KEPT_LEN_MIN)
 }
 
-fn read_one(input: &mut Reader<'_>) -> Result<Kept, DecodeError> {
+fn read_one(input: &mut Reader<'_>) -> Result<SlotEntry, DecodeError> {
     let slot = input.varint::<10>(Kind::U64)?;
     let holds = match input.varint::<10>(Kind::U64)?.checked_sub(1) {
-        None => Holds::Presence,
+        None => SlotValue::Presence,
         Some(zigzag) => {
             let number = (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64);
             let too_long = DecodeErrorKind::VarintTooLong { kind: Kind::I32 };
-            Holds::Number(i32::try_from(number).map_err(|_| too_long)?)
+            SlotValue::Number(i32::try_from(number).map_err(|_| too_long)?)
         }
     };
-    Ok(Kept { slot, holds })
+    Ok(SlotEntry { slot, holds })
 }
 
 /// The minimum length of a slot: two varints.

@@ -1,25 +1,25 @@
 use std::mem;
 
 use super::{
-    enumeration::{Enumeration, Position, Positions},
+    enumeration::{EncodedPosition, Enumeration, Positions},
     kind::Kind,
     presence::Presence,
     sink::{Sink, Writable},
-    slots::{Holds, Slots},
+    slots::{SlotTable, SlotValue},
 };
 
 /// An encoder for values in the polyglot encoding.
 #[derive(Debug)]
 pub struct Writer<S> {
     sink: S,
-    slots: Slots,
+    slots: SlotTable,
 }
 
 impl<S: Sink> Writer<S> {
     /// Creates a writer at the start of a message.
     #[inline]
     pub fn new(sink: S) -> Self {
-        Self { sink, slots: Slots::default() }
+        Self { sink, slots: SlotTable::default() }
     }
 
     /// Returns the sink with all bytes written.
@@ -109,8 +109,8 @@ impl<S: Sink> Writer<S> {
     #[inline(always)] // Specializes the code for each enum with constant tables.
     pub fn enumeration_in(&mut self, positions: Positions<'_>, number: i32) {
         match positions.position_of(number) {
-            Position::Known(position) => self.u32(position),
-            Position::Unknown(position, is_telling) => self.unknown_number(number, position, is_telling),
+            EncodedPosition::Known(position) => self.u32(position),
+            EncodedPosition::Unknown(position, is_telling) => self.unknown_number(number, position, is_telling),
         }
     }
 
@@ -120,7 +120,7 @@ impl<S: Sink> Writer<S> {
         let default = T::default();
         write(self, value.unwrap_or(&default));
         match value {
-            Some(value) if value.is_default() => self.slots.count(Some(Holds::Presence)),
+            Some(value) if value.is_default() => self.slots.count(Some(SlotValue::Presence)),
             Some(_) => {}
             None => self.slots.count(None),
         }
@@ -163,12 +163,12 @@ impl<S: Sink> Writer<S> {
 
     /// Returns the slots counted so far.
     #[inline]
-    pub(super) fn slots(&self) -> &Slots {
+    pub(super) fn slots(&self) -> &SlotTable {
         &self.slots
     }
 
     /// Takes the slots, to write the trailer.
-    pub(super) fn take_slots(&mut self) -> Slots {
+    pub(super) fn take_slots(&mut self) -> SlotTable {
         mem::take(&mut self.slots)
     }
 
@@ -217,7 +217,7 @@ impl<S: Sink> Writer<S> {
     #[cold]
     fn unknown_number(&mut self, number: i32, position: u32, is_telling: bool) {
         self.u32(position);
-        self.slots.count((!is_telling).then_some(Holds::Number(number)));
+        self.slots.count((!is_telling).then_some(SlotValue::Number(number)));
     }
 }
 

@@ -8,22 +8,22 @@ use frisbee::{Arrivals, Connection, Event, Outcome, Packet, Router, RouterInfo};
 use super::{
     bytes::hello::PART_NAME,
     calling::{
-        connection::{ClientConnection, WhenFull},
+        connection::{CallLimitPolicy, ClientConnection},
         pending::PendingCalls,
     },
 };
 use crate::service::{services::Services, set::ServiceSet};
 
 /// The settings from which each connection of a channel is made.
-pub(crate) struct Dialer<S, R> {
+pub(crate) struct ConnectionFactory<S, R> {
     pub(crate) client: frisbee::Client<()>,
     pub(crate) services: Arc<Services<S, R>>,
     pub(crate) calls_max: usize,
-    pub(crate) when_full: WhenFull,
+    pub(crate) when_full: CallLimitPolicy,
     pub(crate) timeout: Duration,
 }
 
-impl<S: ServiceSet, R: Router> Dialer<S, R> {
+impl<S: ServiceSet, R: Router> ConnectionFactory<S, R> {
     /// Returns a client for one connection, and the table of its calls.
     pub(crate) fn client(&self) -> (frisbee::Client<AnswerRouter<S, R>>, Arc<PendingCalls>) {
         let calls = Arc::new(PendingCalls::new(self.calls_max));

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{
-    CloseReason, Connection, Content, Refusal, Stream, StreamEnd, StreamReader, StreamSendError, StreamSender,
+    CloseReason, Connection, Content, RefusalReason, Stream, StreamEnd, StreamReader, StreamSendError, StreamSender,
 };
 use tokio::{
     runtime::Handle,
@@ -20,9 +20,9 @@ use tokio::{
 
 use super::{
     bytes::{
-        compressed::Compressed,
-        envelope::{self, BATCH_LEN_MAX, Data, Messages},
-        stream_framing::{END, Framing, failure, is_end, without_text},
+        compressed::CompressionHeader,
+        envelope::{self, BATCH_LEN_MAX, OutgoingBatch, StreamFrame},
+        stream_framing::{END, StreamFraming, failure, is_end, without_text},
     },
     peer::PeerState,
 };
@@ -30,7 +30,7 @@ use crate::{
     call::{
         deadline::Deadline,
         metadata::Metadata,
-        packed::{Contents, Packed, PollNext, Received, Source},
+        packed::{BatchSource, ContentSource, PackedMessages, PollNext, ReceivedMessages},
         status::Status,
         streaming::{MetadataSlot, Streaming},
     },
@@ -39,8 +39,8 @@ use crate::{
 };
 
 /// The messages received on a stream, up to the end marker.
-pub(crate) struct Incoming {
-    framing: Framing,
+pub(crate) struct IncomingMessages {
+    framing: StreamFraming,
     /// Slots for the metadata before the messages and the trailers after them.
     pub(crate) metadata: MetadataSlot,
     pub(crate) trailers: MetadataSlot,
@@ -50,15 +50,15 @@ pub(crate) struct Incoming {
 }
 
 /// Contents until a deadline, and a status afterwards.
-pub(crate) struct Until<S> {
+pub(crate) struct DeadlineStream<S> {
     /// `None` after the deadline.
     contents: Option<S>,
     deadline: Deadline,
     sleep: Pin<Box<Sleep>>,
 }
 
-impl Incoming {
-    pub(crate) fn new(framing: Framing, reader: StreamReader) -> Self {
+impl IncomingMessages {
+    pub(crate) fn new(framing: StreamFraming, reader: StreamReader) -> Self {
         Self {
             framing,
             metadata: MetadataSlot::default(),
@@ -71,7 +71,7 @@ impl Incoming {
     /// Creates a reader that continues to the end marker even after it is dropped.
     ///
     /// A Go caller loses the answer if the stream closes before its own end marker is through.
-    pub(crate) fn to_the_end(framing: Framing, reader: StreamReader) -> Self {
+    pub(crate) fn reading_to_end(framing: StreamFraming, reader: StreamReader) -> Self {
         let mut incoming = Self::new(framing, reader);
         incoming.discards_on = Some(Handle::current());
         incoming
@@ -83,36 +83,44 @@ impl Incoming {
     }
 
     /// Inflates the messages of a frame.
-    fn inflate(&mut self, compressed: Compressed, bytes: &[u8]) -> Option<Result<Received<Bytes>, Status>> {
+    fn inflate(
+        &mut self,
+        compressed: CompressionHeader,
+        bytes: &[u8],
+    ) -> Option<Result<ReceivedMessages<Bytes>, Status>> {
         let inflated = PeerState::inflate(self.reader.as_ref()?.connection(), compressed, bytes);
         let serves = self.discards_on.is_some();
-        let messages = inflated.map_err(|why| if serves { why.of_request() } else { why.of_answer() });
+        let messages = inflated.map_err(|why| if serves { why.request_status() } else { why.answer_status() });
         if messages.is_err() {
             self.end();
         }
-        Some(messages.map(|messages| Received::Several(Packed::new(messages))))
+        Some(messages.map(|messages| ReceivedMessages::Several(PackedMessages::new(messages))))
     }
 
     /// Processes a frame of an extended peer. `None` if it has no message and is not the end.
-    fn take_data(&mut self, content: Bytes, metadata_max: usize) -> Option<Option<Result<Received<Bytes>, Status>>> {
-        let data = Data::decode(content, metadata_max);
+    fn take_data(
+        &mut self,
+        content: Bytes,
+        metadata_max: usize,
+    ) -> Option<Option<Result<ReceivedMessages<Bytes>, Status>>> {
+        let data = StreamFrame::decode(content, metadata_max);
         match data {
-            Ok(Data::Messages(messages)) if messages.is_empty() => return None,
-            Ok(Data::Messages(messages)) => return Some(Some(Ok(Received::Several(messages)))),
-            Ok(Data::Compressed(compressed, bytes)) => return Some(self.inflate(compressed, &bytes)),
-            Ok(Data::Head(head)) => {
+            Ok(StreamFrame::Messages(messages)) if messages.is_empty() => return None,
+            Ok(StreamFrame::Messages(messages)) => return Some(Some(Ok(ReceivedMessages::Several(messages)))),
+            Ok(StreamFrame::Compressed(compressed, bytes)) => return Some(self.inflate(compressed, &bytes)),
+            Ok(StreamFrame::Head(head)) => {
                 self.metadata.set(head.metadata);
                 return None;
             }
-            Ok(Data::Unknown) => return None,
+            Ok(StreamFrame::Unknown) => return None,
             _ => {}
         }
         self.end();
         Some(match data {
             // The cause says why a server refuses. A caller has no use for it.
-            Ok(Data::Failure(head)) if self.discards_on.is_some() => Some(Err(head.into_status())),
-            Ok(Data::Failure(head)) => Some(Err(head.into_server_status())),
-            Ok(Data::End(head)) => {
+            Ok(StreamFrame::Failure(head)) if self.discards_on.is_some() => Some(Err(head.into_status())),
+            Ok(StreamFrame::Failure(head)) => Some(Err(head.into_server_status())),
+            Ok(StreamFrame::End(head)) => {
                 if !head.trailers.is_empty() {
                     self.trailers.set(head.trailers);
                 }
@@ -124,14 +132,14 @@ impl Incoming {
     }
 }
 
-impl Contents for Incoming {
-    fn poll_contents(&mut self, cx: &mut Context<'_>) -> PollNext<Received<Bytes>> {
+impl ContentSource for IncomingMessages {
+    fn poll_contents(&mut self, cx: &mut Context<'_>) -> PollNext<ReceivedMessages<Bytes>> {
         let serves = self.discards_on.is_some();
         let framing = self.framing;
         loop {
             let Some(reader) = &mut self.reader else { return Poll::Ready(None) };
             let read = ready!(reader.poll_read(cx));
-            if let (Ok(content), Framing::Extended { metadata_max, .. }) = (&read, framing) {
+            if let (Ok(content), StreamFraming::Extended { metadata_max, .. }) = (&read, framing) {
                 match self.take_data(content.clone(), metadata_max) {
                     None => continue,
                     Some(next) => return Poll::Ready(next),
@@ -142,13 +150,13 @@ impl Contents for Incoming {
                     self.end();
                     None
                 }
-                Ok(content) => Some(Ok(Received::One(content))),
+                Ok(content) => Some(Ok(ReceivedMessages::One(content))),
                 Err(end) => {
                     let status = match end {
                         StreamEnd::TooLarge { announced, limit } if serves => {
-                            Status::resource_exhausted(Refusal::TooLarge { announced, limit }.to_string())
+                            Status::resource_exhausted(RefusalReason::TooLarge { announced, limit }.to_string())
                         }
-                        end => cut(end, reader.connection()),
+                        end => stream_end_status(end, reader.connection()),
                     };
                     self.end();
                     Some(Err(status))
@@ -158,13 +166,13 @@ impl Contents for Incoming {
     }
 }
 
-impl<S> Until<S> {
+impl<S> DeadlineStream<S> {
     pub(crate) fn new(contents: S, at: Instant, deadline: Deadline) -> Self {
         Self { contents: Some(contents), deadline, sleep: Box::pin(sleep_until(at)) }
     }
 }
 
-impl<S: Source<Bytes>> Source<Bytes> for Until<S> {
+impl<S: BatchSource<Bytes>> BatchSource<Bytes> for DeadlineStream<S> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<Bytes> {
         let Some(contents) = &mut self.contents else { return Poll::Ready(None) };
         // Checked before each message, even if more are ready: a server as fast as its reader would never be late.
@@ -177,35 +185,35 @@ impl<S: Source<Bytes>> Source<Bytes> for Until<S> {
     }
 }
 
-impl Drop for Incoming {
+impl Drop for IncomingMessages {
     fn drop(&mut self) {
         if let (Some(reader), Some(runtime)) = (self.reader.take(), &self.discards_on) {
             let connection = reader.connection().clone();
             connection
-                .state_or_insert_with(Rests::default)
+                .state_or_insert_with(DiscardTasks::default)
                 .add(runtime.spawn(discard(self.framing, reader)).abort_handle());
         }
     }
 }
 
 /// The reason for sending only a part of a stream.
-pub(crate) enum Halted {
+pub(crate) enum IncompleteSend {
     /// A message cannot be sent, or the stream of messages has failed.
     Failed(Status),
     /// A message exceeds the size limit of the peer.
     TooLargeForPeer { len: usize, limit: u32 },
     /// The frisbee stream has ended.
-    Cut,
+    StreamEnded,
 }
 
 /// Sends a stream of messages, and the end marker after the last.
 pub(crate) async fn send_all(
-    framing: Framing,
+    framing: StreamFraming,
     contents: &mut Streaming<Bytes>,
     sender: &StreamSender,
-) -> Result<(), Halted> {
-    let mut pace = Pace::default();
-    let Framing::Extended { metadata_max, deflating } = framing else {
+) -> Result<(), IncompleteSend> {
+    let mut pace = YieldPacer::default();
+    let StreamFraming::Extended { metadata_max, deflating } = framing else {
         let mut batch = VecDeque::new();
         loop {
             let end = gather(contents, &mut batch).await;
@@ -218,7 +226,7 @@ pub(crate) async fn send_all(
             pace.sent(len).await;
         }
     };
-    let mut batch = Messages::new(sender.connection().content_len_max());
+    let mut batch = OutgoingBatch::new(sender.connection().content_len_max());
     loop {
         let end = poll_fn(|cx| batch.poll_fill(cx, contents)).await;
         let mut data = batch.take();
@@ -247,12 +255,12 @@ pub(crate) async fn send_all(
 /// The connection may be waiting for the thread of the task. Without a pause, the task would first fill the whole
 /// outbox while the peer is idle.
 #[derive(Default)]
-struct Pace {
+struct YieldPacer {
     /// The number of bytes sent since the last pause.
     len: usize,
 }
 
-impl Pace {
+impl YieldPacer {
     async fn sent(&mut self, len: usize) {
         self.len += len;
         if self.len >= PAUSE_LEN {
@@ -289,27 +297,27 @@ async fn gather(contents: &mut Streaming<Bytes>, batch: &mut VecDeque<Bytes>) ->
 /// The maximum number of messages per batch to a plain peer.
 const BATCH_MAX: usize = 512;
 
-impl From<Status> for Halted {
+impl From<Status> for IncompleteSend {
     fn from(status: Status) -> Self {
         Self::Failed(status)
     }
 }
 
-impl From<StreamSendError> for Halted {
+impl From<StreamSendError> for IncompleteSend {
     fn from(error: StreamSendError) -> Self {
         match error {
             StreamSendError::ContentTooLarge { len, limit } => {
                 Self::Failed(CallError::MessageTooLarge { len, limit }.into())
             }
             StreamSendError::TooLargeForPeer { len, limit } => Self::TooLargeForPeer { len, limit },
-            _ => Self::Cut,
+            _ => Self::StreamEnded,
         }
     }
 }
 
 /// Answers a failed call with a status and the end marker.
-pub(crate) async fn send_failure(framing: Framing, refused: &ServerFailure, sender: &StreamSender) {
-    if let Framing::Extended { metadata_max, .. } = framing {
+pub(crate) async fn send_failure(framing: StreamFraming, refused: &ServerFailure, sender: &StreamSender) {
+    if let StreamFraming::Extended { metadata_max, .. } = framing {
         let content = envelope::failure(refused, sender.connection().content_len_max(), metadata_max);
         // If the send fails, the caller is gone.
         let _ = sender.send(content).await;
@@ -329,24 +337,24 @@ pub(crate) async fn send_failure(framing: Framing, refused: &ServerFailure, send
 }
 
 /// Answers a call with a status, and discards the rest of its stream.
-pub(crate) async fn refuse(framing: Framing, stream: Stream, refused: &ServerFailure) {
+pub(crate) async fn refuse(framing: StreamFraming, stream: Stream, refused: &ServerFailure) {
     stream.defer_close();
     let (sender, mut reader) = stream.split();
     // The opening data of the call.
     let _ = reader.read().await;
     send_failure(framing, refused, &sender).await;
-    drop(Incoming::to_the_end(framing, reader));
+    drop(IncomingMessages::reading_to_end(framing, reader));
 }
 
 /// The tasks of a connection that [discard] the rest of streams, the newest last.
 ///
 /// A caller may never end its stream. So above a maximum number of tasks, the oldest is aborted and its stream closed.
 #[derive(Default)]
-struct Rests {
+struct DiscardTasks {
     tasks: Mutex<VecDeque<AbortHandle>>,
 }
 
-impl Rests {
+impl DiscardTasks {
     fn add(&self, task: AbortHandle) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         if tasks.len() >= RESTS_MAX
@@ -362,7 +370,7 @@ impl Rests {
 const RESTS_MAX: usize = 256;
 
 /// Discards messages up to the end marker or the end of the stream.
-async fn discard(framing: Framing, mut reader: StreamReader) {
+async fn discard(framing: StreamFraming, mut reader: StreamReader) {
     while let Ok(content) = reader.read().await {
         if framing.is_end(&content) {
             return;
@@ -371,7 +379,7 @@ async fn discard(framing: Framing, mut reader: StreamReader) {
 }
 
 /// Returns the status for a stream that ended before its end marker.
-pub(crate) fn cut(end: StreamEnd, connection: &Connection) -> Status {
+pub(crate) fn stream_end_status(end: StreamEnd, connection: &Connection) -> Status {
     let status = match end {
         StreamEnd::Overflow => Status::resource_exhausted(end.to_string()),
         StreamEnd::TooLarge { announced, limit } => return CallError::AnswerTooLarge { len: announced, limit }.into(),

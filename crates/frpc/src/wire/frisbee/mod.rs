@@ -10,16 +10,16 @@ pub(crate) mod serving;
 use ::bytes::Bytes;
 use frisbee::Content;
 
-use crate::codec::Pieces;
+use crate::codec::EncodedMessage;
 
 /// Converts a message to the content of a packet. Only small messages are copied.
-impl From<Pieces> for Content {
+impl From<EncodedMessage> for Content {
     #[inline]
-    fn from(message: Pieces) -> Self {
+    fn from(message: EncodedMessage) -> Self {
         match message {
-            Pieces::One(bytes) => bytes.into(),
-            Pieces::Small(bytes) => Bytes::copy_from_slice(&bytes).into(),
-            Pieces::Several(pieces) => pieces.into(),
+            EncodedMessage::One(bytes) => bytes.into(),
+            EncodedMessage::Small(bytes) => Bytes::copy_from_slice(&bytes).into(),
+            EncodedMessage::Several(pieces) => pieces.into(),
         }
     }
 }

@@ -11,12 +11,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{Connection, Operation, Peer};
+use frisbee::{Connection, Operation, PeerProtocol};
 use tokio::sync::OnceCell;
 
 use super::{
     bytes::{
-        compressed::{CannotInflate, Compressed, Deflating, Held, InRoom, Inflated},
+        compressed::{BudgetedBytes, CannotInflate, CompressionHeader, InflateBudget, InflatePermit, PeerCompression},
         hello::{MethodRoute, PART_NAME, PeerHello, is_received},
     },
     calling::pending::PendingCalls,
@@ -50,7 +50,7 @@ pub(crate) struct PeerState {
     /// The number of the connection in its table of calls.
     pub(crate) number: u64,
     /// The budget for inflated messages of the peer.
-    inflated: Inflated,
+    inflated: InflateBudget,
     /// The number of concurrent unary calls of the peer, if [limited](crate::Services::calls_max).
     served: AtomicU32,
     /// The frpc part of the peer's HELLO, once the peer is recognized. `None` for a peer with plain fRPC.
@@ -101,7 +101,7 @@ impl PeerState {
     /// Attaches a state to a new connection. If services are nested, the outer ones own the state.
     pub(crate) fn attach(own: Arc<LocalSettings>, connection: &Connection, calls: OnceLock<Arc<PendingCalls>>) {
         let number = calls.get().map_or(0, |calls| calls.open());
-        let inflated = Inflated::new(&own.compressing, connection.config().content_len_max);
+        let inflated = InflateBudget::new(&own.compressing, connection.config().content_len_max);
         let (served, hello, routes) = (AtomicU32::new(0), OnceLock::new(), Default::default());
         let _ = connection.set_state(Arc::new(Self { own, calls, number, inflated, served, hello, routes }));
     }
@@ -122,13 +122,13 @@ impl PeerState {
     fn hello(&self, connection: &Connection) -> Option<Option<&PeerHello>> {
         if self.hello.get().is_none() {
             let hello = match connection.peer() {
-                Peer::Extended(hello) => {
+                PeerProtocol::Extended(hello) => {
                     let has_ours = is_received(&self.own.serves, hello.content_len_max);
                     let mut part = hello.part(PART_NAME).and_then(|part| PeerHello::decode(part.clone()));
                     part.iter_mut().for_each(|part| part.has_ours = has_ours);
                     part
                 }
-                Peer::Plain => None,
+                PeerProtocol::Plain => None,
                 _ => return None,
             };
             let _ = self.hello.set(hello);
@@ -163,24 +163,24 @@ impl PeerState {
     }
 
     /// Returns the compression settings for messages to the peer of a connection, if any.
-    pub(crate) fn deflating(connection: &Connection) -> Option<Deflating> {
+    pub(crate) fn deflating(connection: &Connection) -> Option<PeerCompression> {
         let compressing = &Self::of(connection)?.own.compressing;
         if !compressing.compresses() {
             return None;
         }
-        Deflating::choose(compressing, &Self::extended_on(connection)?.inflates, connection.content_len_max())
+        PeerCompression::choose(compressing, &Self::extended_on(connection)?.inflates, connection.content_len_max())
     }
 
     /// Inflates bytes of the peer, if the budget allows it now. They use the budget until the last slice of them is
     /// dropped.
     pub(crate) fn inflate(
         connection: &Connection,
-        compressed: Compressed,
+        compressed: CompressionHeader,
         bytes: &[u8],
     ) -> Result<Bytes, CannotInflate> {
         let (state, algorithm) = Self::check(connection, compressed)?;
         let held = state.inflated.try_hold(compressed)?;
-        Ok(Bytes::from_owner(InRoom { bytes: compressed.inflate(algorithm, bytes)?, _held: held }))
+        Ok(Bytes::from_owner(BudgetedBytes { bytes: compressed.inflate(algorithm, bytes)?, _held: held }))
     }
 
     /// Inflates the request of a call.
@@ -189,9 +189,9 @@ impl PeerState {
     /// one.
     pub(crate) async fn inflate_request(
         connection: &Connection,
-        compressed: Compressed,
+        compressed: CompressionHeader,
         bytes: &[u8],
-    ) -> Result<(Bytes, Held), CannotInflate> {
+    ) -> Result<(Bytes, InflatePermit), CannotInflate> {
         let (state, algorithm) = Self::check(connection, compressed)?;
         let held = state.inflated.hold(compressed, connection.config().handlers_stall_max).await?;
         Ok((compressed.inflate(algorithm, bytes)?, held))
@@ -200,15 +200,15 @@ impl PeerState {
     /// Inflates the message of an answer. It counts against no budget, because its caller takes it immediately.
     pub(crate) fn inflate_answer(
         connection: &Connection,
-        compressed: Compressed,
+        compressed: CompressionHeader,
         bytes: &[u8],
     ) -> Result<Bytes, Status> {
         let checked = Self::check(connection, compressed);
-        checked.and_then(|(_, algorithm)| compressed.inflate(algorithm, bytes)).map_err(CannotInflate::of_answer)
+        checked.and_then(|(_, algorithm)| compressed.inflate(algorithm, bytes)).map_err(CannotInflate::answer_status)
     }
 
     /// Checks the limits before anything waits or allocates.
-    fn check(connection: &Connection, compressed: Compressed) -> Result<(&Self, Compression), CannotInflate> {
+    fn check(connection: &Connection, compressed: CompressionHeader) -> Result<(&Self, Compression), CannotInflate> {
         let state = Self::of(connection).ok_or_else(|| compressed.unknown())?;
         let algorithm = compressed.check(&state.own.compressing, connection.config().content_len_max)?;
         Ok((state, algorithm))

@@ -12,7 +12,7 @@
 //! doubles the number of turns without one.
 //!
 //! Waiting pays off only on some machines and loads: measurements ranged from a third fewer receives to a tenth
-//! more. The thread therefore measures both, and keeps the mode with more receives ([`Comparison`]).
+//! more. The thread therefore measures both, and keeps the mode with more receives ([`SpinComparison`]).
 
 use std::{
     mem,
@@ -21,7 +21,7 @@ use std::{
 
 /// Counts the receives of a thread.
 #[derive(Debug, Default)]
-pub(super) struct Activity {
+pub(super) struct RingActivity {
     /// Receives since the thread was last idle.
     received: usize,
     /// A moving average over [`RECENT_TURNS`] turns, multiplied by their number.
@@ -29,10 +29,10 @@ pub(super) struct Activity {
     /// The number of turns to end without a wait on the ring.
     spins_to_skip: u32,
     spins_skipped: u32,
-    comparison: Comparison,
+    comparison: SpinComparison,
 }
 
-impl Activity {
+impl RingActivity {
     /// Counts a receive on a socket.
     pub(super) fn note_receive(&mut self) {
         self.received += 1;
@@ -79,25 +79,25 @@ impl Activity {
 ///
 /// Alternates between both modes in trials, then keeps the better one for a while.
 #[derive(Debug, Default)]
-struct Comparison {
+struct SpinComparison {
     spins: bool,
     /// The start of the current trial, or of the time after the last trial.
     since: Option<Instant>,
     /// The number of trials left, in both modes together.
     trials_left: u32,
     /// The totals of trials without waits and with waits.
-    without: Outcome,
-    with: Outcome,
+    without: TrialTotals,
+    with: TrialTotals,
 }
 
 /// A number of receives and the time they took.
 #[derive(Debug, Default)]
-struct Outcome {
+struct TrialTotals {
     received: usize,
     time: Duration,
 }
 
-impl Comparison {
+impl SpinComparison {
     /// Counts the receives of a turn ending now. Returns `true` if turns currently end with a wait.
     fn spins(&mut self, now: Instant, received: usize) -> bool {
         let lasted = now.saturating_duration_since(*self.since.get_or_insert(now));
@@ -141,12 +141,15 @@ mod tests {
     use super::*;
 
     /// An activity with a comparison in favor of waits.
-    fn spinning() -> Activity {
-        Activity { comparison: Comparison { spins: true, ..Comparison::default() }, ..Activity::default() }
+    fn spinning() -> RingActivity {
+        RingActivity {
+            comparison: SpinComparison { spins: true, ..SpinComparison::default() },
+            ..RingActivity::default()
+        }
     }
 
     /// Simulates a turn with this number of receives.
-    fn turn(activity: &mut Activity, receives: usize) -> Option<usize> {
+    fn turn(activity: &mut RingActivity, receives: usize) -> Option<usize> {
         (0..receives).for_each(|_| activity.note_receive());
         let now = *activity.comparison.since.get_or_insert_with(Instant::now);
         activity.next_spin(now)
@@ -154,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_receives_one_thing_a_turn_is_quiet() {
-        let mut activity = Activity::default();
+        let mut activity = RingActivity::default();
         for _ in 0..100 {
             assert_eq!(turn(&mut activity, 1), None);
             assert!(activity.is_quiet());
@@ -163,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_receives_several_things_a_turn_is_busy_until_it_has_few_for_some_turns() {
-        let mut activity = Activity::default();
+        let mut activity = RingActivity::default();
         for _ in 0..10 {
             turn(&mut activity, 5);
         }
@@ -204,7 +207,7 @@ mod tests {
 
     /// Simulates turns of one millisecond each. `with` and `without` are the receives per turn in each mode.
     /// Returns the number of turns that ended with a wait.
-    fn play(comparison: &mut Comparison, now: &mut Instant, millis: u32, with: usize, without: usize) -> u32 {
+    fn play(comparison: &mut SpinComparison, now: &mut Instant, millis: u32, with: usize, without: usize) -> u32 {
         let mut spins = comparison.spins;
         let mut count = 0;
         for _ in 0..millis {
@@ -217,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_thread_goes_on_as_it_received_more_and_notices_when_that_changes() {
-        let (mut comparison, mut now) = (Comparison::default(), Instant::now());
+        let (mut comparison, mut now) = (SpinComparison::default(), Instant::now());
         assert_eq!(play(&mut comparison, &mut now, 1000, 20, 10), 0, "it begins without waits");
         for (with, without, pays) in [(20, 10, true), (10, 20, false), (10, 10, false), (11, 10, true)] {
             play(&mut comparison, &mut now, 2000, with, without);

@@ -19,11 +19,11 @@ use slab::Slab;
 use socket2::SockRef;
 use tokio::{io::ReadBuf, time::Instant};
 
-use self::activity::Activity;
+use self::activity::RingActivity;
 pub(super) use self::turn::RingState;
 use super::{
-    access::Access,
-    slot::{Receiving, Slot, receive_now, send_now},
+    access::RingAccess,
+    slot::{ReceiveState, SocketSlot, receive_now, send_now},
 };
 
 thread_local! {
@@ -35,11 +35,11 @@ pub(super) struct Ring {
     /// Distinguishes this ring from those of other threads and earlier runtimes.
     id: u64,
     /// Declared before the sockets, so it is dropped first and releases them.
-    kernel: Access,
-    slots: Slab<Slot>,
+    kernel: RingAccess,
+    slots: Slab<SocketSlot>,
     /// Sockets with requests to submit.
     dirty: Vec<usize>,
-    activity: Activity,
+    activity: RingActivity,
     /// The start of the current series of transient errors from the kernel.
     refused_since: Option<Instant>,
     failure: Option<io::Error>,
@@ -57,7 +57,7 @@ impl Ring {
     }
 
     /// Installs a ring on this thread. Returns its id.
-    pub(super) fn put_here(kernel: Access) -> u64 {
+    pub(super) fn put_here(kernel: RingAccess) -> u64 {
         static IDS: AtomicU64 = AtomicU64::new(0);
         let id = IDS.fetch_add(1, Ordering::Relaxed);
         RING.set(Some(Self {
@@ -65,7 +65,7 @@ impl Ring {
             kernel,
             slots: Slab::new(),
             dirty: Vec::new(),
-            activity: Activity::default(),
+            activity: RingActivity::default(),
             refused_since: None,
             failure: None,
             task: None,
@@ -93,7 +93,7 @@ impl Ring {
 
     /// Adds a connected socket in blocking mode.
     pub(super) fn insert(&mut self, fd: OwnedFd) -> usize {
-        self.slots.insert(Slot::new(fd))
+        self.slots.insert(SocketSlot::new(fd))
     }
 
     /// Gives up a socket: it closes after its last request. Bytes not yet taken by the kernel are not sent.
@@ -129,33 +129,33 @@ impl Ring {
         let is_large = buf.remaining() >= LARGE_LEN;
         match slot.receiving {
             // Bypasses the ring: a large read saves a copy, and a quiet thread has no system calls to share.
-            Receiving::Off if self.kernel.receives() && (is_large || is_quiet) => {
+            ReceiveState::Off if self.kernel.receives() && (is_large || is_quiet) => {
                 let received = slot.poll_direct(cx, buf);
                 if received.is_ready() {
                     self.activity.note_receive();
                 }
                 return received;
             }
-            Receiving::Off if self.kernel.receives() => {
+            ReceiveState::Off if self.kernel.receives() => {
                 slot.direct = None;
-                slot.receiving = Receiving::Wanted;
+                slot.receiving = ReceiveState::Wanted;
                 self.mark(key);
             }
             // A portable ring cannot receive. Reads directly, unless the last read emptied the socket.
-            Receiving::Off => {
+            ReceiveState::Off => {
                 if !mem::take(&mut slot.is_drained)
                     && let Poll::Ready(received) = receive_now(&slot.fd, buf)
                 {
                     slot.is_drained = buf.remaining() > 0;
                     return Poll::Ready(received);
                 }
-                slot.receiving = Receiving::Waiting;
+                slot.receiving = ReceiveState::Waiting;
                 self.kernel.wait_readable(key, &slot.fd);
                 self.mark(key);
             }
             // Stops the kernel, so that the next read can bypass the ring without reordering bytes.
-            Receiving::On if is_large => self.stop_receiving(key),
-            Receiving::Wanted | Receiving::On | Receiving::Stopping | Receiving::Waiting => {}
+            ReceiveState::On if is_large => self.stop_receiving(key),
+            ReceiveState::Wanted | ReceiveState::On | ReceiveState::Stopping | ReceiveState::Waiting => {}
         }
         wait(&mut self.slots[key].reader, cx);
         Poll::Pending
@@ -239,12 +239,12 @@ impl Ring {
         match slot.receiving {
             // Stops receiving only after the last send: until then, it reports errors of the connection.
             _ if slot.is_sending || !slot.queued.is_empty() => {}
-            Receiving::Wanted => slot.receiving = Receiving::Off,
-            Receiving::On | Receiving::Waiting => self.stop_receiving(key),
-            Receiving::Off | Receiving::Stopping => {}
+            ReceiveState::Wanted => slot.receiving = ReceiveState::Off,
+            ReceiveState::On | ReceiveState::Waiting => self.stop_receiving(key),
+            ReceiveState::Off | ReceiveState::Stopping => {}
         }
         let slot = &mut self.slots[key];
-        if !slot.is_idle() || !slot.queued.is_empty() || slot.receiving == Receiving::Wanted {
+        if !slot.is_idle() || !slot.queued.is_empty() || slot.receiving == ReceiveState::Wanted {
             wait(&mut slot.reader, cx);
             wait(&mut slot.writer, cx);
             return Poll::Pending;
@@ -265,8 +265,8 @@ impl Ring {
 
     fn stop_receiving(&mut self, key: usize) {
         let slot = &mut self.slots[key];
-        debug_assert!(matches!(slot.receiving, Receiving::On | Receiving::Waiting), "there is something to stop");
-        slot.receiving = Receiving::Stopping;
+        debug_assert!(matches!(slot.receiving, ReceiveState::On | ReceiveState::Waiting), "there is something to stop");
+        slot.receiving = ReceiveState::Stopping;
         self.kernel.stop_receiving(key, &slot.fd);
         self.mark(key);
     }

@@ -10,9 +10,9 @@ use tokio::time::Instant;
 
 use super::{Ring, SEND_LEN_MAX};
 use crate::net::uring::{
-    buffers::Filled,
-    request::{Completion, Done, is_passing},
-    slot::{Received, Receiving},
+    buffers::FilledBuffer,
+    request::{Completion, CompletionKind, is_passing},
+    slot::{ReceiveState, ReceivedBytes},
 };
 
 /// The state of a ring after a turn.
@@ -60,7 +60,7 @@ impl Ring {
     /// Collects results after an entry into the kernel.
     fn reap(&mut self, entered: io::Result<()>, woken: &mut Vec<Waker>) {
         while let Some(completion) = self.kernel.next(self.task.as_ref()) {
-            if let Done::Received { .. } | Done::Readable = completion.done {
+            if let CompletionKind::Received { .. } | CompletionKind::Readable = completion.done {
                 self.activity.note_receive();
             }
             self.complete(completion, woken);
@@ -110,8 +110,8 @@ impl Ring {
             }
             return;
         }
-        if slot.receiving == Receiving::Wanted {
-            slot.receiving = Receiving::On;
+        if slot.receiving == ReceiveState::Wanted {
+            slot.receiving = ReceiveState::On;
             self.kernel.receive(key, &slot.fd);
         }
         if !slot.is_sending && !slot.queued.is_empty() {
@@ -124,17 +124,17 @@ impl Ring {
         let key = completion.key;
         let slot = &mut self.slots[key];
         match completion.done {
-            Done::Received { result, goes_on } => self.complete_receive(key, result, goes_on, woken),
-            Done::Sent { bytes, result } => self.complete_send(key, bytes, result, woken),
-            Done::Readable => {
+            CompletionKind::Received { result, goes_on } => self.complete_receive(key, result, goes_on, woken),
+            CompletionKind::Sent { bytes, result } => self.complete_send(key, bytes, result, woken),
+            CompletionKind::Readable => {
                 debug_assert!(
-                    matches!(slot.receiving, Receiving::Waiting | Receiving::Stopping),
+                    matches!(slot.receiving, ReceiveState::Waiting | ReceiveState::Stopping),
                     "the kernel was asked to"
                 );
-                slot.receiving = Receiving::Off;
+                slot.receiving = ReceiveState::Off;
                 woken.extend(slot.reader.take());
             }
-            Done::Writable => {
+            CompletionKind::Writable => {
                 debug_assert!(slot.is_waiting_writable, "the kernel was asked to");
                 slot.is_waiting_writable = false;
                 woken.extend(slot.writer.take());
@@ -150,14 +150,14 @@ impl Ring {
     fn complete_receive(
         &mut self,
         key: usize,
-        result: io::Result<Option<Filled>>,
+        result: io::Result<Option<FilledBuffer>>,
         goes_on: bool,
         woken: &mut Vec<Waker>,
     ) {
         let slot = &mut self.slots[key];
-        debug_assert!(matches!(slot.receiving, Receiving::On | Receiving::Stopping), "the kernel was asked to");
+        debug_assert!(matches!(slot.receiving, ReceiveState::On | ReceiveState::Stopping), "the kernel was asked to");
         if !goes_on {
-            slot.receiving = Receiving::Off;
+            slot.receiving = ReceiveState::Off;
         }
         match result {
             Ok(Some(filled)) if !filled.is_empty() => self.keep_received(key, filled),
@@ -196,20 +196,20 @@ impl Ring {
         }
     }
 
-    fn keep_received(&mut self, key: usize, filled: Filled) {
+    fn keep_received(&mut self, key: usize, filled: FilledBuffer) {
         let slot = &mut self.slots[key];
         slot.received_len += filled.len();
         if slot.is_dropped {
             return;
         }
         if !filled.is_scarce() && slot.received.len() < FILLED_MAX {
-            slot.received.push_back(Received::Filled(filled));
-        } else if let Some(Received::Copied(copied)) = slot.received.back_mut() {
+            slot.received.push_back(ReceivedBytes::Filled(filled));
+        } else if let Some(ReceivedBytes::Copied(copied)) = slot.received.back_mut() {
             copied.extend_from_slice(&filled);
         } else {
-            slot.received.push_back(Received::Copied((*filled).into()));
+            slot.received.push_back(ReceivedBytes::Copied((*filled).into()));
         }
-        if slot.received_len > RECEIVED_LEN_MAX && slot.receiving == Receiving::On {
+        if slot.received_len > RECEIVED_LEN_MAX && slot.receiving == ReceiveState::On {
             self.stop_receiving(key);
         }
     }

@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::{
     call::status::{Code, Status},
-    codec::{Compression, Pieces},
+    codec::{Compression, EncodedMessage},
     service::settings::CompressionSettings,
 };
 
@@ -24,12 +24,12 @@ use crate::{
 ///   algorithm u8 | inflated length u32
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Compressed {
+pub(crate) struct CompressionHeader {
     algorithm: u8,
     inflated_len: u32,
 }
 
-impl Compressed {
+impl CompressionHeader {
     /// Decodes it from the start of compressed bytes. `None` if they are too short.
     pub(crate) fn decode(input: &mut impl Buf) -> Option<Self> {
         let algorithm = input.try_get_u8().ok()?;
@@ -84,12 +84,12 @@ pub(crate) enum CannotInflate {
 
 impl CannotInflate {
     /// Returns the status for a call with a compressed request.
-    pub(crate) fn of_request(self) -> Status {
+    pub(crate) fn request_status(self) -> Status {
         self.status("request", Code::InvalidArgument)
     }
 
     /// Returns the status for a call with a compressed answer.
-    pub(crate) fn of_answer(self) -> Status {
+    pub(crate) fn answer_status(self) -> Status {
         self.status("answer", Code::Internal)
     }
 
@@ -117,27 +117,27 @@ impl CannotInflate {
 ///
 /// A message counts while its handler runs. Messages of a stream count until the next ones are requested.
 #[derive(Debug)]
-pub(crate) struct Inflated {
+pub(crate) struct InflateBudget {
     room: Arc<Semaphore>,
     len_max: usize,
 }
 
 /// A part of the budget.
-pub(crate) type Held = OwnedSemaphorePermit;
+pub(crate) type InflatePermit = OwnedSemaphorePermit;
 
 /// Inflated bytes with their part of the budget.
-pub(crate) struct InRoom {
+pub(crate) struct BudgetedBytes {
     pub(crate) bytes: Bytes,
-    pub(crate) _held: Held,
+    pub(crate) _held: InflatePermit,
 }
 
-impl AsRef<[u8]> for InRoom {
+impl AsRef<[u8]> for BudgetedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Inflated {
+impl InflateBudget {
     /// Creates a budget. It has room for at least one message of the maximum content length.
     pub(crate) fn new(compressing: &CompressionSettings, content_len_max: u32) -> Self {
         let len_max = compressing.inflated_len_max.max(content_len_max as usize).min(Semaphore::MAX_PERMITS);
@@ -145,13 +145,17 @@ impl Inflated {
     }
 
     /// Reserves room for inflated bytes, if there is enough now.
-    pub(crate) fn try_hold(&self, compressed: Compressed) -> Result<Held, CannotInflate> {
+    pub(crate) fn try_hold(&self, compressed: CompressionHeader) -> Result<InflatePermit, CannotInflate> {
         let held = self.room.clone().try_acquire_many_owned(compressed.inflated_len);
         held.map_err(|_| self.no_room(compressed))
     }
 
     /// Reserves room for inflated bytes, and waits for it at most this long.
-    pub(crate) async fn hold(&self, compressed: Compressed, wait_max: Duration) -> Result<Held, CannotInflate> {
+    pub(crate) async fn hold(
+        &self,
+        compressed: CompressionHeader,
+        wait_max: Duration,
+    ) -> Result<InflatePermit, CannotInflate> {
         if let Ok(held) = self.try_hold(compressed) {
             return Ok(held);
         }
@@ -159,21 +163,21 @@ impl Inflated {
         timeout(wait_max, room).await.ok().and_then(Result::ok).ok_or_else(|| self.no_room(compressed))
     }
 
-    fn no_room(&self, compressed: Compressed) -> CannotInflate {
+    fn no_room(&self, compressed: CompressionHeader) -> CannotInflate {
         CannotInflate::NoRoom { inflated_len: compressed.inflated_len, limit: self.len_max }
     }
 }
 
 /// The compression settings of this side for one peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Deflating {
+pub(crate) struct PeerCompression {
     algorithm: Compression,
     len_min: usize,
     /// The maximum content length of the peer. Messages above it before compression are not sent, compressed or not.
     limit: u32,
 }
 
-impl Deflating {
+impl PeerCompression {
     /// Returns settings with this side's first algorithm that the peer supports.
     pub(crate) fn choose(compressing: &CompressionSettings, inflates: &[u8], limit: u32) -> Option<Self> {
         let algorithm = compressing.send.iter().copied().find(|send| inflates.contains(&send.number()))?;
@@ -186,29 +190,29 @@ impl Deflating {
     }
 
     /// Compresses bytes of a length accepted by [`takes`](Self::takes), if that makes them shorter.
-    pub(crate) fn deflate(&self, bytes: &[u8]) -> Option<(Compressed, Vec<u8>)> {
+    pub(crate) fn deflate(&self, bytes: &[u8]) -> Option<(CompressionHeader, Vec<u8>)> {
         let inflated_len = u32::try_from(bytes.len()).ok()?;
         let deflated = self.algorithm.deflate(bytes)?;
-        Some((Compressed { algorithm: self.algorithm.number(), inflated_len }, deflated))
+        Some((CompressionHeader { algorithm: self.algorithm.number(), inflated_len }, deflated))
     }
 }
 
 /// An outgoing message of a unary call or its answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) compressed: Option<Compressed>,
-    pub(crate) message: Pieces,
+pub(crate) struct OutgoingMessage {
+    pub(crate) compressed: Option<CompressionHeader>,
+    pub(crate) message: EncodedMessage,
 }
 
-impl From<Pieces> for Outgoing {
-    fn from(message: Pieces) -> Self {
+impl From<EncodedMessage> for OutgoingMessage {
+    fn from(message: EncodedMessage) -> Self {
         Self { compressed: None, message }
     }
 }
 
-impl Outgoing {
+impl OutgoingMessage {
     /// Compresses a message if configured and if that makes it shorter.
-    pub(crate) fn new(message: Pieces, deflating: Option<Deflating>) -> Self {
+    pub(crate) fn new(message: EncodedMessage, deflating: Option<PeerCompression>) -> Self {
         let Some(deflating) = deflating.filter(|deflating| deflating.takes(message.len())) else {
             return message.into();
         };
@@ -217,7 +221,7 @@ impl Outgoing {
             Some((compressed, deflated)) => {
                 Self { compressed: Some(compressed), message: Bytes::from(deflated).into() }
             }
-            None => Pieces::from(bytes).into(),
+            None => EncodedMessage::from(bytes).into(),
         }
     }
 }

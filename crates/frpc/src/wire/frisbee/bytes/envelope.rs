@@ -24,17 +24,17 @@ use std::{
 };
 
 use bytes::{Buf, BufMut, Bytes};
-use frisbee::{Content, Refusal};
+use frisbee::{Content, RefusalReason};
 
-use super::compressed::{COMPRESSED_LEN, Compressed, Deflating, Outgoing};
+use super::compressed::{COMPRESSED_LEN, CompressionHeader, OutgoingMessage, PeerCompression};
 use crate::{
     call::{
-        metadata::{Entry, Metadata},
-        packed::{self, Packed, PollNext},
+        metadata::{Metadata, MetadataEntry},
+        packed::{self, PackedMessages, PollNext},
         status::{Code, Status},
         streaming::Streaming,
     },
-    codec::{Format, Pieces},
+    codec::{EncodedMessage, Format},
     error::{CallError, ServerCause, ServerFailure},
 };
 
@@ -44,14 +44,14 @@ pub(crate) enum Envelope {
     Request {
         operation: u16,
         format: Format,
-        head: Fields,
+        head: HeadFields,
         message: Bytes,
     },
     Answer {
-        head: Fields,
+        head: HeadFields,
         message: Bytes,
     },
-    Failure(Fields),
+    Failure(HeadFields),
     /// Asks for a description of a method's messages.
     Describe {
         operation: u16,
@@ -60,35 +60,35 @@ pub(crate) enum Envelope {
 
 /// A frame of a stream between extended peers.
 #[derive(Debug)]
-pub(crate) enum Data {
+pub(crate) enum StreamFrame {
     /// Uncompressed messages.
-    Messages(Packed),
+    Messages(PackedMessages),
     /// Compressed messages.
-    Compressed(Compressed, Bytes),
-    Head(Fields),
-    End(Fields),
-    Failure(Fields),
+    Compressed(CompressionHeader, Bytes),
+    Head(HeadFields),
+    End(HeadFields),
+    Failure(HeadFields),
     /// An unknown kind, from a later version of the protocol.
     Unknown,
 }
 
 /// The first data of a call's stream.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenFrame {
     pub(crate) operation: u16,
     pub(crate) format: Format,
-    pub(crate) head: Fields,
+    pub(crate) head: HeadFields,
 }
 
 /// The decoded fields of a head.
 #[derive(Debug, Default)]
-pub(crate) struct Fields {
+pub(crate) struct HeadFields {
     /// The remaining time for the call.
     pub(crate) timeout: Option<Duration>,
     pub(crate) metadata: Metadata,
     pub(crate) trailers: Metadata,
     /// Present if the message is compressed.
-    pub(crate) compressed: Option<Compressed>,
+    pub(crate) compressed: Option<CompressionHeader>,
     code: u8,
     text: String,
     details: Bytes,
@@ -101,9 +101,9 @@ pub(crate) fn request(
     format: Format,
     timeout: Option<Duration>,
     metadata: &Metadata,
-    message: impl Into<Outgoing>,
+    message: impl Into<OutgoingMessage>,
 ) -> Content {
-    let Outgoing { compressed, message } = message.into();
+    let OutgoingMessage { compressed, message } = message.into();
     let mut out = with_room(REQUEST_LEN + timeout.map_or(0, |_| TIMEOUT_LEN), &[metadata], compressed, &message);
     out.push(REQUEST);
     out.put_u16(operation);
@@ -117,8 +117,8 @@ pub(crate) fn request(
 }
 
 /// Encodes an answer. Its message has the format of the request.
-pub(crate) fn answer(metadata: &Metadata, trailers: &Metadata, message: impl Into<Outgoing>) -> Content {
-    let Outgoing { compressed, message } = message.into();
+pub(crate) fn answer(metadata: &Metadata, trailers: &Metadata, message: impl Into<OutgoingMessage>) -> Content {
+    let OutgoingMessage { compressed, message } = message.into();
     let mut out = with_room(ANSWER_LEN, &[metadata, trailers], compressed, &message);
     out.push(ANSWER);
     with_head(&mut out, |out| {
@@ -175,7 +175,7 @@ pub(crate) fn open(operation: u16, format: Format, timeout: Option<Duration>, me
 }
 
 /// Decodes the first data of a stream. `None` if it does not open an extended call.
-pub(crate) fn parse_open(content: &Bytes, metadata_max: usize) -> Option<Result<Open, Status>> {
+pub(crate) fn parse_open(content: &Bytes, metadata_max: usize) -> Option<Result<OpenFrame, Status>> {
     if content.first() != Some(&OPEN) {
         return None;
     }
@@ -183,7 +183,7 @@ pub(crate) fn parse_open(content: &Bytes, metadata_max: usize) -> Option<Result<
     let mut parse = || {
         let operation = input.try_get_u16().map_err(|_| malformed("ends in front of its operation"))?;
         let format = format(input.try_get_u8().map_err(|_| malformed("ends in front of its format"))?)?;
-        Ok(Open { operation, format, head: read_head(&mut input, metadata_max)? })
+        Ok(OpenFrame { operation, format, head: read_head(&mut input, metadata_max)? })
     };
     Some(parse())
 }
@@ -212,13 +212,13 @@ fn alone(kind: u8, tag: u8, metadata: &Metadata) -> Bytes {
 
 /// Encodes a frame with a single message.
 pub(crate) fn one_message(content: Bytes) -> Content {
-    let mut messages = Messages::new(u32::MAX);
+    let mut messages = OutgoingBatch::new(u32::MAX);
     messages.push(content);
     messages.take().pop_front().expect("one message makes one data")
 }
 
 /// Messages to be sent together. Small messages share a frame, up to a limit. Each large message gets its own frame.
-pub(crate) struct Messages {
+pub(crate) struct OutgoingBatch {
     limit: usize,
     data: VecDeque<Content>,
     /// The total length of `data`.
@@ -229,7 +229,7 @@ pub(crate) struct Messages {
     last_len: usize,
 }
 
-impl Messages {
+impl OutgoingBatch {
     pub(crate) fn new(limit: u32) -> Self {
         Self { limit: limit as usize, data: VecDeque::new(), data_len: 0, small: Vec::new(), last_len: 0 }
     }
@@ -317,7 +317,7 @@ impl Messages {
 }
 
 /// Compresses the messages of a frame, if they are long enough and if that makes them shorter.
-pub(crate) fn deflate(data: Content, deflating: &Deflating) -> Content {
+pub(crate) fn deflate(data: Content, deflating: &PeerCompression) -> Content {
     if !deflating.takes(data.len() - KIND_LEN) {
         return data;
     }
@@ -334,11 +334,11 @@ pub(crate) fn deflate(data: Content, deflating: &Deflating) -> Content {
     }
 }
 
-impl Data {
+impl StreamFrame {
     /// Decodes a frame of a stream, except for the opening.
     pub(crate) fn decode(mut input: Bytes, metadata_max: usize) -> Result<Self, Status> {
         match input.try_get_u8().map_err(|_| malformed("is empty"))? {
-            MESSAGES => Ok(Self::Messages(Packed::new(input))),
+            MESSAGES => Ok(Self::Messages(PackedMessages::new(input))),
             COMPRESSED => Ok(Self::Compressed(read_compressed(&mut input)?, input)),
             HEAD => Ok(Self::Head(read_head(&mut input, metadata_max)?)),
             END => Ok(Self::End(read_head(&mut input, metadata_max)?)),
@@ -405,7 +405,7 @@ impl Envelope {
     }
 }
 
-impl Fields {
+impl HeadFields {
     /// Decodes the fields of a head, a slice of `whole`.
     fn decode(mut head: &[u8], whole: &Bytes, metadata_max: usize) -> Result<Self, Status> {
         let mut fields = Self::default();
@@ -462,27 +462,27 @@ impl Fields {
     }
 }
 
-fn read_head(input: &mut Bytes, metadata_max: usize) -> Result<Fields, Status> {
+fn read_head(input: &mut Bytes, metadata_max: usize) -> Result<HeadFields, Status> {
     let len = input.try_get_u32().map_err(|_| malformed("ends in front of its head"))? as usize;
     let Some(head) = input.get(..len) else {
         return Err(malformed("announces a head that is longer than itself"));
     };
-    let fields = Fields::decode(head, input, metadata_max)?;
+    let fields = HeadFields::decode(head, input, metadata_max)?;
     input.advance(len);
     Ok(fields)
 }
 
-fn read_compressed(input: &mut impl Buf) -> Result<Compressed, Status> {
-    Compressed::decode(input).ok_or_else(|| malformed("ends in front of what is compressed"))
+fn read_compressed(input: &mut impl Buf) -> Result<CompressionHeader, Status> {
+    CompressionHeader::decode(input).ok_or_else(|| malformed("ends in front of what is compressed"))
 }
 
 /// Decodes the cause of a failure. `None` if it is unknown or too short: the failure is then only a status.
 fn read_cause(mut value: &[u8]) -> Option<ServerCause> {
     Some(match value.try_get_u8().ok()? {
-        BUSY => ServerCause::Refused(Refusal::Busy),
-        EXPIRED => ServerCause::Refused(Refusal::Expired),
-        DRAINING => ServerCause::Refused(Refusal::Draining),
-        REQUEST_TOO_LARGE => ServerCause::Refused(Refusal::TooLarge {
+        BUSY => ServerCause::Refused(RefusalReason::Busy),
+        EXPIRED => ServerCause::Refused(RefusalReason::Expired),
+        DRAINING => ServerCause::Refused(RefusalReason::Draining),
+        REQUEST_TOO_LARGE => ServerCause::Refused(RefusalReason::TooLarge {
             announced: value.try_get_u32().ok()?,
             limit: value.try_get_u32().ok()?,
         }),
@@ -526,7 +526,7 @@ fn put_timeout(out: &mut Vec<u8>, timeout: Option<Duration>) {
 }
 
 fn put_metadata(out: &mut Vec<u8>, tag: u8, metadata: &Metadata) {
-    for Entry { name, value } in metadata.entries() {
+    for MetadataEntry { name, value } in metadata.entries() {
         let name_len = u16::try_from(name.len()).expect("it is within the limit on metadata, which was checked");
         out.put_u8(tag);
         put_len(out, size_of_val(&name_len) + name.len() + value.len());
@@ -536,7 +536,7 @@ fn put_metadata(out: &mut Vec<u8>, tag: u8, metadata: &Metadata) {
     }
 }
 
-fn put_compressed(out: &mut Vec<u8>, compressed: Option<Compressed>) {
+fn put_compressed(out: &mut Vec<u8>, compressed: Option<CompressionHeader>) {
     if let Some(compressed) = compressed {
         put_field(out, COMPRESSION, &compressed.encode());
     }
@@ -544,10 +544,10 @@ fn put_compressed(out: &mut Vec<u8>, compressed: Option<Compressed>) {
 
 fn put_cause(out: &mut Vec<u8>, cause: Option<ServerCause>) {
     let (number, values) = match cause {
-        Some(ServerCause::Refused(Refusal::Busy)) => (BUSY, [None; 2]),
-        Some(ServerCause::Refused(Refusal::Expired)) => (EXPIRED, [None; 2]),
-        Some(ServerCause::Refused(Refusal::Draining)) => (DRAINING, [None; 2]),
-        Some(ServerCause::Refused(Refusal::TooLarge { announced, limit })) => {
+        Some(ServerCause::Refused(RefusalReason::Busy)) => (BUSY, [None; 2]),
+        Some(ServerCause::Refused(RefusalReason::Expired)) => (EXPIRED, [None; 2]),
+        Some(ServerCause::Refused(RefusalReason::Draining)) => (DRAINING, [None; 2]),
+        Some(ServerCause::Refused(RefusalReason::TooLarge { announced, limit })) => {
             (REQUEST_TOO_LARGE, [Some(announced), Some(limit)])
         }
         Some(ServerCause::TooManyCalls { limit }) => (TOO_MANY_CALLS, [Some(limit), None]),
@@ -583,7 +583,12 @@ fn with_head(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 ///
 /// `others` is the length of the parts with a fixed size. An exact capacity lets the full buffer become `Bytes` without
 /// another allocation.
-fn with_room(others: usize, metadata: &[&Metadata], compressed: Option<Compressed>, message: &Pieces) -> Vec<u8> {
+fn with_room(
+    others: usize,
+    metadata: &[&Metadata],
+    compressed: Option<CompressionHeader>,
+    message: &EncodedMessage,
+) -> Vec<u8> {
     let framing = FIELD_LEN + size_of::<u16>();
     let metadata = metadata.iter().map(|metadata| metadata.size() - (ENTRY_OVERHEAD - framing) * metadata.len());
     let compressed = compressed.map_or(0, |_| FIELD_LEN + COMPRESSED_LEN);
@@ -592,18 +597,18 @@ fn with_room(others: usize, metadata: &[&Metadata], compressed: Option<Compresse
 }
 
 /// Joins a head and its message. Small messages are copied after the head.
-fn join(mut head: Vec<u8>, message: Pieces) -> Content {
+fn join(mut head: Vec<u8>, message: EncodedMessage) -> Content {
     match message {
-        Pieces::One(message) if message.len() <= packed::COPIED_LEN_MAX => {
+        EncodedMessage::One(message) if message.len() <= packed::COPIED_LEN_MAX => {
             head.extend_from_slice(&message);
             head.into()
         }
-        Pieces::One(message) => vec![head.into(), message].into(),
-        Pieces::Small(message) => {
+        EncodedMessage::One(message) => vec![head.into(), message].into(),
+        EncodedMessage::Small(message) => {
             head.extend_from_slice(&message);
             head.into()
         }
-        Pieces::Several(mut pieces) => {
+        EncodedMessage::Several(mut pieces) => {
             pieces.insert(0, head.into());
             pieces.into()
         }

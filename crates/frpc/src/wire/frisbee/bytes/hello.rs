@@ -12,7 +12,7 @@ use bytes::{Buf, BufMut, Bytes};
 use crate::{
     call::method::{MessageType, Method, MethodKind},
     codec::Format,
-    service::table::{Entry, MethodTable},
+    service::table::{MethodEntry, MethodTable},
 };
 
 /// The frpc part of the HELLO of this side.
@@ -42,12 +42,12 @@ pub(crate) struct PeerHello {
     /// this side for a plain peer, and drops extended packets from it.
     pub(crate) has_ours: bool,
     /// Sorted by path.
-    methods: Vec<Served>,
+    methods: Vec<RemoteMethod>,
 }
 
 /// A method served by the peer.
 #[derive(Debug)]
-struct Served {
+struct RemoteMethod {
     path: Bytes,
     operation: u16,
     kind: u8,
@@ -99,7 +99,7 @@ impl LocalHello<'_> {
             put_head(&mut out, INFLATES, self.inflates.len());
             out.put_slice(&self.inflates);
         }
-        for Entry { method, operation, .. } in self.methods.methods() {
+        for MethodEntry { method, operation, .. } in self.methods.methods() {
             let path = method.path();
             put_head(&mut out, METHOD, METHOD_LEN_MIN + path.len());
             out.put_u16(operation);
@@ -142,7 +142,7 @@ impl PeerHello {
                 TIMEOUT => hello.timeout = Some(Duration::from_micros(value.try_get_u64().ok()?)),
                 CALLS_MAX => hello.calls_max = Some(value.try_get_u32().ok()?),
                 INFLATES => hello.inflates = value,
-                METHOD if value.len() >= METHOD_LEN_MIN => hello.methods.push(Served {
+                METHOD if value.len() >= METHOD_LEN_MIN => hello.methods.push(RemoteMethod {
                     operation: value.get_u16(),
                     kind: value.get_u8(),
                     request: value.get_u128(),

@@ -8,7 +8,7 @@ use std::ptr;
 
 use bytes::{Buf, BufMut, Bytes};
 use frpc_schema::{
-    compat::{Declarations, Declared, Misfit, Part, Peer, misfit, narrowing},
+    compat::{Declarations, DeclaredMessage, MessageMismatch, MessageRole, PeerRole, find_mismatch, narrowing},
     excerpt,
     prost_types::FileDescriptorSet,
 };
@@ -19,7 +19,7 @@ use crate::call::method::{Method, MethodTypes};
 
 /// The messages of a method as described by a peer.
 #[derive(Debug)]
-pub(crate) struct Description {
+pub(crate) struct MethodDescription {
     request: String,
     response: String,
     declared: FileDescriptorSet,
@@ -29,7 +29,7 @@ pub(crate) struct Description {
 
 /// A reportable difference between the messages of two peers.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Difference {
+pub(crate) struct MessageDifference {
     pub(crate) text: String,
     /// True if calls are made despite the difference.
     pub(crate) is_accepted: bool,
@@ -59,7 +59,7 @@ pub(crate) fn describe(method: &Method, accepts_narrowing: bool) -> Option<Bytes
     (out.len() <= DESCRIPTION_LEN_MAX).then(|| out.into())
 }
 
-impl Description {
+impl MethodDescription {
     /// Decodes a description. `None` if it contains nothing to compare.
     pub(crate) fn decode(mut input: Bytes) -> Option<Self> {
         // Decoded descriptors take many times the memory of their bytes.
@@ -84,27 +84,27 @@ impl Description {
     /// Compares the messages of a server's method with those of this side.
     ///
     /// Returns a difference if they do not fit or lose values. A difference that refuses calls takes precedence.
-    pub(crate) fn difference(&self, method: &Method, accepts_narrowing: bool) -> Option<Difference> {
+    pub(crate) fn difference(&self, method: &Method, accepts_narrowing: bool) -> Option<MessageDifference> {
         let MethodTypes { request, response } = method.types?;
         let theirs = Declarations::of(&self.declared);
         let messages = [
-            ("request", Part::Request, request, &self.request, self.accepts_narrowing, "the server"),
-            ("response", Part::Response, response, &self.response, accepts_narrowing, "this side"),
+            ("request", MessageRole::Request, request, &self.request, self.accepts_narrowing, "the server"),
+            ("response", MessageRole::Response, response, &self.response, accepts_narrowing, "this side"),
         ];
         let differences = messages.into_iter().filter_map(|(which, part, own, name, is_accepted, reader)| {
             let set = FileDescriptorSet::decode(own.descriptors).ok()?;
             let ours = Declarations::of(&set);
-            let here = Declared { declarations: &ours, name: own.name };
-            let there = Declared { declarations: &theirs, name };
-            let describe = |found: Misfit| {
+            let here = DeclaredMessage { declarations: &ours, name: own.name };
+            let there = DeclaredMessage { declarations: &theirs, name };
+            let describe = |found: MessageMismatch| {
                 format!("the {which} of {method} does not fit that of the server, at {}: {found}", found.path)
             };
-            if let Some(misfit) = misfit(here, there, Peer::Server, part) {
-                return Some(Difference { text: describe(misfit), is_accepted: false });
+            if let Some(misfit) = find_mismatch(here, there, PeerRole::Server, part) {
+                return Some(MessageDifference { text: describe(misfit), is_accepted: false });
             }
-            let text = describe(narrowing(here, there, Peer::Server, part)?);
+            let text = describe(narrowing(here, there, PeerRole::Server, part)?);
             let advice = format!(", unless {reader} sets `accept_narrowing(true)`");
-            Some(Difference { text: if is_accepted { text } else { text + &advice }, is_accepted })
+            Some(MessageDifference { text: if is_accepted { text } else { text + &advice }, is_accepted })
         });
         differences.min_by_key(|difference| difference.is_accepted)
     }
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_description_comes_back_and_fits_itself() {
         let method = method(descriptors(3));
-        let description = Description::decode(describe(&method, false).unwrap()).unwrap();
+        let description = MethodDescription::decode(describe(&method, false).unwrap()).unwrap();
         assert_eq!((&*description.request, &*description.response), ("t.M", "t.M"));
         assert_eq!(description.declared.file[0].message_type[0].field.len(), 3);
         assert_eq!(description.difference(&method, false), None);
@@ -173,15 +173,15 @@ mod tests {
             out.resize(len, 0);
             Bytes::from(out)
         };
-        assert!(Description::decode(padded(DESCRIPTION_LEN_MAX)).is_some());
-        assert!(Description::decode(padded(DESCRIPTION_LEN_MAX + 1)).is_none());
+        assert!(MethodDescription::decode(padded(DESCRIPTION_LEN_MAX)).is_some());
+        assert!(MethodDescription::decode(padded(DESCRIPTION_LEN_MAX + 1)).is_none());
     }
 
     #[test]
     fn a_method_without_usable_descriptors_is_not_described_and_nothing_is_compared_with_it() {
         assert!(describe(&Method::unary("t.T", "Do", 10), false).is_none());
         assert!(describe(&method(b"no descriptors"), false).is_none());
-        let description = Description::decode(describe(&method(descriptors(1)), false).unwrap()).unwrap();
+        let description = MethodDescription::decode(describe(&method(descriptors(1)), false).unwrap()).unwrap();
         assert_eq!(description.difference(&method(b"no descriptors"), false), None);
         assert_eq!(description.difference(&Method::unary("t.T", "Do", 10), false), None);
     }
@@ -190,7 +190,7 @@ mod tests {
     fn bytes_that_are_no_description_are_none() {
         let whole = describe(&method(descriptors(1)), false).unwrap();
         for len in 0..whole.len() {
-            assert!(Description::decode(whole.slice(..len)).is_none(), "{len}");
+            assert!(MethodDescription::decode(whole.slice(..len)).is_none(), "{len}");
         }
     }
 }

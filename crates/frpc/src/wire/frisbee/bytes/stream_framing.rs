@@ -21,7 +21,7 @@
 
 use bytes::Bytes;
 
-use super::{compressed::Deflating, envelope};
+use super::{compressed::PeerCompression, envelope};
 use crate::{
     call::{metadata::Metadata, status::Status},
     codec::{Reader, Writer, decode_error, short_error},
@@ -66,14 +66,14 @@ pub(crate) fn failure(status: &Status) -> Bytes {
 
 /// The framing of messages on the stream of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Framing {
+pub(crate) enum StreamFraming {
     /// One message per frame, as in frpc-go.
     Plain,
     /// As in docs/protocol.md. `metadata_max` is the caller's limit on the metadata of the answer.
-    Extended { metadata_max: usize, deflating: Option<Deflating> },
+    Extended { metadata_max: usize, deflating: Option<PeerCompression> },
 }
 
-impl Framing {
+impl StreamFraming {
     /// Returns the end marker, with trailers if the framing supports them.
     pub(crate) fn end(self, trailers: &Metadata) -> Bytes {
         match self {

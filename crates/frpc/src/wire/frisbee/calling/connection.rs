@@ -8,23 +8,23 @@ use std::{
 };
 
 use frisbee::{
-    CloseReason, Connection, Content, GoAway, Operation, Packet, PacketName, ProtocolError, Refusal, SendError, Sent,
-    TrySendError,
+    CloseReason, Connection, Content, GoAway, Operation, Packet, PacketName, ProtocolError, RefusalReason, SendError,
+    SendPosition, TrySendError,
 };
 use tokio::time::Instant;
 
 use super::{
     super::{
         bytes::{
-            compressed::Outgoing,
+            compressed::OutgoingMessage,
             envelope,
             hello::{MethodRoute, PeerHello},
         },
         message_streams,
         peer::{LocalSettings, PeerState},
     },
-    pending::{Limit, PendingCall, PendingCalls},
-    table::{CannotBegin, Reply, Unanswered},
+    pending::{CallLimit, PendingCall, PendingCalls},
+    table::{CallReply, CannotBegin, NoAnswer},
 };
 use crate::{
     call::{deadline::Deadline, head::Head, method::Method, status::Status},
@@ -34,7 +34,7 @@ use crate::{
 
 /// The treatment of calls beyond the limit of concurrent calls, that of the channel or of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WhenFull {
+pub enum CallLimitPolicy {
     /// The call waits for another call to end, within its timeout.
     #[default]
     Wait,
@@ -43,20 +43,20 @@ pub enum WhenFull {
 }
 
 /// A request of any type. It can be sent again on another connection.
-pub(crate) trait Sending {
+pub(crate) trait SendableRequest {
     /// Sends the request in a packet with this name, unless the outbox is full.
-    fn try_send(&self, connection: &Connection, name: PacketName) -> Result<Sent, TrySendError>;
+    fn try_send(&self, connection: &Connection, name: PacketName) -> Result<SendPosition, TrySendError>;
 }
 
 /// The request of one attempt.
-pub(crate) enum Outbound<'a> {
+pub(crate) enum OutgoingRequest<'a> {
     Encoded(Content),
-    Message(&'a (dyn Sending + Sync)),
+    Message(&'a (dyn SendableRequest + Sync)),
 }
 
-impl Outbound<'_> {
+impl OutgoingRequest<'_> {
     /// Sends the request in a packet with this name, unless the outbox is full.
-    pub(super) fn try_send(self, connection: &Connection, name: PacketName) -> Result<Sent, TrySendError> {
+    pub(super) fn try_send(self, connection: &Connection, name: PacketName) -> Result<SendPosition, TrySendError> {
         let PacketName { id, operation } = name;
         match self {
             Self::Encoded(content) => connection.try_send(Packet { id, operation, content }),
@@ -65,7 +65,7 @@ impl Outbound<'_> {
     }
 }
 
-impl From<Content> for Outbound<'_> {
+impl From<Content> for OutgoingRequest<'_> {
     fn from(content: Content) -> Self {
         Self::Encoded(content)
     }
@@ -75,7 +75,7 @@ impl From<Content> for Outbound<'_> {
 pub(crate) struct ClientConnection {
     pub(crate) connection: Connection,
     pub(super) calls: Arc<PendingCalls>,
-    when_full: WhenFull,
+    when_full: CallLimitPolicy,
     pub(super) own: Arc<LocalSettings>,
     /// The state of the connection, once the peer is recognized.
     peer: OnceLock<Arc<PeerState>>,
@@ -85,10 +85,10 @@ impl ClientConnection {
     pub(crate) fn new(
         connection: Connection,
         calls: Arc<PendingCalls>,
-        when_full: WhenFull,
+        when_full: CallLimitPolicy,
         own: Arc<LocalSettings>,
     ) -> Self {
-        if calls.begins_to_expire() {
+        if calls.claim_expiry_task() {
             // On the runtime of the connection: it runs while answers to calls can arrive.
             connection.runtime().spawn(calls.clone().expire());
         }
@@ -96,7 +96,7 @@ impl ClientConnection {
     }
 
     /// Prepares an existing connection for calls. `None` if it is not served by [`Services`].
-    pub(crate) fn over(connection: &Connection) -> Option<Self> {
+    pub(crate) fn for_connection(connection: &Connection) -> Option<Self> {
         let state = PeerState::of(connection)?;
         let calls = state.calls.get_or_init(Arc::default);
         // Only after the calls are in the state: a router that saw the connection close earlier found no calls to end,
@@ -104,7 +104,7 @@ impl ClientConnection {
         if let Some(reason) = connection.close_reason() {
             calls.close(state.number, &reason);
         }
-        Some(Self::new(connection.clone(), calls.clone(), WhenFull::default(), state.own.clone()))
+        Some(Self::new(connection.clone(), calls.clone(), CallLimitPolicy::default(), state.own.clone()))
     }
 
     /// Returns whether a new call could succeed on this connection.
@@ -128,7 +128,7 @@ impl ClientConnection {
     }
 
     /// Returns a handle that does not keep the connection open, so it closes after its last call.
-    pub(crate) fn let_go(&self) -> Self {
+    pub(crate) fn detached_handle(&self) -> Self {
         Self {
             connection: self.connection.without_keeping_open(),
             calls: self.calls.clone(),
@@ -145,7 +145,7 @@ impl ClientConnection {
     }
 
     /// Returns the number of packets received from the peer.
-    pub(crate) fn heard(&self) -> u64 {
+    pub(crate) fn packets_received(&self) -> u64 {
         self.connection.metrics().counters.packets_in
     }
 
@@ -157,7 +157,7 @@ impl ClientConnection {
     /// Returns the peer's frpc part. Waits until the peer is recognized, and returns `None` for a plain peer.
     pub(crate) async fn extended(&self, deadline: Deadline) -> Result<Option<&PeerHello>, Status> {
         if self.peer().is_none() {
-            let known = async { self.connection.recognized().await.map_err(|reason| lost(reason, false)) };
+            let known = async { self.connection.recognized().await.map_err(|reason| connection_lost(reason, false)) };
             deadline.bound_unsent(known).await?;
         }
         Ok(self.known_extended())
@@ -195,7 +195,7 @@ impl ClientConnection {
         match self.route(method) {
             None | Some(MethodRoute::Plain) => self.operation(method).map(Some),
             Some(MethodRoute::Extended { .. }) => Ok(None),
-            Some(MethodRoute::Missing) => Err(missing(method)),
+            Some(MethodRoute::Missing) => Err(method_missing(method)),
         }
     }
 
@@ -224,9 +224,9 @@ impl ClientConnection {
         format: Format,
         head: &Head,
         timeout: Option<Deadline>,
-        message: Outgoing,
+        message: OutgoingMessage,
         deadline: Deadline,
-    ) -> Result<Reply, Status> {
+    ) -> Result<CallReply, Status> {
         // A timeout beyond any instant is sent as well. Without it, the announced timeout would apply.
         let left = |at: Instant| at.saturating_duration_since(Instant::now());
         let left = timeout.map(|deadline| deadline.at.map_or(Duration::MAX, left));
@@ -238,10 +238,10 @@ impl ClientConnection {
     pub(crate) async fn unary(
         &self,
         operation: Operation,
-        request: Outbound<'_>,
+        request: OutgoingRequest<'_>,
         deadline: Deadline,
         plain: Option<&'static Method>,
-    ) -> Result<Reply, Status> {
+    ) -> Result<CallReply, Status> {
         let unchecked = plain.filter(|_| self.peer.get().is_none());
         // Registered with the waker of this poll, so the first check for the answer needs no lock.
         let begin =
@@ -269,16 +269,16 @@ impl ClientConnection {
 
     /// Returns the status of a sent call without an answer.
     #[cold]
-    pub(super) fn unanswered(&self, why: Unanswered, deadline: Deadline, sent: Sent) -> Status {
+    pub(super) fn unanswered(&self, why: NoAnswer, deadline: Deadline, sent: SendPosition) -> Status {
         match why {
-            Unanswered::TimedOut => deadline.passed(),
-            Unanswered::TooLarge { announced, limit } => CallError::AnswerTooLarge { len: announced, limit }.into(),
-            Unanswered::Closed(reason) => lost_after(reason, &self.connection, sent),
+            NoAnswer::TimedOut => deadline.passed(),
+            NoAnswer::TooLarge { announced, limit } => CallError::AnswerTooLarge { len: announced, limit }.into(),
+            NoAnswer::Closed(reason) => lost_after(reason, &self.connection, sent),
         }
     }
 
     /// Sends a packet once the full outbox has room for it.
-    async fn send_later(&self, error: TrySendError, deadline: Deadline) -> Result<Sent, Status> {
+    async fn send_later(&self, error: TrySendError, deadline: Deadline) -> Result<SendPosition, Status> {
         let packet = match error {
             TrySendError::Full(packet) => packet,
             TrySendError::Failed(error) => return Err(self.unsent(error)),
@@ -303,16 +303,16 @@ impl ClientConnection {
 
     /// Begins a call. At the limit, it waits or fails, as configured.
     async fn begin(&self, operation: Operation, deadline: Deadline) -> Result<PendingCall<'_>, Status> {
-        let begun = self.calls.try_begin(operation.number(), deadline.at, None).map_err(not_begun)?;
+        let begun = self.calls.try_begin(operation.number(), deadline.at, None).map_err(begin_status)?;
         match (begun, self.when_full) {
             (Some(waiting), _) => Ok(waiting),
-            (None, WhenFull::Fail) => Err(match self.calls.limit() {
-                Limit::Own(limit) => CallError::TooManyCalls { limit }.into(),
-                Limit::OfPeer(limit) => CallError::TooManyForPeer { limit }.into(),
+            (None, CallLimitPolicy::Fail) => Err(match self.calls.limit() {
+                CallLimit::Own(limit) => CallError::TooManyCalls { limit }.into(),
+                CallLimit::Peer(limit) => CallError::TooManyForPeer { limit }.into(),
             }),
-            (None, WhenFull::Wait) => {
+            (None, CallLimitPolicy::Wait) => {
                 let begin = self.calls.begin(operation.number(), deadline.at);
-                deadline.bound_unsent(async { begin.await.map_err(not_begun) }).await
+                deadline.bound_unsent(async { begin.await.map_err(begin_status) }).await
             }
         }
     }
@@ -325,7 +325,7 @@ impl ClientConnection {
             SendError::OutboxFull => {
                 Status::resource_exhausted("the outbox of the connection is full, nothing was sent")
             }
-            _ => lost(message_streams::why_closed(&self.connection), false),
+            _ => connection_lost(message_streams::why_closed(&self.connection), false),
         }
     }
 }
@@ -333,43 +333,43 @@ impl ClientConnection {
 /// Returns the status the peer would answer with, for a request above its announced limit.
 pub(super) fn refused_as_too_large(len: usize, limit: u32) -> Status {
     let announced = len.try_into().unwrap_or(u32::MAX);
-    CallError::Refused { why: Refusal::TooLarge { announced, limit } }.into()
+    CallError::Refused { why: RefusalReason::TooLarge { announced, limit } }.into()
 }
 
 /// Returns the status of a call encoded for a server with another schema.
-pub(crate) fn changed(method: &'static Method) -> Status {
+pub(crate) fn schema_changed(method: &'static Method) -> Status {
     let text = format!("the server changed its schema while {method} was called: nothing was sent, retry the call");
     Status::unavailable(text)
 }
 
 /// Returns the status for a method missing on an extended peer.
-pub(crate) fn missing(method: &'static Method) -> Status {
+pub(crate) fn method_missing(method: &'static Method) -> Status {
     Status::unimplemented(format!("the server has no method {method}"))
 }
 
-fn not_begun(why: CannotBegin) -> Status {
+fn begin_status(why: CannotBegin) -> Status {
     match why {
-        CannotBegin::Closed(reason) => lost(reason, false),
+        CannotBegin::Closed(reason) => connection_lost(reason, false),
         CannotBegin::GoingAway(why) => CallError::GoingAway { why }.into(),
         CannotBegin::OutOfIds { owed } => CallError::OutOfIds { owed }.into(),
     }
 }
 
-pub(super) fn lost(reason: CloseReason, may_have_executed: bool) -> Status {
+pub(super) fn connection_lost(reason: CloseReason, may_have_executed: bool) -> Status {
     CallError::ConnectionLost { reason, may_have_executed }.into()
 }
 
 /// Returns the status of a sent call after the end of its connection.
-pub(super) fn lost_after(reason: CloseReason, connection: &Connection, sent: Sent) -> Status {
+pub(super) fn lost_after(reason: CloseReason, connection: &Connection, sent: SendPosition) -> Status {
     // A peer that never sent a frisbee packet has no handlers.
     let is_foreign =
         matches!(reason, CloseReason::Protocol(ProtocolError::BadMagic { .. } | ProtocolError::Foreign(_)));
     let never_spoke = is_foreign && connection.metrics().counters.packets_in == 0;
-    lost(reason, connection.may_have_left(sent) && !never_spoke)
+    connection_lost(reason, connection.may_have_left(sent) && !never_spoke)
 }
 
 /// Returns the status of a stream without an answer. For a lost connection, states whether the request was sent.
-pub(super) fn without_doubt(status: Status, connection: &Connection, sent: Sent) -> Status {
+pub(super) fn refine_connection_loss(status: Status, connection: &Connection, sent: SendPosition) -> Status {
     match status.call_error() {
         Some(CallError::ConnectionLost { reason, .. }) => lost_after(reason.clone(), connection, sent),
         _ => status,

@@ -11,8 +11,8 @@ pub(crate) mod unary;
 use std::sync::Arc;
 
 use self::{
-    reconnecting::Reconnecting,
-    streams::{StreamCall, StreamedCall},
+    reconnecting::FrisbeeCaller,
+    streams::{ServerStreamCall, StreamCall},
     unary::UnaryCall,
 };
 use crate::{
@@ -27,9 +27,9 @@ use crate::{
     service::boxed::BoxFuture,
 };
 
-/// Calls of every kind, as made by layers and by callers without types. Unary calls without layers use [`Reconnecting`]
+/// Calls of every kind, as made by layers and by callers without types. Unary calls without layers use [`FrisbeeCaller`]
 /// directly, without a box.
-impl Caller for Arc<Reconnecting> {
+impl Caller for Arc<FrisbeeCaller> {
     fn format(&self) -> Format {
         Format::Polyglot
     }
@@ -39,7 +39,7 @@ impl Caller for Arc<Reconnecting> {
             let (method, format, kind, time) = (call.method(), call.format(), call.kind(), call.time());
             let CallTime { opening, whole } = time;
             let (head, body) = call.into_parts();
-            let timeout = self.untold(whole.unwrap_or(opening));
+            let timeout = self.deadline_to_send(whole.unwrap_or(opening));
             if let (MethodKind::Unary, Body::One(content)) = (kind, &body) {
                 let content = content.clone();
                 let call = UnaryCall { method, format, head: &head, content, timeout, deadline: opening };
@@ -49,7 +49,7 @@ impl Caller for Arc<Reconnecting> {
             let contents = match (kind, body) {
                 (MethodKind::ServerStreaming, Body::One(content)) => {
                     let content = content.into_bytes();
-                    self.server_streaming(StreamedCall { method, format, head, content, opening, whole }).await?
+                    self.server_streaming(ServerStreamCall { method, format, head, content, opening, whole }).await?
                 }
                 (MethodKind::ClientStreaming, Body::Many(contents)) => {
                     let call = StreamCall { method, format, head: &head, timeout: whole, opening, whole };

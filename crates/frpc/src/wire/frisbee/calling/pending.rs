@@ -20,13 +20,13 @@ use tokio::{
 };
 use tracing::warn;
 
-use super::table::{CALLS_MAX, CannotBegin, Reply, Table, Unanswered};
+use super::table::{CALLS_MAX, CallIdTable, CallReply, CannotBegin, NoAnswer};
 use crate::error::CallError;
 
 /// The calls in flight on a connection, shared by the callers and the router that receives the answers.
 #[derive(Debug)]
 pub(crate) struct PendingCalls {
-    table: Mutex<Table>,
+    table: Mutex<CallIdTable>,
     /// Notified when a call ends and another may begin.
     room: Notify,
     /// Notified when a new call is due before the time that [`expire`](Self::expire) sleeps until.
@@ -34,12 +34,12 @@ pub(crate) struct PendingCalls {
     /// Set once a task runs [`expire`](Self::expire).
     expires: AtomicBool,
     /// The callback for the moment when the connection stops taking new calls.
-    leave: Mutex<Option<Leave>>,
+    leave: Mutex<Option<LeaveCallback>>,
 }
 
-struct Leave(Box<dyn FnOnce() + Send>);
+struct LeaveCallback(Box<dyn FnOnce() + Send>);
 
-impl fmt::Debug for Leave {
+impl fmt::Debug for LeaveCallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Leave")
     }
@@ -47,9 +47,9 @@ impl fmt::Debug for Leave {
 
 /// A limit on concurrent calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Limit {
+pub(crate) enum CallLimit {
     Own(usize),
-    OfPeer(u32),
+    Peer(u32),
 }
 
 /// A call in flight. Dropping it cancels the call.
@@ -70,7 +70,7 @@ pub(crate) struct PendingCall<'a> {
 impl PendingCalls {
     pub(crate) fn new(calls_max: usize) -> Self {
         Self {
-            table: Mutex::new(Table::new(calls_max)),
+            table: Mutex::new(CallIdTable::new(calls_max)),
             room: Notify::new(),
             sooner: Notify::new(),
             expires: AtomicBool::new(false),
@@ -84,11 +84,11 @@ impl PendingCalls {
     }
 
     /// Returns the limit on concurrent calls: that of this side, or that of the peer if it is lower.
-    pub(crate) fn limit(&self) -> Limit {
+    pub(crate) fn limit(&self) -> CallLimit {
         let table = self.table();
         match table.peer_max {
-            Some(peer) if (peer as usize) < table.own_max => Limit::OfPeer(peer),
-            _ => Limit::Own(table.own_max),
+            Some(peer) if (peer as usize) < table.own_max => CallLimit::Peer(peer),
+            _ => CallLimit::Own(table.own_max),
         }
     }
 
@@ -150,7 +150,7 @@ impl PendingCalls {
 
     /// Completes the call answered by a packet. Returns the packet if it answers no call ever made.
     pub(crate) fn complete(&self, packet: Packet) -> Option<Packet> {
-        self.answer(packet, None)
+        self.complete_with(packet, None)
     }
 
     /// Completes calls with packets, several under one lock. Returns the first packet that answers none.
@@ -161,7 +161,7 @@ impl PendingCalls {
             while answered < ANSWERED_MAX
                 && let Some(packet) = next()
             {
-                match table.answer(packet, None) {
+                match table.complete(packet, None) {
                     Ok(waker) => woken[answered] = waker,
                     Err(packet) => {
                         rest = Some(packet);
@@ -191,13 +191,13 @@ impl PendingCalls {
     }
 
     /// Ends a call whose answer could not be received. Returns `false` if no call of this operation was ever made.
-    pub(crate) fn fail(&self, id: u16, operation: Operation, why: Unanswered) -> bool {
-        self.answer(Packet::new(id, operation, Bytes::new()), Some(why)).is_none()
+    pub(crate) fn fail(&self, id: u16, operation: Operation, why: NoAnswer) -> bool {
+        self.complete_with(Packet::new(id, operation, Bytes::new()), Some(why)).is_none()
     }
 
-    fn answer(&self, packet: Packet, failure: Option<Unanswered>) -> Option<Packet> {
+    fn complete_with(&self, packet: Packet, failure: Option<NoAnswer>) -> Option<Packet> {
         let mut table = self.table();
-        match table.answer(packet, failure) {
+        match table.complete(packet, failure) {
             Ok(waker) => {
                 let was_full = table.was_full;
                 drop(table);
@@ -266,7 +266,7 @@ impl PendingCalls {
         drop(table);
         // Calls waiting for room have to use another connection.
         self.room.notify_waiters();
-        self.leave();
+        self.run_leave_callback();
     }
 
     /// Returns the peer's reason if it asked to leave.
@@ -277,24 +277,24 @@ impl PendingCalls {
         }
     }
 
-    /// Calls `leave` once the peer has asked to leave: immediately, if it already has.
+    /// Calls `run_leave_callback` once the peer has asked to leave: immediately, if it already has.
     pub(crate) fn on_leaving(&self, leave: impl FnOnce() + Send + 'static) {
-        *self.leave_place() = Some(Leave(Box::new(leave)));
-        // Checked after `leave` is stored: a request to leave in between calls it.
+        *self.lock_leave_callback() = Some(LeaveCallback(Box::new(leave)));
+        // Checked after `run_leave_callback` is stored: a request to leave in between calls it.
         if self.going_away().is_some() {
-            self.leave();
+            self.run_leave_callback();
         }
     }
 
-    fn leave(&self) {
+    fn run_leave_callback(&self) {
         // Taken first, so it runs without the lock and only once.
-        let leave = self.leave_place().take();
-        if let Some(Leave(leave)) = leave {
+        let leave = self.lock_leave_callback().take();
+        if let Some(LeaveCallback(leave)) = leave {
             leave();
         }
     }
 
-    fn leave_place(&self) -> MutexGuard<'_, Option<Leave>> {
+    fn lock_leave_callback(&self) -> MutexGuard<'_, Option<LeaveCallback>> {
         self.leave.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -311,7 +311,7 @@ impl PendingCalls {
     }
 
     /// Returns `true` for the first caller, which has to run [`expire`](Self::expire).
-    pub(crate) fn begins_to_expire(&self) -> bool {
+    pub(crate) fn claim_expiry_task(&self) -> bool {
         // Relaxed: the flag publishes no other data.
         !self.expires.swap(true, Ordering::Relaxed)
     }
@@ -320,7 +320,7 @@ impl PendingCalls {
     pub(crate) async fn expire(self: Arc<Self>) {
         loop {
             let (wakers, wake_at) = match &mut *self.table() {
-                Table { refuses: Some(CannotBegin::Closed(_)), .. } => return,
+                CallIdTable { refuses: Some(CannotBegin::Closed(_)), .. } => return,
                 table => (table.end_due(Instant::now()), table.wake_at),
             };
             wakers.into_iter().for_each(Waker::wake);
@@ -334,7 +334,7 @@ impl PendingCalls {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, CallIdTable> {
         // No panic under the lock can leave the table half changed.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -358,7 +358,7 @@ impl<'a> PendingCall<'a> {
     ///
     /// If [`PendingCalls::try_begin`] was given a waker, the first poll must happen in that same
     /// poll of the task.
-    pub(crate) async fn answered(&mut self) -> Result<Reply, Unanswered> {
+    pub(crate) async fn answered(&mut self) -> Result<CallReply, NoAnswer> {
         poll_fn(|cx| {
             // The waker is already in the table. An end since then has woken it, so this poll needs no lock.
             if mem::take(&mut self.is_registered) {
@@ -370,7 +370,7 @@ impl<'a> PendingCall<'a> {
     }
 
     /// Checks for the answer, and registers the task to be woken by it.
-    pub(crate) fn poll_answered(&mut self, cx: &Context<'_>) -> Poll<Result<Reply, Unanswered>> {
+    pub(crate) fn poll_answered(&mut self, cx: &Context<'_>) -> Poll<Result<CallReply, NoAnswer>> {
         let calls = self.calls;
         let mut table = calls.table();
         let polled = table.poll(cx, self.id);
@@ -386,7 +386,7 @@ impl<'a> PendingCall<'a> {
     }
 
     /// Frees the slot of the call, and wakes a call that waits for room.
-    fn release(&mut self, mut table: MutexGuard<'_, Table>) {
+    fn release(&mut self, mut table: MutexGuard<'_, CallIdTable>) {
         debug_assert!(!self.is_released, "by now its id may be that of another call");
         self.is_released = true;
         let is_owed = table.remove(self.id, self.is_sent);
@@ -440,9 +440,9 @@ mod tests {
     #[test]
     fn calls_that_the_peer_may_not_have_given_up_yet_count_towards_its_limit() {
         let calls = PendingCalls::new(10);
-        assert_eq!(calls.limit(), Limit::Own(10));
+        assert_eq!(calls.limit(), CallLimit::Own(10));
         calls.limit_to(2);
-        assert_eq!(calls.limit(), Limit::OfPeer(2));
+        assert_eq!(calls.limit(), CallLimit::Peer(2));
         let begin = || calls.try_begin(10, None, None).unwrap();
         let (mut first, second) = (begin().unwrap(), begin().unwrap());
         assert!(begin().is_none());
@@ -454,7 +454,7 @@ mod tests {
         drop(begin().expect("it is over"));
         drop(second);
         calls.open();
-        assert_eq!(calls.limit(), Limit::Own(10), "the peer of another connection has not said anything yet");
+        assert_eq!(calls.limit(), CallLimit::Own(10), "the peer of another connection has not said anything yet");
     }
 
     #[test]

@@ -9,13 +9,13 @@ use std::{
     time::Duration,
 };
 
-use frisbee::{GoAway, Refusal};
+use frisbee::{GoAway, RefusalReason};
 use tracing::warn;
 
 use super::{super::bytes::hello::MethodRoute, connection::ClientConnection};
 use crate::{
     call::{deadline::Deadline, head::Head, method::Method, status::Status},
-    client::{self, Attempts, Redial, Replaceable, is_draining},
+    client::{self, CallAttempts, ReconnectingTransport, Redial, is_draining},
     codec::Format,
     error::CallError,
 };
@@ -33,7 +33,7 @@ pub enum LostMetadata {
 }
 
 /// The connection of a channel, and the means to replace it.
-pub(crate) struct Reconnecting {
+pub(crate) struct FrisbeeCaller {
     /// The first connection, which this does not keep open. While it is current, calls use it without a lock.
     first: ClientConnection,
     is_first: AtomicBool,
@@ -48,7 +48,7 @@ pub(crate) struct Reconnecting {
     declared: Mutex<Vec<&'static [Method]>>,
 }
 
-impl Reconnecting {
+impl FrisbeeCaller {
     pub(crate) fn new(
         first: ClientConnection,
         redial: Option<Redial<ClientConnection>>,
@@ -56,10 +56,10 @@ impl Reconnecting {
         announced: Option<Duration>,
     ) -> Arc<Self> {
         let (compresses, declared) = (first.own.compressing.compresses(), Mutex::default());
-        let (first, current) = (first.let_go(), Arc::new(first));
+        let (first, current) = (first.detached_handle(), Arc::new(first));
         let (is_first, current) = (AtomicBool::new(true), Mutex::new(current));
         let wire = Arc::new(Self { first, is_first, current, redial, lost_metadata, announced, compresses, declared });
-        wire.let_go_of(&wire.first);
+        wire.release_on_goaway(&wire.first);
         wire
     }
 
@@ -71,7 +71,7 @@ impl Reconnecting {
     }
 
     /// Replaces the current connection. The old one stays open until its calls are over.
-    fn put(&self, mut current: MutexGuard<'_, Arc<ClientConnection>>, next: Arc<ClientConnection>) {
+    fn swap_current(&self, mut current: MutexGuard<'_, Arc<ClientConnection>>, next: Arc<ClientConnection>) {
         self.is_first.store(false, Ordering::Relaxed);
         let before = mem::replace(&mut *current, next);
         // Unlock first: dropping the last handle closes the connection, and other calls must not wait for that.
@@ -80,15 +80,15 @@ impl Reconnecting {
     }
 
     /// Releases a connection once its peer wants no new calls on it, so it closes after its last call.
-    fn let_go_of(self: &Arc<Self>, connection: &ClientConnection) {
+    fn release_on_goaway(self: &Arc<Self>, connection: &ClientConnection) {
         let wire = Arc::downgrade(self);
         connection.on_leaving(move || {
             let Some(wire) = wire.upgrade() else { return };
-            let current = wire.current_place();
+            let current = wire.lock_current();
             // It may have been replaced in the meantime.
             if current.is_going_away() {
-                let released = Arc::new(current.let_go());
-                wire.put(current, released);
+                let released = Arc::new(current.detached_handle());
+                wire.swap_current(current, released);
             }
         });
     }
@@ -97,16 +97,16 @@ impl Reconnecting {
         self.declared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn current_place(&self) -> MutexGuard<'_, Arc<ClientConnection>> {
+    fn lock_current(&self) -> MutexGuard<'_, Arc<ClientConnection>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the connection for another attempt.
     ///
     /// Fails with the status of the last attempt if the call must not be retried or the channel cannot reconnect.
-    pub(super) async fn another(
+    pub(super) async fn next_connection(
         self: &Arc<Self>,
-        attempts: &mut Attempts,
+        attempts: &mut CallAttempts,
         last: Arc<ClientConnection>,
         status: Status,
     ) -> Result<Arc<ClientConnection>, Status> {
@@ -115,7 +115,7 @@ impl Reconnecting {
         }
         if is_draining(&status) {
             // Equivalent to a request to leave, which may still be in flight.
-            last.go_away(GoAway { code: GoAway::SHUTDOWN, text: Refusal::Draining.to_string().into() });
+            last.go_away(GoAway { code: GoAway::SHUTDOWN, text: RefusalReason::Draining.to_string().into() });
         }
         // This handle may be the last one that keeps the connection open.
         drop(last);
@@ -150,7 +150,7 @@ impl Reconnecting {
     }
 
     /// Returns the deadline if it has to be sent: `None` if the peer already knows the timeout.
-    pub(super) fn untold(&self, deadline: Deadline) -> Option<Deadline> {
+    pub(super) fn deadline_to_send(&self, deadline: Deadline) -> Option<Deadline> {
         Some(deadline).filter(|deadline| Some(deadline.limit) != self.announced)
     }
 
@@ -167,7 +167,7 @@ impl Reconnecting {
     }
 
     pub(crate) fn current(&self) -> Arc<ClientConnection> {
-        self.current_place().clone()
+        self.lock_current().clone()
     }
 
     /// Returns the connection for a new call, and replaces it first if it is lost.
@@ -176,7 +176,7 @@ impl Reconnecting {
     }
 }
 
-impl Replaceable for Reconnecting {
+impl ReconnectingTransport for FrisbeeCaller {
     type Connection = ClientConnection;
 
     fn redial(&self) -> Option<&Redial<ClientConnection>> {
@@ -188,17 +188,17 @@ impl Replaceable for Reconnecting {
     }
 
     fn replace(self: &Arc<Self>, next: Arc<ClientConnection>) {
-        self.put(self.current_place(), next.clone());
+        self.swap_current(self.lock_current(), next.clone());
         self.compare_declared(&next);
         // The server may already have asked to leave this connection.
-        self.let_go_of(&next);
+        self.release_on_goaway(&next);
     }
 
     fn takes_calls(connection: &ClientConnection) -> bool {
         connection.takes_calls()
     }
 
-    fn heard(connection: &ClientConnection) -> u64 {
-        connection.heard()
+    fn received_count(connection: &ClientConnection) -> u64 {
+        connection.packets_received()
     }
 }

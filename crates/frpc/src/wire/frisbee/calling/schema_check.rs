@@ -11,11 +11,11 @@ use tracing::{debug, warn};
 use super::{
     super::bytes::{
         envelope,
-        schema::{Description, Difference},
+        schema::{MessageDifference, MethodDescription},
     },
     connection::ClientConnection,
-    reconnecting::Reconnecting,
-    unary::answer_of,
+    reconnecting::FrisbeeCaller,
+    unary::decode_answer,
 };
 use crate::{
     call::{
@@ -45,7 +45,7 @@ impl ClientConnection {
         deadline: Deadline,
     ) -> Result<Result<(), Status>, Status> {
         let description = match self.description(operation, deadline).await {
-            Ok(description) => Description::decode(description),
+            Ok(description) => MethodDescription::decode(description),
             Err(status) => match status.call_error() {
                 // No part of the call itself was sent.
                 Some(CallError::ConnectionLost { reason, .. }) => {
@@ -62,11 +62,11 @@ impl ClientConnection {
         };
         Ok(match description.difference(method, self.own.accepts_narrowing) {
             None => Ok(()),
-            Some(Difference { text, is_accepted: true }) => {
+            Some(MessageDifference { text, is_accepted: true }) => {
                 warn!(peer = %self.connection.peer_addr(), "calls may lose values: {text}");
                 Ok(())
             }
-            Some(Difference { text, is_accepted: false }) => {
+            Some(MessageDifference { text, is_accepted: false }) => {
                 warn!(peer = %self.connection.peer_addr(), "every call will fail: {text}");
                 Err(Status::new(Code::FailedPrecondition, text))
             }
@@ -78,7 +78,7 @@ impl ClientConnection {
         let reply = self
             .unary(Operation::EXTENDED, Content::from(envelope::describe(operation)).into(), deadline, None)
             .await?;
-        match answer_of(reply, self)?.into_body() {
+        match decode_answer(reply, self)?.into_body() {
             Body::One(description) => Ok(description.into_bytes()),
             Body::Many(_) => Err(Status::internal("the peer described a method with a stream")),
         }
@@ -87,13 +87,13 @@ impl ClientConnection {
     /// Compares methods before they are called, and logs misfits.
     ///
     /// Runs as a task that does not keep the connection open.
-    fn compare_ahead(&self, methods: Vec<&'static [Method]>) {
+    fn compare_in_background(&self, methods: Vec<&'static [Method]>) {
         let mut all = methods.iter().copied().flatten();
         // The common case: the peer is known by now and has the same messages.
         if self.peer().is_some_and(|peer| all.all(|method| peer.differing(method).is_none())) {
             return;
         }
-        let connection = self.let_go();
+        let connection = self.detached_handle();
         self.connection.runtime().spawn(async move {
             if connection.extended(Deadline::after(AHEAD_MAX)).await.is_err() {
                 return;
@@ -106,7 +106,7 @@ impl ClientConnection {
     }
 }
 
-impl Reconnecting {
+impl FrisbeeCaller {
     /// Compares methods with those of the peer, on this connection and on later ones.
     pub(crate) fn declare(&self, methods: &'static [Method]) {
         let mut declared = self.declared();
@@ -115,13 +115,13 @@ impl Reconnecting {
         }
         declared.push(methods);
         drop(declared);
-        self.current().compare_ahead(vec![methods]);
+        self.current().compare_in_background(vec![methods]);
     }
 
     /// Compares the declared methods with those of the peer on another connection.
     pub(crate) fn compare_declared(&self, connection: &ClientConnection) {
         let declared = self.declared().clone();
-        connection.compare_ahead(declared);
+        connection.compare_in_background(declared);
     }
 }
 

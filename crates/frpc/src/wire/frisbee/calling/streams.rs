@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{OpenError, SendError, Sent, StreamEnd, StreamReader, StreamSendError, StreamSender};
+use frisbee::{OpenError, SendError, SendPosition, StreamEnd, StreamReader, StreamSendError, StreamSender};
 use futures_util::StreamExt;
 use tokio::{task::AbortHandle, time::Instant};
 
@@ -18,13 +18,15 @@ use super::{
         bytes::{
             envelope,
             hello::MethodRoute,
-            stream_framing::{self, Framing},
+            stream_framing::{self, StreamFraming},
         },
-        message_streams::{self, Halted, Incoming, Until},
+        message_streams::{self, DeadlineStream, IncomingMessages, IncompleteSend},
         peer::PeerState,
     },
-    connection::{ClientConnection, changed, lost, missing, refused_as_too_large, without_doubt},
-    reconnecting::Reconnecting,
+    connection::{
+        ClientConnection, connection_lost, method_missing, refine_connection_loss, refused_as_too_large, schema_changed,
+    },
+    reconnecting::FrisbeeCaller,
 };
 use crate::{
     call::{
@@ -33,18 +35,18 @@ use crate::{
         head::Head,
         metadata::Metadata,
         method::Method,
-        packed::{Contents, PollNext, Received, Unpacked},
+        packed::{ContentSource, PollNext, ReceivedMessages, UnpackedContents},
         status::Status,
         streaming::{MetadataSlot, Streaming},
     },
-    client::{Attempts, needs_another_connection},
+    client::{CallAttempts, needs_another_connection},
     codec::Format,
     error::CallError,
     service::boxed::BoxFuture,
 };
 
 /// An opened stream of a call, and the position of its first packet. If that packet is unsent, the call never happened.
-pub(crate) type Opened = (Framing, StreamSender, StreamReader, Sent);
+pub(crate) type OpenedStream = (StreamFraming, StreamSender, StreamReader, SendPosition);
 
 /// The parameters of a streaming call.
 pub(crate) struct StreamCall<'a> {
@@ -59,16 +61,16 @@ pub(crate) struct StreamCall<'a> {
 
 impl ClientConnection {
     /// Opens the stream of a call. On an error, nothing was sent.
-    pub(crate) async fn open(&self, call: &StreamCall<'_>) -> Result<Opened, Status> {
+    pub(crate) async fn open(&self, call: &StreamCall<'_>) -> Result<OpenedStream, Status> {
         let StreamCall { method, format, head, timeout, opening: deadline, .. } = *call;
         if let Some(why) = self.calls.going_away() {
             return Err(CallError::GoingAway { why }.into());
         }
         let route = self.route(method).unwrap_or(MethodRoute::Plain);
         let (framing, open) = match (route, route.operation_in(format)) {
-            (MethodRoute::Missing, _) => return Err(missing(method)),
+            (MethodRoute::Missing, _) => return Err(method_missing(method)),
             (MethodRoute::Plain, _) if format == Format::Polyglot => {
-                (Framing::Plain, stream_framing::encode_open(self.operation(method)?.number()))
+                (StreamFraming::Plain, stream_framing::encode_open(self.operation(method)?.number()))
             }
             (_, Some(operation)) => {
                 let metadata_max = self.known_extended().map_or(0, |extended| extended.metadata_len_max);
@@ -77,15 +79,15 @@ impl ClientConnection {
                     timeout.and_then(|deadline| deadline.at).map(|at| at.saturating_duration_since(Instant::now()));
                 let open = envelope::open(operation, format, left, head.metadata());
                 (
-                    Framing::Extended {
+                    StreamFraming::Extended {
                         metadata_max: self.own.metadata_max,
                         deflating: PeerState::deflating(&self.connection),
                     },
                     open,
                 )
             }
-            (MethodRoute::Plain, _) if self.known_extended().is_some() => return Err(missing(method)),
-            (MethodRoute::Plain | MethodRoute::Extended { .. }, _) => return Err(changed(method)),
+            (MethodRoute::Plain, _) if self.known_extended().is_some() => return Err(method_missing(method)),
+            (MethodRoute::Plain | MethodRoute::Extended { .. }, _) => return Err(schema_changed(method)),
         };
         let stream = self.connection.open_stream().map_err(|error| match error {
             OpenError::ConnectionClosed => self.unsent(SendError::Closed),
@@ -106,31 +108,31 @@ impl ClientConnection {
         let StreamCall { opening, whole, .. } = *call;
         let (framing, sender, reader, _) = self.open(call).await?;
         let content = match framing {
-            Framing::Plain => content.into(),
-            Framing::Extended { deflating: None, .. } => envelope::one_message(content),
-            Framing::Extended { deflating: Some(deflating), .. } => {
+            StreamFraming::Plain => content.into(),
+            StreamFraming::Extended { deflating: None, .. } => envelope::one_message(content),
+            StreamFraming::Extended { deflating: Some(deflating), .. } => {
                 envelope::deflate(envelope::one_message(content), &deflating)
             }
         };
         let sending = async { sender.send_tracked(content).await.map_err(|error| self.unsent_on_stream(error)) };
         let sent = opening.bound_unsent(sending).await?;
-        let requests = Requests { own_end: AtomicBool::new(true), failure: OnceLock::new() };
-        let (incoming, requests) = (Incoming::new(framing, reader), Arc::new(requests));
-        Ok(Answers { framing, incoming, sender, sent, requests, pump: None }.into_streaming(whole))
+        let requests = RequestState { own_end: AtomicBool::new(true), failure: OnceLock::new() };
+        let (incoming, requests) = (IncomingMessages::new(framing, reader), Arc::new(requests));
+        Ok(ResponseStream { framing, incoming, sender, sent, requests, pump: None }.into_streaming(whole))
     }
 
     /// Makes a call with a stream in each direction, on an opened stream.
     pub(crate) fn bidirectional(
         &self,
-        (framing, sender, reader, sent): Opened,
+        (framing, sender, reader, sent): OpenedStream,
         mut contents: Streaming<Bytes>,
         whole: Option<Deadline>,
     ) -> Streaming<Bytes> {
-        let requests = Arc::new(Requests { own_end: AtomicBool::new(false), failure: OnceLock::new() });
-        let pump = Pump { framing, sender: sender.clone(), requests: requests.clone(), is_over: false };
+        let requests = Arc::new(RequestState { own_end: AtomicBool::new(false), failure: OnceLock::new() });
+        let pump = RequestPump { framing, sender: sender.clone(), requests: requests.clone(), is_over: false };
         let pump = tokio::spawn(async move { pump.run(&mut contents).await });
-        let (incoming, pump) = (Incoming::new(framing, reader), Some(pump.abort_handle()));
-        Answers { framing, incoming, sender, sent, requests, pump }.into_streaming(whole)
+        let (incoming, pump) = (IncomingMessages::new(framing, reader), Some(pump.abort_handle()));
+        ResponseStream { framing, incoming, sender, sent, requests, pump }.into_streaming(whole)
     }
 
     /// Makes a call with a request stream, on an opened stream.
@@ -138,12 +140,12 @@ impl ClientConnection {
     /// Without a deadline for the whole call, the time for the answer starts at the end of the request stream.
     pub(crate) async fn client_streaming(
         &self,
-        (framing, sender, reader, sent): Opened,
+        (framing, sender, reader, sent): OpenedStream,
         mut contents: Streaming<Bytes>,
         opening: Deadline,
         whole: Option<Deadline>,
     ) -> Result<Answer, Status> {
-        let incoming = Incoming::new(framing, reader);
+        let incoming = IncomingMessages::new(framing, reader);
         let (metadata, trailers) = (incoming.metadata.clone(), incoming.trailers.clone());
         let mut incoming = streaming(incoming, whole);
         let (answer, own_end) = tokio::select! {
@@ -151,26 +153,26 @@ impl ClientConnection {
             answer = incoming.next() => (answer, false),
             sent = message_streams::send_all(framing, &mut contents, &sender) => {
                 match sent {
-                    Err(Halted::Failed(status)) => return Err(status),
-                    Err(Halted::TooLargeForPeer { len, limit }) => return Err(refused_as_too_large(len, limit)),
-                    Ok(()) | Err(Halted::Cut) => {}
+                    Err(IncompleteSend::Failed(status)) => return Err(status),
+                    Err(IncompleteSend::TooLargeForPeer { len, limit }) => return Err(refused_as_too_large(len, limit)),
+                    Ok(()) | Err(IncompleteSend::StreamEnded) => {}
                 }
                 let deadline = whole.unwrap_or_else(|| Deadline::after(opening.limit));
                 (deadline.bound(async { Ok(incoming.next().await) }).await?, true)
             }
         };
         let answer = answer.unwrap_or_else(|| Err(Status::internal("the call ended without an answer")));
-        let answer = answer.map_err(|status| without_doubt(status, &self.connection, sent))?;
+        let answer = answer.map_err(|status| refine_connection_loss(status, &self.connection, sent))?;
         // The end marker follows the answer directly.
         let end = Deadline::after(opening.limit).bound(async { incoming.next().await.transpose() }).await;
         if !own_end {
             let _ = sender.try_send(framing.end(&Metadata::new()));
         }
         // A plain peer's end carries no information. An extended peer's end may be a status.
-        if let (Err(status), Framing::Extended { .. }) = (end, framing) {
-            return Err(without_doubt(status, &self.connection, sent));
+        if let (Err(status), StreamFraming::Extended { .. }) = (end, framing) {
+            return Err(refine_connection_loss(status, &self.connection, sent));
         }
-        if framing == Framing::Plain {
+        if framing == StreamFraming::Plain {
             return Ok(Answer::new(Body::One(stream_framing::message_or_status(answer)?.into())));
         }
         let mut answer = Answer::new(Body::One(answer.into()));
@@ -189,51 +191,51 @@ impl ClientConnection {
             StreamSendError::ContentTooLarge { len, limit } => CallError::MessageTooLarge { len, limit }.into(),
             StreamSendError::TooLargeForPeer { len, limit } => refused_as_too_large(len, limit),
             StreamSendError::Ended(end) if end != StreamEnd::ConnectionClosed => {
-                message_streams::cut(end, &self.connection)
+                message_streams::stream_end_status(end, &self.connection)
             }
-            _ => lost(message_streams::why_closed(&self.connection), false),
+            _ => connection_lost(message_streams::why_closed(&self.connection), false),
         }
     }
 }
 
 /// Returns the response stream, limited by the deadline of the call.
-fn streaming(contents: impl Contents + 'static, whole: Option<Deadline>) -> Streaming<Bytes> {
-    let contents = Unpacked::new(contents);
+fn streaming(contents: impl ContentSource + 'static, whole: Option<Deadline>) -> Streaming<Bytes> {
+    let contents = UnpackedContents::new(contents);
     match whole.and_then(|deadline| Some((deadline.at?, deadline))) {
-        Some((at, deadline)) => Streaming::from_source(Until::new(contents, at, deadline)),
+        Some((at, deadline)) => Streaming::from_source(DeadlineStream::new(contents, at, deadline)),
         None => Streaming::from_source(contents),
     }
 }
 
 /// The response stream of a call. Dropping it before its end cancels the call.
-struct Answers {
-    framing: Framing,
-    incoming: Incoming,
+struct ResponseStream {
+    framing: StreamFraming,
+    incoming: IncomingMessages,
     sender: StreamSender,
     /// The position of the packet that opened the call.
-    sent: Sent,
-    requests: Arc<Requests>,
+    sent: SendPosition,
+    requests: Arc<RequestState>,
     /// The task that sends the request stream.
     pump: Option<AbortHandle>,
 }
 
 /// The task that sends a request stream. Dropped early, for example by a runtime shutdown, it ends the call.
-struct Pump {
-    framing: Framing,
+struct RequestPump {
+    framing: StreamFraming,
     sender: StreamSender,
-    requests: Arc<Requests>,
+    requests: Arc<RequestState>,
     is_over: bool,
 }
 
-impl Pump {
+impl RequestPump {
     async fn run(mut self, contents: &mut Streaming<Bytes>) {
         match message_streams::send_all(self.framing, contents, &self.sender).await {
             // Only after it was sent. If the responses end in between, the server gets the end marker twice, which is
             // harmless.
             Ok(()) => self.requests.own_end.store(true, Ordering::Relaxed),
-            Err(Halted::Cut) => {}
-            Err(Halted::Failed(status)) => self.fail(status),
-            Err(Halted::TooLargeForPeer { len, limit }) => self.fail(refused_as_too_large(len, limit)),
+            Err(IncompleteSend::StreamEnded) => {}
+            Err(IncompleteSend::Failed(status)) => self.fail(status),
+            Err(IncompleteSend::TooLargeForPeer { len, limit }) => self.fail(refused_as_too_large(len, limit)),
         }
         self.is_over = true;
     }
@@ -246,7 +248,7 @@ impl Pump {
     }
 }
 
-impl Drop for Pump {
+impl Drop for RequestPump {
     fn drop(&mut self) {
         if !self.is_over {
             self.fail(Status::internal("the task that sent the requests is gone"));
@@ -255,25 +257,25 @@ impl Drop for Pump {
 }
 
 /// The state of a request stream.
-struct Requests {
+struct RequestState {
     /// True if its end marker was sent, or this kind of call has none.
     own_end: AtomicBool,
     failure: OnceLock<Status>,
 }
 
-impl Answers {
+impl ResponseStream {
     fn into_streaming(self, whole: Option<Deadline>) -> Streaming<Bytes> {
         let (metadata, trailers) = (self.incoming.metadata.clone(), self.incoming.trailers.clone());
         let (metadata, trailers) = match self.framing {
-            Framing::Plain => (None, None),
-            Framing::Extended { .. } => (Some(metadata), Some(trailers)),
+            StreamFraming::Plain => (None, None),
+            StreamFraming::Extended { .. } => (Some(metadata), Some(trailers)),
         };
         streaming(self, whole).with_metadata_slot(metadata).with_trailers_slot(trailers)
     }
 }
 
-impl Contents for Answers {
-    fn poll_contents(&mut self, cx: &mut Context<'_>) -> PollNext<Received<Bytes>> {
+impl ContentSource for ResponseStream {
+    fn poll_contents(&mut self, cx: &mut Context<'_>) -> PollNext<ReceivedMessages<Bytes>> {
         match self.incoming.poll_contents(cx) {
             Poll::Ready(None) => {
                 if !self.requests.own_end.swap(true, Ordering::Relaxed) {
@@ -288,18 +290,19 @@ impl Contents for Answers {
                 self.requests.own_end.store(true, Ordering::Relaxed);
                 self.sender.close();
                 let failure = self.requests.failure.get().cloned();
-                let status = failure.unwrap_or_else(|| without_doubt(status, self.sender.connection(), self.sent));
+                let status =
+                    failure.unwrap_or_else(|| refine_connection_loss(status, self.sender.connection(), self.sent));
                 Poll::Ready(Some(Err(status)))
             }
-            Poll::Ready(Some(Ok(Received::One(content)))) => {
-                Poll::Ready(Some(stream_framing::message_or_status(content).map(Received::One)))
+            Poll::Ready(Some(Ok(ReceivedMessages::One(content)))) => {
+                Poll::Ready(Some(stream_framing::message_or_status(content).map(ReceivedMessages::One)))
             }
             messages => messages,
         }
     }
 }
 
-impl Drop for Answers {
+impl Drop for ResponseStream {
     fn drop(&mut self) {
         if let Some(pump) = &self.pump {
             pump.abort();
@@ -309,7 +312,7 @@ impl Drop for Answers {
 }
 
 /// A call with one request and a response stream.
-pub(super) struct StreamedCall {
+pub(super) struct ServerStreamCall {
     pub(super) method: &'static Method,
     pub(super) format: Format,
     pub(super) head: Head,
@@ -318,7 +321,7 @@ pub(super) struct StreamedCall {
     pub(super) whole: Option<Deadline>,
 }
 
-impl StreamedCall {
+impl ServerStreamCall {
     fn call(&self) -> StreamCall<'_> {
         let Self { method, format, ref head, opening, whole, .. } = *self;
         StreamCall { method, format, head, timeout: whole, opening, whole }
@@ -326,28 +329,28 @@ impl StreamedCall {
 }
 
 /// The response stream of a call that may still be retried.
-struct Repeatable {
+struct RetryStream {
     answers: Streaming<Bytes>,
     /// The slots for metadata and trailers, filled by the attempt whose responses are returned.
     slots: (MetadataSlot, MetadataSlot),
     /// The state for a retry. `None` after the first response.
-    undecided: Option<Box<Undecided>>,
-    again: Option<BoxFuture<'static, Result<MadeAgain, Status>>>,
+    undecided: Option<Box<RetryState>>,
+    again: Option<BoxFuture<'static, Result<RetriedCall, Status>>>,
 }
 
-type MadeAgain = (Box<Undecided>, Streaming<Bytes>);
+type RetriedCall = (Box<RetryState>, Streaming<Bytes>);
 
-struct Undecided {
-    wire: Arc<Reconnecting>,
+struct RetryState {
+    wire: Arc<FrisbeeCaller>,
     connection: Arc<ClientConnection>,
-    call: StreamedCall,
-    attempts: Attempts,
+    call: ServerStreamCall,
+    attempts: CallAttempts,
 }
 
-impl Undecided {
+impl RetryState {
     /// Retries the call after it failed with this status.
-    async fn again(mut self: Box<Self>, status: Status) -> Result<MadeAgain, Status> {
-        let connection = self.wire.another(&mut self.attempts, self.connection, status).await?;
+    async fn retry(mut self: Box<Self>, status: Status) -> Result<RetriedCall, Status> {
+        let connection = self.wire.next_connection(&mut self.attempts, self.connection, status).await?;
         let sending = self.wire.send_request(connection, &self.call, &mut self.attempts);
         let (connection, answers) = sending.await?;
         self.connection = connection;
@@ -355,9 +358,9 @@ impl Undecided {
     }
 }
 
-impl Repeatable {
+impl RetryStream {
     /// Copies metadata and trailers of the current attempt to the slots.
-    fn tell(&self) {
+    fn copy_metadata(&self) {
         let (metadata, trailers) = &self.slots;
         let of_answers = self.answers.trailers_slot();
         for (slot, known) in
@@ -372,8 +375,8 @@ impl Repeatable {
     }
 }
 
-impl Contents for Repeatable {
-    fn poll_contents(&mut self, cx: &mut Context<'_>) -> PollNext<Received<Bytes>> {
+impl ContentSource for RetryStream {
+    fn poll_contents(&mut self, cx: &mut Context<'_>) -> PollNext<ReceivedMessages<Bytes>> {
         loop {
             if let Some(again) = &mut self.again {
                 let outcome = ready!(again.as_mut().poll(cx));
@@ -388,10 +391,10 @@ impl Contents for Repeatable {
                 (Some(undecided), Some(Err(status))) if needs_another_connection(&status) => {
                     // The failed stream may be the last handle that keeps its connection open.
                     self.answers = Streaming::over();
-                    self.again = Some(Box::pin(undecided.again(status)));
+                    self.again = Some(Box::pin(undecided.retry(status)));
                 }
                 (_, next) => {
-                    self.tell();
+                    self.copy_metadata();
                     return Poll::Ready(next);
                 }
             }
@@ -399,13 +402,13 @@ impl Contents for Repeatable {
     }
 }
 
-impl Reconnecting {
+impl FrisbeeCaller {
     /// Opens the stream of a call. Returns its connection as well.
     pub(super) async fn open_stream(
         self: &Arc<Self>,
         call: &StreamCall<'_>,
-    ) -> Result<(Arc<ClientConnection>, Opened), Status> {
-        let mut attempts = Attempts::new(call.opening);
+    ) -> Result<(Arc<ClientConnection>, OpenedStream), Status> {
+        let mut attempts = CallAttempts::new(call.opening);
         let mut connection = self.open(call.opening).await?;
         loop {
             let opening = async {
@@ -414,7 +417,7 @@ impl Reconnecting {
             };
             match opening.await {
                 Ok(opened) => return Ok((connection, opened)),
-                Err(status) => connection = self.another(&mut attempts, connection, status).await?,
+                Err(status) => connection = self.next_connection(&mut attempts, connection, status).await?,
             }
         }
     }
@@ -437,8 +440,8 @@ impl Reconnecting {
     async fn send_request(
         self: &Arc<Self>,
         mut connection: Arc<ClientConnection>,
-        request: &StreamedCall,
-        attempts: &mut Attempts,
+        request: &ServerStreamCall,
+        attempts: &mut CallAttempts,
     ) -> Result<(Arc<ClientConnection>, Streaming<Bytes>), Status> {
         loop {
             let sending = async {
@@ -448,14 +451,14 @@ impl Reconnecting {
             };
             match sending.await {
                 Ok(answers) => return Ok((connection, answers)),
-                Err(status) => connection = self.another(attempts, connection, status).await?,
+                Err(status) => connection = self.next_connection(attempts, connection, status).await?,
             }
         }
     }
 
     /// Makes a call with a response stream. Retries it if the first response shows that the call was not executed.
-    pub(super) async fn server_streaming(self: &Arc<Self>, call: StreamedCall) -> Result<Streaming<Bytes>, Status> {
-        let mut attempts = Attempts::new(call.opening);
+    pub(super) async fn server_streaming(self: &Arc<Self>, call: ServerStreamCall) -> Result<Streaming<Bytes>, Status> {
+        let mut attempts = CallAttempts::new(call.opening);
         let connection = self.open(call.opening).await?;
         let (connection, answers) = self.send_request(connection, &call, &mut attempts).await?;
         if self.redial.is_none() {
@@ -463,9 +466,9 @@ impl Reconnecting {
         }
         let (metadata, trailers) = (MetadataSlot::default(), MetadataSlot::default());
         let slots = (metadata.clone(), trailers.clone());
-        let undecided = Undecided { wire: self.clone(), connection, call, attempts };
-        let answers = Repeatable { answers, slots, undecided: Some(Box::new(undecided)), again: None };
-        Ok(Streaming::from_source(Unpacked::new(answers))
+        let undecided = RetryState { wire: self.clone(), connection, call, attempts };
+        let answers = RetryStream { answers, slots, undecided: Some(Box::new(undecided)), again: None };
+        Ok(Streaming::from_source(UnpackedContents::new(answers))
             .with_metadata_slot(Some(metadata))
             .with_trailers_slot(Some(trailers)))
     }

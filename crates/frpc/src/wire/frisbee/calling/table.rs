@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 /// The content of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
+pub(crate) enum CallReply {
     /// A message or an encoded error, from a plain packet.
     Plain(Bytes),
     /// An envelope, from an extended packet.
@@ -22,7 +22,7 @@ pub(crate) enum Reply {
 
 /// The reason for a call without an answer.
 #[derive(Clone, Debug)]
-pub(crate) enum Unanswered {
+pub(crate) enum NoAnswer {
     Closed(CloseReason),
     TimedOut,
     /// The answer exceeded the size limit.
@@ -57,8 +57,8 @@ pub(crate) enum CannotBegin {
 /// A peer that answers twice does so soon after the first answer. So an id with a late answer rests until the counter
 /// has passed it once.
 #[derive(Debug)]
-pub(super) struct Table {
-    places: Vec<Option<Call>>,
+pub(super) struct CallIdTable {
+    places: Vec<Option<CallEntry>>,
     next_id: u16,
     pub(super) len: usize,
     /// The current limit on concurrent calls.
@@ -88,22 +88,22 @@ pub(super) struct Table {
 }
 
 #[derive(Debug)]
-struct Call {
+struct CallEntry {
     id: u16,
     operation: u16,
     deadline: Option<Instant>,
     is_answered: bool,
-    state: State,
+    state: CallState,
 }
 
 #[derive(Debug)]
-enum State {
-    Waits(Option<Waker>),
+enum CallState {
+    Waiting(Option<Waker>),
     /// The result, until it is taken.
-    IsOver(Option<Result<Reply, Unanswered>>),
+    Done(Option<Result<CallReply, NoAnswer>>),
 }
 
-impl Table {
+impl CallIdTable {
     pub(super) fn new(calls_max: usize) -> Self {
         Self {
             places: Vec::new(),
@@ -145,11 +145,11 @@ impl Table {
             self.grow();
         }
         let id = self.free_id();
-        let place = self.place(id);
+        let place = self.slot_index(id);
         debug_assert!(self.places[place].is_none(), "a call has a place of its own");
         debug_assert!(!self.owed.contains_key(&id), "the answer to another call would be taken for that to this one");
-        let state = State::Waits(waker.cloned());
-        self.places[place] = Some(Call { id, operation, deadline, is_answered: false, state });
+        let state = CallState::Waiting(waker.cloned());
+        self.places[place] = Some(CallEntry { id, operation, deadline, is_answered: false, state });
         self.len += 1;
         debug_assert!(self.len <= self.calls_max && 2 * self.len <= self.places.len(), "there is always a free place");
         if !self.operations.contains(&operation) {
@@ -159,12 +159,12 @@ impl Table {
     }
 
     /// Takes the result of a call, or stores the waker of its task.
-    pub(super) fn poll(&mut self, cx: &Context<'_>, id: u16) -> Poll<Result<Reply, Unanswered>> {
-        let place = self.place(id);
+    pub(super) fn poll(&mut self, cx: &Context<'_>, id: u16) -> Poll<Result<CallReply, NoAnswer>> {
+        let place = self.slot_index(id);
         let call = self.places[place].as_mut().expect("a call has its place until it is dropped");
         match &mut call.state {
-            State::IsOver(result) => Poll::Ready(result.take().expect("a call is not polled when it is over")),
-            State::Waits(waker) => {
+            CallState::Done(result) => Poll::Ready(result.take().expect("a call is not polled when it is over")),
+            CallState::Waiting(waker) => {
                 if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
                     *waker = Some(cx.waker().clone());
                 }
@@ -174,14 +174,14 @@ impl Table {
     }
 
     /// Ends the call answered by a packet, with the packet's content or with `failure`.
-    pub(super) fn answer(&mut self, packet: Packet, failure: Option<Unanswered>) -> Result<Option<Waker>, Packet> {
+    pub(super) fn complete(&mut self, packet: Packet, failure: Option<NoAnswer>) -> Result<Option<Waker>, Packet> {
         let operation = packet.operation.number();
         // An extended peer may answer any call with an extended packet.
         let is_extended = packet.operation == Operation::EXTENDED;
         if let Some(call) = self.get(packet.id).filter(|call| call.operation == operation || is_extended) {
             call.is_answered = true;
             let content = packet.content.into_bytes();
-            let reply = if is_extended { Reply::Extended(content) } else { Reply::Plain(content) };
+            let reply = if is_extended { CallReply::Extended(content) } else { CallReply::Plain(content) };
             return Ok(call.end(failure.map_or(Ok(reply), Err)));
         }
         let is_owed = self.owed.get(&packet.id).is_some_and(|owed| *owed == operation || is_extended);
@@ -193,7 +193,7 @@ impl Table {
             debug_assert!(self.get(packet.id).is_none(), "an id that is owed is not in use");
             self.owed.remove(&packet.id);
             self.update_calls_max();
-            self.rest(packet.id);
+            self.quarantine_id(packet.id);
         }
         Ok(None)
     }
@@ -205,14 +205,14 @@ impl Table {
 
     /// Frees the slot of a call, and its id unless an answer may still arrive. Returns `true` in that case.
     pub(super) fn remove(&mut self, id: u16, is_sent: bool) -> bool {
-        let place = self.place(id);
+        let place = self.slot_index(id);
         let Some(call) = self.places[place].take() else { return false };
         debug_assert_eq!(call.id, id, "a call has its place until it is dropped");
         debug_assert!(self.len > 0, "every call is counted");
-        debug_assert!(!call.is_answered || matches!(call.state, State::IsOver(_)), "an answer ends its call");
+        debug_assert!(!call.is_answered || matches!(call.state, CallState::Done(_)), "an answer ends its call");
         self.len -= 1;
         if call.is_answered {
-            self.rest(id);
+            self.quarantine_id(id);
         } else if is_sent && !self.is_closed() {
             // An answer may still arrive. The next call with this id would take it for its own.
             let before = self.owed.insert(id, call.operation);
@@ -230,7 +230,7 @@ impl Table {
     }
 
     /// Keeps an answered id from being reused soon.
-    fn rest(&mut self, id: u16) {
+    fn quarantine_id(&mut self, id: u16) {
         if id.wrapping_sub(self.next_id) < REST_MAX {
             self.resting.insert(id);
         }
@@ -250,9 +250,9 @@ impl Table {
         self.wake_at = None;
         for call in self.places.iter_mut().flatten() {
             match call.deadline {
-                Some(deadline) if matches!(call.state, State::Waits(_)) => {
+                Some(deadline) if matches!(call.state, CallState::Waiting(_)) => {
                     if deadline <= now {
-                        wakers.extend(call.end(Err(Unanswered::TimedOut)));
+                        wakers.extend(call.end(Err(NoAnswer::TimedOut)));
                     } else {
                         self.wake_at = Some(self.wake_at.map_or(deadline, |at| at.min(deadline)));
                     }
@@ -267,18 +267,18 @@ impl Table {
     /// Ends all calls when the connection ends. The caller wakes the returned tasks without the lock.
     pub(super) fn end_all(&mut self, reason: &CloseReason) -> Vec<Waker> {
         let calls = self.places.iter_mut().flatten();
-        calls.filter_map(|call| call.end(Err(Unanswered::Closed(reason.clone())))).collect()
+        calls.filter_map(|call| call.end(Err(NoAnswer::Closed(reason.clone())))).collect()
     }
 
-    fn get(&mut self, id: u16) -> Option<&mut Call> {
+    fn get(&mut self, id: u16) -> Option<&mut CallEntry> {
         if self.places.is_empty() {
             return None;
         }
-        let place = self.place(id);
+        let place = self.slot_index(id);
         self.places[place].as_mut().filter(|call| call.id == id)
     }
 
-    fn place(&self, id: u16) -> usize {
+    fn slot_index(&self, id: u16) -> usize {
         debug_assert!(self.places.len().is_power_of_two(), "the mask is the remainder");
         usize::from(id) & (self.places.len() - 1)
     }
@@ -293,7 +293,7 @@ impl Table {
             let id = self.next_id;
             self.next_id = self.next_id.wrapping_add(1);
             let is_resting = !self.resting.is_empty() && self.resting.remove(&id);
-            if self.places[self.place(id)].is_none() && !self.owed.contains_key(&id) && !is_resting {
+            if self.places[self.slot_index(id)].is_none() && !self.owed.contains_key(&id) && !is_resting {
                 return id;
             }
         }
@@ -304,21 +304,21 @@ impl Table {
         let len = (2 * self.places.len()).max(PLACES_MIN);
         let calls = mem::replace(&mut self.places, iter::repeat_with(|| None).take(len).collect());
         for call in calls.into_iter().flatten() {
-            let place = self.place(call.id);
+            let place = self.slot_index(call.id);
             debug_assert!(self.places[place].is_none(), "remainders that differ go on differing");
             self.places[place] = Some(call);
         }
     }
 }
 
-impl Call {
+impl CallEntry {
     /// Ends the call, unless it has ended. The first end counts.
-    fn end(&mut self, result: Result<Reply, Unanswered>) -> Option<Waker> {
+    fn end(&mut self, result: Result<CallReply, NoAnswer>) -> Option<Waker> {
         match &mut self.state {
-            State::IsOver(_) => None,
-            State::Waits(waker) => {
+            CallState::Done(_) => None,
+            CallState::Waiting(waker) => {
                 let waker = waker.take();
-                self.state = State::IsOver(Some(result));
+                self.state = CallState::Done(Some(result));
                 waker
             }
         }

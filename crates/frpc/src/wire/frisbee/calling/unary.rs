@@ -8,22 +8,22 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{Connection, Content, Packet, PacketName, Sent, TrySendError};
+use frisbee::{Connection, Content, Packet, PacketName, SendPosition, TrySendError};
 
 use super::{
     super::{
         bytes::{
-            compressed::Outgoing,
+            compressed::OutgoingMessage,
             envelope::{self, Envelope, check_metadata, metadata_len},
             hello::MethodRoute,
             stream_framing::message_or_status,
         },
         peer::PeerState,
     },
-    connection::{ClientConnection, Outbound, Sending, changed, missing},
+    connection::{ClientConnection, OutgoingRequest, SendableRequest, method_missing, schema_changed},
     pending::PendingCall,
-    reconnecting::Reconnecting,
-    table::Reply,
+    reconnecting::FrisbeeCaller,
+    table::CallReply,
 };
 use crate::{
     call::{
@@ -33,20 +33,20 @@ use crate::{
         method::Method,
         status::Status,
     },
-    client::{Attempts, is_draining, needs_another_connection, with_own_timeout},
-    codec::{self, Format, Message, Pieces},
+    client::{CallAttempts, is_draining, needs_another_connection, with_own_timeout},
+    codec::{self, EncodedMessage, Format, Message},
     service::boxed::BoxFuture,
 };
 
 /// A request encoded at the moment of sending. A small message needs no allocation.
-pub(crate) struct Encoding<'a, M>(pub(crate) &'a M);
+pub(crate) struct UnencodedRequest<'a, M>(pub(crate) &'a M);
 
-impl<M: Message> Sending for Encoding<'_, M> {
+impl<M: Message> SendableRequest for UnencodedRequest<'_, M> {
     #[inline]
-    fn try_send(&self, connection: &Connection, name: PacketName) -> Result<Sent, TrySendError> {
+    fn try_send(&self, connection: &Connection, name: PacketName) -> Result<SendPosition, TrySendError> {
         let PacketName { id, operation } = name;
         match codec::encode_small(self.0) {
-            Pieces::Small(message) => connection.try_send_copied(name, &message).map_err(|error| match error {
+            EncodedMessage::Small(message) => connection.try_send_copied(name, &message).map_err(|error| match error {
                 TrySendError::Full(()) => TrySendError::Full(Packet::new(id, operation, message.to_vec())),
                 TrySendError::Failed(error) => TrySendError::Failed(error),
             }),
@@ -60,37 +60,37 @@ impl<M: Message> Sending for Encoding<'_, M> {
 /// Any call that cannot proceed immediately continues in a boxed future. The output is `None` if the call needs an
 /// extended packet.
 pub(crate) struct PlainCall<'a> {
-    wire: &'a Arc<Reconnecting>,
+    wire: &'a Arc<FrisbeeCaller>,
     connection: &'a ClientConnection,
     method: &'static Method,
-    request: &'a (dyn Sending + Sync),
+    request: &'a (dyn SendableRequest + Sync),
     deadline: Deadline,
-    step: Step<'a>,
+    step: CallStep<'a>,
 }
 
-enum Step<'a> {
+enum CallStep<'a> {
     Begin,
-    Wait(PendingCall<'a>, Sent),
-    LongWay(BoxFuture<'a, Result<Option<Reply>, Status>>),
+    Wait(PendingCall<'a>, SendPosition),
+    Boxed(BoxFuture<'a, Result<Option<CallReply>, Status>>),
 }
 
-impl Reconnecting {
+impl FrisbeeCaller {
     /// Makes a plain unary call on the first connection, if it is the current one.
     #[inline]
     pub(crate) fn plain_call<'a>(
         self: &'a Arc<Self>,
         method: &'static Method,
-        request: &'a (dyn Sending + Sync),
+        request: &'a (dyn SendableRequest + Sync),
         deadline: Deadline,
     ) -> Option<PlainCall<'a>> {
         let connection = self.first()?;
-        Some(PlainCall { wire: self, connection, method, request, deadline, step: Step::Begin })
+        Some(PlainCall { wire: self, connection, method, request, deadline, step: CallStep::Begin })
     }
 }
 
 impl<'a> PlainCall<'a> {
     /// Sends the request. `None` if that is not possible immediately. In that case, nothing was sent.
-    fn begin(&self, cx: &Context<'_>) -> Option<(PendingCall<'a>, Sent)> {
+    fn begin(&self, cx: &Context<'_>) -> Option<(PendingCall<'a>, SendPosition)> {
         let Self { connection, method, request, deadline, .. } = *self;
         // `None` for a peer not recognized yet: such a call needs a check after its answer.
         let operation = connection.peer()?.plain_operation(method)?;
@@ -103,42 +103,42 @@ impl<'a> PlainCall<'a> {
 }
 
 impl Future for PlainCall<'_> {
-    type Output = Result<Option<Reply>, Status>;
+    type Output = Result<Option<CallReply>, Status>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         let &mut Self { wire, connection, method, request, deadline, .. } = this;
         match &mut this.step {
-            Step::Begin => match this.begin(cx) {
+            CallStep::Begin => match this.begin(cx) {
                 // The table has the waker. An answer since then has woken it.
                 Some((call, sent)) => {
-                    this.step = Step::Wait(call, sent);
+                    this.step = CallStep::Wait(call, sent);
                     return Poll::Pending;
                 }
-                None => this.step = Step::LongWay(Box::pin(wire.unary(method, request, deadline, None))),
+                None => this.step = CallStep::Boxed(Box::pin(wire.unary(method, request, deadline, None))),
             },
-            Step::Wait(call, sent) => {
+            CallStep::Wait(call, sent) => {
                 let answer = ready!(call.poll_answered(cx));
                 let answer = answer.map_err(|unanswered| connection.unanswered(unanswered, deadline, *sent));
-                match refused_or_not(answer) {
+                match check_refusal(answer) {
                     Err(status) if needs_another_connection(&status) => {
-                        let connection = Arc::new(connection.let_go());
+                        let connection = Arc::new(connection.detached_handle());
                         let again = wire.unary(method, request, deadline, Some((connection, status)));
-                        this.step = Step::LongWay(Box::pin(again));
+                        this.step = CallStep::Boxed(Box::pin(again));
                     }
                     answered => return Poll::Ready(answered.map(Some)),
                 }
             }
-            Step::LongWay(_) => {}
+            CallStep::Boxed(_) => {}
         }
         match &mut this.step {
-            Step::LongWay(call) => call.as_mut().poll(cx),
-            Step::Begin | Step::Wait(..) => unreachable!("both took a step"),
+            CallStep::Boxed(call) => call.as_mut().poll(cx),
+            CallStep::Begin | CallStep::Wait(..) => unreachable!("both took a step"),
         }
     }
 }
 
-impl Reconnecting {
+impl FrisbeeCaller {
     /// Makes a unary call in a plain packet, after a failed attempt if there was one. `None` if the call needs an
     /// extended packet.
     ///
@@ -146,20 +146,21 @@ impl Reconnecting {
     pub(crate) async fn unary(
         self: &Arc<Self>,
         method: &'static Method,
-        request: &(dyn Sending + Sync),
+        request: &(dyn SendableRequest + Sync),
         deadline: Deadline,
         mut failed: Option<(Arc<ClientConnection>, Status)>,
-    ) -> Result<Option<Reply>, Status> {
-        let mut attempts = Attempts::new(deadline);
+    ) -> Result<Option<CallReply>, Status> {
+        let mut attempts = CallAttempts::new(deadline);
         loop {
             let connection = match failed {
                 None => self.current(),
                 // Boxed, so only retried calls pay for the memory of this future.
-                Some((last, status)) => Box::pin(self.another(&mut attempts, last, status)).await?,
+                Some((last, status)) => Box::pin(self.next_connection(&mut attempts, last, status)).await?,
             };
             let Some(operation) = connection.plain_operation(method)? else { return Ok(None) };
-            match refused_or_not(connection.unary(operation, Outbound::Message(request), deadline, Some(method)).await)
-            {
+            match check_refusal(
+                connection.unary(operation, OutgoingRequest::Message(request), deadline, Some(method)).await,
+            ) {
                 Err(status) if needs_another_connection(&status) => failed = Some((connection, status)),
                 outcome => return outcome.map(Some),
             }
@@ -169,11 +170,11 @@ impl Reconnecting {
     /// Makes a unary call with metadata or its own timeout on the current connection.
     ///
     /// `None` if the call has to wait, needs a check first, or has to be retried.
-    pub(crate) async fn unary_at_once(
+    pub(crate) async fn try_unary_now(
         &self,
         method: &'static Method,
         head: &Head,
-        encode: impl Fn() -> Pieces,
+        encode: impl Fn() -> EncodedMessage,
         deadline: Deadline,
     ) -> Option<Result<Answer, Status>> {
         let mut later = None;
@@ -184,7 +185,7 @@ impl Reconnecting {
                 if let Err(status) = check_metadata(metadata_len(head.metadata()), said.metadata_len_max) {
                     return Some(Err(status));
                 }
-                let (timeout, message) = (self.untold(deadline), encode().into());
+                let (timeout, message) = (self.deadline_to_send(deadline), encode().into());
                 connection.unary_extended(operation, format, head, timeout, message, deadline).await
             }
             // A plain peer cannot be told the timeout. Only this side enforces it.
@@ -200,11 +201,11 @@ impl Reconnecting {
 
     /// Makes a unary call that may need an extended packet.
     pub(super) async fn unary_extended(self: &Arc<Self>, call: UnaryCall<'_>) -> Result<Answer, Status> {
-        let (mut connection, mut attempts) = (self.current(), Attempts::new(call.deadline));
+        let (mut connection, mut attempts) = (self.current(), CallAttempts::new(call.deadline));
         loop {
             match self.try_unary(&connection, &call).await {
                 Err(status) if needs_another_connection(&status) => {
-                    connection = self.another(&mut attempts, connection, status).await?;
+                    connection = self.next_connection(&mut attempts, connection, status).await?;
                 }
                 answered => return answered,
             }
@@ -221,10 +222,10 @@ impl Reconnecting {
         let route = connection.route(method).unwrap_or(MethodRoute::Plain);
         let says_more = waits || timeout.is_some();
         let reply = match (route, route.operation_in(format)) {
-            (MethodRoute::Missing, _) => return Err(missing(method)),
+            (MethodRoute::Missing, _) => return Err(method_missing(method)),
             (_, Some(operation)) => {
                 connection.check_schema(method, deadline).await?;
-                let message = Outgoing::new(content.clone(), PeerState::deflating(&connection.connection));
+                let message = OutgoingMessage::new(content.clone(), PeerState::deflating(&connection.connection));
                 let says_more = says_more || message.compressed.is_some();
                 let plain = connection.plain_operation(method)?.filter(|_| !says_more);
                 match plain {
@@ -240,11 +241,11 @@ impl Reconnecting {
             }
             (MethodRoute::Plain, _) if format == Format::Polyglot => {
                 self.check_head(method, head)?;
-                let Some(plain) = connection.plain_operation(method)? else { return Err(changed(method)) };
+                let Some(plain) = connection.plain_operation(method)? else { return Err(schema_changed(method)) };
                 connection.unary(plain, Content::from(content.clone()).into(), deadline, Some(method)).await?
             }
-            (MethodRoute::Plain, _) if extended.is_some() => return Err(missing(method)),
-            (MethodRoute::Extended { .. } | MethodRoute::Plain, _) => return Err(changed(method)),
+            (MethodRoute::Plain, _) if extended.is_some() => return Err(method_missing(method)),
+            (MethodRoute::Extended { .. } | MethodRoute::Plain, _) => return Err(schema_changed(method)),
         };
         timely_answer_of(reply, connection, deadline)
     }
@@ -255,22 +256,22 @@ pub(super) struct UnaryCall<'a> {
     pub(super) method: &'static Method,
     pub(super) format: Format,
     pub(super) head: &'a Head,
-    pub(super) content: Pieces,
+    pub(super) content: EncodedMessage,
     /// The deadline to send, if the peer would not know it otherwise.
     pub(super) timeout: Option<Deadline>,
     pub(super) deadline: Deadline,
 }
 
 /// Decodes an answer. If both sides timed out, the error is that of this side.
-fn timely_answer_of(reply: Reply, connection: &ClientConnection, deadline: Deadline) -> Result<Answer, Status> {
-    answer_of(reply, connection).map_err(|status| with_own_timeout(status, Some(deadline)))
+fn timely_answer_of(reply: CallReply, connection: &ClientConnection, deadline: Deadline) -> Result<Answer, Status> {
+    decode_answer(reply, connection).map_err(|status| with_own_timeout(status, Some(deadline)))
 }
 
 /// Decodes an answer within the limits of its connection.
-pub(crate) fn answer_of(reply: Reply, connection: &ClientConnection) -> Result<Answer, Status> {
+pub(crate) fn decode_answer(reply: CallReply, connection: &ClientConnection) -> Result<Answer, Status> {
     let content = match reply {
-        Reply::Plain(content) => return Ok(Answer::new(Body::One(message_or_status(content)?.into()))),
-        Reply::Extended(content) => content,
+        CallReply::Plain(content) => return Ok(Answer::new(Body::One(message_or_status(content)?.into()))),
+        CallReply::Extended(content) => content,
     };
     match Envelope::decode(content, connection.own.metadata_max)? {
         Envelope::Answer { head, mut message } => {
@@ -295,9 +296,9 @@ pub(crate) fn answer_of(reply: Reply, connection: &ClientConnection) -> Result<A
 
 /// Turns the answer of a peer in shutdown into an error. Other answers stay unchanged.
 #[inline]
-pub(super) fn refused_or_not(answer: Result<Reply, Status>) -> Result<Reply, Status> {
+pub(super) fn check_refusal(answer: Result<CallReply, Status>) -> Result<CallReply, Status> {
     match &answer {
-        Ok(Reply::Extended(content)) if envelope::is_failure(content) => refusal(content).map_or(answer, Err),
+        Ok(CallReply::Extended(content)) if envelope::is_failure(content) => refusal(content).map_or(answer, Err),
         _ => answer,
     }
 }

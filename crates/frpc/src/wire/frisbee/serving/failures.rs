@@ -12,7 +12,7 @@ use super::super::{
 };
 use crate::{
     call::{
-        deadline::{Bounded, Deadline, HandlerTime},
+        deadline::{Deadline, DeadlineFuture, HandlerTime},
         exchange::Answer,
         method::Method,
         status::Status,
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Drops a handler at the deadline of its caller.
-pub(super) fn within<F>(time: Option<HandlerTime>, handling: F) -> Bounded<F> {
+pub(super) fn within<F>(time: Option<HandlerTime>, handling: F) -> DeadlineFuture<F> {
     match time {
         Some(time) => time.bound(handling),
         None => Deadline::NEVER.bound(handling),

@@ -7,10 +7,10 @@ use frisbee::{Address, Connection};
 use crate::call::{
     context,
     exchange::Call,
-    head::{Head, Origin},
+    head::{CallOrigin, Head},
     request::Request,
 };
-use crate::wire::peer::Peer;
+use crate::wire::peer::WirePeer;
 
 impl Head {
     /// Returns the connection of a received call. `None` unless it arrived over frisbee.
@@ -22,7 +22,7 @@ impl Head {
     pub fn peer_addr(&self) -> Option<Address> {
         match self.connection() {
             Some(connection) => Some(connection.peer_addr().clone()),
-            None => Peer::of_head(self).map(|peer| peer.address.clone()),
+            None => WirePeer::of_head(self).map(|peer| peer.address.clone()),
         }
     }
 
@@ -72,7 +72,7 @@ impl<T> Request<T> {
     ) -> Option<std::sync::Arc<Vec<frisbee::rustls::pki_types::CertificateDer<'static>>>> {
         match self.connection() {
             Some(connection) => connection.peer_certificates(),
-            None => Peer::of_head(self.head())?.certificates.clone(),
+            None => WirePeer::of_head(self.head())?.certificates.clone(),
         }
     }
 }
@@ -86,6 +86,6 @@ impl Call {
 
 /// Stores the connection in a call. Only the frisbee wire reads it back.
 #[inline]
-pub(crate) fn origin(connection: &Connection) -> Origin {
-    Origin::new(connection.clone().into_any())
+pub(crate) fn origin(connection: &Connection) -> CallOrigin {
+    CallOrigin::new(connection.clone().into_any())
 }

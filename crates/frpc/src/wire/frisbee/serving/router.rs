@@ -8,8 +8,8 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{
-    Arrivals, Connection, Event, Operation, Outcome, Packet, PacketName, Refusal, Refused, Router, RouterInfo,
-    SendOrder, Stream,
+    Arrivals, Connection, Event, Operation, Outcome, Packet, PacketName, RefusalReason, RefusedPacket, Router,
+    RouterInfo, SendOrder, Stream,
 };
 use futures_util::future::Either;
 use tokio::time::Instant;
@@ -19,14 +19,14 @@ use super::{
         bytes::{
             envelope,
             hello::{LocalHello, PART_NAME},
-            stream_framing::{self, Framing},
+            stream_framing::{self, StreamFraming},
         },
-        calling::{pending::PendingCalls, table::Unanswered},
+        calling::{pending::PendingCalls, table::NoAnswer},
         message_streams,
         peer::{LocalSettings, PeerState},
     },
     failures::{failed, no_method},
-    streams::Opening,
+    streams::StreamOpening,
 };
 use crate::{
     call::method::MethodKind,
@@ -35,7 +35,7 @@ use crate::{
     service::{
         services::{Services, Unimplemented},
         set::ServiceSet,
-        table::Entry,
+        table::MethodEntry,
     },
 };
 
@@ -126,7 +126,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     }
 
     /// Handles an event for calls. Returns `true` if the fallback router needs it as well.
-    fn passes_on(&self, connection: &Connection, event: Event<'_>) -> bool {
+    fn handle_event(&self, connection: &Connection, event: Event<'_>) -> bool {
         if let Event::Opened = event {
             self.open(connection, OnceLock::new());
             return false;
@@ -142,7 +142,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             Event::GoingAway(why) => state.calls.get_or_init(Arc::default).go_away(why.clone()),
             Event::Withdrawn(PacketName { id, operation }) => {
                 let calls = state.calls.get();
-                return !calls.is_some_and(|calls| calls.fail(id, operation, Unanswered::TimedOut));
+                return !calls.is_some_and(|calls| calls.fail(id, operation, NoAnswer::TimedOut));
             }
             Event::Closed(reason) => {
                 if let Some(calls) = state.calls.get() {
@@ -170,7 +170,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
 
     #[inline]
     fn event(&self, connection: &Connection, event: Event<'_>) {
-        if matches!(event, Event::Received | Event::Writable) || self.passes_on(connection, event) {
+        if matches!(event, Event::Received | Event::Writable) || self.handle_event(connection, event) {
             self.fallback.event(connection, event);
         }
     }
@@ -209,16 +209,16 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         }
     }
 
-    fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
-        let Refused { id, operation, why, .. } = refused;
+    fn refuse(&self, refused: RefusedPacket, connection: &Connection) -> Outcome {
+        let RefusedPacket { id, operation, why, .. } = refused;
         // Any packet that is neither extended nor of a served operation may itself be a reply. Replying to it could make the two sides
         // reply to each other forever.
         let is_extended = operation == Operation::EXTENDED;
         if !self.serves(operation.number()) {
             let state = PeerState::of(connection);
-            if let Refusal::TooLarge { announced, limit } = why
+            if let RefusalReason::TooLarge { announced, limit } = why
                 && let Some(calls) = state.and_then(|state| state.calls.get())
-                && calls.fail(id, operation, Unanswered::TooLarge { announced, limit })
+                && calls.fail(id, operation, NoAnswer::TooLarge { announced, limit })
             {
                 return Outcome::Nothing;
             }
@@ -241,7 +241,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
             Operation::EXTENDED => envelope::timeout_of(&packet.content)?,
             operation => (operation.number(), None),
         };
-        let Some(Entry { method, .. }) = self.table().find(operation) else {
+        let Some(MethodEntry { method, .. }) = self.table().find(operation) else {
             return self.fallback.packet_timeout(packet, connection);
         };
         let arrived = Instant::from_std(connection.turn());
@@ -249,10 +249,10 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         Some(time.at()?.saturating_duration_since(arrived.into_std()))
     }
 
-    async fn stream(&self, mut stream: Stream, refusal: Option<Refusal>, connection: &Connection) {
+    async fn stream(&self, mut stream: Stream, refusal: Option<RefusalReason>, connection: &Connection) {
         let Ok(first) = stream.peek().await else { return };
         match (self.opening(&first, connection), refusal) {
-            (Some(Ok(Opening { framing, .. }) | Err((framing, _))), Some(why)) => {
+            (Some(Ok(StreamOpening { framing, .. }) | Err((framing, _))), Some(why)) => {
                 message_streams::refuse(framing, stream, &ServerCause::Refused(why).into()).await;
             }
             (Some(Ok(opening)), None) => {
@@ -281,20 +281,22 @@ impl Router for Unimplemented {
         Outcome::Reply(Packet { content, ..packet })
     }
 
-    fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
-        let Refused { id, operation, why: Refusal::TooLarge { .. }, .. } = refused else { return Outcome::Nothing };
+    fn refuse(&self, refused: RefusedPacket, connection: &Connection) -> Outcome {
+        let RefusedPacket { id, operation, why: RefusalReason::TooLarge { .. }, .. } = refused else {
+            return Outcome::Nothing;
+        };
         // If the packet was a reply, the peer receives a small error, to which it does not reply.
         let name = PacketName { id, operation };
         Outcome::Reply(failed(name, &no_method(operation.number()).into(), connection))
     }
 
-    async fn stream(&self, mut stream: Stream, refusal: Option<Refusal>, _: &Connection) {
+    async fn stream(&self, mut stream: Stream, refusal: Option<RefusalReason>, _: &Connection) {
         if refusal.is_some() {
             return;
         }
         let Ok(first) = stream.peek().await else { return };
         if let Some(operation) = stream_framing::parse_open(&first) {
-            message_streams::refuse(Framing::Plain, stream, &no_method(operation).into()).await;
+            message_streams::refuse(StreamFraming::Plain, stream, &no_method(operation).into()).await;
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::panic::AssertUnwindSafe;
 
 use bytes::Bytes;
-use frisbee::{Connection, Refusal, Router, Stream, StreamEnd, StreamReader, StreamSender};
+use frisbee::{Connection, RefusalReason, Router, Stream, StreamEnd, StreamReader, StreamSender};
 use futures_util::FutureExt;
 use tokio::time::Instant;
 use tracing::debug;
@@ -11,11 +11,11 @@ use tracing::debug;
 use super::{
     super::{
         bytes::{
-            compressed::Held,
-            envelope::{self, Data, Fields, Open},
-            stream_framing::{self, Framing},
+            compressed::InflatePermit,
+            envelope::{self, HeadFields, OpenFrame, StreamFrame},
+            stream_framing::{self, StreamFraming},
         },
-        message_streams::{self, Halted, Incoming},
+        message_streams::{self, IncomingMessages, IncompleteSend},
         peer::PeerState,
     },
     failures::{answer_too_large, no_method, tell_of_loss, tell_of_losses, tell_of_lost_details, within},
@@ -27,23 +27,23 @@ use crate::{
         exchange::{Answer, Body, Call},
         head::Head,
         method::{Method, MethodKind},
-        packed::{Packed, Unpacked},
+        packed::{PackedMessages, UnpackedContents},
         status::Status,
         streaming::Streaming,
     },
     codec::Format,
     error::{ServerCause, ServerFailure},
     service::{
-        ending::Ending,
-        services::{Services, of_handler, panicked},
+        ending::EndSignal,
+        services::{Services, panicked, sanitize_handler_status},
         set::ServiceSet,
-        table::Entry,
+        table::MethodEntry,
     },
 };
 
 impl<S: ServiceSet, R: Router> Services<S, R> {
-    pub(super) async fn serve_stream(&self, opening: Opening, stream: Stream, connection: &Connection) {
-        let Opening { entry, framing, format, head } = opening;
+    pub(super) async fn serve_stream(&self, opening: StreamOpening, stream: Stream, connection: &Connection) {
+        let StreamOpening { entry, framing, format, head } = opening;
         let method = entry.method;
         let (sender, mut reader) = stream.split();
         // The opening data. It was peeked at, so this does not wait.
@@ -65,14 +65,14 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                 match request {
                     Ok(content) => content.map(|content| Body::One(content.into())).map_err(ServerFailure::from),
                     Err(StreamEnd::TooLarge { announced, limit }) => {
-                        Err(ServerCause::Refused(Refusal::TooLarge { announced, limit }).into())
+                        Err(ServerCause::Refused(RefusalReason::TooLarge { announced, limit }).into())
                     }
                     Err(end) => return debug!(%end, "a call ended before its request"),
                 }
             }
-            MethodKind::ClientStreaming | MethodKind::Bidirectional => {
-                Ok(Body::Many(Streaming::from_source(Unpacked::new(Incoming::to_the_end(framing, reader)))))
-            }
+            MethodKind::ClientStreaming | MethodKind::Bidirectional => Ok(Body::Many(Streaming::from_source(
+                UnpackedContents::new(IncomingMessages::reading_to_end(framing, reader)),
+            ))),
         };
         let answering = async {
             let answer = match input {
@@ -96,75 +96,81 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             () = answering => {}
             end = sender.closed() => debug!(%end, method = method.name, "a call was cut off"),
             () = self.ending().ended() => {
-                message_streams::send_failure(framing, &Ending::status().into(), &sender).await;
+                message_streams::send_failure(framing, &EndSignal::status().into(), &sender).await;
             }
         }
     }
 
     /// Returns the call opened by the first data of a stream. `None` if it is no call, and a status if it cannot be
     /// answered.
-    pub(super) fn opening(&self, first: &Bytes, connection: &Connection) -> Option<Result<Opening, (Framing, Status)>> {
+    pub(super) fn opening(
+        &self,
+        first: &Bytes,
+        connection: &Connection,
+    ) -> Option<Result<StreamOpening, (StreamFraming, Status)>> {
         if let Some(operation) = stream_framing::parse_open(first) {
             let entry = self.table().find(operation)?;
-            let (framing, format) = (Framing::Plain, Format::Polyglot);
+            let (framing, format) = (StreamFraming::Plain, Format::Polyglot);
             if let Some(ambiguity) = self.table().ambiguity(operation) {
                 return Some(Err((framing, ambiguity)));
             }
-            return Some(Ok(Opening { entry, framing, format, head: Fields::default() }));
+            return Some(Ok(StreamOpening { entry, framing, format, head: HeadFields::default() }));
         }
         // A plain peer opens no extended call.
         PeerState::hello_on(connection)?;
         let opened = envelope::parse_open(first, self.metadata_max())?;
-        let framing = Framing::Extended {
+        let framing = StreamFraming::Extended {
             metadata_max: PeerState::metadata_max(connection),
             deflating: PeerState::deflating(connection),
         };
-        let opened = opened.and_then(|Open { operation, format, head }| {
+        let opened = opened.and_then(|OpenFrame { operation, format, head }| {
             let entry = self.table().find(operation).ok_or_else(|| no_method(operation))?;
             if let Some(ambiguity) = self.table().ambiguity(operation) {
                 return Err(ambiguity);
             }
-            Ok(Opening { entry, framing, format, head })
+            Ok(StreamOpening { entry, framing, format, head })
         });
         Some(opened.map_err(|status| (framing, status)))
     }
 }
 
 /// A parsed opening: the method, and the framing and head of the call.
-pub(super) struct Opening {
-    entry: Entry,
-    pub(super) framing: Framing,
+pub(super) struct StreamOpening {
+    entry: MethodEntry,
+    pub(super) framing: StreamFraming,
     format: Format,
-    head: Fields,
+    head: HeadFields,
 }
 
 /// Reads the single request of a server-streaming call.
 async fn first_message(
-    framing: Framing,
+    framing: StreamFraming,
     reader: &mut StreamReader,
-    held: &mut Option<Held>,
+    held: &mut Option<InflatePermit>,
 ) -> Result<Result<Bytes, Status>, StreamEnd> {
-    let Framing::Extended { metadata_max, .. } = framing else { return reader.read().await.map(Ok) };
+    let StreamFraming::Extended { metadata_max, .. } = framing else { return reader.read().await.map(Ok) };
     loop {
-        return Ok(match Data::decode(reader.read().await?, metadata_max) {
-            Ok(Data::Messages(mut messages)) => match messages.next() {
+        return Ok(match StreamFrame::decode(reader.read().await?, metadata_max) {
+            Ok(StreamFrame::Messages(mut messages)) => match messages.next() {
                 Some(message) => message,
                 None => continue,
             },
-            Ok(Data::Compressed(compressed, bytes)) => {
+            Ok(StreamFrame::Compressed(compressed, bytes)) => {
                 match PeerState::inflate_request(reader.connection(), compressed, &bytes).await {
-                    Ok((messages, room)) => match Packed::new(messages).next() {
+                    Ok((messages, room)) => match PackedMessages::new(messages).next() {
                         Some(message) => {
                             *held = Some(room);
                             message
                         }
                         None => continue,
                     },
-                    Err(why) => Err(why.of_request()),
+                    Err(why) => Err(why.request_status()),
                 }
             }
-            Ok(Data::Head(_) | Data::Unknown) => continue,
-            Ok(Data::End(_) | Data::Failure(_)) => Err(Status::invalid_argument("the call ended before its request")),
+            Ok(StreamFrame::Head(_) | StreamFrame::Unknown) => continue,
+            Ok(StreamFrame::End(_) | StreamFrame::Failure(_)) => {
+                Err(Status::invalid_argument("the call ended before its request"))
+            }
             Err(status) => Err(status),
         });
     }
@@ -172,7 +178,7 @@ async fn first_message(
 
 async fn send_answer(
     method: &Method,
-    framing: Framing,
+    framing: StreamFraming,
     answer: Result<Answer, ServerFailure>,
     sender: &StreamSender,
     connection: &Connection,
@@ -183,8 +189,8 @@ async fn send_answer(
     };
     let sending = AssertUnwindSafe(async {
         match framing {
-            Framing::Plain => tell_of_losses(method, &answer),
-            Framing::Extended { metadata_max, .. } => {
+            StreamFraming::Plain => tell_of_losses(method, &answer),
+            StreamFraming::Extended { metadata_max, .. } => {
                 envelope::check_metadata(envelope::metadata_len(answer.metadata()), metadata_max)?;
                 if !answer.metadata().is_empty() {
                     sender.send(envelope::head(answer.metadata())).await?;
@@ -193,17 +199,17 @@ async fn send_answer(
         }
         let trailers = answer.trailers().clone();
         let mut contents = match answer.into_body() {
-            Body::One(content) if framing == Framing::Plain => Streaming::from_iter([content.into_bytes()]),
+            Body::One(content) if framing == StreamFraming::Plain => Streaming::from_iter([content.into_bytes()]),
             Body::One(content) => Streaming::from_iter([content.into_bytes()]).with_trailers(trailers),
             Body::Many(contents) => contents,
         };
         let sent = message_streams::send_all(framing, &mut contents, sender).await;
         sent.map_err(|halted| match halted {
             // Only errors in the contents are attributed to the handler here. The answer itself was checked before.
-            Halted::Failed(status) => Halted::Failed(of_handler(status, method)),
+            IncompleteSend::Failed(status) => IncompleteSend::Failed(sanitize_handler_status(status, method)),
             halted => halted,
         })?;
-        if framing == Framing::Plain
+        if framing == StreamFraming::Plain
             && let Some(trailers) = contents.trailers_slot().as_ref().and_then(|slot| slot.get())
             && !trailers.is_empty()
         {
@@ -213,9 +219,9 @@ async fn send_answer(
     });
     let sent = sending.catch_unwind().await.unwrap_or_else(|_| Err(panicked(method).into()));
     let failure = match sent {
-        Err(Halted::Failed(status)) => status.into(),
-        Err(Halted::TooLargeForPeer { len, limit }) => answer_too_large(len, limit),
-        Ok(()) | Err(Halted::Cut) => return,
+        Err(IncompleteSend::Failed(status)) => status.into(),
+        Err(IncompleteSend::TooLargeForPeer { len, limit }) => answer_too_large(len, limit),
+        Ok(()) | Err(IncompleteSend::StreamEnded) => return,
     };
     fail(method, framing, &failure, sender, connection).await;
 }
@@ -223,12 +229,12 @@ async fn send_answer(
 /// Ends a call with a failure, and its connection if the status requires that.
 async fn fail(
     method: &Method,
-    framing: Framing,
+    framing: StreamFraming,
     failure: &ServerFailure,
     sender: &StreamSender,
     connection: &Connection,
 ) {
-    if framing == Framing::Plain {
+    if framing == StreamFraming::Plain {
         tell_of_lost_details(method, &failure.status);
     }
     message_streams::send_failure(framing, failure, sender).await;

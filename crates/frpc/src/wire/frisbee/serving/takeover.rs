@@ -12,9 +12,9 @@ use crate::call::{request::Response, status::Status};
 
 /// Requests the connection for a handler, as part of its response. The first response sent gets it.
 #[derive(Clone, Debug)]
-pub(crate) struct TakeOver(Arc<Mutex<Option<oneshot::Sender<Raw>>>>);
+pub(crate) struct TakeoverRequest(Arc<Mutex<Option<oneshot::Sender<Raw>>>>);
 
-impl TakeOver {
+impl TakeoverRequest {
     /// Sends the answer, and ends RPC on the connection after it.
     ///
     /// If the answer cannot be sent, the connection is closed and there is nothing to take over.
@@ -67,7 +67,7 @@ impl<T> Response<T> {
     /// ```
     pub fn then_take_over(mut self) -> (Self, impl Future<Output = Result<Raw, Status>> + Send + use<T>) {
         let (taker, taken) = oneshot::channel();
-        self.extensions_mut().insert(TakeOver(Arc::new(Mutex::new(Some(taker)))));
+        self.extensions_mut().insert(TakeoverRequest(Arc::new(Mutex::new(Some(taker)))));
         let raw = async { taken.await.map_err(|_| Status::unavailable("the connection could not be taken over")) };
         (self, raw)
     }

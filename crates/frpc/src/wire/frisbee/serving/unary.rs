@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{
     super::{
         bytes::{
-            compressed::Outgoing,
+            compressed::OutgoingMessage,
             envelope::{self, Envelope},
             schema,
         },
@@ -17,20 +17,20 @@ use super::{
     },
     failures::{answer_too_large, failed, no_method, tell_of_losses, tell_of_lost_details, too_large, within},
     origin::origin,
-    takeover::TakeOver,
+    takeover::TakeoverRequest,
 };
 use crate::{
     call::{
-        context::Scope,
+        context::CallScope,
         deadline::HandlerTime,
         exchange::{Answer, Body, Call},
         head::Head,
         method::MethodKind,
         status::Status,
     },
-    codec::{Format, Pieces},
+    codec::{EncodedMessage, Format},
     error::ServerFailure,
-    service::{services::Services, set::ServiceSet, table::Entry},
+    service::{services::Services, set::ServiceSet, table::MethodEntry},
 };
 
 impl<S: ServiceSet, R: Router> Services<S, R> {
@@ -38,7 +38,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     #[inline(always)]
     pub(super) fn serve_plain(
         &self,
-        entry: Entry,
+        entry: MethodEntry,
         name: PacketName,
         content: Content,
         connection: &Connection,
@@ -47,7 +47,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let announced = PeerState::announced(connection);
         let deadline = announced.and_then(|limit| connection.turn().checked_add(limit));
         let call = incoming_call(entry, content, deadline, connection);
-        let handler = self.call_in(Scope::until(deadline), entry, call);
+        let handler = self.call_in(CallScope::until(deadline), entry, call);
         handler.map(move |answer| match answer {
             Ok(answer) => self.reply(name, entry, answer, connection),
             Err(status) => fail(name, Some(entry), status.into(), connection),
@@ -57,7 +57,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     /// Serves a call from a plain packet within the limits of the server.
     pub(super) async fn serve_limited(
         &self,
-        entry: Entry,
+        entry: MethodEntry,
         packet: Packet,
         arrived: Instant,
         connection: &Connection,
@@ -80,7 +80,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     /// Runs the handler of a call within the limits of the server.
     async fn call_limited(
         &self,
-        entry: Entry,
+        entry: MethodEntry,
         call: Call,
         time: Option<HandlerTime>,
         connection: &Connection,
@@ -91,12 +91,12 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
 
     /// Sends the answer to a request. The common case: a message that a plain packet carries as it is.
     #[inline]
-    fn reply(&self, name: PacketName, entry: Entry, answer: Answer, connection: &Connection) -> Outcome {
+    fn reply(&self, name: PacketName, entry: MethodEntry, answer: Answer, connection: &Connection) -> Outcome {
         if name.operation == Operation::EXTENDED || self.common.compression.compresses() {
             return self.reply_in_full(name, entry, answer, connection);
         }
         match answer.into_message(connection.content_len_max() as usize) {
-            Ok(Pieces::Small(message)) => {
+            Ok(EncodedMessage::Small(message)) => {
                 connection.reply_copied(name, &message);
                 Outcome::Nothing
             }
@@ -110,8 +110,8 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
 
     /// Sends an answer with all its parts.
     #[cold]
-    fn reply_in_full(&self, name: PacketName, entry: Entry, answer: Answer, connection: &Connection) -> Outcome {
-        let take_over = answer.extensions().get::<TakeOver>().cloned();
+    fn reply_in_full(&self, name: PacketName, entry: MethodEntry, answer: Answer, connection: &Connection) -> Outcome {
+        let take_over = answer.extensions().get::<TakeoverRequest>().cloned();
         match (self.encode(name, entry, answer, connection), take_over) {
             (Err(failure), _) => fail(name, Some(entry), failure, connection),
             (Ok(reply), None) => Outcome::Reply(reply),
@@ -126,7 +126,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     fn encode(
         &self,
         name: PacketName,
-        entry: Entry,
+        entry: MethodEntry,
         answer: Answer,
         connection: &Connection,
     ) -> Result<Packet, ServerFailure> {
@@ -143,7 +143,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let Body::One(message) = answer.into_body() else {
             return Err(Status::internal("the handler answered with a stream").into());
         };
-        let message = Outgoing::new(message, PeerState::deflating(connection));
+        let message = OutgoingMessage::new(message, PeerState::deflating(connection));
         let reply = if is_extended || message.compressed.is_some() {
             let content = envelope::answer(&metadata, &trailers, message);
             Packet { id, operation: Operation::EXTENDED, content }
@@ -183,7 +183,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         if let Some(compressed) = head.compressed {
             match PeerState::inflate_request(connection, compressed, &message).await {
                 Ok((inflated, held)) => (message, _held) = (inflated, Some(held)),
-                Err(why) => return failed(why.of_request()),
+                Err(why) => return failed(why.request_status()),
             }
         }
         let Some(entry) = self.table().find(operation) else { return failed(no_method(operation)) };
@@ -211,7 +211,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     }
 
     /// Returns the description of a method's messages. Layers do not see this question, because it is not a call.
-    fn description(&self, Entry { method, operation, .. }: Entry) -> Result<Answer, Status> {
+    fn description(&self, MethodEntry { method, operation, .. }: MethodEntry) -> Result<Answer, Status> {
         match self.table().description(operation, || schema::describe(method, self.common.messages.accept_narrowing)) {
             Some(description) => Ok(Answer::new(Body::One(description.into()))),
             None => {
@@ -223,7 +223,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
 
 /// Answers a request with a failure.
 #[cold]
-fn fail(name: PacketName, entry: Option<Entry>, failure: ServerFailure, connection: &Connection) -> Outcome {
+fn fail(name: PacketName, entry: Option<MethodEntry>, failure: ServerFailure, connection: &Connection) -> Outcome {
     let reply = failed(name, &failure, connection);
     if let Some(entry) = entry
         && reply.operation != Operation::EXTENDED
@@ -236,7 +236,7 @@ fn fail(name: PacketName, entry: Option<Entry>, failure: ServerFailure, connecti
 /// Creates the call for a plain packet, in frpc-go's message format.
 #[inline(always)]
 fn incoming_call(
-    entry: Entry,
+    entry: MethodEntry,
     content: Content,
     deadline: Option<std::time::Instant>,
     connection: &Connection,

@@ -16,7 +16,7 @@ fn decoded(content: Content) -> Result<Envelope, Status> {
     Envelope::decode(content.into_bytes(), 8192)
 }
 
-fn message(text: &'static str) -> Pieces {
+fn message(text: &'static str) -> EncodedMessage {
     Bytes::from_static(text.as_bytes()).into()
 }
 
@@ -32,7 +32,8 @@ fn a_request_comes_back_as_it_was() {
 #[test]
 fn an_answer_comes_back_as_it_was_whatever_the_pieces_of_its_message() {
     let large = Bytes::from(vec![7; 10_000]);
-    for pieces in [message("hi"), large.clone().into(), Pieces::Several(vec![large.clone(), large.slice(..5)])] {
+    for pieces in [message("hi"), large.clone().into(), EncodedMessage::Several(vec![large.clone(), large.slice(..5)])]
+    {
         let len = pieces.len();
         let content = answer(&Metadata::new(), &metadata(), pieces);
         let Ok(Envelope::Answer { head, message, .. }) = decoded(content) else { panic!("no answer") };
@@ -45,7 +46,7 @@ fn messages_come_back_in_their_order_and_large_ones_are_not_copied() {
     let large = Bytes::from(vec![7; 10_000]);
     let all = ["a".into(), Bytes::new(), large.clone(), "b".into(), "c".into()];
     for mut stream in [handed_over(all.clone()), written(all.clone())] {
-        let mut messages = Messages::new(10_010);
+        let mut messages = OutgoingBatch::new(10_010);
         assert!(matches!(filled(&mut messages, &mut stream), Poll::Ready(Some(Ok(())))));
         let data: Vec<_> = messages.take().into();
         assert_eq!(data.iter().map(Content::len).collect::<Vec<_>>(), [10, 10_005, 11]);
@@ -58,7 +59,7 @@ fn messages_come_back_in_their_order_and_large_ones_are_not_copied() {
 fn messages_share_data_up_to_the_limit() {
     let all = ["a", "b", "c", "too long for the limit", "d"].map(Bytes::from);
     for mut stream in [handed_over(all.clone()), written(all.clone())] {
-        let mut messages = Messages::new(11);
+        let mut messages = OutgoingBatch::new(11);
         assert!(matches!(filled(&mut messages, &mut stream), Poll::Ready(Some(Ok(())))));
         let data: Vec<_> = messages.take().into();
         assert_eq!(data.iter().map(Content::len).collect::<Vec<_>>(), [11, 6, 27, 6]);
@@ -70,7 +71,7 @@ fn messages_share_data_up_to_the_limit() {
 fn as_many_messages_are_sent_at_once_as_are_ready_and_have_a_place() {
     let message = Bytes::from(vec![7; 1000]);
     for mut stream in [handed_over(vec![message.clone(); 40]), written(vec![message; 40])] {
-        let mut messages = Messages::new(1 << 20);
+        let mut messages = OutgoingBatch::new(1 << 20);
         let mut lens = Vec::new();
         let mut is_over = false;
         while !is_over {
@@ -80,15 +81,15 @@ fn as_many_messages_are_sent_at_once_as_are_ready_and_have_a_place() {
         assert_eq!(lens, [16, 16, 8]);
     }
     let mut none_yet = Streaming::new(pending());
-    assert!(filled(&mut Messages::new(1 << 20), &mut none_yet).is_pending());
+    assert!(filled(&mut OutgoingBatch::new(1 << 20), &mut none_yet).is_pending());
     let one = Bytes::from("one");
     let mut one_yet = Streaming::new(stream::iter([Ok(one.clone())]).chain(pending()));
-    let mut messages = Messages::new(1 << 20);
+    let mut messages = OutgoingBatch::new(1 << 20);
     assert!(matches!(filled(&mut messages, &mut one_yet), Poll::Ready(None)), "it does not wait for others");
     assert_eq!(messages.take().into_iter().flat_map(read_messages).collect::<Vec<_>>(), [one]);
 }
 
-fn filled(messages: &mut Messages, stream: &mut Streaming<Bytes>) -> PollNext<()> {
+fn filled(messages: &mut OutgoingBatch, stream: &mut Streaming<Bytes>) -> PollNext<()> {
     messages.poll_fill(&mut Context::from_waker(Waker::noop()), stream)
 }
 
@@ -104,7 +105,7 @@ fn written(messages: impl IntoIterator<Item = Bytes>) -> Streaming<Bytes> {
 
 struct Written(VecDeque<Bytes>);
 
-impl packed::Source<Bytes> for Written {
+impl packed::BatchSource<Bytes> for Written {
     fn poll_next(&mut self, _: &mut Context<'_>) -> PollNext<Bytes> {
         Poll::Ready(self.0.pop_front().map(Ok))
     }
@@ -124,21 +125,27 @@ impl packed::Source<Bytes> for Written {
 }
 
 fn read_messages(data: Content) -> Vec<Bytes> {
-    let Ok(Data::Messages(mut messages)) = Data::decode(data.into_bytes(), 0) else { panic!("no messages") };
+    let Ok(StreamFrame::Messages(mut messages)) = StreamFrame::decode(data.into_bytes(), 0) else {
+        panic!("no messages")
+    };
     iter::from_fn(|| messages.next()).map(Result::unwrap).collect()
 }
 
 #[test]
 fn the_data_of_a_stream_comes_back_as_it_was() {
     let opening = open(12, Format::Proto, Some(Duration::from_secs(1)), &metadata());
-    let Open { operation, format, head: fields } = parse_open(&opening, 8192).unwrap().unwrap();
+    let OpenFrame { operation, format, head: fields } = parse_open(&opening, 8192).unwrap().unwrap();
     assert_eq!((operation, format, fields.timeout), (12, Format::Proto, Some(Duration::from_secs(1))));
     assert_eq!(fields.metadata, metadata());
     assert!(parse_open(&Bytes::from_static(&[9, 12]), 0).is_none(), "one of a plain peer");
-    assert!(matches!(Data::decode(head(&metadata()), 8192), Ok(Data::Head(fields)) if fields.metadata == metadata()));
-    assert!(matches!(Data::decode(end(&metadata()), 8192), Ok(Data::End(fields)) if fields.trailers == metadata()));
+    assert!(
+        matches!(StreamFrame::decode(head(&metadata()), 8192), Ok(StreamFrame::Head(fields)) if fields.metadata == metadata())
+    );
+    assert!(
+        matches!(StreamFrame::decode(end(&metadata()), 8192), Ok(StreamFrame::End(fields)) if fields.trailers == metadata())
+    );
     assert!(is_end(&end(&metadata())) && !is_end(&opening));
-    assert!(matches!(Data::decode(Bytes::from_static(&[99]), 0), Ok(Data::Unknown)));
+    assert!(matches!(StreamFrame::decode(Bytes::from_static(&[99]), 0), Ok(StreamFrame::Unknown)));
 }
 
 #[test]
@@ -214,13 +221,13 @@ fn small_requests_and_answers_fill_the_memory_that_was_taken_for_them() {
     let mut metadata = Metadata::new();
     metadata.append("a", "1").unwrap();
     metadata.append_bin("b-bin", [2; 9]).unwrap();
-    let compressed = Compressed::decode(&mut &[1, 0, 0, 0, 7][..]);
+    let compressed = CompressionHeader::decode(&mut &[1, 0, 0, 0, 7][..]);
     assert!(compressed.is_some());
     for metadata in [Metadata::new(), metadata] {
         for timeout in [None, Some(Duration::from_secs(1))] {
             for compressed in [None, compressed] {
-                let message = Pieces::from(Bytes::from_static(b"message"));
-                let outgoing = || Outgoing { compressed, message: message.clone() };
+                let message = EncodedMessage::from(Bytes::from_static(b"message"));
+                let outgoing = || OutgoingMessage { compressed, message: message.clone() };
                 let capacity =
                     with_room(REQUEST_LEN + timeout.map_or(0, |_| TIMEOUT_LEN), &[&metadata], compressed, &message)
                         .capacity();
@@ -235,10 +242,10 @@ fn small_requests_and_answers_fill_the_memory_that_was_taken_for_them() {
 #[test]
 fn causes_come_back_and_a_status_alone_has_none() {
     let causes = [
-        ServerCause::Refused(Refusal::Busy),
-        ServerCause::Refused(Refusal::Expired),
-        ServerCause::Refused(Refusal::Draining),
-        ServerCause::Refused(Refusal::TooLarge { announced: u32::MAX, limit: 7 }),
+        ServerCause::Refused(RefusalReason::Busy),
+        ServerCause::Refused(RefusalReason::Expired),
+        ServerCause::Refused(RefusalReason::Draining),
+        ServerCause::Refused(RefusalReason::TooLarge { announced: u32::MAX, limit: 7 }),
         ServerCause::TooManyCalls { limit: 3 },
         ServerCause::AnswerTooLarge { len: 9, limit: 8 },
     ];

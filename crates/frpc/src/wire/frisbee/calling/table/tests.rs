@@ -11,22 +11,22 @@ fn answer(id: u16) -> Packet {
     Packet::new(id, Operation::new(SAY).unwrap(), "answer")
 }
 
-fn begin(table: &mut Table) -> u16 {
+fn begin(table: &mut CallIdTable) -> u16 {
     table.insert(SAY, None, None).unwrap().unwrap()
 }
 
-fn begin_and_give_up(table: &mut Table) -> u16 {
+fn begin_and_give_up(table: &mut CallIdTable) -> u16 {
     let id = begin(table);
     table.remove(id, true);
     id
 }
 
 /// Makes and answers `times` calls, and returns their ids.
-fn answered(table: &mut Table, times: u32) -> HashSet<u16> {
+fn answered(table: &mut CallIdTable, times: u32) -> HashSet<u16> {
     (0..times)
         .map(|_| {
             let id = begin(table);
-            assert!(table.answer(answer(id), None).is_ok());
+            assert!(table.complete(answer(id), None).is_ok());
             table.remove(id, true);
             id
         })
@@ -35,7 +35,7 @@ fn answered(table: &mut Table, times: u32) -> HashSet<u16> {
 
 #[test]
 fn ids_of_waiting_calls_are_skipped_when_the_counter_comes_around() {
-    let mut table = Table::new(100);
+    let mut table = CallIdTable::new(100);
     let waiting = [begin(&mut table), begin(&mut table)];
     let seen = answered(&mut table, u32::from(u16::MAX));
     assert!(waiting.iter().all(|id| !seen.contains(id)));
@@ -44,7 +44,7 @@ fn ids_of_waiting_calls_are_skipped_when_the_counter_comes_around() {
 
 #[test]
 fn every_id_that_may_be_used_is_used_at_once() {
-    let mut table = Table::new(usize::MAX);
+    let mut table = CallIdTable::new(usize::MAX);
     let ids: HashSet<u16> = (0..CALLS_MAX).map(|_| begin(&mut table)).collect();
     assert_eq!(ids.len(), CALLS_MAX);
     assert!(table.insert(SAY, None, None).unwrap().is_none());
@@ -54,21 +54,21 @@ fn every_id_that_may_be_used_is_used_at_once() {
 
 #[test]
 fn an_id_given_up_is_not_used_until_its_answer_came() {
-    let mut table = Table::new(100);
+    let mut table = CallIdTable::new(100);
     let given_up = begin_and_give_up(&mut table);
     assert!(!answered(&mut table, 1 << 17).contains(&given_up));
     let other = Packet { operation: Operation::new(ASK).unwrap(), ..answer(given_up) };
     let asked = table.insert(ASK, None, None).unwrap().unwrap();
-    assert!(table.answer(other, None).is_ok());
+    assert!(table.complete(other, None).is_ok());
     assert!(!answered(&mut table, 1 << 17).contains(&given_up), "that was no answer to it");
     table.remove(asked, true);
-    assert!(table.answer(answer(given_up), None).is_ok());
+    assert!(table.complete(answer(given_up), None).is_ok());
     assert!(answered(&mut table, 1 << 17).contains(&given_up));
 }
 
 #[test]
 fn a_call_whose_packet_was_not_sent_owes_nothing() {
-    let mut table = Table::new(100);
+    let mut table = CallIdTable::new(100);
     for _ in 0..1 << 17 {
         let id = begin(&mut table);
         table.remove(id, false);
@@ -78,22 +78,22 @@ fn a_call_whose_packet_was_not_sent_owes_nothing() {
 
 #[test]
 fn no_call_begins_while_more_than_half_of_the_ids_are_owed() {
-    let mut table = Table::new(usize::MAX);
+    let mut table = CallIdTable::new(usize::MAX);
     let waiting = begin(&mut table);
     let given_up: Vec<u16> = (0..=OWED_MAX).map(|_| begin_and_give_up(&mut table)).collect();
     assert_eq!(given_up.iter().collect::<HashSet<_>>().len(), OWED_MAX + 1);
     let refused = table.insert(SAY, None, None).unwrap_err();
     assert!(matches!(refused, CannotBegin::OutOfIds { owed } if owed == OWED_MAX + 1), "{refused:?}");
     let cx = Context::from_waker(Waker::noop());
-    assert!(table.answer(answer(waiting), None).is_ok());
+    assert!(table.complete(answer(waiting), None).is_ok());
     assert!(matches!(table.poll(&cx, waiting), Poll::Ready(Ok(_))), "a call under way may still be answered");
-    assert!(table.answer(answer(given_up[0]), None).is_ok());
+    assert!(table.complete(answer(given_up[0]), None).is_ok());
     assert!(!given_up[1..].contains(&begin(&mut table)));
 }
 
 #[test]
 fn with_half_of_the_ids_owed_the_other_half_can_be_used() {
-    let mut table = Table::new(usize::MAX);
+    let mut table = CallIdTable::new(usize::MAX);
     let mut given_up: HashSet<u16> = (0..OWED_MAX).map(|_| begin_and_give_up(&mut table)).collect();
     given_up.extend((0..CALLS_MAX).map(|_| begin(&mut table)));
     assert_eq!(given_up.len(), 1 << 16);
@@ -101,22 +101,22 @@ fn with_half_of_the_ids_owed_the_other_half_can_be_used() {
 
 #[test]
 fn an_answer_reaches_the_call_of_its_id_and_operation() {
-    let mut table = Table::new(100);
+    let mut table = CallIdTable::new(100);
     let id = begin(&mut table);
     let other = Packet { operation: Operation::new(ASK).unwrap(), ..answer(id) };
-    assert_eq!(table.answer(other.clone(), None).unwrap_err(), other, "it answers nothing that was asked");
-    assert!(table.answer(answer(id + 1), None).is_ok(), "late answers are nobody's business");
+    assert_eq!(table.complete(other.clone(), None).unwrap_err(), other, "it answers nothing that was asked");
+    assert!(table.complete(answer(id + 1), None).is_ok(), "late answers are nobody's business");
     let cx = Context::from_waker(Waker::noop());
     assert!(table.poll(&cx, id).is_pending());
-    assert!(table.answer(answer(id), None).unwrap().is_some());
-    assert!(table.answer(answer(id), None).unwrap().is_none(), "a second answer is dropped");
-    assert!(matches!(table.poll(&cx, id), Poll::Ready(Ok(Reply::Plain(content))) if content == "answer"));
+    assert!(table.complete(answer(id), None).unwrap().is_some());
+    assert!(table.complete(answer(id), None).unwrap().is_none(), "a second answer is dropped");
+    assert!(matches!(table.poll(&cx, id), Poll::Ready(Ok(CallReply::Plain(content))) if content == "answer"));
 }
 
 /// A random schedule of callers, table and peer. Each answer contains the number of its call.
 struct Schedule {
     random: u64,
-    table: Table,
+    table: CallIdTable,
     now: Instant,
     calls_made: u32,
     waiting: Vec<(u32, u16)>,
@@ -134,7 +134,7 @@ impl Schedule {
     fn new(seed: u64) -> Self {
         Self {
             random: seed,
-            table: Table::new(Self::CALLS_MAX),
+            table: CallIdTable::new(Self::CALLS_MAX),
             now: Instant::now(),
             calls_made: 0,
             waiting: Vec::new(),
@@ -188,7 +188,7 @@ impl Schedule {
                 self.said.remove(0);
             }
             self.said.push(packet.clone());
-            self.table.answer(packet, None).unwrap();
+            self.table.complete(packet, None).unwrap();
         }
     }
 
@@ -196,7 +196,7 @@ impl Schedule {
         if !self.said.is_empty() {
             let index = self.below(self.said.len());
             let packet = self.said[index].clone();
-            self.table.answer(packet, None).unwrap();
+            self.table.complete(packet, None).unwrap();
         }
     }
 
@@ -207,11 +207,11 @@ impl Schedule {
         waiting.retain(|(number, id)| {
             match table.poll(&cx, *id) {
                 Poll::Pending => return true,
-                Poll::Ready(Err(Unanswered::TimedOut)) => {}
+                Poll::Ready(Err(NoAnswer::TimedOut)) => {}
                 Poll::Ready(Ok(content)) => {
                     assert_eq!(
                         content,
-                        Reply::Plain(number.to_be_bytes().to_vec().into()),
+                        CallReply::Plain(number.to_be_bytes().to_vec().into()),
                         "call {number} got the answer of another"
                     );
                     *answered += 1;
@@ -225,7 +225,7 @@ impl Schedule {
 
     fn reconnect(&mut self) {
         self.look();
-        self.table = Table::new(Self::CALLS_MAX);
+        self.table = CallIdTable::new(Self::CALLS_MAX);
         self.waiting.clear();
         self.asked.clear();
         self.said.clear();

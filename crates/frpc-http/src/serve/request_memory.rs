@@ -4,12 +4,12 @@ use frpc::{Head, MemoryAccount, MemoryHold, Status};
 
 /// The memory charged for the messages of a request. Small messages are not counted.
 #[derive(Debug)]
-pub(crate) struct Holding {
+pub(crate) struct RequestMemory {
     account: MemoryAccount,
     hold: Option<MemoryHold>,
 }
 
-impl Holding {
+impl RequestMemory {
     pub(crate) fn new(account: &MemoryAccount) -> Self {
         Self { account: account.clone(), hold: None }
     }
@@ -33,7 +33,7 @@ impl Holding {
     }
 
     /// Moves the charged memory to the call of this head. The end of the call releases it.
-    pub(crate) fn leave_to(&mut self, head: &mut Head) {
+    pub(crate) fn attach_to(&mut self, head: &mut Head) {
         if let Some(hold) = self.hold.take() {
             head.extensions_mut().insert(hold);
         }

@@ -14,15 +14,15 @@ use hyper::body::Incoming;
 ///
 /// hyper reports a reset with `NO_ERROR`, for example after a missed keepalive response, as a normal end. A handler
 /// would then take a truncated stream for a complete one.
-pub(crate) struct Unended(Incoming);
+pub(crate) struct CompleteBody(Incoming);
 
-impl Unended {
+impl CompleteBody {
     pub(crate) fn of(body: Incoming) -> Self {
         Self(body)
     }
 }
 
-impl Body for Unended {
+impl Body for CompleteBody {
     type Data = Bytes;
     type Error = Box<dyn Error + Send + Sync>;
 

@@ -12,17 +12,17 @@ use futures_util::future::BoxFuture;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Ends the wait of a connection for input: after a timeout, or when the server shuts down.
-pub(super) struct Patience<'a> {
+pub(super) struct IdleTimer<'a> {
     drain: &'a Drain,
     time_max: Duration,
     until: Instant,
     /// `None` until the first wait.
-    alarm: Option<Alarm<'a>>,
+    alarm: Option<IdleWakeups<'a>>,
 }
 
 /// The futures that wake a waiting connection. They are polled only when the waker changed or the timer fired, because
 /// polling them costs more than the rest of a wait.
-struct Alarm<'a> {
+struct IdleWakeups<'a> {
     drain: BoxFuture<'a, ()>,
     /// A timer for the end of this wait or of an earlier one. A new wait does not reset it; it is reset when it fires
     /// early.
@@ -30,7 +30,7 @@ struct Alarm<'a> {
     wakes: Waker,
 }
 
-impl<'a> Patience<'a> {
+impl<'a> IdleTimer<'a> {
     pub(super) fn new(drain: &'a Drain, time_max: Duration) -> Self {
         Self { drain, time_max, until: Instant::now(), alarm: None }
     }
@@ -49,7 +49,7 @@ impl<'a> Patience<'a> {
     /// Completes when the connection must end.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Self { drain, until, .. } = *self;
-        let alarm = self.alarm.get_or_insert_with(|| Alarm {
+        let alarm = self.alarm.get_or_insert_with(|| IdleWakeups {
             drain: Box::pin(drain.requested()),
             late: Box::pin(sleep_until(until)),
             wakes: Waker::noop().clone(),

@@ -11,18 +11,18 @@ use tracing::error;
 
 use super::{
     method::Method,
-    packed::{self, Packed, PollNext, Received, Source},
+    packed::{self, BatchSource, PackedMessages, PollNext, ReceivedMessages},
     status::Status,
     streaming::Streaming,
     unknown_json::UnknownJson,
 };
-use crate::codec::{CodecError, Format, MemoryBudget, Message, Reading, json::Types};
+use crate::codec::{CodecError, DecodeContext, Format, MemoryBudget, Message, json::Types};
 
 /// A stream of messages decoded from received contents.
-pub(crate) struct Decoded<F> {
+pub(crate) struct DecodedStream<F> {
     contents: Streaming<Bytes>,
     /// Unread messages of the last packed batch.
-    packed: Packed,
+    packed: PackedMessages,
     method: &'static Method,
     format: Format,
     memory: MemoryBudget,
@@ -33,7 +33,7 @@ pub(crate) struct Decoded<F> {
 }
 
 /// A stream of messages encoded in a format.
-pub(crate) struct Encoded<M> {
+pub(crate) struct EncodedStream<M> {
     messages: Streaming<M>,
     format: Format,
     any_types: &'static Types,
@@ -57,9 +57,9 @@ impl Streaming<Bytes> {
         M: Message,
         F: Fn(&Method, CodecError) -> Status + Send + 'static,
     {
-        self.changed(|contents| Decoded {
+        self.changed(|contents| DecodedStream {
             contents,
-            packed: Packed::default(),
+            packed: PackedMessages::default(),
             method,
             format,
             memory,
@@ -73,23 +73,23 @@ impl Streaming<Bytes> {
 impl<M: Message> Streaming<M> {
     /// Encodes each message.
     pub(crate) fn encoded(self, format: Format, any_types: &'static Types) -> Streaming<Bytes> {
-        self.changed(|messages| Encoded { messages, format, any_types })
+        self.changed(|messages| EncodedStream { messages, format, any_types })
     }
 
     /// Encodes each message. A panic of the inner stream ends the new one with a status.
     pub(crate) fn encoded_without_panics(self, format: Format, any_types: &'static Types) -> Streaming<Bytes> {
-        self.changed(|messages| WithoutPanics(Some(Encoded { messages, format, any_types })))
+        self.changed(|messages| WithoutPanics(Some(EncodedStream { messages, format, any_types })))
     }
 }
 
-impl<F> Decoded<F> {
+impl<F> DecodedStream<F> {
     fn decode_json<M: Message>(&self, content: &Bytes) -> Result<M, CodecError> {
-        let mut reading = Reading { any_types: self.any_types, ..Reading::within(self.memory) };
+        let mut reading = DecodeContext { any_types: self.any_types, ..DecodeContext::within(self.memory) };
         self.unknown.decode(self.method, Format::Json, content, &mut reading)
     }
 }
 
-impl<M: Message, F: Fn(&Method, CodecError) -> Status + Send> Source<M> for Decoded<F> {
+impl<M: Message, F: Fn(&Method, CodecError) -> Status + Send> BatchSource<M> for DecodedStream<F> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<M> {
         loop {
             match self.packed.next_part() {
@@ -109,11 +109,11 @@ impl<M: Message, F: Fn(&Method, CodecError) -> Status + Send> Source<M> for Deco
                     return Poll::Ready(Some(Err(status)));
                 }
                 // Frees the buffer before waiting: an idle stream holds no old messages.
-                None => self.packed = Packed::default(),
+                None => self.packed = PackedMessages::default(),
             }
             match ready!(self.contents.poll_several(cx)?) {
-                Some(Received::Several(packed)) => self.packed = packed,
-                Some(Received::One(content)) => {
+                Some(ReceivedMessages::Several(packed)) => self.packed = packed,
+                Some(ReceivedMessages::One(content)) => {
                     let message = match self.format {
                         Format::Json => self.decode_json(&content),
                         format => format.decode_within(&content, self.memory),
@@ -126,7 +126,7 @@ impl<M: Message, F: Fn(&Method, CodecError) -> Status + Send> Source<M> for Deco
     }
 }
 
-impl<M: Message> Source<Bytes> for Encoded<M> {
+impl<M: Message> BatchSource<Bytes> for EncodedStream<M> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<Bytes> {
         let next = ready!(self.messages.poll(cx));
         Poll::Ready(next.map(|message| Ok(self.format.encode_with(&message?, self.any_types)?.into_bytes())))
@@ -156,7 +156,7 @@ impl<M: Message> Source<Bytes> for Encoded<M> {
     }
 }
 
-impl<S: Source<Bytes>> WithoutPanics<S> {
+impl<S: BatchSource<Bytes>> WithoutPanics<S> {
     fn poll_with<T>(&mut self, poll: impl FnOnce(&mut S) -> PollNext<T>) -> PollNext<T> {
         let Some(source) = &mut self.0 else { return Poll::Ready(None) };
         catch_unwind(AssertUnwindSafe(|| poll(source))).unwrap_or_else(|panic| {
@@ -166,7 +166,7 @@ impl<S: Source<Bytes>> WithoutPanics<S> {
     }
 }
 
-impl<S: Source<Bytes>> Source<Bytes> for WithoutPanics<S> {
+impl<S: BatchSource<Bytes>> BatchSource<Bytes> for WithoutPanics<S> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<Bytes> {
         self.poll_with(|source| source.poll_next(cx))
     }

@@ -15,13 +15,13 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-use crate::activity::Activity;
+use crate::activity::ConnectionActivity;
 
 /// A connection whose writes fail after a long time without progress.
-pub(crate) struct Standstill<T> {
+pub(crate) struct WriteTimeout<T> {
     io: T,
     limit: Duration,
-    activity: Arc<Activity>,
+    activity: Arc<ConnectionActivity>,
     /// The timer of a blocked write. Present while a write is blocked.
     late: Option<Pin<Box<Sleep>>>,
     half_closed: HalfClosed,
@@ -39,7 +39,7 @@ struct HalfClosed {
     late: Option<Pin<Box<Sleep>>>,
 }
 
-impl<T> Standstill<T> {
+impl<T> WriteTimeout<T> {
     pub(crate) fn new(io: T, limit: Duration) -> Self {
         Self { io, limit, activity: Arc::default(), late: None, half_closed: HalfClosed::default() }
     }
@@ -61,7 +61,7 @@ impl<T> Standstill<T> {
     }
 
     /// Returns the requests in progress on this connection.
-    pub(crate) fn activity(&self) -> &Arc<Activity> {
+    pub(crate) fn activity(&self) -> &Arc<ConnectionActivity> {
         &self.activity
     }
 
@@ -69,7 +69,7 @@ impl<T> Standstill<T> {
         &mut self.io
     }
 
-    fn unless_late<R>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
+    fn check_timeout<R>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
         if written.is_ready() {
             // Any progress ends the timeout; the next blocked write starts a new one.
             if self.late.take().is_some() {
@@ -83,20 +83,20 @@ impl<T> Standstill<T> {
     }
 }
 
-impl Standstill<Raw> {
+impl WriteTimeout<Raw> {
     pub(crate) fn into_inner(mut self) -> Raw {
         self.io.put_back(self.half_closed.ahead);
         self.io
     }
 }
 
-impl<T: AsyncRead + Unpin> Standstill<T> {
+impl<T: AsyncRead + Unpin> WriteTimeout<T> {
     /// Checks for the end of the connection while requests are being answered.
     ///
     /// # Errors
     ///
     /// If the connection was lost, or the peer closed its side too long ago.
-    fn look_for_end(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+    fn check_peer_end(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.half_closed.limit.is_none() || !self.activity.is_answering() {
             return Ok(());
         }
@@ -117,7 +117,7 @@ impl<T: AsyncRead + Unpin> Standstill<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Standstill<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for WriteTimeout<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let HalfClosed { ahead, is_ended, .. } = &mut self.half_closed;
         if *is_ended {
@@ -132,10 +132,10 @@ impl<T: AsyncRead + Unpin> AsyncRead for Standstill<T> {
     }
 }
 
-impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Standstill<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WriteTimeout<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
-        self.unless_late(cx, written)
+        self.check_timeout(cx, written)
     }
 
     fn poll_write_vectored(
@@ -144,7 +144,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Standstill<T> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
-        self.unless_late(cx, written)
+        self.check_timeout(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -152,14 +152,14 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Standstill<T> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.look_for_end(cx)?;
+        self.check_peer_end(cx)?;
         let flushed = Pin::new(&mut self.io).poll_flush(cx);
-        self.unless_late(cx, flushed)
+        self.check_timeout(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let ended = Pin::new(&mut self.io).poll_shutdown(cx);
-        self.unless_late(cx, ended)
+        self.check_timeout(cx, ended)
     }
 }
 
