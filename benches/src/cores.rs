@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_started_stays_on_its_cores_and_who_starts_it_does_not() {
+    fn start_on_pins_only_the_started_code() {
         let before = all().unwrap();
         assert_eq!(start_on(&before[..1], all).unwrap(), before[..1]);
         assert_eq!(all().unwrap(), before);

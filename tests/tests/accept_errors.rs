@@ -76,7 +76,7 @@ async fn check(engine: Engine) {
 }
 
 #[test]
-fn a_server_goes_on_accepting_after_it_ran_out_of_descriptors() {
+fn accepting_resumes_after_running_out_of_descriptors() {
     hear_log(Level::WARN, |metadata, _| {
         if *metadata.level() == Level::WARN && metadata.target().starts_with("frisbee::server") {
             WARNED.add_permits(1);

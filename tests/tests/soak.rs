@@ -39,7 +39,7 @@ use tokio::{
 };
 
 #[test]
-fn nothing_is_left_behind() {
+fn no_resources_leak_under_load() {
     let duration = Duration::from_secs(env::var("SOAK_SECONDS").map_or(5, |seconds| seconds.parse().unwrap()));
     for engine in rings() {
         let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -166,12 +166,12 @@ macro_rules! acts {
 const ACTS: [(&str, Act); 9] = acts![
     unary_calls,
     calls_with_streams,
-    calls_given_up,
+    cancelled_calls,
     takeovers,
     connections_dropped_with_a_full_outbox,
-    resets_with_replies_under_way,
-    replies_that_nobody_reads,
-    packets_cut_off,
+    resets_with_replies_in_flight,
+    unread_replies,
+    truncated_packets,
     garbage,
 ];
 
@@ -207,7 +207,7 @@ async fn calls_with_streams(visit: Visit) {
     }
 }
 
-async fn calls_given_up(visit: Visit) {
+async fn cancelled_calls(visit: Visit) {
     let channel = visit.connect().await;
     let interop = InteropClient::new(channel.clone());
     for milliseconds in 0..10 {
@@ -265,7 +265,7 @@ async fn connections_dropped_with_a_full_outbox(visit: Visit) {
     }
 }
 
-async fn resets_with_replies_under_way(visit: Visit) {
+async fn resets_with_replies_in_flight(visit: Visit) {
     let mut socket = TcpStream::connect(visit.addr).await.unwrap();
     for len in [0, 10, 1000, 100_000] {
         // The server may be slow to read.
@@ -277,7 +277,7 @@ async fn resets_with_replies_under_way(visit: Visit) {
     reset(&socket);
 }
 
-async fn replies_that_nobody_reads(visit: Visit) {
+async fn unread_replies(visit: Visit) {
     let socket = TcpStream::connect(visit.addr).await.unwrap();
     let packets = packet(ECHO, 50_000).repeat(100);
     let (mut written, mut refusals) = (0, 0);
@@ -293,7 +293,7 @@ async fn replies_that_nobody_reads(visit: Visit) {
     }
 }
 
-async fn packets_cut_off(visit: Visit) {
+async fn truncated_packets(visit: Visit) {
     let mut socket = TcpStream::connect(visit.addr).await.unwrap();
     let packet = packet(ECHO, 100_000);
     socket.write_all(&packet).await.unwrap();

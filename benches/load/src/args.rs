@@ -104,14 +104,14 @@ mod tests {
     }
 
     #[test]
-    fn words_read_back_as_the_same_load() {
+    fn formatted_arguments_parse_as_the_same_load() {
         let args =
             parse("127.0.0.1:80 --clients 7 --concurrent 3 --seconds 0.25 --field bytes --streaming --joined").unwrap();
         assert_eq!(parse(&args.to_words().join(" ")).unwrap(), args);
     }
 
     #[test]
-    fn options_may_stand_before_and_after_the_address() {
+    fn options_are_accepted_before_and_after_the_address() {
         let args = parse("--size 1024 tcp://127.0.0.1:80 --warmup 0.5").unwrap();
         assert_eq!(args.addr, "127.0.0.1:80".parse().unwrap());
         assert_eq!((args.size, args.warmup), (1024, Duration::from_millis(500)));

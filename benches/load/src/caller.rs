@@ -167,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_answer_is_an_error_of_its_task() {
+    fn wrong_answers_fail_their_task() {
         let report = report(Forgetful);
         assert_eq!((report.rpcs_total, report.errors, report.stuck), (0, 6, 0));
         assert_eq!(report.first_error.unwrap(), "a wrong answer");
     }
 
     #[test]
-    fn a_call_without_an_answer_is_stuck() {
+    fn unanswered_calls_are_reported_as_stuck() {
         let report = report(Silent);
         assert_eq!((report.errors, report.stuck, report.starved), (0, 6, 2));
     }

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_has_memory_cpu_time_and_context_switches() {
+    fn reads_memory_cpu_time_and_context_switches() {
         let pid = std::process::id();
         assert!(cpu_time(pid).unwrap() <= own_cpu_time() + Duration::from_millis(20));
         assert!(context_switches(pid).unwrap() > 0);

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_calls_inside_the_window_count_and_idle_workers_are_starved() {
+    fn counts_calls_in_the_window_and_starved_workers() {
         let window = Window::after(Duration::ZERO, Duration::from_secs(2));
         let mut busy = Recorder::new(window);
         for answered in [window.start() + Duration::from_micros(500), window.end()] {

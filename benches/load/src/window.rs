@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_start_counts_and_the_end_does_not() {
+    fn window_includes_its_start_and_excludes_its_end() {
         let window = Window::after(Duration::ZERO, Duration::from_secs(3));
         assert!(window.contains(window.start()));
         assert!(!window.contains(window.end()));

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_is_where_the_load_looks_for_it() {
+    fn payload_ends_before_the_trailer_on_every_wire() {
         for wire in [Wire::Floor, Wire::Frisbee, Wire::Nats, Wire::Redis] {
             let delivery = wire.delivery(1, "bench.subject.07", b"payload");
             let end = delivery.len() - wire.trailer_len();

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn linear_ticks_start_at_zero_and_enclose_the_largest_value() {
+    fn linear_ticks_start_at_zero_and_cover_the_maximum() {
         assert_eq!(Axis::up([3.0, 187.0].into_iter(), Scale::Linear).ticks, [0.0, 50.0, 100.0, 150.0, 200.0]);
         assert_eq!(Axis::up([0.6].into_iter(), Scale::Linear).ticks.len(), 7);
     }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn names_keep_their_distance_and_their_order() {
+    fn labels_keep_their_order_and_minimum_distance() {
         let line = |name, value| Line { name, color: "", points: vec![(1.0, value)] };
         let lines = vec![line("low", 1.0), line("high", 100.0), line("lower", 0.5)];
         let chart = Chart {

@@ -180,14 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_a_contender_leaves_the_range_to_the_others() {
+    fn runs_without_a_contender_are_excluded_from_its_range() {
         let failed = run("2026-01-01", &[200.0], &[]);
         let text = merge([failed, run("2026-01-02", &[500.0], &[100.0])]).unwrap();
         assert!(text.contains("| tonic | 5.0 |"), "{text}");
     }
 
     #[test]
-    fn a_workload_of_another_version_is_named() {
+    fn unknown_workloads_are_named_in_the_error() {
         let mut old = run("2026-01-01", &[200.0], &[100.0]);
         old["rows"][0]["workload"]["name"] = "gone".into();
         assert_eq!(merge([old]).unwrap_err(), "this report has no workload \"gone\"");

@@ -46,7 +46,7 @@ fn total(summary: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_total_is_below_the_counts() {
+    fn reads_the_total_of_a_syscall_summary() {
         let summary = "    calls syscall\n--------- ----------------\n        9 read\n--------- ----------------\n       29 total\n";
         assert_eq!(super::total(summary), Some(29));
     }

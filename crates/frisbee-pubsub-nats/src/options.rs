@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_with_mistakes_is_refused_without_its_password() {
+    fn invalid_urls_are_rejected_without_showing_the_password() {
         let two = "nats://u:secret@a,nats://u:other@b";
         for bad in ["nats://u:secret@a?x=1", "nats://u:secret@a?stream=a..b", "nats://u:secret@a?key=/e", two] {
             let error = NatsOptions::from_url(bad).expect_err("it is bad");
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn no_secret_is_shown() {
+    fn debug_output_hides_secrets() {
         for login in [
             Login::Seed("secret".into()),
             Login::Token("secret".into()),

@@ -259,14 +259,14 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_fit_come_in_order() {
+    fn messages_within_the_limit_are_delivered_in_order() {
         for policy in [Policy::DropNewest, Policy::DropOldest, Policy::KeepLatest, Policy::Block, Policy::Disconnect] {
             assert_eq!(Check::new(policy).push("a1 b2 a3").all(), "a1 b2 a3");
         }
     }
 
     #[test]
-    fn each_policy_drops_others_and_says_where() {
+    fn each_policy_reports_dropped_messages_in_order() {
         let after = |policy| Check::new(policy).push("a1 b2 a3 a4 c5").all();
         assert_eq!(after(Policy::DropNewest), "a1 b2 a3 -2");
         assert_eq!(after(Policy::DropOldest), "-2 a3 a4 c5");
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_replaced_leave_no_pile_behind() {
+    fn replaced_values_do_not_grow_the_queue() {
         let mut check = Check::new(Policy::KeepLatest).push("a0 b0");
         for _ in 0..1000 {
             check = check.push("c1 c2 c3 a1");
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_larger_than_the_window_fits_alone() {
+    fn a_message_larger_than_the_window_fits_alone() {
         let mut check = Check::new(Policy::DropOldest).push("a1");
         check.0.push(Message::new(Subject::new("b").expect("it is good"), vec![b'x'; 1000]));
         let text = check.all();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_in_a_row_are_told_as_one_and_a_reconnection_in_its_place() {
+    fn consecutive_losses_are_merged_and_reconnects_keep_order() {
         let mut check = Check::new(Policy::DropNewest).push("a1 a2 a3 a4");
         check.0.miss(5);
         check.0.reconnected();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_comes_behind_the_end() {
+    fn no_events_follow_the_end() {
         let mut check = Check::new(Policy::DropNewest).push("a1");
         check.0.finish(SubscriptionEnd::Lost);
         check.0.finish(SubscriptionEnd::Closed);

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_have_wildcards_that_are_tokens() {
+    fn wildcards_in_patterns_are_whole_tokens() {
         for good in ["a", "*", ">", "*.*", "a.*.c", "a.>", "*.>"] {
             assert_eq!(Pattern::check(good), Ok(()), "{good}");
         }
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_is_one_token_and_an_arrow_is_one_or_more() {
+    fn star_matches_one_token_and_arrow_one_or_more() {
         let matches = |pattern: &str, subject: &str| Pattern::new(pattern).expect("it is good").matches(subject);
         assert!(matches("a.*", "a.b") && !matches("a.*", "a") && !matches("a.*", "a.b.c"));
         assert!(matches("a.>", "a.b") && !matches("a.>", "a") && matches("a.>", "a.b.c"));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_what_is_wrong() {
+    fn errors_describe_the_invalid_text() {
         let error = Subject::check("orders.*").expect_err("it has a wildcard");
         assert_eq!(error.to_string(), r#""orders.*" contains a wildcard, allowed in patterns only"#);
     }

@@ -216,7 +216,7 @@ mod tests {
     use crate::Broker;
 
     #[tokio::test]
-    async fn messages_of_prost_are_payloads_and_what_is_none_is_told() {
+    async fn topics_carry_prost_messages_and_report_decode_errors() {
         // prost implements `Message` for `String` as `google.protobuf.StringValue`.
         let (topic, client) = (Topic::<String>::new("names.*"), Broker::new().client().await.expect("it is here"));
         let mut names = topic.subscribe(&client).await.expect("it is allowed");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_published_beside_the_topic() {
+    async fn publishing_outside_the_topic_is_rejected() {
         let (topic, client) = (Topic::<String>::new("names.*"), Broker::new().client().await.expect("it is here"));
         let name = String::new();
         for subject in ["names", "other.first", "names.*"] {

@@ -213,7 +213,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_finds_what_looking_at_each_pattern_finds(steps in vec(step(), 1..80)) {
+        fn trie_matches_like_a_linear_search(steps in vec(step(), 1..80)) {
             let mut trie = PatternTrie::default();
             let mut naive: Vec<(Pattern, usize)> = Vec::new();
             for (number, step) in steps.into_iter().enumerate() {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_among_hostile_patterns_visits_no_more_nodes_than_there_are_shapes_on_each_level() {
+    fn hostile_patterns_bound_the_visited_nodes() {
         let (mut trie, mut count) = (PatternTrie::default(), 0);
         for number in 0..1 << 15 {
             let tokens: Vec<_> = (0..15).map(|place| if number >> place & 1 == 1 { "*" } else { "a" }).collect();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_visits_none_of_a_hundred_thousand_other_patterns() {
+    fn unrelated_patterns_are_not_visited() {
         let mut trie = PatternTrie::default();
         for number in 0..100_000 {
             trie.insert(&Pattern::new(&format!("other.{number}.*.>")).expect("it is good"), number);

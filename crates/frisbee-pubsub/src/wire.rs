@@ -379,7 +379,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_read_as_they_were_written() {
+    fn packets_round_trip() {
         let subscribe = SubscribePacket { policy: Policy::Block, window: 70_000, slot: 3, pattern: "a.*", group: "g" };
         assert_eq!(SubscribePacket::read(&subscribe.write()), Ok(subscribe));
         let ended = EndedPacket { number: 9, reason: EndReason::TooSlow, missing: 1 << 40, text: "too slow" };
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_a_publication_behind_a_number() {
+    fn a_message_is_a_publication_after_a_slot_number() {
         let mut content = 5_u32.to_be_bytes().to_vec();
         write_publish(RETAIN, "a.b", Some("r.1"), &mut content);
         content.extend_from_slice(b"payload");
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_has_an_operation_and_the_highest_base_leaves_room_for_all() {
+    fn every_kind_has_an_operation_below_the_highest_base() {
         for (index, kind) in KINDS.into_iter().enumerate() {
             assert_eq!(kind as usize, index);
             assert_eq!(OperationBase::new(BASE).kind(OperationBase::new(BASE).operation(kind)), Some(kind));
@@ -422,14 +422,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_is_read_or_refused(content in vec(any::<u8>(), 0..80)) {
+        fn arbitrary_content_is_decoded_or_rejected(content in vec(any::<u8>(), 0..80)) {
             let _ = (PublishPacket::read(&content), SubscribePacket::read(&content), EndedPacket::read(&content));
             let _ = (read_message(&content.clone().into()), read_refused(&content), read_welcome(&content));
             let _ = (read_missing(&content), read_credit(&content), read_number(&content), read_hello(&content));
         }
 
         #[test]
-        fn no_packet_is_read_when_its_end_is_missing(at in 0_usize..100) {
+        fn truncated_packets_are_rejected(at in 0_usize..100) {
             let mut content = 5_u32.to_be_bytes().to_vec();
             write_publish(0, "a.b", Some("r.1"), &mut content);
             let end = at % content.len();

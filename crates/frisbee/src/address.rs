@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_print_as_they_are_read() {
+    fn addresses_round_trip_through_text() {
         for text in [
             "tcp://1.2.3.4:5",
             "tcp://localhost:80",
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_address_says_why() {
+    fn parse_errors_say_why() {
         for (text, why) in [
             ("localhost", "port missing"),
             ("localhost:http", "port is not a number"),

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_under_which_nothing_works_are_refused_by_name() {
+    fn invalid_limits_are_rejected_by_name() {
         let config = Config::default;
         check_refused("content_len_max", Config { content_len_max: 0, ..config() });
         check_refused("outbox_len_max", Config { outbox_len_max: 0, ..config() });
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_turn_something_off_may_be_zero() {
+    fn zero_disables_optional_limits() {
         let off = Config {
             streams_max: 0,
             stream_queue_len_max: 0,
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_durations_are_fine() {
+    fn the_longest_durations_are_accepted() {
         let forever = Config {
             handlers_stall_max: Duration::MAX,
             stream_stall_max: Duration::MAX,

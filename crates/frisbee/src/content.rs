@@ -181,12 +181,12 @@ mod tests {
     }
 
     #[test]
-    fn one_piece_takes_no_more_room_than_its_bytes() {
+    fn content_is_as_small_as_bytes() {
         assert_eq!(size_of::<Content>(), size_of::<Bytes>());
     }
 
     #[test]
-    fn bytes_come_back_without_a_copy() {
+    fn bytes_round_trip_without_a_copy() {
         let bytes = Bytes::from(vec![7; 100]);
         let content = Content::from(vec![bytes.clone()]);
         assert_eq!(content.as_ptr(), bytes.as_ptr());
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn several_pieces_read_as_one_and_stay_several() {
+    fn several_pieces_read_as_one_content() {
         let content = Content::from(pieces());
         assert_eq!((content.len(), content.is_empty()), (6, false));
         assert_eq!(content, "onetwo");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_are_equal_however_they_are_cut() {
+    fn equality_ignores_how_contents_are_split() {
         assert_eq!(Content::from(pieces()), Content::from("onetwo"));
         assert_ne!(Content::from(pieces()), Content::from("onetwothree"));
         assert_eq!(Content::from(Vec::<Bytes>::new()), Content::default());

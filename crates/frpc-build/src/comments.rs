@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_stand_for_themselves() {
+    fn special_characters_are_escaped() {
         check(" A List<T> of [T], `Vec<[T]>` & <b>", r"A List\<T> of \[T\], `Vec<[T]>` & \<b>");
         check(" a ` b `` c", r"a \` b \`\` c");
         check(r" a \[b\] \ c", r"a \[b\] \\ c");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_spaces_are_text_and_no_indentation() {
+    fn wide_spaces_are_text_instead_of_indentation() {
         check(" \u{3000}段落\n\u{3000}続き", "\u{3000}段落\n\u{3000}続き");
         check(
             "\u{3000}\u{3000}\u{3000}段落\n\n\u{a0}\u{a0}\u{a0}\u{a0}text",
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_in_front_and_behind_are_two_paragraphs() {
+    fn leading_and_trailing_comments_are_two_paragraphs() {
         let rustdoc = |leading: &str, trailing: &str| {
             let mut comment = Comment::default();
             (comment.leading, comment.trailing) = (leading.to_owned(), trailing.to_owned());

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identifiers_are_those_of_prost() {
+    fn identifiers_match_prost() {
         let table = [
             // proto, field or module, type, constant
             ("name", "name", "Name", "NAME"),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_lead_from_one_package_to_another() {
+    fn paths_between_packages_are_relative() {
         let names = TypePaths::new();
         let table = [
             // package, type, path
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn well_known_types_may_live_elsewhere() {
+    fn well_known_types_can_be_replaced() {
         let mut names = TypePaths::new();
         names.add(".google.protobuf", "::others");
         assert!(names.add_well_known().is_empty());
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_oneof_gives_way_to_a_type_of_its_name() {
+    fn a_oneof_is_renamed_if_a_type_has_its_name() {
         assert_eq!(oneof_type("some_value", ["Other"].into_iter()), "SomeValue");
         assert_eq!(oneof_type("some_value", ["Other", "SomeValue"].into_iter()), "SomeValueOneOf");
     }

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_schema_texts_are_what_they_look_like() {
+    fn values_are_inferred_without_a_schema() {
         assert_eq!(
             body(&["a=1", "b=2.5", "c=hello", "d=true", "e=007", "f=-3", "g=", "h=1x", "i=null"]),
             json!({ "a": 1, "b": 2.5, "c": "hello", "d": true, "e": "007", "f": -3, "g": "", "h": "1x", "i": "null" })
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn json_and_types_are_taken_as_they_are() {
+    fn json_and_typed_values_are_kept() {
         assert_eq!(
             body(&["a:=[1,2]", "b:str=1", "c:int=5", "d:bool=True", "e:={\"x\":null}"]),
             json!({ "a": [1, 2], "b": "1", "c": 5, "d": true, "e": { "x": null } })
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_lead_into_objects_and_lists() {
+    fn paths_address_objects_and_lists() {
         assert_eq!(
             body(&["a.b.c=1", "a.b.d=2", "l[]=1", "l[]=2", "m[0].x=1", "m[0].y=2", "n[k-1]=v"]),
             json!({ "a": { "b": { "c": 1, "d": 2 } }, "l": [1, 2], "m": [{ "x": 1, "y": 2 }], "n": { "k-1": "v" } })
@@ -243,12 +243,12 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_name_is_an_array() {
+    fn unnamed_arguments_form_an_array() {
         assert_eq!(body(&["1", "two", "a b=c"]), json!([1, "two", "a b=c"]));
     }
 
     #[test]
-    fn names_and_values_with_a_colon_are_metadata() {
+    fn names_with_a_colon_are_metadata() {
         let parsed = arguments(&["authorization:Bearer a=b", "x-id: 5", "a=b:c"]).unwrap();
         let expected =
             [("authorization", "Bearer a=b"), ("x-id", "5")].map(|(name, value)| (name.into(), value.into()));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_arguments_are_named_in_the_error() {
         for (texts, part) in [
             (&["a=1", "2"][..], "name all or none"),
             (&["a:=nothing"], "not valid JSON"),

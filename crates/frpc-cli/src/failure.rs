@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exit_codes_are_those_of_grpcurl() {
+    fn exit_codes_match_grpcurl() {
         assert_eq!(CommandError::new("no").exit_code(), 1);
         let call = |code| CommandError::Call { status: Status::new(code, ""), details: Vec::new(), tries: Vec::new() };
         assert_eq!(call(Code::NotFound).exit_code(), 69);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn every_code_has_a_name_of_its_own() {
+    fn every_code_has_a_distinct_name() {
         let mut names: Vec<_> = (0..=16).map(|number| code_name(Code::from_number(number))).collect();
         names.sort_unstable();
         names.dedup();

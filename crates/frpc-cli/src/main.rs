@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_makes_sense() {
+    fn the_command_line_definition_is_valid() {
         CommandLine::command().debug_assert();
     }
 

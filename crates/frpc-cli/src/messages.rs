@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_that_arrives_is_one_line_for_programs_and_keeps_its_digits() {
+    fn compact_json_is_one_line_and_keeps_its_digits() {
         let compact = JsonOptions { is_compact: true, ..JsonOptions::default() };
         let text = "{\n\t\"a\": 123456789012345678901234567890,\r\n\"b\": \"c\\nd\"}\n";
         let line = rewrite(&Bytes::from(text), compact).unwrap();

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_of_strangers_may_lack_anything() {
+    fn incomplete_documents_are_accepted() {
         assert_eq!(FunctionDocument(json!({})).signature(), "() → any");
         assert_eq!(FunctionDocument(json!({ "params": [1], "name": 5 })).name(), "");
     }

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_terminal_nothing_is_changed() {
+    fn output_is_not_coloured_without_a_terminal() {
         let text = r#"{"a": "b\"c\\", "d": [1, "e:"], "f": ""}"#;
         assert_eq!(json(text, OutputStyle::of_stdout()), text);
         assert_eq!(end_of_text(r#"b\"c\\", "#), 7);

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_like_the_wrong_one_are_found_and_others_are_not() {
+    fn only_similar_names_are_suggested() {
         let names = ["shop.Orders/Create", "shop.Orders/Cancel", "shop.Orders/List"];
         assert_eq!(closest("shop.Orders/Craete", names), ["shop.Orders/Create"]);
         assert_eq!(closest("creat", names), ["shop.Orders/Create"]);
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn the_distance_counts_letters() {
+    fn edit_distance_counts_letters() {
         for (one, other, apart) in [("", "", 0), ("a", "", 1), ("ab", "ba", 1), ("kitten", "sitting", 3)] {
             assert_eq!(distance(one, other), apart);
             assert_eq!(distance(other, one), apart);

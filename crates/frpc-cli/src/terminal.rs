@@ -138,7 +138,7 @@ mod tests {
     const HOSTILE: &str = "a\x1b[2J\u{9b}31m\u{7f}b\u{202e}c\u{2066}d\u{200b}\u{e0041}";
 
     #[test]
-    fn a_text_of_a_peer_gives_no_orders_to_a_terminal() {
+    fn control_characters_in_text_are_escaped() {
         let harmless = r"a\u{1b}[2J\u{9b}31m\u{7f}b\u{202e}c\u{2066}d\u{200b}\u{e0041}";
         assert_eq!(printable(HOSTILE), harmless);
         assert_eq!(printable_name(HOSTILE), harmless);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn json_of_a_peer_gives_no_orders_and_means_the_same() {
+    fn control_characters_in_json_are_escaped() {
         let json = serde_json::json!({ "text": HOSTILE, HOSTILE: 1 });
         for text in [json.to_string(), format!("{json:#}")] {
             let printed = printable_json(&text);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_of_any_script_stay() {
+    fn letters_of_any_script_are_kept() {
         let text = "añ字🙂 \u{645}\u{6cc}\u{200c}\u{62e} 👩\u{200d}🚀";
         assert_eq!(printable_name(text), text);
         assert_eq!(printable_json(text), text);

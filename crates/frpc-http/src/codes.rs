@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_in_the_order_of_the_numbers() {
+    fn the_table_is_ordered_by_code() {
         for (index, row) in TABLE.iter().enumerate() {
             assert_eq!(usize::from(u8::from(row.code)), index + 1);
             assert!(std::ptr::eq(mapping_of(row.code), row));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_as_they_are_written() {
+    fn code_names_round_trip() {
         for row in &TABLE {
             assert_eq!(from_connect_name(connect_name(row.code)), Some(row.code));
             assert_eq!(from_twirp_name(twirp_name(row.code)), Some(row.code));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_have_the_statuses_of_their_protocols() {
+    fn codes_map_to_http_statuses() {
         assert_eq!(connect_http_status(Code::Cancelled).as_u16(), 499);
         assert_eq!(connect_http_status(Code::FailedPrecondition), StatusCode::BAD_REQUEST);
         assert_eq!(twirp_http_status(Code::FailedPrecondition), StatusCode::PRECONDITION_FAILED);

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_is_told_what_its_scripts_may_do() {
+    fn a_preflight_lists_the_allowed_methods_and_headers() {
         let cors = Cors::origins([SHOP]).allow_headers(["Authorization"]).max_age(Duration::from_secs(60));
         let (status, answer) = cors.preflight(&Method::OPTIONS, &question(SHOP)).unwrap();
         assert_eq!(status, StatusCode::NO_CONTENT);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_that_is_not_listed_is_told_nothing() {
+    fn unlisted_origins_get_no_cors_headers() {
         let cors = Cors::origins([SHOP]).allow_credentials();
         for origin in ["https://evil.example.com", "http://shop.example.com", "https://shop.example.com.evil", "null"] {
             let (_, answer) = cors.preflight(&Method::OPTIONS, &question(origin)).unwrap();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_question_is_a_call() {
+    fn other_requests_are_no_preflights() {
         let cors = Cors::any_origin();
         assert!(cors.preflight(&Method::POST, &question(SHOP)).is_none());
         assert!(cors.preflight(&Method::OPTIONS, &HeaderMap::new()).is_none());
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_read_the_status_and_listed_metadata_with_trailers() {
+    fn responses_expose_the_status_and_listed_metadata() {
         let cors = Cors::origins([SHOP]).expose_headers(["cost"]).allow_credentials();
         let mut answer = HeaderMap::new();
         cors.expose(&mut answer, Some(&HeaderValue::from_static(SHOP)));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn any_origin_never_comes_with_credentials() {
+    fn any_origin_excludes_credentials() {
         let mut answer = HeaderMap::new();
         Cors::any_origin().allow_credentials().expose(&mut answer, Some(&HeaderValue::from_static(SHOP)));
         assert_eq!(text(&answer, ACCESS_CONTROL_ALLOW_ORIGIN), "*");

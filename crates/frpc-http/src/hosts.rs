@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_compared_without_case_and_with_their_port_if_it_is_said() {
+    fn hosts_are_compared_without_case_and_default_port() {
         let hosts = AllowedHosts::new(["Example.com", "localhost:8080", "[::1]"]);
         let asked = |host: &str| {
             let headers = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_read_as_it_was_written() {
+    fn a_status_round_trips() {
         let detail = Any::from_msg(&Duration { seconds: 3, nanos: 0 }).unwrap();
         for (code, name) in NAMES {
             let status = Status::with_error_details(code, "no \"such\" order", [detail.clone()]);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_keeps_its_metadata_and_that_it_has_no_words_and_is_never_a_success() {
+    fn status_metadata_round_trips_and_code_ok_is_an_error() {
         let mut status = Status::new(Code::Aborted, "");
         status.metadata_mut().append("color", "red").unwrap();
         status.metadata_mut().append("color", "blue, \"light\"").unwrap();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_others_have_the_code_that_their_number_says() {
+    fn foreign_error_numbers_map_to_codes() {
         let code = |number: i64| read_status(&format!("{{\"code\":{number},\"message\":\"m\"}}")).code();
         assert_eq!(code(-32601), Code::Unimplemented);
         assert_eq!(code(-32602), Code::InvalidArgument);

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_told_apart() {
+    fn messages_are_separated_by_the_framing() {
         assert_eq!(two(MessageFraming::Values).bytes, b"{}\n[1]\n");
         assert_eq!(two(MessageFraming::Headers).bytes, b"Content-Length: 2\r\n\r\n{}Content-Length: 3\r\n\r\n[1]");
     }

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_read_in_any_order_of_its_members() {
+    fn members_of_a_request_may_have_any_order() {
         let expected = ParsedRequest { id: Some("7"), method: "sum".into(), params: Some("[1, 2]") };
         for text in [
             r#"{"jsonrpc":"2.0","id":7,"method":"sum","params":[1, 2]}"#,
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_kept_as_they_came() {
+    fn ids_are_kept_unchanged() {
         for id in ["1", "-1", "1.50", "1e400", "123456789012345678901234567890", "\"\"", "\"\\u00e4 ü\"", "null"] {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
             let ParsedItem::Request(request) = one(&text) else { panic!("{text}") };
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_says_why_and_keeps_its_id() {
+    fn an_invalid_request_has_a_reason_and_keeps_its_id() {
         let invalid = |text| match one(text) {
             ParsedItem::Invalid { id, why } => (id, why),
             other => panic!("{text}: {other:?}"),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_have_a_limit_and_are_whole() {
+    fn batches_are_limited_and_read_completely() {
         let request = r#"{"jsonrpc":"2.0","method":"m"}"#;
         let batch = |requests: &[&str]| format!("[{}]", requests.join(", "));
         let text = batch(&[request, "5"]);

@@ -90,7 +90,7 @@ fn count(method: &str, result: u8, at_once: usize) -> usize {
 }
 
 #[test]
-fn a_call_that_is_done_at_once_takes_no_memory_but_for_a_future() {
+fn a_ready_call_allocates_at_most_its_future() {
     for at_once in [1, 10, 100] {
         for (method, result, each) in [("product", 2, 0), ("sum", 3, 1)] {
             let count = count(method, result, at_once);
@@ -104,7 +104,7 @@ fn a_call_that_is_done_at_once_takes_no_memory_but_for_a_future() {
 }
 
 #[test]
-fn a_large_message_leaves_nothing_behind() {
+fn a_large_message_does_not_retain_memory() {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let server = Server::builder().wire(JsonRpc::new().function(length)).without_listener().unwrap();
@@ -129,7 +129,7 @@ fn a_large_message_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_peer_that_always_leaves_answers_unread_takes_no_more_memory_than_they_may_have() {
+fn unread_answers_use_bounded_memory() {
     const CALLS: usize = 20_000;
     let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

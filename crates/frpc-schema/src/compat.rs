@@ -563,7 +563,7 @@ mod tests {
     use crate::testing::{compiled, compiled_files};
 
     #[test]
-    fn what_is_the_same_fits() {
+    fn identical_types_are_compatible() {
         let all =
             "message M { int32 a = 1; repeated string b = 2; map<string, N> c = 3; oneof x { N d = 4; bool e = 5; } }
             message N { M m = 1; E e = 2; } enum E { A = 0; }";
@@ -571,20 +571,20 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_one_side_does_not_know_fits() {
+    fn a_field_known_to_one_side_is_compatible() {
         let (old, new) = ("message M { string a = 1; }", "message M { string a = 1; repeated bytes b = 2; M c = 3; }");
         assert_fits(old, new);
         assert_fits(new, old);
     }
 
     #[test]
-    fn names_and_order_of_fields_do_not_matter() {
+    fn field_names_and_order_are_ignored() {
         let before = "message M { string a = 1; bool b = 2; N c = 3; } message N { bool d = 1; }";
         assert_fits(before, "message M { O x = 3; bool y = 2; string z = 1; } message O { bool w = 1; }");
     }
 
     #[test]
-    fn a_field_of_another_type_is_named_with_both_types() {
+    fn a_mismatching_field_is_reported_with_both_types() {
         let here = "message M { Item item = 2; } message Item { string name = 1; string price = 3; }";
         let there = "message M { Item item = 2; } message Item { string name = 1; double price = 3; }";
         let found = misfits(here, there);
@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn types_fit_exactly_those_of_their_encoding() {
+    fn types_of_the_same_encoding_are_compatible() {
         let groups = [
             &["int32", "int64", "uint32", "uint64", "bool", "E"][..],
             &["sint32", "sint64"],
@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_may_have_a_list_where_the_writer_has_one() {
+    fn a_single_value_may_be_read_as_a_list() {
         for of in ["string", "int32", "M"] {
             let one = format!("message M {{ {of} a = 1; }}");
             let list = format!("message M {{ repeated {of} a = 1; }}");
@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_depends_on_the_role_and_on_the_part_of_the_call() {
+    fn the_writer_depends_on_the_role_and_the_part_of_the_call() {
         let (one, list) = ("message M { string a = 1; }", "message M { repeated string a = 1; }");
         use {MessageRole::*, PeerRole::*};
         let has_misfit = |here, there, peer, part| ask(here, there, peer, part).is_some();
@@ -659,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_does_not_hold_all_values_narrows() {
+    fn reading_into_a_smaller_type_narrows() {
         // For each type, the other types it holds among those with its encoding.
         let table = [
             ("int32", &["bool", "E"][..]),
@@ -699,7 +699,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_read_as_a_map_narrows() {
+    fn reading_a_list_as_a_map_narrows() {
         let map = "message M { map<string, M> a = 1; }";
         let list = "message M { repeated Entry a = 1; } message Entry { string key = 1; M value = 2; }";
         let one = "message M { Entry a = 1; } message Entry { string key = 1; M value = 2; }";
@@ -712,7 +712,7 @@ mod tests {
     }
 
     #[test]
-    fn one_field_may_move_into_a_new_oneof_and_out_again() {
+    fn one_field_may_move_into_and_out_of_a_new_oneof() {
         let (before, after) = ("message M { string a = 1; }", "message M { oneof x { string a = 1; bool b = 2; } }");
         assert_fits(before, after);
         assert_fits(after, before);
@@ -721,7 +721,7 @@ mod tests {
     }
 
     #[test]
-    fn two_fields_do_not_move_into_one_oneof() {
+    fn two_fields_must_not_move_into_one_oneof() {
         let (before, after) =
             ("message M { string a = 1; bool b = 2; }", "message M { oneof x { string a = 1; bool b = 2; } }");
         let found = misfits(before, after);
@@ -733,7 +733,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_does_not_move_into_a_oneof_that_the_writer_has() {
+    fn a_field_must_not_move_into_an_existing_oneof() {
         let before = "message M { string c = 3; oneof x { string a = 1; bool b = 2; } }";
         assert!(!fits(before, "message M { oneof x { string a = 1; bool b = 2; string c = 3; } }"));
         let two = "message M { oneof x { string a = 1; bool b = 2; } oneof y { string c = 3; } }";
@@ -742,21 +742,21 @@ mod tests {
     }
 
     #[test]
-    fn optional_fields_share_no_oneof() {
+    fn optional_fields_do_not_share_a_oneof() {
         let optional = "message M { optional string a = 1; optional string b = 2; }";
         assert_fits(optional, optional);
         assert_fits("message M { string a = 1; string b = 2; }", optional);
     }
 
     #[test]
-    fn what_old_files_require_may_be_absent() {
+    fn required_fields_may_be_absent() {
         let old = [("t.proto", "syntax = \"proto2\"; package t; message M { required string a = 1; }")];
         let (old, new) = (compiled_files(&old), compiled("message M {}"));
         assert_eq!(ask_sets(&new, &old, PeerRole::Server, MessageRole::Request), None);
     }
 
     #[test]
-    fn a_group_fits_nothing() {
+    fn a_group_is_incompatible() {
         let old = "syntax = \"proto2\"; package t; message M { optional group A = 1 {} }";
         let old = compiled_files(&[("t.proto", old)]);
         let text = ask_sets(&old, &old, PeerRole::Server, MessageRole::Request).unwrap().to_string();
@@ -764,7 +764,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_hold_themselves_and_each_other_are_compared_once() {
+    fn recursive_messages_are_compared_once() {
         let here = "message M { M m = 1; repeated N n = 2; } message N { M m = 1; repeated N n = 2; string a = 3; }";
         assert_fits(here, here);
         let there = "message M { N m = 1; repeated N n = 2; } message N { M m = 1; repeated N n = 2; bytes a = 3; bool b = 9; }";
@@ -778,14 +778,14 @@ mod tests {
     }
 
     #[test]
-    fn one_message_may_stand_for_two() {
+    fn a_message_is_compared_with_each_counterpart() {
         let here = "message M { N a = 1; N b = 2; } message N { string c = 1; }";
         let there = "message M { N a = 1; O b = 2; } message N { string c = 1; } message O { bool c = 1; }";
         assert_eq!(misfits(here, there).path, "M.b.c");
     }
 
     #[test]
-    fn a_message_that_is_not_declared_fits_nothing() {
+    fn an_undeclared_message_is_incompatible() {
         let set = compiled("message M {}");
         let declarations = Declarations::of(&set);
         let [known, unknown, enclosing] =
@@ -814,7 +814,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_without_types_labels_and_names_fit_nothing_and_break_nothing() {
+    fn incomplete_descriptors_are_incompatible_without_panics() {
         let own = compiled("message M { N a = 1; string b = 2; } message N {}");
         let text = |change: fn(&mut FieldDescriptorProto)| {
             let mut set = own.clone();
@@ -832,7 +832,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_with_wrong_bytes_break_nothing() {
+    fn invalid_descriptors_cause_no_panics() {
         let body =
             "message M { map<string, N> a = 1; oneof x { N b = 2; bytes c = 3; } repeated E d = 4; optional M e = 5; }
             message N { repeated M a = 1; fixed64 b = 2; message O { N n = 1; } O o = 3; } enum E { A = 0; }";
@@ -862,7 +862,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_without_fields_are_told_apart() {
+    fn map_entries_without_fields_are_distinguished() {
         let own = compiled("message M { bool a = 1; }");
         let mut set = compiled("message M { map<string, string> a = 1; }");
         set.file[0].message_type[0].nested_type[0].field.clear();
@@ -871,7 +871,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_of_any_depth_is_read() {
+    fn any_nesting_depth_is_read() {
         let mut message = DescriptorProto { name: Some("M".to_owned()), ..DescriptorProto::default() };
         for _ in 0..1_000 {
             let nested_type = vec![message];
@@ -884,7 +884,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_of_messages_are_compared_up_to_the_limit() {
+    fn compared_pairs_of_messages_are_limited() {
         // One side is a cycle of 1,009 messages, the other a cycle of 1,013. Without a limit, all pairs would be
         // compared.
         let [here, there] = [1_009, 1_013].map(|count| {

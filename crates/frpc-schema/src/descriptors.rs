@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_package_comes_with_all_that_it_imports() {
+    fn a_package_includes_all_its_imports() {
         let set = FileDescriptorSet {
             file: vec![
                 file("base.proto", "base", &[]),
@@ -46,14 +46,14 @@ mod tests {
     }
 
     #[test]
-    fn files_that_import_each_other_come_once() {
+    fn cyclic_imports_are_included_once() {
         let set =
             FileDescriptorSet { file: vec![file("a.proto", "a", &["b.proto"]), file("b.proto", "b", &["a.proto"])] };
         assert_eq!(descriptors_of("a", &set).file.len(), 2);
     }
 
     #[test]
-    fn comments_stay_behind() {
+    fn comments_are_removed() {
         let mut set = FileDescriptorSet { file: vec![file("a.proto", "a", &[])] };
         let expected = set.clone();
         set.file[0].source_code_info = Some(Default::default());

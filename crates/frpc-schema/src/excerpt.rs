@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excerpt_has_what_a_message_holds_and_nothing_else() {
+    fn an_excerpt_contains_only_reachable_declarations() {
         let set = compiled(BODY);
         let excerpts = |name| {
             let excerpt = excerpt(&set, &[name]);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_several_files_stay_in_them() {
+    fn messages_stay_in_their_files() {
         let set = compiled_files(&[
             ("a.proto", "syntax = \"proto3\"; package a; import \"b.proto\"; message A { b.B b = 1; }"),
             ("b.proto", "syntax = \"proto3\"; package b; message B {} message C {}"),

@@ -214,7 +214,7 @@ mod tests {
     };
 
     #[test]
-    fn the_form_and_the_fingerprint_are_those_of_the_documentation() {
+    fn form_and_fingerprint_match_the_documentation() {
         let schema = schema("message Node { repeated Node children = 3; string text = 1; }");
         let fields = [&b"\0\0\0\x01\x00\x07"[..], b"\0\0\0\x03\x03\x0a\0\0\0\0"].concat();
         let form = [&b"frpc-schema-1"[..], b"\0\0\0\x02", &fields].concat();
@@ -266,14 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn comments_options_and_reserved_numbers_do_not_matter() {
+    fn comments_options_and_reserved_numbers_are_ignored() {
         let after =
             "// Old.\nmessage M { option deprecated = true; reserved 7; repeated int32 a = 1 [packed = false]; }";
         assert_same("message M { repeated int32 a = 1; }", after);
     }
 
     #[test]
-    fn the_file_and_the_package_of_a_message_do_not_matter() {
+    fn the_file_and_package_of_a_message_are_ignored() {
         let inner = "message Inner { string a = 1; }";
         let one = schema(&format!("message M {{ Inner inner = 1; }} {inner}"));
         let set = compiled_files(&[
@@ -285,19 +285,19 @@ mod tests {
     }
 
     #[test]
-    fn declarations_that_a_message_does_not_reach_do_not_matter() {
+    fn unreachable_declarations_are_ignored() {
         let other = "message Before { M m = 1; } message M { N n = 1; } message N {} enum E { A = 0; }";
         assert_same("message M { N n = 1; } message N {}", other);
     }
 
     #[test]
-    fn the_order_of_declaration_does_not_matter_between_the_groups_of_the_wire() {
+    fn declaration_order_between_wire_groups_is_ignored() {
         let before = "message M { repeated string list = 1; string text = 2; M next = 3; }";
         assert_same(before, "message M { M next = 3; string text = 2; repeated string list = 1; }");
     }
 
     #[test]
-    fn two_fields_of_one_type_that_change_places_are_different() {
+    fn swapping_fields_of_one_type_changes_the_fingerprint() {
         assert_differs("message M { string a = 1; string b = 2; }", "message M { string b = 2; string a = 1; }");
     }
 
@@ -307,13 +307,13 @@ mod tests {
     }
 
     #[test]
-    fn a_field_more_is_different() {
+    fn an_additional_field_changes_the_fingerprint() {
         assert_differs("message M { string a = 1; }", "message M { string a = 1; string b = 2; }");
         assert_differs("message M {}", "message M { string a = 1; }");
     }
 
     #[test]
-    fn integers_that_polyglot_writes_alike_are_the_same() {
+    fn integers_with_equal_encoding_are_the_same() {
         for types in [["int32", "sint32", "sfixed32"], ["int64", "sint64", "sfixed64"]] {
             let [plain, other, fixed] = types.map(|of| format!("message M {{ {of} a = 1; }}"));
             assert_same(&plain, &other);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn types_that_polyglot_tells_apart_are_all_different() {
+    fn types_with_different_encodings_differ() {
         let types = "bool int32 int64 uint32 uint64 float double string bytes E M N".split(' ');
         let rest = "message N { string a = 1; } enum E { A = 0; }";
         let fingerprints = types.map(|of| of_m(&format!("message M {{ optional {of} a = 1; }} {rest}")));
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn it_matters_which_members_share_a_oneof() {
+    fn oneof_membership_is_significant() {
         let one = "message M { oneof x { string a = 1; string b = 2; string c = 3; } }";
         let two = "message M { oneof x { string a = 1; string b = 2; } oneof y { string c = 3; } }";
         let other = "message M { oneof x { string a = 1; } oneof y { string b = 2; string c = 3; } }";
@@ -364,19 +364,19 @@ mod tests {
     }
 
     #[test]
-    fn the_order_in_which_oneofs_are_declared_matters_only_for_their_fields() {
+    fn the_order_of_oneofs_matters_only_for_their_fields() {
         // Messages come after scalars on the wire, regardless of the order of the oneofs.
         let before = "message M { oneof x { M a = 1; } oneof y { string b = 2; } }";
         assert_same(before, "message M { oneof y { string b = 2; } oneof x { M a = 1; } }");
     }
 
     #[test]
-    fn a_value_that_is_added_to_an_enum_makes_a_difference() {
+    fn an_additional_enum_value_changes_the_fingerprint() {
         assert_differs(&with_enum("A = 0;"), &with_enum("A = 0; B = 1;"));
     }
 
     #[test]
-    fn the_names_of_values_do_not_matter_but_their_numbers_and_their_order_do() {
+    fn enum_numbers_and_order_matter_and_names_do_not() {
         let before = with_enum("A = 0; B = 1; C = 2;");
         assert_same(&before, &with_enum("A = 0; X = 1; C = 2;"));
         assert_differs(&before, &with_enum("A = 0; C = 2; B = 1;"));
@@ -385,13 +385,13 @@ mod tests {
     }
 
     #[test]
-    fn a_change_in_a_message_reaches_all_that_hold_it() {
+    fn a_change_affects_all_containing_messages() {
         let before = "message M { N n = 1; } message N { map<string, O> o = 1; } message O { repeated P p = 1; }";
         assert_differs(&format!("{before} message P {{}}"), &format!("{before} message P {{ bool a = 1; }}"));
     }
 
     #[test]
-    fn messages_that_hold_themselves_have_a_fingerprint() {
+    fn recursive_messages_have_a_fingerprint() {
         assert_same("message M { M next = 1; }", "message M { M next = 1; }");
         assert_differs("message M { M next = 1; }", "message M { N next = 1; } message N { M next = 1; }");
         assert_differs("message M { M next = 1; }", "message M { N next = 1; } message N { N next = 1; }");
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_hold_each_other_have_fingerprints_of_their_own() {
+    fn mutually_recursive_messages_have_distinct_fingerprints() {
         let schema = schema("message M { N n = 1; bool a = 2; } message N { M m = 1; }");
         let fingerprints = schema.fingerprints();
         assert_ne!(fingerprints.of("t.M").unwrap(), fingerprints.of("t.N").unwrap());
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn one_message_used_twice_differs_from_two_that_look_alike() {
+    fn one_message_used_twice_differs_from_two_equal_ones() {
         let once = "message M { N a = 1; N b = 2; } message N { string a = 1; }";
         let twice = "message M { N a = 1; O b = 2; } message N { string a = 1; } message O { string a = 1; }";
         assert_differs(once, twice);
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_not_declared_has_no_fingerprint() {
+    fn an_undeclared_message_has_no_fingerprint() {
         let mut schema = schema("message M { N n = 1; E e = 2; } message N {} enum E { A = 0; }");
         assert_eq!(schema.fingerprints().of("t.X"), None);
         assert_eq!(schema.fingerprints().of("t.E"), None);

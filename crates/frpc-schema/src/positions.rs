@@ -65,12 +65,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_are_positions_need_no_tables() {
+    fn sequential_numbers_need_no_tables() {
         assert_eq!(PositionTables::of_numbers(&[0, 1, 2]), None);
     }
 
     #[test]
-    fn tables_hold_where_a_chain_of_positions_ends() {
+    fn tables_contain_resolved_positions() {
         let sparse = PositionTables::of_numbers(&[0, 100, 10, -1]).expect("numbers are not positions");
         let positions = [(-1, 3), (0, 0), (1, 100), (2, 10), (3, u32::MAX), (10, 2), (100, 1)];
         assert_eq!(sparse.positions, positions);

@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_in_three_groups_each_in_the_order_of_declaration() {
+    fn fields_form_three_groups_in_declaration_order() {
         let schema = vectors();
         let names = |message: &str| {
             let fields = &find(&schema, message).fields;
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_members_of_a_oneof_stay_in_the_order_of_declaration() {
+    fn oneof_members_stay_in_declaration_order() {
         let schema = vectors();
         let [oneof] = &find(&schema, "Choice").oneofs[..] else { panic!("there is one oneof") };
         assert_eq!(
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn enums_are_numbered_by_their_position_aliases_included() {
+    fn enum_values_are_numbered_by_position_with_aliases() {
         let schema = vectors();
         let numbers = |name: &str| {
             let enums = &schema.packages[0].enums;
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_count_all_methods_of_all_services_of_a_file() {
+    fn operations_are_numbered_across_the_services_of_a_file() {
         let schema = vectors();
         let methods = schema.packages[0].services.iter().flat_map(|service| {
             service
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_count_from_the_number_of_their_file() {
+    fn operations_start_at_the_first_operation_of_their_file() {
         let mut options = SchemaOptions::default();
         options.first_operations.insert("vectors.proto".to_owned(), 200);
         let schema = Schema::read(&compiled(), &options).unwrap();
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_print_with_their_places() {
+    fn errors_show_their_location() {
         let mut options = SchemaOptions::default();
         options.first_operations.insert("vectors.proto".to_owned(), 9);
         let mut set = compiled();

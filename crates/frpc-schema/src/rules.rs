@@ -250,7 +250,7 @@ mod tests {
     };
 
     #[test]
-    fn reserved_numbers_and_names_hold_for_descriptors_of_any_origin() {
+    fn reserved_numbers_and_names_are_always_enforced() {
         let check = |ranges: &[(i32, i32)], extensions: &[(i32, i32)], name: &str, number: i32| {
             let mut set = compiled("message M { string a = 1; string b = 2; }");
             let message = &mut set.file[0].message_type[0];
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn extensions_have_rules_of_their_own() {
+    fn invalid_extensions_are_rejected() {
         let base = ("base.proto", "syntax = 'proto2'; package b; message M { extensions 5 to 9; }");
         let with = |body: &'static str| mistakes(&compiled_files(&[("a.proto", body), base]));
         assert_eq!(
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_fit_their_field_are_accepted() {
+    fn options_valid_for_their_field_are_accepted() {
         let with = |body: &str, options: FieldOptions| {
             let mut set = compiled(body);
             set.file[0].message_type[0].field[0].options = Some(options);

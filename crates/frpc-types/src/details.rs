@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn all_details_come_back_as_they_were() {
+    fn all_details_round_trip() {
         let details = everything();
         assert!(details.has_quota_failure_violations() && details.has_precondition_failure_violations());
         assert!(details.has_bad_request_violations() && details.has_help_links());
@@ -288,7 +288,7 @@ mod tests {
 
     /// The expected bytes are a `google.rpc.Status` with a `BadRequest`, as encoded by other implementations.
     #[test]
-    fn the_bytes_are_those_of_every_other_language() {
+    fn details_have_the_bytes_of_other_languages() {
         let mut details = ErrorDetails::new();
         details.add_bad_request_violation("name", "empty");
         let status = Status::with_error_details(Code::InvalidArgument, "bad", details);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn details_of_others_and_broken_ones_are_passed_over() {
+    fn unknown_and_invalid_details_are_skipped() {
         let broken = Any { type_url: "type.googleapis.com/google.rpc.Help".to_owned(), value: vec![0xff] };
         let other = Any { type_url: "type.googleapis.com/shop.Refund".to_owned(), value: vec![8, 1] };
         let mut details = ErrorDetails::new();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_have_no_form_in_protocol_buffers_are_cut_or_left_out() {
+    fn unrepresentable_durations_are_clamped_or_omitted() {
         let longest = RetryInfo::new(Duration::MAX).delay().unwrap();
         assert_eq!(longest.as_secs(), 315_576_000_000);
         let negative = frpc::prost_types::Duration { seconds: -1, nanos: 0 };

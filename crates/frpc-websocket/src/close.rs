@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_close_is_read_as_it_is_written() {
+    fn close_frames_round_trip() {
         for close in [
             CloseFrame::new(NORMAL, ""),
             CloseFrame::new(4999, "größer"),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_that_no_peer_may_say_are_refused() {
+    fn reserved_close_codes_are_rejected() {
         for code in [0, 999, 1004, 1005, 1006, 1015, 1016, 2000, 2999, 5000, 65535_u16] {
             assert_eq!(CloseFrame::read(&code.to_be_bytes()).unwrap_err().code, PROTOCOL_ERROR, "{code}");
         }

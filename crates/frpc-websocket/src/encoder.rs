@@ -84,7 +84,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_are_read_as_they_are_written_wherever_they_are_split(
+        fn messages_round_trip_for_any_split(
             contents in vec(vec(any::<u8>(), 0..300), 1..5),
             chunk_len in 1..400_usize,
             is_client in any::<bool>(),

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_are_read_as_they_are_written_and_not_before_they_are_whole() {
+    fn frame_headers_round_trip_and_need_all_bytes() {
         for len in [0, 1, 125, 126, 0xffff, 0x1_0000, i64::MAX as u64] {
             for mask in [None, Some([1, 2, 3, 4])] {
                 let head = FrameHeader { is_last: len % 2 == 0, opcode: Opcode::Binary, mask, len };
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_that_break_the_protocol_are_refused_at_once() {
+    fn invalid_frame_headers_are_rejected_immediately() {
         for bytes in [
             &b"\xc1\0"[..],
             b"\x91\0",

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mask_goes_over_any_part_of_a_content() {
+    fn a_mask_applies_at_any_offset() {
         let content: Vec<u8> = (0..100).collect();
         let mask = [0x11, 0x52, 0x93, 0xf4];
         let slow: Vec<u8> = content.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask).collect();

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_are_those_of_the_standard() {
+    fn digests_match_the_standard() {
         let hex = |text: &str| digest(text.as_bytes()).map(|byte| format!("{byte:02x}")).concat();
         assert_eq!(hex(""), "da39a3ee5e6b4b0d3255bfef95601890afd80709");
         assert_eq!(hex("abc"), "a9993e364706816aba3e25717850c26c9cd0d89d");

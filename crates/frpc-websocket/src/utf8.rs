@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_checked_wherever_it_is_split() {
+    fn text_is_validated_for_any_split() {
         let text = "aé€😀 κόσμε, and more than sixty-four bytes so that the wide way is taken".as_bytes();
         for first in 0..=text.len() {
             for second in first..=text.len() {
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_seen_at_its_first_byte() {
+    fn an_error_is_detected_at_its_first_byte() {
         assert_eq!(byte_by_byte(b"a\x80"), Err(2));
         assert_eq!(byte_by_byte(b"\xf4\x90\x80\x80"), Err(2));
         assert_eq!(byte_by_byte(b"\xed\xa0\x80"), Err(2));

@@ -7,7 +7,7 @@ use support::{foreign_browser, in_real_time_within, typescript_client};
 use tokio::process::Command;
 
 #[test]
-fn two_pages_show_a_live_chart_and_talk_to_each_other() {
+fn two_pages_share_a_live_chart_and_chat() {
     let (Some(client), Some(_)) = (typescript_client(), foreign_browser()) else { return };
     in_real_time_within(Duration::from_secs(120), async {
         let server = examples::browser::serve("tcp://127.0.0.1:0").await.unwrap();

@@ -20,7 +20,7 @@ use tokio::{
 use tokio_postgres::{Client, Config, Error, NoTls, SimpleQueryMessage, error::SqlState};
 
 #[test]
-fn a_client_logs_in_by_a_call_and_speaks_postgresql_on_the_same_socket() {
+fn a_client_logs_in_and_speaks_postgresql_on_one_socket() {
     in_real_time_within(DATABASE_MAX, async {
         let Some(postgres) = Postgres::start().await else { return };
         make_role(&postgres).await;
@@ -55,7 +55,7 @@ fn a_client_logs_in_by_a_call_and_speaks_postgresql_on_the_same_socket() {
 }
 
 #[test]
-fn a_query_is_cancelled_over_a_connection_that_has_logged_in_as_well() {
+fn queries_are_cancelled_over_an_authenticated_connection() {
     in_real_time_within(DATABASE_MAX, async {
         let Some(postgres) = Postgres::start().await else { return };
         make_role(&postgres).await;
@@ -74,7 +74,7 @@ fn a_query_is_cancelled_over_a_connection_that_has_logged_in_as_well() {
 }
 
 #[test]
-fn a_token_that_is_not_known_closes_the_connection() {
+fn an_unknown_token_closes_the_connection() {
     in_real_time(async {
         let gateway = Gateway::without_database(Limits::default()).await;
         let gate = gateway.dial().await;
@@ -86,7 +86,7 @@ fn a_token_that_is_not_known_closes_the_connection() {
 }
 
 #[test]
-fn a_database_is_opened_only_by_those_who_may_and_the_connection_stays_usable() {
+fn a_denied_database_leaves_the_connection_usable() {
     in_real_time(async {
         let gateway = Gateway::without_database(Limits::default()).await;
         let gate = gateway.dial().await;
@@ -106,7 +106,7 @@ fn a_database_is_opened_only_by_those_who_may_and_the_connection_stays_usable() 
 }
 
 #[test]
-fn one_who_takes_over_without_a_database_is_cut_off() {
+fn a_takeover_without_a_database_is_disconnected() {
     in_real_time(async {
         let gateway = Gateway::without_database(Limits::default()).await;
         for logs_in in [false, true] {
@@ -122,7 +122,7 @@ fn one_who_takes_over_without_a_database_is_cut_off() {
 }
 
 #[test]
-fn one_who_begins_with_postgresql_is_told_to_log_in() {
+fn postgresql_without_login_is_rejected_with_advice() {
     in_real_time(async {
         let gateway = Gateway::without_database(Limits::default()).await;
         let socket = || TcpStream::connect(gateway.server.local_addr().socket_addr().unwrap());
@@ -140,7 +140,7 @@ fn one_who_begins_with_postgresql_is_told_to_log_in() {
 }
 
 #[test]
-fn one_who_opened_a_database_as_itself_does_not_come_in_as_somebody_else() {
+fn a_session_cannot_change_its_user_or_database() {
     in_real_time(async {
         let database = Database::listen().await;
         let gateway = Gateway::serve(database.address(), Limits::default(), None).await;
@@ -169,7 +169,7 @@ fn one_who_opened_a_database_as_itself_does_not_come_in_as_somebody_else() {
 }
 
 #[test]
-fn one_who_opens_a_database_and_then_says_nothing_or_nonsense_is_cut_off() {
+fn silent_or_malformed_clients_are_disconnected() {
     on_one_thread(async {
         let database = Database::listen().await;
         let gateway = Gateway::serve(database.address(), Limits::default(), None).await;
@@ -197,7 +197,7 @@ fn one_who_opens_a_database_and_then_says_nothing_or_nonsense_is_cut_off() {
 }
 
 #[test]
-fn one_who_does_not_log_in_in_time_is_cut_off() {
+fn clients_without_a_login_are_disconnected_in_time() {
     on_one_thread(async {
         let gateway = Gateway::without_database(Limits::default()).await;
         let connection = gateway.dial().await.channel().connection().unwrap();
@@ -207,7 +207,7 @@ fn one_who_does_not_log_in_in_time_is_cut_off() {
 }
 
 #[test]
-fn sessions_have_a_limit_and_end_with_the_program() {
+fn sessions_are_limited_and_end_with_the_program() {
     in_real_time(async {
         let database = Database::listen().await;
         let gateway = Gateway::serve(database.address(), Limits { sessions_max: 1, ..Limits::default() }, None).await;

@@ -16,11 +16,11 @@ fn judge(mode: &str, config: &str, program: &str, cases: usize) {
 }
 
 #[test]
-fn the_server_passes_every_case() {
+fn the_server_passes_the_connect_conformance_suite() {
     judge("server", "everything.yaml", env!("CARGO_BIN_EXE_conformance_server"), 3820);
 }
 
 #[test]
-fn the_client_passes_every_case() {
+fn the_client_passes_the_connect_conformance_suite() {
     judge("client", "everything.yaml", env!("CARGO_BIN_EXE_conformance_client"), 4862);
 }

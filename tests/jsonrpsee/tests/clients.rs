@@ -80,7 +80,7 @@ async fn notifications(client: &impl ClientT, note: &str) {
 }
 
 #[test]
-fn its_client_calls_over_http() {
+fn the_jsonrpsee_client_calls_over_http() {
     with_server("http", async |url| {
         let client = HttpClientBuilder::new().build(url).unwrap();
         calls(&client).await;
@@ -90,7 +90,7 @@ fn its_client_calls_over_http() {
 }
 
 #[test]
-fn its_client_calls_over_websocket() {
+fn the_jsonrpsee_client_calls_over_websocket() {
     with_server("ws", async |url| {
         let client = websocket(url).await;
         calls(&client).await;
@@ -100,7 +100,7 @@ fn its_client_calls_over_websocket() {
 }
 
 #[test]
-fn many_calls_of_its_client_are_in_flight_at_once() {
+fn the_jsonrpsee_client_makes_concurrent_calls() {
     with_server("ws", async |url| {
         let client = std::sync::Arc::new(websocket(url).await);
         let calls: Vec<_> = (0..100)
@@ -126,7 +126,7 @@ async fn subscribe(client: &WsClient, params: ArrayParams) -> Subscription<Value
 }
 
 #[test]
-fn its_subscription_is_a_stream_of_a_service() {
+fn a_jsonrpsee_subscription_is_a_service_stream() {
     with_server("ws", async |url| {
         let client = websocket(url).await;
         let mut stream = subscribe(&client, payloads(&[1, 0, 3], 0)).await;
@@ -138,7 +138,7 @@ fn its_subscription_is_a_stream_of_a_service() {
 }
 
 #[test]
-fn its_client_unsubscribes_and_goes_on() {
+fn the_jsonrpsee_client_unsubscribes_and_continues() {
     with_server("ws", async |url| {
         let client = websocket(url).await;
         let mut stream = subscribe(&client, payloads(&[1], 0)).await;

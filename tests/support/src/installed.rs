@@ -53,7 +53,7 @@ mod tests {
     use crate::Directory;
 
     #[test]
-    fn a_program_is_current_until_one_of_its_sources_changes() {
+    fn a_program_is_current_until_a_source_changes() {
         let directory = Directory::new("installed");
         let [stamp, folder] = ["stamp", "sources"].map(|name| directory.path().join(name));
         let inner = folder.join("inner");

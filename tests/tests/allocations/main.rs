@@ -33,12 +33,12 @@ use tokio::{
 static COUNTING: Counting = Counting;
 
 #[test]
-fn a_call_alone_allocates_little() {
+fn a_single_call_allocates_little() {
     check(1);
 }
 
 #[test]
-fn a_call_among_ten_allocates_little() {
+fn one_of_ten_concurrent_calls_allocates_little() {
     check(10);
 }
 

@@ -175,7 +175,7 @@ async fn peak_of<T>(work: impl Future<Output = T>) -> (T, usize) {
 const RECEIVED_MAX: usize = 24 << 20;
 
 #[test]
-fn bombs_in_protocol_buffers_are_refused_on_every_wire_of_http() {
+fn protobuf_bombs_are_rejected_on_every_http_protocol() {
     in_virtual_time(async {
         let (builder, counter) = builder();
         let server = builder.without_listener().unwrap();
@@ -262,7 +262,7 @@ fn bombs_are_refused_over_frisbee_and_in_answers() {
 }
 
 #[test]
-fn channels_of_http_refuse_bombs_in_answers() {
+fn http_channels_reject_bombs_in_responses() {
     current_thread().block_on(async {
         let server = answering(bomb().into()).wire(Http::new()).bind("tcp://127.0.0.1:0").await.unwrap();
         let port = server.local_addr().socket_addr().unwrap().port();
@@ -292,7 +292,7 @@ async fn check_refused(channel: &Channel) {
 }
 
 #[test]
-fn trees_of_values_are_refused_by_functions() {
+fn nested_json_bombs_are_rejected_by_functions() {
     in_virtual_time(async {
         let (builder, _) = builder();
         let server = builder.wire(JsonRpc::new().function(size)).without_listener().unwrap();
@@ -327,7 +327,7 @@ fn trees_of_values_are_refused_by_functions() {
 
 /// Counts the memory of requests during their handlers and of requests not received completely.
 #[test]
-fn the_messages_of_all_connections_share_the_memory_of_the_server() {
+fn messages_of_all_connections_share_the_server_memory() {
     in_virtual_time(async {
         let (builder, counter) = builder();
         let server = builder
@@ -366,7 +366,7 @@ fn the_messages_of_all_connections_share_the_memory_of_the_server() {
 }
 
 #[test]
-fn large_calls_over_frisbee_share_the_memory_of_the_server() {
+fn large_frisbee_calls_share_the_server_memory() {
     in_virtual_time(async {
         let (builder, counter) = builder();
         let server = builder
@@ -396,7 +396,7 @@ fn large_calls_over_frisbee_share_the_memory_of_the_server() {
 }
 
 #[test]
-fn a_message_of_json_rpc_that_has_no_room_ends_its_connection() {
+fn json_rpc_messages_beyond_the_memory_end_the_connection() {
     in_virtual_time(async {
         let builder = Server::builder()
             .wire(JsonRpc::new().function(size))

@@ -16,20 +16,20 @@ use crate::transport::{Transport, over_every_transport};
 
 over_every_transport! {
     every_kind_of_call_is_answered
-    a_status_arrives_with_its_code_and_its_exact_text
-    a_status_with_the_text_of_an_end_marker_is_no_end
-    a_handler_that_passes_a_refusal_on_is_not_taken_for_a_server_that_refuses
+    a_status_arrives_with_its_code_and_exact_text
+    a_status_with_the_text_eof_is_an_error
+    forwarded_refusals_of_a_handler_are_plain_statuses
     messages_before_a_status_arrive
-    a_panic_is_answered_and_everything_else_lives
-    calls_to_unknown_services_are_answered
+    a_handler_panic_is_answered_and_contained
+    calls_to_unknown_services_are_unimplemented
 }
 
 mod own {
     use super::*;
 
     crate::transport::over_own_transports! {
-        a_method_that_is_called_as_another_kind_is_not_there
-        a_status_that_closes_the_connection_arrives
+        calling_a_method_as_another_kind_is_unimplemented
+        a_status_sent_before_closing_the_connection_arrives
     }
 }
 
@@ -48,7 +48,7 @@ fn every_kind_of_call_is_answered(transport: Transport) {
     });
 }
 
-fn a_status_arrives_with_its_code_and_its_exact_text(transport: Transport) {
+fn a_status_arrives_with_its_code_and_exact_text(transport: Transport) {
     in_virtual_time(async {
         let (_service, served, client) = transport.serve_and_connect().await;
         for number in 1..=16 {
@@ -65,7 +65,7 @@ fn a_status_arrives_with_its_code_and_its_exact_text(transport: Transport) {
     });
 }
 
-fn a_handler_that_passes_a_refusal_on_is_not_taken_for_a_server_that_refuses(transport: Transport) {
+fn forwarded_refusals_of_a_handler_are_plain_statuses(transport: Transport) {
     const TEXTS: [&str; 6] = [
         "14 the peer is shutting down: the call was not executed",
         "8 the peer is busy (its limits on handlers and waiting requests are reached): the call was not executed",
@@ -95,7 +95,7 @@ fn a_handler_that_passes_a_refusal_on_is_not_taken_for_a_server_that_refuses(tra
     });
 }
 
-fn a_status_with_the_text_of_an_end_marker_is_no_end(transport: Transport) {
+fn a_status_with_the_text_eof_is_an_error(transport: Transport) {
     in_virtual_time(async {
         let (_service, _served, client) = transport.serve_and_connect().await;
         for result in each_kind(&client, "fail 5 EOF").await {
@@ -107,7 +107,7 @@ fn a_status_with_the_text_of_an_end_marker_is_no_end(transport: Transport) {
 }
 
 #[test]
-fn on_a_stream_of_frisbee_the_code_keeps_a_status_from_being_an_end_marker() {
+fn stream_statuses_are_prefixed_with_their_code() {
     in_virtual_time(async {
         let (_service, _served, client) = Transport::Frisbee.serve_and_connect().await;
         let [say, count, gather, chat] = each_kind(&client, "fail 5 EOF").await;
@@ -134,7 +134,7 @@ fn messages_before_a_status_arrive(transport: Transport) {
     });
 }
 
-fn a_panic_is_answered_and_everything_else_lives(transport: Transport) {
+fn a_handler_panic_is_answered_and_contained(transport: Transport) {
     in_virtual_time(async {
         let (_service, served, client) = transport.serve_and_connect().await;
         let mut results = each_kind(&client, "panic").await.to_vec();
@@ -150,7 +150,7 @@ fn a_panic_is_answered_and_everything_else_lives(transport: Transport) {
 }
 
 #[test]
-fn content_that_is_no_request_is_answered() {
+fn invalid_requests_are_answered_with_an_error() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve(&service);
@@ -170,7 +170,7 @@ fn content_that_is_no_request_is_answered() {
 }
 
 #[test]
-fn data_of_a_stream_that_is_no_request_is_answered() {
+fn invalid_stream_requests_are_answered_with_an_error() {
     in_virtual_time(async {
         let server = serve(&TestService::default());
         let mut peer = peer_of(&server);
@@ -188,7 +188,7 @@ fn data_of_a_stream_that_is_no_request_is_answered() {
 }
 
 #[test]
-fn a_stream_that_does_not_open_a_call_is_closed() {
+fn streams_without_an_open_frame_are_closed() {
     in_virtual_time(async {
         let server = serve(&TestService::default());
         let mut peer = peer_of(&server);
@@ -204,7 +204,7 @@ fn a_stream_that_does_not_open_a_call_is_closed() {
 }
 
 #[test]
-fn unknown_methods_are_answered() {
+fn unknown_methods_are_answered_with_an_error() {
     in_virtual_time(async {
         let server = serve(&TestService::default());
         let mut peer = peer_of(&server);
@@ -222,7 +222,7 @@ fn unknown_methods_are_answered() {
     });
 }
 
-fn calls_to_unknown_services_are_answered(transport: Transport) {
+fn calls_to_unknown_services_are_unimplemented(transport: Transport) {
     in_virtual_time(async {
         let (service, served, client) = transport.serve_and_connect().await;
         let callback = CallbackClient::new(served.channel.clone());
@@ -243,7 +243,7 @@ fn calls_to_unknown_services_are_answered(transport: Transport) {
     });
 }
 
-fn a_method_that_is_called_as_another_kind_is_not_there(transport: Transport) {
+fn calling_a_method_as_another_kind_is_unimplemented(transport: Transport) {
     in_virtual_time(async {
         let (service, served, client) = transport.serve_and_connect().await;
         let requests = || Streaming::from_iter([words("hi")]);
@@ -266,7 +266,7 @@ fn a_method_that_is_called_as_another_kind_is_not_there(transport: Transport) {
 }
 
 #[test]
-fn methods_called_in_the_wrong_way_are_answered() {
+fn methods_called_as_a_wrong_kind_are_answered() {
     in_virtual_time(async {
         let server = serve(&TestService::default());
         let mut peer = peer_of(&server);
@@ -281,7 +281,7 @@ fn methods_called_in_the_wrong_way_are_answered() {
 }
 
 #[test]
-fn an_answer_is_never_answered() {
+fn unexpected_answers_are_not_answered() {
     in_virtual_time(async {
         let server = serve(&TestService::default());
         let mut peer = peer_of(&server);
@@ -302,7 +302,7 @@ fn an_answer_is_never_answered() {
 }
 
 #[test]
-fn an_answer_that_is_too_large_becomes_an_error() {
+fn an_oversized_response_becomes_an_error() {
     in_virtual_time(async {
         let config = Config { content_len_max: 200, ..quiet() };
         let server = Server::builder().config(config).add_service(TestServer::new(TestService::default()));
@@ -320,7 +320,7 @@ fn an_answer_that_is_too_large_becomes_an_error() {
 }
 
 #[test]
-fn a_status_that_is_too_large_keeps_its_code() {
+fn an_oversized_status_keeps_its_code() {
     in_virtual_time(async {
         let config = Config { content_len_max: 1000, ..quiet() };
         let server = Server::builder().config(config).add_service(TestServer::new(TestService::default()));
@@ -333,7 +333,7 @@ fn a_status_that_is_too_large_keeps_its_code() {
 }
 
 #[test]
-fn a_request_that_is_too_large_is_refused_by_its_caller() {
+fn an_oversized_request_is_rejected_by_the_caller() {
     in_virtual_time(async {
         let config = Config { content_len_max: 20, ..quiet() };
         let (client, mut peer) = peer_of_channel(quiet_channel().config(config)).await;
@@ -349,7 +349,7 @@ fn a_request_that_is_too_large_is_refused_by_its_caller() {
     });
 }
 
-fn a_status_that_closes_the_connection_arrives(transport: Transport) {
+fn a_status_sent_before_closing_the_connection_arrives(transport: Transport) {
     in_virtual_time(async {
         for kind in 0..4 {
             let (_service, served, client) = transport.serve_and_connect().await;
@@ -366,7 +366,7 @@ fn a_status_that_closes_the_connection_arrives(transport: Transport) {
 }
 
 #[test]
-fn in_process_there_is_no_connection_and_no_peer() {
+fn in_process_calls_have_no_connection_and_no_peer() {
     in_virtual_time(async {
         let (_service, _served, client) = Transport::InProcess.serve_and_connect().await;
         assert_eq!(ask(&client, "peer").await.unwrap(), "nobody");

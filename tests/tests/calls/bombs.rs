@@ -255,7 +255,7 @@ fn lies(message: &[u8], of_server: bool) -> Vec<([u8; 5], Vec<u8>, Code)> {
 }
 
 #[test]
-fn requests_that_lie_are_answered_with_a_status() {
+fn invalid_compressed_requests_are_answered_with_a_status() {
     in_virtual_time(async {
         let (service, server) = serve(1 << 20, 32 << 20);
         let sibling = asking(&connect(&server).await, "wait");
@@ -289,7 +289,7 @@ fn requests_that_lie_are_answered_with_a_status() {
 }
 
 #[test]
-fn answers_that_lie_fail_their_call_alone() {
+fn invalid_compressed_responses_fail_only_their_call() {
     let long = "x".repeat(1000);
     let (message, packed) = (encoded(&long), packed(&encoded(&long)));
     let end = Bytes::from_static(&[0x13, 0, 0, 0, 0]);
@@ -333,7 +333,7 @@ fn head(code: Option<u8>, tag: u8, value_len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn answers_with_more_metadata_than_is_accepted_fail_their_call_alone() {
+fn responses_with_excessive_metadata_fail_only_their_call() {
     const LIMIT: usize = 100;
     // The size of an entry is the length of its value and its name, plus 34.
     const ROOM: usize = LIMIT - 1 - 34;
@@ -382,7 +382,7 @@ fn answers_with_more_metadata_than_is_accepted_fail_their_call_alone() {
 }
 
 #[test]
-fn a_message_at_the_limit_when_it_is_inflated_arrives_and_one_byte_more_does_not() {
+fn inflated_messages_are_accepted_up_to_the_limit() {
     in_virtual_time(async {
         const LIMIT: usize = 300_000;
         let (_service, server) = serve(u32::try_from(LIMIT).unwrap(), 0x1000);
@@ -402,7 +402,7 @@ fn a_message_at_the_limit_when_it_is_inflated_arrives_and_one_byte_more_does_not
 }
 
 #[test]
-fn what_is_inflated_at_once_has_a_limit_and_calls_beyond_it_wait_for_room() {
+fn concurrently_inflated_bytes_are_limited_and_calls_wait() {
     in_virtual_time(async {
         let (service, server) = serve(100_000, 250_000);
         let mut peer = ByHand::connect(&server).await;
@@ -446,7 +446,7 @@ fn what_is_inflated_at_once_has_a_limit_and_calls_beyond_it_wait_for_room() {
 }
 
 #[test]
-fn streams_that_wait_for_more_take_no_room() {
+fn streams_waiting_for_messages_hold_no_inflated_bytes() {
     in_virtual_time(async {
         let (_service, server) = serve(150_000, 0x1000);
         let peer = ByHand::connect(&server).await;
@@ -468,7 +468,7 @@ fn streams_that_wait_for_more_take_no_room() {
 }
 
 #[test]
-fn what_a_call_that_is_given_up_had_inflated_makes_room() {
+fn cancelled_calls_release_their_inflated_bytes() {
     in_virtual_time(async {
         let (service, server) = serve(100_000, 0x1000);
         let mut peer = ByHand::connect(&server).await;
@@ -488,7 +488,7 @@ fn what_a_call_that_is_given_up_had_inflated_makes_room() {
 }
 
 #[test]
-fn a_side_that_accepts_nothing_compressed_says_so_to_those_who_do_not_care() {
+fn compressed_messages_without_support_are_unimplemented() {
     in_virtual_time(async {
         let (_service, server) = serve(1 << 20, 0);
         let mut peer = ByHand::connect(&server).await;

@@ -13,9 +13,9 @@ use support::{
 
 use crate::transport::Transport;
 
-crate::transport::over_every_transport! { extended Extended: calls_of_every_kind_find_their_methods_by_path metadata_goes_along a_method_that_is_not_there_is_unimplemented }
-crate::transport::over_every_transport! { grpc Grpc: calls_of_every_kind_find_their_methods_by_path metadata_goes_along a_method_that_is_not_there_is_unimplemented }
-crate::transport::over_every_transport! { connect Connect: calls_of_every_kind_find_their_methods_by_path metadata_goes_along a_method_that_is_not_there_is_unimplemented }
+crate::transport::over_every_transport! { extended Extended: calls_of_every_kind_find_their_methods_by_path metadata_arrives an_unknown_method_is_unimplemented }
+crate::transport::over_every_transport! { grpc Grpc: calls_of_every_kind_find_their_methods_by_path metadata_arrives an_unknown_method_is_unimplemented }
+crate::transport::over_every_transport! { connect Connect: calls_of_every_kind_find_their_methods_by_path metadata_arrives an_unknown_method_is_unimplemented }
 
 fn calls_of_every_kind_find_their_methods_by_path(transport: Transport) {
     in_virtual_time(async {
@@ -32,7 +32,7 @@ fn calls_of_every_kind_find_their_methods_by_path(transport: Transport) {
     });
 }
 
-fn metadata_goes_along(transport: Transport) {
+fn metadata_arrives(transport: Transport) {
     in_virtual_time(async {
         let (_, served, _) = transport.serve_and_connect().await;
         let mut call = call(SAY, Format::Proto, &["hi"]);
@@ -43,7 +43,7 @@ fn metadata_goes_along(transport: Transport) {
     });
 }
 
-fn a_method_that_is_not_there_is_unimplemented(transport: Transport) {
+fn an_unknown_method_is_unimplemented(transport: Transport) {
     const NONE: [Method; 2] = [Method::unary("calls.Test", "Sing", 0), Method::bidirectional("calls.Test", "Dance", 0)];
     in_virtual_time(async {
         let (_, served, _) = transport.serve_and_connect().await;
@@ -55,7 +55,7 @@ fn a_method_that_is_not_there_is_unimplemented(transport: Transport) {
 }
 
 #[test]
-fn a_plain_peer_takes_polyglot_at_the_operations_of_the_method_and_nothing_else() {
+fn plain_peers_support_only_polyglot_by_operation() {
     in_virtual_time(async {
         let (_, served, _) = Transport::Frisbee.serve_and_connect().await;
         let channel = &served.channel;

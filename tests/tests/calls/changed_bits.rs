@@ -51,7 +51,7 @@ fn checked() -> Config {
 }
 
 #[test]
-fn checksums_fail_a_call_whose_bytes_change_and_never_change_its_answer() {
+fn checksums_turn_corruption_into_failed_calls() {
     in_virtual_time(async {
         let service = TestServer::new(TestService::default());
         let server = Server::builder().config(checked()).add_service(service).without_listener().unwrap();

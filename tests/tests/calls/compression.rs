@@ -73,7 +73,7 @@ fn text(len: usize) -> String {
 }
 
 #[test]
-fn each_side_compresses_what_it_sends_and_only_if_it_was_told_to() {
+fn each_side_compresses_only_if_configured() {
     const LEN: usize = 100_000;
     for (algorithm, client, server) in ALGORITHMS.into_iter().flat_map(|it| {
         [(true, true), (true, false), (false, true), (false, false)].map(|(client, server)| (it, client, server))
@@ -116,7 +116,7 @@ fn each_side_compresses_what_it_sends_and_only_if_it_was_told_to() {
 }
 
 #[test]
-fn a_handler_that_calls_back_compresses_as_well() {
+fn callbacks_of_a_handler_are_compressed() {
     for algorithm in ALGORITHMS {
         in_virtual_time(async {
             let pair = Pair::new(
@@ -140,7 +140,7 @@ fn a_handler_that_calls_back_compresses_as_well() {
 }
 
 #[test]
-fn messages_below_the_threshold_go_as_they_are() {
+fn messages_below_the_threshold_are_sent_uncompressed() {
     for algorithm in ALGORITHMS {
         in_virtual_time(async {
             let text = text(500);
@@ -179,7 +179,7 @@ fn messages_below_the_threshold_go_as_they_are() {
 }
 
 #[test]
-fn small_messages_of_a_stream_that_go_together_are_compressed_together() {
+fn small_messages_of_a_stream_are_compressed_together() {
     for algorithm in ALGORITHMS {
         in_virtual_time(async {
             let pair = Pair::new(
@@ -207,7 +207,7 @@ fn small_messages_of_a_stream_that_go_together_are_compressed_together() {
 }
 
 #[test]
-fn a_message_that_does_not_get_shorter_goes_as_it_is() {
+fn incompressible_messages_are_sent_uncompressed() {
     in_virtual_time(async {
         let compress = Compression::Lz4;
         let pair = Pair::new(
@@ -236,7 +236,7 @@ fn a_message_that_does_not_get_shorter_goes_as_it_is() {
 }
 
 #[test]
-fn peers_that_inflate_nothing_get_messages_as_they_are() {
+fn peers_without_decompression_get_uncompressed_messages() {
     for algorithm in ALGORITHMS {
         let text = &text(50_000);
         for (inflates_none, is_plain) in [(true, false), (false, true)] {
@@ -300,7 +300,7 @@ fn peers_that_inflate_nothing_get_messages_as_they_are() {
 }
 
 #[test]
-fn layers_see_messages_as_they_are() {
+fn layers_see_uncompressed_messages() {
     in_virtual_time(async {
         let log = EventLog::default();
         let seen = |name: &'static str| {
@@ -332,7 +332,7 @@ fn layers_see_messages_as_they_are() {
 }
 
 #[test]
-fn a_message_above_the_limit_of_the_receiver_fails_where_it_is_made() {
+fn messages_above_the_receiver_limit_fail_at_the_sender() {
     for algorithm in ALGORITHMS {
         in_virtual_time(async {
             let small = Config { content_len_max: 20_000, ..quiet() };
@@ -360,7 +360,7 @@ fn a_message_above_the_limit_of_the_receiver_fails_where_it_is_made() {
 }
 
 #[test]
-fn the_time_of_a_call_and_its_metadata_go_along() {
+fn compressed_calls_carry_timeout_and_metadata() {
     in_virtual_time(async {
         let algorithm = Compression::Lz4;
         let pair = Pair::new(

@@ -45,7 +45,7 @@ fn until(seconds: u32) -> Head {
 }
 
 #[test]
-fn an_endpoint_drops_handlers_when_the_deadline_of_their_call_has_passed() {
+fn an_endpoint_drops_handlers_at_their_deadline() {
     in_virtual_time(async {
         let service = TestService::default();
         let endpoint = Endpoint::new(TestServer::new(service.clone())).unwrap();
@@ -64,7 +64,7 @@ fn an_endpoint_drops_handlers_when_the_deadline_of_their_call_has_passed() {
 }
 
 #[test]
-fn an_endpoint_keeps_to_the_times_of_its_services() {
+fn an_endpoint_applies_the_timeouts_of_its_services() {
     in_virtual_time(async {
         let times = TimeLimits { max: Some(2 * SECOND), default: Some(SECOND), ..TimeLimits::default() };
         let services = Services::new()
@@ -83,7 +83,7 @@ fn an_endpoint_keeps_to_the_times_of_its_services() {
 }
 
 #[test]
-fn a_head_says_which_peer_a_call_came_from() {
+fn a_head_contains_the_peer_of_the_call() {
     in_virtual_time(async {
         let endpoint = Endpoint::new(TestServer::new(TestService::default())).unwrap();
         let mut head = Head::default();
@@ -94,7 +94,7 @@ fn a_head_says_which_peer_a_call_came_from() {
 }
 
 #[test]
-fn a_guard_tells_tasks_of_a_handler_that_the_caller_has_given_up() {
+fn dropping_a_guard_cancels_tasks_of_the_handler() {
     in_virtual_time(async {
         let mut head = Head::default();
         let guard = head.cancel_on_drop();
@@ -132,7 +132,7 @@ impl Service for Curious {
 }
 
 #[tokio::test]
-async fn services_are_told_what_is_served_beside_them() {
+async fn services_learn_of_the_methods_served_next_to_them() {
     let expected = ["calls.Test/Say", "calls.Test/Count", "calls.Test/Gather", "calls.Test/Chat", "calls.Curious/Look"];
     let test = || TestServer::new(TestService::default());
     let (one, two, three) = (Curious::default(), Curious::default(), Curious::default());
@@ -150,7 +150,7 @@ async fn services_are_told_what_is_served_beside_them() {
 }
 
 #[tokio::test]
-async fn services_are_told_of_a_shutdown_of_their_server() {
+async fn services_learn_of_a_server_shutdown() {
     let (one, two, three) = (Curious::default(), Curious::default(), Curious::default());
     let expected = ["calls.Curious/Look", "the end"];
     let layered = Layered::new(one.clone(), interceptor(|_| Ok(())));
@@ -190,7 +190,7 @@ impl Caller for Answering {
 }
 
 #[tokio::test]
-async fn a_channel_connects_over_the_transport_that_has_the_scheme() {
+async fn a_channel_connects_with_the_transport_of_the_scheme() {
     let builder = Channel::builder()
         .transport(Oracle)
         .retry(ConnectRetry { attempts: 3, ..ConnectRetry::default() })
@@ -228,7 +228,7 @@ impl Transport for Tunnel {
 }
 
 #[test]
-fn a_transport_that_carries_frisbee_is_asked_again_when_its_connection_is_lost() {
+fn a_transport_of_frisbee_reconnects_after_a_loss() {
     in_virtual_time(async {
         let server = Server::builder().config(quiet()).add_service(TestServer::new(TestService::default()));
         let server = server.without_listener().unwrap();

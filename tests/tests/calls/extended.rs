@@ -85,7 +85,7 @@ async fn call(client: &TestClient, kind: usize, timeout: Option<std::time::Durat
 const KINDS: [&str; 4] = ["say", "count", "gather", "chat"];
 
 #[test]
-fn the_handler_of_a_call_that_is_dropped_is_dropped() {
+fn dropping_a_call_drops_its_handler() {
     in_virtual_time(async {
         let holding = Holding::default();
         let server = serve(holding.clone());
@@ -109,7 +109,7 @@ fn the_handler_of_a_call_that_is_dropped_is_dropped() {
 }
 
 #[test]
-fn the_handler_of_a_call_whose_time_is_up_is_dropped() {
+fn a_timed_out_call_drops_its_handler() {
     in_virtual_time(async {
         let holding = Holding::default();
         let server = serve(holding.clone());
@@ -125,7 +125,7 @@ fn the_handler_of_a_call_whose_time_is_up_is_dropped() {
 }
 
 #[test]
-fn ids_of_calls_that_were_given_up_are_used_again() {
+fn ids_of_cancelled_calls_are_reused() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve(service.clone());
@@ -147,7 +147,7 @@ fn ids_of_calls_that_were_given_up_are_used_again() {
 }
 
 #[test]
-fn metadata_at_the_limit_arrives_and_one_byte_more_fails_before_it_is_sent() {
+fn metadata_is_accepted_up_to_the_limit() {
     in_virtual_time(async {
         let server = Server::builder()
             .config(quiet())
@@ -190,7 +190,7 @@ fn metadata_at_the_limit_arrives_and_one_byte_more_fails_before_it_is_sent() {
 }
 
 #[test]
-fn metadata_never_vanishes_on_its_way_to_something_else_than_a_service() {
+fn metadata_is_never_lost_without_a_service() {
     in_virtual_time(async {
         let server = ::frisbee::Server::builder(Services::new()).config(quiet()).without_listener();
         let (ours, theirs) = duplex(64 * 1024);
@@ -214,7 +214,7 @@ fn metadata_never_vanishes_on_its_way_to_something_else_than_a_service() {
 }
 
 #[test]
-fn an_answer_with_more_metadata_than_its_caller_accepts_is_a_status() {
+fn responses_with_excessive_metadata_become_a_status() {
     in_virtual_time(async {
         let echo = interceptor(|_: &mut Call| {
             let mut metadata = Metadata::new();
@@ -268,7 +268,7 @@ impl Service for Reordered {
 }
 
 #[test]
-fn methods_are_found_by_their_paths_whatever_their_numbers() {
+fn methods_are_found_by_path_despite_different_numbers() {
     in_virtual_time(async {
         let services = Services::new().add_service(Reordered(TestServer::new(TestService::default())));
         let server = ::frisbee::Server::builder(services).config(quiet()).without_listener();
@@ -282,7 +282,7 @@ fn methods_are_found_by_their_paths_whatever_their_numbers() {
 }
 
 #[test]
-fn a_call_that_is_made_before_the_peer_is_known_never_ends_well_in_another_method() {
+fn early_calls_never_succeed_in_another_method() {
     in_virtual_time(async {
         let services = Services::new().add_service(Reordered(TestServer::new(TestService::default())));
         let server = ::frisbee::Server::builder(services).config(quiet()).without_listener();
@@ -304,7 +304,7 @@ fn a_call_that_is_made_before_the_peer_is_known_never_ends_well_in_another_metho
 }
 
 #[test]
-fn with_the_extension_off_on_either_side_calls_go_as_ever() {
+fn calls_work_with_the_extension_off_on_either_side() {
     in_virtual_time(async {
         let plain = Config { extended: false, ..quiet() };
         for (client, server) in [(plain.clone(), quiet()), (quiet(), plain)] {
@@ -399,7 +399,7 @@ async fn told(client: &TestClient, kind: usize, text: &str, timeout: Option<std:
 }
 
 #[test]
-fn a_call_of_a_handler_inherits_the_deadline_and_the_metadata_that_is_asked_for() {
+fn calls_of_a_handler_inherit_deadline_and_metadata() {
     in_virtual_time(async {
         let behind = serve(Tell);
         let relay = Relay(TestClient::new(attached(&behind).await));
@@ -422,7 +422,7 @@ fn a_call_of_a_handler_inherits_the_deadline_and_the_metadata_that_is_asked_for(
 }
 
 #[test]
-fn the_handler_of_a_plain_call_reads_the_time_of_the_channel_and_its_calls_inherit_it() {
+fn calls_of_a_plain_handler_inherit_the_channel_timeout() {
     in_virtual_time(async {
         let behind = serve(Tell);
         let relay = Relay(TestClient::new(attached(&behind).await));
@@ -441,7 +441,7 @@ fn the_handler_of_a_plain_call_reads_the_time_of_the_channel_and_its_calls_inher
 }
 
 #[test]
-fn a_server_has_the_last_word_on_the_time_of_calls() {
+fn the_server_limits_override_caller_timeouts() {
     in_virtual_time(async {
         let times = TimeLimits {
             min: Some(SECOND),

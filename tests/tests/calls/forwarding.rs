@@ -149,7 +149,7 @@ fn check<R: Router>(wrap: impl FnOnce(Probe) -> R) {
 }
 
 #[test]
-fn every_router_in_front_of_another_passes_on_all_that_is_not_its_own() {
+fn every_router_forwards_unknown_packets_and_events() {
     let services = || Services::new().add_service(TestServer::new(TestService::default()));
     check(|probe| probe);
     check(Arc::new);
@@ -162,7 +162,7 @@ fn every_router_in_front_of_another_passes_on_all_that_is_not_its_own() {
 }
 
 #[test]
-fn a_channel_passes_on_all_that_is_not_of_calls() {
+fn a_channel_forwards_everything_but_calls() {
     in_virtual_time(async {
         let (ours, mut peer) = peer();
         let probe = Probe::default();

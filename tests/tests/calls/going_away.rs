@@ -90,7 +90,7 @@ fn is_refused(status: &Status) -> bool {
 }
 
 #[test]
-fn new_calls_go_to_the_next_server_and_the_old_connection_closes_behind_the_last_call() {
+fn calls_move_to_the_next_server_and_the_old_one_drains() {
     in_virtual_time(async {
         let succession = Succession::begin(quiet()).await;
         for result in each_kind(&succession.client, "hi").await {
@@ -104,7 +104,7 @@ fn new_calls_go_to_the_next_server_and_the_old_connection_closes_behind_the_last
 }
 
 #[test]
-fn a_shutdown_of_idle_channels_takes_no_time() {
+fn shutdown_with_idle_channels_is_immediate() {
     in_virtual_time(async {
         let address = unused_address();
         let (_, server) = serve_at(&address, quiet()).await;
@@ -117,7 +117,7 @@ fn a_shutdown_of_idle_channels_takes_no_time() {
 }
 
 #[test]
-fn streams_under_way_go_on_and_the_connection_closes_behind_the_last() {
+fn streams_continue_and_the_connection_closes_afterwards() {
     in_virtual_time(async {
         let address = unused_address();
         let (service, server) = serve_at(&address, quiet()).await;
@@ -139,7 +139,7 @@ fn streams_under_way_go_on_and_the_connection_closes_behind_the_last() {
 }
 
 #[test]
-fn streams_that_are_under_way_at_the_end_of_a_shutdown_end_in_time_with_the_reason() {
+fn streams_at_the_end_of_a_shutdown_fail_with_the_reason() {
     for wire in ["frisbee", "plain", "grpc"] {
         for kind in 1..4 {
             in_virtual_time(async {
@@ -185,7 +185,7 @@ fn streams_that_are_under_way_at_the_end_of_a_shutdown_end_in_time_with_the_reas
 }
 
 #[test]
-fn calls_wait_together_for_the_next_server() {
+fn waiting_calls_share_the_connection_to_the_next_server() {
     in_virtual_time(async {
         let address = unused_address();
         let (_, server) = serve_at(&address, quiet()).await;
@@ -202,7 +202,7 @@ fn calls_wait_together_for_the_next_server() {
 }
 
 #[test]
-fn a_call_that_waits_for_room_goes_elsewhere() {
+fn queued_calls_move_to_the_next_server() {
     in_virtual_time(async {
         let address = unused_address();
         let (first, server) = serve_at(&address, quiet()).await;
@@ -233,7 +233,7 @@ fn a_call_that_waits_for_room_goes_elsewhere() {
 // Channels unable to reconnect
 
 #[test]
-fn a_channel_over_a_stream_of_the_users_own_has_nowhere_to_go() {
+fn a_channel_over_a_custom_stream_cannot_reconnect() {
     in_virtual_time(async {
         let (service, server, client) = serve_and_connect().await;
         let under_way = asking(&client, "wait");
@@ -253,7 +253,7 @@ fn a_channel_over_a_stream_of_the_users_own_has_nowhere_to_go() {
 }
 
 #[test]
-fn a_channel_over_a_connection_that_the_peer_wants_to_leave_says_so() {
+fn a_channel_over_a_draining_connection_reports_it() {
     in_virtual_time(async {
         let server = serve(&TestService::default());
         let (ours, theirs) = duplex(64 * 1024);
@@ -286,7 +286,7 @@ fn a_channel_over_a_connection_that_the_peer_wants_to_leave_says_so() {
 }
 
 #[test]
-fn calls_of_a_server_that_shuts_down_to_its_clients_finish() {
+fn callbacks_of_a_draining_server_finish() {
     for kind in ["say", "count"] {
         in_virtual_time(async {
             let server = serve(&TestService::default());
@@ -347,7 +347,7 @@ fn a_call_refused_by_a_server_that_shuts_down_is_made_again() {
 }
 
 #[test]
-fn a_call_that_sends_a_stream_is_not_made_again_once_it_was_opened() {
+fn calls_with_an_opened_request_stream_are_not_retried() {
     for kind in 2..4 {
         in_virtual_time(async {
             let address = unused_address();
@@ -418,7 +418,7 @@ impl Router for Refusing {
 }
 
 #[test]
-fn a_call_that_is_refused_wherever_it_is_made_fails_after_some_attempts() {
+fn calls_refused_everywhere_fail_after_some_attempts() {
     for is_stream in [false, true] {
         in_virtual_time(async {
             let address = unused_address();
@@ -440,7 +440,7 @@ fn a_call_that_is_refused_wherever_it_is_made_fails_after_some_attempts() {
 }
 
 #[test]
-fn repeating_a_call_takes_no_longer_than_its_timeout() {
+fn retries_do_not_exceed_the_timeout() {
     in_virtual_time(async {
         let address = unused_address();
         let _server = Refusing::serve(&address, usize::MAX, false).1.await;
@@ -453,7 +453,7 @@ fn repeating_a_call_takes_no_longer_than_its_timeout() {
 }
 
 #[test]
-fn a_call_whose_handler_meets_a_server_that_shuts_down_is_made_once() {
+fn draining_downstream_servers_cause_no_retry_upstream() {
     for config in [quiet(), plain()] {
         for kind in 0..4 {
             in_virtual_time(async {
@@ -518,7 +518,7 @@ impl Test for PassesOn {
 }
 
 #[test]
-fn a_call_that_may_have_been_executed_is_not_made_again() {
+fn a_possibly_executed_call_is_not_retried() {
     for kind in 0..4 {
         in_virtual_time(async {
             let address = unused_address();
@@ -537,7 +537,7 @@ fn a_call_that_may_have_been_executed_is_not_made_again() {
 }
 
 #[test]
-fn a_stream_whose_answers_have_begun_is_not_made_again() {
+fn a_stream_with_responses_is_not_retried() {
     in_virtual_time(async {
         let address = unused_address();
         let (refusing, server) = Refusing::serve(&address, usize::MAX, true);
@@ -553,7 +553,7 @@ fn a_stream_whose_answers_have_begun_is_not_made_again() {
 // Maximum age of connections
 
 #[test]
-fn no_call_notices_that_connections_get_old() {
+fn calls_are_unaffected_by_the_connection_age_limit() {
     in_virtual_time(async {
         let (address, service) = (unused_address(), TestService::default());
         let server = Server::builder().config(quiet()).add_service(TestServer::new(service.clone()));

@@ -23,17 +23,17 @@ use crate::transport::{Served, Transport, over_every_transport, over_full_transp
 
 over_every_transport! {
     a_request_without_metadata_arrives_without
-    extensions_stay_on_their_side
-    the_source_of_a_status_stays_on_its_side
+    extensions_are_not_sent
+    the_source_of_a_status_is_not_sent
 }
 
 over_full_transports! {
     metadata_and_trailers_of_every_form_arrive
-    metadata_of_a_stream_is_there_with_its_first_message_and_trailers_behind_its_last
-    details_and_metadata_of_a_status_arrive
-    a_call_that_was_answered_is_not_cancelled
-    a_handler_hears_that_its_caller_has_given_up
-    a_handler_sees_the_time_that_its_caller_gives_it
+    stream_metadata_comes_first_and_trailers_last
+    status_details_and_metadata_arrive
+    an_answered_call_is_not_cancelled
+    a_handler_learns_that_its_call_was_cancelled
+    a_handler_sees_the_timeout_of_its_caller
 }
 
 /// Answers each call with its metadata as text, unless the text is a command. The command `mirror` also returns the
@@ -224,7 +224,7 @@ fn a_request_without_metadata_arrives_without(transport: Transport) {
     });
 }
 
-fn extensions_stay_on_their_side(transport: Transport) {
+fn extensions_are_not_sent(transport: Transport) {
     in_virtual_time(async {
         let (_service, _served, client) = transport.serve_and_connect().await;
         let mut request = Request::new(words("extension"));
@@ -234,7 +234,7 @@ fn extensions_stay_on_their_side(transport: Transport) {
 }
 
 /// The failure of a handler's own call must not look like a failure of the outer call.
-fn the_source_of_a_status_stays_on_its_side(transport: Transport) {
+fn the_source_of_a_status_is_not_sent(transport: Transport) {
     in_virtual_time(async {
         let (_mirror, _served, client) = mirror(transport).await;
         for result in each_kind(&client, "source").await {
@@ -257,7 +257,7 @@ fn metadata_and_trailers_of_every_form_arrive(transport: Transport) {
     });
 }
 
-fn metadata_of_a_stream_is_there_with_its_first_message_and_trailers_behind_its_last(transport: Transport) {
+fn stream_metadata_comes_first_and_trailers_last(transport: Transport) {
     in_virtual_time(async {
         let (_mirror, _served, client) = mirror(transport).await;
         let mut answers = client.count(with(&every_form(), words("mirror"))).await.unwrap().into_inner();
@@ -283,7 +283,7 @@ async fn each_time(client: &TestClient) -> [String; 4] {
     ]
 }
 
-fn a_handler_sees_the_time_that_its_caller_gives_it(transport: Transport) {
+fn a_handler_sees_the_timeout_of_its_caller(transport: Transport) {
     in_virtual_time(async {
         let (_mirror, _served, client) = mirror(transport).await;
         assert_eq!(each_time(&client).await, ["Some(5s) true"; 4]);
@@ -291,7 +291,7 @@ fn a_handler_sees_the_time_that_its_caller_gives_it(transport: Transport) {
 }
 
 #[test]
-fn a_handler_in_process_sees_the_time_of_the_channel() {
+fn an_in_process_handler_sees_the_channel_timeout() {
     in_virtual_time(async {
         let (_mirror, _served, client) = mirror(Transport::InProcess).await;
         let [say, rest @ ..] = each_kind(&client, "time").await.map(Result::unwrap);
@@ -305,14 +305,14 @@ fn a_handler_in_process_sees_the_time_of_the_channel() {
 }
 
 #[test]
-fn plain_frisbee_tells_no_handler_how_much_time_it_has() {
+fn plain_frisbee_carries_no_timeout() {
     in_virtual_time(async {
         let (_mirror, _served, client) = mirror(Transport::Frisbee).await;
         assert_eq!(each_time(&client).await, ["None false"; 4]);
     });
 }
 
-fn details_and_metadata_of_a_status_arrive(transport: Transport) {
+fn status_details_and_metadata_arrive(transport: Transport) {
     in_virtual_time(async {
         let (_mirror, _served, client) = mirror(transport).await;
         for result in each_reply(&client, "fail", &Metadata::new()).await {
@@ -345,7 +345,7 @@ async fn waiting(client: &TestClient, kind: usize, timeout: Option<Duration>) ->
     calls
 }
 
-fn a_handler_hears_that_its_caller_has_given_up(transport: Transport) {
+fn a_handler_learns_that_its_call_was_cancelled(transport: Transport) {
     in_virtual_time(async {
         let (mirror, _served, client) = mirror(transport).await;
         for kind in 0..4 {
@@ -364,7 +364,7 @@ fn a_handler_hears_that_its_caller_has_given_up(transport: Transport) {
     });
 }
 
-fn a_call_that_was_answered_is_not_cancelled(transport: Transport) {
+fn an_answered_call_is_not_cancelled(transport: Transport) {
     in_virtual_time(async {
         let (mirror, _served, client) = mirror(transport).await;
         for kind in 0..4 {
@@ -379,7 +379,7 @@ fn a_call_that_was_answered_is_not_cancelled(transport: Transport) {
 }
 
 #[test]
-fn a_handler_over_frisbee_hears_that_the_connection_of_its_caller_has_ended() {
+fn a_handler_learns_of_the_end_of_its_connection() {
     in_virtual_time(async {
         for kind in 0..4 {
             let (mirror, served, client) = mirror(Transport::Frisbee).await;
@@ -395,7 +395,7 @@ fn a_handler_over_frisbee_hears_that_the_connection_of_its_caller_has_ended() {
 }
 
 #[test]
-fn a_call_with_metadata_fails_over_frisbee_and_nothing_is_sent() {
+fn metadata_fails_calls_over_plain_frisbee() {
     in_virtual_time(async {
         let plain = Config { extended: false, ..quiet() };
         let (client, mut peer) = peer_of_channel(quiet_channel().config(plain)).await;
@@ -426,7 +426,7 @@ async fn channel_that_warns() -> (Server, Channel) {
 }
 
 #[test]
-fn a_call_with_metadata_goes_without_where_its_loss_is_accepted() {
+fn metadata_is_dropped_over_plain_frisbee_if_allowed() {
     in_virtual_time(async {
         let (_server, channel) = channel_that_warns().await;
         let client = TestClient::new(channel);
@@ -443,7 +443,7 @@ fn a_call_with_metadata_goes_without_where_its_loss_is_accepted() {
 }
 
 #[test]
-fn a_channel_over_a_connection_loses_no_metadata_either() {
+fn a_channel_over_a_connection_rejects_metadata_too() {
     in_virtual_time(async {
         let (_server, channel) = channel_that_warns().await;
         settle().await;
@@ -456,7 +456,7 @@ fn a_channel_over_a_connection_loses_no_metadata_either() {
 /// The only test in this binary that loses anything. The warning appears once per process and would otherwise show up
 /// in another test.
 #[test]
-fn metadata_trailers_and_details_of_handlers_are_lost_over_frisbee_with_one_warning() {
+fn handler_metadata_over_plain_frisbee_is_lost_and_logged() {
     in_virtual_time(async {
         let (_mirror, served, client) = mirror(Transport::Frisbee).await;
         let log = ThreadLog::hear(Level::DEBUG);

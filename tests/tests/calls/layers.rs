@@ -19,25 +19,25 @@ use tracing::Level;
 use crate::transport::{Served, Transport, over_every_transport};
 
 over_every_transport! {
-    the_layer_that_was_added_first_sees_a_call_first_and_its_answer_last
-    layers_of_a_service_are_around_no_other
-    layers_of_a_channel_are_not_around_the_calls_of_its_clones
-    the_handler_sees_what_a_layer_puts_into_the_head
-    a_call_that_a_layer_refuses_never_reaches_the_handler
-    a_call_that_a_layer_of_the_channel_refuses_never_leaves
-    a_layer_sees_who_calls_and_with_what
-    a_panic_of_a_layer_is_a_status
-    a_layer_of_a_channel_is_dropped_with_its_call
-    a_layer_of_a_server_is_dropped_with_a_call_with_streams
-    a_timeout_ends_handlers_that_are_not_done_in_time
-    a_timeout_lets_a_stream_of_answers_go_on
-    a_timeout_of_a_channel_ends_calls
-    a_limit_lets_calls_wait_for_others_to_end
-    a_limit_that_fails_calls_refuses_one_more
-    a_stream_counts_until_it_ends
+    the_first_layer_is_the_outermost
+    layers_of_a_service_wrap_no_other
+    layers_of_a_channel_do_not_affect_its_clones
+    the_handler_sees_changes_of_a_layer_to_the_head
+    a_call_rejected_by_a_layer_reaches_no_handler
+    a_call_rejected_by_a_channel_layer_is_not_sent
+    a_layer_sees_the_peer_and_the_metadata
+    a_panic_in_a_layer_becomes_a_status
+    a_channel_layer_is_dropped_with_its_call
+    a_server_layer_is_dropped_with_a_streaming_call
+    a_timeout_layer_ends_slow_handlers
+    a_timeout_layer_does_not_limit_response_streams
+    a_timeout_layer_of_a_channel_ends_calls
+    a_concurrency_limit_queues_excess_calls
+    a_rejecting_concurrency_limit_fails_excess_calls
+    a_stream_counts_towards_the_limit_until_it_ends
     a_stream_counts_on_a_channel_until_it_ends
-    a_trace_is_a_span_with_the_method_and_an_event_with_the_code
-    a_trace_says_whose_fault_a_failure_is
+    a_trace_has_a_method_span_and_an_event_with_the_code
+    the_trace_level_depends_on_the_origin_of_the_failure
     a_layer_sees_the_end_of_streams
 }
 
@@ -45,9 +45,9 @@ mod own {
     use super::*;
 
     crate::transport::over_own_transports! {
-        a_layer_may_answer_by_itself
-        a_layer_sees_the_method_and_the_length_of_the_body
-        a_layer_of_a_channel_sees_a_status_as_one
+        a_layer_can_answer_without_the_handler
+        a_layer_sees_the_method_and_the_body_length
+        a_channel_layer_sees_failures_as_statuses
     }
 }
 
@@ -82,7 +82,7 @@ async fn layered_client(transport: Transport, layer: impl Layer) -> (TestService
     (service, served, client)
 }
 
-fn the_layer_that_was_added_first_sees_a_call_first_and_its_answer_last(transport: Transport) {
+fn the_first_layer_is_the_outermost(transport: Transport) {
     in_virtual_time(async {
         let service = TestService::default();
         let note = |name| Note { log: service.log.clone(), name };
@@ -113,7 +113,7 @@ fn the_layer_that_was_added_first_sees_a_call_first_and_its_answer_last(transpor
     });
 }
 
-fn layers_of_a_service_are_around_no_other(transport: Transport) {
+fn layers_of_a_service_wrap_no_other(transport: Transport) {
     in_virtual_time(async {
         let service = TestService::default();
         let note = Note { log: service.log.clone(), name: "client" };
@@ -127,7 +127,7 @@ fn layers_of_a_service_are_around_no_other(transport: Transport) {
     });
 }
 
-fn layers_of_a_channel_are_not_around_the_calls_of_its_clones(transport: Transport) {
+fn layers_of_a_channel_do_not_affect_its_clones(transport: Transport) {
     in_virtual_time(async {
         let (service, served, client) = transport.serve_and_connect().await;
         let note = Note { log: service.log.clone(), name: "client" };
@@ -139,7 +139,7 @@ fn layers_of_a_channel_are_not_around_the_calls_of_its_clones(transport: Transpo
     });
 }
 
-fn the_handler_sees_what_a_layer_puts_into_the_head(transport: Transport) {
+fn the_handler_sees_changes_of_a_layer_to_the_head(transport: Transport) {
     in_virtual_time(async {
         let tag = interceptor(|call: &mut Call| {
             call.head_mut().extensions_mut().insert(7_u32);
@@ -151,7 +151,7 @@ fn the_handler_sees_what_a_layer_puts_into_the_head(transport: Transport) {
 }
 
 #[test]
-fn metadata_of_a_layer_of_the_channel_arrives_in_process() {
+fn metadata_of_a_channel_layer_arrives_in_process() {
     in_virtual_time(async {
         let service = TestService::default();
         let log = service.log.clone();
@@ -171,7 +171,7 @@ fn metadata_of_a_layer_of_the_channel_arrives_in_process() {
 }
 
 #[test]
-fn metadata_of_a_layer_of_the_channel_fails_calls_to_plain_peers() {
+fn metadata_of_a_channel_layer_fails_plain_calls() {
     in_virtual_time(async {
         let tag = interceptor(|call: &mut Call| Ok(call.head_mut().metadata_mut().insert("x-caller", "billing")?));
         let (service, _served, client) = layered_client(Transport::Frisbee, tag).await;
@@ -195,7 +195,7 @@ impl Layer for Cache {
     }
 }
 
-fn a_layer_may_answer_by_itself(transport: Transport) {
+fn a_layer_can_answer_without_the_handler(transport: Transport) {
     in_virtual_time(async {
         let around_server = layered(transport, Cache).await;
         let around_client = layered_client(transport, Cache).await;
@@ -217,7 +217,7 @@ fn refusal() -> impl Layer {
     })
 }
 
-fn a_call_that_a_layer_refuses_never_reaches_the_handler(transport: Transport) {
+fn a_call_rejected_by_a_layer_reaches_no_handler(transport: Transport) {
     in_virtual_time(async {
         let (service, served, client) = layered(transport, refusal()).await;
         for result in each_kind(&client, "hi").await {
@@ -229,7 +229,7 @@ fn a_call_that_a_layer_refuses_never_reaches_the_handler(transport: Transport) {
     });
 }
 
-fn a_call_that_a_layer_of_the_channel_refuses_never_leaves(transport: Transport) {
+fn a_call_rejected_by_a_channel_layer_is_not_sent(transport: Transport) {
     in_virtual_time(async {
         let (service, served, client) = layered_client(transport, refusal()).await;
         for result in each_kind(&client, "hi").await {
@@ -252,7 +252,7 @@ fn looking(log: &EventLog) -> impl Layer {
     })
 }
 
-fn a_layer_sees_the_method_and_the_length_of_the_body(transport: Transport) {
+fn a_layer_sees_the_method_and_the_body_length(transport: Transport) {
     in_virtual_time(async {
         let log = EventLog::default();
         let (_service, served, _) = layered(transport, looking(&log)).await;
@@ -273,7 +273,7 @@ fn a_layer_sees_the_method_and_the_length_of_the_body(transport: Transport) {
     });
 }
 
-fn a_layer_sees_who_calls_and_with_what(transport: Transport) {
+fn a_layer_sees_the_peer_and_the_metadata(transport: Transport) {
     in_virtual_time(async {
         let log = EventLog::default();
         let look = interceptor({
@@ -318,7 +318,7 @@ impl Layer for Cure {
     }
 }
 
-fn a_layer_of_a_channel_sees_a_status_as_one(transport: Transport) {
+fn a_channel_layer_sees_failures_as_statuses(transport: Transport) {
     in_virtual_time(async {
         let (_service, served, client) = layered_client(transport, Cure).await;
         for result in each_kind(&client, "fail 5 no such order").await {
@@ -332,7 +332,7 @@ fn a_layer_of_a_channel_sees_a_status_as_one(transport: Transport) {
     });
 }
 
-fn a_panic_of_a_layer_is_a_status(transport: Transport) {
+fn a_panic_in_a_layer_becomes_a_status(transport: Transport) {
     in_virtual_time(async {
         let (service, served, client) = layered(transport, interceptor(|_: &mut Call| panic!("as told"))).await;
         for result in each_kind(&client, "hi").await {
@@ -378,7 +378,7 @@ async fn seen_of_dropped(client: &TestClient, kind: usize, log: &EventLog) -> Ve
     log.take()
 }
 
-fn a_layer_of_a_channel_is_dropped_with_its_call(transport: Transport) {
+fn a_channel_layer_is_dropped_with_its_call(transport: Transport) {
     in_virtual_time(async {
         let hold = Hold::default();
         let (service, _served, client) = layered_client(transport, hold.clone()).await;
@@ -389,7 +389,7 @@ fn a_layer_of_a_channel_is_dropped_with_its_call(transport: Transport) {
     });
 }
 
-fn a_layer_of_a_server_is_dropped_with_a_call_with_streams(transport: Transport) {
+fn a_server_layer_is_dropped_with_a_streaming_call(transport: Transport) {
     in_virtual_time(async {
         let hold = Hold::default();
         let (service, served, client) = layered(transport, hold.clone()).await;
@@ -411,7 +411,7 @@ fn assert_too_slow(status: &Status) {
     assert_eq!(status.message(), "the call took longer than 5s");
 }
 
-fn a_timeout_ends_handlers_that_are_not_done_in_time(transport: Transport) {
+fn a_timeout_layer_ends_slow_handlers(transport: Transport) {
     in_virtual_time(async {
         let (service, served, client) = layered(transport, Timeout::new(5 * SECOND)).await;
         for (kind, text) in [(0, "sleep 10"), (1, "first sleep 10"), (2, "sleep 10")] {
@@ -427,7 +427,7 @@ fn a_timeout_ends_handlers_that_are_not_done_in_time(transport: Transport) {
     });
 }
 
-fn a_timeout_lets_a_stream_of_answers_go_on(transport: Transport) {
+fn a_timeout_layer_does_not_limit_response_streams(transport: Transport) {
     in_virtual_time(async {
         // One after another: an HTTP server does not keep connections without a request.
         for is_around_server in [true, false] {
@@ -441,7 +441,7 @@ fn a_timeout_lets_a_stream_of_answers_go_on(transport: Transport) {
     });
 }
 
-fn a_timeout_of_a_channel_ends_calls(transport: Transport) {
+fn a_timeout_layer_of_a_channel_ends_calls(transport: Transport) {
     in_virtual_time(async {
         let (_service, _served, client) = layered_client(transport, Timeout::new(5 * SECOND)).await;
         for kind in [0, 2] {
@@ -452,7 +452,7 @@ fn a_timeout_of_a_channel_ends_calls(transport: Transport) {
     });
 }
 
-fn a_limit_lets_calls_wait_for_others_to_end(transport: Transport) {
+fn a_concurrency_limit_queues_excess_calls(transport: Transport) {
     in_virtual_time(async {
         let around_server = layered(transport, ConcurrencyLimit::new(2)).await;
         let around_client = layered_client(transport, ConcurrencyLimit::new(2)).await;
@@ -471,7 +471,7 @@ fn a_limit_lets_calls_wait_for_others_to_end(transport: Transport) {
     });
 }
 
-fn a_limit_that_fails_calls_refuses_one_more(transport: Transport) {
+fn a_rejecting_concurrency_limit_fails_excess_calls(transport: Transport) {
     in_virtual_time(async {
         let limit = || ConcurrencyLimit::new(1).failing();
         let (around_server, around_client) =
@@ -522,7 +522,7 @@ async fn check_that_a_stream_counts(client: &TestClient) {
     drop((answers, failing));
 }
 
-fn a_stream_counts_until_it_ends(transport: Transport) {
+fn a_stream_counts_towards_the_limit_until_it_ends(transport: Transport) {
     in_virtual_time(async {
         let (_service, _served, client) = layered(transport, ConcurrencyLimit::new(1).failing()).await;
         // Messages in flight may all be sent before the caller reads them, so make the handler wait.
@@ -542,7 +542,7 @@ fn a_stream_counts_on_a_channel_until_it_ends(transport: Transport) {
     });
 }
 
-fn a_trace_is_a_span_with_the_method_and_an_event_with_the_code(transport: Transport) {
+fn a_trace_has_a_method_span_and_an_event_with_the_code(transport: Transport) {
     in_virtual_time(async {
         let around_server = layered(transport, Trace::new()).await;
         let around_client = layered_client(transport, Trace::new()).await;
@@ -568,7 +568,7 @@ fn assert_one_begins(lines: &[String], begin: &str) {
     assert!(lines.len() == 1 && lines[0].starts_with(begin), "{lines:?} instead of one that begins with {begin:?}");
 }
 
-fn a_trace_says_whose_fault_a_failure_is(transport: Transport) {
+fn the_trace_level_depends_on_the_origin_of_the_failure(transport: Transport) {
     in_virtual_time(async {
         let (_service, _served, client) = layered(transport, Trace::new()).await;
         let log = ThreadLog::hear(Level::DEBUG);
@@ -642,7 +642,7 @@ fn traced(log: &ThreadLog) -> Vec<String> {
 
 /// A server of frpc accepts layers like its services do.
 #[test]
-fn a_server_and_the_builder_of_a_channel_take_layers() {
+fn servers_and_channel_builders_accept_layers() {
     in_virtual_time(async {
         let service = TestService::default();
         let note = |name| Note { log: service.log.clone(), name };

@@ -29,7 +29,7 @@ fn assert_names(status: &Status, side: &str, limit: u32) {
 }
 
 #[test]
-fn a_request_above_the_limit_of_the_server_fails_alone() {
+fn an_oversized_request_fails_only_its_call() {
     // An extended client knows the limit and sends nothing.
     for (len, extended) in [201, 70_000, 6_000_000].into_iter().flat_map(|len| [(len, true), (len, false)]) {
         in_virtual_time(async {
@@ -64,7 +64,7 @@ fn a_request_above_the_limit_of_the_server_fails_alone() {
 }
 
 #[test]
-fn an_answer_above_the_limit_of_the_client_fails_its_call_alone() {
+fn an_oversized_response_fails_only_its_call() {
     // With the lower limit, the client discards the HELLO of the server. It is a plain peer then, without causes.
     for (limit, is_told) in [(200, false), (1000, true)] {
         in_virtual_time(async {
@@ -94,7 +94,7 @@ fn an_answer_above_the_limit_of_the_client_fails_its_call_alone() {
 }
 
 #[test]
-fn an_answer_above_the_limit_of_a_server_that_calls_its_client_fails_alone() {
+fn an_oversized_callback_response_fails_only_its_call() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve(&service, 200);
@@ -111,7 +111,7 @@ fn an_answer_above_the_limit_of_a_server_that_calls_its_client_fails_alone() {
 }
 
 #[test]
-fn messages_before_one_that_is_too_large_arrive() {
+fn messages_before_an_oversized_one_arrive() {
     in_virtual_time(async {
         let server = serve(&TestService::default(), 200);
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
@@ -129,7 +129,7 @@ fn messages_before_one_that_is_too_large_arrive() {
 
 /// Go peers treat any error in place of a message as the failure of the call.
 #[test]
-fn on_the_wire_it_is_an_error_like_any_other() {
+fn an_oversized_message_is_an_ordinary_error_on_the_wire() {
     in_virtual_time(async {
         let server = serve(&TestService::default(), 150);
         let mut peer = peer_of(&server);
@@ -152,7 +152,7 @@ fn on_the_wire_it_is_an_error_like_any_other() {
 }
 
 #[test]
-fn where_nothing_else_fits_the_code_arrives() {
+fn the_code_arrives_if_nothing_else_fits() {
     in_virtual_time(async {
         let server = serve(&TestService::default(), 20);
         let client = connect(&server).await;
@@ -166,7 +166,7 @@ fn where_nothing_else_fits_the_code_arrives() {
 }
 
 #[test]
-fn an_operation_that_nobody_has_is_answered_as_ever() {
+fn unknown_operations_are_answered_despite_the_limit() {
     in_virtual_time(async {
         let server = Server::builder().config(at_most(90)).router(Unimplemented);
         let server = server.add_service(TestServer::new(TestService::default())).without_listener().unwrap();

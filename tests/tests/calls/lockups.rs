@@ -68,7 +68,7 @@ async fn answered(calls: Vec<JoinHandle<Result<String, Status>>>) -> usize {
 }
 
 #[test]
-fn thousands_of_calls_whose_handlers_call_back_are_answered() {
+fn thousands_of_calls_with_callbacks_are_answered() {
     for dispatch in DISPATCHES() {
         in_virtual_time(async {
             let both = Both::connected([dispatch; 2], [quiet(), quiet()], 64 * 1024).await;
@@ -81,7 +81,7 @@ fn thousands_of_calls_whose_handlers_call_back_are_answered() {
 }
 
 #[test]
-fn thousands_of_calls_both_ways_whose_handlers_call_back_end_soon() {
+fn thousands_of_mutual_calls_with_callbacks_end_soon() {
     for dispatch in DISPATCHES() {
         in_virtual_time(async {
             let both = Both::connected([dispatch; 2], [quiet(), quiet()], 64 * 1024).await;
@@ -95,7 +95,7 @@ fn thousands_of_calls_both_ways_whose_handlers_call_back_end_soon() {
 }
 
 #[test]
-fn handlers_that_call_back_with_streams_do_not_lock_up() {
+fn handlers_with_streaming_callbacks_do_not_deadlock() {
     for dispatch in DISPATCHES() {
         in_virtual_time(async {
             let config = Config { handlers_max: 10, backlog_max: 5, ..quiet() };
@@ -144,7 +144,7 @@ impl Random {
 }
 
 #[test]
-fn every_call_of_a_random_schedule_ends_before_its_time() {
+fn calls_of_random_schedules_end_before_their_timeout() {
     for seed in 0..60 {
         let mut random = Random(seed);
         in_virtual_time(async {

@@ -36,7 +36,7 @@ async fn connected_to(address: &Address, builder: ChannelBuilder) -> TestClient 
 }
 
 #[test]
-fn a_call_that_was_sent_may_have_been_executed() {
+fn a_sent_call_may_have_executed() {
     in_virtual_time(async {
         let (client, mut peer) = peer_of_channel(quiet_channel()).await;
         let calls = [asking(&client, "a"), asking(&client, "b")];
@@ -59,7 +59,7 @@ fn plain() -> Config {
 }
 
 #[test]
-fn a_call_that_waited_behind_a_peer_that_does_not_read_was_not_executed() {
+fn calls_queued_for_a_stalled_peer_were_not_executed() {
     in_virtual_time(async {
         let (theirs, peer) = peer_with_buffer(64);
         let client = TestClient::new(quiet_channel().config(plain()).attach(theirs).await.unwrap());
@@ -76,7 +76,7 @@ fn a_call_that_waited_behind_a_peer_that_does_not_read_was_not_executed() {
 }
 
 #[test]
-fn a_call_that_waits_for_room_in_the_outbox_was_not_executed() {
+fn calls_waiting_for_the_outbox_were_not_executed() {
     in_virtual_time(async {
         let (theirs, peer) = peer_with_buffer(64);
         let config = Config { outbox_len_max: 100, ..plain() };
@@ -92,7 +92,7 @@ fn a_call_that_waits_for_room_in_the_outbox_was_not_executed() {
 }
 
 #[test]
-fn calls_with_streams_that_waited_in_the_outbox_were_not_executed() {
+fn streaming_calls_queued_in_the_outbox_were_not_executed() {
     in_virtual_time(async {
         for kind in 1..4 {
             let (theirs, peer) = peer_with_buffer(64);
@@ -112,7 +112,7 @@ fn calls_with_streams_that_waited_in_the_outbox_were_not_executed() {
 }
 
 #[test]
-fn a_peer_that_speaks_something_else_has_executed_nothing() {
+fn a_peer_with_another_protocol_has_executed_nothing() {
     in_virtual_time(async {
         for kind in 0..4 {
             for answer in ["HTTP/1.1 400 Bad Request\r\n\r\n", "220 mail.example.org ESMTP\r\n"] {
@@ -173,7 +173,7 @@ fn a_drain_and_a_crash_have_different_reasons() {
 }
 
 #[test]
-fn calls_with_streams_end_with_their_connection() {
+fn streaming_calls_end_with_their_connection() {
     in_virtual_time(async {
         let (service, server, client) = serve_and_connect().await;
         let mut count = client.count(words("one, wait")).await.unwrap().into_inner();
@@ -205,7 +205,7 @@ fn calls_with_streams_end_with_their_connection() {
 }
 
 #[test]
-fn an_answer_that_came_before_the_end_of_the_connection_counts() {
+fn responses_before_the_end_of_the_connection_count() {
     in_virtual_time(async {
         let (client, mut peer) = peer_of_channel(quiet_channel()).await;
         let calls = [asking(&client, "a"), asking(&client, "b")];
@@ -219,7 +219,7 @@ fn an_answer_that_came_before_the_end_of_the_connection_counts() {
 }
 
 #[test]
-fn a_channel_connects_again_when_the_server_is_back() {
+fn a_channel_reconnects_when_the_server_returns() {
     in_virtual_time(async {
         let (service, address) = (TestService::default(), unused_address());
         let mut server = serving_at(&address, &service, quiet()).await;
@@ -234,7 +234,7 @@ fn a_channel_connects_again_when_the_server_is_back() {
 }
 
 #[test]
-fn calls_that_never_left_are_made_again_on_a_new_connection() {
+fn unsent_calls_are_retried_on_a_new_connection() {
     in_virtual_time(async {
         let (service, address) = (TestService::default(), unused_address());
         // The server stops reading after its first request.
@@ -271,7 +271,7 @@ fn calls_that_never_left_are_made_again_on_a_new_connection() {
 }
 
 #[test]
-fn a_server_that_cannot_be_reached_is_dialed_by_one_for_all() {
+fn calls_share_attempts_to_reach_an_unreachable_server() {
     in_virtual_time(async {
         let (service, address) = (TestService::default(), unused_address());
         let server = serving_at(&address, &service, quiet()).await;
@@ -303,7 +303,7 @@ fn a_server_that_cannot_be_reached_is_dialed_by_one_for_all() {
 }
 
 #[test]
-fn many_callers_that_find_the_connection_lost_share_one_new() {
+fn concurrent_callers_share_one_reconnection() {
     in_virtual_time(async {
         let (service, address) = (TestService::default(), unused_address());
         let server = serving_at(&address, &service, quiet()).await;
@@ -328,7 +328,7 @@ fn assert_not_sent(status: &Status, expected: Duration) {
 }
 
 #[test]
-fn a_call_waits_for_a_connection_within_its_timeout_and_dialing_goes_on() {
+fn calls_wait_for_a_connection_within_their_timeout() {
     in_virtual_time(async {
         let (service, address) = (TestService::default(), unused_address());
         let server = serving_at(&address, &service, quiet()).await;
@@ -354,7 +354,7 @@ fn a_call_waits_for_a_connection_within_its_timeout_and_dialing_goes_on() {
 }
 
 #[test]
-fn a_call_that_finds_no_way_out_in_time_was_not_executed() {
+fn a_call_timed_out_before_sending_was_not_executed() {
     in_virtual_time(async {
         // The peer reads nothing: the first call enters the outbox, the others do not.
         let (theirs, _peer) = peer_with_buffer(128);
@@ -369,7 +369,7 @@ fn a_call_that_finds_no_way_out_in_time_was_not_executed() {
 }
 
 #[test]
-fn a_server_that_hangs_up_at_once_is_not_dialed_all_the_time() {
+fn connections_closed_immediately_are_retried_with_backoff() {
     in_virtual_time(async {
         let address = unused_address();
         let rude = HandlerTable::new().on(Operation::new(SAY).unwrap(), async |_: Packet| Outcome::Close);
@@ -386,7 +386,7 @@ fn a_server_that_hangs_up_at_once_is_not_dialed_all_the_time() {
 }
 
 #[test]
-fn another_call_begins_to_dial_when_the_runtime_that_dialed_is_gone() {
+fn dialing_continues_after_the_dialing_runtime_ends() {
     let runtime = || runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (home, passing, address) = (runtime(), runtime(), unused_address());
     let service = TestService::default();
@@ -414,7 +414,7 @@ fn another_call_begins_to_dial_when_the_runtime_that_dialed_is_gone() {
 }
 
 #[test]
-fn there_is_no_channel_to_where_nobody_listens() {
+fn connecting_to_a_closed_port_fails() {
     in_virtual_time(async {
         let error = Channel::builder()
             .retry(ConnectRetry { attempts: 2, ..ConnectRetry::default() })
@@ -428,7 +428,7 @@ fn there_is_no_channel_to_where_nobody_listens() {
 }
 
 #[test]
-fn a_channel_over_a_stream_of_the_users_own_stays_lost() {
+fn a_channel_over_a_custom_stream_stays_lost() {
     in_virtual_time(async {
         let server = serve(&TestService::default());
         let client = connect(&server).await;
@@ -461,7 +461,7 @@ impl Router for Eager {
 }
 
 #[test]
-fn calls_may_begin_as_soon_as_a_connection_opens_and_end_if_that_panics() {
+fn the_opened_hook_may_start_calls_and_may_panic() {
     for panics in [false, true] {
         in_virtual_time(async move {
             let (answers, mut answered) = mpsc::unbounded_channel();
@@ -483,7 +483,7 @@ fn calls_may_begin_as_soon_as_a_connection_opens_and_end_if_that_panics() {
 }
 
 #[test]
-fn calls_end_with_the_runtime_that_served_their_connection() {
+fn calls_end_with_the_runtime_of_their_connection() {
     let home = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let here = runtime::Builder::new_current_thread().enable_all().build().unwrap();
     here.block_on(async {

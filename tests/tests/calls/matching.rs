@@ -22,7 +22,7 @@ use support::{
 use tokio::time::{Instant, timeout};
 
 #[test]
-fn answers_may_come_in_any_order() {
+fn responses_may_arrive_in_any_order() {
     in_virtual_time(async {
         let (client, mut peer) = peer_of_channel(quiet_channel()).await;
         let calls: Vec<_> = ["a", "b", "c"].into_iter().map(|text| asking(&client, text)).collect();
@@ -37,7 +37,7 @@ fn answers_may_come_in_any_order() {
 }
 
 #[test]
-fn a_thousand_calls_at_once_get_each_its_own_answer() {
+fn a_thousand_concurrent_calls_get_their_own_answers() {
     in_virtual_time(async {
         let (service, _server, client) = serve_and_connect().await;
         let calls: Vec<_> = (0..1000).map(|number| asking(&client, &format!("wait {number}"))).collect();
@@ -50,7 +50,7 @@ fn a_thousand_calls_at_once_get_each_its_own_answer() {
 }
 
 #[test]
-fn the_answer_to_a_call_that_was_dropped_reaches_no_other() {
+fn the_answer_to_a_dropped_call_reaches_no_other() {
     in_virtual_time(async {
         let (client, mut peer) = peer_of_channel(quiet_channel()).await;
         assert!(timeout(SECOND, ask(&client, "dropped")).await.is_err());
@@ -64,7 +64,7 @@ fn the_answer_to_a_call_that_was_dropped_reaches_no_other() {
 }
 
 #[test]
-fn answers_that_nobody_waits_for_are_discarded() {
+fn unexpected_answers_are_discarded() {
     in_virtual_time(async {
         let (client, mut peer) = peer_of_channel(quiet_channel()).await;
         let call = asking(&client, "hi");
@@ -83,7 +83,7 @@ fn answers_that_nobody_waits_for_are_discarded() {
 }
 
 #[test]
-fn an_answer_that_cannot_be_read_fails_its_call_and_no_other() {
+fn an_unreadable_answer_fails_only_its_call() {
     in_virtual_time(async {
         for content in [&[8, 0, 5][..], &[0xff; 3], &[]] {
             let (client, mut peer) = peer_of_channel(quiet_channel()).await;
@@ -136,7 +136,7 @@ fn calls_past_the_limit_wait_and_all_get_their_turn() {
 }
 
 #[test]
-fn a_call_waits_for_room_within_its_timeout() {
+fn a_call_waits_for_the_limit_within_its_timeout() {
     in_virtual_time(async {
         let (_service, _server, client) = limited(1, CallLimitPolicy::Wait).await;
         let first = asking(&client, "wait");
@@ -152,7 +152,7 @@ fn a_call_waits_for_room_within_its_timeout() {
 }
 
 #[test]
-fn a_call_that_gives_up_waiting_for_room_takes_no_turn_of_another() {
+fn a_cancelled_waiting_call_takes_no_slot() {
     in_virtual_time(async {
         let (service, _server, client) = limited(1, CallLimitPolicy::Wait).await;
         let first = asking(&client, "wait first");
@@ -170,7 +170,7 @@ fn a_call_that_gives_up_waiting_for_room_takes_no_turn_of_another() {
 }
 
 #[test]
-fn calls_past_the_limit_fail_if_they_are_to() {
+fn calls_past_the_limit_fail_if_configured() {
     in_virtual_time(async {
         let (service, _server, client) = limited(2, CallLimitPolicy::Fail).await;
         let calls = [asking(&client, "wait a"), asking(&client, "wait b")];
@@ -206,7 +206,7 @@ fn assert_too_many_for_peer(status: &Status, calls_max: u32) {
 }
 
 #[test]
-fn calls_past_the_limit_of_the_server_wait_and_all_get_their_turn() {
+fn calls_past_the_server_limit_wait_and_get_their_turn() {
     for calls_max in [1, 3] {
         in_virtual_time(async {
             let (service, server) = limiting(calls_max);
@@ -226,7 +226,7 @@ fn calls_past_the_limit_of_the_server_wait_and_all_get_their_turn() {
 }
 
 #[test]
-fn calls_past_the_limit_of_the_server_fail_before_they_are_sent_if_they_are_to() {
+fn calls_past_the_server_limit_fail_if_configured() {
     in_virtual_time(async {
         let (service, server) = limiting(2);
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
@@ -253,7 +253,7 @@ fn calls_past_the_limit_of_the_server_fail_before_they_are_sent_if_they_are_to()
 }
 
 #[test]
-fn calls_that_come_all_the_same_are_refused_and_were_not_executed() {
+fn excess_calls_are_refused_and_not_executed() {
     in_virtual_time(async {
         let (service, server) = limiting(2);
         let client = connect_plainly(&server).await;
@@ -286,7 +286,7 @@ fn calls_that_come_all_the_same_are_refused_and_were_not_executed() {
 }
 
 #[test]
-fn a_call_that_was_given_up_makes_room_for_another() {
+fn a_cancelled_call_frees_its_slot() {
     in_virtual_time(async {
         let (service, server) = limiting(1);
         let client = connect(&server).await;
@@ -304,7 +304,7 @@ fn a_call_that_was_given_up_makes_room_for_another() {
 }
 
 #[test]
-fn a_server_that_would_take_no_calls_does_not_start() {
+fn a_server_with_a_call_limit_of_zero_does_not_start() {
     in_virtual_time(async {
         let error = Server::builder()
             .calls(CallSettings { calls_max: Some(0), ..CallSettings::default() })
@@ -315,7 +315,7 @@ fn a_server_that_would_take_no_calls_does_not_start() {
 }
 
 #[test]
-fn a_call_that_waits_for_room_learns_that_the_connection_is_lost() {
+fn a_waiting_call_learns_of_a_lost_connection() {
     in_virtual_time(async {
         let (_service, server, client) = limited(1, CallLimitPolicy::Wait).await;
         let first = asking(&client, "wait");
@@ -342,7 +342,7 @@ fn clients_of_one_channel_share_its_ids() {
 }
 
 #[test]
-fn a_handler_is_dropped_when_its_caller_is_gone() {
+fn a_handler_is_dropped_when_its_caller_disconnects() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = Server::builder().add_service(TestServer::new(service.clone())).without_listener().unwrap();
@@ -413,7 +413,7 @@ fn assert_out_of_ids(status: &Status) {
 const HALF: usize = 1 << 15;
 
 #[test]
-fn no_call_gets_the_answer_of_another_that_was_given_up_long_before() {
+fn late_answers_of_cancelled_calls_reach_no_other_call() {
     in_virtual_time(async {
         let late = Late::default();
         let (_server, client) = late.serve_and_connect().await;
@@ -444,7 +444,7 @@ fn no_call_gets_the_answer_of_another_that_was_given_up_long_before() {
 }
 
 #[test]
-fn a_channel_goes_on_with_another_connection_when_too_many_answers_are_owed() {
+fn a_channel_reconnects_when_too_many_ids_are_abandoned() {
     in_virtual_time(async {
         let (late, address) = (Late::default(), unused_address());
         let server = frisbee::Server::builder(late.clone()).config(quiet()).bind(&address).await.unwrap();
@@ -473,7 +473,7 @@ fn a_channel_goes_on_with_another_connection_when_too_many_answers_are_owed() {
 }
 
 #[test]
-fn a_channel_over_a_connection_says_that_too_many_answers_are_owed() {
+fn a_channel_over_a_connection_reports_exhausted_ids() {
     in_virtual_time(async {
         let server = Server::builder().config(quiet()).without_listener().unwrap();
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
@@ -496,7 +496,7 @@ fn a_channel_over_a_connection_says_that_too_many_answers_are_owed() {
 }
 
 #[test]
-fn calls_that_wait_for_room_learn_that_too_many_answers_are_owed() {
+fn waiting_calls_learn_of_exhausted_ids() {
     in_virtual_time(async {
         let late = Late::default();
         let (_server, client) = late.serve_and_connect().await;
@@ -514,7 +514,7 @@ fn calls_that_wait_for_room_learn_that_too_many_answers_are_owed() {
 }
 
 #[test]
-fn a_call_that_is_given_up_before_it_is_sent_owes_nothing() {
+fn calls_cancelled_before_sending_use_no_id() {
     in_virtual_time(async {
         let (theirs, mut peer) = peer_with_buffer(64);
         let config = frpc::Config { outbox_len_max: 100, write_stall_max: 1000 * SECOND, ..quiet() };

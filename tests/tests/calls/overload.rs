@@ -95,7 +95,7 @@ async fn goodput(server: ServerBuilder, per_milli: usize) -> usize {
 }
 
 #[test]
-fn at_ten_times_what_a_server_can_do_it_does_nearly_as_much_as_it_can() {
+fn throughput_is_kept_at_ten_times_the_capacity() {
     let limited = || Server::builder().config(quiet());
     for name in ["in place", "as tasks", "in a layer"] {
         in_virtual_time(async {
@@ -112,7 +112,7 @@ fn at_ten_times_what_a_server_can_do_it_does_nearly_as_much_as_it_can() {
 }
 
 #[test]
-fn a_server_that_can_do_all_that_it_is_asked_for_refuses_nothing() {
+fn a_server_within_its_capacity_refuses_nothing() {
     in_virtual_time(async {
         let server = Server::builder().config(Config { handlers_max: 12, ..quiet() });
         assert_eq!(goodput(server, 1).await, 2000);
@@ -120,7 +120,7 @@ fn a_server_that_can_do_all_that_it_is_asked_for_refuses_nothing() {
 }
 
 #[test]
-fn a_call_that_waited_for_too_long_is_told_so_and_may_be_made_again() {
+fn an_expired_queued_call_is_safe_to_retry() {
     in_virtual_time(async {
         let slow = Slow::new(10 * SECOND);
         let server = Server::builder().config(Config { handlers_max: 1, ..quiet() });
@@ -147,7 +147,7 @@ fn a_call_that_waited_for_too_long_is_told_so_and_may_be_made_again() {
 }
 
 #[test]
-fn the_time_of_a_handler_counts_from_the_arrival_of_its_call() {
+fn handler_timeouts_count_from_the_arrival_of_the_call() {
     let in_place = || Server::builder().config(Config { handlers_max: 1, ..quiet() });
     let times = TimeLimits { max: Some(60 * SECOND), ..TimeLimits::default() };
     let servers: [fn(_, _) -> ServerBuilder; 3] = [
@@ -215,7 +215,7 @@ fn calls_of_a_server_to_its_client_follow_the_same_rules() {
 }
 
 #[test]
-fn calls_that_are_given_up_leave_the_queue_as_fast_as_others_are_answered() {
+fn cancelled_calls_leave_the_queue() {
     in_virtual_time(async {
         let (service, server, client) = serve_and_connect().await;
         asking(&client, "hi").await.unwrap().unwrap();

@@ -38,7 +38,7 @@ async fn answered(client: &TestClient) -> Vec<String> {
 }
 
 #[test]
-fn a_small_call_is_answered_before_a_larger_one_that_began_earlier() {
+fn a_small_call_is_answered_before_an_earlier_large_one() {
     in_virtual_time(async {
         let service = TestServer::new(TestService::default());
         let server = Server::builder().config(quiet()).add_service(service).without_listener().unwrap();
@@ -48,7 +48,7 @@ fn a_small_call_is_answered_before_a_larger_one_that_began_earlier() {
 }
 
 #[test]
-fn answers_beside_packets_that_arrive_in_order_arrive_in_order() {
+fn answers_and_ordered_packets_stay_in_order() {
     in_virtual_time(async {
         let services = Services::new().add_service(TestServer::new(TestService::default())).over(InOrder);
         let server = frisbee::Server::builder(services).config(quiet()).without_listener();

@@ -16,7 +16,7 @@ use tokio::{
 use crate::transport::{Transport, over_every_transport};
 
 over_every_transport! {
-    a_call_ends_when_its_request_stream_panics_and_the_handler_is_dropped
+    a_panicking_request_stream_ends_the_call
 }
 
 /// Yields this number of messages and then panics.
@@ -33,7 +33,7 @@ fn assert_panicked(status: &Status) {
     assert_eq!(status.message(), "the request stream panicked: out of words");
 }
 
-fn a_call_ends_when_its_request_stream_panics_and_the_handler_is_dropped(transport: Transport) {
+fn a_panicking_request_stream_ends_the_call(transport: Transport) {
     in_virtual_time(async {
         for texts in [0, 1, 100] {
             let (service, served, client) = transport.serve_and_connect().await;
@@ -54,7 +54,7 @@ fn a_call_ends_when_its_request_stream_panics_and_the_handler_is_dropped(transpo
 
 /// Not for in-process calls: their requests are read by the handler, without a task.
 #[test]
-fn a_call_over_frisbee_ends_with_the_runtime_that_sends_its_requests() {
+fn a_call_ends_with_the_runtime_of_its_request_stream() {
     let runtime = || runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (home, passing) = (runtime(), runtime());
     let (server, client) = home.block_on(async {

@@ -163,7 +163,7 @@ macro_rules! comes_back {
 }
 
 #[test]
-fn a_field_that_one_side_does_not_know_is_lost_and_nothing_else() {
+fn only_the_field_unknown_to_one_side_is_lost() {
     in_virtual_time(async {
         let ((to_old, _one), (to_new, _other)) = (to_old().await, to_new().await);
         let name = || "Ada".to_owned();
@@ -175,7 +175,7 @@ fn a_field_that_one_side_does_not_know_is_lost_and_nothing_else() {
 }
 
 #[test]
-fn fields_in_another_order_or_with_other_names_arrive_where_they_belong() {
+fn reordered_and_renamed_fields_arrive() {
     in_virtual_time(async {
         let ((to_old, _one), (to_new, _other)) = (to_old().await, to_new().await);
         let (first, second) = (|| "first".to_owned(), || "second".to_owned());
@@ -210,7 +210,7 @@ macro_rules! widened {
 }
 
 #[test]
-fn a_wider_number_arrives_as_far_as_it_fits_where_its_reader_accepts_that() {
+fn wider_numbers_are_truncated_if_the_reader_allows() {
     in_virtual_time(async {
         let log = ThreadLog::hear(Level::WARN);
         let (to_new, _one) = widened!(new, server: false, channel: true);
@@ -226,7 +226,7 @@ fn a_wider_number_arrives_as_far_as_it_fits_where_its_reader_accepts_that() {
 }
 
 #[test]
-fn a_wider_number_is_refused_unless_its_reader_accepts_it() {
+fn wider_numbers_are_rejected_by_default() {
     in_virtual_time(async {
         let log = ThreadLog::hear(Level::WARN);
         let (number, here_old) =
@@ -263,7 +263,7 @@ fn a_wider_number_is_refused_unless_its_reader_accepts_it() {
 }
 
 #[test]
-fn a_server_that_calls_its_client_reads_answers_and_the_client_requests() {
+fn narrowing_settings_apply_to_callbacks() {
     in_virtual_time(async {
         for accepts in [false, true] {
             let server = Server::builder().config(quiet()).without_listener().unwrap();
@@ -288,7 +288,7 @@ fn a_server_that_calls_its_client_reads_answers_and_the_client_requests() {
 }
 
 #[test]
-fn a_value_or_arm_that_one_side_does_not_know_changes_no_other() {
+fn unknown_values_and_oneof_members_change_no_others() {
     in_virtual_time(async {
         let ((to_old, _one), (to_new, _other)) = (to_old().await, to_new().await);
         let item = |mood: old::Mood| old::GrownItem { mood: mood.into() };
@@ -310,7 +310,7 @@ fn a_value_or_arm_that_one_side_does_not_know_changes_no_other() {
 }
 
 #[test]
-fn types_that_do_not_fit_are_a_status_that_names_method_and_field() {
+fn incompatible_types_fail_with_method_and_field() {
     in_virtual_time(async {
         let ((to_old, _one), (to_new, _other)) = (to_old().await, to_new().await);
         let item = old::RetypedItem { what: "text".into() };
@@ -349,7 +349,7 @@ fn check_misfits<M: std::fmt::Debug>(answers: [Result<M, Status>; 4], service: &
 const KINDS: [&str; 4] = ["One", "Many", "Gather", "Chat"];
 
 #[test]
-fn nothing_is_sent_of_a_call_whose_types_do_not_fit_even_if_only_those_of_the_answer_do_not() {
+fn nothing_is_sent_if_any_type_is_incompatible() {
     in_virtual_time(async {
         let calls = EventLog::default();
         let server = Server::builder().config(quiet()).layer(interceptor({
@@ -389,7 +389,7 @@ fn told_of_retyped(log: &ThreadLog) -> Vec<&'static str> {
 }
 
 #[test]
-fn the_log_names_methods_that_do_not_fit_when_a_client_connects_and_once() {
+fn incompatible_methods_are_logged_once_at_connect() {
     in_virtual_time(async {
         let log = ThreadLog::hear(Level::WARN);
         let (to_new, _server) = to_new().await;
@@ -408,7 +408,7 @@ fn the_log_names_methods_that_do_not_fit_when_a_client_connects_and_once() {
 }
 
 #[test]
-fn methods_are_compared_again_with_the_server_of_another_connection() {
+fn methods_are_compared_again_after_a_reconnect() {
     in_virtual_time(async {
         let log = ThreadLog::hear(Level::WARN);
         let address = unused_address();
@@ -429,7 +429,7 @@ fn methods_are_compared_again_with_the_server_of_another_connection() {
 }
 
 #[test]
-fn a_server_that_calls_its_client_compares_as_well() {
+fn a_server_compares_types_of_its_callbacks() {
     in_virtual_time(async {
         let log = ThreadLog::hear(Level::WARN);
         let server = Server::builder().config(quiet()).without_listener().unwrap();
@@ -464,7 +464,7 @@ impl Service for Undescribed {
 }
 
 #[test]
-fn a_peer_that_does_not_describe_its_messages_gets_them_in_protocol_buffers_all_the_same() {
+fn peers_without_descriptors_get_protobuf_messages() {
     in_virtual_time(async {
         let server = Server::builder().config(quiet()).add_service(Undescribed);
         let (channel, _server) = connected(server.without_listener().unwrap()).await;
@@ -498,7 +498,7 @@ impl new::added_server::Added for Stuck {
 }
 
 #[test]
-fn a_server_that_does_not_answer_in_time_what_its_messages_are_is_sent_no_call() {
+fn no_call_is_sent_until_the_schema_is_known() {
     in_virtual_time(async {
         let server = Server::builder().config(Config { handlers_max: 1, ..quiet() });
         let server = server.add_service(new::added_server::AddedServer::new(Stuck));
@@ -536,7 +536,7 @@ macro_rules! answers {
 }
 
 #[test]
-fn methods_are_the_ones_that_are_meant_or_none() {
+fn calls_reach_the_method_of_their_path_or_none() {
     in_virtual_time(async {
         let ((to_old, _one), (to_new, _other)) = (to_old().await, to_new().await);
         let client = &old::methods_client::MethodsClient::new(to_new);
@@ -565,7 +565,7 @@ async fn to_nobody() -> (Channel, DuplexStream, Vec<u8>) {
 }
 
 #[test]
-fn a_stream_to_a_peer_that_is_slow_to_tell_what_it_serves_reaches_its_own_method() {
+fn early_streams_to_a_slow_peer_reach_their_own_method() {
     in_virtual_time(async {
         let (channel, mut wire, opening) = to_nobody().await;
         let note = old::Note { text: "hi".into() };
@@ -601,7 +601,7 @@ fn a_stream_to_a_peer_that_is_slow_to_tell_what_it_serves_reaches_its_own_method
 }
 
 #[test]
-fn a_stream_to_a_peer_that_never_says_anything_is_not_sent_and_ends_with_its_time() {
+fn streams_to_a_silent_peer_are_unsent_and_time_out() {
     in_virtual_time(async {
         let (channel, mut wire, _) = to_nobody().await;
         let client = old::added_client::AddedClient::new(channel.with_timeout(7 * SECOND));

@@ -33,7 +33,7 @@ async fn dispatching(dispatch: Dispatch) -> (TestService, Server, TestClient) {
 }
 
 #[test]
-fn calls_are_answered_in_every_mode() {
+fn calls_are_answered_in_every_dispatch_mode() {
     for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned, limited(1), limited(3)] {
         in_virtual_time(async {
             let (_service, _server, client) = dispatching(dispatch).await;
@@ -53,7 +53,7 @@ fn calls_are_answered_in_every_mode() {
 }
 
 #[test]
-fn as_many_handlers_run_as_the_mode_allows() {
+fn concurrent_handlers_are_limited_by_the_dispatch_mode() {
     for (dispatch, expected) in
         [(Dispatch::InPlace, 10), (Dispatch::Ordered, 1), (Dispatch::Spawned, 10), (limited(1), 1), (limited(3), 3)]
     {
@@ -82,7 +82,7 @@ fn a_handler_may_call_back() {
 }
 
 #[test]
-fn a_handler_may_call_back_where_handlers_take_turns() {
+fn a_handler_may_call_back_with_sequential_dispatch() {
     for dispatch in [Dispatch::Ordered, limited(1)] {
         check_that_a_handler_may_call_back(dispatch);
     }
@@ -102,7 +102,7 @@ fn check_that_a_handler_may_call_back(dispatch: Dispatch) {
 }
 
 #[test]
-fn a_shutdown_waits_for_the_calls_under_way() {
+fn shutdown_waits_for_calls_in_flight() {
     in_virtual_time(async {
         let (service, server, client) = serve_and_connect().await;
         let say = asking(&client, "wait");
@@ -160,7 +160,7 @@ fn calls_that_arrive_during_a_shutdown_are_refused() {
 }
 
 #[test]
-fn a_shutdown_answers_requests_and_nothing_else() {
+fn shutdown_answers_only_requests() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve(&service);
@@ -195,7 +195,7 @@ fn a_shutdown_answers_requests_and_nothing_else() {
 }
 
 #[test]
-fn a_shutdown_cuts_what_takes_too_long() {
+fn shutdown_aborts_slow_calls() {
     in_virtual_time(async {
         let (service, server, client) = serve_and_connect().await;
         let say = asking(&client, "wait");
@@ -217,7 +217,7 @@ fn a_shutdown_cuts_what_takes_too_long() {
 }
 
 #[test]
-fn a_handler_that_calls_back_is_let_finish_too() {
+fn shutdown_waits_for_handlers_with_callbacks() {
     in_virtual_time(async {
         let server = serve(&TestService::default());
         let callback = TestService::default();
@@ -236,7 +236,7 @@ fn a_handler_that_calls_back_is_let_finish_too() {
 }
 
 #[test]
-fn a_server_serves_until_it_is_told_to_stop() {
+fn serve_with_shutdown_runs_until_signalled() {
     in_virtual_time(async {
         let service = TestService::default();
         let builder = Server::builder().config(quiet()).drain_max(3 * SECOND);

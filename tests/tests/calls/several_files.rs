@@ -53,7 +53,7 @@ fn extended_clients_call_the_methods_of_every_file() {
 }
 
 #[test]
-fn methods_of_every_file_are_called_in_process_and_by_their_numbers() {
+fn methods_of_every_file_work_in_process_and_by_number() {
     in_virtual_time(async {
         let services = || {
             let services = Services::new().add_service(TestServer::new(TestService::default()));
@@ -68,7 +68,7 @@ fn methods_of_every_file_are_called_in_process_and_by_their_numbers() {
 }
 
 #[test]
-fn a_server_calls_the_methods_of_every_file_of_its_client() {
+fn a_server_calls_all_client_methods_of_every_file() {
     in_virtual_time(async {
         let server = Server::builder().config(quiet()).without_listener().unwrap();
         let (ours, theirs) = duplex(64 * 1024);
@@ -90,7 +90,7 @@ fn check_ambiguous<T: std::fmt::Debug>(answer: Result<T, Status>, operation: u16
 }
 
 #[test]
-fn plain_clients_are_told_which_services_share_an_operation_and_reach_none_of_them() {
+fn ambiguous_operations_are_rejected_with_their_services() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve_both(&service);
@@ -109,7 +109,7 @@ fn plain_clients_are_told_which_services_share_an_operation_and_reach_none_of_th
 }
 
 #[test]
-fn the_log_names_services_that_share_operations_once_a_plain_peer_calls_one() {
+fn ambiguous_operations_are_logged_once_on_a_plain_call() {
     in_virtual_time(async {
         let log = ThreadLog::hear(Level::WARN);
         let server = serve_both(&TestService::default());

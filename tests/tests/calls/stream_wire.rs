@@ -30,7 +30,7 @@ fn server_and_peer() -> (TestService, Server, Peer) {
 }
 
 #[test]
-fn a_server_lets_go_of_a_stream_of_answers_with_its_end() {
+fn a_server_releases_a_response_stream_at_its_end() {
     in_virtual_time(async {
         let (_service, server, mut peer) = server_and_peer();
         let heard = peer.asks([open_frame(1, COUNT), stream_frame(1, encoded("one, two"))].concat()).await;
@@ -44,7 +44,7 @@ fn a_server_lets_go_of_a_stream_of_answers_with_its_end() {
 }
 
 #[test]
-fn a_server_lets_go_of_a_stream_of_requests_after_both_ends() {
+fn a_server_releases_a_request_stream_after_both_ends() {
     in_virtual_time(async {
         let (_service, server, mut peer) = server_and_peer();
         let frames = [
@@ -65,7 +65,7 @@ fn a_server_lets_go_of_a_stream_of_requests_after_both_ends() {
 }
 
 #[test]
-fn a_server_lets_go_of_a_conversation_after_both_ends() {
+fn a_server_releases_a_bidirectional_stream_after_both_ends() {
     in_virtual_time(async {
         let (_service, server, mut peer) = server_and_peer();
         assert_eq!(peer.asks([open_frame(1, CHAT), stream_frame(1, encoded("a"))].concat()).await, ["stream 1: re: a"]);
@@ -81,7 +81,7 @@ fn a_server_lets_go_of_a_conversation_after_both_ends() {
 /// frisbee-go hangs forever if it receives a stream frame while it closes the connection, and a caller may close as
 /// soon as it has its answer. A frame before the answer is safe.
 #[test]
-fn a_server_closes_a_stream_only_ahead_of_data_that_somebody_waits_for() {
+fn a_server_closes_streams_only_before_other_data() {
     in_virtual_time(async {
         let (service, server, mut peer) = server_and_peer();
         assert!(peer.asks([open_frame(1, CHAT), stream_frame(1, encoded("wait"))].concat()).await.is_empty());
@@ -101,7 +101,7 @@ fn a_server_closes_a_stream_only_ahead_of_data_that_somebody_waits_for() {
 }
 
 #[test]
-fn a_caller_that_closes_no_stream_leaves_none_and_may_use_its_ids_again() {
+fn stream_ids_are_reusable_without_closes() {
     in_virtual_time(async {
         let (_service, server, mut peer) = server_and_peer();
         let mut last = None;
@@ -119,7 +119,7 @@ fn a_caller_that_closes_no_stream_leaves_none_and_may_use_its_ids_again() {
 }
 
 #[test]
-fn a_server_ignores_what_follows_an_end_marker() {
+fn data_after_an_end_marker_is_ignored() {
     in_virtual_time(async {
         let (_service, _server, mut peer) = server_and_peer();
         let frames = [
@@ -143,7 +143,7 @@ fn a_server_ignores_what_follows_an_end_marker() {
 }
 
 #[test]
-fn a_status_of_a_stream_is_an_error_and_an_end() {
+fn a_stream_status_is_an_error_and_an_end() {
     in_virtual_time(async {
         let (_service, _server, mut peer) = server_and_peer();
         let heard = peer.asks([open_frame(1, COUNT), stream_frame(1, encoded("one, fail 5 gone"))].concat()).await;
@@ -162,7 +162,7 @@ fn a_status_of_a_stream_is_an_error_and_an_end() {
 }
 
 #[test]
-fn a_call_on_a_stream_that_is_open_already_is_no_message() {
+fn opening_an_open_stream_is_an_error() {
     in_virtual_time(async {
         let (service, _server, mut peer) = server_and_peer();
         // A Go client numbers the streams of each service separately, so ids may collide.
@@ -175,7 +175,7 @@ fn a_call_on_a_stream_that_is_open_already_is_no_message() {
 }
 
 #[test]
-fn an_error_in_a_stream_of_requests_fails_the_call() {
+fn an_error_in_a_request_stream_fails_the_call() {
     in_virtual_time(async {
         let (_service, _server, mut peer) = server_and_peer();
         for (id, operation) in [(1, GATHER), (2, CHAT)] {
@@ -186,7 +186,7 @@ fn an_error_in_a_stream_of_requests_fails_the_call() {
 }
 
 #[test]
-fn a_call_ends_at_once_when_its_caller_closes_the_stream() {
+fn closing_the_stream_ends_the_call_immediately() {
     in_virtual_time(async {
         let (service, server, mut peer) = server_and_peer();
         for (operation, text, what) in
@@ -204,7 +204,7 @@ fn a_call_ends_at_once_when_its_caller_closes_the_stream() {
 }
 
 #[test]
-fn requests_that_a_handler_does_not_want_are_discarded() {
+fn unread_requests_are_discarded() {
     in_virtual_time(async {
         let (service, server, mut peer) = server_and_peer();
         let heard = peer.asks([open_frame(1, CHAT), stream_frame(1, encoded("alone one, wait, two"))].concat()).await;
@@ -222,7 +222,7 @@ fn requests_that_a_handler_does_not_want_are_discarded() {
 }
 
 #[test]
-fn data_behind_the_one_request_is_discarded() {
+fn data_after_a_unary_request_is_discarded() {
     in_virtual_time(async {
         let (service, _server, mut peer) = server_and_peer();
         assert!(peer.asks([open_frame(1, COUNT), stream_frame(1, encoded("wait, one"))].concat()).await.is_empty());
@@ -235,7 +235,7 @@ fn data_behind_the_one_request_is_discarded() {
 }
 
 #[test]
-fn requests_that_are_not_read_in_time_cost_their_call_only() {
+fn stalled_request_streams_fail_only_their_call() {
     in_virtual_time(async {
         let (service, _server, mut peer) = server_and_peer();
         assert!(peer.asks([open_frame(1, CHAT), stream_frame(1, encoded("wait"))].concat()).await.is_empty());
@@ -251,7 +251,7 @@ fn requests_that_are_not_read_in_time_cost_their_call_only() {
 }
 
 #[test]
-fn a_server_waits_while_its_peer_does_not_read() {
+fn a_server_waits_for_a_peer_with_stalled_reads() {
     in_virtual_time(async {
         let (service, _server, mut peer) = server_and_peer();
         peer.say([open_frame(1, COUNT), stream_frame(1, encoded("endless tick"))].concat()).await;
@@ -272,7 +272,7 @@ fn a_server_waits_while_its_peer_does_not_read() {
 }
 
 #[test]
-fn a_client_closes_a_stream_of_answers_when_it_has_the_end() {
+fn a_client_closes_a_response_stream_at_its_end() {
     in_virtual_time(async {
         let (client, mut peer) = peer_of_channel(quiet_channel()).await;
         let mut answers = client.count(words("hi")).await.unwrap().into_inner();
@@ -301,7 +301,7 @@ fn a_client_closes_a_stream_of_answers_when_it_has_the_end() {
 }
 
 #[test]
-fn a_client_closes_a_conversation_after_both_ends() {
+fn a_client_closes_a_bidirectional_stream_after_both_ends() {
     in_virtual_time(async {
         let (client, mut peer) = peer_of_channel(quiet_channel()).await;
         let mut answers = client.chat(stream_of("a b")).await.unwrap().into_inner();
@@ -326,7 +326,7 @@ fn a_client_closes_a_conversation_after_both_ends() {
 }
 
 #[test]
-fn a_client_takes_an_answer_before_it_has_said_everything() {
+fn a_response_is_accepted_before_the_requests_end() {
     in_virtual_time(async {
         let (client, mut peer) = peer_of_channel(quiet_channel()).await;
         let (_sender, requests) = Streaming::channel(1);
@@ -364,7 +364,7 @@ fn an_error_of_a_go_server_is_unknown() {
 }
 
 #[test]
-fn a_client_that_drops_its_answers_closes_the_stream() {
+fn dropping_the_responses_closes_the_stream() {
     in_virtual_time(async {
         let (client, mut peer) = peer_of_channel(quiet_channel()).await;
         let answers = client.count(words("hi")).await.unwrap();
@@ -386,7 +386,7 @@ fn a_client_that_drops_its_answers_closes_the_stream() {
 }
 
 #[test]
-fn a_client_that_drops_its_sender_ends_its_half_only() {
+fn dropping_the_sender_ends_only_its_half() {
     in_virtual_time(async {
         let (client, mut peer) = peer_of_channel(quiet_channel()).await;
         let (sender, requests) = Streaming::channel(1);
@@ -403,7 +403,7 @@ fn a_client_that_drops_its_sender_ends_its_half_only() {
 }
 
 #[test]
-fn a_stream_of_requests_that_fails_cuts_the_call_off() {
+fn a_failed_request_stream_aborts_the_call() {
     in_virtual_time(async {
         let (client, mut peer) = peer_of_channel(quiet_channel()).await;
         let (sender, requests) = Streaming::channel(1);
@@ -421,7 +421,7 @@ fn a_stream_of_requests_that_fails_cuts_the_call_off() {
 }
 
 #[test]
-fn a_timeout_is_no_end_of_the_requests() {
+fn a_timeout_aborts_instead_of_ending_the_requests() {
     in_virtual_time(async {
         let (client, mut peer) = peer_of_channel(quiet_channel()).await;
         let (_sender, requests) = Streaming::channel(1);
@@ -435,7 +435,7 @@ fn a_timeout_is_no_end_of_the_requests() {
 }
 
 #[test]
-fn a_stream_that_the_server_closes_early_is_cancelled() {
+fn a_stream_closed_early_by_the_server_is_cancelled() {
     in_virtual_time(async {
         let (client, mut peer) = peer_of_channel(quiet_channel()).await;
         let mut count = client.count(words("hi")).await.unwrap().into_inner();
@@ -457,7 +457,7 @@ fn a_stream_that_the_server_closes_early_is_cancelled() {
 }
 
 #[test]
-fn answers_that_are_not_read_in_time_cost_their_call_only() {
+fn stalled_response_streams_fail_only_their_call() {
     in_virtual_time(async {
         let config = Config { stream_queue_len_max: 1000, ..quiet() };
         let (client, mut peer) = peer_of_channel(quiet_channel().config(config)).await;
@@ -482,7 +482,7 @@ fn answers_that_are_not_read_in_time_cost_their_call_only() {
 }
 
 #[test]
-fn answers_that_nobody_reads_slow_their_handler_down_and_nothing_else() {
+fn unread_responses_slow_down_only_their_handler() {
     in_virtual_time(async {
         let server = serve(&TestService::default());
         let (ours, theirs) = duplex(64 * 1024);
@@ -503,7 +503,7 @@ fn answers_that_nobody_reads_slow_their_handler_down_and_nothing_else() {
 }
 
 #[test]
-fn answers_that_are_read_late_are_not_lost() {
+fn responses_read_late_are_not_lost() {
     in_virtual_time(async {
         let config = Config { stream_queue_len_max: 10_000, ..quiet() };
         let server = serve(&TestService::default());
@@ -521,7 +521,7 @@ fn answers_that_are_read_late_are_not_lost() {
 }
 
 #[test]
-fn a_client_waits_while_its_peer_does_not_read() {
+fn a_client_waits_for_a_peer_with_stalled_reads() {
     in_virtual_time(async {
         let (theirs, mut peer) = peer_with_buffer(64);
         let config = Config { outbox_len_max: 1000, write_stall_max: 3600 * SECOND, ..quiet() };
@@ -543,7 +543,7 @@ fn a_client_waits_while_its_peer_does_not_read() {
 }
 
 #[test]
-fn a_stream_that_a_server_opens_is_refused() {
+fn streams_opened_by_a_server_are_refused() {
     in_virtual_time(async {
         let (client, mut peer) = peer_of_channel(quiet_channel()).await;
         assert_eq!(peer.asks(open_frame(0x8000, CHAT)).await, ["stream 32768 closed"]);
@@ -555,7 +555,7 @@ fn a_stream_that_a_server_opens_is_refused() {
 }
 
 #[test]
-fn both_directions_of_a_conversation_are_independent() {
+fn directions_of_a_bidirectional_stream_are_independent() {
     in_virtual_time(async {
         let (_service, server, _peer) = server_and_peer();
         let client = connect(&server).await;
@@ -582,7 +582,7 @@ fn both_directions_of_a_conversation_are_independent() {
 }
 
 #[test]
-fn thousands_of_calls_that_are_given_up_do_no_harm() {
+fn thousands_of_cancelled_calls_leave_the_channel_usable() {
     in_virtual_time(async {
         let (service, server, _peer) = server_and_peer();
         let client = connect(&server).await;

@@ -23,16 +23,16 @@ use tokio::{
 use crate::transport::{Served, Transport, over_every_transport};
 
 over_every_transport! {
-    a_call_takes_no_longer_than_its_timeout
-    each_call_has_its_own_deadline_whatever_was_called_before
-    a_timeout_may_be_nothing_or_forever
-    the_answer_to_a_stream_has_its_time_from_the_end_of_the_stream_on
-    a_stream_of_answers_takes_as_long_as_it_likes
-    a_timeout_of_the_request_counts_for_the_whole_stream
-    a_stream_that_always_has_more_ends_as_well
-    a_timeout_that_was_kept_disturbs_nothing_later
-    streams_have_a_time_of_their_own_on_a_server
-    a_method_has_times_of_its_own
+    calls_end_at_their_timeout
+    each_call_has_its_own_deadline
+    timeouts_may_be_zero_or_infinite
+    the_response_timeout_starts_at_the_end_of_the_requests
+    response_streams_have_no_default_timeout
+    a_request_timeout_covers_the_whole_stream
+    an_endless_stream_ends_at_its_timeout
+    an_unused_timeout_does_not_affect_later_calls
+    servers_have_a_separate_timeout_for_streams
+    methods_can_have_their_own_timeouts
 }
 
 /// Asserts that a call ended because of its timeout of this length.
@@ -69,7 +69,7 @@ fn assert_ended_by_the_server(result: Result<String, Status>, limit: &str) {
     assert!(status.call_error().is_none(), "the time of the caller is not over: {status:?}");
 }
 
-fn streams_have_a_time_of_their_own_on_a_server(transport: Transport) {
+fn servers_have_a_separate_timeout_for_streams(transport: Transport) {
     if transport == Transport::InProcess {
         return;
     }
@@ -95,7 +95,7 @@ fn streams_have_a_time_of_their_own_on_a_server(transport: Transport) {
     });
 }
 
-fn a_method_has_times_of_its_own(transport: Transport) {
+fn methods_can_have_their_own_timeouts(transport: Transport) {
     if transport == Transport::InProcess {
         return;
     }
@@ -117,7 +117,7 @@ fn a_method_has_times_of_its_own(transport: Transport) {
     });
 }
 
-fn a_call_takes_no_longer_than_its_timeout(transport: Transport) {
+fn calls_end_at_their_timeout(transport: Transport) {
     in_virtual_time(async {
         let (_service, _served, client) = transport.serve_and_connect().await;
         let short = TestClient::new(client.channel().clone().with_timeout(3 * SECOND));
@@ -143,7 +143,7 @@ fn a_channel_has_the_timeout_of_its_builder() {
     });
 }
 
-fn each_call_has_its_own_deadline_whatever_was_called_before(transport: Transport) {
+fn each_call_has_its_own_deadline(transport: Transport) {
     in_virtual_time(async {
         let (_service, _served, client) = transport.serve_and_connect().await;
         let (since, mut calls) = (Instant::now(), Vec::new());
@@ -170,7 +170,7 @@ fn each_call_has_its_own_deadline_whatever_was_called_before(transport: Transpor
     });
 }
 
-fn a_timeout_may_be_nothing_or_forever(transport: Transport) {
+fn timeouts_may_be_zero_or_infinite(transport: Transport) {
     in_virtual_time(async {
         let (service, _served, client) = transport.serve_and_connect().await;
         let since = Instant::now();
@@ -186,7 +186,7 @@ fn a_timeout_may_be_nothing_or_forever(transport: Transport) {
     });
 }
 
-fn the_answer_to_a_stream_has_its_time_from_the_end_of_the_stream_on(transport: Transport) {
+fn the_response_timeout_starts_at_the_end_of_the_requests(transport: Transport) {
     in_virtual_time(async {
         let (service, _served, client) = transport.serve_and_connect().await;
         let client = TestClient::new(client.channel().clone().with_timeout(2 * SECOND));
@@ -206,7 +206,7 @@ fn the_answer_to_a_stream_has_its_time_from_the_end_of_the_stream_on(transport: 
     });
 }
 
-fn a_stream_of_answers_takes_as_long_as_it_likes(transport: Transport) {
+fn response_streams_have_no_default_timeout(transport: Transport) {
     in_virtual_time(async {
         let (_service, _served, client) = transport.serve_and_connect().await;
         let client = TestClient::new(client.channel().clone().with_timeout(2 * SECOND));
@@ -216,7 +216,7 @@ fn a_stream_of_answers_takes_as_long_as_it_likes(transport: Transport) {
     });
 }
 
-fn a_timeout_of_the_request_counts_for_the_whole_stream(transport: Transport) {
+fn a_request_timeout_covers_the_whole_stream(transport: Transport) {
     in_virtual_time(async {
         let (service, served, client) = transport.serve_and_connect().await;
         let limit = 3 * SECOND;
@@ -247,7 +247,7 @@ fn a_timeout_of_the_request_counts_for_the_whole_stream(transport: Transport) {
     });
 }
 
-fn a_stream_that_always_has_more_ends_as_well(transport: Transport) {
+fn an_endless_stream_ends_at_its_timeout(transport: Transport) {
     in_virtual_time(async {
         let (_service, _served, client) = transport.serve_and_connect().await;
         let since = Instant::now();
@@ -271,7 +271,7 @@ fn endless(pause: Duration) -> Streaming<Words> {
     }))
 }
 
-fn a_timeout_that_was_kept_disturbs_nothing_later(transport: Transport) {
+fn an_unused_timeout_does_not_affect_later_calls(transport: Transport) {
     in_virtual_time(async {
         let (_service, _served, client) = transport.serve_and_connect().await;
         for _ in 0..5 {
@@ -285,7 +285,7 @@ fn a_timeout_that_was_kept_disturbs_nothing_later(transport: Transport) {
 }
 
 #[test]
-fn no_task_is_left_when_the_connection_has_ended() {
+fn no_task_outlives_the_connection() {
     in_virtual_time(async {
         let tasks = || Handle::current().metrics().num_alive_tasks();
         let before = tasks();
@@ -345,7 +345,7 @@ fn assert_ends_in_time(channel: Channel) {
 }
 
 #[test]
-fn calls_end_in_time_when_the_runtime_that_connected_is_gone() {
+fn calls_time_out_after_the_connecting_runtime_ended() {
     let (home, passing) = (real(), real());
     let server = home.block_on(async {
         Server::builder().add_service(TestServer::new(TestService::default())).bind(&unused_address()).await.unwrap()
@@ -358,7 +358,7 @@ fn calls_end_in_time_when_the_runtime_that_connected_is_gone() {
 }
 
 #[test]
-fn calls_end_in_time_when_the_runtime_that_made_a_channel_over_a_connection_is_gone() {
+fn calls_over_a_connection_time_out_without_its_runtime() {
     let (home, passing) = (real(), real());
     let (connection, _server) = home.block_on(async {
         let server = Server::builder().add_service(TestServer::new(TestService::default())).without_listener().unwrap();

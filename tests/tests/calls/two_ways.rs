@@ -65,7 +65,7 @@ fn a_handler_calls_back_with_every_kind_of_call() {
 }
 
 #[test]
-fn calls_in_both_directions_do_not_meet() {
+fn calls_in_both_directions_do_not_interfere() {
     in_virtual_time(async {
         let (_server, client, _callback) = with_callback().await;
         let calls: Vec<_> = (0..200).map(|number| asking(&client, &format!("back say {number}"))).collect();
@@ -76,7 +76,7 @@ fn calls_in_both_directions_do_not_meet() {
 }
 
 #[test]
-fn methods_that_this_side_serves_cannot_be_called_on_the_other() {
+fn calls_to_locally_served_methods_are_rejected() {
     in_virtual_time(async {
         let (server, client, _callback) = with_callback().await;
         let status = ask(&client, "back test hi").await.unwrap_err();
@@ -98,7 +98,7 @@ fn methods_that_this_side_serves_cannot_be_called_on_the_other() {
 }
 
 #[test]
-fn a_server_calls_the_clients_it_has() {
+fn a_server_calls_its_clients() {
     in_virtual_time(async {
         let (server, client, callback) = with_callback().await;
         // The connecting side has to send first.
@@ -133,7 +133,7 @@ fn a_server_calls_the_clients_it_has() {
 }
 
 #[test]
-fn no_call_goes_where_no_answer_can_arrive() {
+fn calls_without_a_possible_answer_are_rejected() {
     in_virtual_time(async {
         let server = frisbee::Server::builder(()).without_listener();
         let (ours, theirs) = duplex(1000);
@@ -146,7 +146,7 @@ fn no_call_goes_where_no_answer_can_arrive() {
 }
 
 #[test]
-fn calls_to_a_client_that_offers_nothing_come_to_an_end() {
+fn calls_to_a_client_without_services_end() {
     in_virtual_time(async {
         let (_service, _server, client) = serve_and_connect().await;
         let call = timeout(60 * SECOND, ask(&client, "back say hi")).await;
@@ -156,7 +156,7 @@ fn calls_to_a_client_that_offers_nothing_come_to_an_end() {
 }
 
 #[test]
-fn a_service_that_is_there_twice_is_found_before_anything_is_served() {
+fn duplicate_services_are_detected_before_serving() {
     in_virtual_time(async {
         let check = |error: String| {
             assert!(error.contains("calls.Test/Chat was added twice"), "{error}");
@@ -197,7 +197,7 @@ fn a_service_that_is_there_twice_is_found_before_anything_is_served() {
 }
 
 #[test]
-fn a_flag_decides_about_a_service() {
+fn optional_services_are_served_if_present() {
     in_virtual_time(async {
         for is_there in [true, false] {
             let service = TestService::default();
@@ -242,7 +242,7 @@ fn services_of_several_types_can_be_in_a_list() {
 }
 
 #[test]
-fn settings_under_which_no_call_could_be_made_are_named() {
+fn settings_excluding_all_calls_are_rejected_by_name() {
     in_virtual_time(async {
         let server = || Server::builder().add_service(TestServer::new(TestService::default()));
         let error = server()
@@ -289,7 +289,7 @@ fn several_services_share_a_server() {
 }
 
 #[test]
-fn a_handler_knows_who_calls() {
+fn a_handler_knows_the_peer() {
     in_virtual_time(async {
         let server = serve(&TestService::default());
         let (first, second) = (connect(&server).await, connect(&server).await);
@@ -305,7 +305,7 @@ fn a_handler_knows_who_calls() {
 }
 
 #[test]
-fn packets_and_streams_of_the_users_own_share_the_port() {
+fn custom_packets_and_streams_share_the_port() {
     in_virtual_time(async {
         let table = || HandlerTable::over(Unimplemented).on(OWN, async |packet: Packet| packet);
         let services = || Services::new().add_service(TestServer::new(TestService::default())).over(table());
@@ -344,7 +344,7 @@ impl frisbee::Router for Mirror {
 }
 
 #[test]
-fn a_router_below_gets_whole_streams() {
+fn an_inner_router_receives_whole_streams() {
     in_virtual_time(async {
         let server =
             Server::builder().config(quiet()).add_service(TestServer::new(TestService::default())).router(Mirror);
@@ -361,7 +361,7 @@ fn a_router_below_gets_whole_streams() {
 }
 
 #[test]
-fn a_client_hears_packets_of_the_servers_own() {
+fn a_client_receives_custom_packets_of_the_server() {
     in_virtual_time(async {
         let server = serve(&TestService::default());
         let (sender, mut news) = mpsc::unbounded_channel();
@@ -400,7 +400,7 @@ impl frisbee::Router for Hooked {
 }
 
 #[test]
-fn a_router_below_hears_of_the_end_of_a_read_and_of_room_on_both_sides() {
+fn inner_routers_get_received_and_writable_events() {
     in_virtual_time(async {
         let hears = ["routed", "received", "writable"].map(str::to_owned);
         let log = EventLog::default();
@@ -438,7 +438,7 @@ impl frisbee::Router for Gatherer {
 }
 
 #[test]
-fn a_router_below_gets_packets_together_that_came_together_on_both_sides() {
+fn inner_routers_get_batched_packets_together() {
     in_virtual_time(async {
         let frames = || (0..8).map(|id| frame(id, OWN.number(), encoded("mine")));
         let took = ["took 8"].map(str::to_owned);
@@ -532,7 +532,7 @@ impl SecondTrait for Host {
 }
 
 #[test]
-fn a_handler_takes_the_connection_over_behind_its_answer() {
+fn a_handler_takes_over_the_connection_after_its_answer() {
     for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned] {
         in_virtual_time(async move {
             let (sender, mut raws) = mpsc::unbounded_channel();

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 #[test]
-fn our_server_says_what_the_vectors_say() {
+fn the_server_writes_the_bytes_of_the_vectors() {
     let conversations = conversations("server");
     assert!(conversations.len() >= 14);
     for conversation in conversations {
@@ -38,7 +38,7 @@ fn our_server_says_what_the_vectors_say() {
 }
 
 #[test]
-fn our_client_says_what_the_vectors_say() {
+fn the_client_writes_the_bytes_of_the_vectors() {
     let conversations = conversations("client");
     assert!(conversations.len() >= 12);
     for conversation in conversations {

@@ -188,7 +188,7 @@ fn a_wire_serves_calls_of_every_kind_by_path() {
 }
 
 #[test]
-fn messages_on_a_wire_go_both_ways_as_they_come() {
+fn bidirectional_streams_interleave_on_a_wire() {
     in_virtual_time(async {
         let server = server(&TestService::default()).without_listener().unwrap();
         let mut caller = LineCaller::connect(&server).await;
@@ -229,7 +229,7 @@ fn calls_on_a_wire_fail_with_the_status_of_their_handler() {
 }
 
 #[test]
-fn a_handler_ends_with_the_connection_of_a_wire() {
+fn a_handler_ends_with_its_wire_connection() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = server(&service).without_listener().unwrap();
@@ -261,7 +261,7 @@ impl Layer for Note {
 }
 
 #[test]
-fn the_layers_of_a_server_see_the_calls_of_every_wire() {
+fn server_layers_wrap_the_calls_of_every_wire() {
     in_virtual_time(async {
         let (service, log) = (TestService::default(), EventLog::default());
         let server = server(&service).layer(Note { log: log.clone(), refused: "Count" }).without_listener().unwrap();
@@ -280,7 +280,7 @@ fn the_layers_of_a_server_see_the_calls_of_every_wire() {
 }
 
 #[test]
-fn a_wire_answers_its_calls_under_way_before_a_server_shuts_down() {
+fn shutdown_waits_for_calls_on_a_wire() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = server(&service).without_listener().unwrap();

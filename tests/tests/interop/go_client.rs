@@ -30,7 +30,7 @@ use crate::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn go_clients_are_content_with_our_server() {
+async fn go_clients_pass_against_our_server() {
     let dispatches = [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned, Dispatch::Limited(EIGHT)];
     run_clients("frisbee-client", &dispatches, Dispatch::InPlace, serve).await;
 }
@@ -56,7 +56,7 @@ const NEED_ORDER: [&str; 2] = ["500 packets answered in order", "packets without
 const EIGHT: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
 
 #[tokio::test]
-async fn a_go_client_with_the_other_header_is_turned_away() {
+async fn a_go_client_with_the_other_header_is_rejected() {
     let Some(go) = GoPeers::find() else { return };
     let (server, mut reasons) = picky_server().await;
     let mut client = go.command("frisbee-client", HeaderFormat::Plain8);
@@ -65,7 +65,7 @@ async fn a_go_client_with_the_other_header_is_turned_away() {
 }
 
 #[tokio::test]
-async fn a_peer_that_breaks_the_protocol_is_turned_away() {
+async fn protocol_violations_are_rejected() {
     let (server, mut reasons) = picky_server().await;
     for (bytes, error) in [
         (&b"\x00\x07\x00\x14\x00\x00\x00\x00"[..], ProtocolError::BadMagic { found: 7 }),

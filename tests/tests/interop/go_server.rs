@@ -20,19 +20,19 @@ use crate::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn our_client_is_content_with_go_servers() {
+async fn our_client_passes_against_go_servers() {
     let Some(peers) = GoPeers::find() else { return };
     let checks = checks![
         echo_keeps_id_operation_and_content,
         the_largest_content_passes,
-        a_content_over_the_limit_is_refused_here,
+        content_over_the_limit_is_rejected_locally,
         a_reply_may_be_another_packet,
-        many_packets_may_be_under_way,
+        many_packets_may_be_in_flight,
         packets_without_a_reply_are_counted,
         unknown_operations_are_dropped,
         news_reach_every_subscriber,
-        a_stream_is_echoed_and_its_id_used_again,
-        streams_do_not_mix,
+        a_stream_is_echoed_and_its_id_reused,
+        streams_do_not_interfere,
         the_server_closes_a_stream,
         the_server_opens_a_stream,
         the_server_hangs_up_after_its_reply,
@@ -46,7 +46,7 @@ async fn our_client_is_content_with_go_servers() {
             let go = Arc::new(Go { server, header, engine, is_ordered: concurrency == "1" });
             let name = format!("{} {engine:?} concurrency {concurrency}", name(header, tls));
             busy.extend(checks.map(|(check, run)| (format!("{name}: {check}"), run(go.clone()))));
-            let sleeping = checks![an_idle_connection_stays,];
+            let sleeping = checks![an_idle_connection_stays_open,];
             idle.extend(sleeping.map(|(check, run)| (format!("{name}: {check}"), run(go.clone()))));
         }
     }
@@ -66,7 +66,7 @@ async fn the_largest_content_passes(go: Arc<Go>) {
     go.dial().await.echo(1, pattern(CONTENT_LEN_MAX)).await;
 }
 
-async fn a_content_over_the_limit_is_refused_here(go: Arc<Go>) {
+async fn content_over_the_limit_is_rejected_locally(go: Arc<Go>) {
     let mut peer = go.dial().await;
     let refused = peer.connection.send(Packet::new(1, ECHO, pattern(CONTENT_LEN_MAX + 1))).await;
     assert_eq!(refused, Err(SendError::ContentTooLarge { len: CONTENT_LEN_MAX + 1, limit: 5 * 1024 * 1024 }));
@@ -78,7 +78,7 @@ async fn a_reply_may_be_another_packet(go: Arc<Go>) {
     assert_eq!(reply, Packet::new(8, REPLY, "cba"));
 }
 
-async fn many_packets_may_be_under_way(go: Arc<Go>) {
+async fn many_packets_may_be_in_flight(go: Arc<Go>) {
     let mut peer = go.dial().await;
     let packets: Vec<_> = (0..500).map(|id| Packet::new(id, ECHO, id.to_string())).collect();
     for packet in &packets {
@@ -133,7 +133,7 @@ async fn news_reach_every_subscriber(go: Arc<Go>) {
     }
 }
 
-async fn a_stream_is_echoed_and_its_id_used_again(go: Arc<Go>) {
+async fn a_stream_is_echoed_and_its_id_reused(go: Arc<Go>) {
     let peer = go.dial().await;
     for round in 0..3 {
         let mut stream = peer.connection.open_stream_with_id(100).unwrap();
@@ -149,7 +149,7 @@ async fn a_stream_is_echoed_and_its_id_used_again(go: Arc<Go>) {
     }
 }
 
-async fn streams_do_not_mix(go: Arc<Go>) {
+async fn streams_do_not_interfere(go: Arc<Go>) {
     let peer = go.dial().await;
     let mut streams: [Stream; 3] = std::array::from_fn(|_| peer.connection.open_stream().unwrap());
     for number in 0..10 {
@@ -217,7 +217,7 @@ async fn both_sides_leave_packet_mode(go: Arc<Go>) {
     assert!(matches!(peer.connection.closed().await, CloseReason::TakenOver));
 }
 
-async fn an_idle_connection_stays(go: Arc<Go>) {
+async fn an_idle_connection_stays_open(go: Arc<Go>) {
     let mut peer = go.dial().await;
     // Longer than the silence timeout of the Go peer, which runs in real time.
     sleep(Duration::from_millis(6500)).await;

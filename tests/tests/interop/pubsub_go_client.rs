@@ -8,7 +8,7 @@ use frisbee_pubsub::{Broker, BrokerLimits, Policy};
 use crate::clients::{GoClient, run_clients};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn go_clients_are_content_with_our_broker() {
+async fn go_clients_pass_against_our_broker() {
     run_clients("pubsub-client", &[Dispatch::InPlace, Dispatch::Ordered], Dispatch::InPlace, serve).await;
 }
 

@@ -11,7 +11,7 @@ use support::interop::{
 use crate::clients::{GoClient, run_clients};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn go_clients_are_content_with_our_services() {
+async fn go_clients_pass_against_our_services() {
     let dispatches = [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned];
     run_clients("rpc-client", &dispatches, Dispatch::Spawned, serve).await;
 }

@@ -16,7 +16,7 @@ use support::{
 /// test closes this number of connections after each kind of call, also with a Go server, and prints the number of
 /// hangs.
 #[tokio::test(flavor = "multi_thread")]
-async fn go_clients_that_close_at_once_do_not_hang() {
+async fn go_clients_closing_immediately_do_not_hang() {
     let Some(go) = GoPeers::find() else { return };
     let closes = env::var("CLOSES").ok();
     for header in [HeaderFormat::Magic10, HeaderFormat::Plain8] {

@@ -31,32 +31,32 @@ use crate::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn our_client_is_content_with_go_services() {
+async fn our_client_passes_against_go_services() {
     let Some(peers) = GoPeers::find() else { return };
     let checks = checks![
-        every_field_comes_back,
-        payloads_of_all_lengths_come_back,
-        a_message_over_the_limit_is_refused_here,
-        an_answer_over_the_limit_costs_no_more_than_go_makes_it,
-        errors_have_their_text_and_no_code,
+        every_field_round_trips,
+        payloads_of_all_lengths_round_trip,
+        a_message_over_the_limit_is_rejected_locally,
+        an_oversized_answer_fails_as_cheaply_as_possible,
+        errors_have_their_text_and_the_code_unknown,
         many_callers_share_a_connection,
-        slow_calls_run_at_once,
-        the_answer_of_a_server_that_hangs_up_is_heard,
+        slow_calls_run_concurrently,
+        the_last_answer_before_a_hangup_arrives,
         a_server_sends_a_stream,
         a_server_answers_a_stream,
-        a_server_fails_a_stream_that_is_still_sent,
-        a_stream_that_fails_here_fails_the_call,
-        a_conversation_goes_both_ways,
-        all_may_be_said_before_an_answer_is_read,
-        a_server_ends_a_conversation,
-        streams_of_two_services_do_not_mix,
-        call_ids_wrap_around_a_call_that_waits,
-        stream_ids_wrap_around_a_stream_that_is_open,
-        streams_in_sequence_use_up_nothing,
-        calls_given_up_disturb_nobody,
-        streams_given_up_disturb_nobody,
+        a_server_can_fail_an_unfinished_request_stream,
+        a_failed_request_stream_fails_the_call,
+        bidirectional_streams_work,
+        all_requests_may_be_sent_before_reading_answers,
+        a_server_ends_a_bidirectional_stream,
+        streams_of_two_services_do_not_interfere,
+        call_ids_skip_a_pending_call_on_wraparound,
+        stream_ids_skip_an_open_stream_on_wraparound,
+        sequential_streams_leak_nothing,
+        cancelled_calls_do_not_affect_others,
+        cancelled_streams_do_not_affect_others,
         a_call_without_an_answer_times_out,
-        a_server_that_dies_fails_what_waits,
+        a_crashed_server_fails_pending_calls,
     ];
     let (mut busy, mut idle) = (Vec::new(), Vec::new());
     for (engine, header, tls) in settings() {
@@ -64,32 +64,32 @@ async fn our_client_is_content_with_go_services() {
         let go = Arc::new(Go { peers, server, header, engine });
         let name = format!("{} {engine:?}", name(header, tls));
         busy.extend(checks.map(|(check, run)| (format!("{name}: {check}"), run(go.clone()))));
-        let sleeping = checks![an_idle_connection_stays,];
+        let sleeping = checks![an_idle_connection_stays_open,];
         idle.extend(sleeping.map(|(check, run)| (format!("{name}: {check}"), run(go.clone()))));
     }
     all(busy, idle).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_go_server_is_sent_one_hello_and_no_other_extended_byte() {
+async fn a_go_server_gets_one_hello_and_no_other_extension() {
     let Some(peers) = GoPeers::find() else { return };
     let checks = checks![
-        every_field_comes_back,
-        payloads_of_all_lengths_come_back,
-        a_message_over_the_limit_is_refused_here,
-        errors_have_their_text_and_no_code,
-        slow_calls_run_at_once,
-        the_answer_of_a_server_that_hangs_up_is_heard,
+        every_field_round_trips,
+        payloads_of_all_lengths_round_trip,
+        a_message_over_the_limit_is_rejected_locally,
+        errors_have_their_text_and_the_code_unknown,
+        slow_calls_run_concurrently,
+        the_last_answer_before_a_hangup_arrives,
         a_server_sends_a_stream,
         a_server_answers_a_stream,
-        a_server_fails_a_stream_that_is_still_sent,
-        a_stream_that_fails_here_fails_the_call,
-        a_conversation_goes_both_ways,
-        all_may_be_said_before_an_answer_is_read,
-        a_server_ends_a_conversation,
-        streams_of_two_services_do_not_mix,
-        calls_given_up_disturb_nobody,
-        streams_given_up_disturb_nobody,
+        a_server_can_fail_an_unfinished_request_stream,
+        a_failed_request_stream_fails_the_call,
+        bidirectional_streams_work,
+        all_requests_may_be_sent_before_reading_answers,
+        a_server_ends_a_bidirectional_stream,
+        streams_of_two_services_do_not_interfere,
+        cancelled_calls_do_not_affect_others,
+        cancelled_streams_do_not_affect_others,
         a_call_without_an_answer_times_out,
     ];
     for header in HEADERS {
@@ -104,7 +104,7 @@ async fn a_go_server_is_sent_one_hello_and_no_other_extended_byte() {
     }
 }
 
-async fn every_field_comes_back(go: Arc<Go>) {
+async fn every_field_round_trips(go: Arc<Go>) {
     let peer = go.dial().await;
     let spot = Rich { extra: Some(Extra::Spot(Point { x: 3, y: 0 })), ..Rich::default() };
     for rich in [Rich::default(), full(), spot] {
@@ -112,7 +112,7 @@ async fn every_field_comes_back(go: Arc<Go>) {
     }
 }
 
-async fn payloads_of_all_lengths_come_back(go: Arc<Go>) {
+async fn payloads_of_all_lengths_round_trip(go: Arc<Go>) {
     let peer = go.dial().await;
     for len in [0, 1, 127, 128, 511, 512, 513, 16_383, 16_384, 65_535, 65_536, 65_537, 1 << 20, LEN_MAX] {
         let blob = Blob { data: b"\x00\x0fab".repeat(len / 4 + 1)[..len].to_vec() };
@@ -125,7 +125,7 @@ async fn payloads_of_all_lengths_come_back(go: Arc<Go>) {
     assert_eq!(next(&mut answers).await.len(), LEN_MAX);
 }
 
-async fn a_message_over_the_limit_is_refused_here(go: Arc<Go>) {
+async fn a_message_over_the_limit_is_rejected_locally(go: Arc<Go>) {
     let peer = go.dial().await;
     let long = "x".repeat(LEN_MAX + 1);
     assert_too_large(&peer.interop.payload(Blob { data: long.clone().into() }).await.unwrap_err());
@@ -139,7 +139,7 @@ async fn a_message_over_the_limit_is_refused_here(go: Arc<Go>) {
     assert!(peer.connection.close_reason().is_none());
 }
 
-async fn an_answer_over_the_limit_costs_no_more_than_go_makes_it(go: Arc<Go>) {
+async fn an_oversized_answer_fails_as_cheaply_as_possible(go: Arc<Go>) {
     let peer = go.dial().await;
     // The server adds the prefix `hello `.
     let status = peer.second.greet(text(&"x".repeat(LEN_MAX))).await.unwrap_err();
@@ -158,7 +158,7 @@ async fn an_answer_over_the_limit_costs_no_more_than_go_makes_it(go: Arc<Go>) {
     peer.is_well().await;
 }
 
-async fn errors_have_their_text_and_no_code(go: Arc<Go>) {
+async fn errors_have_their_text_and_the_code_unknown(go: Arc<Go>) {
     let peer = go.dial().await;
     for message in ["no such thing", "é", "", "EOF", &"long ".repeat(100)] {
         let status = peer.interop.fail(text(message)).await.unwrap_err();
@@ -178,7 +178,7 @@ async fn many_callers_share_a_connection(go: Arc<Go>) {
     .await;
 }
 
-async fn slow_calls_run_at_once(go: Arc<Go>) {
+async fn slow_calls_run_concurrently(go: Arc<Go>) {
     let peer = go.dial().await;
     let start = Instant::now();
     peer.callers(0..40, |peer, call| async move {
@@ -189,7 +189,7 @@ async fn slow_calls_run_at_once(go: Arc<Go>) {
     assert!(start.elapsed() < Duration::from_secs(7), "took {:?}", start.elapsed());
 }
 
-async fn the_answer_of_a_server_that_hangs_up_is_heard(go: Arc<Go>) {
+async fn the_last_answer_before_a_hangup_arrives(go: Arc<Go>) {
     // A Go server loses one in some hundreds of these answers.
     let (mut answers, mut lost) = (0, 0);
     while answers < 5 {
@@ -230,7 +230,7 @@ async fn a_server_answers_a_stream(go: Arc<Go>) {
     }
 }
 
-async fn a_server_fails_a_stream_that_is_still_sent(go: Arc<Go>) {
+async fn a_server_can_fail_an_unfinished_request_stream(go: Arc<Go>) {
     let peer = go.dial().await;
     let (sender, numbers) = Streaming::channel(1);
     // A Go server stops reading from the connection once a stream has 8,191 unread packets, even if they will never be
@@ -249,7 +249,7 @@ async fn a_server_fails_a_stream_that_is_still_sent(go: Arc<Go>) {
     peer.is_well().await;
 }
 
-async fn a_stream_that_fails_here_fails_the_call(go: Arc<Go>) {
+async fn a_failed_request_stream_fails_the_call(go: Arc<Go>) {
     let peer = go.dial().await;
     let (sender, numbers) = Streaming::channel(1);
     sender.send(Number { value: 1 }).await.unwrap();
@@ -264,7 +264,7 @@ async fn a_stream_that_fails_here_fails_the_call(go: Arc<Go>) {
     peer.is_well().await;
 }
 
-async fn a_conversation_goes_both_ways(go: Arc<Go>) {
+async fn bidirectional_streams_work(go: Arc<Go>) {
     let peer = go.dial().await;
     let (sender, mut answers) = peer.talk().await;
     for number in 0..1000 {
@@ -277,7 +277,7 @@ async fn a_conversation_goes_both_ways(go: Arc<Go>) {
     peer.is_quiet().await;
 }
 
-async fn all_may_be_said_before_an_answer_is_read(go: Arc<Go>) {
+async fn all_requests_may_be_sent_before_reading_answers(go: Arc<Go>) {
     let peer = go.dial().await;
     let (sender, mut answers) = peer.talk().await;
     for number in 0..5000 {
@@ -290,7 +290,7 @@ async fn all_may_be_said_before_an_answer_is_read(go: Arc<Go>) {
     assert!(answers.message().await.unwrap().is_none());
 }
 
-async fn a_server_ends_a_conversation(go: Arc<Go>) {
+async fn a_server_ends_a_bidirectional_stream(go: Arc<Go>) {
     let peer = go.dial().await;
     let (sender, mut answers) = peer.talk().await;
     for said in ["a", "b", "stop", "unheard"] {
@@ -303,7 +303,7 @@ async fn a_server_ends_a_conversation(go: Arc<Go>) {
     peer.is_quiet().await;
 }
 
-async fn streams_of_two_services_do_not_mix(go: Arc<Go>) {
+async fn streams_of_two_services_do_not_interfere(go: Arc<Go>) {
     let peer = go.dial().await;
     let (sender, mut answers) = peer.talk().await;
     peer.callers(0..50, |peer, index| async move {
@@ -317,7 +317,7 @@ async fn streams_of_two_services_do_not_mix(go: Arc<Go>) {
     assert_eq!(next(&mut answers).await, "re: still there");
 }
 
-async fn call_ids_wrap_around_a_call_that_waits(go: Arc<Go>) {
+async fn call_ids_skip_a_pending_call_on_wraparound(go: Arc<Go>) {
     if !go.is_chosen() {
         return;
     }
@@ -337,7 +337,7 @@ async fn call_ids_wrap_around_a_call_that_waits(go: Arc<Go>) {
 }
 
 /// The server reports the end of its answer twice, and the second report may arrive after the stream was closed.
-async fn stream_ids_wrap_around_a_stream_that_is_open(go: Arc<Go>) {
+async fn stream_ids_skip_an_open_stream_on_wraparound(go: Arc<Go>) {
     if !go.is_chosen() {
         return;
     }
@@ -359,7 +359,7 @@ async fn stream_ids_wrap_around_a_stream_that_is_open(go: Arc<Go>) {
     assert_eq!(peer.connection.metrics().counters.streams_refused, 0);
 }
 
-async fn streams_in_sequence_use_up_nothing(go: Arc<Go>) {
+async fn sequential_streams_leak_nothing(go: Arc<Go>) {
     let peer = go.dial().await;
     for start in 0..2500 {
         assert_eq!(peer.numbers(start, 2, "").await, (vec![start, start + 1], None));
@@ -367,7 +367,7 @@ async fn streams_in_sequence_use_up_nothing(go: Arc<Go>) {
     peer.is_quiet().await;
 }
 
-async fn calls_given_up_disturb_nobody(go: Arc<Go>) {
+async fn cancelled_calls_do_not_affect_others(go: Arc<Go>) {
     let peer = go.dial().await;
     for _ in 0..100 {
         assert!(once(peer.slow(100, "late")).await.is_pending());
@@ -380,7 +380,7 @@ async fn calls_given_up_disturb_nobody(go: Arc<Go>) {
     assert!(peer.connection.close_reason().is_none());
 }
 
-async fn streams_given_up_disturb_nobody(go: Arc<Go>) {
+async fn cancelled_streams_do_not_affect_others(go: Arc<Go>) {
     let peer = go.dial().await;
     for start in 0..50 {
         let series = Series { start, count: 5000, fail_with: String::new() };
@@ -417,7 +417,7 @@ async fn a_call_without_an_answer_times_out(go: Arc<Go>) {
     assert!(peer.connection.close_reason().is_none());
 }
 
-async fn an_idle_connection_stays(go: Arc<Go>) {
+async fn an_idle_connection_stays_open(go: Arc<Go>) {
     let peer = go.dial().await;
     let (sender, mut answers) = peer.talk().await;
     // Longer than the silence timeout of the Go peer, which runs in real time.
@@ -428,7 +428,7 @@ async fn an_idle_connection_stays(go: Arc<Go>) {
     assert!(peer.connection.close_reason().is_none());
 }
 
-async fn a_server_that_dies_fails_what_waits(go: Arc<Go>) {
+async fn a_crashed_server_fails_pending_calls(go: Arc<Go>) {
     let is_tls = go.server.certificate.is_some();
     let server = go.peers.serve("rpc-server", go.header, is_tls, &[]).await;
     let mortal = Go { peers: go.peers, server, header: go.header, engine: go.engine };

@@ -24,7 +24,7 @@ use crate::RUN_MAX;
 pub(crate) const HEADERS: [HeaderFormat; 2] = [HeaderFormat::Magic10, HeaderFormat::Plain8];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_has_go_clients_sends_them_no_extended_byte() {
+async fn go_clients_get_no_extended_bytes() {
     let Some(go) = GoPeers::find() else { return };
     for header in HEADERS {
         let server = serve().await;
@@ -38,7 +38,7 @@ async fn a_server_that_has_go_clients_sends_them_no_extended_byte() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_shuts_down_below_a_go_client_sends_it_no_extended_byte() {
+async fn go_clients_get_no_extended_bytes_at_a_shutdown() {
     let Some(go) = GoPeers::find() else { return };
     for header in HEADERS {
         let server = serve().await;

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::party::{Party, heard, numbers};
 
 #[test]
-fn messages_reach_all_whose_pattern_stands_for_the_subject() {
+fn messages_reach_all_matching_patterns() {
     in_virtual_time(async {
         let party = Party::new().await;
         let (publisher, subscriber) = (party.client().await, party.client().await);
@@ -42,7 +42,7 @@ fn messages_reach_all_whose_pattern_stands_for_the_subject() {
 }
 
 #[test]
-fn subscribers_to_the_same_pattern_each_get_all_of_it_even_on_one_connection() {
+fn subscribers_of_one_pattern_each_get_all_messages() {
     in_virtual_time(async {
         let party = Party::new().await;
         let client = party.client().await;
@@ -76,7 +76,7 @@ fn a_large_message_arrives_whole() {
 }
 
 #[test]
-fn an_acknowledgement_says_to_how_many_subscriptions_a_message_goes() {
+fn an_acknowledgement_counts_the_reached_subscriptions() {
     in_virtual_time(async {
         let party = Party::new().await;
         let client = party.client().await;
@@ -92,7 +92,7 @@ fn an_acknowledgement_says_to_how_many_subscriptions_a_message_goes() {
 }
 
 #[test]
-fn one_member_of_a_group_gets_each_message() {
+fn each_message_reaches_one_member_of_a_group() {
     in_virtual_time(async {
         let party = Party::new().await;
         let (one, other) = (party.client().await, party.client().await);
@@ -108,7 +108,7 @@ fn one_member_of_a_group_gets_each_message() {
 }
 
 #[test]
-fn a_member_that_cannot_take_a_message_is_passed_over() {
+fn full_group_members_are_skipped() {
     in_virtual_time(async {
         let party = Party::new().await;
         let client = party.client().await;
@@ -137,7 +137,7 @@ async fn full_group(party: &Party) -> [(Client, Subscription); 2] {
 }
 
 #[test]
-fn what_waits_for_a_member_that_goes_is_handed_to_another() {
+fn messages_queued_for_a_leaving_member_are_redelivered() {
     in_virtual_time(async {
         let party = Party::new().await;
         let [first, (client, mut second)] = full_group(&party).await;
@@ -154,7 +154,7 @@ fn what_waits_for_a_member_that_goes_is_handed_to_another() {
 }
 
 #[test]
-fn what_waits_for_the_last_member_that_goes_is_missing() {
+fn messages_queued_for_the_last_member_count_as_missing() {
     in_virtual_time(async {
         let party = Party::new().await;
         drop(full_group(&party).await);
@@ -165,7 +165,7 @@ fn what_waits_for_the_last_member_that_goes_is_missing() {
 }
 
 #[test]
-fn a_request_is_answered_and_nobody_there_is_known_at_once() {
+fn requests_without_responders_fail_immediately() {
     in_virtual_time(async {
         let party = Party::new().await;
         let (asking, answering) = (party.client().await, party.client().await);
@@ -194,7 +194,7 @@ fn a_request_is_answered_and_nobody_there_is_known_at_once() {
 }
 
 #[test]
-fn the_last_retained_value_comes_first_and_once() {
+fn the_retained_value_is_delivered_first_and_once() {
     in_virtual_time(async {
         let party = Party::new().await;
         let client = party.client().await;
@@ -213,7 +213,7 @@ fn the_last_retained_value_comes_first_and_once() {
 }
 
 #[test]
-fn a_retained_value_without_room_is_refused_and_the_publisher_told() {
+fn retained_values_without_space_are_rejected() {
     in_virtual_time(async {
         let party = Party::with(BrokerLimits { retained_max: 1, ..BrokerLimits::default() }).await;
         let client = party.client().await;
@@ -227,7 +227,7 @@ fn a_retained_value_without_room_is_refused_and_the_publisher_told() {
 }
 
 #[test]
-fn what_is_not_allowed_is_refused_with_the_reason() {
+fn unauthorized_actions_are_rejected_with_the_reason() {
     in_virtual_time(async {
         let authorize = |_: &Connection, action, subject: &str| match action {
             Action::Publish if subject.starts_with("system.") => Err("only the system does that".into()),
@@ -254,7 +254,7 @@ fn what_is_not_allowed_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_refusal_of_what_nobody_waits_for_shows_at_the_next_flush_and_in_the_metrics() {
+fn unawaited_rejections_show_at_flush_and_in_metrics() {
     in_virtual_time(async {
         let authorize = |_: &Connection, _, subject: &str| match subject {
             "secret" => Err("not for you".to_owned()),
@@ -278,7 +278,7 @@ fn a_refusal_of_what_nobody_waits_for_shows_at_the_next_flush_and_in_the_metrics
 }
 
 #[test]
-fn a_client_in_the_process_says_who_it_is() {
+fn in_process_clients_can_have_an_identity() {
     struct Name(&'static str);
     in_virtual_time(async {
         let authorize = |connection: &Connection, _, subject: &str| match connection.state() {
@@ -300,7 +300,7 @@ fn a_client_in_the_process_says_who_it_is() {
 }
 
 #[test]
-fn a_decision_may_be_published_by_the_broker_itself() {
+fn authorization_may_publish_with_its_own_broker() {
     in_virtual_time(async {
         let ours = Arc::new(OnceLock::<Broker>::new());
         let authorize = {
@@ -324,7 +324,7 @@ fn a_decision_may_be_published_by_the_broker_itself() {
 }
 
 #[test]
-fn a_value_that_may_not_be_published_is_not_retained() {
+fn unauthorized_values_are_not_retained() {
     in_virtual_time(async {
         let authorize = |_: &Connection, action, _: &str| match action {
             Action::Publish => Err("nobody publishes".into()),
@@ -340,7 +340,7 @@ fn a_value_that_may_not_be_published_is_not_retained() {
 }
 
 #[test]
-fn what_is_allowed_is_remembered_until_it_is_to_be_asked_anew() {
+fn authorization_is_cached_until_cleared() {
     in_virtual_time(async {
         let (may, asked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
         let authorize = {
@@ -364,7 +364,7 @@ fn what_is_allowed_is_remembered_until_it_is_to_be_asked_anew() {
 }
 
 #[test]
-fn a_connection_has_no_more_subscriptions_than_it_may() {
+fn subscriptions_of_a_connection_are_limited() {
     in_virtual_time(async {
         let party =
             Party::with(BrokerLimits { subscriptions_max: 2, patterns_max: 3, ..BrokerLimits::default() }).await;
@@ -384,7 +384,7 @@ fn a_connection_has_no_more_subscriptions_than_it_may() {
 }
 
 #[test]
-fn patterns_have_no_more_shapes_than_they_may() {
+fn pattern_shapes_are_limited() {
     in_virtual_time(async {
         let party = Party::with(BrokerLimits { shapes_max: 2, all_shapes_max: 3, ..BrokerLimits::default() }).await;
         let (one, other) = (party.client().await, party.client().await);
@@ -404,7 +404,7 @@ fn patterns_have_no_more_shapes_than_they_may() {
 }
 
 #[test]
-fn a_closed_client_ends_its_subscriptions_and_sends_what_was_published() {
+fn closing_a_client_flushes_and_ends_its_subscriptions() {
     in_virtual_time(async {
         let party = Party::new().await;
         let (one, other) = (party.client().await, party.client().await);
@@ -437,7 +437,7 @@ fn a_subscription_outlives_the_handle_of_its_client() {
 }
 
 #[test]
-fn subjects_and_patterns_that_cannot_be_are_not_sent() {
+fn invalid_subjects_and_patterns_are_not_sent() {
     in_virtual_time(async {
         let party = Party::new().await;
         let client = party.client().await;

@@ -47,7 +47,7 @@ fn calls_and_messages_share_a_connection() {
 }
 
 #[test]
-fn a_plain_client_of_frisbee_finds_the_broker_behind_services_too() {
+fn a_plain_client_reaches_the_broker_through_services() {
     in_virtual_time(async {
         let (broker, address) = (Broker::new(), unused_address());
         let service = TestServer::new(TestService::default());

@@ -30,7 +30,7 @@ async fn publish(party: &Party, from: u32, to: u32) {
 }
 
 #[test]
-fn the_newest_are_dropped_and_told_in_place() {
+fn drop_newest_reports_losses_in_order() {
     in_virtual_time(async {
         let party = small().await;
         let (_client, mut subscription) = slow(&party, Policy::DropNewest).await;
@@ -44,7 +44,7 @@ fn the_newest_are_dropped_and_told_in_place() {
 }
 
 #[test]
-fn the_oldest_are_dropped_and_told_in_place() {
+fn drop_oldest_reports_losses_in_order() {
     in_virtual_time(async {
         let party = small().await;
         let (_client, mut subscription) = slow(&party, Policy::DropOldest).await;
@@ -55,7 +55,7 @@ fn the_oldest_are_dropped_and_told_in_place() {
 }
 
 #[test]
-fn the_latest_of_each_subject_is_kept() {
+fn keep_latest_keeps_the_last_value_of_each_subject() {
     in_virtual_time(async {
         let party = small().await;
         let (_client, mut subscription) = slow(&party, Policy::KeepLatest).await;
@@ -70,7 +70,7 @@ fn the_latest_of_each_subject_is_kept() {
 }
 
 #[test]
-fn values_that_grow_stay_within_the_room_of_a_queue() {
+fn growing_values_stay_within_the_queue_limit() {
     in_virtual_time(async {
         let party = Party::with(BrokerLimits { queue_len_max: 10_000, ..BrokerLimits::default() }).await;
         let (_client, mut subscription) = slow(&party, Policy::KeepLatest).await;
@@ -88,7 +88,7 @@ fn values_that_grow_stay_within_the_room_of_a_queue() {
 }
 
 #[test]
-fn queues_of_subscribers_that_block_share_each_message() {
+fn blocking_queues_share_the_message_content() {
     in_virtual_time(async {
         let party = Party::with(BrokerLimits { publish_window: 20_000, ..BrokerLimits::default() }).await;
         let mut slow_ones = Vec::new();
@@ -108,7 +108,7 @@ fn queues_of_subscribers_that_block_share_each_message() {
 }
 
 #[test]
-fn publishers_wait_while_all_queues_together_are_full() {
+fn publishers_wait_while_the_total_queue_limit_is_reached() {
     in_virtual_time(async {
         let party = Party::with(BrokerLimits { queued_len_max: 200_000, ..BrokerLimits::default() }).await;
         let subscriber = party.client().await;
@@ -130,7 +130,7 @@ fn publishers_wait_while_all_queues_together_are_full() {
 }
 
 #[test]
-fn a_subscriber_that_is_to_be_disconnected_learns_why_and_the_rest_goes_on() {
+fn a_disconnected_slow_subscriber_learns_the_reason() {
     in_virtual_time(async {
         let party = small().await;
         let (client, mut subscription) = slow(&party, Policy::Disconnect).await;
@@ -154,7 +154,7 @@ fn publishing(client: Client, count: u32) -> JoinHandle<()> {
 }
 
 #[test]
-fn publishers_wait_for_a_subscriber_that_blocks_and_nothing_is_missing() {
+fn publishers_wait_for_a_blocking_subscriber() {
     in_virtual_time(async {
         let party = Party::with(BrokerLimits { publish_window: 20_000, ..BrokerLimits::default() }).await;
         let (publisher, subscriber) = (party.client().await, party.client().await);
@@ -179,7 +179,7 @@ fn publishers_wait_for_a_subscriber_that_blocks_and_nothing_is_missing() {
 }
 
 #[test]
-fn the_process_of_the_broker_waits_as_other_publishers_do() {
+fn the_broker_process_waits_like_other_publishers() {
     in_virtual_time(async {
         let party = Party::with(BrokerLimits { publish_window: 20_000, ..BrokerLimits::default() }).await;
         let subscriber = party.client().await;
@@ -202,7 +202,7 @@ fn the_process_of_the_broker_waits_as_other_publishers_do() {
 }
 
 #[test]
-fn a_subscriber_that_blocks_and_takes_nothing_is_ended() {
+fn a_stalled_blocking_subscriber_is_ended() {
     in_virtual_time(async {
         let limits = BrokerLimits { publish_window: 20_000, stall_max: 3 * SECOND, ..BrokerLimits::default() };
         let party = Party::with(limits).await;
@@ -222,7 +222,7 @@ fn a_subscriber_that_blocks_and_takes_nothing_is_ended() {
 }
 
 #[test]
-fn one_that_takes_a_little_in_time_is_not_ended() {
+fn a_slow_blocking_subscriber_is_not_ended() {
     in_virtual_time(async {
         let limits = BrokerLimits { publish_window: 20_000, stall_max: 3 * SECOND, ..BrokerLimits::default() };
         let party = Party::with(limits).await;
@@ -238,7 +238,7 @@ fn one_that_takes_a_little_in_time_is_not_ended() {
 }
 
 #[test]
-fn all_queues_together_are_bounded() {
+fn the_total_queue_length_is_limited() {
     in_virtual_time(async {
         let party = Party::with(BrokerLimits { queued_len_max: 50 * COST, ..BrokerLimits::default() }).await;
         let mut subscriptions = Vec::new();

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::party::{Party, heard, serve};
 
 #[test]
-fn subscriptions_go_on_and_say_so() {
+fn subscriptions_resume_and_report_the_reconnection() {
     in_virtual_time(async {
         let Party { broker, server, address } = Party::new().await;
         let client = crate::party::client_of(&address).await;
@@ -29,7 +29,7 @@ fn subscriptions_go_on_and_say_so() {
 }
 
 #[test]
-fn a_broker_that_restarts_gets_what_waited_for_it() {
+fn publishing_resumes_after_a_broker_restart() {
     in_virtual_time(async {
         let Party { server, address, .. } = Party::new().await;
         let client = crate::party::client_of(&address).await;
@@ -54,7 +54,7 @@ fn a_broker_that_restarts_gets_what_waited_for_it() {
 }
 
 #[test]
-fn a_flush_tells_of_messages_that_were_on_their_way_when_the_connection_was_lost() {
+fn flush_reports_messages_in_flight_at_a_loss() {
     in_virtual_time(async {
         let party = Party::new().await;
         let client = party.client().await;
@@ -71,7 +71,7 @@ fn a_flush_tells_of_messages_that_were_on_their_way_when_the_connection_was_lost
 }
 
 #[test]
-fn what_waits_for_a_connection_waits_no_longer_than_it_may() {
+fn publishing_waits_for_a_connection_up_to_the_limit() {
     in_virtual_time(async {
         let Party { server, address, .. } = Party::new().await;
         let settings = frisbee::Client::new(()).config(quiet());
@@ -86,7 +86,7 @@ fn what_waits_for_a_connection_waits_no_longer_than_it_may() {
 }
 
 #[test]
-fn requests_that_are_given_up_before_answers_were_subscribed_to_cost_later_ones_nothing() {
+fn cancelled_requests_do_not_affect_later_ones() {
     in_virtual_time(async {
         let Party { server, address, broker } = Party::new().await;
         let client = crate::party::client_of(&address).await;
@@ -105,7 +105,7 @@ fn requests_that_are_given_up_before_answers_were_subscribed_to_cost_later_ones_
 }
 
 #[test]
-fn a_request_whose_connection_is_lost_fails() {
+fn a_request_fails_when_its_connection_is_lost() {
     in_virtual_time(async {
         let party = Party::new().await;
         let (asking, answering) = (party.client().await, party.client().await);
@@ -119,7 +119,7 @@ fn a_request_whose_connection_is_lost_fails() {
 }
 
 #[test]
-fn requests_are_answered_on_the_next_connection() {
+fn requests_work_after_a_reconnect() {
     in_virtual_time(async {
         let party = Party::new().await;
         let (asking, answering) = (party.client().await, party.client().await);
@@ -138,7 +138,7 @@ fn requests_are_answered_on_the_next_connection() {
 }
 
 #[test]
-fn a_subscription_that_the_next_broker_refuses_ends() {
+fn a_subscription_rejected_by_the_next_broker_ends() {
     in_virtual_time(async {
         let Party { server, address, .. } = Party::new().await;
         let client = crate::party::client_of(&address).await;
@@ -154,7 +154,7 @@ fn a_subscription_that_the_next_broker_refuses_ends() {
 }
 
 #[test]
-fn a_client_over_a_stream_ends_with_it() {
+fn a_client_over_a_custom_stream_ends_with_it() {
     in_virtual_time(async {
         let party = Party::new().await;
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
@@ -171,7 +171,7 @@ fn a_client_over_a_stream_ends_with_it() {
 }
 
 #[test]
-fn a_server_without_a_broker_is_found_out() {
+fn connecting_to_a_server_without_a_broker_fails() {
     in_virtual_time(async {
         let address = support::calls::unused_address();
         let _server = frisbee::Server::builder(()).config(quiet()).bind(&address).await.unwrap();
@@ -182,7 +182,7 @@ fn a_server_without_a_broker_is_found_out() {
 }
 
 #[test]
-fn a_server_that_is_replaced_under_load_loses_nothing_that_was_acknowledged() {
+fn acknowledged_messages_survive_server_restarts() {
     in_virtual_time(async {
         let Party { broker, server, address } = Party::new().await;
         let publisher = crate::party::client_of(&address).await;

@@ -56,7 +56,7 @@ fn messages_arrive_in_order_on_every_engine() {
 }
 
 #[test]
-fn one_that_stops_reading_does_not_hold_up_the_others_and_memory_stays_bounded() {
+fn a_stalled_reader_delays_no_others_with_bounded_memory() {
     in_real_time(async {
         let limits = BrokerLimits { queue_len_max: 100_000, ..BrokerLimits::default() };
         let broker = Broker::builder().limits(limits).build();

@@ -67,7 +67,7 @@ fn credit(number: u32, bytes: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_conversation_is_the_one_of_the_documentation() {
+fn the_protocol_matches_the_documentation() {
     in_virtual_time(async {
         let party = Party::new().await;
         let mut peer = peer_of(&party).await;
@@ -82,7 +82,7 @@ fn a_conversation_is_the_one_of_the_documentation() {
 }
 
 #[test]
-fn a_subscription_goes_as_far_as_its_credit_and_one_message_beyond() {
+fn delivery_stops_when_the_credit_is_used_up() {
     in_virtual_time(async {
         let party = Party::with(BrokerLimits { queue_len_max: 160, ..BrokerLimits::default() }).await;
         let mut peer = peer_of(&party).await;
@@ -107,7 +107,7 @@ fn a_subscription_goes_as_far_as_its_credit_and_one_message_beyond() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_and_the_connection_goes_on() {
+fn unreadable_packets_are_rejected_without_disconnecting() {
     in_virtual_time(async {
         let party = Party::new().await;
         let mut peer = peer_of(&party).await;
@@ -150,7 +150,7 @@ fn what_cannot_be_read_is_refused_and_the_connection_goes_on() {
 }
 
 #[test]
-fn one_that_sends_nonsense_and_reads_no_answers_is_let_go() {
+fn invalid_packets_with_unread_answers_end_the_connection() {
     in_virtual_time(async {
         let party = Party::with(BrokerLimits { answers_max: 8, ..BrokerLimits::default() }).await;
         let (theirs, mut peer) = Peer::pair(1024, describe);
@@ -172,7 +172,7 @@ fn one_that_sends_nonsense_and_reads_no_answers_is_let_go() {
 }
 
 #[test]
-fn a_plain_publisher_is_held_up_by_a_subscriber_that_blocks_and_goes_on_in_order() {
+fn plain_publishers_wait_for_a_blocking_subscriber() {
     in_virtual_time(async {
         let party = Party::with(BrokerLimits { publish_window: 50_000, ..BrokerLimits::default() }).await;
         let subscriber = party.client().await;
@@ -198,7 +198,7 @@ fn a_plain_publisher_is_held_up_by_a_subscriber_that_blocks_and_goes_on_in_order
 }
 
 #[test]
-fn a_connection_that_is_not_read_keeps_only_what_its_queue_holds() {
+fn a_stalled_connection_holds_only_its_queue() {
     in_virtual_time(async {
         let party = Party::with(BrokerLimits { queue_len_max: 10_000, ..BrokerLimits::default() }).await;
         let config = frisbee::Config { outbox_len_max: 4_000, ..support::calls::quiet() };
@@ -229,7 +229,7 @@ fn a_connection_that_is_not_read_keeps_only_what_its_queue_holds() {
 }
 
 #[test]
-fn a_subscriber_that_is_gone_leaves_nothing() {
+fn a_disconnected_subscriber_is_removed_completely() {
     in_virtual_time(async {
         let party = Party::new().await;
         let mut peer = peer_of(&party).await;

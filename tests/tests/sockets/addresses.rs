@@ -18,7 +18,7 @@ pub(crate) async fn check_serving(server: &Server) {
 }
 
 #[test]
-fn names_are_looked_up() {
+fn host_names_are_resolved() {
     in_real_time(async {
         let server = test_server().bind("tcp://localhost:0").await.unwrap();
         let addr = server.local_addr().socket_addr().unwrap();
@@ -47,7 +47,7 @@ fn each_side_knows_the_address_of_the_other() {
 }
 
 #[test]
-fn a_name_that_does_not_exist_is_named_in_the_error() {
+fn an_unknown_host_is_named_in_the_error() {
     in_real_time(async {
         let error = Client::new(())
             .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() })
@@ -75,7 +75,7 @@ fn an_address_in_use_is_named_in_the_error() {
 }
 
 #[test]
-fn a_socket_file_left_behind_is_replaced_and_ours_is_removed_at_the_end() {
+fn stale_socket_files_are_replaced_and_own_ones_removed() {
     for engine in engines() {
         in_real_time(async {
             let path = unused_path();
@@ -90,7 +90,7 @@ fn a_socket_file_left_behind_is_replaced_and_ours_is_removed_at_the_end() {
 }
 
 #[test]
-fn a_file_that_is_no_socket_is_left_alone() {
+fn a_regular_file_is_not_replaced() {
     in_real_time(async {
         let path = unused_path();
         fs::write(&path, "precious").unwrap();
@@ -102,7 +102,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
 }
 
 #[test]
-fn a_server_that_comes_late_is_found() {
+fn clients_retry_until_the_server_listens() {
     in_real_time(async {
         // A bound socket without listening reserves the port for the server and refuses connections.
         let holder = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
@@ -127,7 +127,7 @@ fn a_server_that_comes_late_is_found() {
 }
 
 #[test]
-fn a_server_of_streams_only_has_no_address() {
+fn a_server_without_listener_has_no_address() {
     in_real_time(async {
         let server = test_server().without_listener();
         assert_eq!(server.local_addr(), &Address::Unnamed);

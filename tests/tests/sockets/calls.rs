@@ -37,9 +37,9 @@ macro_rules! conversations {
                 }
 
                 #[test]
-                fn a_channel_connects_again_after_a_restart() {
+                fn a_channel_reconnects_after_a_restart() {
                     if SETTING.can_be_had() {
-                        in_real_time(super::a_channel_connects_again_after_a_restart(SETTING));
+                        in_real_time(super::a_channel_reconnects_after_a_restart(SETTING));
                     }
                 }
 
@@ -81,7 +81,7 @@ conversations! {
 }
 
 #[test]
-fn an_attempt_to_connect_that_fails_takes_nothing_from_the_next() {
+fn a_failed_connection_attempt_does_not_affect_the_next() {
     in_real_time(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
@@ -165,7 +165,7 @@ async fn converse(channel: Channel, number: i64) {
     assert_eq!(second.greet(text("you")).await.unwrap().into_inner(), text("hello you"));
 }
 
-async fn a_channel_connects_again_after_a_restart(setting: Setting) {
+async fn a_channel_reconnects_after_a_restart(setting: Setting) {
     if setting.kind == Kind::Own {
         return;
     }

@@ -112,7 +112,7 @@ fn a_connection_lost_between_calls_is_replaced() {
 }
 
 #[test]
-fn the_last_handle_of_a_channel_closes_its_connection() {
+fn dropping_the_last_channel_closes_the_connection() {
     in_real_time(async {
         let service = TestService::default();
         let server = serve(Engine::Tokio, TestServer::new(service)).await;

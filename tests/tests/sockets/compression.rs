@@ -7,7 +7,7 @@ use support::{
 };
 
 #[test]
-fn large_messages_of_every_kind_of_call_arrive_compressed() {
+fn large_messages_of_every_call_kind_arrive_compressed() {
     let algorithms = [Compression::Lz4, Compression::Zstd, Compression::Gzip];
     for (engine, algorithm) in engines().flat_map(|engine| algorithms.map(|algorithm| (engine, algorithm))) {
         in_real_time(async {

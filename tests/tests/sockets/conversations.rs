@@ -30,18 +30,18 @@ macro_rules! conversations {
     };
     ($setting:expr) => {
         conversations! { $setting =>
-            contents_of_every_size_come_back
-            thousands_of_packets_under_way_come_back_in_order
+            contents_of_every_size_are_echoed
+            thousands_of_packets_in_flight_are_echoed_in_order
             the_reply_before_a_close_always_arrives
             a_connection_is_taken_over_and_carries_raw_bytes
             streams_and_packets_share_a_connection
-            large_packets_travel_in_pieces_beside_small_ones
-            a_hook_speaks_before_the_peer_has_said_anything
-            shutdown_waits_for_handlers_and_their_replies_arrive
-            shutdown_cuts_what_hangs
+            large_packets_are_interleaved_with_small_ones
+            a_hook_can_send_before_the_peer
+            shutdown_waits_for_handlers_and_sends_their_replies
+            shutdown_aborts_hanging_handlers
             connections_past_the_limit_are_closed
-            metrics_tell_what_went_through
-            many_clients_are_served_at_once
+            metrics_count_traffic
+            many_clients_are_served_concurrently
         }
     };
     ($setting:expr => $($conversation:ident)*) => {
@@ -82,7 +82,7 @@ conversations! {
     per_core_mem: Mem, false, PerCore;
 }
 
-async fn contents_of_every_size_come_back(setting: Setting) {
+async fn contents_of_every_size_are_echoed(setting: Setting) {
     let served = Served::start(setting, test_server()).await;
     let (connection, mut inbox) = served.connect().await;
     let sizes = [0, 1, 4095, 4096, 4097, 16_383, 16_384, 16_385, 65_535, 65_536, 65_537, 1 << 20, 5 << 20, 7];
@@ -104,7 +104,7 @@ async fn contents_of_every_size_come_back(setting: Setting) {
     assert!(connection.close_reason().is_none());
 }
 
-async fn thousands_of_packets_under_way_come_back_in_order(setting: Setting) {
+async fn thousands_of_packets_in_flight_are_echoed_in_order(setting: Setting) {
     let served = Served::start(setting, test_server()).await;
     let (connection, mut inbox) = served.connect().await;
     let sending = tokio::spawn(async move {
@@ -186,7 +186,7 @@ async fn streams_and_packets_share_a_connection(setting: Setting) {
     }
 }
 
-async fn large_packets_travel_in_pieces_beside_small_ones(setting: Setting) {
+async fn large_packets_are_interleaved_with_small_ones(setting: Setting) {
     let served = Served::start(setting, Server::builder(Overtaken(None))).await;
     let (replies, mut arrived) = unbounded_channel();
     let connection = served.try_connect(Client::new(Overtaken(Some(replies)))).await.unwrap();
@@ -225,7 +225,7 @@ impl Router for Overtaken {
     }
 }
 
-async fn a_hook_speaks_before_the_peer_has_said_anything(setting: Setting) {
+async fn a_hook_can_send_before_the_peer(setting: Setting) {
     for header in [None, Some(HeaderFormat::Magic10), Some(HeaderFormat::Plain8)] {
         let config = Config { header, ..Config::default() };
         let greeting = packet(7, ECHO, "welcome");
@@ -237,7 +237,7 @@ async fn a_hook_speaks_before_the_peer_has_said_anything(setting: Setting) {
     }
 }
 
-async fn shutdown_waits_for_handlers_and_their_replies_arrive(setting: Setting) {
+async fn shutdown_waits_for_handlers_and_sends_their_replies(setting: Setting) {
     let (router, mut reports) = TestRouter::with_hooks();
     let waiting = router.waiting.clone();
     let served = Served::start(setting, Server::builder(router)).await;
@@ -265,7 +265,7 @@ async fn shutdown_waits_for_handlers_and_their_replies_arrive(setting: Setting) 
     assert_eq!(log, [["closed: Shutdown"; 5], ["opened"; 5]].concat());
 }
 
-async fn shutdown_cuts_what_hangs(setting: Setting) {
+async fn shutdown_aborts_hanging_handlers(setting: Setting) {
     let router = TestRouter::default();
     let waiting = router.waiting.clone();
     let config = Config { outbox_len_max: 1 << 30, ..Config::default() };
@@ -329,7 +329,7 @@ async fn connections_past_the_limit_are_closed(setting: Setting) {
     assert!(inbox.next().await.is_some(), "there is room again");
 }
 
-async fn metrics_tell_what_went_through(setting: Setting) {
+async fn metrics_count_traffic(setting: Setting) {
     let quiet = Config { ping_interval: None, extended: false, ..Config::default() };
     let (router, mut reports) = TestRouter::with_hooks();
     let served = Served::start(setting, Server::builder(router).config(quiet.clone())).await;
@@ -357,7 +357,7 @@ async fn metrics_tell_what_went_through(setting: Setting) {
     assert_eq!((metrics.counters.packets_in, metrics.counters.bytes_in), (10, 1000), "past connections count");
 }
 
-async fn many_clients_are_served_at_once(setting: Setting) {
+async fn many_clients_are_served_concurrently(setting: Setting) {
     let served = Served::start(setting, test_server()).await;
     let mut clients = Vec::new();
     for _ in 0..50 {

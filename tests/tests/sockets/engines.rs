@@ -33,7 +33,7 @@ use tokio::{
 use crate::addresses::check_serving;
 
 #[test]
-fn no_rings_are_used_unless_they_are_asked_for() {
+fn engine_auto_does_not_use_io_uring() {
     assert_eq!(Engine::default(), Engine::Tokio);
     assert_eq!(Engine::Auto.choose().unwrap(), Engine::PerCore);
     in_real_time(async {
@@ -46,7 +46,7 @@ fn no_rings_are_used_unless_they_are_asked_for() {
 }
 
 #[test]
-fn connections_are_spread_evenly_over_the_threads_of_an_engine() {
+fn connections_are_balanced_over_engine_threads() {
     for engine in engines().filter(|engine| *engine != Engine::Tokio) {
         in_real_time(async {
             let path = unused_path();
@@ -86,24 +86,24 @@ fn engines_have_names() {
 }
 
 #[test]
-fn without_rings_there_is_another_engine() {
-    alone("without_rings_there_is_another_engine", || {
+fn falls_back_without_io_uring() {
+    alone("falls_back_without_io_uring", || {
         check_refusal(&[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register]);
     });
 }
 
 #[test]
-fn with_rings_that_do_nothing_there_is_another_engine() {
-    alone("with_rings_that_do_nothing_there_is_another_engine", || check_refusal(&[libc::SYS_io_uring_enter]));
+fn falls_back_if_io_uring_does_nothing() {
+    alone("falls_back_if_io_uring_does_nothing", || check_refusal(&[libc::SYS_io_uring_enter]));
 }
 
 #[test]
-fn rings_of_an_older_kernel_will_do() {
+fn io_uring_of_older_kernels_is_supported() {
     // Do not check this in the child process, because `can_be_had` caches its result.
     if env::var_os(ALONE).is_none() && !can_be_had(Engine::Uring) {
         return;
     }
-    alone("rings_of_an_older_kernel_will_do", || {
+    alone("io_uring_of_older_kernels_is_supported", || {
         refuse(&[libc::SYS_io_uring_register], libc::EINVAL);
         in_real_time(async {
             let server = test_server().engine(Engine::Uring).bind("127.0.0.1:0").await.unwrap();
@@ -113,8 +113,8 @@ fn rings_of_an_older_kernel_will_do() {
 }
 
 #[test]
-fn nothing_is_left_of_a_server_that_could_not_have_all_its_threads() {
-    alone("nothing_is_left_of_a_server_that_could_not_have_all_its_threads", || {
+fn a_partly_started_server_leaves_no_resources() {
+    alone("a_partly_started_server_leaves_no_resources", || {
         in_real_time(async {
             for engine in engines().filter(|engine| *engine != Engine::Tokio) {
                 // The first round creates resources that stay for the lifetime of the process.
@@ -160,8 +160,8 @@ fn threads_of_engines() -> usize {
 }
 
 #[test]
-fn a_lack_of_descriptors_rules_rings_out_only_while_it_lasts() {
-    alone("a_lack_of_descriptors_rules_rings_out_only_while_it_lasts", || {
+fn io_uring_recovers_from_a_lack_of_descriptors() {
+    alone("io_uring_recovers_from_a_lack_of_descriptors", || {
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
         for engine in [Engine::Uring, Engine::UringPortable] {
@@ -178,7 +178,7 @@ fn a_lack_of_descriptors_rules_rings_out_only_while_it_lasts() {
 }
 
 #[test]
-fn a_ring_that_is_refused_later_on_ends_its_connections_and_new_ones_do_without() {
+fn connections_work_after_io_uring_is_refused_later() {
     let refusals = [(libc::EINVAL, ErrorKind::InvalidInput), (libc::EBUSY, ErrorKind::ResourceBusy)];
     for (engine, (refusal, kind)) in rings().flat_map(|engine| refusals.map(|refusal| (engine, refusal))) {
         in_real_time(async {
@@ -330,7 +330,7 @@ impl Router for Giver {
 }
 
 #[test]
-fn a_connection_taken_off_its_ring_has_every_byte_and_works_on_another_runtime() {
+fn a_connection_taken_off_its_ring_keeps_every_byte() {
     let gates = [None, Some(Gate::default())];
     for (engine, gate) in rings().flat_map(|engine| gates.clone().map(|gate| (engine, gate))) {
         in_real_time(async {
@@ -355,7 +355,7 @@ fn a_connection_taken_off_its_ring_has_every_byte_and_works_on_another_runtime()
 }
 
 #[test]
-fn a_connection_that_was_taken_over_outlives_its_server() {
+fn a_taken_over_connection_outlives_its_server() {
     for engine in engines() {
         in_real_time(async {
             let server = test_server().engine(engine).bind("127.0.0.1:0").await.unwrap();
@@ -375,7 +375,7 @@ fn a_connection_that_was_taken_over_outlives_its_server() {
 }
 
 #[test]
-fn a_takeover_does_not_wait_for_ever_for_a_peer_that_does_not_read() {
+fn takeover_waits_a_limited_time_for_a_stalled_peer() {
     for engine in engines() {
         in_real_time(async {
             let config = Config { write_stall_max: SECOND, ..quiet() };
@@ -457,7 +457,7 @@ fn quiet() -> Config {
 }
 
 #[test]
-fn a_server_that_is_dropped_leaves_nobody_waiting() {
+fn dropping_a_server_wakes_all_waiters() {
     for engine in engines() {
         in_real_time(async {
             for _ in 0..ROUNDS {

@@ -152,7 +152,7 @@ async fn call(
 }
 
 #[test]
-fn metadata_of_both_directions_arrives_and_more_than_the_limit_is_a_status() {
+fn metadata_arrives_both_ways_up_to_the_limit() {
     for engine in engines() {
         in_real_time(async {
             let (_server, client, _seen) = serve(engine, None).await;
@@ -176,7 +176,7 @@ fn metadata_of_both_directions_arrives_and_more_than_the_limit_is_a_status() {
 }
 
 #[test]
-fn handlers_are_dropped_when_their_time_is_up_and_when_their_calls_are() {
+fn handlers_are_dropped_on_timeout_and_cancellation() {
     for engine in engines() {
         in_real_time(async {
             let (_server, client, mut seen) = serve(engine, None).await;
@@ -202,7 +202,7 @@ fn handlers_are_dropped_when_their_time_is_up_and_when_their_calls_are() {
 }
 
 #[test]
-fn calls_of_handlers_inherit_deadline_and_named_metadata() {
+fn calls_of_handlers_inherit_deadline_and_metadata() {
     for engine in engines() {
         in_real_time(async {
             let (_behind, onward, _seen) = serve(engine, None).await;
@@ -218,7 +218,7 @@ fn calls_of_handlers_inherit_deadline_and_named_metadata() {
 }
 
 #[test]
-fn handlers_of_plain_calls_have_the_time_of_the_channel_and_their_calls_inherit_it() {
+fn calls_of_plain_handlers_inherit_the_channel_timeout() {
     for engine in engines() {
         in_real_time(async {
             let (_behind, onward, _seen) = serve_for(TimeLimits::default(), engine, None).await;

@@ -22,7 +22,7 @@ fn told_at_once(error: &impl ToString) -> String {
 const SETTINGS_OF_HTTP2: [u8; 15] = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 100];
 
 #[test]
-fn a_channel_learns_when_it_connects_that_the_server_expects_tls() {
+fn connecting_reports_that_the_server_expects_tls() {
     in_real_time(async {
         let server = test_server().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
         let channel = Channel::connect(server.local_addr()).await;
@@ -35,7 +35,7 @@ fn a_channel_learns_when_it_connects_that_the_server_expects_tls() {
 }
 
 #[test]
-fn a_client_with_tls_learns_that_the_server_has_none() {
+fn a_tls_client_reports_a_server_without_tls() {
     in_real_time(async {
         let (router, mut reports) = TestRouter::with_hooks();
         let server = Server::builder(router).bind("127.0.0.1:0").await.unwrap();
@@ -49,7 +49,7 @@ fn a_client_with_tls_learns_that_the_server_has_none() {
 }
 
 #[test]
-fn a_server_says_that_it_was_called_by_http() {
+fn a_server_reports_an_http_client() {
     in_real_time(async {
         let (router, mut reports) = TestRouter::with_hooks();
         let server = Server::builder(router).bind("127.0.0.1:0").await.unwrap();
@@ -74,7 +74,7 @@ fn a_server_says_that_it_was_called_by_http() {
 }
 
 #[test]
-fn a_client_that_looks_says_what_the_server_speaks_instead() {
+fn check_peer_reports_the_protocol_of_the_server() {
     in_real_time(async {
         for (answer, expected) in [
             (&SETTINGS_OF_HTTP2[..], "this looks like an HTTP/2 server"),
@@ -100,7 +100,7 @@ fn a_client_that_looks_says_what_the_server_speaks_instead() {
 }
 
 #[test]
-fn a_client_that_looks_believes_a_server_that_is_slow() {
+fn check_peer_accepts_a_slow_server() {
     in_real_time(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = Client::new(()).check_peer();
@@ -110,7 +110,7 @@ fn a_client_that_looks_believes_a_server_that_is_slow() {
 }
 
 #[test]
-fn a_client_that_looks_finds_a_server_in_order() {
+fn check_peer_accepts_a_frisbee_server() {
     in_real_time(async {
         let server = test_server().bind("127.0.0.1:0").await.unwrap();
         let (router, mut inbox) = Inbox::new();
@@ -121,7 +121,7 @@ fn a_client_that_looks_finds_a_server_in_order() {
 }
 
 #[test]
-fn a_plain_client_that_does_not_look_learns_it_from_the_first_answer() {
+fn without_check_peer_the_first_answer_reveals_tls() {
     in_real_time(async {
         let server = test_server().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
         let connection = Client::new(()).connect(server.local_addr()).await.unwrap();

@@ -27,7 +27,7 @@ fn has_pings(scheme: &str) -> bool {
 }
 
 #[test]
-fn a_silent_server_loses_its_calls_over_transports_with_pings() {
+fn a_silent_server_fails_calls_over_transports_with_pings() {
     in_real_time(async {
         let service = TestService::default();
         let server = serve(Engine::Tokio, TestServer::new(service.clone())).await;
@@ -50,7 +50,7 @@ fn a_silent_server_loses_its_calls_over_transports_with_pings() {
 }
 
 #[test]
-fn calls_to_a_silent_server_end_at_their_deadline_over_every_transport() {
+fn calls_to_a_silent_server_end_at_their_deadline() {
     in_real_time(async {
         let service = TestService::default();
         let server = serve(Engine::Tokio, TestServer::new(service)).await;

@@ -74,7 +74,7 @@ async fn check_answered(server: &Server, client: Client<Forward>, mut inbox: Inb
 }
 
 #[test]
-fn files_and_bytes_are_all_it_takes() {
+fn certificates_can_be_files_or_bytes() {
     in_real_time(async {
         let (authority, identity) = signed();
         let files = [&authority, &identity.certificate, &identity.key].map(TempFile::new);
@@ -92,7 +92,7 @@ fn files_and_bytes_are_all_it_takes() {
 }
 
 #[test]
-fn a_certificate_that_is_its_own_authority_will_do() {
+fn a_self_signed_certificate_is_accepted_as_root() {
     in_real_time(async {
         let Identity { certificate, key } = self_signed();
         let tls = ServerTls::new(pem(&certificate), pem(&key)).unwrap();
@@ -106,7 +106,7 @@ fn a_certificate_that_is_its_own_authority_will_do() {
 }
 
 #[test]
-fn a_text_that_is_no_name_is_an_error_that_shows_it() {
+fn an_invalid_server_name_is_shown_in_the_error() {
     in_real_time(async {
         let tls = ClientTls::with_roots(pem(&self_signed().certificate)).unwrap();
         let client = Client::new(()).tls_with_name(tls, "not a name");
@@ -116,7 +116,7 @@ fn a_text_that_is_no_name_is_an_error_that_shows_it() {
 }
 
 #[test]
-fn each_side_can_ask_the_other_for_a_certificate() {
+fn each_side_can_require_a_certificate() {
     in_real_time(async {
         let (authority, identity) = signed();
         let (clients, client) = signed();
@@ -147,7 +147,7 @@ fn each_side_can_ask_the_other_for_a_certificate() {
 }
 
 #[test]
-fn a_server_with_the_certificate_of_an_authority_is_told_from_a_stranger() {
+fn a_ca_certificate_as_server_certificate_is_explained() {
     in_real_time(async {
         let mut params = CertificateParams::new(names()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -203,13 +203,13 @@ fn errors_name_the_file_and_the_problem() {
 }
 
 #[test]
-fn the_system_can_say_whom_to_trust() {
+fn system_roots_are_trusted() {
     in_real_time(async {
         let Some(roots) = env::var_os(ROOTS) else {
             let (authority, identity) = signed();
             let files = [&authority, &identity.certificate, &identity.key].map(TempFile::new);
             let mut command = Command::new(env::current_exe().unwrap());
-            command.args(["--exact", "--nocapture", "pem::the_system_can_say_whom_to_trust"]).kill_on_drop(true);
+            command.args(["--exact", "--nocapture", "pem::system_roots_are_trusted"]).kill_on_drop(true);
             command.env("SSL_CERT_FILE", &files[0].0).env_remove("SSL_CERT_DIR");
             command.env(ROOTS, env::join_paths(files.iter().map(|file| &file.0)).unwrap());
             let output = command.output().await.unwrap();

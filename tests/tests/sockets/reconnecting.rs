@@ -59,7 +59,7 @@ fn greeting(address: &Address, engine: Engine) -> (Reconnecting, mpsc::Unbounded
 }
 
 #[test]
-fn nothing_that_crosses_shutdowns_is_lost_or_comes_twice() {
+fn messages_are_delivered_exactly_once_across_shutdowns() {
     for (kind, engine) in KINDS.into_iter().flat_map(|kind| engines().map(move |engine| (kind, engine))) {
         in_real_time(async move {
             let (count, address) = (Count::default(), lasting_address(kind));
@@ -101,7 +101,7 @@ fn nothing_that_crosses_shutdowns_is_lost_or_comes_twice() {
 }
 
 #[test]
-fn a_server_that_dies_is_found_again() {
+fn reconnects_after_a_server_crash() {
     for (kind, engine) in KINDS.into_iter().flat_map(|kind| engines().map(move |engine| (kind, engine))) {
         in_real_time(async move {
             let (count, address) = (Count::default(), lasting_address(kind));

@@ -49,7 +49,7 @@ async fn upper(channel: &Channel) -> Result<(), Status> {
 }
 
 #[test]
-fn a_connection_that_takes_longer_than_a_call_is_made_once_for_all_calls() {
+fn calls_share_a_slow_connection_attempt() {
     in_virtual_time(async {
         let server = Server::builder().tls(IDENTITY.server()).add_service(InteropServer::new(Service));
         let server = Arc::new(server.without_listener().unwrap());

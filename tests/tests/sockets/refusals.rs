@@ -97,7 +97,7 @@ fn noise(len: usize) -> String {
 }
 
 #[test]
-fn a_request_above_a_limit_fails_with_resource_exhausted_on_every_wire() {
+fn oversized_requests_are_resource_exhausted_on_every_wire() {
     in_real_time(async {
         let service = TestService::default();
         let small = serve(|builder| builder, TestServer::new(service.clone()), 10_000).await;
@@ -150,7 +150,7 @@ fn a_request_above_a_limit_fails_with_resource_exhausted_on_every_wire() {
 }
 
 #[test]
-fn a_handler_that_fails_with_ok_fails_with_unknown_on_every_wire() {
+fn a_handler_error_with_code_ok_is_unknown_on_every_wire() {
     in_real_time(async {
         let server = serve(|builder| builder, TestServer::new(TestService::default()), 10_000).await;
         for way in &WAYS {
@@ -208,7 +208,7 @@ fn gzip(content: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_request_above_a_limit_has_the_words_of_its_protocol() {
+fn oversized_requests_have_the_error_of_their_protocol() {
     in_real_time(async {
         let server = serve(|builder| builder, TestServer::new(TestService::default()), 10_000).await;
         let text = "x".repeat(40_000);

@@ -124,12 +124,12 @@ fn twenty_restarts_under_load_fail_no_call() {
 
 #[cfg(unix)]
 #[test]
-fn twenty_restarts_under_load_at_a_path_fail_no_call() {
+fn twenty_restarts_on_a_socket_path_fail_no_call() {
     check_restarts(Kind::UnixPath, Engine::Tokio, 20);
 }
 
 #[test]
-fn restarts_under_load_fail_no_call_whatever_the_engine() {
+fn restarts_under_load_fail_no_call_on_any_engine() {
     for engine in engines() {
         check_restarts(Kind::Tcp, engine, 3);
     }

@@ -13,7 +13,7 @@ use tokio::{
 };
 
 #[test]
-fn a_handshake_under_way_has_a_second_at_a_shutdown() {
+fn shutdown_gives_handshakes_one_second() {
     in_virtual_time(async {
         let server = test_server().tls(IDENTITY.server()).without_listener();
         let (mut mute, theirs) = duplex(1000);
@@ -26,7 +26,7 @@ fn a_handshake_under_way_has_a_second_at_a_shutdown() {
 }
 
 #[test]
-fn a_handshake_under_way_on_a_socket_is_cut_at_the_deadline() {
+fn shutdown_aborts_socket_handshakes_at_its_deadline() {
     in_real_time(async {
         let server = test_server().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
         let mut mute = TcpStream::connect(server.local_addr().socket_addr().unwrap()).await.unwrap();
@@ -37,7 +37,7 @@ fn a_handshake_under_way_on_a_socket_is_cut_at_the_deadline() {
 }
 
 #[test]
-fn a_handshake_that_ends_during_a_shutdown_does_not_hold_it_up() {
+fn a_handshake_ending_during_shutdown_does_not_delay_it() {
     in_virtual_time(async {
         let (router, mut reports) = TestRouter::with_hooks();
         let server = Server::builder(router).tls(IDENTITY.server()).without_listener();
@@ -57,7 +57,7 @@ fn a_handshake_that_ends_during_a_shutdown_does_not_hold_it_up() {
 }
 
 #[test]
-fn no_shutdown_is_overlooked_by_a_connection_that_just_replied() {
+fn shutdown_is_seen_right_after_a_reply() {
     in_real_time(async {
         let quiet = Config { ping_interval: None, silence_max: None, ..Config::default() };
         for _ in 0..1000 {
@@ -74,7 +74,7 @@ fn no_shutdown_is_overlooked_by_a_connection_that_just_replied() {
 }
 
 #[test]
-fn an_address_can_be_used_again_when_shutdown_returns() {
+fn shutdown_frees_the_address() {
     for engine in engines() {
         in_real_time(async {
             let mut address: frisbee::Address = "tcp://127.0.0.1:0".parse().unwrap();

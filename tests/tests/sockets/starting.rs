@@ -57,7 +57,7 @@ fn a_server_listens_on_several_addresses() {
 }
 
 #[test]
-fn nothing_is_left_when_the_last_of_several_addresses_is_taken() {
+fn a_failed_bind_of_several_addresses_leaves_nothing() {
     for engine in engines() {
         for taken in [Kind::Tcp, Kind::UnixPath, Kind::UnixAbstract, Kind::Mem] {
             in_real_time(async {
@@ -83,7 +83,7 @@ fn nothing_is_left_when_the_last_of_several_addresses_is_taken() {
 }
 
 #[test]
-fn no_address_is_none() {
+fn an_empty_list_of_addresses_is_rejected() {
     in_real_time(async {
         let error = test_server().bind(Vec::<Address>::new()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
@@ -91,7 +91,7 @@ fn no_address_is_none() {
 }
 
 #[test]
-fn listeners_that_exist_are_served() {
+fn existing_listeners_can_be_served() {
     for engine in engines() {
         in_real_time(async {
             let tcp = || TcpListener::bind("127.0.0.1:0").unwrap();
@@ -115,7 +115,7 @@ fn listeners_that_exist_are_served() {
 }
 
 #[test]
-fn dropping_a_server_frees_its_address_at_once() {
+fn dropping_a_server_frees_its_address_immediately() {
     for engine in engines() {
         for kind in KINDS {
             in_real_time(async {
@@ -138,7 +138,7 @@ fn dropping_a_server_frees_its_address_at_once() {
 }
 
 #[test]
-fn a_server_can_be_dropped_where_no_runtime_is() {
+fn a_server_can_be_dropped_outside_a_runtime() {
     for engine in engines() {
         let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let server = runtime.block_on(test_server().engine(engine).bind("127.0.0.1:0")).unwrap();
@@ -149,7 +149,7 @@ fn a_server_can_be_dropped_where_no_runtime_is() {
 }
 
 #[test]
-fn an_address_is_free_when_the_runtime_that_served_it_has_ended() {
+fn the_address_is_free_after_the_serving_runtime_ended() {
     let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let server = runtime.block_on(test_server().bind("127.0.0.1:0")).unwrap();
     drop(runtime);
@@ -157,7 +157,7 @@ fn an_address_is_free_when_the_runtime_that_served_it_has_ended() {
 }
 
 #[test]
-fn a_port_is_shared_by_those_only_who_all_want_it() {
+fn a_port_is_shared_only_if_all_servers_agree() {
     for first in engines() {
         for second in engines() {
             in_real_time(async {
@@ -180,7 +180,7 @@ fn a_port_is_shared_by_those_only_who_all_want_it() {
 }
 
 #[test]
-fn every_thread_has_its_share_of_a_port_that_is_shared_with_nobody() {
+fn threads_share_the_port_of_their_server() {
     let threads = thread::available_parallelism().unwrap().get();
     for engine in engines().filter(|engine| *engine != Engine::Tokio && threads > 1) {
         in_real_time(async {
@@ -227,7 +227,7 @@ fn check_race(engine: Engine, address: &Address) {
 }
 
 #[test]
-fn of_servers_that_replace_a_file_left_behind_one_gets_the_path() {
+fn one_of_several_servers_replaces_a_stale_socket_file() {
     for engine in engines() {
         for _ in 0..25 {
             let path = unused_path();
@@ -239,7 +239,7 @@ fn of_servers_that_replace_a_file_left_behind_one_gets_the_path() {
 }
 
 #[test]
-fn of_servers_that_want_a_port_at_once_one_gets_it() {
+fn one_of_several_servers_gets_a_port() {
     for engine in engines() {
         for _ in 0..10 {
             let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -253,7 +253,7 @@ fn of_servers_that_want_a_port_at_once_one_gets_it() {
 }
 
 #[test]
-fn a_server_removes_no_file_but_its_own() {
+fn a_server_removes_only_its_own_socket_file() {
     for engine in engines() {
         in_real_time(async {
             let path = unused_path();
@@ -269,7 +269,7 @@ fn a_server_removes_no_file_but_its_own() {
 }
 
 #[test]
-fn a_link_to_a_socket_left_behind_is_left_alone() {
+fn a_link_to_a_stale_socket_is_not_replaced() {
     in_real_time(async {
         let (path, link) = (unused_path(), unused_path());
         drop(UnixListener::bind(&path).unwrap());
@@ -308,7 +308,7 @@ fn a_peer_over_a_unix_socket_has_credentials() {
 }
 
 #[test]
-fn a_stream_of_ones_own_can_have_an_address() {
+fn a_custom_stream_can_have_an_address() {
     in_real_time(async {
         let server = test_server().without_listener();
         let (ours, theirs) = duplex(1000);
@@ -324,7 +324,7 @@ fn a_stream_of_ones_own_can_have_an_address() {
 }
 
 #[test]
-fn limits_under_which_nothing_is_served_are_refused_before_anything_listens() {
+fn invalid_limits_are_rejected_before_listening() {
     for engine in engines() {
         in_real_time(async {
             let address = unused_address(Kind::UnixPath);
@@ -352,7 +352,7 @@ fn limits_under_which_nothing_is_served_are_refused_before_anything_listens() {
 }
 
 #[test]
-fn a_client_refuses_the_same() {
+fn a_client_rejects_invalid_limits() {
     in_real_time(async {
         let server = test_server().bind("127.0.0.1:0").await.unwrap();
         for (setting, client) in [
@@ -371,7 +371,7 @@ fn a_client_refuses_the_same() {
 
 #[test]
 #[should_panic(expected = "handlers_max must not be zero")]
-fn a_server_of_streams_only_refuses_them_as_well() {
+fn a_server_without_listener_rejects_invalid_limits() {
     test_server().limits(ServerLimits { handlers_max: 0, ..ServerLimits::default() }).without_listener();
 }
 
@@ -401,7 +401,7 @@ fn a_router_can_refuse_to_serve() {
 }
 
 #[test]
-fn the_longest_durations_are_as_good_as_none() {
+fn the_longest_durations_mean_no_limit() {
     for engine in engines() {
         in_real_time(async {
             let forever = Config {

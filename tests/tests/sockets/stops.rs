@@ -39,14 +39,14 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-const NAME: &str = "stops::no_call_outlives_its_deadline_when_processes_are_stopped";
+const NAME: &str = "stops::calls_end_at_their_deadline_when_processes_are_stopped";
 /// Variables for child processes of this program: their role and its parameters.
 const ROLE: &str = "FRISBEE_STOPS_ROLE";
 const ENGINE: &str = "FRISBEE_STOPS_ENGINE";
 const ADDRESS: &str = "FRISBEE_STOPS_ADDRESS";
 
 #[test]
-fn no_call_outlives_its_deadline_when_processes_are_stopped() {
+fn calls_end_at_their_deadline_when_processes_are_stopped() {
     match env::var(ROLE).as_deref() {
         Ok("server") => return threads().block_on(serve()),
         Ok(_) => return threads().block_on(load()),

@@ -39,7 +39,7 @@ fn both_sides_see_the_certificate_of_the_other() {
 }
 
 #[test]
-fn without_tls_or_without_a_certificate_there_is_none_to_see() {
+fn peer_certificates_are_absent_without_tls() {
     in_real_time(async {
         for secure in [false, true] {
             let (server, (router, mut inbox)) = (test_server(), Inbox::new());
@@ -58,7 +58,7 @@ fn without_tls_or_without_a_certificate_there_is_none_to_see() {
 }
 
 #[test]
-fn a_client_that_does_not_trust_the_server_does_not_connect() {
+fn an_untrusted_server_is_rejected() {
     in_real_time(async {
         let (router, mut reports) = TestRouter::with_hooks();
         let server = Server::builder(router).tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
@@ -74,7 +74,7 @@ fn a_client_that_does_not_trust_the_server_does_not_connect() {
 }
 
 #[test]
-fn a_client_that_expects_another_name_does_not_connect() {
+fn a_server_with_another_name_is_rejected() {
     in_real_time(async {
         let server = test_server().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
         let client = Client::new(()).retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() });
@@ -85,7 +85,7 @@ fn a_client_that_expects_another_name_does_not_connect() {
 }
 
 #[test]
-fn a_certificate_for_a_name_is_checked_against_the_name_that_was_asked_for() {
+fn certificates_are_checked_against_the_requested_name() {
     in_real_time(async {
         let server = test_server().tls(IDENTITY.server()).bind("localhost:0").await.unwrap();
         let port = server.local_addr().socket_addr().unwrap().port();
@@ -98,7 +98,7 @@ fn a_certificate_for_a_name_is_checked_against_the_name_that_was_asked_for() {
 }
 
 #[test]
-fn where_there_is_no_name_one_has_to_be_given() {
+fn addresses_without_a_name_require_one() {
     in_virtual_time(async {
         let client = Client::new(()).tls(IDENTITY.client());
         let error = client.attach(duplex(1000).0).await.unwrap_err();
@@ -107,7 +107,7 @@ fn where_there_is_no_name_one_has_to_be_given() {
 }
 
 #[test]
-fn a_client_without_the_certificate_that_is_asked_for_is_not_served() {
+fn a_client_without_the_required_certificate_is_rejected() {
     in_real_time(async {
         let (router, mut reports) = TestRouter::with_hooks();
         let server = Server::builder(router).tls(IDENTITY.server_for(&Identity::new()));
@@ -129,7 +129,7 @@ fn a_client_without_the_certificate_that_is_asked_for_is_not_served() {
 }
 
 #[test]
-fn a_plain_client_is_not_served_where_tls_is_spoken() {
+fn a_plain_client_is_rejected_by_a_tls_server() {
     in_real_time(async {
         let (router, mut reports) = TestRouter::with_hooks();
         let server = Server::builder(router).tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
@@ -144,7 +144,7 @@ fn a_plain_client_is_not_served_where_tls_is_spoken() {
 }
 
 #[test]
-fn a_tls_client_does_not_connect_where_plain_frisbee_is_spoken() {
+fn a_tls_client_rejects_a_plain_server() {
     in_real_time(async {
         let server = test_server().bind("127.0.0.1:0").await.unwrap();
         let client = Client::new(())
@@ -156,7 +156,7 @@ fn a_tls_client_does_not_connect_where_plain_frisbee_is_spoken() {
 }
 
 #[test]
-fn a_handshake_may_take_so_long_and_holds_up_nobody() {
+fn handshakes_are_limited_in_time_and_block_no_others() {
     in_virtual_time(async {
         let config = Config { handshake_max: 3 * SECOND, ..Config::default() };
         let server = test_server().tls(IDENTITY.server()).config(config).without_listener();
@@ -180,7 +180,7 @@ fn a_handshake_may_take_so_long_and_holds_up_nobody() {
 }
 
 #[test]
-fn clients_that_never_speak_do_not_hold_up_accepting() {
+fn silent_clients_do_not_block_accepting() {
     for engine in engines() {
         in_real_time(async {
             let server = test_server().tls(IDENTITY.server()).engine(engine).bind("127.0.0.1:0").await.unwrap();
@@ -202,7 +202,7 @@ fn clients_that_never_speak_do_not_hold_up_accepting() {
 }
 
 #[test]
-fn an_attempt_to_connect_may_take_so_long_handshake_included() {
+fn the_connect_timeout_includes_the_handshake() {
     in_virtual_time(async {
         let (ours, _mute) = duplex(1000);
         let client = Client::new(()).timeout(3 * SECOND).tls_with_name(IDENTITY.client(), localhost());
@@ -240,7 +240,7 @@ impl Protocol for Hello {
 }
 
 #[test]
-fn a_protocol_can_be_agreed_on_in_the_handshake() {
+fn alpn_negotiates_a_protocol() {
     in_real_time(async {
         let alpn = |names: &[&[u8]]| names.iter().map(|name| name.to_vec()).collect::<Vec<_>>();
         let mut tls = IDENTITY.server();
@@ -270,7 +270,7 @@ fn a_protocol_can_be_agreed_on_in_the_handshake() {
 }
 
 #[test]
-fn a_server_ends_its_half_properly_when_the_client_ended_first() {
+fn a_server_half_closes_tls_after_its_client() {
     for engine in engines() {
         for half in [Half::Tls, Half::Socket] {
             in_real_time(async {
@@ -293,7 +293,7 @@ fn a_server_ends_its_half_properly_when_the_client_ended_first() {
 }
 
 #[test]
-fn a_client_ends_its_half_properly_when_the_server_ended_first() {
+fn a_client_half_closes_tls_after_its_server() {
     for engine in engines() {
         for half in [Half::Tls, Half::Socket] {
             in_real_time(async {
@@ -316,7 +316,7 @@ fn a_client_ends_its_half_properly_when_the_server_ended_first() {
 }
 
 #[test]
-fn a_connection_that_is_cut_ends_properly_too() {
+fn an_aborted_connection_sends_close_notify() {
     in_real_time(async {
         let server = test_server().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
         let addr = server.local_addr().socket_addr().unwrap();
@@ -403,7 +403,7 @@ impl Peer {
 }
 
 #[test]
-fn a_peer_that_only_speaks_nonsense_fails_its_handshake() {
+fn invalid_input_fails_the_handshake() {
     in_virtual_time(async {
         let server = test_server().tls(IDENTITY.server()).without_listener();
         let (mut peer, theirs) = duplex(1000);

@@ -94,7 +94,7 @@ fn every_wire_is_served_by_every_engine() {
 }
 
 #[test]
-fn a_shutdown_lets_calls_of_every_wire_finish_on_every_engine() {
+fn shutdown_lets_calls_finish_on_every_wire_and_engine() {
     for engine in engines() {
         in_real_time(async {
             let service = TestService::default();
@@ -116,7 +116,7 @@ fn a_shutdown_lets_calls_of_every_wire_finish_on_every_engine() {
 }
 
 #[test]
-fn details_of_errors_arrive_over_every_wire_that_carries_them() {
+fn error_details_arrive_over_every_supporting_wire() {
     in_real_time(async {
         let mut details = ErrorDetails::new();
         details.add_bad_request_violation("title", "must not be empty").set_retry_info(2 * SECOND).set_error_info(

@@ -28,7 +28,7 @@ fn the_typescript_client_has_no_import_cycles() {
 }
 
 #[test]
-fn a_cycle_in_typescript_is_found() {
+fn a_typescript_import_cycle_is_detected() {
     let files = [
         ("a.ts", "import type { B } from \"./wire/b.js\";"),
         ("wire/b.ts", "export * from \"./c.js\";\nimport assert from \"node:assert\";"),

@@ -178,7 +178,7 @@ fn print(budget: &BTreeMap<String, Figures>) -> String {
 }
 
 #[test]
-fn each_pattern_is_counted_in_comments_and_not_in_code() {
+fn patterns_are_counted_only_in_comments() {
     let patterns = PATTERNS.map(|pattern| Regex::new(pattern).unwrap());
     let text = "/// The one that waits, what is left, those behind it, as far as at once.\nstruct One;\nfn that() {}\n";
     let counted = figures(&patterns, &[(text.to_owned(), false)]);

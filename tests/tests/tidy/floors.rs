@@ -147,7 +147,7 @@ const HOUSES: &[House] = &[
 ];
 
 #[test]
-fn imports_go_down() {
+fn imports_point_to_lower_floors() {
     let mut offences = Vec::new();
     for house in HOUSES {
         let modules = read(house.krate);
@@ -160,7 +160,7 @@ fn imports_go_down() {
 }
 
 #[test]
-fn the_floors_are_really_read() {
+fn imports_are_read_from_the_sources() {
     let edges = read("frisbee").edges();
     let has = |from: &str, to: &str| edges.iter().any(|edge| edge.from == from && edge.to == to);
     assert!(has("router::arrivals", "connection::handle"), "through lib.rs");
@@ -268,7 +268,7 @@ fn offences_of(files: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
-fn a_house_in_order_has_no_offences() {
+fn a_valid_layout_has_no_violations() {
     let files = [
         ("lib.rs", "pub use cellar::Coal;"),
         ("cellar/mod.rs", "pub struct Coal;"),
@@ -279,7 +279,7 @@ fn a_house_in_order_has_no_offences() {
 }
 
 #[test]
-fn an_edge_up_is_named_with_file_and_line() {
+fn an_upward_import_is_reported_with_file_and_line() {
     let files = [
         ("lib.rs", "pub use ground::Stove;"),
         ("cellar/mod.rs", "pub struct Coal;\n\nuse crate::Stove;"),
@@ -290,7 +290,7 @@ fn an_edge_up_is_named_with_file_and_line() {
 }
 
 #[test]
-fn a_circle_within_a_floor_is_an_offence() {
+fn a_cycle_within_a_floor_is_a_violation() {
     let files = [
         ("lib.rs", ""),
         ("cellar/mod.rs", ""),
@@ -303,7 +303,7 @@ fn a_circle_within_a_floor_is_an_offence() {
 }
 
 #[test]
-fn a_module_without_a_floor_is_an_offence_and_so_is_a_floor_without_its_module() {
+fn modules_and_floors_must_match() {
     let files =
         [("lib.rs", "pub struct Roof;"), ("cellar/mod.rs", ""), ("ground.rs", "use crate::Roof;"), ("shed.rs", "")];
     let expected = [

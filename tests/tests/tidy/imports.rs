@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn an_import_is_an_edge_to_the_file_that_defines_the_name() {
+    fn an_import_points_to_the_defining_file() {
         let files = [
             ("lib.rs", "mod low;\nmod high;"),
             ("low.rs", "pub struct Low;"),
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_followed_through_re_exports() {
+    fn names_are_resolved_through_reexports() {
         let files = [
             ("lib.rs", "mod net;\nmod user;\npub use net::Wire;"),
             ("net/mod.rs", "mod wire;\npub(crate) use self::wire::{Wire, lay as put};"),
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_re_export_that_the_file_itself_uses_is_an_edge() {
+    fn a_locally_used_reexport_is_an_edge() {
         let files = [
             ("lib.rs", "mod net;"),
             ("net/mod.rs", "mod wire;\npub use self::wire::Wire;\nstruct Cable(Wire);"),
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_in_bodies_count_whatever_they_begin_with() {
+    fn all_paths_in_bodies_are_edges() {
         let files = [
             ("lib.rs", "mod a;\nmod b;\nmod c;"),
             ("a.rs", "pub fn a() {}"),
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_that_is_imported_is_followed_to_what_is_named_in_it() {
+    fn names_are_resolved_through_imported_modules() {
         let files = [
             ("lib.rs", "pub mod proto;\nmod user;"),
             ("proto/mod.rs", "mod core;\npub use self::core::Core;"),
@@ -459,14 +459,14 @@ mod tests {
     }
 
     #[test]
-    fn comments_texts_tests_and_other_crates_make_no_edges() {
+    fn comments_strings_tests_and_other_crates_are_ignored() {
         let text = "// crate::b::B\npub(in crate::b) struct A;\n/* crate::b */\nfn f<'a>(_: &'a str) -> impl Sized + use<'a> {\n    g(\"crate::b\", 'c', '\\'', \
                     r#\"crate::\"b\"#, b\"crate::b\");\n    tokio::b::c();\n}\n#[cfg(test)]\nmod tests { use crate::b; }";
         assert_eq!(edges(&[("lib.rs", ""), ("a.rs", text), ("b.rs", "")]), Vec::<String>::new());
     }
 
     #[test]
-    fn circles_are_found_with_all_their_edges() {
+    fn cycles_are_reported_with_all_their_edges() {
         let files = [
             ("lib.rs", ""),
             ("a.rs", "use crate::b::B;"),

@@ -9,7 +9,7 @@ fn tests_install_nothing() {
 }
 
 #[test]
-fn every_command_would_be_found() {
+fn every_installing_command_is_detected() {
     for program in INSTALLERS {
         let planted = format!("fn planted() {{\n    {NEW}\n        {program},\n    )\n}}");
         assert_eq!(commands(&planted), [(2, (*program).to_owned())], "{planted}");
@@ -19,7 +19,7 @@ fn every_command_would_be_found() {
 }
 
 #[test]
-fn programs_that_install_nothing_are_not_found() {
+fn other_programs_are_not_reported() {
     let allowed = format!("// {NEW}\"go\")\n{NEW}\"node\").arg(\"go\"); {NEW}env!(\"CARGO_BIN_EXE_frpc\"))");
     assert_eq!(commands(&allowed), []);
 }

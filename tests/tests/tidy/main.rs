@@ -43,7 +43,7 @@ fn libraries_do_not_sleep() {
 }
 
 #[test]
-fn nothing_is_left_over() {
+fn the_sources_contain_no_leftovers() {
     let places = offences(|_| true, |text| misplaced(&lines(text), LEFTOVERS));
     assert!(places.is_empty(), "leftovers:\n{}", places.join("\n"));
 }
@@ -59,13 +59,13 @@ fn comments_open_with_a_statement() {
 }
 
 #[test]
-fn a_comment_like_a_question_would_be_found() {
+fn a_comment_like_a_question_is_detected() {
     let text = "//! What it is.\n    /// Whether it is.\nlet a = 1; // Who knows?\n// Whatever it is.\n//! How.";
     assert_eq!(questions(&lines(text)), [(1, "What".to_owned()), (2, "Whether".to_owned()), (5, "How".to_owned())]);
 }
 
 #[test]
-fn every_word_would_be_found() {
+fn every_forbidden_word_is_detected() {
     for word in NOT_IN_PROTO.iter().chain(LEFTOVERS).chain(&["thread::sleep"]) {
         let planted = format!("//! Why.\nlet planted = {word} after; // why");
         for sample in [planted.to_uppercase(), planted] {
@@ -75,13 +75,13 @@ fn every_word_would_be_found() {
 }
 
 #[test]
-fn what_is_allowed_is_not_found() {
+fn allowed_words_are_not_reported() {
     let allowed = "//! A service.\nuse std::{io::IoSlice, mem};\nlet a = 1; // a thread\n#[cfg(test)]\nmod tokio {}";
     assert_eq!(misplaced(&code(allowed), NOT_IN_PROTO), []);
 }
 
 #[test]
-fn the_sources_are_really_read() {
+fn source_files_are_found() {
     let count = |wanted: fn(&str) -> bool| sources().iter().filter(|path| wanted(path)).count();
     assert!(count(is_proto) >= 6, "{} files of the protocol core", count(is_proto));
     assert!(count(is_library) > count(is_proto));

@@ -67,7 +67,7 @@ macro_rules! converse {
 }
 
 #[test]
-fn clients_of_tonic_call_a_server_of_ours() {
+fn tonic_clients_call_our_server() {
     use theirs::{helloworld::greeter_client::GreeterClient, routeguide::route_guide_client::RouteGuideClient};
     in_real_time(async {
         let server = Server::builder()
@@ -92,7 +92,7 @@ fn clients_of_tonic_call_a_server_of_ours() {
 }
 
 #[test]
-fn clients_of_ours_call_a_server_of_tonic() {
+fn our_clients_call_a_tonic_server() {
     use ours::{helloworld::greeter_client::GreeterClient, routeguide::route_guide_client::RouteGuideClient};
     in_real_time(async {
         let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -139,7 +139,7 @@ macro_rules! ask {
 }
 
 #[test]
-fn a_codec_of_ones_own_speaks_with_one_of_tonic() {
+fn custom_codecs_interoperate_with_tonic() {
     frpc_http::register();
     in_real_time(async {
         let server = Server::builder().add_service(ours::oracle::oracle_server::OracleServer::new(Ours));

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_comes_back_as_often_as_it_is_expected() {
+    fn expected_echoes_are_dropped_once_per_expectation() {
         let message = |payload: &'static str| Message::new(Subject::new("chat").expect("it is good"), payload);
         let mut echoes = ExpectedEchoes::default();
         assert!(!echoes.take(&message("a")));

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 #[test]
-fn a_message_goes_to_every_broker_once_and_round_in_no_circle() {
+fn messages_reach_every_broker_once_without_loops() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
@@ -75,7 +75,7 @@ fn a_message_goes_to_every_broker_once_and_round_in_no_circle() {
 }
 
 #[test]
-fn requests_are_answered_from_the_other_side() {
+fn requests_are_answered_across_the_bridge() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
@@ -99,7 +99,7 @@ fn requests_are_answered_from_the_other_side() {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_between_two_brokers_when_one_of_two_servers_dies() {
+fn acknowledged_messages_survive_a_nats_server_crash() {
     in_real_time_within(CLUSTER_MAX, async {
         let Some(program) = NatsProgram::find() else { return };
         let mut servers = program.start_cluster(2).await;
@@ -143,7 +143,7 @@ fn nothing_acknowledged_is_lost_between_two_brokers_when_one_of_two_servers_dies
 }
 
 #[test]
-fn what_a_broker_does_not_take_is_set_aside_and_only_the_rest_is_acknowledged() {
+fn denied_messages_are_terminated_and_others_acknowledged() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;

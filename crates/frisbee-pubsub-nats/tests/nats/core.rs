@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use support::{Directory, Identity, NatsProgram, in_real_time, until};
 
 #[test]
-fn messages_come_in_order_to_whoever_subscribed() {
+fn messages_reach_subscribers_in_order() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
@@ -62,7 +62,7 @@ async fn program(address: &str) -> String {
 }
 
 #[test]
-fn the_address_alone_decides_between_a_cluster_and_a_broker_on_frisbee() {
+fn the_address_selects_nats_or_a_frisbee_broker() {
     in_real_time(async {
         let Some(nats) = NatsProgram::find() else { return };
         let server = nats.start("one", "").await;
@@ -76,7 +76,7 @@ fn the_address_alone_decides_between_a_cluster_and_a_broker_on_frisbee() {
 }
 
 #[test]
-fn one_member_of_a_group_gets_each_message() {
+fn each_message_reaches_one_member_of_a_group() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
@@ -104,7 +104,7 @@ fn one_member_of_a_group_gets_each_message() {
 }
 
 #[test]
-fn requests_are_answered_or_nobody_is_there_at_once() {
+fn requests_without_responders_fail_immediately() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
@@ -129,7 +129,7 @@ fn requests_are_answered_or_nobody_is_there_at_once() {
 }
 
 #[test]
-fn a_slow_subscriber_is_told_what_it_misses_and_others_miss_nothing() {
+fn only_the_slow_subscriber_misses_messages() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
@@ -155,7 +155,7 @@ fn a_slow_subscriber_is_told_what_it_misses_and_others_miss_nothing() {
 }
 
 #[test]
-fn a_message_that_cannot_be_published_is_an_error() {
+fn unpublishable_messages_return_an_error() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "max_payload: 1000").await;
@@ -173,7 +173,7 @@ fn a_message_that_cannot_be_published_is_an_error() {
 }
 
 #[test]
-fn subscriptions_outlive_their_server_and_waiting_messages_as_well() {
+fn subscriptions_and_queued_messages_survive_a_restart() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };
         let mut server = program.start("one", "").await;
@@ -215,7 +215,7 @@ fn subscriptions_outlive_their_server_and_waiting_messages_as_well() {
 }
 
 #[test]
-fn a_message_that_may_be_lost_with_its_server_is_not_acknowledged() {
+fn messages_lost_with_the_server_are_not_acknowledged() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };
         let mut server = program.start("one", "").await;
@@ -235,7 +235,7 @@ fn a_message_that_may_be_lost_with_its_server_is_not_acknowledged() {
 }
 
 #[test]
-fn a_server_that_answers_nothing_counts_as_dead() {
+fn unresponsive_servers_count_as_dead() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
@@ -249,7 +249,7 @@ fn a_server_that_answers_nothing_counts_as_dead() {
 }
 
 #[test]
-fn servers_are_checked_and_check_their_clients() {
+fn servers_and_clients_authenticate_each_other() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };
         let (identity, key) = (Identity::new(), KeyPair::new_user());
@@ -288,7 +288,7 @@ fn servers_are_checked_and_check_their_clients() {
 }
 
 #[test]
-fn a_message_that_the_server_refuses_is_told_to_whoever_waits() {
+fn publish_errors_of_the_server_reach_the_caller() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };
         let denied = "permissions: { publish: { deny: \"secrets.>\" } }";
@@ -328,7 +328,7 @@ fn a_message_that_the_server_refuses_is_told_to_whoever_waits() {
 }
 
 #[test]
-fn a_file_with_credentials_lets_its_owner_in() {
+fn authenticates_with_a_credentials_file() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };
         let (operator, system, account) = (KeyPair::new_operator(), KeyPair::new_account(), KeyPair::new_account());
@@ -382,7 +382,7 @@ fn claim(issuer: &KeyPair, subject: &KeyPair, rights: Value) -> String {
 }
 
 #[test]
-fn a_subject_that_subscribers_cannot_have_is_told_as_missing() {
+fn messages_with_unsupported_subjects_count_as_missing() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;

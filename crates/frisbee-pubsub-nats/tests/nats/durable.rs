@@ -8,7 +8,7 @@ use support::{NatsProgram, NatsServer, in_real_time, in_real_time_within};
 use tokio::sync::watch;
 
 #[test]
-fn a_durable_subscription_goes_on_where_it_was_and_starts_where_it_is_told() {
+fn durable_subscriptions_resume_and_honour_their_start() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };
         let mut server = program.start("one", "").await;
@@ -64,7 +64,7 @@ fn a_durable_subscription_goes_on_where_it_was_and_starts_where_it_is_told() {
 }
 
 #[test]
-fn a_message_that_cannot_be_read_is_set_aside_and_the_next_comes() {
+fn unreadable_messages_are_terminated_and_skipped() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
@@ -89,7 +89,7 @@ fn a_message_that_cannot_be_read_is_set_aside_and_the_next_comes() {
 }
 
 #[test]
-fn a_message_that_is_not_acknowledged_comes_again_also_to_others() {
+fn unacknowledged_messages_are_redelivered() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
@@ -120,7 +120,7 @@ fn a_message_that_is_not_acknowledged_comes_again_also_to_others() {
 }
 
 #[test]
-fn a_stream_that_is_not_there_is_an_error_and_so_is_a_client_that_was_closed() {
+fn missing_streams_and_closed_clients_return_errors() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
@@ -139,7 +139,7 @@ fn a_stream_that_is_not_there_is_an_error_and_so_is_a_client_that_was_closed() {
 }
 
 #[test]
-fn nothing_that_a_cluster_of_three_acknowledged_is_lost_when_one_dies() {
+fn acknowledged_messages_survive_the_loss_of_a_node() {
     in_real_time_within(CLUSTER_MAX, async {
         let Some(program) = NatsProgram::find() else { return };
         let mut servers = program.start_cluster(3).await;

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_that_waits_keeps_no_read_buffer_alive() {
+    fn queued_messages_do_not_retain_read_buffers() {
         let gauge = Arc::new(QueueGauge::new(100_000));
         for len in [10, 4_096, 60_000] {
             let read = Bytes::from(vec![7; 64 * 1024]);

@@ -54,7 +54,7 @@ mod tests {
     use crate::broker::{BrokerLimits, registry::PatternRegistry, testing::Bench};
 
     #[tokio::test]
-    async fn a_message_for_a_group_costs_the_same_however_many_of_its_members_are_full() {
+    async fn group_delivery_cost_is_independent_of_full_members() {
         let (bench, mut registry) = (Bench::new(BrokerLimits::default()).await, PatternRegistry::default());
         let members: Vec<_> = (0..MEMBERS).map(|_| bench.join(&mut registry, "jobs", "workers")).collect();
         let group = registry.group_of(&members[0]).expect("it has members");

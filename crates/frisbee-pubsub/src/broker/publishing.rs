@@ -298,7 +298,7 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn routes_take_no_more_memory_for_subjects_that_many_have_subscribed_to() {
+    async fn route_cache_size_is_bounded() {
         let bench = Bench::new(BrokerLimits { routes_max: 64, ..BrokerLimits::default() }).await;
         for number in 0..100 {
             bench.join(&mut bench.shared.registry_mut(), ">", &format!("group{number}"));

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_waits_in_order() {
+    fn messages_within_the_limit_are_queued_in_order() {
         for policy in [Policy::DropNewest, Policy::DropOldest, Policy::Disconnect, Policy::Block] {
             let (mut queue, pushed) = pushed(policy, &[("a", "1"), ("a", "2"), ("b", "3")]);
             assert_eq!(pushed, [PushOutcome::Waits; 3]);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_the_newest_tells_it_where_they_would_have_been() {
+    fn drop_newest_reports_losses_in_order() {
         let (mut queue, pushed) =
             pushed(Policy::DropNewest, &[("a", "1"), ("a", "2"), ("a", "3"), ("a", "4"), ("a", "5")]);
         assert_eq!(pushed[3..], [PushOutcome::Dropped(1); 2]);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_the_oldest_tells_it_before_those_that_are_left() {
+    fn drop_oldest_reports_losses_before_remaining_messages() {
         let (mut queue, pushed) =
             pushed(Policy::DropOldest, &[("a", "1"), ("a", "2"), ("a", "3"), ("a", "4"), ("a", "5")]);
         assert_eq!(pushed[3..], [PushOutcome::Dropped(1); 2]);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_of_a_subject_takes_the_place_of_the_one_before() {
+    fn keep_latest_replaces_the_previous_value_of_a_subject() {
         let (mut queue, pushed) =
             pushed(Policy::KeepLatest, &[("a", "1"), ("b", "2"), ("a", "3"), ("c", "4"), ("a", "5"), ("b", "6")]);
         assert_eq!(pushed.iter().filter(|pushed| **pushed == PushOutcome::Dropped(1)).count(), 3);
@@ -300,14 +300,14 @@ mod tests {
     }
 
     #[test]
-    fn more_subjects_than_fit_drop_the_oldest() {
+    fn keep_latest_drops_the_oldest_subject_when_full() {
         let (mut queue, _) =
             pushed(Policy::KeepLatest, &[("a", "1"), ("b", "2"), ("c", "3"), ("d", "4"), ("a", "5"), ("c", "6")]);
         assert_eq!(drained(&mut queue), "missing 3 6 4 5");
     }
 
     #[test]
-    fn a_value_that_is_larger_than_the_one_before_takes_no_more_than_the_room() {
+    fn keep_latest_bounds_the_queue_when_values_grow() {
         let with_len = |len: usize| "x".repeat(len);
         // ROOM holds 3 messages of 72 bytes.
         for (large, expected) in [(1 + 72, "missing 1 2 missing 1 X"), (1 + 2 * 72, "missing 3 X")] {
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_queue_gives_its_memory_back() {
+    fn an_empty_queue_frees_its_memory() {
         let (mut queue, gauge) = (MessageQueue::default(), Arc::new(QueueGauge::new(usize::MAX)));
         for number in 0..1000 {
             let message = message(&number.to_string(), "x");
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_never_fits_is_missing_and_drops_no_more_than_it_must() {
+    fn oversized_messages_are_missing_and_drop_few_others() {
         for policy in [Policy::DropNewest, Policy::DropOldest, Policy::KeepLatest] {
             let mut queue = MessageQueue::default();
             assert_eq!(push(&mut queue, policy, &message("a", "1")), PushOutcome::Waits);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_ends_a_subscription_that_is_to_be_disconnected() {
+    fn disconnect_ends_the_subscription_when_the_queue_is_full() {
         let (mut queue, pushed) = pushed(Policy::Disconnect, &[("a", "1"), ("a", "2"), ("a", "3"), ("a", "4")]);
         assert_eq!(pushed[3], PushOutcome::TooSlow);
         assert_eq!((queue.clear(), queue.is_empty(), queue.len()), (3, true, 0));

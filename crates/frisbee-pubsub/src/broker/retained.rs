@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_bounded_in_number_and_bytes_and_room_comes_back() {
+    fn retained_values_are_bounded_in_number_and_bytes() {
         let limits = BrokerLimits { retained_max: 2, retained_len_max: 200, ..BrokerLimits::default() };
         let mut retained = RetainedValues::default();
         assert!(set(&mut retained, &limits, "a", "1") && set(&mut retained, &limits, "b", "1"));

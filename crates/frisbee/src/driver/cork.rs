@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_sender_is_written_at_once() {
+    fn a_single_sender_is_written_immediately() {
         let mut bursts = Bursts::default();
         for _ in 0..10 {
             assert_eq!(bursts.add(1), Now);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_caller_that_gets_its_answers_is_written_at_once() {
+    fn a_single_caller_is_written_immediately() {
         let mut bursts = Bursts::default();
         for _ in 0..10 {
             assert_eq!(bursts.add(1), Now);
@@ -137,26 +137,26 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_up_without_packets_puts_nothing_off() {
+    fn wake_ups_without_packets_do_not_delay_writes() {
         let mut bursts = Bursts::after(10);
         (0..10).for_each(|_| bursts.cork.expect(1));
         assert_eq!(bursts.add(0), Now);
     }
 
     #[test]
-    fn a_smaller_burst_than_the_last_one_waits_once_for_the_others() {
+    fn a_smaller_burst_is_delayed_once() {
         let mut bursts = Bursts::after(10);
         assert_eq!(bursts.add(1), Later);
         assert_eq!(bursts.add(1), Now);
     }
 
     #[test]
-    fn a_burst_as_large_as_the_last_one_is_written_at_once() {
+    fn a_burst_of_equal_size_is_written_immediately() {
         assert_eq!(Bursts::after(10).add(10), Now);
     }
 
     #[test]
-    fn the_last_burst_is_the_last_one_that_had_any_packets() {
+    fn empty_bursts_do_not_replace_the_last_burst() {
         let mut bursts = Bursts::after(10);
         assert_eq!(bursts.add(0), Now);
         bursts.sleep();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_burst_takes_the_place_of_a_larger_one() {
+    fn a_smaller_burst_replaces_a_larger_one() {
         let mut bursts = Bursts::after(10);
         assert_eq!((bursts.add(2), bursts.add(0)), (Later, Now));
         bursts.sleep();
@@ -172,13 +172,13 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_is_expected_to_be_followed_by_a_packet() {
+    fn each_answer_raises_the_expected_burst_by_one() {
         let mut bursts = Bursts::expecting(3);
         assert_eq!([bursts.add(1), bursts.add(1), bursts.add(1)], [Later, Later, Now]);
     }
 
     #[test]
-    fn a_write_is_put_off_again_only_if_the_wake_up_brought_more() {
+    fn delays_continue_only_while_packets_arrive() {
         let mut bursts = Bursts::expecting(10);
         assert_eq!([bursts.add(1), bursts.add(1), bursts.add(0)], [Later, Later, Now]);
     }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_what_did_not_come_is_expected_of_the_next_burst() {
+    fn half_of_the_missing_packets_are_expected_next() {
         let mut bursts = Bursts::expecting(9);
         assert_eq!([bursts.add(1), bursts.add(0)], [Later, Now]);
         bursts.sleep();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_nobody_follows_up_are_forgotten() {
+    fn expected_packets_decay_to_zero() {
         let mut bursts = Bursts::expecting(1000);
         for _ in 0..20 {
             while bursts.add(1) == Later {}
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_goes_on_without_sleep_counts_on() {
+    fn packets_accumulate_until_the_driver_sleeps() {
         let mut bursts = Bursts::default();
         assert_eq!(bursts.add(5), Now);
         // The driver yields without a sleep, so the packets it wrote count together with the next ones.

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_begins_the_time_anew() {
+    fn progress_restarts_the_deadlock_timer() {
         let (start, mut detector) = (Instant::now(), DeadlockDetector::default());
         assert!(!detector.look(start, true, LIMIT));
         detector.note_progress();
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_stuck_no_time_is_watched() {
+    fn no_timer_runs_unless_handlers_are_blocked() {
         let (start, mut detector) = (Instant::now(), DeadlockDetector::default());
         assert!(!detector.look(start, true, LIMIT));
         assert!(!detector.look(start + LIMIT, false, LIMIT));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jam_lasts_until_a_handler_ends() {
+    fn a_deadlock_lasts_until_a_handler_ends() {
         let (start, mut detector) = (Instant::now(), DeadlockDetector::default());
         assert!(!detector.look(start, true, LIMIT));
         assert!(detector.look(start + LIMIT, true, LIMIT));

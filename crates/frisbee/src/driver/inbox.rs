@@ -326,7 +326,7 @@ mod tests {
     const LENS: [usize; 11] = [0, 1, 300, 1014, 16_374, 16_375, 16_385, 20_000, 20_000, 70_000, 20_000];
 
     #[test]
-    fn contents_stay_as_they_came_whatever_is_read_after_them() {
+    fn contents_are_unchanged_by_later_reads() {
         // Contents held until the end, for the next packet or two, or not at all.
         for held_max in [usize::MAX, 2, 0] {
             let (mut reader, mut held) = (Reader::new(), Vec::new());
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_may_come_in_pieces_and_many_at_once() {
+    fn packets_decode_from_any_split_of_the_input() {
         let packets: Vec<_> = LENS.into_iter().enumerate().map(|(number, len)| packet(number, len)).collect();
         let said = packets.concat();
         for piece_len in [3001, 16_400, 20_010, 20_014, 20_018, said.len()] {
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_that_are_held_do_not_make_those_behind_them_cost_a_second_read() {
+    fn held_contents_cause_no_extra_reads() {
         let mut reader = Reader::new();
         let packets: Vec<_> = (0..20).map(|number| packet(number, 20_000)).collect();
         reader.say(&packets.concat());
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_of_a_thread_share_a_chunk_and_no_bytes() {
+    fn connections_of_a_thread_share_chunks_but_no_bytes() {
         let mut readers = [Reader::new(), Reader::new(), Reader::new()];
         let mut held = Vec::new();
         for number in 0..30 {
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_when_the_bytes_are_taken_back() {
+    fn taking_the_input_back_loses_no_bytes() {
         let mut reader = Reader::new();
         let said = [packet(1, 20_000), packet(2, 20_000), packet(3, 300)].concat();
         reader.say(&said);

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_a_whole_response() {
+    fn the_refusal_is_a_complete_response() {
         let text = str::from_utf8(refusal(ForeignProtocol::Http2Client)).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());

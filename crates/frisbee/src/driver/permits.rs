@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn permits_go_to_those_that_wait_in_their_order_and_nobody_passes_them() {
+    fn permits_are_granted_in_fifo_order() {
         let permits = HandlerPermits::new(1);
         let [mut first, mut second, mut third] = [(); 3].map(|()| HeldPermits::new(permits.clone()));
         assert!(is_held(&mut first, 1));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_given_up_keeps_no_permit() {
+    fn cancelled_waiters_release_their_permit() {
         let permits = HandlerPermits::new(1);
         let [mut first, mut second, mut third] = [(); 3].map(|()| HeldPermits::new(permits.clone()));
         assert!(is_held(&mut first, 1));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_ahead_is_given_back() {
+    fn prefetched_permits_are_returned() {
         let permits = HandlerPermits::new(64);
         let [mut one, mut other] = [(); 2].map(|()| HeldPermits::new(permits.clone()));
         assert!(is_held(&mut one, 1));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_compete_never_hold_more_than_there_are_and_all_get_on() {
+    fn competing_threads_never_exceed_the_limit() {
         const LIMIT: usize = 3;
         let permits = HandlerPermits::new(LIMIT);
         let under_way = AtomicUsize::new(0);

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_socket_that_is_connected_has_the_options() {
+    async fn connected_sockets_have_the_options() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         for keepalive in [Some(Duration::from_secs(7)), Some(Duration::MAX), None] {

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_checksum_is_the_one_of_the_specification() {
+    fn checksum_matches_the_specification() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         let header = Header { id: 7, operation: 20, len: 2 };
         let sum = content_checksum(HeaderFormat::Magic10, header, b"hi");

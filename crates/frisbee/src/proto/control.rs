@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_comes_back_as_it_was() {
+    fn control_frames_round_trip() {
         check_round_trip(Control::Hello(Hello::new(&Config::default())));
         check_round_trip(Control::Credit { id: 7, len: u32::MAX });
         check_round_trip(Control::GoAway(GoAway { code: GoAway::AGE, text: "an hour old".into() }));
@@ -141,13 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn unknown_kinds_and_empty_frames_mean_nothing() {
+    fn unknown_kinds_and_empty_frames_are_ignored() {
         assert_eq!(Control::decode(0, Bytes::new()), Ok(None));
         assert_eq!(Control::decode(0, Bytes::from_static(&[200, 1, 2])), Ok(None));
     }
 
     #[test]
-    fn bytes_behind_a_body_are_ignored_and_a_short_body_is_an_error() {
+    fn trailing_bytes_are_ignored_and_short_bodies_rejected() {
         let cancel = Control::decode(7, Bytes::from_static(&[CANCEL, 0, 20, 99])).unwrap();
         assert_eq!(cancel, Some(Control::Cancel(PacketName { id: 7, operation: Operation::new(20).unwrap() })));
         for content in [&[CANCEL, 0][..], &[CREDIT, 0, 0, 1], &[CANCELLED], &[GOAWAY], &[HELLO]] {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_of_the_protocol_itself_cannot_be_withdrawn() {
+    fn protocol_packets_cannot_be_cancelled() {
         assert_eq!(Control::decode(7, Bytes::from_static(&[CANCEL, 0, 2])), Ok(None));
     }
 }

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_waits_when_nothing_is_left_and_a_frame_may_cost_more_than_that() {
+    fn senders_wait_without_credit_and_may_overdraw_it() {
         let mut credit = SendCredit::new(100);
         credit.spend(99);
         assert!(credit.may_send());
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn credit_is_given_back_by_halves_of_the_window_unless_the_reader_waits() {
+    fn credit_returns_at_half_a_window_or_for_waiting_readers() {
         let (now, mut budget) = (Instant::now(), budget());
         let mut lent = Lent::new(&budget);
         let len = lent.widen(now, &mut budget);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_before_the_window_was_known_counts() {
+    fn bytes_sent_before_the_window_is_known_count() {
         let mut credit = SendCredit::new(0);
         credit.spend(150);
         credit.open(100);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_credit_has_an_end() {
+    fn credit_overflow_is_an_error() {
         let mut credit = SendCredit::new(1);
         assert_eq!(credit.grant(i32::MAX as u32 - 1), Ok(false));
         assert_eq!(credit.grant(1), Err(CreditOverflow));
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn credit_is_given_back_when_half_a_window_is_owed() {
+    fn credit_returns_when_half_a_window_is_owed() {
         let (now, mut budget) = (Instant::now(), budget());
         let mut slow = Lent::new(&budget);
         assert_eq!(slow.consume(now, 499, &mut budget), 0);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_narrowest_window_lets_one_frame_through_after_the_other() {
+    fn the_smallest_window_passes_one_frame_at_a_time() {
         let now = Instant::now();
         let narrow = Config { streams_len_max: 1, stream_queue_len_max: 0, ..Config::default() };
         let mut budget = WindowBudget::new(&narrow);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_doubles_when_it_went_round_in_two_round_trips() {
+    fn windows_double_when_consumed_within_two_round_trips() {
         let (start, mut budget) = (Instant::now(), budget());
         let quick = ROUND_TRIP.unwrap() * 2;
         let mut fast = Lent::new(&budget);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_trip_is_assumed_until_one_is_measured_and_never_too_short() {
+    fn round_trips_have_a_default_and_a_minimum() {
         let start = Instant::now();
         for (round_trip, quick) in [(None, ROUND_TRIP_UNKNOWN), (Some(Duration::ZERO), ROUND_TRIP_MIN)] {
             for (took, given) in [(quick * 2, 2000), (quick * 3, 1000)] {
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_widen_as_far_as_they_leave_a_multiple_of_what_they_take() {
+    fn windows_widen_while_the_budget_lasts() {
         let (now, mut budget) = (Instant::now(), budget());
         let mut lent: Vec<Lent> = (0..3).map(|_| Lent::new(&budget)).collect();
         let widened: Vec<usize> = lent.iter_mut().map(|lent| lent.widen(now, &mut budget)).collect();
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn no_window_is_wider_than_what_may_wait_twice() {
+    fn windows_are_limited_to_twice_the_queue_limit() {
         let (now, mut budget) = (Instant::now(), WindowBudget::new(&Config { streams_len_max: 1 << 20, ..config() }));
         assert_eq!(budget.initial, 8 * INITIAL);
         let config = Config { streams_max: 1000, streams_len_max: 1 << 20, ..config() };
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_go_over_their_window_take_from_what_is_lent() {
+    fn frames_over_their_window_reduce_the_budget() {
         let (now, mut budget) = (Instant::now(), budget());
         let (mut wide, mut over) = (Lent::new(&budget), Lent::new(&budget));
         over.hold(1000 + 9100, &mut budget);
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_window_is_owed_no_more_than_a_new_one_has() {
+    fn wide_windows_return_credit_at_the_initial_size() {
         let (now, mut budget) = (
             Instant::now(),
             WindowBudget::new(&Config { streams_len_max: 100 * INITIAL, streams_max: 50, ..config() }),
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_budget_is_shared_by_as_many_streams_as_may_exist() {
+    fn streams_share_half_of_the_budget() {
         let default = Config::default();
         assert_eq!(initial_window(&default), 16 * 1024);
         assert_eq!(initial_window(&Config { streams_max: 0, ..default.clone() }), 2 * 1024 * 1024);

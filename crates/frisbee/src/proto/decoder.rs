@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn content_up_to_the_limit_passes_and_one_byte_more_does_not() {
+    fn contents_above_the_limit_are_rejected() {
         check("000f 0001 0014 00000064", Ok(None));
         let error = ProtocolError::ContentTooLarge { announced: 101, limit: 100 };
         check("000f 0001 0014 00000065", Err(error));
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn content_above_the_limit_is_skipped_as_it_arrives_up_to_another_limit() {
+    fn oversized_content_is_skipped_up_to_a_second_limit() {
         let mut decoder = Decoder::new(None, 2).skipping(4);
         let mut inbox = input("000f 0001 0014 00000004 aabb");
         assert_eq!(decoder.announced_len(&inbox), None);
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_packets_of_the_application_can_be_taken_and_nothing_else() {
+    fn only_complete_application_packets_can_be_taken() {
         let packet = "000f 0001 0014 00000001 61";
         for (next, is_taken) in [
             (packet, true),

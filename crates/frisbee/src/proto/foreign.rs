@@ -52,7 +52,7 @@ mod tests {
     ];
 
     #[test]
-    fn two_bytes_are_enough_where_a_magic_number_should_be() {
+    fn two_bytes_identify_foreign_protocols_with_magic() {
         let recognize = |bytes| ForeignProtocol::recognize(Some(HeaderFormat::Magic10), bytes);
         for (bytes, expected) in SAMPLES {
             assert_eq!(recognize(&bytes[..1]), None, "{bytes:?}");
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn as_much_as_a_header_tells_all_that_no_frisbee_peer_begins_with() {
+    fn a_header_identifies_foreign_protocols_without_magic() {
         for format in [None, Some(HeaderFormat::Plain8)] {
             for (bytes, expected) in SAMPLES {
                 let front = &bytes[..bytes.len().min(8)];

@@ -178,14 +178,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_wrong_magic_number_is_noticed_at_its_second_byte() {
+    fn a_wrong_magic_number_is_detected_at_its_second_byte() {
         assert_eq!(Header::decode(HeaderFormat::Magic10, &[0x47]), Ok(None));
         let found = Header::decode(HeaderFormat::Magic10, b"GE");
         assert_eq!(found, Err(ProtocolError::BadMagic { found: 0x4745 }));
     }
 
     #[test]
-    fn every_number_has_one_meaning() {
+    fn every_operation_number_has_one_kind() {
         assert_eq!(FrameKind::of(0), FrameKind::Ping);
         assert_eq!(FrameKind::of(1), FrameKind::Pong);
         assert_eq!(FrameKind::of(2), FrameKind::Stream);

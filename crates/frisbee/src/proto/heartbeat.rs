@@ -114,7 +114,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn pings_come_on_a_fixed_tick() {
+    fn pings_are_sent_on_a_fixed_tick() {
         let start = Instant::now();
         let mut heartbeat = Heartbeat::new(start, Some(SECOND), None);
         assert_eq!(heartbeat.poll_timeout(), Some(start + SECOND));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_counts_from_the_last_byte_and_not_while_nobody_reads() {
+    fn silence_counts_from_the_last_byte_while_reading() {
         let start = Instant::now();
         let mut heartbeat = Heartbeat::new(start, None, Some(SECOND));
         heartbeat.handle_received(start + SECOND / 2);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_round_trip_is_an_average_of_pings_that_were_alone() {
+    fn round_trip_is_averaged_over_unambiguous_pings() {
         let start = Instant::now();
         let mut heartbeat = Heartbeat::new(start, None, None);
         heartbeat.handle_pong(start);

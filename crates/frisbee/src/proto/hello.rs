@@ -241,20 +241,20 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_comes_back_as_it_was() {
+    fn hello_round_trips() {
         assert_eq!(decoded(encoded(&hello())), Ok(hello()));
         assert_eq!(hello().part("frpc").unwrap(), "table");
         assert_eq!(hello().part("other"), None);
     }
 
     #[test]
-    fn what_is_kept_does_not_pin_the_buffer_it_came_in() {
+    fn decoded_parts_do_not_retain_the_read_buffer() {
         let read = decoded(encoded(&hello())).unwrap();
         assert!(read.part("frpc").unwrap().is_unique());
     }
 
     #[test]
-    fn unknown_fields_and_versions_and_longer_values_are_read_past() {
+    fn unknown_fields_versions_and_longer_values_are_skipped() {
         let mut bytes = encoded(&hello());
         bytes[0] = 9;
         bytes.extend([77, 0, 0, 0, 2, 1, 2]);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_field_that_comes_twice_the_first_counts() {
+    fn the_first_of_duplicate_fields_counts() {
         let mut bytes = encoded(&hello());
         bytes.extend([CANCEL_BURST, 0, 0, 0, 4, 0, 0, 0, 1]);
         bytes.extend([PART, 0, 0, 0, 5]);
@@ -273,14 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_that_says_nothing_has_the_limits_of_a_plain_peer() {
+    fn an_empty_hello_has_the_limits_of_a_plain_peer() {
         let hello = decoded([1]).unwrap();
         assert_eq!((hello.content_len_max, hello.streams_max, hello.cancel_burst), (5_242_880, None, None));
         assert!(!hello.features.contains(Features::CANCEL));
     }
 
     #[test]
-    fn a_hello_that_is_cut_anywhere_is_an_error_or_ends_with_a_field() {
+    fn a_truncated_hello_is_an_error_or_ends_with_a_field() {
         let bytes = encoded(&hello());
         let whole = (1..bytes.len()).filter(|&len| decoded(&bytes[..len]).is_ok()).collect::<Vec<_>>();
         assert_eq!(whole, [1, 10, 19, 28, 37, 46], "where a field ends");

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn control_frames_in_front_of_raw_bytes_are_measured() {
+    fn control_frames_before_raw_bytes_are_measured() {
         let ids: [(_, &[u16]); 2] = [(HeaderFormat::Magic10, &[0, 7, 0xffff]), (HeaderFormat::Plain8, &[0])];
         for (format, id) in ids.into_iter().flat_map(|(format, ids)| ids.iter().map(move |id| (format, *id))) {
             let mut bytes = encoded(Header::control(id, 5), format);

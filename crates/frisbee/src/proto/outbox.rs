@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn large_contents_are_not_copied_and_small_ones_gather() {
+    fn large_contents_are_not_copied_and_small_ones_are_joined() {
         let mut outbox = Outbox::new(Some(HeaderFormat::Magic10));
         let large = Bytes::from(vec![1; COPY_LEN_MAX]);
         let small = large.slice(1..);
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_not_copied_even_while_the_format_is_unknown() {
+    fn pieces_are_not_copied_before_the_format_is_known() {
         let pieces = ["small", "pieces"].map(Bytes::from);
         for format in [None, Some(HeaderFormat::Magic10)] {
             let mut outbox = Outbox::new(format);
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn a_content_that_is_copied_is_the_same_frame() {
+    fn copied_contents_encode_the_same_frame() {
         for (format, len) in [None, Some(HeaderFormat::Plain8), Some(HeaderFormat::Magic10)]
             .into_iter()
             .flat_map(|format| [0, 1, COPY_LEN_MAX - 1, COPY_LEN_MAX].map(|len| (format, len)))
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_out_in_the_order_in_which_they_went_in() {
+    fn frames_are_written_in_fifo_order() {
         let mut outbox = Outbox::new(Some(HeaderFormat::Plain8));
         let mut expected = Vec::new();
         for id in 0..200_u8 {
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pong_goes_ahead_of_queued_data_but_never_inside_a_frame() {
+    fn pongs_precede_queued_data_but_never_split_a_frame() {
         let mut outbox = Outbox::new(Some(HeaderFormat::Plain8));
         let content = Bytes::from(vec![7; BATCH_LEN_MAX]);
         push(&mut outbox, 1, &content);
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_the_peer_caused_are_told_apart_from_those_of_this_side() {
+    fn bytes_caused_by_the_peer_are_counted_separately() {
         let mut outbox = Outbox::new(Some(HeaderFormat::Plain8));
         let content = Bytes::from_static(&[0; 92]);
         for cause in [FrameCause::Reply, FrameCause::Reply, FrameCause::Local, FrameCause::PeerInduced] {
@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn a_written_buffer_serves_again() {
+    fn written_buffers_are_reused() {
         let mut outbox = Outbox::new(Some(HeaderFormat::Plain8));
         let mut batch = Transmit::default();
         let content = Bytes::from_static(&[0; 100]);

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_differ_by_a_tenth_at_most_both_ways() {
+    fn ages_vary_by_at_most_a_tenth() {
         let hour = Duration::from_secs(3600);
         let ages: Vec<Duration> = (0..1000).map(|_| with_jitter(hour)).collect();
         let (least, most) = (ages.iter().min().unwrap(), ages.iter().max().unwrap());

@@ -31,7 +31,7 @@ fn mixed() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn contents_of_changing_sizes_stay_what_they_were() {
+fn contents_of_changing_sizes_stay_unchanged() {
     for buffer_len in [1000, 1 << 16, 1 << 22] {
         in_virtual_time(async {
             let keeper = std::sync::Arc::new(Keeper::default());
@@ -51,7 +51,7 @@ fn contents_of_changing_sizes_stay_what_they_were() {
 }
 
 #[test]
-fn contents_that_are_not_kept_leave_their_buffers_to_the_next() {
+fn dropped_contents_release_their_buffers() {
     /// Compares each content, and sends it back if it is to.
     struct Compare(Option<()>);
 
@@ -93,7 +93,7 @@ impl Router for Checking {
 
 /// After a large packet the next is read boldly: whatever comes instead of another large one has to arrive as well.
 #[test]
-fn packets_in_one_write_behind_a_large_content_arrive_whole() {
+fn packets_written_after_a_large_content_arrive_whole() {
     const SMALL: [usize; 4] = [0, 5, 700, 3_000];
     let large = [200_000, 200_000, 199_000, 20_000, 16_380, 300_000];
     let mut writes: Vec<Vec<usize>> = large.iter().map(|len| vec![*len]).collect();

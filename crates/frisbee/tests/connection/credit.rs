@@ -61,7 +61,7 @@ fn sending(sender: &StreamSender) -> JoinHandle<Result<(), StreamSendError>> {
 }
 
 #[test]
-fn a_sender_waits_for_the_reader_and_everything_arrives_in_order() {
+fn senders_wait_for_readers_and_data_arrives_in_order() {
     in_virtual_time(async {
         let (_server, connection, other) = both_ends().await;
         let ((sender, _reader), mut accepted) = stream_pair(&other, &connection).await;
@@ -97,7 +97,7 @@ fn many_contents_are_sent_as_they_are_read() {
 }
 
 #[test]
-fn one_stream_of_a_hundred_that_stalls_delays_nothing() {
+fn one_stalled_stream_delays_no_other() {
     in_virtual_time(async {
         let (_server, connection, other) = both_ends().await;
         let ((slow, _reader), _unread) = stream_pair(&other, &connection).await;
@@ -124,7 +124,7 @@ fn one_stream_of_a_hundred_that_stalls_delays_nothing() {
 }
 
 #[test]
-fn a_sender_that_waits_hears_of_every_end_of_its_stream() {
+fn waiting_senders_learn_of_every_end_of_their_stream() {
     for way in 0..4 {
         in_virtual_time(async move {
             let (_server, connection, other) = both_ends().await;
@@ -158,7 +158,7 @@ fn a_sender_that_waits_hears_of_every_end_of_its_stream() {
 }
 
 #[test]
-fn a_reader_that_is_dropped_lets_its_sender_go_on() {
+fn dropping_the_reader_unblocks_the_sender() {
     in_virtual_time(async {
         let (_server, connection, other) = both_ends().await;
         let ((sender, mut reader), accepted) = stream_pair(&other, &connection).await;
@@ -177,7 +177,7 @@ fn a_reader_that_is_dropped_lets_its_sender_go_on() {
 }
 
 #[test]
-fn a_reader_that_only_looks_is_done_with_what_it_took() {
+fn peeking_returns_credit_of_consumed_data() {
     in_virtual_time(async {
         let (_server, connection, other) = both_ends().await;
         let ((sender, _reader), mut accepted) = stream_pair(&other, &connection).await;
@@ -190,7 +190,7 @@ fn a_reader_that_only_looks_is_done_with_what_it_took() {
 }
 
 #[test]
-fn a_call_to_send_that_is_dropped_while_it_waits_has_sent_nothing() {
+fn a_cancelled_send_has_sent_nothing() {
     in_virtual_time(async {
         let (_server, connection, other) = both_ends().await;
         let ((sender, reader), mut accepted) = stream_pair(&other, &connection).await;
@@ -234,7 +234,7 @@ impl Router for Busy {
 }
 
 #[test]
-fn credit_is_read_although_packets_wait_that_no_handler_may_start_on() {
+fn credit_is_read_while_packets_are_queued() {
     in_virtual_time(async {
         let config = Config { handlers_max: 1, backlog_max: 1, ..extended() };
         let server = server(Busy(Gate::default())).config(config).without_listener();
@@ -254,7 +254,7 @@ fn credit_is_read_although_packets_wait_that_no_handler_may_start_on() {
 }
 
 #[test]
-fn slow_readers_of_served_streams_have_no_packet_refused() {
+fn slow_stream_readers_cause_no_refused_packets() {
     in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).config(extended()).dispatch(limited(1)).without_listener();
@@ -291,7 +291,7 @@ impl Router for Talks {
 }
 
 #[test]
-fn nobody_waits_for_the_credit_of_a_peer_that_says_nothing_more() {
+fn a_silent_peer_does_not_block_on_credit() {
     // With the feature, and a window of a thousand.
     let hello = frame(0, 3, [1, 1, 1, 0, 0, 0, 4, 0, 0, 0, 1, 4, 0, 0, 0, 4, 0, 0, 3, 232]);
     for last in [Vec::new(), frame(0, 0, "a PING with content")] {
@@ -309,7 +309,7 @@ fn nobody_waits_for_the_credit_of_a_peer_that_says_nothing_more() {
 }
 
 #[test]
-fn nobody_waits_for_a_plain_peer() {
+fn plain_peers_do_not_block_on_credit() {
     in_virtual_time(async {
         let (connection, mut peer) = peer_of_client(&client(()).config(extended())).await;
         peer.say(pong()).await;

@@ -44,7 +44,7 @@ impl Router for Unhooked {
 }
 
 #[test]
-fn a_packet_is_discarded_and_counted_and_what_is_beside_it_arrives() {
+fn discarded_packets_are_counted_and_others_arrive() {
     for dispatch in dispatches() {
         for (buffer_len, len) in [(7, 101), (1 << 16, 101), (1 << 16, 200_000), (1 << 22, 1_000_000)] {
             in_virtual_time(async {
@@ -88,7 +88,7 @@ impl Router for Picky {
 }
 
 #[test]
-fn the_router_hears_of_it_by_the_header_and_may_answer() {
+fn the_router_is_told_the_header_and_may_reply() {
     in_virtual_time(async {
         let picky = Picky::default();
         let server = server(picky.clone()).config(Config { content_len_max: 90, ..quiet() }).without_listener();
@@ -121,7 +121,7 @@ fn the_outcome_of_a_refusal_is_applied() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_the_answers_is_not_read_from() {
+fn reading_pauses_when_the_peer_reads_no_replies() {
     in_virtual_time(async {
         let picky = Picky::default();
         let config = Config { outbox_len_max: 10_000, write_stall_max: 3600 * SECOND, ..small() };
@@ -135,7 +135,7 @@ fn a_peer_that_does_not_read_the_answers_is_not_read_from() {
 }
 
 #[test]
-fn both_sides_of_a_stream_learn_that_data_was_too_large_and_no_other_stream_ends() {
+fn both_sides_learn_of_oversized_stream_data() {
     in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).config(small()).without_listener();
@@ -157,7 +157,7 @@ fn both_sides_of_a_stream_learn_that_data_was_too_large_and_no_other_stream_ends
 }
 
 #[test]
-fn a_last_word_can_follow_on_the_stream() {
+fn a_final_message_can_be_sent_on_the_stream() {
     in_virtual_time(async {
         let (connection, mut peer) = peer_of_client(&client(()).config(small())).await;
         let (sender, mut reader) = connection.open_stream_with_id(7).unwrap().split();
@@ -181,7 +181,7 @@ fn a_last_word_can_follow_on_the_stream() {
 }
 
 #[test]
-fn discarding_takes_no_more_room_than_any_read() {
+fn discarding_needs_no_more_memory_than_reading() {
     /// Gives a packet that goes on for ever.
     struct Endless {
         front: Vec<u8>,
@@ -216,7 +216,7 @@ fn discarding_takes_no_more_room_than_any_read() {
 }
 
 #[test]
-fn a_content_that_takes_too_long_ends_the_connection() {
+fn content_discarded_for_too_long_ends_the_connection() {
     in_virtual_time(async {
         let config = Config { discard_time_max: 10 * SECOND, ..small() };
         let (connection, mut peer) = peer_of_client(&client(()).config(config)).await;

@@ -12,7 +12,7 @@ use crate::scripts::{
 };
 
 #[test]
-fn ready_replies_come_in_order_and_in_one_batch() {
+fn ready_replies_are_batched_in_order() {
     for dispatch in [Dispatch::InPlace, Dispatch::Ordered] {
         in_virtual_time(async {
             let server = server(Script::new()).dispatch(dispatch).without_listener();
@@ -27,7 +27,7 @@ fn ready_replies_come_in_order_and_in_one_batch() {
 }
 
 #[test]
-fn in_place_a_handler_that_waits_holds_up_nobody() {
+fn waiting_handlers_in_place_block_no_others() {
     in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).without_listener();
@@ -44,7 +44,7 @@ fn in_place_a_handler_that_waits_holds_up_nobody() {
 }
 
 #[test]
-fn ordered_handlers_run_one_after_the_other_while_streams_and_pings_are_served() {
+fn ordered_handlers_run_in_sequence_with_streams_and_pings() {
     in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).dispatch(Dispatch::Ordered).without_listener();
@@ -65,7 +65,7 @@ fn ordered_handlers_run_one_after_the_other_while_streams_and_pings_are_served()
 }
 
 #[test]
-fn only_tasks_of_their_own_run_to_their_end_after_the_connection() {
+fn only_spawned_handlers_outlive_the_connection() {
     for dispatch in dispatches() {
         in_virtual_time(async {
             let script = Script::new();
@@ -89,7 +89,7 @@ fn only_tasks_of_their_own_run_to_their_end_after_the_connection() {
 }
 
 #[test]
-fn limited_handlers_are_never_more_over_all_connections_and_all_get_their_turn() {
+fn limited_handlers_share_the_limit_fairly() {
     in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).dispatch(limited(2)).without_listener();
@@ -110,7 +110,7 @@ fn limited_handlers_are_never_more_over_all_connections_and_all_get_their_turn()
 }
 
 #[test]
-fn a_connection_has_no_more_handlers_under_way_than_its_limit() {
+fn handlers_of_a_connection_are_limited() {
     for dispatch in [Dispatch::InPlace, Dispatch::Spawned, limited(5)] {
         in_virtual_time(async {
             let script = Script::new();
@@ -138,7 +138,7 @@ fn a_connection_has_no_more_handlers_under_way_than_its_limit() {
 }
 
 #[test]
-fn a_server_has_no_more_handlers_under_way_than_its_limit() {
+fn handlers_of_a_server_are_limited() {
     for dispatch in [Dispatch::Spawned, limited(9)] {
         in_virtual_time(async {
             let script = Script::new();
@@ -162,7 +162,7 @@ fn a_server_has_no_more_handlers_under_way_than_its_limit() {
 }
 
 #[test]
-fn in_place_each_connection_may_be_one_handler_ahead_of_the_limit_of_the_server() {
+fn in_place_handlers_may_exceed_the_server_limit_by_one() {
     in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone())
@@ -183,7 +183,7 @@ fn in_place_each_connection_may_be_one_handler_ahead_of_the_limit_of_the_server(
 }
 
 #[test]
-fn in_place_a_connection_whose_handlers_have_ended_leaves_the_limit_to_others() {
+fn idle_in_place_connections_release_the_server_limit() {
     in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone())
@@ -201,7 +201,7 @@ fn in_place_a_connection_whose_handlers_have_ended_leaves_the_limit_to_others() 
 }
 
 #[test]
-fn a_client_bounds_its_handlers_as_well() {
+fn handlers_of_a_client_are_limited() {
     in_virtual_time(async {
         let script = Script::new();
         let client = client(script.clone()).dispatch(limited(2));
@@ -218,12 +218,12 @@ fn a_client_bounds_its_handlers_as_well() {
 }
 
 #[test]
-fn reading_pauses_at_so_many_packets_in_the_backlog() {
+fn reading_pauses_at_the_packet_limit_of_the_backlog() {
     paused_reading(Config { backlog_max: 3, ..quiet() }, "hi");
 }
 
 #[test]
-fn reading_pauses_at_so_many_bytes_in_the_backlog() {
+fn reading_pauses_at_the_byte_limit_of_the_backlog() {
     paused_reading(Config { backlog_len_max: 200, ..quiet() }, "twenty bytes long...");
 }
 
@@ -250,7 +250,7 @@ fn paused_reading(config: Config, content: &'static str) {
 }
 
 #[test]
-fn a_paused_reader_holds_back_its_peer_and_neither_takes_the_other_for_dead() {
+fn a_paused_reader_does_not_time_out_either_side() {
     in_virtual_time(async {
         let script = Script::new();
         let config = Config { backlog_max: 3, ..Config::default() };
@@ -274,7 +274,7 @@ fn a_paused_reader_holds_back_its_peer_and_neither_takes_the_other_for_dead() {
 }
 
 #[test]
-fn a_peer_that_falls_silent_after_a_pause_is_noticed() {
+fn a_peer_silent_after_a_pause_is_detected() {
     for ping_interval in [None, Some(SECOND * 49 / 10)] {
         in_virtual_time(async {
             let script = Script::new();

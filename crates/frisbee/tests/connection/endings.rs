@@ -18,7 +18,7 @@ use crate::scripts::{
 // Drops
 
 #[test]
-fn a_client_closes_when_its_last_handle_is_gone_and_what_was_sent_arrives() {
+fn dropping_the_last_client_handle_flushes_and_closes() {
     in_virtual_time(async {
         let (connection, mut peer) = peer_of_client_with_buffer(&client(()), 100).await;
         let another = connection.clone();
@@ -34,7 +34,7 @@ fn a_client_closes_when_its_last_handle_is_gone_and_what_was_sent_arrives() {
 }
 
 #[test]
-fn a_stream_keeps_the_connection_of_its_handle_open() {
+fn streams_keep_their_connection_open() {
     in_virtual_time(async {
         let (connection, mut peer) = peer_of_client(&client(())).await;
         let stream = connection.open_stream().unwrap();
@@ -47,7 +47,7 @@ fn a_stream_keeps_the_connection_of_its_handle_open() {
 }
 
 #[test]
-fn handles_given_to_routers_do_not_keep_it_open() {
+fn router_handles_do_not_keep_the_connection_open() {
     struct Keeper(mpsc::UnboundedSender<Connection>);
     impl Router for Keeper {
         async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
@@ -75,7 +75,7 @@ fn handles_given_to_routers_do_not_keep_it_open() {
 }
 
 #[test]
-fn dropping_a_server_cuts_its_connections_at_once() {
+fn dropping_a_server_aborts_its_connections() {
     for dispatch in dispatches() {
         in_virtual_time(async {
             let script = Script::new();
@@ -105,7 +105,7 @@ fn dropping_a_server_cuts_its_connections_at_once() {
 // Half-closes
 
 #[test]
-fn a_peer_that_ends_what_it_says_still_gets_its_replies() {
+fn a_half_closed_peer_still_gets_its_replies() {
     for dispatch in dispatches() {
         in_virtual_time(async {
             let script = Script::new();
@@ -124,7 +124,7 @@ fn a_peer_that_ends_what_it_says_still_gets_its_replies() {
 }
 
 #[test]
-fn a_peer_that_ends_what_it_says_and_reads_slowly_gets_everything() {
+fn a_slow_half_closed_peer_gets_everything() {
     in_virtual_time(async {
         let server = server(Script::new()).without_listener();
         let mut peer = peer_with_buffer(&server, 100);
@@ -141,7 +141,7 @@ fn a_peer_that_ends_what_it_says_and_reads_slowly_gets_everything() {
 }
 
 #[test]
-fn data_that_a_stream_like_tls_holds_back_arrives_before_the_end() {
+fn buffered_stream_output_is_flushed_before_the_end() {
     for words in ["half-close", "bye", "close by handle", "shutdown"] {
         in_virtual_time(async {
             let server = server(Script::new()).without_listener();
@@ -180,7 +180,7 @@ fn data_that_a_stream_like_tls_holds_back_arrives_before_the_end() {
 }
 
 #[test]
-fn packets_of_a_peer_that_is_gone_are_still_handled() {
+fn packets_of_a_disconnected_peer_are_still_handled() {
     in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).without_listener();
@@ -195,7 +195,7 @@ fn packets_of_a_peer_that_is_gone_are_still_handled() {
 // Shutdowns
 
 #[test]
-fn shutdown_lets_handlers_finish_and_their_replies_arrive() {
+fn shutdown_waits_for_handlers_and_sends_their_replies() {
     for dispatch in dispatches() {
         in_virtual_time(async {
             let script = Script::new();
@@ -226,7 +226,7 @@ fn shutdown_lets_handlers_finish_and_their_replies_arrive() {
 }
 
 #[test]
-fn shutdown_answers_what_has_arrived_even_in_part() {
+fn shutdown_answers_packets_received_even_in_part() {
     for dispatch in dispatches() {
         in_virtual_time(async {
             let server = server(Script::new()).dispatch(dispatch).without_listener();
@@ -249,7 +249,7 @@ fn shutdown_answers_what_has_arrived_even_in_part() {
 }
 
 #[test]
-fn shutdown_does_not_wait_for_the_rest_of_a_packet_that_never_comes() {
+fn shutdown_does_not_wait_for_stalled_partial_packets() {
     in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).without_listener();
@@ -276,7 +276,7 @@ fn shutdown_does_not_wait_for_the_rest_of_a_packet_that_never_comes() {
 }
 
 #[test]
-fn a_peer_that_does_not_hear_of_refusals_is_not_read_from() {
+fn reading_pauses_when_refusals_are_not_read() {
     in_virtual_time(async {
         let config = Config { outbox_len_max: 1000, write_stall_max: 60 * SECOND, ..quiet() };
         let server = Server::builder(Script::new()).config(config).without_listener();
@@ -294,7 +294,7 @@ fn a_peer_that_does_not_hear_of_refusals_is_not_read_from() {
 }
 
 #[test]
-fn shutdown_cuts_at_its_deadline_and_counts_what_it_cut() {
+fn shutdown_aborts_handlers_at_its_deadline_and_counts_them() {
     for dispatch in dispatches() {
         in_virtual_time(async {
             let script = Script::new();
@@ -324,7 +324,7 @@ fn shutdown_cuts_at_its_deadline_and_counts_what_it_cut() {
 }
 
 #[test]
-fn shutdown_refuses_whoever_comes_later() {
+fn shutdown_rejects_new_connections() {
     in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).bind("mem:shutdown-refuses").await.unwrap();
@@ -370,7 +370,7 @@ fn an_address_in_use_is_named() {
 }
 
 #[test]
-fn connections_past_the_limit_are_closed_at_once() {
+fn connections_past_the_limit_are_closed_immediately() {
     in_virtual_time(async {
         let server = server(Script::new())
             .limits(ServerLimits { connections_max: 2, ..ServerLimits::default() })
@@ -392,7 +392,7 @@ fn connections_past_the_limit_are_closed_at_once() {
 }
 
 #[test]
-fn an_end_in_the_middle_of_a_packet_is_no_good_end() {
+fn end_of_input_within_a_packet_is_an_error() {
     in_virtual_time(async {
         let whole = packet_frame(1, "hello");
         for len in 0..=2 * whole.len() {
@@ -411,7 +411,7 @@ fn an_end_in_the_middle_of_a_packet_is_no_good_end() {
 // Connecting
 
 #[test]
-fn a_client_tries_again_until_there_is_a_server() {
+fn clients_retry_until_a_server_listens() {
     in_virtual_time(async {
         let connecting = tokio::spawn(async {
             client(()).retry(ConnectRetry { pause: SECOND, attempts: 4 }).connect("mem:comes-later").await.unwrap()
@@ -426,7 +426,7 @@ fn a_client_tries_again_until_there_is_a_server() {
 }
 
 #[test]
-fn a_client_gives_up_after_so_many_attempts() {
+fn clients_give_up_after_the_last_attempt() {
     in_virtual_time(async {
         for (attempts, pauses) in [(0, 0), (1, 0), (2, 1), (4, 7)] {
             let since = Instant::now();
@@ -443,7 +443,7 @@ fn a_client_gives_up_after_so_many_attempts() {
 }
 
 #[test]
-fn errors_that_another_attempt_cannot_heal_are_tried_once() {
+fn permanent_errors_are_not_retried() {
     in_virtual_time(async {
         for (address, attempts) in [
             ("no-such-host.invalid:80", 1),
@@ -464,7 +464,7 @@ fn errors_that_another_attempt_cannot_heal_are_tried_once() {
 }
 
 #[test]
-fn text_that_is_no_address_is_refused_without_an_attempt() {
+fn invalid_addresses_are_rejected_without_an_attempt() {
     in_virtual_time(async {
         let error = Client::new(()).connect("nonsense").await.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
@@ -474,7 +474,7 @@ fn text_that_is_no_address_is_refused_without_an_attempt() {
 }
 
 #[test]
-fn closing_by_handle_inside_a_handler_keeps_what_was_sent() {
+fn closing_inside_a_handler_flushes_sent_packets() {
     struct Closer;
     impl Router for Closer {
         async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
@@ -495,7 +495,7 @@ fn closing_by_handle_inside_a_handler_keeps_what_was_sent() {
 }
 
 #[test]
-fn two_that_close_at_the_same_time_both_end() {
+fn simultaneous_closes_end_both_sides() {
     in_virtual_time(async {
         let server = server(()).without_listener();
         let connection = crate::scripts::connected(client(()), &server).await;
@@ -510,7 +510,7 @@ fn two_that_close_at_the_same_time_both_end() {
 }
 
 #[test]
-fn a_shutdown_may_take_as_long_as_it_likes() {
+fn shutdown_accepts_an_unlimited_duration() {
     in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).without_listener();

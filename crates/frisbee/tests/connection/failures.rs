@@ -47,7 +47,7 @@ impl Router for Count {
 }
 
 #[test]
-fn packets_that_arrived_before_a_failed_write_are_delivered() {
+fn packets_before_a_failed_write_are_delivered() {
     in_virtual_time(async {
         let count = Count::default();
         let arrived = count.0.clone();
@@ -61,7 +61,7 @@ fn packets_that_arrived_before_a_failed_write_are_delivered() {
 }
 
 #[test]
-fn a_write_that_fails_ends_the_connection_at_once() {
+fn a_failed_write_ends_the_connection_immediately() {
     for is_closing in [false, true] {
         in_virtual_time(async {
             let (silent, _open) = duplex(100);
@@ -121,7 +121,7 @@ fn requests_before_a_failed_read_are_served_and_answered() {
 }
 
 #[test]
-fn requests_before_a_failed_read_are_served_when_nobody_can_be_answered() {
+fn requests_before_a_failed_read_run_without_a_reader() {
     for dispatch in dispatches() {
         in_virtual_time(async {
             let script = Script::new();
@@ -162,7 +162,7 @@ fn requests_before_a_failed_write_are_served() {
 }
 
 #[test]
-fn handlers_that_take_too_long_after_a_failure_are_given_up() {
+fn slow_handlers_are_aborted_after_a_failure() {
     for dispatch in dispatches() {
         in_virtual_time(async {
             let script = Script::new();
@@ -180,7 +180,7 @@ fn handlers_that_take_too_long_after_a_failure_are_given_up() {
 
 /// As TLS does that decrypted something and then meets what it cannot decrypt.
 #[test]
-fn input_that_can_still_be_read_after_a_failure_is_read() {
+fn readable_input_after_a_failure_is_read() {
     struct Late(Vec<Option<Vec<u8>>>);
     impl AsyncRead for Late {
         fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {

@@ -46,7 +46,7 @@ fn check(step: impl AsyncFn(&Connection)) {
 }
 
 #[test]
-fn while_one_sends_packets() {
+fn other_tasks_run_while_one_sends_packets() {
     check(async |connection| {
         connection.send(packet(1, "hi")).await.unwrap();
     });
@@ -56,7 +56,7 @@ fn while_one_sends_packets() {
 }
 
 #[test]
-fn while_one_sends_on_streams() {
+fn other_tasks_run_while_one_sends_on_streams() {
     check(async |connection| connection.open_stream().unwrap().send("hi").await.unwrap());
     check(async |connection| {
         let (sender, _reader) = connection.open_stream().unwrap().split();
@@ -67,7 +67,7 @@ fn while_one_sends_on_streams() {
 }
 
 #[test]
-fn while_one_reads_a_stream_that_always_has_more() {
+fn other_tasks_run_while_one_reads_a_full_stream() {
     in_virtual_time(async {
         let (connection, mut peer) = peer_of_client_with_buffer(&roomy(), 1 << 20).await;
         peer.say_all((0..10_000).map(|_| stream_frame(7, "hi"))).await;

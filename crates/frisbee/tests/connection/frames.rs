@@ -94,7 +94,7 @@ fn two() -> Frames {
 }
 
 #[test]
-fn what_one_read_brought_goes_to_everybody_together() {
+fn packets_of_one_read_are_broadcast_together() {
     in_virtual_time(async {
         let room = std::sync::Arc::new(Room::default());
         let config = Config { header: Some(HeaderFormat::Magic10), ..quiet() };
@@ -116,7 +116,7 @@ fn what_one_read_brought_goes_to_everybody_together() {
 }
 
 #[test]
-fn frames_find_room_together_or_not_at_all() {
+fn frames_are_queued_together_or_not_at_all() {
     in_virtual_time(async {
         let log = EventLog::default();
         let (connection, mut peer) = full(WhenFull::Refuse, &log).await;
@@ -136,7 +136,7 @@ fn frames_find_room_together_or_not_at_all() {
 }
 
 #[test]
-fn a_router_hears_once_that_there_is_room_again() {
+fn the_router_is_notified_once_of_free_space() {
     in_virtual_time(async {
         let log = EventLog::default();
         let (connection, mut peer) = full(WhenFull::Refuse, &log).await;
@@ -164,7 +164,7 @@ fn a_router_hears_once_that_there_is_room_again() {
 }
 
 #[test]
-fn a_router_is_not_forgotten_while_the_outbox_is_still_full() {
+fn notifications_wait_until_the_outbox_has_space() {
     in_virtual_time(async {
         let log = EventLog::default();
         let (connection, mut peer) =
@@ -184,7 +184,7 @@ fn a_router_is_not_forgotten_while_the_outbox_is_still_full() {
 }
 
 #[test]
-fn as_many_packets_are_sent_as_the_outbox_takes() {
+fn try_send_all_queues_as_many_packets_as_fit() {
     in_virtual_time(async {
         let (connection, mut peer) = peer_of_client_with_buffer(&client(()), 64 * 1024).await;
         connection.set_outbox(OutboxLimit { len_max: 300, when_full: WhenFull::Refuse });
@@ -208,7 +208,7 @@ fn as_many_packets_are_sent_as_the_outbox_takes() {
 }
 
 #[test]
-fn an_outbox_that_lets_packets_go_counts_them_and_lets_nobody_wait() {
+fn a_dropping_outbox_counts_packets_and_never_blocks() {
     in_virtual_time(async {
         let log = EventLog::default();
         let (connection, mut peer) = full(WhenFull::Drop, &log).await;
@@ -229,7 +229,7 @@ fn an_outbox_that_lets_packets_go_counts_them_and_lets_nobody_wait() {
 }
 
 #[test]
-fn an_outbox_that_is_full_can_close_its_connection() {
+fn a_full_outbox_can_close_its_connection() {
     in_virtual_time(async {
         let log = EventLog::default();
         let (connection, _peer) = full(WhenFull::Close, &log).await;
@@ -244,7 +244,7 @@ fn an_outbox_that_is_full_can_close_its_connection() {
 }
 
 #[test]
-fn a_sender_that_waits_goes_on_when_the_outbox_is_made_larger() {
+fn enlarging_the_outbox_unblocks_senders() {
     in_virtual_time(async {
         let (connection, _peer) = full(WhenFull::Refuse, &EventLog::default()).await;
         let sending = tokio::spawn({
@@ -259,7 +259,7 @@ fn a_sender_that_waits_goes_on_when_the_outbox_is_made_larger() {
 }
 
 #[test]
-fn hooks_that_panic_end_their_connection() {
+fn panicking_hooks_end_their_connection() {
     struct Panics;
     impl Router for Panics {
         async fn route(&self, _: Packet, _: &Connection) -> Outcome {

@@ -53,22 +53,22 @@ fn check(reason: &str, config: Config, act: impl AsyncFn(&mut Scene)) {
 }
 
 #[test]
-fn closing_by_handle() {
+fn hooks_report_a_close_by_handle() {
     check("Local", quiet(), async |scene| scene.connection.close());
 }
 
 #[test]
-fn closing_by_a_handler() {
+fn hooks_report_a_close_by_a_handler() {
     check("Local", quiet(), async |scene| scene.peer.say(packet_frame(2, "bye")).await);
 }
 
 #[test]
-fn the_peer_closes() {
+fn hooks_report_a_close_by_the_peer() {
     check("Peer", quiet(), async |scene| scene.peer.fall_silent().await);
 }
 
 #[test]
-fn the_server_shuts_down() {
+fn hooks_report_a_server_shutdown() {
     check("Shutdown", quiet(), async |scene| {
         let server = std::mem::replace(&mut scene.server, server(()).without_listener());
         server.shutdown(SECOND).await;
@@ -76,22 +76,22 @@ fn the_server_shuts_down() {
 }
 
 #[test]
-fn the_server_is_dropped() {
+fn hooks_report_a_dropped_server() {
     check("Shutdown", quiet(), async |scene| scene.server = server(()).without_listener());
 }
 
 #[test]
-fn a_takeover() {
+fn hooks_report_a_takeover() {
     check("TakenOver", quiet(), async |scene| drop(scene.connection.takeover().await.unwrap()));
 }
 
 #[test]
-fn a_takeover_in_a_handler() {
+fn hooks_report_a_takeover_in_a_handler() {
     check("TakenOver", quiet(), async |scene| scene.peer.say(packet_frame(2, "take")).await);
 }
 
 #[test]
-fn a_silent_peer() {
+fn hooks_report_a_silent_peer() {
     check("Silent { limit: 5s }", Config::default(), async |scene| {
         let since = Instant::now();
         scene.connection.closed().await;
@@ -100,14 +100,14 @@ fn a_silent_peer() {
 }
 
 #[test]
-fn a_peer_that_does_not_read() {
+fn hooks_report_a_peer_with_stalled_reads() {
     check("WriteStalled { limit: 5s }", quiet(), async |scene| {
         scene.connection.send(packet(2, zeros(2000))).await.unwrap();
     });
 }
 
 #[test]
-fn the_peer_is_gone_with_something_left_to_write() {
+fn hooks_report_a_peer_lost_with_unsent_data() {
     check("Peer", quiet(), async |scene| {
         scene.connection.send(packet(2, zeros(2000))).await.unwrap();
         settle().await;
@@ -116,7 +116,7 @@ fn the_peer_is_gone_with_something_left_to_write() {
 }
 
 #[test]
-fn a_socket_that_fails() {
+fn hooks_report_a_socket_failure() {
     struct Failing;
     impl AsyncRead for Failing {
         fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -133,12 +133,12 @@ fn a_socket_that_fails() {
 }
 
 #[test]
-fn a_wrong_magic_number() {
+fn hooks_report_a_wrong_magic_number() {
     check("Protocol(BadMagic { found: 18533 })", quiet(), async |scene| scene.peer.say("Hello").await);
 }
 
 #[test]
-fn too_much_content() {
+fn hooks_report_oversized_content() {
     let config = Config { content_len_max: 100, discard_len_max: 200, ..quiet() };
     check("Protocol(ContentTooLarge { announced: 201, limit: 100 })", config, async |scene| {
         scene.peer.say(header(2, 20, 201)).await;
@@ -146,20 +146,20 @@ fn too_much_content() {
 }
 
 #[test]
-fn a_heartbeat_with_content() {
+fn hooks_report_a_heartbeat_with_content() {
     check("Protocol(HeartbeatWithContent { announced: 1 })", quiet(), async |scene| {
         scene.peer.say(frame(0, 0, b"x")).await;
     });
 }
 
 #[test]
-fn a_flood_of_control_packets() {
+fn hooks_report_a_control_flood() {
     let config = Config { control_burst: 5, ..quiet() };
     check("Protocol(ControlFlood { burst: 5 })", config, async |scene| scene.peer.say(ping().repeat(6)).await);
 }
 
 #[test]
-fn packets_before_a_broken_rule_are_handled() {
+fn packets_before_a_protocol_violation_are_handled() {
     check("Protocol(BadMagic { found: 18533 })", quiet(), async |scene| {
         scene.script.log.take();
         scene.peer.say([packet_frame(1, "hi"), b"Hello".to_vec()].concat()).await;
@@ -174,17 +174,17 @@ fn packets_before_a_broken_rule_are_handled() {
 }
 
 #[test]
-fn a_handler_that_panics() {
+fn hooks_report_a_handler_panic() {
     check(r#"HandlerPanicked("as told")"#, quiet(), async |scene| scene.peer.say(packet_frame(2, "panic")).await);
 }
 
 #[test]
-fn a_stream_handler_that_panics() {
+fn hooks_report_a_stream_handler_panic() {
     check(r#"HandlerPanicked("as told")"#, quiet(), async |scene| scene.peer.say(stream_frame(2, "panic")).await);
 }
 
 #[test]
-fn a_reply_that_is_too_large() {
+fn hooks_report_an_oversized_reply() {
     let config = Config { content_len_max: 100, ..quiet() };
     check("ReplyTooLarge { len: 101, limit: 100 }", config, async |scene| {
         scene.peer.say(packet_frame(2, "large")).await;
@@ -192,7 +192,7 @@ fn a_reply_that_is_too_large() {
 }
 
 #[test]
-fn a_client_has_the_same_hooks() {
+fn hooks_work_the_same_on_clients() {
     in_virtual_time(async {
         let script = Script::new();
         let (connection, mut peer) = peer_of_client(&client(script.clone())).await;
@@ -207,7 +207,7 @@ fn a_client_has_the_same_hooks() {
 }
 
 #[test]
-fn a_hook_can_speak_first_where_the_header_is_known() {
+fn hooks_can_send_first_when_the_header_is_configured() {
     struct Greeter;
     impl frisbee::Router for Greeter {
         async fn route(&self, packet: frisbee::Packet, _: &Connection) -> frisbee::Outcome {

@@ -62,7 +62,7 @@ fn shutting_down(server: Server, limit: Duration) -> JoinHandle<usize> {
 // Shutdowns
 
 #[test]
-fn a_table_leaves_as_the_router_behind_it_does() {
+fn a_table_inherits_whether_its_router_leaves() {
     in_virtual_time(async {
         let server = serving(&Script::new()).without_listener();
         let log = EventLog::default();
@@ -82,7 +82,7 @@ fn a_table_leaves_as_the_router_behind_it_does() {
 }
 
 #[test]
-fn a_shutdown_serves_peers_that_leave_until_they_have_left() {
+fn shutdown_serves_leaving_peers_until_they_left() {
     in_virtual_time(async {
         let script = Script::new();
         let server = serving(&script).without_listener();
@@ -109,7 +109,7 @@ fn a_shutdown_serves_peers_that_leave_until_they_have_left() {
 }
 
 #[test]
-fn a_peer_that_promised_to_leave_and_does_not_is_refused_after_the_lame_duck() {
+fn peers_still_present_after_the_lame_duck_are_refused() {
     for (limit, lame_duck) in [(60 * SECOND, 5 * SECOND), (4 * SECOND, 2 * SECOND)] {
         in_virtual_time(async {
             let script = Script::new();
@@ -166,7 +166,7 @@ fn a_hello_in_two_parts_during_a_shutdown_leaves_no_old_deadline() {
 }
 
 #[test]
-fn a_shutdown_never_takes_longer_than_its_limit() {
+fn shutdown_never_exceeds_its_limit() {
     in_virtual_time(async {
         let server = serving(&Script::new())
             .limits(ServerLimits { lame_duck: Duration::MAX, ..ServerLimits::default() })
@@ -181,7 +181,7 @@ fn a_shutdown_never_takes_longer_than_its_limit() {
 }
 
 #[test]
-fn without_a_lame_duck_whatever_comes_is_refused_at_once() {
+fn without_a_lame_duck_late_packets_are_refused() {
     in_virtual_time(async {
         let script = Script::new();
         let server = serving(&script)
@@ -201,7 +201,7 @@ fn without_a_lame_duck_whatever_comes_is_refused_at_once() {
 }
 
 #[test]
-fn peers_that_would_not_leave_are_refused_at_once_and_do_not_hold_a_shutdown_up() {
+fn staying_peers_are_refused_and_do_not_delay_shutdown() {
     in_virtual_time(async {
         let script = Script::new();
         let server = serving(&script).without_listener();
@@ -226,7 +226,7 @@ fn peers_that_would_not_leave_are_refused_at_once_and_do_not_hold_a_shutdown_up(
 }
 
 #[test]
-fn streams_of_peers_that_leave_are_served_in_the_lame_duck_and_refused_after_it() {
+fn streams_are_served_only_during_the_lame_duck() {
     in_virtual_time(async {
         let server = serving(&Script::new()).without_listener();
         let (guest, _) = guest_of(&server, true).await;
@@ -250,7 +250,7 @@ fn streams_of_peers_that_leave_are_served_in_the_lame_duck_and_refused_after_it(
 }
 
 #[test]
-fn a_side_that_leaves_because_it_was_asked_finishes_its_handlers_first() {
+fn a_peer_asked_to_leave_finishes_its_handlers_first() {
     in_virtual_time(async {
         let server = serving(&Script::new()).without_listener();
         for is_asked in [true, false] {
@@ -292,7 +292,7 @@ async fn age_of(log: &EventLog, since: Instant) -> Duration {
 }
 
 #[test]
-fn an_old_connection_is_asked_to_leave_and_served_until_the_grace_is_over() {
+fn old_connections_are_asked_to_leave_with_a_grace_period() {
     in_virtual_time(async {
         let script = Script::new();
         let aging = serving(&script).limits(ServerLimits {
@@ -323,7 +323,7 @@ fn an_old_connection_is_asked_to_leave_and_served_until_the_grace_is_over() {
 }
 
 #[test]
-fn connections_that_came_together_do_not_leave_together() {
+fn connections_of_equal_age_leave_at_different_times() {
     in_virtual_time(async {
         let server = serving(&Script::new())
             .limits(ServerLimits { connection_age_max: Some(100 * SECOND), ..ServerLimits::default() })
@@ -348,7 +348,7 @@ fn connections_that_came_together_do_not_leave_together() {
 }
 
 #[test]
-fn plain_peers_and_those_that_say_nothing_get_as_old_as_they_like() {
+fn plain_and_silent_peers_have_no_age_limit() {
     in_virtual_time(async {
         let script = Script::new();
         let aging = serving(&script).limits(ServerLimits {
@@ -366,7 +366,7 @@ fn plain_peers_and_those_that_say_nothing_get_as_old_as_they_like() {
 }
 
 #[test]
-fn without_a_setting_no_connection_is_old() {
+fn connections_have_no_age_limit_by_default() {
     in_virtual_time(async {
         let server = serving(&Script::new()).without_listener();
         let (guest, log) = guest_of(&server, true).await;
@@ -376,7 +376,7 @@ fn without_a_setting_no_connection_is_old() {
 }
 
 #[test]
-fn a_handle_that_does_not_keep_the_connection_open_can_be_had_of_one_that_does() {
+fn a_weak_handle_does_not_keep_the_connection_open() {
     in_virtual_time(async {
         let server = serving(&Script::new()).without_listener();
         let (guest, _) = guest_of(&server, true).await;

@@ -18,7 +18,7 @@ fn silent(limit: u32) -> Config {
 }
 
 #[test]
-fn a_ping_is_sent_every_interval_traffic_or_not() {
+fn pings_are_sent_every_interval_regardless_of_traffic() {
     in_virtual_time(async {
         let config = Config { ping_interval: Some(700 * MILLI), ..quiet() };
         let (connection, mut peer) = peer_of_client(&client(()).config(config)).await;
@@ -54,7 +54,7 @@ fn a_ping_is_answered_once_and_a_pong_never() {
 }
 
 #[test]
-fn a_server_and_a_client_with_nothing_to_say_stay_connected() {
+fn idle_peers_stay_connected() {
     in_virtual_time(async {
         let server = server(Script::new()).config(Config::default()).without_listener();
         let connection = crate::scripts::connected(client(()).config(Config::default()), &server).await;
@@ -101,7 +101,7 @@ fn silence_counts_from_the_last_byte() {
 }
 
 #[test]
-fn a_large_packet_may_take_as_long_as_it_keeps_coming() {
+fn a_large_packet_may_take_long_while_bytes_arrive() {
     in_virtual_time(async {
         let server = server(Script::new()).config(silent(5)).without_listener();
         let mut peer = peer_of(&server);
@@ -115,7 +115,7 @@ fn a_large_packet_may_take_as_long_as_it_keeps_coming() {
 }
 
 #[test]
-fn a_peer_that_takes_nothing_is_given_up_after_exactly_the_limit() {
+fn a_peer_with_stalled_reads_is_closed_at_the_limit() {
     for ping_interval in [None, Some(500 * MILLI), Some(60 * SECOND)] {
         in_virtual_time(async {
             let config = Config { write_stall_max: 3 * SECOND, ping_interval, ..quiet() };
@@ -130,7 +130,7 @@ fn a_peer_that_takes_nothing_is_given_up_after_exactly_the_limit() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_the_last_words_is_given_up() {
+fn a_peer_with_stalled_reads_cannot_delay_the_close() {
     in_virtual_time(async {
         let (connection, _peer) = peer_of_client_with_buffer(&client(()), 64).await;
         connection.send(packet(1, zeros(1000))).await.unwrap();
@@ -142,7 +142,7 @@ fn a_peer_that_does_not_read_the_last_words_is_given_up() {
 }
 
 #[test]
-fn a_peer_that_never_closes_is_not_waited_for_longer_than_the_limit() {
+fn waiting_for_the_close_of_the_peer_is_limited() {
     in_virtual_time(async {
         let config = Config { linger_max: 2 * SECOND, ..quiet() };
         let (connection, mut peer) = peer_of_client(&client(()).config(config)).await;
@@ -156,7 +156,7 @@ fn a_peer_that_never_closes_is_not_waited_for_longer_than_the_limit() {
 }
 
 #[test]
-fn a_slow_peer_is_waited_for_while_it_takes_something() {
+fn a_slow_peer_is_kept_while_it_makes_progress() {
     in_virtual_time(async {
         let (connection, mut peer) = peer_of_client(&client(())).await;
         connection.send(packet(1, zeros(1_000_000))).await.unwrap();
@@ -177,7 +177,7 @@ fn a_slow_peer_is_waited_for_while_it_takes_something() {
 }
 
 #[test]
-fn a_peer_that_reads_again_within_the_limit_is_kept() {
+fn a_peer_resuming_reads_within_the_limit_is_kept() {
     in_virtual_time(async {
         let config = Config { outbox_len_max: 10_000, backlog_max: 10, ..Config::default() };
         let server = server(Script::new()).config(config).without_listener();
@@ -198,7 +198,7 @@ fn a_peer_that_reads_again_within_the_limit_is_kept() {
 }
 
 #[test]
-fn a_side_that_was_not_run_for_long_hears_its_peer_before_it_calls_it_silent() {
+fn a_starved_driver_reads_before_reporting_silence() {
     in_virtual_time(async {
         let server = server(Script::new()).config(silent(3)).without_listener();
         let mut peer = peer_of(&server);
@@ -216,7 +216,7 @@ fn a_side_that_was_not_run_for_long_hears_its_peer_before_it_calls_it_silent() {
 }
 
 #[test]
-fn a_side_that_was_not_run_for_long_tries_to_write_before_it_gives_up() {
+fn a_starved_driver_writes_before_reporting_a_stall() {
     in_virtual_time(async {
         let config = Config { write_stall_max: 3 * SECOND, ..quiet() };
         let (connection, mut peer) = peer_of_client_with_buffer(&client(()).config(config), 1000).await;

@@ -42,17 +42,17 @@ fn check(words: &str, heard: &[&str], is_reason: impl Fn(Option<CloseReason>) ->
 }
 
 #[test]
-fn nothing_is_sent_for_nothing() {
+fn outcome_nothing_sends_nothing() {
     check("nothing", &[], |reason| reason.is_none());
 }
 
 #[test]
-fn a_reply_is_sent() {
+fn outcome_reply_sends_the_packet() {
     check("reply", &["packet 1: {}"], |reason| reason.is_none());
 }
 
 #[test]
-fn replies_and_what_handlers_send_by_themselves_stay_in_order() {
+fn replies_and_packets_sent_by_handlers_stay_in_order() {
     struct Twice;
     impl Router for Twice {
         async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
@@ -72,27 +72,27 @@ fn replies_and_what_handlers_send_by_themselves_stay_in_order() {
 }
 
 #[test]
-fn close_closes() {
+fn outcome_close_closes_the_connection() {
     check("close", &["end"], |reason| matches!(reason, Some(CloseReason::Local)));
 }
 
 #[test]
-fn reply_and_close_replies_first() {
+fn outcome_reply_and_close_replies_first() {
     check("bye", &["packet 1: {}", "end"], |reason| matches!(reason, Some(CloseReason::Local)));
 }
 
 #[test]
-fn a_reply_that_is_too_large_closes() {
+fn an_oversized_reply_closes_the_connection() {
     check("large", &["end"], |reason| matches!(reason, Some(CloseReason::ReplyTooLarge { len: 101, limit: 100 })));
 }
 
 #[test]
-fn a_handler_that_panics_closes_its_connection_only() {
+fn a_handler_panic_closes_only_its_connection() {
     check("panic", &["end"], |reason| is_panic(reason, "as told"));
 }
 
 #[test]
-fn a_handler_that_panics_before_it_has_a_future_closes_its_connection_only() {
+fn a_panic_before_the_future_closes_only_its_connection() {
     for dispatch in dispatches() {
         in_virtual_time(async {
             let server = server(Script::new()).dispatch(dispatch).without_listener();
@@ -115,7 +115,7 @@ fn replies_before_a_panic_arrive() {
 }
 
 #[test]
-fn a_stream_handler_that_panics_closes_its_connection_only() {
+fn a_stream_handler_panic_closes_only_its_connection() {
     for waits in [false, true] {
         in_virtual_time(async {
             let script = Script::new();
@@ -177,7 +177,7 @@ impl Router for PanicIn {
 }
 
 #[test]
-fn a_packet_is_served_without_a_time_if_the_router_panics_over_it() {
+fn a_panic_in_packet_timeout_means_no_timeout() {
     in_virtual_time(async {
         let router = PanicIn("packet_timeout", std::sync::Once::new());
         let server = server(router).dispatch(frisbee::Dispatch::Spawned).without_listener();
@@ -190,7 +190,7 @@ fn a_packet_is_served_without_a_time_if_the_router_panics_over_it() {
 }
 
 #[test]
-fn a_hook_that_panics_at_the_beginning_closes_its_connection_only() {
+fn a_panic_in_the_opening_hook_closes_only_its_connection() {
     in_virtual_time(async {
         let server = server(PanicIn("opened", std::sync::Once::new())).without_listener();
         let mut peer = peer_of(&server);
@@ -206,7 +206,7 @@ fn a_hook_that_panics_at_the_beginning_closes_its_connection_only() {
 }
 
 #[test]
-fn a_hook_that_panics_at_the_end_disturbs_nobody() {
+fn a_panic_in_the_closing_hook_is_contained() {
     in_virtual_time(async {
         let server = server(PanicIn("closed", std::sync::Once::new())).without_listener();
         let mut other = peer_of(&server);
@@ -222,7 +222,7 @@ fn a_hook_that_panics_at_the_end_disturbs_nobody() {
 }
 
 #[test]
-fn a_stream_handler_that_panics_before_it_has_a_future_closes_its_connection_only() {
+fn an_early_stream_handler_panic_closes_its_connection() {
     in_virtual_time(async {
         let server = server(PanicIn("stream", std::sync::Once::new())).without_listener();
         let mut peer = peer_of(&server);
@@ -239,7 +239,7 @@ fn a_stream_handler_that_panics_before_it_has_a_future_closes_its_connection_onl
 }
 
 #[test]
-fn outcomes_are_the_same_for_a_client() {
+fn outcomes_are_the_same_on_clients() {
     for (words, expected) in [
         ("reply", "None"),
         ("close", "Some(Local)"),

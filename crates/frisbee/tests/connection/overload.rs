@@ -86,7 +86,7 @@ fn requests(count: u16) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn an_answer_is_read_behind_any_number_of_packets_that_wait_for_it() {
+fn answers_are_read_past_packets_waiting_for_them() {
     for dispatch in dispatches() {
         in_virtual_time(async {
             let router = Asking::default();
@@ -103,7 +103,7 @@ fn an_answer_is_read_behind_any_number_of_packets_that_wait_for_it() {
 }
 
 #[test]
-fn reading_that_paused_goes_on_when_a_handler_begins_to_wait_for_the_peer() {
+fn reading_resumes_when_a_handler_waits_for_the_peer() {
     /// Calls the peer when it is told to.
     struct Late(Asking, Arc<Semaphore>);
     impl Router for Late {
@@ -143,7 +143,7 @@ fn reading_that_paused_goes_on_when_a_handler_begins_to_wait_for_the_peer() {
 }
 
 #[test]
-fn packets_beyond_the_limit_are_refused_while_this_side_waits_and_wait_otherwise() {
+fn packets_are_refused_only_while_waiting_for_the_peer() {
     in_virtual_time(async {
         let router = Asking::default();
         let config = Config { backlog_max: 1, handlers_len_max: 10 * 66, handlers_stall_max: 60 * SECOND, ..quiet() };
@@ -162,7 +162,7 @@ fn packets_beyond_the_limit_are_refused_while_this_side_waits_and_wait_otherwise
 }
 
 #[test]
-fn of_many_packets_that_arrive_at_once_no_more_wait_than_may() {
+fn a_burst_of_packets_never_exceeds_the_backlog() {
     for (config, waiting) in [
         (Config { backlog_max: 3, ..quiet() }, 3),
         // Each counts 66 bytes.
@@ -184,7 +184,7 @@ fn of_many_packets_that_arrive_at_once_no_more_wait_than_may() {
 }
 
 #[test]
-fn a_packet_that_nobody_can_be_told_of_is_not_lost() {
+fn unrefusable_packets_pause_reading_instead_of_being_lost() {
     in_virtual_time(async {
         let router = Asking::default();
         let config = Config { backlog_max: 1, handlers_len_max: 5 * 66, ..quiet() };
@@ -200,7 +200,7 @@ fn a_packet_that_nobody_can_be_told_of_is_not_lost() {
 }
 
 #[test]
-fn packets_that_the_peer_may_wait_for_are_refused_when_nothing_moves() {
+fn queued_requests_are_refused_after_a_deadlock() {
     for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned, limited(1)] {
         in_virtual_time(async {
             let config = Config { handlers_max: 1, handlers_stall_max: 3 * SECOND, ..quiet() };
@@ -222,7 +222,7 @@ fn packets_that_the_peer_may_wait_for_are_refused_when_nothing_moves() {
 }
 
 #[test]
-fn packets_behind_handlers_that_wait_for_nobody_wait_as_long_as_it_takes() {
+fn packets_wait_indefinitely_for_independent_handlers() {
     for dispatch in dispatches() {
         in_virtual_time(async {
             let script = Script::new();
@@ -239,7 +239,7 @@ fn packets_behind_handlers_that_wait_for_nobody_wait_as_long_as_it_takes() {
 }
 
 #[test]
-fn handlers_hold_no_more_bytes_than_they_may_and_a_single_content_always_passes() {
+fn bytes_held_by_handlers_are_limited() {
     /// Holds each content until it may let go.
     #[derive(Clone)]
     struct Holder {
@@ -291,7 +291,7 @@ fn handlers_hold_no_more_bytes_than_they_may_and_a_single_content_always_passes(
 }
 
 #[test]
-fn a_peer_that_reads_no_replies_has_few_of_them_made() {
+fn few_replies_are_made_for_a_peer_with_stalled_reads() {
     /// Replies with much to little, when it may.
     struct Amplifier(Arc<Semaphore>);
     impl Router for Amplifier {
@@ -318,7 +318,7 @@ fn a_peer_that_reads_no_replies_has_few_of_them_made() {
 }
 
 #[test]
-fn a_peer_does_not_fill_the_memory_through_many_streams() {
+fn many_streams_cannot_exhaust_memory() {
     in_virtual_time(async {
         let script = Script::new();
         let config = Config { streams_len_max: 1_000_000, stream_stall_max: 10 * MILLI, ..quiet() };
@@ -396,7 +396,7 @@ fn unordered() -> impl Iterator<Item = Dispatch> {
 }
 
 #[test]
-fn a_packet_whose_time_is_over_is_refused_and_never_starts() {
+fn expired_packets_are_refused_and_never_started() {
     for dispatch in dispatches() {
         in_virtual_time(async {
             let router = Timed::new(6 * SECOND, 5 * SECOND);
@@ -413,7 +413,7 @@ fn a_packet_whose_time_is_over_is_refused_and_never_starts() {
 }
 
 #[test]
-fn the_arrival_of_a_packet_that_waited_is_known_where_its_handler_starts() {
+fn handlers_know_the_arrival_time_of_queued_packets() {
     for dispatch in dispatches() {
         in_virtual_time(async {
             let router = Timed::new(SECOND, 60 * SECOND);
@@ -431,7 +431,7 @@ fn the_arrival_of_a_packet_that_waited_is_known_where_its_handler_starts() {
 }
 
 #[test]
-fn the_newest_goes_first_once_the_oldest_has_waited_for_half_of_its_time() {
+fn newest_first_after_half_of_the_oldest_timeout() {
     for dispatch in dispatches() {
         in_virtual_time(async {
             let router = Timed::new(6 * SECOND, 10 * SECOND);
@@ -453,7 +453,7 @@ fn the_newest_goes_first_once_the_oldest_has_waited_for_half_of_its_time() {
 }
 
 #[test]
-fn in_time_the_oldest_goes_first() {
+fn oldest_first_without_overload() {
     for dispatch in dispatches() {
         in_virtual_time(async {
             let router = Timed::new(SECOND, 60 * SECOND);
@@ -466,7 +466,7 @@ fn in_time_the_oldest_goes_first() {
 }
 
 #[test]
-fn an_overloaded_side_reads_on_and_the_oldest_makes_room() {
+fn an_overloaded_side_reads_on_and_refuses_the_oldest() {
     for dispatch in unordered() {
         in_virtual_time(async {
             let router = Timed::new(6 * SECOND, 10 * SECOND);
@@ -488,7 +488,7 @@ fn an_overloaded_side_reads_on_and_the_oldest_makes_room() {
 }
 
 #[test]
-fn an_overloaded_side_does_not_read_on_for_a_peer_that_does_not_read() {
+fn an_overloaded_side_pauses_when_refusals_are_not_read() {
     in_virtual_time(async {
         let router = Timed::new(SECOND, 4 * SECOND);
         let config =

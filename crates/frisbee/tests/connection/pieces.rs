@@ -97,7 +97,7 @@ fn a_small_call_overtakes_a_large_one_in_both_directions() {
 }
 
 #[test]
-fn a_small_answer_overtakes_a_large_one_that_is_under_way() {
+fn a_small_answer_overtakes_a_large_one_in_flight() {
     in_virtual_time(async {
         let (_server, connection, here, there) = both_ends(true, extended()).await;
         connection.send(packet(0, "small")).await.unwrap();
@@ -115,7 +115,7 @@ fn a_small_answer_overtakes_a_large_one_that_is_under_way() {
 }
 
 #[test]
-fn a_stream_of_large_contents_does_not_hold_up_another_stream() {
+fn large_contents_on_one_stream_do_not_block_another() {
     in_virtual_time(async {
         let (_server, connection, _here, there) = both_ends(true, extended()).await;
         let ((large, _), (small, _)) = (opened(&connection), opened(&connection));
@@ -128,7 +128,7 @@ fn a_stream_of_large_contents_does_not_hold_up_another_stream() {
 }
 
 #[test]
-fn a_full_outbox_of_large_contents_takes_small_ones() {
+fn an_outbox_full_of_large_contents_accepts_small_ones() {
     in_virtual_time(async {
         let config = Config { outbox_len_max: 100_000, ..extended() };
         let (_server, connection, ..) = both_ends(true, config).await;
@@ -147,7 +147,7 @@ fn a_full_outbox_of_large_contents_takes_small_ones() {
 }
 
 #[test]
-fn a_shutdown_waits_for_the_rest_of_a_content_in_pieces_and_answers_it() {
+fn shutdown_waits_for_interleaved_content_and_answers_it() {
     in_virtual_time(async {
         let (server, connection, here, there) = both_ends(true, extended()).await;
         connection.send(packet(0, "small")).await.unwrap();
@@ -165,7 +165,7 @@ fn a_shutdown_waits_for_the_rest_of_a_content_in_pieces_and_answers_it() {
 }
 
 #[test]
-fn a_peer_that_closes_amid_pieces_has_cut_the_connection_off() {
+fn a_peer_closing_amid_pieces_aborts_the_connection() {
     in_virtual_time(async {
         let there = beside(true, true);
         let server = server(there.clone()).config(extended()).without_listener();

@@ -59,7 +59,7 @@ async fn read(io: &mut DuplexStream, len: usize) -> String {
 }
 
 #[test]
-fn a_connection_is_served_by_the_protocol_that_recognizes_it_wherever_its_bytes_are_split() {
+fn protocols_are_recognized_for_any_split_of_the_bytes() {
     in_virtual_time(async {
         let server = server();
         for (words, expected) in [("GET me", "GET: GET me"), ("GO on!", "GO : GO on!")] {
@@ -75,7 +75,7 @@ fn a_connection_is_served_by_the_protocol_that_recognizes_it_wherever_its_bytes_
 }
 
 #[test]
-fn packets_are_served_beside_other_protocols_wherever_their_bytes_are_split() {
+fn packets_are_recognized_next_to_other_protocols() {
     in_virtual_time(async {
         let server = server();
         for format in [HeaderFormat::Magic10, HeaderFormat::Plain8] {
@@ -94,7 +94,7 @@ fn packets_are_served_beside_other_protocols_wherever_their_bytes_are_split() {
 }
 
 #[test]
-fn a_connection_that_no_protocol_recognizes_is_closed() {
+fn unrecognized_connections_are_closed() {
     in_virtual_time(async {
         let mut id_of_256 = Vec::new();
         Header { id: 256, operation: OPERATION.number(), len: 0 }.encode(HeaderFormat::Plain8, &mut id_of_256);
@@ -109,7 +109,7 @@ fn a_connection_that_no_protocol_recognizes_is_closed() {
 }
 
 #[test]
-fn a_connection_has_as_long_as_a_handshake_to_say_what_it_speaks() {
+fn recognition_is_limited_by_the_handshake_timeout() {
     in_virtual_time(async {
         let limit = Duration::from_secs(3);
         let config = Config { handshake_max: limit, ..Config::default() };
@@ -126,7 +126,7 @@ fn a_connection_has_as_long_as_a_handshake_to_say_what_it_speaks() {
 }
 
 #[test]
-fn connections_of_other_protocols_count_and_are_waited_for() {
+fn connections_of_other_protocols_count_and_are_awaited() {
     in_virtual_time(async {
         let server = Server::builder(Script::new())
             .protocol(Shout("GET"))
@@ -147,7 +147,7 @@ fn connections_of_other_protocols_count_and_are_waited_for() {
 }
 
 #[test]
-fn a_server_that_is_dropped_drops_connections_of_other_protocols() {
+fn dropping_a_server_drops_connections_of_other_protocols() {
     in_virtual_time(async {
         let server = server();
         let mut io = connect(&server);
@@ -175,7 +175,7 @@ impl Protocol for Upgrade {
 }
 
 #[test]
-fn packets_follow_where_a_protocol_leaves_its_connection_to_frisbee() {
+fn a_protocol_can_hand_its_connection_over_to_frisbee() {
     in_virtual_time(async {
         let server = Server::builder(Script::new())
             .config(quiet())

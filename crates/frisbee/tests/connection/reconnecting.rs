@@ -72,7 +72,7 @@ async fn states_until(link: &Reconnecting, last: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_lost_connection_is_made_again_and_set_up_before_anything_else_goes() {
+fn reconnects_and_runs_setup_before_other_packets() {
     in_virtual_time(async {
         let (log, address) = (EventLog::default(), "mem:lost-and-found");
         let first = listening("first", &log, address).await;
@@ -111,7 +111,7 @@ fn a_lost_connection_is_made_again_and_set_up_before_anything_else_goes() {
 }
 
 #[test]
-fn nothing_waits_beyond_the_limit_or_if_nothing_may() {
+fn senders_wait_up_to_the_limit_or_not_at_all() {
     in_virtual_time(async {
         for (limit, waits) in [(0, false), (163, false), (164, true)] {
             let link = extended().reconnecting().waiting_len_max(limit).start("mem:nobody-there").unwrap();
@@ -127,7 +127,7 @@ fn nothing_waits_beyond_the_limit_or_if_nothing_may() {
 }
 
 #[test]
-fn packets_that_are_no_good_are_not_sent_again() {
+fn unsendable_packets_are_not_retried() {
     in_virtual_time(async {
         let (log, address) = (EventLog::default(), "mem:no-good");
         let _server = listening("server", &log, address).await;
@@ -144,7 +144,7 @@ fn packets_that_are_no_good_are_not_sent_again() {
 }
 
 #[test]
-fn a_connection_that_cannot_be_set_up_is_closed_and_tried_again_after_a_pause() {
+fn failed_setup_closes_the_connection_and_retries_later() {
     in_virtual_time(async {
         let (log, address, is_ready) = (EventLog::default(), "mem:set-up", Arc::new(AtomicBool::new(false)));
         let server = listening("server", &log, address).await;
@@ -166,7 +166,7 @@ fn a_connection_that_cannot_be_set_up_is_closed_and_tried_again_after_a_pause() 
 }
 
 #[test]
-fn setting_up_may_panic_or_hang() {
+fn a_panicking_or_hanging_setup_is_retried() {
     in_virtual_time(async {
         let (log, address) = (EventLog::default(), "mem:hang");
         let server = listening("server", &log, address).await;
@@ -196,7 +196,7 @@ fn setting_up_may_panic_or_hang() {
 }
 
 #[test]
-fn pauses_are_short_again_once_something_was_heard_and_not_before() {
+fn backoff_resets_only_after_the_peer_was_heard() {
     in_virtual_time(async {
         let (log, address) = (EventLog::default(), "mem:pauses");
         let link = extended().reconnecting().start(address).unwrap();
@@ -238,7 +238,7 @@ fn pauses_are_short_again_once_something_was_heard_and_not_before() {
 }
 
 #[test]
-fn states_tell_what_became_of_the_connection() {
+fn states_report_the_progress_of_the_connection() {
     in_virtual_time(async {
         let (log, address) = (EventLog::default(), "mem:states");
         let link = greeting(address);
@@ -265,7 +265,7 @@ fn states_tell_what_became_of_the_connection() {
 }
 
 #[test]
-fn the_last_handle_writes_what_was_sent_and_closes() {
+fn dropping_the_last_handle_flushes_and_closes() {
     in_virtual_time(async {
         let (log, address) = (EventLog::default(), "mem:last-handle");
         let server = listening("server", &log, address).await;
@@ -286,7 +286,7 @@ fn the_last_handle_writes_what_was_sent_and_closes() {
 }
 
 #[test]
-fn a_server_that_shuts_down_is_left_when_there_is_another() {
+fn replaces_a_draining_server_once_another_is_available() {
     in_virtual_time(async {
         let (log, address) = (EventLog::default(), "mem:lame-duck");
         let first = listening("first", &log, address).await;
@@ -312,7 +312,7 @@ fn a_server_that_shuts_down_is_left_when_there_is_another() {
 }
 
 #[test]
-fn a_peer_that_will_never_do_is_told_apart_from_one_that_is_not_there_yet() {
+fn permanent_failures_differ_from_temporary_ones() {
     struct Http;
     impl Router for Http {
         async fn route(&self, _: Packet, _: &Connection) -> Outcome {
@@ -349,7 +349,7 @@ fn a_peer_that_will_never_do_is_told_apart_from_one_that_is_not_there_yet() {
 }
 
 #[test]
-fn settings_under_which_nothing_works_are_errors_at_once() {
+fn invalid_settings_return_an_error_immediately() {
     in_virtual_time(async {
         let error = extended().reconnecting().setup_timeout(Duration::ZERO).start("mem:settings").unwrap_err();
         assert!(error.to_string().contains("setup_timeout"), "{error}");

@@ -44,7 +44,7 @@ impl Drop for Eager {
 }
 
 #[test]
-fn a_reader_may_use_the_connection_when_data_or_the_end_wakes_it() {
+fn wakers_for_data_and_ends_may_use_the_connection() {
     in_virtual_time(async {
         let (connection, mut peer) = peer_of_client(&client(())).await;
         let (sender, mut reader) = connection.open_stream_with_id(7).unwrap().split();
@@ -67,7 +67,7 @@ fn a_reader_may_use_the_connection_when_data_or_the_end_wakes_it() {
 }
 
 #[test]
-fn a_reader_may_use_the_connection_when_its_stream_took_too_much() {
+fn wakers_for_an_overflow_may_use_the_connection() {
     in_virtual_time(async {
         let config = Config { stream_queue_len_max: 1, stream_stall_max: SECOND, ..quiet() };
         let (connection, mut peer) = peer_of_client(&client(()).config(config)).await;
@@ -83,7 +83,7 @@ fn a_reader_may_use_the_connection_when_its_stream_took_too_much() {
 }
 
 #[test]
-fn the_last_hold_on_a_task_may_be_a_waker_that_is_replaced_or_forgotten() {
+fn dropping_a_replaced_waker_may_drop_its_task() {
     in_virtual_time(async {
         let (connection, _peer) = peer_of_client(&client(())).await;
         let (_sender, mut reader) = connection.open_stream().unwrap().split();
@@ -95,7 +95,7 @@ fn the_last_hold_on_a_task_may_be_a_waker_that_is_replaced_or_forgotten() {
 }
 
 #[test]
-fn a_task_that_waits_for_a_takeover_that_fails_may_use_the_connection_at_once() {
+fn wakers_of_a_failed_takeover_may_use_the_connection() {
     in_virtual_time(async {
         let (connection, peer) = peer_of_client_with_buffer(&client(()), 64).await;
         connection.try_send(packet(1, zeros(1000))).unwrap();
@@ -111,7 +111,7 @@ fn a_task_that_waits_for_a_takeover_that_fails_may_use_the_connection_at_once() 
 }
 
 #[test]
-fn the_function_that_makes_a_state_may_use_the_connection_and_its_states() {
+fn state_initializers_may_use_the_connection() {
     in_virtual_time(async {
         let (connection, _peer) = peer_of_client(&client(())).await;
         let made = connection.state_or_insert_with(|| {
@@ -130,7 +130,7 @@ fn the_function_that_makes_a_state_may_use_the_connection_and_its_states() {
 }
 
 #[test]
-fn one_of_several_threads_that_make_a_state_at_once_wins() {
+fn one_of_several_concurrent_state_initializers_wins() {
     in_virtual_time(async {
         let (connection, _peer) = peer_of_client(&client(())).await;
         let barrier = std::sync::Barrier::new(8);

@@ -57,7 +57,7 @@ fn sending_waits_for_room_in_the_outbox() {
 }
 
 #[test]
-fn all_who_wait_for_room_get_their_turn() {
+fn all_waiting_senders_get_their_turn() {
     in_virtual_time(async {
         let (connection, mut peer) = full().await;
         let senders: Vec<_> = (100..150)
@@ -80,7 +80,7 @@ fn all_who_wait_for_room_get_their_turn() {
 }
 
 #[test]
-fn a_sender_that_waits_for_room_learns_that_the_connection_closed() {
+fn waiting_senders_learn_that_the_connection_closed() {
     in_virtual_time(async {
         let (connection, peer) = full().await;
         let sending = tokio::spawn({
@@ -96,7 +96,7 @@ fn a_sender_that_waits_for_room_learns_that_the_connection_closed() {
 }
 
 #[test]
-fn a_send_that_is_given_up_has_sent_nothing() {
+fn a_cancelled_send_has_sent_nothing() {
     in_virtual_time(async {
         let (connection, mut peer) = full().await;
         assert!(timeout(SECOND, connection.send(packet(2, "given up"))).await.is_err());
@@ -131,7 +131,7 @@ fn packets_of_one_task_arrive_in_order() {
 }
 
 #[test]
-fn too_much_content_is_refused_and_the_connection_lives() {
+fn oversized_content_is_rejected_and_the_connection_lives() {
     in_virtual_time(async {
         let config = Config { content_len_max: 10, ..quiet() };
         let (connection, mut peer) = peer_of_client(&client(()).config(config)).await;
@@ -148,7 +148,7 @@ fn too_much_content_is_refused_and_the_connection_lives() {
 }
 
 #[test]
-fn a_content_in_several_pieces_arrives_in_one() {
+fn content_of_several_pieces_arrives_as_one() {
     struct Farewell;
     impl Router for Farewell {
         async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
@@ -174,7 +174,7 @@ fn a_content_in_several_pieces_arrives_in_one() {
 }
 
 #[test]
-fn nothing_is_taken_after_the_close() {
+fn sending_fails_after_a_close() {
     in_virtual_time(async {
         let (connection, mut peer) = peer_of_client(&client(())).await;
         connection.send(packet(1, "last")).await.unwrap();
@@ -216,7 +216,7 @@ fn flush_waits_until_everything_sent_before_is_written() {
 }
 
 #[test]
-fn flush_does_not_wait_for_what_others_send_later() {
+fn flush_ignores_packets_sent_later() {
     in_virtual_time(async {
         let (connection, mut peer) = peer_of_client(&client(())).await;
         let sender = tokio::spawn({
@@ -240,7 +240,7 @@ fn flush_does_not_wait_for_what_others_send_later() {
 }
 
 #[test]
-fn requests_that_fill_the_outbox_do_not_keep_their_replies_out() {
+fn requests_filling_the_outbox_do_not_block_their_replies() {
     in_virtual_time(async {
         let server = server(Script::new()).without_listener();
         let replies = Script::new();
@@ -254,7 +254,7 @@ fn requests_that_fill_the_outbox_do_not_keep_their_replies_out() {
 }
 
 #[test]
-fn both_sides_may_ask_and_answer_with_contents_larger_than_the_outbox() {
+fn peers_exchange_contents_larger_than_the_outbox() {
     /// Answers each question once.
     struct Answering(Script);
     impl Router for Answering {
@@ -287,7 +287,7 @@ fn both_sides_may_ask_and_answer_with_contents_larger_than_the_outbox() {
 }
 
 #[test]
-fn replies_that_were_written_leave_room_for_more_in_both_header_formats() {
+fn written_replies_free_the_outbox_in_both_header_formats() {
     for header in [HeaderFormat::Magic10, HeaderFormat::Plain8] {
         in_virtual_time(async {
             let config = Config { header: Some(header), outbox_len_max: 50, ..quiet() };
@@ -304,7 +304,7 @@ fn replies_that_were_written_leave_room_for_more_in_both_header_formats() {
 }
 
 #[test]
-fn one_content_sent_to_many_is_not_copied() {
+fn content_sent_to_many_is_not_copied() {
     in_virtual_time(async {
         let (mut connections, mut peers) = (Vec::new(), Vec::new());
         for _ in 0..5 {
@@ -346,7 +346,7 @@ fn received_contents_are_slices_of_one_read() {
 }
 
 #[test]
-fn a_connection_carries_state_of_the_user_one_value_of_each_type() {
+fn a_connection_stores_one_user_value_per_type() {
     in_virtual_time(async {
         let (connection, _peer) = peer_of_client(&client(())).await;
         assert_eq!(connection.state::<u32>(), None);
@@ -361,7 +361,7 @@ fn a_connection_carries_state_of_the_user_one_value_of_each_type() {
 }
 
 #[test]
-fn handles_are_equal_when_they_are_of_one_connection() {
+fn handles_of_the_same_connection_are_equal() {
     in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).without_listener();
@@ -377,7 +377,7 @@ fn handles_are_equal_when_they_are_of_one_connection() {
 }
 
 #[test]
-fn a_handler_sees_the_connection_of_the_one_who_connected() {
+fn client_handlers_get_the_handle_returned_by_connect() {
     struct Keeper(mpsc::UnboundedSender<Connection>);
     impl Router for Keeper {
         async fn route(&self, _: Packet, connection: &Connection) -> Outcome {
@@ -394,7 +394,7 @@ fn a_handler_sees_the_connection_of_the_one_who_connected() {
 }
 
 #[test]
-fn metrics_tell_what_went_through_and_what_is_held() {
+fn metrics_report_traffic_and_held_bytes() {
     in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).without_listener();
@@ -420,7 +420,7 @@ fn metrics_tell_what_went_through_and_what_is_held() {
 }
 
 #[test]
-fn it_is_known_what_may_have_reached_the_peer() {
+fn may_have_left_reports_written_packets() {
     in_virtual_time(async {
         let config = Config { write_stall_max: 3600 * SECOND, ..quiet() };
         let (connection, peer) = peer_of_client_with_buffer(&client(()).config(config), 64).await;
@@ -444,7 +444,7 @@ fn it_is_known_what_may_have_reached_the_peer() {
 }
 
 #[test]
-fn packets_that_arrived_have_left() {
+fn may_have_left_is_true_for_received_packets() {
     in_virtual_time(async {
         let config = Config { write_stall_max: 3600 * SECOND, ..quiet() };
         let (connection, mut peer) = peer_of_client_with_buffer(&client(()).config(config), 64).await;
@@ -462,7 +462,7 @@ fn packets_that_arrived_have_left() {
 }
 
 #[test]
-fn a_peer_that_leaves_without_a_word_leaves_nothing_behind() {
+fn a_peer_lost_before_its_hello_leaves_no_connection() {
     for config in [quiet(), Config::default()] {
         in_virtual_time(async {
             let server = server(()).config(config.clone()).without_listener();
@@ -480,7 +480,7 @@ fn a_peer_that_leaves_without_a_word_leaves_nothing_behind() {
 }
 
 #[test]
-fn state_is_made_once() {
+fn state_is_initialized_once() {
     in_virtual_time(async {
         let server = server(()).without_listener();
         let connection = connected(client(()), &server).await;
@@ -492,7 +492,7 @@ fn state_is_made_once() {
 }
 
 #[test]
-fn settings_stay_when_the_router_changes() {
+fn settings_survive_a_change_of_router() {
     in_virtual_time(async {
         let (before, after) = (Script::new(), Script::new());
         let config = Config { content_len_max: 7, ..quiet() };

@@ -44,7 +44,7 @@ async fn stream_pair() -> (Server, Stream, Stream) {
 }
 
 #[test]
-fn either_side_opens_and_both_talk() {
+fn either_side_opens_streams_and_both_send() {
     in_virtual_time(async {
         let (_server, connection, other) = both_ends(1).await;
         for (opener, accepter) in [(&connection, &other), (&other, &connection)] {
@@ -60,7 +60,7 @@ fn either_side_opens_and_both_talk() {
 }
 
 #[test]
-fn the_router_serves_streams_that_the_peer_opened() {
+fn the_router_serves_streams_opened_by_the_peer() {
     in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).without_listener();
@@ -76,7 +76,7 @@ fn the_router_serves_streams_that_the_peer_opened() {
 }
 
 #[test]
-fn as_many_streams_wait_to_be_accepted_as_the_backlog_allows() {
+fn unaccepted_streams_are_limited_by_the_backlog() {
     for backlog in 0..=2 {
         in_virtual_time(async {
             let (_server, connection, other) = both_ends(backlog).await;
@@ -97,7 +97,7 @@ fn as_many_streams_wait_to_be_accepted_as_the_backlog_allows() {
 }
 
 #[test]
-fn a_task_that_waits_for_a_stream_learns_that_the_connection_closed() {
+fn accept_stream_returns_when_the_connection_closes() {
     in_virtual_time(async {
         let (_server, connection, other) = both_ends(1).await;
         let accepting = tokio::spawn(async move { other.accept_stream().await.is_none() });
@@ -125,7 +125,7 @@ fn data_from_before_a_close_is_read_first() {
 }
 
 #[test]
-fn a_close_on_this_side_leaves_what_had_come() {
+fn data_received_before_a_local_close_can_be_read() {
     in_virtual_time(async {
         let (_server, stream, mut accepted) = stream_pair().await;
         stream.send("last").await.unwrap();
@@ -146,7 +146,7 @@ fn dropping_a_stream_closes_it() {
 }
 
 #[test]
-fn a_stream_that_was_split_closes_with_its_last_half() {
+fn a_split_stream_closes_with_its_last_half() {
     for sender_first in [true, false] {
         in_virtual_time(async {
             let (_server, mut stream, accepted) = stream_pair().await;
@@ -172,7 +172,7 @@ fn a_stream_that_was_split_closes_with_its_last_half() {
 }
 
 #[test]
-fn a_reader_learns_that_its_other_half_closed_the_stream() {
+fn readers_learn_that_the_other_half_closed_the_stream() {
     in_virtual_time(async {
         let (_server, _stream, accepted) = stream_pair().await;
         let (sender, mut reader) = accepted.split();
@@ -184,7 +184,7 @@ fn a_reader_learns_that_its_other_half_closed_the_stream() {
 }
 
 #[test]
-fn a_read_that_is_given_up_has_taken_nothing() {
+fn a_cancelled_read_has_taken_nothing() {
     in_virtual_time(async {
         let (_server, stream, mut accepted) = stream_pair().await;
         assert!(timeout(SECOND, accepted.read()).await.is_err());
@@ -194,7 +194,7 @@ fn a_read_that_is_given_up_has_taken_nothing() {
 }
 
 #[test]
-fn an_unread_stream_overflows_while_everything_else_goes_on() {
+fn an_unread_stream_overflows_without_blocking_others() {
     in_virtual_time(async {
         let config = Config { accept_backlog: 1, stream_queue_len_max: 300, ..quiet() };
         let (connection, mut peer) = peer_of_client(&client(Script::new()).config(config)).await;
@@ -216,7 +216,7 @@ fn an_unread_stream_overflows_while_everything_else_goes_on() {
 }
 
 #[test]
-fn several_data_are_sent_together_up_to_one_that_cannot_be() {
+fn send_many_sends_up_to_the_first_failure() {
     in_virtual_time(async {
         let config = Config { content_len_max: 10, outbox_len_max: 1, ..quiet() };
         let (connection, mut peer) = peer_of_client(&client(()).config(config)).await;
@@ -234,7 +234,7 @@ fn several_data_are_sent_together_up_to_one_that_cannot_be() {
 }
 
 #[test]
-fn a_reader_that_catches_up_loses_nothing_and_a_sender_waits_for_it() {
+fn slow_readers_lose_nothing_once_they_catch_up() {
     in_virtual_time(async {
         let config = Config { stream_queue_len_max: 300, stream_stall_max: 60 * SECOND, ..quiet() };
         let (connection, mut peer) = peer_of_client(&client(Script::new()).config(config)).await;
@@ -264,7 +264,7 @@ fn streams_end_with_their_connection() {
 }
 
 #[test]
-fn data_that_waits_in_a_stream_outlives_the_connection() {
+fn stream_data_can_be_read_after_the_connection_ended() {
     in_virtual_time(async {
         let (connection, mut peer) = peer_of_client(&accepting(1)).await;
         peer.say_all([stream_frame(7, "one"), stream_frame(7, "two")]).await;
@@ -279,7 +279,7 @@ fn data_that_waits_in_a_stream_outlives_the_connection() {
 }
 
 #[test]
-fn a_stream_handler_does_not_hold_up_the_end_of_its_connection() {
+fn stream_handlers_do_not_delay_the_end_of_the_connection() {
     for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned] {
         in_virtual_time(async {
             let script = Script::new();
@@ -315,7 +315,7 @@ fn a_stream_handler_may_outlive_its_connection() {
 }
 
 #[test]
-fn an_id_is_free_again_after_its_stream() {
+fn an_id_can_be_reused_after_its_stream() {
     in_virtual_time(async {
         let (connection, mut peer) = peer_of_client(&client(Script::new())).await;
         let first = connection.open_stream_with_id(7).unwrap();
@@ -408,7 +408,7 @@ fn peeked_data_is_read_next() {
 }
 
 #[test]
-fn a_stream_is_polled_by_whoever_polled_last() {
+fn the_last_poll_of_a_stream_is_woken() {
     in_virtual_time(async {
         let (_server, stream, accepted) = stream_pair().await;
         let (_sender, mut reader) = accepted.split();
@@ -423,7 +423,7 @@ fn a_stream_is_polled_by_whoever_polled_last() {
 }
 
 #[test]
-fn data_that_comes_after_the_reader_is_dropped_is_discarded() {
+fn data_after_the_reader_is_dropped_is_discarded() {
     in_virtual_time(async {
         let config = Config { stream_queue_len_max: 300, ..quiet() };
         let (connection, mut peer) = peer_of_client(&client(Script::new()).config(config)).await;
@@ -443,7 +443,7 @@ fn data_that_comes_after_the_reader_is_dropped_is_discarded() {
 }
 
 #[test]
-fn all_who_watch_a_stream_learn_how_it_ended() {
+fn all_watchers_of_a_stream_learn_its_end() {
     for expected in [StreamEnd::Closed, StreamEnd::ClosedByPeer, StreamEnd::Overflow, StreamEnd::ConnectionClosed] {
         in_virtual_time(async {
             let config = Config { stream_queue_len_max: 300, ..quiet() };
@@ -474,7 +474,7 @@ fn all_who_watch_a_stream_learn_how_it_ended() {
 }
 
 #[test]
-fn a_stream_sends_without_waiting_if_it_must() {
+fn try_send_on_a_stream_never_waits() {
     in_virtual_time(async {
         let config = Config { outbox_len_max: 1000, write_stall_max: 3600 * SECOND, ..quiet() };
         let (connection, mut peer) = peer_of_client_with_buffer(&client(()).config(config), 64).await;

@@ -41,7 +41,7 @@ async fn taken(raws: &mut UnboundedReceiver<Result<Raw, CloseReason>>) -> Raw {
 }
 
 #[test]
-fn from_outside_it_happens_at_once_even_if_the_peer_is_silent() {
+fn takeover_from_outside_is_immediate_with_a_silent_peer() {
     for config in [quiet(), Config { extended: false, ..Config::default() }] {
         in_virtual_time(async {
             let (connection, mut peer) = peer_of_client(&client(()).config(config.clone())).await;
@@ -62,7 +62,7 @@ fn from_outside_it_happens_at_once_even_if_the_peer_is_silent() {
 }
 
 #[test]
-fn a_handler_takes_over_with_raw_bytes_right_behind_its_packet() {
+fn a_handler_takes_over_with_the_bytes_after_its_packet() {
     for dispatch in [Dispatch::InPlace, Dispatch::Ordered] {
         for behind in [&b"raw bytes"[..], &packet_frame(2, "looks like a packet"), &stream_frame(3, "hi"), &ping()] {
             in_virtual_time(async {
@@ -90,7 +90,7 @@ fn a_handler_takes_over_with_raw_bytes_right_behind_its_packet() {
 }
 
 #[test]
-fn a_handler_that_waited_takes_over_with_any_bytes_behind_its_packet() {
+fn a_waiting_handler_takes_over_with_the_bytes_after_it() {
     let frames = [packet_frame(2, "hi"), packet_frame(3, "hi")].concat();
     let behinds =
         [b"no frame at all".to_vec(), frames.clone(), [&frames[..], b"raw"].concat(), header(2, 20, u32::MAX), vec![]];
@@ -132,7 +132,7 @@ impl Router for Eager {
 }
 
 #[test]
-fn packets_that_arrived_with_the_one_that_takes_over_come_back() {
+fn packets_received_with_a_takeover_are_returned() {
     let frames = [packet_frame(4, "hi"), packet_frame(5, ""), packet_frame(6, "take")].concat();
     let behinds = [frames.clone(), [&frames[..], &stream_frame(7, "hi")].concat(), [&frames[..], b"raw"].concat()];
     for behind in behinds {
@@ -152,7 +152,7 @@ fn packets_that_arrived_with_the_one_that_takes_over_come_back() {
 }
 
 #[test]
-fn packets_that_arrived_with_the_one_that_closes_reach_nobody() {
+fn packets_received_with_a_close_are_dropped() {
     in_virtual_time(async {
         let script = Script::new();
         let server = server(Eager(script.clone(), mpsc::unbounded_channel().0)).without_listener();
@@ -164,7 +164,7 @@ fn packets_that_arrived_with_the_one_that_closes_reach_nobody() {
 }
 
 #[test]
-fn everything_sent_before_arrives_and_nothing_follows() {
+fn packets_sent_before_arrive_and_sending_fails_after() {
     in_virtual_time(async {
         let (connection, mut peer) = peer_of_client_with_buffer(&client(()).config(Config::default()), 64).await;
         for id in 1..=50 {
@@ -181,7 +181,7 @@ fn everything_sent_before_arrives_and_nothing_follows() {
 }
 
 #[test]
-fn the_replies_before_it_arrive_and_those_after_it_do_not() {
+fn replies_before_arrive_and_replies_after_are_dropped() {
     in_virtual_time(async {
         let (script, mut raws) = Script::with_raws();
         let server = server(script.clone()).without_listener();
@@ -198,7 +198,7 @@ fn the_replies_before_it_arrive_and_those_after_it_do_not() {
 }
 
 #[test]
-fn a_packet_that_is_not_complete_comes_back_whole() {
+fn an_incomplete_packet_is_returned_whole() {
     let frame = packet_frame(1, "0123456789");
     for len in 0..frame.len() {
         in_virtual_time(async {
@@ -217,7 +217,7 @@ fn a_packet_that_is_not_complete_comes_back_whole() {
 }
 
 #[test]
-fn a_large_packet_that_is_not_complete_comes_back_whole() {
+fn a_large_incomplete_packet_is_returned_whole() {
     in_virtual_time(async {
         let (connection, mut peer) = peer_of_client(&client(Script::new())).await;
         let part = [header(1, 20, 1_000_000), vec![b'x'; 300_000]].concat();
@@ -228,7 +228,7 @@ fn a_large_packet_that_is_not_complete_comes_back_whole() {
 }
 
 #[test]
-fn raw_bytes_begin_behind_a_packet_that_is_being_discarded() {
+fn raw_bytes_begin_after_a_discarded_packet() {
     const LEN: u32 = 20_000;
     let config = Config { content_len_max: 100, discard_time_max: SECOND, ..quiet() };
     for before in [0, 1, 5_000, 19_999, 20_000] {
@@ -255,7 +255,7 @@ fn raw_bytes_begin_behind_a_packet_that_is_being_discarded() {
 }
 
 #[test]
-fn packets_that_no_handler_got_come_back() {
+fn packets_without_a_handler_are_returned() {
     for format in [HeaderFormat::Magic10, HeaderFormat::Plain8] {
         in_virtual_time(async {
             let script = Script::new();
@@ -276,7 +276,7 @@ fn packets_that_no_handler_got_come_back() {
 }
 
 #[test]
-fn heartbeats_in_front_are_skipped_however_they_are_cut() {
+fn leading_heartbeats_are_skipped_for_any_split() {
     let front = [ping(), pong(), ping()].concat();
     let whole = [&front[..], b"raw"].concat();
     for cut in 0..=whole.len() {
@@ -299,7 +299,7 @@ fn heartbeats_in_front_are_skipped_however_they_are_cut() {
 }
 
 #[test]
-fn heartbeats_read_before_the_takeover_are_skipped_as_well() {
+fn heartbeats_read_before_the_takeover_are_skipped() {
     let front = [ping(), pong()].concat();
     for cut in 0..=front.len() {
         in_virtual_time(async {
@@ -328,7 +328,7 @@ fn heartbeats_are_raw_bytes_unless_skipped() {
 }
 
 #[test]
-fn a_raw_stream_that_ends_within_a_heartbeat_yields_the_piece() {
+fn a_partial_heartbeat_at_the_end_is_returned() {
     in_virtual_time(async {
         let (connection, mut peer) = peer_of_client(&client(())).await;
         let mut raw = connection.takeover().await.unwrap();
@@ -367,7 +367,7 @@ fn a_takeover_of_a_closed_connection_fails() {
 }
 
 #[test]
-fn a_takeover_that_cannot_write_what_was_sent_fails() {
+fn a_takeover_with_unwritable_packets_fails() {
     in_virtual_time(async {
         let (connection, _peer) = peer_of_client_with_buffer(&client(()), 64).await;
         connection.send(packet(1, Bytes::from(vec![0; 1000]))).await.unwrap();
@@ -376,7 +376,7 @@ fn a_takeover_that_cannot_write_what_was_sent_fails() {
 }
 
 #[test]
-fn a_takeover_that_is_given_up_ends_the_connection() {
+fn a_cancelled_takeover_ends_the_connection() {
     in_virtual_time(async {
         let (connection, mut peer) = peer_of_client(&client(())).await;
         drop(connection.takeover());
@@ -399,7 +399,7 @@ fn streams_end_with_a_takeover() {
 }
 
 #[test]
-fn a_connection_that_was_taken_over_takes_no_part_in_the_limit_of_handlers() {
+fn taken_over_connections_release_the_handler_limit() {
     in_virtual_time(async {
         let (script, mut raws) = Script::with_raws();
         let server = server(script.clone()).dispatch(limited(2)).without_listener();

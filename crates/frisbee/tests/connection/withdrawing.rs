@@ -62,7 +62,7 @@ const DISPATCHES: [Dispatch; 4] =
     [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned, Dispatch::Limited(NonZeroUsize::new(1).unwrap())];
 
 #[test]
-fn the_handler_of_a_packet_that_is_withdrawn_is_dropped_and_makes_room_for_the_next() {
+fn cancelling_a_packet_drops_its_handler_and_frees_its_slot() {
     for dispatch in DISPATCHES {
         in_virtual_time(async {
             let (held, caller) = (Held::default(), Held::default());
@@ -94,7 +94,7 @@ fn the_handler_of_a_packet_that_is_withdrawn_is_dropped_and_makes_room_for_the_n
 }
 
 #[test]
-fn a_packet_that_was_answered_is_not_withdrawn() {
+fn answered_packets_are_not_cancelled() {
     for dispatch in DISPATCHES {
         in_virtual_time(async {
             let caller = Held::default();
@@ -111,7 +111,7 @@ fn a_packet_that_was_answered_is_not_withdrawn() {
 }
 
 #[test]
-fn both_sides_hear_that_the_other_goes_away() {
+fn both_sides_learn_that_the_peer_goes_away() {
     in_virtual_time(async {
         let (held, caller) = (Held::default(), Held::default());
         let server = server(held.clone()).config(extended()).without_listener();
@@ -128,7 +128,7 @@ fn both_sides_hear_that_the_other_goes_away() {
 }
 
 #[test]
-fn a_plain_peer_is_told_nothing() {
+fn plain_peers_get_no_cancellations() {
     in_virtual_time(async {
         let caller = Held::default();
         let server = server(Held::default()).config(quiet()).without_listener();

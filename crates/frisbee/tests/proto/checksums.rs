@@ -44,7 +44,7 @@ fn conversation(pair: &mut Pair) -> BytesMut {
 }
 
 #[test]
-fn frames_come_through_however_their_bytes_are_cut() {
+fn frames_decode_for_any_split_of_their_bytes() {
     for format in FORMATS {
         for piece in [1, 7, usize::MAX] {
             let mut pair = known(&Config { header: Some(format), ..checked() });
@@ -68,7 +68,7 @@ fn frames_come_through_however_their_bytes_are_cut() {
 }
 
 #[test]
-fn no_flipped_bit_becomes_an_event() {
+fn flipped_bits_never_become_events() {
     for format in FORMATS {
         let config = Config { header: Some(format), accept_backlog: 1, ..checked() };
         let mut pair = known(&config);
@@ -89,7 +89,7 @@ fn no_flipped_bit_becomes_an_event() {
 }
 
 #[test]
-fn a_changed_frame_closes_the_connection_with_the_reason() {
+fn a_corrupt_frame_closes_the_connection_with_the_reason() {
     let mut pair = known(&checked());
     pair.client.send(packet(1, "money")).unwrap();
     pair.client.write();
@@ -101,7 +101,7 @@ fn a_changed_frame_closes_the_connection_with_the_reason() {
 }
 
 #[test]
-fn one_side_alone_adds_no_checksums() {
+fn checksums_require_both_sides() {
     let plain = Config { checksums: false, ..checked() };
     for (client, server) in [(checked(), plain.clone()), (plain, checked())] {
         let mut pair = Pair::with(client, server);
@@ -117,7 +117,7 @@ fn one_side_alone_adds_no_checksums() {
 }
 
 #[test]
-fn the_checksum_of_a_discarded_content_is_read_past() {
+fn checksums_of_discarded_content_are_skipped() {
     let sender = Config { content_len_max: 10_000, ..checked() };
     let receiver = Config { content_len_max: 100, ..checked() };
     // As a peer that did not hear of the limit.
@@ -130,7 +130,7 @@ fn the_checksum_of_a_discarded_content_is_read_past() {
 }
 
 #[test]
-fn packets_that_are_put_back_are_the_bytes_that_came() {
+fn undone_packets_restore_the_input_bytes() {
     let mut pair = known(&checked());
     pair.client.send(packet(1, "first")).unwrap();
     pair.client.send(packet(2, "second")).unwrap();
@@ -144,7 +144,7 @@ fn packets_that_are_put_back_are_the_bytes_that_came() {
 }
 
 #[test]
-fn heartbeats_with_checksums_in_front_of_raw_bytes_are_measured() {
+fn heartbeats_with_checksums_before_raw_bytes_are_measured() {
     for format in FORMATS {
         let mut pair = known(&Config { header: Some(format), ..checked() });
         pair.client.ping();

@@ -65,7 +65,7 @@ fn with_peer(config: Config, window: u32) -> (Side, StreamKey) {
 }
 
 #[test]
-fn a_sender_waits_when_the_window_is_full_and_goes_on_when_half_of_it_was_read() {
+fn senders_wait_for_half_of_a_full_window() {
     let mut pair = known(narrow());
     let (sending, receiving) = opened(&mut pair, 1000 - PACKET_COST);
     assert_eq!(fill(&mut pair.client, sending, 1000 - PACKET_COST), 1);
@@ -82,7 +82,7 @@ fn a_sender_waits_when_the_window_is_full_and_goes_on_when_half_of_it_was_read()
 }
 
 #[test]
-fn a_frame_may_cost_more_than_is_left_and_even_more_than_the_window() {
+fn a_frame_may_exceed_the_credit_and_the_window() {
     let mut pair = known(narrow());
     let (sending, receiving) = opened(&mut pair, 3 * WINDOW);
     assert!(!pair.client.has_credit(sending));
@@ -92,7 +92,7 @@ fn a_frame_may_cost_more_than_is_left_and_even_more_than_the_window() {
 }
 
 #[test]
-fn nobody_waits_for_a_plain_peer_and_it_hears_of_no_credit() {
+fn plain_peers_neither_wait_for_nor_receive_credit() {
     for (client, server) in [(true, false), (false, true)] {
         let of = |extended| Config { extended, stream_queue_len_max: usize::MAX, ..narrow() };
         let mut pair = Pair::with(of(client), Config { streams_len_max: 1 << 20, ..of(server) });
@@ -128,7 +128,7 @@ fn data_sent_before_the_window_is_known_counts() {
 }
 
 #[test]
-fn credit_goes_ahead_of_what_is_queued() {
+fn credit_precedes_queued_packets() {
     let mut pair = known(narrow());
     let (_, receiving) = opened(&mut pair, 1000);
     pair.server.send(packet(1, "queued")).unwrap();
@@ -139,7 +139,7 @@ fn credit_goes_ahead_of_what_is_queued() {
 }
 
 #[test]
-fn a_stream_that_nobody_reads_holds_up_nothing() {
+fn an_ignored_stream_blocks_nothing() {
     let mut pair = known(Config { streams_max: 100, streams_len_max: 200 * 10_000, ..narrow() });
     let slow = opened(&mut pair, 100).0;
     let others: Vec<_> = (0..20).map(|_| opened(&mut pair, 100)).collect();
@@ -159,7 +159,7 @@ fn a_stream_that_nobody_reads_holds_up_nothing() {
 }
 
 #[test]
-fn a_window_widens_while_its_reader_keeps_up_and_not_when_it_is_slow() {
+fn windows_widen_for_fast_readers_only() {
     let widened = |pause| {
         let mut pair = known(narrow());
         let (sending, receiving) = opened(&mut pair, 100);
@@ -176,7 +176,7 @@ fn a_window_widens_while_its_reader_keeps_up_and_not_when_it_is_slow() {
 }
 
 #[test]
-fn readers_give_back_what_they_hold_when_they_look_for_more_or_let_go() {
+fn readers_return_held_credit_on_peek_ignore_or_drop() {
     for way in 0..4 {
         let mut pair = known(narrow());
         let (sending, receiving) = opened(&mut pair, WINDOW);
@@ -198,7 +198,7 @@ fn readers_give_back_what_they_hold_when_they_look_for_more_or_let_go() {
 }
 
 #[test]
-fn what_is_discarded_is_given_back() {
+fn credit_of_discarded_data_is_returned() {
     let mut pair = known(narrow());
     let (sending, receiving) = opened(&mut pair, 10);
     pair.server.ignore_stream(receiving);
@@ -210,7 +210,7 @@ fn what_is_discarded_is_given_back() {
 }
 
 #[test]
-fn a_content_that_is_too_large_is_given_back_though_nobody_hears_more() {
+fn credit_of_oversized_content_is_returned() {
     let mut server = Side::server(Config { content_len_max: 1500, ..narrow() });
     server.hear(&hello(Some(100)));
     server.hear(&stream(1, "first"));
@@ -222,7 +222,7 @@ fn a_content_that_is_too_large_is_given_back_though_nobody_hears_more() {
 }
 
 #[test]
-fn a_close_is_not_deferred_where_credit_is_given() {
+fn closes_are_not_deferred_with_flow_control() {
     let mut pair = known(narrow());
     let (sending, receiving) = opened(&mut pair, WINDOW);
     pair.server.defer_stream_close(receiving);
@@ -241,7 +241,7 @@ fn a_close_is_not_deferred_where_credit_is_given() {
 }
 
 #[test]
-fn an_ended_stream_lets_its_sender_hear_of_the_end() {
+fn an_ended_stream_unblocks_its_sender() {
     let mut pair = known(narrow());
     let (sending, receiving) = opened(&mut pair, WINDOW);
     assert!(!pair.client.has_credit(sending));
@@ -252,7 +252,7 @@ fn an_ended_stream_lets_its_sender_hear_of_the_end() {
 }
 
 #[test]
-fn a_peer_that_ignores_its_credit_is_held_up_and_loses_its_stream() {
+fn ignoring_credit_stalls_the_peer_and_ends_its_stream() {
     let mut server = Side::server(Config { stream_queue_len_max: 3000, ..narrow() });
     server.hear(&hello(Some(100)));
     server.say();
@@ -271,7 +271,7 @@ fn a_peer_that_ignores_its_credit_is_held_up_and_loses_its_stream() {
 }
 
 #[test]
-fn a_peer_that_gives_no_window_is_sent_whatever_there_is() {
+fn peers_without_a_window_are_sent_everything() {
     let mut client = Side::client(narrow());
     client.hear(&hello(None));
     let key = client.open_stream().unwrap();
@@ -279,7 +279,7 @@ fn a_peer_that_gives_no_window_is_sent_whatever_there_is() {
 }
 
 #[test]
-fn as_much_credit_as_data_was_sent_costs_nothing_of_the_allowance() {
+fn one_credit_per_sent_data_is_free() {
     let (mut client, key) = with_peer(Config { control_burst: 3, ..narrow() }, 1 << 20);
     for _ in 0..100 {
         client.send_on(key, "x".into()).unwrap();
@@ -292,7 +292,7 @@ fn as_much_credit_as_data_was_sent_costs_nothing_of_the_allowance() {
 }
 
 #[test]
-fn credit_for_a_stream_that_is_not_open_is_ignored_and_counts_all_the_same() {
+fn credit_for_unknown_streams_is_ignored_but_counted() {
     let (mut client, key) = with_peer(Config { control_burst: 3, ..narrow() }, 100);
     client.hear(&credit(77, u32::MAX).repeat(3));
     assert_eq!((client.state(), client.events()), ("open".into(), vec![]));
@@ -305,7 +305,7 @@ fn credit_for_a_stream_that_is_not_open_is_ignored_and_counts_all_the_same() {
 }
 
 #[test]
-fn a_credit_has_a_largest_value() {
+fn credit_has_a_maximum() {
     let (mut client, key) = with_peer(narrow(), 100);
     assert_eq!(fill(&mut client, key, 36), 1);
     client.hear(&credit(1, i32::MAX as u32));
@@ -318,7 +318,7 @@ fn a_credit_has_a_largest_value() {
 }
 
 #[test]
-fn a_credit_that_is_cut_off_closes_the_connection() {
+fn a_truncated_credit_closes_the_connection() {
     let (mut client, _) = with_peer(narrow(), 100);
     client.hear(&frame(1, 3, &[2, 0, 0, 1]));
     assert_eq!(client.state(), "closed: the peer broke the protocol: a CREDIT frame is too short");

@@ -37,7 +37,7 @@ fn known(client: Config, server: Config) -> Pair {
 }
 
 #[test]
-fn a_client_begins_with_a_hello_and_a_ping_in_front_of_what_was_sent_before() {
+fn clients_send_hello_and_ping_before_queued_packets() {
     let mut client = Side::client(extended());
     client.send(packet(1, "early")).unwrap();
     let said = client.say();
@@ -47,7 +47,7 @@ fn a_client_begins_with_a_hello_and_a_ping_in_front_of_what_was_sent_before() {
 }
 
 #[test]
-fn two_extended_sides_know_each_other_in_one_round_trip_however_their_bytes_are_cut() {
+fn extended_sides_recognize_each_other_in_one_round_trip() {
     for format in FORMATS {
         for piece in [1, 3, usize::MAX] {
             let client = Config { header: Some(format), content_len_max: 1000, ..extended() };
@@ -66,7 +66,7 @@ fn two_extended_sides_know_each_other_in_one_round_trip_however_their_bytes_are_
 }
 
 #[test]
-fn a_hello_is_answered_ahead_of_everything_else_and_of_the_pong() {
+fn hello_is_answered_before_everything_else() {
     let mut server = Side::server(extended());
     server.send(packet(1, "news")).unwrap();
     server.hear(&[hello(), ping()].concat());
@@ -76,7 +76,7 @@ fn a_hello_is_answered_ahead_of_everything_else_and_of_the_pong() {
 }
 
 #[test]
-fn the_parts_of_applications_come_through() {
+fn application_parts_of_a_hello_arrive() {
     let mut pair = Pair::with(extended(), extended());
     pair.client.add_part("chat", Bytes::from_static(b"rooms"));
     pair.server.add_part("frpc", Bytes::from(vec![7; 100_000]));
@@ -88,7 +88,7 @@ fn the_parts_of_applications_come_through() {
 }
 
 #[test]
-fn a_server_that_hears_anything_else_first_says_no_word_of_the_extension() {
+fn servers_stay_plain_unless_hello_comes_first() {
     for first in [ping(), pong(), packet_bytes(1, "hi"), frame(0, 3, b""), frame(0, 3, &[200]), frame(0, 9, b"x")] {
         let mut server = Side::server(extended());
         server.hear(&[first.clone(), hello(), frame(5, 4, b"extended")].concat());
@@ -100,7 +100,7 @@ fn a_server_that_hears_anything_else_first_says_no_word_of_the_extension() {
 }
 
 #[test]
-fn a_pong_without_a_hello_tells_a_client_that_its_peer_is_plain() {
+fn a_pong_without_a_hello_means_a_plain_peer() {
     let mut client = Side::client(extended());
     client.say();
     client.hear(&[ping(), packet_bytes(1, "hi"), frame(0, 5, b"x")].concat());
@@ -127,7 +127,7 @@ fn without_the_extension_every_peer_is_plain() {
 }
 
 #[test]
-fn a_second_hello_is_dropped_and_a_broken_one_ends_the_connection() {
+fn second_hellos_are_dropped_and_invalid_ones_are_fatal() {
     let mut server = Side::server(extended());
     server.hear(&[hello(), hello()].concat());
     assert_eq!((server.events(), server.counters().dropped), (vec![InputEvent::Recognized], 1));
@@ -158,7 +158,7 @@ fn a_sender_knows_the_limits_of_its_peer() {
 }
 
 #[test]
-fn packets_for_extended_peers_go_to_no_other() {
+fn extended_packets_are_sent_to_extended_peers_only() {
     let extended_packet = Packet::new(3, Operation::EXTENDED, "for those who know");
     let mut pair = Pair::with(extended(), extended());
     assert_eq!(pair.client.send(extended_packet.clone()), Err(SendError::PlainPeer), "it is not known yet");
@@ -173,7 +173,7 @@ fn packets_for_extended_peers_go_to_no_other() {
 }
 
 #[test]
-fn a_packet_is_withdrawn_behind_itself_and_the_other_side_says_so() {
+fn cancellations_follow_their_packet_and_are_confirmed() {
     let mut pair = known(extended(), extended());
     pair.client.send(packet(1, "question")).unwrap();
     let now = pair.client.now;
@@ -186,7 +186,7 @@ fn a_packet_is_withdrawn_behind_itself_and_the_other_side_says_so() {
 }
 
 #[test]
-fn a_sender_keeps_to_half_of_what_the_other_side_lets_it_withdraw() {
+fn senders_use_half_of_the_cancellation_allowance() {
     let mut pair = known(extended(), Config { cancel_burst: 10, ..extended() });
     let now = pair.client.now;
     let taken = (0..100).filter(|&id| pair.client.cancel(now, name(id))).count();
@@ -204,7 +204,7 @@ fn a_sender_keeps_to_half_of_what_the_other_side_lets_it_withdraw() {
 }
 
 #[test]
-fn every_answer_makes_room_for_one_packet_more_to_be_withdrawn() {
+fn every_answer_restores_one_cancellation() {
     let mut pair = known(extended(), Config { cancel_burst: 10, ..extended() });
     let now = pair.client.now;
     assert_eq!((0..100).filter(|&id| pair.client.cancel(now, name(id))).count(), 5);
@@ -225,7 +225,7 @@ fn every_answer_makes_room_for_one_packet_more_to_be_withdrawn() {
 }
 
 #[test]
-fn a_peer_that_withdraws_more_than_it_may_loses_its_connection() {
+fn excess_cancellations_close_the_connection() {
     let mut server = Side::server(Config { cancel_burst: 10, ..extended() });
     server.hear(&hello());
     for _ in 0..10 {
@@ -240,7 +240,7 @@ fn a_peer_that_withdraws_more_than_it_may_loses_its_connection() {
 }
 
 #[test]
-fn a_side_that_goes_away_says_so_once_and_goes_on() {
+fn going_away_is_sent_once_and_the_connection_continues() {
     let why = GoAway { code: GoAway::SHUTDOWN, text: "a new version".into() };
     let mut pair = known(extended(), extended());
     assert!(pair.server.go_away(why.clone()) && pair.server.go_away(why.clone()));
@@ -258,7 +258,7 @@ fn a_side_that_goes_away_says_so_once_and_goes_on() {
 }
 
 #[test]
-fn control_frames_that_bring_nothing_use_up_the_allowance() {
+fn useless_control_frames_consume_the_allowance() {
     for content in [&[][..], &[200, 1], &[1, 1], &[3, 1], &[5, 0, 20]] {
         let mut server = Side::server(Config { control_burst: 10, ..extended() });
         server.hear(&hello());
@@ -281,7 +281,7 @@ fn shutting_down() -> GoAway {
 }
 
 #[test]
-fn a_retiring_side_serves_a_peer_that_leaves_by_itself_until_it_drains() {
+fn a_retiring_side_serves_leaving_peers_until_it_drains() {
     let mut pair = with_leaving_client();
     pair.exchange();
     pair.server.events();
@@ -301,7 +301,7 @@ fn a_retiring_side_serves_a_peer_that_leaves_by_itself_until_it_drains() {
 }
 
 #[test]
-fn a_retiring_side_tells_other_peers_if_it_can_and_drains_at_once() {
+fn a_retiring_side_drains_immediately_with_other_peers() {
     let mut pair = known(extended(), extended());
     pair.server.retire(shutting_down());
     pair.exchange();
@@ -317,7 +317,7 @@ fn a_retiring_side_tells_other_peers_if_it_can_and_drains_at_once() {
 }
 
 #[test]
-fn a_retiring_side_tells_an_unknown_peer_as_soon_as_it_shows_what_it_speaks() {
+fn a_retiring_side_informs_peers_once_recognized() {
     let mut leaving = with_leaving_client();
     leaving.server.retire(shutting_down());
     assert!(leaving.server.closes_when_idle().is_some(), "nothing is known of it yet");

@@ -54,7 +54,7 @@ fn written(side: &mut Side) -> Vec<u8> {
 }
 
 #[test]
-fn frames_are_byte_for_byte_what_single_sends_give() {
+fn frames_encode_like_single_sends() {
     let packets = packets();
     for (format, frames) in
         FORMATS.into_iter().flat_map(|format| [(format, gathered(&packets)), (format, copied(&packets))])
@@ -76,7 +76,7 @@ fn frames_are_byte_for_byte_what_single_sends_give() {
 }
 
 #[test]
-fn frames_are_encoded_for_each_layout_and_go_to_as_many_as_there_are() {
+fn frames_can_be_sent_repeatedly_in_both_layouts() {
     let frames = gathered(&packets());
     let sent = |format| {
         let mut side = side(format, quiet());
@@ -91,7 +91,7 @@ fn frames_are_encoded_for_each_layout_and_go_to_as_many_as_there_are() {
 }
 
 #[test]
-fn frames_read_as_the_packets_they_were_made_of() {
+fn frames_decode_to_their_packets() {
     let packets = packets();
     for frames in [gathered(&packets), copied(&packets)] {
         let content: usize = packets.iter().map(|packet| 10 + packet.content.len()).sum();
@@ -126,7 +126,7 @@ fn frames_can_be_split_anywhere() {
 }
 
 #[test]
-fn a_split_forgets_the_large_content_that_went_with_the_other_part() {
+fn a_split_keeps_only_the_large_contents_of_its_part() {
     let config = Config { content_len_max: 100, ..quiet() };
     let mut frames = gathered(&[packet(1, zeros(101)), packet(2, zeros(100))]);
     let first = frames.split_to(1);
@@ -136,7 +136,7 @@ fn a_split_forgets_the_large_content_that_went_with_the_other_part() {
 }
 
 #[test]
-fn frames_are_sent_whole_or_not_at_all() {
+fn frames_are_sent_together_or_not_at_all() {
     let frames = gathered(&[packet(1, "hi"), packet(2, zeros(101))]);
     let mut small = side(HeaderFormat::Magic10, Config { content_len_max: 100, ..quiet() });
     assert_eq!(small.send_frames(&frames), Err(SendError::ContentTooLarge { len: 101, limit: 100 }));
@@ -205,7 +205,7 @@ fn progress_by_batch(side: &mut Side) -> Vec<u64> {
 }
 
 #[test]
-fn what_is_written_of_several_frames_is_known_between_batches() {
+fn progress_within_frames_is_known_between_batches() {
     let mut large = side(HeaderFormat::Magic10, quiet());
     let packets: Vec<_> = (0..5).map(|id| packet(id, zeros(200_000))).collect();
     large.send_frames(&gathered(&packets)).unwrap();
@@ -226,7 +226,7 @@ fn packets_of(count: u16, len: usize) -> Vec<Packet> {
 }
 
 #[test]
-fn frames_stay_behind_a_large_content_with_one_of_their_ids() {
+fn frames_follow_an_interleaved_content_of_the_same_id() {
     let extended = Config { extended: true, ..quiet() };
     let mut pair = Pair::with(extended.clone(), extended);
     pair.client.interleave();
@@ -244,7 +244,7 @@ fn frames_stay_behind_a_large_content_with_one_of_their_ids() {
 }
 
 #[test]
-fn frames_among_other_packets_arrive_in_the_order_of_each_id_whatever_goes_in_pieces() {
+fn packets_of_each_id_stay_in_order_when_interleaved() {
     for (format, seed) in FORMATS.into_iter().flat_map(|format| (0..40).map(move |seed| (format, seed))) {
         let mut random = Random(seed);
         let config = Config { extended: true, header: Some(format), outbox_len_max: usize::MAX, ..quiet() };
@@ -300,7 +300,7 @@ impl Random {
 }
 
 #[test]
-fn a_buffer_gathers_again_in_the_same_memory() {
+fn a_buffer_reuses_its_memory() {
     let mut buffer = FrameBuffer::new();
     let mut fill = || {
         (0..100).for_each(|id| buffer.push(PacketName { id, operation: OPERATION }, &[b"small"]));

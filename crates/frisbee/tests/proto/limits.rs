@@ -14,7 +14,7 @@ use crate::pair::{
 // content_len_max
 
 #[test]
-fn content_at_the_limit_is_received_and_more_ends_the_connection_before_it_arrives_if_it_is_not_discarded() {
+fn content_above_the_limit_ends_the_connection_early() {
     for operation in [2, 3, 9, 10, 20, u16::MAX] {
         for (limit, discard_len_max) in [(0, 0), (1, 0), (1, 1), (100, 0), (100, 100), (100, 200)] {
             let config = || Config { content_len_max: limit, discard_len_max, ..quiet() };
@@ -40,7 +40,7 @@ fn discarding() -> Config {
 }
 
 #[test]
-fn content_above_the_limit_is_reported_by_its_header_and_discarded_as_it_arrives() {
+fn oversized_content_is_reported_by_header_and_discarded() {
     for announced in [101, 1000] {
         let mut side = Side::server(discarding());
         side.hear(&head(7, 20, announced));
@@ -56,7 +56,7 @@ fn content_above_the_limit_is_reported_by_its_header_and_discarded_as_it_arrives
 }
 
 #[test]
-fn discarded_content_may_be_cut_anywhere_and_harms_nothing_beside_it() {
+fn discarded_content_may_be_split_anywhere() {
     let input = [
         stream(5, "first"),
         frame(1, 20, &zeros(101)),
@@ -97,7 +97,7 @@ fn discarded_content_may_be_cut_anywhere_and_harms_nothing_beside_it() {
 }
 
 #[test]
-fn data_that_is_too_large_for_a_stream_without_a_reader_is_dropped_as_any_other() {
+fn oversized_data_for_a_dropped_reader_is_discarded() {
     let mut side = Side::server(discarding());
     side.hear(&stream(5, "first"));
     let key = side.opened();
@@ -109,7 +109,7 @@ fn data_that_is_too_large_for_a_stream_without_a_reader_is_dropped_as_any_other(
 }
 
 #[test]
-fn discarding_takes_its_time_at_most_while_this_side_reads() {
+fn discarding_has_a_time_limit_while_reading() {
     let mut side = Side::server(discarding());
     side.hear(&head(1, 20, 500));
     side.advance(4 * SECOND);
@@ -127,7 +127,7 @@ fn discarding_takes_its_time_at_most_while_this_side_reads() {
 }
 
 #[test]
-fn every_discarded_content_has_its_own_time_and_other_contents_have_any() {
+fn each_discarded_content_has_its_own_time_limit() {
     let mut side = Side::server(discarding());
     for _ in 0..5 {
         side.hear(&head(1, 20, 500));
@@ -143,7 +143,7 @@ fn every_discarded_content_has_its_own_time_and_other_contents_have_any() {
 }
 
 #[test]
-fn discarded_content_is_a_sign_of_life_and_heartbeats_go_on() {
+fn discarded_content_counts_as_traffic() {
     let config = Config { ping_interval: Some(SECOND), silence_max: Some(2 * SECOND), ..discarding() };
     let mut side = Side::server(config);
     side.hear(&head(1, 20, 500));
@@ -156,7 +156,7 @@ fn discarded_content_is_a_sign_of_life_and_heartbeats_go_on() {
 }
 
 #[test]
-fn discarded_content_earns_no_allowance() {
+fn discarded_content_does_not_restore_the_allowance() {
     let mut side = Side::server(Config { control_burst: 5, ..discarding() });
     for _ in 0..5 {
         side.hear(&[frame(1, 20, &zeros(101)), frame(5, 2, &zeros(101)), ping()].concat());
@@ -167,7 +167,7 @@ fn discarded_content_earns_no_allowance() {
 }
 
 #[test]
-fn a_peer_that_opens_streams_with_what_is_discarded_and_does_not_read_is_not_read_from() {
+fn reading_pauses_when_stream_closes_pile_up() {
     let mut side = Side::server(Config { outbox_len_max: 1000, ..discarding() });
     side.room = 0;
     for id in 0..100 {
@@ -178,7 +178,7 @@ fn a_peer_that_opens_streams_with_what_is_discarded_and_does_not_read_is_not_rea
 }
 
 #[test]
-fn content_at_the_limit_is_sent_and_one_byte_more_is_refused_and_harms_nothing() {
+fn content_above_the_limit_is_rejected_by_the_sender() {
     let mut side = Side::client(Config { content_len_max: 100, ..quiet() });
     let key = side.open_stream().unwrap();
     let error = SendError::ContentTooLarge { len: 101, limit: 100 };
@@ -194,7 +194,7 @@ fn content_at_the_limit_is_sent_and_one_byte_more_is_refused_and_harms_nothing()
 // outbox_len_max
 
 #[test]
-fn the_outbox_is_full_at_its_limit_and_still_takes_what_is_on_its_way() {
+fn a_full_outbox_counts_unwritten_bytes() {
     let mut side = Side::client(Config { outbox_len_max: 2 * (10 + 90), ..quiet() });
     side.send(packet(1, zeros(90))).unwrap();
     side.send(packet(2, zeros(89))).unwrap();
@@ -214,7 +214,7 @@ fn the_outbox_is_full_at_its_limit_and_still_takes_what_is_on_its_way() {
 }
 
 #[test]
-fn pongs_owed_to_a_peer_that_does_not_read_fill_the_outbox() {
+fn pongs_to_a_peer_with_stalled_reads_fill_the_outbox() {
     let mut side = Side::server(Config { outbox_len_max: 1000, ..quiet() });
     side.room = 0;
     for _ in 0..100 {
@@ -225,7 +225,7 @@ fn pongs_owed_to_a_peer_that_does_not_read_fill_the_outbox() {
 }
 
 #[test]
-fn packets_held_until_the_peer_shows_its_format_fill_the_outbox() {
+fn packets_waiting_for_the_header_format_fill_the_outbox() {
     let mut side = Side::new(frisbee::proto::Role::Server, Config { outbox_len_max: 1000, ..quiet() });
     for id in 0..125 {
         side.send(packet(id, "")).unwrap();
@@ -251,7 +251,7 @@ fn streams_are_opened_by_this_side_up_to_the_limit() {
 }
 
 #[test]
-fn streams_of_the_peer_past_the_limit_are_closed_at_once() {
+fn streams_of_the_peer_past_the_limit_are_closed() {
     for limit in [0, 1, 2] {
         let mut side = Side::server(Config { streams_max: limit, ..quiet() });
         for id in 0..3 {
@@ -267,7 +267,7 @@ fn streams_of_the_peer_past_the_limit_are_closed_at_once() {
 }
 
 #[test]
-fn no_more_closes_are_deferred_than_streams_may_be_open() {
+fn deferred_closes_are_limited_by_the_stream_limit() {
     let mut side = Side::server(Config { streams_max: 2, ..quiet() });
     for id in 1..=3 {
         side.hear(&stream(id, "hi"));
@@ -283,7 +283,7 @@ fn no_more_closes_are_deferred_than_streams_may_be_open() {
 // stream_queue_len_max
 
 #[test]
-fn a_stream_holds_data_up_to_the_limit_and_one_byte_more_stalls_the_connection_for_a_time() {
+fn a_full_stream_stalls_the_connection_for_a_limited_time() {
     const COST: usize = 64;
     let config = Config { stream_queue_len_max: 2 * (COST + 5), stream_stall_max: SECOND, ..quiet() };
     let mut side = Side::server(config);
@@ -330,7 +330,7 @@ fn a_single_packet_fits_any_stream() {
 // control_burst
 
 #[test]
-fn every_kind_of_control_packet_is_allowed_a_burst_and_not_one_more() {
+fn control_packets_beyond_the_burst_are_a_flood() {
     for (operation, content) in [(0, ""), (1, ""), (2, ""), (3, ""), (9, "skipped")] {
         let control = frame(1, operation, content.as_bytes());
         for burst in [0, 1, 5] {
@@ -343,7 +343,7 @@ fn every_kind_of_control_packet_is_allowed_a_burst_and_not_one_more() {
 }
 
 #[test]
-fn packets_with_content_earn_the_allowance_back_one_by_one() {
+fn each_packet_with_content_restores_the_allowance_by_one() {
     for earner in [packet_bytes(1, "x"), stream(1, "x")] {
         let mut side = flooded(5, &ping());
         for _ in 0..20 {
@@ -371,14 +371,14 @@ fn the_allowance_never_exceeds_the_burst() {
 }
 
 #[test]
-fn packets_without_content_do_not_earn_the_allowance_back() {
+fn packets_without_content_do_not_restore_the_allowance() {
     let mut side = flooded(5, &ping());
     side.hear(&[packet_bytes(1, ""), ping()].concat());
     assert!(side.closed().is_some());
 }
 
 #[test]
-fn a_tenth_of_the_allowance_comes_back_each_second() {
+fn a_tenth_of_the_allowance_returns_each_second() {
     for (seconds, allowed) in [(1, 2), (3, 6), (10, 20), (100, 20)] {
         let mut side = flooded(20, &ping());
         side.advance(seconds * SECOND);
@@ -390,7 +390,7 @@ fn a_tenth_of_the_allowance_comes_back_each_second() {
 }
 
 #[test]
-fn refusing_the_streams_of_an_honest_peer_is_no_flood() {
+fn refused_streams_of_an_honest_peer_are_no_flood() {
     let client = Config { control_burst: 10, ..quiet() };
     let mut pair = Pair::with(client, Config { streams_max: 0, ..quiet() });
     let key = pair.client.open_stream().unwrap();
@@ -403,7 +403,7 @@ fn refusing_the_streams_of_an_honest_peer_is_no_flood() {
 }
 
 #[test]
-fn closes_that_no_data_of_this_side_can_have_caused_are_a_flood() {
+fn closes_without_matching_data_are_a_flood() {
     let mut side = Side::server(Config { control_burst: 5, ..quiet() });
     let key = side.open_stream().unwrap();
     for _ in 0..3 {
@@ -418,7 +418,7 @@ fn closes_that_no_data_of_this_side_can_have_caused_are_a_flood() {
 // silence_max
 
 #[test]
-fn a_silent_peer_is_dropped_at_the_limit_and_not_before() {
+fn a_silent_peer_is_dropped_exactly_at_the_limit() {
     let mut pair = Pair::new(Config { silence_max: Some(5 * SECOND), ..Config::default() });
     pair.advance(600 * SECOND);
     assert_eq!([pair.client.state(), pair.server.state()], ["open", "open"], "PINGs alone keep a connection alive");
@@ -443,7 +443,7 @@ fn any_byte_breaks_the_silence() {
 }
 
 #[test]
-fn silence_without_a_limit_lasts_forever() {
+fn without_a_limit_silence_is_allowed() {
     let mut side = Side::server(quiet());
     assert_eq!(side.poll_timeout(), None);
     side.advance(1_000_000 * SECOND);
@@ -451,7 +451,7 @@ fn silence_without_a_limit_lasts_forever() {
 }
 
 #[test]
-fn silence_does_not_count_while_this_side_does_not_read() {
+fn silence_does_not_count_while_reading_is_paused() {
     let mut side = Side::server(Config { silence_max: Some(5 * SECOND), ..quiet() });
     side.advance(4 * SECOND);
     let now = side.now;
@@ -468,7 +468,7 @@ fn silence_does_not_count_while_this_side_does_not_read() {
 }
 
 #[test]
-fn the_last_bytes_of_a_read_under_way_do_not_start_the_silence_again() {
+fn bytes_read_during_a_pause_do_not_restart_the_timer() {
     let mut side = Side::server(Config { silence_max: Some(5 * SECOND), ..quiet() });
     let now = side.now;
     side.set_reading(now, false);
@@ -480,7 +480,7 @@ fn the_last_bytes_of_a_read_under_way_do_not_start_the_silence_again() {
 // streams_len_max
 
 #[test]
-fn a_peer_that_sends_a_little_on_each_of_many_streams_fills_only_so_much() {
+fn data_on_many_streams_is_limited_in_total() {
     const LIMIT: usize = 1_000_000;
     let config = Config { streams_len_max: LIMIT, stream_stall_max: 10 * MILLI, ..quiet() };
     let mut side = Side::server(config);
@@ -503,7 +503,7 @@ fn a_peer_that_sends_a_little_on_each_of_many_streams_fills_only_so_much() {
 // write_stall_max
 
 #[test]
-fn a_peer_that_takes_nothing_is_given_up_at_the_limit_and_not_before() {
+fn a_stalled_peer_is_dropped_exactly_at_the_limit() {
     let mut side = Side::client(Config { write_stall_max: 3 * SECOND, ..quiet() });
     side.advance(10 * SECOND);
     assert_eq!(side.poll_timeout(), None, "with nothing to write, nothing stalls");
@@ -518,7 +518,7 @@ fn a_peer_that_takes_nothing_is_given_up_at_the_limit_and_not_before() {
 }
 
 #[test]
-fn every_byte_taken_ends_a_stall() {
+fn every_written_byte_ends_a_stall() {
     let mut side = Side::client(Config { write_stall_max: SECOND, ..quiet() });
     side.room = 0;
     side.send(packet(1, "hello")).unwrap();
@@ -534,7 +534,7 @@ fn every_byte_taken_ends_a_stall() {
 }
 
 #[test]
-fn a_stall_ends_a_connection_that_is_finishing() {
+fn a_stall_ends_a_finishing_connection() {
     let mut side = Side::client(Config { write_stall_max: SECOND, ..quiet() });
     side.send(packet(1, "hello")).unwrap();
     side.room = 14;
@@ -549,7 +549,7 @@ fn a_stall_ends_a_connection_that_is_finishing() {
 // ping_interval
 
 #[test]
-fn pings_are_sent_on_the_tick_traffic_or_not() {
+fn pings_are_sent_on_the_tick_regardless_of_traffic() {
     let mut side = Side::server(Config { ping_interval: Some(SECOND), silence_max: None, ..Config::default() });
     side.advance(SECOND - MILLI);
     assert_eq!(side.say(), [""; 0]);
@@ -572,7 +572,7 @@ fn pings_are_sent_on_the_tick_traffic_or_not() {
 }
 
 #[test]
-fn a_late_tick_does_not_make_up_for_missed_ones() {
+fn a_late_tick_does_not_make_up_for_missed_pings() {
     let mut side = Side::server(Config { ping_interval: Some(SECOND), silence_max: None, ..Config::default() });
     let late = side.now + 10 * SECOND + MILLI;
     side.handle_timeout(late);

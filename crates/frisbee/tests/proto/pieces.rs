@@ -59,7 +59,7 @@ fn busy() -> Pair {
 }
 
 #[test]
-fn a_content_in_pieces_arrives_whole_however_its_bytes_are_cut() {
+fn interleaved_content_arrives_for_any_split_of_its_bytes() {
     for format in FORMATS {
         for piece in [1000, 4096, usize::MAX] {
             let config = Config { header: Some(format), ..extended() };
@@ -81,7 +81,7 @@ fn a_content_in_pieces_arrives_whole_however_its_bytes_are_cut() {
 }
 
 #[test]
-fn a_small_packet_overtakes_a_large_one_under_way() {
+fn a_small_packet_overtakes_a_large_one_in_flight() {
     let mut pair = busy();
     let before = said(&mut pair.client);
     assert_eq!(before, ["packet 1", "reserved 2", "PING", "reserved 2", "PING"], "two pieces, to a plain ear");
@@ -92,7 +92,7 @@ fn a_small_packet_overtakes_a_large_one_under_way() {
 }
 
 #[test]
-fn without_other_traffic_a_large_content_goes_whole() {
+fn a_large_content_is_sent_whole_without_other_traffic() {
     let mut pair = interleaving();
     pair.client.send(packet(1, zeros(MEGABYTE))).unwrap();
     pair.client.send(packet(2, zeros(MEGABYTE))).unwrap();
@@ -111,7 +111,7 @@ fn without_other_traffic_a_large_content_goes_whole() {
 }
 
 #[test]
-fn a_small_packet_goes_ahead_of_large_ones_that_wait_and_those_keep_their_order() {
+fn small_packets_overtake_queued_large_ones_in_order() {
     let mut pair = interleaving();
     for id in [1, 2] {
         pair.client.send(packet(id, zeros(MEGABYTE))).unwrap();
@@ -123,7 +123,7 @@ fn a_small_packet_goes_ahead_of_large_ones_that_wait_and_those_keep_their_order(
 }
 
 #[test]
-fn what_has_the_id_of_a_content_in_pieces_stays_behind_it() {
+fn packets_of_the_same_id_follow_the_interleaved_content() {
     let mut pair = busy();
     let name = PacketName { id: 2, operation: OPERATION };
     let now = pair.client.now;
@@ -142,7 +142,7 @@ fn what_has_the_id_of_a_content_in_pieces_stays_behind_it() {
 }
 
 #[test]
-fn a_stream_keeps_its_order_and_its_close_waits_for_its_data() {
+fn stream_data_stays_in_order_and_precedes_the_close() {
     let mut pair = interleaving();
     let (large, small) = (pair.client.open_stream().unwrap(), pair.client.open_stream().unwrap());
     pair.client.send_on(small, "early".into()).unwrap();
@@ -163,7 +163,7 @@ fn a_stream_keeps_its_order_and_its_close_waits_for_its_data() {
 }
 
 #[test]
-fn data_in_pieces_costs_the_credit_of_one_frame() {
+fn interleaved_data_costs_the_credit_of_one_frame() {
     let config = Config { streams_max: 1, streams_len_max: 400_000, ..extended() };
     let mut pair = Pair::with(config.clone(), config);
     pair.client.interleave();
@@ -188,7 +188,7 @@ fn data_in_pieces_costs_the_credit_of_one_frame() {
 }
 
 #[test]
-fn a_peer_that_answers_no_ping_holds_up_a_window_of_pieces_for_a_second_only() {
+fn an_unanswered_ping_blocks_the_window_for_one_second() {
     let mut pair = busy();
     assert_eq!(said(&mut pair.client).len(), 1 + PER_WINDOW);
     assert!(!pair.client.has_output());
@@ -203,7 +203,7 @@ fn a_peer_that_answers_no_ping_holds_up_a_window_of_pieces_for_a_second_only() {
 }
 
 #[test]
-fn a_connection_that_finishes_writes_the_rest_without_waiting() {
+fn a_finishing_connection_writes_the_rest_without_waiting() {
     for ends in [false, true] {
         let mut pair = busy();
         pair.client.write();
@@ -221,7 +221,7 @@ fn a_connection_that_finishes_writes_the_rest_without_waiting() {
 }
 
 #[test]
-fn a_side_that_does_not_read_does_not_wait_for_pongs() {
+fn pongs_are_not_awaited_while_reading_is_paused() {
     let mut pair = busy();
     pair.client.write();
     assert!(!pair.client.has_output());
@@ -233,7 +233,7 @@ fn a_side_that_does_not_read_does_not_wait_for_pongs() {
 }
 
 #[test]
-fn pongs_widen_the_window_as_long_as_they_come_as_fast_as_ever() {
+fn fast_pongs_widen_the_window() {
     let mut pair = interleaving();
     pair.client.send(packet(1, "small")).unwrap();
     for id in 2..6 {
@@ -256,7 +256,7 @@ fn pongs_widen_the_window_as_long_as_they_come_as_fast_as_ever() {
 }
 
 #[test]
-fn pieces_go_only_to_peers_that_take_them_and_from_sides_whose_packets_may_be_overtaken() {
+fn interleaving_requires_both_sides() {
     let plain = Config { extended: false, ..extended() };
     for (server, interleaves) in [(extended(), false), (plain, true)] {
         let mut pair = Pair::with(extended(), server);
@@ -293,7 +293,7 @@ fn frames_between_pieces_are_handled_before_the_content() {
 }
 
 #[test]
-fn pieces_that_break_a_rule_close_the_connection() {
+fn invalid_pieces_close_the_connection() {
     let cases = [
         (first(7, 20, 5, b""), "a PIECE frame has nothing in it"),
         (frame(7, 5, &[0, 20, 0, 0, 0]), "a PIECE frame is too short"),
@@ -320,7 +320,7 @@ fn pieces_that_break_a_rule_close_the_connection() {
 }
 
 #[test]
-fn pieces_of_a_content_that_is_too_large_are_read_past() {
+fn pieces_of_oversized_content_are_skipped() {
     let mut server = receiver(Config { content_len_max: 1000, discard_len_max: 2000, ..extended() });
     server.hear(&[first(7, 20, 1001, &[0; 501]), packet_bytes(8, "small"), next(7, &[0; 500])].concat());
     let too_large = InputEvent::TooLarge { id: 7, operation: OPERATION, announced: 1001 };
@@ -335,7 +335,7 @@ fn pieces_of_a_content_that_is_too_large_are_read_past() {
 }
 
 #[test]
-fn a_peer_without_the_feature_has_its_pieces_dropped() {
+fn pieces_are_dropped_without_the_feature() {
     let mut server = Side::new(Role::Server, extended());
     server.hear(&[frame(0, 3, &[1, 1]), first(7, 20, 5, b"hello"), packet_bytes(8, "small")].concat());
     assert_eq!(server.events(), [InputEvent::Recognized, InputEvent::Packet(packet(8, "small"))]);

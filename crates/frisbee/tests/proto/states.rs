@@ -13,7 +13,7 @@ use crate::pair::{FORMATS, Pair, SECOND, Side, frame, head, packet, packet_bytes
 // The table
 
 #[test]
-fn every_state_meets_every_call_and_every_event() {
+fn every_state_handles_every_call_and_event() {
     let mut table = row("", &STATES.map(str::to_owned));
     for (call, act) in CALLS {
         table += &row(call, &STATES.map(|state| outcome(state, *act)));
@@ -160,7 +160,7 @@ fn wait(side: &mut Side, seconds: u32) -> String {
 // The end
 
 #[test]
-fn the_first_reason_stays_unless_an_orderly_end_fails() {
+fn the_first_close_reason_stays_unless_finishing_fails() {
     let check = |queued: bool, ends: [fn(&mut Connection); 2], expected: &str| {
         let mut side = Side::client(quiet());
         if queued {
@@ -184,7 +184,7 @@ fn the_first_reason_stays_unless_an_orderly_end_fails() {
 }
 
 #[test]
-fn everything_sent_before_finish_is_written_and_arrives_in_order() {
+fn packets_sent_before_finish_arrive_in_order() {
     let lens = [0, 1, 4095, 4096, 70_000, 300_000, 0, 5];
     for (room, piece) in [(usize::MAX, usize::MAX), (1000, 1), (7777, 4096)] {
         let mut pair = Pair::new(quiet());
@@ -207,7 +207,7 @@ fn everything_sent_before_finish_is_written_and_arrives_in_order() {
 }
 
 #[test]
-fn after_a_failure_nothing_is_handed_out_and_no_deadline_is_left() {
+fn a_failed_connection_has_no_output_and_no_deadline() {
     for fail in [|side: &mut Side| side.fail(CloseReason::Local), |side: &mut Side| side.hear(b"GET")] {
         let mut side = Side::server(Config::default());
         side.send(packet(1, "lost")).unwrap();
@@ -220,7 +220,7 @@ fn after_a_failure_nothing_is_handed_out_and_no_deadline_is_left() {
 }
 
 #[test]
-fn a_write_under_way_when_the_connection_fails_leaves_no_deadline() {
+fn failure_during_a_write_clears_its_deadline() {
     let mut side = Side::client(Config::default());
     side.send(packet(1, "cut short")).unwrap();
     side.room = 3;
@@ -232,7 +232,7 @@ fn a_write_under_way_when_the_connection_fails_leaves_no_deadline() {
 }
 
 #[test]
-fn progress_never_goes_back_even_with_a_new_batch_each_time() {
+fn progress_never_decreases() {
     let mut side = Side::client(quiet());
     for id in 0..8 {
         side.send(packet(id, zeros(300_000))).unwrap();
@@ -251,7 +251,7 @@ fn progress_never_goes_back_even_with_a_new_batch_each_time() {
 // Heartbeats
 
 #[test]
-fn a_pong_goes_before_queued_data_and_never_inside_a_frame() {
+fn pongs_precede_queued_data_and_never_split_a_frame() {
     for (first, queued) in [(500, 500), (5000, 500), (500, 5000), (5000, 5000)] {
         let mut side = Side::server(quiet());
         side.send(packet(1, zeros(first))).unwrap();
@@ -268,7 +268,7 @@ fn a_pong_goes_before_queued_data_and_never_inside_a_frame() {
 }
 
 #[test]
-fn a_batch_that_fills_up_with_a_header_still_holds_its_content() {
+fn a_batch_filled_by_a_header_still_holds_its_content() {
     let mut side = Side::server(quiet());
     for (id, len) in [(1, 262_000), (2, 500), (3, 5000)] {
         side.send(packet(id, zeros(len))).unwrap();
@@ -281,7 +281,7 @@ fn a_batch_that_fills_up_with_a_header_still_holds_its_content() {
 }
 
 #[test]
-fn a_heartbeat_with_content_ends_the_connection_before_it_is_answered() {
+fn a_heartbeat_with_content_is_fatal_and_unanswered() {
     for operation in [0, 1] {
         let mut side = Side::server(quiet());
         side.hear(&head(0, operation, 1));
@@ -294,7 +294,7 @@ fn a_heartbeat_with_content_ends_the_connection_before_it_is_answered() {
 // The format
 
 #[test]
-fn an_accepting_side_says_nothing_before_the_first_two_bytes() {
+fn an_accepting_side_is_silent_before_two_bytes() {
     for format in FORMATS {
         let mut side = Side::new(Role::Server, Config { ping_interval: Some(SECOND), ..Config::default() });
         let key = side.open_stream().unwrap();
@@ -313,7 +313,7 @@ fn an_accepting_side_says_nothing_before_the_first_two_bytes() {
 }
 
 #[test]
-fn two_bytes_of_the_peer_are_enough_for_an_accepting_side_to_speak() {
+fn an_accepting_side_speaks_after_two_bytes() {
     for format in FORMATS {
         let mut side = Side::new(Role::Server, quiet());
         side.send(packet(1, "hello")).unwrap();
@@ -324,7 +324,7 @@ fn two_bytes_of_the_peer_are_enough_for_an_accepting_side_to_speak() {
 }
 
 #[test]
-fn both_formats_converse_whether_detected_or_configured() {
+fn both_formats_work_detected_and_configured() {
     for format in FORMATS {
         for header in [None, Some(format)] {
             let plain = Config { extended: false, ..Config::default() };
@@ -343,7 +343,7 @@ fn both_formats_converse_whether_detected_or_configured() {
 }
 
 #[test]
-fn a_configured_side_speaks_first_and_only_its_own_format() {
+fn a_configured_side_speaks_first_in_its_own_format() {
     let mut side = Side::new(Role::Server, Config { header: Some(HeaderFormat::Plain8), ..quiet() });
     side.send(packet(1, "hi")).unwrap();
     assert_eq!(side.say(), ["packet 1: hi"]);
@@ -356,7 +356,7 @@ fn a_configured_side_speaks_first_and_only_its_own_format() {
 }
 
 #[test]
-fn packets_sent_to_a_peer_that_never_spoke_are_written_at_the_end() {
+fn packets_to_a_silent_peer_are_written_at_the_end() {
     for heard in [&[][..], &[0]] {
         let mut side = Side::new(Role::Server, quiet());
         side.send(packet(1, "bye")).unwrap();
@@ -373,7 +373,7 @@ fn packets_sent_to_a_peer_that_never_spoke_are_written_at_the_end() {
 }
 
 #[test]
-fn the_last_words_are_in_the_format_of_the_peer() {
+fn final_packets_use_the_format_of_the_peer() {
     for format in FORMATS {
         let mut side = Side::new(Role::Server, quiet());
         side.send(packet(1, "bye")).unwrap();
@@ -388,7 +388,7 @@ fn the_last_words_are_in_the_format_of_the_peer() {
 // Taking the bytes back
 
 #[test]
-fn undo_gives_back_exactly_what_was_read_of_an_unfinished_packet() {
+fn undo_restores_the_bytes_of_an_unfinished_packet() {
     for format in FORMATS {
         let frames = [packet_bytes(1, "one"), stream(3, "data"), packet_bytes(2, ""), ping(), packet_bytes(4, "four")];
         let frames = frames.map(|bytes| encoded(format, &bytes));
@@ -413,7 +413,7 @@ fn undo_gives_back_exactly_what_was_read_of_an_unfinished_packet() {
 }
 
 #[test]
-fn undo_gives_back_the_packets_that_no_handler_got() {
+fn undo_restores_packets_without_a_handler() {
     for format in FORMATS {
         let frames = [packet_bytes(1, "one"), ping(), packet_bytes(2, ""), packet_bytes(4, "four")];
         let [one, ping, two, four] = frames.map(|bytes| encoded(format, &bytes));
@@ -431,7 +431,7 @@ fn undo_gives_back_the_packets_that_no_handler_got() {
 // Streams
 
 #[test]
-fn either_side_opens_with_data_and_either_side_closes_both_directions() {
+fn either_side_opens_streams_and_closes_both_directions() {
     for client_closes in [true, false] {
         let mut pair = Pair::new(quiet());
         let near = pair.client.open_stream().unwrap();
@@ -464,7 +464,7 @@ fn either_side_opens_with_data_and_either_side_closes_both_directions() {
 }
 
 #[test]
-fn each_side_chooses_ids_of_its_own_half() {
+fn each_side_uses_its_half_of_the_ids() {
     let mut pair = Pair::new(quiet());
     let id = |side: &mut Side| side.open_stream().map(|key| side.stream_id(key));
     assert_eq!((id(&mut pair.client), id(&mut pair.client)), (Ok(1), Ok(2)));
@@ -472,7 +472,7 @@ fn each_side_chooses_ids_of_its_own_half() {
 }
 
 #[test]
-fn ids_wrap_within_the_half_of_their_side() {
+fn ids_wrap_within_their_half() {
     let mut pair = Pair::new(quiet());
     for (side, half) in [(&mut pair.client, 1..=0x7fff), (&mut pair.server, 0x8000..=0xffff)] {
         for expected in half.clone().chain(half) {
@@ -486,7 +486,7 @@ fn ids_wrap_within_the_half_of_their_side() {
 }
 
 #[test]
-fn one_id_opened_by_both_sides_is_one_stream() {
+fn an_id_opened_by_both_sides_is_one_stream() {
     let mut pair = Pair::new(quiet());
     let near = pair.client.open_stream_with_id(5).unwrap();
     let far = pair.server.open_stream_with_id(5).unwrap();
@@ -504,7 +504,7 @@ fn one_id_opened_by_both_sides_is_one_stream() {
 }
 
 #[test]
-fn an_id_is_free_again_once_its_stream_ended() {
+fn an_id_can_be_reused_after_its_stream_ended() {
     let mut side = Side::client(quiet());
     let first = side.open_stream_with_id(7).unwrap();
     assert_eq!(side.open_stream_with_id(7), Err(OpenError::IdInUse));
@@ -520,7 +520,7 @@ fn an_id_is_free_again_once_its_stream_ended() {
 }
 
 #[test]
-fn data_that_comes_after_the_close_opens_a_new_stream() {
+fn data_after_a_close_opens_a_new_stream() {
     let mut side = Side::server(quiet());
     side.hear(&stream(7, "first"));
     let first = side.opened();
@@ -538,7 +538,7 @@ fn data_that_comes_after_the_close_opens_a_new_stream() {
 }
 
 #[test]
-fn a_deferred_close_goes_ahead_of_the_next_data_of_any_stream() {
+fn deferred_closes_precede_the_next_stream_data() {
     let mut side = Side::server(quiet());
     let [first, second, third] = [3, 1, 2].map(|id| side.open_stream_with_id(id).unwrap());
     for key in [first, second] {
@@ -560,7 +560,7 @@ fn a_deferred_close_goes_ahead_of_the_next_data_of_any_stream() {
 }
 
 #[test]
-fn a_peer_that_closes_no_stream_goes_round_all_ids() {
+fn without_closes_all_stream_ids_are_used_in_turn() {
     let mut side = Side::server(quiet());
     let mut last = None;
     for id in (0..=u16::MAX).chain(0..10) {
@@ -576,7 +576,7 @@ fn a_peer_that_closes_no_stream_goes_round_all_ids() {
 }
 
 #[test]
-fn a_deferred_close_is_forgotten_when_the_peer_closes_the_stream_or_uses_its_id_again() {
+fn deferred_closes_are_dropped_when_obsolete() {
     let mut side = Side::server(quiet());
     for id in [1, 2] {
         side.hear(&stream(id, "hi"));
@@ -598,7 +598,7 @@ fn a_deferred_close_is_forgotten_when_the_peer_closes_the_stream_or_uses_its_id_
 }
 
 #[test]
-fn a_stream_ends_once_and_for_one_reason() {
+fn a_stream_ends_once_with_one_reason() {
     type End = (StreamEnd, fn(&mut Side, StreamKey));
     let ends: [End; 3] = [
         (StreamEnd::Closed, |side, key| side.close_stream(key)),
@@ -617,7 +617,7 @@ fn a_stream_ends_once_and_for_one_reason() {
 }
 
 #[test]
-fn empty_data_is_refused_because_it_would_close_the_stream() {
+fn empty_data_is_rejected() {
     let mut side = Side::client(quiet());
     let key = side.open_stream().unwrap();
     assert_eq!(side.send_on(key, Content::default()), Err(StreamSendError::Empty));

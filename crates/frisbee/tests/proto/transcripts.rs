@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::pair::{Side, quiet};
 
 #[test]
-fn recorded_bytes_decode_to_the_recorded_packets_however_they_are_cut() {
+fn recorded_bytes_decode_to_the_recorded_packets() {
     for_each(|format, transcript| {
         for from in ["client", "server"] {
             let (input, expected) = (transcript.decodable(from), transcript.decoded(from));
@@ -27,7 +27,7 @@ fn recorded_bytes_decode_to_the_recorded_packets_however_they_are_cut() {
 }
 
 #[test]
-fn a_server_says_what_the_go_server_said() {
+fn a_server_writes_the_same_bytes_as_the_go_server() {
     let mut count = 0;
     for_each(|format, transcript| {
         if transcript.layer != "frisbee" || !transcript.server.starts_with("go-") {
@@ -58,7 +58,7 @@ fn a_server_says_what_the_go_server_said() {
 }
 
 #[test]
-fn a_client_says_what_the_go_client_said() {
+fn a_client_writes_the_same_bytes_as_the_go_client() {
     let mut count = 0;
     for_each(|format, transcript| {
         if !transcript.client.starts_with("go-") {

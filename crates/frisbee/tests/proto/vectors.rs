@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::pair::{FORMATS, Pair, frame, quiet, zeros};
 
 #[test]
-fn every_frame_of_the_vectors_means_what_they_say() {
+fn every_vector_decodes_as_described() {
     let vectors = vectors();
     assert!(vectors.len() > 30);
     for Vector { name, hex: digits, means, .. } in vectors {
@@ -44,7 +44,7 @@ fn every_frame_of_the_vectors_means_what_they_say() {
 }
 
 #[test]
-fn this_side_writes_the_frames_of_the_vectors() {
+fn encoded_frames_equal_the_vectors() {
     let vectors: Vec<_> = vectors().into_iter().filter(|vector| vector.encodes).collect();
     for Vector { name, hex, means, .. } in &vectors {
         assert_eq!(digits_of(&written(means)), *hex, "{name}");

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_the_prelude_stand_alone_unless_they_are_taken() {
+    fn prelude_names_are_unqualified_unless_shadowed() {
         let mut scope = ModuleScope::default();
         assert_eq!(scope.short("::frpc::prost::alloc::vec::Vec<u8>"), "Vec<u8>");
         assert_eq!(scope.short("::core::option::Option"), "Option");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_the_package_stay_as_they_are() {
+    fn relative_paths_are_unchanged() {
         let scope = ModuleScope::default();
         for path in ["Order", "super::item::Item", "self::S", "crate::items::Item", "()", "u32"] {
             assert_eq!(scope.short(path), path);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_that_are_free_and_were_asked_for_are_imported() {
+    fn only_requested_names_without_conflicts_are_imported() {
         let mut scope = ModuleScope::default();
         scope.extend(["Kind".to_owned(), "Echo".to_owned()]);
         let imports = ModuleImports::new(&scope);

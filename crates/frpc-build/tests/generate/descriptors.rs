@@ -64,7 +64,7 @@ fn invalid_names_are_refused_everywhere() {
 }
 
 #[test]
-fn the_name_of_a_package_cannot_leave_the_directory() {
+fn package_names_cannot_escape_the_output_directory() {
     let dir = new_dir();
     let out_dir = dir.join("out");
     let package = format!("{}/escaped", dir.display());
@@ -76,7 +76,7 @@ fn the_name_of_a_package_cannot_leave_the_directory() {
 }
 
 #[test]
-fn types_must_exist_and_have_the_right_kind() {
+fn referenced_types_must_exist_with_the_right_kind() {
     for (of, name) in [
         (Type::Message, ".a.Missing"),
         (Type::Message, "M"),
@@ -148,7 +148,7 @@ fn duplicates_are_refused() {
 }
 
 #[test]
-fn the_entry_of_a_map_must_be_a_key_and_a_value() {
+fn map_entries_must_have_a_key_and_a_value() {
     let entry = |fields: Vec<FieldDescriptorProto>| DescriptorProto {
         name: Some("XEntry".to_owned()),
         field: fields,
@@ -188,7 +188,7 @@ fn the_entry_of_a_map_must_be_a_key_and_a_value() {
 }
 
 #[test]
-fn defaults_are_values_and_never_code() {
+fn defaults_are_validated_as_literals() {
     let with = |of, type_name: Option<&str>, default: &str| {
         let mut file = FileDescriptorProto { syntax: None, ..file() };
         file.message_type[0].field[0] = FieldDescriptorProto {
@@ -228,7 +228,7 @@ fn defaults_are_values_and_never_code() {
 }
 
 #[test]
-fn odd_descriptors_become_code_or_an_error() {
+fn unusual_descriptors_generate_code_or_an_error() {
     let odd: Vec<fn(&mut FileDescriptorProto)> = vec![
         |file| file.name = None,
         |file| file.name = Some("a\nb\"../../c".to_owned()),

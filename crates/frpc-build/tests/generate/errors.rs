@@ -7,7 +7,7 @@ use frpc_build::Builder;
 use crate::new_dir;
 
 #[test]
-fn a_mistake_is_shown_in_its_line() {
+fn errors_show_the_source_line() {
     let text = error(&[("shop.proto", "syntax = \"proto3\";\n\nmessage Order {\n\tItem item = 1;\n}\n")]);
     assert_eq!(
         text,
@@ -21,7 +21,7 @@ name 'Item' is not defined
 }
 
 #[test]
-fn the_line_is_counted_in_characters() {
+fn error_columns_count_characters() {
     let text = error(&[("shop.proto", "syntax = \"proto3\";\nmessage Order { /* größer */ string name; }\n")]);
     assert_eq!(
         text,
@@ -35,7 +35,7 @@ expected '=', but found ';'
 }
 
 #[test]
-fn all_mistakes_are_shown_at_once() {
+fn all_errors_are_reported_together() {
     let text = error(&[(
         "shop.proto",
         "syntax = \"proto3\";\nmessage Order {\n  string id = 1;\n  Item item = 1;\n  reserved 5;\n  string note = 5;\n}\n",
@@ -72,7 +72,7 @@ field number '5' conflicts with reserved range '5 to 5'
 }
 
 #[test]
-fn a_mistake_can_be_at_the_end_of_the_file() {
+fn errors_can_point_to_the_end_of_the_file() {
     let text = error(&[("shop.proto", "syntax = \"proto3\";\nmessage Order {\n  string id = 1;\n")]);
     assert_eq!(
         text,
@@ -86,7 +86,7 @@ expected a message field, oneof, reserved range, enum, message, option or '}', b
 }
 
 #[test]
-fn a_missing_import_says_where_it_was_looked_for() {
+fn a_missing_import_lists_the_searched_directories() {
     let text = error(&[("shop.proto", "syntax = \"proto3\";\nimport \"shop/item.proto\";\n")]);
     assert_eq!(
         text,
@@ -101,7 +101,7 @@ import 'shop/item.proto' not found
 }
 
 #[test]
-fn a_missing_file_says_where_it_was_looked_for() {
+fn a_missing_file_lists_the_searched_directories() {
     let dir = new_dir();
     let result = frpc_build::configure().out_dir(&dir).compile_protos(&["shop.proto"], &["proto", "more"]);
     assert_eq!(
@@ -113,7 +113,7 @@ file 'shop.proto' is not in any include path
 }
 
 #[test]
-fn a_file_that_does_not_exist_is_named_once() {
+fn a_missing_file_is_reported_once() {
     let dir = new_dir();
     let missing = |proto: &str, include: &str| {
         let options = frpc_build::configure().out_dir(&dir);
@@ -131,7 +131,7 @@ fn a_file_that_does_not_exist_is_named_once() {
 }
 
 #[test]
-fn an_attribute_has_to_be_rust() {
+fn attributes_must_be_valid_rust() {
     let text = error_with(
         |options| options.type_attribute(".", "#[derive("),
         &[("shop.proto", "syntax = \"proto3\";\npackage shop;\nmessage Order {}\n")],
@@ -140,7 +140,7 @@ fn an_attribute_has_to_be_rust() {
 }
 
 #[test]
-fn values_that_keep_their_prefix_are_different() {
+fn retained_prefixes_keep_enum_values_distinct() {
     let dir = new_dir();
     // protoc allows this too.
     let kind = "enum Kind {\n  option deprecated_legacy_json_field_conflicts = true;\n  KIND_A = 0;\n  A = 1;\n}\n";
@@ -167,7 +167,7 @@ field 'inner' is a group, which frpc cannot send
 }
 
 #[test]
-fn a_file_has_room_for_as_many_methods_as_there_are_operations() {
+fn methods_of_a_file_are_limited_by_the_operations() {
     let services = |methods: usize| {
         let methods: Vec<_> = (0..methods).map(|index| format!("  rpc M{index}(E) returns (E);\n")).collect();
         let (first, second) = methods.split_at(40_000);
@@ -189,7 +189,7 @@ this file has 65527 methods, but only 65526 are possible
 }
 
 #[test]
-fn a_higher_first_operation_leaves_less_room() {
+fn a_higher_first_operation_lowers_the_limit() {
     let text = error_with(
         |options| options.first_operation("shop.proto", 65_534),
         &[(
@@ -211,14 +211,14 @@ this file has 3 methods, but only 2 are possible
 }
 
 #[test]
-fn a_first_operation_cannot_be_one_of_frisbee() {
+fn a_first_operation_below_ten_is_rejected() {
     let shop = [("shop.proto", "syntax = \"proto3\";\n")];
     let text = error_with(|options| options.first_operation("shop.proto", 9), &shop);
     assert_eq!(text, "first operation 9 for 'shop.proto' is below 10: lower numbers belong to frisbee");
 }
 
 #[test]
-fn a_first_operation_needs_its_file() {
+fn a_first_operation_for_an_unknown_file_is_rejected() {
     let shop =
         [("shop.proto", "syntax = \"proto3\";\nimport \"item.proto\";\n"), ("item.proto", "syntax = \"proto3\";\n")];
     let text = error_with(|options| options.first_operation("proto/shop.proto", 200), &shop);
@@ -229,7 +229,7 @@ fn a_first_operation_needs_its_file() {
 }
 
 #[test]
-fn names_that_become_one_in_rust_are_refused() {
+fn names_colliding_in_rust_are_rejected() {
     let text = error(&[(
         "shop.proto",
         "syntax = \"proto3\";\npackage shop;\nmessage HTTPOrder {}\nmessage HttpOrder {}\nservice Shop {\n  rpc GetIt(HTTPOrder) returns (HTTPOrder);\n  rpc get_it(HTTPOrder) returns (HTTPOrder);\n}\n",
@@ -262,7 +262,7 @@ shop.Shop.GetIt and shop.Shop.get_it are both shop.Shop::get_it in Rust
 }
 
 #[test]
-fn a_message_cannot_take_the_module_of_a_package() {
+fn a_message_must_not_collide_with_a_package_module() {
     let text = error(&[
         (
             "a.proto",
@@ -298,7 +298,7 @@ shop.order.Item and shop.Order.Item are both shop::order::Item in Rust
 }
 
 #[test]
-fn an_extern_path_has_to_be_rust() {
+fn extern_paths_must_be_valid_rust() {
     let dir = new_dir();
     let builder = frpc_build::configure().out_dir(&dir).extern_path(".shop", "::shop protos");
     let error = builder.compile_fds(frpc_build::prost_types::FileDescriptorSet::default()).unwrap_err();

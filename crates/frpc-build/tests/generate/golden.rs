@@ -11,28 +11,28 @@ use frpc_build::Builder;
 use crate::new_dir;
 
 #[test]
-fn a_service_becomes_a_trait_a_server_and_a_client() {
+fn a_service_generates_a_trait_a_server_and_a_client() {
     check("echo", &["echo.proto"], frpc_build::configure());
 }
 
 #[test]
-fn fields_become_calls_in_the_order_of_the_wire() {
+fn fields_are_encoded_in_wire_order() {
     check("fields", &["fields.proto"], frpc_build::configure());
 }
 
 #[test]
-fn packages_become_files_and_a_tree_of_modules() {
+fn packages_generate_files_and_a_module_tree() {
     check("shop", &["shop/order.proto"], frpc_build::configure());
 }
 
 #[test]
-fn messages_with_json_name_each_field_and_what_it_is() {
+fn messages_with_json_describe_each_field() {
     check("json", &["json.proto"], frpc_build::configure().json(true));
 }
 
 /// The crates of the workspace come with generated code, so that those who use them need no compiler of proto files.
 #[test]
-fn crates_contain_the_code_that_is_generated_today() {
+fn checked_in_code_matches_the_generator() {
     let services = [
         "grpc/health/v1/health.proto",
         "grpc/reflection/v1/reflection.proto",

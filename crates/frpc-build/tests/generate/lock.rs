@@ -10,7 +10,7 @@ use frpc_build::Builder;
 use crate::new_dir;
 
 #[test]
-fn the_first_build_writes_the_layout_of_all_that_methods_send() {
+fn the_first_build_locks_all_reachable_messages() {
     let dir = Dir::new();
     dir.write(
         "shop.proto",
@@ -70,7 +70,7 @@ enum shop.Color
 }
 
 #[test]
-fn a_build_without_changes_does_not_write() {
+fn an_unchanged_schema_does_not_rewrite_the_lock() {
     let dir = Dir::with(MESSAGE);
     let modified = || fs::metadata(dir.path.join("frpc.lock")).unwrap().modified().unwrap();
     let before = modified();
@@ -84,7 +84,7 @@ fn a_build_without_changes_does_not_write() {
 }
 
 #[test]
-fn what_is_written_reads_back_the_same_for_all_schemas() {
+fn lock_files_round_trip_for_all_schemas() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/awkward/proto/accepted");
     let paths = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
     let protos: Vec<_> = paths.filter(|path| path.extension().is_some_and(|extension| extension == "proto")).collect();
@@ -99,7 +99,7 @@ fn what_is_written_reads_back_the_same_for_all_schemas() {
 }
 
 #[test]
-fn without_being_asked_nothing_is_locked() {
+fn nothing_is_locked_by_default() {
     let dir = Dir::new();
     dir.write("shop.proto", MESSAGE);
     frpc_build::configure().out_dir(dir.path.join("out")).compile_protos(&[dir.proto()], &[&dir.path]).unwrap();
@@ -107,7 +107,7 @@ fn without_being_asked_nothing_is_locked() {
 }
 
 #[test]
-fn a_field_that_is_added_breaks_plain_peers() {
+fn adding_a_field_breaks_plain_peers() {
     let text = change(MESSAGE, &MESSAGE.replace("string id = 1;", "string id = 1;\n  bool paid = 9;")).unwrap_err();
     let expected = "\
 field 'paid' (9) was added to shop.Order
@@ -121,7 +121,7 @@ field 'paid' (9) was added to shop.Order
 }
 
 #[test]
-fn a_member_that_is_added_to_a_oneof_breaks_plain_peers() {
+fn adding_a_oneof_member_breaks_plain_peers() {
     breaks_plain(
         MESSAGE,
         &MESSAGE.replace("bool cash = 5;", "bool cash = 5; bool gift = 9;"),
@@ -130,18 +130,18 @@ fn a_member_that_is_added_to_a_oneof_breaks_plain_peers() {
 }
 
 #[test]
-fn a_field_that_is_removed_breaks_plain_peers() {
+fn removing_a_field_breaks_plain_peers() {
     breaks_plain(MESSAGE, &MESSAGE.replace("int32 count = 2;", ""), "field 'count' (2) was removed from shop.Order");
 }
 
 #[test]
-fn fields_that_change_places_break_plain_peers() {
+fn swapping_fields_breaks_plain_peers() {
     let after = MESSAGE.replace("string id = 1;", "").replace("string note = 3;", "string note = 3; string id = 1;");
     breaks_plain(MESSAGE, &after, "field 'count' (2) of shop.Order is now sent before 'id' (1), previously after it");
 }
 
 #[test]
-fn the_order_of_declaration_may_change_where_the_wire_does_not_have_it() {
+fn reordering_declarations_outside_the_wire_order_is_safe() {
     let after = MESSAGE
         .replace("string id = 1;", "")
         .replace("repeated string tags = 4;", "repeated string tags = 4; string id = 1;");
@@ -154,13 +154,13 @@ fn the_order_of_declaration_may_change_where_the_wire_does_not_have_it() {
 }
 
 #[test]
-fn a_field_may_be_renamed() {
+fn renaming_a_field_is_safe() {
     let lock = breaks_nobody(MESSAGE, &MESSAGE.replace("string id", "string order_id"));
     assert!(lock.contains("\n  1 string order_id\n"), "{lock}");
 }
 
 #[test]
-fn messages_enums_and_oneofs_may_be_renamed_and_moved() {
+fn renaming_and_moving_messages_enums_and_oneofs_is_safe() {
     let after = MESSAGE.replace("Order", "Purchase").replace("Color", "Colour").replace("oneof pay", "oneof payment");
     let lock = breaks_nobody(MESSAGE, &after);
     assert!(lock.contains("message shop.Purchase\n") && !lock.contains("message shop.Order\n"), "{lock}");
@@ -171,7 +171,7 @@ fn messages_enums_and_oneofs_may_be_renamed_and_moved() {
 }
 
 #[test]
-fn a_field_with_another_number_breaks_older_binaries() {
+fn changing_a_field_number_breaks_older_binaries() {
     breaks_older(
         MESSAGE,
         &MESSAGE.replace("note = 3", "note = 8"),
@@ -180,7 +180,7 @@ fn a_field_with_another_number_breaks_older_binaries() {
 }
 
 #[test]
-fn fields_that_swap_their_names_are_not_only_renamed() {
+fn swapping_field_names_is_not_a_rename() {
     let before = message("string id = 1; string note = 3;");
     let text = change(&before, &message("string note = 1; string id = 3;")).unwrap_err();
     assert!(text.contains("field 'id' of shop.Order now has number 3 (previously 1)"), "{text}");
@@ -188,7 +188,7 @@ fn fields_that_swap_their_names_are_not_only_renamed() {
 }
 
 #[test]
-fn a_type_breaks_those_who_encode_it_otherwise() {
+fn changing_a_type_breaks_peers_with_another_encoding() {
     let table = [
         // before, now, plain peers, older binaries
         ("int32", "int64", true, true),
@@ -226,7 +226,7 @@ fn a_type_breaks_those_who_encode_it_otherwise() {
 }
 
 #[test]
-fn a_field_may_move_into_a_new_oneof_and_fields_that_move_together_break_older_binaries() {
+fn moving_several_fields_into_a_oneof_breaks_older_binaries() {
     let before = message("string a = 1; string b = 2;");
     breaks_nobody(&before, &message("oneof x { string a = 1; } string b = 2;"));
     let after = message("oneof x { string a = 1; string b = 2; }");
@@ -236,32 +236,32 @@ fn a_field_may_move_into_a_new_oneof_and_fields_that_move_together_break_older_b
 }
 
 #[test]
-fn a_change_is_found_however_deep_it_is() {
+fn changes_in_nested_messages_are_found() {
     let before =
         message("map<string, A> a = 1;") + "message A { repeated B b = 1; } message B { Order back = 1; int32 c = 2; }";
     breaks_plain(&before, &before.replace("int32 c = 2;", ""), "field 'c' (2) was removed from shop.B");
 }
 
 #[test]
-fn a_value_may_be_added_behind_the_others() {
+fn appending_an_enum_value_is_safe() {
     let lock = breaks_nobody(MESSAGE, &MESSAGE.replace("RED = 1;", "RED = 1; BLUE = 5;"));
     assert!(lock.ends_with("enum shop.Color\n  0 NONE\n  1 RED\n  5 BLUE\n"), "{lock}");
 }
 
 #[test]
-fn a_value_may_be_renamed() {
+fn renaming_an_enum_value_is_safe() {
     breaks_nobody(MESSAGE, &MESSAGE.replace("RED = 1;", "CRIMSON = 1;"));
 }
 
 #[test]
-fn values_that_move_break_plain_peers() {
+fn moving_enum_values_breaks_plain_peers() {
     let after = MESSAGE.replace("RED = 1;", "BLUE = 5; RED = 1;");
     breaks_plain(MESSAGE, &after, "value 'RED' of shop.Color now has position 2 (previously 1)");
     breaks_plain(MESSAGE, &MESSAGE.replace("RED = 1;", ""), "value 'RED' (1) was removed from shop.Color");
 }
 
 #[test]
-fn a_value_with_another_number_breaks_older_binaries() {
+fn changing_an_enum_number_breaks_older_binaries() {
     breaks_older(
         MESSAGE,
         &MESSAGE.replace("RED = 1;", "RED = 2;"),
@@ -270,7 +270,7 @@ fn a_value_with_another_number_breaks_older_binaries() {
 }
 
 #[test]
-fn a_method_may_be_added_behind_the_others() {
+fn appending_a_method_is_safe() {
     let after = MESSAGE.replace("// end", "rpc Last(Order) returns (Order);");
     assert!(breaks_nobody(MESSAGE, &after).contains("\n  12 unary shop.Shop/Last shop.Order -> shop.Order\n"));
     let service = format!("{MESSAGE} service Other {{ rpc Do(Order) returns (Order); }}");
@@ -278,7 +278,7 @@ fn a_method_may_be_added_behind_the_others() {
 }
 
 #[test]
-fn a_method_that_is_inserted_breaks_plain_peers() {
+fn inserting_a_method_breaks_plain_peers() {
     let after = MESSAGE.replace("rpc Buy", "rpc First(Order) returns (Order); rpc Buy");
     let text = change(MESSAGE, &after).unwrap_err();
     let expected =
@@ -288,14 +288,14 @@ fn a_method_that_is_inserted_breaks_plain_peers() {
 }
 
 #[test]
-fn methods_that_change_places_break_plain_peers() {
+fn swapping_methods_breaks_plain_peers() {
     let after =
         MESSAGE.replace("rpc Buy(", "rpc Tmp(").replace("rpc Sell(", "rpc Buy(").replace("rpc Tmp(", "rpc Sell(");
     breaks_plain(MESSAGE, &after, "method 'shop.Shop/Buy' now has operation 11 (previously 10), and 1 more method");
 }
 
 #[test]
-fn a_method_that_is_renamed_breaks_older_binaries() {
+fn renaming_a_method_breaks_older_binaries() {
     breaks_older(
         MESSAGE,
         &MESSAGE.replace("rpc Buy", "rpc Purchase"),
@@ -310,7 +310,7 @@ fn a_method_that_is_renamed_breaks_older_binaries() {
 }
 
 #[test]
-fn a_method_that_is_removed_breaks_everybody() {
+fn removing_a_method_breaks_all_peers() {
     let after = MESSAGE.replace("rpc Sell(Order) returns (Order);", "");
     let text = change(MESSAGE, &after).unwrap_err();
     assert!(text.starts_with("method 'shop.Shop/Sell' was removed\n  --> shop.proto:16:1\n"), "{text}");
@@ -321,7 +321,7 @@ fn a_method_that_is_removed_breaks_everybody() {
 }
 
 #[test]
-fn a_method_that_streams_otherwise_breaks_everybody() {
+fn changing_the_streaming_of_a_method_breaks_all_peers() {
     let after = MESSAGE.replace("rpc Sell(Order)", "rpc Sell(stream Order)");
     let text = change(MESSAGE, &after).unwrap_err();
     assert!(text.starts_with("the streaming kind of method 'shop.Shop/Sell' changed\n"), "{text}");
@@ -329,7 +329,7 @@ fn a_method_that_streams_otherwise_breaks_everybody() {
 }
 
 #[test]
-fn a_method_may_take_another_message_of_the_same_layout() {
+fn a_method_may_take_a_message_of_the_same_layout() {
     let other = MESSAGE.replace("rpc Sell(Order)", "rpc Sell(Other)");
     let same = "message Other { A a = 1; } message A { string b = 1; }";
     let before = other.clone() + same;
@@ -355,14 +355,14 @@ fn a_file_may_be_added_and_renamed() {
 }
 
 #[test]
-fn operations_that_are_told_to_move_break_plain_peers() {
+fn changing_the_first_operation_breaks_plain_peers() {
     let dir = Dir::with(MESSAGE);
     let text = dir.build_with(&["shop.proto"], |builder| builder.first_operation("shop.proto", 200)).unwrap_err();
     assert!(text.starts_with("method 'shop.Shop/Buy' now has operation 200 (previously 10), and 1 more"), "{text}");
 }
 
 #[test]
-fn services_that_are_generated_elsewhere_are_not_locked() {
+fn externally_generated_services_are_not_locked() {
     let dir = Dir::new();
     dir.write("shop.proto", MESSAGE);
     dir.build_with(&["shop.proto"], |builder| builder.extern_path(".shop", "::shop")).unwrap();
@@ -370,7 +370,7 @@ fn services_that_are_generated_elsewhere_are_not_locked() {
 }
 
 #[test]
-fn plain_peers_can_be_left_out() {
+fn checks_for_plain_peers_can_be_disabled() {
     let dir = Dir::with(MESSAGE);
     let build = || dir.build_with(&["shop.proto"], |builder| builder.lock_plain_peers(false));
     dir.write(
@@ -388,7 +388,7 @@ fn plain_peers_can_be_left_out() {
 }
 
 #[test]
-fn a_change_is_accepted_by_deleting_the_lines_that_the_error_names() {
+fn deleting_the_named_lock_lines_accepts_a_change() {
     let dir = Dir::with(MESSAGE);
     let after = MESSAGE.replace("string id = 1;", "double id = 1;").replace("RED = 1;", "RED = 2;");
     let after = after.replace("rpc Sell(Order) returns (Order);", "");
@@ -417,7 +417,7 @@ fn a_change_is_accepted_by_deleting_the_lines_that_the_error_names() {
 }
 
 #[test]
-fn a_message_keeps_its_lock_when_the_methods_above_it_are_accepted() {
+fn messages_stay_locked_after_their_methods_are_accepted() {
     let dir = Dir::with(MESSAGE);
     dir.write(
         "shop.proto",
@@ -430,7 +430,7 @@ fn a_message_keeps_its_lock_when_the_methods_above_it_are_accepted() {
 }
 
 #[test]
-fn a_change_that_is_refused_changes_no_file() {
+fn a_rejected_change_writes_no_file() {
     let dir = Dir::with(MESSAGE);
     let files = || ["frpc.lock", "out/shop.rs", "out/shop.binpb"].map(|file| fs::read(dir.path.join(file)).unwrap());
     let before = files();
@@ -440,7 +440,7 @@ fn a_change_that_is_refused_changes_no_file() {
 }
 
 #[test]
-fn a_file_that_is_no_lock_file_is_refused_with_the_line() {
+fn an_invalid_lock_file_is_rejected_with_the_line() {
     let dir = Dir::with(MESSAGE);
     let lock = dir.lock();
     let with = |text: &str| {
@@ -488,7 +488,7 @@ this is not a line of a lock file
 }
 
 #[test]
-fn a_lock_file_that_cannot_be_read_is_an_error() {
+fn an_unreadable_lock_file_is_an_error() {
     let dir = Dir::new();
     dir.write("shop.proto", MESSAGE);
     fs::create_dir(dir.path.join("frpc.lock")).unwrap();

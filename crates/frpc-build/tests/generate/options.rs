@@ -11,7 +11,7 @@ use protox::prost::Message as _;
 use crate::new_dir;
 
 #[test]
-fn the_server_and_the_client_can_be_left_out() {
+fn the_server_and_the_client_are_optional() {
     let modules =
         |code: &str| ["_server", "_client", "_methods"].map(|side| code.contains(&format!("pub mod shop{side}")));
     assert_eq!(modules(&generate(|options| options)), [true, true, true]);
@@ -21,7 +21,7 @@ fn the_server_and_the_client_can_be_left_out() {
 }
 
 #[test]
-fn the_operations_of_one_file_can_move() {
+fn the_first_operation_of_a_file_is_configurable() {
     let dir = dir();
     fs::write(dir.join("bank.proto"), BANK).unwrap();
     let protos = ["shop.proto", "bank.proto"].map(|proto| dir.join(proto));
@@ -59,7 +59,7 @@ fn messages_get_constants_of_their_topics() {
 }
 
 #[test]
-fn items_of_services_have_the_attributes_that_were_put_on_them() {
+fn service_items_have_the_configured_attributes() {
     let code = generate(|options| {
         let options = options.client_attribute(".", "#[must_use]").server_attribute("Shop", "#[doc(alias = \"x\")]");
         let options = options.client_mod_attribute("shop.Shop", "#[cfg(feature = \"client\")] #[allow(unused)]");
@@ -98,7 +98,7 @@ fn comments_can_be_left_out() {
 }
 
 #[test]
-fn the_encoding_does_not_depend_on_the_types_of_fields() {
+fn the_encoding_is_independent_of_the_field_types() {
     let ours = |code: &str| code[code.find("const _: () = {").unwrap()..].to_owned();
     let plain = generate(|options| options);
     let other = generate(|options| options.bytes(".").btree_map(".").boxed(".shop.Order.next_to"));
@@ -107,7 +107,7 @@ fn the_encoding_does_not_depend_on_the_types_of_fields() {
 }
 
 #[test]
-fn paths_of_fields_add_up() {
+fn repeated_path_options_accumulate() {
     let dir = dir();
     fs::write(dir.join("bank.proto"), BOXES).unwrap();
     let options = options(&dir).bytes("Box.first").bytes("Box.second").btree_map("Box.third").btree_map("Box.fourth");
@@ -126,7 +126,7 @@ fn extern_packages_are_not_generated() {
 }
 
 #[test]
-fn packages_below_google_protobuf_are_generated_like_all_others() {
+fn other_packages_below_google_protobuf_are_generated() {
     let dir = dir();
     for package in ["google.protobuf", "google.protobuf.compiler2", "google.protobuf.compiler"] {
         let proto = dir.join(format!("{package}.proto"));
@@ -151,7 +151,7 @@ fn a_descriptor_set_gives_the_same_code() {
 }
 
 #[test]
-fn each_package_has_its_descriptors_and_those_it_imports() {
+fn package_descriptors_include_their_imports() {
     let dir = dir();
     fs::write(dir.join("bank.proto"), BANK.replace("message Sum {}", "import \"shop.proto\"; message Sum {}")).unwrap();
     let set_path = dir.join("all");
@@ -182,7 +182,7 @@ fn each_package_has_its_descriptors_and_those_it_imports() {
 }
 
 #[test]
-fn the_descriptors_of_all_files_have_a_file_of_their_own() {
+fn file_descriptor_set_path_must_not_collide() {
     let dir = dir();
     let options = options(&dir).file_descriptor_set_path(dir.join("shop.binpb"));
     let text = options.compile_protos(&[dir.join("shop.proto")], &[&dir]).unwrap_err().to_string();
@@ -192,7 +192,7 @@ fn the_descriptors_of_all_files_have_a_file_of_their_own() {
 }
 
 #[test]
-fn in_an_edition_every_single_field_may_be_unset() {
+fn singular_fields_are_optional_in_editions() {
     let dir = dir();
     let mut set = descriptors(&dir);
     set.file[0].syntax = Some("editions".to_owned());
@@ -215,7 +215,7 @@ fn unchanged_files_are_not_written() {
 }
 
 #[test]
-fn the_tree_of_modules_can_have_another_name() {
+fn the_module_tree_file_can_be_renamed() {
     let dir = dir();
     options(&dir).include_file("mod.rs").compile_protos(&[dir.join("shop.proto")], &[&dir]).unwrap();
     let tree = fs::read_to_string(dir.join("mod.rs")).unwrap();
@@ -233,7 +233,7 @@ fn other_options_of_prost_can_be_set() {
 }
 
 #[test]
-fn a_method_gives_way_to_the_functions_of_clients() {
+fn methods_are_renamed_if_a_client_function_has_the_name() {
     let dir = dir();
     let names = ["New", "connect", "Channel", "into_raw", "Reconnect"];
     let methods = names.map(|name| format!("  rpc {name}(Order) returns (Order);\n")).concat();
@@ -316,7 +316,7 @@ const BOXES: &str = r#"
 "#;
 
 #[test]
-fn services_have_codecs_of_the_user() {
+fn services_can_use_a_custom_codec() {
     let code = generate(|options| options.codec_path("crate::JsonCodec"));
     for line in [
         "MessageType::of_codec(",

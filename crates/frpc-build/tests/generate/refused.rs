@@ -8,7 +8,7 @@ use std::{
 use crate::new_dir;
 
 #[test]
-fn schemas_without_code_are_refused_with_the_place() {
+fn unsupported_schemas_are_rejected_with_the_location() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/awkward/proto/refused");
     let out_dir = new_dir();
     let mut drifted = Vec::new();
@@ -30,7 +30,7 @@ fn schemas_without_code_are_refused_with_the_place() {
 }
 
 #[test]
-fn there_are_a_hundred_schemas() {
+fn at_least_a_hundred_schemas_are_tested() {
     let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/awkward/proto");
     assert!(protos(&proto.join("refused")).len() + protos(&proto.join("accepted")).len() >= 100);
 }

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_hold_every_call_once() {
+    fn histogram_rows_contain_every_call_once() {
         let recorder = Recorder::default();
         for micros in 1..=1000 {
             recorder.add(Duration::from_micros(micros), Ok((1, 10)));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_nothing_has_no_rows_with_calls() {
+    fn an_empty_record_has_no_rows() {
         let record = LoadResults::default();
         assert_eq!(record.rows(10).iter().map(|(_, count)| count).sum::<u64>(), 0);
         assert_eq!(record.mean(), Duration::ZERO);

@@ -31,14 +31,14 @@ fn a_load_counts_its_calls() {
 }
 
 #[test]
-fn functions_of_json_rpc_are_loads_as_well() {
+fn json_rpc_functions_can_be_benchmarked() {
     let server = Server::start();
     let ran = frpc(&["bench", &server.over("jsonrpc+tcp"), "sum", "1", "2", "-n", "20", "--warmup", "0", "--json"]);
     assert_eq!(ran.json()[0]["loads"][0]["calls"].as_u64(), Some(20), "{ran:?}");
 }
 
 #[test]
-fn streams_are_loads_as_well() {
+fn streams_can_be_benchmarked() {
     let server = Server::start();
     let ran = frpc(&["bench", &server.address, "Repeat", "times=4", "-n", "20", "-c", "1", "--warmup", "0", "--json"]);
     let report = &ran.json()[0];
@@ -46,7 +46,7 @@ fn streams_are_loads_as_well() {
 }
 
 #[test]
-fn a_load_for_a_time_and_at_a_rate_ends() {
+fn a_load_with_a_duration_and_a_rate_ends() {
     let server = Server::start();
     let ran = frpc(&["bench", &server.address, "Say", "-z", "200ms", "-r", "100", "-c", "1", "--warmup", "0"]);
     assert_eq!(ran.code, 0, "{ran:?}");
@@ -55,7 +55,7 @@ fn a_load_for_a_time_and_at_a_rate_ends() {
 }
 
 #[test]
-fn two_addresses_take_turns_and_are_compared() {
+fn two_addresses_are_benchmarked_alternately_and_compared() {
     let server = Server::start();
     let arguments = ["-n", "50", "-c", "1", "--rounds", "2", "--warmup", "0"];
     let grpc = server.over("grpc");
@@ -69,7 +69,7 @@ fn two_addresses_take_turns_and_are_compared() {
 }
 
 #[test]
-fn a_load_that_cannot_begin_says_why_once() {
+fn a_failing_load_reports_the_error_once() {
     let server = Server::start();
     let ran = frpc(&["bench", &server.address, "Fail", "code=7", "text=no", "-n", "10"]);
     assert_eq!(ran.code, 64 + 7);

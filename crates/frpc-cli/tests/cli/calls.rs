@@ -15,7 +15,7 @@ use crate::program::{Directory, Server, command, frpc, frpc_with_input};
 const WIRES: [&str; 5] = ["tcp", "ws", "grpc", "http", "grpc-web+http"];
 
 #[test]
-fn a_call_goes_over_every_wire() {
+fn a_call_works_over_every_wire() {
     let server = Server::start();
     for wire in WIRES.into_iter().chain(["twirp+http"]) {
         let ran = frpc(&["call", &server.over(wire), "Say", "text=hello", "number=7", "--json"]);
@@ -26,7 +26,7 @@ fn a_call_goes_over_every_wire() {
 }
 
 #[test]
-fn json_goes_over_every_wire_in_place_of_protocol_buffers() {
+fn json_works_over_every_wire() {
     let server = Server::start();
     for wire in ["tcp", "ws", "http", "twirp+http"] {
         for option in ["--as-json", "--no-schema"] {
@@ -38,7 +38,7 @@ fn json_goes_over_every_wire_in_place_of_protocol_buffers() {
 }
 
 #[test]
-fn streams_go_over_every_wire_that_has_them() {
+fn streams_work_over_every_wire_with_streams() {
     let server = Server::start();
     for wire in WIRES {
         let address = server.over(wire);
@@ -61,7 +61,7 @@ fn streams_go_over_every_wire_that_has_them() {
 
 #[test]
 #[cfg(unix)]
-fn a_unix_socket_is_a_wire_as_well() {
+fn calls_work_over_a_unix_socket() {
     let directory = Directory::new("unix");
     let server = Server::start_with(&format!("unix:{}", directory.path("socket")), &[]);
     let ran = frpc(&["call", &server.address, "Say", "text=hello", "--json"]);
@@ -69,7 +69,7 @@ fn a_unix_socket_is_a_wire_as_well() {
 }
 
 #[test]
-fn messages_of_standard_input_are_sent_as_they_come() {
+fn messages_from_standard_input_are_sent_as_read() {
     let server = Server::start();
     let arguments = ["call", &server.address, "Chat", "-d", "@-", "--json"];
     let mut child = command(&arguments).stdin(Stdio::piped()).spawn().unwrap();
@@ -85,7 +85,7 @@ fn messages_of_standard_input_are_sent_as_they_come() {
 }
 
 #[test]
-fn arguments_become_what_the_fields_take() {
+fn arguments_are_converted_to_the_field_types() {
     let (server, directory) = (Server::start(), Directory::new("arguments"));
     let data = directory.write("data", [0xff, 0]);
     let text = directory.write("text", "from a file");
@@ -118,7 +118,7 @@ fn arguments_become_what_the_fields_take() {
 }
 
 #[test]
-fn arguments_are_put_over_the_message_of_a_file() {
+fn arguments_override_the_message_of_a_file() {
     let (server, directory) = (Server::start(), Directory::new("file"));
     let file = directory.write("message.json", r#"{"text": "hello", "tags": ["a"]}"#);
     let ran = frpc(&["call", &server.address, "Say", "-f", &file, "number=1", "tags=b", "--json"]);
@@ -174,7 +174,7 @@ fn a_status_is_the_exit_code_on_every_wire() {
 }
 
 #[test]
-fn without_reflection_json_is_sent_as_it_is_given() {
+fn json_is_sent_unchanged_without_reflection() {
     let server = Server::start_with("tcp://127.0.0.1:0", &["--no-reflection"]);
     for wire in ["tcp", "http"] {
         let ran = frpc(&["call", &server.over(wire), "frpc.echo.v1.Echo/Say", "text=hello", "number=7", "--json"]);
@@ -187,7 +187,7 @@ fn without_reflection_json_is_sent_as_it_is_given() {
 
 #[cfg(feature = "proto")]
 #[test]
-fn proto_files_stand_in_for_reflection() {
+fn proto_files_replace_reflection() {
     let (server, directory) = (Server::start_with("tcp://127.0.0.1:0", &["--no-reflection"]), Directory::new("protos"));
     for wire in WIRES {
         let ran = frpc(&["call", &server.over(wire), "Say", "number=7", "--proto", PROTO, "--json"]);
@@ -211,7 +211,7 @@ fn a_url_may_end_with_the_method() {
 }
 
 #[test]
-fn functions_are_called_as_methods_with_any_json() {
+fn functions_are_callable_as_methods_with_json() {
     let server = Server::start();
     for wire in ["tcp", "grpc", "http"] {
         for arguments in [&["a=1", "b=2"][..], &["1", "2"], &["-d", "[1, 2]"]] {
@@ -230,7 +230,7 @@ fn json_rpc(server: &Server) -> [String; 3] {
 }
 
 #[test]
-fn functions_are_called_by_json_rpc() {
+fn functions_are_callable_over_json_rpc() {
     let server = Server::start();
     for address in json_rpc(&server) {
         for arguments in [&["a=1", "b:=2"][..], &["1", "2"], &["-d", "[1, 2]"], &["-d", r#"{"a": 1, "b": 2}"#]] {
@@ -247,7 +247,7 @@ fn functions_are_called_by_json_rpc() {
 }
 
 #[test]
-fn services_are_called_by_json_rpc_with_their_streams() {
+fn services_and_streams_are_callable_over_json_rpc() {
     let server = Server::start();
     for address in json_rpc(&server) {
         let ran = frpc(&["call", &address, "frpc.echo.v1.Echo/Say", "text=hello", "number=7", "--json"]);
@@ -262,7 +262,7 @@ fn services_are_called_by_json_rpc_with_their_streams() {
 }
 
 #[test]
-fn what_a_server_tells_of_itself_can_be_kept_in_a_file() {
+fn reflected_descriptors_can_be_saved_to_a_file() {
     let (server, directory) = (Server::start(), Directory::new("kept"));
     let set = directory.path("all.binpb");
     assert_eq!(frpc(&["describe", &server.address, "--save", &set]).code, 0);
@@ -271,7 +271,7 @@ fn what_a_server_tells_of_itself_can_be_kept_in_a_file() {
 }
 
 #[test]
-fn bytes_go_and_come_as_they_are() {
+fn binary_messages_are_sent_and_printed_unchanged() {
     let (server, directory) = (Server::start(), Directory::new("bytes"));
     let message = "\u{a}\u{2}hi";
     let file = directory.write("message.binpb", message);
@@ -280,7 +280,7 @@ fn bytes_go_and_come_as_they_are() {
 }
 
 #[test]
-fn an_answer_is_written_as_is_asked() {
+fn responses_are_printed_in_the_requested_format() {
     let server = Server::start();
     let ran = frpc(&["call", &server.address, "Say", "text=hello"]);
     assert_eq!(ran.out, "{\n  \"text\": \"hello\"\n}\n");

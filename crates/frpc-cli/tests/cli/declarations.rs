@@ -40,7 +40,7 @@ fn files_are_listed_and_described_without_a_server() {
 }
 
 #[test]
-fn a_message_is_described_as_its_proto_file_has_it() {
+fn a_message_is_described_like_its_proto_file() {
     let server = Server::start();
     let ran = frpc(&["describe", &server.address, "frpc.echo.v1.Message"]);
     assert_eq!(
@@ -67,7 +67,7 @@ enum frpc.echo.v1.Mood {
 }
 
 #[test]
-fn a_template_is_a_message_that_can_be_sent() {
+fn a_template_is_a_valid_message() {
     let server = Server::start();
     let template = frpc(&["describe", &server.address, "Say", "--template"]);
     assert_eq!(template.code, 0, "{template:?}");

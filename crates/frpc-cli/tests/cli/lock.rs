@@ -9,7 +9,7 @@ message M { string text = 1; }
 ";
 
 #[test]
-fn a_lock_file_is_written_and_a_change_that_breaks_peers_is_refused() {
+fn lock_writes_a_file_and_rejects_breaking_changes() {
     let directory = Directory::new("lock");
     let (proto, lock) = (directory.write("a.proto", FIRST), directory.path("frpc.lock"));
     let ran = frpc(&["lock", &lock, &proto, "--check"]);
@@ -30,7 +30,7 @@ fn a_lock_file_is_written_and_a_change_that_breaks_peers_is_refused() {
 }
 
 #[test]
-fn plain_peers_may_be_left_out() {
+fn checks_for_plain_peers_can_be_disabled() {
     let directory = Directory::new("plain");
     let (proto, lock) = (directory.write("a.proto", FIRST), directory.path("frpc.lock"));
     assert_eq!(frpc(&["lock", &lock, &proto]).code, 0);

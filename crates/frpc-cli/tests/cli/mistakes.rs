@@ -16,7 +16,7 @@ fn assert_says(ran: &Ran, code: i32, what: &str, advice: &str) {
 }
 
 #[test]
-fn a_method_that_is_not_there_is_told_with_one_that_is() {
+fn unknown_methods_suggest_a_similar_one() {
     let server = Server::start();
     let at = &*server.address;
     assert_says(&frpc(&["call", at, "Sya"]), 1, "there is no method Sya", "frpc.echo.v1.Echo/Say");
@@ -26,7 +26,7 @@ fn a_method_that_is_not_there_is_told_with_one_that_is() {
 }
 
 #[test]
-fn a_field_that_is_not_there_is_told_with_those_that_are() {
+fn unknown_fields_list_the_known_ones() {
     let server = Server::start();
     let at = &*server.address;
     assert_says(&frpc(&["call", at, "Say", "txet=a"]), 1, "has no field txet", "text");
@@ -43,7 +43,7 @@ fn a_field_that_is_not_there_is_told_with_those_that_are() {
 }
 
 #[test]
-fn an_address_that_is_none_is_told_with_those_that_there_are() {
+fn invalid_addresses_list_the_valid_forms() {
     assert_says(&frpc(&["call", "localhost", "Say"]), 1, "port missing", "tcp://HOST:PORT");
     assert_says(&frpc(&["call", "localhost", "Say"]), 1, "port missing", "such as grpc://localhost:PORT");
     assert_says(&frpc(&["call", "7300", "Say"]), 1, "port missing", ":7300, for a port on this machine");
@@ -51,7 +51,7 @@ fn an_address_that_is_none_is_told_with_those_that_there_are() {
 }
 
 #[test]
-fn where_nobody_listens_a_server_to_try_is_offered() {
+fn a_refused_connection_suggests_starting_a_server() {
     let free = {
         let server = Server::start();
         server.address.clone()
@@ -65,7 +65,7 @@ fn where_nobody_listens_a_server_to_try_is_offered() {
 }
 
 #[test]
-fn a_peer_that_says_nothing_is_not_waited_for_and_another_wire_is_offered() {
+fn a_silent_peer_times_out_and_suggests_another_wire() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("tcp://{}", silent.local_addr().unwrap());
     for command in ["call", "list"] {
@@ -75,14 +75,14 @@ fn a_peer_that_says_nothing_is_not_waited_for_and_another_wire_is_offered() {
 }
 
 #[test]
-fn tls_to_a_server_without_is_told() {
+fn tls_to_a_plain_server_is_explained() {
     let server = Server::start();
     let address = server.over("grpcs");
     assert_says(&frpc(&["call", &address, "Say", "-k"]), 1, "cannot connect", "the same without TLS");
 }
 
 #[test]
-fn json_that_is_none_is_told_before_and_within_a_stream() {
+fn invalid_json_is_reported_before_and_within_a_stream() {
     let server = Server::start();
     let ran = frpc(&["call", &server.address, "Say", "-d", "{"]);
     assert_eq!(ran.code, 1);
@@ -93,7 +93,7 @@ fn json_that_is_none_is_told_before_and_within_a_stream() {
 }
 
 #[test]
-fn a_stream_without_messages_is_told() {
+fn an_empty_request_stream_prints_a_hint() {
     let server = Server::start();
     let none = "but none was given: use -d JSON";
     for method in ["Chat", "Gather"] {
@@ -107,7 +107,7 @@ fn a_stream_without_messages_is_told() {
 }
 
 #[test]
-fn the_path_of_json_rpc_is_asked_for() {
+fn a_missing_json_rpc_path_is_suggested() {
     let server = Server::start();
     let ran = frpc(&["call", &server.over("jsonrpc+http"), "sum", "1", "2"]);
     assert_says(&ran, 64 + 12, "404", "jsonrpc+http://HOST:PORT/rpc");
@@ -117,7 +117,7 @@ fn the_path_of_json_rpc_is_asked_for() {
 
 #[cfg(feature = "proto")]
 #[test]
-fn files_that_are_not_there_or_make_no_sense_are_named() {
+fn missing_and_invalid_files_are_named() {
     let directory = Directory::new("mistakes");
     let ran = frpc(&["list", "--proto", &directory.path("none.proto")]);
     assert_eq!(ran.code, 1);
@@ -133,14 +133,14 @@ fn files_that_are_not_there_or_make_no_sense_are_named() {
 
 #[cfg(not(feature = "proto"))]
 #[test]
-fn a_build_without_the_compiler_says_how_to_get_it() {
+fn a_build_without_proto_support_names_the_feature() {
     for arguments in [&["list", "--proto", "a.proto"][..], &["lock", "frpc.lock", "a.proto"]] {
         assert_says(&frpc(arguments), 1, "this build has no compiler for proto files", "--features proto");
     }
 }
 
 #[test]
-fn failures_are_json_where_programs_read_them() {
+fn failures_are_json_with_the_json_option() {
     let server = Server::start();
     let ran = frpc(&["call", &server.address, "Sya", "--json"]);
     let said: Value = serde_json::from_str(&ran.err).unwrap();
@@ -149,13 +149,13 @@ fn failures_are_json_where_programs_read_them() {
 }
 
 #[test]
-fn a_server_without_reflection_has_nothing_to_list() {
+fn listing_without_reflection_is_an_error() {
     let server = Server::start_with("tcp://127.0.0.1:0", &["--no-reflection"]);
     assert_says(&frpc(&["list", &server.address]), 1, "does not describe its services", "--proto FILE");
 }
 
 #[test]
-fn a_command_line_that_makes_no_sense_has_a_code_of_its_own() {
+fn an_invalid_command_line_has_its_own_exit_code() {
     assert_eq!(frpc(&["call"]).code, 2);
     assert_eq!(frpc(&["sing"]).code, 2);
     assert_eq!(frpc(&["serve"]).code, 2);
@@ -164,7 +164,7 @@ fn a_command_line_that_makes_no_sense_has_a_code_of_its_own() {
 }
 
 #[test]
-fn without_a_terminal_there_are_no_colours() {
+fn errors_are_not_coloured_without_a_terminal() {
     let server = Server::start();
     let ran: Ran = command(&["call", &server.address, "Sya"]).env("TERM", "xterm").output().unwrap().into();
     assert!(!ran.err.contains('\x1b'), "{:?}", ran.err);

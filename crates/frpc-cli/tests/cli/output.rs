@@ -17,7 +17,7 @@ fn frpc_unread(arguments: &[&str]) -> Ran {
 }
 
 #[test]
-fn every_command_ends_quietly_when_its_output_is_not_read() {
+fn commands_exit_quietly_when_their_output_is_closed() {
     let server = Server::start();
     let at = &*server.address;
     let functions = server.over("jsonrpc+tcp");
@@ -48,7 +48,7 @@ fn every_command_ends_quietly_when_its_output_is_not_read() {
 }
 
 #[test]
-fn a_failure_that_cannot_be_told_keeps_its_exit_code() {
+fn the_exit_code_is_kept_when_stderr_is_closed() {
     let server = Server::start();
     for (arguments, code) in [(["list", &*server.address, "Ecoh"], 1), (["call", &*server.address, "Fail"], 64 + 3)] {
         for options in [&[][..], &["--json"]] {
@@ -63,7 +63,7 @@ fn a_failure_that_cannot_be_told_keeps_its_exit_code() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn output_that_cannot_be_written_is_a_failure() {
+fn an_output_error_is_a_failure() {
     let server = Server::start();
     for arguments in [&["list", &*server.address][..], &["call", &*server.address, "Say"]] {
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
@@ -75,7 +75,7 @@ fn output_that_cannot_be_written_is_a_failure() {
 
 #[cfg(unix)]
 #[test]
-fn a_server_goes_on_without_a_reader_of_its_output() {
+fn a_server_continues_without_a_reader_of_its_output() {
     let directory = Directory::new("unread");
     let path = directory.path("echo.sock");
     let address = format!("unix:{path}");
@@ -103,7 +103,7 @@ fn assert_harmless(ran: &Ran) {
 }
 
 #[test]
-fn texts_of_a_server_give_no_orders_to_the_terminal() {
+fn control_characters_of_a_server_are_escaped() {
     let server = Server::start();
     let message = json!({ "text": HOSTILE, "labels": { HOSTILE: HOSTILE } });
     let (given, text) = (message.to_string(), format!("text={HOSTILE}"));
@@ -124,7 +124,7 @@ fn texts_of_a_server_give_no_orders_to_the_terminal() {
 }
 
 #[test]
-fn json_that_arrives_takes_one_line_for_programs() {
+fn json_output_is_one_line_per_message() {
     let server = Server::start();
     let at = format!("{}/rpc", server.over("jsonrpc+http"));
     let ran = frpc(&["call", &at, "greet", &format!("name={HOSTILE}"), "--json"]);
@@ -133,7 +133,7 @@ fn json_that_arrives_takes_one_line_for_programs() {
 }
 
 #[test]
-fn payloads_of_publishers_give_no_orders_to_the_terminal() {
+fn control_characters_in_payloads_are_escaped() {
     let server = Server::start();
     for options in [&[][..], &["--json"]] {
         let arguments = [&["sub", &*server.address, "a.>", "--count", "1"], options].concat();
@@ -145,7 +145,7 @@ fn payloads_of_publishers_give_no_orders_to_the_terminal() {
 }
 
 #[test]
-fn a_port_alone_is_one_of_this_machine() {
+fn a_port_alone_means_localhost() {
     let server = Server::start_with(":0", &[]);
     assert!(server.address.starts_with("tcp://127.0.0.1:"), "{}", server.address);
     let port = server.address.rsplit(':').next().unwrap();
@@ -157,7 +157,7 @@ fn a_port_alone_is_one_of_this_machine() {
 }
 
 #[test]
-fn a_server_says_where_it_listens() {
+fn serve_prints_its_address() {
     let mut child = command(&["serve", "--echo", "tcp://127.0.0.1:0"]).stderr(Stdio::inherit()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();

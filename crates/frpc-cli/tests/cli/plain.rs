@@ -25,7 +25,7 @@ pub(crate) fn told(ran: &Ran) -> Value {
 }
 
 #[test]
-fn all_kinds_of_calls_are_made() {
+fn every_kind_of_call_works() {
     let server = plain_server();
     let at = &*server.address;
     let message = json!({
@@ -45,7 +45,7 @@ fn all_kinds_of_calls_are_made() {
 }
 
 #[test]
-fn a_code_of_ours_is_kept() {
+fn status_codes_of_the_server_are_kept() {
     let server = plain_server();
     let ran = call(&server.address, &["Fail", "code=5", "text=no such thing"]);
     assert_eq!(ran.code, 64 + 5, "{ran:?}");
@@ -53,7 +53,7 @@ fn a_code_of_ours_is_kept() {
 }
 
 #[test]
-fn plain_and_other_servers_are_loaded_against_each_other() {
+fn plain_and_other_servers_can_be_compared() {
     let (plain, extended) = (plain_server(), Server::start());
     let sides = ["bench", &plain.address, "Say", "text=x", "--proto", PROTO, "--against", &extended.address];
     let ran = frpc(&[&sides[..], &["-n", "20", "-c", "2", "--rounds", "1", "--warmup", "0s", "--json"]].concat());
@@ -62,7 +62,7 @@ fn plain_and_other_servers_are_loaded_against_each_other() {
 }
 
 #[test]
-fn a_descriptor_set_will_do() {
+fn a_descriptor_set_replaces_proto_files() {
     let server = plain_server();
     let directory = Directory::new("plain-set");
     let set = protox::compile([PROTO], [concat!(env!("CARGO_MANIFEST_DIR"), "/proto")]).unwrap();
@@ -72,7 +72,7 @@ fn a_descriptor_set_will_do() {
 }
 
 #[test]
-fn what_plain_peers_cannot_do_is_told_with_what_to_try() {
+fn unsupported_operations_on_plain_peers_suggest_options() {
     let server = plain_server();
     let at = &*server.address;
     for arguments in [&["call", at, "Say", "text=x"][..], &["list", at], &["describe", at]] {
@@ -91,7 +91,7 @@ fn what_plain_peers_cannot_do_is_told_with_what_to_try() {
 }
 
 #[test]
-fn a_proto_file_of_another_schema_is_told() {
+fn a_mismatching_proto_file_is_reported() {
     let directory = Directory::new("plain-other");
     let other = "syntax = \"proto3\"; message M { bool yes = 1; } service S { rpc Say(M) returns (M); }";
     let file = directory.write("other.proto", other);
@@ -114,7 +114,7 @@ fn well_known_types_are_ordinary_messages() {
 }
 
 #[test]
-fn a_schema_that_plain_frpc_cannot_have_is_told_with_its_file() {
+fn schemas_unsupported_by_frpc_are_reported_with_the_file() {
     let (server, directory) = (plain_server(), Directory::new("plain-groups"));
     let groups = "syntax = \"proto2\"; message M { optional group G = 1 {} } service S { rpc Say(M) returns (M); }";
     let file = directory.write("groups.proto", groups);
@@ -128,7 +128,7 @@ fn a_schema_that_plain_frpc_cannot_have_is_told_with_its_file() {
 }
 
 #[test]
-fn an_answer_that_is_no_message_is_a_failure_here() {
+fn invalid_responses_are_reported_as_local_failures() {
     let empty = "0800050a000d00040a000a0001050a000205050a00";
     let nested = format!("{}00", empty.repeat(200));
     let cases = [

@@ -52,7 +52,7 @@ impl Drop for GoServer {
 }
 
 #[test]
-fn every_field_comes_back_from_a_server_in_go() {
+fn every_field_round_trips_through_a_go_server() {
     let Some(server) = GoServer::start() else { return };
     let rich = json!({
         "origin": { "x": -3 },
@@ -72,7 +72,7 @@ fn every_field_comes_back_from_a_server_in_go() {
 }
 
 #[test]
-fn a_failure_in_go_is_a_status_with_its_text() {
+fn an_error_of_a_go_server_is_a_status_with_its_text() {
     let Some(server) = GoServer::start() else { return };
     for method in ["Fail", "Hangup"] {
         let ran = server.call(&[method, "text=not today"]);
@@ -83,7 +83,7 @@ fn a_failure_in_go_is_a_status_with_its_text() {
 }
 
 #[test]
-fn streams_go_to_and_come_from_a_server_in_go() {
+fn streams_work_in_both_directions_with_a_go_server() {
     let Some(server) = GoServer::start() else { return };
     let numbers = |all: &[i64]| all.iter().map(|value| json!({ "value": value.to_string() })).collect::<Vec<_>>();
     assert_eq!(server.call(&["Numbers", "start=3", "count=3"]).json(), numbers(&[3, 4, 5]));
@@ -103,7 +103,7 @@ fn streams_go_to_and_come_from_a_server_in_go() {
 }
 
 #[test]
-fn servers_in_go_with_old_headers_are_called_if_told_so() {
+fn go_servers_with_old_headers_need_an_option() {
     let Some(server) = GoServer::with(HeaderFormat::Plain8, &[]) else { return };
     let ran = server.call(&["Greet", "text=x", "--old-frisbee"]);
     assert_eq!(ran.json(), [json!({ "text": "hello x" })], "{ran:?}");
@@ -115,7 +115,7 @@ fn servers_in_go_with_old_headers_are_called_if_told_so() {
 }
 
 #[test]
-fn servers_in_go_are_called_over_tls() {
+fn go_servers_are_called_over_tls() {
     let directory = Directory::new("plain-tls");
     let ca = directory.path("ca.pem");
     let Some(server) = GoServer::with(HeaderFormat::Magic10, &["-tls-cert", &ca]) else { return };
@@ -124,7 +124,7 @@ fn servers_in_go_are_called_over_tls() {
 }
 
 #[test]
-fn a_server_in_go_can_be_loaded() {
+fn a_go_server_can_be_benchmarked() {
     let Some(server) = GoServer::start() else { return };
     let load = ["-n", "40", "-c", "2", "--warmup", "0s", "--json"];
     let ran = frpc(&[&["bench", &server.address, "Echo", "title=x", "--proto", PROTO], &load[..]].concat());
@@ -133,7 +133,7 @@ fn a_server_in_go_can_be_loaded() {
 }
 
 #[test]
-fn messages_in_protocol_buffers_are_told_to_go_in_its_own() {
+fn binary_messages_are_converted_for_go_servers() {
     let Some(server) = GoServer::start() else { return };
     let directory = Directory::new("plain-binary");
     let file = directory.write("message.binpb", "\u{a}\u{2}hi");
@@ -144,7 +144,7 @@ fn messages_in_protocol_buffers_are_told_to_go_in_its_own() {
 }
 
 #[test]
-fn a_method_that_a_server_in_go_does_not_have_is_not_waited_for() {
+fn an_unknown_method_of_a_go_server_fails_immediately() {
     let Some(server) = GoServer::start() else { return };
     let ran = server.call(&["Greet", "text=x", "--first-operation", "100", "-t", "200ms"]);
     assert_eq!(ran.code, 64 + 4, "{ran:?}");

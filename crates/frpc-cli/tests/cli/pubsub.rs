@@ -51,7 +51,7 @@ fn messages_reach_the_subscribers_of_their_subjects() {
 }
 
 #[test]
-fn lines_and_files_are_published_and_bytes_stay_bytes() {
+fn lines_and_files_are_published_unchanged() {
     let server = Server::start();
     let at = &*server.address;
     let lines = Subscriber::start(&[at, "log.*", "-n", "3"]);
@@ -69,7 +69,7 @@ fn lines_and_files_are_published_and_bytes_stay_bytes() {
 }
 
 #[test]
-fn a_retained_message_is_there_for_later_subscribers() {
+fn a_retained_message_reaches_later_subscribers() {
     let server = Server::start();
     let at = &*server.address;
     assert_eq!(frpc(&["pub", at, "shop.state", "open", "--retain"]).code, 0);
@@ -95,7 +95,7 @@ fn a_group_counts_as_one_subscription() {
 }
 
 #[test]
-fn time_that_is_up_is_a_failure_if_messages_are_missing() {
+fn a_timeout_before_the_expected_count_is_a_failure() {
     let server = Server::start();
     let at = &*server.address;
     let ran = frpc(&["sub", at, "a", "--timeout", "1ms"]);
@@ -106,7 +106,7 @@ fn time_that_is_up_is_a_failure_if_messages_are_missing() {
 }
 
 #[test]
-fn a_request_without_subscribers_fails_at_once() {
+fn a_request_without_subscribers_fails_immediately() {
     let server = Server::start();
     let ran = frpc(&["pub", &server.address, "vat.rate", "books", "--request"]);
     assert_eq!(ran.code, 1, "{ran:?}");
@@ -114,7 +114,7 @@ fn a_request_without_subscribers_fails_at_once() {
 }
 
 #[test]
-fn mistakes_are_told_with_what_to_try() {
+fn errors_suggest_a_remedy() {
     let server = Server::start();
     let at = &*server.address;
     for arguments in [["pub", at, "a..b"], ["sub", at, "a.>.b"]] {
@@ -130,14 +130,14 @@ fn mistakes_are_told_with_what_to_try() {
 
 #[cfg(not(feature = "nats"))]
 #[test]
-fn a_build_without_nats_says_how_to_get_it() {
+fn a_build_without_nats_names_the_feature() {
     let ran = frpc(&["sub", "nats://localhost:4222", "a"]);
     assert!(ran.code == 1 && ran.err.contains("--features nats"), "{ran:?}");
 }
 
 #[cfg(feature = "nats")]
 #[test]
-fn a_cluster_that_is_not_there_is_told() {
+fn an_unreachable_cluster_is_reported() {
     // A port that was free a moment ago.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let address = format!("nats://127.0.0.1:{port}");

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::program::{Directory, Ran, Server, command, frpc};
 
 #[test]
-fn servers_prove_who_they_are_unless_nobody_wants_to_know() {
+fn server_certificates_are_verified_unless_disabled() {
     let directory = Directory::new("tls");
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trailers_are_lines_of_names_and_values() {
+    fn trailers_are_parsed_as_header_lines() {
         let read = trailers(b"grpc-status: 9\r\nX-Trailer:a: b\nx-trailer: c\r\n").unwrap();
         assert_eq!(read["grpc-status"], "9");
         assert_eq!(read.get_all("x-trailer").iter().collect::<Vec<_>>(), ["a: b", "c"]);
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_trailer_is_an_error() {
+    fn an_invalid_trailer_line_is_an_error() {
         for text in [&b"grpc-status"[..], b"a b: c", b": c", b"a: \x01"] {
             assert!(trailers(text).is_err(), "{text:?}");
         }

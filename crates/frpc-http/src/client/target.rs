@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_says_protocol_host_port_and_path() {
+    fn an_address_has_a_protocol_host_port_and_path() {
         for (url, protocol, is_secure, host, port, path) in [
             ("grpc://localhost:50051", RpcProtocol::Grpc, false, "localhost", 50051, ""),
             ("GRPCS://example.org", RpcProtocol::Grpc, true, "example.org", 443, ""),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_address_says_why() {
+    fn invalid_addresses_say_why() {
         for (url, why) in [
             ("localhost:80", "expected SCHEME://HOST"),
             ("ftp://localhost", "the schemes of frpc-http are grpc, grpcs, http"),

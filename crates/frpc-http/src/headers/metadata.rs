@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binary_value_that_is_not_base64_is_the_fault_of_its_sender() {
+    fn an_invalid_base64_value_is_an_invalid_argument() {
         let status = from_headers(&headers(&[("a-bin", b"?")])).unwrap_err();
         assert_eq!(
             (status.code(), status.message()),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_the_protocols_are_no_metadata() {
+    fn protocol_headers_are_no_metadata() {
         let mut all = headers(&[
             ("grpc-timeout", b"1S"),
             ("content-type", b"application/grpc"),
@@ -164,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn metadata_comes_back(
+        fn metadata_round_trips(
             texts in prop::collection::vec(("[a-z][a-z0-9_.]{0,8}", "[!-~]([ -~]{0,8}[!-~])?"), 0..5),
             binaries in prop::collection::vec(("[a-z]{1,8}-bin", any::<Vec<u8>>()), 0..5),
         ) {

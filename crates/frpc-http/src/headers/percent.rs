@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_encoded_well_is_kept() {
+    fn invalid_escapes_are_kept() {
         assert_eq!(decode(b"100 %"), "100 %");
         assert_eq!(decode(b"%4"), "%4");
         assert_eq!(decode(b"%zz%41%c3%a9"), "%zzA\u{e9}");
@@ -126,12 +126,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_comes_back(text: String) {
+        fn text_round_trips(text: String) {
             prop_assert_eq!(decode(encode(&text).as_bytes()), text);
         }
 
         #[test]
-        fn any_bytes_are_read(bytes: Vec<u8>) {
+        fn arbitrary_bytes_are_decoded(bytes: Vec<u8>) {
             decode(&bytes);
         }
     }

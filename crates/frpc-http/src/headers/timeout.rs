@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_are_written_in_the_finest_unit_that_holds_them() {
+    fn timeouts_use_the_finest_unit_with_enough_digits() {
         for (timeout, text) in [
             (Duration::ZERO, "0n"),
             (Duration::from_nanos(99_999_999), "99999999n"),

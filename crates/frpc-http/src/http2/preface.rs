@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_preface_is_not_waited_for() {
+    fn an_invalid_preface_is_recognized_immediately() {
         for len in 0..MAGIC.len() {
             assert_eq!(parse(&MAGIC[..len]), None, "{len}");
         }

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_that_swells_beyond_the_limit_is_refused() {
+    fn decompression_beyond_the_limit_is_rejected() {
         let bomb = compress(&vec![0; 10_000_000]);
         assert!(bomb.len() < 100_000);
         assert_eq!(decompress(&bomb, 9_999_999).unwrap_err().code(), Code::ResourceExhausted);
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn content_that_is_not_gzip_is_refused() {
+    fn invalid_gzip_is_rejected() {
         let whole = compress(b"some text");
         for content in [b"some text", &whole[..whole.len() - 1], &whole[..5]] {
             assert_eq!(decompress(content, 100).unwrap_err().code(), Code::InvalidArgument);
@@ -59,7 +59,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn content_comes_back(content: Vec<u8>) {
+        fn content_round_trips(content: Vec<u8>) {
             prop_assert_eq!(decompress(&compress(&content), content.len()).unwrap(), content);
         }
     }

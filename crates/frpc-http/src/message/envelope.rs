@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_is_too_long_is_refused_by_its_header() {
+    fn an_oversized_frame_is_rejected_by_its_header() {
         let mut frames = EnvelopeReader::new(2);
         frames.push(Bytes::from_static(&[0, 255, 255, 255]));
         assert_eq!(frames.next(), Ok(None));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_taken_for_bytes_that_are_here() {
+    fn memory_is_allocated_for_received_bytes_only() {
         let mut frames = EnvelopeReader::new(usize::MAX);
         frames.push(Bytes::from_static(&[0, 255, 255, 255, 255, 1, 2, 3]));
         assert_eq!(frames.next(), Ok(None));
@@ -188,7 +188,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_come_back_however_they_are_cut(
+        fn frames_decode_for_any_split(
             sent in prop::collection::vec((any::<u8>(), prop::collection::vec(any::<u8>(), 0..40)), 0..6),
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
         ) {

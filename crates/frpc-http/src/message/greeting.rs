@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_size_of_headers_is_read_wherever_the_settings_are_cut() {
+    fn settings_are_read_for_any_split() {
         let settings = b"\0\0\x0c\x04\0\0\0\0\0\0\x03\0\0\0\x64\0\x06\0\0\x20\0";
         for len in 0..settings.len() {
             assert_eq!(parse(&settings[..len]), None, "{len}");
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_of_settings_is_not_waited_for() {
+    fn invalid_settings_are_recognized_immediately() {
         for frame in [b"\0\0\x08\x06\0\0\0\0\0", b"\xff\xff\xff\x04\0\0\0\0\0", b"\0\0\x05\x04\0\0\0\0\0"] {
             assert_eq!(parse(frame), Some(Http2Settings::default()));
         }

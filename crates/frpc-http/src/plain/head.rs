@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_requests_are_taken_from_the_front() {
+    fn plain_requests_are_parsed_from_the_front() {
         let head = "POST /a/b?c=d HTTP/1.1\r\nHost: h\r\nX: 1\r\nx: \t2 \r\ncontent-length: 3\r\n\r\n";
         let (Ok(PlainRequest { parts, body_len, is_last }), rest) = seen(&format!("{head}abcGET")) else {
             panic!("not plain");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_not_plain_stays_where_it_is() {
+    fn other_requests_are_left_in_the_buffer() {
         let mut heads: Vec<String> = [
             "PUT / HTTP/1.1\r\n",
             "HEAD / HTTP/1.1\r\n",

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_have_what_clients_look_for() {
+    fn response_heads_have_the_expected_headers() {
         let mut response = Response::new(()).into_parts().0;
         response.headers.insert("content-type", HeaderValue::from_static("a/b"));
         response.headers.append("x-a-", HeaderValue::from_static("1"));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_those_of_the_protocol() {
+    fn dates_have_the_format_of_http() {
         let mut out = Vec::new();
         put_date(&mut out);
         put_date(&mut out);

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_compressed_for_those_that_accept_it_and_do_it_or_if_the_settings_say_so() {
+    fn response_compression_is_negotiated() {
         let of_answers = |sent, accepted, always| agreed(sent, accepted, always).of_answers;
         assert_eq!(of_answers(None, Some("gzip"), false), None);
         assert_eq!(of_answers(None, Some("br, gzip"), true), Some(7));
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compression_that_nobody_knows_is_refused_with_those_that_are_known() {
+    fn an_unknown_compression_is_rejected_with_the_known_ones() {
         assert!(agreed(Some("gzip"), None, false).of_requests);
         assert!(!agreed(Some("identity"), None, false).of_requests && !agreed(None, None, false).of_requests);
         let refused = CallCompression::negotiate(Some(b"br"), None, &HttpSettings::default()).unwrap_err();

@@ -290,7 +290,7 @@ mod tests {
     use crate::serve::may_stream;
 
     #[test]
-    fn each_dialect_may_have_streams() {
+    fn every_dialect_may_stream() {
         assert!(DIALECTS.iter().all(|dialect| may_stream(dialect.content_type.as_bytes())));
     }
 }

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_that_is_not_base64_is_refused() {
+    fn a_body_with_invalid_base64_is_rejected() {
         for body in ["====", "AQ=A", "A\n==", "\u{e9}\u{e9}"] {
             assert!(TextDecoder::default().decode(body.as_bytes()).is_err(), "{body}");
         }
@@ -83,7 +83,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_come_back_however_they_are_cut(
+        fn base64_decodes_for_any_split(
             pieces: Vec<Vec<u8>>,
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
         ) {

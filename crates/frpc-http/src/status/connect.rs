@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_has_what_the_status_has() {
+    fn an_error_contains_the_status() {
         assert_eq!(error(&Status::unavailable("")), r#"{"code":"unavailable"}"#);
         assert_eq!(error(&Status::not_found("a \"b\"\n")), r#"{"code":"not_found","message":"a \"b\"\n"}"#);
         let details =
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_has_the_trailers_and_the_error() {
+    fn an_end_contains_the_trailers_and_the_error() {
         assert_eq!(end_of_stream(Ok(&Metadata::new())), "{}");
         let json = end_of_stream(Ok(&trailers()));
         assert_eq!(json, r#"{"metadata":{"cost":["2\"3","7"],"trace-bin":["/wA"]}}"#);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_without_a_code_that_is_known_has_the_one_of_http() {
+    fn an_unknown_error_code_falls_back_to_the_http_status() {
         for json in [r#"{"message":"m"}"#, r#"{"code":null,"message":"m"}"#, r#"{"code":"odd","message":"m","x":[{}]}"#]
         {
             let status = read_error(json.as_bytes(), Code::Unavailable).unwrap();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_is_none_is_an_error() {
+    fn an_invalid_end_of_stream_is_an_error() {
         for json in ["", "null", r#"{"metadata":[]}"#, r#"{"metadata":{"a-bin":["?"]}}"#, r#"{"error":7}"#] {
             assert_eq!(read_end_of_stream(json.as_bytes()).unwrap_err().code(), Code::Internal, "{json}");
         }

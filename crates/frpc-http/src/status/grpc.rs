@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_fits_is_whole() {
+    fn a_status_within_the_limit_is_written_whole() {
         let mut status = Status::with_details(Code::NotFound, "no \u{e9}", vec![1, 2, 3]);
         status.metadata_mut().insert("why", "so").unwrap();
         let headers = written(&status, HEAD_LEN_MAX);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_code_comes_through_however_little_room_there_is() {
+    fn the_code_is_written_regardless_of_the_limit() {
         let message = "caf\u{e9} ".repeat(4000);
         let mut status = Status::with_details(Code::NotFound, message, vec![7; 3000]);
         let mut metadata = Metadata::new();

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_has_the_metadata_as_meta() {
+    fn an_error_has_its_metadata_in_meta() {
         assert_eq!(error(&Status::data_loss("")), r#"{"code":"data_loss","msg":""}"#);
         let mut meta = Metadata::new();
         meta.append("target", "Balrog").unwrap();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_read_with_what_is_known_of_it() {
+    fn errors_are_read_with_unknown_codes_and_fields() {
         let read = |json: &str| read_error(json.as_bytes(), Code::Internal).map(|(status, _)| status.code());
         assert_eq!(read(r#"{"code":"bad_route","msg":"m","meta":{"Über":"ü"}}"#), Some(Code::Unimplemented));
         assert_eq!(read(r#"{"code":"odd"}"#), Some(Code::Internal));

@@ -32,7 +32,7 @@ fn server(service: &TestService) -> Arc<Server> {
 }
 
 #[test]
-fn a_call_that_the_server_refuses_is_made_again() {
+fn a_refused_call_is_retried() {
     in_virtual_time(async {
         let (client, mut peer, _connections, _) = with_raw(Client::new()).await;
         let call = asking(&client, "hi");
@@ -45,7 +45,7 @@ fn a_call_that_the_server_refuses_is_made_again() {
 }
 
 #[test]
-fn a_call_that_is_always_refused_is_made_five_times() {
+fn a_call_is_attempted_five_times() {
     in_virtual_time(async {
         let (client, mut peer, _connections, _) = with_raw(Client::new()).await;
         let call = asking(&client, "hi");
@@ -61,7 +61,7 @@ fn a_call_that_is_always_refused_is_made_five_times() {
 }
 
 #[test]
-fn a_stream_of_requests_is_not_sent_again_once_some_of_it_is_gone() {
+fn a_partly_sent_request_stream_is_not_retried() {
     in_virtual_time(async {
         let (client, mut peer, _connections, _) = with_raw(Client::new()).await;
         let call = tokio::spawn(async move { client.gather(Streaming::from_iter([words("a"), words("b")])).await });
@@ -73,7 +73,7 @@ fn a_stream_of_requests_is_not_sent_again_once_some_of_it_is_gone() {
 }
 
 #[test]
-fn a_call_that_the_server_did_not_take_before_it_left_is_made_on_another_connection() {
+fn calls_unprocessed_at_goaway_move_to_a_new_connection() {
     in_virtual_time(async {
         let (client, mut peer, mut connections, _) = with_raw(Client::new()).await;
         let (taken, not_taken) = (asking(&client, "a"), {
@@ -92,7 +92,7 @@ fn a_call_that_the_server_did_not_take_before_it_left_is_made_on_another_connect
 }
 
 #[test]
-fn a_call_that_was_sent_may_have_been_executed_when_the_connection_is_lost() {
+fn a_sent_call_may_have_executed_when_the_connection_fails() {
     in_virtual_time(async {
         let (client, mut peer, _connections, network) = with_raw(Client::new()).await;
         let call = asking(&client, "hi");
@@ -104,7 +104,7 @@ fn a_call_that_was_sent_may_have_been_executed_when_the_connection_is_lost() {
 }
 
 #[test]
-fn a_call_that_is_dropped_is_reset() {
+fn a_dropped_call_is_reset() {
     in_virtual_time(async {
         let (client, mut peer, _connections, _) = with_raw(Client::new()).await;
         let call = asking(&client, "hi");
@@ -123,7 +123,7 @@ fn a_call_that_is_dropped_is_reset() {
 }
 
 #[test]
-fn a_call_whose_time_is_up_is_reset_and_says_so() {
+fn a_timed_out_call_is_reset() {
     in_virtual_time(async {
         let (client, mut peer, _connections, _) = with_raw(Client::new()).await;
         let mut request = Request::new(words("hi"));
@@ -140,7 +140,7 @@ fn a_call_whose_time_is_up_is_reset_and_says_so() {
 }
 
 #[test]
-fn a_server_that_takes_few_calls_at_once_gets_more_connections_up_to_the_limit() {
+fn more_connections_are_opened_up_to_the_limit() {
     const MAX_CONCURRENT_STREAMS: (u16, u32) = (3, 1);
     in_virtual_time(async {
         let network = Network::default();
@@ -179,7 +179,7 @@ fn a_server_that_takes_few_calls_at_once_gets_more_connections_up_to_the_limit()
 }
 
 #[test]
-fn a_server_without_a_sign_of_life_is_given_up() {
+fn a_server_without_ping_replies_is_disconnected() {
     let limit = Duration::from_secs(5);
     in_virtual_time(async {
         let client = Client::new().settings(ClientSettings {
@@ -204,7 +204,7 @@ fn a_server_without_a_sign_of_life_is_given_up() {
 }
 
 #[test]
-fn a_quiet_stream_is_asked_about_no_more_often_than_servers_allow() {
+fn keepalive_pings_of_a_quiet_stream_are_infrequent() {
     in_virtual_time(async {
         let (client, peer, _connections, _) = with_raw(Client::new()).await;
         let (mut peer, start) = (peer.without_pongs(), Instant::now());
@@ -248,7 +248,7 @@ fn asking_within(client: &TestClient, time: Duration) -> tokio::task::JoinHandle
 }
 
 #[test]
-fn a_connection_that_falls_silent_gets_no_further_calls() {
+fn a_silent_connection_gets_no_new_calls() {
     in_virtual_time(async {
         let (client, mut peer, mut connections, network) = with_raw(Client::new()).await;
         let mut chat = client.count(words("long")).await.unwrap().into_inner();
@@ -271,7 +271,7 @@ fn a_connection_that_falls_silent_gets_no_further_calls() {
 }
 
 #[test]
-fn a_call_that_is_given_up_says_little_of_a_connection_that_is_alive() {
+fn timeouts_do_not_condemn_a_live_connection() {
     in_virtual_time(async {
         let (client, mut peer, _connections, network) = with_raw(Client::new()).await;
         // Given up after a short time.
@@ -292,7 +292,7 @@ fn a_call_that_is_given_up_says_little_of_a_connection_that_is_alive() {
 }
 
 #[test]
-fn metadata_that_the_server_does_not_take_fails_its_call_alone() {
+fn rejected_metadata_fails_only_its_call() {
     const MAX_HEADER_LIST_SIZE: (u16, u32) = (6, 16_384);
     in_virtual_time(async {
         let network = Network::default();
@@ -327,7 +327,7 @@ fn metadata_that_the_server_does_not_take_fails_its_call_alone() {
 }
 
 #[test]
-fn headers_that_are_too_large_fail_their_call_alone() {
+fn oversized_headers_fail_only_their_call() {
     in_virtual_time(async {
         let (client, mut peer, _connections, network) = with_raw(Client::new()).await;
         let other = asking(&client, "hi");
@@ -347,7 +347,7 @@ fn headers_that_are_too_large_fail_their_call_alone() {
 }
 
 #[test]
-fn calls_go_to_the_next_server_when_one_shuts_down() {
+fn calls_move_to_the_next_server_at_a_shutdown() {
     for url in URLS {
         in_virtual_time(async {
             let (network, service) = (Network::default(), TestService::default());
@@ -373,7 +373,7 @@ fn calls_go_to_the_next_server_when_one_shuts_down() {
 }
 
 #[test]
-fn calls_share_the_attempts_to_connect_again() {
+fn calls_share_reconnection_attempts() {
     for url in URLS {
         in_virtual_time(async {
             let (network, service) = (Network::default(), TestService::default());
@@ -406,7 +406,7 @@ fn calls_share_the_attempts_to_connect_again() {
 }
 
 #[test]
-fn nobody_at_the_address_is_an_error_of_connecting() {
+fn an_unreachable_address_is_a_connect_error() {
     in_virtual_time(async {
         let network = Network::default();
         let error = network
@@ -421,7 +421,7 @@ fn nobody_at_the_address_is_an_error_of_connecting() {
 }
 
 #[test]
-fn a_peer_that_does_not_speak_http2_is_an_error_of_connecting() {
+fn a_peer_without_http2_is_a_connect_error() {
     in_virtual_time(async {
         let network = Network::default();
         let mut connections = network.listen();
@@ -437,7 +437,7 @@ fn a_peer_that_does_not_speak_http2_is_an_error_of_connecting() {
 }
 
 #[test]
-fn an_answer_that_is_too_long_is_refused_by_its_header() {
+fn an_oversized_response_is_rejected_by_its_header() {
     for url in URLS {
         in_virtual_time(async {
             let (network, service) = (Network::default(), TestService::default());
@@ -453,7 +453,7 @@ fn an_answer_that_is_too_long_is_refused_by_its_header() {
 }
 
 #[test]
-fn twirp_sends_no_stream() {
+fn twirp_rejects_streams() {
     in_virtual_time(async {
         let (network, service) = (Network::default(), TestService::default());
         network.serve(server(&service));
@@ -466,7 +466,7 @@ fn twirp_sends_no_stream() {
 }
 
 #[test]
-fn a_connection_that_was_idle_for_long_is_not_trusted() {
+fn a_connection_idle_for_long_is_replaced() {
     for (url, connections) in [("grpc://test", 1), ("http://test", 2)] {
         in_virtual_time(async {
             let (network, service) = (Network::default(), TestService::default());

@@ -93,7 +93,7 @@ async fn call(server: &Server, service: &str, content_type: &str, text: &str) ->
 }
 
 #[test]
-fn grpc_takes_the_name_of_the_codec_or_none() {
+fn grpc_content_types_may_name_the_codec() {
     in_virtual_time(async {
         let server = serve();
         for (service, name) in [("Json", "json"), ("Digits", "Digits"), ("Digits", "digits")] {
@@ -108,7 +108,7 @@ fn grpc_takes_the_name_of_the_codec_or_none() {
 }
 
 #[test]
-fn other_formats_are_unimplemented() {
+fn other_content_types_are_unimplemented() {
     in_virtual_time(async {
         let server = serve();
         let refused = |service: &str, codec: &str, format: &str| {
@@ -144,7 +144,7 @@ fn other_formats_are_unimplemented() {
 }
 
 #[test]
-fn clients_name_the_codec_and_say_whose_fault_an_error_is() {
+fn clients_name_the_codec_and_attribute_its_errors() {
     static JSON: [Method; 2] = methods::<true>();
     static DIGITS: [Method; 2] = methods::<false>();
     in_real_time(async {

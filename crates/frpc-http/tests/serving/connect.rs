@@ -57,7 +57,7 @@ fn unary(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_unary_call_is_a_plain_request_of_http() {
+fn a_unary_call_is_an_ordinary_http_request() {
     in_virtual_time(async {
         let server = serve(Http::new());
         for (content_type, format) in [
@@ -82,7 +82,7 @@ fn a_unary_call_is_a_plain_request_of_http() {
 }
 
 #[test]
-fn metadata_are_headers_and_trailers_have_a_prefix() {
+fn metadata_are_headers_and_trailers_are_prefixed() {
     in_virtual_time(async {
         let server = serve(Http::new());
         let request = with(unary("metadata"), "X-One: a\nx-one: b\nx-Two-Bin: AQI, Aw==\nconnect-protocol-version: 1");
@@ -103,7 +103,7 @@ const FAILURE: &str =
     r#"{"code":"not_found","message":"no \"such\" word","details":[{"type":"probe.Hint","value":"CAE"}]}"#;
 
 #[test]
-fn a_failed_unary_call_is_a_status_of_http_with_json() {
+fn a_failed_unary_call_has_an_http_status_and_a_json_body() {
     in_virtual_time(async {
         let server = serve(Http::new());
         for content_type in ["application/proto", "application/json"] {
@@ -117,7 +117,7 @@ fn a_failed_unary_call_is_a_status_of_http_with_json() {
 }
 
 #[test]
-fn calls_that_change_nothing_are_made_by_get() {
+fn calls_without_side_effects_accept_get() {
     in_virtual_time(async {
         let server = serve(Http::new());
         let gzip = "H4sIAAAAAAAAA8vIBACsKpPYAgAAAA";
@@ -165,7 +165,7 @@ fn calls_that_change_nothing_are_made_by_get() {
 }
 
 #[test]
-fn requests_that_are_no_calls_are_refused_by_http() {
+fn invalid_requests_are_rejected_with_an_http_status() {
     in_virtual_time(async {
         let server = serve(Http::new());
         for (request, status, header) in [
@@ -208,7 +208,7 @@ fn requests_that_are_no_calls_are_refused_by_http() {
 }
 
 #[test]
-fn the_version_of_the_protocol_is_asked_for_only_if_the_settings_say_so() {
+fn the_protocol_version_header_can_be_required() {
     in_virtual_time(async {
         let (lax, strict) = (
             serve(Http::new()),
@@ -234,7 +234,7 @@ fn the_version_of_the_protocol_is_asked_for_only_if_the_settings_say_so() {
 }
 
 #[test]
-fn deadlines_reach_the_handler_and_drop_it() {
+fn deadlines_reach_handlers_and_cancel_them() {
     in_virtual_time(async {
         let server = serve(Http::new());
         assert_eq!(say(&server, with(unary("time"), "connect-timeout-ms: 5000")).await.text(), "Some(5s)");
@@ -258,7 +258,7 @@ fn deadlines_reach_the_handler_and_drop_it() {
 }
 
 #[test]
-fn a_request_that_is_slow_or_cut_calls_no_handler() {
+fn slow_or_truncated_requests_call_no_handler() {
     in_virtual_time(async {
         let server = serve(
             Http::new().settings(HttpSettings { body_time_max: Duration::from_secs(1), ..HttpSettings::default() }),
@@ -307,7 +307,7 @@ fn gunzipped(content: &[u8]) -> String {
 }
 
 #[test]
-fn unary_messages_are_compressed_as_the_headers_say() {
+fn unary_messages_are_compressed_as_negotiated() {
     in_virtual_time(async {
         let server = serve(Http::new().settings(HttpSettings { compression_len_min: 4, ..HttpSettings::default() }));
         let text = "long enough";
@@ -357,7 +357,7 @@ fn told(body: &[u8]) -> Vec<String> {
 const TAIL: &str = r#"2 {"metadata":{"tail":["7"],"tail-bin":["/wA"]}}"#;
 
 #[test]
-fn streams_are_frames_the_last_of_which_is_the_end() {
+fn streams_are_frames_with_a_final_end_frame() {
     in_virtual_time(async {
         let server = serve(Http::new());
         let counted = r#"2 {"metadata":{"tail":["7"],"tail-bin":["/wA"],"end":["7"],"end-bin":["/wA"]}}"#;
@@ -386,7 +386,7 @@ fn streams_are_frames_the_last_of_which_is_the_end() {
 }
 
 #[test]
-fn streams_that_break_the_rules_end_with_an_error() {
+fn invalid_streams_end_with_an_error() {
     in_virtual_time(async {
         let server = serve(Http::new().settings(HttpSettings { message_len_max: 8, ..HttpSettings::default() }));
         let cut = &stream(&["hello"])[..7];
@@ -422,7 +422,7 @@ fn streams_that_break_the_rules_end_with_an_error() {
 }
 
 #[test]
-fn messages_of_streams_are_compressed_as_the_headers_say() {
+fn stream_messages_are_compressed_as_negotiated() {
     in_virtual_time(async {
         let server = serve(Http::new().settings(HttpSettings { compression_len_min: 4, ..HttpSettings::default() }));
         let body = [frame(1, &gzipped(b"hello")), frame(0, b"there"), frame(1, &gzipped(b"you"))].concat();
@@ -434,7 +434,7 @@ fn messages_of_streams_are_compressed_as_the_headers_say() {
 }
 
 #[test]
-fn messages_go_both_ways_as_they_come_on_http_2() {
+fn bidirectional_streams_interleave_on_http2() {
     in_virtual_time(async {
         let server = serve(Http::new());
         let mut caller = H2Caller::connect(&server).await;
@@ -453,7 +453,7 @@ fn messages_go_both_ways_as_they_come_on_http_2() {
 }
 
 #[test]
-fn a_stream_that_takes_too_long_ends_with_its_deadline() {
+fn a_stream_ends_at_its_deadline() {
     in_virtual_time(async {
         let server = serve(Http::new());
         let mut caller = Http1::connect(&server);
@@ -468,7 +468,7 @@ fn a_stream_that_takes_too_long_ends_with_its_deadline() {
 }
 
 #[test]
-fn browsers_are_told_which_scripts_may_call() {
+fn cors_preflights_are_answered() {
     in_virtual_time(async {
         let shop = "origin: https://shop.example.com";
         let server = serve(Http::new().cors(Cors::origins(["https://shop.example.com"]).expose_headers(["head"])));
@@ -492,7 +492,7 @@ fn browsers_are_told_which_scripts_may_call() {
 }
 
 #[test]
-fn the_page_lists_methods_if_it_is_switched_on() {
+fn the_page_lists_methods_when_enabled() {
     in_virtual_time(async {
         let server = serve(Http::new().settings(HttpSettings { page: true, ..HttpSettings::default() }));
         let reply = say(&server, get("/")).await;
@@ -514,7 +514,7 @@ fn the_page_lists_methods_if_it_is_switched_on() {
 }
 
 #[test]
-fn messages_in_json_are_those_of_proto3_and_hostile_ones_are_refused() {
+fn json_follows_proto3_and_hostile_json_is_rejected() {
     in_virtual_time(async {
         let server = server(&TestService::default(), Http::new()).without_listener().unwrap();
         let call = |body: &[u8]| post("/calls.Test/Say", "application/json", body);

@@ -53,7 +53,7 @@ fn calls_of_every_kind_are_served() {
 }
 
 #[test]
-fn messages_go_both_ways_as_they_come() {
+fn bidirectional_streams_interleave() {
     in_virtual_time(async {
         let (_server, mut caller) = serve(&TestService::default()).await;
         let mut open = caller.open(grpc_request("Chat", &[])).await;
@@ -74,7 +74,7 @@ fn messages_go_both_ways_as_they_come() {
 }
 
 #[test]
-fn a_call_that_fails_before_its_answer_has_its_status_in_place_of_it() {
+fn early_failures_are_trailers_only_responses() {
     in_virtual_time(async {
         let (_server, mut caller) = serve(&TestService::default()).await;
         for method in ["Say", "Count", "Gather", "Chat"] {
@@ -95,7 +95,7 @@ fn a_call_that_fails_before_its_answer_has_its_status_in_place_of_it() {
 }
 
 #[test]
-fn a_unary_call_has_one_message() {
+fn a_unary_call_needs_exactly_one_message() {
     in_virtual_time(async {
         let service = TestService::default();
         let (_server, mut caller) = serve(&service).await;
@@ -110,7 +110,7 @@ fn a_unary_call_has_one_message() {
 }
 
 #[test]
-fn requests_that_are_no_calls_of_grpc_are_refused_by_http() {
+fn invalid_requests_are_rejected_with_an_http_status() {
     in_virtual_time(async {
         let (_server, mut caller) = serve(&TestService::default()).await;
         for content_type in ["application/grpc+thrift", "application/grpcs", "text/html", ""] {
@@ -160,7 +160,7 @@ fn only(metadata: &Metadata, name: &str) -> Metadata {
 }
 
 #[test]
-fn metadata_goes_both_ways() {
+fn metadata_travels_in_both_directions() {
     in_virtual_time(async {
         let service = TestServer::new(TestService::default());
         let server = Server::builder().config(quiet()).wire(Http::new()).layer(Echo).add_service(service);
@@ -190,7 +190,7 @@ fn metadata_goes_both_ways() {
 }
 
 #[test]
-fn handlers_are_dropped_when_the_time_of_their_caller_is_up() {
+fn handlers_are_dropped_at_the_deadline_of_the_caller() {
     in_virtual_time(async {
         let service = TestService::default();
         let (_server, mut caller) = serve(&service).await;
@@ -206,7 +206,7 @@ fn handlers_are_dropped_when_the_time_of_their_caller_is_up() {
 }
 
 #[test]
-fn a_message_that_is_late_ends_its_call() {
+fn a_late_message_ends_its_call() {
     in_virtual_time(async {
         let (_server, mut caller) = serve_as(
             &TestService::default(),
@@ -224,7 +224,7 @@ fn a_message_that_is_late_ends_its_call() {
 }
 
 #[test]
-fn a_call_that_is_reset_drops_its_handler() {
+fn a_reset_call_drops_its_handler() {
     in_virtual_time(async {
         let service = TestService::default();
         let (_server, mut caller) = serve(&service).await;
@@ -260,7 +260,7 @@ fn a_call_that_is_reset_drops_its_handler() {
 }
 
 #[test]
-fn messages_are_compressed_for_callers_that_compress() {
+fn responses_are_compressed_for_compressing_callers() {
     in_virtual_time(async {
         let (_server, mut caller) = serve(&TestService::default()).await;
         let content = gzip(&words("large 5000").encode_to_vec());
@@ -296,7 +296,7 @@ fn messages_are_compressed_for_callers_that_compress() {
 }
 
 #[test]
-fn messages_that_are_too_long_are_refused() {
+fn oversized_messages_are_rejected() {
     in_virtual_time(async {
         let service = TestService::default();
         let (_server, mut caller) =
@@ -322,7 +322,7 @@ fn messages_that_are_too_long_are_refused() {
 }
 
 #[test]
-fn a_request_that_ends_within_a_message_is_refused() {
+fn a_request_truncated_within_a_message_is_rejected() {
     in_virtual_time(async {
         let (_server, mut caller) = serve(&TestService::default()).await;
         for len in 1..messages(&["hi"]).len() {
@@ -335,7 +335,7 @@ fn a_request_that_ends_within_a_message_is_refused() {
 }
 
 #[test]
-fn a_server_that_shuts_down_says_goodbye_and_lets_calls_finish() {
+fn shutdown_sends_goaway_and_lets_calls_finish() {
     in_virtual_time(async {
         let service = TestService::default();
         let (server, mut caller) = serve(&service).await;
@@ -357,7 +357,7 @@ fn a_server_that_shuts_down_says_goodbye_and_lets_calls_finish() {
 }
 
 #[test]
-fn a_shutdown_does_not_wait_longer_than_it_may() {
+fn shutdown_does_not_exceed_its_limit() {
     in_virtual_time(async {
         let service = TestService::default();
         let (server, mut caller) = serve(&service).await;
@@ -389,7 +389,7 @@ impl Layer for Watch {
 }
 
 #[test]
-fn tasks_of_a_handler_learn_that_its_call_was_given_up_and_nothing_of_one_that_ended() {
+fn handler_tasks_learn_of_cancellation_only() {
     in_virtual_time(async {
         let (service, log) = (TestService::default(), EventLog::default());
         let server = server(&service, Http::new()).layer(Watch(log.clone())).without_listener().unwrap();
@@ -411,7 +411,7 @@ fn tasks_of_a_handler_learn_that_its_call_was_given_up_and_nothing_of_one_that_e
 }
 
 #[test]
-fn a_call_that_is_given_no_time_runs_no_handler() {
+fn a_call_with_a_zero_timeout_runs_no_handler() {
     in_virtual_time(async {
         let service = TestService::default();
         let (_server, mut caller) = serve(&service).await;
@@ -429,7 +429,7 @@ fn a_call_that_is_given_no_time_runs_no_handler() {
 }
 
 #[test]
-fn a_handler_that_fails_with_ok_has_failed() {
+fn a_handler_error_with_code_ok_is_a_failure() {
     in_virtual_time(async {
         let service = TestService::default();
         let (_server, mut caller) = serve(&service).await;

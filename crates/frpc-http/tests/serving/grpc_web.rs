@@ -36,7 +36,7 @@ const CASES: [(&str, &[&str], &[&str]); 6] = [
 ];
 
 #[test]
-fn trailers_are_a_frame_on_http_1_and_2() {
+fn trailers_are_a_frame_on_http1_and_http2() {
     in_virtual_time(async {
         let server = serve(Http::new());
         for (method, texts, expected) in CASES {
@@ -60,7 +60,7 @@ fn trailers_are_a_frame_on_http_1_and_2() {
 }
 
 #[test]
-fn a_body_may_be_text_in_both_directions() {
+fn bodies_may_be_base64_text_in_both_directions() {
     in_virtual_time(async {
         let server = serve(Http::new());
         for (method, texts, expected) in CASES {
@@ -91,7 +91,7 @@ fn a_body_may_be_text_in_both_directions() {
 }
 
 #[test]
-fn a_call_that_fails_before_its_answer_has_its_status_in_the_head() {
+fn early_failures_have_the_status_in_the_head() {
     in_virtual_time(async {
         let server = serve(Http::new());
         let answer =
@@ -106,7 +106,7 @@ fn a_call_that_fails_before_its_answer_has_its_status_in_the_head() {
 }
 
 #[test]
-fn it_can_be_switched_off_alone() {
+fn grpc_web_can_be_disabled_separately() {
     in_virtual_time(async {
         let server = serve(Http::new().settings(HttpSettings { grpc_web: false, ..HttpSettings::default() }));
         let answer = http1::ask(&server, post("/calls.Test/Say", "application/grpc-web", &messages(&["hi"]))).await;
@@ -117,7 +117,7 @@ fn it_can_be_switched_off_alone() {
 }
 
 #[test]
-fn grpc_itself_needs_http_2() {
+fn grpc_requires_http2() {
     in_virtual_time(async {
         let answer =
             http1::ask(&serve(Http::new()), post("/calls.Test/Say", "application/grpc", &messages(&["hi"]))).await;
@@ -128,7 +128,7 @@ fn grpc_itself_needs_http_2() {
 }
 
 #[test]
-fn blanks_at_the_ends_of_a_message_stay() {
+fn whitespace_at_the_ends_of_status_messages_is_kept() {
     in_virtual_time(async {
         let server = server(&TestService::default(), Http::new()).without_listener().unwrap();
         for text in ["fail 5   a b  ", "a, fail 5   a b  "] {

@@ -30,7 +30,7 @@ fn count(answer: &[u8]) -> usize {
 }
 
 #[test]
-fn a_request_whose_length_is_told_in_two_ways_is_the_last_of_its_connection() {
+fn conflicting_lengths_end_the_connection() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve(&service, Http::new());
@@ -61,7 +61,7 @@ fn a_request_whose_length_is_told_in_two_ways_is_the_last_of_its_connection() {
 }
 
 #[test]
-fn chunks_that_lie_end_the_connection() {
+fn invalid_chunks_end_the_connection() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve(&service, Http::new());
@@ -76,7 +76,7 @@ fn chunks_that_lie_end_the_connection() {
 }
 
 #[test]
-fn heads_that_flood_are_refused() {
+fn oversized_heads_are_rejected() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve(&service, Http::new());
@@ -113,7 +113,7 @@ fn endless_trailers_end_the_connection() {
 }
 
 #[test]
-fn a_head_that_is_slow_ends_the_connection() {
+fn a_slow_head_ends_the_connection() {
     in_virtual_time(async {
         let server = serve(
             &TestService::default(),
@@ -128,7 +128,7 @@ fn a_head_that_is_slow_ends_the_connection() {
 }
 
 #[test]
-fn a_body_that_is_slow_or_short_calls_no_handler() {
+fn a_slow_or_short_body_calls_no_handler() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve(
@@ -153,7 +153,7 @@ fn a_body_that_is_slow_or_short_calls_no_handler() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_ends_the_connection_and_its_handlers() {
+fn unread_responses_end_the_connection_and_its_handlers() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve(

@@ -98,7 +98,7 @@ impl Frames {
 const ENHANCE_YOUR_CALM: u32 = 11;
 
 #[test]
-fn calls_that_are_taken_back_at_once_end_the_connection() {
+fn rapid_resets_end_the_connection() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve(&service, Http::new());
@@ -123,7 +123,7 @@ fn calls_that_are_taken_back_at_once_end_the_connection() {
 }
 
 #[test]
-fn calls_that_all_run_out_of_time_on_a_busy_server_harm_no_other() {
+fn timeouts_on_a_busy_server_do_not_affect_other_calls() {
     in_virtual_time(async {
         let server = serve(&TestService::default(), Http::new());
         let (ours, theirs) = duplex(1 << 20);
@@ -164,7 +164,7 @@ fn headers_without_end_end_the_connection() {
 }
 
 #[test]
-fn heads_that_are_too_large_are_refused() {
+fn oversized_heads_are_rejected() {
     in_virtual_time(async {
         let service = TestService::default();
         let server =
@@ -182,7 +182,7 @@ fn heads_that_are_too_large_are_refused() {
 }
 
 #[test]
-fn a_call_with_far_too_much_metadata_fails_alone() {
+fn excessive_metadata_fails_only_its_call() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve(&service, Http::new());
@@ -215,7 +215,7 @@ async fn that_takes(server: &Server, head_len_max: u32) -> H2Caller {
 }
 
 #[test]
-fn a_failure_keeps_its_code_however_little_its_caller_takes() {
+fn a_failure_keeps_its_code_within_any_header_limit() {
     in_virtual_time(async {
         let server = serve(&TestService::default(), Http::new());
         for (head_len_max, len_max) in [(8192, 8192), (1000, 1000), (16_384, 16_384), (1_000_000, 64_000)] {
@@ -242,7 +242,7 @@ fn a_failure_keeps_its_code_however_little_its_caller_takes() {
 }
 
 #[test]
-fn calls_beyond_those_that_may_be_under_way_are_refused() {
+fn calls_beyond_the_concurrency_limit_are_refused() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve(&service, Http::new().settings(HttpSettings { streams_max: 3, ..HttpSettings::default() }));
@@ -262,7 +262,7 @@ fn calls_beyond_those_that_may_be_under_way_are_refused() {
 }
 
 #[test]
-fn floods_of_frames_that_ask_for_answers_wait_for_a_peer_that_reads() {
+fn floods_of_pings_and_settings_are_throttled() {
     in_virtual_time(async {
         let server = serve(&TestService::default(), Http::new());
         for flood in [frame(PING, 0, 0, b"12345678"), frame(SETTINGS, 0, 0, b"")] {
@@ -281,7 +281,7 @@ fn floods_of_frames_that_ask_for_answers_wait_for_a_peer_that_reads() {
 }
 
 #[test]
-fn a_peer_that_reads_no_answers_holds_the_handler_back() {
+fn unread_responses_suspend_the_handler() {
     in_virtual_time(async {
         let service = TestService::default();
         let server =
@@ -303,7 +303,7 @@ fn a_peer_that_reads_no_answers_holds_the_handler_back() {
 }
 
 #[test]
-fn requests_that_break_the_rules_of_http_2_reach_no_handler() {
+fn invalid_http2_requests_reach_no_handler() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve(&service, Http::new());
@@ -345,7 +345,7 @@ fn empty_data_without_end_ends_the_connection() {
 }
 
 #[test]
-fn a_message_of_4_gib_is_refused_when_it_is_announced() {
+fn a_4_gib_message_is_rejected_when_announced() {
     in_virtual_time(async {
         let server = serve(&TestService::default(), Http::new());
         let mut caller = H2Caller::connect(&server).await;
@@ -360,7 +360,7 @@ fn a_message_of_4_gib_is_refused_when_it_is_announced() {
 }
 
 #[test]
-fn a_peer_that_is_gone_without_a_word_is_found_out() {
+fn a_lost_peer_is_detected_by_keepalive() {
     in_virtual_time(async {
         let service = TestService::default();
         let http = Http::new().settings(HttpSettings {
@@ -383,7 +383,7 @@ fn a_peer_that_is_gone_without_a_word_is_found_out() {
 
 /// Many partly received messages. None is completed.
 #[test]
-fn messages_that_never_end_take_no_more_memory_than_a_connection_may() {
+fn incomplete_messages_are_bounded_by_connection_memory() {
     in_virtual_time(async {
         let service = TestService::default();
         let builder = server(&service, Http::new())

@@ -47,7 +47,7 @@ async fn ask(addr: SocketAddr, request: &[u8]) -> (String, Vec<u8>) {
 }
 
 #[test]
-fn an_application_serves_calls_beside_its_own_routes() {
+fn an_application_serves_calls_next_to_its_own_routes() {
     in_real_time(async {
         let addr =
             serve(Router::new().route("/health", routing::get(async || "fine")).fallback_service(service())).await;
@@ -73,7 +73,7 @@ fn an_application_serves_calls_beside_its_own_routes() {
 }
 
 #[test]
-fn services_can_stand_under_a_path() {
+fn services_can_be_mounted_under_a_path() {
     in_real_time(async {
         let addr = serve(Router::new().nest_service("/api", service())).await;
         let (status, body) = ask(addr, &post("/api/probe.Probe/Say", "application/proto", b"hi")).await;
@@ -82,7 +82,7 @@ fn services_can_stand_under_a_path() {
 }
 
 #[test]
-fn handlers_are_told_who_calls_if_the_application_says_so() {
+fn handlers_learn_the_peer_from_the_application() {
     in_real_time(async {
         let tell = map_request(async |mut request: Request| {
             let address: SocketAddr = "192.0.2.7:5".parse().unwrap();
@@ -101,7 +101,7 @@ fn handlers_are_told_who_calls_if_the_application_says_so() {
 }
 
 #[test]
-fn layers_on_http_requests_go_around_calls_of_every_protocol() {
+fn http_layers_wrap_calls_of_every_protocol() {
     in_real_time(async {
         let paths = Arc::new(Mutex::new(Vec::new()));
         let seen = paths.clone();

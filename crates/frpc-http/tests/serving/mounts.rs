@@ -40,7 +40,7 @@ async fn answer(server: &Server, request: impl AsRef<[u8]>) -> (String, String) 
 }
 
 #[test]
-fn a_mount_answers_every_request_to_its_path_and_no_other() {
+fn a_mount_handles_exactly_the_requests_to_its_path() {
     in_virtual_time(async {
         let server = serve(Http::new());
         let (line, body) = answer(&server, post("/rpc", "application/json", b"hi")).await;
@@ -55,7 +55,7 @@ fn a_mount_answers_every_request_to_its_path_and_no_other() {
 }
 
 #[test]
-fn a_mount_sees_no_body_that_breaks_the_limits_of_the_wire() {
+fn bodies_beyond_the_limits_reach_no_mount() {
     in_virtual_time(async {
         let server = serve(Http::new().settings(HttpSettings {
             message_len_max: 4,

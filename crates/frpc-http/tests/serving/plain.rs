@@ -53,7 +53,7 @@ fn bodies(heard: &[u8]) -> Vec<String> {
 }
 
 #[test]
-fn requests_in_a_row_are_answered_in_order_wherever_they_are_cut() {
+fn pipelined_requests_are_answered_in_order_for_any_split() {
     in_virtual_time(async {
         let server = serve(&TestService::default(), Http::new());
         let requests = [say("a", ""), say("b", "x-more: 1\r\n"), say("c", "Connection: Close\r\n")].concat();
@@ -69,7 +69,7 @@ fn requests_in_a_row_are_answered_in_order_wherever_they_are_cut() {
 }
 
 #[test]
-fn one_write_has_the_answers_to_requests_that_came_together() {
+fn responses_to_pipelined_requests_share_a_write() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve(&service, Http::new());
@@ -88,7 +88,7 @@ fn one_write_has_the_answers_to_requests_that_came_together() {
 }
 
 #[test]
-fn a_connection_goes_on_with_whatever_follows_plain_requests() {
+fn a_connection_continues_after_plain_requests() {
     in_virtual_time(async {
         let server = serve(&TestService::default(), Http::new());
         let plain = [say("a", ""), say("b", "")].concat();
@@ -116,7 +116,7 @@ fn a_connection_goes_on_with_whatever_follows_plain_requests() {
 }
 
 #[test]
-fn lengths_that_are_told_in_two_ways_reach_no_handler() {
+fn conflicting_lengths_reach_no_handler() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve(&service, Http::new());
@@ -136,7 +136,7 @@ fn lengths_that_are_told_in_two_ways_reach_no_handler() {
 }
 
 #[test]
-fn a_body_that_is_late_or_short_calls_no_handler() {
+fn a_late_or_short_body_calls_no_handler() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve(
@@ -174,7 +174,7 @@ fn a_body_that_is_late_or_short_calls_no_handler() {
 }
 
 #[test]
-fn a_caller_that_leaves_takes_its_call_along() {
+fn disconnecting_cancels_the_call() {
     in_virtual_time(async {
         for (limit, chunked) in [(0, false), (0, true), (5, false), (5, true)] {
             let service = TestService::default();
@@ -212,7 +212,7 @@ fn say_in_chunks(text: &str) -> String {
 }
 
 #[test]
-fn a_caller_that_closes_its_side_gets_its_answers() {
+fn a_half_closed_caller_gets_its_responses() {
     in_virtual_time(async {
         let (plain, chunked) = (say("wait", ""), say_in_chunks("wait"));
         let cases = [plain.clone(), plain.repeat(3), chunked.clone(), chunked.repeat(3), plain + &chunked];
@@ -235,7 +235,7 @@ fn a_caller_that_closes_its_side_gets_its_answers() {
 
 /// A truncated body and the end of a connection without a request are detected immediately.
 #[test]
-fn a_caller_that_closes_its_side_early_waits_for_nothing() {
+fn an_early_half_close_ends_the_connection_immediately() {
     in_virtual_time(async {
         let (plain, chunked) = (say("hi", ""), say_in_chunks("hi"));
         for said in [
@@ -257,7 +257,7 @@ fn a_caller_that_closes_its_side_early_waits_for_nothing() {
 }
 
 #[test]
-fn a_request_has_one_host_and_one_coding() {
+fn duplicate_host_and_coding_headers_are_rejected() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve(&service, Http::new());
@@ -301,7 +301,7 @@ fn a_request_has_one_host_and_one_coding() {
 }
 
 #[test]
-fn requests_for_other_hosts_are_refused_whatever_they_ask_for() {
+fn requests_for_other_hosts_are_rejected() {
     in_virtual_time(async {
         let service = TestService::default();
         let http = Http::new().allowed_hosts(["test", "localhost:8080"]).mount("/mounted", Odd);
@@ -340,7 +340,7 @@ fn requests_for_other_hosts_are_refused_whatever_they_ask_for() {
 }
 
 #[test]
-fn an_offer_of_http_2_is_left_alone() {
+fn an_http2_upgrade_offer_is_ignored() {
     in_virtual_time(async {
         let server = serve(&TestService::default(), Http::new());
         let offer = "connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n";
@@ -351,7 +351,7 @@ fn an_offer_of_http_2_is_left_alone() {
 }
 
 #[test]
-fn head_is_answered_as_get_without_the_body() {
+fn head_is_answered_like_get_without_the_body() {
     in_virtual_time(async {
         let server = Server::builder()
             .wire(Http::new().settings(HttpSettings { page: true, ..HttpSettings::default() }))
@@ -384,7 +384,7 @@ async fn of(server: &Server, request: String) -> [String; 2] {
 }
 
 #[test]
-fn a_connection_without_requests_ends_after_a_while() {
+fn an_idle_connection_is_closed() {
     in_virtual_time(async {
         let server = serve(
             &TestService::default(),
@@ -404,7 +404,7 @@ fn a_connection_without_requests_ends_after_a_while() {
 }
 
 #[test]
-fn a_server_that_shuts_down_ends_connections_with_the_answer_that_is_under_way() {
+fn shutdown_ends_connections_with_the_current_response() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve(&service, Http::new());
@@ -425,7 +425,7 @@ fn a_server_that_shuts_down_ends_connections_with_the_answer_that_is_under_way()
 }
 
 #[test]
-fn a_peer_that_asks_on_and_reads_nothing_is_read_no_further_and_goes() {
+fn a_peer_with_stalled_reads_is_paused_and_disconnected() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve(
@@ -451,7 +451,7 @@ fn a_peer_that_asks_on_and_reads_nothing_is_read_no_further_and_goes() {
 }
 
 #[test]
-fn a_long_answer_leaves_a_stream_that_keeps_bytes_until_it_is_flushed() {
+fn large_responses_are_flushed_on_buffering_streams() {
     in_virtual_time(async {
         let server = serve(&TestService::default(), Http::new());
         let (ours, theirs) = duplex(64 * 1024);
@@ -489,7 +489,7 @@ impl Mount for Odd {
 }
 
 #[test]
-fn the_length_and_the_end_of_an_answer_are_true_whatever_a_mount_says() {
+fn length_and_connection_headers_of_a_mount_are_replaced() {
     in_virtual_time(async {
         let server = serve(&TestService::default(), Http::new().mount("/odd", Odd));
         for (query, lines, body, is_last) in [
@@ -574,7 +574,7 @@ proptest::proptest! {
 
     /// hyper serves a connection from its first request that is not plain.
     #[test]
-    fn hyper_would_have_answered_the_same(
+    fn responses_match_hyper(
         changes in proptest::collection::vec((0..PIECES.len(), proptest::prelude::any::<proptest::sample::Index>(), 0..4_usize), 0..3),
     ) {
         let mut requests = [say("a", ""), say("b", "x-more: 1\r\n"), say("c", "Connection: Close\r\n")].concat().into_bytes();

@@ -28,7 +28,7 @@ fn serve() -> Server {
 }
 
 #[test]
-fn frisbee_is_spoken_beside_http_wherever_its_bytes_are_split() {
+fn frisbee_is_recognized_for_any_split_of_the_bytes() {
     in_virtual_time(async {
         let server = serve();
         assert_eq!(ask(&connect(&server).await, "hi").await.unwrap(), "hi");
@@ -50,7 +50,7 @@ fn frisbee_is_spoken_beside_http_wherever_its_bytes_are_split() {
 }
 
 #[test]
-fn http_is_spoken_wherever_its_first_bytes_are_split() {
+fn http_is_recognized_for_any_split_of_the_first_bytes() {
     in_virtual_time(async {
         let server = serve();
         let request = post("/calls.Test/Say", "application/grpc-web", &messages(&["hi"]));
@@ -75,7 +75,7 @@ fn http_is_spoken_wherever_its_first_bytes_are_split() {
 }
 
 #[test]
-fn a_stranger_is_closed() {
+fn unknown_protocols_are_disconnected() {
     in_virtual_time(async {
         let server = serve();
         for stranger in
@@ -87,7 +87,7 @@ fn a_stranger_is_closed() {
 }
 
 #[test]
-fn a_connection_of_http_counts_and_gives_its_place_back() {
+fn http_connections_count_towards_the_limit() {
     in_virtual_time(async {
         let server = server(&TestService::default(), Http::new())
             .limits(ServerLimits { connections_max: 1, ..ServerLimits::default() })
@@ -107,7 +107,7 @@ fn a_connection_of_http_counts_and_gives_its_place_back() {
 }
 
 #[test]
-fn an_idle_connection_of_http_1_ends_at_a_shutdown_and_a_busy_one_says_that_it_is_the_last_answer() {
+fn shutdown_closes_idle_http1_and_marks_the_last_response() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = server(&service, Http::new()).without_listener().unwrap();
@@ -128,7 +128,7 @@ fn an_idle_connection_of_http_1_ends_at_a_shutdown_and_a_busy_one_says_that_it_i
 }
 
 #[test]
-fn callers_with_tls_agree_on_http_in_the_handshake_or_say_it_by_their_first_bytes() {
+fn tls_callers_select_http_by_alpn_or_first_bytes() {
     in_virtual_time(async {
         let server = server(&TestService::default(), Http::new()).tls(IDENTITY.server()).without_listener().unwrap();
         for offered in [&[&b"h2"[..]][..], &[b"h2", b"http/1.1"], &[]] {
@@ -145,7 +145,7 @@ fn callers_with_tls_agree_on_http_in_the_handshake_or_say_it_by_their_first_byte
 }
 
 #[test]
-fn every_engine_serves_http_beside_frisbee() {
+fn every_engine_serves_http_and_frisbee() {
     for engine in engines() {
         in_real_time(async {
             let server = server(&TestService::default(), Http::new()).engine(engine).bind("127.0.0.1:0").await.unwrap();

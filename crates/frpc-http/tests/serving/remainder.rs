@@ -26,7 +26,7 @@ async fn answer(io: &mut DuplexStream) -> String {
 }
 
 #[test]
-fn a_connection_outlives_a_request_whose_rest_is_short() {
+fn a_short_unread_body_keeps_the_connection() {
     in_virtual_time(async {
         let server = server(&TestService::default(), Http::new()).without_listener().unwrap();
         let (mut io, theirs) = duplex(16 * 1024);
@@ -41,7 +41,7 @@ fn a_connection_outlives_a_request_whose_rest_is_short() {
 }
 
 #[test]
-fn a_connection_is_closed_behind_a_request_whose_rest_is_long() {
+fn a_long_unread_body_closes_the_connection() {
     in_virtual_time(async {
         let server = server(&TestService::default(), Http::new()).without_listener().unwrap();
         let (mut io, theirs) = duplex(16 * 1024);
@@ -53,7 +53,7 @@ fn a_connection_is_closed_behind_a_request_whose_rest_is_long() {
 }
 
 #[test]
-fn a_connection_is_closed_behind_a_request_whose_rest_does_not_come() {
+fn a_stalled_unread_body_closes_the_connection() {
     in_virtual_time(async {
         let server = server(&TestService::default(), Http::new()).without_listener().unwrap();
         let (mut io, theirs) = duplex(16 * 1024);
@@ -65,7 +65,7 @@ fn a_connection_is_closed_behind_a_request_whose_rest_does_not_come() {
 }
 
 #[test]
-fn a_response_in_the_middle_of_a_request_that_may_be_long_is_the_last_of_its_connection() {
+fn an_early_response_to_a_long_request_is_the_last() {
     in_virtual_time(async {
         let server = server(&TestService::default(), Http::new()).without_listener().unwrap();
         for (len, is_last) in

@@ -38,7 +38,7 @@ fn beginnings() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_connection_without_a_whole_request_is_closed_in_time() {
+fn a_connection_without_a_complete_request_is_closed() {
     in_virtual_time(async {
         for said in [vec![vec![]], beginnings()].concat() {
             let server = serve(
@@ -56,7 +56,7 @@ fn a_connection_without_a_whole_request_is_closed_in_time() {
 }
 
 #[test]
-fn a_peer_that_answers_to_everything_and_asks_for_nothing_is_closed_in_time() {
+fn a_peer_with_pings_but_no_calls_is_closed() {
     in_virtual_time(async {
         let http = Http::new().settings(HttpSettings {
             head_time_max: 10 * SECOND,
@@ -75,7 +75,7 @@ fn a_peer_that_answers_to_everything_and_asks_for_nothing_is_closed_in_time() {
 }
 
 #[test]
-fn a_shutdown_does_not_wait_for_connections_without_a_request() {
+fn shutdown_ignores_connections_without_a_request() {
     in_virtual_time(async {
         let answered = b"GET /calls.Test/None HTTP/1.1\r\nhost: a\r\n\r\n";
         // The header `expect` moves the connection to hyper.
@@ -109,7 +109,7 @@ fn a_shutdown_waits_a_second_for_handshakes() {
 }
 
 #[test]
-fn a_shutdown_does_not_wait_for_peers_of_frisbee_that_said_nothing() {
+fn shutdown_ignores_silent_frisbee_peers() {
     in_virtual_time(async {
         // With other protocols, and without any.
         let services = || frpc::Server::builder().config(support::calls::quiet());
@@ -125,7 +125,7 @@ fn a_shutdown_does_not_wait_for_peers_of_frisbee_that_said_nothing() {
 }
 
 #[test]
-fn calls_under_way_are_waited_for_at_a_shutdown() {
+fn shutdown_waits_for_calls_in_flight() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve(&service, Http::new());
@@ -152,7 +152,7 @@ async fn with_window(server: &Server, window: u32) -> H2Caller {
 }
 
 #[test]
-fn answers_that_are_not_taken_are_reset_however_alive_their_peer_is() {
+fn unread_responses_are_reset_despite_keepalive() {
     in_virtual_time(async {
         for window in [0, 1, 100] {
             let service = TestService::default();
@@ -201,7 +201,7 @@ fn answers_that_are_not_taken_are_reset_however_alive_their_peer_is() {
 }
 
 #[test]
-fn answers_that_are_taken_slowly_go_on() {
+fn slowly_read_responses_continue() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve(

@@ -65,7 +65,7 @@ fn grpc_web(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_strict_server_refuses_unknown_names_with_their_path_on_every_protocol() {
+fn strict_servers_reject_unknown_names_on_every_protocol() {
     in_virtual_time(async {
         let server = serve(Http::new().settings(HttpSettings { strict_json: true, ..HttpSettings::default() }));
         for (request, _, why) in UNKNOWN {
@@ -95,7 +95,7 @@ fn a_strict_server_refuses_unknown_names_with_their_path_on_every_protocol() {
 }
 
 #[test]
-fn unknown_names_are_ignored_and_the_first_of_each_method_is_logged() {
+fn ignored_unknown_names_are_logged_once_per_method() {
     in_virtual_time(async {
         let log = ThreadLog::hear(Level::WARN);
         let server = serve(Http::new());

@@ -24,7 +24,7 @@ fn call(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_call_is_a_post_with_one_of_two_formats() {
+fn a_call_is_a_post_in_json_or_protobuf() {
     in_virtual_time(async {
         let server = serve(Http::new());
         for (content_type, format) in [("application/protobuf", "protobuf"), ("application/json", "JSON")] {
@@ -47,7 +47,7 @@ fn an_error_has_the_metadata_of_its_status() {
 }
 
 #[test]
-fn requests_that_are_no_calls_have_a_bad_route() {
+fn invalid_requests_have_the_code_bad_route() {
     in_virtual_time(async {
         let server = serve(Http::new());
         for (request, message, route) in [
@@ -79,7 +79,7 @@ fn requests_that_are_no_calls_have_a_bad_route() {
 }
 
 #[test]
-fn a_message_that_cannot_be_read_is_malformed() {
+fn an_unreadable_message_is_malformed() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = h2_caller::server(&service, Http::new()).without_listener().unwrap();
@@ -94,7 +94,7 @@ fn a_message_that_cannot_be_read_is_malformed() {
 }
 
 #[test]
-fn the_prefix_of_paths_is_a_setting() {
+fn the_path_prefix_is_configurable() {
     in_virtual_time(async {
         let server =
             serve(Http::new().settings(HttpSettings { twirp_prefix: "my/own/".to_owned(), ..HttpSettings::default() }));

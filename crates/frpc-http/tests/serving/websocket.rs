@@ -78,7 +78,7 @@ async fn status(server: &Server, request: &str) -> String {
 const SWITCHING: &str = "HTTP/1.1 101 Switching Protocols";
 
 #[test]
-fn calls_go_over_a_websocket_at_every_path() {
+fn calls_work_over_a_websocket_at_every_path() {
     in_virtual_time(async {
         let server = serve(Http::new());
         for path in ["/", "/any/path?a=b", "/parrot"] {
@@ -102,7 +102,7 @@ fn calls_go_over_a_websocket_at_every_path() {
 }
 
 #[test]
-fn what_is_mounted_speaks_websocket_at_its_path() {
+fn mounts_accept_websockets_at_their_path() {
     in_virtual_time(async {
         let server = serve(Http::new());
         for (more, greeting) in [
@@ -122,7 +122,7 @@ fn what_is_mounted_speaks_websocket_at_its_path() {
 }
 
 #[test]
-fn frames_that_come_with_the_handshake_are_read() {
+fn frames_sent_with_the_handshake_are_read() {
     in_virtual_time(async {
         let server = serve(Http::new());
         let mut caller = Http1::connect(&server);
@@ -133,7 +133,7 @@ fn frames_that_come_with_the_handshake_are_read() {
 }
 
 #[test]
-fn the_limits_of_the_wire_hold_for_messages() {
+fn wire_limits_apply_to_messages() {
     in_virtual_time(async {
         let server = serve(Http::new().settings(HttpSettings { message_len_max: 4, ..HttpSettings::default() }));
         let (_, mut stream) = upgrade(&server, &handshake("/parrot", "")).await;
@@ -146,7 +146,7 @@ fn the_limits_of_the_wire_hold_for_messages() {
 }
 
 #[test]
-fn handshakes_that_are_wrong_are_refused_and_the_connection_goes_on() {
+fn invalid_handshakes_are_rejected_without_closing() {
     in_virtual_time(async {
         let server = serve(Http::new());
         let good = handshake("/parrot", "");
@@ -176,7 +176,7 @@ fn handshakes_that_are_wrong_are_refused_and_the_connection_goes_on() {
 }
 
 #[test]
-fn scripts_of_other_pages_may_not_connect() {
+fn scripts_of_other_origins_are_rejected() {
     in_virtual_time(async {
         let connects = async |server: &Server, origin: &str| {
             let status = status(server, &handshake("/parrot", &format!("origin: {origin}\r\n"))).await;
@@ -198,7 +198,7 @@ fn scripts_of_other_pages_may_not_connect() {
 }
 
 #[test]
-fn frisbee_over_websocket_can_be_switched_off() {
+fn frisbee_over_websocket_can_be_disabled() {
     in_virtual_time(async {
         let server = serve(Http::new().settings(HttpSettings { websocket: false, ..HttpSettings::default() }));
         let request = handshake("/", "sec-websocket-protocol: frpc\r\n");
@@ -227,7 +227,7 @@ fn a_shutdown_ends_websockets_of_both_kinds() {
 }
 
 #[test]
-fn a_peer_that_breaks_frisbee_in_a_websocket_is_closed() {
+fn a_protocol_violation_in_a_websocket_closes_it() {
     in_virtual_time(async {
         let server = serve(Http::new());
         let bad: [(MessageKind, &[u8], u16); 3] = [

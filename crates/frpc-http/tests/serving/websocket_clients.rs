@@ -34,7 +34,7 @@ fn serve() -> Server {
 }
 
 #[test]
-fn a_channel_connects_again_when_the_websocket_is_lost() {
+fn a_channel_reconnects_after_losing_the_websocket() {
     in_virtual_time(async {
         let server = Arc::new(Mutex::new(serve()));
         let accepting = server.clone();
@@ -50,7 +50,7 @@ fn a_channel_connects_again_when_the_websocket_is_lost() {
 }
 
 #[test]
-fn a_refusal_is_handed_on_with_its_words_and_not_tried_again() {
+fn a_rejected_handshake_is_reported_and_not_retried() {
     in_virtual_time(async {
         let attempts = Arc::new(AtomicUsize::new(0));
         let counted = attempts.clone();
@@ -74,7 +74,7 @@ fn a_refusal_is_handed_on_with_its_words_and_not_tried_again() {
 }
 
 #[test]
-fn a_server_that_says_nothing_is_given_up() {
+fn a_silent_server_times_out() {
     in_virtual_time(async {
         let kept = Mutex::new(Vec::new());
         let client = client_to(move |stream| kept.lock().unwrap().push(stream));
@@ -88,13 +88,13 @@ fn a_server_that_says_nothing_is_given_up() {
 }
 
 #[test]
-fn headers_that_would_break_the_handshake_are_no_headers() {
+fn invalid_headers_are_rejected() {
     assert!(Client::new().header("a", "b\r\nc: d").is_err());
     assert!(Client::new().header("a b", "c").is_err());
 }
 
 #[test]
-fn calls_go_over_tls_and_every_engine() {
+fn calls_work_over_tls_and_every_engine() {
     in_virtual_time(async {
         let service = TestServer::new(TestService::default());
         let server = Server::builder().config(quiet()).wire(frpc_http::Http::new()).add_service(service);

@@ -15,7 +15,7 @@ fn message(options: proc_macro2::TokenStream, item: proc_macro2::TokenStream) ->
 }
 
 #[test]
-fn a_function_that_cannot_be_called_by_name_is_refused_with_a_way_out() {
+fn unsupported_functions_are_rejected_with_advice() {
     let table = [
         (message!(; fn f(&self) {}), "a function called by name has no `self`: pass it a state instead, as `&T`"),
         (message!(; fn f<T>(a: T) {}), "a function called by name cannot be generic: callers cannot choose types"),
@@ -49,7 +49,7 @@ fn a_function_that_cannot_be_called_by_name_is_refused_with_a_way_out() {
 }
 
 #[test]
-fn attributes_of_others_stay_with_the_function() {
+fn other_attributes_stay_on_the_function() {
     let expanded = expand(
         quote!(),
         quote!(

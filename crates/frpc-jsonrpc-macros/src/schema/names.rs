@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_serde() {
+    fn names_match_serde() {
         let table = [
             ("lowercase", "first_name", "firstname"),
             ("UPPERCASE", "FIRST_NAME", "FIRSTNAME"),

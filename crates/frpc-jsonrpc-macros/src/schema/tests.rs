@@ -11,7 +11,7 @@ macro_rules! message {
 }
 
 #[test]
-fn a_type_of_which_nothing_is_known_is_refused_with_a_way_out() {
+fn unsupported_types_are_rejected_with_advice() {
     let by_hand = |name: &str| format!("a schema cannot be derived with `{name}`: implement `Schema` by hand");
     let both_ways = "a schema applies to serialization and deserialization: use one name for both".to_owned();
     let table = [

@@ -99,13 +99,13 @@ mod tests {
     }
 
     #[test]
-    fn answers_stand_in_the_order_of_the_requests_or_as_they_came() {
+    fn answers_are_written_in_request_or_completion_order() {
         assert_eq!(filled(true), "x[a,b,c,d,e]");
         assert_eq!(filled(false), "x[b,d,e,c,a]");
     }
 
     #[test]
-    fn a_batch_without_answers_is_not_there() {
+    fn a_batch_without_answers_writes_nothing() {
         let mut batch = BatchAnswers::new(Vec::new(), vec![0], true, 100);
         assert!(batch.fill(0, Vec::new()));
         let mut out = b"x".to_vec();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_too_long_become_errors() {
+    fn oversized_answers_become_errors() {
         let batch = BatchAnswers::new(vec![b'a'; 90], vec![0], true, 100);
         let mut answer = vec![b'b'; 10];
         batch.bound("1", &mut answer);

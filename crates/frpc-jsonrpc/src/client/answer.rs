@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_method_without_a_service_is_called_by_its_name_alone() {
+    fn a_method_without_a_service_has_a_bare_name() {
         let text = |method: Method| String::from_utf8(request(1, &method, b"[]").unwrap()).unwrap();
         let rest = r#","params":[],"id":1}"#;
         for (method, name) in [

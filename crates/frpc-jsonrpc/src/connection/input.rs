@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn every_framing_is_read_wherever_it_is_cut() {
+    fn every_framing_is_read_for_any_split() {
         let (a, b, c) = (request("ä"), request("b"), request("c"));
         let cases = [
             (format!("{a}{b} {c}"), "ä b c"),
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_utf_8_is_refused() {
+    fn invalid_utf8_is_rejected() {
         let bad = |bytes: &[u8]| [&b"{\"jsonrpc\":\"2.0\",\"method\":\""[..], bytes, b"\"}"].concat();
         let first = request("a") + "\n";
         for bytes in [&b"\xff"[..], b"\xc3\x28", b"\xed\xa0\x80", b"\xf8\x88\x80\x80"] {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_value_is_found_without_being_read_again_and_again() {
+    fn a_long_value_is_scanned_in_linear_time() {
         let long = format!(r#"{{"jsonrpc":"2.0","params":["{}\"]}}"],"method":"long"}}"#, "x{[\\\\".repeat(10_000));
         let text = long.clone() + &request("b");
         let pieces: Vec<usize> = (1..text.len()).step_by(100).collect();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn many_values_are_read_wherever_a_window_ends() {
+    fn values_are_read_across_window_boundaries() {
         let one = request("ä");
         for pad in 0..one.len() {
             let text = " ".repeat(pad) + &one.repeat(2500);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_not_taken_stays() {
+    fn an_untaken_message_stays_in_the_buffer() {
         for text in [request("a") + &request("b"), headers(&request("a")) + &headers(&request("b"))] {
             let mut input = input();
             input.buffer.extend_from_slice(text.as_bytes());
@@ -386,7 +386,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_does_not_depend_on_where_it_is_cut(
+        fn any_split_of_the_input_reads_the_same(
             pieces in prop::collection::vec("(\\{\"jsonrpc\":\"2.0\",\"method\":\"m\"|\\}|\\[|\\]|,|1|tru|e|\"|\\\\|\n| |Content-Length: 3\r\n\r\n|ü)", 0..20),
             cuts in prop::collection::vec(0_usize..400, 0..6),
         ) {

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_found_by_place_and_by_name() {
+    fn arguments_are_found_by_position_and_name() {
         let expected = Ok((1, Some("x,]}".to_owned())));
         for params in [
             r#"[1,"x,]}"]"#,
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_argument_its_place_and_what_was_expected() {
+    fn an_error_names_the_argument_its_position_and_type() {
         let table = [
             ("[]", "argument `a` (1 of 2) is missing: expected i64"),
             ("{}", "argument `a` (1 of 2) is missing: expected i64"),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_within_a_value_says_where() {
+    fn an_error_within_a_value_has_its_path() {
         let arguments = Arguments::<1>::read("f", &["list"], Some("[[1,\n2,\"x\"]]"), [None]).unwrap();
         let error = arguments.required::<Vec<i64>>(0).unwrap_err();
         let expected = "argument `list` (1 of 1): expected i64, found string \"x\" (at byte 9 of the params)";
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_well_formed_is_an_error_and_no_panic() {
+    fn malformed_arguments_are_an_error() {
         for params in [
             "[1", "[", "{", "{\"a\"", "{\"a\":", "{\"a\":1", "[1,", "[1]]", "[\"", "[\"\\", "{a:1}", "[,]", "[[}",
             "[1 2]", "[\"ä",
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_repeats_no_more_than_the_beginning_of_a_value() {
+    fn an_error_shows_only_the_beginning_of_a_value() {
         let long = format!("[\"{}\"]", "x".repeat(10_000));
         assert!(read(&long).unwrap_err().len() < 300);
         let long = format!("{{\"{}\":1}}", "x".repeat(10_000));
@@ -345,7 +345,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn values_come_out_as_they_went_in(a in any_value(), b in any_value(), is_pretty: bool) {
+        fn argument_values_round_trip(a in any_value(), b in any_value(), is_pretty: bool) {
             for params in [json!([a, b]), json!({"b": b, "a": a})] {
                 let text = if is_pretty { format!("{params:#}") } else { params.to_string() };
                 let arguments = Arguments::<2>::read("f", NAMES, Some(&text), [None; 2]).unwrap();
@@ -355,7 +355,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_taken_apart_or_refused(text in "[\\[\\]{}\",:a1\\\\ \u{e4}]{0,24}[a1,]{0,40}[\\[\\]{}\",:a1\\\\]{0,12}") {
+        fn arbitrary_text_is_parsed_or_rejected(text in "[\\[\\]{}\",:a1\\\\ \u{e4}]{0,24}[a1,]{0,40}[\\[\\]{}\",:a1\\\\]{0,12}") {
             let arguments = Arguments::<2>::read("f", &["a", "1"], Some(&text), [None; 2]);
             let is_params = matches!(serde_json::from_str(&text), Ok(Value::Array(items)) if items.len() <= 2);
             prop_assert!(arguments.is_ok() || !is_params);

@@ -98,14 +98,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_function_that_is_done_at_once_is_written_at_once() {
+    fn a_ready_function_is_written_immediately() {
         let mut out = b"before".to_vec();
         assert!(matches!(start("f", async { Ok(3) }, &mut out), Called::Written));
         assert_eq!(out, b"before3");
     }
 
     #[test]
-    fn a_function_that_waits_is_polled_again() {
+    fn a_pending_function_is_polled_again() {
         let mut out = Vec::new();
         let (send, receive) = tokio::sync::oneshot::channel();
         let called = start("f", async { Ok(receive.await.unwrap_or(0)) }, &mut out);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_without_json_leaves_nothing_behind() {
+    fn an_unserializable_result_leaves_no_output() {
         let mut out = b"before".to_vec();
         let value = HashMap::from([((1, 2), 3)]);
         let Called::Failed(status) = finish("f", Ok(value), &mut out) else { panic!("keys are text") };

@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_a_value_cannot_hold_is_an_error_and_not_another_number() {
+    fn an_out_of_range_number_is_an_error() {
         let value = |text: &str| result(Format::Proto, text.as_bytes().to_vec());
         for text in ["9007199254740992", "-9007199254740992", "18446744073709549568", "0.1", "1e300"] {
             let content = value(text).unwrap();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn names_become_names_of_methods() {
+    fn function_names_become_method_names() {
         for (name, expected) in [("sum", "sum"), ("text.greet", "text_greet"), ("2d", "_2d"), ("gr\u{fc}n", "gr_n")] {
             assert_eq!(method_name(name), expected);
         }

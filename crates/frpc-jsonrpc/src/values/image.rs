@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_has_the_same_json() {
+    fn the_protobuf_message_has_the_same_json() {
         let image = Image::new(&b"GIF89a"[..]);
         let message = protos::Image::from(image.clone());
         let text = serde_json::to_string(&image).unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_that_is_missing_is_guessed_and_broken_text_refused() {
+    fn a_missing_type_is_guessed_and_invalid_base64_rejected() {
         let read = |text| serde_json::from_str::<Image>(text);
         assert_eq!(read(r#"{"data":"_9j_"}"#).unwrap().media_type(), "image/jpeg");
         assert_eq!(read("{}").unwrap(), Image::of_type("application/octet-stream", ""));

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrays_come_and_go() {
+    fn arrays_convert_in_both_directions() {
         let array = array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]];
         let tensor = Tensor::from(array.clone());
         assert_eq!((tensor.shape(), tensor.as_slice()), (&[2, 3][..], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0][..]));

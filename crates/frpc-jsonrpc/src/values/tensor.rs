@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_has_the_same_json() {
+    fn the_protobuf_message_has_the_same_json() {
         for (shape, numbers) in [(vec![2, 2], vec![1_i16, -2, 3, -4]), (vec![], vec![7]), (vec![0, 3], vec![])] {
             let tensor = Tensor::new(shape, numbers).unwrap();
             let message = protos::Tensor::from(tensor.clone());
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_bytes_does_not_matter() {
+    fn byte_order_is_converted() {
         let expected = Tensor::from(vec![1_i16, -2]);
         assert_eq!(read(r#"{"dtype":"<i2","shape":[2],"data":"AQD+/w=="}"#).as_ref(), Ok(&expected));
         assert_eq!(read(r#"{"dtype":">i2","shape":[2],"data":"AAH//g"}"#).as_ref(), Ok(&expected));
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_tensors_are_refused_before_anything_is_allocated() {
+    fn invalid_tensors_are_rejected_before_allocation() {
         let table = [
             (r#"{"dtype":"<i4","shape":[1],"data":"AQA="}"#, "expected a tensor of <i2, found one of `<i4`"),
             (r#"{"dtype":"i2","shape":[1],"data":"AQA="}"#, "expected a tensor of <i2, found one of `i2`"),
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_lie_well_are_shared_and_others_copied() {
+    fn aligned_bytes_are_shared_and_others_copied() {
         let numbers: Vec<u64> = (0..9).collect();
         let bytes = Bytes::from(bytemuck::cast_slice::<u64, u8>(&numbers).to_vec());
         let skew = bytes.as_ptr().align_offset(align_of::<u64>());

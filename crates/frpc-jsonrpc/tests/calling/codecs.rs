@@ -50,7 +50,7 @@ impl<const IS_JSON: bool> Service for Adder<IS_JSON> {
 }
 
 #[test]
-fn a_codec_that_writes_json_is_carried_and_no_other() {
+fn only_codecs_with_json_are_supported() {
     in_real_time(async {
         let server = Server::builder().add_service(Adder::<true>).add_service(Adder::<false>).wire(JsonRpc::new());
         let server = server.bind("127.0.0.1:0").await.unwrap();

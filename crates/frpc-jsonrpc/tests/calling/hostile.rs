@@ -46,7 +46,7 @@ async fn client(answer: &str) -> TestClient {
 }
 
 #[test]
-fn every_caller_gets_a_status() {
+fn hostile_servers_always_yield_a_status() {
     in_real_time(async {
         for (answer, code) in [
             (r#"{"jsonrpc":"2.0","result":{"text":5},"id":1}"#, Code::Internal),
@@ -69,7 +69,7 @@ fn every_caller_gets_a_status() {
 }
 
 #[test]
-fn answers_to_nobody_and_foreign_words_do_no_harm() {
+fn unexpected_messages_are_ignored() {
     in_real_time(async {
         let others = r#"{"jsonrpc":"2.0","result":1,"id":77} {"jsonrpc":"2.0","result":1,"id":"1"}
             {"jsonrpc":"2.0","method":"hello","params":[1]} {"jsonrpc":"2.0","method":"hello"} [] {}
@@ -80,7 +80,7 @@ fn answers_to_nobody_and_foreign_words_do_no_harm() {
 }
 
 #[test]
-fn a_stream_whose_reader_is_too_slow_ends() {
+fn a_stream_with_a_slow_reader_ends() {
     in_real_time(async {
         let message = r#"{"jsonrpc":"2.0","method":"x","params":{"subscription":7,"result":{"text":"a"}}}"#;
         let answer = format!(

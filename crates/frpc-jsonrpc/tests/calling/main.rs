@@ -42,7 +42,7 @@ async fn connect(address: &str) -> TestClient {
 }
 
 #[test]
-fn calls_are_answered_over_every_address_and_may_overlap() {
+fn concurrent_calls_are_answered_over_every_address() {
     in_real_time(async {
         let service = TestService::default();
         let (_server, addresses) = serve(&service).await;
@@ -59,7 +59,7 @@ fn calls_are_answered_over_every_address_and_may_overlap() {
 }
 
 #[test]
-fn a_failure_keeps_its_code_and_a_call_its_time() {
+fn calls_report_status_codes_and_keep_their_timeouts() {
     in_real_time(async {
         let (_server, addresses) = serve(&TestService::default()).await;
         for address in &addresses {
@@ -76,7 +76,7 @@ fn a_failure_keeps_its_code_and_a_call_its_time() {
 }
 
 #[test]
-fn streams_of_a_server_are_subscriptions_and_end_as_they_do() {
+fn server_streams_are_subscriptions_and_report_their_end() {
     in_real_time(async {
         let service = TestService::default();
         let (_server, addresses) = serve(&service).await;
@@ -104,7 +104,7 @@ fn streams_of_a_server_are_subscriptions_and_end_as_they_do() {
 }
 
 #[test]
-fn metadata_goes_over_http_only() {
+fn metadata_is_supported_over_http_only() {
     in_real_time(async {
         let (_server, addresses) = serve(&TestService::default()).await;
         for (index, address) in addresses.iter().enumerate() {
@@ -123,7 +123,7 @@ fn metadata_goes_over_http_only() {
 }
 
 #[test]
-fn a_connection_that_was_lost_is_made_again() {
+fn reconnects_after_a_lost_connection() {
     in_real_time(async {
         let service = TestService::default();
         let (server, addresses) = serve(&service).await;
@@ -159,7 +159,7 @@ fn a_connection_that_was_lost_is_made_again() {
 }
 
 #[test]
-fn an_address_where_nobody_answers_or_that_is_none_is_refused() {
+fn unreachable_and_invalid_addresses_are_rejected() {
     in_real_time(async {
         let unused = support::calls::unused_address().to_string();
         let unused = unused.strip_prefix("tcp://").unwrap_or(&unused);
@@ -182,7 +182,7 @@ fn an_address_where_nobody_answers_or_that_is_none_is_refused() {
 }
 
 #[test]
-fn a_request_that_is_too_large_is_resource_exhausted_on_every_wire_and_harms_no_later_call() {
+fn oversized_requests_are_resource_exhausted_on_every_wire() {
     in_real_time(async {
         for (wire_max, http_max) in [(1000, 4 << 20), (4 << 20, 1000)] {
             let wire =

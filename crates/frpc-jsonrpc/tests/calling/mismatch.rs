@@ -50,7 +50,7 @@ async fn failure(scheme: &str, address: &str) -> (String, Duration) {
 
 /// The call fails with a typed error and is not retried.
 #[test]
-fn a_call_to_a_server_of_http_2_is_unreachable() {
+fn calls_to_an_http2_server_are_unreachable() {
     in_real_time(async {
         let address = raw(b"", b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x01").await;
         let channel = crate::channel().connect(format!("jsonrpc+http://{address}/rpc")).await.unwrap();
@@ -63,7 +63,7 @@ fn a_call_to_a_server_of_http_2_is_unreachable() {
 }
 
 #[test]
-fn a_channel_to_a_server_that_speaks_something_else_fails_at_its_first_attempt_and_says_why() {
+fn connecting_to_a_foreign_protocol_fails_immediately() {
     in_real_time(async {
         let service = || TestServer::new(TestService::default());
         let plain = Server::builder().add_service(service()).bind("127.0.0.1:0").await.unwrap();

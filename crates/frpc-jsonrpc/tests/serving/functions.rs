@@ -97,7 +97,7 @@ fn wrong(text: &str) -> Result<String, (Code, String)> {
 }
 
 #[tokio::test]
-async fn arguments_come_by_place_or_by_name_and_some_may_be_left_out() {
+async fn arguments_are_positional_or_named_and_may_be_optional() {
     assert_eq!(call(&add, "[1,2]").await, ok("3"));
     assert_eq!(call(&add, r#"{"b":2,"a":1}"#).await, ok("3"));
     assert_eq!(call(&add, "[1]").await, ok("2"));
@@ -122,7 +122,7 @@ async fn a_wrong_argument_is_named() {
 }
 
 #[tokio::test]
-async fn a_state_and_a_context_are_no_arguments() {
+async fn state_and_context_are_not_arguments() {
     assert_eq!(call(&count, "[2]").await, ok("42"));
     assert_eq!(call(&count, "[-2]").await, Err((Code::OutOfRange, "only upwards".to_owned())));
     let names: Vec<_> = count.description().parameters().iter().map(|parameter| parameter.name()).collect();
@@ -130,7 +130,7 @@ async fn a_state_and_a_context_are_no_arguments() {
 }
 
 #[tokio::test]
-async fn a_state_that_nobody_gave_is_an_error_that_says_what_to_do() {
+async fn a_missing_state_is_an_error_with_advice() {
     let called = count.call(Some("[1]"), &Context::default(), &mut Vec::new());
     let Called::Failed(status) = called else { panic!("there is no state") };
     let expected = "the server has no state of the type that `count` takes: add it with `.state(…)`";
@@ -138,14 +138,14 @@ async fn a_state_that_nobody_gave_is_an_error_that_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_function_may_block_and_its_errors_become_statuses() {
+async fn functions_may_block_and_their_errors_become_statuses() {
     let (code, _) = call(&read, r#"["/no/such/file"]"#).await.unwrap_err();
     assert_eq!(code, Code::NotFound);
     assert_eq!(call(&explode, "[]").await, Err((Code::Internal, "the handler panicked".to_owned())));
 }
 
 #[tokio::test]
-async fn a_function_is_still_called_from_rust() {
+async fn a_function_can_be_called_from_rust() {
     assert_eq!((add(1, 2), add::call(1, 2)), (3, 3));
     assert_eq!((sum(1, 2).await, sum::call(1, 2).await), (3, 3));
     assert_eq!(inner::hidden(" x ", &Context::default()), "x");
@@ -177,7 +177,7 @@ fn a_function_is_described() {
 }
 
 #[tokio::test]
-async fn functions_are_called_in_json_rpc_which_tells_of_them() {
+async fn functions_are_served_and_described_over_json_rpc() {
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
     let functions = Functions::new().about("Sums", "1.2.3").function(add).function(greet);

@@ -62,7 +62,7 @@ fn serve(wire: JsonRpc) -> (Server, Gate, mpsc::UnboundedReceiver<&'static str>)
 }
 
 #[test]
-fn a_function_hears_that_its_caller_has_gone() {
+fn a_function_learns_that_its_caller_disconnected() {
     in_virtual_time(async {
         for name in ["waiting", "blocking"] {
             let (server, _gate, mut hearing) = serve(JsonRpc::new());
@@ -82,7 +82,7 @@ fn a_function_hears_that_its_caller_has_gone() {
 }
 
 #[test]
-fn a_function_hears_that_its_time_is_over_and_nothing_once_it_has_answered() {
+fn a_function_learns_of_its_timeout_unless_it_answered() {
     in_virtual_time(async {
         let (server, gate, mut hearing) = serve(
             JsonRpc::new().settings(JsonRpcSettings { call_time_max: Some(3 * SECOND), ..JsonRpcSettings::default() }),

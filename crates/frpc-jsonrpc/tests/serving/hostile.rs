@@ -7,7 +7,7 @@ use support::{Gate, calls::TestService, in_virtual_time, settle};
 use crate::caller::{Caller, error, serve, serve_with, wire};
 
 #[test]
-fn ids_come_back_byte_for_byte() {
+fn ids_are_returned_byte_for_byte() {
     in_virtual_time(async {
         let server = serve();
         let mut caller = Caller::connect(&server);
@@ -22,7 +22,7 @@ fn ids_come_back_byte_for_byte() {
 }
 
 #[test]
-fn params_reach_a_function_as_they_are() {
+fn params_are_passed_to_functions_unchanged() {
     in_virtual_time(async {
         let server = serve();
         let mut caller = Caller::connect(&server);
@@ -36,7 +36,7 @@ fn params_reach_a_function_as_they_are() {
 }
 
 #[test]
-fn answers_to_nobody_are_ignored() {
+fn unsolicited_answers_are_ignored() {
     in_virtual_time(async {
         let server = serve();
         let mut caller = Caller::connect(&server);
@@ -48,7 +48,7 @@ fn answers_to_nobody_are_ignored() {
 }
 
 #[test]
-fn deep_nesting_is_refused_without_stack() {
+fn deep_nesting_is_rejected_without_recursion() {
     in_virtual_time(async {
         let server = serve();
         for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
@@ -71,7 +71,7 @@ fn deep_nesting_is_refused_without_stack() {
 }
 
 #[test]
-fn a_message_that_is_too_long_is_the_last() {
+fn an_oversized_message_ends_the_connection() {
     in_virtual_time(async {
         let server = serve_with(
             &TestService::default(),
@@ -95,7 +95,7 @@ fn a_message_that_is_too_long_is_the_last() {
 }
 
 #[test]
-fn what_is_no_json_is_answered_once() {
+fn invalid_json_is_answered_once() {
     in_virtual_time(async {
         let server = serve();
         for said in [
@@ -128,7 +128,7 @@ fn what_is_no_json_is_answered_once() {
 }
 
 #[test]
-fn strangers_are_closed_and_frisbee_is_not_mistaken() {
+fn foreign_protocols_are_closed_and_frisbee_is_recognized() {
     in_virtual_time(async {
         let server = serve();
         for said in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"CONNECT x HTTP/1.1\r\n", b"\"text\"", b"5", b"Cookie: 1\r\n"] {
@@ -147,7 +147,7 @@ fn strangers_are_closed_and_frisbee_is_not_mistaken() {
 }
 
 #[test]
-fn a_peer_that_asks_and_does_not_read_is_not_read_either() {
+fn reading_pauses_when_answers_are_not_read() {
     in_virtual_time(async {
         let server = serve_with(
             &TestService::default(),

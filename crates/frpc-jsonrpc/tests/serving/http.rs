@@ -48,7 +48,7 @@ pub(crate) async fn hear(caller: &mut Caller) -> (u16, String) {
 }
 
 #[test]
-fn requests_by_post_are_answered_as_the_specification_says_on_one_connection() {
+fn post_requests_follow_the_specification() {
     in_virtual_time(async {
         let server = serve(&Gate::default());
         let mut caller = Caller::connect(&server);
@@ -100,7 +100,7 @@ fn a_batch_waits_for_all_of_its_calls() {
 }
 
 #[test]
-fn get_explains_and_what_a_form_could_send_is_refused() {
+fn get_shows_help_and_form_content_types_are_rejected() {
     in_virtual_time(async {
         let server = serve(&Gate::default());
         let mut caller = Caller::connect(&server);

@@ -122,7 +122,7 @@ async fn check(
 const HEADERS: &str = "traceparent: 00-1\r\nsecret: s\r\nconnect-timeout-ms: 9000\r\n";
 
 #[test]
-fn calls_of_functions_over_tcp_inherit_the_time_that_is_set() {
+fn calls_of_functions_over_tcp_inherit_the_call_timeout() {
     in_virtual_time(async {
         let ([server, _behind], mut hearing) = serve(
             JsonRpc::new().settings(JsonRpcSettings { call_time_max: Some(5 * SECOND), ..JsonRpcSettings::default() }),
@@ -136,7 +136,7 @@ fn calls_of_functions_over_tcp_inherit_the_time_that_is_set() {
 }
 
 #[test]
-fn calls_of_functions_by_post_inherit_deadline_and_named_metadata() {
+fn calls_of_functions_by_post_inherit_deadline_and_metadata() {
     in_virtual_time(async {
         for (wire, seconds) in [
             (JsonRpc::new(), 9),
@@ -159,7 +159,7 @@ fn calls_of_functions_by_post_inherit_deadline_and_named_metadata() {
 }
 
 #[test]
-fn calls_of_functions_over_websocket_inherit_the_metadata_of_the_handshake() {
+fn calls_of_functions_inherit_the_handshake_metadata() {
     in_virtual_time(async {
         let ([server, _behind], mut hearing) = serve(
             JsonRpc::new().settings(JsonRpcSettings { call_time_max: Some(5 * SECOND), ..JsonRpcSettings::default() }),
@@ -171,7 +171,7 @@ fn calls_of_functions_over_websocket_inherit_the_metadata_of_the_handshake() {
 }
 
 #[test]
-fn calls_of_functions_inherit_when_they_are_methods_of_a_service() {
+fn calls_of_functions_inherit_as_methods_of_a_service() {
     in_virtual_time(async {
         let ([server, _behind], mut hearing) = serve(JsonRpc::new()).await;
         let mut caller = Caller::connect(&server);

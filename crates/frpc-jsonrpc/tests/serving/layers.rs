@@ -66,7 +66,7 @@ fn seen(calls: &[(&str, Code)]) -> Vec<(String, Code)> {
 }
 
 #[test]
-fn functions_are_called_through_the_layers_of_the_server_on_every_wire() {
+fn layers_of_the_server_wrap_functions_on_every_wire() {
     in_virtual_time(async {
         let (gate, guard) = (Gate::default(), Guard::default());
         let server = serve(&gate, |server| server.layer(guard.clone()));
@@ -110,7 +110,7 @@ fn functions_are_called_through_the_layers_of_the_server_on_every_wire() {
 }
 
 #[test]
-fn a_layer_refuses_functions_subscriptions_and_the_list_of_functions() {
+fn a_layer_can_reject_functions_subscriptions_and_discovery() {
     in_virtual_time(async {
         for (refuses, method) in [("/sum", "sum"), ("rpc.discover", "rpc.discover"), ("Count", "Test.Count")] {
             let guard = Guard { refuses, ..Guard::default() };
@@ -127,7 +127,7 @@ fn a_layer_refuses_functions_subscriptions_and_the_list_of_functions() {
 }
 
 #[test]
-fn functions_have_the_times_of_the_server_with_and_without_layers() {
+fn server_timeouts_apply_to_functions_and_layers() {
     in_virtual_time(async {
         for is_layered in [false, true] {
             let guard = Guard::default();
@@ -153,7 +153,7 @@ fn functions_have_the_times_of_the_server_with_and_without_layers() {
 }
 
 #[test]
-fn a_call_behind_layers_is_dropped_with_its_connection() {
+fn a_call_inside_layers_is_dropped_with_its_connection() {
     in_virtual_time(async {
         let guard = Guard::default();
         let server = serve(&Gate::default(), |server| server.layer(guard.clone()));
@@ -170,7 +170,7 @@ fn a_call_behind_layers_is_dropped_with_its_connection() {
 }
 
 #[test]
-fn a_function_that_writes_nothing_has_the_result_null() {
+fn a_function_without_output_returns_null() {
     use frpc_jsonrpc::{Called, Description, Function};
 
     struct Nothing(Description);

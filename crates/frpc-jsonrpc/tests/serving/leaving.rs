@@ -19,7 +19,7 @@ use crate::{
 };
 
 #[test]
-fn a_connection_has_a_time_for_its_first_message_whatever_blanks_it_sends() {
+fn whitespace_does_not_extend_the_first_message_timeout() {
     in_virtual_time(async {
         let server = serve_with(
             &TestService::default(),
@@ -45,7 +45,7 @@ fn a_connection_has_a_time_for_its_first_message_whatever_blanks_it_sends() {
 }
 
 #[test]
-fn calls_of_a_peer_that_closed_its_side_have_a_limit() {
+fn calls_of_a_half_closed_peer_are_limited_in_time() {
     in_virtual_time(async {
         let gate = Gate::default();
         let wire = wire(&gate).settings(JsonRpcSettings {
@@ -81,7 +81,7 @@ fn calls_of_a_peer_that_closed_its_side_have_a_limit() {
 }
 
 #[test]
-fn calls_of_a_peer_that_is_gone_behind_more_than_is_read_have_a_limit() {
+fn calls_of_a_lost_peer_with_unread_input_are_limited() {
     in_real_time(async {
         let wire = wire(&Gate::default()).settings(JsonRpcSettings {
             calls_max: 1,
@@ -107,7 +107,7 @@ fn calls_of_a_peer_that_is_gone_behind_more_than_is_read_have_a_limit() {
 }
 
 #[test]
-fn a_websocket_that_is_gone_drops_its_calls_even_while_others_wait() {
+fn a_lost_websocket_drops_running_and_queued_calls() {
     in_virtual_time(async {
         let wire = wire(&Gate::default()).settings(JsonRpcSettings { calls_max: 1, ..JsonRpcSettings::default() });
         let server = Server::builder().wire(Http::new().mount("/rpc", wire)).without_listener().unwrap();
@@ -124,7 +124,7 @@ fn a_websocket_that_is_gone_drops_its_calls_even_while_others_wait() {
 }
 
 #[test]
-fn what_is_read_ahead_is_bounded_and_answered_in_order() {
+fn requests_read_ahead_are_bounded_and_answered_in_order() {
     in_virtual_time(async {
         let gate = Gate::default();
         let wire = wire(&gate).settings(JsonRpcSettings { calls_max: 1, ..JsonRpcSettings::default() });
@@ -157,7 +157,7 @@ fn what_is_read_ahead_is_bounded_and_answered_in_order() {
 }
 
 #[test]
-fn a_shutdown_waits_for_nobody_who_says_nothing_or_stops_in_the_middle() {
+fn shutdown_ignores_silent_and_partial_requests() {
     in_virtual_time(async {
         for said in ["", " ", "{\"jsonrpc\"", "Content-Len", "Content-Length: 10\r\n\r\n{"] {
             let server = serve_with(&TestService::default(), wire(&Gate::default()));

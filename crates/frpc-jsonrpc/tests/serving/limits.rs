@@ -7,7 +7,7 @@ use support::{Gate, SECOND, calls::TestService, in_virtual_time, settle};
 use crate::caller::{Caller, error, request, serve_with, wire};
 
 #[test]
-fn no_more_calls_run_than_may_and_others_wait() {
+fn concurrent_calls_are_limited_and_others_queued() {
     in_virtual_time(async {
         let gate = Gate::default();
         let server = serve_with(
@@ -29,7 +29,7 @@ fn no_more_calls_run_than_may_and_others_wait() {
 }
 
 #[test]
-fn a_batch_waits_for_room_for_all_of_it() {
+fn a_batch_waits_for_capacity_for_all_its_calls() {
     in_virtual_time(async {
         let gate = Gate::default();
         let server = serve_with(
@@ -51,7 +51,7 @@ fn a_batch_waits_for_room_for_all_of_it() {
 }
 
 #[test]
-fn messages_of_running_calls_are_bounded_in_bytes() {
+fn the_bytes_of_running_calls_are_limited() {
     in_virtual_time(async {
         let gate = Gate::default();
         let server = serve_with(
@@ -68,7 +68,7 @@ fn messages_of_running_calls_are_bounded_in_bytes() {
 }
 
 #[test]
-fn a_batch_that_is_too_long_is_not_executed_and_too_long_answers_are_errors() {
+fn oversized_batches_and_answers_are_errors() {
     in_virtual_time(async {
         let gate = Gate::default();
         let server = serve_with(
@@ -99,7 +99,7 @@ fn a_batch_that_is_too_long_is_not_executed_and_too_long_answers_are_errors() {
 }
 
 #[test]
-fn a_call_has_its_time() {
+fn calls_have_a_timeout() {
     in_virtual_time(async {
         let wire = wire(&Gate::default())
             .settings(JsonRpcSettings { call_time_max: Some(3 * SECOND), ..JsonRpcSettings::default() });
@@ -112,7 +112,7 @@ fn a_call_has_its_time() {
 }
 
 #[test]
-fn a_message_has_to_end_in_time() {
+fn messages_must_be_complete_within_the_timeout() {
     in_virtual_time(async {
         let server = serve_with(
             &TestService::default(),
@@ -138,7 +138,7 @@ fn a_message_has_to_end_in_time() {
 }
 
 #[test]
-fn an_idle_connection_is_closed_if_that_is_asked_for() {
+fn idle_connections_are_closed_if_configured() {
     in_virtual_time(async {
         let gate = Gate::default();
         let server = serve_with(

@@ -91,7 +91,7 @@ async fn functions_are_called_in_process() {
 }
 
 #[tokio::test]
-async fn json_goes_straight_through() {
+async fn json_is_passed_through_unchanged() {
     let endpoint = Endpoint::new(functions().service()).unwrap();
     let call = async |content: &'static [u8]| {
         let found = endpoint.find("frpc.Functions/sum").unwrap();
@@ -113,7 +113,7 @@ async fn json_goes_straight_through() {
 }
 
 #[tokio::test]
-async fn reflection_tells_of_functions_and_of_their_schemas() {
+async fn reflection_describes_functions_and_their_schemas() {
     let (_server, channel) =
         over_frisbee(vec![functions().service_named("math.Calculator"), Reflection::v1().into()]).await;
     let client = ServerReflectionClient::new(channel);
@@ -139,7 +139,7 @@ async fn reflection_tells_of_functions_and_of_their_schemas() {
 
 #[test]
 #[should_panic(expected = "two functions have the method name `text_greet`")]
-fn names_that_only_differ_in_signs_cannot_be_served_together() {
+fn functions_with_equal_method_names_are_rejected() {
     #[function]
     fn text_greet() {}
     let _ = Functions::new().function(greet).function(text_greet).service();

@@ -7,7 +7,7 @@ use support::{Gate, SECOND, calls::TestService, in_virtual_time, settle};
 use crate::caller::{Caller, error, request, serve, serve_with, wire};
 
 #[test]
-fn a_method_has_several_names_and_takes_params_by_name_and_by_place() {
+fn methods_accept_several_names_and_kinds_of_params() {
     in_virtual_time(async {
         let gate = Gate::default();
         let server =
@@ -30,7 +30,7 @@ fn a_method_has_several_names_and_takes_params_by_name_and_by_place() {
 }
 
 #[test]
-fn wrong_params_are_the_fault_of_the_caller_and_named() {
+fn wrong_params_are_invalid_arguments_and_named() {
     in_virtual_time(async {
         let server = serve();
         let mut caller = Caller::connect(&server);
@@ -62,7 +62,7 @@ fn a_status_keeps_its_code_and_panics_are_internal() {
 }
 
 #[test]
-fn answers_come_as_calls_end_and_a_caller_that_is_gone_holds_its_place_until_then() {
+fn answers_follow_completion_and_lost_callers_keep_slots() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve_with(&service, wire(&Gate::default()));
@@ -84,7 +84,7 @@ fn answers_come_as_calls_end_and_a_caller_that_is_gone_holds_its_place_until_the
 }
 
 #[test]
-fn calls_that_were_sent_are_answered_though_the_caller_says_no_more() {
+fn calls_are_answered_after_a_half_close() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve_with(&service, wire(&Gate::default()));
@@ -99,7 +99,7 @@ fn calls_that_were_sent_are_answered_though_the_caller_says_no_more() {
 }
 
 #[test]
-fn batches_are_answered_in_order_or_as_their_calls_end() {
+fn batches_are_answered_in_order_or_by_completion() {
     in_virtual_time(async {
         for is_in_order in [true, false] {
             let gate = Gate::default();
@@ -122,7 +122,7 @@ fn batches_are_answered_in_order_or_as_their_calls_end() {
 }
 
 #[test]
-fn a_shutdown_answers_what_runs_and_what_it_does_not_execute() {
+fn shutdown_answers_running_and_rejected_calls() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve_with(&service, wire(&Gate::default()));

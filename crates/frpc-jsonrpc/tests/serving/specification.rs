@@ -102,7 +102,7 @@ pub(crate) fn plain(answer: &str) -> Value {
 }
 
 #[test]
-fn values_are_answered_as_the_specification_says_wherever_they_are_cut() {
+fn values_follow_the_specification_for_any_split() {
     in_virtual_time(async {
         let server = serve();
         for (said, expected) in EXAMPLES {
@@ -129,7 +129,7 @@ fn values_are_answered_as_the_specification_says_wherever_they_are_cut() {
 }
 
 #[test]
-fn lines_are_answered_one_by_one_on_one_connection() {
+fn lines_are_answered_individually_on_one_connection() {
     in_virtual_time(async {
         let server = serve();
         let mut caller = Caller::connect(&server);
@@ -158,7 +158,7 @@ fn bodies(mut heard: &str) -> Vec<&str> {
 }
 
 #[test]
-fn bodies_behind_headers_are_answered_with_headers_wherever_they_are_cut() {
+fn messages_with_headers_are_answered_with_headers() {
     in_virtual_time(async {
         let server = serve();
         let said: Vec<String> =

@@ -41,7 +41,7 @@ fn a_strict_server_refuses_unknown_names_with_their_path() {
 }
 
 #[test]
-fn unknown_names_are_ignored_and_the_first_of_a_method_is_logged() {
+fn ignored_unknown_names_are_logged_once_per_method() {
     in_virtual_time(async {
         let log = ThreadLog::hear(Level::WARN);
         let server = serve(JsonRpc::new());

@@ -31,7 +31,7 @@ fn a_stream_becomes_notifications_with_an_end() {
 }
 
 #[test]
-fn a_stream_that_fails_says_why() {
+fn a_failed_stream_reports_its_error() {
     in_virtual_time(async {
         let server = serve();
         let mut caller = Caller::connect(&server);
@@ -47,7 +47,7 @@ fn a_stream_that_fails_says_why() {
 }
 
 #[test]
-fn a_subscription_ends_when_its_caller_says_so() {
+fn a_subscription_ends_when_unsubscribed() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve_with(&service, wire(&Gate::default()));
@@ -70,7 +70,7 @@ fn a_subscription_ends_when_its_caller_says_so() {
 }
 
 #[test]
-fn an_endless_stream_makes_no_more_than_its_reader_takes() {
+fn an_endless_stream_waits_for_its_reader() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = serve_with(
@@ -98,7 +98,7 @@ fn an_endless_stream_makes_no_more_than_its_reader_takes() {
 }
 
 #[test]
-fn subscriptions_have_a_limit_and_stand_alone() {
+fn subscriptions_are_limited_and_rejected_in_batches() {
     in_virtual_time(async {
         let server = serve_with(
             &TestService::default(),

@@ -63,7 +63,7 @@ impl Socket {
 }
 
 #[test]
-fn messages_are_answered_as_the_specification_says_with_and_without_the_sub_protocol() {
+fn messages_follow_the_specification_over_websocket() {
     in_virtual_time(async {
         let (server, _) = serve(wire(&Gate::default()));
         for more in ["", "sec-websocket-protocol: jsonrpc\r\n"] {
@@ -80,7 +80,7 @@ fn messages_are_answered_as_the_specification_says_with_and_without_the_sub_prot
 }
 
 #[test]
-fn streams_are_subscriptions_and_calls_end_as_they_do() {
+fn ended_calls_answer_and_closing_cancels_streams() {
     in_virtual_time(async {
         let (server, service) = serve(wire(&Gate::default()));
         let mut socket = Socket::connect(&server, "").await;
@@ -101,7 +101,7 @@ fn streams_are_subscriptions_and_calls_end_as_they_do() {
 }
 
 #[test]
-fn limits_hold_and_a_slow_reader_holds_up_its_own_stream() {
+fn limits_apply_and_slow_readers_block_only_their_stream() {
     in_virtual_time(async {
         let gate = Gate::default();
         let (server, service) = serve(wire(&gate).settings(JsonRpcSettings {
@@ -129,7 +129,7 @@ fn limits_hold_and_a_slow_reader_holds_up_its_own_stream() {
 }
 
 #[test]
-fn a_shutdown_answers_what_runs_and_closes() {
+fn shutdown_answers_running_calls_and_closes() {
     in_virtual_time(async {
         let (server, service) = serve(wire(&Gate::default()));
         let mut socket = Socket::connect(&server, "").await;
@@ -147,7 +147,7 @@ fn a_shutdown_answers_what_runs_and_closes() {
 }
 
 #[test]
-fn the_time_of_the_handshake_is_not_that_of_calls() {
+fn the_handshake_timeout_does_not_apply_to_calls() {
     in_virtual_time(async {
         let (server, service) = serve(wire(&Gate::default()));
         let mut socket = Socket::connect(&server, "connect-timeout-ms: 1000\r\n").await;
@@ -160,7 +160,7 @@ fn the_time_of_the_handshake_is_not_that_of_calls() {
 }
 
 #[test]
-fn a_peer_that_closes_is_let_go() {
+fn a_closing_peer_is_disconnected() {
     in_virtual_time(async {
         let (server, _) = serve(wire(&Gate::default()));
         let mut socket = Socket::connect(&server, "").await;

@@ -32,7 +32,7 @@ async fn next(watch: &mut Streaming<HealthCheckResponse>) -> ServingStatus {
 }
 
 #[test]
-fn a_server_and_what_it_serves_take_calls_until_something_else_is_said() {
+fn services_are_serving_until_set_otherwise() {
     either_way(|| {
         let health = Health::new();
         (services(&health), async move |channel| {
@@ -48,7 +48,7 @@ fn a_server_and_what_it_serves_take_calls_until_something_else_is_said() {
 }
 
 #[test]
-fn a_service_that_nobody_knows_is_not_found() {
+fn an_unknown_service_is_not_found() {
     either_way(|| {
         let health = Health::new();
         (services(&health), async move |channel| {
@@ -63,7 +63,7 @@ fn a_service_that_nobody_knows_is_not_found() {
 }
 
 #[test]
-fn what_was_said_before_the_server_began_stands() {
+fn statuses_set_before_the_start_are_kept() {
     either_way(|| {
         let health = Health::new();
         health.set("calls.Test", NotServing);
@@ -89,7 +89,7 @@ fn all_services_can_be_listed() {
 }
 
 #[test]
-fn a_watcher_is_told_how_a_service_is_and_of_each_change() {
+fn watchers_get_the_status_and_every_change() {
     either_way(|| {
         let health = Health::new();
         (services(&health), async move |channel| {
@@ -108,7 +108,7 @@ fn a_watcher_is_told_how_a_service_is_and_of_each_change() {
 }
 
 #[test]
-fn a_service_can_be_watched_before_anybody_knows_it() {
+fn an_unknown_service_can_be_watched() {
     either_way(|| {
         let health = Health::new();
         (services(&health), async move |channel| {
@@ -122,7 +122,7 @@ fn a_service_can_be_watched_before_anybody_knows_it() {
 }
 
 #[test]
-fn behind_a_shutdown_nothing_takes_calls_and_nobody_watches() {
+fn after_a_shutdown_nothing_serves_and_watches_end() {
     either_way(|| {
         let health = Health::new();
         (services(&health), async move |channel| {
@@ -145,7 +145,7 @@ fn behind_a_shutdown_nothing_takes_calls_and_nobody_watches() {
 }
 
 #[test]
-fn a_server_that_shuts_down_says_so_to_those_who_watch_it() {
+fn watchers_learn_of_a_server_shutdown() {
     in_virtual_time(async {
         let server = Server::builder().add_service(Health::new()).without_listener().unwrap();
         let client = HealthClient::new(connect(&server).await);
@@ -163,7 +163,7 @@ fn a_server_that_shuts_down_says_so_to_those_who_watch_it() {
 }
 
 #[test]
-fn a_status_repeats_no_more_of_a_name_than_its_beginning() {
+fn a_status_shows_only_the_beginning_of_a_name() {
     either_way(|| {
         let health = Health::new();
         (services(&health), async move |channel| {

@@ -89,7 +89,7 @@ fn every_service_is_listed_once() {
 }
 
 #[test]
-fn whatever_a_file_declares_leads_to_it() {
+fn files_are_found_by_all_their_symbols() {
     either_way(|| {
         (services(), async move |channel| {
             for symbol in ["calls.Test", "calls.Test.Say", "calls.Words", "calls.Words.text"] {
@@ -119,7 +119,7 @@ fn whatever_a_file_declares_leads_to_it() {
 }
 
 #[test]
-fn a_stream_gets_what_a_file_imports_once() {
+fn each_import_is_sent_once_per_stream() {
     either_way(|| {
         (services(), async move |channel| {
             let mut asking = Asking::new(&channel).await;
@@ -152,7 +152,7 @@ fn extensions_are_found_by_message_and_number() {
 }
 
 #[test]
-fn what_is_not_there_is_an_answer_and_the_stream_goes_on() {
+fn unknown_symbols_are_answered_and_the_stream_continues() {
     either_way(|| {
         (services(), async move |channel| {
             let mut asking = Asking::new(&channel).await;
@@ -171,7 +171,7 @@ fn what_is_not_there_is_an_answer_and_the_stream_goes_on() {
 }
 
 #[test]
-fn a_request_without_a_question_ends_the_stream() {
+fn an_empty_request_ends_the_stream() {
     either_way(|| {
         (services(), async move |channel| {
             let mut asking = Asking::new(&channel).await;
@@ -183,7 +183,7 @@ fn a_request_without_a_question_ends_the_stream() {
 }
 
 #[test]
-fn the_older_version_answers_the_same() {
+fn v1alpha_answers_like_v1() {
     either_way(|| {
         (services(), async move |channel| {
             use v1alpha::{server_reflection_request::MessageRequest, server_reflection_response::MessageResponse};
@@ -217,11 +217,11 @@ impl Service for Shelf {
     }
 }
 
-// The file contains encoded descriptors. `the_descriptors_of_the_shelf_are_these` builds and compares them.
+// The file contains encoded descriptors. `the_test_schema_has_the_expected_descriptors` builds and compares them.
 const BOOK: MessageType = MessageType::new("shelf.v1.Book", 1, include_bytes!("shelf.binpb"));
 
 #[test]
-fn the_descriptors_of_the_shelf_are_these() {
+fn the_test_schema_has_the_expected_descriptors() {
     let named = |name: &str| Some(name.to_owned());
     let field =
         |name: &str, number| FieldDescriptorProto { name: named(name), number: Some(number), ..Default::default() };

@@ -84,7 +84,7 @@ mod tests {
                           Sec-WebSocket-Accept: abc=\r\nSec-WebSocket-Protocol: frpc\r\n\r\n";
 
     #[test]
-    fn an_answer_is_read_when_it_is_whole() {
+    fn a_response_is_read_when_complete() {
         for end in 0..ANSWER.len() {
             assert_eq!(read(&ANSWER.as_bytes()[..end], "abc=", Some("frpc")).unwrap(), None);
         }
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_something_else_says_why() {
+    fn an_invalid_response_says_why() {
         for (from, to, why) in [
             ("abc=", "abd=", "a wrong sec-websocket-accept"),
             ("WebSocket\r", "h2c\r", "something other than WebSocket"),

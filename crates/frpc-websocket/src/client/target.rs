@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_says_host_port_and_path() {
+    fn an_address_has_a_host_a_port_and_a_path() {
         for (url, is_secure, host, port, path) in [
             ("ws://localhost:7300", false, "localhost", 7300, "/"),
             ("WSS://example.org", true, "example.org", 443, "/"),
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_address_says_why() {
+    fn invalid_addresses_say_why() {
         for (url, why) in [
             ("localhost:80", "expected ws://HOST"),
             ("http://localhost", "expected ws://HOST"),

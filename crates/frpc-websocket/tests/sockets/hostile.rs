@@ -10,7 +10,7 @@ use tokio::{
 use crate::peer::{frame, serve};
 
 #[test]
-fn a_peer_that_breaks_the_protocol_is_told_so_by_a_code() {
+fn protocol_violations_are_answered_with_a_close_code() {
     in_virtual_time(async {
         let frames: [(Vec<u8>, u16); 12] = [
             (b"\x81\x02hi".to_vec(), PROTOCOL_ERROR),
@@ -43,7 +43,7 @@ fn a_peer_that_breaks_the_protocol_is_told_so_by_a_code() {
 }
 
 #[test]
-fn text_that_is_not_utf8_is_refused_before_its_end() {
+fn invalid_utf8_is_rejected_before_the_end_of_the_message() {
     in_virtual_time(async {
         let (mut server, mut peer) = serve();
         let mut begun = frame(0x01, b"ok\xc0....");
@@ -60,7 +60,7 @@ fn text_that_is_not_utf8_is_refused_before_its_end() {
 }
 
 #[test]
-fn a_message_that_is_too_long_is_refused_by_what_it_announces() {
+fn an_oversized_message_is_rejected_by_its_header() {
     in_virtual_time(async {
         let announced =
             [b"\x82\xff\0\0\x01\0\0\0\0\0\0\0\0\0".to_vec(), [frame(0x02, &[0; 6]), frame(0x80, &[0; 5])].concat()];
@@ -80,7 +80,7 @@ fn a_message_that_is_too_long_is_refused_by_what_it_announces() {
 }
 
 #[test]
-fn a_peer_that_asks_and_never_reads_is_not_read_from() {
+fn reading_pauses_when_pongs_are_not_read() {
     in_virtual_time(async {
         let (ours, mut theirs) = duplex(1024);
         let mut server = WebSocket::new(ours, Role::Server);
@@ -102,7 +102,7 @@ fn a_peer_that_asks_and_never_reads_is_not_read_from() {
 }
 
 #[test]
-fn a_peer_that_goes_on_after_a_refusal_is_read_past_only_for_a_while() {
+fn input_after_a_rejection_is_skipped_for_a_limited_time() {
     in_virtual_time(async {
         let (ours, mut theirs) = duplex(64 * 1024);
         let mut server = WebSocket::new(ours, Role::Server);
@@ -127,7 +127,7 @@ fn a_peer_that_goes_on_after_a_refusal_is_read_past_only_for_a_while() {
 }
 
 #[test]
-fn nothing_is_sent_behind_a_refusal() {
+fn nothing_is_sent_after_a_rejection() {
     in_virtual_time(async {
         let (mut server, mut peer) = serve();
         peer.say(&[frame(0x83, b""), frame(0x89, b"hello?")].concat()).await;

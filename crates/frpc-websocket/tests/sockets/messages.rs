@@ -13,7 +13,7 @@ fn text(content: &str) -> WebSocketMessage {
 }
 
 #[test]
-fn messages_of_all_lengths_go_both_ways() {
+fn messages_of_all_lengths_work_in_both_directions() {
     in_virtual_time(async {
         let (mut server, mut client) = pair();
         for len in [0, 1, 125, 126, 65_535, 65_536, 300_000] {
@@ -32,7 +32,7 @@ fn messages_of_all_lengths_go_both_ways() {
 }
 
 #[test]
-fn fragments_make_one_message_with_pings_between_them() {
+fn fragments_form_one_message_with_pings_between_them() {
     in_virtual_time(async {
         let (mut server, mut peer) = serve();
         let parts =
@@ -45,7 +45,7 @@ fn fragments_make_one_message_with_pings_between_them() {
 }
 
 #[test]
-fn a_message_is_read_wherever_it_is_split() {
+fn a_message_is_read_for_any_split() {
     in_virtual_time(async {
         let bytes = [frame(0x01, "h€".as_bytes()), frame(0x80, &[b'i'; 130])].concat();
         let whole = format!("h€{}", "i".repeat(130));
@@ -63,7 +63,7 @@ fn a_message_is_read_wherever_it_is_split() {
 }
 
 #[test]
-fn answers_to_messages_that_came_together_go_out_together() {
+fn replies_to_messages_of_one_read_share_a_write() {
     in_virtual_time(async {
         let (mut server, mut peer) = serve();
         peer.say(&[frame(0x81, b"a"), frame(0x81, b"b"), frame(0x81, b"c")].concat()).await;
@@ -116,7 +116,7 @@ fn a_close_without_a_code_is_answered_without_one() {
 }
 
 #[test]
-fn a_peer_that_does_not_close_is_waited_for_no_longer_than_5_s() {
+fn closing_waits_at_most_5_seconds_for_the_peer() {
     in_virtual_time(async {
         let (mut server, _peer) = serve();
         let begin = Instant::now();
@@ -128,7 +128,7 @@ fn a_peer_that_does_not_close_is_waited_for_no_longer_than_5_s() {
 }
 
 #[test]
-fn a_connection_that_ends_without_a_close_is_lost() {
+fn a_connection_ending_without_a_close_is_lost() {
     in_virtual_time(async {
         let (mut server, peer) = serve();
         drop(peer);
@@ -139,7 +139,7 @@ fn a_connection_that_ends_without_a_close_is_lost() {
 }
 
 #[test]
-fn a_silent_peer_is_asked_and_given_up() {
+fn a_silent_peer_is_pinged_and_disconnected() {
     in_virtual_time(async {
         let (server, mut peer) = serve();
         let mut server = server.keepalive(Duration::from_secs(10), Duration::from_secs(3));

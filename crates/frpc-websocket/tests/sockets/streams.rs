@@ -11,7 +11,7 @@ use tokio::{
 use crate::peer::{frame, pair, serve};
 
 #[test]
-fn bytes_go_both_ways_in_whatever_messages_they_come() {
+fn bytes_are_independent_of_message_sizes() {
     in_virtual_time(async {
         let (server, client) = pair();
         let (mut server, mut client) = (server.into_stream(), client.into_stream());
@@ -31,7 +31,7 @@ fn bytes_go_both_ways_in_whatever_messages_they_come() {
 }
 
 #[test]
-fn the_boundaries_of_messages_mean_nothing() {
+fn message_boundaries_are_ignored() {
     in_virtual_time(async {
         let (server, mut peer) = serve();
         let mut server = server.into_stream();
@@ -46,7 +46,7 @@ fn the_boundaries_of_messages_mean_nothing() {
 }
 
 #[test]
-fn text_is_refused_where_bytes_are_spoken() {
+fn text_messages_are_rejected_on_byte_streams() {
     in_virtual_time(async {
         let (server, mut peer) = serve();
         let mut server = server.into_stream();

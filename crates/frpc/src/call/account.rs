@@ -157,7 +157,7 @@ mod tests {
     use crate::Code;
 
     #[test]
-    fn a_hold_takes_room_of_its_connection_and_of_the_server_until_it_is_dropped() {
+    fn a_hold_uses_memory_of_connection_and_server() {
         let server = MemoryAccount::for_server(100);
         let (one, other) = (MemoryAccount::for_connection(80, &server), MemoryAccount::for_connection(80, &server));
         let hold = one.hold();

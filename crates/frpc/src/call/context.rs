@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn code_in_a_handler_sees_what_it_inherits_and_code_outside_nothing() {
+    fn inherited_values_are_visible_only_inside_a_handler() {
         let at = Instant::now() + Duration::from_secs(1);
         let names = ["traceparent".to_owned()];
         let seen = InScope::new(CallScope::of(&head(Some(at)), &names), async {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn code_elsewhere_sees_what_was_taken_along_until_it_ends_or_panics() {
+    fn captured_context_applies_until_its_scope_ends() {
         let at = Instant::now();
         let names = ["traceparent".to_owned()];
         let handler = InScope::new(CallScope::of(&head(Some(at)), &names), async { Inherited::here() });
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_cancelled_by_the_drop_of_the_handler_and_not_by_its_end() {
+    fn dropping_the_handler_cancels_the_token() {
         let take = |is_ready: bool| async move {
             let token = token().unwrap();
             let sent = token.clone();

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn extras_are_one_pointer_wide_and_read_as_empty_without_an_allocation() {
+    fn extras_are_pointer_sized_and_empty_without_allocation() {
         assert_eq!(size_of::<HeadExtras>(), size_of::<usize>());
         let extras = HeadExtras::default();
         assert!(extras.metadata().is_empty() && extras.trailers().is_empty());
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_extras_are_apart_from_each_other() {
+    fn metadata_trailers_and_extensions_are_separate() {
         let mut extras = HeadExtras::default();
         extras.metadata_mut().insert("a", "head").unwrap();
         extras.trailers_mut().insert("a", "tail").unwrap();

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_method_has_the_messages_that_it_was_given() {
+    fn a_method_has_the_given_message_types() {
         const ONE: MessageType = MessageType::new("a.One", 1, b"a");
         const TWO: MessageType = MessageType::new("a.Two", 2, b"a");
         const PLAIN: Method = Method::unary("a.A", "Do", 10);
@@ -187,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn a_method_changes_something_unless_it_says_otherwise() {
+    fn methods_have_side_effects_by_default() {
         const PLAIN: Method = Method::unary("a.A", "Do", 10);
         const READING: Method = PLAIN.without_side_effects();
         assert_eq!((PLAIN.has_no_side_effects, READING.has_no_side_effects), (false, true));
     }
 
     #[test]
-    fn descriptors_are_neither_compared_nor_printed() {
+    fn descriptors_are_excluded_from_comparison_and_debug() {
         let [one, other] = [b"a", b"b"].map(|descriptors: &[u8; 1]| MessageType::new("a.One", 0x2a, descriptors));
         assert_eq!(one, other);
         assert_eq!(format!("{one:?}"), "MessageType(a.One, 0x0000000000000000000000000000002a)");

@@ -172,7 +172,7 @@ mod tests {
     use crate::call::status::Code;
 
     #[test]
-    fn messages_come_out_as_they_went_in() {
+    fn messages_round_trip() {
         let mut out = Vec::new();
         for message in [&b"a"[..], b"", b"bc"] {
             put(&mut out, message);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_cut_off_is_the_last() {
+    fn a_truncated_message_ends_the_stream() {
         for cut in [&b"\0\0\0"[..], b"\0\0\0\x02a", b"\xff\xff\xff\xffa"] {
             let mut packed = PackedMessages::new(Bytes::from_static(cut));
             assert_eq!(packed.next().unwrap().unwrap_err().code(), Code::InvalidArgument);

@@ -378,7 +378,7 @@ mod tests {
     const SECONDS_3: Duration = Duration { seconds: 3, nanos: 0 };
 
     #[test]
-    fn error_details_are_a_status_of_google_rpc_byte_for_byte() {
+    fn error_details_encode_as_google_rpc_status() {
         let details = [Any::from_msg(&SECONDS_3).unwrap(), Any { type_url: "a/b".to_owned(), value: vec![0xff] }];
         let status = Status::with_error_details(Code::NotFound, "no such order", details.clone());
 
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn the_details_of_a_foreign_peer_are_found_by_their_type() {
+    fn details_of_a_foreign_peer_are_found_by_type() {
         let mut bytes = vec![0x1a, 2 + 40 + 6];
         bytes.extend([0x0a, 40]);
         bytes.extend(b"type.googleapis.com/google.rpc.RetryInfo");
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_detail_of_a_type_is_found_behind_those_of_others() {
+    fn the_first_valid_detail_of_a_type_is_found() {
         let any = |seconds| Any::from_msg(&Duration { seconds, nanos: 0 }).unwrap();
         let broken = Any { value: vec![0xff], ..any(0) };
         let details = [Any::from_msg(&Timestamp::default()).unwrap(), broken, any(1), any(2)];
@@ -421,13 +421,13 @@ mod tests {
     }
 
     #[test]
-    fn a_status_without_typed_details_has_no_bytes_of_them() {
+    fn a_status_without_typed_details_has_no_detail_bytes() {
         assert!(Status::with_error_details(Code::Aborted, "text", []).details().is_empty());
         assert_eq!(Status::aborted("text").error_details(), []);
     }
 
     #[test]
-    fn details_and_metadata_stand_where_they_were_put() {
+    fn constructors_set_details_and_metadata() {
         let mut metadata = Metadata::new();
         metadata.insert("a", "1").unwrap();
         let parts = |status: &Status| (status.code(), status.message().to_owned(), status.details().to_vec());
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_metadata_is_the_fault_of_the_side_that_set_it() {
+    fn invalid_local_metadata_is_an_internal_error() {
         let refused = Metadata::new().insert("te", "trailers").unwrap_err();
         let status = Status::from(refused.clone());
         assert_eq!((status.code(), status.message()), (Code::Internal, &*refused.to_string()));
@@ -466,7 +466,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_details_that_can_be_looked_at(bytes: Vec<u8>) {
+        fn arbitrary_detail_bytes_can_be_inspected(bytes: Vec<u8>) {
             let status = Status::with_details(Code::Unknown, "", bytes.clone());
             prop_assert_eq!(status.details(), &bytes);
             let _ = (status.error_details(), status.error_detail::<Duration>());

@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn trailers_come_behind_the_messages() {
+    async fn trailers_follow_the_messages() {
         let (sender, mut numbers) = Streaming::channel(2);
         sender.send(1).await.unwrap();
         sender.send(2).await.unwrap();
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn trailers_discard_the_messages_that_nobody_read() {
+    async fn reading_trailers_discards_unread_messages() {
         let mut numbers = Streaming::from_iter([1, 2, 3]).with_trailers(trailers("a"));
         assert_eq!(numbers.message().await.unwrap(), Some(1));
         assert_eq!(numbers.trailers().await.unwrap(), Some(trailers("a")));
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn trailers_of_a_stream_that_fails_are_its_status() {
+    async fn trailers_of_a_failed_stream_are_its_error() {
         let (sender, mut numbers) = Streaming::channel(2);
         sender.send(1).await.unwrap();
         sender.clone().finish(trailers("a"));
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn trailers_wait_for_the_last_sender_and_are_those_of_the_first_that_finished() {
+    async fn the_first_trailers_arrive_after_the_last_sender() {
         let (sender, mut numbers) = Streaming::channel(1);
         sender.clone().finish(trailers("a"));
         assert_eq!(numbers.trailers().now_or_never().map(Result::ok), None, "there is a sender left");
@@ -423,14 +423,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn known_trailers_replace_those_of_the_sender() {
+    async fn with_trailers_replaces_the_trailers_of_the_sender() {
         let (sender, numbers) = Streaming::<u8>::channel(1);
         sender.finish(trailers("a"));
         assert_eq!(numbers.with_trailers(trailers("b")).trailers().await.unwrap(), Some(trailers("b")));
     }
 
     #[tokio::test]
-    async fn a_stream_is_not_polled_behind_its_end() {
+    async fn a_stream_is_not_polled_after_its_end() {
         let mut rest = vec![2, 1];
         let mut is_over = false;
         let mut numbers = Streaming::new(stream::poll_fn(move |_| {
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn changed_messages_keep_the_trailers() {
+    async fn mapped_messages_keep_the_trailers() {
         let (sender, numbers) = Streaming::channel(1);
         let mut texts = numbers.map_messages(|number: u8| Ok(number.to_string()));
         sender.send(7).await.unwrap();
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_message_that_cannot_be_changed_is_an_error() {
+    async fn a_failing_map_is_an_error() {
         let numbers = Streaming::from_iter(["1", "one"]).with_trailers(trailers("a"));
         let mut parsed = numbers.map_messages(|text| text.parse().map_err(|_| Status::invalid_argument(text)));
         assert_eq!(parsed.message().await.unwrap(), Some(1_u8));
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sending_fails_once_nobody_reads() {
+    async fn sending_fails_after_the_receiver_is_dropped() {
         let (sender, numbers) = Streaming::channel(1);
         drop(numbers);
         assert_eq!(sender.send(1).await.unwrap_err().code(), crate::Code::Cancelled);

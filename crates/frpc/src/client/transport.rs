@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_scheme_names_what_to_add() {
+    fn an_unknown_scheme_names_the_missing_transport() {
         for url in ["grpc://localhost:80", "jsonrpc+tcp://localhost:80", "gopher://localhost"] {
             let why = transport_for(url, &[]).err().unwrap().to_string();
             let scheme = url.split("://").next().unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn transports_of_the_channel_come_before_the_defaults() {
+    fn transports_of_the_channel_precede_the_defaults() {
         register_transport(Pigeons(&["pigeon", "dove"]));
         register_transport(Pigeons(&["dove"]));
         let own: Arc<dyn Transport> = Arc::new(Pigeons(&["pigeon"]));

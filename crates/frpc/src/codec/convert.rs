@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hand_written_message_with_a_table_has_protocol_buffers() {
+    fn handwritten_messages_with_a_table_support_protobuf() {
         check(&Point::default());
         check(&point());
         let proto = Format::Proto.encode(&point()).expect("it has protocol buffers").into_bytes();
@@ -241,14 +241,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_protocol_buffers_are_slices_of_the_content() {
+    fn protobuf_bytes_fields_are_slices_of_the_content() {
         let content = Bytes::from(point().encode_to_vec());
         let blob = Format::Proto.decode::<Point>(&content).expect("it is one").blob;
         assert!(content.as_ptr_range().contains(&blob.as_ptr()));
     }
 
     #[test]
-    fn well_known_types_have_protocol_buffers() {
+    fn well_known_types_support_protobuf() {
         check(&());
         check(&true);
         check(&-1_i32);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_format_that_a_message_does_not_have_is_an_error_that_says_what_to_do() {
+    fn an_unsupported_format_is_an_error_with_advice() {
         let error = Format::Proto.encode(&Plain).expect_err("it has none");
         assert_eq!(error, CodecError::Unsupported { message: "Plain", format: Format::Proto });
         assert_eq!(
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_an_option_of_the_build() {
+    fn json_requires_a_build_option() {
         let unsupported = CodecError::Unsupported { message: "Point", format: Format::Json };
         assert_eq!(Format::Json.encode(&point()), Err(unsupported.clone()));
         assert_eq!(Format::Json.decode::<Point>(&Bytes::from_static(b"{}")), Err(unsupported.clone()));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_message_are_an_error_of_their_format() {
+    fn invalid_bytes_are_an_error_of_their_format() {
         let error = Format::Proto.decode::<Point>(&Bytes::from_static(b"\x0a\x04he"));
         assert!(matches!(error, Err(CodecError::Proto(_))), "{error:?}");
         let error = Format::Polyglot.decode::<Point>(&Bytes::from_static(b"\x08\x00\x05"));

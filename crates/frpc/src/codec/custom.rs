@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_the_codec_are_the_message() {
+    fn the_message_is_the_output_of_the_codec() {
         let content = Format::Proto.encode(&coded::<false>()).unwrap().into_bytes();
         assert_eq!(content, "42");
         assert_eq!(Format::Proto.decode::<CodedMessage<Digits<false>, u64>>(&content).unwrap().decode(), Ok(42));
@@ -194,28 +194,28 @@ mod tests {
     }
 
     #[test]
-    fn polyglot_has_the_bytes_in_a_field() {
+    fn polyglot_wraps_the_bytes_in_a_field() {
         let content = Format::Polyglot.encode(&coded::<false>()).unwrap().into_bytes();
         assert_eq!(content, polyglot::encode(&Bytes::from_static(b"42")), "as of a BytesValue");
         assert_eq!(Format::Polyglot.decode::<CodedMessage<Digits<false>, u64>>(&content).unwrap().decode(), Ok(42));
     }
 
     #[test]
-    fn only_a_codec_of_that_name_writes_json() {
+    fn only_the_json_codec_supports_the_json_format() {
         let error = Format::Json.encode(&coded::<false>()).unwrap_err();
         assert_eq!(error, CodecError::OtherCodec { codec: "digits", format: Format::Json });
         assert_eq!(error.to_string(), "the messages are written by the codec `digits`, not in JSON");
     }
 
     #[test]
-    fn bytes_that_are_no_message_are_an_error_of_the_codec() {
+    fn invalid_bytes_are_an_error_of_the_codec() {
         let coded = CodedMessage::<Digits<false>, u64>::of(Bytes::from_static(b"x"));
         let error = coded.decode().unwrap_err();
         assert_eq!(error.to_string(), "the codec `digits` refuses it: invalid digit found in string");
     }
 
     #[test]
-    fn a_message_takes_16_bytes_of_memory_for_each_of_its_own() {
+    fn each_encoded_byte_counts_as_16_bytes_of_memory() {
         let content = Bytes::from(vec![b'1'; 1024]);
         let decode = |format: Format, len| {
             format.decode_within::<CodedMessage<Digits<true>, u64>>(&content, MemoryBudget::new(len)).map(drop)

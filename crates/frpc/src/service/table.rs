@@ -263,13 +263,13 @@ mod tests {
     }
 
     #[test]
-    fn a_target_tells_the_addition_and_the_index_of_the_method() {
+    fn a_target_contains_slot_and_method_index() {
         let target = table().find(11).unwrap().target;
         assert_eq!(target, MethodPosition { slot: 1, service: 0, method: 1 });
     }
 
     #[test]
-    fn methods_with_the_same_operation_get_others_and_theirs_calls_none() {
+    fn colliding_operations_are_reassigned() {
         const OTHER: &[Method] =
             &[Method::unary("other.Other", "Do", 11), Method::unary("other.Other", "Undo", u16::MAX)];
         let table = table().with(OTHER, 2, 0);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_is_added_twice_collides() {
+    fn adding_a_service_twice_is_a_collision() {
         let collision = table().with(ECHO, 2, 0).check().unwrap_err();
         assert_eq!(collision.to_string(), "echo.Echo/Chat was added twice: add each service only once");
         assert!(table().check().is_ok());

@@ -168,13 +168,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_goes_through_middleware_and_its_answer_comes_back() {
+    async fn calls_and_responses_pass_through_middleware() {
         let answer = call(tower(ConcurrencyLimitLayer::new(1)), "Echo/Say", Head::default()).await.unwrap();
         assert_eq!(answer.body().content_len(), Some(2));
     }
 
     #[tokio::test]
-    async fn the_status_of_a_handler_comes_through_as_it_is() {
+    async fn the_status_of_a_handler_is_passed_unchanged() {
         let mut head = Head::default();
         head.metadata_mut().insert("refuse", "yes").unwrap();
         let limit = ServiceBuilder::new().concurrency_limit(1).into_inner();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_middleware_fails_with_is_a_status() {
+    async fn middleware_errors_become_statuses() {
         let limit = TimeoutLayer::new(Duration::from_secs(5));
         let status = call(tower(limit), "Echo/Wait", Head::default()).await.unwrap_err();
         assert_eq!(status.code(), Code::Unknown);

@@ -51,12 +51,12 @@ macro_rules! properties {
                 #![proptest_config(config())]
 
                 #[test]
-                fn is_written_and_read_as_by_generated_code(message in super::$name()) {
+                fn encodes_and_decodes_like_generated_code(message in super::$name()) {
                     check::<$message>(&message);
                 }
 
                 #[test]
-                fn is_refused_as_by_generated_code_when_damaged(message in super::$name(), damage in damage()) {
+                fn rejects_damaged_bytes_like_generated_code(message in super::$name(), damage in damage()) {
                     check_damaged::<$message>(&message, &damage);
                 }
             }
@@ -109,7 +109,7 @@ fn check_agrees<M: Tested>(bytes: &Bytes) {
 }
 
 #[test]
-fn messages_become_the_bytes_of_go_and_back() {
+fn messages_match_the_bytes_of_go() {
     for case in &cases("encode") {
         for_message!(text(case, "message"), check_encode(case));
     }
@@ -135,7 +135,7 @@ fn check_encode<M: Tested>(case: &serde_json::Value) {
 }
 
 #[test]
-fn bytes_are_taken_and_refused_as_the_vectors_say() {
+fn vectors_are_decoded_or_rejected_as_stated() {
     for case in &cases("decode") {
         for_message!(text(case, "message"), check_decode(case));
     }
@@ -153,7 +153,7 @@ fn check_decode<M: Tested>(case: &serde_json::Value) {
 }
 
 #[test]
-fn positions_that_no_value_has_come_back() {
+fn unknown_enum_positions_round_trip() {
     let bytes = unhex("08000a630a630a630a63020c0a0a010c020a63");
     let Ok(DecodedContent::Message(enums)) = layouts::<Enums>().decode(&shape::<Enums>(), &bytes) else {
         panic!("they are numbers")
@@ -162,7 +162,7 @@ fn positions_that_no_value_has_come_back() {
 }
 
 #[test]
-fn proto2_has_its_required_fields_and_defaults() {
+fn proto2_required_fields_and_defaults_are_kept() {
     let set = Old { note: Some(String::new()), count: Some(0), maybe_level: Some(2), ..Old::default() };
     let inner = Old { maybe_level: Some(1), data: Some(Vec::new()), ..Old::default() };
     let chosen = Old { choice: Some(old::old::Choice::Old(Box::new(set.clone()))), ..Old::default() };
@@ -175,7 +175,7 @@ fn proto2_has_its_required_fields_and_defaults() {
 }
 
 #[test]
-fn messages_of_very_many_fields_are_written_and_read() {
+fn messages_with_very_many_fields_round_trip() {
     check(&ManyFields::default());
     let filled = filled(&shape::<ManyFields>()).encode_to_vec();
     assert!(filled.len() > 1_000, "nearly all fields are set, and not {}", filled.len());
@@ -189,7 +189,7 @@ fn messages_of_very_many_fields_are_written_and_read() {
 }
 
 #[test]
-fn honest_messages_are_not_refused() {
+fn valid_messages_are_accepted() {
     let cells = (0..20_000).map(|x| hostile::Cell { x, y: String::new() }).collect();
     let row = hostile::rows::Row { cells, blobs: vec![vec![1]; 20_000], flags: vec![true; 20_000] };
     check(&Rows {
@@ -208,7 +208,7 @@ fn honest_messages_are_not_refused() {
 }
 
 #[test]
-fn operations_are_those_of_generated_code() {
+fn operations_match_generated_code() {
     use vectors::{alpha_methods as alpha, beta_methods as beta};
     for method in [alpha::ECHO, alpha::FAIL, alpha::COUNT, alpha::SUM, alpha::CHAT, beta::NOTHING, beta::HANGUP] {
         assert_eq!(layouts::<Scalars>().operation(&method.path()), Some(method.operation), "{method}");
@@ -217,7 +217,7 @@ fn operations_are_those_of_generated_code() {
 }
 
 #[test]
-fn claims_of_four_gigabytes_allocate_next_to_nothing() {
+fn claimed_lengths_of_4_gib_allocate_little() {
     for claim in ["0800050a0001030affffffff0f", "0800050a0001030a00000205030affffffff0f", "0800050affffffff0f"] {
         for filler in [0, 64 << 10] {
             let bytes = Bytes::from([&unhex(claim)[..], &vec![0xff; filler]].concat());
@@ -229,7 +229,7 @@ fn claims_of_four_gigabytes_allocate_next_to_nothing() {
 }
 
 #[test]
-fn absent_messages_in_a_list_are_default_ones_up_to_a_limit() {
+fn absent_list_messages_are_defaults_up_to_a_limit() {
     let (layouts, shape) = (layouts::<Tree>(), shape::<Tree>());
     assert!(layouts.decode(&shape, &absent_children(10_000)).is_ok());
     let error = layouts.decode(&shape, &absent_children(5 << 20)).expect_err("too many");
@@ -238,7 +238,7 @@ fn absent_messages_in_a_list_are_default_ones_up_to_a_limit() {
 
 /// A message takes hundreds of bytes in memory as soon as one field is set, however few bytes it has on the wire.
 #[test]
-fn the_smallest_messages_take_a_few_hundred_times_their_length() {
+fn memory_of_small_messages_is_bounded_by_their_length() {
     let children = vec![Leaf { weight: 1, ..Default::default() }; 10_000];
     let bytes = codec::encode(&Repeated { r_leaf: children, ..Default::default() });
     let (layouts, shape) = (layouts::<Repeated>(), shape::<Repeated>());
@@ -247,7 +247,7 @@ fn the_smallest_messages_take_a_few_hundred_times_their_length() {
 }
 
 #[test]
-fn messages_in_each_other_are_a_value_or_too_deep() {
+fn nested_messages_are_decoded_up_to_the_depth_limit() {
     // Without optimization, the stack overflows before the depth limit is reached.
     for (levels, is_read) in [(LEVELS_MIN, true), (Reader::DEPTH_MAX as usize + 1, false), (100_000, false)] {
         // Each message contains the next one in a list. The last list is empty.

@@ -9,7 +9,7 @@ use frpc::codec::{Enumeration, Reader, Writer};
 use crate::{plain, read, round_trip};
 
 #[test]
-fn generated_tables_lead_where_the_steps_lead() {
+fn generated_tables_match_following_the_chain() {
     check::<Gaps>();
     check::<Sparse>();
     check::<Aliased>();
@@ -36,7 +36,7 @@ fn check<E: Enumeration>() {
 }
 
 #[test]
-fn a_number_behind_many_steps_round_trips_everywhere() {
+fn an_enum_number_after_many_steps_round_trips() {
     for number in (-3..90).chain([i32::MIN, i32::MAX]) {
         let choice = Some(Choice::Gaps(number));
         round_trip(&Wide { f011: number, f012: vec![number; 3], choice, ..Wide::default() });

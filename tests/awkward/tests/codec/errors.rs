@@ -14,7 +14,7 @@ use frpc::codec::{self, DecodeErrorKind, Kind, Message, Reader};
 use crate::{plain, read, round_trip, unhex};
 
 #[test]
-fn bytes_that_end_in_the_middle() {
+fn truncated_bytes_are_reported() {
     check::<Leaf>("", "Leaf: the bytes end here");
     check::<Leaf>("08", "Leaf: the bytes end here");
     check::<Leaf>("0800", "Leaf.label: the bytes end here");
@@ -28,7 +28,7 @@ fn bytes_that_end_in_the_middle() {
 }
 
 #[test]
-fn values_of_another_kind() {
+fn values_of_a_wrong_kind_are_reported() {
     check::<Leaf>("050a00 0c00", "Leaf: expected u8, found string");
     check::<Leaf>("0800 040a00 0c00", "Leaf.label: expected string, found bytes");
     check::<Leaf>("0800 050a00 0a01", "Leaf.weight: expected i32, found u32");
@@ -46,7 +46,7 @@ fn values_of_another_kind() {
 }
 
 #[test]
-fn elements_of_another_kind() {
+fn elements_of_a_wrong_kind_are_reported() {
     check::<Tree>("0800 050a00 010c0a00", "Tree.children: expected elements of kind message, found i32");
     check::<Tree>("0800 050a00 01ff0a00", "Tree.children: expected elements of kind message, found 0xff");
     check::<Tree>("0800 050a00 01", "Tree.children: the bytes end here");
@@ -55,7 +55,7 @@ fn elements_of_another_kind() {
 }
 
 #[test]
-fn the_path_leads_through_lists_and_maps() {
+fn paths_include_lists_and_maps() {
     let inner = |flag| format!("0800 0d00 07{flag}");
     let inners = format!("0800 0800 01030a02 {} {}", inner("01"), inner("02"));
     check::<Outer>("0800 0800 00", "Outer.middle.inners: expected list, found nil");
@@ -70,7 +70,7 @@ fn the_path_leads_through_lists_and_maps() {
 }
 
 #[test]
-fn integers_that_are_too_long() {
+fn overlong_integers_are_reported() {
     check::<Leaf>("0800 050a00 0c8280808080 00", "Leaf.weight: i32 is longer than its type allows");
     check::<Text>("0800 050a8280808080 00", "Text.text: u32 is longer than its type allows");
     check::<Total>("0800 0d80808080808080808080 00", "Total.sum: i64 is longer than its type allows");
@@ -80,7 +80,7 @@ fn integers_that_are_too_long() {
 }
 
 #[test]
-fn text_that_is_not_utf8() {
+fn invalid_utf8_is_reported() {
     check::<Text>("0800 050a02c328", "Text.text: string is not UTF-8");
     check::<Text>("0800 050a03eda080", "Text.text: string is not UTF-8");
     check::<Text>("06 050a01ff", "Text: string is not UTF-8");
@@ -88,7 +88,7 @@ fn text_that_is_not_utf8() {
 }
 
 #[test]
-fn lengths_and_counts_beyond_the_end() {
+fn lengths_and_counts_beyond_the_end_are_reported() {
     check::<Text>("0800 050a03 6161", "Text.text: claims a length of 3, 2 bytes are left");
     check::<Text>("0800 050affffffff0f 6161", "Text.text: claims a length of 4294967295, 2 bytes are left");
     let blob = "0800 050a00 0c00 050a00 040affffffff0f";
@@ -100,7 +100,7 @@ fn lengths_and_counts_beyond_the_end() {
 }
 
 #[test]
-fn messages_are_nested_a_hundred_deep_and_no_deeper() {
+fn messages_may_be_nested_a_hundred_deep() {
     let limit = usize::try_from(Reader::DEPTH_MAX).expect("a hundred");
     assert_eq!(limit, 100);
     round_trip(&tree(limit));
@@ -122,7 +122,7 @@ fn every_kind_of_nesting_counts() {
 }
 
 #[test]
-fn side_by_side_is_not_nested() {
+fn siblings_do_not_count_as_nested() {
     round_trip(&Tree { children: vec![tree(99); 50], ..Tree::default() });
 }
 

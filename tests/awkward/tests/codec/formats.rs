@@ -15,7 +15,7 @@ fn encode(format: Format, message: &impl Message) -> Bytes {
 }
 
 #[test]
-fn a_generated_message_has_protocol_buffers() {
+fn generated_messages_support_protobuf() {
     let words = golden::echo::echo::Words { text: "polly".to_owned() };
     let content = encode(Format::Proto, &words);
     assert_eq!(&content[..], b"\x0a\x05polly");
@@ -23,13 +23,13 @@ fn a_generated_message_has_protocol_buffers() {
 }
 
 #[test]
-fn a_generated_message_has_no_json_yet() {
+fn generated_messages_have_no_json_by_default() {
     let words = golden::echo::echo::Words { text: "polly".to_owned() };
     assert_eq!(Format::Json.encode(&words), Err(CodecError::Unsupported { message: "Words", format: Format::Json }));
 }
 
 #[test]
-fn both_formats_are_the_same_in_other_rust_types() {
+fn both_formats_are_independent_of_the_rust_types() {
     fn check<A, B>(message: &A)
     where
         A: Message + prost::Message + PartialEq + Debug,
@@ -54,7 +54,7 @@ fn both_formats_are_the_same_in_other_rust_types() {
 }
 
 #[test]
-fn bytes_fields_of_protocol_buffers_are_slices_of_the_content() {
+fn protobuf_bytes_fields_are_slices_of_the_content() {
     let lists = other::names::shapes::Lists { f_bytes: vec![Bytes::from_static(b"one")], ..Default::default() };
     let content = Bytes::from(lists.encode_to_vec());
     let lists: other::names::shapes::Lists = Format::Proto.decode(&content).expect("it was just written");

@@ -65,7 +65,7 @@ fn a_depth_of_a_hundred_thousand_is_refused() {
 }
 
 #[test]
-fn a_depth_of_a_hundred_is_read_where_messages_are_small() {
+fn small_messages_may_be_nested_a_hundred_deep() {
     let nested = |levels: usize| ["{\"nest\":".repeat(levels - 1), "{}".to_owned(), "}".repeat(levels - 1)].concat();
     assert!(read::<Nest>(nested(100)).is_ok());
     assert_eq!(refused::<Nest>(nested(101)), ErrorKind::TooDeep { limit: 100 });
@@ -75,7 +75,7 @@ fn a_depth_of_a_hundred_is_read_where_messages_are_small() {
 }
 
 #[test]
-fn large_messages_in_each_other_are_a_value_or_too_deep() {
+fn large_nested_messages_are_decoded_or_too_deep() {
     let ways = [
         ("{\"one\":", "}"),
         ("{\"many\":[", "]}"),
@@ -100,7 +100,7 @@ fn large_messages_in_each_other_are_a_value_or_too_deep() {
 
 /// Short texts of messages that are large in memory.
 #[test]
-fn what_takes_too_much_memory_is_refused() {
+fn messages_above_the_memory_budget_are_rejected() {
     let too_much = |kind: ErrorKind| matches!(kind, ErrorKind::TooMuchMemory { .. });
     let list = |name: &str, item: &str| format!("{{\"{name}\":[{}]}}", vec![item; 100_000].join(","));
     assert!(too_much(refused::<Wide>(list("many", "{}"))));
@@ -115,7 +115,7 @@ fn what_takes_too_much_memory_is_refused() {
 }
 
 #[test]
-fn honest_messages_are_not_refused() {
+fn valid_messages_are_accepted() {
     let list = |name: &str, item: &str, count| format!("{{\"{name}\":[{}]}}", vec![item; count].join(","));
     assert!(read::<Lists>(list("fString", "\"\"", 200_000)).is_ok());
     assert!(read::<Lists>(list("fString", "\"a\"", 200_000)).is_ok());
@@ -138,7 +138,7 @@ fn a_million_keys_are_read_or_skipped() {
 }
 
 #[test]
-fn long_values_take_no_more_than_their_length() {
+fn long_values_use_no_more_memory_than_their_length() {
     let long = "9".repeat(1 << 20);
     let lists = |name: &str, value: &str| format!("{{\"{name}\":[{value}]}}");
     assert!(matches!(refused::<Lists>(lists("fInt32", &long)), ErrorKind::Invalid { .. }));
@@ -160,7 +160,7 @@ fn long_values_take_no_more_than_their_length() {
 
 /// The type of each nested message follows its value, so every level has to search for it.
 #[test]
-fn messages_in_any_whose_type_comes_last_take_bounded_time() {
+fn any_with_a_late_type_takes_bounded_time() {
     let filler = format!("\"{}\"", "x".repeat(1 << 20));
     let text = (0..90)
         .fold(format!("{{\"value\":{filler},\"@type\":\"/google.protobuf.StringValue\"}}"), |inner, _| {

@@ -27,17 +27,17 @@ macro_rules! properties {
                 #![proptest_config(config())]
 
                 #[test]
-                fn is_as_prost_reflect_has_it(message in super::$name()) {
+                fn matches_prost_reflect(message in super::$name()) {
                     check::<$message>(&message);
                 }
 
                 #[test]
-                fn is_the_same_in_other_rust_types(message in super::$name()) {
+                fn is_independent_of_the_rust_types(message in super::$name()) {
                     check_other::<$message, $same>(&message);
                 }
 
                 #[test]
-                fn does_no_harm_when_damaged(message in super::$name(), damage in damage()) {
+                fn damaged_json_causes_no_panic(message in super::$name(), damage in damage()) {
                     check_damaged::<$message>(&message, &damage);
                 }
             }

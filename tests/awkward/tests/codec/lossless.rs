@@ -16,7 +16,7 @@ use frpc::codec::{self, Message};
 use crate::{plain, read, round_trip};
 
 #[test]
-fn optional_fields_that_are_set_to_their_default_stay_set() {
+fn optional_fields_set_to_their_default_stay_set() {
     let set = Optionals {
         f_double: Some(0.0),
         f_float: Some(0.0),
@@ -44,7 +44,7 @@ fn optional_fields_that_are_set_to_their_default_stay_set() {
 }
 
 #[test]
-fn members_of_a_oneof_that_are_set_to_their_default_stay_set() {
+fn oneof_members_set_to_their_default_stay_set() {
     use choices::All::*;
     let members =
         [FDouble(0.0), FFloat(0.0), FInt32(0), FInt64(0), FUint32(0), FUint64(0), FBool(false), FString(String::new())];
@@ -57,7 +57,7 @@ fn members_of_a_oneof_that_are_set_to_their_default_stay_set() {
 }
 
 #[test]
-fn what_the_layout_can_say_needs_no_trailer() {
+fn representable_values_need_no_trailer() {
     use choices::All::*;
     let members = [FDouble(1.0), FFloat(-1.0), FInt32(-1), FInt64(1), FUint32(1), FUint64(1), FBool(true)]
         .into_iter()
@@ -81,7 +81,7 @@ fn what_the_layout_can_say_needs_no_trailer() {
 }
 
 #[test]
-fn members_tell_themselves_apart_inside_of_lists_maps_and_each_other() {
+fn oneof_members_are_distinguished_in_any_nesting() {
     let empty_text = Tree { either: Some(Either::Text(String::new())), ..Tree::default() };
     let nested = |tree: &Tree| Tree {
         left: Some(Box::new(tree.clone())),
@@ -112,7 +112,7 @@ fn the_trailer_may_have_many_entries() {
 }
 
 #[test]
-fn numbers_that_no_value_has_stay_themselves() {
+fn unknown_enum_numbers_round_trip() {
     let numbers = (-20..=210).chain([i32::MIN, i32::MIN + 1, i32::MIN + 5, i32::MIN + 10, i32::MIN + 100, -101]);
     for number in numbers.chain([1 << 30, i32::MAX - 1, i32::MAX]) {
         round_trip(&vectors::Enums {
@@ -135,7 +135,7 @@ fn numbers_that_no_value_has_stay_themselves() {
 }
 
 #[test]
-fn a_plain_reader_never_takes_an_unknown_number_for_a_known_one() {
+fn plain_readers_never_misread_unknown_numbers() {
     const SPARSE: [i32; 5] = [0, 100, 10, -1, i32::MAX];
     for number in (-20..=210).chain([i32::MIN, i32::MIN + 100]).filter(|number| !SPARSE.contains(number)) {
         let enums = vectors::Enums { sparse: number, ..Default::default() };

@@ -24,7 +24,7 @@ static COUNTING: Counting = Counting;
 const ERROR_LEN_MAX: usize = 128;
 
 #[test]
-fn claims_of_four_gigabytes_allocate_nothing() {
+fn claimed_lengths_of_4_gib_allocate_nothing() {
     let claim = "affffffff0f";
     check_claim::<Text>(&format!("0800050{claim}"));
     check_claim::<Text>(&format!("06050{claim}"));
@@ -47,7 +47,7 @@ fn check_claim<M: Message>(head: &str) {
 
 /// A count is trusted as long as the remaining bytes could contain the elements and their memory is within the limit.
 #[test]
-fn a_count_without_its_elements_allocates_no_more_than_is_allowed() {
+fn a_count_without_elements_allocates_within_the_budget() {
     for count in ["8004", "808004"] {
         let head = unhex(&format!("0800050a0001030a{count}"));
         let input = Bytes::from([&head[..], &vec![0xff; 64 << 10]].concat());
@@ -57,7 +57,7 @@ fn a_count_without_its_elements_allocates_no_more_than_is_allowed() {
 
 /// Each element is one byte of input and a whole message in memory.
 #[test]
-fn absent_messages_in_a_list_are_default_ones_up_to_a_limit() {
+fn absent_list_messages_are_defaults_up_to_a_limit() {
     for count in [1, 1_000, 10_000] {
         assert!(check_bound::<Tree>(&absent_children(count)).is_ok(), "absent messages are default ones");
     }
@@ -79,7 +79,7 @@ pub(crate) fn absent_children(count: usize) -> Bytes {
 
 /// Any repetition in any message: its memory is bounded by the input.
 #[test]
-fn hostile_messages_take_no_more_than_is_allowed() {
+fn hostile_messages_stay_within_the_budget() {
     for len in [0, 1, 2, 3, 7, 8, 14, 15, 100, 1_000, 30_000] {
         hostile::<hostile_plain::Wide, hostile_plain::Holder, hostile_plain::Rows, hostile_plain::Nest>(len);
         hostile::<hostile_other::Wide, hostile_other::Holder, hostile_other::Rows, hostile_other::Nest>(len);
@@ -173,7 +173,7 @@ fn limit(len: usize) -> usize {
 
 /// Realistic messages stay far below the limit, even with many small elements: lists, strings and maps of messages.
 #[test]
-fn honest_messages_are_not_refused() {
+fn valid_messages_are_accepted() {
     let cells = (0..100_000).map(|x| hostile_plain::Cell { x, y: String::new() }).collect();
     let row = hostile_plain::rows::Row { cells, blobs: vec![vec![1]; 100_000], flags: vec![true; 100_000] };
     let rows = hostile_plain::Rows {
@@ -190,7 +190,7 @@ fn honest_messages_are_not_refused() {
 
 /// The most expensive bytes other than nil: short strings, nested empty messages and map keys.
 #[test]
-fn small_values_take_their_size_in_memory() {
+fn small_values_cost_their_size_in_memory() {
     let texts = Repeated { r_string: vec![String::new(); 20_000], ..Repeated::default() };
     check_ratio(&texts, 12);
     let leaves = Tree { children: vec![Tree::default(); 3_000], ..Tree::default() };
@@ -209,7 +209,7 @@ fn small_values_take_their_size_in_memory() {
 
 /// The same with a trailer, so that the message is read twice.
 #[test]
-fn a_trailer_takes_its_size_in_memory() {
+fn a_trailer_costs_its_size_in_memory() {
     let choice = Choices {
         all: Some(All::FChoices(Box::new(Choices { all: Some(All::FInt32(0)), single: None }))),
         single: None,

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::{hex, unhex};
 
 #[test]
-fn values_become_the_bytes_of_go() {
+fn values_match_the_bytes_of_go() {
     let mut left_out = HashMap::new();
     for case in cases("encode") {
         let [name, kind, value, bytes] = ["name", "type", "value", "hex"].map(|name| text(&case, name));
@@ -58,7 +58,7 @@ fn write(out: &mut Writer<Vec<u8>>, kind: &str, value: &str) -> bool {
 }
 
 #[test]
-fn bytes_are_read_as_the_vectors_say() {
+fn vectors_are_decoded_as_stated() {
     let mut left_out = HashMap::new();
     for case in cases("decode") {
         let [name, kind, expect] = ["name", "type", "expect"].map(|name| text(&case, name));

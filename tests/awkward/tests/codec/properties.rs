@@ -30,7 +30,7 @@ macro_rules! properties {
                 #![proptest_config(config())]
 
                 #[test]
-                fn comes_back_as_it_was(message in super::$name()) {
+                fn round_trips(message in super::$name()) {
                     round_trip(&message);
                     check_plain(&message);
                 }
@@ -41,7 +41,7 @@ macro_rules! properties {
                 }
 
                 #[test]
-                fn does_no_harm_when_damaged(message in super::$name(), damage in damage()) {
+                fn damaged_bytes_cause_no_panic(message in super::$name(), damage in damage()) {
                     check_damaged(&message, &damage);
                 }
             }

@@ -44,7 +44,7 @@ fn refuses<M: json::Message + Debug>(text: &str, error: &str) {
 }
 
 #[test]
-fn an_order_has_every_kind_of_field() {
+fn an_order_uses_every_kind_of_field() {
     let order = golden::Order {
         order_id: -5,
         is_paid: Some(false),
@@ -84,7 +84,7 @@ fn fields_may_have_the_name_of_the_proto_file() {
 }
 
 #[test]
-fn required_fields_are_written_whatever_they_hold() {
+fn required_fields_are_always_written() {
     let zero = RequiredDefaults { yes: false, ..Default::default() };
     let zero =
         RequiredDefaults { text: String::new(), data: Vec::new(), third: 0.0, nan: 0.0, number: 0, level: 0, ..zero };
@@ -96,7 +96,7 @@ fn required_fields_are_written_whatever_they_hold() {
 }
 
 #[test]
-fn required_fields_have_to_be_there() {
+fn missing_required_fields_are_rejected() {
     refuses::<Old>("{}", "names.old.Old.name: is required, and not there (at byte 2)");
     refuses::<Old>(r#"{"name":null}"#, "names.old.Old.name: is required, and not there (at byte 8)");
     refuses::<Old>(r#"{"name":"","inner":{}}"#, "names.old.Old.inner.flag: is required, and not there (at byte 21)");
@@ -109,7 +109,7 @@ fn required_fields_have_to_be_there() {
 }
 
 #[test]
-fn what_is_unknown_is_ignored() {
+fn unknown_fields_are_ignored() {
     let text = r#"{"x": [1, {"y": null}, "\n"], "color": "COLOR_GREEN", "colors": ["COLOR_BLUE", "?", 5], "colorsByNumber": {"1": "?", "2": 3}, "isPaid": true, "": {}}"#;
     let order = golden::Order {
         is_paid: Some(true),
@@ -122,7 +122,7 @@ fn what_is_unknown_is_ignored() {
 }
 
 #[test]
-fn an_error_says_where_and_why() {
+fn errors_have_a_path_and_a_reason() {
     let table = [
         ("", "json.Order: the JSON ends here (at byte 0)"),
         ("[]", "json.Order: expected an object, found a list (at byte 0)"),
@@ -214,7 +214,7 @@ fn numbers_have_many_forms() {
 }
 
 #[test]
-fn fractions_have_words_for_what_has_no_digits() {
+fn non_finite_numbers_are_strings() {
     let check_both = |f_double: f64, f_float: f32, text: &str| {
         check(&Optionals { f_double: Some(f_double), f_float: Some(f_float), ..Optionals::default() }, text);
     };
@@ -308,7 +308,7 @@ fn enums_are_names_or_numbers() {
 }
 
 #[test]
-fn keys_of_maps_are_in_quotes() {
+fn map_keys_are_quoted() {
     check(&Maps { i: [(-1, true)].into(), ..Maps::default() }, r#"{"i":{"-1":true}}"#);
     check(
         &Maps { d: [(u64::MAX, 1)].into(), ..Maps::default() },
@@ -358,7 +358,7 @@ fn null_is_an_absent_field_or_a_value() {
 }
 
 #[test]
-fn the_grammar_is_that_of_json() {
+fn the_grammar_is_strict_json() {
     for text in [
         "",
         " ",
@@ -398,7 +398,7 @@ fn the_grammar_is_that_of_json() {
 }
 
 #[test]
-fn well_known_types_have_forms_of_their_own() {
+fn well_known_types_have_special_forms() {
     check(&Timestamp { seconds: -1, nanos: 1_000 }, "\"1969-12-31T23:59:59.000001Z\"");
     check(&Duration { seconds: 0, nanos: -500_000_000 }, "\"-0.500s\"");
     check(&FieldMask { paths: vec!["a.b_c".into(), "de_f1".into()] }, "\"a.bC,deF1\"");
@@ -431,7 +431,7 @@ fn well_known_types_have_forms_of_their_own() {
 }
 
 #[test]
-fn compiled_from_their_files_they_have_the_same_forms() {
+fn compiled_well_known_types_have_the_same_forms() {
     check(&generated::Timestamp { seconds: 1, nanos: 0 }, "\"1970-01-01T00:00:01Z\"");
     check(&generated::Duration { seconds: 1, nanos: 0 }, "\"1s\"");
     check(&generated::FieldMask { paths: vec!["a_b".into()] }, "\"aB\"");
@@ -448,7 +448,7 @@ fn compiled_from_their_files_they_have_the_same_forms() {
 }
 
 #[test]
-fn values_without_a_form_are_errors_of_the_writer() {
+fn unrepresentable_values_are_encoding_errors() {
     fn fails(message: &WellKnown, error: &str) {
         assert_eq!(json::to_string(message).map_err(|error| error.to_string()), Err(error.to_owned()));
     }
@@ -494,7 +494,7 @@ fn values_without_a_form_are_errors_of_the_writer() {
 }
 
 #[test]
-fn any_is_read_wherever_its_type_stands() {
+fn any_accepts_its_type_at_any_position() {
     let any = |type_url: &str, value: &[u8]| Any { type_url: type_url.into(), value: value.to_vec() };
     let url = "type.googleapis.com/google.protobuf.Duration";
     let duration = any(url, b"\x08\x02");
@@ -546,7 +546,7 @@ fn any_holds_types_that_are_passed() {
 }
 
 #[test]
-fn members_of_a_oneof_are_there_whatever_they_hold() {
+fn oneof_members_are_written_even_if_default() {
     for (member, text) in [
         (All::FInt32(0), r#"{"fInt32":0}"#),
         (All::FString(String::new()), r#"{"fString":""}"#),

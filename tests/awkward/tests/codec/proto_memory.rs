@@ -131,7 +131,7 @@ fn values_are_counted() {
 
 /// Messages deeper than prost reads neither overflow the stack nor take more than linear time.
 #[test]
-fn deep_messages_are_walked_through_in_linear_time() {
+fn deep_messages_are_counted_in_linear_time() {
     let only = number_of::<Tree>("only", |tree| tree.only = Some(Box::default()));
     let mut deep = Vec::new();
     for _ in 0..5_000 {
@@ -142,7 +142,7 @@ fn deep_messages_are_walked_through_in_linear_time() {
 }
 
 #[test]
-fn a_message_is_read_at_its_budget_and_refused_below() {
+fn a_message_is_rejected_one_byte_below_its_budget() {
     let rows = hostile::Rows { rows: vec![Row::default(); 4096], ..Default::default() };
     let content: Bytes = frpc::prost::Message::encode_to_vec(&rows).into();
     let exact = 4096 * size_of::<Row>() + 16;
@@ -157,7 +157,7 @@ fn a_message_is_read_at_its_budget_and_refused_below() {
 
 /// Four mebibytes of realistic messages stay within the default budget.
 #[test]
-fn honest_messages_are_read_with_the_default_budget() {
+fn valid_messages_fit_the_default_budget() {
     let honest = |content: Vec<u8>| Bytes::from(content);
     let cells = |count| (0..count).map(|x| Cell { x: 1_000 + x, y: format!("cell {x}") }).collect::<Vec<_>>();
     let row = Row { cells: cells(2_000), blobs: vec![vec![7; 100]; 500], flags: vec![true; 500] };
@@ -193,7 +193,7 @@ fn polyglot_and_json_have_the_same_budget() {
 
 /// Writing an `Any` as JSON decodes its message.
 #[test]
-fn an_any_that_takes_too_much_has_no_json() {
+fn an_any_above_the_budget_has_no_json() {
     let many = number_of::<Wide>("many", |wide| wide.many.push(Wide::default()));
     let any =
         frpc::prost_types::Any { type_url: "/codec.hostile.Wide".to_owned(), value: field(many, &[]).repeat(100_000) };
@@ -233,7 +233,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn what_is_counted_is_no_less_than_what_is_allocated(wire in wire()) {
+    fn the_count_is_at_least_the_allocated_memory(wire in wire()) {
         let content = Bytes::from(wire);
         counted::<Wide>(&content);
         counted::<Holder>(&content);

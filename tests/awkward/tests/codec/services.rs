@@ -74,7 +74,7 @@ async fn all(mut words: Streaming<Words>) -> (Vec<String>, Option<Status>) {
 }
 
 #[tokio::test]
-async fn a_unary_call_brings_the_response_or_the_status() {
+async fn a_unary_call_returns_the_response_or_the_status() {
     let client = client();
     assert_eq!(client.say(said("hello")).await.unwrap().into_inner(), said("hello"));
     assert_eq!(client.say(Request::new(said("hello"))).await.unwrap().into_inner(), said("hello"));
@@ -83,7 +83,7 @@ async fn a_unary_call_brings_the_response_or_the_status() {
 }
 
 #[tokio::test]
-async fn streams_go_in_either_direction_and_both() {
+async fn streams_work_in_each_direction_and_both() {
     let client = client();
     let repeated = client.repeat(said("again")).await.unwrap().into_inner();
     assert_eq!(all(repeated).await.0, ["again"; 3]);

@@ -11,7 +11,7 @@ use crate::{read, round_trip};
 const BLOB: &[u8] = b"seen in its packet";
 
 #[test]
-fn every_field_of_type_bytes_is_a_slice_of_the_packet() {
+fn every_bytes_field_is_a_slice_of_the_packet() {
     let blob = Bytes::from_static(BLOB);
     check(&Optionals { f_bytes: Some(blob.clone()), ..Optionals::default() }, |message| {
         message.f_bytes.iter().collect()
@@ -49,7 +49,7 @@ fn a_slice_outlives_the_packet_handle() {
 }
 
 #[test]
-fn the_bytes_are_the_same_whatever_types_hold_them() {
+fn encoded_bytes_are_independent_of_the_rust_types() {
     let blob = || BLOB.to_vec();
     let lists = copied::Lists { f_bytes: vec![blob(), Vec::new()], f_sparse: vec![-1, 77], ..copied::Lists::default() };
     let sliced: Lists = read(&round_trip(&lists)).expect("the same layout");

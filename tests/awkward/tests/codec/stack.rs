@@ -27,7 +27,7 @@ fn holder(wide: Wide) -> Holder {
 }
 
 #[test]
-fn large_messages_in_each_other_are_a_value_or_too_deep() {
+fn large_nested_messages_are_decoded_or_too_deep() {
     for (way, wrap) in WAYS {
         let mut deepest = 0;
         for levels in [1, 2, 3, 5, 8, 12, 20, 30, 40, 50, 60, 70, 80, 90, 99] {
@@ -44,7 +44,7 @@ fn large_messages_in_each_other_are_a_value_or_too_deep() {
 }
 
 #[test]
-fn small_messages_in_each_other_use_all_the_depth_there_is() {
+fn small_messages_may_use_the_full_depth() {
     let boxed = |nest| Nest { nest: Some(Box::new(nest)), ..Nest::default() };
     let listed = |nest| Nest { nests: vec![nest], ..Nest::default() };
     for wrap in [boxed as fn(Nest) -> Nest, listed] {

@@ -42,7 +42,7 @@ macro_rules! for_message {
 pub(crate) use for_message;
 
 #[test]
-fn messages_become_the_bytes_of_go_and_back() {
+fn messages_match_the_bytes_of_go() {
     let cases = cases("encode");
     assert_eq!(cases.len(), 51);
     for case in &cases {
@@ -63,7 +63,7 @@ fn check_encode<M: Message + FromJson + PartialEq + Debug>(case: &Value) {
 }
 
 #[test]
-fn bytes_are_taken_and_refused_as_the_vectors_say() {
+fn vectors_are_decoded_or_rejected_as_stated() {
     let cases = cases("decode");
     assert_eq!(cases.len(), 45);
     for case in &cases {
@@ -89,7 +89,7 @@ fn check_decode<M: Message + FromJson + PartialEq + Debug>(case: &Value) {
 }
 
 #[test]
-fn where_either_is_right_we_are_strict_except_about_values_that_go_keeps() {
+fn ambiguous_vectors_are_rejected_with_two_exceptions() {
     let accepted: Vec<_> = cases("decode")
         .iter()
         .filter(|case| text(case, "expect") == "either")
@@ -104,7 +104,7 @@ fn is_accepted<M: Message>(case: &Value) -> bool {
 }
 
 #[test]
-fn unknown_positions_of_go_come_back_to_it() {
+fn unknown_positions_of_go_round_trip() {
     let bytes = unhex("08000a630a630a630a63020c0a0a010c020a63");
     let enums: Enums = read(&bytes).expect("accepted");
     assert_eq!(enums.color, 99);
@@ -117,7 +117,7 @@ fn unknown_positions_of_go_come_back_to_it() {
 }
 
 #[test]
-fn no_message_is_complete_before_its_last_byte() {
+fn no_prefix_is_a_complete_message() {
     for case in &cases("encode") {
         for_message!(text(case, "message"), check_prefixes(case));
     }
@@ -132,7 +132,7 @@ fn check_prefixes<M: Message + Debug>(case: &Value) {
 }
 
 #[test]
-fn what_follows_a_message_changes_nothing() {
+fn bytes_after_a_message_are_ignored() {
     for case in &cases("encode") {
         for_message!(text(case, "message"), check_followed(case));
     }

@@ -15,7 +15,7 @@ use frpc::{
 use crate::{hex, plain, read, round_trip};
 
 #[test]
-fn times_are_two_integers() {
+fn timestamps_and_durations_are_two_integers() {
     check(&Timestamp { seconds: 1, nanos: -1 }, "08000d020c01");
     check(&Duration { seconds: -1, nanos: 1 }, "08000d010c02");
     round_trip(&Timestamp { seconds: i64::MIN, nanos: i32::MAX });
@@ -28,17 +28,17 @@ fn an_any_is_its_url_and_its_bytes() {
 }
 
 #[test]
-fn a_mask_is_a_list_of_paths() {
+fn a_field_mask_is_a_list_of_paths() {
     check(&FieldMask { paths: vec!["a".into(), "b.c".into()] }, "080001050a02050a0161050a03622e63");
 }
 
 #[test]
-fn empty_is_only_its_flags() {
+fn an_empty_message_is_only_its_flags() {
     check(&(), "0800");
 }
 
 #[test]
-fn wrappers_are_messages_of_one_field() {
+fn wrappers_are_messages_with_one_field() {
     check(&true, "08000701");
     check(&-1_i32, "08000c01");
     check(&-1_i64, "08000d01");
@@ -57,7 +57,7 @@ fn check<M: Message + PartialEq + Debug>(message: &M, bytes: &str) {
 }
 
 #[test]
-fn values_nest() {
+fn struct_values_nest() {
     let kinds = [
         Kind::NullValue(0),
         Kind::NumberValue(0.0),
@@ -87,7 +87,7 @@ fn values_nest() {
 }
 
 #[test]
-fn fields_of_well_known_types_are_there_or_not() {
+fn well_known_type_fields_are_optional() {
     assert_eq!(round_trip(&WellKnown::default()), plain(&WellKnown::default()));
     let all_default = WellKnown {
         timestamp: Some(Timestamp::default()),
@@ -115,7 +115,7 @@ fn fields_of_well_known_types_are_there_or_not() {
 }
 
 #[test]
-fn lists_maps_and_oneofs_hold_them_too() {
+fn lists_maps_and_oneofs_may_contain_them() {
     round_trip(&Lists { f_void: vec![(); 4], f_wrapped: vec![0, i64::MIN, i64::MAX], ..Lists::default() });
     round_trip(&Maps {
         k: [(true, Timestamp { seconds: 5, nanos: 0 }), (false, Timestamp::default())].into(),
@@ -129,7 +129,7 @@ fn lists_maps_and_oneofs_hold_them_too() {
 }
 
 #[test]
-fn compiled_from_their_files_they_have_the_same_bytes() {
+fn compiled_well_known_types_have_the_same_bytes() {
     let kind = Some(Kind::StringValue("text".into()));
     let ours = WellKnown {
         timestamp: Some(Timestamp { seconds: 1, nanos: 2 }),

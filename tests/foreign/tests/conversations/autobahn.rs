@@ -35,7 +35,7 @@ impl Mount for Echo {
 }
 
 #[test]
-fn every_case_of_autobahn_is_well() {
+fn every_autobahn_case_passes() {
     let Some(suite) = foreign_program("autobahn") else { return };
     in_real_time_within(LIMIT, async {
         let server = Server::builder().wire(

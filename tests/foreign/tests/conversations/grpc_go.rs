@@ -28,7 +28,7 @@ const CASES: [&str; 16] = [
 ];
 
 #[test]
-fn its_cases_pass() {
+fn interop_cases_pass() {
     let Some(client) = foreign_program("interop-client") else { return };
     with_server(async |port| {
         let port = port.to_string();
@@ -40,7 +40,7 @@ fn its_cases_pass() {
 }
 
 #[test]
-fn its_cases_pass_over_tls() {
+fn interop_cases_pass_over_tls() {
     let Some(client) = foreign_program("interop-client") else { return };
     in_real_time_within(LIMIT, async {
         let identity = Identity::new();

@@ -69,7 +69,7 @@ fn unary_calls_of_every_size_are_answered() {
 }
 
 #[test]
-fn streams_of_every_kind_are_carried() {
+fn streams_of_every_kind_work() {
     with_its_server(async |url| {
         let (_, client) = connect(&url).await;
         let lens = [27_182, 8, 1828, 45_904];
@@ -103,7 +103,7 @@ fn streams_of_every_kind_are_carried() {
 }
 
 #[test]
-fn time_that_is_up_and_calls_that_are_given_up_leave_the_connection_as_it_was() {
+fn timeouts_and_cancellations_keep_the_connection() {
     with_its_server(async |url| {
         let (_, client) = connect(&url).await;
         let (sender, requests) = Streaming::channel(1);
@@ -166,7 +166,7 @@ fn statuses_arrive_with_code_and_message() {
 }
 
 #[test]
-fn metadata_go_there_and_back() {
+fn metadata_round_trips() {
     const ASCII: &str = "x-grpc-test-echo-initial";
     const BINARY: &str = "x-grpc-test-echo-trailing-bin";
     with_its_server(async |url| {
@@ -190,7 +190,7 @@ fn metadata_go_there_and_back() {
 }
 
 #[test]
-fn more_calls_than_fit_on_a_connection_are_all_answered() {
+fn calls_beyond_the_concurrency_limit_are_answered() {
     with_its_server(async |url| {
         let (_, client) = connect(&url).await;
         let mut calls = JoinSet::new();

@@ -27,12 +27,12 @@ fn json_rpc_2_0_calls_with_fetch_over_websocket_and_in_lines() {
 }
 
 #[test]
-fn vscode_jsonrpc_calls_as_editors_do() {
+fn vscode_jsonrpc_calls_like_an_editor() {
     node(&["vscode-jsonrpc"]);
 }
 
 #[test]
-fn jsonrpcclient_and_the_client_of_ucall_call() {
+fn jsonrpcclient_and_the_ucall_client_call() {
     let Some(python) = foreign_python() else { return };
     with_server(async |port| {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/python/jsonrpc.py");
@@ -42,7 +42,7 @@ fn jsonrpcclient_and_the_client_of_ucall_call() {
 }
 
 #[test]
-fn the_command_of_ucall_calls() {
+fn the_ucall_command_calls() {
     let Some(python) = foreign_python() else { return };
     let ucall = python.join("ucall");
     with_server(async |port| {

@@ -13,7 +13,7 @@ use support::{foreign_program, in_real_time_within};
 use crate::{LIMIT, port, run};
 
 #[test]
-fn the_client_passes_every_case_of_twirp() {
+fn the_client_passes_every_twirp_case() {
     let Some(suite) = foreign_program("clientcompat") else { return };
     in_real_time_within(LIMIT, async {
         let said = run(Path::new(&suite), &["-client", env!("CARGO_BIN_EXE_twirp_client")]).await.unwrap();
@@ -44,7 +44,7 @@ impl Haberdasher for Shop {
 }
 
 #[test]
-fn a_client_of_the_generator_of_twirp_calls_us() {
+fn a_generated_twirp_client_calls_our_server() {
     let Some(client) = foreign_program("twirp-client") else { return };
     in_real_time_within(LIMIT, async {
         let server = Server::builder().wire(Http::new()).add_service(HaberdasherServer::new(Shop));

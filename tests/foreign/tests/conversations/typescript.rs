@@ -109,19 +109,19 @@ fn test_itself(program: &Path, args: &[&str]) {
 }
 
 #[test]
-fn the_typescript_client_passes_its_own_tests() {
+fn the_typescript_client_passes_its_tests_in_node() {
     test_itself("node".as_ref(), &["--test", "--test-timeout=60000"]);
 }
 
 #[test]
-fn the_typescript_client_passes_its_own_tests_in_deno() {
+fn the_typescript_client_passes_its_tests_in_deno() {
     if let Some(deno) = foreign_runtime("deno") {
         test_itself(&deno, &["test", "--no-check", "--no-lock", "--allow-read"]);
     }
 }
 
 #[test]
-fn the_typescript_client_passes_its_own_tests_in_bun() {
+fn the_typescript_client_passes_its_tests_in_bun() {
     if let Some(bun) = foreign_runtime("bun") {
         test_itself(&bun, &["test"]);
     }
@@ -168,7 +168,7 @@ fn the_typescript_client_calls_from_a_browser_over_tls() {
 }
 
 #[test]
-fn the_typescript_package_does_what_its_readme_begins_with() {
+fn the_typescript_readme_example_works() {
     let (Some(client), Some(packages)) = (typescript_client(), foreign_packages()) else { return };
     with_server(async |port| {
         let (script, packages) = (client.join("build/test/live/package.js"), packages.join("node_modules"));

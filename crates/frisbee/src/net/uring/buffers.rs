@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_is_where_the_kernel_looks_for_it() {
+    fn the_tail_has_the_offset_of_the_kernel_abi() {
         let buffers = RingBuffers::new();
         // SAFETY: `new` wrote the first entry.
         let tail = unsafe { BufRingEntry::tail(buffers.entries.as_ptr()) };
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_come_back_in_any_order_as_often_as_one_likes() {
+    fn buffers_may_be_returned_in_any_order() {
         let mut kernel = Kernel::new();
         let mut held = Vec::new();
         // Enough turns for the position in the ring to wrap around.
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn few_buffers_left_are_scarce() {
+    fn buffers_are_scarce_when_half_are_taken() {
         let mut kernel = Kernel::new();
         let mut held: Vec<_> = (0..COUNT / 2).map(|_| kernel.receive(b"a").unwrap()).collect();
         assert!(!held[0].is_scarce());

@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_ends_takes_back_what_the_kernel_has() {
+    fn dropping_a_ring_cancels_its_requests() {
         for mut kernel in [RingFeatures::Native, RingFeatures::Portable].into_iter().filter_map(kernel) {
             let (ours, mut theirs) = pair();
             let more_than_fits = vec![7; 4 << 20];
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn many_requests_in_flight_are_taken_back_too() {
+    fn dropping_a_ring_cancels_more_requests_than_it_holds() {
         for mut kernel in [RingFeatures::Native, RingFeatures::Portable].into_iter().filter_map(kernel) {
             let (ours, mut theirs) = pair();
             (0..4 * REQUESTS as usize).for_each(|key| kernel.wait_readable(key, &ours));
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_beyond_the_room_in_the_ring_wait_for_their_turn() {
+    fn requests_beyond_the_ring_size_are_queued() {
         for mut kernel in [RingFeatures::Native, RingFeatures::Portable].into_iter().filter_map(kernel) {
             let ((ours, _theirs), count) = (pair(), 3 * REQUESTS as usize + 1);
             (0..count).for_each(|key| kernel.wait_writable(key, &ours));
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_the_kernel_leaves_undone_is_found_even_if_nothing_was_completed() {
+    fn deferred_kernel_work_is_found_without_completions() {
         let Some(mut kernel) = kernel(RingFeatures::Native) else { return };
         let mut pairs: Vec<_> = (0..60).map(|_| pair()).collect();
         for (key, (ours, _)) in pairs.iter().enumerate() {

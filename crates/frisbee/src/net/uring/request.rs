@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_what_a_request_was_for() {
+    fn request_names_round_trip() {
         for op in
             [RequestKind::Receive, RequestKind::Send, RequestKind::Readable, RequestKind::Writable, RequestKind::Other]
         {

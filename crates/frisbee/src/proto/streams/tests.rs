@@ -22,7 +22,7 @@ fn data(streams: &mut Streams, id: u16, text: &'static str) -> DataOutcome {
 }
 
 #[test]
-fn the_first_data_opens_and_more_queues() {
+fn the_first_data_opens_a_stream_and_later_data_is_queued() {
     let mut streams = streams();
     let DataOutcome::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
     assert_eq!(data(&mut streams, 7, "b"), DataOutcome::Queued(key));
@@ -35,7 +35,7 @@ fn the_first_data_opens_and_more_queues() {
 }
 
 #[test]
-fn an_ended_stream_gives_its_id_back_at_once() {
+fn an_ended_stream_frees_its_id_immediately() {
     let mut streams = streams();
     let first = streams.open(7).unwrap();
     assert_eq!(streams.open(7), Err(OpenError::IdInUse));
@@ -58,7 +58,7 @@ fn held_streams_count_towards_the_limit() {
 }
 
 #[test]
-fn a_queue_over_its_limit_stalls_until_half_of_it_is_read() {
+fn a_full_queue_stalls_until_half_of_it_is_read() {
     let mut streams = limited(IDS, 2, 2 * (PACKET_COST + 1));
     let DataOutcome::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
     assert_eq!(data(&mut streams, 7, "b"), DataOutcome::Queued(key));
@@ -74,7 +74,7 @@ fn a_queue_over_its_limit_stalls_until_half_of_it_is_read() {
 }
 
 #[test]
-fn a_queue_that_stalls_for_too_long_ends_its_stream() {
+fn a_queue_stalled_for_too_long_ends_its_stream() {
     let mut streams = limited(IDS, 2, 2 * (PACKET_COST + 1));
     let DataOutcome::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
     data(&mut streams, 7, "b");
@@ -104,7 +104,7 @@ fn opened(streams: &mut Streams, id: u16) -> StreamKey {
 }
 
 #[test]
-fn streams_that_hold_too_much_together_stall_until_enough_is_read() {
+fn streams_over_the_shared_limit_stall_until_read() {
     let mut streams = with_budget(2);
     let [first, second] = [1, 2].map(|id| opened(&mut streams, id));
     assert!(!streams.stall());
@@ -120,7 +120,7 @@ fn streams_that_hold_too_much_together_stall_until_enough_is_read() {
 }
 
 #[test]
-fn of_streams_that_hold_too_much_for_too_long_the_largest_ends() {
+fn the_largest_stream_ends_after_a_shared_stall() {
     let mut streams = with_budget(2);
     let [first, second] = [1, 2].map(|id| opened(&mut streams, id));
     data(&mut streams, 2, "b");
@@ -133,7 +133,7 @@ fn of_streams_that_hold_too_much_for_too_long_the_largest_ends() {
 }
 
 #[test]
-fn data_of_ended_streams_counts_until_they_are_let_go_of() {
+fn data_of_ended_streams_counts_until_released() {
     let mut streams = with_budget(1);
     let first = opened(&mut streams, 1);
     assert_eq!(streams.handle_close(1), Some(first));
@@ -150,7 +150,7 @@ fn data_of_ended_streams_counts_until_they_are_let_go_of() {
 }
 
 #[test]
-fn a_single_content_is_never_too_much() {
+fn a_single_content_never_exceeds_the_limit() {
     let mut streams = with_budget(0);
     for _ in 0..3 {
         let key = opened(&mut streams, 1);
@@ -162,7 +162,7 @@ fn a_single_content_is_never_too_much() {
 }
 
 #[test]
-fn a_stream_that_nobody_reads_holds_nothing_and_never_overflows() {
+fn an_ignored_stream_holds_nothing_and_never_overflows() {
     let mut streams = limited(IDS, 2, PACKET_COST + 1);
     let DataOutcome::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
     assert_eq!(streams.peek(key), Ok(Some("a".into())));
@@ -175,7 +175,7 @@ fn a_stream_that_nobody_reads_holds_nothing_and_never_overflows() {
 }
 
 #[test]
-fn data_that_is_too_large_is_the_last_that_is_heard_and_keeps_the_stream_open() {
+fn oversized_data_is_reported_last_and_keeps_the_stream() {
     let mut streams = streams();
     let end = StreamEnd::TooLarge { announced: 9, limit: 5 };
     assert_eq!(streams.handle_too_large(*NOW, 7, 9, 5), DataOutcome::Refused, "it opens no stream");
@@ -191,7 +191,7 @@ fn data_that_is_too_large_is_the_last_that_is_heard_and_keeps_the_stream_open() 
 }
 
 #[test]
-fn credit_that_nobody_got_leaves_no_later_sender_waiting() {
+fn unsent_credit_never_blocks_a_later_sender() {
     let config = Config { streams_max: 50, streams_len_max: 100 * 1000, ..Config::default() };
     let mut streams = Streams::new(IDS, &config);
     streams.use_credit(Some(1000));
@@ -225,7 +225,7 @@ fn credit_that_nobody_got_leaves_no_later_sender_waiting() {
 }
 
 #[test]
-fn ids_skip_the_open_ones_and_wrap_within_their_range() {
+fn ids_skip_open_streams_and_wrap_within_their_range() {
     for (ids, taken, expected) in [(1..=4, 2, [1, 3, 4]), (u16::MAX - 3..=u16::MAX, 0xfffd, [0xfffc, 0xfffe, 0xffff])] {
         let limit = ids.len();
         let mut streams = limited(ids, 10, 100);
@@ -240,7 +240,7 @@ fn ids_skip_the_open_ones_and_wrap_within_their_range() {
 }
 
 #[test]
-fn a_small_content_does_not_pin_its_read_buffer_for_long() {
+fn small_contents_do_not_pin_read_buffers() {
     let mut streams = streams();
     let buffer = Bytes::from(vec![b'x'; 1 << 16]);
     let DataOutcome::Opened(key) = streams.handle_data(*NOW, 1, buffer.slice(5..8)) else { panic!("not opened") };
@@ -250,13 +250,13 @@ fn a_small_content_does_not_pin_its_read_buffer_for_long() {
 }
 
 #[test]
-fn no_credit_is_lost_and_nothing_is_held_up_whatever_people_do() {
+fn random_schedules_lose_no_credit_and_never_block() {
     let done = walk(*NOW, Manners::Usual, 500_000);
     assert!(done.data > 50_000 && done.waits > 1000 && done.widened > 1000 && done.balanced > 50_000, "{done:?}");
 }
 
 #[test]
-fn nothing_gets_stuck_even_where_ids_are_used_again_at_once() {
+fn reused_ids_never_block_streams() {
     let done = walk(*NOW, Manners::Wild, 500_000);
     assert!(done.data > 50_000 && done.waits > 1000 && done.mixed > 50_000 && done.balanced > 50_000, "{done:?}");
 }

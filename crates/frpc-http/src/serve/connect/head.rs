@@ -93,7 +93,7 @@ mod tests {
     use crate::serve::may_stream;
 
     #[test]
-    fn only_frames_may_be_streams() {
+    fn only_framed_content_types_may_stream() {
         for format in [Format::Proto, Format::Json] {
             assert!(may_stream(ConnectContentType::Frames(format).media_type().as_bytes()));
             assert!(!may_stream(ConnectContentType::Message(format).media_type().as_bytes()));

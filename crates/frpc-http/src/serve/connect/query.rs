@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_stand_in_any_order_beside_others() {
+    fn query_parameters_may_have_any_order() {
         let query =
             ConnectQuery::parse("x=1&message=%7B%22a%22%3A+1%7d&encoding=json&encoding=proto&connect=v1&utm&&=");
         assert_eq!(query.encoding.as_deref(), Some(&b"json"[..]));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_may_be_base64_for_urls_with_padding_or_without() {
+    fn messages_in_urls_may_be_base64_with_or_without_padding() {
         for message in ["_-8", "_-8%3D", "_-8="] {
             assert_eq!(
                 ConnectQuery::parse(&format!("base64=1&message={message}")).message().unwrap(),
@@ -129,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_encoded_well_stays() {
+    fn invalid_escapes_are_kept() {
         assert_eq!(ConnectQuery::parse("message=%4&encoding=%zz%41%").message().unwrap(), "%4");
         assert_eq!(ConnectQuery::parse("encoding=%zz%41%").encoding.as_deref(), Some(&b"%zzA%"[..]));
     }
 
     proptest! {
         #[test]
-        fn any_query_is_read(query: String) {
+        fn arbitrary_queries_are_parsed(query: String) {
             let _ = ConnectQuery::parse(&query).message();
         }
     }

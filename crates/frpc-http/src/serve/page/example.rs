@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_has_the_fields_of_its_message() {
+    fn an_example_request_has_the_fields_of_its_message() {
         const DESCRIPTORS: &[u8] = include_bytes!("../../../../frpc-build/tests/golden/shop/shop.order.v1.binpb");
         let json = request(&MessageType::new("shop.order.v1.Order", 0, DESCRIPTORS));
         assert_eq!(
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_not_described_is_empty() {
+    fn an_undescribed_message_is_empty() {
         for (name, descriptors) in [("a.A", &b""[..]), ("a.A", b"\xff"), ("", b"")] {
             assert_eq!(request(&MessageType::new(name, 0, descriptors)), "{}");
         }

@@ -34,7 +34,7 @@ fn may_have_executed(status: &Status) -> Option<bool> {
 }
 
 #[test]
-fn an_error_without_an_id_is_that_of_the_only_call_and_ends_several_as_unavailable() {
+fn an_error_without_an_id_fails_all_pending_calls() {
     let error =
         br#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"no","data":{"code":"resource_exhausted"}},"id":null}"#;
     in_virtual_time(async {
@@ -58,7 +58,7 @@ fn an_error_without_an_id_is_that_of_the_only_call_and_ends_several_as_unavailab
 }
 
 #[test]
-fn a_foreign_id_is_no_answer_to_anybody() {
+fn an_answer_with_a_foreign_id_is_ignored() {
     in_virtual_time(async {
         let (link, mut server) = link(1 << 16);
         let call = calling(&link, "{}", SECOND);
@@ -70,7 +70,7 @@ fn a_foreign_id_is_no_answer_to_anybody() {
 }
 
 #[test]
-fn a_message_that_is_no_json_or_too_long_is_not_sent_and_harms_no_other_call() {
+fn an_invalid_or_oversized_message_fails_only_its_call() {
     in_virtual_time(async {
         let (link, mut server) = link(1 << 16);
         let other = calling(&link, "{}", SECOND);
@@ -91,7 +91,7 @@ fn a_message_that_is_no_json_or_too_long_is_not_sent_and_harms_no_other_call() {
 }
 
 #[test]
-fn a_subscription_that_was_given_up_before_its_answer_is_ended() {
+fn a_subscription_abandoned_before_its_answer_is_ended() {
     in_virtual_time(async {
         let (link, mut server) = link(1 << 16);
         let error = link.subscribe(&WATCH, b"{}", Deadline::after(SECOND)).await.unwrap_err();
@@ -106,7 +106,7 @@ fn a_subscription_that_was_given_up_before_its_answer_is_ended() {
 }
 
 #[test]
-fn requests_to_a_server_that_does_not_read_are_bounded_and_say_that_they_were_not_sent() {
+fn queued_requests_are_bounded_and_reported_as_unsent() {
     in_virtual_time(async {
         let (link, server) = link(1000);
         let message = format!("{{\"a\":\"{}\"}}", "x".repeat(10_000));
@@ -129,7 +129,7 @@ fn requests_to_a_server_that_does_not_read_are_bounded_and_say_that_they_were_no
 }
 
 #[test]
-fn a_call_that_was_not_taken_when_the_connection_was_lost_may_be_made_again() {
+fn unsent_calls_are_safe_to_retry_after_a_loss() {
     in_virtual_time(async {
         let (link, server) = link(1000);
         let message = format!("{{\"a\":\"{}\"}}", "x".repeat(100_000));
@@ -145,7 +145,7 @@ fn a_call_that_was_not_taken_when_the_connection_was_lost_may_be_made_again() {
 }
 
 #[test]
-fn a_silent_server_is_left_once_calls_time_out() {
+fn a_silent_server_is_disconnected_after_timeouts() {
     in_virtual_time(async {
         let (link, mut server) = link(1 << 16);
         // No call was made, so silence is normal.
@@ -202,7 +202,7 @@ mod over_websocket {
     const PING: u8 = 0x89;
 
     #[test]
-    fn a_server_that_answers_no_ping_loses_its_calls_and_its_connection() {
+    fn an_unanswered_ping_ends_the_connection_and_its_calls() {
         // The interval, plus the time limit for the answer.
         for (period, timeout) in [(180, 20), (5, 5)] {
             in_virtual_time(async {
@@ -222,7 +222,7 @@ mod over_websocket {
     }
 
     #[test]
-    fn a_server_that_answers_pings_keeps_its_calls() {
+    fn answered_pings_keep_pending_calls() {
         in_virtual_time(async {
             for keepalive in [Some(5 * SECOND), None] {
                 let (link, server) = link(keepalive);

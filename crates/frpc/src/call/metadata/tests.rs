@@ -3,7 +3,7 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use super::*;
 
 #[test]
-fn a_name_has_several_values_in_the_order_they_were_appended() {
+fn values_of_a_name_keep_their_order() {
     let mut metadata = Metadata::new();
     for (name, value) in [("a", "1"), ("b", "2"), ("A", "3"), ("a", "1")] {
         metadata.append(name, value).unwrap();
@@ -31,7 +31,7 @@ fn inserting_replaces_every_value_of_the_name() {
 }
 
 #[test]
-fn look_ups_disregard_the_case_of_names() {
+fn lookups_ignore_case() {
     let mut metadata = Metadata::new();
     metadata.insert("X-Request-ID", "Seven").unwrap();
     assert_eq!(metadata.iter().collect::<Vec<_>>(), [("x-request-id", MetadataValue::Ascii("Seven"))]);
@@ -42,7 +42,7 @@ fn look_ups_disregard_the_case_of_names() {
 }
 
 #[test]
-fn removing_takes_all_values_and_tells_whether_there_were_any() {
+fn remove_returns_whether_the_name_had_values() {
     let mut metadata = Metadata::new();
     metadata.append("a", "1").unwrap();
     metadata.append("b", "2").unwrap();
@@ -56,7 +56,7 @@ fn removing_takes_all_values_and_tells_whether_there_were_any() {
 }
 
 #[test]
-fn names_are_checked_as_grpc_does() {
+fn names_are_validated_like_in_grpc() {
     let refusal = |name: &'static str| Metadata::new().append(name, "").err();
     let owned = |name: &str| name.to_owned();
     for name in ["a", "0", "_", "-", ".", "Azaz09_-.", "bin", "abin", "user-agent", "authorization", "grpc", "tea"] {
@@ -74,7 +74,7 @@ fn names_are_checked_as_grpc_does() {
 }
 
 #[test]
-fn text_is_printable_ascii_and_bytes_are_anything() {
+fn text_is_printable_ascii_and_binary_values_are_anything() {
     let mut metadata = Metadata::new();
     let printable: String = (' '..='~').collect();
     metadata.insert("a", printable.clone()).unwrap();
@@ -91,7 +91,7 @@ fn text_is_printable_ascii_and_bytes_are_anything() {
 }
 
 #[test]
-fn each_kind_of_value_has_names_and_functions_of_its_own() {
+fn text_and_binary_values_have_separate_names() {
     let mut metadata = Metadata::new();
     let (binary, ascii) = ("x-bin".to_owned(), "x".to_owned());
     assert_eq!(metadata.insert("X-Bin", "1"), Err(InvalidMetadata::BinaryName { name: binary.clone() }));
@@ -106,7 +106,7 @@ fn each_kind_of_value_has_names_and_functions_of_its_own() {
 }
 
 #[test]
-fn merging_replaces_the_names_of_the_other_and_keeps_the_rest() {
+fn merging_replaces_equal_names_and_keeps_the_rest() {
     let mut metadata = Metadata::new();
     let mut other = Metadata::new();
     for (name, value) in [("a", "1"), ("b", "2"), ("a", "3")] {
@@ -132,7 +132,7 @@ fn size_counts_names_values_and_32_for_each_value() {
 }
 
 #[test]
-fn debug_hides_secrets_and_nothing_else() {
+fn debug_output_hides_only_secrets() {
     let mut metadata = Metadata::new();
     metadata.insert("x-request-id", "visible").unwrap();
     metadata.insert_bin("trace-bin", "bytes").unwrap();
@@ -236,7 +236,7 @@ fn run(metadata: &mut Metadata, model: &mut Model, step: Step) {
 
 proptest! {
     #[test]
-    fn metadata_behaves_as_names_with_lists_of_values(steps in vec(steps(), 0..24)) {
+    fn metadata_behaves_like_a_map_of_lists(steps in vec(steps(), 0..24)) {
         let (mut metadata, mut model) = (Metadata::new(), Model::new());
         for step in steps {
             run(&mut metadata, &mut model, step);

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_comes_back_as_it_was() {
+    fn compressed_bytes_round_trip() {
         for &algorithm in Compression::ALL {
             for len in [100, 5000, PART_LEN - 1, PART_LEN, PART_LEN + 1, 3 * PART_LEN + 77] {
                 let text = text(len);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_get_shorter_is_not_compressed() {
+    fn incompressible_bytes_are_not_compressed() {
         for &algorithm in Compression::ALL {
             assert_eq!(algorithm.deflate(b""), None);
             assert_eq!(algorithm.deflate(b"short"), None);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_inflate_to_more_or_less_than_announced_are_refused() {
+    fn wrong_announced_lengths_are_rejected() {
         for &algorithm in Compression::ALL {
             for len in [1000, PART_LEN, PART_LEN + 1000] {
                 let deflated = algorithm.deflate(&text(len)).expect("it gets shorter");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_cut_anywhere_are_refused_and_wrong_ones_do_no_harm() {
+    fn truncated_and_invalid_bytes_are_rejected() {
         for &algorithm in Compression::ALL {
             let text = text(300);
             let deflated = algorithm.deflate(&text).expect("it gets shorter");
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_those_of_the_wire() {
+    fn algorithm_numbers_match_the_wire() {
         for &algorithm in Compression::ALL {
             assert_eq!(Compression::of_number(algorithm.number()), Some(algorithm));
         }

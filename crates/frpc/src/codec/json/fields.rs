@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_needs_escapes_is_no_name_that_looks_like_it() {
+    fn escaped_field_names_match_exactly() {
         assert_eq!(from_str::<Odd>(r#"{"a\\n": "x"}"#).unwrap().0, "x");
         assert_eq!(from_str::<Odd>(r#"{"a\n": "x"}"#).unwrap().0, "");
         assert_eq!(from_str::<Odd>(r#"{ "a" : "x\ty\u00e4" }"#).unwrap().0, "x\ty\u{e4}");

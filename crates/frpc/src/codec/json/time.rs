@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_comes_back() {
+    fn every_day_round_trips() {
         let mut expected = (1, 1, 1);
         for day in TIMESTAMP_MIN / SECONDS_PER_DAY..=TIMESTAMP_MAX / SECONDS_PER_DAY {
             let (year, month, of_month) = date(day);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_timestamp_is_refused() {
+    fn invalid_timestamps_are_rejected() {
         for text in [
             "",
             "1970-01-01",
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_seconds() {
+    fn durations_are_decimal_seconds() {
         let table = [
             (0, 0, "0s"),
             (1, 500_000_000, "1.500s"),

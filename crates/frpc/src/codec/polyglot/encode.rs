@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_error_is_the_error_with_its_text() {
+    fn a_short_error_encodes_like_an_error_with_its_text() {
         assert_eq!(encode_error("EOF", None), short_error::<7>("EOF")[..]);
         assert_eq!(encode_error("", None), short_error::<4>("")[..]);
     }

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_say_what_following_the_chain_says() {
+    fn tables_match_following_the_chain() {
         fn check<E: Enumeration>() {
             for number in (-9..200).chain([i32::MIN, i32::MAX - 1, i32::MAX]) {
                 assert_eq!(
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_without_a_value_keep_themselves() {
+    fn unknown_positions_round_trip() {
         fn check<E: Enumeration>() {
             for position in beyond_all() {
                 let number = Positions::of::<E>().number_of_unknown(position);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn only_numbers_behind_an_alias_cannot_be_told() {
+    fn only_numbers_hidden_by_an_alias_are_ambiguous() {
         let aliased = Positions::of::<Aliased>();
         assert_eq!(
             aliased.position_of(3),

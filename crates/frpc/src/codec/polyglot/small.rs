@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_one_has_the_memory_of_the_last_and_none_of_its_bytes() {
+    fn a_small_buffer_reuses_freed_memory() {
         let first = SmallMessage::write(|out| with(out, b"first"));
         let place = first.as_ptr();
         drop(first);

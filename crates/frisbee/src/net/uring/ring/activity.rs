@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_receives_one_thing_a_turn_is_quiet() {
+    fn one_receive_per_turn_is_quiet() {
         let mut activity = RingActivity::default();
         for _ in 0..100 {
             assert_eq!(turn(&mut activity, 1), None);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_receives_several_things_a_turn_is_busy_until_it_has_few_for_some_turns() {
+    fn several_receives_per_turn_are_busy_until_they_stop() {
         let mut activity = RingActivity::default();
         for _ in 0..10 {
             turn(&mut activity, 5);
@@ -176,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_turn_ends_with_a_wait_for_half_as_much() {
+    fn a_busy_turn_spins_for_half_as_many_receives() {
         assert_eq!(turn(&mut spinning(), 10), Some(5));
         assert_eq!(turn(&mut spinning(), 4), Some(2));
         assert_eq!(turn(&mut spinning(), 3), None);
     }
 
     #[test]
-    fn each_wait_in_vain_doubles_the_turns_without_one() {
+    fn each_fruitless_spin_doubles_the_turns_without_one() {
         let mut activity = spinning();
         let mut skipped = Vec::new();
         for _ in 0..10 {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_brings_something_is_followed_by_the_next() {
+    fn a_successful_spin_is_followed_by_another() {
         let mut activity = spinning();
         assert!(turn(&mut activity, 10).is_some());
         activity.end_spin();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_goes_on_as_it_received_more_and_notices_when_that_changes() {
+    fn spinning_adapts_to_the_measured_throughput() {
         let (mut comparison, mut now) = (SpinComparison::default(), Instant::now());
         assert_eq!(play(&mut comparison, &mut now, 1000, 20, 10), 0, "it begins without waits");
         for (with, without, pays) in [(20, 10, true), (10, 20, false), (10, 10, false), (11, 10, true)] {

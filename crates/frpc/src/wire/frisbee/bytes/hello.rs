@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_peer_accepts_more_metadata_than_the_protocol_allows() {
+    fn metadata_limits_of_peers_are_capped_by_the_protocol() {
         for (said, taken) in [(0, 0), (8192, 8192), (65_535, 65_535), (65_536, 65_535), (u32::MAX, 65_535)] {
             let mut part = Vec::new();
             put_head(&mut part, METADATA_LEN_MAX, 4);

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_comes_back_and_fits_itself() {
+    fn a_description_round_trips_and_matches_itself() {
         let method = method(descriptors(3));
         let description = MethodDescription::decode(describe(&method, false).unwrap()).unwrap();
         assert_eq!((&*description.request, &*description.response), ("t.M", "t.M"));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_at_the_limit_is_made_and_read_and_a_longer_one_is_neither() {
+    fn descriptions_are_limited_in_length() {
         // 26 bytes per field, 27 with a number above 15, 28 with a number above 127. So lengths grow in steps of 28 or
         // 29.
         let longest =
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_method_without_usable_descriptors_is_not_described_and_nothing_is_compared_with_it() {
+    fn a_method_without_descriptors_is_never_compared() {
         assert!(describe(&Method::unary("t.T", "Do", 10), false).is_none());
         assert!(describe(&method(b"no descriptors"), false).is_none());
         let description = MethodDescription::decode(describe(&method(descriptors(1)), false).unwrap()).unwrap();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_description_are_none() {
+    fn invalid_descriptions_are_rejected() {
         let whole = describe(&method(descriptors(1)), false).unwrap();
         for len in 0..whole.len() {
             assert!(MethodDescription::decode(whole.slice(..len)).is_none(), "{len}");

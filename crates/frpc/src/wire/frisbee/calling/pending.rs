@@ -438,7 +438,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_that_the_peer_may_not_have_given_up_yet_count_towards_its_limit() {
+    fn abandoned_calls_count_towards_the_limit_of_the_peer() {
         let calls = PendingCalls::new(10);
         assert_eq!(calls.limit(), CallLimit::Own(10));
         calls.limit_to(2);
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_came_together_go_to_their_calls_up_to_what_is_none() {
+    fn batched_answers_complete_up_to_the_first_unknown_packet() {
         let (calls, operation) = (PendingCalls::new(100), Operation::new(10).unwrap());
         let begun: Vec<_> = (0..20).map(|_| calls.try_begin(10, None, None).unwrap().unwrap()).collect();
         let answers = || begun.iter().map(|call| Packet::new(call.id, operation, "answer"));
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_calls_need_is_kept_until_the_last_of_them_is_over() {
+    fn kept_values_are_dropped_with_the_last_call() {
         let calls = PendingCalls::new(10);
         let begin = || calls.try_begin(10, None, None).unwrap().unwrap();
         let (first, second, kept) = (begin(), begin(), Arc::new(()));

@@ -21,7 +21,7 @@ fn message(text: &'static str) -> EncodedMessage {
 }
 
 #[test]
-fn a_request_comes_back_as_it_was() {
+fn a_request_round_trips() {
     let timeout = Some(Duration::from_micros(1_500_000));
     let content = request(12, Format::Proto, timeout, &metadata(), message("hi"));
     let Ok(Envelope::Request { operation, format, head, message }) = decoded(content) else { panic!("no request") };
@@ -30,7 +30,7 @@ fn a_request_comes_back_as_it_was() {
 }
 
 #[test]
-fn an_answer_comes_back_as_it_was_whatever_the_pieces_of_its_message() {
+fn a_response_of_any_pieces_round_trips() {
     let large = Bytes::from(vec![7; 10_000]);
     for pieces in [message("hi"), large.clone().into(), EncodedMessage::Several(vec![large.clone(), large.slice(..5)])]
     {
@@ -42,7 +42,7 @@ fn an_answer_comes_back_as_it_was_whatever_the_pieces_of_its_message() {
 }
 
 #[test]
-fn messages_come_back_in_their_order_and_large_ones_are_not_copied() {
+fn messages_round_trip_in_order_without_copies() {
     let large = Bytes::from(vec![7; 10_000]);
     let all = ["a".into(), Bytes::new(), large.clone(), "b".into(), "c".into()];
     for mut stream in [handed_over(all.clone()), written(all.clone())] {
@@ -56,7 +56,7 @@ fn messages_come_back_in_their_order_and_large_ones_are_not_copied() {
 }
 
 #[test]
-fn messages_share_data_up_to_the_limit() {
+fn small_messages_share_data_up_to_the_limit() {
     let all = ["a", "b", "c", "too long for the limit", "d"].map(Bytes::from);
     for mut stream in [handed_over(all.clone()), written(all.clone())] {
         let mut messages = OutgoingBatch::new(11);
@@ -68,7 +68,7 @@ fn messages_share_data_up_to_the_limit() {
 }
 
 #[test]
-fn as_many_messages_are_sent_at_once_as_are_ready_and_have_a_place() {
+fn ready_messages_are_batched_up_to_the_limit() {
     let message = Bytes::from(vec![7; 1000]);
     for mut stream in [handed_over(vec![message.clone(); 40]), written(vec![message; 40])] {
         let mut messages = OutgoingBatch::new(1 << 20);
@@ -132,7 +132,7 @@ fn read_messages(data: Content) -> Vec<Bytes> {
 }
 
 #[test]
-fn the_data_of_a_stream_comes_back_as_it_was() {
+fn stream_data_round_trips() {
     let opening = open(12, Format::Proto, Some(Duration::from_secs(1)), &metadata());
     let OpenFrame { operation, format, head: fields } = parse_open(&opening, 8192).unwrap().unwrap();
     assert_eq!((operation, format, fields.timeout), (12, Format::Proto, Some(Duration::from_secs(1))));
@@ -149,7 +149,7 @@ fn the_data_of_a_stream_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_failure_keeps_what_fits() {
+fn a_failure_is_truncated_to_the_limit() {
     let status = Status::with_details_and_metadata(Code::NotFound, "no such order", vec![1; 300], metadata());
     let read = |limit| match Envelope::decode(failure(&status.clone().into(), limit, 8192), 8192) {
         Ok(Envelope::Failure(head)) => head.into_status(),
@@ -164,14 +164,14 @@ fn a_failure_keeps_what_fits() {
 }
 
 #[test]
-fn a_failure_is_never_one_of_success() {
+fn a_failure_with_code_ok_becomes_unknown() {
     let content = failure(&Status::new(Code::Ok, "fine").into(), 100, 0);
     let Ok(Envelope::Failure(head)) = Envelope::decode(content, 100) else { panic!("no failure") };
     assert_eq!(head.into_status().code(), Code::Unknown);
 }
 
 #[test]
-fn metadata_beyond_the_limit_is_a_status_and_at_the_limit_is_fine() {
+fn metadata_beyond_the_limit_is_resource_exhausted() {
     let len = metadata_len(&metadata());
     let content = request(12, Format::Polyglot, None, &metadata(), message("hi")).into_bytes();
     assert!(Envelope::decode(content.clone(), len).is_ok());
@@ -181,7 +181,7 @@ fn metadata_beyond_the_limit_is_a_status_and_at_the_limit_is_fine() {
 }
 
 #[test]
-fn bytes_cut_anywhere_in_front_of_the_message_are_a_status() {
+fn truncated_requests_are_invalid_arguments() {
     let content = request(12, Format::Polyglot, Some(Duration::ZERO), &metadata(), message("")).into_bytes();
     for len in 0..content.len() {
         let status = Envelope::decode(content.slice(..len), 8192).unwrap_err();
@@ -190,7 +190,7 @@ fn bytes_cut_anywhere_in_front_of_the_message_are_a_status() {
 }
 
 #[test]
-fn unknown_fields_are_skipped_and_unknown_kinds_and_formats_are_not_implemented() {
+fn unknown_fields_are_skipped_and_unknown_kinds_rejected() {
     let with_unknown = [&[ANSWER, 0, 0, 0, 6, 99, 0, 0, 0, 1, 5][..], b"hi"].concat();
     assert!(matches!(Envelope::decode(with_unknown.into(), 0), Ok(Envelope::Answer { .. })));
     for content in [&[5, 0, 0, 0, 0][..], &[REQUEST, 0, 12, 9, 0, 0, 0, 0]] {
@@ -200,7 +200,7 @@ fn unknown_fields_are_skipped_and_unknown_kinds_and_formats_are_not_implemented(
 }
 
 #[test]
-fn a_question_for_a_description_names_the_method_behind_its_head() {
+fn a_describe_request_contains_the_operation() {
     assert_eq!(&describe(12)[..], [4, 0, 0, 0, 0, 0, 12]);
     assert!(matches!(Envelope::decode(describe(12), 0), Ok(Envelope::Describe { operation: 12 })));
     assert!(!is_answer(&describe(12)));
@@ -208,7 +208,7 @@ fn a_question_for_a_description_names_the_method_behind_its_head() {
 }
 
 #[test]
-fn names_and_values_that_no_metadata_has_are_refused() {
+fn invalid_metadata_is_rejected() {
     for entry in [&b"\0\x02\xc3\xa4x"[..], b"\0\x09grpc-fakex", b"\0\x01a\n"] {
         let mut content = vec![REQUEST, 0, 12, 0];
         with_head(&mut content, |out| put_field(out, METADATA, entry));
@@ -217,7 +217,7 @@ fn names_and_values_that_no_metadata_has_are_refused() {
 }
 
 #[test]
-fn small_requests_and_answers_fill_the_memory_that_was_taken_for_them() {
+fn encoders_reserve_the_exact_capacity() {
     let mut metadata = Metadata::new();
     metadata.append("a", "1").unwrap();
     metadata.append_bin("b-bin", [2; 9]).unwrap();

@@ -34,7 +34,7 @@ fn answered(table: &mut CallIdTable, times: u32) -> HashSet<u16> {
 }
 
 #[test]
-fn ids_of_waiting_calls_are_skipped_when_the_counter_comes_around() {
+fn ids_of_pending_calls_are_skipped_on_wraparound() {
     let mut table = CallIdTable::new(100);
     let waiting = [begin(&mut table), begin(&mut table)];
     let seen = answered(&mut table, u32::from(u16::MAX));
@@ -43,7 +43,7 @@ fn ids_of_waiting_calls_are_skipped_when_the_counter_comes_around() {
 }
 
 #[test]
-fn every_id_that_may_be_used_is_used_at_once() {
+fn every_id_can_be_in_use_simultaneously() {
     let mut table = CallIdTable::new(usize::MAX);
     let ids: HashSet<u16> = (0..CALLS_MAX).map(|_| begin(&mut table)).collect();
     assert_eq!(ids.len(), CALLS_MAX);
@@ -53,7 +53,7 @@ fn every_id_that_may_be_used_is_used_at_once() {
 }
 
 #[test]
-fn an_id_given_up_is_not_used_until_its_answer_came() {
+fn an_abandoned_id_is_reserved_until_its_answer() {
     let mut table = CallIdTable::new(100);
     let given_up = begin_and_give_up(&mut table);
     assert!(!answered(&mut table, 1 << 17).contains(&given_up));
@@ -67,7 +67,7 @@ fn an_id_given_up_is_not_used_until_its_answer_came() {
 }
 
 #[test]
-fn a_call_whose_packet_was_not_sent_owes_nothing() {
+fn an_unsent_call_reserves_no_id() {
     let mut table = CallIdTable::new(100);
     for _ in 0..1 << 17 {
         let id = begin(&mut table);
@@ -77,7 +77,7 @@ fn a_call_whose_packet_was_not_sent_owes_nothing() {
 }
 
 #[test]
-fn no_call_begins_while_more_than_half_of_the_ids_are_owed() {
+fn no_call_starts_with_over_half_of_the_ids_abandoned() {
     let mut table = CallIdTable::new(usize::MAX);
     let waiting = begin(&mut table);
     let given_up: Vec<u16> = (0..=OWED_MAX).map(|_| begin_and_give_up(&mut table)).collect();
@@ -92,7 +92,7 @@ fn no_call_begins_while_more_than_half_of_the_ids_are_owed() {
 }
 
 #[test]
-fn with_half_of_the_ids_owed_the_other_half_can_be_used() {
+fn all_other_ids_stay_usable_with_half_of_them_abandoned() {
     let mut table = CallIdTable::new(usize::MAX);
     let mut given_up: HashSet<u16> = (0..OWED_MAX).map(|_| begin_and_give_up(&mut table)).collect();
     given_up.extend((0..CALLS_MAX).map(|_| begin(&mut table)));
@@ -100,7 +100,7 @@ fn with_half_of_the_ids_owed_the_other_half_can_be_used() {
 }
 
 #[test]
-fn an_answer_reaches_the_call_of_its_id_and_operation() {
+fn answers_match_calls_by_id_and_operation() {
     let mut table = CallIdTable::new(100);
     let id = begin(&mut table);
     let other = Packet { operation: Operation::new(ASK).unwrap(), ..answer(id) };
@@ -252,7 +252,7 @@ impl Schedule {
 }
 
 #[test]
-fn a_caller_never_gets_the_answer_of_another_whatever_happens() {
+fn no_call_gets_the_answer_of_another() {
     let (mut answered, mut refused) = (0, 0);
     for seed in 1..=3 {
         let mut schedule = Schedule::new(seed);
