@@ -1,9 +1,13 @@
 //! Unary calls on the server: from a packet to the handler, and the answer back.
 
-use std::future::Future;
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
 
 use frisbee::{Connection, Content, Operation, Outcome, Packet, PacketName, Router};
-use futures_util::FutureExt;
+use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
 use super::{
@@ -48,10 +52,11 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let deadline = announced.and_then(|limit| connection.turn().checked_add(limit));
         let call = incoming_call(entry, content, deadline, connection);
         let handler = self.call_in(CallScope::until(deadline), entry, call);
-        handler.map(move |answer| match answer {
+        let answered = move |answer| match answer {
             Ok(answer) => self.reply(name, entry, answer, connection),
-            Err(status) => fail(name, Some(entry), status.into(), connection),
-        })
+            Err(status) => fail_with(name, entry, status, connection),
+        };
+        PlainCall { handler, answered }
     }
 
     /// Serves a call from a plain packet within the limits of the server.
@@ -219,6 +224,31 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             }
         }
     }
+}
+
+pin_project! {
+    /// A handler, and the function that sends its answer. A combinator would move the function out of its place first.
+    struct PlainCall<H, F> {
+        #[pin]
+        handler: H,
+        answered: F,
+    }
+}
+
+impl<H: Future, F: FnMut(H::Output) -> Outcome> Future for PlainCall<H, F> {
+    type Output = Outcome;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let call = self.project();
+        call.handler.poll(cx).map(call.answered)
+    }
+}
+
+/// Answers a plain request with the status of its handler.
+#[cold]
+fn fail_with(name: PacketName, entry: MethodEntry, status: Status, connection: &Connection) -> Outcome {
+    fail(name, Some(entry), status.into(), connection)
 }
 
 /// Answers a request with a failure.
