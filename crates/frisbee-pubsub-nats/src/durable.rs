@@ -67,7 +67,7 @@ impl StreamOptions {
 impl Nats {
     /// Creates a stream. An existing stream of the same name stays unchanged.
     ///
-    /// Retries while the servers elect a leader, at most for [`acknowledge_max`](crate::Options::acknowledge_max).
+    /// Retries while the servers elect a leader, at most for [`acknowledge_max`](crate::NatsOptions::acknowledge_max).
     ///
     /// # Cancel safety
     ///
@@ -102,11 +102,11 @@ impl Nats {
     ///
     /// ```no_run
     /// # async fn example(nats: frisbee_pubsub_nats::Nats) -> Result<(), Box<dyn std::error::Error>> {
-    /// use frisbee_pubsub_nats::{Start, StreamOptions};
+    /// use frisbee_pubsub_nats::{StartPosition, StreamOptions};
     /// use frisbee_pubsub::Pattern;
     ///
     /// nats.make_stream(&StreamOptions::new("ORDERS", [Pattern::new("orders.>")?])).await?;
-    /// let mut orders = nats.durable("ORDERS", "billing").start(Start::All).subscribe().await?;
+    /// let mut orders = nats.durable("ORDERS", "billing").start(StartPosition::All).subscribe().await?;
     /// loop {
     ///     let order = orders.next().await?;
     ///     println!("{}: {:?}", order.sequence, order.message.payload);
@@ -181,7 +181,7 @@ impl DurableBuilder {
     }
 
     /// Subscribes. Retries while the servers elect a leader, at most for
-    /// [`acknowledge_max`](crate::Options::acknowledge_max).
+    /// [`acknowledge_max`](crate::NatsOptions::acknowledge_max).
     ///
     /// # Cancel safety
     ///
@@ -367,7 +367,7 @@ impl Delivery {
 
     /// Acknowledges the message and waits until the cluster has recorded that.
     ///
-    /// Retries while the servers elect a leader, at most for [`acknowledge_max`](crate::Options::acknowledge_max).
+    /// Retries while the servers elect a leader, at most for [`acknowledge_max`](crate::NatsOptions::acknowledge_max).
     /// After an error the message may be redelivered. The same applies if the only server with the acknowledgement is
     /// killed right after it.
     ///

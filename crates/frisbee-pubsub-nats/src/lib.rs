@@ -32,11 +32,11 @@
 //! - An acknowledgement contains no number of subscriptions. It means that the connected server has received the
 //!   message or, for the subjects in [`NatsOptions::streams`], that the stream has stored it.
 //! - [`Client::flush`](frisbee_pubsub::Client::flush) waits for the connected server, at most for
-//!   [`acknowledge_max`](Options::acknowledge_max), and fails if the server refused a subject. On a busy machine, a late
+//!   [`acknowledge_max`](NatsOptions::acknowledge_max), and fails if the server refused a subject. On a busy machine, a late
 //!   refusal is returned by the next flush. Acknowledged publishing and requests report refusals in the same way.
 //! - A new subscription is known to the connected server. The other servers of the cluster learn of it a moment later.
 //! - If a server dies, messages without an acknowledgement may be lost. Subscriptions resume with
-//!   [`Event::Reconnected`](frisbee_pubsub::Event::Reconnected).
+//!   [`SubscriptionEvent::Reconnected`](frisbee_pubsub::SubscriptionEvent::Reconnected).
 //! - A message with a longer or deeper subject than `frisbee-pubsub` allows is reported as missing. A durable
 //!   subscription terminates it instead ([`Durable::unreadable`]), and the stream keeps it.
 //! - A client needs permission to publish and subscribe to `_INBOX.>`.

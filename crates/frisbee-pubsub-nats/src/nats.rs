@@ -67,7 +67,7 @@ struct ConnectionChanges {
 }
 
 impl Nats {
-    /// Connects to the servers in the URL, with the URL's [options](Options).
+    /// Connects to the servers in the URL, with the URL's [options](NatsOptions).
     ///
     /// # Cancel safety
     ///

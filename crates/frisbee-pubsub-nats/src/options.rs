@@ -19,9 +19,9 @@ use crate::ConnectError;
 /// | `?stream=orders.>` (once for each pattern) | [`streams`](Self::streams) |
 ///
 /// ```
-/// use frisbee_pubsub_nats::Options;
+/// use frisbee_pubsub_nats::NatsOptions;
 ///
-/// let (servers, options) = Options::from_url("tls://one:4222,tls://two:4222?roots=/etc/ca.pem&stream=orders.>")?;
+/// let (servers, options) = NatsOptions::from_url("tls://one:4222,tls://two:4222?roots=/etc/ca.pem&stream=orders.>")?;
 /// assert_eq!(servers, ["tls://one:4222", "tls://two:4222"]);
 /// assert_eq!(options.streams[0].as_str(), "orders.>");
 /// # Ok::<(), frisbee_pubsub_nats::ConnectError>(())

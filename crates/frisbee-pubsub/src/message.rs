@@ -100,7 +100,7 @@ pub enum Policy {
     /// which only the current one matters.
     KeepLatest,
     /// Block the publishers. The slowest subscriber with this policy sets the pace for every publisher of its subjects.
-    /// A subscriber without progress for [`stall_max`](crate::Limits::stall_max) is treated as with
+    /// A subscriber without progress for [`stall_max`](crate::BrokerLimits::stall_max) is treated as with
     /// [`Disconnect`](Self::Disconnect).
     Block,
     /// End the subscription as [too slow](crate::SubscriptionEnd::TooSlow).

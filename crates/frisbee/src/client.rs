@@ -24,11 +24,11 @@ use crate::{
 /// ```no_run
 /// use std::time::Duration;
 ///
-/// use frisbee::{Client, Operation, Packet, Table};
+/// use frisbee::{Client, Operation, Packet, HandlerTable};
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// const NEWS: Operation = Operation::new(26).unwrap();
-/// let router = Table::new().on(NEWS, async |packet: Packet| println!("{:?}", packet.content));
+/// let router = HandlerTable::new().on(NEWS, async |packet: Packet| println!("{:?}", packet.content));
 /// let connection = Client::new(router).timeout(Duration::from_secs(2)).connect("tcp://localhost:7300").await?;
 /// connection.closed().await;
 /// # Ok(())

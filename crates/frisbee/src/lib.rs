@@ -13,17 +13,17 @@
 #![cfg_attr(not(feature = "tokio"), doc = "```ignore")]
 //! use std::time::Duration;
 //!
-//! use frisbee::{Client, Operation, Packet, Server, Table};
+//! use frisbee::{Client, Operation, Packet, Server, HandlerTable};
 //!
 //! const ECHO: Operation = Operation::new(20).unwrap();
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let router = Table::new().on(ECHO, async |packet: Packet| packet);
+//! let router = HandlerTable::new().on(ECHO, async |packet: Packet| packet);
 //! let server = Server::builder(router).bind("tcp://127.0.0.1:0").await?;
 //!
 //! let (replies, mut inbox) = tokio::sync::mpsc::unbounded_channel();
-//! let router = Table::new().on(ECHO, move |reply: Packet| {
+//! let router = HandlerTable::new().on(ECHO, move |reply: Packet| {
 //!     let replies = replies.clone();
 //!     async move { replies.send(reply).unwrap() }
 //! });

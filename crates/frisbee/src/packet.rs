@@ -22,7 +22,7 @@ impl Operation {
     /// The lowest number available to applications.
     pub const FIRST: u16 = 10;
 
-    /// The operation of packets for [extended](crate::proto::Peer::Extended) peers only. Cannot be sent to other
+    /// The operation of packets for [extended](crate::proto::PeerProtocol::Extended) peers only. Cannot be sent to other
     /// peers.
     pub const EXTENDED: Self = Self(4);
 

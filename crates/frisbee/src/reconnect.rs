@@ -39,18 +39,18 @@ impl<R: Router> Client<R> {
     /// for all connections, and hears of the events of each.
     ///
     /// ```
-    /// use frisbee::{Client, Connection, Operation, Packet, ReconnectState, Server, Table};
+    /// use frisbee::{Client, Connection, Operation, Packet, ReconnectState, Server, HandlerTable};
     ///
     /// const SUBSCRIBE: Operation = Operation::new(20).unwrap();
     /// const NEWS: Operation = Operation::new(21).unwrap();
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let broker = Table::new().on(SUBSCRIBE, async |_: Packet| Packet::new(0, NEWS, "read all about it"));
+    /// # let broker = HandlerTable::new().on(SUBSCRIBE, async |_: Packet| Packet::new(0, NEWS, "read all about it"));
     /// # let server = Server::builder(broker).bind("tcp://127.0.0.1:0").await?;
     /// # let address = server.local_addr();
     /// # let (news, mut inbox) = tokio::sync::mpsc::unbounded_channel();
-    /// let router = Table::new().on(NEWS, move |packet: Packet| {
+    /// let router = HandlerTable::new().on(NEWS, move |packet: Packet| {
     ///     let news = news.clone();
     ///     async move { news.send(packet.content).unwrap() }
     /// });

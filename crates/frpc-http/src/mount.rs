@@ -12,7 +12,7 @@ use tokio::time::Instant;
 /// Another HTTP protocol at a path of [`Http`](crate::Http), with access to the services of the server.
 ///
 /// ```
-/// use frpc_http::{Http, Mount, Visit};
+/// use frpc_http::{Http, Mount, MountContext};
 /// use futures_util::future::{BoxFuture, FutureExt};
 ///
 /// /// Says how many methods there are.
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 /// impl Mount for Count {
 ///     fn respond<'a>(
 ///         &'a self,
-///         visit: Visit,
+///         visit: MountContext,
 ///         _request: http::Request<bytes::Bytes>,
 ///     ) -> BoxFuture<'a, http::Response<bytes::Bytes>> {
 ///         async move { http::Response::new(visit.endpoint.methods().count().to_string().into()) }.boxed()

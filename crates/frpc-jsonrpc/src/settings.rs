@@ -42,7 +42,7 @@ pub struct JsonRpcSettings {
     pub calls_max: usize,
     /// The maximum total length of the messages of calls in flight, above which no call is started. Default 16 MiB.
     pub calls_len_max: usize,
-    /// The maximum duration of a call. Default `None`: the server's [`Times`](frpc::Times).
+    /// The maximum duration of a call. Default `None`: the server's [`TimeLimits`](frpc::TimeLimits).
     ///
     /// On expiry the call is dropped, and its caller receives [`DeadlineExceeded`](frpc::Code::DeadlineExceeded).
     pub call_time_max: Option<Duration>,

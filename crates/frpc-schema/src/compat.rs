@@ -154,15 +154,15 @@ pub struct MessageField {
 /// which side writes the message.
 ///
 /// ```
-/// use frpc_schema::compat::{Declarations, Declared, Part, Peer, misfit};
+/// use frpc_schema::compat::{Declarations, DeclaredMessage, MessageRole, PeerRole, find_mismatch};
 ///
 /// fn check(ours: &prost_types::FileDescriptorSet, theirs: &prost_types::FileDescriptorSet) -> Result<(), String> {
 ///     let (ours, theirs) = (Declarations::of(ours), Declarations::of(theirs));
-///     let here = Declared { declarations: &ours, name: "shop.Order" };
-///     let there = Declared { declarations: &theirs, name: "shop.Order" };
-///     match misfit(here, there, Peer::Server, Part::Request) {
+///     let here = DeclaredMessage { declarations: &ours, name: "shop.Order" };
+///     let there = DeclaredMessage { declarations: &theirs, name: "shop.Order" };
+///     match find_mismatch(here, there, PeerRole::Server, MessageRole::Request) {
 ///         // For example "field `price` (3) of shop.Item is string here and double on the server".
-///         Some(misfit) => Err(misfit.to_string()),
+///         Some(find_mismatch) => Err(find_mismatch.to_string()),
 ///         None => Ok(()),
 ///     }
 /// }
@@ -178,7 +178,7 @@ pub fn find_mismatch(
 
 /// Returns the first field that loses values, or `None`. `peer` and `part` determine which side writes the message.
 ///
-/// A field loses values if it is [incompatible](misfit) or if it [narrows](Reason::Narrows).
+/// A field loses values if it is [incompatible](find_mismatch) or if it [narrows](MismatchReason::Narrows).
 pub fn narrowing(
     here: DeclaredMessage<'_>,
     there: DeclaredMessage<'_>,

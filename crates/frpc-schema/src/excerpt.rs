@@ -11,7 +11,7 @@ use crate::{check::is_entry, compat::Declarations};
 
 /// Returns descriptors of the given messages and of all messages they contain.
 ///
-/// An excerpt has everything [`find_mismatch`](crate::compat::misfit) looks at. It omits enums, options and defaults. A
+/// An excerpt has everything [`find_mismatch`](crate::compat::find_mismatch) looks at. It omits enums, options and defaults. A
 /// message included only because a needed one is nested in it has no fields.
 pub fn excerpt(set: &FileDescriptorSet, messages: &[&str]) -> FileDescriptorSet {
     let declarations = Declarations::of(set);

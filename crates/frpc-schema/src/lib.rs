@@ -10,10 +10,10 @@
 //! encoding can bridge a difference.
 //!
 //! ```
-//! use frpc_schema::{Options, Schema};
+//! use frpc_schema::{SchemaOptions, Schema};
 //!
 //! fn print_methods(descriptors: &prost_types::FileDescriptorSet) -> Result<(), frpc_schema::Error> {
-//!     let schema = Schema::read(descriptors, &Options::default())?;
+//!     let schema = Schema::read(descriptors, &SchemaOptions::default())?;
 //!     for service in schema.packages.iter().flat_map(|package| &package.services) {
 //!         for method in &service.methods {
 //!             println!("{} is operation {}", method.path, method.operation);

@@ -27,7 +27,7 @@ use crate::{
 /// pings, so a task should always be waiting.
 ///
 /// ```
-/// use frpc_websocket::{Close, Kind, Role, WebSocket};
+/// use frpc_websocket::{Close, MessageKind, Role, WebSocket};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -35,9 +35,9 @@ use crate::{
 /// let mut server = WebSocket::new(ours, Role::Server);
 /// let mut client = WebSocket::new(theirs, Role::Client);
 ///
-/// client.send(Kind::Text, b"hello").await?;
+/// client.send(MessageKind::Text, b"hello").await?;
 /// let message = server.next().await.expect("it is open")?;
-/// assert_eq!((message.kind, &*message.data), (Kind::Text, &b"hello"[..]));
+/// assert_eq!((message.kind, &*message.data), (MessageKind::Text, &b"hello"[..]));
 ///
 /// client.close(Close::new(1000, "that was all"));
 /// let (closed, _) = tokio::join!(server.next(), client.next());

@@ -100,7 +100,7 @@ impl Nats {
 
 impl BridgeBuilder {
     /// Forwards messages from the broker to the cluster. If a stream stores their subjects
-    /// ([`Options::streams`](crate::Options::streams)), they are sent one after another, and each is repeated until the
+    /// ([`NatsOptions::streams`](crate::NatsOptions::streams)), they are sent one after another, and each is repeated until the
     /// stream has stored it.
     pub fn out(mut self, pattern: Pattern) -> Self {
         self.out.push(pattern);
@@ -130,7 +130,7 @@ impl BridgeBuilder {
 
     /// Sets the policy for messages queued at the broker while the cluster takes none. Default [`Policy::DropNewest`].
     /// With [`Policy::Block`], publishers wait for the cluster, at most for the broker's
-    /// [`stall_max`](frisbee_pubsub::Limits::stall_max).
+    /// [`stall_max`](frisbee_pubsub::BrokerLimits::stall_max).
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
         self

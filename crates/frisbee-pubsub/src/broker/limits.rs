@@ -7,9 +7,9 @@ use frisbee::InvalidSetting;
 /// Limits on everything clients can make grow at a broker. Each message counts with its bytes and 64 more.
 ///
 /// ```
-/// use frisbee_pubsub::Limits;
+/// use frisbee_pubsub::BrokerLimits;
 ///
-/// let limits = Limits { queue_len_max: 64 * 1024, ..Limits::default() };
+/// let limits = BrokerLimits { queue_len_max: 64 * 1024, ..BrokerLimits::default() };
 /// assert_eq!(limits.subscriptions_max, 1024);
 /// ```
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ pub struct BrokerLimits {
     /// Answers queued for room in the outbox of one connection. Default 256. Then the broker delays the connection's
     /// publications and subscriptions.
     pub answers_max: usize,
-    /// First tokens with their own counters in [`Metrics`](crate::Metrics). Default 64. All further ones share one
+    /// First tokens with their own counters in [`BrokerMetrics`](crate::BrokerMetrics). Default 64. All further ones share one
     /// entry.
     pub prefixes_max: usize,
 }

@@ -14,7 +14,7 @@ use std::{
 pub struct BrokerMetrics {
     /// Subscribed patterns, plus members of queue groups.
     pub patterns: usize,
-    /// Bytes of queued messages, counted as for [`Limits::queued_len_max`](crate::Limits::queued_len_max).
+    /// Bytes of queued messages, counted as for [`BrokerLimits::queued_len_max`](crate::BrokerLimits::queued_len_max).
     pub queued_len: usize,
     /// Subjects with a retained value.
     pub retained: usize,
@@ -23,7 +23,7 @@ pub struct BrokerMetrics {
     /// Refused packets: without permission, beyond a limit, or malformed.
     pub refused: u64,
     /// Counters by the first token of the subject, sorted by token. Tokens beyond
-    /// [`Limits::prefixes_max`](crate::Limits::prefixes_max) share the entry with an empty prefix.
+    /// [`BrokerLimits::prefixes_max`](crate::BrokerLimits::prefixes_max) share the entry with an empty prefix.
     pub prefixes: Vec<PrefixMetrics>,
 }
 

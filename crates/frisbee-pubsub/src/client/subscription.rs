@@ -15,13 +15,13 @@ use crate::{Message, SubscriptionEnd, SubscriptionEvent};
 ///
 /// ```no_run
 /// # async fn example(client: frisbee_pubsub::Client) -> Result<(), Box<dyn std::error::Error>> {
-/// use frisbee_pubsub::Event;
+/// use frisbee_pubsub::SubscriptionEvent;
 ///
 /// let mut orders = client.subscribe("orders.*.created").await?;
 /// while let Some(event) = orders.next().await {
 ///     match event {
-///         Event::Message(message) => println!("{}: {:?}", message.subject, message.payload),
-///         Event::Missing(count) => println!("{count} messages are missing here"),
+///         SubscriptionEvent::Message(message) => println!("{}: {:?}", message.subject, message.payload),
+///         SubscriptionEvent::Missing(count) => println!("{count} messages are missing here"),
 ///         _ => {}
 ///     }
 /// }

@@ -42,7 +42,7 @@ pub struct ClientBuilder {
 
 impl Client {
     /// Connects to a broker at an address such as `"tcp://localhost:7300"`. After a lost connection the client
-    /// reconnects and resumes its subscriptions ([`Event::Reconnected`](crate::Event::Reconnected)).
+    /// reconnects and resumes its subscriptions ([`SubscriptionEvent::Reconnected`](crate::SubscriptionEvent::Reconnected)).
     ///
     /// # Cancel safety
     ///

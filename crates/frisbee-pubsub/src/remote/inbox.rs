@@ -23,7 +23,7 @@ use crate::{
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use frisbee_pubsub::Client;
 ///
-/// let inbox = Client::builder().inbox();
+/// let inbox = Client::builder().router();
 /// let client = inbox.client();
 /// let connection = frisbee::Client::new(inbox).connect("tcp://localhost:7300").await?;
 /// client.publish("greetings", "hello").await?;

@@ -143,7 +143,7 @@ pub trait Router: Send + Sync + 'static {
     /// Decides the outcome of a packet that is not handed to [`route`](Self::route).
     ///
     /// The outcome is typically a reply that tells the peer to try elsewhere or later, and is applied like one of
-    /// `route`. A [too large](Refusal::TooLarge) packet may also be a reply to a request of this side. Never called for
+    /// `route`. A [too large](RefusalReason::TooLarge) packet may also be a reply to a request of this side. Never called for
     /// a packet taken by [`intercept`](Self::intercept), nor while the connection closes.
     ///
     /// The default is [`Outcome::Nothing`]. It drops a packet during a shutdown. A packet refused as [`RefusalReason::Busy`]

@@ -13,12 +13,12 @@ use crate::{Connection, Operation, Packet};
 /// operation replaces an earlier one.
 ///
 /// ```
-/// use frisbee::{Operation, Packet, Table};
+/// use frisbee::{Operation, Packet, HandlerTable};
 ///
 /// const ECHO: Operation = Operation::new(20).unwrap();
 /// const NOTE: Operation = Operation::new(21).unwrap();
 ///
-/// let router = Table::new()
+/// let router = HandlerTable::new()
 ///     .on(ECHO, async |packet: Packet| packet)
 ///     .on_with_connection(NOTE, |packet, connection| async move {
 ///         println!("{} says {:?}", connection.peer_addr(), packet.content);

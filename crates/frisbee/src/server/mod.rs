@@ -37,12 +37,12 @@ use crate::{Address, Connection, Engine, net::IoStream, proto::Counters};
 /// ```
 /// use std::time::Duration;
 ///
-/// use frisbee::{Client, Operation, Packet, Server, Table};
+/// use frisbee::{Client, Operation, Packet, Server, HandlerTable};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// const ECHO: Operation = Operation::new(20).unwrap();
-/// let router = Table::new().on(ECHO, async |packet: Packet| packet);
+/// let router = HandlerTable::new().on(ECHO, async |packet: Packet| packet);
 /// let server = Server::builder(router).bind("tcp://127.0.0.1:0").await?;
 ///
 /// let client = Client::new(()).connect(server.local_addr()).await?;

@@ -27,15 +27,15 @@ use crate::net::{IoStream, Raw};
 /// first bytes are logged at debug level.
 ///
 /// ```
-/// use frisbee::{Drain, Protocol, Raw, Recognized, Server};
+/// use frisbee::{Drain, Protocol, Raw, ProtocolMatch, Server};
 /// use tokio::io::{AsyncReadExt, AsyncWriteExt};
 ///
 /// /// Answers the health checks of load balancers.
 /// struct Health;
 ///
 /// impl Protocol for Health {
-///     fn recognize(&self, first: &[u8], _alpn: Option<&[u8]>) -> Recognized {
-///         Recognized::by_prefix(first, b"GET ")
+///     fn recognize(&self, first: &[u8], _alpn: Option<&[u8]>) -> ProtocolMatch {
+///         ProtocolMatch::by_prefix(first, b"GET ")
 ///     }
 ///
 ///     async fn serve(&self, mut socket: Raw, _drain: Drain) {

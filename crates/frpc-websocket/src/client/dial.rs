@@ -15,11 +15,11 @@ impl Client {
     ///
     /// ```no_run
     /// use frpc::ConnectSettings;
-    /// use frpc_websocket::{Client, Kind};
+    /// use frpc_websocket::{Client, MessageKind};
     ///
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// let mut socket = Client::new().connect("ws://localhost:8080/chat", None, &ConnectSettings::default()).await?;
-    /// socket.send(Kind::Text, b"hello").await?;
+    /// socket.send(MessageKind::Text, b"hello").await?;
     /// # Ok(())
     /// # }
     /// ```

@@ -118,9 +118,9 @@ impl HandlerTime {
 /// ```
 /// use std::time::Duration;
 ///
-/// use frpc::{CallSettings, Server, Times};
+/// use frpc::{CallSettings, Server, TimeLimits};
 ///
-/// let times = Times { max: Some(Duration::from_secs(60)), default: Some(Duration::from_secs(10)), ..Times::default() };
+/// let times = TimeLimits { max: Some(Duration::from_secs(60)), default: Some(Duration::from_secs(10)), ..TimeLimits::default() };
 /// let server = Server::builder().calls(CallSettings { times, ..CallSettings::default() });
 /// # let _ = server;
 /// ```

@@ -41,7 +41,7 @@ impl Format {
         }
     }
 
-    /// Encodes a message. [Small](super::Small) results use a reusable buffer, because they are copied soon.
+    /// Encodes a message. [Small](super::SmallMessage) results use a reusable buffer, because they are copied soon.
     #[inline(always)]
     pub(crate) fn encode_small<M: Message>(
         self,

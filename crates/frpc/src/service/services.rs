@@ -42,12 +42,12 @@ use crate::{
 /// #     const METHODS: &'static [Method] = &[];
 /// #     async fn call(&self, _: usize, call: Call) -> Result<Answer, Status> { call.unknown() }
 /// # }
-/// use frisbee::{Operation, Packet, Table};
+/// use frisbee::{Operation, Packet, HandlerTable};
 /// use frpc::{Services, Unimplemented};
 ///
 /// const NEWS: Operation = Operation::new(1000).unwrap();
 ///
-/// let packets = Table::over(Unimplemented).on(NEWS, async |news: Packet| println!("{:?}", news.content));
+/// let packets = HandlerTable::over(Unimplemented).on(NEWS, async |news: Packet| println!("{:?}", news.content));
 /// let services = Services::new().add_service(Echo).over(packets);
 /// let server = frisbee::Server::builder(services);
 /// # let _ = server;

@@ -29,7 +29,7 @@ pub struct CallSettings {
     /// The number of concurrent unary calls per connection. Default `None`: only the queue and handler settings of the
     /// connection limit them.
     ///
-    /// Peers are told the limit: further calls wait on their side, or [fail](crate::WhenFull::Fail) with
+    /// Peers are told the limit: further calls wait on their side, or [fail](crate::CallLimitPolicy::Fail) with
     /// [`CallError::TooManyForPeer`](crate::CallError::TooManyForPeer). A call that arrives above the limit is refused.
     /// Streams are limited by [`Config::streams_max`](crate::Config::streams_max).
     ///

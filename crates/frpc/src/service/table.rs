@@ -68,7 +68,7 @@ impl MethodTable {
         self
     }
 
-    /// Returns the method with this operation, or an [ambiguous](Entry::is_ambiguous) entry.
+    /// Returns the method with this operation, or an [ambiguous](MethodEntry::is_ambiguous) entry.
     #[inline]
     pub(crate) fn find(&self, operation: u16) -> Option<MethodEntry> {
         let entries = &self.0.by_operation;

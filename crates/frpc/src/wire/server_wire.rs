@@ -13,15 +13,15 @@ use crate::service::endpoint::Endpoint;
 /// [format](crate::codec::Format). [`ServerBuilder::wire`](crate::ServerBuilder::wire) adds a wire to a server.
 ///
 /// ```
-/// use frpc::{Body, Drain, Endpoint, Head, Raw, Recognized, Server, Wire, codec::Format};
+/// use frpc::{Body, Drain, Endpoint, Head, Raw, ProtocolMatch, Server, Wire, codec::Format};
 /// use tokio::io::{AsyncReadExt, AsyncWriteExt};
 ///
 /// /// `CALL package.Service/Method`, a new line, and a message in protocol buffers up to the end of the input.
 /// struct Lines;
 ///
 /// impl Wire for Lines {
-///     fn recognize(&self, first: &[u8], _alpn: Option<&[u8]>) -> Recognized {
-///         Recognized::by_prefix(first, b"CALL ")
+///     fn recognize(&self, first: &[u8], _alpn: Option<&[u8]>) -> ProtocolMatch {
+///         ProtocolMatch::by_prefix(first, b"CALL ")
 ///     }
 ///
 ///     async fn serve(&self, mut socket: Raw, endpoint: Endpoint, _drain: Drain) {

@@ -39,7 +39,7 @@ use crate::{CloseReason, Config, Operation, Packet, PacketName, ProtocolError};
 /// use std::{sync::Arc, time::Instant};
 ///
 /// use bytes::{Buf, BytesMut};
-/// use frisbee::{Config, Operation, Packet, proto::{Connection, Event, Role, Transmit}};
+/// use frisbee::{Config, Operation, Packet, proto::{Connection, InputEvent, Role, Transmit}};
 ///
 /// let (now, config) = (Instant::now(), Arc::new(Config::default()));
 /// let mut client = Connection::new(Role::Client, config.clone(), now);
@@ -52,8 +52,8 @@ use crate::{CloseReason, Config, Operation, Packet, PacketName, ProtocolError};
 ///     wire.extend_from_slice(batch.chunk());
 ///     client.handle_written(now, batch.chunk().len(), &mut batch);
 /// }
-/// assert_eq!(server.handle_input(now, &mut wire)?, Some(Event::Recognized));
-/// assert_eq!(server.handle_input(now, &mut wire)?, Some(Event::Packet(packet)));
+/// assert_eq!(server.handle_input(now, &mut wire)?, Some(InputEvent::Recognized));
+/// assert_eq!(server.handle_input(now, &mut wire)?, Some(InputEvent::Packet(packet)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]

@@ -201,7 +201,7 @@ impl Connection {
 
     /// Tells the peer that this side no longer needs the answer to a packet.
     ///
-    /// Returns `true` if the peer is told. Then either the answer or [`Event::Cancelled`](super::Event::Cancelled)
+    /// Returns `true` if the peer is told. Then either the answer or [`InputEvent::Cancelled`](super::InputEvent::Cancelled)
     /// arrives. Returns `false` if the peer does not support CANCEL, or if half of its allowance is used up. Every
     /// packet with content received from the peer restores one CANCEL.
     pub fn cancel(&mut self, now: Instant, packet: PacketName) -> bool {
@@ -212,7 +212,7 @@ impl Connection {
         will
     }
 
-    /// Tells the peer that a packet it [withdrew](super::Event::Cancel) will not be answered.
+    /// Tells the peer that a packet it [withdrew](super::InputEvent::Cancel) will not be answered.
     pub fn cancelled(&mut self, packet: PacketName) {
         if self.is_open() {
             self.push_control(&Control::Cancelled(packet));
@@ -275,7 +275,7 @@ impl Connection {
 
     /// Returns `true` if the peer accepts data of this stream now.
     ///
-    /// Otherwise wait for [`Event::StreamWritable`](super::Event::StreamWritable) or the end of the stream.
+    /// Otherwise wait for [`InputEvent::StreamWritable`](super::InputEvent::StreamWritable) or the end of the stream.
     pub fn has_credit(&self, key: StreamKey) -> bool {
         self.streams.has_credit(key)
     }

@@ -42,11 +42,11 @@ pub(crate) fn decode_part<M: Message>(content: &Bytes, part: &[u8], budget: Memo
 /// wire order. A message with a trailer is decoded twice, so both functions may run twice.
 ///
 /// ```
-/// use frpc::codec::{At, Content, Reader, decode_with, encode_with};
+/// use frpc::codec::{At, DecodedContent, Reader, decode_with, encode_with};
 ///
 /// let content = encode_with(|out| out.i32(7));
 /// let number = decode_with(&content, "Number", i32::default, |number, input| input.i32(number).at("value"))?;
-/// assert_eq!(number, Content::Message(7));
+/// assert_eq!(number, DecodedContent::Message(7));
 /// # Ok::<_, frpc::codec::DecodeError>(())
 /// ```
 pub fn decode_with<M>(

@@ -38,7 +38,7 @@ pub(crate) struct LocalSettings {
     pub(crate) metadata_max: usize,
     pub(crate) compressing: CompressionSettings,
     /// True if messages of the peer may lose values here:
-    /// [`Services::accept_narrowing`](crate::Services::accept_narrowing).
+    /// [`MessageSettings::accept_narrowing`](crate::MessageSettings::accept_narrowing).
     pub(crate) accepts_narrowing: bool,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct PeerState {
     pub(crate) number: u64,
     /// The budget for inflated messages of the peer.
     inflated: InflateBudget,
-    /// The number of concurrent unary calls of the peer, if [limited](crate::Services::calls_max).
+    /// The number of concurrent unary calls of the peer, if [limited](crate::CallSettings::calls_max).
     served: AtomicU32,
     /// The frpc part of the peer's HELLO, once the peer is recognized. `None` for a peer with plain fRPC.
     hello: OnceLock<Option<PeerHello>>,

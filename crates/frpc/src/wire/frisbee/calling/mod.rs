@@ -27,7 +27,7 @@ use crate::{
     service::boxed::BoxFuture,
 };
 
-/// Calls of every kind, as made by layers and by callers without types. Unary calls without layers use [`FrisbeeCaller`]
+/// Calls of every kind, as made by layers and by callers without types. Unary calls without layers use `FrisbeeCaller`
 /// directly, without a box.
 impl Caller for Arc<FrisbeeCaller> {
     fn format(&self) -> Format {
