@@ -29,7 +29,7 @@ use tokio::{io::duplex, runtime::Runtime};
 
 #[library_benchmark]
 #[bench::one(args = (1), setup = Serving::start, config = at_most(7_490, CALLS))]
-#[bench::ten(args = (10), setup = Serving::start, config = at_most(2_530, CALLS))]
+#[bench::ten(args = (10), setup = Serving::start, config = at_most(2_590, CALLS))]
 fn server(mut serving: Serving) -> Serving {
     serving.serve(CALLS);
     serving

@@ -27,7 +27,7 @@ use crate::{
 /// pings, so a task should always be waiting.
 ///
 /// ```
-/// use frpc_websocket::{Close, MessageKind, Role, WebSocket};
+/// use frpc_websocket::{CloseFrame, MessageKind, Role, WebSocket};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -39,7 +39,7 @@ use crate::{
 /// let message = server.next().await.expect("it is open")?;
 /// assert_eq!((message.kind, &*message.data), (MessageKind::Text, &b"hello"[..]));
 ///
-/// client.close(Close::new(1000, "that was all"));
+/// client.close(CloseFrame::new(1000, "that was all"));
 /// let (closed, _) = tokio::join!(server.next(), client.next());
 /// assert!(closed.is_none());
 /// assert_eq!(server.peer_close().unwrap().reason, "that was all");
