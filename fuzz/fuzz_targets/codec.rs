@@ -3,7 +3,7 @@
 #![no_main]
 
 use bytes::Bytes;
-use frpc::codec::{self, Content, DecodeErrorKind, Message};
+use frpc::codec::{self, DecodeErrorKind, DecodedContent, Message};
 use libfuzzer_sys::fuzz_target;
 
 #[allow(dead_code, reason = "more is generated than is used here")]
@@ -52,10 +52,10 @@ fuzz_target!(|input: &[u8]| {
 
 fn check<M: Message>(input: &Bytes) {
     match codec::decode::<M>(input) {
-        Ok(Content::Message(message)) => {
+        Ok(DecodedContent::Message(message)) => {
             let bytes = codec::encode(&message);
             match codec::decode::<M>(&bytes) {
-                Ok(Content::Message(again)) => {
+                Ok(DecodedContent::Message(again)) => {
                     assert_eq!(codec::encode(&again), bytes, "{} comes back as another one", M::NAME);
                 }
                 // A shorter input may take less memory: ignored bytes are gone.
@@ -65,9 +65,9 @@ fn check<M: Message>(input: &Bytes) {
                 other => panic!("{} does not read what it wrote: {:?}", M::NAME, other.map(drop)),
             }
         }
-        Ok(Content::Error(failure)) => {
+        Ok(DecodedContent::Error(failure)) => {
             let bytes = codec::encode_error(&failure.text, failure.code);
-            assert!(matches!(codec::decode::<M>(&bytes), Ok(Content::Error(again)) if again == failure));
+            assert!(matches!(codec::decode::<M>(&bytes), Ok(DecodedContent::Error(again)) if again == failure));
         }
         Err(error) => assert!(error.path().starts_with(M::NAME), "{error}"),
     }

@@ -11,7 +11,7 @@ use arbitrary::Arbitrary;
 use bytes::{Buf, Bytes, BytesMut};
 use frisbee::{
     CloseReason, Config, FrameBuffer, Operation, Packet, ProtocolError, SendError, StreamSendError,
-    proto::{Connection, Decoder, Event, HeaderFormat, Kind, Role, StreamEnd, StreamKey, Transmit},
+    proto::{Connection, Decoder, FrameKind, HeaderFormat, InputEvent, Role, StreamEnd, StreamKey, Transmit},
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -158,7 +158,7 @@ struct Side {
 enum Promise {
     Frame {
         id: u16,
-        kind: Kind,
+        kind: FrameKind,
         content: Bytes,
     },
     /// The close of a stream rejected because of a limit.
@@ -270,7 +270,7 @@ impl Side {
         assert_eq!(self.connection.send(packet.clone()), expected);
         if expected.is_ok() {
             let content = packet.content.clone().into_bytes();
-            self.promise(Promise::Frame { id, kind: Kind::Application(operation), content });
+            self.promise(Promise::Frame { id, kind: FrameKind::Application(operation), content });
             self.sent.push(packet);
         }
     }
@@ -293,7 +293,7 @@ impl Side {
         if expected.is_ok() {
             for packet in packets {
                 let content = packet.content.clone().into_bytes();
-                self.promise(Promise::Frame { id: packet.id, kind: Kind::Application(operation), content });
+                self.promise(Promise::Frame { id: packet.id, kind: FrameKind::Application(operation), content });
                 self.sent.push(packet.clone());
             }
         }
@@ -312,7 +312,7 @@ impl Side {
         };
         assert_eq!(self.connection.send_on(key, content.clone().into()), expected);
         if expected.is_ok() {
-            self.promise(Promise::Frame { id: self.connection.stream_id(key), kind: Kind::Stream, content });
+            self.promise(Promise::Frame { id: self.connection.stream_id(key), kind: FrameKind::Stream, content });
         }
     }
 
@@ -349,7 +349,7 @@ impl Side {
         if self.connection.stream_ended(key).is_none() {
             self.promise(Promise::Frame {
                 id: self.connection.stream_id(key),
-                kind: Kind::Stream,
+                kind: FrameKind::Stream,
                 content: Bytes::new(),
             });
         }
@@ -384,7 +384,7 @@ impl Side {
             match result {
                 Ok(Some(event)) => {
                     assert!(was_open, "no event after the end");
-                    let takes_more = matches!(&event, Event::Packet(packet) if packet.id % 2 == 0);
+                    let takes_more = matches!(&event, InputEvent::Packet(packet) if packet.id % 2 == 0);
                     self.handle(event);
                     if takes_more {
                         self.hear_packets();
@@ -415,26 +415,26 @@ impl Side {
             let mut undone = self.inbox.clone();
             self.connection.undo_input([packet.clone()], &mut undone);
             assert_eq!(undone, before);
-            self.handle(Event::Packet(packet));
+            self.handle(InputEvent::Packet(packet));
         }
     }
 
-    fn handle(&mut self, event: Event) {
+    fn handle(&mut self, event: InputEvent) {
         match event {
-            Event::Packet(packet) => {
+            InputEvent::Packet(packet) => {
                 if self.connection.is_draining() {
                     self.connection.handle_refused();
                 } else {
                     self.received.push(packet);
                 }
             }
-            Event::TooLarge { id, announced, .. } => {
+            InputEvent::TooLarge { id, announced, .. } => {
                 let config = self.connection.config();
                 assert!(config.content_len_max < announced && announced <= config.discard_len_max);
                 self.discarded.push((id, announced as usize));
             }
-            Event::StreamOpened(key) => self.streams.push(Stream::new(key)),
-            Event::StreamReadable(key) => assert!(self.streams.iter().any(|stream| stream.key == key)),
+            InputEvent::StreamOpened(key) => self.streams.push(Stream::new(key)),
+            InputEvent::StreamReadable(key) => assert!(self.streams.iter().any(|stream| stream.key == key)),
             _ => unreachable!("an event that this target does not know"),
         }
     }
@@ -461,11 +461,11 @@ impl Side {
         let format = self.connection.format().unwrap_or(HeaderFormat::Magic10);
         let listener = self.listener.get_or_insert_with(|| Decoder::new(Some(format), u32::MAX));
         while let Some(frame) = listener.decode(&mut self.written).expect("only whole frames are written") {
-            if let Kind::Ping | Kind::Pong = frame.kind {
+            if let FrameKind::Ping | FrameKind::Pong = frame.kind {
                 continue;
             }
             match self.promised.pop_front().expect("nothing is written that was not sent") {
-                Promise::Refusal => assert!(frame.kind == Kind::Stream && frame.content.is_empty()),
+                Promise::Refusal => assert!(frame.kind == FrameKind::Stream && frame.content.is_empty()),
                 Promise::Frame { id, kind, content } => {
                     assert!(
                         (frame.id, frame.kind) == (id, kind) && frame.content == content,

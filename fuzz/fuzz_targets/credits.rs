@@ -11,7 +11,7 @@ use arbitrary::Arbitrary;
 use bytes::{Buf, BytesMut};
 use frisbee::{
     CloseReason, Config,
-    proto::{Connection, Event, Role, StreamKey, Transmit},
+    proto::{Connection, InputEvent, Role, StreamKey, Transmit},
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -245,8 +245,8 @@ impl Side {
         self.connection.handle_received(self.now, bytes.len());
         loop {
             match self.connection.handle_input(self.now, &mut self.inbox) {
-                Ok(Some(Event::StreamOpened(key))) => self.streams.push(key),
-                Ok(Some(Event::StreamWritable(key))) => assert!(self.connection.has_credit(key)),
+                Ok(Some(InputEvent::StreamOpened(key))) => self.streams.push(key),
+                Ok(Some(InputEvent::StreamWritable(key))) => assert!(self.connection.has_credit(key)),
                 Ok(Some(_)) => {}
                 Ok(None) => return,
                 Err(error) => return self.connection.fail(CloseReason::Protocol(error)),

@@ -8,7 +8,7 @@ use arbitrary::Arbitrary;
 use bytes::{BufMut, Bytes, BytesMut};
 use frisbee::{
     Config,
-    proto::{Connection, Control, Event, Header, HeaderFormat, Hello, Role},
+    proto::{Connection, Control, Header, HeaderFormat, Hello, InputEvent, Role},
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -75,7 +75,7 @@ fn hear_pieces(frames: &[Said]) {
     }
     connection.handle_received(now, inbox.len());
     while let Ok(Some(event)) = connection.handle_input(now, &mut inbox) {
-        if let Event::Packet(packet) = event {
+        if let InputEvent::Packet(packet) = event {
             assert!(packet.content.len() <= CONTENT_LEN_MAX as usize);
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use frisbee::{Client, CloseReason, Config, Operation, Packet, Server};
-use frisbee_pubsub::{BASE, Broker, Limits, fuzzing::read_as_client};
+use frisbee_pubsub::{BASE, Broker, BrokerLimits, fuzzing::read_as_client};
 use libfuzzer_sys::fuzz_target;
 use tokio::{io::duplex, task::yield_now, time::timeout};
 
@@ -57,7 +57,7 @@ fuzz_target!(|steps: Vec<Step<'_>>| {
 });
 
 async fn run(steps: &[Step<'_>]) {
-    let limits = Limits {
+    let limits = BrokerLimits {
         queue_len_max: 500,
         queued_len_max: 2000,
         publish_window: 1000,
@@ -66,7 +66,7 @@ async fn run(steps: &[Step<'_>]) {
         answers_max: 4,
         subscriptions_max: 4,
         stall_max: Duration::from_secs(5),
-        ..Limits::default()
+        ..BrokerLimits::default()
     };
     let broker = Broker::builder().limits(limits).build();
     let config = Config { ping_interval: None, silence_max: None, outbox_len_max: 500, ..Config::default() };

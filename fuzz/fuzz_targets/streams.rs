@@ -6,10 +6,10 @@ use std::future::Future;
 
 use arbitrary::Arbitrary;
 use bytes::{Bytes, BytesMut};
-use frisbee::proto::{Decoder, Header, HeaderFormat, Kind};
+use frisbee::proto::{Decoder, FrameKind, Header, HeaderFormat};
 use frpc::{
     Answer, Call, Channel, Code, Config, Method, Request, Response, Server, Service, Status, Streaming,
-    codec::{self, Content},
+    codec::{self, DecodedContent},
 };
 use libfuzzer_sys::fuzz_target;
 use tokio::{
@@ -82,8 +82,8 @@ async fn hear(said: &[Said<'_>]) {
         let expected = match codec::decode::<Text>(content) {
             _ if content.is_empty() => Err(Code::Cancelled),
             _ if content.starts_with(&END) => return assert_eq!(next(&mut answers).await, Ok(None)),
-            Ok(Content::Message(message)) => Ok(Some(message)),
-            Ok(Content::Error(failure)) => Err(Status::from(failure).code()),
+            Ok(DecodedContent::Message(message)) => Ok(Some(message)),
+            Ok(DecodedContent::Error(failure)) => Err(Status::from(failure).code()),
             Err(_) => Err(Code::Internal),
         };
         assert_eq!(next(&mut answers).await, expected);
@@ -111,7 +111,7 @@ async fn serve(said: &[(u8, Said<'_>)]) {
     let (mut decoder, mut inbox) = (Decoder::new(None, u32::MAX), BytesMut::new());
     loop {
         while let Some(frame) = decoder.decode(&mut inbox).expect("only whole frames are written") {
-            if let Kind::Application(_) = frame.kind {
+            if let FrameKind::Application(_) = frame.kind {
                 return assert_eq!((frame.id, frame.content), (7, question));
             }
         }

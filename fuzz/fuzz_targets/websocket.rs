@@ -7,7 +7,7 @@ use std::{future::ready, io, sync::Mutex, time::Duration};
 use arbitrary::Arbitrary;
 use frpc::{Channel, Config, ConnectRetry, Server};
 use frpc_http::{Cors, Http};
-use frpc_websocket::{Client, Kind, Role, WebSocket, WebSocketError};
+use frpc_websocket::{Client, MessageKind, Role, WebSocket, WebSocketError};
 use libfuzzer_sys::fuzz_target;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
@@ -56,7 +56,7 @@ impl Frame<'_> {
 }
 
 /// The messages of a peer, and the end of the connection.
-type Read = (Vec<(Kind, Vec<u8>)>, End);
+type Read = (Vec<(MessageKind, Vec<u8>)>, End);
 
 #[derive(Debug, PartialEq)]
 enum End {
@@ -67,7 +67,7 @@ enum End {
 
 /// Reads whole frames one by one.
 fn model(frames: &[Frame<'_>], len_max: usize) -> Read {
-    let (mut messages, mut begun): (_, Option<(Kind, Vec<u8>)>) = (Vec::new(), None);
+    let (mut messages, mut begun): (_, Option<(MessageKind, Vec<u8>)>) = (Vec::new(), None);
     for frame in frames {
         let (opcode, content) = (frame.opcode(), frame.content);
         if opcode >= 8 {
@@ -90,13 +90,13 @@ fn model(frames: &[Frame<'_>], len_max: usize) -> Read {
         }
         let (kind, mut whole) = match (opcode, begun.take()) {
             (0, Some(begun)) => begun,
-            (1, None) => (Kind::Text, Vec::new()),
-            (2, None) => (Kind::Binary, Vec::new()),
+            (1, None) => (MessageKind::Text, Vec::new()),
+            (2, None) => (MessageKind::Binary, Vec::new()),
             _ => return (messages, End::Refused),
         };
         whole.extend_from_slice(content);
         let text = str::from_utf8(&whole).map_err(|error| error.error_len().is_some() || frame.is_last);
-        if whole.len() > len_max || (kind == Kind::Text && text == Err(true)) {
+        if whole.len() > len_max || (kind == MessageKind::Text && text == Err(true)) {
             return (messages, End::Refused);
         }
         if frame.is_last {
@@ -142,7 +142,7 @@ async fn read(stream: DuplexStream, role: Role, len_max: usize) -> Read {
         match socket.next().await {
             Some(Ok(message)) => {
                 assert!(message.data.len() <= len_max);
-                assert!(message.kind == Kind::Binary || str::from_utf8(&message.data).is_ok());
+                assert!(message.kind == MessageKind::Binary || str::from_utf8(&message.data).is_ok());
                 messages.push((message.kind, message.data.to_vec()));
             }
             Some(Err(WebSocketError::Refused(_))) => break End::Refused,

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 
-use crate::{Pattern, trie::Trie, wire};
+use crate::{Pattern, trie::PatternTrie, wire};
 
 /// Numbers stored under patterns.
 #[derive(Debug, Default)]
-pub struct Patterns(Trie<usize>);
+pub struct Patterns(PatternTrie<usize>);
 
 impl Patterns {
     /// Adds a number under a pattern.
@@ -35,5 +35,5 @@ pub fn read_as_client(content: &[u8]) {
         assert!(message.payload.len() + message.subject.len() < content.len());
     }
     let _ = (wire::read_missing(content), wire::read_welcome(content), wire::read_refused(content));
-    let _ = (wire::Ended::read(content), wire::read_number(content));
+    let _ = (wire::EndedPacket::read(content), wire::read_number(content));
 }

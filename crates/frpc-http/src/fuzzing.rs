@@ -6,14 +6,14 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::{
     headers::{metadata, percent, timeout},
-    message::{compression, envelope::Frames},
+    message::{compression, envelope::EnvelopeReader},
     serve::TextDecoder,
     status::{connect, twirp},
 };
 
 /// Reads frames from chunks. Returns their flags and contents, and `true` if the chunks end after a whole frame.
 pub fn frames<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, content_len_max: usize) -> (Vec<(u8, Bytes)>, bool) {
-    let (mut frames, mut read) = (Frames::new(content_len_max), Vec::new());
+    let (mut frames, mut read) = (EnvelopeReader::new(content_len_max), Vec::new());
     for chunk in chunks {
         frames.push(Bytes::copy_from_slice(chunk));
         loop {

@@ -5,18 +5,18 @@ use frisbee::{CloseReason, Operation, Packet};
 use futures_util::FutureExt;
 
 use crate::{
-    call::packed::Packed,
+    call::packed::PackedMessages,
     service::settings::CompressionSettings,
     wire::frisbee::{
         bytes::{
-            compressed::Compressed,
-            envelope::{self, Data, Envelope},
+            compressed::CompressionHeader,
+            envelope::{self, Envelope, StreamFrame},
             hello::PeerHello,
-            schema::Description,
+            schema::MethodDescription,
         },
         calling::{
             pending::{self, PendingCalls},
-            table::{Reply, Unanswered},
+            table::{CallReply, NoAnswer},
         },
     },
 };
@@ -50,7 +50,7 @@ impl CallTable {
 
     /// Ends the call with a too large answer.
     pub fn fail(&self, id: u16, operation: Operation) -> bool {
-        self.calls.fail(id, operation, Unanswered::TooLarge { announced: 2, limit: 1 })
+        self.calls.fail(id, operation, NoAnswer::TooLarge { announced: 2, limit: 1 })
     }
 
     /// Returns whether so many answers are outstanding that no call can begin.
@@ -78,7 +78,7 @@ impl PendingCall<'_> {
     /// Returns the answer, once.
     pub fn answer(&mut self) -> Option<Result<Bytes, ()>> {
         let answer = self.0.answered().now_or_never()?;
-        Some(answer.map_err(drop).map(|(Reply::Plain(content) | Reply::Extended(content))| content))
+        Some(answer.map_err(drop).map(|(CallReply::Plain(content) | CallReply::Extended(content))| content))
     }
 }
 
@@ -101,9 +101,11 @@ pub fn read_extended(content: &Bytes, metadata_max: usize, inflated_max: u32) ->
         Ok(Envelope::Describe { .. }) => {}
         Err(_) => {}
     }
-    let messages = match Data::decode(content.clone(), metadata_max) {
-        Ok(Data::Messages(messages)) => Some(messages),
-        Ok(Data::Compressed(compressed, bytes)) => inflate(compressed, &bytes, inflated_max).map(Packed::new),
+    let messages = match StreamFrame::decode(content.clone(), metadata_max) {
+        Ok(StreamFrame::Messages(messages)) => Some(messages),
+        Ok(StreamFrame::Compressed(compressed, bytes)) => {
+            inflate(compressed, &bytes, inflated_max).map(PackedMessages::new)
+        }
         _ => None,
     };
     if let Some(mut messages) = messages {
@@ -113,11 +115,11 @@ pub fn read_extended(content: &Bytes, metadata_max: usize, inflated_max: u32) ->
     }
     drop(envelope::parse_open(content, metadata_max));
     drop(PeerHello::decode(content.clone()));
-    drop(Description::decode(content.clone()));
+    drop(MethodDescription::decode(content.clone()));
     (metadata_len, messages_len)
 }
 
-fn inflate(compressed: Compressed, bytes: &[u8], inflated_max: u32) -> Option<Bytes> {
+fn inflate(compressed: CompressionHeader, bytes: &[u8], inflated_max: u32) -> Option<Bytes> {
     let algorithm = compressed.check(&CompressionSettings::default(), inflated_max).ok()?;
     compressed.inflate(algorithm, bytes).ok()
 }
