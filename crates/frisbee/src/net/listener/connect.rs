@@ -2,7 +2,6 @@
 
 use std::io;
 
-use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
@@ -28,9 +27,8 @@ pub(crate) async fn connect(
             let first = attempt.checked_rem(addrs.len()).unwrap_or(0);
             addrs.rotate_left(first);
             for addr in addrs {
-                match TcpStream::connect(addr).await {
+                match options.connect(addr).await {
                     Ok(socket) => {
-                        options.set(&socket)?;
                         let local = socket.local_addr()?;
                         return Ok((IoStream::Tcp(socket), Address::Tcp(local), Address::Tcp(addr)));
                     }
