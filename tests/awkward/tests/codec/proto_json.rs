@@ -480,7 +480,7 @@ fn unrepresentable_values_are_encoding_errors() {
     );
     let any = |type_url: &str, value: &[u8]| Any { type_url: type_url.into(), value: value.to_vec() };
     let unknown = "an Any holds 'x/y.Z', which is not among the types of this message's package: add those of its own package with \
-                   `any_types`";
+                   `MessageSettings::any_types`";
     fails(
         &WellKnown { anys: vec![Any::default(), any("x/y.Z", b"")], ..known() },
         &format!("names.shapes.WellKnown.anys[1]: {unknown}"),
