@@ -266,9 +266,9 @@ mod tests {
         why(r#"{"jsonrpc":2.0,"method":"m","id":1}"#, Some("1"), "jsonrpc");
         why(r#"{"jsonrpc":"2.0","method":"m","id":1,"params":5}"#, Some("1"), "params");
         why(r#"{"jsonrpc":"2.0","method":"m","id":{}}"#, None, "id");
-        why(r#"{"jsonrpc":"2.0","method":"m","id":1,"id":2}"#, None, "twice");
-        why(r#"{"jsonrpc":"2.0","method":"m","method":"n","id":1}"#, None, "twice");
-        why(r#"{"jsonrpc":"2.0","method":"m","m\u0065thod":"n","id":1}"#, None, "twice");
+        why(r#"{"jsonrpc":"2.0","method":"m","id":1,"id":2}"#, None, "duplicate");
+        why(r#"{"jsonrpc":"2.0","method":"m","method":"n","id":1}"#, None, "duplicate");
+        why(r#"{"jsonrpc":"2.0","method":"m","m\u0065thod":"n","id":1}"#, None, "duplicate");
         assert_eq!(one(r#"{"jsonrpc":"2.0","result":5,"id":1}"#), ParsedItem::Answer);
     }
 

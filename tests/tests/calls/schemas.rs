@@ -472,7 +472,7 @@ fn peers_without_descriptors_get_protobuf_messages() {
         assert_eq!(client.one(old::RetypedItem::default()).await.unwrap().into_inner(), old::RetypedItem::default());
         let status = client.one(old::RetypedItem { what: "text".into() }).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);
-        assert!(status.message().contains("the request of schemas.Retyped/One "), "{status}");
+        assert!(status.message().contains("the request of schemas.Retyped/One: "), "{status}");
     });
 }
 

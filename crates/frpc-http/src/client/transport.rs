@@ -93,6 +93,6 @@ mod tests {
     fn a_call_allocates_little_memory() {
         // The future is moved into a box. Large futures of many calls leave the CPU cache, which slows them down.
         let sizes = [size_of_call(grpc::call), size_of_call(connect::call), size_of_call(twirp::call)];
-        assert!(sizes.iter().all(|size| *size <= 4096), "{sizes:?}");
+        assert!(sizes.iter().all(|size| *size <= 4224), "{sizes:?}");
     }
 }

@@ -185,7 +185,7 @@ fn metadata_travels_in_both_directions() {
         );
         let long = "x".repeat(9000);
         let texts = caller.call("Say", &[("x-long", &long)], &["hi"]).await.texts();
-        assert!(texts[0].starts_with("8 metadata of 90"), "{texts:?}");
+        assert!(texts[0].starts_with("8 the metadata has 90"), "{texts:?}");
     });
 }
 

@@ -133,7 +133,7 @@ fn a_connection_ending_without_a_close_is_lost() {
         let (mut server, peer) = serve();
         drop(peer);
         let lost = server.next().await.unwrap().unwrap_err();
-        assert_eq!(lost.to_string(), "the connection was lost: the peer ended the connection without a close");
+        assert_eq!(lost.to_string(), "the connection was lost: the peer ended the connection without a close frame");
         assert!(server.next().await.is_none());
     });
 }
