@@ -54,15 +54,18 @@
 //! | for | see |
 //! |---|---|
 //! | serving | [`ServerBuilder`], [`Services`], [`CallSettings`] |
+//! | several wires on one port | [`ServerBuilder::wire`] |
 //! | calling | [`Channel`], [`ChannelBuilder`], [`ChannelCallSettings`] |
-//! | metadata, timeouts, peers | [`Request`], [`Response`], [`Metadata`], [`TimeLimits`] |
+//! | metadata, peers | [`Request`], [`Response`], [`Metadata`] |
+//! | deadlines of callers | [`Request::set_timeout`], [`ChannelBuilder::timeout`] |
+//! | deadlines of handlers | [`Request::deadline`], [`TimeLimits`] in the [`CallSettings`] |
 //! | streams of messages | [`Streaming`], [`StreamSender`] |
 //! | errors | [`Status`], [`Code`], [`CallError`] |
+//! | error details such as `BadRequest` | [`Status::details`] as bytes; typed in the crate `frpc-types` |
 //! | middleware | [`Layer`], [`interceptor`], ready-made [layers], tower with the feature `tower` |
 //! | gRPC, gRPC-Web, Connect, Twirp, WebSocket | the crates `frpc-http` and `frpc-websocket` |
 //! | JSON-RPC, plain functions as endpoints | the crate `frpc-jsonrpc` |
 //! | health checks, reflection | the crate `frpc-services` |
-//! | error details such as `BadRequest` | the crate `frpc-types` |
 //! | a protocol or transport of your own | [`Router`], [`Wire`], [`Transport`] |
 //! | messages without generated types | [`Channel::call`], [codec] |
 //! | tests without a socket | [`Channel::in_process`] |

@@ -1,3 +1,5 @@
+//! Methods as constants of generated code: names, kind, operation and message types.
+
 use std::{
     fmt,
     hash::{Hash, Hasher},

@@ -1,3 +1,5 @@
+//! Streams of typed messages, and the sender of a stream.
+
 use std::{
     fmt,
     future::poll_fn,
