@@ -36,12 +36,13 @@ pub struct Config {
     /// The longest time for discarding one content, counted while this side reads. Default 30 s. The connection
     /// then ends with [`ProtocolError::ContentTooLarge`](crate::ProtocolError::ContentTooLarge).
     pub discard_time_max: Duration,
-    /// Bytes queued for writing at which senders wait. Default 1 MiB, exceeded by at most one packet, or by what is sent
-    /// together with [`try_send_frames`]; [`set_outbox`] sets it for one connection, and has senders do something else. With as many
-    /// bytes of replies queued, handlers get no new packets, and those that run in place do not go on, until the peer
-    /// reads some. Contents of 64 KiB and more that may be
-    /// [overtaken](https://docs.rs/frisbee/latest/frisbee/enum.SendOrder.html) count by themselves: as
-    /// much again of them may be queued, and of replies one of the largest in addition.
+    /// Bytes queued for writing at which senders wait. Default 1 MiB.
+    ///
+    /// One packet, or one call of [`try_send_frames`], may exceed the limit. [`set_outbox`] changes the limit and the
+    /// policy for one connection. While replies of this many bytes are queued, no handler starts, and handlers in place
+    /// pause, until the peer reads. Contents of 64 KiB and more have a separate limit of the same size if smaller
+    /// packets may [overtake](https://docs.rs/frisbee/latest/frisbee/enum.SendOrder.html) them; replies may exceed it by
+    /// one content of the largest size.
     ///
     /// [`try_send_frames`]: https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.try_send_frames
     /// [`set_outbox`]: https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.set_outbox
@@ -67,13 +68,13 @@ pub struct Config {
     /// Each packet counts as its content plus 64 bytes, until its handler ends. At the limit, further packets
     /// wait. A packet of any length gets its handler if no other handler runs. While this side awaits answers from
     /// the peer, waiting packets count too, and a packet above the limit is refused as
-    /// [`Busy`](https://docs.rs/frisbee/latest/frisbee/enum.Refusal.html).
+    /// [`Busy`](https://docs.rs/frisbee/latest/frisbee/enum.RefusalReason.html).
     pub handlers_len_max: usize,
     /// The time without progress after which waiting packets are refused, to break a deadlock. Default 500 ms.
     ///
     /// A deadlock is possible if at least as many answers are outstanding as handlers are running: both sides may
     /// be waiting for each other. If then no handler ends and no answer arrives for this time, waiting packets are
-    /// refused as [`Busy`](https://docs.rs/frisbee/latest/frisbee/enum.Refusal.html). A longer time spares packets
+    /// refused as [`Busy`](https://docs.rs/frisbee/latest/frisbee/enum.RefusalReason.html). A longer time spares packets
     /// queued after handlers with slow calls to the peer, and prolongs real deadlocks.
     pub handlers_stall_max: Duration,
     /// The number of streams of this connection, including ended streams with a live handle. Default 1024. Further

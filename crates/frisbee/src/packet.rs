@@ -22,8 +22,8 @@ impl Operation {
     /// The lowest number available to applications.
     pub const FIRST: u16 = 10;
 
-    /// The operation of packets for [extended](crate::proto::PeerProtocol::Extended) peers only. Cannot be sent to other
-    /// peers.
+    /// The operation of packets for [extended](crate::proto::PeerProtocol::Extended) peers only. Cannot be sent to
+    /// other peers.
     pub const EXTENDED: Self = Self(4);
 
     /// Returns the operation with this number, or `None` for a reserved number.

@@ -33,10 +33,10 @@ use crate::{
 impl<R: Router> Client<R> {
     /// Makes the client reconnect automatically after each lost connection, until stopped.
     ///
-    /// Each attempt has the [timeout](Self::timeout) of this client. The pauses between them begin with its
-    /// [pause](crate::ConnectRetry::pause) and grow as those of [`Backoff`] do, until a connection is made on which
-    /// anything is heard; their number is not limited by [`attempts`](crate::ConnectRetry::attempts). The router is one
-    /// for all connections, and hears of the events of each.
+    /// Each attempt has the [timeout](Self::timeout) of this client. The pauses between attempts begin with its
+    /// [pause](crate::ConnectRetry::pause) and grow like those of [`Backoff`], until a connection receives a packet.
+    /// [`attempts`](crate::ConnectRetry::attempts) does not limit their number. All connections share one router, and
+    /// the router receives the events of each.
     ///
     /// ```
     /// use frisbee::{Client, Connection, Operation, Packet, ReconnectState, Server, HandlerTable};
@@ -121,9 +121,8 @@ impl<R: Router> ReconnectingClient<R> {
     ///
     /// # Errors
     ///
-    /// An address that cannot be read, [settings](Client::check) under which no connection could work, and a router that
-    /// [refuses](Router::describe). Whether the server can be reached is known later; see
-    /// [`Reconnecting::connected`].
+    /// An invalid address, unusable [settings](Client::check), or an error of [`Router::describe`]. An unreachable
+    /// server is no error here; see [`Reconnecting::connected`].
     pub fn start(self, address: impl ToAddress) -> Result<Reconnecting, ConnectError> {
         let target = self.client.begin(address)?;
         let zero = "no connection could ever be set up";

@@ -359,7 +359,7 @@ pub(crate) enum WriteStep {
     Nothing,
 }
 
-/// The reason why a packet or stream data was not sent. Returns it if it may be sent later.
+/// The reason why a packet or stream data was not sent. Contains the unsent value if it may be sent later.
 pub(super) enum PushError<P, E> {
     /// The outbox is full.
     NoSpace(P),

@@ -19,7 +19,7 @@ pub(super) struct Backlog {
     len: usize,
     /// Number of packets at the front with their own memory, copied out of read buffers.
     detached: usize,
-    /// `true` if a packet was queued above all limits because the router had no reply for its refusal.
+    /// `true` if a packet is queued above all limits, because the router had no reply to refuse it with.
     pub(super) is_clogged: bool,
 }
 
@@ -95,10 +95,10 @@ impl Backlog {
         self.packets.front().is_some_and(|oldest| oldest.is_expired(now)).then(|| self.pop(QueueEnd::Oldest)).flatten()
     }
 
-    /// Returns `true` if the oldest packet has waited for half of its timeout, in the queue or unread since
-    /// `behind_since`.
+    /// Returns `true` if the oldest packet has waited for half of its timeout.
     ///
-    /// Packets arriving now would then wait equally long, and later ones longer than their timeout.
+    /// The wait includes the time since `behind_since`, the start of the last pause in reading: the packet may have been
+    /// unread since then. Packets arriving now would wait equally long, and later ones longer than their timeout.
     pub(super) fn is_late(&self, now: Instant, behind_since: Option<Instant>) -> bool {
         let Some(QueuedPacket { arrived, timeout: Some(timeout), .. }) = self.packets.front() else { return false };
         let since = behind_since.map_or(*arrived, |since| since.min(*arrived));

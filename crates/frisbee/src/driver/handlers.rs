@@ -256,7 +256,8 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
         guarded(|| self.router.event(self.connection, event)).err()
     }
 
-    /// Drops the handler of a packet, which then ends as [`FinishedHandler::Withdrawn`]. Returns `true` if there was one.
+    /// Drops the handler of a packet, which then ends as [`FinishedHandler::Withdrawn`]. Returns `true` if there was
+    /// one.
     pub(super) fn withdraw(&mut self, name: PacketName) -> bool {
         if let Some((task, cost)) = self.by_name.remove(&name) {
             task.abort();

@@ -25,7 +25,7 @@ pub(crate) struct HandlerPermits {
 struct PermitQueue {
     next: u64,
     waiting: BTreeMap<u64, Waker>,
-    /// Places with a reserved permit.
+    /// Places in the queue with a reserved permit.
     granted: BTreeSet<u64>,
 }
 

@@ -27,7 +27,7 @@ impl IoStream {
         RingSocket::new(fd, kind).map(Self::Ring)
     }
 
-    /// Takes a socket off its ring. Returns a wire for any thread, and received bytes not yet read.
+    /// Takes a socket off its ring. Returns a stream for any thread, and received bytes not yet read.
     pub(crate) async fn off_ring(self) -> io::Result<(Self, Bytes)> {
         let Self::Ring(socket) = self else { return Ok((self, Bytes::new())) };
         let kind = socket.kind();

@@ -13,15 +13,15 @@ pub enum Event<'a> {
     Opened,
     /// The protocol of the peer is known.
     ///
-    /// An extended peer is recognized before the packets it sends after its hello. If the connecting side finds a plain
+    /// An extended peer is recognized before the packets it sends after its HELLO. If the connecting side finds a plain
     /// peer, the event comes immediately.
     Recognized(&'a PeerProtocol),
     /// All packets of one read were handed to [`Router::intercept`](crate::Router::intercept) and
     /// [`Router::route`](crate::Router::route).
     ///
-    /// A router that collects packets can now process them together. Packets queued for a handler
-    /// follow later. The event is repeated after them, and after handlers that were not ready immediately. It also
-    /// comes if the read brought nothing for the router.
+    /// A router that collects packets can now process them together. Packets queued for a handler follow later. The
+    /// event is repeated after them, and after handlers that were not ready immediately. It also comes if the read
+    /// brought nothing for the router.
     Received,
     /// The outbox accepts packets again after refusing some, regardless of their sender.
     ///

@@ -143,12 +143,12 @@ pub trait Router: Send + Sync + 'static {
     /// Decides the outcome of a packet that is not handed to [`route`](Self::route).
     ///
     /// The outcome is typically a reply that tells the peer to try elsewhere or later, and is applied like one of
-    /// `route`. A [too large](RefusalReason::TooLarge) packet may also be a reply to a request of this side. Never called for
-    /// a packet taken by [`intercept`](Self::intercept), nor while the connection closes.
+    /// `route`. A [too large](RefusalReason::TooLarge) packet may also be a reply to a request of this side. Never
+    /// called for a packet taken by [`intercept`](Self::intercept), nor while the connection closes.
     ///
-    /// The default is [`Outcome::Nothing`]. It drops a packet during a shutdown. A packet refused as [`RefusalReason::Busy`]
-    /// or [`RefusalReason::Expired`] is then queued for its handler anyway, and reading pauses: a packet is not lost if its
-    /// sender cannot be told.
+    /// The default is [`Outcome::Nothing`]. It drops a packet during a shutdown. A packet refused as
+    /// [`RefusalReason::Busy`] or [`RefusalReason::Expired`] is then queued for its handler anyway, and reading pauses:
+    /// a packet is not lost if its sender cannot be told.
     fn refuse(&self, refused: RefusedPacket, connection: &Connection) -> Outcome {
         self.fallback().refuse(refused, connection)
     }
@@ -166,10 +166,10 @@ pub trait Router: Send + Sync + 'static {
 
     /// Returns how long the peer waits for a reply to `packet`, if known. Called for a packet queued for its handler.
     ///
-    /// After this time, the packet is [refused](Self::refuse) as [`RefusalReason::Expired`] and its handler never starts.
-    /// Once the oldest packet has waited for half of its time, this side is overloaded: the newest packets go first,
-    /// and if the queue is full, the oldest is refused as [`RefusalReason::Busy`] instead of pausing reads. Handlers then
-    /// work on requests that their callers still want. With [`Dispatch::Ordered`], the order does not change.
+    /// After this time, the packet is [refused](Self::refuse) as [`RefusalReason::Expired`] and its handler never
+    /// starts. Once the oldest packet has waited for half of its time, this side is overloaded: the newest packets go
+    /// first, and if the queue is full, the oldest is refused as [`RefusalReason::Busy`] instead of pausing reads.
+    /// Handlers then work on requests still wanted by their callers. With [`Dispatch::Ordered`], the order does not change.
     ///
     /// The default is `None`: packets are queued in order, without a time limit.
     fn packet_timeout(&self, packet: &Packet, connection: &Connection) -> Option<Duration> {

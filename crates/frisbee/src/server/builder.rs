@@ -115,9 +115,9 @@ impl<R: Router> ServerBuilder<R> {
     ///
     /// # Errors
     ///
-    /// [Settings](Self::check) under which nothing could be served, a router that [refuses](Router::describe), an address
-    /// that is no good or taken, threads or rings that cannot be had. Nothing is left of the server then: no thread, no
-    /// socket, no file. No connection was served.
+    /// Unusable [settings](Self::check), an error of [`Router::describe`], an invalid address or one in use, or an engine
+    /// whose threads or rings cannot be created. The server then leaves nothing behind: no thread, no socket, no file. It
+    /// has served no connection.
     ///
     /// # Cancel safety
     ///

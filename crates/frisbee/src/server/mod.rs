@@ -118,8 +118,9 @@ impl Server {
     /// immediately, so a new server can listen during the shutdown. Load balancers must be told before the call if
     /// they need time to switch.
     ///
-    /// Extended peers receive a request to start nothing new. A peer that then [leaves](crate::RouterInfo::leaves) loses
-    /// nothing: packets it sent before the request arrived are served, within [`lame_duck`](ServerLimits::lame_duck).
+    /// Extended peers receive a request to start nothing new. A peer that then [leaves](crate::RouterInfo::leaves)
+    /// loses nothing: packets it sent before the request arrived are served, within
+    /// [`lame_duck`](ServerLimits::lame_duck).
     /// New packets of other peers are [refused](crate::Router::refuse), and their connections close when idle.
     ///
     /// # Cancel safety

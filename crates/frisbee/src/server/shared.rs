@@ -35,7 +35,7 @@ pub(super) struct ServerShared {
     pub(super) draining: CancellationToken,
     /// `true` once a shutdown drains all connections instead of waiting for peers to leave.
     serves_nobody: AtomicBool,
-    /// All listeners. Emptying a place closes its listener immediately, whatever its task does.
+    /// All listeners. Emptying a cell closes its listener immediately, whatever its task does.
     listeners: Mutex<Vec<Arc<ListenerCell>>>,
     pub(super) slots: Arc<ConnectionSlots>,
     /// The threads of the engine, if it has its own.

@@ -49,7 +49,7 @@ impl RingBuffers {
     /// Registers the buffers with a ring. They must outlive all requests of that ring.
     pub(super) fn register(&self, uring: &IoUring) -> io::Result<()> {
         // SAFETY: `entries` has `COUNT` entries, aligned to pages, and every address in them points to a buffer.
-        // The owner of the ring keeps them alive, see `Kernel::drop`.
+        // The owner of the ring keeps them alive; see `OwnedRing::drop`.
         unsafe { uring.submitter().register_buf_ring(self.entries.as_ptr() as u64, COUNT, GROUP) }
     }
 
@@ -127,9 +127,9 @@ impl Drop for FilledBuffer {
 impl Drop for RingBuffers {
     fn drop(&mut self) {
         debug_assert_eq!(self.free.get(), COUNT, "whoever holds a buffer holds all of them");
-        // SAFETY: both were allocated with these layouts. No `FilledBuffer` exists, since each holds a reference to this
-        // value. No request can use the memory either: `Kernel::drop` releases its reference only without requests
-        // in flight.
+        // SAFETY: both were allocated with these layouts. No `FilledBuffer` exists, since each holds a reference to
+        // this value. No request can use the memory either: `OwnedRing::drop` releases its reference only without
+        // requests in flight.
         unsafe {
             alloc::dealloc(self.entries.as_ptr().cast(), ENTRIES_LAYOUT);
             alloc::dealloc(self.memory.as_ptr(), MEMORY_LAYOUT);

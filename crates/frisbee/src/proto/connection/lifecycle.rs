@@ -14,6 +14,8 @@ pub(super) struct Lifecycle {
     pub(super) is_asked_to_leave: bool,
 }
 
+/// The state of a connection, with the reason of its end.
+///
 /// ```text
 ///   Open ──drain()──▶ Draining ──finish()──▶ Finishing ──all written──▶ Closed
 ///     ├───retire()──────▲                      ▲                         ▲

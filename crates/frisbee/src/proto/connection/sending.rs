@@ -89,7 +89,8 @@ impl Connection {
 
     /// Sets the length of a [full](Self::is_full) outbox, in bytes.
     ///
-    /// Replies of handlers and frames caused by input keep the limit [`Config::outbox_len_max`](crate::Config::outbox_len_max).
+    /// Replies of handlers and frames caused by input keep the limit
+    /// [`Config::outbox_len_max`](crate::Config::outbox_len_max).
     pub fn set_outbox_len_max(&mut self, len_max: usize) {
         self.writing.len_max = len_max.max(1);
     }
@@ -113,15 +114,16 @@ impl Connection {
         self.writing.outbox.peer_induced_len() >= self.config.outbox_len_max
     }
 
-    /// Returns `true` if the outbox holds too many bytes caused by input alone to go on reading for awaited
-    /// answers.
+    /// Returns `true` if reading must stop even while this side awaits answers: the outbox holds too many bytes
+    /// caused by input alone.
     ///
     /// The limit is that of [`is_overrun`](Self::is_overrun), or [`PEER_INDUCED_LEN_MAX`] if greater.
     pub fn is_flooded(&self) -> bool {
         self.writing.outbox.peer_induced_len() >= self.config.outbox_len_max.max(PEER_INDUCED_LEN_MAX)
     }
 
-    /// Returns `true` if streams hold too much. Input pauses until data is read or a stream is ended for it.
+    /// Returns `true` if streams hold too much. Input pauses until data is read, or until a stream is ended to make
+    /// room.
     #[inline]
     pub fn is_stalled(&self) -> bool {
         self.streams.stall()
@@ -201,8 +203,8 @@ impl Connection {
 
     /// Tells the peer that this side no longer needs the answer to a packet.
     ///
-    /// Returns `true` if the peer is told. Then either the answer or [`InputEvent::Cancelled`](super::InputEvent::Cancelled)
-    /// arrives. Returns `false` if the peer does not support CANCEL, or if half of its allowance is used up. Every
+    /// Returns `true` if the peer is told. Then either the answer or
+    /// [`InputEvent::Cancelled`](super::InputEvent::Cancelled) arrives. Returns `false` if the peer does not support CANCEL, or if half of its allowance is used up. Every
     /// packet with content received from the peer restores one CANCEL.
     pub fn cancel(&mut self, now: Instant, packet: PacketName) -> bool {
         let will = self.is_open() && self.uses(Features::CANCEL) && self.allowances.spend_own_cancel(now);

@@ -2,13 +2,13 @@
 //!
 //! One system call that receives for ten sockets costs less than ten calls. For a single socket, the ring costs
 //! more than a plain call. A thread with few receives therefore bypasses the ring
-//! ([`is_quiet`](Activity::is_quiet)).
+//! ([`is_quiet`](RingActivity::is_quiet)).
 //!
 //! A busy thread without further work is about to sleep in its runtime. The first of the expected messages would
 //! wake it for that message alone. If the thread instead waits on the ring for a moment, it handles several
 //! messages after one wake-up. It waits for half as many completions as it had since its last idle time
-//! ([`next_spin`](Activity::next_spin)). Only the ring ends such a wait, so a timer or another thread's wake-up
-//! may be delayed, and the core is lost to other threads. The wait is therefore short, and each unsuccessful wait
+//! ([`next_spin`](RingActivity::next_spin)). Only the ring ends such a wait, so a timer or another thread's
+//! wake-up may be delayed, and the core is lost to other threads. The wait is therefore short, and each unsuccessful wait
 //! doubles the number of turns without one.
 //!
 //! Waiting pays off only on some machines and loads: measurements ranged from a third fewer receives to a tenth

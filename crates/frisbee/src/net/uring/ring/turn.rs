@@ -27,7 +27,8 @@ impl Ring {
     /// Submits the requests of the sockets and collects results.
     ///
     /// Adds the tasks waiting for those results to `woken`, followed by the task of the ring itself if more work
-    /// is left. `is_told` is an argument of [`Access::enter`](crate::net::uring::access::Access::enter).
+    /// is left. `is_told` is an argument of
+    /// [`RingAccess::enter`](crate::net::uring::access::RingAccess::enter).
     pub(in crate::net::uring) fn run_once(
         &mut self,
         cx: &Context<'_>,
