@@ -99,8 +99,9 @@ impl Connection {
 
     /// Sends these packets in order, without waiting, and returns the number sent.
     ///
-    /// Stops at the first packet without room in the outbox, and at the first that cannot be sent. Returns an error
-    /// only if that is the first packet. Costs one lock and one wake-up.
+    /// Stops at the first packet without room in the outbox, and at the first that cannot be sent. An error means that
+    /// the first packet cannot be sent, or that the full outbox closed the connection ([`WhenFull::Close`]). Costs one
+    /// lock and one wake-up.
     pub fn try_send_all(&self, packets: &[Packet]) -> Result<usize, SendError> {
         let mut core = self.shared().core();
         let mut sent = 0;
@@ -229,7 +230,7 @@ impl ConnectionShared {
         if is_writable {
             core.refused_len = None;
         }
-        // The router still waits for space.
+        // The router keeps waiting if the refused content still does not fit.
         core.progress_is_awaited |= core.refused_len.is_some();
         drop(core);
         self.progress.notify_waiters();

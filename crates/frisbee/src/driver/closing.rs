@@ -48,7 +48,7 @@ impl Remains<'_> {
             // Nothing else was written to this peer, so the refusal cannot split another message.
             let _ = timeout(config.write_stall_max, self.wire.write_all(refusal(*foreign))).await;
         }
-        // TLS may still buffer output. After an error, the peer no longer wants it.
+        // TLS may still buffer output. An error does not matter: the peer no longer reads.
         let _ = timeout(config.write_stall_max, self.wire.flush()).await;
         if !matches!(reason, CloseReason::Peer | CloseReason::Truncated) {
             let _ = timeout(config.linger_max, linger(&mut self.wire)).await;

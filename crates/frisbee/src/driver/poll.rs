@@ -55,7 +55,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
             if has_come_up && let Some(turn) = self.sleep(cx, now) {
                 return turn;
             }
-            // Otherwise something changed after this round looked for it: there may be something to write, for example.
+            // Another round follows: this one did something, or something changed after this round looked for it.
             self.turn.is_busy = false;
             self.reap_finished(cx);
         }

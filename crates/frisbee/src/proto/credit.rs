@@ -104,8 +104,8 @@ impl ReceiveWindow {
 
     /// Returns `true` if enough credit is owed to send it.
     ///
-    /// Enough is half of the window. If the reader waits, the initial window is enough if it is less, because the
-    /// sender may be waiting too. Otherwise more will be owed soon.
+    /// Half of the window is enough. While the reader waits, the initial window is also enough, because the sender may
+    /// be waiting too. A busy reader will soon release more.
     pub(super) fn is_due(&self, reader_waits: bool) -> bool {
         let enough = if reader_waits { self.initial.min(self.len / 2) } else { self.len / 2 };
         self.owed > 0 && self.owed >= enough

@@ -3,7 +3,7 @@
 //! ```text
 //!   First ──no foreign protocol──▶ Head
 //!   Head ──header, content to keep────────────────────▶ Content ──all of it──▶ Head   (a frame)
-//!     └───header of a reserved op, or too long     ───▶ Skip    ──all of it──▶ Head
+//!     └───header of a reserved op, or too long     ───▶ Skip    ──all of it──▶ Head   (a frame without content)
 //! ```
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -215,7 +215,7 @@ impl Decoder {
         Some(Frame { id: header.id, kind, content, skipped: 0 })
     }
 
-    /// Returns the length of the current content, partly in `inbox`. Zero between frames.
+    /// Returns the length of the current content with its checksum, partly in `inbox`. Zero between frames.
     pub fn content_len(&self) -> usize {
         match self.state {
             DecoderState::Content(header) => self.content_and_checksum_len(header),
@@ -231,7 +231,7 @@ impl Decoder {
         }
     }
 
-    /// Returns the length of the packet at the front of `bytes`, including its header.
+    /// Returns the length of the packet at the front of `bytes`, including its header and checksums.
     ///
     /// Returns `None` if the header is incomplete, or if the content is too large and would be skipped.
     pub fn announced_len(&self, bytes: &[u8]) -> Option<usize> {

@@ -66,7 +66,7 @@ struct FrameTotals {
     has_extended: bool,
 }
 
-/// Encoded frames. A content missing from a flat part follows it.
+/// A part of encoded frames. The rest of a content may follow its flat part as a part of its own.
 #[derive(Clone, Debug)]
 pub(super) enum FramePart {
     /// This number of frames. The content of the last one may continue in the next part.

@@ -186,7 +186,7 @@ impl ProtocolList {
         self.0.iter().flat_map(|protocol| protocol.alpn()).copied().collect()
     }
 
-    /// Returns the protocol of a connection, `None` for frisbee, and the bytes read for the decision.
+    /// Returns the protocol that recognized a connection, if any, and the bytes read for the decision.
     pub(super) async fn recognize(
         &self,
         wire: &mut IoStream,

@@ -1,4 +1,4 @@
-//! Shutdown and age limit of a server's connections.
+//! The age limit of a server's connections.
 
 use std::{
     hash::{BuildHasher, RandomState},

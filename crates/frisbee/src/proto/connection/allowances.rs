@@ -1,10 +1,10 @@
-//! Allowances: the useless frames that each side may send.
+//! Allowances: the control packets and CANCEL frames that each side may send.
 
 use std::time::Instant;
 
 use crate::{Config, ProtocolError, proto::budget::TokenBucket};
 
-/// The tokens for frames without content, and the answers that take none.
+/// The tokens for control packets, and the number of answers that take none.
 #[derive(Debug)]
 pub(super) struct Allowances {
     control: TokenBucket,
@@ -59,7 +59,7 @@ impl Allowances {
         self.cancels_in.earn_several(packets);
     }
 
-    /// Takes a token for a frame without content from the peer.
+    /// Takes a token for a control packet of the peer.
     pub(super) fn spend(&mut self, now: Instant) -> Result<(), ProtocolError> {
         if self.control.spend(now) { Ok(()) } else { Err(ProtocolError::ControlFlood { burst: self.control.burst() }) }
     }

@@ -245,8 +245,8 @@ impl Connection {
         }
     }
 
-    /// Starts discarding a content. It costs the peer more than this side, so it takes no token. It returns none
-    /// either.
+    /// Starts discarding a content. A large packet or stream frame costs the peer more than this side, so it takes no
+    /// token. It returns none either.
     fn handle_too_large(&mut self, now: Instant, frame: &Frame) -> Result<Option<InputEvent>, ProtocolError> {
         let (id, announced, limit) = (frame.id, frame.skipped, self.config.content_len_max);
         self.reading.begin_discard(now, announced, self.config.discard_time_max);

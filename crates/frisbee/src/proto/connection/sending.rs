@@ -204,8 +204,9 @@ impl Connection {
     /// Tells the peer that this side no longer needs the answer to a packet.
     ///
     /// Returns `true` if the peer is told. Then either the answer or
-    /// [`InputEvent::Cancelled`](super::InputEvent::Cancelled) arrives. Returns `false` if the peer does not support CANCEL, or if half of its allowance is used up. Every
-    /// packet with content received from the peer restores one CANCEL.
+    /// [`InputEvent::Cancelled`](super::InputEvent::Cancelled) arrives. Returns `false` if the peer does not support
+    /// CANCEL, or if half of its allowance is used up. Every packet with content received from the peer restores one
+    /// CANCEL.
     pub fn cancel(&mut self, now: Instant, packet: PacketName) -> bool {
         let will = self.is_open() && self.uses(Features::CANCEL) && self.allowances.spend_own_cancel(now);
         if will {
