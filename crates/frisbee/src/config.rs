@@ -41,8 +41,8 @@ pub struct Config {
     /// One packet, or one call of [`try_send_frames`], may exceed the limit. [`set_outbox`] changes the limit and the
     /// policy for one connection. While replies of this many bytes are queued, no handler starts, and handlers in place
     /// pause, until the peer reads. Contents of 64 KiB and more have a separate limit of the same size if smaller
-    /// packets may [overtake](https://docs.rs/frisbee/latest/frisbee/enum.SendOrder.html) them; replies may exceed it by
-    /// one content of the largest size.
+    /// packets may [overtake](https://docs.rs/frisbee/latest/frisbee/enum.SendOrder.html) them; replies may exceed it
+    /// by one content of the largest size.
     ///
     /// [`try_send_frames`]: https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.try_send_frames
     /// [`set_outbox`]: https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.set_outbox
@@ -74,8 +74,8 @@ pub struct Config {
     ///
     /// A deadlock is possible if at least as many answers are outstanding as handlers are running: both sides may
     /// be waiting for each other. If then no handler ends and no answer arrives for this time, waiting packets are
-    /// refused as [`Busy`](https://docs.rs/frisbee/latest/frisbee/enum.RefusalReason.html). A longer time spares packets
-    /// queued after handlers with slow calls to the peer, and prolongs real deadlocks.
+    /// refused as [`Busy`](https://docs.rs/frisbee/latest/frisbee/enum.RefusalReason.html). A longer time spares
+    /// packets queued after handlers with slow calls to the peer, and prolongs real deadlocks.
     pub handlers_stall_max: Duration,
     /// The number of streams of this connection, including ended streams with a live handle. Default 1024. Further
     /// streams of the peer are closed immediately.

@@ -97,8 +97,8 @@ impl Backlog {
 
     /// Returns `true` if the oldest packet has waited for half of its timeout.
     ///
-    /// The wait includes the time since `behind_since`, the start of the last pause in reading: the packet may have been
-    /// unread since then. Packets arriving now would wait equally long, and later ones longer than their timeout.
+    /// The wait includes the time since `behind_since`, the start of the last pause in reading: the packet may have
+    /// been unread since then. Packets arriving now would wait equally long, and later ones longer than their timeout.
     pub(super) fn is_late(&self, now: Instant, behind_since: Option<Instant>) -> bool {
         let Some(QueuedPacket { arrived, timeout: Some(timeout), .. }) = self.packets.front() else { return false };
         let since = behind_since.map_or(*arrived, |since| since.min(*arrived));

@@ -66,7 +66,7 @@ struct FrameTotals {
     has_extended: bool,
 }
 
-/// A part of encoded frames. The rest of a content may follow its flat part as a part of its own.
+/// A part of encoded frames. The rest of a content may follow its flat part as a separate part.
 #[derive(Clone, Debug)]
 pub(super) enum FramePart {
     /// This number of frames. The content of the last one may continue in the next part.

@@ -24,7 +24,7 @@ pub struct Transmit {
     pub(super) spare: BytesMut,
 }
 
-/// A part of a batch. Content parts always follow the flat part that ends with their header.
+/// A part of a batch. A content part follows the flat part with its header, or its header as another content part.
 #[derive(Debug)]
 pub(super) enum BatchPart {
     /// Frames, and the sequence number of the last packet written after this part and its contents.

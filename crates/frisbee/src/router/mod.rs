@@ -169,7 +169,8 @@ pub trait Router: Send + Sync + 'static {
     /// After this time, the packet is [refused](Self::refuse) as [`RefusalReason::Expired`] and its handler never
     /// starts. Once the oldest packet has waited for half of its time, this side is overloaded: the newest packets go
     /// first, and if the queue is full, the oldest is refused as [`RefusalReason::Busy`] instead of pausing reads.
-    /// Handlers then work on requests still wanted by their callers. With [`Dispatch::Ordered`], the order does not change.
+    /// Handlers then work on requests still wanted by their callers. With [`Dispatch::Ordered`], the order does not
+    /// change.
     ///
     /// The default is `None`: packets are queued in order, without a time limit.
     fn packet_timeout(&self, packet: &Packet, connection: &Connection) -> Option<Duration> {
@@ -290,7 +291,8 @@ pub enum Dispatch {
     Limited(NonZeroUsize),
 }
 
-/// Drops every packet and refuses every stream, for a client that only sends.
+/// Drops every packet, for a client that only sends. Streams go to [`Connection::accept_stream`] if the configuration
+/// allows.
 impl Router for () {
     fn describe(&self) -> Result<RouterInfo, Box<dyn Error + Send + Sync>> {
         Ok(RouterInfo { send_order: SendOrder::Unused, ..RouterInfo::default() })

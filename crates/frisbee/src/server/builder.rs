@@ -115,9 +115,9 @@ impl<R: Router> ServerBuilder<R> {
     ///
     /// # Errors
     ///
-    /// Unusable [settings](Self::check), an error of [`Router::describe`], an invalid address or one in use, or an engine
-    /// whose threads or rings cannot be created. The server then leaves nothing behind: no thread, no socket, no file. It
-    /// has served no connection.
+    /// Unusable [settings](Self::check), an error of [`Router::describe`], an invalid address or one in use, or a
+    /// failure to create the threads or rings of the engine. The server then leaves no thread, socket or file, and has
+    /// served no connection.
     ///
     /// # Cancel safety
     ///

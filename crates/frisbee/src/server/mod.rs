@@ -120,8 +120,8 @@ impl Server {
     ///
     /// Extended peers receive a request to start nothing new. A peer that then [leaves](crate::RouterInfo::leaves)
     /// loses nothing: packets it sent before the request arrived are served, within
-    /// [`lame_duck`](ServerLimits::lame_duck). New packets of other peers are [refused](crate::Router::refuse), and their
-    /// connections close when idle.
+    /// [`lame_duck`](ServerLimits::lame_duck). New packets of other peers are [refused](crate::Router::refuse), and
+    /// their connections close when idle.
     ///
     /// # Cancel safety
     ///

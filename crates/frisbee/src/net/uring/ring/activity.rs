@@ -8,8 +8,8 @@
 //! wake it for that message alone. If the thread instead waits on the ring for a moment, it handles several
 //! messages after one wake-up. It waits for half as many completions as it had since its last idle time
 //! ([`next_spin`](RingActivity::next_spin)). Only the ring ends such a wait, so a timer or another thread's
-//! wake-up may be delayed, and the core is lost to other threads. The wait is therefore short, and each unsuccessful wait
-//! doubles the number of turns without one.
+//! wake-up may be delayed, and the core is lost to other threads. The wait is therefore short, and each unsuccessful
+//! wait doubles the number of turns without one.
 //!
 //! Waiting pays off only on some machines and loads: measurements ranged from a third fewer receives to a tenth
 //! more. The thread therefore measures both, and keeps the mode with more receives ([`SpinComparison`]).
