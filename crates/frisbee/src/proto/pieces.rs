@@ -3,8 +3,8 @@
 //! ```text
 //!   PIECE = header with operation 5 | [ operation u16 | total u32 | ] bytes        [ ] in the first piece only
 //!
-//!   None ──first──▶ Kept ──last──▶ None   (a frame)
-//!     └────first, total too large──▶ Skipped ──last──▶ None
+//!   none ──first──▶ kept ──last──▶ none   (a frame)
+//!     └────first, total too large──▶ skipped ──last──▶ none
 //! ```
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};

@@ -1,7 +1,7 @@
 //! The streams of a connection. Both sides share one id space, and the first data on a free id opens a stream.
 //!
 //! ```text
-//!   free id ──open() or data of the peer──▶ Open ──close(), close of the peer, overflow──▶ Ended(why)
+//!   free id ──open() or data of the peer──▶ open ──close(), close of the peer, overflow──▶ ended, id free
 //! ```
 //! A peer that supports credit sends no more than the [window](ReceiveWindow) of a stream. From any other peer, a
 //! stream with too much unread data stalls the connection until half of it is read, or ends after a timeout.

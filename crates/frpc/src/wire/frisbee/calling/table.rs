@@ -51,7 +51,7 @@ pub(crate) enum CannotBegin {
 ///
 /// ```text
 ///   free ──insert()──▶ in use ──remove(), answered or never sent──▶ free, or resting
-///                        └─────remove(), sent and unanswered──────▶ owed ──answer()────▶ free, or resting
+///                        └─────remove(), sent and unanswered──────▶ owed ──complete()──▶ free, or resting
 /// ```
 ///
 /// A peer that answers twice does so soon after the first answer. So an id with a late answer rests until the counter
