@@ -1,0 +1,152 @@
+//! Encoding of header blocks, with blocks prepared in advance.
+
+use crate::{BlockEncoder, Field, hpack::OwnedField};
+
+/// The fields of a head or of trailers, for sending.
+#[derive(Clone, Copy, Debug)]
+pub struct Header<'a> {
+    pub(super) prepared: Option<PreparedBlock>,
+    pub(super) fields: &'a [Field<'a>],
+}
+
+impl<'a> Header<'a> {
+    /// Creates a header of fields. Pseudo-headers come first.
+    pub fn fields(fields: &'a [Field<'a>]) -> Self {
+        Self { prepared: None, fields }
+    }
+
+    /// Creates a header of a prepared block.
+    pub fn prepared(block: PreparedBlock) -> Self {
+        Self { prepared: Some(block), fields: &[] }
+    }
+
+    /// Appends fields to a prepared block.
+    pub fn with_fields(self, fields: &'a [Field<'a>]) -> Self {
+        Self { fields, ..self }
+    }
+}
+
+/// A header block of [`Connection::prepare`](crate::Connection::prepare), valid for its connection only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreparedBlock(usize);
+
+/// The encoder of a connection, and its prepared blocks.
+#[derive(Debug)]
+pub(super) struct HeadEncoder {
+    encoder: BlockEncoder,
+    prepared: Vec<EncodedBlock>,
+}
+
+#[derive(Debug)]
+struct EncodedBlock {
+    fields: Vec<OwnedField>,
+    list_len: usize,
+    /// The encoded fields, if the dynamic table still has this generation.
+    bytes: Vec<u8>,
+    generation: u64,
+}
+
+impl HeadEncoder {
+    pub(super) fn new(table_max: u32) -> Self {
+        Self { encoder: BlockEncoder::new(table_max as usize), prepared: Vec::new() }
+    }
+
+    pub(super) fn set_peer_max(&mut self, max: u32) {
+        self.encoder.set_peer_max(max as usize);
+    }
+
+    pub(super) fn prepare(&mut self, fields: &[Field<'_>]) -> PreparedBlock {
+        let list_len = fields.iter().map(Field::list_len).sum();
+        let fields = fields.iter().map(|field| field.detach()).collect();
+        // Generations begin at 1, so that the first use encodes.
+        self.prepared.push(EncodedBlock { fields, list_len, bytes: Vec::new(), generation: 0 });
+        PreparedBlock(self.prepared.len() - 1)
+    }
+
+    /// Returns the size of a header in the sense of MAX_HEADER_LIST_SIZE.
+    pub(super) fn list_len(&self, header: Header<'_>) -> usize {
+        let prepared = header.prepared.and_then(|block| self.prepared.get(block.0)).map_or(0, |block| block.list_len);
+        prepared + header.fields.iter().map(Field::list_len).sum::<usize>()
+    }
+
+    /// Returns the value of a field of a header.
+    pub(super) fn value<'a>(&'a self, header: Header<'a>, name: &str) -> Option<&'a [u8]> {
+        let prepared = header.prepared.and_then(|block| self.prepared.get(block.0));
+        let prepared = prepared.into_iter().flat_map(|block| block.fields.iter().map(OwnedField::borrow));
+        prepared.chain(header.fields.iter().copied()).find(|field| field.name() == name).map(|field| field.value())
+    }
+
+    /// Appends the block of a header.
+    #[inline]
+    pub(super) fn encode(&mut self, out: &mut Vec<u8>, header: Header<'_>) {
+        let is_settled = !self.encoder.needs_update();
+        self.encoder.begin(out);
+        if let Some(block) = header.prepared {
+            match self.prepared.get(block.0) {
+                Some(block) if is_settled && block.generation == self.encoder.generation() => {
+                    out.extend_from_slice(&block.bytes);
+                }
+                _ => self.encode_prepared(out, block),
+            }
+        }
+        for field in header.fields {
+            self.encoder.field(out, *field);
+        }
+    }
+
+    fn encode_prepared(&mut self, out: &mut Vec<u8>, block: PreparedBlock) {
+        let Some(block) = self.prepared.get_mut(block.0) else {
+            debug_assert!(false, "a prepared block belongs to its connection");
+            return;
+        };
+        let (start, generation) = (out.len(), self.encoder.generation());
+        for field in &block.fields {
+            self.encoder.field(out, field.borrow());
+        }
+        // Fields that entered the table have shorter forms the next time.
+        if self.encoder.generation() == generation {
+            block.bytes.clear();
+            block.bytes.extend_from_slice(&out[start..]);
+            block.generation = generation;
+        }
+    }
+
+    /// Returns the memory in use, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.encoder.table_len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BlockDecoder;
+
+    #[test]
+    fn prepared_blocks_stay_valid_as_the_table_changes() {
+        let (mut encoder, mut decoder) = (HeadEncoder::new(4096), BlockDecoder::new(4096, 4096));
+        let head =
+            encoder.prepare(&[Field::new(":status", "200"), Field::repeated("content-type", "application/grpc")]);
+        let trailers = encoder.prepare(&[Field::repeated("grpc-status", "0")]);
+        let extra = [Field::new("x", "y")];
+        for round in 0..6 {
+            if round == 4 {
+                encoder.set_peer_max(0);
+                decoder.set_limit(0);
+            }
+            for (block, expected) in
+                [(head, ":status=200;content-type=application/grpc;x=y;"), (trailers, "grpc-status=0;x=y;")]
+            {
+                let (mut out, mut text) = (Vec::new(), String::new());
+                encoder.encode(&mut out, Header::prepared(block).with_fields(&extra));
+                let complete = decoder.decode(&out, |name, value| {
+                    text += &format!("{}={};", String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+                });
+                assert_eq!((complete, &*text), (Ok(true), expected), "round {round}");
+                if (2..4).contains(&round) {
+                    assert!(out.len() <= 7, "two indices and the extra field: {out:?}");
+                }
+            }
+        }
+    }
+}

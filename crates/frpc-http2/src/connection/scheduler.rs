@@ -1,0 +1,147 @@
+//! Queued data: streams take turns of one frame each.
+
+use super::{
+    Connection, Event, Header, StreamId,
+    streams::{StreamEnd, is},
+};
+use crate::{
+    ConnectionError,
+    frame::{flag, kind, put_header},
+};
+
+/// DATA frames below this length count as small if a window has cut them.
+const SMALL_FRAME: usize = 256;
+
+/// The result of a stream's turn.
+enum Turn {
+    /// More data is left, and the windows are open.
+    More,
+    /// All data is sent.
+    Sent,
+    /// The stream sends nothing: its window is closed.
+    Parked,
+    /// The window of the connection is closed.
+    Stalled,
+}
+
+impl Connection {
+    /// Adds a stream with queued data to the list of the scheduler.
+    pub(super) fn make_ready(&mut self, id: u32) {
+        let Some(queue) = self.streams.get(id).and_then(|stream| stream.queue.as_deref_mut()) else { return };
+        queue.parked = None;
+        if !queue.is_ready {
+            queue.is_ready = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Moves queued data to the output: a frame of each stream in turn, up to the limit of a batch.
+    pub(super) fn pump(&mut self) {
+        // The first frame goes out even after a full batch of small responses, which would starve long ones otherwise.
+        let mut is_first = true;
+        while is_first || self.output.len() < self.settings.batch_max {
+            let Some(id) = self.ready.pop_front() else { break };
+            match self.take_turn(id) {
+                Ok(Turn::More) => {
+                    self.ready.push_back(id);
+                    is_first = false;
+                }
+                Ok(Turn::Sent) => is_first = false,
+                Ok(Turn::Parked) => {}
+                Ok(Turn::Stalled) => {
+                    self.ready.push_front(id);
+                    self.stalled.get_or_insert(self.now);
+                    break;
+                }
+                Err(error) => {
+                    self.fail(error);
+                    return;
+                }
+            }
+        }
+        if self.ready.is_empty() {
+            self.stalled = None;
+        }
+        if !self.waiting.is_empty() {
+            self.announce_room();
+        }
+    }
+
+    fn take_turn(&mut self, id: u32) -> Result<Turn, ConnectionError> {
+        let Some(stream) = self.streams.get(id) else { return Ok(Turn::Parked) };
+        let (window, connection_window) = (stream.send_window, self.send_window);
+        let Some(queue) = stream.queue.as_deref_mut() else { return Ok(Turn::Parked) };
+        let room = usize::try_from(window.min(connection_window)).unwrap_or(0);
+        let len = queue.len.min(self.peer.frame_len).min(room);
+        if len == 0 && queue.len > 0 {
+            if window > 0 {
+                return Ok(Turn::Stalled);
+            }
+            queue.is_ready = false;
+            queue.parked = Some(self.now);
+            let due = self.settings.stall_timeout.map(|timeout| self.now + timeout);
+            self.stall_check = self.stall_check.or(due);
+            return Ok(Turn::Parked);
+        }
+        // Windows of a few bytes make this side write more headers than data.
+        if len < SMALL_FRAME && len < queue.len {
+            if !self.small_frames.spend() {
+                return Err(ConnectionError::calm("windows of a few bytes"));
+            }
+        } else {
+            self.small_frames.earn();
+        }
+        self.stalled = None;
+        let flow = i64::try_from(len).unwrap_or(i64::MAX);
+        stream.send_window -= flow;
+        self.send_window -= flow;
+        self.queued -= len;
+        queue.len -= len;
+        let is_last = queue.len == 0;
+        let end = if is_last { queue.end.take() } else { None };
+        if is_last {
+            queue.is_ready = false;
+        }
+        let flags = if matches!(end, Some(StreamEnd::Data)) { flag::END_STREAM } else { 0 };
+        put_header(self.output.frames(), len, kind::DATA, flags, id);
+        let mut left = len;
+        while left > 0 {
+            let Some(chunk) = queue.chunks.front_mut() else { break };
+            let piece = chunk.split_to(left.min(chunk.len()));
+            if chunk.is_empty() {
+                queue.chunks.pop_front();
+            }
+            left -= piece.len();
+            self.output.push(piece);
+        }
+        debug_assert_eq!(left, 0, "the length of a queue is that of its chunks");
+        match end {
+            None if is_last => return Ok(Turn::Sent),
+            None => return Ok(Turn::More),
+            Some(StreamEnd::Data) => {}
+            Some(StreamEnd::Trailers(prepared, fields)) => {
+                let fields: Vec<_> = fields.iter().map(|field| field.borrow()).collect();
+                self.put_block(id, Header { prepared, fields: &fields }, true);
+            }
+        }
+        self.end_local(id);
+        Ok(Turn::Sent)
+    }
+
+    /// Queues events for streams that were full and have room again.
+    fn announce_room(&mut self) {
+        // Half of a queue is room enough: an event per frame would wake the application too often.
+        let has_room = self.queued * 2 <= self.settings.connection_queue_max;
+        let stream_max = self.settings.stream_queue_max;
+        let (streams, events) = (&mut self.streams, &mut self.events);
+        self.waiting.retain(|id| {
+            let Some(stream) = streams.get(*id) else { return false };
+            if !has_room || stream.queued() * 2 > stream_max {
+                return true;
+            }
+            stream.unset(is::WANTS_WRITABLE);
+            events.push_back(Event::Writable(StreamId(*id)));
+            false
+        });
+    }
+}

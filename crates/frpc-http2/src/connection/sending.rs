@@ -1,0 +1,276 @@
+//! Requests, responses, data and trailers of this side.
+
+use bytes::Bytes;
+
+use super::{
+    Connection, ConnectionState, Header, Role, StreamId,
+    streams::{SendQueue, StreamEnd, StreamState, is},
+};
+use crate::{
+    ErrorCode, OpenError, SendError,
+    frame::{HEADER_LEN, flag, kind, patch_len, put_header, put_reset, split_block},
+    settings::WINDOW_MAX,
+};
+
+impl Connection {
+    /// Opens a stream with a request. `end` tells the server that neither data nor trailers follow.
+    ///
+    /// # Errors
+    ///
+    /// No stream was opened; see [`OpenError`].
+    pub fn open(&mut self, head: Header<'_>, end: bool) -> Result<StreamId, OpenError> {
+        match self.state {
+            ConnectionState::Open if self.role == Role::Client => {}
+            ConnectionState::Open | ConnectionState::Failed(_) => return Err(OpenError::Closed),
+            _ => return Err(OpenError::GoingAway),
+        }
+        if self.peer_last.is_some() {
+            return Err(OpenError::GoingAway);
+        }
+        let id = self.next_id;
+        if id > WINDOW_MAX {
+            return Err(OpenError::IdsExhausted);
+        }
+        if self.active >= self.peer.streams_max {
+            self.wants_capacity = true;
+            return Err(OpenError::NoCapacity);
+        }
+        if self.exceeds_list_max(head) {
+            return Err(OpenError::HeadTooLarge);
+        }
+        self.next_id += 2;
+        let mut stream = StreamState::new(id, self.own_window, self.peer.window);
+        stream.set(is::HEAD_SENT);
+        if end {
+            stream.set(is::LOCAL_ENDED);
+        }
+        // The length in a response to HEAD announces no data. `:method` is the first field, so that this search is short.
+        if self.encoder.value(head, ":method") == Some(b"HEAD") {
+            stream.set(is::HEAD_REQUEST);
+        }
+        self.streams.insert(stream);
+        self.active += 1;
+        self.put_block(id, head, end);
+        Ok(StreamId(id))
+    }
+
+    /// Sends the final head of a response.
+    ///
+    /// With `end`, the server has answered completely: a request still in flight is reset with NO_ERROR.
+    ///
+    /// # Errors
+    ///
+    /// The stream is closed or has a head, or the head is too large for the peer.
+    pub fn send_head(&mut self, stream: StreamId, head: Header<'_>, end: bool) -> Result<(), SendError> {
+        self.check_head(stream, head)?;
+        self.put_block(stream.0, head, end);
+        if let Some(state) = self.streams.get(stream.0) {
+            state.set(is::HEAD_SENT);
+        }
+        if end {
+            self.end_local(stream.0);
+        }
+        Ok(())
+    }
+
+    /// Sends an informational response, with a status from 100 to 199 except 101.
+    ///
+    /// # Errors
+    ///
+    /// Like [`send_head`](Self::send_head).
+    pub fn send_informational(&mut self, stream: StreamId, head: Header<'_>) -> Result<(), SendError> {
+        self.check_head(stream, head)?;
+        self.put_block(stream.0, head, false);
+        Ok(())
+    }
+
+    fn check_head(&mut self, stream: StreamId, head: Header<'_>) -> Result<(), SendError> {
+        let Some(state) = self.streams.get(stream.0) else { return Err(SendError::Closed) };
+        if state.has(is::HEAD_SENT) {
+            return Err(SendError::OutOfOrder);
+        }
+        if self.is_failed() {
+            return Err(SendError::Closed);
+        }
+        if self.exceeds_list_max(head) { Err(SendError::HeadTooLarge) } else { Ok(()) }
+    }
+
+    fn exceeds_list_max(&self, head: Header<'_>) -> bool {
+        self.peer.list_max != usize::MAX && self.encoder.list_len(head) > self.peer.list_max
+    }
+
+    /// Sends data. Large data is not copied.
+    ///
+    /// # Errors
+    ///
+    /// The queue is full, or the stream is closed or without a head.
+    pub fn send_data(&mut self, stream: StreamId, data: Bytes, end: bool) -> Result<(), SendError> {
+        if data.is_empty() && !end {
+            return Ok(());
+        }
+        if self.starts_data(stream, data.len(), end)? {
+            self.output.push(data);
+            if end {
+                self.end_local(stream.0);
+            }
+        } else {
+            self.enqueue(stream.0, data, end);
+        }
+        Ok(())
+    }
+
+    /// Sends data by a copy: the cheapest form for small messages in a reused buffer.
+    ///
+    /// # Errors
+    ///
+    /// Like [`send_data`](Self::send_data).
+    #[inline]
+    pub fn send_slice(&mut self, stream: StreamId, data: &[u8], end: bool) -> Result<(), SendError> {
+        if data.is_empty() && !end {
+            return Ok(());
+        }
+        if self.starts_data(stream, data.len(), end)? {
+            self.output.frames().extend_from_slice(data);
+            if end {
+                self.end_local(stream.0);
+            }
+        } else {
+            self.enqueue(stream.0, Bytes::copy_from_slice(data), end);
+        }
+        Ok(())
+    }
+
+    /// Writes the header of a DATA frame and returns `true`, if the data can go out now. Otherwise it has to queue.
+    #[inline]
+    fn starts_data(&mut self, id: StreamId, len: usize, end: bool) -> Result<bool, SendError> {
+        let has_room = self.queued == 0 || self.queued + len <= self.settings.connection_queue_max;
+        let is_full = |queued: usize| queued > 0 && queued + len > self.settings.stream_queue_max;
+        let is_failed = self.is_failed();
+        let Some(stream) = self.streams.get(id.0) else { return Err(SendError::Closed) };
+        if stream.is_ending() || is_failed {
+            return Err(SendError::Closed);
+        }
+        if !stream.has(is::HEAD_SENT) {
+            return Err(SendError::OutOfOrder);
+        }
+        let queued = stream.queued();
+        let window = stream.send_window.min(self.send_window);
+        let flow = i64::try_from(len).unwrap_or(i64::MAX);
+        // Data of one frame overtakes long data of other streams, but not where the connection's window is the
+        // bottleneck: there it would starve them.
+        let is_direct = queued == 0
+            && len <= self.peer.frame_len
+            && (flow <= window || len == 0)
+            && self.output.len() < self.settings.batch_max
+            && self.stalled.is_none();
+        if is_direct {
+            stream.send_window -= flow;
+            self.send_window -= flow;
+            let flags = if end { flag::END_STREAM } else { 0 };
+            put_header(self.output.frames(), len, kind::DATA, flags, id.0);
+            return Ok(true);
+        }
+        // An end without data is always accepted.
+        if len > 0 && (!has_room || is_full(queued)) {
+            if !stream.has(is::WANTS_WRITABLE) {
+                stream.set(is::WANTS_WRITABLE);
+                self.waiting.push(id.0);
+            }
+            return Err(SendError::Full);
+        }
+        Ok(false)
+    }
+
+    fn enqueue(&mut self, id: u32, data: Bytes, end: bool) {
+        let Some(stream) = self.streams.get(id) else { return };
+        let queue = stream.queue.get_or_insert_default();
+        self.queued += data.len();
+        queue.len += data.len();
+        if !data.is_empty() {
+            queue.chunks.push_back(data);
+        }
+        if end {
+            queue.end = Some(StreamEnd::Data);
+        }
+        self.make_ready(id);
+    }
+
+    /// Ends a stream with trailers, after its queued data.
+    ///
+    /// # Errors
+    ///
+    /// The stream is closed or without a head, or the trailers are too large for the peer.
+    pub fn send_trailers(&mut self, stream: StreamId, trailers: Header<'_>) -> Result<(), SendError> {
+        let exceeds_list_max = self.exceeds_list_max(trailers);
+        let is_failed = self.is_failed();
+        let Some(state) = self.streams.get(stream.0) else { return Err(SendError::Closed) };
+        if state.is_ending() || is_failed {
+            return Err(SendError::Closed);
+        }
+        if !state.has(is::HEAD_SENT) {
+            return Err(SendError::OutOfOrder);
+        }
+        if exceeds_list_max {
+            return Err(SendError::HeadTooLarge);
+        }
+        if let Some(queue) = state.queue.as_deref_mut().filter(|queue| queue.len > 0) {
+            let SendQueue { end, .. } = queue;
+            let fields = trailers.fields.iter().map(|field| field.detach()).collect();
+            *end = Some(StreamEnd::Trailers(trailers.prepared, fields));
+            return Ok(());
+        }
+        self.put_block(stream.0, trailers, true);
+        self.end_local(stream.0);
+        Ok(())
+    }
+
+    /// Returns the data that the queue of a stream accepts now, in bytes.
+    pub fn capacity(&mut self, stream: StreamId) -> usize {
+        let connection = self.settings.connection_queue_max.saturating_sub(self.queued);
+        let max = self.settings.stream_queue_max;
+        self.streams.get(stream.0).map_or(0, |stream| max.saturating_sub(stream.queued()).min(connection))
+    }
+
+    /// Resets a stream. Its queued data is dropped, and no event follows.
+    ///
+    /// On a stream that both sides have ended, it only returns the credit of unread data.
+    pub fn reset(&mut self, stream: StreamId, code: ErrorCode) {
+        let Some(state) = self.streams.get(stream.0) else { return };
+        if !state.has(is::CLOSED) && !self.is_failed() {
+            put_reset(self.output.frames(), stream.0, code);
+            self.recent_resets.insert(stream.0);
+        }
+        self.remove_stream(stream.0);
+    }
+
+    /// Marks the direction of this side as ended, after END_STREAM is in the output.
+    #[inline]
+    pub(super) fn end_local(&mut self, id: u32) {
+        let Some(stream) = self.streams.get(id) else { return };
+        stream.set(is::LOCAL_ENDED);
+        if stream.has(is::REMOTE_ENDED) {
+            return self.close_stream(id);
+        }
+        if self.role == Role::Server {
+            // The answer does not depend on the rest of the request. NO_ERROR tells the client to stop sending it.
+            put_reset(self.output.frames(), id, ErrorCode::NO_ERROR);
+            self.recent_resets.insert(id);
+            self.close_stream(id);
+        }
+    }
+
+    /// Writes HEADERS, and CONTINUATION if the block is longer than a frame.
+    #[inline]
+    pub(super) fn put_block(&mut self, id: u32, header: Header<'_>, end: bool) {
+        let out = self.output.frames();
+        let start = out.len();
+        let flags = flag::END_HEADERS | if end { flag::END_STREAM } else { 0 };
+        put_header(out, 0, kind::HEADERS, flags, id);
+        self.encoder.encode(out, header);
+        if out.len() - start - HEADER_LEN > self.peer.frame_len {
+            split_block(out, start, self.peer.frame_len);
+        } else {
+            patch_len(out, start);
+        }
+    }
+}

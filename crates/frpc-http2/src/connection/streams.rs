@@ -1,0 +1,236 @@
+//! The streams of a connection, found by their ids.
+
+use std::{collections::VecDeque, time::Instant};
+
+use bytes::Bytes;
+
+use super::prepared::PreparedBlock;
+use crate::hpack::OwnedField;
+
+/// A stream.
+///
+/// ```text
+///        request          END_STREAM of one side        END_STREAM of the other      data released
+///   idle ───────▶ open ─────────────────────────▶ half-closed ──────────────▶ closed ───────────▶ removed
+///                  └─────────────────────────────────┴── RST_STREAM of a side ────────────────────▲
+/// ```
+#[derive(Debug)]
+pub(super) struct StreamState {
+    pub(super) id: u32,
+    flags: u16,
+    /// Bytes of data that the peer may still send. SETTINGS may make it negative.
+    pub(super) receive_window: i64,
+    /// Bytes of data in events and not yet released.
+    pub(super) unreleased: usize,
+    /// Bytes released and not yet announced to the peer.
+    pub(super) due: usize,
+    /// Bytes of data that the peer still accepts.
+    pub(super) send_window: i64,
+    /// Bytes of data left of `content-length`, if the peer announced one.
+    pub(super) content_left: Option<u64>,
+    /// Data for sending. Empty queues are kept for later data.
+    pub(super) queue: Option<Box<SendQueue>>,
+}
+
+/// Flags of a stream.
+pub(super) mod is {
+    /// The peer has ended its direction.
+    pub(in super::super) const REMOTE_ENDED: u16 = 1;
+    /// END_STREAM of this side is in the output.
+    pub(in super::super) const LOCAL_ENDED: u16 = 2;
+    /// The request or the final response of the peer has arrived.
+    pub(in super::super) const HEAD_RECEIVED: u16 = 4;
+    /// The request or the final response of this side is in the output.
+    pub(in super::super) const HEAD_SENT: u16 = 8;
+    /// Both sides have ended the stream, which stays until its data is released.
+    pub(in super::super) const CLOSED: u16 = 16;
+    /// The request is a HEAD request: `content-length` of its response announces no data.
+    pub(in super::super) const HEAD_REQUEST: u16 = 32;
+    /// The application gets an event once the queue has room.
+    pub(in super::super) const WANTS_WRITABLE: u16 = 64;
+}
+
+impl StreamState {
+    pub(super) fn new(id: u32, receive_window: i64, send_window: i64) -> Self {
+        let (unreleased, due) = (0, 0);
+        Self { id, flags: 0, receive_window, unreleased, due, send_window, content_left: None, queue: None }
+    }
+
+    #[inline]
+    pub(super) fn has(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+
+    #[inline]
+    pub(super) fn set(&mut self, flag: u16) {
+        self.flags |= flag;
+    }
+
+    pub(super) fn unset(&mut self, flag: u16) {
+        self.flags &= !flag;
+    }
+
+    /// Returns the bytes queued for sending.
+    pub(super) fn queued(&self) -> usize {
+        self.queue.as_ref().map_or(0, |queue| queue.len)
+    }
+
+    /// Returns `true` if this side has ended the stream, perhaps after queued data.
+    #[inline]
+    pub(super) fn is_ending(&self) -> bool {
+        self.has(is::LOCAL_ENDED) || self.queue.as_ref().is_some_and(|queue| queue.end.is_some())
+    }
+}
+
+/// Data of a stream that windows or other streams hold back.
+#[derive(Debug, Default)]
+pub(super) struct SendQueue {
+    pub(super) chunks: VecDeque<Bytes>,
+    pub(super) len: usize,
+    pub(super) end: Option<StreamEnd>,
+    /// `true` while the stream is in the list of the scheduler.
+    pub(super) is_ready: bool,
+    /// The time since which the window of the stream is closed.
+    pub(super) parked: Option<Instant>,
+}
+
+/// The end of a stream after its queued data.
+#[derive(Debug)]
+pub(super) enum StreamEnd {
+    Data,
+    /// Trailers are encoded when they are sent: the order of blocks on the wire is the order of table changes.
+    Trailers(Option<PreparedBlock>, Box<[OwnedField]>),
+}
+
+/// Streams by id, in an open hash table. Ids come in sequence, so that the first probe nearly always hits.
+#[derive(Debug)]
+pub(super) struct StreamTable {
+    /// Positions in `streams` plus one, or zero.
+    index: Vec<u32>,
+    streams: Vec<StreamState>,
+}
+
+const INDEX_MIN: usize = 16;
+
+impl StreamTable {
+    pub(super) fn new() -> Self {
+        Self { index: vec![0; INDEX_MIN], streams: Vec::new() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    fn home(&self, id: u32) -> usize {
+        (id >> 1) as usize & (self.index.len() - 1)
+    }
+
+    #[inline]
+    fn slot(&self, id: u32) -> Option<usize> {
+        let mut slot = self.home(id);
+        loop {
+            let at = self.index[slot].checked_sub(1)? as usize;
+            if self.streams[at].id == id {
+                return Some(slot);
+            }
+            slot = (slot + 1) & (self.index.len() - 1);
+        }
+    }
+
+    #[inline]
+    pub(super) fn get(&mut self, id: u32) -> Option<&mut StreamState> {
+        let slot = self.slot(id)?;
+        let at = self.index[slot] as usize - 1;
+        Some(&mut self.streams[at])
+    }
+
+    pub(super) fn insert(&mut self, stream: StreamState) {
+        debug_assert!(self.slot(stream.id).is_none(), "ids are used once");
+        let id = stream.id;
+        self.streams.push(stream);
+        // Half of the index stays free, so that probes end.
+        if self.streams.len() * 2 > self.index.len() {
+            self.index = vec![0; self.index.len() * 2];
+            (0..self.streams.len()).for_each(|at| self.link(self.streams[at].id, at));
+        } else {
+            self.link(id, self.streams.len() - 1);
+        }
+    }
+
+    fn link(&mut self, id: u32, at: usize) {
+        let mut slot = self.home(id);
+        while self.index[slot] != 0 {
+            slot = (slot + 1) & (self.index.len() - 1);
+        }
+        self.index[slot] = u32::try_from(at + 1).unwrap_or(u32::MAX);
+    }
+
+    pub(super) fn remove(&mut self, id: u32) -> Option<StreamState> {
+        let mut hole = self.slot(id)?;
+        let at = self.index[hole] as usize - 1;
+        let mask = self.index.len() - 1;
+        self.index[hole] = 0;
+        // Later entries of the same run move back, or probes for them would end at the hole.
+        let mut slot = (hole + 1) & mask;
+        while let Some(other) = self.index[slot].checked_sub(1) {
+            let home = self.home(self.streams[other as usize].id);
+            if slot.wrapping_sub(home) & mask >= slot.wrapping_sub(hole) & mask {
+                self.index.swap(hole, slot);
+                hole = slot;
+            }
+            slot = (slot + 1) & mask;
+        }
+        let stream = self.streams.swap_remove(at);
+        if let Some(moved) = self.streams.get(at).map(|moved| moved.id) {
+            self.relink(moved, at);
+        }
+        Some(stream)
+    }
+
+    /// Points the entry of a stream that was the last one to its new position.
+    fn relink(&mut self, id: u32, at: usize) {
+        let old = u32::try_from(self.streams.len() + 1).unwrap_or(u32::MAX);
+        let mut slot = self.home(id);
+        while self.index[slot] != old {
+            slot = (slot + 1) & (self.index.len() - 1);
+        }
+        self.index[slot] = u32::try_from(at + 1).unwrap_or(u32::MAX);
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut StreamState> {
+        self.streams.iter_mut()
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.index.capacity() * size_of::<u32>() + self.streams.capacity() * size_of::<StreamState>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_table_agrees_with_a_set() {
+        let (mut table, mut set, mut seed) = (StreamTable::new(), BTreeSet::new(), 1u32);
+        for step in 0..20_000 {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let id = (seed >> 16) % 400 * 2 + 1;
+            if step % 3 == 0 {
+                assert_eq!(table.remove(id).map(|stream| stream.id), set.take(&id));
+            } else if set.insert(id) {
+                table.insert(StreamState::new(id, 0, 0));
+            }
+            assert_eq!(table.len(), set.len());
+            let probe = (seed >> 8) % 400 * 2 + 1;
+            assert_eq!(table.get(probe).is_some(), set.contains(&probe));
+        }
+        for id in set {
+            assert!(table.remove(id).is_some());
+        }
+        assert_eq!(table.len(), 0);
+    }
+}

@@ -1,0 +1,115 @@
+//! Integers and strings of RFC 7541, section 5.
+
+use super::{
+    HpackError,
+    huffman::{decode_huffman, encode_huffman, huffman_len},
+};
+
+/// Reads an integer with a prefix of `prefix` bits, at most 2^28 or so.
+#[inline]
+pub(super) fn read_integer(input: &mut &[u8], prefix: u32) -> Result<usize, HpackError> {
+    let (&first, mut rest) = input.split_first().ok_or(HpackError::Truncated)?;
+    let mask = (1usize << prefix) - 1;
+    let mut value = usize::from(first) & mask;
+    if value == mask {
+        let mut shift = 0;
+        loop {
+            let (&byte, after) = rest.split_first().ok_or(HpackError::Truncated)?;
+            rest = after;
+            value += usize::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                break;
+            }
+            shift += 7;
+            // Five bytes of continuation would exceed any length or index in use.
+            if shift > 21 {
+                return Err(HpackError::IntegerOverflow);
+            }
+        }
+    }
+    *input = rest;
+    Ok(value)
+}
+
+/// Appends an integer after the bits `first` of its first byte.
+pub(super) fn put_integer(out: &mut Vec<u8>, first: u8, prefix: u32, value: usize) {
+    let mask = (1usize << prefix) - 1;
+    if value < mask {
+        out.push(first | (value & 0xff) as u8);
+        return;
+    }
+    out.push(first | (mask & 0xff) as u8);
+    let mut rest = value - mask;
+    while rest >= 0x80 {
+        out.push((rest & 0x7f) as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push((rest & 0x7f) as u8);
+}
+
+/// Reads a string and appends it, decoded, to `out`. Stops at `len_max` decoded bytes and returns `false`.
+pub(super) fn read_string(input: &mut &[u8], out: &mut Vec<u8>, len_max: usize) -> Result<bool, HpackError> {
+    let is_huffman = input.first().ok_or(HpackError::Truncated)? & 0x80 != 0;
+    let len = read_integer(input, 7)?;
+    let (string, rest) = input.split_at_checked(len).ok_or(HpackError::Truncated)?;
+    *input = rest;
+    let start = out.len();
+    if is_huffman {
+        // A string expands to at most 8/5 of its bytes, and the limit on blocks holds for these.
+        decode_huffman(string, out)?;
+    } else if string.len() <= len_max {
+        out.extend_from_slice(string);
+    } else {
+        return Ok(false);
+    }
+    let fits = out.len() - start <= len_max;
+    if !fits {
+        out.truncate(start);
+    }
+    Ok(fits)
+}
+
+/// Appends a string without Huffman code.
+pub(super) fn put_string(out: &mut Vec<u8>, string: &[u8]) {
+    put_integer(out, 0, 7, string.len());
+    out.extend_from_slice(string);
+}
+
+/// Appends a string with the Huffman code, if that is shorter.
+pub(super) fn put_short_string(out: &mut Vec<u8>, string: &[u8]) {
+    let len = huffman_len(string);
+    if len >= string.len() {
+        return put_string(out, string);
+    }
+    put_integer(out, 0x80, 7, len);
+    encode_huffman(string, out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_read_as_they_were_written() {
+        for prefix in 4..=7 {
+            for value in [0, 1, 14, 15, 16, 126, 127, 128, 255, 1337, 1 << 20, 1 << 27] {
+                let mut out = Vec::new();
+                put_integer(&mut out, 0, prefix, value);
+                let mut input = &out[..];
+                assert_eq!(read_integer(&mut input, prefix), Ok(value));
+                assert!(input.is_empty());
+                assert_eq!(read_integer(&mut &out[..out.len() - 1], prefix), Err(HpackError::Truncated));
+            }
+        }
+        // RFC 7541, C.1.2.
+        let mut out = Vec::new();
+        put_integer(&mut out, 0, 5, 1337);
+        assert_eq!(out, [31, 154, 10]);
+    }
+
+    #[test]
+    fn integers_have_at_most_four_bytes_after_the_prefix() {
+        assert!(read_integer(&mut &[0x7f, 0xff, 0xff, 0xff, 0x7f][..], 7).is_ok());
+        assert_eq!(read_integer(&mut &[0x7f, 0xff, 0xff, 0xff, 0xff, 0][..], 7), Err(HpackError::IntegerOverflow));
+    }
+}

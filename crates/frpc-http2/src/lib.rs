@@ -1,0 +1,42 @@
+//! HTTP/2 without I/O, for clients and servers.
+//!
+//! [`Connection`] is one side of a connection. A driver passes the received bytes and the time to it, handles its
+//! events, and writes its output:
+//!
+//! ```
+//! use std::time::Instant;
+//!
+//! use frpc_http2::{Connection, Event, Field, Header, Settings};
+//!
+//! let now = Instant::now();
+//! let mut client = Connection::client(Settings::default(), now);
+//! let mut server = Connection::server(Settings::default(), now);
+//! let request = [
+//!     Field::new(":method", "GET"),
+//!     Field::new(":scheme", "http"),
+//!     Field::new(":path", "/"),
+//! ];
+//! let stream = client.open(Header::fields(&request), true)?;
+//!
+//! let mut wire = Vec::new();
+//! client.take_output(&mut wire);
+//! let received = server.receive(&wire, now)?;
+//! let Some(Event::Head { head, .. }) = received.event else { panic!("the request arrives") };
+//! assert_eq!(head.path(), Some("/"));
+//! server.send_head(stream, Header::fields(&[Field::new(":status", "204")]), true)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod connection;
+mod error;
+mod frame;
+mod head;
+mod hpack;
+mod settings;
+
+pub use connection::{Connection, Event, Header, PreparedBlock, Received, Role, StreamId};
+pub use error::{ConnectionError, ErrorCode, Fault, OpenError, SendError, StreamError};
+pub use head::Head;
+pub use hpack::{BlockDecoder, BlockEncoder, Field, HpackError};
+pub use settings::Settings;
