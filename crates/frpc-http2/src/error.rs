@@ -72,7 +72,7 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// The side that caused an error.
+/// The side at fault for an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// This side, or its application.
@@ -88,7 +88,7 @@ pub enum Fault {
 pub struct ConnectionError {
     /// The code of the GOAWAY frame.
     pub code: ErrorCode,
-    /// The side that caused the error.
+    /// The side at fault for the error.
     pub fault: Fault,
     /// The violated rule or exceeded limit.
     pub reason: &'static str,
@@ -126,9 +126,9 @@ impl Error for ConnectionError {}
 pub struct StreamError {
     /// The code of the RST_STREAM frame.
     pub code: ErrorCode,
-    /// The side that caused the end.
+    /// The side at fault for the end.
     pub fault: Fault,
-    /// `true` if no application of the peer has seen the request, so that a retry is safe.
+    /// `true` if no application of the peer has seen the request, so a retry is safe.
     pub is_unprocessed: bool,
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Concurrent streams that the peer may open: SETTINGS_MAX_CONCURRENT_STREAMS. Further ones are refused.
+    /// Concurrent streams the peer may open: SETTINGS_MAX_CONCURRENT_STREAMS. Further ones are refused.
     pub streams_max: u32,
     /// Unreleased data per stream, in bytes: SETTINGS_INITIAL_WINDOW_SIZE. At most 2^31-1.
     pub stream_window: u32,

@@ -78,7 +78,7 @@ impl Connection {
         Ok(Some(Event::SettingsApplied))
     }
 
-    /// Applies the settings that the peer has acknowledged. Until then, those of the protocol were allowed too.
+    /// Applies the settings the peer has acknowledged. Until then, those of the protocol were allowed too.
     fn apply_own_settings(&mut self) {
         self.decoder.set_table_max(self.settings.header_table_max);
         let window = i64::from(self.settings.stream_window);
@@ -224,7 +224,7 @@ impl Connection {
     /// Shuts the connection down. Open streams continue, and new ones are refused.
     ///
     /// A server first announces the shutdown. After a round trip, or
-    /// [`keepalive_timeout`](crate::Settings::keepalive_timeout), it tells the last stream that it handles, so that no
+    /// [`keepalive_timeout`](crate::Settings::keepalive_timeout), it tells the last stream that it handles, so no
     /// request in flight is lost.
     pub fn shut_down(&mut self) {
         if self.state != ConnectionState::Open {

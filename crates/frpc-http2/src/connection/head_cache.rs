@@ -42,7 +42,7 @@ impl HeadDecoder {
         Self { decoder: BlockDecoder::new(table_max, list_max), cached: Default::default(), next: 0, list_max }
     }
 
-    /// Applies the limit of the table that the peer has acknowledged.
+    /// Applies the limit of the table the peer has acknowledged.
     pub(super) fn set_table_max(&mut self, max: u32) {
         self.decoder.set_limit(max as usize);
     }

@@ -49,7 +49,7 @@ impl Connection {
         Ok(Received { consumed, event: None })
     }
 
-    /// Checks the next bytes of the preface, so that another protocol is detected by its first byte.
+    /// Checks the next bytes of the preface, so another protocol is detected by its first byte.
     fn receive_preface(&mut self, input: &[u8]) -> Result<usize, ConnectionError> {
         if self.preface_left == 0 {
             return Ok(0);
@@ -196,7 +196,7 @@ impl Connection {
     /// Handles the end of both directions.
     pub(super) fn close_stream(&mut self, id: u32) {
         let Some(stream) = self.streams.get(id) else { return };
-        // A server has answered, so that its application does not read the rest. A client still reads the response.
+        // A server has answered, so its application does not read the rest. A client still reads the response.
         if self.role == Role::Server || stream.unreleased == 0 {
             self.remove_stream(id);
         } else {

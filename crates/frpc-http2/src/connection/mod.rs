@@ -104,7 +104,7 @@ pub enum Event<'a> {
     Capacity,
     /// The peer shuts the connection down. Requests after `last` were reset and may be retried elsewhere.
     GoAway {
-        /// The last stream that the peer handles.
+        /// The last stream the peer handles.
         last: StreamId,
         /// The reason.
         code: ErrorCode,
@@ -132,11 +132,11 @@ pub struct Received<'a> {
 ///     ├───shut_down() of a client, error of the peer, or timeout──▶ Failed
 /// ```
 ///
-/// A client has no requests to wait for, so that it goes from `Open` to `Closing`.
+/// A client has no requests to wait for, so it goes from `Open` to `Closing`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConnectionState {
     Open,
-    /// A GOAWAY without a last stream is sent, so that requests in flight are still accepted.
+    /// A GOAWAY without a last stream is sent, so requests in flight are still accepted.
     Announced {
         /// The time at which the second GOAWAY is sent, even without a PONG.
         due: Instant,
@@ -192,9 +192,9 @@ pub struct Connection {
     /// The highest stream of the peer.
     last_peer_id: u32,
     next_id: u32,
-    /// The highest own stream that the peer handles, once it shuts down.
+    /// The highest own stream the peer handles, once it shuts down.
     peer_last: Option<u32>,
-    /// Bytes of data that the peer may still send on all streams.
+    /// Bytes of data the peer may still send on all streams.
     receive_window: i64,
     /// Bytes released and not yet announced to the peer.
     due: usize,

@@ -58,7 +58,7 @@ impl HeadEncoder {
     pub(super) fn prepare(&mut self, fields: &[Field<'_>]) -> PreparedBlock {
         let list_len = fields.iter().map(Field::list_len).sum();
         let fields = fields.iter().map(|field| field.detach()).collect();
-        // Generations begin at 1, so that the first use encodes.
+        // Generations begin at 1, so the first use encodes.
         self.prepared.push(EncodedBlock { fields, list_len, bytes: Vec::new(), generation: 0 });
         PreparedBlock(self.prepared.len() - 1)
     }

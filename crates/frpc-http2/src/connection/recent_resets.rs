@@ -1,4 +1,4 @@
-//! A bounded memory of streams that this side has reset.
+//! A bounded memory of streams this side has reset.
 
 use std::collections::VecDeque;
 

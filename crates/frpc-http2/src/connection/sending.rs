@@ -44,7 +44,7 @@ impl Connection {
         if end {
             stream.set(is::LOCAL_ENDED);
         }
-        // The length in a response to HEAD announces no data. `:method` is the first field, so that this search is short.
+        // The length in a response to HEAD announces no data. `:method` is the first field, so this search is short.
         if self.encoder.value(head, ":method") == Some(b"HEAD") {
             stream.set(is::HEAD_REQUEST);
         }

@@ -18,13 +18,13 @@ use crate::hpack::OwnedField;
 pub(super) struct StreamState {
     pub(super) id: u32,
     flags: u16,
-    /// Bytes of data that the peer may still send. SETTINGS may make it negative.
+    /// Bytes of data the peer may still send. SETTINGS may make it negative.
     pub(super) receive_window: i64,
     /// Bytes of data in events and not yet released.
     pub(super) unreleased: usize,
     /// Bytes released and not yet announced to the peer.
     pub(super) due: usize,
-    /// Bytes of data that the peer still accepts.
+    /// Bytes of data the peer still accepts.
     pub(super) send_window: i64,
     /// Bytes of data left of `content-length`, if the peer announced one.
     pub(super) content_left: Option<u64>,
@@ -102,7 +102,7 @@ pub(super) enum StreamEnd {
     Trailers(Option<PreparedBlock>, Box<[OwnedField]>),
 }
 
-/// Streams by id, in an open hash table. Ids come in sequence, so that the first probe nearly always hits.
+/// Streams by id, in an open hash table. Ids come in sequence, so the first probe nearly always hits.
 #[derive(Debug)]
 pub(super) struct StreamTable {
     /// Positions in `streams` plus one, or zero.
@@ -149,7 +149,7 @@ impl StreamTable {
         debug_assert!(self.slot(stream.id).is_none(), "ids are used once");
         let id = stream.id;
         self.streams.push(stream);
-        // Half of the index stays free, so that probes end.
+        // Half of the index stays free, so probes end.
         if self.streams.len() * 2 > self.index.len() {
             self.index = vec![0; self.index.len() * 2];
             (0..self.streams.len()).for_each(|at| self.link(self.streams[at].id, at));

@@ -17,7 +17,7 @@ pub struct BlockDecoder {
     size: usize,
     /// The current maximum, chosen by the peer.
     max: usize,
-    /// The highest maximum that the peer may choose.
+    /// The highest maximum the peer may choose.
     limit: usize,
     /// `true` if the limit fell below the maximum: the next block has to begin with a smaller one.
     needs_update: bool,
@@ -121,7 +121,7 @@ impl BlockDecoder {
             field(&text[..name_len], &text[name_len..]);
         }
         if inserts {
-            // An oversized string has no bytes here. It exceeds the table too, so that it only empties the table.
+            // An oversized string has no bytes here. It exceeds the table too, so it only empties the table.
             self.insert(&text, name_len, fits);
         }
         if text.capacity() <= TEXT_KEPT {

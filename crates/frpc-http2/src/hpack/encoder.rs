@@ -40,7 +40,7 @@ impl<'a> Field<'a> {
         Self { name, value: value.as_ref(), compression: Compression::Repeated }
     }
 
-    /// Creates a field with a secret, which no table stores, so that compressed lengths reveal nothing about it.
+    /// Creates a field with a secret, which no table stores, so compressed lengths reveal nothing about it.
     pub fn sensitive(name: &'a str, value: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
         Self { name, value: value.as_ref(), compression: Compression::Sensitive }
     }
@@ -86,7 +86,7 @@ impl OwnedField {
 
 /// Encodes the header blocks of one direction of a connection.
 ///
-/// Repeated fields enter the dynamic table until it is full. Nothing is evicted, so that a block encoded in advance
+/// Repeated fields enter the dynamic table until it is full. Nothing is evicted, so a block encoded in advance
 /// stays valid until the next insertion.
 #[derive(Debug)]
 pub struct BlockEncoder {
@@ -94,7 +94,7 @@ pub struct BlockEncoder {
     entries: Vec<(Box<str>, Box<[u8]>)>,
     size: usize,
     max: usize,
-    /// The highest maximum that this side uses.
+    /// The highest maximum this side uses.
     limit: usize,
     /// `true` if the next block has to announce a new maximum.
     needs_update: bool,
@@ -105,7 +105,7 @@ impl BlockEncoder {
     /// Creates an encoder whose table has at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         let max = PROTOCOL_MAX.min(limit);
-        // A peer assumes 4096 bytes. Nothing is evicted, so that a smaller own limit needs no announcement.
+        // A peer assumes 4096 bytes. Nothing is evicted, so a smaller own limit needs no announcement.
         Self { entries: Vec::new(), size: 0, max, limit, needs_update: false, generation: 1 }
     }
 

@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn padding_has_at_most_seven_ones() {
-        // `0` is 00000, so that three ones complete its byte.
+        // `0` is 00000, so three ones complete its byte.
         let decode = |bytes: &[u8]| decode_huffman(bytes, &mut Vec::new());
         assert_eq!(decode(&[0b0000_0111]), Ok(()));
         assert_eq!(decode(&[0b0000_0110]), Err(HpackError::InvalidHuffman), "padding of zeros");

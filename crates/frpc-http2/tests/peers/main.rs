@@ -1,3 +1,9 @@
 //! Connections against attackers, against each other, against the crate `h2`, and against h2spec.
 
+mod attacks;
+mod h2_crate;
 mod h2spec;
+mod limits;
+mod rules;
+mod two_cores;
+mod victim;
