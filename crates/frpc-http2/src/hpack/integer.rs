@@ -32,6 +32,7 @@ pub(super) fn read_integer(input: &mut &[u8], prefix: u32) -> Result<usize, Hpac
 }
 
 /// Appends an integer after the bits `first` of its first byte.
+#[expect(clippy::cast_possible_truncation, reason = "every cast value is masked to eight bits or fewer")]
 pub(super) fn put_integer(out: &mut Vec<u8>, first: u8, prefix: u32, value: usize) {
     let mask = (1usize << prefix) - 1;
     if value < mask {

@@ -1,4 +1,5 @@
 //! Connections against attackers, against each other, against the crate `h2`, and against h2spec.
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "tests")]
 
 mod attacks;
 mod h2_crate;
