@@ -20,8 +20,15 @@
 //!
 //! let mut wire = Vec::new();
 //! client.take_output(&mut wire);
-//! let received = server.receive(&wire, now)?;
-//! let Some(Event::Head { head, .. }) = received.event else { panic!("the request arrives") };
+//! let mut input = &wire[..];
+//! let head = loop {
+//!     let received = server.receive(input, now)?;
+//!     input = &input[received.consumed..];
+//!     match received.event.expect("the request arrives") {
+//!         Event::Head { head, .. } => break head,
+//!         _ => continue,
+//!     }
+//! };
 //! assert_eq!(head.path(), Some("/"));
 //! server.send_head(stream, Header::fields(&[Field::new(":status", "204")]), true)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
