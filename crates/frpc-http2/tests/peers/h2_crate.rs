@@ -1,8 +1,8 @@
 //! The crate `h2` as a peer, over a stream in memory: another implementation of HPACK and flow control.
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use frpc_http2::{Connection, Event, Field, Header, Settings, StreamId};
-use http::{Request, Version};
+use http::{HeaderMap, Request, Response, Version};
 use support::in_virtual_time;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
@@ -20,8 +20,18 @@ fn value(call: usize) -> String {
     format!("{call}-{}", "v".repeat(call * 11 % 300))
 }
 
-/// Passes all of `input` and then writes all output. Returns `false` at the end of the peer.
+/// Passes all of `input`, writes all output, and reads. Returns `false` at the end of the peer.
 async fn turn(
+    connection: &mut Connection,
+    socket: &mut DuplexStream,
+    input: &mut BytesMut,
+    handle: impl FnMut(&mut Connection, Event<'_>),
+) -> bool {
+    pass(connection, socket, input, handle).await && socket.read_buf(input).await.is_ok_and(|len| len > 0)
+}
+
+/// Passes all of `input` and then writes all output. Returns `false` at the end of the peer.
+async fn pass(
     connection: &mut Connection,
     socket: &mut DuplexStream,
     input: &mut BytesMut,
@@ -41,7 +51,7 @@ async fn turn(
         }
         output.clear();
     }
-    socket.read_buf(input).await.is_ok_and(|len| len > 0)
+    true
 }
 
 #[test]
@@ -120,5 +130,77 @@ fn a_client_of_h2_is_served() {
             connection.await.unwrap().unwrap();
         };
         tokio::join!(server, client);
+    });
+}
+
+#[test]
+fn a_server_of_h2_is_called() {
+    in_virtual_time(async {
+        // This driver does not read while it writes, so that the stream has to hold a batch.
+        let (mut near, far) = duplex(1 << 20);
+        let server = tokio::spawn(async move {
+            let mut connection = h2::server::handshake(far).await.unwrap();
+            while let Some(request) = connection.accept().await {
+                let (request, mut respond) = request.unwrap();
+                tokio::spawn(async move {
+                    let value = request.headers()["x-value"].clone();
+                    let mut body = request.into_body();
+                    let mut received = Vec::new();
+                    while let Some(data) = body.data().await {
+                        let data = data.unwrap();
+                        body.flow_control().release_capacity(data.len()).unwrap();
+                        received.extend(data);
+                    }
+                    let response = Response::builder().header("x-value", value.clone()).body(()).unwrap();
+                    let mut stream = respond.send_response(response, false).unwrap();
+                    stream.send_data(Bytes::from(received), false).unwrap();
+                    stream.send_trailers(HeaderMap::from_iter([("x-end".parse().unwrap(), value)])).unwrap();
+                });
+            }
+        });
+        let mut connection = Connection::client(Settings::default(), Instant::now().into_std());
+        let (mut input, mut calls) = (BytesMut::new(), std::collections::HashMap::new());
+        let (mut opened, mut done) = (0, 0);
+        while done < CALLS {
+            while opened < CALLS && calls.len() < 20 {
+                let value = value(opened);
+                let fields = [
+                    Field::new(":method", "POST"),
+                    Field::new(":scheme", "http"),
+                    Field::repeated(":path", "/path"),
+                    Field::repeated(":authority", "localhost"),
+                    Field::repeated("x-value", &value),
+                ];
+                let Ok(stream) = connection.open(Header::fields(&fields), false) else { break };
+                connection.send_slice(stream, &content(opened), true).unwrap();
+                calls.insert(stream, (opened, Vec::new()));
+                opened += 1;
+            }
+            let is_open = pass(&mut connection, &mut near, &mut input, |connection, event| match event {
+                Event::Head { stream, head, .. } => {
+                    assert_eq!(head.get("x-value"), Some(value(calls[&stream].0).as_bytes()));
+                }
+                Event::Data { stream, data, .. } => {
+                    connection.release(stream, data.len());
+                    calls.get_mut(&stream).unwrap().1.extend_from_slice(data);
+                }
+                Event::Trailers { stream, trailers } => {
+                    let (call, received) = calls.remove(&stream).unwrap();
+                    assert!(received == content(call));
+                    assert_eq!(trailers.get("x-end"), Some(value(call).as_bytes()));
+                    done += 1;
+                }
+                Event::Reset { error, .. } => panic!("{error}"),
+                _ => {}
+            })
+            .await;
+            assert!(is_open);
+            // Without a call under way, the server sends nothing more, and reading would never end.
+            if !calls.is_empty() {
+                assert!(near.read_buf(&mut input).await.unwrap() > 0);
+            }
+        }
+        drop(near);
+        server.abort();
     });
 }
