@@ -1,0 +1,184 @@
+//! HTTP/2: any bytes sent to both sides, any header block, and two sides with any cuts of their bytes.
+#![no_main]
+
+use std::time::Instant;
+
+use arbitrary::Arbitrary;
+use frpc_http2::{BlockDecoder, BlockEncoder, Connection, Event, Field, Header, Settings};
+use libfuzzer_sys::fuzz_target;
+
+#[derive(Arbitrary, Debug)]
+enum Input<'a> {
+    Server { cuts: [u8; 4], after_greeting: bool, bytes: &'a [u8] },
+    Client { cuts: [u8; 4], bytes: &'a [u8] },
+    Block { list_max: u16, bytes: &'a [u8] },
+    Fields { table_max: u16, fields: Vec<(&'a [u8], u8)> },
+    Calls { cuts: [u8; 4], stream_window: u32, bodies: Vec<u16> },
+}
+
+/// More than the windows, queues, tables and caches of the small settings below can hold.
+const MEMORY_MAX: usize = 2 << 20;
+
+fuzz_target!(|input: Input| match input {
+    Input::Server { cuts, after_greeting, bytes } => {
+        let mut server = Connection::server(small_settings(), Instant::now());
+        let mut wire = Vec::new();
+        if after_greeting {
+            Connection::client(small_settings(), Instant::now()).take_output(&mut wire);
+        }
+        wire.extend_from_slice(bytes);
+        attack(&mut server, &wire, &cuts);
+    }
+    Input::Client { cuts, bytes } => {
+        let mut client = Connection::client(small_settings(), Instant::now());
+        client.open(Header::fields(&request()), true).expect("the first stream opens");
+        let mut wire = Vec::new();
+        Connection::server(small_settings(), Instant::now()).take_output(&mut wire);
+        wire.extend_from_slice(bytes);
+        attack(&mut client, &wire, &cuts);
+    }
+    Input::Block { list_max, bytes } => decode_block(list_max.into(), bytes),
+    Input::Fields { table_max, fields } => round_trip(table_max.into(), &fields),
+    Input::Calls { cuts, stream_window, bodies } => call(cuts, stream_window, &bodies),
+});
+
+fn small_settings() -> Settings {
+    Settings { stream_window: 1 << 14, connection_window: 1 << 16, streams_max: 20, ..Default::default() }
+}
+
+fn request() -> [Field<'static>; 3] {
+    [Field::new(":method", "POST"), Field::new(":scheme", "http"), Field::repeated(":path", "/a")]
+}
+
+/// Sends `wire` in pieces. Every head is answered, and data is released on every other stream only.
+fn attack(connection: &mut Connection, wire: &[u8], cuts: &[u8]) {
+    let (mut inbox, mut rest, mut out) = (Vec::new(), wire, Vec::new());
+    for cut in cuts.iter().cycle() {
+        let (piece, after) = rest.split_at(rest.len().min(usize::from(*cut) + 1));
+        if piece.is_empty() {
+            break;
+        }
+        rest = after;
+        inbox.extend_from_slice(piece);
+        if !pass(connection, &mut inbox, |connection, event| match event {
+            Event::Head { stream, .. } => {
+                let _ = connection.send_head(stream, Header::fields(&[Field::new(":status", "200")]), false);
+                let _ = connection.send_data(stream, vec![0; 5000].into(), true);
+            }
+            Event::Data { stream, data, .. } if stream.get() % 4 == 1 => connection.release(stream, data.len()),
+            _ => {}
+        }) {
+            break;
+        }
+        connection.take_output(&mut out);
+        out.clear();
+        assert!(connection.memory() < MEMORY_MAX, "{} bytes", connection.memory());
+    }
+}
+
+/// Handles all of the inbox. Returns `false` after an error, which stays.
+fn pass(connection: &mut Connection, inbox: &mut Vec<u8>, mut handle: impl FnMut(&mut Connection, Event<'_>)) -> bool {
+    let mut start = 0;
+    loop {
+        match connection.receive(&inbox[start..], Instant::now()) {
+            Ok(received) => {
+                start += received.consumed;
+                match received.event {
+                    Some(event) => handle(connection, event),
+                    None => break,
+                }
+            }
+            Err(error) => {
+                assert_eq!(connection.error(), Some(error));
+                return false;
+            }
+        }
+    }
+    inbox.drain(..start);
+    while let Some(event) = connection.poll_event() {
+        handle(connection, event);
+    }
+    true
+}
+
+fn decode_block(list_max: usize, bytes: &[u8]) {
+    let mut decoder = BlockDecoder::new(4096, list_max);
+    for _ in 0..2 {
+        let _ = decoder.decode(bytes, |_, _| {});
+        assert!(decoder.table_len() <= 4096);
+    }
+}
+
+/// Encodes fields twice, so that the second block refers to the table.
+fn round_trip(table_max: usize, fields: &[(&[u8], u8)]) {
+    let (mut encoder, mut decoder) = (BlockEncoder::new(table_max), BlockDecoder::new(4096, usize::MAX));
+    for _ in 0..2 {
+        let (mut out, mut decoded) = (Vec::new(), Vec::new());
+        encoder.begin(&mut out);
+        for (value, kind) in fields {
+            encoder.field(&mut out, field(value, *kind));
+        }
+        let complete = decoder.decode(&out, |name, value| decoded.push((name.to_vec(), value.to_vec())));
+        assert_eq!(complete, Ok(true));
+        let given = fields.iter().map(|(value, kind)| (field(value, *kind).name().as_bytes().to_vec(), value.to_vec()));
+        assert!(decoded.into_iter().eq(given));
+    }
+}
+
+fn field(value: &[u8], kind: u8) -> Field<'_> {
+    let name = ["x-a", "x-b", ":path", "cookie"][usize::from(kind >> 4) % 4];
+    match kind % 3 {
+        0 => Field::new(name, value),
+        1 => Field::repeated(name, value),
+        _ => Field::sensitive(name, value),
+    }
+}
+
+/// Calls with bodies of these lengths. The server sends each body back, and every call ends.
+fn call(cuts: [u8; 4], stream_window: u32, bodies: &[u16]) {
+    let settings = Settings { stream_window: stream_window % (1 << 16) + 1024, ..small_settings() };
+    let mut client = Connection::client(settings.clone(), Instant::now());
+    let mut server = Connection::server(settings, Instant::now());
+    let bodies = &bodies[..bodies.len().min(20)];
+    for len in bodies {
+        let stream = client.open(Header::fields(&request()), false).expect("few streams open");
+        client.send_data(stream, vec![1; usize::from(*len)].into(), true).expect("queues have room");
+    }
+    let expected: usize = bodies.iter().map(|len| usize::from(*len)).sum();
+    let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
+    let (mut server_inbox, mut client_inbox) = (Vec::new(), Vec::new());
+    let (mut received, mut ended) = (0, 0);
+    for cut in cuts.into_iter().cycle() {
+        let mut out = Vec::new();
+        client.take_output(&mut out);
+        to_server.append(&mut out);
+        server.take_output(&mut out);
+        to_client.append(&mut out);
+        if to_server.is_empty() && to_client.is_empty() {
+            break;
+        }
+        let cut = usize::from(cut) * 64 + 1;
+        server_inbox.extend(to_server.drain(..to_server.len().min(cut)));
+        client_inbox.extend(to_client.drain(..to_client.len().min(cut)));
+        assert!(pass(&mut server, &mut server_inbox, |server, event| match event {
+            Event::Head { stream, .. } => {
+                server.send_head(stream, Header::fields(&[Field::new(":status", "200")]), false).expect("is open");
+            }
+            Event::Data { stream, data, end } => {
+                server.release(stream, data.len());
+                server.send_slice(stream, data, end).expect("queues have room");
+            }
+            _ => {}
+        }));
+        assert!(pass(&mut client, &mut client_inbox, |client, event| match event {
+            Event::Data { stream, data, end } => {
+                client.release(stream, data.len());
+                received += data.len();
+                ended += usize::from(end);
+            }
+            Event::Reset { error, .. } => panic!("{error}"),
+            _ => {}
+        }));
+    }
+    assert_eq!((received, ended, client.active_streams()), (expected, bodies.len(), 0));
+}
