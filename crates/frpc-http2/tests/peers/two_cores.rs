@@ -24,6 +24,8 @@ impl Random {
 struct Side {
     connection: Connection,
     wire: Vec<u8>,
+    /// Bytes of `wire` that have arrived. Each turn adds to them, like a socket: a long frame is whole after some turns.
+    arrived: usize,
     /// Data not yet sent, and data received, of each stream.
     outgoing: HashMap<StreamId, Vec<u8>>,
     incoming: HashMap<StreamId, (Vec<u8>, bool)>,
@@ -34,7 +36,7 @@ struct Side {
 impl Side {
     fn new(connection: Connection) -> Self {
         let (outgoing, incoming) = (HashMap::new(), HashMap::new());
-        Self { connection, wire: Vec::new(), outgoing, incoming, unreleased: Vec::new() }
+        Self { connection, wire: Vec::new(), arrived: 0, outgoing, incoming, unreleased: Vec::new() }
     }
 
     /// Sends pieces of outgoing data, and trailers at the end of each stream.
@@ -59,16 +61,18 @@ impl Side {
         }
     }
 
-    fn receive(&mut self, len: usize, now: Instant) -> Vec<(StreamId, bool)> {
-        let (mut consumed, mut heads) = (0, Vec::new());
+    /// Receives some of the bytes that are on their way, after the ones that have arrived.
+    fn receive(&mut self, random: &mut Random, now: Instant) {
+        let mut consumed = 0;
+        self.arrived += random.below(self.wire.len() - self.arrived + 1);
         loop {
-            let received = self.connection.receive(&self.wire[consumed..len], now).expect("the peer is honest");
+            let received =
+                self.connection.receive(&self.wire[consumed..self.arrived], now).expect("the peer is honest");
             consumed += received.consumed;
             match received.event {
                 None => break,
                 Some(Event::Head { stream, end, .. }) => {
                     self.incoming.insert(stream, (Vec::new(), end));
-                    heads.push((stream, end));
                 }
                 Some(Event::Data { stream, data, end }) => {
                     let (bytes, is_ended) = self.incoming.get_mut(&stream).unwrap();
@@ -83,8 +87,8 @@ impl Side {
         }
         // The rest arrives again together with later bytes.
         self.wire.drain(..consumed);
+        self.arrived -= consumed;
         while self.connection.poll_event().is_some() {}
-        heads
     }
 
     fn release(&mut self, random: &mut Random) {
@@ -154,10 +158,8 @@ fn run(seed: u64, window: u32, table: u32, calls: usize) {
         server.send(&mut random);
         client.write(&mut server, &mut random);
         server.write(&mut client, &mut random);
-        let len = random.below(server.wire.len() + 1);
-        server.receive(len, now);
-        let len = random.below(client.wire.len() + 1);
-        client.receive(len, now);
+        server.receive(&mut random, now);
+        client.receive(&mut random, now);
         // The server answers whole requests with their content.
         let ended: Vec<_> = server.incoming.iter().filter(|(_, (_, ended))| *ended).map(|(id, _)| *id).collect();
         for stream in ended {
@@ -187,4 +189,10 @@ proptest! {
     fn every_message_arrives(seed: u64, window in 1u32..70_000, table in 0u32..6000) {
         run(seed, window.max(50), table, 12);
     }
+}
+
+#[test]
+fn frames_arrive_over_many_reads() {
+    // One frame of 14 KiB fills the window here, so that nothing else moves until all of it has arrived.
+    run(958122478857403406, 14144, 271, 12);
 }
