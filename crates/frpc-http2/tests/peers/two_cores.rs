@@ -1,7 +1,7 @@
 //! A client and a server against each other, with random messages, cuts of the wire, windows and schedules.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     time::{Duration, Instant},
 };
 
@@ -26,17 +26,19 @@ struct Side {
     wire: Vec<u8>,
     /// Bytes of `wire` that have arrived. Each turn adds to them, like a socket: a long frame is whole after some turns.
     arrived: usize,
-    /// Data not yet sent, and data received, of each stream.
-    outgoing: HashMap<StreamId, Vec<u8>>,
-    incoming: HashMap<StreamId, (Vec<u8>, bool)>,
+    /// `true` once the SETTINGS of the peer apply.
+    is_greeted: bool,
+    /// Data not yet sent, and data received, of each stream. The order of a map without hashes repeats with its seed.
+    outgoing: BTreeMap<StreamId, Vec<u8>>,
+    incoming: BTreeMap<StreamId, (Vec<u8>, bool)>,
     /// Data received and not yet released.
     unreleased: Vec<(StreamId, usize)>,
 }
 
 impl Side {
     fn new(connection: Connection) -> Self {
-        let (outgoing, incoming) = (HashMap::new(), HashMap::new());
-        Self { connection, wire: Vec::new(), arrived: 0, outgoing, incoming, unreleased: Vec::new() }
+        let (outgoing, incoming) = (BTreeMap::new(), BTreeMap::new());
+        Self { connection, wire: Vec::new(), arrived: 0, is_greeted: false, outgoing, incoming, unreleased: Vec::new() }
     }
 
     /// Sends pieces of outgoing data, and trailers at the end of each stream.
@@ -82,6 +84,7 @@ impl Side {
                 }
                 Some(Event::Trailers { stream, .. }) => self.incoming.get_mut(&stream).unwrap().1 = true,
                 Some(Event::Reset { stream, error }) => assert_eq!((stream, error.code), (stream, ErrorCode::NO_ERROR)),
+                Some(Event::SettingsApplied) => self.is_greeted = true,
                 Some(_) => {}
             }
         }
@@ -112,6 +115,9 @@ impl Side {
     }
 }
 
+/// Concurrent streams of the server.
+const STREAMS_MAX: u32 = 5;
+
 /// Returns the data of a stream, different for each.
 fn content(stream: StreamId, len: usize) -> Vec<u8> {
     (0..len).map(|i| ((i * 7 + stream.get() as usize * 13) % 251) as u8).collect()
@@ -124,7 +130,7 @@ fn run(seed: u64, window: u32, table: u32, calls: usize) {
         stream_window: window,
         connection_window: 65_535,
         header_table_max: table,
-        streams_max: 5,
+        streams_max: STREAMS_MAX,
         stream_queue_max: 40_000,
         small_frames_max: u32::MAX,
         ..Default::default()
@@ -139,13 +145,15 @@ fn run(seed: u64, window: u32, table: u32, calls: usize) {
     ]);
     let response =
         server.connection.prepare(&[Field::new(":status", "200"), Field::repeated("content-type", "application/grpc")]);
-    let mut lens = HashMap::new();
+    let mut lens = BTreeMap::new();
     let mut turns = 0;
     let is_complete = |side: &Side| side.incoming.len() == calls && side.incoming.values().all(|(_, ended)| *ended);
     while !is_complete(&client) || !is_complete(&server) {
         turns += 1;
         assert!(turns < 200_000, "stuck: {:?} {:?}", client.connection, server.connection);
-        if lens.len() < calls && random.below(3) == 0 {
+        // Before SETTINGS, a client does not know the limit of the server, which refuses further streams.
+        let calls_max = if client.is_greeted { calls } else { STREAMS_MAX as usize };
+        if lens.len() < calls_max && random.below(3) == 0 {
             let extra = ["x".repeat(random.below(50)), "y".repeat(random.below(5))];
             let fields = [Field::repeated("x-a", &extra[0]), Field::new("x-b", &extra[1])];
             if let Ok(stream) = client.connection.open(Header::prepared(request).with_fields(&fields), false) {
