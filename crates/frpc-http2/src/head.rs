@@ -7,10 +7,11 @@ use crate::{hpack::FIELD_OVERHEAD, settings::Settings};
 /// The rules of HTTP/2 for names, values and pseudo-headers hold for every head in an event.
 #[derive(Debug, Default)]
 pub struct Head {
-    /// The text of all fields in order, name before value.
+    /// The text of the regular fields in order, name before value.
     text: Vec<u8>,
-    /// Regular fields.
     spans: Vec<FieldSpan>,
+    /// Values of pseudo-headers. Their bytes are checked once, when they are decoded.
+    pseudo_text: String,
     method: ValueSpan,
     scheme: ValueSpan,
     path: ValueSpan,
@@ -21,6 +22,8 @@ pub struct Head {
     content_length: Option<u64>,
     list_len: usize,
     is_malformed: bool,
+    /// The result of the rules for requests. A head in the cache is checked once.
+    is_request: bool,
     is_too_large: bool,
 }
 
@@ -100,8 +103,7 @@ impl Head {
 
     fn pseudo_value(&self, bit: u8, span: ValueSpan) -> Option<&str> {
         let start = span.start as usize;
-        let value = (self.pseudo & bit != 0).then(|| &self.text[start..start + span.len as usize])?;
-        str::from_utf8(value).ok()
+        (self.pseudo & bit != 0).then(|| &self.pseudo_text[start..start + span.len as usize])
     }
 
     /// Adds a decoded field and checks the rules that depend on no other message.
@@ -113,19 +115,24 @@ impl Head {
             return;
         }
         self.is_malformed |= !is_value(value);
+        if let [b':', pseudo @ ..] = name {
+            self.push_pseudo(pseudo, value);
+            return;
+        }
         let start = to_u32(self.text.len());
         self.text.extend_from_slice(name);
         self.text.extend_from_slice(value);
-        if let [b':', pseudo @ ..] = name {
-            self.push_pseudo(pseudo, value, ValueSpan { start: start + to_u32(name.len()), len: to_u32(value.len()) });
-            return;
-        }
         self.is_malformed |= name.is_empty() || !name.iter().all(|byte| is_name_byte(*byte));
         self.push_regular(name, value);
         self.spans.push(FieldSpan { start, name_len: to_u32(name.len()), value_len: to_u32(value.len()) });
     }
 
-    fn push_pseudo(&mut self, name: &[u8], value: &[u8], span: ValueSpan) {
+    fn push_pseudo(&mut self, name: &[u8], value: &[u8]) {
+        // Text of pseudo-headers reaches applications as `str`. Other bytes make the head malformed.
+        let is_visible = value.iter().all(|byte| (0x21..0x7f).contains(byte));
+        let text = str::from_utf8(value).ok().filter(|_| is_visible).unwrap_or_default();
+        let span = ValueSpan { start: to_u32(self.pseudo_text.len()), len: to_u32(text.len()) };
+        self.pseudo_text.push_str(text);
         let bit = match name {
             b"method" => {
                 self.method = span;
@@ -152,8 +159,7 @@ impl Head {
             _ => 0,
         };
         self.is_malformed |= bit == 0 || self.pseudo & bit != 0 || !self.spans.is_empty();
-        // Text of pseudo-headers reaches applications as `str`.
-        self.is_malformed |= !value.iter().all(|byte| (0x21..0x7f).contains(byte));
+        self.is_malformed |= !is_visible;
         self.pseudo |= bit;
     }
 
@@ -187,8 +193,24 @@ impl Head {
         self.is_too_large
     }
 
+    /// Ends the list, and checks it as a request.
+    pub(crate) fn finish(&mut self) {
+        self.is_request = self.has_shape_of_request();
+    }
+
+    /// Frees spare capacity, for a head that stays in a cache.
+    pub(crate) fn shrink(&mut self) {
+        self.text.shrink_to_fit();
+        self.pseudo_text.shrink_to_fit();
+        self.spans.shrink_to_fit();
+    }
+
     /// Returns `true` if the list is a valid head of a request.
     pub(crate) fn is_request(&self) -> bool {
+        self.is_request
+    }
+
+    fn has_shape_of_request(&self) -> bool {
         let path = || {
             self.path().is_some_and(|path| path.starts_with('/') || (path == "*" && self.method() == Some("OPTIONS")))
         };
@@ -218,7 +240,7 @@ impl Head {
 
     /// Returns the memory of this head, in bytes.
     pub(crate) fn memory(&self) -> usize {
-        self.text.capacity() + self.spans.capacity() * size_of::<FieldSpan>()
+        self.text.capacity() + self.pseudo_text.capacity() + self.spans.capacity() * size_of::<FieldSpan>()
     }
 }
 
@@ -267,6 +289,7 @@ mod tests {
             let at = line[1..].find('=').unwrap() + 1;
             head.push(&line.as_bytes()[..at], &line.as_bytes()[at + 1..], 1000);
         }
+        head.finish();
         head
     }
 

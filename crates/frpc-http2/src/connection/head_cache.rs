@@ -12,7 +12,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct HeadDecoder {
     decoder: BlockDecoder,
-    cached: [Option<CachedHead>; CACHED_MAX],
+    /// At most `CACHED_MAX` heads. The list grows as needed: most connections have few heads that repeat.
+    cached: Vec<CachedHead>,
     /// The next entry to be replaced.
     next: usize,
     list_max: usize,
@@ -39,7 +40,7 @@ impl HeadDecoder {
         // Until the peer has acknowledged our SETTINGS, it may use the default of the protocol.
         let table_max = PROTOCOL_MAX.max(settings.header_table_max as usize);
         let list_max = list_max(settings);
-        Self { decoder: BlockDecoder::new(table_max, list_max), cached: Default::default(), next: 0, list_max }
+        Self { decoder: BlockDecoder::new(table_max, list_max), cached: Vec::new(), next: 0, list_max }
     }
 
     /// Applies the limit of the table the peer has acknowledged.
@@ -51,7 +52,7 @@ impl HeadDecoder {
     pub(super) fn decode(&mut self, block: &[u8]) -> Result<Arc<Head>, ConnectionError> {
         let generation = self.decoder.generation();
         let hit = |cached: &&CachedHead| cached.generation == generation && *cached.block == *block;
-        if let Some(cached) = self.cached.iter().flatten().find(hit) {
+        if let Some(cached) = self.cached.iter().find(hit) {
             return Ok(cached.head.clone());
         }
         let invalid = |error: HpackError| ConnectionError::peer(ErrorCode::COMPRESSION_ERROR, error.reason());
@@ -64,19 +65,41 @@ impl HeadDecoder {
         if !self.decoder.decode(block, |name, value| head.push(name, value, list_max))? {
             head.mark_too_large();
         }
-        let head = Arc::new(head);
+        head.finish();
         // A block that changes the table means something else the next time.
         let is_stable = self.decoder.generation() == generation;
-        if is_stable && block.len() <= CACHED_BLOCK_MAX && head.memory() <= CACHED_HEAD_MAX {
-            self.cached[self.next] = Some(CachedHead { generation, block: block.into(), head: head.clone() });
+        if !is_stable || block.len() > CACHED_BLOCK_MAX || head.memory() > CACHED_HEAD_MAX {
+            return Ok(Arc::new(head));
+        }
+        head.shrink();
+        let head = Arc::new(head);
+        self.cache(CachedHead { generation, block: block.into(), head: head.clone() });
+        Ok(head)
+    }
+
+    fn cache(&mut self, entry: CachedHead) {
+        // An entry of an older table never matches again, so that it leaves before valid ones.
+        let stale = self.cached.iter().position(|cached| cached.generation != entry.generation);
+        if let Some(stale) = stale {
+            self.cached[stale] = entry;
+        } else if self.cached.len() < CACHED_MAX {
+            self.cached.reserve_exact(1);
+            self.cached.push(entry);
+        } else {
+            self.cached[self.next] = entry;
             self.next = (self.next + 1) % CACHED_MAX;
         }
-        Ok(head)
+    }
+
+    /// Forgets the cached heads, and frees spare capacity.
+    pub(super) fn shrink(&mut self) {
+        (self.cached, self.next) = (Vec::new(), 0);
+        self.decoder.shrink();
     }
 
     /// Returns the memory in use, in bytes.
     pub(super) fn memory(&self) -> usize {
-        let cached: usize = self.cached.iter().flatten().map(|cached| cached.block.len() + cached.head.memory()).sum();
+        let cached: usize = self.cached.iter().map(|cached| cached.block.len() + cached.head.memory()).sum();
         self.decoder.table_len() + cached
     }
 }

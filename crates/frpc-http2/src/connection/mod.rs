@@ -399,6 +399,20 @@ impl Connection {
             + self.events.capacity() * size_of::<Event<'_>>()
     }
 
+    /// Frees memory that the next exchange would allocate again. Drivers call it on idle connections.
+    ///
+    /// A server without streams holds less than 2 KiB afterwards, with the fields of usual gRPC requests and responses.
+    pub fn shrink(&mut self) {
+        self.decoder.shrink();
+        self.encoder.shrink();
+        self.output.shrink();
+        self.block.shrink_to_fit();
+        self.streams.shrink();
+        self.ready.shrink_to_fit();
+        self.waiting.shrink_to_fit();
+        self.events.shrink_to_fit();
+    }
+
     fn is_failed(&self) -> bool {
         matches!(self.state, ConnectionState::Failed(_))
     }

@@ -107,6 +107,12 @@ impl OutputBuffer {
         }
     }
 
+    /// Frees the spare capacity.
+    pub(super) fn shrink(&mut self) {
+        self.small.shrink_to_fit();
+        self.large.shrink_to_fit();
+    }
+
     /// Returns the memory in use, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.small.capacity() + self.large_len + self.large.capacity() * size_of::<LargeData>()

@@ -41,6 +41,8 @@ pub(super) struct HeadEncoder {
 struct EncodedBlock {
     fields: Vec<OwnedField>,
     list_len: usize,
+    /// `true` for the head of a HEAD request.
+    is_head: bool,
     /// The encoded fields, if the dynamic table still has this generation.
     bytes: Vec<u8>,
     generation: u64,
@@ -57,9 +59,10 @@ impl HeadEncoder {
 
     pub(super) fn prepare(&mut self, fields: &[Field<'_>]) -> PreparedBlock {
         let list_len = fields.iter().map(Field::list_len).sum();
+        let is_head = fields.iter().any(is_method_head);
         let fields = fields.iter().map(|field| field.detach()).collect();
         // Generations begin at 1, so the first use encodes.
-        self.prepared.push(EncodedBlock { fields, list_len, bytes: Vec::new(), generation: 0 });
+        self.prepared.push(EncodedBlock { fields, list_len, is_head, bytes: Vec::new(), generation: 0 });
         PreparedBlock(self.prepared.len() - 1)
     }
 
@@ -69,11 +72,11 @@ impl HeadEncoder {
         prepared + header.fields.iter().map(Field::list_len).sum::<usize>()
     }
 
-    /// Returns the value of a field of a header.
-    pub(super) fn value<'a>(&'a self, header: Header<'a>, name: &str) -> Option<&'a [u8]> {
-        let prepared = header.prepared.and_then(|block| self.prepared.get(block.0));
-        let prepared = prepared.into_iter().flat_map(|block| block.fields.iter().map(OwnedField::borrow));
-        prepared.chain(header.fields.iter().copied()).find(|field| field.name() == name).map(|field| field.value())
+    /// Returns `true` for the head of a HEAD request.
+    pub(super) fn is_head(&self, header: Header<'_>) -> bool {
+        // Pseudo-headers come first, so that one comparison finds another method or none.
+        let own = || header.fields.iter().take_while(|field| field.name().starts_with(':')).any(is_method_head);
+        header.prepared.and_then(|block| self.prepared.get(block.0)).is_some_and(|block| block.is_head) || own()
     }
 
     /// Appends the block of a header.
@@ -111,16 +114,39 @@ impl HeadEncoder {
         }
     }
 
+    /// Frees spare capacity.
+    pub(super) fn shrink(&mut self) {
+        self.prepared.shrink_to_fit();
+        self.encoder.shrink();
+    }
+
     /// Returns the memory in use, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.encoder.table_len()
     }
 }
 
+fn is_method_head(field: &Field<'_>) -> bool {
+    field.name() == ":method" && field.value() == b"HEAD"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::BlockDecoder;
+
+    #[test]
+    fn head_requests_are_found_in_both_parts_of_a_header() {
+        let mut encoder = HeadEncoder::new(4096);
+        let (scheme, head, get) =
+            ([Field::new(":scheme", "http")], [Field::new(":method", "HEAD")], [Field::new(":method", "GET")]);
+        let [prepared_scheme, prepared_head, prepared_get] =
+            [&scheme, &head, &get].map(|fields| encoder.prepare(fields));
+        assert!(encoder.is_head(Header::fields(&head)) && !encoder.is_head(Header::fields(&get)));
+        assert!(encoder.is_head(Header::prepared(prepared_head)) && !encoder.is_head(Header::prepared(prepared_get)));
+        assert!(encoder.is_head(Header::prepared(prepared_scheme).with_fields(&head)));
+        assert!(!encoder.is_head(Header::fields(&[Field::new("x", "HEAD")])));
+    }
 
     #[test]
     fn prepared_blocks_stay_valid_as_the_table_changes() {

@@ -44,8 +44,8 @@ impl Connection {
         if end {
             stream.set(is::LOCAL_ENDED);
         }
-        // The length in a response to HEAD announces no data. `:method` is the first field, so this search is short.
-        if self.encoder.value(head, ":method") == Some(b"HEAD") {
+        // The length in a response to HEAD announces no data.
+        if self.encoder.is_head(head) {
             stream.set(is::HEAD_REQUEST);
         }
         self.streams.insert(stream);
@@ -62,11 +62,8 @@ impl Connection {
     ///
     /// The stream is closed or has a head, or the head is too large for the peer.
     pub fn send_head(&mut self, stream: StreamId, head: Header<'_>, end: bool) -> Result<(), SendError> {
-        self.check_head(stream, head)?;
+        self.check_head(stream, head)?.set(is::HEAD_SENT);
         self.put_block(stream.0, head, end);
-        if let Some(state) = self.streams.get(stream.0) {
-            state.set(is::HEAD_SENT);
-        }
         if end {
             self.end_local(stream.0);
         }
@@ -84,15 +81,15 @@ impl Connection {
         Ok(())
     }
 
-    fn check_head(&mut self, stream: StreamId, head: Header<'_>) -> Result<(), SendError> {
-        let Some(state) = self.streams.get(stream.0) else { return Err(SendError::Closed) };
+    #[inline]
+    fn check_head(&mut self, stream: StreamId, head: Header<'_>) -> Result<&mut StreamState, SendError> {
+        let exceeds_list_max = self.exceeds_list_max(head);
+        let is_failed = self.is_failed();
+        let state = self.streams.get(stream.0).filter(|_| !is_failed).ok_or(SendError::Closed)?;
         if state.has(is::HEAD_SENT) {
             return Err(SendError::OutOfOrder);
         }
-        if self.is_failed() {
-            return Err(SendError::Closed);
-        }
-        if self.exceeds_list_max(head) { Err(SendError::HeadTooLarge) } else { Ok(()) }
+        if exceeds_list_max { Err(SendError::HeadTooLarge) } else { Ok(state) }
     }
 
     fn exceeds_list_max(&self, head: Header<'_>) -> bool {

@@ -108,13 +108,15 @@ pub(super) struct StreamTable {
     /// Positions in `streams` plus one, or zero.
     index: Vec<u32>,
     streams: Vec<StreamState>,
+    /// The position of the last stream found. Most frames and calls concern the same stream as the one before.
+    latest: usize,
 }
 
 const INDEX_MIN: usize = 16;
 
 impl StreamTable {
     pub(super) fn new() -> Self {
-        Self { index: vec![0; INDEX_MIN], streams: Vec::new() }
+        Self { index: vec![0; INDEX_MIN], streams: Vec::new(), latest: 0 }
     }
 
     #[cfg(test)]
@@ -140,14 +142,16 @@ impl StreamTable {
 
     #[inline]
     pub(super) fn get(&mut self, id: u32) -> Option<&mut StreamState> {
-        let slot = self.slot(id)?;
-        let at = self.index[slot] as usize - 1;
-        Some(&mut self.streams[at])
+        if self.streams.get(self.latest).is_none_or(|stream| stream.id != id) {
+            self.latest = self.index[self.slot(id)?] as usize - 1;
+        }
+        self.streams.get_mut(self.latest)
     }
 
     pub(super) fn insert(&mut self, stream: StreamState) {
         debug_assert!(self.slot(stream.id).is_none(), "ids are used once");
         let id = stream.id;
+        self.latest = self.streams.len();
         self.streams.push(stream);
         // Half of the index stays free, so probes end.
         if self.streams.len() * 2 > self.index.len() {
@@ -200,6 +204,13 @@ impl StreamTable {
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut StreamState> {
         self.streams.iter_mut()
+    }
+
+    /// Frees the spare capacity, if there are no streams.
+    pub(super) fn shrink(&mut self) {
+        if self.streams.is_empty() {
+            *self = Self::new();
+        }
     }
 
     pub(super) fn memory(&self) -> usize {

@@ -67,6 +67,12 @@ impl BlockDecoder {
         self.needs_update = self.max > limit;
     }
 
+    /// Frees spare capacity.
+    pub(crate) fn shrink(&mut self) {
+        self.text = Vec::new();
+        self.entries.shrink_to_fit();
+    }
+
     /// Decodes a block and passes each field to `field`. Returns `false` if a field was skipped as oversized.
     pub fn decode(&mut self, block: &[u8], mut field: impl FnMut(&[u8], &[u8])) -> Result<bool, HpackError> {
         let mut input = block;

@@ -124,6 +124,11 @@ impl BlockEncoder {
         self.size
     }
 
+    /// Frees spare capacity.
+    pub(crate) fn shrink(&mut self) {
+        self.entries.shrink_to_fit();
+    }
+
     /// Obeys the peer's SETTINGS_HEADER_TABLE_SIZE.
     pub fn set_peer_max(&mut self, max: usize) {
         let max = max.min(self.limit);
