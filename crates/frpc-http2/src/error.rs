@@ -21,7 +21,7 @@ impl ErrorCode {
     pub const STREAM_CLOSED: Self = Self(5);
     /// A frame with an invalid length.
     pub const FRAME_SIZE_ERROR: Self = Self(6);
-    /// A request that no application has seen; a retry is safe.
+    /// A request not seen by any application; a retry is safe.
     pub const REFUSED_STREAM: Self = Self(7);
     /// A stream no longer needed.
     pub const CANCEL: Self = Self(8);
@@ -81,7 +81,7 @@ pub enum Fault {
     Peer,
 }
 
-/// An error that ends a connection.
+/// A fatal error of a connection.
 ///
 /// The connection has queued a GOAWAY frame with the code. A driver writes the remaining output and closes the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -198,7 +198,7 @@ impl Head {
         self.is_request = self.has_shape_of_request();
     }
 
-    /// Frees spare capacity, for a head that stays in a cache.
+    /// Frees spare capacity, for a head in a cache.
     pub(crate) fn shrink(&mut self) {
         self.text.shrink_to_fit();
         self.pseudo_text.shrink_to_fit();

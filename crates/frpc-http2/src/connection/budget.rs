@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// A budget that useful work refills: completed streams, or frames with content.
+/// A budget refilled by useful work: completed streams, or frames with content.
 #[derive(Debug)]
 pub(super) struct WorkBudget {
     left: u32,
@@ -31,7 +31,7 @@ impl WorkBudget {
     }
 }
 
-/// A budget that time refills, once it is used up.
+/// A budget refilled by time, once it is used up.
 #[derive(Debug)]
 pub(super) struct RateBudget {
     left: u32,

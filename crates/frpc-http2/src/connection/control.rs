@@ -14,13 +14,13 @@ use crate::{
     settings::WINDOW_MAX,
 };
 
-/// The content of the PING that follows the first GOAWAY of a shutdown.
+/// The content of the PING after the first GOAWAY of a shutdown.
 const SHUTDOWN_PING: [u8; 8] = *b"shutdown";
 
 /// The longest frame sent, in bytes, however long frames the peer accepts. Longer ones would delay other streams.
 const FRAME_LEN_SENT: usize = 64 << 10;
 
-/// The content of the PING that looks for a dead peer.
+/// The content of the keepalive PING.
 pub(super) const KEEPALIVE_PING: [u8; 8] = *b"keepaliv";
 
 impl Connection {

@@ -12,7 +12,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct HeadDecoder {
     decoder: BlockDecoder,
-    /// At most `CACHED_MAX` heads. The list grows as needed: most connections have few heads that repeat.
+    /// At most `CACHED_MAX` heads. The list grows as needed: most connections repeat few heads.
     cached: Vec<CachedHead>,
     /// The next entry to be replaced.
     next: usize,
@@ -78,7 +78,7 @@ impl HeadDecoder {
     }
 
     fn cache(&mut self, entry: CachedHead) {
-        // An entry of an older table never matches again, so that it leaves before valid ones.
+        // An entry of an older table never matches again, so it leaves before valid ones.
         let stale = self.cached.iter().position(|cached| cached.generation != entry.generation);
         if let Some(stale) = stale {
             self.cached[stale] = entry;

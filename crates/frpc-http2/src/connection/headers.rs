@@ -118,7 +118,7 @@ impl Connection {
         Ok(Some(Event::Head { stream: StreamId(id), head, end }))
     }
 
-    /// Handles a block for a stream that has ended.
+    /// Handles a block for an ended stream.
     fn receive_late_block<'a>(&mut self, id: u32) -> FrameResult<'a> {
         let was_reset = self.recent_resets.contains(id) || self.recent_resets.may_have_forgotten(id);
         if !was_reset && !self.is_idle(id) {

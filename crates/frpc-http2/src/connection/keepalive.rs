@@ -16,7 +16,7 @@ pub(super) struct KeepAlive {
     probed: Option<Instant>,
 }
 
-/// The action that the time demands.
+/// The action due at a time.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum KeepAliveAction {
     Nothing,

@@ -84,7 +84,7 @@ pub enum Event<'a> {
         /// `true` if the stream ends with it.
         end: bool,
     },
-    /// Trailers, which end the stream.
+    /// Trailers, at the end of the stream.
     Trailers {
         /// The stream.
         stream: StreamId,
@@ -98,7 +98,7 @@ pub enum Event<'a> {
         /// The code, and the side that caused the end.
         error: StreamError,
     },
-    /// A stream that was full has room for more data.
+    /// A full stream has room again.
     Writable(StreamId),
     /// The peer allows another stream, after [`OpenError::NoCapacity`](crate::OpenError::NoCapacity).
     Capacity,
@@ -161,7 +161,7 @@ struct PeerSettings {
 ///
 /// A driver repeats four steps:
 ///
-/// 1. It passes input to [`receive`](Self::receive) until that returns no event, and keeps the rest of the input.
+/// 1. It passes input to [`receive`](Self::receive) until it returns no event, and keeps the rest of the input.
 /// 2. It takes the events of [`poll_event`](Self::poll_event).
 /// 3. It writes the output of [`poll_output`](Self::poll_output) or [`take_output`](Self::take_output).
 /// 4. It waits for input, a request, room in its socket, or the time of [`poll_timeout`](Self::poll_timeout).
@@ -187,7 +187,7 @@ pub struct Connection {
     open_block: Option<OpenBlock>,
     block: Vec<u8>,
     streams: StreamTable,
-    /// Streams that are open or half-closed.
+    /// Open and half-closed streams.
     active: usize,
     /// The highest stream of the peer.
     last_peer_id: u32,
@@ -366,7 +366,7 @@ impl Connection {
         self.output.len() <= self.settings.output_max && !self.is_failed()
     }
 
-    /// Returns the error that ended the connection.
+    /// Returns the error at the end of the connection.
     pub fn error(&self) -> Option<ConnectionError> {
         match self.state {
             ConnectionState::Failed(error) => Some(error),
@@ -399,7 +399,7 @@ impl Connection {
             + self.events.capacity() * size_of::<Event<'_>>()
     }
 
-    /// Frees memory that the next exchange would allocate again. Drivers call it on idle connections.
+    /// Frees the cache and spare capacity. Drivers call it on idle connections; the next exchange allocates again.
     ///
     /// A server without streams holds less than 2 KiB afterwards, with the fields of usual gRPC requests and responses.
     pub fn shrink(&mut self) {

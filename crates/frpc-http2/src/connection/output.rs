@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes};
 pub(super) struct OutputBuffer {
     /// Frame headers, header blocks and small data.
     small: Vec<u8>,
-    /// The bytes of `small` that are written.
+    /// The number of written bytes of `small`.
     written: usize,
     /// Large data, each piece with its position in `small`.
     large: VecDeque<LargeData>,

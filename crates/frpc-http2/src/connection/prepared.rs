@@ -74,7 +74,7 @@ impl HeadEncoder {
 
     /// Returns `true` for the head of a HEAD request.
     pub(super) fn is_head(&self, header: Header<'_>) -> bool {
-        // Pseudo-headers come first, so that one comparison finds another method or none.
+        // Pseudo-headers come first, so the search for the method is short.
         let own = || header.fields.iter().take_while(|field| field.name().starts_with(':')).any(is_method_head);
         header.prepared.and_then(|block| self.prepared.get(block.0)).is_some_and(|block| block.is_head) || own()
     }

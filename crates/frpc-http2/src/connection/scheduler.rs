@@ -13,7 +13,7 @@ use crate::{
 const SMALL_FRAME: usize = 256;
 
 /// The result of a stream's turn.
-enum Turn {
+enum TurnResult {
     /// More data is left, and the windows are open.
     More,
     /// All data is sent.
@@ -42,13 +42,13 @@ impl Connection {
         while is_first || self.output.len() < self.settings.batch_max {
             let Some(id) = self.ready.pop_front() else { break };
             match self.take_turn(id) {
-                Ok(Turn::More) => {
+                Ok(TurnResult::More) => {
                     self.ready.push_back(id);
                     is_first = false;
                 }
-                Ok(Turn::Sent) => is_first = false,
-                Ok(Turn::Parked) => {}
-                Ok(Turn::Stalled) => {
+                Ok(TurnResult::Sent) => is_first = false,
+                Ok(TurnResult::Parked) => {}
+                Ok(TurnResult::Stalled) => {
                     self.ready.push_front(id);
                     self.stalled.get_or_insert(self.now);
                     break;
@@ -67,21 +67,21 @@ impl Connection {
         }
     }
 
-    fn take_turn(&mut self, id: u32) -> Result<Turn, ConnectionError> {
-        let Some(stream) = self.streams.get(id) else { return Ok(Turn::Parked) };
+    fn take_turn(&mut self, id: u32) -> Result<TurnResult, ConnectionError> {
+        let Some(stream) = self.streams.get(id) else { return Ok(TurnResult::Parked) };
         let (window, connection_window) = (stream.send_window, self.send_window);
-        let Some(queue) = stream.queue.as_deref_mut() else { return Ok(Turn::Parked) };
+        let Some(queue) = stream.queue.as_deref_mut() else { return Ok(TurnResult::Parked) };
         let room = usize::try_from(window.min(connection_window)).unwrap_or(0);
         let len = queue.len.min(self.peer.frame_len).min(room);
         if len == 0 && queue.len > 0 {
             if window > 0 {
-                return Ok(Turn::Stalled);
+                return Ok(TurnResult::Stalled);
             }
             queue.is_ready = false;
             queue.parked = Some(self.now);
             let due = self.settings.stall_timeout.map(|timeout| self.now + timeout);
             self.stall_check = self.stall_check.or(due);
-            return Ok(Turn::Parked);
+            return Ok(TurnResult::Parked);
         }
         // Windows of a few bytes make this side write more headers than data.
         if len < SMALL_FRAME && len < queue.len {
@@ -116,8 +116,8 @@ impl Connection {
         }
         debug_assert_eq!(left, 0, "the length of a queue is that of its chunks");
         match end {
-            None if is_last => return Ok(Turn::Sent),
-            None => return Ok(Turn::More),
+            None if is_last => return Ok(TurnResult::Sent),
+            None => return Ok(TurnResult::More),
             Some(StreamEnd::Data) => {}
             Some(StreamEnd::Trailers(prepared, fields)) => {
                 let fields: Vec<_> = fields.iter().map(|field| field.borrow()).collect();
@@ -125,7 +125,7 @@ impl Connection {
             }
         }
         self.end_local(id);
-        Ok(Turn::Sent)
+        Ok(TurnResult::Sent)
     }
 
     /// Queues events for streams that were full and have room again.

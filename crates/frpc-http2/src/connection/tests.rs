@@ -10,7 +10,7 @@ fn request() -> [Field<'static>; 3] {
     [Field::new(":method", "GET"), Field::new(":scheme", "http"), Field::new(":path", "/")]
 }
 
-/// Passes all output of a side to the other one. Returns the heads and resets that arrive.
+/// Passes all output of a side to the other one. Returns the received heads and resets.
 fn pass(from: &mut Connection, to: &mut Connection) -> Vec<String> {
     let (mut wire, mut events) = (Vec::new(), Vec::new());
     from.take_output(&mut wire);
@@ -48,7 +48,7 @@ fn a_client_opens_the_last_stream_and_then_needs_another_connection() {
     for _ in 0..2 {
         assert_eq!(client.open(head, true), Err(OpenError::IdsExhausted));
     }
-    // The streams that are open continue, and the connection is done after the last of them.
+    // Open streams continue, and the connection is done after the last of them.
     assert_eq!(pass(&mut client, &mut server), [format!("head {}", LAST_ID - 2), format!("head {LAST_ID}")]);
     client.shut_down();
     for stream in [last, before] {

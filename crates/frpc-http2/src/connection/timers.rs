@@ -22,7 +22,7 @@ impl Connection {
         timers.into_iter().flatten().min()
     }
 
-    /// Handles the timeouts that are due.
+    /// Handles the due timeouts.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl Connection {
             return Err(ConnectionError::calm("a header block was not completed in time"));
         }
         if self.stalled.is_some() {
-            // Resets may have removed the streams that were stalled.
+            // Resets may have removed the stalled streams.
             self.pump();
         }
         if let (Some(since), Some(timeout)) = (self.stalled, self.settings.stall_timeout)

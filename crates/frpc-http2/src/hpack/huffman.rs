@@ -155,7 +155,7 @@ pub(super) fn decode_huffman(input: &[u8], out: &mut Vec<u8>) -> Result<(), Hpac
     if flags & MAY_END == 0 { Err(HpackError::InvalidHuffman) } else { Ok(()) }
 }
 
-/// Returns the bytes that `input` takes when encoded.
+/// Returns the encoded length of `input`, in bytes.
 pub(super) fn huffman_len(input: &[u8]) -> usize {
     let bits: usize = input.iter().map(|byte| usize::from(LENGTHS[usize::from(*byte)])).sum();
     bits.div_ceil(8)

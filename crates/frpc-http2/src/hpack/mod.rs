@@ -17,7 +17,7 @@ pub(crate) use encoder::{OwnedField, PROTOCOL_MAX};
 /// Bytes that each field costs in addition to its name and value, in tables and lists.
 pub(crate) const FIELD_OVERHEAD: usize = 32;
 
-/// A header block that cannot be decoded. The tables of both sides differ afterwards, so the connection must end.
+/// An invalid header block. The tables of both sides differ afterwards, so the connection must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HpackError {
