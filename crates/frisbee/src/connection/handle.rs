@@ -98,6 +98,7 @@ impl Connection {
     }
 
     /// Returns the largest content length that both sides accept, based on the announcements received so far.
+    #[inline]
     pub fn content_len_max(&self) -> u32 {
         self.shared.content_len_max()
     }

@@ -154,6 +154,7 @@ impl ConnectionShared {
         self.content_len_max.store(core.proto.content_len_max(), Ordering::Relaxed);
     }
 
+    #[inline]
     pub(crate) fn content_len_max(&self) -> u32 {
         self.content_len_max.load(Ordering::Relaxed)
     }

@@ -1,6 +1,6 @@
 //! User values attached to a connection, one of each type. Lookups take no lock. Values live as long as the connection.
 
-use std::{any::Any, iter, sync::OnceLock};
+use std::{any::Any, sync::OnceLock};
 
 pub(super) struct AttachedStates {
     first: OnceLock<Box<AttachedState>>,
@@ -20,8 +20,14 @@ impl AttachedStates {
 
     #[inline]
     pub(super) fn get<T: 'static>(&self) -> Option<&T> {
-        let first = self.first.get();
-        iter::successors(first, |state| state.next.get()).find_map(|state| state.value.downcast_ref())
+        let mut place = &self.first;
+        while let Some(state) = place.get() {
+            if let Some(value) = state.value.downcast_ref() {
+                return Some(value);
+            }
+            place = &state.next;
+        }
+        None
     }
 
     /// Attaches a value and returns a reference to it.

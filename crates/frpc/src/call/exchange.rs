@@ -1,6 +1,6 @@
 //! Calls and answers with encoded messages.
 
-use std::{fmt::Display, sync::Arc, time::Duration};
+use std::{fmt::Display, ptr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
@@ -16,7 +16,9 @@ use super::{
     streaming::Streaming,
     unknown_json::UnknownJson,
 };
-use crate::codec::{CodecError, DecodeContext, EncodedMessage, Format, MemoryBudget, Message, json::Types};
+use crate::codec::{
+    CodecError, DecodeContext, EncodedMessage, Format, MemoryBudget, Message, encode_small, json::Types,
+};
 
 /// A call on its way to a service, passed between transports, [layers](crate::Layer) and services.
 #[derive(Debug)]
@@ -25,10 +27,16 @@ pub struct Call {
     kind: MethodKind,
     format: Format,
     memory: MemoryBudget,
-    any_types: &'static Types,
     body: Body,
     head: Head,
-    time: Option<Box<CallTime>>,
+    extras: Option<Box<CallExtras>>,
+}
+
+/// The part of a call that most calls do not need.
+#[derive(Debug)]
+struct CallExtras {
+    time: Option<CallTime>,
+    any_types: &'static Types,
 }
 
 /// The messages of a call in one direction.
@@ -52,8 +60,7 @@ impl Call {
     /// Creates a call, usually one received by a wire.
     #[inline]
     pub fn new(method: &'static Method, format: Format, head: Head, body: Body) -> Self {
-        let (memory, any_types) = (MemoryBudget::default(), Types::WELL_KNOWN);
-        Self { method, kind: method.kind, format, memory, any_types, body, head, time: None }
+        Self { method, kind: method.kind, format, memory: MemoryBudget::default(), body, head, extras: None }
     }
 
     /// Returns the called method.
@@ -90,12 +97,19 @@ impl Call {
     /// Returns more types for an `Any` in JSON, in addition to the types of its message.
     #[inline]
     pub(crate) fn any_types(&self) -> &'static Types {
-        self.any_types
+        self.extras.as_ref().map_or(Types::WELL_KNOWN, |extras| extras.any_types)
     }
 
+    /// Sets more types for an `Any`. Without effect on calls in other formats than JSON.
     #[inline]
     pub(crate) fn set_any_types(&mut self, any_types: &'static Types) {
-        self.any_types = any_types;
+        if self.format == Format::Json && !ptr::eq(any_types, Types::WELL_KNOWN) {
+            self.extras_mut().any_types = any_types;
+        }
+    }
+
+    fn extras_mut(&mut self) -> &mut CallExtras {
+        self.extras.get_or_insert_with(|| Box::new(CallExtras { time: None, any_types: Types::WELL_KNOWN }))
     }
 
     /// Returns the head of the call: metadata, timeout and extensions.
@@ -154,9 +168,11 @@ impl Call {
     /// Decodes the request of a method that takes one message.
     #[inline(always)]
     pub(crate) fn into_request<M: Message>(self) -> Result<Request<M>, Status> {
-        match self.body {
+        let any_types = self.any_types();
+        // Field by field, so that the call is not copied as a whole.
+        let Self { method, format, memory, body, head, .. } = self;
+        match body {
             Body::One(content) => {
-                let Self { method, format, memory, any_types, head, .. } = self;
                 let message = decode_request(method, format, &content.into_bytes(), memory, any_types, &head)?;
                 Ok(Request::from_parts(head, message))
             }
@@ -166,24 +182,25 @@ impl Call {
 
     /// Decodes the request of a method that takes a stream.
     pub(crate) fn into_stream_request<M: Message>(self) -> Result<Request<Streaming<M>>, Status> {
-        let Self { method, format, memory, any_types, .. } = self;
-        match self.body {
+        let (any_types, Self { method, format, memory, body, head, .. }) = (self.any_types(), self);
+        match body {
             Body::One(_) => Err(Status::unimplemented("the method takes a stream, not one message")),
             Body::Many(contents) => {
-                let unknown = UnknownJson::of_caller(format, &self.head);
+                let unknown = UnknownJson::of_caller(format, &head);
                 let messages = contents.decoded(method, format, memory, unknown, any_types, request_decode_status);
-                Ok(Request::from_parts(self.head, messages))
+                Ok(Request::from_parts(head, messages))
             }
         }
     }
 
     /// Returns the deadlines on the calling side. The deadline of a received call is in its [head](Head::deadline).
     pub fn time(&self) -> CallTime {
-        self.time.as_deref().copied().unwrap_or_else(|| CallTime::start(self.head.timeout(), Duration::MAX))
+        let set = self.extras.as_ref().and_then(|extras| extras.time);
+        set.unwrap_or_else(|| CallTime::start(self.head.timeout(), Duration::MAX))
     }
 
     pub(crate) fn set_time(&mut self, time: CallTime) {
-        self.time = Some(Box::new(time));
+        self.extras_mut().time = Some(time);
     }
 }
 
@@ -318,7 +335,12 @@ impl Answer {
         response: Response<M>,
     ) -> Result<Self, Status> {
         let (extras, message) = response.into_parts();
-        Ok(Self { body: Body::One(format.encode_small(&message, any_types)?), extras })
+        let message = match format {
+            // It is copied soon, so it may be in a reusable buffer.
+            Format::Polyglot => encode_small(&message),
+            other => other.encode_with(&message, any_types)?,
+        };
+        Ok(Self { body: Body::One(message), extras })
     }
 
     /// Encodes a stream of responses as an answer.

@@ -41,19 +41,6 @@ impl Format {
         }
     }
 
-    /// Encodes a message. [Small](super::SmallMessage) results use a reusable buffer, because they are copied soon.
-    #[inline(always)]
-    pub(crate) fn encode_small<M: Message>(
-        self,
-        message: &M,
-        any_types: &'static Types,
-    ) -> Result<EncodedMessage, CodecError> {
-        match self {
-            Self::Polyglot => Ok(polyglot::encode_small(message)),
-            other => other.encode_by_table(message, any_types),
-        }
-    }
-
     /// Decodes a message. Its `Bytes` fields are slices of `content`.
     ///
     /// # Errors

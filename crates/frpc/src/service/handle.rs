@@ -55,9 +55,13 @@ impl Call {
     where
         F: Future<Output = Result<Response<P>, Status>>,
     {
-        let (format, any_types) = (self.format(), self.any_types());
+        let format = match self.format() {
+            Format::Polyglot => AnswerFormat::Polyglot,
+            Format::Proto => AnswerFormat::Proto,
+            Format::Json => AnswerFormat::Json(self.any_types()),
+        };
         match self.into_request() {
-            Ok(request) => UnaryFuture::Handled { format, any_types, handler: handler(request) },
+            Ok(request) => UnaryFuture::Handled { format, handler: handler(request) },
             Err(status) => UnaryFuture::Refused { status: Some(status) },
         }
     }
@@ -114,9 +118,18 @@ pin_project! {
     #[derive(Debug)]
     #[project = UnaryPinned]
     pub enum UnaryFuture<F> {
-        Handled { format: Format, any_types: &'static Types, #[pin] handler: F },
+        Handled { format: AnswerFormat, #[pin] handler: F },
         Refused { status: Option<Status> },
     }
+}
+
+/// The format of an answer, with more types for an `Any` if it is JSON.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub enum AnswerFormat {
+    Polyglot,
+    Proto,
+    Json(&'static Types),
 }
 
 impl<P: Message, F: Future<Output = Result<Response<P>, Status>>> Future for UnaryFuture<F> {
@@ -125,9 +138,14 @@ impl<P: Message, F: Future<Output = Result<Response<P>, Status>>> Future for Una
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project() {
-            UnaryPinned::Handled { format, any_types, handler } => {
-                let handled = ready!(handler.poll(cx));
-                Poll::Ready(handled.and_then(|response| Answer::of_response(*format, any_types, response)))
+            UnaryPinned::Handled { format, handler } => {
+                let response = ready!(handler.poll(cx))?;
+                let (format, any_types) = match *format {
+                    AnswerFormat::Polyglot => (Format::Polyglot, Types::WELL_KNOWN),
+                    AnswerFormat::Proto => (Format::Proto, Types::WELL_KNOWN),
+                    AnswerFormat::Json(any_types) => (Format::Json, any_types),
+                };
+                Poll::Ready(Answer::of_response(format, any_types, response))
             }
             UnaryPinned::Refused { status } => {
                 Poll::Ready(Err(status.take().expect("the future was polled after its end")))

@@ -167,16 +167,16 @@ impl<S: ServiceSet, R> Services<S, R> {
     /// Returns the hold for the memory of a message. It charges the account of the connection if the wire has one, and
     /// otherwise the account of the server.
     #[cold]
-    fn hold(&self, call: &mut Call, len: usize) -> Result<MemoryHold, Status> {
-        if let Some(hold) = call.head().extensions().get::<MemoryHold>() {
-            return Ok(hold.clone());
+    fn hold(&self, mut call: Call, len: usize) -> Result<(Call, Option<MemoryHold>), Status> {
+        if let Some(hold) = call.head().extensions().get::<MemoryHold>().cloned() {
+            return Ok((call, Some(hold)));
         }
         let hold = self.common.account.hold();
         if len >= HELD_LEN {
             hold.grow(len)?;
         }
         call.head_mut().extensions_mut().insert(hold.clone());
-        Ok(hold)
+        Ok((call, Some(hold)))
     }
 
     pub(crate) fn memory_budget(&self) -> MemoryBudget {
@@ -254,20 +254,15 @@ impl<S: ServiceSet, R> Services<S, R> {
         let Self { services, common, .. } = self;
         call.set_memory_budget(self.memory_budget());
         call.set_any_types(self.any_types());
-        let hold = match call.counted_len() {
-            None => Ok(None),
-            Some(len) => self.hold(&mut call, len).map(Some),
+        // By value: a reference would keep every call in memory on its way to the handler.
+        let held = match call.counted_len() {
+            None => Ok((call, None)),
+            Some(len) => self.hold(call, len),
         };
-        let (hold, refused) = match hold {
-            Ok(hold) => (hold, None),
-            Err(status) => (None, Some(status)),
-        };
-        let handler = if let Some(status) = refused {
-            Either::Right(refuse(status))
-        } else if common.layers.is_empty() {
-            Either::Left(services.call(target, call))
-        } else {
-            Either::Right(call_through(&common.layers, services, target, call))
+        let (handler, hold) = match held {
+            Ok((call, hold)) if common.layers.is_empty() => (Either::Left(services.call(target, call)), hold),
+            Ok((call, hold)) => (Either::Right(call_through(&common.layers, services, target, call)), hold),
+            Err(status) => (Either::Right(refuse(status)), None),
         };
         catch_panics(scope, method, hold, handler)
     }
@@ -324,22 +319,26 @@ impl<F: Future<Output = Result<Answer, Status>>> Future for GuardedHandler<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         // Unwind safe: the handler is dropped after a panic, so its state is never seen again.
-        match catch_unwind(AssertUnwindSafe(|| this.handler.poll(cx))) {
-            Ok(Poll::Ready(Err(status))) => Poll::Ready(Err(sanitize_handler_status(status, this.method))),
-            Ok(polled) => polled,
-            Err(_) => Poll::Ready(Err(panicked(this.method))),
+        let mut polled = catch_unwind(AssertUnwindSafe(|| this.handler.poll(cx)))
+            .unwrap_or_else(|_| Poll::Ready(Err(panicked(this.method))));
+        // By reference: an answer is not moved.
+        if let Poll::Ready(Err(status)) = &mut polled
+            && status.code() == Code::Ok
+        {
+            *status = failed_with_ok(status, this.method);
         }
+        polled
     }
 }
 
 /// Prepares the status of a handler for its caller. The code `Ok` is replaced, because some callers would not see a
 /// failure.
 pub(crate) fn sanitize_handler_status(status: Status, method: &Method) -> Status {
-    if status.code() == Code::Ok { failed_with_ok(status, method) } else { status }
+    if status.code() == Code::Ok { failed_with_ok(&status, method) } else { status }
 }
 
 #[cold]
-fn failed_with_ok(status: Status, method: &Method) -> Status {
+fn failed_with_ok(status: &Status, method: &Method) -> Status {
     error!(service = method.service, method = method.name, "a handler failed with the code Ok");
     Status::unknown(format!("the handler failed with the code Ok: {}", status.message()))
 }

@@ -98,11 +98,9 @@ pub(crate) fn encode_small<M: Message>(message: &M) -> EncodedMessage {
     if size.len() > SmallMessage::LEN_MAX {
         return encode_large(message, size);
     }
-    EncodedMessage::Small(SmallMessage::write(|out| {
-        let mut out = Writer::new(out);
-        out.root(message);
-        out.finish()
-    }))
+    let mut out = Writer::new(SmallMessage::spare());
+    out.root(message);
+    EncodedMessage::Small(SmallMessage::new(out.finish()))
 }
 
 /// Encodes the error alternative. Without a code the bytes equal those of the Go implementation.
@@ -132,12 +130,17 @@ impl<S: Sink> Writer<S> {
     /// Encodes the outermost message, and its trailer if it needs one.
     #[inline(always)] // A function call per small message is measurable on streams.
     pub fn root<M: Message>(&mut self, message: &M) {
-        self.root_with(|out| message.encode_fields(out));
+        self.message(message);
+        self.end_root();
+    }
+
+    fn root_with(&mut self, write_fields: impl FnOnce(&mut Self)) {
+        self.message_with(write_fields);
+        self.end_root();
     }
 
     #[inline(always)] // As above.
-    fn root_with(&mut self, write_fields: impl FnOnce(&mut Self)) {
-        self.message_with(write_fields);
+    fn end_root(&mut self) {
         if self.slots().holds_any() {
             self.trailer();
         }
@@ -153,9 +156,10 @@ impl<S: Sink> Writer<S> {
     }
 
     /// Encodes a message.
-    #[inline]
+    #[inline(always)] // As above. A closure would be a call of its own.
     pub fn message<M: Message>(&mut self, message: &M) {
-        self.message_with(|out| message.encode_fields(out));
+        self.put(&FLAGS);
+        message.encode_fields(self);
     }
 
     /// Encodes a message with a function for its fields in wire order.

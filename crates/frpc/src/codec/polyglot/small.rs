@@ -11,12 +11,18 @@ impl SmallMessage {
     /// The maximum length of a small message.
     pub(super) const LEN_MAX: usize = 4 * 1024 - 1;
 
-    /// Runs `write` with the empty spare buffer of this thread and returns the result.
+    /// Takes the spare buffer of this thread, and empties it.
     #[inline]
-    pub(super) fn write(write: impl FnOnce(Vec<u8>) -> Vec<u8>) -> Self {
+    pub(super) fn spare() -> Vec<u8> {
         let mut bytes = SPARE.take();
         bytes.clear();
-        Self(write(bytes))
+        bytes
+    }
+
+    /// Returns a message in a [spare](Self::spare) buffer.
+    #[inline]
+    pub(super) fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes)
     }
 }
 
@@ -45,19 +51,20 @@ thread_local! {
 mod tests {
     use super::*;
 
-    fn with(mut out: Vec<u8>, bytes: &[u8]) -> Vec<u8> {
+    fn with(bytes: &[u8]) -> SmallMessage {
+        let mut out = SmallMessage::spare();
         out.extend_from_slice(bytes);
-        out
+        SmallMessage::new(out)
     }
 
     #[test]
     fn a_small_buffer_reuses_freed_memory() {
-        let first = SmallMessage::write(|out| with(out, b"first"));
+        let first = with(b"first");
         let place = first.as_ptr();
         drop(first);
-        let second = SmallMessage::write(|out| with(out, b"2nd"));
+        let second = with(b"2nd");
         assert_eq!((&*second, second.as_ptr()), (&b"2nd"[..], place));
-        let third = SmallMessage::write(|out| with(out, b"third"));
+        let third = with(b"third");
         assert_eq!((&*second, &*third), (&b"2nd"[..], &b"third"[..]), "both are there at once");
     }
 }

@@ -29,7 +29,7 @@ use crate::{
         deadline::HandlerTime,
         exchange::{Answer, Body, Call},
         head::Head,
-        method::MethodKind,
+        method::{Method, MethodKind},
         status::Status,
     },
     codec::{EncodedMessage, Format},
@@ -52,9 +52,10 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let deadline = announced.and_then(|limit| connection.turn().checked_add(limit));
         let call = incoming_call(entry, content, deadline, connection);
         let handler = self.call_in(CallScope::until(deadline), entry, call);
+        let method = entry.method;
         let answered = move |answer| match answer {
-            Ok(answer) => self.reply(name, entry, answer, connection),
-            Err(status) => fail_with(name, entry, status, connection),
+            Ok(answer) => self.reply(name, method, answer, connection),
+            Err(status) => fail_with(name, method, status, connection),
         };
         PlainCall { handler, answered }
     }
@@ -77,8 +78,8 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             _ => Err(self.not_unary(packet.operation.number()).into()),
         };
         match answer {
-            Ok(answer) => self.reply(name, entry, answer, connection),
-            Err(failure) => fail(name, Some(entry), failure, connection),
+            Ok(answer) => self.reply(name, entry.method, answer, connection),
+            Err(failure) => fail(name, Some(entry.method), failure, connection),
         }
     }
 
@@ -96,9 +97,9 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
 
     /// Sends the answer to a request. The common case: a message that a plain packet carries as it is.
     #[inline]
-    fn reply(&self, name: PacketName, entry: MethodEntry, answer: Answer, connection: &Connection) -> Outcome {
+    fn reply(&self, name: PacketName, method: &'static Method, answer: Answer, connection: &Connection) -> Outcome {
         if name.operation == Operation::EXTENDED || self.common.compression.compresses() {
-            return self.reply_in_full(name, entry, answer, connection);
+            return self.reply_in_full(name, method, answer, connection);
         }
         match answer.into_message(connection.content_len_max() as usize) {
             Ok(EncodedMessage::Small(message)) => {
@@ -109,16 +110,22 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                 let PacketName { id, operation } = name;
                 Outcome::Reply(Packet { id, operation, content: message.into() })
             }
-            Err(answer) => self.reply_in_full(name, entry, answer, connection),
+            Err(answer) => self.reply_in_full(name, method, answer, connection),
         }
     }
 
     /// Sends an answer with all its parts.
     #[cold]
-    fn reply_in_full(&self, name: PacketName, entry: MethodEntry, answer: Answer, connection: &Connection) -> Outcome {
+    fn reply_in_full(
+        &self,
+        name: PacketName,
+        method: &'static Method,
+        answer: Answer,
+        connection: &Connection,
+    ) -> Outcome {
         let take_over = answer.extensions().get::<TakeoverRequest>().cloned();
-        match (self.encode(name, entry, answer, connection), take_over) {
-            (Err(failure), _) => fail(name, Some(entry), failure, connection),
+        match (self.encode(name, method, answer, connection), take_over) {
+            (Err(failure), _) => fail(name, Some(method), failure, connection),
             (Ok(reply), None) => Outcome::Reply(reply),
             (Ok(reply), Some(take_over)) => {
                 take_over.after(reply, connection);
@@ -131,7 +138,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     fn encode(
         &self,
         name: PacketName,
-        entry: MethodEntry,
+        method: &'static Method,
         answer: Answer,
         connection: &Connection,
     ) -> Result<Packet, ServerFailure> {
@@ -142,7 +149,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             let len = envelope::metadata_len(answer.metadata()) + envelope::metadata_len(answer.trailers());
             envelope::check_metadata(len, PeerState::metadata_max(connection))?;
         } else {
-            tell_of_losses(entry.method, &answer);
+            tell_of_losses(method, &answer);
         }
         let (metadata, trailers) = (answer.metadata().clone(), answer.trailers().clone());
         let Body::One(message) = answer.into_body() else {
@@ -174,7 +181,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                 Ok(Envelope::Describe { operation }) => {
                     return match self.table().find(operation) {
                         Some(entry) => match self.description(entry) {
-                            Ok(answer) => self.reply(name, entry, answer, connection),
+                            Ok(answer) => self.reply(name, entry.method, answer, connection),
                             Err(status) => failed(status),
                         },
                         None => failed(no_method(operation)),
@@ -203,8 +210,8 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         }
         let call = Call::new(entry.method, format, received, Body::One(message.into()));
         match self.call_limited(entry, call, time, connection).await {
-            Ok(answer) => self.reply(name, entry, answer, connection),
-            Err(failure) => fail(name, Some(entry), failure, connection),
+            Ok(answer) => self.reply(name, entry.method, answer, connection),
+            Err(failure) => fail(name, Some(entry.method), failure, connection),
         }
     }
 
@@ -247,18 +254,18 @@ impl<H: Future, F: FnMut(H::Output) -> Outcome> Future for PlainCall<H, F> {
 
 /// Answers a plain request with the status of its handler.
 #[cold]
-fn fail_with(name: PacketName, entry: MethodEntry, status: Status, connection: &Connection) -> Outcome {
-    fail(name, Some(entry), status.into(), connection)
+fn fail_with(name: PacketName, method: &'static Method, status: Status, connection: &Connection) -> Outcome {
+    fail(name, Some(method), status.into(), connection)
 }
 
 /// Answers a request with a failure.
 #[cold]
-fn fail(name: PacketName, entry: Option<MethodEntry>, failure: ServerFailure, connection: &Connection) -> Outcome {
+fn fail(name: PacketName, method: Option<&'static Method>, failure: ServerFailure, connection: &Connection) -> Outcome {
     let reply = failed(name, &failure, connection);
-    if let Some(entry) = entry
+    if let Some(method) = method
         && reply.operation != Operation::EXTENDED
     {
-        tell_of_lost_details(entry.method, &failure.status);
+        tell_of_lost_details(method, &failure.status);
     }
     if failure.status.closes_connection() { Outcome::ReplyAndClose(reply) } else { Outcome::Reply(reply) }
 }
