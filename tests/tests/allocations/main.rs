@@ -18,7 +18,7 @@ use std::{
     thread,
 };
 
-use frpc::{Request, Response, Server, Status};
+use frpc::{Channel, Request, Response, Server, Status};
 use futures_util::future::join_all;
 use support::echo::{
     Text,
@@ -35,19 +35,30 @@ static COUNTING: Counting = Counting;
 
 #[test]
 fn a_single_call_allocates_little() {
-    check(1);
+    check(1, false);
 }
 
 #[test]
 fn one_of_ten_concurrent_calls_allocates_little() {
-    check(10);
+    check(10, false);
 }
 
-/// Makes calls with this number in flight, on a connection that is already warm.
-fn check(callers: usize) {
+#[test]
+fn a_call_after_a_reconnect_allocates_no_more() {
+    let (first, later) = (check(1, false), check(1, true));
+    assert!(later <= first + SPARE, "{later} allocations of the client for {CALLS} calls, {first} before a reconnect");
+}
+
+/// Makes calls with this number in flight, on a connection that is already warm. It is the first one of its channel, or
+/// replaces a lost one. Returns the number of allocations of the client.
+fn check(callers: usize, reconnects: bool) -> usize {
     let server = Counted::start();
     let runtime = current_thread();
-    let client = runtime.block_on(EchoClient::connect(server.addr)).unwrap();
+    let channel = runtime.block_on(Channel::connect(server.addr)).unwrap();
+    if reconnects {
+        channel.connection().unwrap().close();
+    }
+    let client = EchoClient::new(channel);
     run(&runtime, &client, callers);
 
     let (on_client, on_server) = (COUNT.get(), server.count());
@@ -55,6 +66,7 @@ fn check(callers: usize) {
     let (on_client, on_server) = (COUNT.get() - on_client, server.count() - on_server);
     assert!(on_client <= ON_CLIENT_MAX * CALLS + SPARE, "{on_client} allocations of the client for {CALLS} calls");
     assert!(on_server <= ON_SERVER_MAX * CALLS + SPARE, "{on_server} allocations of the server for {CALLS} calls");
+    on_client
 }
 
 fn run(runtime: &Runtime, client: &EchoClient, callers: usize) {

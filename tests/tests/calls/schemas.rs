@@ -429,6 +429,35 @@ fn methods_are_compared_again_after_a_reconnect() {
 }
 
 #[test]
+fn unary_calls_fit_the_messages_of_the_next_server() {
+    in_virtual_time(async {
+        let with_timeout = |mut request: Request<_>| {
+            request.set_timeout(SECOND);
+            request
+        };
+        let with_metadata = |mut request: Request<_>| {
+            request.metadata_mut().insert("x-key", "value").unwrap();
+            request
+        };
+        for change in [|request| request, with_timeout, with_metadata] {
+            let address = unused_address();
+            let serve = || Server::builder().config(quiet());
+            let server = serve().add_service(old::added_server::AddedServer::new(Echo)).bind(&address).await.unwrap();
+            let client = old::added_client::AddedClient::new(quiet_channel().connect(&address).await.unwrap());
+            let call = || client.one(change(Request::new(old::AddedItem::default())));
+            assert_eq!(call().await.unwrap().into_inner(), old::AddedItem::default());
+            drop(server);
+            settle().await;
+            let _server = serve().add_service(new::added_server::AddedServer::new(Echo)).bind(&address).await.unwrap();
+            // The first one reconnects. The second one begins on the new connection.
+            for _ in 0..2 {
+                assert_eq!(call().await.unwrap().into_inner(), old::AddedItem::default());
+            }
+        }
+    });
+}
+
+#[test]
 fn a_server_compares_types_of_its_callbacks() {
     in_virtual_time(async {
         let log = ThreadLog::hear(Level::WARN);

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use crate::{
     call::{
         context,
-        deadline::{CallTime, Deadline},
-        exchange::{Answer, Call, decode_response},
+        deadline::CallTime,
+        exchange::{Answer, Call},
         head::Head,
         method::{Method, MethodKind},
         request::{IntoRequest, IntoStreamingRequest, Request, Response},
@@ -22,7 +22,7 @@ use crate::{
         streaming::Streaming,
     },
     client::{caller::Caller, transport::TIMEOUT},
-    codec::{Format, MemoryBudget, Message, encode_pieces, json::Types},
+    codec::{Format, MemoryBudget, Message, json::Types},
     service::{
         boxed::BoxFuture,
         endpoint::IntoEndpoint,
@@ -32,8 +32,8 @@ use crate::{
         frisbee::calling::{
             connection::ClientConnection,
             reconnecting::{FrisbeeCaller, LostMetadata},
-            table::CallReply,
-            unary::{UnencodedRequest, decode_answer},
+            request::UnencodedRequest,
+            unary::UnaryCall,
         },
         local::LocalCaller,
     },
@@ -236,37 +236,14 @@ impl Channel {
         let mut request = request.into_request();
         self.inherit(request.head_mut());
         let start = Instant::now();
-        // The common cases: no part of the call is boxed, and the message is encoded where it is sent.
+        // The common case: no part of the call is boxed, and the message is encoded where it is sent.
         if let ChannelTransport::Frisbee(connection) = &self.route
             && self.layers.is_empty()
         {
-            if self.is_plain(connection, &request) {
-                let (request, deadline) = (UnencodedRequest(request.get_ref()), Deadline::since(start, self.timeout));
-                let reply = match connection.plain_call(method, &request, deadline) {
-                    Some(call) => call.await,
-                    None => connection.unary(method, &request, deadline, None).await,
-                };
-                match reply? {
-                    Some(CallReply::Plain(content)) => {
-                        return decode_response(method, Format::Polyglot, &content, self.memory).map(Response::new);
-                    }
-                    Some(reply) => {
-                        return decode_answer(reply, &connection.current())?.into_response(
-                            method,
-                            Format::Polyglot,
-                            self.memory,
-                            self.any_types,
-                        );
-                    }
-                    None => {}
-                }
-            } else {
-                let encode = || encode_pieces(request.get_ref());
-                let CallTime { opening, .. } = CallTime::since(start, request.timeout(), self.timeout);
-                if let Some(answer) = connection.try_unary_now(method, request.head(), encode, opening).await {
-                    return answer?.into_response(method, Format::Polyglot, self.memory, self.any_types);
-                }
-            }
+            let (time, message) =
+                (CallTime::since(start, request.timeout(), self.timeout), UnencodedRequest(request.get_ref()));
+            let call = UnaryCall::new(connection, method, None, request.head(), &message, time);
+            return call.response(connection.unary(&call).await?, self.memory, self.any_types);
         }
         Box::pin(self.call_one(method, request, start)).await
     }
@@ -289,12 +266,6 @@ impl Channel {
             }
         }
         context::inherited_metadata(|inherited| head.metadata_mut().inherit(inherited));
-    }
-
-    /// Returns `true` if a request consists only of its message and fits in a plain packet.
-    fn is_plain<Q>(&self, connection: &FrisbeeCaller, request: &Request<Q>) -> bool {
-        let is_announced = connection.announced.is_none_or(|announced| announced == self.timeout);
-        request.metadata().is_empty() && request.timeout().is_none() && is_announced && !connection.compresses
     }
 
     async fn call_one<Q: Message, P: Message>(

@@ -236,6 +236,11 @@ impl PeerState {
         }
     }
 
+    /// Returns `true` if a method has the same messages on the peer, or was found to have fitting ones.
+    pub(crate) fn fits(&self, method: &'static Method) -> bool {
+        self.differing(method).is_none_or(|(_, check)| matches!(check.get(), Some(Ok(()))))
+    }
+
     #[inline]
     fn known(&self, method: &'static Method) -> &KnownMethod {
         let mut slot = &self.routes[usize::from(method.operation) % ROUTES_LEN];

@@ -353,12 +353,6 @@ pub(crate) fn is_answer(content: &[u8]) -> bool {
     matches!(content.first(), Some(&(ANSWER | FAILURE)))
 }
 
-/// Returns whether a content is a failure.
-#[inline]
-pub(crate) fn is_failure(content: &[u8]) -> bool {
-    content.first() == Some(&FAILURE)
-}
-
 /// Returns the operation and timeout of a request without decoding the rest.
 pub(crate) fn timeout_of(content: &[u8]) -> Option<(u16, Option<Duration>)> {
     let mut input = content;

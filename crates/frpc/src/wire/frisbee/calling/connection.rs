@@ -1,35 +1,24 @@
 //! Unary calls on one connection, and the state of its peer.
 
-use std::{
-    future::poll_fn,
-    sync::{Arc, OnceLock},
-    task::{Context, Poll},
-    time::Duration,
-};
-
-use frisbee::{
-    CloseReason, Connection, Content, GoAway, Operation, Packet, PacketName, ProtocolError, RefusalReason, SendError,
-    SendPosition, TrySendError,
-};
-use tokio::time::Instant;
+use std::sync::{Arc, OnceLock};
 
 use super::{
     super::{
-        bytes::{
-            compressed::OutgoingMessage,
-            envelope,
-            hello::{MethodRoute, PeerHello},
-        },
+        bytes::hello::PeerHello,
         message_streams,
         peer::{LocalSettings, PeerState},
     },
     pending::{CallLimit, PendingCall, PendingCalls},
+    request::OutgoingRequest,
     table::{CallReply, CannotBegin, NoAnswer},
 };
 use crate::{
-    call::{deadline::Deadline, head::Head, method::Method, status::Status},
-    codec::Format,
+    call::{deadline::Deadline, status::Status},
     error::CallError,
+};
+use frisbee::{
+    CloseReason, Connection, GoAway, Operation, PacketName, ProtocolError, RefusalReason, SendError, SendPosition,
+    TrySendError,
 };
 
 /// The treatment of calls beyond the limit of concurrent calls, that of the channel or of the server.
@@ -40,35 +29,6 @@ pub enum CallLimitPolicy {
     Wait,
     /// The call fails immediately with [`CallError::TooManyCalls`] or [`CallError::TooManyForPeer`].
     Fail,
-}
-
-/// A request of any type. It can be sent again on another connection.
-pub(crate) trait SendableRequest {
-    /// Sends the request in a packet with this name, unless the outbox is full.
-    fn try_send(&self, connection: &Connection, name: PacketName) -> Result<SendPosition, TrySendError>;
-}
-
-/// The request of one attempt.
-pub(crate) enum OutgoingRequest<'a> {
-    Encoded(Content),
-    Message(&'a (dyn SendableRequest + Sync)),
-}
-
-impl OutgoingRequest<'_> {
-    /// Sends the request in a packet with this name, unless the outbox is full.
-    pub(super) fn try_send(self, connection: &Connection, name: PacketName) -> Result<SendPosition, TrySendError> {
-        let PacketName { id, operation } = name;
-        match self {
-            Self::Encoded(content) => connection.try_send(Packet { id, operation, content }),
-            Self::Message(message) => message.try_send(connection, name),
-        }
-    }
-}
-
-impl From<Content> for OutgoingRequest<'_> {
-    fn from(content: Content) -> Self {
-        Self::Encoded(content)
-    }
 }
 
 /// A connection used for calls.
@@ -149,11 +109,6 @@ impl ClientConnection {
         self.connection.metrics().counters.packets_in
     }
 
-    /// Returns how to call a method, once the peer is recognized.
-    pub(crate) fn route(&self, method: &'static Method) -> Option<MethodRoute> {
-        self.peer().map(|peer| peer.route(method))
-    }
-
     /// Returns the peer's frpc part. Waits until the peer is recognized, and returns `None` for a plain peer.
     pub(crate) async fn extended(&self, deadline: Deadline) -> Result<Option<&PeerHello>, Status> {
         if self.peer().is_none() {
@@ -180,91 +135,20 @@ impl ClientConnection {
         }
     }
 
-    /// Returns the operation for a plain packet to this method, or `None` if the call needs an extended packet.
-    #[inline]
-    pub(crate) fn plain_operation(&self, method: &'static Method) -> Result<Option<Operation>, Status> {
-        match self.peer().and_then(|peer| peer.plain_operation(method)) {
-            Some(operation) => Ok(Some(operation)),
-            None => self.no_plain_operation(method),
-        }
-    }
-
-    /// The slow path of [`plain_operation`](Self::plain_operation): the peer is not recognized, or its method differs.
-    #[cold]
-    fn no_plain_operation(&self, method: &'static Method) -> Result<Option<Operation>, Status> {
-        match self.route(method) {
-            None | Some(MethodRoute::Plain) => self.operation(method).map(Some),
-            Some(MethodRoute::Extended { .. }) => Ok(None),
-            Some(MethodRoute::Missing) => Err(method_missing(method)),
-        }
-    }
-
-    /// Checks the answer to a call made before the peer was recognized.
-    ///
-    /// The operation of this side may belong to another method of the peer, or to the same method with other messages.
-    fn check_route(&self, method: &'static Method, operation: Operation) -> Result<(), Status> {
-        match self.route(method) {
-            None | Some(MethodRoute::Plain) => Ok(()),
-            Some(MethodRoute::Extended { operation: right, format: Format::Polyglot })
-                if right == operation.number() =>
-            {
-                Ok(())
-            }
-            Some(_) => Err(Status::failed_precondition(format!(
-                "the server has a different schema, and {method} was called before this was known: another method may \
-                 have been executed"
-            ))),
-        }
-    }
-
-    /// Makes a call with an extended packet.
-    pub(crate) async fn unary_extended(
-        &self,
-        operation: u16,
-        format: Format,
-        head: &Head,
-        timeout: Option<Deadline>,
-        message: OutgoingMessage,
-        deadline: Deadline,
-    ) -> Result<CallReply, Status> {
-        // A timeout beyond any instant is sent as well. Without it, the announced timeout would apply.
-        let left = |at: Instant| at.saturating_duration_since(Instant::now());
-        let left = timeout.map(|deadline| deadline.at.map_or(Duration::MAX, left));
-        let content = envelope::request(operation, format, left, head.metadata(), message);
-        self.unary(Operation::EXTENDED, content.into(), deadline, None).await
-    }
-
-    /// Sends a packet and waits for its answer. `plain` is the method of a plain packet.
-    pub(crate) async fn unary(
+    /// Sends a packet and waits for its answer. Waits also for a free call and for room in the outbox.
+    pub(super) async fn exchange(
         &self,
         operation: Operation,
         request: OutgoingRequest<'_>,
         deadline: Deadline,
-        plain: Option<&'static Method>,
     ) -> Result<CallReply, Status> {
-        let unchecked = plain.filter(|_| self.peer.get().is_none());
-        // Registered with the waker of this poll, so the first check for the answer needs no lock.
-        let begin =
-            |cx: &mut Context<'_>| Poll::Ready(self.calls.try_begin(operation.number(), deadline.at, Some(cx.waker())));
-        let mut waiting = match poll_fn(begin).await {
-            Ok(Some(waiting)) => waiting,
-            _ => Box::pin(self.begin(operation, deadline)).await?,
-        };
-        let name = PacketName { id: waiting.id, operation };
-        // Most packets are sent immediately. The rare wait is boxed, to keep the futures of calls small.
-        let sent = match request.try_send(&self.connection, name) {
+        let mut pending = self.begin(operation, deadline).await?;
+        let sent = match request.try_send(&self.connection, PacketName { id: pending.id, operation }) {
             Ok(sent) => sent,
-            Err(error) => {
-                waiting.has_waited();
-                Box::pin(self.send_later(error, deadline)).await?
-            }
+            Err(error) => self.send_later(error, deadline).await?,
         };
-        waiting.sent(Some(&self.connection));
-        match (waiting.answered().await, unchecked) {
-            (Ok(reply), None) => Ok(reply),
-            (Ok(reply), Some(method)) => self.check_route(method, operation).map(|()| reply),
-            (Err(unanswered), _) => Err(self.unanswered(unanswered, deadline, sent)),
-        }
+        pending.sent(Some(&self.connection));
+        pending.answered().await.map_err(|why| self.unanswered(why, deadline, sent))
     }
 
     /// Returns the status of a sent call without an answer.
@@ -285,20 +169,6 @@ impl ClientConnection {
         };
         let sending = async { self.connection.send(packet).await.map_err(|error| self.unsent(error)) };
         deadline.bound_unsent(sending).await
-    }
-
-    /// Returns the operation of a method, unless this side serves the same operation.
-    ///
-    /// A plain answer has the operation of its request, so it would be taken for a request to this side.
-    pub(super) fn operation(&self, method: &'static Method) -> Result<Operation, Status> {
-        let Method { service, name, operation, .. } = method;
-        if self.own.serves.contains(*operation) {
-            return Err(Status::failed_precondition(format!(
-                "{service}/{name} cannot be called from here: operation {operation} is served on this side of the \
-                 connection (move one with frpc_build's `first_operation`)"
-            )));
-        }
-        Operation::new(*operation).ok_or_else(|| Status::internal(format!("operation {operation} is reserved")))
     }
 
     /// Begins a call. At the limit, it waits or fails, as configured.
@@ -334,17 +204,6 @@ impl ClientConnection {
 pub(super) fn refused_as_too_large(len: usize, limit: u32) -> Status {
     let announced = len.try_into().unwrap_or(u32::MAX);
     CallError::Refused { why: RefusalReason::TooLarge { announced, limit } }.into()
-}
-
-/// Returns the status of a call encoded for a server with another schema.
-pub(crate) fn schema_changed(method: &'static Method) -> Status {
-    let text = format!("the server changed its schema while {method} was called: nothing was sent, retry the call");
-    Status::unavailable(text)
-}
-
-/// Returns the status for a method missing on an extended peer.
-pub(crate) fn method_missing(method: &'static Method) -> Status {
-    Status::unimplemented(format!("the server has no method {method}"))
 }
 
 fn begin_status(why: CannotBegin) -> Status {

@@ -3,6 +3,8 @@
 pub(crate) mod connection;
 pub(crate) mod pending;
 pub(crate) mod reconnecting;
+pub(crate) mod request;
+mod route;
 mod schema_check;
 mod streams;
 pub(crate) mod table;
@@ -39,11 +41,9 @@ impl Caller for Arc<FrisbeeCaller> {
             let (method, format, kind, time) = (call.method(), call.format(), call.kind(), call.time());
             let CallTime { opening, whole } = time;
             let (head, body) = call.into_parts();
-            let timeout = self.deadline_to_send(whole.unwrap_or(opening));
             if let (MethodKind::Unary, Body::One(content)) = (kind, &body) {
-                let content = content.clone();
-                let call = UnaryCall { method, format, head: &head, content, timeout, deadline: opening };
-                return self.unary_extended(call).await;
+                let call = UnaryCall::new(self, method, Some(format), &head, content, time);
+                return call.answer(self.unary(&call).await?);
             }
             // The channel's timeout bounds only the opening of a stream.
             let contents = match (kind, body) {

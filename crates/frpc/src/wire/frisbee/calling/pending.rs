@@ -380,11 +380,6 @@ impl<'a> PendingCall<'a> {
         polled
     }
 
-    /// Records that sending the packet had to wait, so the waker in the table may be outdated.
-    pub(crate) fn has_waited(&mut self) {
-        self.is_registered = false;
-    }
-
     /// Frees the slot of the call, and wakes a call that waits for room.
     fn release(&mut self, mut table: MutexGuard<'_, CallIdTable>) {
         debug_assert!(!self.is_released, "by now its id may be that of another call");

@@ -123,6 +123,25 @@ impl FrisbeeCaller {
         self.open(attempts.deadline()).await
     }
 
+    /// Makes attempts until one succeeds, or fails in a way that must not be repeated. Returns the last connection as
+    /// well.
+    pub(super) async fn repeat<T, F>(
+        self: &Arc<Self>,
+        mut connection: Arc<ClientConnection>,
+        attempts: &mut CallAttempts,
+        attempt: impl Fn(Arc<ClientConnection>) -> F,
+    ) -> Result<(Arc<ClientConnection>, T), Status>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        loop {
+            match attempt(connection.clone()).await {
+                Ok(done) => return Ok((connection, done)),
+                Err(status) => connection = self.next_connection(attempts, connection, status).await?,
+            }
+        }
+    }
+
     /// Returns the format for a call with encoded messages. Waits until the peer is recognized.
     pub(crate) async fn bytes_format(self: &Arc<Self>, deadline: Deadline) -> Result<Format, Status> {
         let extended = self.open(deadline).await?.extended(deadline).await?.is_some();
@@ -143,15 +162,10 @@ impl FrisbeeCaller {
         if waits {
             connection.extended(deadline).await?;
         }
-        match connection.route(method) {
+        match connection.peer().map(|peer| peer.route(method)) {
             Some(MethodRoute::Extended { format, .. }) => Ok(format),
             _ => Ok(Format::Polyglot),
         }
-    }
-
-    /// Returns the deadline if it has to be sent: `None` if the peer already knows the timeout.
-    pub(super) fn deadline_to_send(&self, deadline: Deadline) -> Option<Deadline> {
-        Some(deadline).filter(|deadline| Some(deadline.limit) != self.announced)
     }
 
     /// Fails or logs a warning if the call would lose metadata.

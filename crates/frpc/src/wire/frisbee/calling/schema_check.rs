@@ -15,7 +15,8 @@ use super::{
     },
     connection::ClientConnection,
     reconnecting::FrisbeeCaller,
-    unary::decode_answer,
+    table::CallReply,
+    unary::decode_envelope,
 };
 use crate::{
     call::{
@@ -75,10 +76,10 @@ impl ClientConnection {
 
     /// Requests the peer's description of a method.
     async fn description(&self, operation: u16, deadline: Deadline) -> Result<Bytes, Status> {
-        let reply = self
-            .unary(Operation::EXTENDED, Content::from(envelope::describe(operation)).into(), deadline, None)
-            .await?;
-        match decode_answer(reply, self)?.into_body() {
+        let question = Content::from(envelope::describe(operation)).into();
+        let (CallReply::Plain(reply) | CallReply::Extended(reply)) =
+            self.exchange(Operation::EXTENDED, question, deadline).await?;
+        match decode_envelope(reply, self)?.into_body() {
             Body::One(description) => Ok(description.into_bytes()),
             Body::Many(_) => Err(Status::internal("the peer described a method with a stream")),
         }

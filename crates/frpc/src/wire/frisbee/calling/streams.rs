@@ -11,22 +11,20 @@ use std::{
 use bytes::Bytes;
 use frisbee::{OpenError, SendError, SendPosition, StreamEnd, StreamReader, StreamSendError, StreamSender};
 use futures_util::StreamExt;
-use tokio::{task::AbortHandle, time::Instant};
+use tokio::task::AbortHandle;
 
 use super::{
     super::{
         bytes::{
             envelope,
-            hello::MethodRoute,
             stream_framing::{self, StreamFraming},
         },
         message_streams::{self, DeadlineStream, IncomingMessages, IncompleteSend},
         peer::PeerState,
     },
-    connection::{
-        ClientConnection, connection_lost, method_missing, refine_connection_loss, refused_as_too_large, schema_changed,
-    },
+    connection::{ClientConnection, connection_lost, refine_connection_loss, refused_as_too_large},
     reconnecting::FrisbeeCaller,
+    route::CallRoute,
 };
 use crate::{
     call::{
@@ -61,33 +59,20 @@ pub(crate) struct StreamCall<'a> {
 
 impl ClientConnection {
     /// Opens the stream of a call. On an error, nothing was sent.
-    pub(crate) async fn open(&self, call: &StreamCall<'_>) -> Result<OpenedStream, Status> {
-        let StreamCall { method, format, head, timeout, opening: deadline, .. } = *call;
+    async fn open(&self, call: &StreamCall<'_>, route: CallRoute) -> Result<OpenedStream, Status> {
+        let StreamCall { head, timeout, opening: deadline, .. } = *call;
         if let Some(why) = self.calls.going_away() {
             return Err(CallError::GoingAway { why }.into());
         }
-        let route = self.route(method).unwrap_or(MethodRoute::Plain);
-        let (framing, open) = match (route, route.operation_in(format)) {
-            (MethodRoute::Missing, _) => return Err(method_missing(method)),
-            (MethodRoute::Plain, _) if format == Format::Polyglot => {
-                (StreamFraming::Plain, stream_framing::encode_open(self.operation(method)?.number()))
+        let (framing, open) = match route {
+            CallRoute::Plain { operation, .. } => {
+                (StreamFraming::Plain, stream_framing::encode_open(operation.number()))
             }
-            (_, Some(operation)) => {
-                let metadata_max = self.known_extended().map_or(0, |extended| extended.metadata_len_max);
-                envelope::check_metadata(envelope::metadata_len(head.metadata()), metadata_max)?;
-                let left =
-                    timeout.and_then(|deadline| deadline.at).map(|at| at.saturating_duration_since(Instant::now()));
-                let open = envelope::open(operation, format, left, head.metadata());
-                (
-                    StreamFraming::Extended {
-                        metadata_max: self.own.metadata_max,
-                        deflating: PeerState::deflating(&self.connection),
-                    },
-                    open,
-                )
+            CallRoute::Extended { operation, format } => {
+                let (metadata_max, deflating) = (self.own.metadata_max, PeerState::deflating(&self.connection));
+                let open = envelope::open(operation, format, timeout.and_then(Deadline::left), head.metadata());
+                (StreamFraming::Extended { metadata_max, deflating }, open)
             }
-            (MethodRoute::Plain, _) if self.known_extended().is_some() => return Err(method_missing(method)),
-            (MethodRoute::Plain | MethodRoute::Extended { .. }, _) => return Err(schema_changed(method)),
         };
         let stream = self.connection.open_stream().map_err(|error| match error {
             OpenError::ConnectionClosed => self.unsent(SendError::Closed),
@@ -100,13 +85,14 @@ impl ClientConnection {
     }
 
     /// Makes a call with a response stream.
-    pub(crate) async fn server_streaming(
+    async fn server_streaming(
         &self,
         call: &StreamCall<'_>,
+        route: CallRoute,
         content: Bytes,
     ) -> Result<Streaming<Bytes>, Status> {
         let StreamCall { opening, whole, .. } = *call;
-        let (framing, sender, reader, _) = self.open(call).await?;
+        let (framing, sender, reader, _) = self.open(call, route).await?;
         let content = match framing {
             StreamFraming::Plain => content.into(),
             StreamFraming::Extended { deflating: None, .. } => envelope::one_message(content),
@@ -351,8 +337,7 @@ impl RetryState {
     /// Retries the call after it failed with this status.
     async fn retry(mut self: Box<Self>, status: Status) -> Result<RetriedCall, Status> {
         let connection = self.wire.next_connection(&mut self.attempts, self.connection, status).await?;
-        let sending = self.wire.send_request(connection, &self.call, &mut self.attempts);
-        let (connection, answers) = sending.await?;
+        let (connection, answers) = self.wire.send_request(connection, &self.call, &mut self.attempts).await?;
         self.connection = connection;
         Ok((self, answers))
     }
@@ -408,52 +393,36 @@ impl FrisbeeCaller {
         self: &Arc<Self>,
         call: &StreamCall<'_>,
     ) -> Result<(Arc<ClientConnection>, OpenedStream), Status> {
-        let mut attempts = CallAttempts::new(call.opening);
-        let mut connection = self.open(call.opening).await?;
-        loop {
-            let opening = async {
-                self.check_call(&connection, call).await?;
-                connection.open(call).await
-            };
-            match opening.await {
-                Ok(opened) => return Ok((connection, opened)),
-                Err(status) => connection = self.next_connection(&mut attempts, connection, status).await?,
-            }
-        }
+        let connection = self.open(call.opening).await?;
+        let attempt = |connection: Arc<ClientConnection>| async move {
+            let route = self.prepare_stream(&connection, call).await?;
+            connection.open(call, route).await
+        };
+        self.repeat(connection, &mut CallAttempts::new(call.opening), attempt).await
     }
 
-    /// Checks a streaming call before it is opened.
+    /// Returns the route of a streaming call.
     ///
     /// Waits until the peer is recognized: with the wrong operation number, the messages could reach another method
-    /// before the peer reports an error. Checks also that the messages fit, and that metadata is not lost unless this
-    /// is allowed.
-    async fn check_call(&self, connection: &ClientConnection, call: &StreamCall<'_>) -> Result<(), Status> {
-        connection.extended(call.opening).await?;
-        connection.check_schema(call.method, call.opening).await?;
-        match connection.route(call.method) {
-            None | Some(MethodRoute::Plain) => self.check_head(call.method, call.head),
-            Some(MethodRoute::Extended { .. } | MethodRoute::Missing) => Ok(()),
-        }
+    /// before the peer reports an error.
+    async fn prepare_stream(&self, connection: &ClientConnection, call: &StreamCall<'_>) -> Result<CallRoute, Status> {
+        let StreamCall { method, format, head, opening, .. } = *call;
+        self.prepare(connection, method, Some(format), head, true, opening).await
     }
 
     /// Sends the request of a call on this connection or another. Returns the connection as well.
     async fn send_request(
         self: &Arc<Self>,
-        mut connection: Arc<ClientConnection>,
+        connection: Arc<ClientConnection>,
         request: &ServerStreamCall,
         attempts: &mut CallAttempts,
     ) -> Result<(Arc<ClientConnection>, Streaming<Bytes>), Status> {
-        loop {
-            let sending = async {
-                let call = request.call();
-                self.check_call(&connection, &call).await?;
-                connection.server_streaming(&call, request.content.clone()).await
-            };
-            match sending.await {
-                Ok(answers) => return Ok((connection, answers)),
-                Err(status) => connection = self.next_connection(attempts, connection, status).await?,
-            }
-        }
+        let attempt = |connection: Arc<ClientConnection>| async move {
+            let call = request.call();
+            let route = self.prepare_stream(&connection, &call).await?;
+            connection.server_streaming(&call, route, request.content.clone()).await
+        };
+        self.repeat(connection, attempts, attempt).await
     }
 
     /// Makes a call with a response stream. Retries it if the first response shows that the call was not executed.

@@ -1,278 +1,262 @@
-//! Unary calls: sent immediately on the first connection in a plain packet, or in steps that wait and retry.
+//! Unary calls: one future with a fast step and a slow step.
+//!
+//! The fast step sends the request on the current connection, without waiting and without a box. The slow step dials,
+//! waits for the peer, for a free call or for room in the outbox, and repeats calls that were certainly not executed.
 
 use std::{
-    future::Future,
-    pin::Pin,
+    future::poll_fn,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
-use frisbee::{Connection, Content, Packet, PacketName, SendPosition, TrySendError};
+use frisbee::{Content, Operation, PacketName, SendPosition};
 
 use super::{
     super::{
         bytes::{
             compressed::OutgoingMessage,
-            envelope::{self, Envelope, check_metadata, metadata_len},
-            hello::MethodRoute,
+            envelope::{self, Envelope},
             stream_framing::message_or_status,
         },
         peer::PeerState,
     },
-    connection::{ClientConnection, OutgoingRequest, SendableRequest, method_missing, schema_changed},
+    connection::ClientConnection,
     pending::PendingCall,
     reconnecting::FrisbeeCaller,
+    request::{OutgoingRequest, UnaryRequest},
+    route::CallRoute,
     table::CallReply,
 };
 use crate::{
     call::{
-        deadline::Deadline,
-        exchange::{Answer, Body},
+        deadline::{CallTime, Deadline},
+        exchange::{Answer, Body, decode_response},
         head::Head,
         method::Method,
+        request::Response,
         status::Status,
     },
-    client::{CallAttempts, is_draining, needs_another_connection, with_own_timeout},
-    codec::{self, EncodedMessage, Format, Message},
-    service::boxed::BoxFuture,
+    client::{CallAttempts, needs_another_connection, with_own_timeout},
+    codec::{Format, MemoryBudget, Message, json::Types},
 };
 
-/// A request encoded at the moment of sending. A small message needs no allocation.
-pub(crate) struct UnencodedRequest<'a, M>(pub(crate) &'a M);
-
-impl<M: Message> SendableRequest for UnencodedRequest<'_, M> {
-    #[inline]
-    fn try_send(&self, connection: &Connection, name: PacketName) -> Result<SendPosition, TrySendError> {
-        let PacketName { id, operation } = name;
-        match codec::encode_small(self.0) {
-            EncodedMessage::Small(message) => connection.try_send_copied(name, &message).map_err(|error| match error {
-                TrySendError::Full(()) => TrySendError::Full(Packet::new(id, operation, message.to_vec())),
-                TrySendError::Failed(error) => TrySendError::Failed(error),
-            }),
-            pieces => connection.try_send(Packet { id, operation, content: pieces.into() }),
-        }
-    }
-}
-
-/// A plain unary call as a single future, so no state is moved between futures.
-///
-/// Any call that cannot proceed immediately continues in a boxed future. The output is `None` if the call needs an
-/// extended packet.
-pub(crate) struct PlainCall<'a> {
-    wire: &'a Arc<FrisbeeCaller>,
-    connection: &'a ClientConnection,
+/// The parameters of a unary call.
+pub(crate) struct UnaryCall<'a> {
     method: &'static Method,
-    request: &'a (dyn SendableRequest + Sync),
+    /// The format of an encoded message. `None` for a message that can be encoded as the peer requires.
+    format: Option<Format>,
+    head: &'a Head,
+    request: &'a dyn UnaryRequest,
+    /// The deadline to send, if the peer would not know it otherwise.
+    timeout: Option<Deadline>,
     deadline: Deadline,
-    step: CallStep<'a>,
+    /// True if a plain packet cannot carry every part of the call.
+    needs_envelope: bool,
 }
 
-enum CallStep<'a> {
-    Begin,
-    Wait(PendingCall<'a>, SendPosition),
-    Boxed(BoxFuture<'a, Result<Option<CallReply>, Status>>),
+/// The packet of one attempt, apart from its id.
+struct OutgoingPacket<'a> {
+    operation: Operation,
+    request: OutgoingRequest<'a>,
+    /// The format of the answer, if an envelope carries it.
+    format: Format,
 }
 
-impl FrisbeeCaller {
-    /// Makes a plain unary call on the first connection, if it is the current one.
+/// The reply to a unary call.
+pub(crate) enum UnaryReply {
+    /// A message in polyglot or an encoded status, from a plain packet.
+    Plain(Bytes),
+    /// The answer in an envelope, with its format.
+    Enveloped(Format, Answer),
+}
+
+impl<'a> UnaryCall<'a> {
     #[inline]
-    pub(crate) fn plain_call<'a>(
-        self: &'a Arc<Self>,
+    pub(crate) fn new(
+        wire: &FrisbeeCaller,
         method: &'static Method,
-        request: &'a (dyn SendableRequest + Sync),
-        deadline: Deadline,
-    ) -> Option<PlainCall<'a>> {
-        let connection = self.first()?;
-        Some(PlainCall { wire: self, connection, method, request, deadline, step: CallStep::Begin })
+        format: Option<Format>,
+        head: &'a Head,
+        request: &'a dyn UnaryRequest,
+        CallTime { opening: deadline, whole }: CallTime,
+    ) -> Self {
+        let timeout = Some(deadline).filter(|deadline| Some(deadline.limit) != wire.announced);
+        // Without an announcement, the default timeout of a channel is not worth an envelope.
+        let needs_envelope = timeout.is_some() && (whole.is_some() || wire.announced.is_some())
+            || !head.metadata().is_empty()
+            || format.is_some_and(|format| format != Format::Polyglot);
+        Self { method, format, head, request, timeout, deadline, needs_envelope }
     }
-}
 
-impl<'a> PlainCall<'a> {
-    /// Sends the request. `None` if that is not possible immediately. In that case, nothing was sent.
-    fn begin(&self, cx: &Context<'_>) -> Option<(PendingCall<'a>, SendPosition)> {
-        let Self { connection, method, request, deadline, .. } = *self;
-        // `None` for a peer not recognized yet: such a call needs a check after its answer.
-        let operation = connection.peer()?.plain_operation(method)?;
-        let begun = connection.calls.try_begin(operation.number(), deadline.at, Some(cx.waker()));
-        let mut call = begun.ok().flatten()?;
-        let sent = request.try_send(&connection.connection, PacketName { id: call.id, operation }).ok()?;
-        call.sent(Some(&connection.connection));
-        Some((call, sent))
+    /// Returns the operation for the message in a plain packet, if it is certain that such a packet is sufficient.
+    #[inline]
+    fn plain_operation(&self, peer: &PeerState) -> Option<Operation> {
+        if self.needs_envelope { None } else { peer.plain_operation(self.method) }
     }
-}
 
-impl Future for PlainCall<'_> {
-    type Output = Result<Option<CallReply>, Status>;
+    fn plain_packet(&self, operation: Operation) -> OutgoingPacket<'a> {
+        OutgoingPacket { operation, request: OutgoingRequest::Message(self.request), format: Format::Polyglot }
+    }
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        let &mut Self { wire, connection, method, request, deadline, .. } = this;
-        match &mut this.step {
-            CallStep::Begin => match this.begin(cx) {
-                // The table has the waker. An answer since then has woken it.
-                Some((call, sent)) => {
-                    this.step = CallStep::Wait(call, sent);
-                    return Poll::Pending;
-                }
-                None => this.step = CallStep::Boxed(Box::pin(wire.unary(method, request, deadline, None))),
-            },
-            CallStep::Wait(call, sent) => {
-                let answer = ready!(call.poll_answered(cx));
-                let answer = answer.map_err(|unanswered| connection.unanswered(unanswered, deadline, *sent));
-                match check_refusal(answer) {
-                    Err(status) if needs_another_connection(&status) => {
-                        let connection = Arc::new(connection.detached_handle());
-                        let again = wire.unary(method, request, deadline, Some((connection, status)));
-                        this.step = CallStep::Boxed(Box::pin(again));
-                    }
-                    answered => return Poll::Ready(answered.map(Some)),
-                }
+    /// Returns the packet for a route.
+    fn packet(&self, connection: &ClientConnection, route: CallRoute) -> Result<OutgoingPacket<'a>, Status> {
+        let (operation, format) = match route {
+            CallRoute::Plain { operation, .. } => return Ok(self.plain_packet(operation)),
+            CallRoute::Extended { operation, format } => (operation, format),
+        };
+        let deflating = PeerState::deflating(&connection.connection);
+        let plain = connection.peer().and_then(|peer| self.plain_operation(peer));
+        let message = match plain {
+            Some(plain) if deflating.is_none() => return Ok(self.plain_packet(plain)),
+            _ => OutgoingMessage::new(self.request.encode(format)?, deflating),
+        };
+        let (operation, content) = match plain.filter(|_| message.compressed.is_none()) {
+            Some(plain) => (plain, Content::from(message.message)),
+            None => {
+                // A timeout beyond any instant is sent as well. Without it, the announced timeout would apply.
+                let left = self.timeout.map(|deadline| deadline.left().unwrap_or(Duration::MAX));
+                let content = envelope::request(operation, format, left, self.head.metadata(), message);
+                (Operation::EXTENDED, content)
             }
-            CallStep::Boxed(_) => {}
+        };
+        Ok(OutgoingPacket { operation, request: content.into(), format })
+    }
+
+    /// Returns the answer in a reply.
+    pub(super) fn answer(&self, reply: UnaryReply) -> Result<Answer, Status> {
+        match reply {
+            UnaryReply::Enveloped(_, answer) => Ok(answer),
+            UnaryReply::Plain(content) => match message_or_status(content) {
+                Ok(message) => Ok(Answer::new(Body::One(message.into()))),
+                Err(status) => Err(with_own_timeout(status, Some(self.deadline))),
+            },
         }
-        match &mut this.step {
-            CallStep::Boxed(call) => call.as_mut().poll(cx),
-            CallStep::Begin | CallStep::Wait(..) => unreachable!("both took a step"),
+    }
+
+    /// Decodes the response in a reply.
+    #[inline]
+    pub(crate) fn response<P: Message>(
+        &self,
+        reply: UnaryReply,
+        memory: MemoryBudget,
+        any_types: &'static Types,
+    ) -> Result<Response<P>, Status> {
+        match reply {
+            UnaryReply::Plain(content) => match decode_response(self.method, Format::Polyglot, &content, memory) {
+                Ok(message) => Ok(Response::new(message)),
+                Err(status) => Err(with_own_timeout(status, Some(self.deadline))),
+            },
+            UnaryReply::Enveloped(format, answer) => answer.into_response(self.method, format, memory, any_types),
+        }
+    }
+
+    /// Reads a reply to a packet whose answer has this format. If both sides timed out, the error is that of this side.
+    #[inline]
+    fn read(&self, reply: CallReply, format: Format, connection: &ClientConnection) -> Result<UnaryReply, Status> {
+        match reply {
+            CallReply::Plain(content) => Ok(UnaryReply::Plain(content)),
+            CallReply::Extended(content) => match decode_envelope(content, connection) {
+                Ok(answer) => Ok(UnaryReply::Enveloped(format, answer)),
+                Err(status) => Err(with_own_timeout(status, Some(self.deadline))),
+            },
         }
     }
 }
 
 impl FrisbeeCaller {
-    /// Makes a unary call in a plain packet, after a failed attempt if there was one. `None` if the call needs an
-    /// extended packet.
-    ///
-    /// The first attempt assumes that the connection is open. Later attempts check first.
-    pub(crate) async fn unary(
-        self: &Arc<Self>,
-        method: &'static Method,
-        request: &(dyn SendableRequest + Sync),
-        deadline: Deadline,
-        mut failed: Option<(Arc<ClientConnection>, Status)>,
-    ) -> Result<Option<CallReply>, Status> {
-        let mut attempts = CallAttempts::new(deadline);
-        loop {
-            let connection = match failed {
-                None => self.current(),
-                // Boxed, so only retried calls pay for the memory of this future.
-                Some((last, status)) => Box::pin(self.next_connection(&mut attempts, last, status)).await?,
-            };
-            let Some(operation) = connection.plain_operation(method)? else { return Ok(None) };
-            match check_refusal(
-                connection.unary(operation, OutgoingRequest::Message(request), deadline, Some(method)).await,
-            ) {
-                Err(status) if needs_another_connection(&status) => failed = Some((connection, status)),
-                outcome => return outcome.map(Some),
-            }
-        }
-    }
-
-    /// Makes a unary call with metadata or its own timeout on the current connection.
-    ///
-    /// `None` if the call has to wait, needs a check first, or has to be retried.
-    pub(crate) async fn try_unary_now(
-        &self,
-        method: &'static Method,
-        head: &Head,
-        encode: impl Fn() -> EncodedMessage,
-        deadline: Deadline,
-    ) -> Option<Result<Answer, Status>> {
+    /// Makes a unary call.
+    pub(crate) async fn unary(self: &Arc<Self>, call: &UnaryCall<'_>) -> Result<UnaryReply, Status> {
         let mut later = None;
-        let connection = self.first().unwrap_or_else(|| later.insert(self.current()));
-        let peer = connection.peer().filter(|_| !self.compresses)?;
-        let reply = match (peer.route(method), peer.extended()) {
-            (MethodRoute::Extended { operation, format: format @ Format::Polyglot }, Some(said)) => {
-                if let Err(status) = check_metadata(metadata_len(head.metadata()), said.metadata_len_max) {
-                    return Some(Err(status));
+        let connection = self.first().unwrap_or_else(|| &**later.insert(self.current()));
+        let failed = match poll_fn(|cx| Poll::Ready(self.try_begin(connection, call, cx))).await {
+            None => None,
+            Some((mut pending, sent, format)) => {
+                let reply = pending.answered().await.map_err(|why| connection.unanswered(why, call.deadline, sent));
+                match reply.and_then(|reply| call.read(reply, format, connection)) {
+                    Err(status) if needs_another_connection(&status) => {
+                        Some((Arc::new(connection.detached_handle()), status))
+                    }
+                    outcome => return outcome,
                 }
-                let (timeout, message) = (self.deadline_to_send(deadline), encode().into());
-                connection.unary_extended(operation, format, head, timeout, message, deadline).await
             }
-            // A plain peer cannot be told the timeout. Only this side enforces it.
-            (MethodRoute::Plain, _) if head.metadata().is_empty() => {
-                let operation = peer.plain_operation(method)?;
-                connection.unary(operation, Content::from(encode()).into(), deadline, Some(method)).await
-            }
-            _ => return None,
         };
-        let answer = reply.and_then(|reply| timely_answer_of(reply, connection, deadline));
-        Some(answer).filter(|answer| !matches!(answer, Err(status) if needs_another_connection(status)))
+        // The handle may be the last one that keeps the connection open.
+        drop(later);
+        Box::pin(self.unary_slowly(call, failed)).await
     }
 
-    /// Makes a unary call that may need an extended packet.
-    pub(super) async fn unary_extended(self: &Arc<Self>, call: UnaryCall<'_>) -> Result<Answer, Status> {
-        let (mut connection, mut attempts) = (self.current(), CallAttempts::new(call.deadline));
-        loop {
-            match self.try_unary(&connection, &call).await {
-                Err(status) if needs_another_connection(&status) => {
-                    connection = self.next_connection(&mut attempts, connection, status).await?;
-                }
-                answered => return answered,
-            }
+    /// The fast step: sends the request. `None` if the call has to wait or needs a check first. In that case, nothing
+    /// was sent.
+    #[inline]
+    fn try_begin<'a>(
+        &self,
+        connection: &'a ClientConnection,
+        call: &UnaryCall<'_>,
+        cx: &Context<'_>,
+    ) -> Option<(PendingCall<'a>, SendPosition, Format)> {
+        let peer = connection.peer()?;
+        let OutgoingPacket { operation, request, format } = match call.plain_operation(peer) {
+            Some(plain) if !self.compresses => call.plain_packet(plain),
+            _ => self.extended_packet(connection, peer, call)?,
+        };
+        // The table gets the waker of this poll, so the first check for the answer needs no lock.
+        let begun = connection.calls.try_begin(operation.number(), call.deadline.at, Some(cx.waker()));
+        let mut pending = begun.ok().flatten()?;
+        let sent = request.try_send(&connection.connection, PacketName { id: pending.id, operation }).ok()?;
+        pending.sent(Some(&connection.connection));
+        Some((pending, sent, format))
+    }
+
+    /// Returns the packet for a call with more than a plain message.
+    #[cold]
+    fn extended_packet<'a>(
+        &self,
+        connection: &ClientConnection,
+        peer: &PeerState,
+        call: &UnaryCall<'a>,
+    ) -> Option<OutgoingPacket<'a>> {
+        let UnaryCall { method, format, head, .. } = *call;
+        if !peer.fits(method) {
+            return None;
         }
+        let route = self.route(connection, Some(peer), method, format, head);
+        route.and_then(|route| call.packet(connection, route)).ok()
     }
 
-    async fn try_unary(&self, connection: &ClientConnection, call: &UnaryCall<'_>) -> Result<Answer, Status> {
-        let UnaryCall { method, format, head, ref content, timeout, deadline } = *call;
-        let has_metadata = !head.metadata().is_empty();
+    /// The slow step: makes a call that has to wait, or that has failed on a connection.
+    async fn unary_slowly(
+        self: &Arc<Self>,
+        call: &UnaryCall<'_>,
+        failed: Option<(Arc<ClientConnection>, Status)>,
+    ) -> Result<UnaryReply, Status> {
+        let mut attempts = CallAttempts::new(call.deadline);
+        let connection = match failed {
+            None => self.current(),
+            Some((last, status)) => self.next_connection(&mut attempts, last, status).await?,
+        };
+        let attempt = |connection| async move { self.attempt(&connection, call).await };
+        Ok(self.repeat(connection, &mut attempts, attempt).await?.1)
+    }
+
+    async fn attempt(&self, connection: &Arc<ClientConnection>, call: &UnaryCall<'_>) -> Result<UnaryReply, Status> {
+        let UnaryCall { method, format, head, deadline, .. } = *call;
         // No wait for the peer because of a timeout, since this side enforces it as well. Plain packets carry only
         // polyglot, so any other format has to wait.
-        let waits = has_metadata || format != Format::Polyglot;
-        let extended = if waits { connection.extended(deadline).await? } else { connection.known_extended() };
-        let route = connection.route(method).unwrap_or(MethodRoute::Plain);
-        let says_more = waits || timeout.is_some();
-        let reply = match (route, route.operation_in(format)) {
-            (MethodRoute::Missing, _) => return Err(method_missing(method)),
-            (_, Some(operation)) => {
-                connection.check_schema(method, deadline).await?;
-                let message = OutgoingMessage::new(content.clone(), PeerState::deflating(&connection.connection));
-                let says_more = says_more || message.compressed.is_some();
-                let plain = connection.plain_operation(method)?.filter(|_| !says_more);
-                match plain {
-                    Some(plain) => {
-                        connection.unary(plain, Content::from(content.clone()).into(), deadline, Some(method)).await?
-                    }
-                    None => {
-                        let metadata_max = extended.map_or(0, |said| said.metadata_len_max);
-                        check_metadata(metadata_len(head.metadata()), metadata_max)?;
-                        connection.unary_extended(operation, format, head, timeout, message, deadline).await?
-                    }
-                }
-            }
-            (MethodRoute::Plain, _) if format == Format::Polyglot => {
-                self.check_head(method, head)?;
-                let Some(plain) = connection.plain_operation(method)? else { return Err(schema_changed(method)) };
-                connection.unary(plain, Content::from(content.clone()).into(), deadline, Some(method)).await?
-            }
-            (MethodRoute::Plain, _) if extended.is_some() => return Err(method_missing(method)),
-            (MethodRoute::Extended { .. } | MethodRoute::Plain, _) => return Err(schema_changed(method)),
-        };
-        timely_answer_of(reply, connection, deadline)
+        let waits = !head.metadata().is_empty() || format.is_some_and(|format| format != Format::Polyglot);
+        let route = self.prepare(connection, method, format, head, waits, deadline).await?;
+        let OutgoingPacket { operation, request, format } = call.packet(connection, route)?;
+        let reply = connection.exchange(operation, request, deadline).await?;
+        if let CallRoute::Plain { operation, is_assumed: true } = route {
+            connection.check_assumed(method, operation)?;
+        }
+        call.read(reply, format, connection)
     }
 }
 
-/// A unary call that may be made more than once.
-pub(super) struct UnaryCall<'a> {
-    pub(super) method: &'static Method,
-    pub(super) format: Format,
-    pub(super) head: &'a Head,
-    pub(super) content: EncodedMessage,
-    /// The deadline to send, if the peer would not know it otherwise.
-    pub(super) timeout: Option<Deadline>,
-    pub(super) deadline: Deadline,
-}
-
-/// Decodes an answer. If both sides timed out, the error is that of this side.
-fn timely_answer_of(reply: CallReply, connection: &ClientConnection, deadline: Deadline) -> Result<Answer, Status> {
-    decode_answer(reply, connection).map_err(|status| with_own_timeout(status, Some(deadline)))
-}
-
-/// Decodes an answer within the limits of its connection.
-pub(crate) fn decode_answer(reply: CallReply, connection: &ClientConnection) -> Result<Answer, Status> {
-    let content = match reply {
-        CallReply::Plain(content) => return Ok(Answer::new(Body::One(message_or_status(content)?.into()))),
-        CallReply::Extended(content) => content,
-    };
+/// Decodes an answer in an envelope, within the limits of its connection.
+pub(super) fn decode_envelope(content: Bytes, connection: &ClientConnection) -> Result<Answer, Status> {
     match Envelope::decode(content, connection.own.metadata_max)? {
         Envelope::Answer { head, mut message } => {
             if let Some(compressed) = head.compressed {
@@ -292,20 +276,4 @@ pub(crate) fn decode_answer(reply: CallReply, connection: &ClientConnection) -> 
             Err(Status::internal("the peer answered with a request"))
         }
     }
-}
-
-/// Turns the answer of a peer in shutdown into an error. Other answers stay unchanged.
-#[inline]
-pub(super) fn check_refusal(answer: Result<CallReply, Status>) -> Result<CallReply, Status> {
-    match &answer {
-        Ok(CallReply::Extended(content)) if envelope::is_failure(content) => refusal(content).map_or(answer, Err),
-        _ => answer,
-    }
-}
-
-/// Decodes a failure, and returns it if it reports a shutdown. Other failures are decoded with the response.
-#[cold]
-fn refusal(content: &Bytes) -> Option<Status> {
-    let Ok(Envelope::Failure(head)) = Envelope::decode(content.clone(), usize::MAX) else { return None };
-    Some(head.into_server_status()).filter(is_draining)
 }
