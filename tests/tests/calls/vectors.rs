@@ -3,7 +3,10 @@
 
 use std::future::pending;
 
-use frpc::{Channel, Code, CompressionSettings, Config, Head, Metadata, Request, Response, Server, Status, Streaming};
+use frpc::{
+    CallError, CallSettings, Channel, Code, CompressionSettings, Config, Head, Metadata, RefusalReason, Request,
+    Response, Server, Status, Streaming,
+};
 use futures_util::StreamExt;
 use serde::Deserialize;
 use support::{
@@ -21,15 +24,15 @@ use tokio::{
 #[test]
 fn the_server_writes_the_bytes_of_the_vectors() {
     let conversations = conversations("server");
-    assert!(conversations.len() >= 14);
+    assert!(conversations.len() >= 15);
     for conversation in conversations {
         in_virtual_time(async move {
             let server = Server::builder().config(config()).compression(CompressionSettings {
                 inflated_len_max: conversation.inflated_len_max(),
                 ..CompressionSettings::default()
             });
-            let server = server.add_service(TestServer::new(Vectors));
-            let server = server.without_listener().unwrap();
+            let server = server.calls(CallSettings { calls_max: conversation.calls_max(), ..CallSettings::default() });
+            let server = server.add_service(TestServer::new(Vectors)).without_listener().unwrap();
             let (mut io, theirs) = duplex(64 * 1024);
             server.attach(theirs);
             conversation.play("client", &mut io, |_| {}).await;
@@ -40,7 +43,7 @@ fn the_server_writes_the_bytes_of_the_vectors() {
 #[test]
 fn the_client_writes_the_bytes_of_the_vectors() {
     let conversations = conversations("client");
-    assert!(conversations.len() >= 12);
+    assert!(conversations.len() >= 13);
     for conversation in conversations {
         in_virtual_time(async move {
             let (mut io, theirs) = duplex(64 * 1024);
@@ -98,6 +101,11 @@ async fn call(client: &TestClient, name: &str, mut going_on: mpsc::UnboundedRece
             let answer = client.say(say).await.unwrap();
             assert_eq!((answer.metadata(), answer.trailers()), (&answered(), &trailers()));
             assert_eq!(answer.into_inner(), words("hi"));
+        }
+        "refused_call" => {
+            let status = client.say(say).await.unwrap_err();
+            let refused = matches!(status.call_error(), Some(CallError::Refused { why: RefusalReason::Busy }));
+            assert!(refused && status.code() == Code::ResourceExhausted, "{status}");
         }
         "failed_call" => check_failure(&client.say(words("fail")).await.unwrap_err()),
         "withdrawn_call" | "withdrawn_request" => {
@@ -245,6 +253,11 @@ impl Conversation {
     /// With 0, a side does not announce decompression.
     fn inflated_len_max(&self) -> usize {
         if self.name.starts_with("compressed") { 1 << 20 } else { 0 }
+    }
+
+    /// Returns the limit on concurrent calls that the server announces.
+    fn calls_max(&self) -> Option<u32> {
+        (self.name == "call_over_the_limit").then_some(1)
     }
 
     /// Plays one side of the conversation by hand: sends its bytes, and compares the bytes received with those of the
