@@ -2,9 +2,7 @@
 
 use std::{convert::Infallible, fmt, future, pin::pin, sync::Arc, time::Duration};
 
-use frisbee::{
-    Address, Config, Connection, Dispatch, Engine, ListenOn, Router, ServerLimits, ServerMetrics, SocketOptions,
-};
+use frisbee::{Address, Config, Connection, Engine, ListenOn, Router, ServerLimits, ServerMetrics, SocketOptions};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::sleep,
@@ -215,11 +213,6 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
         self.transport(|transport| transport.config(config))
     }
 
-    /// Sets how handlers of unary calls run. Default [`Dispatch::InPlace`]. Each streaming call is a task.
-    pub fn dispatch(self, dispatch: Dispatch) -> Self {
-        self.transport(|transport| transport.dispatch(dispatch))
-    }
-
     /// Sets the threads for connections. Default [`Engine::Tokio`].
     pub fn engine(self, engine: Engine) -> Self {
         self.transport(|transport| transport.engine(engine))
@@ -311,7 +304,8 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     fn into_transport(self) -> (frisbee::ServerBuilder<Arc<Services<S, R>>>, Endpoint) {
         let services = Arc::new(self.services);
         let endpoint = Endpoint::shared(services.clone());
-        let transport = self.wires.into_iter().fold(self.transport, |transport, add| add(transport, &endpoint));
+        let transport = self.transport.dispatch(services.common.calls.dispatch);
+        let transport = self.wires.into_iter().fold(transport, |transport, add| add(transport, &endpoint));
         (transport.router(services), endpoint)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Only frisbee carries calls in both directions.
 
-use frpc::{Channel, Code, Config, Dispatch, Server, Status};
+use frpc::{CallSettings, Channel, ChannelCallSettings, Code, Config, Dispatch, Server, Status};
 use support::{
     MILLI, SECOND,
     calls::{
@@ -28,11 +28,15 @@ struct Both {
 impl Both {
     async fn connected(dispatches: [Dispatch; 2], configs: [Config; 2], buffer_len: usize) -> Self {
         let ([at_server, at_client], [server_config, client_config]) = (dispatches, configs);
-        let server = Server::builder().config(server_config).dispatch(at_server);
+        let server = Server::builder()
+            .config(server_config)
+            .calls(CallSettings { dispatch: at_server, ..CallSettings::default() });
         let server = server.add_service(TestServer::new(TestService::default())).without_listener().unwrap();
         let (ours, theirs) = duplex(buffer_len);
         server.attach(theirs);
-        let channel = quiet_channel().config(client_config).dispatch(at_client);
+        let channel = quiet_channel()
+            .config(client_config)
+            .calls(ChannelCallSettings { dispatch: at_client, ..ChannelCallSettings::default() });
         let channel = channel.add_service(CallbackServer::new(TestService::default())).attach(ours).await.unwrap();
         let callback = CallbackClient::new(Channel::over(&only_connection(&server).await).unwrap());
         Self { client: TestClient::new(channel), callback, _server: server }

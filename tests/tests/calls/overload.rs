@@ -59,6 +59,11 @@ impl Test for Slow {
     }
 }
 
+/// Runs at most this number of handlers as tasks.
+fn as_tasks(limit: usize) -> CallSettings {
+    CallSettings { dispatch: Dispatch::Limited(limit.try_into().unwrap()), ..CallSettings::default() }
+}
+
 /// Calls per second with four handlers of 10 ms each.
 const CAPACITY: usize = 400;
 const DEADLINE: Duration = Duration::from_millis(500);
@@ -101,7 +106,7 @@ fn throughput_is_kept_at_ten_times_the_capacity() {
         in_virtual_time(async {
             let server = match name {
                 "in place" => limited().config(Config { handlers_max: 4, ..quiet() }),
-                "as tasks" => limited().dispatch(Dispatch::Limited(4.try_into().unwrap())),
+                "as tasks" => limited().calls(as_tasks(4)),
                 _ => limited().layer(ConcurrencyLimit::new(4)).config(Config { handlers_max: 100_000, ..quiet() }),
             };
             let answered = goodput(server, 10 * CAPACITY / 1000).await;
@@ -153,7 +158,7 @@ fn handler_timeouts_count_from_the_arrival_of_the_call() {
     let servers: [fn(_, _) -> ServerBuilder; 3] = [
         |server: ServerBuilder, _| server,
         |server, times| server.calls(CallSettings { times, ..CallSettings::default() }),
-        |server, _| server.dispatch(Dispatch::Limited(1.try_into().unwrap())),
+        |server, _| server.calls(as_tasks(1)),
     ];
     for make in servers {
         for own in [None, Some(10 * SECOND)] {

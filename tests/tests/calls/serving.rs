@@ -3,7 +3,7 @@
 
 use std::num::NonZeroUsize;
 
-use frpc::{Code, ConnectRetry, Dispatch, Server, Streaming};
+use frpc::{CallSettings, ChannelCallSettings, Code, ConnectRetry, Dispatch, Server, Streaming};
 use support::{
     SECOND, assert_elapsed,
     calls::{
@@ -26,7 +26,10 @@ fn limited(limit: usize) -> Dispatch {
 
 async fn dispatching(dispatch: Dispatch) -> (TestService, Server, TestClient) {
     let service = TestService::default();
-    let server = Server::builder().config(quiet()).dispatch(dispatch).add_service(TestServer::new(service.clone()));
+    let server = Server::builder()
+        .config(quiet())
+        .calls(CallSettings { dispatch, ..CallSettings::default() })
+        .add_service(TestServer::new(service.clone()));
     let server = server.without_listener().unwrap();
     let client = connect(&server).await;
     (service, server, client)
@@ -90,11 +93,13 @@ fn a_handler_may_call_back_with_sequential_dispatch() {
 
 fn check_that_a_handler_may_call_back(dispatch: Dispatch) {
     in_virtual_time(async {
-        let server = Server::builder().config(quiet()).dispatch(dispatch);
+        let server = Server::builder().config(quiet()).calls(CallSettings { dispatch, ..CallSettings::default() });
         let server = server.add_service(TestServer::new(TestService::default())).without_listener().unwrap();
         let (ours, theirs) = duplex(64 * 1024);
         server.attach(theirs);
-        let client = quiet_channel().dispatch(dispatch).add_service(CallbackServer::new(TestService::default()));
+        let client = quiet_channel()
+            .calls(ChannelCallSettings { dispatch, ..ChannelCallSettings::default() })
+            .add_service(CallbackServer::new(TestService::default()));
         let client = TestClient::new(client.attach(ours).await.unwrap());
         let called = timeout(SECOND, ask(&client, "back say hi")).await;
         assert_eq!(called.unwrap_or_else(|_| panic!("{dispatch:?} does not end")).unwrap(), "hi");

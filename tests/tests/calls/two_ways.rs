@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 
 use frisbee::{Arrivals, OutboxLimit, ServerLimits, WhenFull};
 use frpc::{
-    BoxService, Channel, ChannelCallSettings, Code, Config, ConnectError, Connection, Dispatch, HandlerTable, Packet,
-    Request, Response, ServeError, Server, Services, Status, Streaming, Unimplemented,
+    BoxService, CallSettings, Channel, ChannelCallSettings, Code, Config, ConnectError, Connection, Dispatch,
+    HandlerTable, Packet, Request, Response, ServeError, Server, Services, Status, Streaming, Unimplemented,
 };
 use support::{
     EventLog, SECOND, assert_elapsed,
@@ -536,7 +536,9 @@ fn a_handler_takes_over_the_connection_after_its_answer() {
     for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned] {
         in_virtual_time(async move {
             let (sender, mut raws) = mpsc::unbounded_channel();
-            let server = Server::builder().add_service(SecondServer::new(Host(sender))).dispatch(dispatch);
+            let server = Server::builder()
+                .add_service(SecondServer::new(Host(sender)))
+                .calls(CallSettings { dispatch, ..CallSettings::default() });
             let server = server.without_listener().unwrap();
             let (ours, theirs) = duplex(1000);
             server.attach(theirs);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use frpc::{Dispatch, Server};
+use frpc::{CallSettings, Dispatch, Server};
 use support::interop::{
     Service,
     schema::{interop_server::InteropServer, second_server::SecondServer},
@@ -18,7 +18,7 @@ async fn go_clients_pass_against_our_services() {
 
 async fn serve(client: GoClient) {
     let dispatch = client.dispatch;
-    let builder = Server::builder().dispatch(dispatch).engine(client.engine);
+    let builder = Server::builder().calls(CallSettings { dispatch, ..CallSettings::default() }).engine(client.engine);
     let mut builder = builder.add_service(InteropServer::new(Service)).add_service(SecondServer::new(Service));
     if let Some(identity) = client.identity() {
         builder = builder.tls(identity.server());

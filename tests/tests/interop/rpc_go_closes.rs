@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, env, net::SocketAddr};
 
 use frisbee::HeaderFormat;
-use frpc::{Dispatch, Server};
+use frpc::{CallSettings, Dispatch, Server};
 use support::{
     GoPeers,
     interop::{
@@ -26,7 +26,7 @@ async fn go_clients_closing_immediately_do_not_hang() {
             println!("{header:?}, server in Go: {hung:?}");
         }
         for dispatch in [Dispatch::InPlace, Dispatch::Spawned] {
-            let builder = Server::builder().dispatch(dispatch);
+            let builder = Server::builder().calls(CallSettings { dispatch, ..CallSettings::default() });
             let builder = builder.add_service(InteropServer::new(Service)).add_service(SecondServer::new(Service));
             let server = builder.bind("tcp://127.0.0.1:0").await.expect("some port is free");
             let addr = server.local_addr().socket_addr().expect("it listens on TCP");

@@ -2,7 +2,7 @@
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
-use frisbee::{Address, Config, ConnectRetry, Dispatch, Engine, InvalidSetting, Router, SocketOptions, ToAddress};
+use frisbee::{Address, Config, ConnectRetry, Engine, InvalidSetting, Router, SocketOptions, ToAddress};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time,
@@ -90,7 +90,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self
     }
 
-    /// Sets the limits of calls made by this side.
+    /// Sets the limits of calls made by this side, and how handlers of the server's calls run.
     pub fn calls(mut self, calls: ChannelCallSettings) -> Self {
         self.calling.calls = calls;
         self
@@ -153,11 +153,6 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     pub fn config(mut self, config: Config) -> Self {
         self.calling.settings.message_len_max = config.content_len_max;
         self.client(|client| client.config(config))
-    }
-
-    /// Sets how handlers of the server's calls and packets run; see [`frisbee::Client::dispatch`].
-    pub fn dispatch(self, dispatch: Dispatch) -> Self {
-        self.client(|client| client.dispatch(dispatch))
     }
 
     /// Sets the threads for the connection; see [`frisbee::Client::engine`].
@@ -348,7 +343,8 @@ impl Calling {
     /// Returns the client for frisbee, with the settings shared by all transports.
     fn client(&self) -> frisbee::Client<()> {
         let ConnectSettings { connect_timeout, retry, sockets, .. } = &self.settings;
-        self.client.with_router(()).timeout(*connect_timeout).retry(*retry).sockets(sockets.clone())
+        let client = self.client.with_router(()).timeout(*connect_timeout).retry(*retry).sockets(sockets.clone());
+        client.dispatch(self.calls.dispatch)
     }
 }
 

@@ -1,10 +1,10 @@
 //! Settings of a channel.
 
-use frisbee::InvalidSetting;
+use frisbee::{Dispatch, InvalidSetting};
 
 use crate::wire::frisbee::calling::{connection::CallLimitPolicy, reconnecting::LostMetadata, table::CALLS_MAX};
 
-/// Settings of a channel for the calls that it makes.
+/// Settings of a channel for the calls that it makes, and for handlers of the server's calls.
 ///
 /// Fields may be added, so `..ChannelCallSettings::default()` belongs at the end of a literal.
 #[derive(Clone, Copy, Debug)]
@@ -16,11 +16,19 @@ pub struct ChannelCallSettings {
     pub when_full: CallLimitPolicy,
     /// The treatment of a call with metadata if the peer cannot receive it. Default [`LostMetadata::Fail`].
     pub lost_metadata: LostMetadata,
+    /// The mode in which handlers of the server's calls and packets run; see [`frisbee::Client::dispatch`]. Default
+    /// [`Dispatch::InPlace`].
+    pub dispatch: Dispatch,
 }
 
 impl Default for ChannelCallSettings {
     fn default() -> Self {
-        Self { calls_max: CALLS_MAX, when_full: CallLimitPolicy::default(), lost_metadata: LostMetadata::default() }
+        Self {
+            calls_max: CALLS_MAX,
+            when_full: CallLimitPolicy::default(),
+            lost_metadata: LostMetadata::default(),
+            dispatch: Dispatch::default(),
+        }
     }
 }
 

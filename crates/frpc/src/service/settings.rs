@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use frisbee::InvalidSetting;
+use frisbee::{Dispatch, InvalidSetting};
 use tokio::time::Instant;
 
 use crate::{
@@ -59,6 +59,12 @@ pub struct CallSettings {
     /// [`connection_memory_max`](Self::connection_memory_max). Default 1 GiB. Polyglot requests count with their
     /// encoded length, from 64 KiB on.
     pub server_memory_max: usize,
+    /// The mode in which handlers of unary calls run on a frisbee connection, and those of a
+    /// [`router`](crate::ServerBuilder::router). Default [`Dispatch::InPlace`]. Each streaming call is a task.
+    ///
+    /// Applies to a [`Server`](crate::Server) of this crate. With [`Services`](crate::Services) on a
+    /// [`frisbee::Server`], that server decides.
+    pub dispatch: Dispatch,
 }
 
 impl Default for CallSettings {
@@ -70,6 +76,7 @@ impl Default for CallSettings {
             inherit_metadata: Vec::new(),
             connection_memory_max: 256 << 20,
             server_memory_max: 1 << 30,
+            dispatch: Dispatch::default(),
         }
     }
 }

@@ -9,7 +9,7 @@ use examples::benchmark::{
     bytes_stream_service_server::{BytesStreamService, BytesStreamServiceServer},
     stream_service_server::{StreamService, StreamServiceServer},
 };
-use frpc::{ServeError, Server, Status, Streaming};
+use frpc::{CallSettings, ServeError, Server, Status, Streaming};
 use frpc_http::{Http, HttpSettings};
 use frpc_jsonrpc::JsonRpc;
 use futures_util::stream;
@@ -38,7 +38,7 @@ pub(crate) async fn bind(options: Options) -> Result<Server, ServeError> {
         .add_service(BytesServiceServer::new(service))
         .add_service(BenchmarkServiceServer::new(service))
         .engine(engine)
-        .dispatch(dispatch)
+        .calls(CallSettings { dispatch, ..CallSettings::default() })
         .bind(address)
         .await
 }
