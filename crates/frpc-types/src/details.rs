@@ -1,28 +1,72 @@
 //! Error details of a status, with at most one message of each type.
 
-use std::{array, collections::HashMap, iter::Flatten, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
-use frpc::{Status, prost::Name, prost_types::Any};
+use frpc::{Status, prost_types::Any};
 
 use crate::messages::{
     BadRequest, DebugInfo, ErrorInfo, FieldViolation, Help, HelpLink, LocalizedMessage, PreconditionFailure,
     PreconditionViolation, QuotaFailure, QuotaViolation, RequestInfo, ResourceInfo, RetryInfo,
 };
 
-/// The details of an error, to be passed to [`Status::with_error_details`] and returned by
-/// [`StatusExt::get_error_details`].
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ErrorDetails {
-    retry_info: Option<RetryInfo>,
-    debug_info: Option<DebugInfo>,
-    quota_failure: Option<QuotaFailure>,
-    error_info: Option<ErrorInfo>,
-    precondition_failure: Option<PreconditionFailure>,
-    bad_request: Option<BadRequest>,
-    request_info: Option<RequestInfo>,
-    resource_info: Option<ResourceInfo>,
-    help: Option<Help>,
-    localized_message: Option<LocalizedMessage>,
+/// Declares the fields of [`ErrorDetails`], at most one message each, with their getters and conversions.
+macro_rules! details {
+    ($($(#[$doc:meta])* $field:ident: $message:ident,)*) => {
+        /// The details of an error, to be passed to [`Status::with_error_details`] and returned by
+        /// [`StatusExt::get_error_details`].
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct ErrorDetails {
+            $($field: Option<$message>,)*
+        }
+
+        impl ErrorDetails {
+            $($(#[$doc])*
+            pub fn $field(&self) -> Option<&$message> {
+                self.$field.as_ref()
+            })*
+        }
+
+        impl StatusExt for Status {
+            fn get_error_details(&self) -> ErrorDetails {
+                let all = self.error_details();
+                ErrorDetails { $($field: all.iter().find_map(|detail| detail.to_msg().ok()),)* }
+            }
+        }
+
+        impl IntoIterator for ErrorDetails {
+            type Item = Any;
+            type IntoIter = std::vec::IntoIter<Any>;
+
+            fn into_iter(self) -> Self::IntoIter {
+                // Encoding into a vector cannot fail.
+                let all = [$(self.$field.and_then(|message| Any::from_msg(&message).ok()),)*];
+                all.into_iter().flatten().collect::<Vec<_>>().into_iter()
+            }
+        }
+    };
+}
+
+details! {
+    /// Returns the time for clients to wait before a retry.
+    retry_info: RetryInfo,
+    /// Returns debugging information about the server.
+    debug_info: DebugInfo,
+    /// Returns the exceeded quotas.
+    quota_failure: QuotaFailure,
+    /// Returns the cause of the error.
+    error_info: ErrorInfo,
+    /// Returns the failed preconditions.
+    precondition_failure: PreconditionFailure,
+    /// Returns the invalid fields of the request.
+    bad_request: BadRequest,
+    /// Returns the information for finding the request in the logs of the service.
+    request_info: RequestInfo,
+    /// Returns the resource affected by the error.
+    resource_info: ResourceInfo,
+    /// Returns the links to help pages.
+    help: Help,
+    /// Returns the message for the user, in the user's language.
+    localized_message: LocalizedMessage,
 }
 
 impl ErrorDetails {
@@ -37,11 +81,6 @@ impl ErrorDetails {
         self
     }
 
-    /// Returns the time for clients to wait before a retry.
-    pub fn retry_info(&self) -> Option<&RetryInfo> {
-        self.retry_info.as_ref()
-    }
-
     /// Sets debugging information about the server.
     pub fn set_debug_info(
         &mut self,
@@ -51,11 +90,6 @@ impl ErrorDetails {
         let stack_entries = stack_entries.into_iter().map(Into::into).collect();
         self.debug_info = Some(DebugInfo { stack_entries, detail: detail.into() });
         self
-    }
-
-    /// Returns debugging information about the server.
-    pub fn debug_info(&self) -> Option<&DebugInfo> {
-        self.debug_info.as_ref()
     }
 
     /// Adds an exceeded quota.
@@ -74,11 +108,6 @@ impl ErrorDetails {
         self.quota_failure.as_ref().is_some_and(|failure| !failure.violations.is_empty())
     }
 
-    /// Returns the exceeded quotas.
-    pub fn quota_failure(&self) -> Option<&QuotaFailure> {
-        self.quota_failure.as_ref()
-    }
-
     /// Sets the cause of the error: a constant, its domain, and additional metadata.
     pub fn set_error_info(
         &mut self,
@@ -88,11 +117,6 @@ impl ErrorDetails {
     ) -> &mut Self {
         self.error_info = Some(ErrorInfo { reason: reason.into(), domain: domain.into(), metadata: metadata.into() });
         self
-    }
-
-    /// Returns the cause of the error.
-    pub fn error_info(&self) -> Option<&ErrorInfo> {
-        self.error_info.as_ref()
     }
 
     /// Adds a failed precondition.
@@ -113,11 +137,6 @@ impl ErrorDetails {
         self.precondition_failure.as_ref().is_some_and(|failure| !failure.violations.is_empty())
     }
 
-    /// Returns the failed preconditions.
-    pub fn precondition_failure(&self) -> Option<&PreconditionFailure> {
-        self.precondition_failure.as_ref()
-    }
-
     /// Adds an invalid field of the request.
     pub fn add_bad_request_violation(&mut self, field: impl Into<String>, description: impl Into<String>) -> &mut Self {
         let violation =
@@ -131,20 +150,10 @@ impl ErrorDetails {
         self.bad_request.as_ref().is_some_and(|request| !request.field_violations.is_empty())
     }
 
-    /// Returns the invalid fields of the request.
-    pub fn bad_request(&self) -> Option<&BadRequest> {
-        self.bad_request.as_ref()
-    }
-
     /// Sets the information for finding the request in the logs of the service.
     pub fn set_request_info(&mut self, request_id: impl Into<String>, serving_data: impl Into<String>) -> &mut Self {
         self.request_info = Some(RequestInfo { request_id: request_id.into(), serving_data: serving_data.into() });
         self
-    }
-
-    /// Returns the information for finding the request in the logs of the service.
-    pub fn request_info(&self) -> Option<&RequestInfo> {
-        self.request_info.as_ref()
     }
 
     /// Sets the resource affected by the error.
@@ -164,11 +173,6 @@ impl ErrorDetails {
         self
     }
 
-    /// Returns the resource affected by the error.
-    pub fn resource_info(&self) -> Option<&ResourceInfo> {
-        self.resource_info.as_ref()
-    }
-
     /// Adds a link to a help page.
     pub fn add_help_link(&mut self, description: impl Into<String>, url: impl Into<String>) -> &mut Self {
         let link = HelpLink { description: description.into(), url: url.into() };
@@ -181,20 +185,10 @@ impl ErrorDetails {
         self.help.as_ref().is_some_and(|help| !help.links.is_empty())
     }
 
-    /// Returns the links to help pages.
-    pub fn help(&self) -> Option<&Help> {
-        self.help.as_ref()
-    }
-
     /// Sets a message for the user, in the user's language.
     pub fn set_localized_message(&mut self, locale: impl Into<String>, message: impl Into<String>) -> &mut Self {
         self.localized_message = Some(LocalizedMessage { locale: locale.into(), message: message.into() });
         self
-    }
-
-    /// Returns the message for the user, in the user's language.
-    pub fn localized_message(&self) -> Option<&LocalizedMessage> {
-        self.localized_message.as_ref()
     }
 }
 
@@ -202,54 +196,6 @@ impl ErrorDetails {
 pub trait StatusExt {
     /// Returns the `google.rpc` messages among the details. For each type it returns the first valid message.
     fn get_error_details(&self) -> ErrorDetails;
-}
-
-impl StatusExt for Status {
-    fn get_error_details(&self) -> ErrorDetails {
-        let all = self.error_details();
-        ErrorDetails {
-            retry_info: first(&all),
-            debug_info: first(&all),
-            quota_failure: first(&all),
-            error_info: first(&all),
-            precondition_failure: first(&all),
-            bad_request: first(&all),
-            request_info: first(&all),
-            resource_info: first(&all),
-            help: first(&all),
-            localized_message: first(&all),
-        }
-    }
-}
-
-fn first<M: Name + Default>(all: &[Any]) -> Option<M> {
-    all.iter().find_map(|detail| detail.to_msg().ok())
-}
-
-impl IntoIterator for ErrorDetails {
-    type Item = Any;
-    type IntoIter = Flatten<array::IntoIter<Option<Any>, 10>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        let all = [
-            packed(self.retry_info),
-            packed(self.debug_info),
-            packed(self.quota_failure),
-            packed(self.error_info),
-            packed(self.precondition_failure),
-            packed(self.bad_request),
-            packed(self.request_info),
-            packed(self.resource_info),
-            packed(self.help),
-            packed(self.localized_message),
-        ];
-        all.into_iter().flatten()
-    }
-}
-
-fn packed<M: Name>(message: Option<M>) -> Option<Any> {
-    // Encoding into a vector cannot fail.
-    message.and_then(|message| Any::from_msg(&message).ok())
 }
 
 #[cfg(test)]
