@@ -27,15 +27,18 @@ pub enum MessageKind {
     Binary,
 }
 
+/// The part of a message received so far, without waiting for the rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MessageFragment {
+    pub(crate) kind: MessageKind,
+    pub(crate) bytes: Bytes,
+    pub(crate) is_last: bool,
+}
+
 /// A decoded part of the peer's input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WebSocketEvent {
-    /// The part of a message received so far, without waiting for the rest.
-    Data {
-        kind: MessageKind,
-        bytes: Bytes,
-        is_last: bool,
-    },
+    Data(MessageFragment),
     Ping(Bytes),
     Pong,
     Close(CloseFrame),
@@ -127,12 +130,6 @@ impl Decoder {
         self.frame.as_ref().map_or(0, |frame| frame.left)
     }
 
-    /// Returns `true` if no message or frame is incomplete.
-    #[cfg(test)]
-    pub(crate) fn is_between_messages(&self) -> bool {
-        self.message.is_none() && self.frame.is_none()
-    }
-
     /// Checks the header of a frame against the current message.
     fn begin(&mut self, head: FrameHeader) -> Result<(), CloseFrame> {
         if head.mask.is_some() != (self.role == Role::Server) {
@@ -175,6 +172,6 @@ impl Decoder {
         if is_last {
             self.message = None;
         }
-        Ok(WebSocketEvent::Data { kind, bytes, is_last })
+        Ok(WebSocketEvent::Data(MessageFragment { kind, bytes, is_last }))
     }
 }

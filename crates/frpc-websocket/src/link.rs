@@ -8,7 +8,8 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
+use frpc::ByteStream;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Sleep, sleep},
@@ -17,15 +18,11 @@ use tokio_util::io::poll_read_buf;
 
 use crate::{
     close::{CloseFrame, WebSocketError},
-    decoder::{Decoder, MessageKind, Role, WebSocketEvent},
+    decoder::{Decoder, MessageFragment, MessageKind, Role, WebSocketEvent},
     encoder::Encoder,
+    frame::Opcode,
     keepalive::KeepaliveTimer,
 };
-
-/// A byte stream that carries a WebSocket.
-pub(crate) trait WebSocketIo: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> WebSocketIo for T {}
 
 /// A connection. Pongs and close frames are written together with queued messages.
 ///
@@ -35,7 +32,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> WebSocketIo for T {}
 ///     └── connection lost ────────────────────────────────────────┘
 /// ```
 pub(crate) struct WebSocketConnection {
-    io: Box<dyn WebSocketIo>,
+    io: Box<dyn ByteStream>,
     role: Role,
     pub(crate) decoder: Decoder,
     encoder: Encoder,
@@ -62,15 +59,8 @@ enum ClosePhase {
     Over,
 }
 
-/// A fragment of a message.
-pub(crate) struct MessageFragment {
-    pub(crate) kind: MessageKind,
-    pub(crate) bytes: Bytes,
-    pub(crate) is_last: bool,
-}
-
 impl WebSocketConnection {
-    pub(crate) fn new(io: Box<dyn WebSocketIo>, role: Role, message_len_max: u64) -> Self {
+    pub(crate) fn new(io: Box<dyn ByteStream>, role: Role, message_len_max: u64) -> Self {
         Self {
             io,
             role,
@@ -133,20 +123,15 @@ impl WebSocketConnection {
             match &self.phase {
                 ClosePhase::Over => return Poll::Ready(None),
                 ClosePhase::Ending(_) | ClosePhase::Discarding(..) => {
-                    return ready!(self.poll_end(cx))
-                        .err()
-                        .map(Err)
-                        .map_or(Poll::Ready(None), |error| Poll::Ready(Some(error)));
+                    return self.poll_end(cx).map(|ended| ended.err().map(Err));
                 }
                 ClosePhase::Open | ClosePhase::Closing => {}
             }
             match self.decoder.next(&mut self.input) {
-                Ok(Some(WebSocketEvent::Data { kind, bytes, is_last })) => {
-                    return Poll::Ready(Some(Ok(MessageFragment { kind, bytes, is_last })));
-                }
+                Ok(Some(WebSocketEvent::Data(fragment))) => return Poll::Ready(Some(Ok(fragment))),
                 Ok(Some(WebSocketEvent::Ping(content))) => {
                     if self.is_open() {
-                        self.encoder.pong(&content, &mut self.output);
+                        self.encoder.control(Opcode::Pong, &content, &mut self.output);
                     }
                 }
                 Ok(Some(WebSocketEvent::Pong)) => {}
@@ -196,7 +181,7 @@ impl WebSocketConnection {
             Poll::Pending => {
                 let Some(keepalive) = &mut self.keepalive else { return Poll::Pending };
                 while ready!(keepalive.poll_due(cx))? {
-                    self.encoder.ping(&[], &mut self.output);
+                    self.encoder.control(Opcode::Ping, &[], &mut self.output);
                     // If the ping cannot be written now, the waker is registered for it.
                     let _ = Self::poll_write(&mut self.io, &mut self.output, &mut self.is_flushed, cx)?;
                 }
@@ -270,7 +255,7 @@ impl WebSocketConnection {
     }
 
     fn poll_write(
-        io: &mut Box<dyn WebSocketIo>,
+        io: &mut Box<dyn ByteStream>,
         output: &mut BytesMut,
         is_flushed: &mut bool,
         cx: &mut Context<'_>,

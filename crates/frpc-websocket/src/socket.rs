@@ -15,9 +15,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
     close::{CloseFrame, WebSocketError},
-    decoder::{MessageKind, Role},
+    decoder::{MessageFragment, MessageKind, Role},
     keepalive::KeepaliveTimer,
-    link::{MessageFragment, WebSocketConnection},
+    link::WebSocketConnection,
     stream::WebSocketStream,
 };
 

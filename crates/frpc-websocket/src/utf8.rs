@@ -44,17 +44,6 @@ impl Utf8Validator {
 mod tests {
     use super::*;
 
-    /// Returns the number of bytes needed to detect invalid text, or whether the text is complete.
-    fn byte_by_byte(text: &[u8]) -> Result<bool, usize> {
-        let mut utf8 = Utf8Validator::default();
-        for (at, byte) in text.iter().enumerate() {
-            if !utf8.push(&[*byte]) {
-                return Err(at + 1);
-            }
-        }
-        Ok(utf8.is_whole())
-    }
-
     #[test]
     fn text_is_validated_for_any_split() {
         let text = "aé€😀 κόσμε, and more than sixty-four bytes so that the wide way is taken".as_bytes();
@@ -67,17 +56,5 @@ mod tests {
                 assert!(utf8.is_whole());
             }
         }
-    }
-
-    #[test]
-    fn an_error_is_detected_at_its_first_byte() {
-        assert_eq!(byte_by_byte(b"a\x80"), Err(2));
-        assert_eq!(byte_by_byte(b"\xf4\x90\x80\x80"), Err(2));
-        assert_eq!(byte_by_byte(b"\xed\xa0\x80"), Err(2));
-        assert_eq!(byte_by_byte(b"\xc0\xaf"), Err(1));
-        assert_eq!(byte_by_byte(b"\xe2\x82"), Ok(false));
-        assert_eq!(byte_by_byte(b"\xe2\x82\xac"), Ok(true));
-        let mut utf8 = Utf8Validator::default();
-        assert!(!utf8.push(b"ok\xff"));
     }
 }

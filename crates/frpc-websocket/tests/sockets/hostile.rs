@@ -12,7 +12,7 @@ use crate::peer::{frame, serve};
 #[test]
 fn protocol_violations_are_answered_with_a_close_code() {
     in_virtual_time(async {
-        let frames: [(Vec<u8>, u16); 12] = [
+        let mut frames: Vec<(Vec<u8>, u16)> = vec![
             (b"\x81\x02hi".to_vec(), PROTOCOL_ERROR),
             (frame(0x80, b"no beginning"), PROTOCOL_ERROR),
             ([frame(0x01, b"one"), frame(0x81, b"another")].concat(), PROTOCOL_ERROR),
@@ -25,7 +25,14 @@ fn protocol_violations_are_answered_with_a_close_code() {
             (frame(0x88, b"\x03\xe8\xff"), INVALID_TEXT),
             (frame(0x81, b"\xff"), INVALID_TEXT),
             ([frame(0x01, b"\xe2\x82"), frame(0x80, b"")].concat(), INVALID_TEXT),
+            // The header alone is enough: a length in a longer form than needed, or above the maximum.
+            (b"\x82\xfe\0\x7d".to_vec(), PROTOCOL_ERROR),
+            (b"\x82\xff\0\0\0\0\0\0\xff\xff".to_vec(), PROTOCOL_ERROR),
+            (b"\x82\xff\x80\0\0\0\0\x01\0\0".to_vec(), PROTOCOL_ERROR),
         ];
+        for reserved in [0, 999, 1004, 1005, 1006, 1015, 1016, 2000, 2999, 5000, 65535_u16] {
+            frames.push((frame(0x88, &reserved.to_be_bytes()), PROTOCOL_ERROR));
+        }
         for (bytes, code) in frames {
             let (mut server, mut peer) = serve();
             peer.say(&bytes).await;
@@ -45,17 +52,19 @@ fn protocol_violations_are_answered_with_a_close_code() {
 #[test]
 fn invalid_utf8_is_rejected_before_the_end_of_the_message() {
     in_virtual_time(async {
-        let (mut server, mut peer) = serve();
-        let mut begun = frame(0x01, b"ok\xc0....");
-        begun.truncate(begun.len() - 4);
-        peer.say(&begun).await;
-        let (refused, code) = join!(server.next(), async {
-            let code = peer.hear_close().await;
-            drop(peer);
-            code
-        });
-        assert!(refused.unwrap().is_err());
-        assert_eq!(code, INVALID_TEXT);
+        for wrong in [&b"ok\xc0"[..], b"a\x80", b"\xf4\x90", b"\xed\xa0"] {
+            let (mut server, mut peer) = serve();
+            let mut begun = frame(0x01, &[wrong, b"...."].concat());
+            begun.truncate(begun.len() - 4);
+            peer.say(&begun).await;
+            let (refused, code) = join!(server.next(), async {
+                let code = peer.hear_close().await;
+                drop(peer);
+                code
+            });
+            assert!(refused.unwrap().is_err());
+            assert_eq!(code, INVALID_TEXT, "{}", wrong.escape_ascii());
+        }
     });
 }
 
