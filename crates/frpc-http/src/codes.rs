@@ -3,43 +3,36 @@
 use frpc::Code;
 use http::StatusCode;
 
-/// The names and HTTP statuses of one code in Connect and Twirp.
+/// The name of a code in Connect and Twirp, and its HTTP status in each.
 struct CodeMapping {
     code: Code,
-    connect: &'static str,
+    name: &'static str,
     connect_http: u16,
-    twirp: &'static str,
     twirp_http: u16,
 }
 
-const fn row(
-    code: Code,
-    connect: &'static str,
-    connect_http: u16,
-    twirp: &'static str,
-    twirp_http: u16,
-) -> CodeMapping {
-    CodeMapping { code, connect, connect_http, twirp, twirp_http }
+const fn row(code: Code, name: &'static str, connect_http: u16, twirp_http: u16) -> CodeMapping {
+    CodeMapping { code, name, connect_http, twirp_http }
 }
 
 /// One row per code, in the order of their numbers, starting at 1.
 static TABLE: [CodeMapping; 16] = [
-    row(Code::Cancelled, "canceled", 499, "canceled", 408),
-    row(Code::Unknown, "unknown", 500, "unknown", 500),
-    row(Code::InvalidArgument, "invalid_argument", 400, "invalid_argument", 400),
-    row(Code::DeadlineExceeded, "deadline_exceeded", 504, "deadline_exceeded", 408),
-    row(Code::NotFound, "not_found", 404, "not_found", 404),
-    row(Code::AlreadyExists, "already_exists", 409, "already_exists", 409),
-    row(Code::PermissionDenied, "permission_denied", 403, "permission_denied", 403),
-    row(Code::ResourceExhausted, "resource_exhausted", 429, "resource_exhausted", 429),
-    row(Code::FailedPrecondition, "failed_precondition", 400, "failed_precondition", 412),
-    row(Code::Aborted, "aborted", 409, "aborted", 409),
-    row(Code::OutOfRange, "out_of_range", 400, "out_of_range", 400),
-    row(Code::Unimplemented, "unimplemented", 501, "unimplemented", 501),
-    row(Code::Internal, "internal", 500, "internal", 500),
-    row(Code::Unavailable, "unavailable", 503, "unavailable", 503),
-    row(Code::DataLoss, "data_loss", 500, "data_loss", 500),
-    row(Code::Unauthenticated, "unauthenticated", 401, "unauthenticated", 401),
+    row(Code::Cancelled, "canceled", 499, 408),
+    row(Code::Unknown, "unknown", 500, 500),
+    row(Code::InvalidArgument, "invalid_argument", 400, 400),
+    row(Code::DeadlineExceeded, "deadline_exceeded", 504, 408),
+    row(Code::NotFound, "not_found", 404, 404),
+    row(Code::AlreadyExists, "already_exists", 409, 409),
+    row(Code::PermissionDenied, "permission_denied", 403, 403),
+    row(Code::ResourceExhausted, "resource_exhausted", 429, 429),
+    row(Code::FailedPrecondition, "failed_precondition", 400, 412),
+    row(Code::Aborted, "aborted", 409, 409),
+    row(Code::OutOfRange, "out_of_range", 400, 400),
+    row(Code::Unimplemented, "unimplemented", 501, 501),
+    row(Code::Internal, "internal", 500, 500),
+    row(Code::Unavailable, "unavailable", 503, 503),
+    row(Code::DataLoss, "data_loss", 500, 500),
+    row(Code::Unauthenticated, "unauthenticated", 401, 401),
 ];
 
 /// Twirp codes without a counterpart in other protocols. The Twirp specification spells `data_loss` as `dataloss`.
@@ -57,9 +50,19 @@ fn status(number: u16) -> StatusCode {
     StatusCode::from_u16(number).expect("the table has statuses of HTTP")
 }
 
-/// Returns the Connect name of a code.
-pub(crate) fn connect_name(code: Code) -> &'static str {
-    mapping_of(code).connect
+/// Returns the name of a code in Connect and Twirp.
+pub(crate) fn name(code: Code) -> &'static str {
+    mapping_of(code).name
+}
+
+/// Returns the code with this name in Connect.
+pub(crate) fn from_name(name: &str) -> Option<Code> {
+    TABLE.iter().find(|row| row.name == name).map(|row| row.code)
+}
+
+/// Returns the code with this name in Twirp.
+pub(crate) fn from_twirp_name(name: &str) -> Option<Code> {
+    from_name(name).or_else(|| TWIRP_ONLY.iter().find(|(only, _)| *only == name).map(|(_, code)| *code))
 }
 
 /// Returns the HTTP status of a unary Connect call that fails with this code.
@@ -67,25 +70,9 @@ pub(crate) fn connect_http_status(code: Code) -> StatusCode {
     status(mapping_of(code).connect_http)
 }
 
-/// Returns the code with this Connect name.
-pub(crate) fn from_connect_name(name: &str) -> Option<Code> {
-    TABLE.iter().find(|row| row.connect == name).map(|row| row.code)
-}
-
-/// Returns the Twirp name of a code.
-pub(crate) fn twirp_name(code: Code) -> &'static str {
-    mapping_of(code).twirp
-}
-
 /// Returns the HTTP status of a Twirp call that fails with this code.
 pub(crate) fn twirp_http_status(code: Code) -> StatusCode {
     status(mapping_of(code).twirp_http)
-}
-
-/// Returns the code with this Twirp name.
-pub(crate) fn from_twirp_name(name: &str) -> Option<Code> {
-    let common = TABLE.iter().find(|row| row.twirp == name).map(|row| row.code);
-    common.or_else(|| TWIRP_ONLY.iter().find(|(only, _)| *only == name).map(|(_, code)| *code))
 }
 
 /// Returns the code for a response without a gRPC or Connect error, such as one of a proxy. Connect uses the table of
@@ -120,20 +107,20 @@ mod tests {
             assert_eq!(usize::from(u8::from(row.code)), index + 1);
             assert!(std::ptr::eq(mapping_of(row.code), row));
         }
-        assert_eq!(connect_name(Code::Ok), "unknown");
+        assert_eq!(name(Code::Ok), "unknown");
     }
 
     #[test]
     fn code_names_round_trip() {
         for row in &TABLE {
-            assert_eq!(from_connect_name(connect_name(row.code)), Some(row.code));
-            assert_eq!(from_twirp_name(twirp_name(row.code)), Some(row.code));
+            let name = name(row.code);
+            assert_eq!((from_name(name), from_twirp_name(name)), (Some(row.code), Some(row.code)));
         }
         assert_eq!(from_twirp_name("bad_route"), Some(Code::Unimplemented));
         assert_eq!(from_twirp_name("malformed"), Some(Code::InvalidArgument));
-        assert_eq!((twirp_name(Code::DataLoss), from_twirp_name("dataloss")), ("data_loss", Some(Code::DataLoss)));
-        for name in ["", "ok", "Canceled", "cancelled"] {
-            assert_eq!((from_connect_name(name), from_twirp_name(name)), (None, None));
+        assert_eq!((name(Code::DataLoss), from_twirp_name("dataloss")), ("data_loss", Some(Code::DataLoss)));
+        for other in ["", "ok", "Canceled", "cancelled"] {
+            assert_eq!((from_name(other), from_twirp_name(other)), (None, None));
         }
     }
 

@@ -3,6 +3,8 @@
 //! Values of names with the suffix `-bin` are base64, with or without padding. A header may contain several values,
 //! separated by commas.
 
+use std::borrow::Cow;
+
 use base64::{
     Engine, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
@@ -90,6 +92,15 @@ pub(crate) fn extend(headers: &mut HeaderMap, metadata: &Metadata, prefix: &str)
             return;
         }
     }
+}
+
+/// Returns the values of a name as text. Binary values are base64, as in headers.
+pub(crate) fn texts<'a>(metadata: &'a Metadata, name: &str) -> Vec<Cow<'a, str>> {
+    let values = metadata.iter().filter(|(key, _)| *key == name).map(|(_, value)| match value {
+        MetadataValue::Ascii(text) => text.into(),
+        MetadataValue::Binary(bytes) => BASE64.encode(bytes).into(),
+    });
+    values.collect()
 }
 
 /// Returns `true` if the protocols use this name themselves. [`Metadata`] also refuses names reserved by gRPC and HTTP.

@@ -9,10 +9,10 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use base64::Engine;
 use bytes::Bytes;
-use frpc::{Code, Metadata, MetadataValue, Status, prost_types::Any};
-use frpc_json::text::put_string;
-use serde::Deserialize;
+use frpc::{Code, Metadata, Status, prost_types::Any};
+use serde::{Deserialize, Serialize};
 
+use super::{JsonMap, json};
 use crate::{
     codes,
     headers::metadata::{self, BASE64},
@@ -30,72 +30,16 @@ pub(crate) struct ConnectStreamEnd {
 /// Serializes the error of a failed call. Details in an encoding other than `google.rpc.Status` are dropped, because
 /// the format has no field for them.
 pub(crate) fn error(status: &Status) -> Bytes {
-    let mut json = Vec::with_capacity(64 + status.message().len());
-    put_error(&mut json, status);
-    json.into()
+    json(&ConnectErrorJson::of(status))
 }
 
 /// Serializes the end of a stream: successful with trailers, or failed with the trailers in the metadata of the status.
 pub(crate) fn end_of_stream(outcome: Result<&Metadata, &Status>) -> Bytes {
-    let mut json = vec![b'{'];
-    if let Err(status) = outcome {
-        json.extend(b"\"error\":");
-        put_error(&mut json, status);
-    }
     let trailers = outcome.unwrap_or_else(|status| status.metadata());
-    let mut names = trailers.keys().filter(|name| !metadata::is_reserved(name)).peekable();
-    if names.peek().is_some() {
-        if outcome.is_err() {
-            json.push(b',');
-        }
-        json.extend(b"\"metadata\":{");
-        for (index, name) in names.enumerate() {
-            if index > 0 {
-                json.push(b',');
-            }
-            put_string(&mut json, name);
-            json.push(b':');
-            put_values(&mut json, trailers, name);
-        }
-        json.push(b'}');
-    }
-    json.push(b'}');
-    json.into()
-}
-
-fn put_values(json: &mut Vec<u8>, trailers: &Metadata, name: &str) {
-    let mut separator = b'[';
-    for (_, value) in trailers.iter().filter(|(key, _)| *key == name) {
-        json.push(separator);
-        separator = b',';
-        match value {
-            MetadataValue::Ascii(text) => put_string(json, text),
-            MetadataValue::Binary(bytes) => put_string(json, &BASE64.encode(bytes)),
-        }
-    }
-    json.push(b']');
-}
-
-fn put_error(json: &mut Vec<u8>, status: &Status) {
-    json.extend(b"{\"code\":");
-    put_string(json, codes::connect_name(status.code()));
-    if !status.message().is_empty() {
-        json.extend(b",\"message\":");
-        put_string(json, status.message());
-    }
-    let details = status.error_details();
-    for (index, detail) in details.iter().enumerate() {
-        json.extend(if index == 0 { &b",\"details\":["[..] } else { b"," });
-        json.extend(b"{\"type\":");
-        put_string(json, detail.type_url.rsplit('/').next().unwrap_or_default());
-        json.extend(b",\"value\":");
-        put_string(json, &BASE64.encode(&detail.value));
-        json.push(b'}');
-    }
-    if !details.is_empty() {
-        json.push(b']');
-    }
-    json.push(b'}');
+    let names = trailers.keys().filter(|name| !metadata::is_reserved(name));
+    let metadata: Vec<_> = names.map(|name| (name, metadata::texts(trailers, name))).collect();
+    let metadata = Some(JsonMap(metadata)).filter(|metadata| !metadata.0.is_empty());
+    json(&ConnectEndJson { error: outcome.err().map(ConnectErrorJson::of), metadata })
 }
 
 /// Parses the error of a call. Uses `without_code` if the code is missing or unknown. Returns `None` if it is not a
@@ -112,7 +56,8 @@ pub(crate) fn read_error(json: &[u8], without_code: Code) -> Option<Status> {
 /// If the JSON is not a valid end of a stream.
 pub(crate) fn read_end_of_stream(json: &[u8]) -> Result<ConnectStreamEnd, Status> {
     let is_none = |why: &str| Status::internal(format!("the server sent an invalid end-of-stream frame: {why}"));
-    let end: ConnectEndJson<'_> = serde_json::from_slice(json).map_err(|error| is_none(&error.to_string()))?;
+    let end: ConnectEndJson<'_, BTreeMap<String, Vec<String>>> =
+        serde_json::from_slice(json).map_err(|error| is_none(&error.to_string()))?;
     let mut trailers = Metadata::new();
     for (name, values) in end.metadata.unwrap_or_default() {
         let name = name.to_ascii_lowercase();
@@ -126,17 +71,17 @@ pub(crate) fn read_end_of_stream(json: &[u8]) -> Result<ConnectStreamEnd, Status
     Ok(ConnectStreamEnd { failure: Some(failure), trailers: Metadata::new() })
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 struct ConnectErrorJson<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
     code: Option<Cow<'a, str>>,
-    #[serde(borrow)]
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
     message: Option<Cow<'a, str>>,
-    #[serde(borrow)]
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
     details: Option<Vec<ConnectDetailJson<'a>>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 struct ConnectDetailJson<'a> {
     #[serde(rename = "type", borrow)]
     name: Cow<'a, str>,
@@ -144,17 +89,29 @@ struct ConnectDetailJson<'a> {
     value: Cow<'a, str>,
 }
 
-#[derive(Deserialize)]
-struct ConnectEndJson<'a> {
-    #[serde(borrow)]
+#[derive(Deserialize, Serialize)]
+struct ConnectEndJson<'a, M> {
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
     error: Option<ConnectErrorJson<'a>>,
-    #[serde(borrow)]
-    metadata: Option<BTreeMap<Cow<'a, str>, Vec<Cow<'a, str>>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<M>,
 }
 
-impl ConnectErrorJson<'_> {
+impl<'a> ConnectErrorJson<'a> {
+    fn of(status: &'a Status) -> Self {
+        let details = status.error_details().into_iter().map(|detail| ConnectDetailJson {
+            name: detail.type_url.rsplit('/').next().unwrap_or_default().to_owned().into(),
+            value: BASE64.encode(&detail.value).into(),
+        });
+        Self {
+            code: Some(codes::name(status.code()).into()),
+            message: Some(status.message().into()).filter(|message: &Cow<'_, str>| !message.is_empty()),
+            details: Some(details.collect::<Vec<_>>()).filter(|details| !details.is_empty()),
+        }
+    }
+
     fn into_status(self, without_code: Code) -> Option<Status> {
-        let code = self.code.and_then(|name| codes::from_connect_name(&name)).unwrap_or(without_code);
+        let code = self.code.and_then(|name| codes::from_name(&name)).unwrap_or(without_code);
         let details = self.details.unwrap_or_default().into_iter().map(|ConnectDetailJson { name, value }| {
             let type_url = if name.contains('/') { name.into_owned() } else { format!("type.googleapis.com/{name}") };
             Some(Any { type_url, value: BASE64.decode(value.as_bytes()).ok()? })

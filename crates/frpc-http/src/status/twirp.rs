@@ -2,55 +2,30 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use base64::Engine;
 use bytes::Bytes;
-use frpc::{Code, Metadata, MetadataValue, Status};
-use frpc_json::text::put_string;
-use serde::Deserialize;
+use frpc::{Code, Metadata, Status};
+use serde::{Deserialize, Serialize};
 
-use crate::{
-    codes,
-    headers::metadata::{self, BASE64},
-};
+use super::{JsonMap, json};
+use crate::{codes, headers::metadata};
 
 /// Serializes the error of a failed call. Values of the same name are joined by commas. Details are dropped, because
 /// the format has no field for them.
 pub(crate) fn error(status: &Status) -> Bytes {
-    error_named(codes::twirp_name(status.code()), status.message(), status.metadata())
+    error_named(codes::name(status.code()), status.message(), status.metadata())
 }
 
 /// Serializes an error with this Twirp code.
 pub(crate) fn error_named(code: &str, message: &str, meta: &Metadata) -> Bytes {
-    let mut json = Vec::with_capacity(64 + message.len());
-    json.extend(b"{\"code\":");
-    put_string(&mut json, code);
-    json.extend(b",\"msg\":");
-    put_string(&mut json, message);
-    for (index, name) in meta.keys().enumerate() {
-        json.extend(if index == 0 { &b",\"meta\":{"[..] } else { b"," });
-        put_string(&mut json, name);
-        json.push(b':');
-        put_string(&mut json, &joined(meta, name));
-    }
-    if !meta.is_empty() {
-        json.push(b'}');
-    }
-    json.push(b'}');
-    json.into()
-}
-
-fn joined(meta: &Metadata, name: &str) -> String {
-    let values = meta.iter().filter(|(key, _)| *key == name).map(|(_, value)| match value {
-        MetadataValue::Ascii(text) => text.to_owned(),
-        MetadataValue::Binary(bytes) => BASE64.encode(bytes),
-    });
-    values.collect::<Vec<_>>().join(", ")
+    let joined: Vec<_> = meta.keys().map(|name| (name, metadata::texts(meta, name).join(", "))).collect();
+    let meta = Some(JsonMap(joined)).filter(|joined| !joined.0.is_empty());
+    json(&TwirpErrorJson { code: code.into(), msg: Some(message.into()), meta })
 }
 
 /// Parses an error and returns its code as written, too. Uses `without_code` if the code is unknown. Returns `None` if
 /// it is not a Twirp error.
 pub(crate) fn read_error(json: &[u8], without_code: Code) -> Option<(Status, String)> {
-    let error: TwirpErrorJson<'_> = serde_json::from_slice(json).ok()?;
+    let error: TwirpErrorJson<'_, BTreeMap<String, String>> = serde_json::from_slice(json).ok()?;
     let code = codes::from_twirp_name(&error.code).unwrap_or(without_code);
     let mut meta = Metadata::new();
     for (name, value) in error.meta.unwrap_or_default() {
@@ -61,14 +36,14 @@ pub(crate) fn read_error(json: &[u8], without_code: Code) -> Option<(Status, Str
     Some((Status::with_metadata(code, error.msg.unwrap_or_default(), meta), error.code.into_owned()))
 }
 
-#[derive(Deserialize)]
-struct TwirpErrorJson<'a> {
+#[derive(Deserialize, Serialize)]
+struct TwirpErrorJson<'a, M> {
     #[serde(borrow)]
     code: Cow<'a, str>,
     #[serde(borrow)]
     msg: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    meta: Option<BTreeMap<Cow<'a, str>, Cow<'a, str>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meta: Option<M>,
 }
 
 #[cfg(test)]
