@@ -165,20 +165,23 @@ pub(super) async fn unary_answer(exchange: HttpExchange, open: impl OpenResponse
                 }
             };
             match message.await {
-                Ok(message) => {
-                    let mut answer = Answer::new(message.into());
-                    if !answers.metadata.is_empty() {
-                        *answer.metadata_mut() = answers.metadata;
-                    }
-                    if !answers.trailers.is_empty() {
-                        *answer.trailers_mut() = answers.trailers;
-                    }
-                    Ok(answer)
-                }
+                Ok(message) => Ok(answer_of(message, answers.metadata, answers.trailers)),
                 Err(status) => Err(prepend_metadata(answers.metadata, status)),
             }
         })
         .await
+}
+
+/// Returns the answer of a successful call with one message.
+pub(super) fn answer_of(content: Bytes, metadata: Metadata, trailers: Metadata) -> Answer {
+    let mut answer = Answer::new(content.into());
+    if !metadata.is_empty() {
+        *answer.metadata_mut() = metadata;
+    }
+    if !trailers.is_empty() {
+        *answer.trailers_mut() = trailers;
+    }
+    answer
 }
 
 /// Prepends the metadata of a response to the metadata of its final status. A failed call has no other place for it.

@@ -8,7 +8,9 @@ use frpc::{Answer, Body, Call, Code, Metadata, MethodKind, Status, codec::Format
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, response::Parts, uri::PathAndQuery};
 
 use super::{
-    answers::{self, ContentCoding, FramedResponse, ResponseEnd, as_server_fault, metadata_of, prepend_metadata},
+    answers::{
+        self, ContentCoding, FramedResponse, ResponseEnd, answer_of, as_server_fault, metadata_of, prepend_metadata,
+    },
     caller::{HttpCaller, media_type},
     exchange::{CallDeadlines, HttpExchange, ReceivedBody, RequestHead, TimeoutHeader},
     failures::http_failure,
@@ -125,14 +127,7 @@ async fn read_unary(
     }
     check_type(&found, content_type(format, true))?;
     let content = read_all(&mut received, coding?, len_max).await?.unwrap_or_default();
-    let mut answer = Answer::new(content.into());
-    if !metadata.is_empty() {
-        *answer.metadata_mut() = metadata;
-    }
-    if !trailers.is_empty() {
-        *answer.trailers_mut() = trailers;
-    }
-    Ok(answer)
+    Ok(answer_of(content, metadata, trailers))
 }
 
 /// Reads and decompresses a whole body. `None` if it is empty: compression never produces an empty body.

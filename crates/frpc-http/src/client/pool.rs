@@ -7,8 +7,8 @@ use std::{
     time::Duration,
 };
 
-use frpc::{CallError, ConnectError, Status, client::RedialPauses};
-use http::Request;
+use frpc::{CallError, ConnectError, ConnectSettings, Status, client::RedialPauses};
+use http::{HeaderMap, Request, header};
 use tokio::{sync::Notify, time::sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -16,6 +16,8 @@ use super::{
     connection::{BorrowedSender, HttpConnection, PendingResponse},
     dial::HttpDialer,
     outgoing::OutgoingBody,
+    settings::Client,
+    target::ServerUrl,
 };
 
 /// The connections to one server.
@@ -42,8 +44,14 @@ struct PoolState {
 }
 
 impl ConnectionPool {
-    /// Opens the first connection.
-    pub(super) async fn connect(dialer: HttpDialer) -> Result<Arc<Self>, ConnectError> {
+    /// Opens the first connection to an address.
+    pub(super) async fn connect(
+        url: String,
+        client: Client,
+        connect: ConnectSettings,
+    ) -> Result<Arc<Self>, ConnectError> {
+        let target = ServerUrl::parse(&url).map_err(ConnectError::Address)?;
+        let dialer = HttpDialer::new(url, target, client, connect).map_err(ConnectError::Address)?;
         let first = Arc::new(dialer.dial().await?);
         let state = PoolState {
             is_http2: first.is_http2(),
@@ -64,6 +72,12 @@ impl ConnectionPool {
 
     pub(super) fn dialer(&self) -> &HttpDialer {
         &self.dialer
+    }
+
+    /// Returns the headers of all requests in every protocol.
+    pub(super) fn base_headers(&self) -> HeaderMap {
+        let user_agent = self.dialer.settings.user_agent.clone();
+        user_agent.map(|user_agent| (header::USER_AGENT, user_agent)).into_iter().collect()
     }
 
     fn state(&self) -> MutexGuard<'_, PoolState> {

@@ -8,13 +8,11 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 
 use super::{
     caller::media_type,
-    dial::HttpDialer,
     exchange::{CallDeadlines, HttpExchange, RequestHead, TimeoutHeader},
     failures::http_failure,
     outgoing::RequestContent,
     pool::ConnectionPool,
     settings::Client,
-    target::ServerUrl,
 };
 use crate::headers::timeout;
 
@@ -35,14 +33,8 @@ impl Client {
     ///
     /// If the address is invalid, or the server cannot be reached.
     pub async fn poster(&self, url: String, connect: ConnectSettings) -> Result<Poster, ConnectError> {
-        let target = ServerUrl::parse(&url).map_err(ConnectError::Address)?;
-        let dialer = HttpDialer::new(url, target, self.clone(), connect).map_err(ConnectError::Address)?;
-        let pool = ConnectionPool::connect(dialer).await?;
-        let mut base = HeaderMap::new();
-        if let Some(user_agent) = &self.settings.user_agent {
-            base.insert(header::USER_AGENT, user_agent.clone());
-        }
-        Ok(Poster { pool, base: Arc::new(base) })
+        let pool = ConnectionPool::connect(url, self.clone(), connect).await?;
+        Ok(Poster { base: Arc::new(pool.base_headers()), pool })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
-use frpc::codec::Format;
+use frpc::{ByteStream, codec::Format};
 use futures_util::future::BoxFuture;
 use http::HeaderValue;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -144,11 +144,7 @@ impl Default for ClientSettings {
 }
 
 /// A byte stream to a server.
-pub(super) trait ConnectionIo: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> ConnectionIo for T {}
-
-pub(super) type BoxIo = Box<dyn ConnectionIo>;
+pub(super) type BoxIo = Box<dyn ByteStream>;
 
 /// Opens byte streams to a server.
 pub(super) type BoxConnector = Arc<dyn Fn() -> BoxFuture<'static, io::Result<BoxIo>> + Send + Sync>;

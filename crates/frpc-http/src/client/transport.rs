@@ -4,17 +4,14 @@ use std::sync::{Arc, OnceLock};
 
 use frpc::{Answer, Call, Caller, ConnectError, ConnectSettings, Connected, Status, Transport, codec::Format};
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, header};
 
 use super::{
     caller::HttpCaller,
-    connect,
-    dial::HttpDialer,
-    grpc,
+    connect, grpc,
     outgoing::EnvelopeEncoder,
     pool::ConnectionPool,
     settings::Client,
-    target::{RpcProtocol, SCHEME_NAMES, ServerUrl},
+    target::{RpcProtocol, SCHEME_NAMES},
     twirp,
 };
 
@@ -42,15 +39,9 @@ impl Transport for Client {
     fn connect(&self, url: String, connect: ConnectSettings) -> BoxFuture<'static, Result<Connected, ConnectError>> {
         let client = self.clone();
         Box::pin(async move {
-            let target = ServerUrl::parse(&url).map_err(ConnectError::Address)?;
-            let dialer = HttpDialer::new(url, target, client, connect).map_err(ConnectError::Address)?;
-            let pool = ConnectionPool::connect(dialer).await?;
-            let settings = &pool.dialer().settings;
-            let framing = EnvelopeEncoder { gzip_len_min: settings.gzip_len_min };
-            let mut base = HeaderMap::new();
-            if let Some(user_agent) = &settings.user_agent {
-                base.insert(header::USER_AGENT, user_agent.clone());
-            }
+            let pool = ConnectionPool::connect(url, client, connect).await?;
+            let framing = EnvelopeEncoder { gzip_len_min: pool.dialer().settings.gzip_len_min };
+            let mut base = pool.base_headers();
             if matches!(pool.dialer().target.protocol, RpcProtocol::Grpc | RpcProtocol::GrpcWeb) {
                 base.extend(grpc::base_headers(&pool));
             }

@@ -2,11 +2,11 @@
 
 use std::{fmt, sync::Arc};
 
-use frpc::{Answer, Body, Call, Code, MethodKind, Status, codec::Format};
+use frpc::{Answer, Body, Call, Code, Metadata, MethodKind, Status, codec::Format};
 use http::{HeaderValue, Method, StatusCode, header, response::Parts};
 
 use super::{
-    answers::{metadata_of, prepend_metadata},
+    answers::{answer_of, metadata_of, prepend_metadata},
     caller::{HttpCaller, media_type},
     exchange::{CallDeadlines, HttpExchange, ReceivedBody, RequestHead},
     outgoing::RequestContent,
@@ -93,9 +93,5 @@ async fn read(caller: &HttpCaller, expected: &str, parts: Parts, mut received: R
         let message = format!("the server answered with content of type '{found}' instead of {expected}");
         return Err(Status::internal(message));
     }
-    let mut answer = Answer::new(content.into());
-    if !metadata.is_empty() {
-        *answer.metadata_mut() = metadata;
-    }
-    Ok(answer)
+    Ok(answer_of(content, metadata, Metadata::new()))
 }
