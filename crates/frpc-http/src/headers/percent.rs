@@ -1,7 +1,5 @@
 //! Percent-encoding of header text as in gRPC: printable ASCII is kept, other bytes become `%` and two hex digits.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 use http::HeaderValue;
 
@@ -63,6 +61,12 @@ pub(crate) fn decode(encoded: &[u8]) -> String {
     if !encoded.contains(&b'%') {
         return String::from_utf8_lossy(encoded).into_owned();
     }
+    String::from_utf8(decode_bytes(encoded))
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// Decodes escapes. Keeps invalid ones unchanged.
+pub(crate) fn decode_bytes(encoded: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(encoded.len());
     let mut rest = encoded;
     while let [first, behind @ ..] = rest {
@@ -76,10 +80,7 @@ pub(crate) fn decode(encoded: &[u8]) -> String {
             decoded.push(*first);
         }
     }
-    match String::from_utf8_lossy(&decoded) {
-        Cow::Owned(text) => text,
-        Cow::Borrowed(_) => String::from_utf8(decoded).expect("it was checked"),
-    }
+    decoded
 }
 
 const DIGITS: &[u8; 16] = b"0123456789ABCDEF";

@@ -119,35 +119,7 @@ fn put_date(out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderValue, Response};
-
     use super::*;
-
-    fn head(response: &Parts, capitals: bool, is_last: bool) -> Vec<String> {
-        let mut out = Vec::new();
-        put_head(&mut out, response, 12, capitals, is_last);
-        let text = String::from_utf8(out).unwrap();
-        let lines = text.strip_suffix("\r\n\r\n").unwrap().split("\r\n");
-        lines.map(str::to_owned).filter(|line| !line.to_lowercase().starts_with("date: ")).collect()
-    }
-
-    #[test]
-    fn response_heads_have_the_expected_headers() {
-        let mut response = Response::new(()).into_parts().0;
-        response.headers.insert("content-type", HeaderValue::from_static("a/b"));
-        response.headers.append("x-a-", HeaderValue::from_static("1"));
-        response.headers.append("x-a-", HeaderValue::from_static("2"));
-        let lines = ["HTTP/1.1 200 OK", "content-type: a/b", "x-a-: 1", "x-a-: 2", "content-length: 12"];
-        assert_eq!(head(&response, false, false), lines);
-        let lines =
-            ["HTTP/1.1 200 OK", "Content-Type: a/b", "X-A-: 1", "X-A-: 2", "Content-Length: 12", "Connection: close"];
-        assert_eq!(head(&response, true, true), lines);
-        let mut response = Response::new(()).into_parts().0;
-        response.status = StatusCode::NO_CONTENT;
-        assert_eq!(head(&response, false, false), ["HTTP/1.1 204 No Content"]);
-        response.status = StatusCode::from_u16(599).unwrap();
-        assert_eq!(head(&response, false, false), ["HTTP/1.1 599 ", "content-length: 12"]);
-    }
 
     #[test]
     fn dates_have_the_format_of_http() {

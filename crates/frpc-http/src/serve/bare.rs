@@ -4,7 +4,6 @@ use std::{
     future::poll_fn,
     mem,
     pin::{Pin, pin},
-    task::Poll,
     time::Duration,
 };
 
@@ -14,13 +13,12 @@ use http::{
     HeaderMap, HeaderValue, Response,
     header::{CONTENT_ENCODING, CONTENT_TYPE, VARY},
 };
-use tokio::time::timeout;
 
 use super::{
     body::ResponseBody,
     coding::CallCompression,
     request_memory::RequestMemory,
-    requests::{RequestBody, body_error},
+    requests::{RequestBody, body_error, within},
     site::ServeContext,
 };
 use crate::{
@@ -42,29 +40,13 @@ pub(super) async fn collect_message<B: RequestBody>(
     settings: &HttpSettings,
     holding: &mut RequestMemory,
 ) -> Result<Bytes, Status> {
-    let message = receive(body, time, settings, holding).await?;
+    let message = {
+        let reading = pin!(read_all(body, settings.message_len_max, holding));
+        within(settings.body_time(time), reading).await?
+    };
     let message = inflate(message, coding, settings)?;
     holding.set(message.len())?;
     Ok(message)
-}
-
-async fn receive<B: RequestBody>(
-    body: B,
-    time: Option<Duration>,
-    settings: &HttpSettings,
-    holding: &mut RequestMemory,
-) -> Result<Bytes, Status> {
-    let mut reading = pin!(read_all(body, settings.message_len_max, holding));
-    // Most messages are complete already and need no timer.
-    match poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
-        Poll::Ready(read) => read,
-        Poll::Pending => {
-            let time_max = settings.body_time(time);
-            let late = |_| Err(Status::deadline_exceeded(format!("the request did not arrive within {time_max:?}")));
-            // Boxed to keep calls without a timer small.
-            Box::pin(timeout(time_max, reading)).await.unwrap_or_else(late)
-        }
-    }
 }
 
 async fn read_all<B: RequestBody>(mut body: B, len_max: usize, holding: &mut RequestMemory) -> Result<Bytes, Status> {

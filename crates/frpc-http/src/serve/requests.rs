@@ -43,6 +43,21 @@ pub(super) fn body_error(error: &(dyn Error + Send + Sync + 'static)) -> Status 
     Status::cancelled(format!("the request ended early: {error}"))
 }
 
+/// Waits for the single message of a request, for at most `time_max`.
+pub(super) async fn within<F>(time_max: Duration, mut reading: Pin<&mut F>) -> Result<Bytes, Status>
+where
+    F: Future<Output = Result<Bytes, Status>>,
+{
+    // Most messages are complete already and need no timer.
+    if let Poll::Ready(read) = poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
+        return read;
+    }
+    // Boxed to keep calls without a timer small.
+    Box::pin(timeout(time_max, reading))
+        .await
+        .unwrap_or_else(|_| Err(Status::deadline_exceeded(format!("the request did not arrive within {time_max:?}"))))
+}
+
 /// Reads messages from the frames of a body.
 pub(crate) struct RequestMessages<B> {
     body: B,
@@ -87,15 +102,7 @@ impl<B: RequestBody> RequestMessages<B> {
     ///
     /// If there is no message, or more than one, or the message arrives too late.
     pub(crate) async fn single_message(&mut self, time_max: Duration) -> Result<Bytes, Status> {
-        let mut reading = pin!(self.read_one());
-        // Most messages are complete already and need no timer.
-        if let Poll::Ready(read) = poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
-            return read;
-        }
-        // Boxed to keep calls without a timer small.
-        Box::pin(timeout(time_max, reading)).await.unwrap_or_else(|_| {
-            Err(Status::deadline_exceeded(format!("the request did not arrive within {time_max:?}")))
-        })
+        within(time_max, pin!(self.read_one())).await
     }
 
     async fn read_one(&mut self) -> Result<Bytes, Status> {

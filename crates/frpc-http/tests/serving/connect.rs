@@ -122,10 +122,15 @@ fn calls_without_side_effects_accept_get() {
         let server = serve(Http::new());
         let gzip = "H4sIAAAAAAAAA8vIBACsKpPYAgAAAA";
         for (query, expected) in [
-            ("encoding=json&message=a%20b+%7B%7d&connect=v1&other=1", "a b {}"),
+            ("x=1&encoding=json&message=a%20b+%7B%7d&connect=v1&encoding=proto&utm&&=", "a b {}"),
+            ("encoding=json&message=%4", "%4"),
+            ("encoding=json&message=%zz%41%", "%zzA%"),
+            ("encoding=json&base64=true&message=AQ", "AQ"),
             ("message=format&encoding=json", "JSON"),
             ("connect=v1&base64=1&encoding=proto&message=Zm9ybWF0", "protobuf"),
             ("base64=1&encoding=proto&message=aGk%3D", "hi"),
+            ("base64=1&encoding=proto&message=aGk=", "hi"),
+            ("base64=1&encoding=proto&message=Pz8_", "???"),
             ("encoding=proto&message=&compression=gzip", ""),
             (&format!("base64=1&compression=gzip&encoding=proto&message={gzip}"), "hi"),
         ] {
@@ -140,6 +145,11 @@ fn calls_without_side_effects_accept_get() {
             ("encoding=json", "invalid_argument", "the parameter 'message' is missing"),
             (
                 "encoding=json&base64=1&message=%3F",
+                "invalid_argument",
+                "the parameter 'message' is not URL-safe base64",
+            ),
+            (
+                "encoding=json&base64=1&message=Pz8/",
                 "invalid_argument",
                 "the parameter 'message' is not URL-safe base64",
             ),

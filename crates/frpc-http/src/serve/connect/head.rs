@@ -86,17 +86,3 @@ pub(super) fn call_time(headers: &HeaderMap) -> Result<Option<Duration>, Status>
 
 const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
 pub(super) const CONNECT_PROTOCOL_VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::serve::may_stream;
-
-    #[test]
-    fn only_framed_content_types_may_stream() {
-        for format in [Format::Proto, Format::Json] {
-            assert!(may_stream(ConnectContentType::Frames(format).media_type().as_bytes()));
-            assert!(!may_stream(ConnectContentType::Message(format).media_type().as_bytes()));
-        }
-    }
-}

@@ -9,6 +9,8 @@ use base64::{
 use bytes::Bytes;
 use frpc::Status;
 
+use crate::headers::percent;
+
 /// The query parameters of Connect. The first of several with the same name counts. Unknown parameters are ignored.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectQuery<'a> {
@@ -64,27 +66,7 @@ fn decode(value: &str) -> Cow<'_, [u8]> {
     if !value.contains(['%', '+']) {
         return value.as_bytes().into();
     }
-    let mut decoded = Vec::with_capacity(value.len());
-    let mut rest = value.as_bytes();
-    while let [first, behind @ ..] = rest {
-        rest = behind;
-        match (first, behind) {
-            (b'+', _) => decoded.push(b' '),
-            (b'%', [high, low, behind @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
-                decoded.push(digit(*high) << 4 | digit(*low));
-                rest = behind;
-            }
-            _ => decoded.push(*first),
-        }
-    }
-    decoded.into()
-}
-
-fn digit(byte: u8) -> u8 {
-    match byte {
-        b'0'..=b'9' => byte - b'0',
-        _ => (byte | 0x20) - b'a' + 10,
-    }
+    percent::decode_bytes(value.replace('+', " ").as_bytes()).into()
 }
 
 /// Accepts padded and unpadded values.
@@ -92,52 +74,3 @@ const BASE64_URL: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn query_parameters_may_have_any_order() {
-        let query =
-            ConnectQuery::parse("x=1&message=%7B%22a%22%3A+1%7d&encoding=json&encoding=proto&connect=v1&utm&&=");
-        assert_eq!(query.encoding.as_deref(), Some(&b"json"[..]));
-        assert_eq!(query.connect.as_deref(), Some(&b"v1"[..]));
-        assert_eq!(query.compression, None);
-        assert_eq!(query.message().unwrap(), r#"{"a": 1}"#);
-    }
-
-    #[test]
-    fn messages_in_urls_may_be_base64_with_or_without_padding() {
-        for message in ["_-8", "_-8%3D", "_-8="] {
-            assert_eq!(
-                ConnectQuery::parse(&format!("base64=1&message={message}")).message().unwrap(),
-                &[0xff, 0xef][..]
-            );
-        }
-        assert_eq!(ConnectQuery::parse("message=&base64=1").message().unwrap(), "");
-        assert_eq!(ConnectQuery::parse("message=AQ&base64=true").message().unwrap(), "AQ", "another value is ignored");
-        for query in ["", "encoding=proto", "message=%3F&base64=1", "message=/w&base64=1"] {
-            assert_eq!(
-                ConnectQuery::parse(query).message().unwrap_err().code(),
-                frpc::Code::InvalidArgument,
-                "{query}"
-            );
-        }
-    }
-
-    #[test]
-    fn invalid_escapes_are_kept() {
-        assert_eq!(ConnectQuery::parse("message=%4&encoding=%zz%41%").message().unwrap(), "%4");
-        assert_eq!(ConnectQuery::parse("encoding=%zz%41%").encoding.as_deref(), Some(&b"%zzA%"[..]));
-    }
-
-    proptest! {
-        #[test]
-        fn arbitrary_queries_are_parsed(query: String) {
-            let _ = ConnectQuery::parse(&query).message();
-        }
-    }
-}
