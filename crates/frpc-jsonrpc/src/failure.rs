@@ -4,12 +4,12 @@
 //!   {"code": -32005, "message": "no such order", "data": {"code": "not_found", "details": [{"type": "shop.Hint", "value": "CgIIPA"}],
 //!                                                         "metadata": {"retry-after": ["3"], "trace-bin": ["CgIIPA"]}}}
 //! ```
-use frpc_json::{base64, text::put_string};
+use frpc_json::base64;
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use frpc::{Code, Metadata, MetadataValue, Status, prost_types::Any};
-use serde::Deserialize;
+use frpc::{Code, MetadataValue, Status, prost_types::Any};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub(crate) const PARSE_ERROR: i32 = -32700;
@@ -23,14 +23,14 @@ const SERVER_ERROR: i32 = -32000;
 /// Writes an error for an invalid message. The message is that of the specification, and `data` contains the reason.
 pub(crate) fn put_protocol_error(out: &mut Vec<u8>, number: i32, code: Code, why: &str) {
     let message = if number == PARSE_ERROR { "Parse error" } else { "Invalid Request" };
-    put(out, number, message, code, Some(why), &[], &Metadata::default());
+    put(out, number, message, ErrorData::of(code, Some(why)));
 }
 
 /// Writes the error for an unknown method.
 pub(crate) fn put_not_found(out: &mut Vec<u8>, method: &str) {
     let end = method.char_indices().nth(NAME_LEN_MAX).map_or(method.len(), |(end, _)| end);
     let why = format!("there is no method {:?}", &method[..end]);
-    put(out, METHOD_NOT_FOUND, "Method not found", Code::Unimplemented, Some(&why), &[], &Metadata::default());
+    put(out, METHOD_NOT_FOUND, "Method not found", ErrorData::of(Code::Unimplemented, Some(&why)));
 }
 
 /// The maximum number of characters of a method name in an error.
@@ -46,68 +46,24 @@ pub(crate) fn put_status(out: &mut Vec<u8>, status: &Status) {
         "" => (code.description(), Some("")),
         message => (message, None),
     };
-    put(out, number_of(code), message, code, why, &status.error_details(), status.metadata());
+    let mut data = ErrorData::of(code, why);
+    data.details.extend(status.error_details().into_iter().map(|detail| ErrorDetail {
+        kind: detail.type_url.rsplit('/').next().unwrap_or_default().to_owned(),
+        value: base64::encode_unpadded(&detail.value),
+    }));
+    for (name, value) in status.metadata().iter() {
+        data.metadata.entry(name.to_owned()).or_default().push(match value {
+            MetadataValue::Ascii(text) => text.to_owned(),
+            MetadataValue::Binary(bytes) => base64::encode_unpadded(bytes),
+        });
+    }
+    put(out, number_of(code), message, data);
 }
 
 #[cold]
-fn put(
-    out: &mut Vec<u8>,
-    number: i32,
-    message: &str,
-    code: Code,
-    why: Option<&str>,
-    details: &[Any],
-    metadata: &Metadata,
-) {
-    out.extend_from_slice(b"{\"code\":");
-    out.extend_from_slice(number.to_string().as_bytes());
-    out.extend_from_slice(b",\"message\":");
-    put_string(out, message);
-    out.extend_from_slice(b",\"data\":{\"code\":");
-    put_string(out, name_of(code));
-    if let Some(why) = why {
-        out.extend_from_slice(b",\"message\":");
-        put_string(out, why);
-    }
-    for (index, detail) in details.iter().enumerate() {
-        out.extend_from_slice(if index == 0 { &b",\"details\":["[..] } else { b"," });
-        out.extend_from_slice(b"{\"type\":");
-        put_string(out, detail.type_url.rsplit('/').next().unwrap_or_default());
-        out.extend_from_slice(b",\"value\":");
-        put_string(out, &base64::encode_unpadded(&detail.value));
-        out.push(b'}');
-    }
-    if !details.is_empty() {
-        out.push(b']');
-    }
-    if !metadata.is_empty() {
-        put_metadata(out, metadata);
-    }
-    out.extend_from_slice(b"}}");
-}
-
-/// Writes metadata as an object of arrays. Binary values are base64, as in gRPC headers.
-fn put_metadata(out: &mut Vec<u8>, metadata: &Metadata) {
-    let mut by_name = BTreeMap::<&str, Vec<Cow<'_, str>>>::new();
-    for (name, value) in metadata.iter() {
-        by_name.entry(name).or_default().push(match value {
-            MetadataValue::Ascii(text) => text.into(),
-            MetadataValue::Binary(bytes) => base64::encode_unpadded(bytes).into(),
-        });
-    }
-    out.extend_from_slice(b",\"metadata\":{");
-    for (index, (name, values)) in by_name.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        put_string(out, name);
-        for (index, value) in values.iter().enumerate() {
-            out.extend_from_slice(if index == 0 { b":[" } else { b"," });
-            put_string(out, value);
-        }
-        out.push(b']');
-    }
-    out.push(b'}');
+fn put(out: &mut Vec<u8>, number: i32, message: &str, data: ErrorData) {
+    let error = ErrorObject { code: number.into(), message: message.into(), data: Some(data) };
+    serde_json::to_writer(out, &error).expect("strings can be written as JSON");
 }
 
 /// Returns the error code for a status code: a predefined code with the same meaning, or a server error code.
@@ -122,7 +78,7 @@ fn number_of(code: Code) -> i32 {
 
 /// Converts an error object to a status.
 pub(crate) fn read_status(error: &str) -> Status {
-    let Ok(error) = serde_json::from_str::<ErrorObject>(error) else {
+    let Ok(error) = serde_json::from_str::<ErrorObject<'_, Value>>(error) else {
         return Status::internal("the server answered with an invalid JSON-RPC error");
     };
     let data = error.data.and_then(|data| serde_json::from_value::<ErrorData>(data).ok()).unwrap_or_default();
@@ -130,7 +86,7 @@ pub(crate) fn read_status(error: &str) -> Status {
     let message = match data.message {
         Some(why) if why.is_empty() => why,
         Some(why) => format!("{}: {why}", error.message),
-        None => error.message,
+        None => error.message.into_owned(),
     };
     let details = data.details.into_iter().filter_map(|detail| {
         let value = base64::decode(&detail.value)?;
@@ -150,24 +106,34 @@ pub(crate) fn read_status(error: &str) -> Status {
     status
 }
 
-#[derive(Deserialize)]
-struct ErrorObject {
+#[derive(Deserialize, Serialize)]
+struct ErrorObject<'a, D> {
     code: i64,
-    #[serde(default)]
-    message: String,
-    data: Option<Value>,
+    #[serde(borrow, default)]
+    message: Cow<'a, str>,
+    data: Option<D>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, Serialize)]
 #[serde(default)]
 struct ErrorData {
     code: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     details: Vec<ErrorDetail>,
+    /// Binary values are base64, as in gRPC headers.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     metadata: BTreeMap<String, Vec<String>>,
 }
 
-#[derive(Deserialize)]
+impl ErrorData {
+    fn of(code: Code, why: Option<&str>) -> Self {
+        Self { code: Some(name_of(code).to_owned()), message: why.map(str::to_owned), ..Self::default() }
+    }
+}
+
+#[derive(Deserialize, Serialize)]
 struct ErrorDetail {
     #[serde(rename = "type")]
     kind: String,
