@@ -78,34 +78,3 @@ impl MessageOutbox {
         self.bytes.truncate(start);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn two(framing: MessageFraming) -> MessageOutbox {
-        let mut outbox = MessageOutbox::new(framing);
-        for message in [&b"{}"[..], b"discarded", b"[1]"] {
-            let start = outbox.begin();
-            outbox.bytes.extend_from_slice(message);
-            if message == b"discarded" { outbox.discard(start) } else { outbox.end(start) }
-        }
-        outbox
-    }
-
-    #[test]
-    fn messages_are_separated_by_the_framing() {
-        assert_eq!(two(MessageFraming::Values).bytes, b"{}\n[1]\n");
-        assert_eq!(two(MessageFraming::Headers).bytes, b"Content-Length: 2\r\n\r\n{}Content-Length: 3\r\n\r\n[1]");
-    }
-
-    #[cfg(feature = "http")]
-    #[test]
-    fn messages_are_taken_one_by_one() {
-        let mut outbox = two(MessageFraming::Messages);
-        let mut taken = Vec::new();
-        outbox.take_messages(|message| taken.push(message.to_vec()));
-        assert_eq!(taken, [&b"{}"[..], b"[1]"]);
-        outbox.take_messages(|_| panic!("they are taken"));
-    }
-}

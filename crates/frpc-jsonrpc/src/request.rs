@@ -240,15 +240,6 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_kept_unchanged() {
-        for id in ["1", "-1", "1.50", "1e400", "123456789012345678901234567890", "\"\"", "\"\\u00e4 ü\"", "null"] {
-            let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
-            let ParsedItem::Request(request) = one(&text) else { panic!("{text}") };
-            assert_eq!(request.id, Some(id));
-        }
-    }
-
-    #[test]
     fn an_invalid_request_has_a_reason_and_keeps_its_id() {
         let invalid = |text| match one(text) {
             ParsedItem::Invalid { id, why } => (id, why),

@@ -93,28 +93,7 @@ fn write<T: Serialize>(function: &str, value: &T, out: &mut Vec<u8>) -> Result<(
 mod tests {
     use std::collections::HashMap;
 
-    use futures_util::FutureExt;
-
     use super::*;
-
-    #[test]
-    fn a_ready_function_is_written_immediately() {
-        let mut out = b"before".to_vec();
-        assert!(matches!(start("f", async { Ok(3) }, &mut out), Called::Written));
-        assert_eq!(out, b"before3");
-    }
-
-    #[test]
-    fn a_pending_function_is_polled_again() {
-        let mut out = Vec::new();
-        let (send, receive) = tokio::sync::oneshot::channel();
-        let called = start("f", async { Ok(receive.await.unwrap_or(0)) }, &mut out);
-        let Called::Later(mut later) = called else { panic!("it waits") };
-        assert!(later.as_mut().now_or_never().is_none());
-        send.send(7).unwrap();
-        assert_eq!(later.now_or_never().unwrap().unwrap(), b"7");
-        assert!(out.is_empty());
-    }
 
     #[test]
     fn an_unserializable_result_leaves_no_output() {

@@ -72,6 +72,7 @@ fn hostile_servers_always_yield_a_status() {
 fn unexpected_messages_are_ignored() {
     in_real_time(async {
         let others = r#"{"jsonrpc":"2.0","result":1,"id":77} {"jsonrpc":"2.0","result":1,"id":"1"}
+            {"jsonrpc":"2.0","error":{"code":-32700,"message":"no"},"id":"1"}
             {"jsonrpc":"2.0","method":"hello","params":[1]} {"jsonrpc":"2.0","method":"hello"} [] {}
             {"jsonrpc":"2.0","method":"x","params":{"subscription":"9","result":{}}}
             [{"id":1,"extra":[{}],"result":{"text":"here"},"error":null}]"#;

@@ -58,18 +58,6 @@ fn an_error_without_an_id_fails_all_pending_calls() {
 }
 
 #[test]
-fn an_answer_with_a_foreign_id_is_ignored() {
-    in_virtual_time(async {
-        let (link, mut server) = link(1 << 16);
-        let call = calling(&link, "{}", SECOND);
-        line(&mut server).await;
-        server.write_all(br#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"no"},"id":"1"}"#).await.unwrap();
-        server.write_all(br#"{"jsonrpc":"2.0","result":"yes","id":1}"#).await.unwrap();
-        assert_eq!(&*call.await.unwrap().unwrap(), b"\"yes\"");
-    });
-}
-
-#[test]
 fn an_invalid_or_oversized_message_fails_only_its_call() {
     in_virtual_time(async {
         let (link, mut server) = link(1 << 16);
