@@ -56,8 +56,8 @@ pub trait Schema {
 }
 
 macro_rules! schemas {
-    ($($type:ty => $schema:tt;)*) => {$(
-        impl Schema for $type {
+    ($($type:ty $(where [$($generics:tt)*])? => $schema:tt;)*) => {$(
+        impl$(<$($generics)*>)? Schema for $type {
             fn schema() -> Value {
                 json!($schema)
             }
@@ -84,79 +84,19 @@ schemas! {
     String => {"type": "string"};
     str => {"type": "string"};
     Value => true;
+    Option<T> where [T: Schema] => {"anyOf": [T::schema(), {"type": "null"}]};
+    Vec<T> where [T: Schema] => {"type": "array", "items": T::schema()};
+    [T] where [T: Schema] => {"type": "array", "items": T::schema()};
+    [T; N] where [T: Schema, const N: usize] => {"type": "array", "items": T::schema(), "minItems": N, "maxItems": N};
+    HashSet<T> where [T: Schema] => {"type": "array", "items": T::schema(), "uniqueItems": true};
+    BTreeSet<T> where [T: Schema] => {"type": "array", "items": T::schema(), "uniqueItems": true};
+    HashMap<K, T> where [K, T: Schema] => {"type": "object", "additionalProperties": T::schema()};
+    BTreeMap<K, T> where [K, T: Schema] => {"type": "object", "additionalProperties": T::schema()};
+    Arc<T> where [T: Schema + ?Sized] => (T::schema());
+    Box<T> where [T: Schema + ?Sized] => (T::schema());
+    &T where [T: Schema + ?Sized] => (T::schema());
+    Cow<'_, T> where [T: Schema + ToOwned + ?Sized] => (T::schema());
 }
-
-impl<T: Schema> Schema for Option<T> {
-    fn schema() -> Value {
-        json!({"anyOf": [T::schema(), {"type": "null"}]})
-    }
-}
-
-impl<T: Schema> Schema for Vec<T> {
-    fn schema() -> Value {
-        json!({"type": "array", "items": T::schema()})
-    }
-}
-
-impl<T: Schema> Schema for [T] {
-    fn schema() -> Value {
-        Vec::<T>::schema()
-    }
-}
-
-impl<T: Schema, const N: usize> Schema for [T; N] {
-    fn schema() -> Value {
-        json!({"type": "array", "items": T::schema(), "minItems": N, "maxItems": N})
-    }
-}
-
-macro_rules! wrappers {
-    ($($name:ident)*) => {$(
-        impl<T: Schema + ?Sized> Schema for $name<T> {
-            fn schema() -> Value {
-                T::schema()
-            }
-        }
-    )*};
-}
-
-wrappers!(Arc Box);
-
-impl<T: Schema + ?Sized> Schema for &T {
-    fn schema() -> Value {
-        T::schema()
-    }
-}
-
-impl<T: Schema + ToOwned + ?Sized> Schema for Cow<'_, T> {
-    fn schema() -> Value {
-        T::schema()
-    }
-}
-
-macro_rules! sets {
-    ($($type:ty),*) => {$(
-        impl<T: Schema> Schema for $type {
-            fn schema() -> Value {
-                json!({"type": "array", "items": T::schema(), "uniqueItems": true})
-            }
-        }
-    )*};
-}
-
-sets!(HashSet<T>, BTreeSet<T>);
-
-macro_rules! maps {
-    ($($name:ident)*) => {$(
-        impl<K, T: Schema> Schema for $name<K, T> {
-            fn schema() -> Value {
-                json!({"type": "object", "additionalProperties": T::schema()})
-            }
-        }
-    )*};
-}
-
-maps!(HashMap BTreeMap);
 
 macro_rules! tuples {
     ($($($name:ident)+;)*) => {$(
