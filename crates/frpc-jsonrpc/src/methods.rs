@@ -23,18 +23,15 @@ pub(crate) struct MethodNames {
 pub(crate) enum CallTarget {
     /// A function on a server without layers.
     Function(Arc<dyn Function>),
-    Layered(LayeredFunction),
+    /// A function on a server with layers. Its calls go through them.
+    Layered {
+        function: Arc<dyn Function>,
+        /// The method presented to the layers, with the name of the function and an empty service name.
+        method: &'static Method,
+    },
     Service(Arc<ServiceMethod>),
     /// The built-in method for ending a subscription.
     Unsubscribe,
-}
-
-/// A function on a server with layers. Its calls go through them.
-#[derive(Clone)]
-pub(crate) struct LayeredFunction {
-    pub(crate) function: Arc<dyn Function>,
-    /// The method presented to the layers, with the name of the function and an empty service name.
-    pub(crate) method: &'static Method,
 }
 
 /// A method of a service.
@@ -98,7 +95,7 @@ impl CallTarget {
             return Self::Function(function);
         }
         let method = method_of_function(function.description().name());
-        Self::Layered(LayeredFunction { function, method })
+        Self::Layered { function, method }
     }
 }
 

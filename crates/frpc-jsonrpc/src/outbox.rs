@@ -37,14 +37,9 @@ impl MessageOutbox {
         self.framing = framing;
     }
 
+    /// Returns the length of all messages: the start of the next one, which the caller appends to `bytes`.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Begins a message and returns its start. The caller appends the message to `bytes`.
-    #[inline]
-    pub(crate) fn begin(&self) -> usize {
         self.bytes.len()
     }
 
@@ -71,10 +66,5 @@ impl MessageOutbox {
             start = end;
         }
         self.bytes.clear();
-    }
-
-    /// Removes the unfinished message that begins at `start`.
-    pub(crate) fn discard(&mut self, start: usize) {
-        self.bytes.truncate(start);
     }
 }

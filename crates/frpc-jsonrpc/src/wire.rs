@@ -78,13 +78,10 @@ pub struct JsonRpc {
     functions: Functions,
     /// Pairs of an alias and the name of its method.
     aliases: Arc<Vec<(String, String)>>,
-    made: Arc<MethodCache>,
+    /// The method table of the last server to use this wire. Sharing a wire between servers is correct, but rebuilds
+    /// the table.
+    made: Arc<Mutex<Option<(Endpoint, Arc<MethodNames>)>>>,
 }
-
-/// The method table of the last server to use this wire. Sharing a wire between servers is correct, but rebuilds the
-/// table.
-#[derive(Default)]
-struct MethodCache(Mutex<Option<(Endpoint, Arc<MethodNames>)>>);
 
 impl JsonRpc {
     /// Creates a wire for the server's services, with the default limits.
@@ -132,7 +129,7 @@ impl JsonRpc {
 
     /// Returns the state shared by all calls of a server.
     fn site(&self, endpoint: Endpoint) -> JsonRpcState {
-        let mut made = self.made.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let methods = match &*made {
             Some((of, methods)) if of.is_same(&endpoint) => methods.clone(),
             _ => {

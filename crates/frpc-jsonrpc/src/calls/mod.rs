@@ -12,9 +12,9 @@ use std::{
     time::{Duration, Instant as StdInstant},
 };
 
-use frpc::{Answer, Body, CancelGuard, Endpoint, Head, MemoryHold, Status, codec::Format};
+use frpc::{Answer, Body, CancelGuard, Endpoint, Head, MemoryHold, Method, Status, codec::Format};
 use futures_util::future::BoxFuture;
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use slab::Slab;
 use tokio::time::Instant;
 use tracing::error;
@@ -29,7 +29,7 @@ use frpc_json::Scanner;
 
 use crate::{
     function::{Called, Context, Function, handle, memory},
-    methods::{CallTarget, LayeredFunction, MethodNames, ServiceMethod},
+    methods::{CallTarget, MethodNames, ServiceMethod},
     outbox::MessageOutbox,
     request::{MessageError, ParsedItem, ParsedMessage, ParsedRequest},
     settings::JsonRpcSettings,
@@ -172,7 +172,7 @@ impl PeerCalls {
     ) {
         match message {
             ParsedMessage::One(ParsedItem::Request(request)) => {
-                let start = outbox.begin();
+                let start = outbox.len();
                 let place = |id| AnswerDestination { id, batch: None, len };
                 let started = self.start_request(&request, place, cx, &mut outbox.bytes);
                 if matches!(started, StartOutcome::Done) && outbox.len() > start {
@@ -192,7 +192,7 @@ impl PeerCalls {
     }
 
     fn put_alone(outbox: &mut MessageOutbox, put: impl FnOnce(&mut Vec<u8>)) {
-        let start = outbox.begin();
+        let start = outbox.len();
         put(&mut outbox.bytes);
         outbox.end(start);
     }
@@ -207,7 +207,7 @@ impl PeerCalls {
         let JsonRpcSettings { batches_in_order, batch_answers_len_max, .. } = *self.site.settings;
         // Empty batches were refused by the reader, so this does not divide by zero.
         let share = len / items.len();
-        let start = outbox.begin();
+        let start = outbox.len();
         outbox.bytes.push(b'[');
         let key = self.batches.vacant_key();
         let mut holes = Vec::new();
@@ -241,7 +241,7 @@ impl PeerCalls {
         if !holes.is_empty() {
             // Move the answers to the batch, so that other answers can be written before it is complete.
             let answers = outbox.bytes.split_off(start + 1);
-            outbox.discard(start);
+            outbox.bytes.truncate(start);
             self.batches.insert(BatchAnswers::new(answers, holes, batches_in_order, batch_answers_len_max));
         } else if outbox.bytes.pop() == Some(b',') {
             outbox.bytes.push(b']');
@@ -290,9 +290,9 @@ impl PeerCalls {
                 self.add(RunningCall::of_function(later, inherited, guard, place(id.map(Into::into)), time));
                 StartOutcome::Running
             }
-            CallTarget::Layered(function) => {
-                let function = function.clone();
-                self.start_layered(function, request, place, cx, out)
+            CallTarget::Layered { function, method } => {
+                let (function, method) = (function.clone(), *method);
+                self.start_layered(function, method, request, place, cx, out)
             }
             CallTarget::Service(service) => {
                 let service = service.clone();
@@ -388,7 +388,8 @@ impl PeerCalls {
     /// Starts the call of a function through the layers of the server.
     fn start_layered(
         &mut self,
-        LayeredFunction { function, method }: LayeredFunction,
+        function: Arc<dyn Function>,
+        method: &'static Method,
         request: &ParsedRequest<'_>,
         place: impl FnOnce(Option<Box<str>>) -> AnswerDestination,
         cx: &mut TaskContext<'_>,
@@ -419,7 +420,7 @@ impl PeerCalls {
         out: &mut Vec<u8>,
     ) -> StartOutcome {
         let mut running = RunningCall::of_endpoint(call, place, notices);
-        match running.poll_finished(cx) {
+        match running.poll_unpin(cx) {
             Poll::Ready(FinishedCall { place: AnswerDestination { id, batch, .. }, outcome }) => {
                 if let Some(id) = &id {
                     self.put_outcome(out, id, batch.is_some(), outcome);
@@ -476,7 +477,7 @@ impl PeerCalls {
         self.running_len -= len;
         let Some((key, hole)) = batch else {
             if let Some(id) = id {
-                let start = outbox.begin();
+                let start = outbox.len();
                 self.put_outcome(&mut outbox.bytes, &id, false, outcome);
                 outbox.end(start);
             }
@@ -488,7 +489,7 @@ impl PeerCalls {
             self.batches[key].bound(&id, &mut answer);
         }
         if self.batches[key].fill(hole, answer) {
-            let start = outbox.begin();
+            let start = outbox.len();
             self.batches.remove(key).put(&mut outbox.bytes);
             if outbox.len() > start {
                 outbox.end(start);

@@ -89,17 +89,6 @@ impl RunningCall {
     pub(super) fn len(&self) -> usize {
         self.place.as_ref().map_or(0, |place| place.len)
     }
-
-    pub(super) fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<FinishedCall> {
-        let outcome = match &mut self.work {
-            CallExecution::Function { later, inherited, guard, end } => {
-                ready!(poll_function(later, inherited, guard, end, cx))
-            }
-            CallExecution::Endpoint { call, notices } => outcome_of(ready!(call.as_mut().poll(cx)), notices.take()),
-        };
-        let place = self.place.take().expect("a finished future is not polled again");
-        Poll::Ready(FinishedCall { place, outcome })
-    }
 }
 
 fn poll_function(
@@ -157,6 +146,13 @@ impl Future for RunningCall {
     type Output = FinishedCall;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<FinishedCall> {
-        self.poll_finished(cx)
+        let outcome = match &mut self.work {
+            CallExecution::Function { later, inherited, guard, end } => {
+                ready!(poll_function(later, inherited, guard, end, cx))
+            }
+            CallExecution::Endpoint { call, notices } => outcome_of(ready!(call.as_mut().poll(cx)), notices.take()),
+        };
+        let place = self.place.take().expect("a finished future is not polled again");
+        Poll::Ready(FinishedCall { place, outcome })
     }
 }

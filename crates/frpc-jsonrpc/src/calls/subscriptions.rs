@@ -141,7 +141,7 @@ impl ServerSubscriptions {
         if matches!(event, NotificationEvent::End) && !tell_the_end {
             return;
         }
-        let start = outbox.begin();
+        let start = outbox.len();
         let out = &mut outbox.bytes;
         out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":");
         put_string(out, &method);
