@@ -2,7 +2,7 @@ use std::borrow::Cow;
 
 use crate::{
     error::{Result, SyntaxError},
-    search::{digits_len, plain_len},
+    search::{digits_len, next_token, plain_len},
     text::unescape_into,
 };
 
@@ -55,11 +55,7 @@ impl<'a> Scanner<'a> {
     /// Skips white space and returns the next byte.
     #[inline]
     pub fn peek(&mut self) -> Option<u8> {
-        let bytes = self.text.as_bytes();
-        while let Some(b' ' | b'\t' | b'\n' | b'\r') = bytes.get(self.at) {
-            self.at += 1;
-        }
-        bytes.get(self.at).copied()
+        next_token(self.text, &mut self.at)
     }
 
     /// Returns a description of the next token for errors, or `None` at the end of the text.

@@ -1,5 +1,15 @@
 //! Fast searches for special bytes.
 
+/// Moves `at` over white space and returns the byte there.
+#[inline]
+pub(crate) fn next_token(text: &str, at: &mut usize) -> Option<u8> {
+    let bytes = text.as_bytes();
+    while let Some(b' ' | b'\t' | b'\n' | b'\r') = bytes.get(*at) {
+        *at += 1;
+    }
+    bytes.get(*at).copied()
+}
+
 /// Returns the number of bytes before the first quote, backslash or control character: strings escape them.
 #[inline]
 pub(crate) fn plain_len(bytes: &[u8]) -> usize {

@@ -1,4 +1,7 @@
-use crate::{search::flat_len, text::string_len};
+use crate::{
+    search::{flat_len, next_token},
+    text::string_len,
+};
 
 /// A reader of values in text that a [`Scanner`](crate::Scanner) accepted. It makes fewer checks, so malformed text has
 /// meaningless values, but never causes a panic.
@@ -18,11 +21,7 @@ impl<'a> Splitter<'a> {
     /// Skips white space and returns the next byte.
     #[inline]
     pub fn peek(&mut self) -> Option<u8> {
-        let bytes = self.text.as_bytes();
-        while let Some(b' ' | b'\t' | b'\n' | b'\r') = bytes.get(self.at) {
-            self.at += 1;
-        }
-        bytes.get(self.at).copied()
+        next_token(self.text, &mut self.at)
     }
 
     /// Skips white space and takes the next byte.
