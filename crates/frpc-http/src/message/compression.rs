@@ -33,34 +33,3 @@ pub(crate) fn decompress(content: &[u8], len_max: usize) -> Result<Bytes, Status
     }
     Ok(decompressed.into())
 }
-
-#[cfg(test)]
-mod tests {
-    use frpc::Code;
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn decompression_beyond_the_limit_is_rejected() {
-        let bomb = compress(&vec![0; 10_000_000]);
-        assert!(bomb.len() < 100_000);
-        assert_eq!(decompress(&bomb, 9_999_999).unwrap_err().code(), Code::ResourceExhausted);
-        assert_eq!(decompress(&bomb, 10_000_000).unwrap().len(), 10_000_000);
-    }
-
-    #[test]
-    fn invalid_gzip_is_rejected() {
-        let whole = compress(b"some text");
-        for content in [b"some text", &whole[..whole.len() - 1], &whole[..5]] {
-            assert_eq!(decompress(content, 100).unwrap_err().code(), Code::InvalidArgument);
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn content_round_trips(content: Vec<u8>) {
-            prop_assert_eq!(decompress(&compress(&content), content.len()).unwrap(), content);
-        }
-    }
-}

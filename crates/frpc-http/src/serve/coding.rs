@@ -49,35 +49,3 @@ fn is_gzip(element: &[u8]) -> bool {
     is_named
         && !parts.any(|weight| weight.starts_with(b"q=0") && !weight.iter().any(|byte| matches!(byte, b'1'..=b'9')))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn agreed(sent: Option<&str>, accepted: Option<&'static str>, send_compressed: bool) -> CallCompression {
-        let settings = HttpSettings { send_compressed, compression_len_min: 7, ..HttpSettings::default() };
-        let accepted = accepted.map(HeaderValue::from_static);
-        CallCompression::negotiate(sent.map(str::as_bytes), accepted.as_ref(), &settings).unwrap()
-    }
-
-    #[test]
-    fn response_compression_is_negotiated() {
-        let of_answers = |sent, accepted, always| agreed(sent, accepted, always).of_answers;
-        assert_eq!(of_answers(None, Some("gzip"), false), None);
-        assert_eq!(of_answers(None, Some("br, gzip"), true), Some(7));
-        assert_eq!(of_answers(None, Some("gzip;q=0.5"), true), Some(7));
-        assert_eq!(of_answers(None, Some("gzip;q=0.0, gzipped"), true), None);
-        assert_eq!(of_answers(None, None, true), None);
-        assert_eq!(of_answers(Some("gzip"), None, false), Some(7));
-        assert_eq!(of_answers(Some("gzip"), Some("identity"), false), None);
-    }
-
-    #[test]
-    fn an_unknown_compression_is_rejected_with_the_known_ones() {
-        assert!(agreed(Some("gzip"), None, false).of_requests);
-        assert!(!agreed(Some("identity"), None, false).of_requests && !agreed(None, None, false).of_requests);
-        let refused = CallCompression::negotiate(Some(b"br"), None, &HttpSettings::default()).unwrap_err();
-        assert_eq!(refused.code(), frpc::Code::Unimplemented);
-        assert_eq!(refused.message(), "the compression \"br\" is not supported: use gzip or identity");
-    }
-}

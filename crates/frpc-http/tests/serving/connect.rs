@@ -329,21 +329,28 @@ fn unary_messages_are_compressed_as_negotiated() {
         assert_eq!(reply.text(), text);
         let reply = say(&server, with(unary(text), "accept-encoding: gzip")).await;
         assert_eq!(reply.text(), text, "a caller that compresses nothing gets nothing compressed");
-        let reply = say(
-            &serve(Http::new().settings(HttpSettings {
-                compression_len_min: 4,
-                send_compressed: true,
-                ..HttpSettings::default()
-            })),
-            with(unary(text), "accept-encoding: br, gzip"),
-        )
-        .await;
-        assert_eq!(gunzipped(&reply.body), text);
+        let always = serve(Http::new().settings(HttpSettings {
+            compression_len_min: 4,
+            send_compressed: true,
+            ..HttpSettings::default()
+        }));
+        for accepted in ["br, gzip", "gzip;q=0.5"] {
+            let reply = say(&always, with(unary(text), &format!("accept-encoding: {accepted}"))).await;
+            assert_eq!(gunzipped(&reply.body), text, "{accepted}");
+        }
+        let refused = with(unary(text), "accept-encoding: gzip;q=0.0, gzipped");
+        assert_eq!(say(&always, refused).await.text(), text);
+        assert_eq!(say(&always, unary(text)).await.text(), text, "a caller that accepts nothing by name");
 
         let short = with(post("/probe.Probe/Say", "application/proto", &gzipped(b"hi")), "content-encoding: gzip");
         assert_eq!(say(&server, short).await.text(), "hi");
-        let broken = say(&server, with(unary("no gzip"), "content-encoding: gzip")).await;
-        assert_eq!(broken.status, "HTTP/1.1 400 Bad Request");
+        let cut = |len: usize| gzipped(text.as_bytes())[..len].to_vec();
+        for broken in [b"no gzip".to_vec(), cut(5), cut(gzipped(text.as_bytes()).len() - 1)] {
+            let broken = with(post("/probe.Probe/Say", "application/proto", &broken), "content-encoding: gzip");
+            assert_eq!(say(&server, broken).await.status, "HTTP/1.1 400 Bad Request");
+        }
+        let identity = with(unary(text), "content-encoding: identity\naccept-encoding: gzip");
+        assert_eq!(say(&server, identity).await.text(), text);
         let unknown = say(&server, with(unary("hi"), "content-encoding: br")).await;
         assert_eq!(unknown.status, "HTTP/1.1 501 Not Implemented");
         assert_eq!(say(&server, with(unary(""), "content-encoding: gzip")).await.text(), "");
