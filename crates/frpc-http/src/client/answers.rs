@@ -150,8 +150,7 @@ impl<F: FnOnce(Parts, ReceivedBody) -> Result<FramedResponse, Status> + Send + '
 /// Returns the answer of a call with a single response message.
 pub(super) async fn unary_answer(exchange: HttpExchange, open: impl OpenResponse) -> Result<Answer, Status> {
     exchange
-        .bound_by_deadline(async |exchange| {
-            let (parts, received) = exchange.response().await?;
+        .read_by_deadline(async |parts, received| {
             let mut answers = open(parts, received)?;
             let message = async {
                 let Some(message) = answers.next().await? else {

@@ -83,11 +83,7 @@ async fn unary(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
         Arc::make_mut(&mut head.headers).insert(header::CONTENT_ENCODING, HeaderValue::from_static(GZIP));
     }
     let exchange = HttpExchange::begin(caller.pool.clone(), head, RequestContent::Whole(content), deadlines).await?;
-    let reading = async |exchange: HttpExchange| {
-        let (parts, received) = exchange.response().await?;
-        read_unary(caller, format, parts, received).await
-    };
-    exchange.bound_by_deadline(reading).await
+    exchange.read_by_deadline(async |parts, received| read_unary(caller, format, parts, received).await).await
 }
 
 /// Returns the path of a GET request with this message. `None` if it would be too long.

@@ -206,13 +206,16 @@ impl HttpExchange {
         }
     }
 
-    /// Waits for the result of `answer`, limited by the deadline of the call.
-    pub(super) async fn bound_by_deadline<T>(
+    /// Waits for the response and the result of `read`, limited by the deadline of the call.
+    pub(super) async fn read_by_deadline<T>(
         self,
-        answer: impl AsyncFnOnce(Self) -> Result<T, Status>,
+        read: impl AsyncFnOnce(response::Parts, ReceivedBody) -> Result<T, Status>,
     ) -> Result<T, Status> {
         let (CallDeadlines { opening, answer: deadline, .. }, source) = (self.deadlines, self.stop.0.clone());
-        let mut answering = pin!(answer(self));
+        let mut answering = pin!(async move {
+            let (parts, received) = self.response().await?;
+            read(parts, received).await
+        });
         let answered = match (deadline, source) {
             (None, Some(source)) => {
                 // Boxed because few calls wait here, and the future would enlarge all of them.

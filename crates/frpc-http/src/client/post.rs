@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use frpc::{Call, ConnectError, ConnectSettings, Status};
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, response};
 
 use super::{
     caller::media_type,
-    exchange::{CallDeadlines, HttpExchange, RequestHead, TimeoutHeader},
+    exchange::{CallDeadlines, HttpExchange, ReceivedBody, RequestHead, TimeoutHeader},
     failures::http_failure,
     outgoing::RequestContent,
     pool::ConnectionPool,
@@ -71,8 +71,7 @@ impl Poster {
             let head = RequestHead { method: Method::POST, path, headers, metadata, timeout, said: None };
             let exchange = HttpExchange::begin(pool.clone(), head, RequestContent::Whole(content), deadlines).await?;
             let len_max = usize::try_from(pool.dialer().connect.message_len_max).unwrap_or(usize::MAX);
-            let reading = async |exchange: HttpExchange| {
-                let (parts, mut received) = exchange.response().await?;
+            let reading = async |parts: response::Parts, mut received: ReceivedBody| {
                 let content = received.all(len_max).await?;
                 if parts.status == StatusCode::PAYLOAD_TOO_LARGE {
                     let why = "the server refused the request as too long (HTTP 413)";
@@ -83,7 +82,7 @@ impl Poster {
                 }
                 Ok(Response::from_parts(parts, content))
             };
-            exchange.bound_by_deadline(reading).await
+            exchange.read_by_deadline(reading).await
         }
     }
 }

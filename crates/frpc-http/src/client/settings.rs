@@ -59,7 +59,7 @@ pub enum HttpVersion {
 /// Timeouts, retries and dropped calls work as described for [`Channel`](frpc::Channel). A call was certainly not
 /// executed, and is retried, if it never reached a connection, if none of its bytes were written, or if HTTP/2 reports
 /// it as not processed (`REFUSED_STREAM`, or a `GOAWAY` that covers only earlier streams).
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Client {
     pub(super) settings: ClientSettings,
     pub(super) connector: Option<BoxConnector>,
@@ -152,7 +152,7 @@ pub(super) type BoxConnector = Arc<dyn Fn() -> BoxFuture<'static, io::Result<Box
 impl Client {
     /// Creates a client with default settings.
     pub fn new() -> Self {
-        Self { settings: ClientSettings::default(), connector: None }
+        Self::default()
     }
 
     /// Replaces all settings.
@@ -191,12 +191,6 @@ impl Client {
             Box::pin(async move { Ok(Box::new(connecting.await?) as BoxIo) })
         });
         Self { connector: Some(connector), ..self }
-    }
-}
-
-impl Default for Client {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Server addresses and their protocols.
 
-use std::io;
+use std::{io, sync::LazyLock};
 
 use http::{Uri, uri::Authority};
 
@@ -26,15 +26,7 @@ const SCHEMES: [(&str, RpcProtocol, bool); 8] = [
 ];
 
 /// The scheme names, in the order of [`SCHEMES`].
-pub(super) const SCHEME_NAMES: [&str; 8] = {
-    let mut names = [""; 8];
-    let mut index = 0;
-    while index < names.len() {
-        names[index] = SCHEMES[index].0;
-        index += 1;
-    }
-    names
-};
+pub(super) static SCHEME_NAMES: LazyLock<[&str; 8]> = LazyLock::new(|| SCHEMES.map(|(name, ..)| name));
 
 /// A server, parsed from its address.
 #[derive(Clone, Debug, PartialEq, Eq)]

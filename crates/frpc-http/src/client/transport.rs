@@ -33,7 +33,7 @@ impl Caller for SharedHttpCaller {
 
 impl Transport for Client {
     fn schemes(&self) -> &[&str] {
-        &SCHEME_NAMES
+        &*SCHEME_NAMES
     }
 
     fn connect(&self, url: String, connect: ConnectSettings) -> BoxFuture<'static, Result<Connected, ConnectError>> {

@@ -37,11 +37,7 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
         RequestHead { method: Method::POST, path, headers: Arc::new(headers), metadata, timeout: None, said: None };
     let content = RequestContent::Whole(message.into_bytes());
     let exchange = HttpExchange::begin(caller.pool.clone(), head, content, deadlines).await?;
-    let reading = async |exchange: HttpExchange| {
-        let (parts, received) = exchange.response().await?;
-        read(caller, expected, parts, received).await
-    };
-    exchange.bound_by_deadline(reading).await
+    exchange.read_by_deadline(async |parts, received| read(caller, expected, parts, received).await).await
 }
 
 /// The error of a Twirp server, as the source of a [`Status`]. It keeps codes that exist only in Twirp.
