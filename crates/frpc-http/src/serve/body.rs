@@ -11,6 +11,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
+use crate::activity::RequestGuard;
+
 /// The body of an HTTP response to a call.
 #[cfg_attr(
     not(feature = "tower"),
@@ -51,19 +53,19 @@ impl ResponseBody {
     }
 }
 
-/// A body with a guard, dropped together with the body.
-pub(crate) struct GuardedBody<T> {
+/// The body of a response to a request that is in progress until the body is dropped.
+pub(crate) struct GuardedBody {
     body: ResponseBody,
-    _held: T,
+    _underway: RequestGuard,
 }
 
-impl<T> GuardedBody<T> {
-    pub(crate) fn new(body: ResponseBody, held: T) -> Self {
-        Self { body, _held: held }
+impl GuardedBody {
+    pub(crate) fn new(body: ResponseBody, underway: RequestGuard) -> Self {
+        Self { body, _underway: underway }
     }
 }
 
-impl<T: Unpin> Body for GuardedBody<T> {
+impl Body for GuardedBody {
     type Data = Bytes;
     type Error = Infallible;
 

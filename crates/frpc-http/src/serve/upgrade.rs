@@ -39,7 +39,6 @@ pub(crate) struct UpgradeSlot(Arc<Mutex<Option<WebSocketUpgrade>>>);
 /// A connection about to become a WebSocket.
 pub(crate) struct WebSocketUpgrade {
     socket: OnUpgrade,
-    limits: WebSocketLimits,
     protocol: WebSocketProtocol,
 }
 
@@ -51,13 +50,9 @@ enum WebSocketProtocol {
         mount: Arc<dyn Mount>,
         visit: Box<MountContext>,
         subprotocol: Option<&'static str>,
+        message_len_max: usize,
+        keepalive: Option<(Duration, Duration)>,
     },
-}
-
-/// The limits of a mounted WebSocket.
-struct WebSocketLimits {
-    message_len_max: usize,
-    keepalive: Option<(Duration, Duration)>,
 }
 
 impl UpgradeSlot {
@@ -94,14 +89,14 @@ impl UpgradeSlot {
             Some(mount) if chosen != Some(FRPC) => {
                 let visit = mounted::mount_context(site, request.headers(), request.extensions());
                 let visit = Box::new(visit.map_err(|status| mounted::refuse(&status))?);
-                WebSocketProtocol::Mounted { mount: mount.clone(), visit, subprotocol: chosen }
+                let HttpSettings { message_len_max, keepalive_interval, keepalive_timeout, .. } = site.settings;
+                let keepalive = keepalive_interval.map(|interval| (interval, keepalive_timeout));
+                let mount = mount.clone();
+                WebSocketProtocol::Mounted { mount, visit, subprotocol: chosen, message_len_max, keepalive }
             }
             _ => WebSocketProtocol::Frisbee,
         };
-        let HttpSettings { message_len_max, keepalive_interval, keepalive_timeout, .. } = site.settings;
-        let keepalive = keepalive_interval.map(|interval| (interval, keepalive_timeout));
-        let limits = WebSocketLimits { message_len_max, keepalive };
-        let upgrade = WebSocketUpgrade { socket: hyper::upgrade::on(request), limits, protocol };
+        let upgrade = WebSocketUpgrade { socket: hyper::upgrade::on(request), protocol };
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
         Ok(response)
     }
@@ -127,12 +122,12 @@ impl WebSocketUpgrade {
                 let socket = WebSocket::new(socket.into_inner(), Role::Server).with_unread(&unread);
                 drain.leave_to_frisbee(socket.into_stream());
             }
-            WebSocketProtocol::Mounted { mount, visit, subprotocol } => {
+            WebSocketProtocol::Mounted { mount, visit, subprotocol, message_len_max, keepalive } => {
                 let mut socket = WebSocket::new(socket, Role::Server)
                     .with_unread(&unread)
                     .with_subprotocol(subprotocol)
-                    .message_len_max(self.limits.message_len_max);
-                if let Some((interval, timeout)) = self.limits.keepalive {
+                    .message_len_max(message_len_max);
+                if let Some((interval, timeout)) = keepalive {
                     socket = socket.keepalive(interval, timeout);
                 }
                 mount.websocket(*visit, socket).await;
