@@ -27,7 +27,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 ///
 /// Channels support everything that `tcp://` does, including streams, services offered to the server, and reconnection,
 /// because they speak frisbee. Redirects and proxies are not supported.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Client {
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) connector: Option<ByteStreamConnector>,
@@ -39,7 +39,7 @@ pub(super) type ByteStreamConnector =
 impl Client {
     /// Creates a client without additional headers.
     pub fn new() -> Self {
-        Self { headers: Vec::new(), connector: None }
+        Self::default()
     }
 
     /// Adds a header to the handshake request, such as `authorization` or `origin`.
@@ -66,12 +66,6 @@ impl Client {
             Box::pin(async move { Ok(Box::new(connecting.await?) as Box<dyn ByteStream>) })
         });
         Self { connector: Some(connector), ..self }
-    }
-}
-
-impl Default for Client {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
