@@ -135,23 +135,6 @@ mod tests {
     }
 
     #[test]
-    fn binary_values_may_be_padded_and_joined() {
-        let read = from_headers(&headers(&[("a-bin", b"AQ==, AQI=,AQID"), ("a-bin", b"/w"), ("b-bin", b"")])).unwrap();
-        let values: Vec<_> = read.get_all_bin("a-bin").collect();
-        assert_eq!(values, [&[1][..], &[1, 2], &[1, 2, 3], &[255]]);
-        assert_eq!(read.get_bin("b-bin"), Some(&[][..]));
-    }
-
-    #[test]
-    fn an_invalid_base64_value_is_an_invalid_argument() {
-        let status = from_headers(&headers(&[("a-bin", b"?")])).unwrap_err();
-        assert_eq!(
-            (status.code(), status.message()),
-            (frpc::Code::InvalidArgument, "the value of a-bin is not base64")
-        );
-    }
-
-    #[test]
     fn protocol_headers_are_no_metadata() {
         let mut all = headers(&[
             ("grpc-timeout", b"1S"),

@@ -34,6 +34,14 @@ impl Reply {
     fn assert_header(&self, line: &str) {
         assert!(self.head.iter().any(|header| header == line), "{line} in {:?}", self.head);
     }
+
+    /// Checks that a header with a list contains these words.
+    #[track_caller]
+    fn assert_list(&self, name: &str, words: &[&str]) {
+        let list = self.head.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        let list: Vec<&str> = list.unwrap_or_default().split(", ").collect();
+        assert!(words.iter().all(|word| list.contains(word)), "{words:?} in {list:?}");
+    }
 }
 
 async fn say(server: &Server, request: impl AsRef<[u8]>) -> Reply {
@@ -85,9 +93,11 @@ fn a_unary_call_is_an_ordinary_http_request() {
 fn metadata_are_headers_and_trailers_are_prefixed() {
     in_virtual_time(async {
         let server = serve(Http::new());
-        let request = with(unary("metadata"), "X-One: a\nx-one: b\nx-Two-Bin: AQI, Aw==\nconnect-protocol-version: 1");
+        let request = with(unary("metadata"), "X-One: a\nx-one: b\nx-Two-Bin: AQI, Aw==,\nconnect-protocol-version: 1");
         let reply = say(&server, request).await;
-        assert_eq!(reply.text(), r#"{"x-one": "a", "x-one": "b", "x-two-bin": b"\x01\x02", "x-two-bin": b"\x03"}"#);
+        let received =
+            r#"{"x-one": "a", "x-one": "b", "x-two-bin": b"\x01\x02", "x-two-bin": b"\x03", "x-two-bin": b""}"#;
+        assert_eq!(reply.text(), received);
         for line in ["head: 7", "head-bin: /wA", "trailer-tail: 7", "trailer-tail-bin: /wA"] {
             reply.assert_header(line);
         }
@@ -488,23 +498,54 @@ fn a_stream_ends_at_its_deadline() {
 fn cors_preflights_are_answered() {
     in_virtual_time(async {
         let shop = "origin: https://shop.example.com";
-        let server = serve(Http::new().cors(Cors::origins(["https://shop.example.com"]).expose_headers(["head"])));
-        let question = b"OPTIONS /probe.Probe/Say HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".to_vec();
-        let reply = say(&server, with(question.clone(), &format!("{shop}\naccess-control-request-method: POST"))).await;
+        let cors = || Cors::origins(["https://shop.example.com"]).expose_headers(["head"]);
+        let server = serve(Http::new().cors(cors().allow_headers(["Authorization"]).max_age(Duration::from_secs(60))));
+        let plain = b"OPTIONS /probe.Probe/Say HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".to_vec();
+        let question = |origin: &str| with(plain.clone(), &format!("{origin}\naccess-control-request-method: POST"));
+        let reply = say(&server, question(shop)).await;
         assert_eq!(reply.status, "HTTP/1.1 204 No Content");
-        reply.assert_header("access-control-allow-origin: https://shop.example.com");
-        reply.assert_header("access-control-allow-methods: GET, POST");
+        for line in [
+            "access-control-allow-origin: https://shop.example.com",
+            "access-control-allow-methods: GET, POST",
+            "access-control-max-age: 60",
+            "vary: origin",
+            "vary: access-control-request-method",
+            "vary: access-control-request-headers",
+        ] {
+            reply.assert_header(line);
+        }
+        reply.assert_list("access-control-allow-headers", &["content-type", "connect-timeout-ms", "x-grpc-web"]);
+        reply.assert_list("access-control-allow-headers", &["connect-protocol-version", "authorization"]);
+        let has = |reply: &Reply, start: &str| reply.head.iter().any(|line| line.starts_with(start));
+        assert!(!has(&reply, "access-control-allow-credentials"));
         for request in [unary("hi"), post("/probe.Probe/Count", "application/grpc-web", b""), get("/nothing")] {
             let reply = say(&server, with(request, shop)).await;
             reply.assert_header("access-control-allow-origin: https://shop.example.com");
-            assert!(reply.head.iter().any(|line| line.starts_with("access-control-expose-headers: grpc-status")));
+            let exposed = ["grpc-status", "grpc-message", "head", "trailer-head"];
+            reply.assert_list("access-control-expose-headers", &exposed);
         }
-        let other = say(&server, with(unary("hi"), "origin: https://evil.example.com")).await;
-        assert!(other.text() == "hi" && !other.head.iter().any(|line| line.starts_with("access-control")));
 
-        let without =
-            say(&serve(Http::new()), with(question, &format!("{shop}\naccess-control-request-method: POST"))).await;
-        assert_eq!(without.status, "HTTP/1.1 405 Method Not Allowed");
+        let server = serve(Http::new().cors(cors().allow_credentials()));
+        for request in [question(shop), with(unary("hi"), shop)] {
+            say(&server, request).await.assert_header("access-control-allow-credentials: true");
+        }
+        for origin in ["https://evil.example.com", "http://shop.example.com", "https://shop.example.com.evil", "null"] {
+            let origin = format!("origin: {origin}");
+            for request in [question(&origin), with(unary("hi"), &origin)] {
+                let reply = say(&server, request).await;
+                reply.assert_header("vary: origin");
+                assert!(!has(&reply, "access-control"), "{origin}");
+            }
+        }
+        let any = serve(Http::new().cors(Cors::any_origin().allow_credentials()));
+        let reply = say(&any, with(unary("hi"), shop)).await;
+        reply.assert_header("access-control-allow-origin: *");
+        assert!(!has(&reply, "access-control-allow-credentials") && !has(&reply, "vary"));
+
+        let without_method = say(&server, with(plain.clone(), shop)).await;
+        assert_eq!(without_method.status, "HTTP/1.1 405 Method Not Allowed");
+        assert_eq!(say(&server, question("x: y")).await.status, "HTTP/1.1 405 Method Not Allowed");
+        assert_eq!(say(&serve(Http::new()), question(shop)).await.status, "HTTP/1.1 405 Method Not Allowed");
     });
 }
 
