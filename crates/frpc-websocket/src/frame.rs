@@ -5,15 +5,15 @@ use crate::{
     mask::MaskingKey,
 };
 
-/// The type of a frame.
+/// The type of a frame, with its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opcode {
-    Continuation,
-    Text,
-    Binary,
-    Close,
-    Ping,
-    Pong,
+    Continuation = 0,
+    Text = 1,
+    Binary = 2,
+    Close = 8,
+    Ping = 9,
+    Pong = 10,
 }
 
 impl Opcode {
@@ -21,27 +21,9 @@ impl Opcode {
         matches!(self, Self::Close | Self::Ping | Self::Pong)
     }
 
-    fn number(self) -> u8 {
-        match self {
-            Self::Continuation => 0,
-            Self::Text => 1,
-            Self::Binary => 2,
-            Self::Close => 8,
-            Self::Ping => 9,
-            Self::Pong => 10,
-        }
-    }
-
     fn of(number: u8) -> Option<Self> {
-        Some(match number {
-            0 => Self::Continuation,
-            1 => Self::Text,
-            2 => Self::Binary,
-            8 => Self::Close,
-            9 => Self::Ping,
-            10 => Self::Pong,
-            _ => return None,
-        })
+        let all = [Self::Continuation, Self::Text, Self::Binary, Self::Close, Self::Ping, Self::Pong];
+        all.into_iter().find(|opcode| *opcode as u8 == number)
     }
 }
 
@@ -101,7 +83,7 @@ impl FrameHeader {
 
     /// Appends the encoded header to `out`.
     pub(crate) fn write(self, out: &mut impl bytes::BufMut) {
-        out.put_u8(if self.is_last { 0x80 } else { 0 } | self.opcode.number());
+        out.put_u8(if self.is_last { 0x80 } else { 0 } | self.opcode as u8);
         let masked = if self.mask.is_some() { 0x80 } else { 0 };
         match self.len {
             #[allow(clippy::cast_possible_truncation, reason = "125 and less fit")]
