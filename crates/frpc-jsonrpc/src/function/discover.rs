@@ -52,9 +52,10 @@ impl Functions {
     /// ```
     pub fn openrpc(&self) -> Value {
         let methods: Vec<Value> = self.iter().map(|function| method(function.description())).collect();
+        let (title, version) = self.title_and_version();
         json!({
             "openrpc": "1.3.2",
-            "info": {"title": self.title(), "version": self.version()},
+            "info": {"title": title, "version": version},
             "methods": methods,
         })
     }

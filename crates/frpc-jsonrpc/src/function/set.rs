@@ -68,12 +68,8 @@ impl Functions {
         self
     }
 
-    pub(super) fn title(&self) -> &str {
-        self.0.about.as_ref().map_or("functions", |(title, _)| title)
-    }
-
-    pub(super) fn version(&self) -> &str {
-        self.0.about.as_ref().map_or("0", |(_, version)| version)
+    pub(super) fn title_and_version(&self) -> (&str, &str) {
+        self.0.about.as_ref().map_or(("functions", "0"), |(title, version)| (title, version))
     }
 
     /// Returns the function with this name.
