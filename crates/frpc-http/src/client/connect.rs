@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use frpc::{Answer, Body, Call, Code, Metadata, MethodKind, Status, codec::Format};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, response::Parts, uri::PathAndQuery};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header, response::Parts, uri::PathAndQuery};
 
 use super::{
     answers::{
@@ -17,27 +17,18 @@ use super::{
     outgoing::RequestContent,
 };
 use crate::{
-    headers::{metadata, timeout},
+    headers::{
+        CONNECT_ACCEPT_ENCODING, CONNECT_CONTENT_ENCODING, CONNECT_PROTOCOL_VERSION, connect_media_type, metadata,
+        timeout,
+    },
     message::{compression::GZIP, envelope},
     status::connect as json,
 };
 
-const CONTENT_ENCODING: &str = "connect-content-encoding";
-const ACCEPT_ENCODING: HeaderName = HeaderName::from_static("connect-accept-encoding");
-const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");
 const TRAILER_PREFIX: &str = "trailer-";
 
 /// The maximum length of a GET path. Servers and caches may refuse longer ones.
 const GET_LEN_MAX: usize = 8 * 1024;
-
-fn content_type(format: Format, is_unary: bool) -> &'static str {
-    match (format, is_unary) {
-        (Format::Json, true) => "application/json",
-        (_, true) => "application/proto",
-        (Format::Json, false) => "application/connect+json",
-        (_, false) => "application/connect+proto",
-    }
-}
 
 /// Makes a Connect call.
 pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
@@ -47,9 +38,9 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
 fn head(caller: &HttpCaller, call: &Call, format: Format) -> Result<RequestHead, Status> {
     let path = caller.path("", call.method())?;
     let mut headers = (*caller.base).clone();
-    let is_unary = call.kind() == MethodKind::Unary;
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type(format, is_unary)));
-    headers.insert(PROTOCOL_VERSION, HeaderValue::from_static("1"));
+    let content_type = connect_media_type(format, call.kind() != MethodKind::Unary);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CONNECT_PROTOCOL_VERSION, HeaderValue::from_static("1"));
     let timeout: Option<TimeoutHeader> = Some((timeout::CONNECT_TIMEOUT, timeout::connect as _));
     let metadata = call.head().metadata().clone();
     Ok(RequestHead { method: Method::POST, path, headers: Arc::new(headers), metadata, timeout, said: None })
@@ -78,7 +69,7 @@ async fn unary(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
         let headers = Arc::make_mut(&mut head.headers);
         // The parameters of the path contain both.
         headers.remove(header::CONTENT_TYPE);
-        headers.remove(PROTOCOL_VERSION);
+        headers.remove(CONNECT_PROTOCOL_VERSION);
     } else if is_compressed {
         Arc::make_mut(&mut head.headers).insert(header::CONTENT_ENCODING, HeaderValue::from_static(GZIP));
     }
@@ -121,7 +112,7 @@ async fn read_unary(
         *status.metadata_mut() = trailers;
         return Err(prepend_metadata(metadata, status));
     }
-    check_type(&found, content_type(format, true))?;
+    check_type(&found, connect_media_type(format, false))?;
     let content = read_all(&mut received, coding?, len_max).await?.unwrap_or_default();
     Ok(answer_of(content, metadata, trailers))
 }
@@ -156,8 +147,8 @@ fn check_type(found: &str, expected: &str) -> Result<(), Status> {
     }
     let message = format!("the server answered with content of type '{found}' instead of {expected}");
     // Another content type of Connect is a fault of a Connect server. Any other type may come from a proxy.
-    let known =
-        [Format::Proto, Format::Json].map(|format| [true, false].map(|is_unary| content_type(format, is_unary)));
+    let known = [Format::Proto, Format::Json]
+        .map(|format| [true, false].map(|is_framed| connect_media_type(format, is_framed)));
     let is_known = known.iter().flatten().any(|known| *known == found);
     Err(Status::new(if is_known { Code::Internal } else { Code::Unknown }, message))
 }
@@ -168,10 +159,10 @@ async fn streaming(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Statu
     let format = caller.format_of(call.method())?;
     let mut head = head(caller, &call, format)?;
     if caller.framing.compresses() {
-        Arc::make_mut(&mut head.headers).insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
+        Arc::make_mut(&mut head.headers).insert(CONNECT_CONTENT_ENCODING, HeaderValue::from_static(GZIP));
     }
     if caller.pool.dialer().settings.accept_gzip {
-        Arc::make_mut(&mut head.headers).insert(ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
+        Arc::make_mut(&mut head.headers).insert(CONNECT_ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
     }
     let content = match call.into_parts().1 {
         Body::One(message) => RequestContent::Whole(caller.framing.frame(&message.into_bytes())?),
@@ -193,9 +184,11 @@ fn open(caller: &HttpCaller, format: Format, parts: Parts, received: ReceivedBod
     if parts.status != StatusCode::OK {
         return Err(http_failure(parts.status));
     }
-    check_type(&media_type(&parts.headers), content_type(format, false))?;
-    let coding =
-        ContentCoding::from_header(parts.headers.get(CONTENT_ENCODING), caller.pool.dialer().settings.accept_gzip)?;
+    check_type(&media_type(&parts.headers), connect_media_type(format, true))?;
+    let coding = ContentCoding::from_header(
+        parts.headers.get(CONNECT_CONTENT_ENCODING),
+        caller.pool.dialer().settings.accept_gzip,
+    )?;
     let metadata = metadata_of(&parts.headers)?;
     Ok(FramedResponse::new(metadata, received, coding, caller.len_max(), EndOfStream))
 }

@@ -20,11 +20,9 @@ use super::{
 use crate::{
     headers::{metadata::BASE64, percent, timeout},
     message::{compression::GZIP, envelope},
+    status::grpc::{GRPC_MESSAGE, GRPC_STATUS, GRPC_STATUS_DETAILS},
 };
 
-const GRPC_STATUS: &str = "grpc-status";
-const GRPC_MESSAGE: &str = "grpc-message";
-const GRPC_DETAILS: &str = "grpc-status-details-bin";
 const GRPC_ENCODING: &str = "grpc-encoding";
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
@@ -183,6 +181,6 @@ fn status(trailers: &HeaderMap) -> Option<Result<Metadata, Status>> {
     let code = if code == Code::Ok { Code::Unknown } else { code };
     let message = trailers.get(GRPC_MESSAGE).map(|message| percent::decode(message.as_bytes())).unwrap_or_default();
     // Unreadable details are dropped, because the status itself matters more.
-    let details = trailers.get(GRPC_DETAILS).and_then(|details| BASE64.decode(details.as_bytes()).ok());
+    let details = trailers.get(GRPC_STATUS_DETAILS).and_then(|details| BASE64.decode(details.as_bytes()).ok());
     Some(Err(Status::with_details_and_metadata(code, message, details.unwrap_or_default(), metadata)))
 }

@@ -1,10 +1,25 @@
 //! Values and sizes of headers and trailers.
 
-use http::{HeaderMap, Method, Uri};
+use frpc::codec::Format;
+use http::{HeaderMap, HeaderName, Method, Uri};
 
 pub(crate) mod metadata;
 pub(crate) mod percent;
 pub(crate) mod timeout;
+
+pub(crate) const CONNECT_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("connect-accept-encoding");
+pub(crate) const CONNECT_CONTENT_ENCODING: HeaderName = HeaderName::from_static("connect-content-encoding");
+pub(crate) const CONNECT_PROTOCOL_VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");
+
+/// Returns the media type of the messages of Connect: a message as a whole body, or in frames.
+pub(crate) fn connect_media_type(format: Format, is_framed: bool) -> &'static str {
+    match (format, is_framed) {
+        (Format::Json, false) => "application/json",
+        (_, false) => "application/proto",
+        (Format::Json, true) => "application/connect+json",
+        (_, true) => "application/connect+proto",
+    }
+}
 
 /// Returns the size of headers as HTTP/2 counts header lists.
 pub(crate) fn list_len(headers: &HeaderMap) -> usize {

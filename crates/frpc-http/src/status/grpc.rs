@@ -8,8 +8,8 @@ use tracing::debug;
 use crate::headers::{field_len, list_len, metadata, percent};
 
 pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+pub(crate) const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+pub(crate) const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
 /// Adds a status to headers or trailers. Their total size, as HTTP/2 counts it, stays within `len_max` unless the code
 /// alone exceeds it.

@@ -6,7 +6,10 @@ use frpc::{MethodKind, Status, codec::Format};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
 use crate::{
-    headers::timeout::{self, CONNECT_TIMEOUT},
+    headers::{
+        connect_media_type,
+        timeout::{self, CONNECT_TIMEOUT},
+    },
     serve::{body::ResponseBody, site::refuse},
 };
 
@@ -32,10 +35,8 @@ pub(super) fn of_content_type(content_type: &[u8]) -> Option<ConnectContentType>
 impl ConnectContentType {
     pub(super) fn media_type(self) -> &'static str {
         match self {
-            Self::Message(Format::Json) => "application/json",
-            Self::Message(_) => "application/proto",
-            Self::Frames(Format::Json) => "application/connect+json",
-            Self::Frames(_) => "application/connect+proto",
+            Self::Message(format) => connect_media_type(format, false),
+            Self::Frames(format) => connect_media_type(format, true),
         }
     }
 }
@@ -85,4 +86,3 @@ pub(super) fn call_time(headers: &HeaderMap) -> Result<Option<Duration>, Status>
 }
 
 const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
-pub(super) const CONNECT_PROTOCOL_VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");

@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use frpc::{Answer, Body, CancelGuard, Metadata, MethodHandle, Status, Streaming, codec::Format};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, header::CONTENT_TYPE, request::Parts};
+use http::{HeaderMap, HeaderValue, Response, header::CONTENT_TYPE, request::Parts};
 use http_body::Frame;
 
-use super::head::{CONNECT_PROTOCOL_VERSION, ConnectContentType, call_time, check_version};
+use super::head::{ConnectContentType, call_time, check_version};
 use crate::{
-    headers::metadata,
+    headers::{CONNECT_ACCEPT_ENCODING, CONNECT_CONTENT_ENCODING, CONNECT_PROTOCOL_VERSION, metadata},
     message::{compression::GZIP, envelope},
     serve::{
         body::ResponseBody,
@@ -95,6 +95,3 @@ impl ResponseFraming for ConnectFraming {
         end(outcome).ok().map(Frame::data)
     }
 }
-
-const CONNECT_CONTENT_ENCODING: HeaderName = HeaderName::from_static("connect-content-encoding");
-const CONNECT_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("connect-accept-encoding");

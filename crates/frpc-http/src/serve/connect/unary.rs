@@ -8,12 +8,12 @@ use http::{
 };
 
 use super::{
-    head::{CONNECT_PROTOCOL_VERSION, ConnectContentType, call_time, check_version, unsupported},
+    head::{ConnectContentType, call_time, check_version, unsupported},
     query::ConnectQuery,
 };
 use crate::{
     codes,
-    headers::metadata,
+    headers::{CONNECT_PROTOCOL_VERSION, metadata},
     serve::{
         bare,
         body::ResponseBody,
