@@ -1,6 +1,6 @@
 //! Statuses of calls without a complete response.
 
-use std::{error::Error, fmt::Write, io, sync::Arc};
+use std::{error::Error, io, iter::successors, sync::Arc};
 
 use frpc::{CallError, CloseReason, Code, GoAway, RefusalReason, Status};
 use h2::Reason;
@@ -32,14 +32,7 @@ pub(super) fn http_failure(status: StatusCode) -> Status {
 }
 
 fn find(error: &hyper::Error) -> Option<&h2::Error> {
-    let mut source = error.source();
-    while let Some(error) = source {
-        if let Some(error) = error.downcast_ref() {
-            return Some(error);
-        }
-        source = error.source();
-    }
-    None
+    successors(error.source(), |&error| error.source()).find_map(|error| error.downcast_ref())
 }
 
 /// Returns the status of a stream ended by either side, while the connection continues.
@@ -94,13 +87,12 @@ fn connection_failure(error: hyper::Error, was_written: bool, settings: &ClientS
 /// Returns the messages of an error and of its causes.
 pub(super) fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let cause = error.to_string();
+    for cause in successors(error.source(), |&error| error.source()) {
+        let cause = cause.to_string();
         if !text.ends_with(&cause) {
-            write!(text, ": {cause}").expect("a String takes all text");
+            text += ": ";
+            text += &cause;
         }
-        source = error.source();
     }
     text
 }

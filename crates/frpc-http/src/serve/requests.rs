@@ -4,6 +4,7 @@ use std::{
     error::Error,
     future::poll_fn,
     io,
+    iter::successors,
     pin::{Pin, pin},
     task::{Context, Poll, ready},
     time::Duration,
@@ -32,13 +33,11 @@ impl<B> RequestBody for B where B: Body<Data = Bytes, Error: Into<Box<dyn Error 
 
 /// Returns the status of a body that could not be read: malformed, or cut off.
 pub(super) fn body_error(error: &(dyn Error + Send + Sync + 'static)) -> Status {
-    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = cause {
+    for error in successors(Some(error as &(dyn Error + 'static)), |&error| error.source()) {
         let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
         if matches!(kind, Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData)) {
             return Status::invalid_argument(format!("the body is malformed: {error}"));
         }
-        cause = error.source();
     }
     Status::cancelled(format!("the request ended early: {error}"))
 }
