@@ -1,6 +1,9 @@
 //! Numbers in JSON.
 
-use std::io::Write;
+use std::{
+    fmt::{Display, LowerExp},
+    io::Write,
+};
 
 use crate::Scanner;
 
@@ -33,20 +36,21 @@ pub fn put_i64(number: i64, out: &mut Vec<u8>) {
 
 /// Appends the shortest text that parses to the same number, or a quoted word for infinities and NaN.
 pub fn put_f64(number: f64, out: &mut Vec<u8>) {
-    match word(number) {
-        Some(word) => out.extend_from_slice(word),
-        None if is_handy(number) => write(out, format_args!("{number}")),
-        None => write(out, format_args!("{number:e}")),
-    }
+    put_float(number, &number, out);
 }
 
 /// Appends the shortest text that parses to the same number, or a quoted word for infinities and NaN.
 pub fn put_f32(number: f32, out: &mut Vec<u8>) {
-    match word(number.into()) {
-        Some(word) => out.extend_from_slice(word),
-        None if is_handy(number.into()) => write(out, format_args!("{number}")),
-        None => write(out, format_args!("{number:e}")),
-    }
+    put_float(number.into(), &number, out);
+}
+
+fn put_float(number: f64, text: &(impl Display + LowerExp), out: &mut Vec<u8>) {
+    let written = match word(number) {
+        Some(word) => out.write_all(word),
+        None if is_handy(number) => write!(out, "{text}"),
+        None => write!(out, "{text:e}"),
+    };
+    written.expect("a vector takes everything");
 }
 
 fn word(number: f64) -> Option<&'static [u8]> {
@@ -61,10 +65,6 @@ fn word(number: f64) -> Option<&'static [u8]> {
 /// Returns `true` if a number is short without an exponent.
 fn is_handy(number: f64) -> bool {
     number == 0.0 || (1e-5..1e16).contains(&number.abs())
-}
-
-fn write(out: &mut Vec<u8>, arguments: std::fmt::Arguments<'_>) {
-    out.write_fmt(arguments).expect("a vector takes everything");
 }
 
 /// Returns `true` if all of `text` is a number.
