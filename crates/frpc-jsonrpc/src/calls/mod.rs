@@ -65,13 +65,6 @@ pub(crate) struct PeerCalls {
     is_draining: bool,
 }
 
-/// The result of starting a request.
-enum StartOutcome {
-    /// The answer has been written, or the request is a notification.
-    Done,
-    Running,
-}
-
 impl PeerCalls {
     /// Creates an empty set of calls. Subscriptions require a connection on which the server can send messages unasked.
     pub(crate) fn new(site: JsonRpcState, context: Context, can_subscribe: bool) -> Self {
@@ -175,7 +168,7 @@ impl PeerCalls {
                 let start = outbox.len();
                 let place = |id| AnswerDestination { id, batch: None, len };
                 let started = self.start_request(&request, place, cx, &mut outbox.bytes);
-                if matches!(started, StartOutcome::Done) && outbox.len() > start {
+                if started.is_ready() && outbox.len() > start {
                     outbox.end(start);
                 }
             }
@@ -220,7 +213,7 @@ impl PeerCalls {
                         if let Some(id) = request.id {
                             put_failure(&mut outbox.bytes, id, &batch::too_long(batch_answers_len_max));
                         }
-                        StartOutcome::Done
+                        Poll::Ready(())
                     } else {
                         let place = |id| AnswerDestination { id, batch: Some((key, holes.len())), len: share };
                         self.start_request(&request, place, cx, &mut outbox.bytes)
@@ -228,14 +221,14 @@ impl PeerCalls {
                 }
                 ParsedItem::Invalid { id, why } => {
                     put_invalid(&mut outbox.bytes, id, why);
-                    StartOutcome::Done
+                    Poll::Ready(())
                 }
-                ParsedItem::Answer => StartOutcome::Done,
+                ParsedItem::Answer => Poll::Ready(()),
             };
             match started {
-                StartOutcome::Done if outbox.len() > from => outbox.bytes.push(b','),
-                StartOutcome::Done => {}
-                StartOutcome::Running => holes.push(from - start - 1),
+                Poll::Ready(()) if outbox.len() > from => outbox.bytes.push(b','),
+                Poll::Ready(()) => {}
+                Poll::Pending => holes.push(from - start - 1),
             }
         }
         if !holes.is_empty() {
@@ -249,7 +242,7 @@ impl PeerCalls {
         }
     }
 
-    /// Starts the call of a request. Writes its answer if the call ends immediately.
+    /// Starts the call of a request. Ready if the call ends immediately, with its answer written; a notification has none.
     #[inline]
     fn start_request(
         &mut self,
@@ -257,7 +250,7 @@ impl PeerCalls {
         place: impl FnOnce(Option<Box<str>>) -> AnswerDestination,
         cx: &mut TaskContext<'_>,
         out: &mut Vec<u8>,
-    ) -> StartOutcome {
+    ) -> Poll<()> {
         let ParsedRequest { id, method, params } = request;
         if self.is_draining {
             let status = Status::unavailable("the server is shutting down, and the call was not executed");
@@ -267,7 +260,7 @@ impl PeerCalls {
             if let Some(id) = id {
                 put_unknown(out, id, method);
             }
-            return StartOutcome::Done;
+            return Poll::Ready(());
         };
         match target {
             CallTarget::Function(function) => {
@@ -285,10 +278,10 @@ impl PeerCalls {
                     if let Some(guard) = guard {
                         guard.disarm();
                     }
-                    return StartOutcome::Done;
+                    return Poll::Ready(());
                 };
                 self.add(RunningCall::of_function(later, inherited, guard, place(id.map(Into::into)), time));
-                StartOutcome::Running
+                Poll::Pending
             }
             CallTarget::Layered { function, method } => {
                 let (function, method) = (function.clone(), *method);
@@ -311,7 +304,7 @@ impl PeerCalls {
                 if let Some(id) = id {
                     put_result(out, id, if is_ended { b"true" } else { b"false" });
                 }
-                StartOutcome::Done
+                Poll::Ready(())
             }
         }
     }
@@ -342,11 +335,11 @@ impl PeerCalls {
         (head, guard)
     }
 
-    fn fail(out: &mut Vec<u8>, id: Option<&str>, status: &Status) -> StartOutcome {
+    fn fail(out: &mut Vec<u8>, id: Option<&str>, status: &Status) -> Poll<()> {
         if let Some(id) = id {
             put_failure(out, id, status);
         }
-        StartOutcome::Done
+        Poll::Ready(())
     }
 
     fn start_service(
@@ -356,7 +349,7 @@ impl PeerCalls {
         place: impl FnOnce(Option<Box<str>>) -> AnswerDestination,
         cx: &mut TaskContext<'_>,
         out: &mut Vec<u8>,
-    ) -> StartOutcome {
+    ) -> Poll<()> {
         let method = service.found.method();
         if method.kind.has_request_stream() {
             let why = format!("{method} takes a stream, which JSON-RPC does not support: call it over frisbee or gRPC");
@@ -394,7 +387,7 @@ impl PeerCalls {
         place: impl FnOnce(Option<Box<str>>) -> AnswerDestination,
         cx: &mut TaskContext<'_>,
         out: &mut Vec<u8>,
-    ) -> StartOutcome {
+    ) -> Poll<()> {
         let body = Body::from(request.params.unwrap_or_default().to_owned());
         let (endpoint, context) = (self.site.endpoint.clone(), self.context.clone());
         let (head, guard) = self.head();
@@ -418,18 +411,18 @@ impl PeerCalls {
         notices: Option<NotificationStyle>,
         cx: &mut TaskContext<'_>,
         out: &mut Vec<u8>,
-    ) -> StartOutcome {
+    ) -> Poll<()> {
         let mut running = RunningCall::of_endpoint(call, place, notices);
         match running.poll_unpin(cx) {
             Poll::Ready(FinishedCall { place: AnswerDestination { id, batch, .. }, outcome }) => {
                 if let Some(id) = &id {
                     self.put_outcome(out, id, batch.is_some(), outcome);
                 }
-                StartOutcome::Done
+                Poll::Ready(())
             }
             Poll::Pending => {
                 self.add(running);
-                StartOutcome::Running
+                Poll::Pending
             }
         }
     }
