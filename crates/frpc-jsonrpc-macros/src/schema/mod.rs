@@ -12,14 +12,14 @@ use syn::{
 };
 
 use self::{
-    attributes::{FieldAttributes, TypeAttributes, VariantAttributes},
+    attributes::{ItemKind, SerdeAttributes},
     names::RenameRule,
 };
 use crate::docs::docs;
 
 pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
     let mut input: DeriveInput = syn::parse2(item)?;
-    let attributes = TypeAttributes::read(&input.attrs)?;
+    let attributes = SerdeAttributes::read(ItemKind::Type, &input.attrs)?;
     let described = match &input.data {
         Data::Struct(found) => of_struct(&input.ident.unraw().to_string(), &found.fields, &attributes)?,
         Data::Enum(found) => of_enum(found, &attributes)?,
@@ -47,12 +47,12 @@ pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
     })
 }
 
-fn of_struct(name: &str, fields: &Fields, attributes: &TypeAttributes) -> Result<TokenStream> {
-    let TypeAttributes { case, is_closed, has_default, .. } = *attributes;
+fn of_struct(name: &str, fields: &Fields, attributes: &SerdeAttributes) -> Result<TokenStream> {
+    let SerdeAttributes { case, is_closed, is_optional: has_default, .. } = *attributes;
     let members = MemberOptions { case, is_closed, has_default };
     if attributes.is_transparent {
         for field in fields {
-            if !FieldAttributes::read(&field.attrs)?.is_skipped {
+            if !SerdeAttributes::read(ItemKind::Field, &field.attrs)?.is_skipped {
                 return schema_of(field);
             }
         }
@@ -87,7 +87,7 @@ fn content(fields: &Fields, members: MemberOptions) -> Result<TokenStream> {
             let mut items = Vec::new();
             let mut required = 0_usize;
             for field in &found.unnamed {
-                let attributes = FieldAttributes::read(&field.attrs)?;
+                let attributes = SerdeAttributes::read(ItemKind::Field, &field.attrs)?;
                 if attributes.is_skipped {
                     continue;
                 }
@@ -107,7 +107,7 @@ fn object(start: TokenStream, fields: &Fields, members: MemberOptions) -> Result
     let MemberOptions { case, is_closed, has_default } = members;
     let mut object = start;
     for field in fields {
-        let attributes = FieldAttributes::read(&field.attrs)?;
+        let attributes = SerdeAttributes::read(ItemKind::Field, &field.attrs)?;
         let Some(ident) = field.ident.as_ref().filter(|_| !attributes.is_skipped) else { continue };
         let schema = schema_of(field)?;
         if attributes.is_flat {
@@ -123,10 +123,10 @@ fn object(start: TokenStream, fields: &Fields, members: MemberOptions) -> Result
     Ok(if is_closed { quote!(#object.closed()) } else { object })
 }
 
-fn of_enum(found: &DataEnum, attributes: &TypeAttributes) -> Result<TokenStream> {
+fn of_enum(found: &DataEnum, attributes: &SerdeAttributes) -> Result<TokenStream> {
     let mut variants = Vec::new();
     for variant in &found.variants {
-        let found = VariantAttributes::read(&variant.attrs)?;
+        let found = SerdeAttributes::read(ItemKind::Variant, &variant.attrs)?;
         if !found.is_skipped {
             let (schema, docs) = (of_variant(variant, &found, attributes)?, docs(&variant.attrs));
             variants.push(quote!(derived::with_docs(#schema, #docs)));
@@ -135,7 +135,7 @@ fn of_enum(found: &DataEnum, attributes: &TypeAttributes) -> Result<TokenStream>
     Ok(quote!(derived::any_of(::std::vec![#(#variants),*])))
 }
 
-fn of_variant(variant: &Variant, found: &VariantAttributes, attributes: &TypeAttributes) -> Result<TokenStream> {
+fn of_variant(variant: &Variant, found: &SerdeAttributes, attributes: &SerdeAttributes) -> Result<TokenStream> {
     let plain = variant.ident.unraw().to_string();
     let name = found.name.clone();
     let name = name.unwrap_or_else(|| attributes.case.map_or(plain.clone(), |case| case.of_variant(&plain)));
@@ -176,7 +176,7 @@ fn of_variant(variant: &Variant, found: &VariantAttributes, attributes: &TypeAtt
 
 /// Generates the schema of a field. The compiler finds out whether its type has one.
 fn schema_of(field: &Field) -> Result<TokenStream> {
-    if FieldAttributes::read(&field.attrs)?.is_opaque {
+    if SerdeAttributes::read(ItemKind::Field, &field.attrs)?.is_opaque {
         return Ok(quote!(derived::anything()));
     }
     let of = &field.ty;
