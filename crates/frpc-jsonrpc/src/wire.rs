@@ -78,10 +78,12 @@ pub struct JsonRpc {
     functions: Functions,
     /// Pairs of an alias and the name of its method.
     aliases: Arc<Vec<(String, String)>>,
-    /// The method table of the last server to use this wire. Sharing a wire between servers is correct, but rebuilds
-    /// the table.
-    made: Arc<Mutex<Option<(Endpoint, Arc<MethodNames>)>>>,
+    made: Arc<MethodCache>,
 }
+
+/// The method table of the last server to use this wire. Sharing a wire between servers is correct, but rebuilds the
+/// table.
+type MethodCache = Mutex<Option<(Endpoint, Arc<MethodNames>)>>;
 
 impl JsonRpc {
     /// Creates a wire for the server's services, with the default limits.
