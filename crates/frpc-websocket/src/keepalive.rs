@@ -29,12 +29,12 @@ impl KeepaliveTimer {
         self.is_heard = true;
     }
 
-    /// Completes with `true` when a ping must be sent.
+    /// Completes when a ping must be sent.
     ///
     /// # Errors
     ///
     /// Returns [`TimedOut`](io::ErrorKind::TimedOut) if the peer did not answer the last ping in time.
-    pub(crate) fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+    pub(crate) fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.timer.as_mut().poll(cx));
             let asks = !self.is_heard;
@@ -48,7 +48,7 @@ impl KeepaliveTimer {
             let now = Instant::now();
             self.timer.as_mut().reset(now.checked_add(pause).unwrap_or(now + Duration::from_secs(24 * 3600)));
             if asks {
-                return Poll::Ready(Ok(true));
+                return Poll::Ready(Ok(()));
             }
         }
     }

@@ -36,7 +36,7 @@ pub(crate) struct WebSocketConnection {
     role: Role,
     pub(crate) decoder: Decoder,
     encoder: Encoder,
-    input: BytesMut,
+    pub(crate) input: BytesMut,
     output: BytesMut,
     /// `true` if the stream has no unflushed bytes.
     is_flushed: bool,
@@ -74,11 +74,6 @@ impl WebSocketConnection {
             keepalive: None,
             peer_close: None,
         }
-    }
-
-    /// Adds bytes that were read from the stream before.
-    pub(crate) fn push_unread(&mut self, unread: &[u8]) {
-        self.input.extend_from_slice(unread);
     }
 
     /// Queues a message, unless this side has closed.
@@ -179,11 +174,11 @@ impl WebSocketConnection {
                 )))
             }
             Poll::Pending => {
-                let Some(keepalive) = &mut self.keepalive else { return Poll::Pending };
-                while ready!(keepalive.poll_due(cx))? {
+                while let Some(keepalive) = &mut self.keepalive {
+                    ready!(keepalive.poll_due(cx))?;
                     self.encoder.control(Opcode::Ping, &[], &mut self.output);
                     // If the ping cannot be written now, the waker is registered for it.
-                    let _ = Self::poll_write(&mut self.io, &mut self.output, &mut self.is_flushed, cx)?;
+                    let _ = self.poll_write_out(cx)?;
                 }
                 Poll::Pending
             }
@@ -251,29 +246,20 @@ impl WebSocketConnection {
 
     /// Writes and flushes all queued frames.
     pub(crate) fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Self::poll_write(&mut self.io, &mut self.output, &mut self.is_flushed, cx)
-    }
-
-    fn poll_write(
-        io: &mut Box<dyn ByteStream>,
-        output: &mut BytesMut,
-        is_flushed: &mut bool,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
-        while !output.is_empty() {
-            *is_flushed = false;
-            let len = ready!(Pin::new(&mut *io).poll_write(cx, output))?;
+        while !self.output.is_empty() {
+            self.is_flushed = false;
+            let len = ready!(Pin::new(&mut self.io).poll_write(cx, &self.output))?;
             if len == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            output.advance(len);
-            if output.is_empty() && output.capacity() > OUTPUT_LEN_MAX {
-                *output = BytesMut::new();
+            self.output.advance(len);
+            if self.output.is_empty() && self.output.capacity() > OUTPUT_LEN_MAX {
+                self.output = BytesMut::new();
             }
         }
-        if !*is_flushed {
-            ready!(Pin::new(io).poll_flush(cx))?;
-            *is_flushed = true;
+        if !self.is_flushed {
+            ready!(Pin::new(&mut self.io).poll_flush(cx))?;
+            self.is_flushed = true;
         }
         Poll::Ready(Ok(()))
     }

@@ -71,7 +71,7 @@ impl WebSocket {
 
     /// Adds bytes already read from the stream after the handshake.
     pub fn with_unread(mut self, unread: &[u8]) -> Self {
-        self.link.push_unread(unread);
+        self.link.input.extend_from_slice(unread);
         self
     }
 
