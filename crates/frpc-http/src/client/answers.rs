@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use frpc::{
-    Answer, Body, Code, Metadata, MetadataSlot, Status, Streaming,
+    Answer, Body, Code, Metadata, MetadataSlot, MethodKind, Status, Streaming,
     client::{Deadline, end_at_deadline},
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -147,8 +147,16 @@ pub(super) trait OpenResponse:
 
 impl<F: FnOnce(Parts, ReceivedBody) -> Result<FramedResponse, Status> + Send + 'static> OpenResponse for F {}
 
-/// Returns the answer of a call with a single response message.
-pub(super) async fn unary_answer(exchange: HttpExchange, open: impl OpenResponse) -> Result<Answer, Status> {
+/// Returns the answer of a call with framed messages.
+pub(super) async fn answer(
+    kind: MethodKind,
+    exchange: HttpExchange,
+    whole: Option<Deadline>,
+    open: impl OpenResponse,
+) -> Result<Answer, Status> {
+    if kind.has_response_stream() {
+        return Ok(stream_answer(exchange, whole, open));
+    }
     exchange
         .read_by_deadline(async |parts, received| {
             let mut answers = open(parts, received)?;
@@ -200,7 +208,7 @@ pub(super) fn prepend_metadata(mut metadata: Metadata, mut status: Status) -> St
 }
 
 /// Returns the answer of a call with a response stream. The request has been sent already.
-pub(super) fn stream_answer(exchange: HttpExchange, whole: Option<Deadline>, open: impl OpenResponse) -> Answer {
+fn stream_answer(exchange: HttpExchange, whole: Option<Deadline>, open: impl OpenResponse) -> Answer {
     let (metadata, trailers) = (MetadataSlot::new(), MetadataSlot::new());
     let (of_head, of_end) = (metadata.clone(), trailers.clone());
     let opened = async move {

@@ -172,11 +172,7 @@ async fn streaming(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Statu
     let exchange = HttpExchange::begin(caller.pool.clone(), head, content, deadlines).await?;
     let caller = caller.clone();
     let open = move |parts, received| open(&caller, format, parts, received);
-    if kind.has_response_stream() {
-        Ok(answers::stream_answer(exchange, deadlines.whole, open))
-    } else {
-        answers::unary_answer(exchange, open).await
-    }
+    answers::answer(kind, exchange, deadlines.whole, open).await
 }
 
 /// Reads the head of a response stream.

@@ -90,11 +90,7 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
     let exchange = HttpExchange::begin(caller.pool.clone(), head, content, deadlines).await?;
     let caller = caller.clone();
     let open = move |parts, received| open(&caller, codec, parts, received);
-    if kind.has_response_stream() {
-        Ok(answers::stream_answer(exchange, deadlines.whole, open))
-    } else {
-        answers::unary_answer(exchange, open).await
-    }
+    answers::answer(kind, exchange, deadlines.whole, open).await
 }
 
 /// Reads the head of a response.
