@@ -304,7 +304,7 @@ fn duplicate_host_and_coding_headers_are_rejected() {
 fn requests_for_other_hosts_are_rejected() {
     in_virtual_time(async {
         let service = TestService::default();
-        let http = Http::new().allowed_hosts(["test", "localhost:8080"]).mount("/mounted", Odd);
+        let http = Http::new().allowed_hosts(["Test", "localhost:8080", "[::1]"]).mount("/mounted", Odd);
         let server = serve(&service, http);
         let requests = |host: &str| {
             let json = say("hi", "connection: close\r\n");
@@ -319,9 +319,16 @@ fn requests_for_other_hosts_are_rejected() {
             [json, mounted, chunked.to_owned(), upgrade.to_owned()]
                 .map(|request| request.replace("host: test\r\n", &host))
         };
-        for (host, is_served) in
-            [("test", true), ("TEST:99", true), ("localhost:8080", true), ("localhost", false), ("evil.org", false)]
-        {
+        for (host, is_served) in [
+            ("test", true),
+            ("TEST:99", true),
+            ("localhost:8080", true),
+            ("[::1]:50051", true),
+            ("localhost", false),
+            ("localhost:8081", false),
+            ("test.evil.org", false),
+            ("evil.org", false),
+        ] {
             for request in requests(host) {
                 let mut caller = Http1::connect(&server);
                 caller.say(&request).await;
@@ -335,6 +342,15 @@ fn requests_for_other_hosts_are_rejected() {
             let reply = caller.ask(request.body(()).unwrap(), messages(&["hi"])).await;
             assert_eq!(reply.status != StatusCode::MISDIRECTED_REQUEST, is_served, "{host}");
             assert_eq!(service.log.take().len(), if is_served { 2 } else { 0 }, "{host}");
+        }
+        // The target of a request takes precedence over its header. It must not contain a user.
+        for (host, is_served) in [("test", true), ("evil.org", false), ("a@test", false)] {
+            for header in ["test", "evil.org"] {
+                let request = say("hi", "connection: close\r\n").replace("host: test", &format!("host: {header}"));
+                let heard = ask(&server, request.replacen(" /", &format!(" http://{host}/"), 1)).await;
+                let is_ok = heard.starts_with(b"HTTP/1.1 200");
+                assert_eq!(is_ok, is_served, "{host} {header}: {}", heard.escape_ascii());
+            }
         }
     });
 }
