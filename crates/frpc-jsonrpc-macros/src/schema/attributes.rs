@@ -26,7 +26,7 @@ pub(super) struct SerdeAttributes {
     pub(super) is_opaque: bool,
 }
 
-/// The item with the attributes. Each kind supports others.
+/// The item with the attributes. Each kind supports different ones.
 #[derive(Clone, Copy)]
 pub(super) enum ItemKind {
     Type,
