@@ -112,12 +112,8 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self
     }
 
-    /// Adds a layer around the server's calls to the offered services.
-    pub fn layer_services(self, layer: impl Layer) -> Self {
-        self.map(|services| services.layer(layer))
-    }
-
-    /// Offers a service to the server. The server can call it on the same connection.
+    /// Offers a service to the server. The server can call it on the same connection. [`Layered`](crate::Layered) adds
+    /// layers around these calls.
     ///
     /// On a connection to a plain server, such as one in Go, its operations must differ from the called operations.
     pub fn add_service<T: Service>(self, service: T) -> ChannelBuilder<(S, T), R> {
