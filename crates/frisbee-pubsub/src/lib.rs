@@ -52,6 +52,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod local;
+mod lock;
 mod message;
 mod remote;
 mod subject;

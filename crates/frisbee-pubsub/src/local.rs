@@ -1,11 +1,11 @@
 //! A client of a broker in the same process.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use frisbee::{Connection, Event, Outcome, Packet, Router, Server};
 use tokio::io::duplex;
 
-use crate::{Broker, Client, ConnectError};
+use crate::{Broker, Client, ConnectError, lock::lock};
 
 impl Broker {
     /// Returns a client of this broker, connected within the process.
@@ -82,7 +82,7 @@ struct IdentityRouter<T>(Mutex<Option<T>>);
 impl<T: Send + Sync + 'static> Router for IdentityRouter<T> {
     fn event(&self, connection: &Connection, event: Event<'_>) {
         let Event::Opened = event else { return };
-        let identity = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let identity = lock(&self.0).take();
         // Cannot fail: a new connection has no value of this type.
         let _ = identity.map(|identity| connection.set_state(identity).is_ok());
     }

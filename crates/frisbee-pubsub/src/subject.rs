@@ -137,11 +137,6 @@ impl Pattern {
         self.0.split('.')
     }
 
-    /// Returns `true` if the pattern has no wildcard and matches only its own text.
-    pub fn is_subject(&self) -> bool {
-        !self.tokens().any(|token| token == "*" || token == ">")
-    }
-
     /// Returns `true` if the pattern matches the subject.
     pub fn matches(&self, subject: &str) -> bool {
         let mut subject = subject.split('.');

@@ -5,8 +5,8 @@ use std::{error::Error, fmt, marker::PhantomData};
 use bytes::Bytes;
 
 use crate::{
-    Client, InvalidSubject, Message, Pattern, Policy, PublishError, Subject, SubscribeError, Subscription,
-    SubscriptionEnd, SubscriptionEvent,
+    Client, InvalidSubject, Message, Pattern, PublishError, Subject, SubscribeError, Subscription, SubscriptionEnd,
+    SubscriptionEvent,
 };
 
 /// A type convertible to and from payloads. The feature `prost` implements it for every prost message.
@@ -123,19 +123,6 @@ impl<M: Payload> Topic<M> {
     /// A dropped call has not subscribed.
     pub async fn subscribe(&self, client: &Client) -> Result<TopicSubscription<M>, SubscribeError> {
         Ok(TopicSubscription::of(client.subscribe(self.pattern).await?))
-    }
-
-    /// Subscribes to all subjects of the topic as [`subscribe`](Self::subscribe) does, with another policy.
-    ///
-    /// # Cancel safety
-    ///
-    /// A dropped call has not subscribed.
-    pub async fn subscribe_with(
-        &self,
-        client: &Client,
-        policy: Policy,
-    ) -> Result<TopicSubscription<M>, SubscribeError> {
-        Ok(TopicSubscription::of(client.subscribe(self.pattern).policy(policy).await?))
     }
 
     fn check(&self, subject: &str) -> Result<(), InvalidSubject> {

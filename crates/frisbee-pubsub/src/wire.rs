@@ -27,6 +27,14 @@ pub(crate) enum PacketKind {
     Refused,
 }
 
+impl PacketKind {
+    /// Returns `true` for packets from clients to brokers.
+    #[inline]
+    pub(crate) fn is_for_broker(self) -> bool {
+        matches!(self, Self::Hello | Self::Subscribe | Self::Unsubscribe | Self::Publish | Self::Credit)
+    }
+}
+
 const KINDS: [PacketKind; 13] = [
     PacketKind::Hello,
     PacketKind::Welcome,
@@ -212,15 +220,15 @@ pub(crate) struct SubscribePacket<'a> {
 impl<'a> SubscribePacket<'a> {
     pub(crate) fn read(content: &'a [u8]) -> Result<Self, MalformedPacket> {
         let mut reader = ContentReader(content);
-        let policy = policy(reader.u8()?).ok_or(MalformedPacket("the policy is unknown"))?;
+        let policy = POLICIES.get(usize::from(reader.u8()?)).ok_or(MalformedPacket("the policy is unknown"))?;
         let (window, slot) = (reader.u32()?, reader.u8()?);
         let (pattern, group) = (reader.short_text()?, reader.short_text()?);
-        Ok(Self { policy, window, slot, pattern, group })
+        Ok(Self { policy: *policy, window, slot, pattern, group })
     }
 
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut content = Vec::new();
-        content.push(policy_number(self.policy));
+        content.push(self.policy as u8);
         content.put_u32(self.window);
         content.push(self.slot);
         write_short(self.pattern.as_bytes(), &mut content);
@@ -229,26 +237,9 @@ impl<'a> SubscribePacket<'a> {
     }
 }
 
-fn policy(number: u8) -> Option<Policy> {
-    Some(match number {
-        0 => Policy::DropNewest,
-        1 => Policy::DropOldest,
-        2 => Policy::KeepLatest,
-        3 => Policy::Block,
-        4 => Policy::Disconnect,
-        _ => return None,
-    })
-}
-
-fn policy_number(policy: Policy) -> u8 {
-    match policy {
-        Policy::DropNewest => 0,
-        Policy::DropOldest => 1,
-        Policy::KeepLatest => 2,
-        Policy::Block => 3,
-        Policy::Disconnect => 4,
-    }
-}
+/// The policies in the order of their numbers.
+const POLICIES: [Policy; 5] =
+    [Policy::DropNewest, Policy::DropOldest, Policy::KeepLatest, Policy::Block, Policy::Disconnect];
 
 /// Reasons in an ENDED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -382,6 +373,9 @@ mod tests {
     fn packets_round_trip() {
         let subscribe = SubscribePacket { policy: Policy::Block, window: 70_000, slot: 3, pattern: "a.*", group: "g" };
         assert_eq!(SubscribePacket::read(&subscribe.write()), Ok(subscribe));
+        for (number, policy) in (0..).zip(POLICIES) {
+            assert_eq!(SubscribePacket { policy, ..subscribe }.write()[0], number);
+        }
         let ended = EndedPacket { number: 9, reason: EndReason::TooSlow, missing: 1 << 40, text: "too slow" };
         assert_eq!(EndedPacket::read(&ended.write()), Ok(ended));
         assert_eq!(read_missing(&write_missing(7, 1 << 33)), Ok((7, 1 << 33)));

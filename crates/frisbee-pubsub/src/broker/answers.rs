@@ -4,7 +4,7 @@
 use std::{
     collections::VecDeque,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -12,7 +12,10 @@ use std::{
 use frisbee::{Connection, Packet, TrySendError};
 use tokio::sync::Notify;
 
-use crate::wire::{OperationBase, PacketKind};
+use crate::{
+    lock::lock,
+    wire::{OperationBase, PacketKind},
+};
 
 /// A queue of answers in order. While [`is_full`](Self::is_full) returns `true`, the router delays packets that need an
 /// answer.
@@ -44,21 +47,21 @@ impl AnswerQueue {
 
     /// Sends an answer, or queues it if the outbox is full.
     pub(super) fn queue_answer(&self, kind: PacketKind, id: u16, content: impl Into<frisbee::Content>) {
-        let mut waiting = self.waiting();
+        let mut waiting = lock(&self.waiting);
         waiting.packets.push_back(Packet::new(id, self.base.operation(kind), content));
         self.send(waiting);
     }
 
     /// Grants a publisher more credit.
     pub(super) fn allow(&self, bytes: usize) {
-        let mut waiting = self.waiting();
+        let mut waiting = lock(&self.waiting);
         waiting.allowed += bytes;
         self.send(waiting);
     }
 
     /// Sends queued answers until the outbox is full. Returns `true` if none is left.
     pub(super) fn drain(&self) -> bool {
-        let waiting = self.waiting();
+        let waiting = lock(&self.waiting);
         self.send(waiting);
         !self.are_waiting()
     }
@@ -76,7 +79,7 @@ impl AnswerQueue {
 
     /// Drops the queue and the connection, after the connection has ended.
     pub(super) fn end(&self) {
-        let mut waiting = self.waiting();
+        let mut waiting = lock(&self.waiting);
         waiting.connection = None;
         waiting.packets.clear();
         self.len.store(0, Ordering::Relaxed);
@@ -118,10 +121,5 @@ impl AnswerQueue {
         if now < before {
             self.drained.notify_waiters();
         }
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, QueuedAnswers> {
-        // No code under this lock leaves a partial change, so a poisoned lock is safe to use.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,10 +3,12 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
 };
+
+use crate::lock::lock;
 
 /// A snapshot of a broker's state and traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,13 +77,13 @@ impl PrefixTable {
     /// Returns the counters for a subject's prefix, or the shared ones if there are too many prefixes.
     pub(super) fn of(&self, subject: &str, prefixes_max: usize) -> Arc<PrefixCounters> {
         let prefix = subject.split('.').next().unwrap_or_default();
-        let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counters = lock(&self.0);
         let key = if counters.contains_key(prefix) || counters.len() < prefixes_max { prefix } else { "" };
         counters.entry(key.into()).or_default().clone()
     }
 
     pub(super) fn snapshot(&self) -> Vec<PrefixMetrics> {
-        let counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counters = lock(&self.0);
         let metrics = |(prefix, counters): (&_, &Arc<PrefixCounters>)| PrefixMetrics {
             prefix: String::clone(prefix),
             published: counters.published.load(Ordering::Relaxed),

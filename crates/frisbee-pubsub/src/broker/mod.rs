@@ -14,14 +14,13 @@ mod registry;
 mod retained;
 mod router;
 mod shared;
-mod slow;
 mod subscriber;
 #[cfg(test)]
 mod testing;
 
 use std::{
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
 };
 
 use bytes::Bytes;
@@ -33,9 +32,14 @@ pub use self::{
     metrics::{BrokerMetrics, PrefixMetrics},
     router::BrokerRouter,
 };
-use self::{hold::PublisherAccount, publishing::PublisherState, shared::BrokerShared};
+use self::{
+    hold::PublisherAccount,
+    publishing::{Publisher, PublisherState},
+    shared::BrokerShared,
+};
 use crate::{
     Publication, PublishError, Subject, TryPublishError,
+    lock::lock,
     wire::{BASE, OperationBase, RETAIN, write_publish},
 };
 
@@ -148,8 +152,9 @@ impl Broker {
         let mut content = Vec::new();
         write_publish(if retain { RETAIN } else { 0 }, subject, reply, &mut content);
         content.extend_from_slice(&payload);
-        let mut publishing = self.publishing();
-        let published = publishing.publish(&self.0.shared, &self.0.account, None, &content.into());
+        let mut publishing = lock(&self.0.publishing);
+        let by = Publisher { shared: &self.0.shared, account: &self.0.account, connection: None };
+        let published = publishing.publish(by, &content.into());
         publishing.flush(&self.0.shared, &self.0.account);
         published.map_err(|refusal| PublishError::Refused(refusal).into())
     }
@@ -172,12 +177,6 @@ impl Broker {
 
     pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
         self.0.shared.check()
-    }
-
-    fn publishing(&self) -> MutexGuard<'_, PublisherState> {
-        // A user's `Authorize` may panic under this lock. It leaves no partial change, so a poisoned lock is safe to
-        // use.
-        self.0.publishing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

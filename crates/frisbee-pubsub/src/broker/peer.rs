@@ -3,7 +3,7 @@
 use std::{
     pin::pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -19,13 +19,10 @@ use crate::{
         hold::PublisherAccount,
         publishing::PublisherState,
         shared::BrokerShared,
-        slow::SlowList,
-        subscriber::{
-            OfferOutcome, PeerSubscriptions, Subscriber, SubscriberConnection, SubscriptionParameters,
-            SubscriptionShared,
-        },
+        subscriber::{OfferOutcome, PeerSubscriptions, SlowList, Subscriber, SubscriberConnection, SubscriptionShared},
     },
     client::check_group,
+    lock::{lock, take},
     wire::{EndReason, PacketKind, PublishPacket, SubscribePacket},
 };
 
@@ -33,7 +30,7 @@ use crate::{
 pub(super) struct BrokerPeer {
     pub(super) account: Arc<PublisherAccount>,
     pub(super) answers: Arc<AnswerQueue>,
-    pub(super) slow: Arc<SlowList<Subscriber>>,
+    pub(super) slow: Arc<SlowList>,
     pub(super) publishing: Mutex<PublisherState>,
     pub(super) subscriptions: Arc<PeerSubscriptions>,
     /// Number of delayed packets, handled later in order of arrival.
@@ -76,10 +73,6 @@ impl BrokerPeer {
         }
     }
 
-    pub(super) fn publishing(&self) -> MutexGuard<'_, PublisherState> {
-        self.publishing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a subscription and answers the client.
     pub(super) fn subscribe(
         &self,
@@ -88,7 +81,8 @@ impl BrokerPeer {
         id: u16,
         content: &[u8],
     ) -> Result<(), Refusal> {
-        let SubscribePacket { policy, window, slot, pattern, group } = SubscribePacket::read(content)?;
+        let packet = SubscribePacket::read(content)?;
+        let SubscribePacket { slot, pattern, group, .. } = packet;
         let pattern = Pattern::new(pattern)?;
         if !group.is_empty() {
             check_group(group)?;
@@ -96,9 +90,9 @@ impl BrokerPeer {
         shared.authorize(Some(connection), Action::Subscribe, &pattern)?;
         // Publications of retained values take this lock too, so each comes either before this subscription or after
         // it.
-        let retained = shared.retained();
+        let retained = lock(&shared.retained);
         let mut registry = shared.registry_mut();
-        let mut locked = self.subscriptions.lock();
+        let mut locked = lock(&self.subscriptions.0);
         // `None` after the end of the connection. There is no client to answer then.
         let Some(subscriptions) = &mut *locked else { return Ok(()) };
         let refused = |text| Err(Refusal::new(RefusalCode::LimitReached, text));
@@ -122,7 +116,6 @@ impl BrokerPeer {
             let text = "the connection already has a subscription with this pattern and slot";
             return Err(Refusal::new(RefusalCode::Malformed, text));
         }
-        let wishes = SubscriptionParameters { pattern: pattern.clone(), group: group.into(), slot, policy, window };
         let place = SubscriberConnection {
             connection,
             answers: &self.answers,
@@ -131,10 +124,10 @@ impl BrokerPeer {
             subscriptions: &self.subscriptions,
             stalled: shared.itself(),
         };
-        let make = |number| Arc::new(Subscriber::new(number, wishes, place));
+        let make = |number| Arc::new(Subscriber::new(number, packet, pattern.clone(), place));
         let (subscriber, is_new) = registry.add(&pattern, group, slot, make);
         // Publishers need this lock from now on, so the answer and the retained values go out before their messages.
-        let mut delivery = subscriber.delivery();
+        let mut delivery = lock(&subscriber.delivery);
         subscriptions.add(subscriber.clone());
         if is_new {
             shared.generation.fetch_add(1, Ordering::Release);
@@ -173,13 +166,13 @@ impl BrokerPeer {
 
     /// Discards all state of the connection, after the connection has ended.
     pub(super) fn forget(&self, shared: &BrokerShared) {
-        let subscriptions = self.subscriptions.lock().take().unwrap_or_default();
+        let subscriptions = lock(&self.subscriptions.0).take().unwrap_or_default();
         for subscriber in subscriptions.by_number.values() {
             subscriber.end();
         }
         shared.forget(subscriptions.by_number.into_values().collect());
         // The list and the subscribers refer to each other. Break the cycle.
-        drop(self.slow.take());
+        drop(take(&self.slow));
         self.answers.end();
     }
 }

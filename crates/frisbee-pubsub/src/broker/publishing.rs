@@ -20,6 +20,7 @@ use crate::{
         shared::BrokerShared,
         subscriber::{MessageBatch, OfferOutcome, Subscriber},
     },
+    lock::lock,
     wire::{EndReason, MESSAGE_COST, PacketKind, PublishPacket, REPLY, RETAIN},
 };
 
@@ -64,15 +65,18 @@ struct LaneBatch {
     cost: usize,
 }
 
+/// The sender of a publication.
+#[derive(Clone, Copy)]
+pub(super) struct Publisher<'a> {
+    pub(super) shared: &'a BrokerShared,
+    pub(super) account: &'a Arc<PublisherAccount>,
+    /// `None` for the broker itself, which needs no permission.
+    pub(super) connection: Option<&'a Connection>,
+}
+
 impl PublisherState {
     /// Processes the content of a PUBLISH. Returns the number of subscriptions it goes to.
-    pub(super) fn publish(
-        &mut self,
-        shared: &BrokerShared,
-        account: &Arc<PublisherAccount>,
-        connection: Option<&Connection>,
-        content: &Bytes,
-    ) -> Result<u32, Refusal> {
+    pub(super) fn publish(&mut self, by: Publisher<'_>, content: &Bytes) -> Result<u32, Refusal> {
         let published = PublishPacket::read(content)?;
         if let Some(reply) = published.reply {
             check(reply)?;
@@ -80,9 +84,9 @@ impl PublisherState {
         // Charge publications refused below as well, because their sender has spent credit on them.
         self.spent += content.len() + MESSAGE_COST;
         if published.flags & RETAIN != 0 {
-            return self.publish_retained(shared, account, connection, &published, content);
+            return self.publish_retained(by, &published, content);
         }
-        self.append(shared, account, connection, &published, content)
+        self.append(by, &published, content)
     }
 
     /// Sends all gathered frames.
@@ -117,39 +121,32 @@ impl PublisherState {
     #[cold]
     fn publish_retained(
         &mut self,
-        shared: &BrokerShared,
-        account: &Arc<PublisherAccount>,
-        connection: Option<&Connection>,
+        by: Publisher<'_>,
         published: &PublishPacket<'_>,
         content: &Bytes,
     ) -> Result<u32, Refusal> {
+        let Publisher { shared, account, connection } = by;
         let subject = check(published.subject)?;
         // Check both permissions before any change, since a refused value must not be retained. `authorize` runs user
         // code, so call it before taking a lock other tasks need.
-        let index = self.route(shared, account, connection, published.subject)?;
+        let index = self.route(by, published.subject)?;
         if let Some(refusal) = &self.routes[index].refusal {
             return Err(refusal.clone());
         }
         shared.authorize(connection, Action::Retain, subject)?;
-        let mut retained = shared.retained();
+        let mut retained = lock(&shared.retained);
         retained.set(&shared.common.limits, subject, published, content)?;
         // `None` skips `authorize`, even if the route has to be computed again. The publisher was authorized above.
-        let deliveries = self.append(shared, account, None, published, content);
+        let deliveries = self.append(Publisher { connection: None, ..by }, published, content);
         self.flush(shared, account);
         // Release the lock only after the flush has delivered the message to all earlier subscribers.
         drop(retained);
         deliveries
     }
 
-    fn append(
-        &mut self,
-        shared: &BrokerShared,
-        account: &Arc<PublisherAccount>,
-        connection: Option<&Connection>,
-        published: &PublishPacket<'_>,
-        content: &Bytes,
-    ) -> Result<u32, Refusal> {
-        let index = self.route(shared, account, connection, published.subject)?;
+    fn append(&mut self, by: Publisher<'_>, published: &PublishPacket<'_>, content: &Bytes) -> Result<u32, Refusal> {
+        let index = self.route(by, published.subject)?;
+        let Publisher { shared, account, .. } = by;
         let Self { routes, outgoing, dirty, spare, too_slow, tally, .. } = self;
         let route = &routes[index];
         if let Some(refusal) = &route.refusal {
@@ -204,43 +201,32 @@ impl PublisherState {
 
     /// Returns the route of a subject. The common case: the same subject as before.
     #[inline]
-    fn route(
-        &mut self,
-        shared: &BrokerShared,
-        account: &Arc<PublisherAccount>,
-        connection: Option<&Connection>,
-        subject: &[u8],
-    ) -> Result<usize, Refusal> {
-        let generation = shared.generation.load(Ordering::Acquire);
+    fn route(&mut self, by: Publisher<'_>, subject: &[u8]) -> Result<usize, Refusal> {
+        let generation = by.shared.generation.load(Ordering::Acquire);
         // `forget_routes` also sends the frames gathered on the old routes.
         if self.generation != generation {
-            self.forget_routes(shared, account);
+            self.forget_routes(by);
             self.generation = generation;
         }
         match &self.last {
             Some((last, index)) if last == subject => Ok(*index),
-            _ => self.find(shared, account, connection, subject),
+            _ => self.find(by, subject),
         }
     }
 
     /// Looks up or computes the route of a subject other than the last one.
-    fn find(
-        &mut self,
-        shared: &BrokerShared,
-        account: &Arc<PublisherAccount>,
-        connection: Option<&Connection>,
-        subject: &[u8],
-    ) -> Result<usize, Refusal> {
+    fn find(&mut self, by: Publisher<'_>, subject: &[u8]) -> Result<usize, Refusal> {
         self.flush_tally();
         if let Some((subject, index)) = self.by_subject.get_key_value(subject) {
             self.last = Some((subject.clone(), *index));
             return Ok(*index);
         }
+        let Publisher { shared, connection, .. } = by;
         let text = check(subject)?;
         let routes_max = shared.common.limits.routes_max;
         // Clear the whole cache instead of tracking the use of single entries.
         if self.routes.len() >= routes_max || self.targets >= routes_max.saturating_mul(TARGETS_MAX) {
-            self.forget_routes(shared, account);
+            self.forget_routes(by);
         }
         let refusal = shared.authorize(connection, Action::Publish, text).err();
         let counters = shared.prefixes.of(text, shared.common.limits.prefixes_max);
@@ -264,8 +250,8 @@ impl PublisherState {
     }
 
     /// Sends all gathered frames and clears all routes.
-    fn forget_routes(&mut self, shared: &BrokerShared, account: &Arc<PublisherAccount>) {
-        self.flush(shared, account);
+    fn forget_routes(&mut self, by: Publisher<'_>) {
+        self.flush(by.shared, by.account);
         self.routes.clear();
         self.targets = 0;
         self.by_subject.clear();
@@ -303,11 +289,12 @@ mod tests {
         for number in 0..100 {
             bench.join(&mut bench.shared.registry_mut(), ">", &format!("group{number}"));
         }
+        let by = Publisher { shared: &bench.shared, account: &bench.peer.account, connection: None };
         let mut publishing = PublisherState::default();
         for number in 0..60 {
             let mut content = Vec::new();
             write_publish(0, &format!("subject.{number}"), None, &mut content);
-            let published = publishing.publish(&bench.shared, &bench.peer.account, None, &content.into());
+            let published = publishing.publish(by, &content.into());
             assert_eq!(published, Ok(100));
             let targets: usize = publishing.routes.iter().map(|route| route.lanes.len() + route.groups.len()).sum();
             assert!(targets <= 64 * TARGETS_MAX + 100, "{targets} of them are remembered");

@@ -3,7 +3,7 @@
 use std::{
     collections::{HashSet, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, Weak,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -11,6 +11,7 @@ use std::{
 use crate::{
     Pattern,
     broker::subscriber::{ReadyMembers, Subscriber},
+    lock::lock,
     trie::{PatternShapes, PatternTrie},
 };
 
@@ -126,7 +127,7 @@ impl PatternRegistry {
             }
             RouteTarget::Group(group) if *group.name == *subscriber.group => {
                 numbers.remove(&subscriber.number);
-                group.ready().retain(|ready| !Arc::ptr_eq(ready, subscriber));
+                lock(&group.ready).retain(|ready| !Arc::ptr_eq(ready, subscriber));
                 group.members.remove(subscriber)
             }
             _ => false,
@@ -176,7 +177,7 @@ impl QueueGroup {
 
     /// Returns the next ready member and moves it to the end of the list.
     pub(super) fn ready_in_turn(&self) -> Option<Arc<Subscriber>> {
-        let mut ready = self.ready();
+        let mut ready = lock(&self.ready);
         let member = ready.pop_front()?;
         ready.push_back(member.clone());
         Some(member)
@@ -184,28 +185,23 @@ impl QueueGroup {
 
     /// Removes a member without room from the ready list. The member adds itself again later.
     pub(super) fn remove_ready(&self, member: &Arc<Subscriber>) {
-        let mut ready = self.ready();
+        let mut ready = lock(&self.ready);
         // The member had its turn just now, so it is near the end of the list.
         if let Some(index) = ready.iter().rposition(|ready| Arc::ptr_eq(ready, member)) {
             ready.remove(index);
         }
     }
-
-    fn ready(&self) -> MutexGuard<'_, VecDeque<Arc<Subscriber>>> {
-        // No code under this lock leaves a partial change, so a poisoned lock is safe to use.
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl ReadyMembers for QueueGroup {
     fn add_ready(&self, member: Arc<Subscriber>) {
-        self.ready().push_back(member);
+        lock(&self.ready).push_back(member);
     }
 }
 
 impl SubscriberList {
     pub(super) fn snapshot(&self) -> Arc<Vec<Arc<Subscriber>>> {
-        self.list().clone()
+        lock(&self.list).clone()
     }
 
     /// Returns the number of subscribers without locking.
@@ -214,7 +210,7 @@ impl SubscriberList {
     }
 
     fn add(&self, subscriber: Arc<Subscriber>) {
-        let mut list = self.list();
+        let mut list = lock(&self.list);
         // Copies the list only while a publisher holds a snapshot of it.
         Arc::make_mut(&mut list).push(subscriber);
         self.count.store(list.len(), Ordering::Relaxed);
@@ -222,16 +218,11 @@ impl SubscriberList {
 
     /// Removes a subscriber. Returns `true` if none is left.
     fn remove(&self, subscriber: &Arc<Subscriber>) -> bool {
-        let mut list = self.list();
+        let mut list = lock(&self.list);
         if let Some(index) = list.iter().position(|there| Arc::ptr_eq(there, subscriber)) {
             Arc::make_mut(&mut list).swap_remove(index);
         }
         self.count.store(list.len(), Ordering::Relaxed);
         list.is_empty()
-    }
-
-    fn list(&self) -> MutexGuard<'_, Arc<Vec<Arc<Subscriber>>>> {
-        // No code under this lock leaves a partial change, so a poisoned lock is safe to use.
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

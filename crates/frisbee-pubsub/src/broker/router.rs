@@ -15,7 +15,12 @@ use frisbee::{
 
 use crate::{
     Refusal, RefusalCode,
-    broker::{peer::BrokerPeer, publishing::PublisherState, shared::BrokerShared},
+    broker::{
+        peer::BrokerPeer,
+        publishing::{Publisher, PublisherState},
+        shared::BrokerShared,
+    },
+    lock::{lock, take},
     wire::{ACKNOWLEDGE, PacketKind, read_credit, read_hello, read_number, write_refused, write_welcome},
 };
 
@@ -43,21 +48,13 @@ impl<F: Router> BrokerRouter<F> {
     #[inline]
     fn kind(&self, packet: &Packet) -> Option<PacketKind> {
         let kind = self.shared.common.base.kind(packet.operation)?;
-        let is_ours = matches!(
-            kind,
-            PacketKind::Hello
-                | PacketKind::Subscribe
-                | PacketKind::Unsubscribe
-                | PacketKind::Publish
-                | PacketKind::Credit
-        );
-        is_ours.then_some(kind)
+        kind.is_for_broker().then_some(kind)
     }
 
     fn handle(&self, peer: &Arc<BrokerPeer>, kind: PacketKind, id: u16, content: &Bytes, connection: &Connection) {
         let shared = &*self.shared;
         let handled = match kind {
-            PacketKind::Publish => return self.publish(peer, &mut peer.publishing(), id, content, connection),
+            PacketKind::Publish => return self.publish(peer, &mut lock(&peer.publishing), id, content, connection),
             PacketKind::Credit => read_credit(content).map_err(Refusal::from).map(|(number, bytes)| {
                 // A missing subscription is no error: it may have ended while this packet was in flight.
                 if let Some(subscriber) = peer.subscriptions.get(number) {
@@ -66,7 +63,7 @@ impl<F: Router> BrokerRouter<F> {
             }),
             PacketKind::Subscribe => {
                 // Earlier messages do not belong to the new subscription.
-                peer.publishing().flush(shared, &peer.account);
+                lock(&peer.publishing).flush(shared, &peer.account);
                 peer.subscribe(shared, connection, id, content)
             }
             PacketKind::Unsubscribe => {
@@ -101,7 +98,8 @@ impl<F: Router> BrokerRouter<F> {
         content: &Bytes,
         connection: &Connection,
     ) {
-        match publishing.publish(&self.shared, &peer.account, Some(connection), content) {
+        let by = Publisher { shared: &self.shared, account: &peer.account, connection: Some(connection) };
+        match publishing.publish(by, content) {
             Ok(deliveries) if content.first().is_some_and(|flags| flags & ACKNOWLEDGE != 0) => {
                 peer.answers.queue_answer(PacketKind::Published, id, deliveries.to_be_bytes().to_vec());
             }
@@ -118,7 +116,7 @@ impl<F: Router> BrokerRouter<F> {
         let _turn = peer.gate.lock().await;
         peer.wait_for_room().await;
         self.handle(&peer, kind, packet.id, &packet.content, connection);
-        peer.publishing().flush(&self.shared, &peer.account);
+        lock(&peer.publishing).flush(&self.shared, &peer.account);
     }
 }
 
@@ -151,9 +149,9 @@ impl<F: Router> Router for BrokerRouter<F> {
 
     fn event(&self, connection: &Connection, event: Event<'_>) {
         match (event, connection.state()) {
-            (Event::Received, Some(AttachedPeer(peer))) => peer.publishing().flush(&self.shared, &peer.account),
+            (Event::Received, Some(AttachedPeer(peer))) => lock(&peer.publishing).flush(&self.shared, &peer.account),
             (Event::Writable, Some(AttachedPeer(peer))) if peer.answers.drain() => {
-                for subscriber in peer.slow.take() {
+                for subscriber in take(&peer.slow) {
                     subscriber.resume_delivery();
                 }
             }
@@ -185,7 +183,7 @@ impl<F: Router> Router for BrokerRouter<F> {
             }
             let Some(Packet { id, content, .. }) = packets.next() else { return };
             if kind == PacketKind::Publish {
-                let publishing = publishing.get_or_insert_with(|| peer.publishing());
+                let publishing = publishing.get_or_insert_with(|| lock(&peer.publishing));
                 self.publish(peer, publishing, id, &content, connection);
             } else {
                 publishing = None;

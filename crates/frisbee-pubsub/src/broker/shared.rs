@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+        Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -23,6 +23,7 @@ use crate::{
         retained::RetainedValues,
         subscriber::{EndStalled, Subscriber, SubscriptionShared, UndeliveredMessages},
     },
+    lock::lock,
     wire::{EndReason, EndedPacket, OperationBase, PacketKind},
 };
 
@@ -36,7 +37,7 @@ pub(super) struct BrokerShared {
     registry: RwLock<PatternRegistry>,
     /// Version of the set of lanes, groups and permissions. A change invalidates the cached routes of publishers.
     pub(super) generation: AtomicU64,
-    retained: Mutex<RetainedValues>,
+    pub(super) retained: Mutex<RetainedValues>,
     pub(super) prefixes: PrefixTable,
     /// Account for group messages that pass to another member without holding up a publisher.
     orphans: Arc<PublisherAccount>,
@@ -157,7 +158,7 @@ impl BrokerShared {
     pub(super) fn metrics(&self) -> BrokerMetrics {
         // Lock one after the other: `subscribe` holds both, in the opposite order.
         let patterns = self.registry().patterns();
-        let retained = self.retained().count();
+        let retained = lock(&self.retained).count();
         BrokerMetrics {
             patterns,
             queued_len: self.common.gauge.len(),
@@ -166,11 +167,6 @@ impl BrokerShared {
             refused: self.common.refused.load(Ordering::Relaxed),
             prefixes: self.prefixes.snapshot(),
         }
-    }
-
-    pub(super) fn retained(&self) -> MutexGuard<'_, RetainedValues> {
-        // No code under this lock or the following ones leaves a partial change, so poisoned locks are safe to use.
-        self.retained.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn registry(&self) -> RwLockReadGuard<'_, PatternRegistry> {

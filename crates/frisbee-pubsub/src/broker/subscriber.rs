@@ -2,10 +2,10 @@
 
 use std::{
     cell::OnceCell,
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -22,10 +22,10 @@ use crate::{
         hold::{MessageHold, PublisherAccount},
         limits::BrokerLimits,
         queue::{MessageQueue, NextDelivery, PushOutcome, cost},
-        slow::SlowList,
     },
+    lock::lock,
     trie::PatternShapes,
-    wire::{MESSAGE_COST, OperationBase, PacketKind, write_missing},
+    wire::{MESSAGE_COST, OperationBase, PacketKind, SubscribePacket, write_missing},
 };
 
 /// State shared by all subscriptions of a broker.
@@ -51,7 +51,7 @@ pub(super) struct Subscriber {
     policy: Policy,
     connection: Connection,
     pub(super) answers: Arc<AnswerQueue>,
-    slow: Arc<SlowList<Self>>,
+    slow: Arc<SlowList>,
     /// The connection's subscriptions, for removal by number.
     siblings: Weak<PeerSubscriptions>,
     /// The queue group, if the subscription is a member of one.
@@ -59,8 +59,12 @@ pub(super) struct Subscriber {
     common: Arc<SubscriptionShared>,
     /// Ends the subscription after it has blocked publishers for too long.
     stalled: Weak<dyn EndStalled>,
-    delivery: Mutex<DeliveryState>,
+    pub(super) delivery: Mutex<DeliveryState>,
 }
+
+/// Subscriptions of one connection waiting for room in its outbox, in the order in which they ran out of it. Each is in
+/// the list at most once.
+pub(super) type SlowList = Mutex<VecDeque<Arc<Subscriber>>>;
 
 /// Ends stalled subscriptions.
 pub(super) trait EndStalled: Send + Sync {
@@ -132,28 +136,24 @@ pub(super) struct SharedMessage {
     hold: OnceCell<Arc<MessageHold>>,
 }
 
-/// Parameters of a subscription, as requested by the client.
-pub(super) struct SubscriptionParameters {
-    pub(super) pattern: Pattern,
-    pub(super) group: Box<str>,
-    pub(super) slot: u8,
-    pub(super) policy: Policy,
-    pub(super) window: u32,
-}
-
 /// The connection of a subscription, with the state attached to it.
 pub(super) struct SubscriberConnection<'a> {
     pub(super) connection: &'a Connection,
     pub(super) answers: &'a Arc<AnswerQueue>,
-    pub(super) slow: &'a Arc<SlowList<Subscriber>>,
+    pub(super) slow: &'a Arc<SlowList>,
     pub(super) subscriptions: &'a Arc<PeerSubscriptions>,
     pub(super) common: &'a Arc<SubscriptionShared>,
     pub(super) stalled: Weak<dyn EndStalled>,
 }
 
 impl Subscriber {
-    pub(super) fn new(number: u32, wishes: SubscriptionParameters, place: SubscriberConnection<'_>) -> Self {
-        let SubscriptionParameters { pattern, group, slot, policy, window } = wishes;
+    pub(super) fn new(
+        number: u32,
+        packet: SubscribePacket<'_>,
+        pattern: Pattern,
+        place: SubscriberConnection<'_>,
+    ) -> Self {
+        let SubscribePacket { policy, window, slot, group, .. } = packet;
         let credit = (window > 0).then(|| i64::from(window.min(CREDIT_MAX)));
         let delivery = DeliveryState {
             credit,
@@ -166,7 +166,7 @@ impl Subscriber {
         Self {
             number,
             pattern,
-            group,
+            group: group.into(),
             slot,
             policy,
             connection: place.connection.clone(),
@@ -185,7 +185,7 @@ impl Subscriber {
     /// If the whole batch can be sent now, this costs one lock and one wake-up. Otherwise each message is sent, queued
     /// or dropped individually.
     pub(super) fn offer(self: &Arc<Self>, batch: &MessageBatch<'_>) -> OfferOutcome {
-        let mut delivery = self.delivery();
+        let mut delivery = lock(&self.delivery);
         let cost = i64::try_from(batch.cost).unwrap_or(i64::MAX);
         // A batch must fit the credit completely. Only a single message may overdraw it, see `has_credit`.
         if delivery.credit.is_none_or(|credit| credit >= cost) && self.can_send_directly(&delivery) {
@@ -222,7 +222,7 @@ impl Subscriber {
 
     /// Sends a message of the group if the subscriber has room for it now.
     pub(super) fn take(self: &Arc<Self>, content: &Content) -> TakeOutcome {
-        let mut delivery = self.delivery();
+        let mut delivery = lock(&self.delivery);
         // At most two rounds: after the registration by `register_slow`, sending is tried once more.
         while !delivery.has_ended && delivery.has_credit() && delivery.queue.is_empty() {
             if !self.answers.are_waiting() {
@@ -248,12 +248,12 @@ impl Subscriber {
 
     /// Sends, queues or drops a single message of the group.
     pub(super) fn offer_one(self: &Arc<Self>, content: &Content, account: &Arc<PublisherAccount>) -> OfferOutcome {
-        self.push(&mut self.delivery(), content, &SharedMessage::default(), Some(account))
+        self.push(&mut lock(&self.delivery), content, &SharedMessage::default(), Some(account))
     }
 
     /// Increases the subscriber's credit and sends queued messages.
     pub(super) fn give_credit(self: &Arc<Self>, bytes: u32) {
-        let mut delivery = self.delivery();
+        let mut delivery = lock(&self.delivery);
         if let Some(credit) = &mut delivery.credit {
             *credit = (*credit + i64::from(bytes)).min(i64::from(CREDIT_MAX));
         }
@@ -262,19 +262,19 @@ impl Subscriber {
 
     /// Resumes delivery after the connection has become writable.
     pub(super) fn resume_delivery(self: &Arc<Self>) {
-        let mut delivery = self.delivery();
+        let mut delivery = lock(&self.delivery);
         delivery.is_listed = false;
         self.drain(&mut delivery);
     }
 
     /// Ends the subscription. Returns `false` if it had ended before.
     pub(super) fn end(&self) -> bool {
-        !std::mem::replace(&mut self.delivery().has_ended, true)
+        !std::mem::replace(&mut lock(&self.delivery).has_ended, true)
     }
 
     /// Takes the queue of an ended subscription.
     pub(super) fn take_remains(&self) -> UndeliveredMessages {
-        let mut delivery = self.delivery();
+        let mut delivery = lock(&self.delivery);
         let before = delivery.queue.count();
         let waiting = if self.group.is_empty() { Vec::new() } else { delivery.queue.take_all() };
         let missing = delivery.queue.clear();
@@ -287,12 +287,6 @@ impl Subscriber {
         if let Some(siblings) = self.siblings.upgrade() {
             siblings.remove(self.number);
         }
-    }
-
-    /// Locks the subscription against concurrent delivery.
-    pub(super) fn delivery(&self) -> MutexGuard<'_, DeliveryState> {
-        // No code under this lock leaves a partial change, so a poisoned lock is safe to use.
-        self.delivery.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Delivers a retained value at the beginning of a subscription.
@@ -448,7 +442,7 @@ impl Subscriber {
             return false;
         }
         delivery.is_listed = true;
-        self.slow.add(self.clone());
+        lock(&self.slow).push_back(self.clone());
         true
     }
 
@@ -476,7 +470,7 @@ impl Subscriber {
 
     /// Checks the progress since `taken` messages were removed. Returns `None` if no further check is needed.
     fn check_progress(&self, taken: &mut u64) -> Option<OfferOutcome> {
-        let mut delivery = self.delivery();
+        let mut delivery = lock(&self.delivery);
         if delivery.has_ended || delivery.queue.is_empty() {
             delivery.is_watched = false;
             return None;
@@ -491,7 +485,7 @@ impl Subscriber {
 
 /// The subscriptions of a connection. `None` after the connection has ended.
 #[derive(Debug)]
-pub(super) struct PeerSubscriptions(Mutex<Option<NumberedSubscriptions>>);
+pub(super) struct PeerSubscriptions(pub(super) Mutex<Option<NumberedSubscriptions>>);
 
 /// Subscriptions by number.
 #[derive(Debug, Default)]
@@ -528,16 +522,11 @@ impl NumberedSubscriptions {
 
 impl PeerSubscriptions {
     pub(super) fn get(&self, number: u32) -> Option<Arc<Subscriber>> {
-        self.lock().as_ref()?.by_number.get(&number).cloned()
-    }
-
-    pub(super) fn lock(&self) -> MutexGuard<'_, Option<NumberedSubscriptions>> {
-        // No code under this lock leaves a partial change, so a poisoned lock is safe to use.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).as_ref()?.by_number.get(&number).cloned()
     }
 
     fn remove(&self, number: u32) {
-        let removed = self.lock().as_mut().and_then(|subscriptions| subscriptions.remove(number));
+        let removed = lock(&self.0).as_mut().and_then(|subscriptions| subscriptions.remove(number));
         // Drop without the lock held: this may be the last reference to the subscriber and its connection.
         drop(removed);
     }

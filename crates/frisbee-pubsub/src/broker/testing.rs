@@ -16,9 +16,9 @@ use crate::{
         peer::BrokerPeer,
         registry::PatternRegistry,
         shared::BrokerShared,
-        subscriber::{Subscriber, SubscriberConnection, SubscriptionParameters},
+        subscriber::{Subscriber, SubscriberConnection},
     },
-    wire::{BASE, OperationBase},
+    wire::{BASE, OperationBase, SubscribePacket},
 };
 
 /// A broker with one connection.
@@ -46,13 +46,7 @@ impl Bench {
     /// Adds a group member with room for one message.
     pub(super) fn join(&self, registry: &mut PatternRegistry, pattern: &str, group: &str) -> Arc<Subscriber> {
         let pattern = Pattern::new(pattern).expect("it is good");
-        let wishes = SubscriptionParameters {
-            pattern: pattern.clone(),
-            group: group.into(),
-            slot: 0,
-            policy: Policy::DropNewest,
-            window: 1,
-        };
+        let packet = SubscribePacket { policy: Policy::DropNewest, window: 1, slot: 0, pattern: &pattern, group };
         let place = SubscriberConnection {
             connection: &self.connection,
             answers: &Arc::new(AnswerQueue::new(OperationBase::new(BASE), 1, Some(self.connection.clone()))),
@@ -61,6 +55,6 @@ impl Bench {
             common: &self.shared.common,
             stalled: Weak::<BrokerShared>::new(),
         };
-        registry.add(&pattern, group, 0, |number| Arc::new(Subscriber::new(number, wishes, place))).0
+        registry.add(&pattern, group, 0, |number| Arc::new(Subscriber::new(number, packet, pattern.clone(), place))).0
     }
 }

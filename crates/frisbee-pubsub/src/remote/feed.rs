@@ -3,11 +3,11 @@
 use std::{
     collections::VecDeque,
     mem,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     task::{Context, Poll, Waker},
 };
 
-use crate::{Message, SubscriptionEnd, SubscriptionEvent, wire::MESSAGE_COST};
+use crate::{Message, SubscriptionEnd, SubscriptionEvent, lock::lock, wire::MESSAGE_COST};
 
 /// A queue of events for one subscription. Bounded by twice the window, even if the broker ignores its credit.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl EventFeed {
 
     pub(super) fn push(&self, message: Message) {
         let cost = cost(&message);
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         // Twice the window: messages from before a reconnection may still be queued when a new window arrives.
         if state.len >= 2 * self.window as usize {
             self.add(state, SubscriptionEvent::Missing(1));
@@ -47,12 +47,12 @@ impl EventFeed {
     }
 
     pub(super) fn push_event(&self, event: SubscriptionEvent) {
-        self.add(self.state(), event);
+        self.add(lock(&self.state), event);
     }
 
     /// Ends the subscription after the queued events.
     pub(super) fn end(&self, end: SubscriptionEnd) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.end.get_or_insert(end);
         Self::wake(state);
     }
@@ -64,7 +64,7 @@ impl EventFeed {
         into: &mut VecDeque<SubscriptionEvent>,
     ) -> Poll<Result<(), SubscriptionEnd>> {
         debug_assert!(into.is_empty());
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if !state.events.is_empty() {
             state.len = 0;
             mem::swap(&mut state.events, into);
@@ -98,11 +98,6 @@ impl EventFeed {
         if let Some(waker) = waker {
             waker.wake();
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, FeedState> {
-        // No code under this lock leaves a partial change, so a poisoned lock is safe to use.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -40,15 +40,7 @@ impl ClientRouter {
     /// Returns the kind of a packet sent from a broker to a client.
     fn kind(&self, packet: &Packet) -> Option<PacketKind> {
         let kind = self.session.base.kind(packet.operation)?;
-        let is_ours = !matches!(
-            kind,
-            PacketKind::Hello
-                | PacketKind::Subscribe
-                | PacketKind::Unsubscribe
-                | PacketKind::Publish
-                | PacketKind::Credit
-        );
-        is_ours.then_some(kind)
+        (!kind.is_for_broker()).then_some(kind)
     }
 
     fn handle(&self, kind: PacketKind, packet: Packet, connection: &Connection) {

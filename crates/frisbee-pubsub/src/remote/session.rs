@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, HashSet, VecDeque},
     hash::{BuildHasher, RandomState},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicI64, AtomicU64, Ordering},
     },
 };
@@ -16,6 +16,7 @@ use tracing::warn;
 use crate::{
     Message, Pattern, Policy, PublishError, Refusal, SubscribeError, SubscribeOptions, SubscriptionEnd,
     SubscriptionEvent,
+    lock::{lock, take},
     remote::feed::EventFeed,
     wire::{OperationBase, PacketKind, SubscribePacket, VERSION, write_credit},
 };
@@ -170,18 +171,18 @@ impl ClientSession {
 
     /// Starts the handshake on a new connection and replaces the previous one.
     pub(super) fn start_handshake(&self, connection: &Connection) {
-        let mut link = self.link();
+        let mut link = lock(&self.link);
         if matches!(link.state, LinkState::Closed) {
             return;
         }
         link.begin(LinkState::Greeting(connection.clone()));
-        *self.sinks() = MessageSinks { connection: Some(connection.clone()), by_number: HashMap::new() };
+        *lock(&self.sinks) = MessageSinks { connection: Some(connection.clone()), by_number: HashMap::new() };
         link.send(Packet::new(0, self.base.operation(PacketKind::Hello), vec![VERSION]));
     }
 
     /// Completes the handshake and requests all subscriptions again.
     pub(super) fn complete_handshake(&self, connection: &Connection, window: u32) {
-        let mut link = self.link();
+        let mut link = lock(&self.link);
         match &link.state {
             LinkState::Greeting(current) if current == connection => {}
             _ => return,
@@ -199,7 +200,7 @@ impl ClientSession {
 
     /// Adds credit for publishing on the current connection.
     pub(super) fn allow(&self, connection: &Connection, bytes: u32) {
-        if self.link().is_current(connection) {
+        if lock(&self.link).is_current(connection) {
             self.credit.fetch_add(i64::from(bytes), Ordering::Relaxed);
             self.changed.notify_waiters();
         }
@@ -207,11 +208,11 @@ impl ClientSession {
 
     /// Handles the end of a connection. Fails everything waiting for its broker.
     pub(super) fn handle_disconnect(&self, connection: &Connection) {
-        let mut link = self.link();
+        let mut link = lock(&self.link);
         let is_current = link.is_current(connection);
         if is_current {
             link.begin(LinkState::Down);
-            *self.sinks() = MessageSinks::default();
+            *lock(&self.sinks) = MessageSinks::default();
             self.unacknowledged.mark_lost();
         }
         // `start_handshake` may have replaced the connection already, so take only the acknowledgements of this one.
@@ -235,7 +236,7 @@ impl ClientSession {
 
     /// Closes the session and ends all subscriptions with the given reason.
     pub(super) fn close(&self, end: SubscriptionEnd) {
-        let mut link = self.link();
+        let mut link = lock(&self.link);
         // The connection stays open for its owner, so end the subscriptions one by one.
         if self.connections == ConnectionOwnership::Foreign {
             let numbers: Vec<_> = link.subscriptions.values().filter_map(|entry| entry.number).collect();
@@ -247,7 +248,7 @@ impl ClientSession {
         let entries = std::mem::take(&mut link.subscriptions);
         let acknowledgements = std::mem::take(&mut link.acknowledgements);
         drop(link);
-        *self.sinks() = MessageSinks::default();
+        *lock(&self.sinks) = MessageSinks::default();
         self.replies.drop_requests();
         let is_lost = matches!(end, SubscriptionEnd::Lost);
         let error = if is_lost { SubscribeError::Lost } else { SubscribeError::Closed };
@@ -273,7 +274,7 @@ impl ClientSession {
 
     /// Returns the current connection, after its handshake.
     pub(super) fn connection(&self) -> Result<Connection, NotReady> {
-        match &self.link().state {
+        match &lock(&self.link).state {
             LinkState::Up(connection) => Ok(connection.clone()),
             LinkState::Down | LinkState::Greeting(_) => Err(NotReady::Wait),
             LinkState::Closed => Err(NotReady::Failed(PublishError::Closed)),
@@ -286,7 +287,7 @@ impl ClientSession {
         options: SubscribeOptions,
         sink: MessageSink,
     ) -> Result<(u16, oneshot::Receiver<Result<(), SubscribeError>>), SubscribeError> {
-        let mut link = self.link();
+        let mut link = lock(&self.link);
         if matches!(link.state, LinkState::Closed) {
             return Err(SubscribeError::Closed);
         }
@@ -321,7 +322,7 @@ impl ClientSession {
 
     /// Removes a subscription, after the broker's answer if that is still pending.
     pub(super) fn unsubscribe(&self, key: u16) {
-        let mut link = self.link();
+        let mut link = lock(&self.link);
         let is_up = matches!(link.state, LinkState::Up(_));
         let Some(entry) = link.subscriptions.get_mut(&key) else { return };
         match entry.number {
@@ -330,7 +331,7 @@ impl ClientSession {
             number => {
                 let removed = link.remove(key);
                 if let Some(number) = number {
-                    self.sinks().by_number.remove(&number);
+                    lock(&self.sinks).by_number.remove(&number);
                     link.send(self.unsubscribe_packet(number));
                 }
                 drop(link);
@@ -341,7 +342,7 @@ impl ClientSession {
 
     /// Stores the number assigned by the broker and completes the subscription.
     pub(super) fn subscribed(&self, connection: &Connection, key: u16, number: u32) {
-        let mut link = self.link();
+        let mut link = lock(&self.link);
         if !link.is_current(connection) {
             return;
         }
@@ -354,7 +355,7 @@ impl ClientSession {
         entry.number = Some(number);
         let (sink, made) = (entry.sink.clone(), entry.made.take());
         // Insert while the link is locked, so a concurrent `unsubscribe` or `close` finds the number.
-        self.sinks().by_number.insert(number, sink.clone());
+        lock(&self.sinks).by_number.insert(number, sink.clone());
         drop(link);
         match (made, sink) {
             (_, MessageSink::Replies) => self.replies.set_subscription(ReplySubscription::Ready),
@@ -368,7 +369,7 @@ impl ClientSession {
 
     /// Removes a subscription refused by the broker.
     pub(super) fn handle_refusal(&self, connection: &Connection, key: u16, refusal: Refusal) {
-        let mut link = self.link();
+        let mut link = lock(&self.link);
         if !link.is_current(connection) {
             return;
         }
@@ -389,8 +390,8 @@ impl ClientSession {
     /// Removes a subscription ended by the broker.
     pub(super) fn handle_subscription_end(&self, connection: &Connection, number: u32, end: SubscriptionEnd) {
         // Release the sinks before taking the link, because `start_handshake` and others lock them in the opposite order.
-        let Some(sink) = self.sinks().remove(connection, number) else { return };
-        let mut link = self.link();
+        let Some(sink) = lock(&self.sinks).remove(connection, number) else { return };
+        let mut link = lock(&self.link);
         let key = link.subscriptions.iter().find(|(_, entry)| entry.number == Some(number)).map(|(key, _)| *key);
         let removed = key.and_then(|key| link.remove(key));
         drop(link);
@@ -432,13 +433,13 @@ impl ClientSession {
 
     /// Returns the destination of a subscription's messages.
     pub(super) fn sink(&self, connection: &Connection, number: u32) -> Option<MessageSink> {
-        let sinks = self.sinks();
+        let sinks = lock(&self.sinks);
         if sinks.connection.as_ref() == Some(connection) { sinks.by_number.get(&number).cloned() } else { None }
     }
 
     /// Grants the broker credit for further messages of a subscription.
     pub(super) fn give_credit(&self, key: u16, bytes: usize) {
-        let mut link = self.link();
+        let mut link = lock(&self.link);
         if let Some(number) = link.subscriptions.get(&key).and_then(|entry| entry.number) {
             let content = write_credit(number, u32::try_from(bytes).unwrap_or(u32::MAX));
             link.send(Packet::new(0, self.base.operation(PacketKind::Credit), content.to_vec()));
@@ -450,7 +451,7 @@ impl ClientSession {
         &self,
         send: impl FnOnce(&Connection, u16) -> Result<SendPosition, NotReady>,
     ) -> Result<oneshot::Receiver<Result<u32, PublishError>>, NotReady> {
-        let mut link = self.link();
+        let mut link = lock(&self.link);
         let connection = match &link.state {
             LinkState::Up(connection) => connection.clone(),
             LinkState::Closed => return Err(NotReady::Failed(PublishError::Closed)),
@@ -476,7 +477,9 @@ impl ClientSession {
 
     /// Passes the broker's answer to the waiting publisher. Returns `false` if the id is unknown.
     pub(super) fn acknowledge(&self, id: u16, result: Result<u32, PublishError>) -> bool {
-        let Some(PendingAcknowledgement { told, .. }) = self.link().acknowledgements.remove(&id) else { return false };
+        let Some(PendingAcknowledgement { told, .. }) = lock(&self.link).acknowledgements.remove(&id) else {
+            return false;
+        };
         // The receiver may have been dropped.
         let _ = told.send(result);
         self.changed.notify_waiters();
@@ -506,12 +509,12 @@ impl ClientSession {
 
     /// Takes the first failure since the last call.
     pub(super) fn take_failure(&self) -> Option<PublishError> {
-        self.unacknowledged.failure().take()
+        lock(&self.unacknowledged.failure).take()
     }
 
     /// Resumes sending after the connection has become writable.
     pub(super) fn resume_sending(&self) {
-        self.link().send_unsent();
+        lock(&self.link).send_unsent();
         self.changed.notify_waiters();
     }
 
@@ -528,20 +531,11 @@ impl ClientSession {
     fn unsubscribe_packet(&self, number: u32) -> Packet {
         Packet::new(0, self.base.operation(PacketKind::Unsubscribe), number.to_be_bytes().to_vec())
     }
-
-    fn link(&self) -> MutexGuard<'_, SessionLink> {
-        // No code under this lock leaves a partial change, so a poisoned lock is safe to use.
-        self.link.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn sinks(&self) -> MutexGuard<'_, MessageSinks> {
-        self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl UnacknowledgedMessages {
     fn fail(&self, error: PublishError) {
-        let mut failure = self.failure();
+        let mut failure = lock(&self.failure);
         if failure.is_none() {
             warn!("a message published without acknowledgement failed: {error}");
         }
@@ -552,12 +546,8 @@ impl UnacknowledgedMessages {
     fn mark_lost(&self) {
         let published = self.published.load(Ordering::Relaxed);
         if self.settled.fetch_max(published, Ordering::Relaxed) < published {
-            self.failure().get_or_insert(PublishError::Lost { may_have_left: true });
+            lock(&self.failure).get_or_insert(PublishError::Lost { may_have_left: true });
         }
-    }
-
-    fn failure(&self) -> MutexGuard<'_, Option<PublishError>> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -642,17 +632,17 @@ impl PendingReplies {
     pub(super) fn register_request(&self) -> (u64, oneshot::Receiver<Message>) {
         let (told, answer) = oneshot::channel();
         let number = self.last.fetch_add(1, Ordering::Relaxed);
-        self.waiting().insert(number, told);
+        lock(&self.waiting).insert(number, told);
         (number, answer)
     }
 
     pub(super) fn unregister_request(&self, number: u64) {
-        self.waiting().remove(&number);
+        lock(&self.waiting).remove(&number);
     }
 
     pub(super) fn push(&self, message: Message) {
         let number = message.subject.strip_prefix(&*self.prefix).and_then(|number| number.parse().ok());
-        let told = number.and_then(|number: u64| self.waiting().remove(&number));
+        let told = number.and_then(|number: u64| lock(&self.waiting).remove(&number));
         if let Some(told) = told {
             // The receiver may have been dropped.
             let _ = told.send(message);
@@ -660,12 +650,8 @@ impl PendingReplies {
     }
 
     fn drop_requests(&self) {
-        let lost = std::mem::take(&mut *self.waiting());
+        let lost = take(&self.waiting);
         drop(lost);
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Message>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
