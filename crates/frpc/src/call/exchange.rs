@@ -1,6 +1,6 @@
 //! Calls and answers with encoded messages.
 
-use std::{fmt::Display, ptr, sync::Arc, time::Duration};
+use std::{ptr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
@@ -160,9 +160,9 @@ impl Call {
         format: Format,
         any_types: &'static Types,
         request: Request<Streaming<M>>,
-    ) -> Self {
+    ) -> Result<Self, Status> {
         let (head, messages) = request.into_parts();
-        Self::new(method, format, head, Body::Many(messages.encoded_without_panics(format, any_types)))
+        Ok(Self::new(method, format, head, Body::Many(messages.encoded_without_panics(format, any_types))))
     }
 
     /// Decodes the request of a method that takes one message.
@@ -456,9 +456,7 @@ pub(crate) fn request_decode_status(method: &Method, error: CodecError) -> Statu
         error if error.is_too_much_memory() => too_much_memory(method, "request", "server", error),
         CodecError::Unsupported { .. } => Status::unimplemented(error.to_string()),
         CodecError::OtherCodec { .. } => Status::unimplemented(format!("{method}: {error}")),
-        error @ CodecError::Custom { .. } => Status::invalid_argument(mismatch_text(method, "request", error)),
-        CodecError::Proto(error) => Status::invalid_argument(mismatch_text(method, "request", error)),
-        CodecError::Json(error) => Status::invalid_argument(mismatch_text(method, "request", error)),
+        error if error.is_mismatch() => Status::invalid_argument(mismatch_text(method, "request", error)),
         error => Status::invalid_argument(error.to_string()),
     };
     status.with_source(Arc::new(error) as Arc<_>)
@@ -466,29 +464,14 @@ pub(crate) fn request_decode_status(method: &Method, error: CodecError) -> Statu
 
 /// Converts a decoding error of a response, or an error sent in its place, to a status.
 pub(crate) fn response_decode_status(method: &Method, error: CodecError) -> Status {
-    match error {
-        error if error.is_too_much_memory() => {
-            too_much_memory(method, "response", "channel", &error).with_source(Arc::new(error) as Arc<_>)
-        }
-        CodecError::Proto(cause) => {
-            let message = mismatch_text(method, "response", &cause);
-            Status::internal(message).with_source(Arc::new(CodecError::Proto(cause)) as Arc<_>)
-        }
-        CodecError::Json(cause) => {
-            let message = mismatch_text(method, "response", &cause);
-            Status::internal(message).with_source(Arc::new(CodecError::Json(cause)) as Arc<_>)
-        }
-        CodecError::Custom { .. } => {
-            Status::internal(mismatch_text(method, "response", &error)).with_source(Arc::new(error) as Arc<_>)
-        }
-        error => error.into(),
-    }
-}
-
-/// Converts an encoding error of a user-defined codec to a status. The fault is on this side.
-pub(crate) fn unwritable(method: &Method, which: &str, error: CodecError) -> Status {
-    let text = format!("the {which} of {method} cannot be sent: {error}");
-    Status::internal(text).with_source(Arc::new(error) as Arc<_>)
+    let status = if error.is_too_much_memory() {
+        too_much_memory(method, "response", "channel", &error)
+    } else if error.is_mismatch() {
+        Status::internal(mismatch_text(method, "response", &error))
+    } else {
+        return error.into();
+    };
+    status.with_source(Arc::new(error) as Arc<_>)
 }
 
 fn too_much_memory(method: &Method, which: &str, side: &str, error: &CodecError) -> Status {
@@ -498,7 +481,7 @@ fn too_much_memory(method: &Method, which: &str, side: &str, error: &CodecError)
 
 /// Adds the method and the direction to a decoding error, because the error names only the field. Peers with different
 /// proto files usually use protobuf or JSON, so their mismatches end here.
-fn mismatch_text(method: &Method, which: &str, error: &dyn Display) -> String {
+fn mismatch_text(method: &Method, which: &str, error: &CodecError) -> String {
     format!("cannot decode the {which} of {method}: {error}")
 }
 

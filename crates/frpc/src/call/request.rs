@@ -9,6 +9,7 @@ use super::{
     extensions::{Extensions, HeadExtras},
     head::Head,
     metadata::Metadata,
+    status::Status,
     streaming::Streaming,
 };
 use crate::codec;
@@ -56,6 +57,10 @@ macro_rules! envelope {
             /// Converts the message and keeps everything else.
             pub fn map<U>(self, change: impl FnOnce(T) -> U) -> $name<U> {
                 $name { message: change(self.message), $beside: self.$beside }
+            }
+
+            pub(crate) fn try_map<U>(self, change: impl FnOnce(T) -> Result<U, Status>) -> Result<$name<U>, Status> {
+                Ok($name { message: change(self.message)?, $beside: self.$beside })
             }
 
             /// Returns the metadata for the other side. Not every wire carries it; see [`Metadata`].

@@ -297,8 +297,8 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         CallDefaults {
             timeout: self.calling.settings.timeout,
             lost_metadata: self.calling.calls.lost_metadata,
-            memory: self.services.memory_budget(),
-            any_types: self.services.any_types(),
+            memory: self.services.common.messages.message_memory_max,
+            any_types: self.services.common.messages.any_types,
             layers: self.calling.layers.clone(),
         }
     }

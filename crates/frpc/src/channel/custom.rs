@@ -5,9 +5,10 @@ use std::marker::PhantomData;
 use super::Channel;
 use crate::{
     call::{
-        exchange::{response_decode_status, unwritable},
+        coded::{decoding, encoding},
+        exchange::response_decode_status,
         method::Method,
-        request::{IntoRequest, IntoStreamingRequest, Request, Response},
+        request::{IntoRequest, IntoStreamingRequest, Response},
         status::Status,
         streaming::Streaming,
     },
@@ -38,9 +39,9 @@ impl<C> CodedChannel<'_, C> {
         Q: 'static,
         P: 'static,
     {
-        let request = one::<C, Q>(method, request.into_request())?;
+        let request = request.into_request().try_map(encoding::<C, Q>(method, "request"))?;
         let response = self.channel.unary::<CodedMessage<C, Q>, CodedMessage<C, P>>(method, request).await?;
-        answered(method, response)
+        response.try_map(decoding(method, response_decode_status))
     }
 
     /// Makes a server-streaming call.
@@ -54,10 +55,10 @@ impl<C> CodedChannel<'_, C> {
         Q: 'static,
         P: 'static,
     {
-        let request = one::<C, Q>(method, request.into_request())?;
+        let request = request.into_request().try_map(encoding::<C, Q>(method, "request"))?;
         let responses =
             self.channel.server_streaming::<CodedMessage<C, Q>, CodedMessage<C, P>>(method, request).await?;
-        Ok(streamed(method, responses))
+        Ok(responses.map(|all| all.map_messages(decoding(method, response_decode_status))))
     }
 
     /// Makes a client-streaming call.
@@ -71,10 +72,11 @@ impl<C> CodedChannel<'_, C> {
         Q: Send + 'static,
         P: 'static,
     {
-        let requests = many::<C, Q>(method, requests.into_streaming_request());
+        let requests =
+            requests.into_streaming_request().map(|all| all.map_messages(encoding::<C, Q>(method, "request")));
         let response =
             self.channel.client_streaming::<CodedMessage<C, Q>, CodedMessage<C, P>>(method, requests).await?;
-        answered(method, response)
+        response.try_map(decoding(method, response_decode_status))
     }
 
     /// Makes a bidirectional call.
@@ -88,40 +90,9 @@ impl<C> CodedChannel<'_, C> {
         Q: Send + 'static,
         P: 'static,
     {
-        let requests = many::<C, Q>(method, requests.into_streaming_request());
+        let requests =
+            requests.into_streaming_request().map(|all| all.map_messages(encoding::<C, Q>(method, "request")));
         let responses = self.channel.bidirectional::<CodedMessage<C, Q>, CodedMessage<C, P>>(method, requests).await?;
-        Ok(streamed(method, responses))
+        Ok(responses.map(|all| all.map_messages(decoding(method, response_decode_status))))
     }
-}
-
-/// Encodes the request.
-fn one<C: Codec<Q>, Q>(method: &Method, request: Request<Q>) -> Result<Request<CodedMessage<C, Q>>, Status> {
-    let (head, message) = request.into_parts();
-    let coded = CodedMessage::encode(&message).map_err(|error| unwritable(method, "request", error))?;
-    Ok(Request::from_parts(head, coded))
-}
-
-/// Encodes each request when it is sent.
-fn many<C: Codec<Q>, Q: Send + 'static>(
-    method: &'static Method,
-    requests: Request<Streaming<Q>>,
-) -> Request<Streaming<CodedMessage<C, Q>>> {
-    let write = |message: Q| CodedMessage::encode(&message).map_err(|error| unwritable(method, "request", error));
-    requests.map(|requests| requests.map_messages(write))
-}
-
-/// Decodes the response.
-fn answered<C: Codec<P>, P>(method: &Method, response: Response<CodedMessage<C, P>>) -> Result<Response<P>, Status> {
-    let (extras, coded) = response.into_parts();
-    let message = coded.decode().map_err(|error| response_decode_status(method, error))?;
-    Ok(Response::from_parts(extras, message))
-}
-
-/// Decodes each response when it is received.
-fn streamed<C: Codec<P>, P: 'static>(
-    method: &'static Method,
-    responses: Response<Streaming<CodedMessage<C, P>>>,
-) -> Response<Streaming<P>> {
-    let read = |coded: CodedMessage<C, P>| coded.decode().map_err(|error| response_decode_status(method, error));
-    responses.map(|responses| responses.map_messages(read))
 }

@@ -291,18 +291,9 @@ impl Channel {
         method: &'static Method,
         request: impl IntoRequest<Q>,
     ) -> Result<Response<Streaming<P>>, Status> {
-        let mut request = request.into_request();
-        self.inherit(request.head_mut());
-        let start = Instant::now();
-        let kind = MethodKind::ServerStreaming;
-        let format = self.format(method, kind, request.head(), start).await?;
-        let call = Call::of_request(method, format, self.any_types, request)?;
-        self.call_since(call.with_kind(kind), start).await?.into_stream_response(
-            method,
-            format,
-            self.memory,
-            self.any_types,
-        )
+        let (answer, format) =
+            self.send(method, MethodKind::ServerStreaming, request.into_request(), Call::of_request).await?;
+        answer.into_stream_response(method, format, self.memory, self.any_types)
     }
 
     /// Makes a client-streaming call.
@@ -315,13 +306,9 @@ impl Channel {
         method: &'static Method,
         requests: impl IntoStreamingRequest<Message = Q>,
     ) -> Result<Response<P>, Status> {
-        let mut requests = requests.into_streaming_request();
-        self.inherit(requests.head_mut());
-        let start = Instant::now();
-        let kind = MethodKind::ClientStreaming;
-        let format = self.format(method, kind, requests.head(), start).await?;
-        let call = Call::of_stream(method, format, self.any_types, requests);
-        self.call_since(call.with_kind(kind), start).await?.into_response(method, format, self.memory, self.any_types)
+        let (answer, format) =
+            self.send(method, MethodKind::ClientStreaming, requests.into_streaming_request(), Call::of_stream).await?;
+        answer.into_response(method, format, self.memory, self.any_types)
     }
 
     /// Makes a bidirectional call.
@@ -337,18 +324,24 @@ impl Channel {
         method: &'static Method,
         requests: impl IntoStreamingRequest<Message = Q>,
     ) -> Result<Response<Streaming<P>>, Status> {
-        let mut requests = requests.into_streaming_request();
-        self.inherit(requests.head_mut());
+        let (answer, format) =
+            self.send(method, MethodKind::Bidirectional, requests.into_streaming_request(), Call::of_stream).await?;
+        answer.into_stream_response(method, format, self.memory, self.any_types)
+    }
+
+    /// Makes a streaming call. Returns the answer and the format of its messages.
+    async fn send<T>(
+        &self,
+        method: &'static Method,
+        kind: MethodKind,
+        mut request: Request<T>,
+        call: fn(&'static Method, Format, &'static Types, Request<T>) -> Result<Call, Status>,
+    ) -> Result<(Answer, Format), Status> {
+        self.inherit(request.head_mut());
         let start = Instant::now();
-        let kind = MethodKind::Bidirectional;
-        let format = self.format(method, kind, requests.head(), start).await?;
-        let call = Call::of_stream(method, format, self.any_types, requests);
-        self.call_since(call.with_kind(kind), start).await?.into_stream_response(
-            method,
-            format,
-            self.memory,
-            self.any_types,
-        )
+        let format = self.format(method, kind, request.head(), start).await?;
+        let call = call(method, format, self.any_types, request)?;
+        Ok((self.call_since(call.with_kind(kind), start).await?, format))
     }
 
     /// Makes a call of any kind through the layers. Its time counts from `start`.

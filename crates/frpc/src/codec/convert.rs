@@ -23,10 +23,7 @@ impl Format {
     /// also fails for some values, such as an `Any` of an unknown type.
     #[inline]
     pub fn encode<M: Message>(self, message: &M) -> Result<EncodedMessage, CodecError> {
-        match self {
-            Self::Polyglot => Ok(polyglot::encode_pieces(message)),
-            other => other.encode_by_table(message, Types::WELL_KNOWN),
-        }
+        self.encode_with(message, Types::WELL_KNOWN)
     }
 
     /// Encodes a message. In JSON, its `Any` fields can also contain messages of these types.

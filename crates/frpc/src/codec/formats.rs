@@ -143,6 +143,13 @@ impl CodecError {
     }
 }
 
+impl CodecError {
+    /// Returns `true` if the bytes do not match the type of the message, in a format whose errors do not name the type.
+    pub(crate) fn is_mismatch(&self) -> bool {
+        matches!(self, Self::Proto(_) | Self::Json(_) | Self::Custom { .. })
+    }
+}
+
 impl From<DecodeError> for CodecError {
     fn from(error: DecodeError) -> Self {
         Self::Polyglot(error)

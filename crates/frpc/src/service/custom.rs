@@ -4,8 +4,8 @@ use std::{future::Future, marker::PhantomData};
 
 use crate::{
     call::{
-        exchange::{Answer, Call, request_decode_status, unwritable},
-        method::Method,
+        coded::{decoding, encoding},
+        exchange::{Answer, Call, request_decode_status},
         request::{Request, Response},
         status::Status,
         streaming::Streaming,
@@ -39,7 +39,10 @@ impl<C> CodedCall<C> {
         F: Future<Output = Result<Response<P>, Status>>,
     {
         let method = self.call.method();
-        let handle = |request| async move { one::<C, P>(method, handler(asked::<C, Q>(method, request)?).await?) };
+        let handle = |request: Request<CodedMessage<C, Q>>| async move {
+            let response = handler(request.try_map(decoding::<C, Q>(method, request_decode_status))?).await?;
+            response.try_map(encoding::<C, P>(method, "response"))
+        };
         self.call.unary(handle).await
     }
 
@@ -52,7 +55,10 @@ impl<C> CodedCall<C> {
         F: Future<Output = Result<Response<Streaming<P>>, Status>>,
     {
         let method = self.call.method();
-        let handle = |request| async move { Ok(many::<C, P>(method, handler(asked::<C, Q>(method, request)?).await?)) };
+        let handle = |request: Request<CodedMessage<C, Q>>| async move {
+            let responses = handler(request.try_map(decoding::<C, Q>(method, request_decode_status))?).await?;
+            Ok(responses.map(|all| all.map_messages(encoding::<C, P>(method, "response"))))
+        };
         self.call.server_streaming(handle).await
     }
 
@@ -68,7 +74,11 @@ impl<C> CodedCall<C> {
         F: Future<Output = Result<Response<P>, Status>>,
     {
         let method = self.call.method();
-        let handle = |requests| async move { one::<C, P>(method, handler(streamed::<C, Q>(method, requests)).await?) };
+        let handle = |requests: Request<Streaming<CodedMessage<C, Q>>>| async move {
+            let response =
+                handler(requests.map(|all| all.map_messages(decoding::<C, Q>(method, request_decode_status)))).await?;
+            response.try_map(encoding::<C, P>(method, "response"))
+        };
         self.call.client_streaming(handle).await
     }
 
@@ -84,40 +94,11 @@ impl<C> CodedCall<C> {
         F: Future<Output = Result<Response<Streaming<P>>, Status>>,
     {
         let method = self.call.method();
-        let handle =
-            |requests| async move { Ok(many::<C, P>(method, handler(streamed::<C, Q>(method, requests)).await?)) };
+        let handle = |requests: Request<Streaming<CodedMessage<C, Q>>>| async move {
+            let responses =
+                handler(requests.map(|all| all.map_messages(decoding::<C, Q>(method, request_decode_status)))).await?;
+            Ok(responses.map(|all| all.map_messages(encoding::<C, P>(method, "response"))))
+        };
         self.call.bidirectional(handle).await
     }
-}
-
-/// Decodes the request.
-fn asked<C: Codec<Q>, Q>(method: &Method, request: Request<CodedMessage<C, Q>>) -> Result<Request<Q>, Status> {
-    let (head, coded) = request.into_parts();
-    let message = coded.decode().map_err(|error| request_decode_status(method, error))?;
-    Ok(Request::from_parts(head, message))
-}
-
-/// Decodes each request when the handler reads it.
-fn streamed<C: Codec<Q>, Q: 'static>(
-    method: &'static Method,
-    requests: Request<Streaming<CodedMessage<C, Q>>>,
-) -> Request<Streaming<Q>> {
-    let read = |coded: CodedMessage<C, Q>| coded.decode().map_err(|error| request_decode_status(method, error));
-    requests.map(|requests| requests.map_messages(read))
-}
-
-/// Encodes the response.
-fn one<C: Codec<P>, P>(method: &Method, response: Response<P>) -> Result<Response<CodedMessage<C, P>>, Status> {
-    let (extras, message) = response.into_parts();
-    let coded = CodedMessage::encode(&message).map_err(|error| unwritable(method, "response", error))?;
-    Ok(Response::from_parts(extras, coded))
-}
-
-/// Encodes each response when it is sent.
-fn many<C: Codec<P>, P: Send + 'static>(
-    method: &'static Method,
-    responses: Response<Streaming<P>>,
-) -> Response<Streaming<CodedMessage<C, P>>> {
-    let write = |message: P| CodedMessage::encode(&message).map_err(|error| unwritable(method, "response", error));
-    responses.map(|responses| responses.map_messages(write))
 }

@@ -19,11 +19,9 @@ use super::{
     boxed::{BoxFuture, BoxService},
     ending::{EndFuture, EndSignal},
     handle::Service,
-    layer::LayerStack,
-    services::{Services, catch_panics, panicked, sanitize_handler_status},
+    services::{Common, Services, catch_panics, panicked, sanitize_handler_status},
     set::ServiceSet,
-    settings::CallSettings,
-    table::{Collision, MethodEntry, MethodTable},
+    table::{Collision, MethodEntry},
 };
 use crate::{
     call::{
@@ -86,6 +84,10 @@ impl Endpoint {
         Self(services)
     }
 
+    fn common(&self) -> &Common {
+        self.0.common()
+    }
+
     /// Returns `true` if both are clones of the same endpoint.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -93,63 +95,63 @@ impl Endpoint {
 
     /// Returns all methods, sorted by operation.
     pub fn methods(&self) -> impl Iterator<Item = &'static Method> {
-        self.0.table().methods().map(|entry| entry.method)
+        self.common().table.methods().map(|entry| entry.method)
     }
 
     /// Returns the method with this path, such as `"package.Service/Method"`. A leading slash is ignored.
     pub fn find(&self, path: &str) -> Option<MethodHandle> {
-        self.0.table().find_path(path).map(MethodHandle)
+        self.common().table.find_path(path).map(MethodHandle)
     }
 
     /// Returns the method called by a caller in this process.
     pub(crate) fn find_method(&self, method: &Method) -> Option<MethodHandle> {
-        let found = self.0.table().find_name(method.service, method.name);
+        let found = self.common().table.find_name(method.service, method.name);
         found.filter(|entry| entry.method == method).map(MethodHandle)
     }
 
     /// Returns the method with this frisbee operation.
     pub fn find_operation(&self, operation: u16) -> Option<MethodHandle> {
-        self.0.table().find(operation).filter(|entry| !entry.is_ambiguous()).map(MethodHandle)
+        self.common().table.find(operation).filter(|entry| !entry.is_ambiguous()).map(MethodHandle)
     }
 
     /// Returns the maximum size of the metadata of a call: [`MessageSettings::metadata_len_max`](crate::MessageSettings::metadata_len_max).
     pub fn metadata_len_max(&self) -> usize {
-        self.0.metadata_max()
+        self.common().metadata_max()
     }
 
     /// Returns the memory limit for one decoded message of a caller:
     /// [`MessageSettings::message_memory_max`](crate::MessageSettings::message_memory_max).
     pub fn memory_budget(&self) -> MemoryBudget {
-        self.0.memory_budget()
+        self.common().messages.message_memory_max
     }
 
     /// Returns the memory account of the server: [`CallSettings::server_memory_max`].
     pub fn server_account(&self) -> MemoryAccount {
-        self.0.server_account()
+        self.common().account.clone()
     }
 
     /// Creates the memory account of a connection: [`CallSettings::connection_memory_max`].
     pub fn connection_account(&self) -> MemoryAccount {
-        self.0.connection_account()
+        self.common().connection_account()
     }
 
     /// Returns the values inherited by calls made on behalf of a call with this head. For wires that answer some calls
     /// without a method; methods inherit these values automatically.
     #[inline]
     pub fn inherited(&self, head: &Head) -> Inherited {
-        Inherited::of(head, || self.0.inherited_names())
+        Inherited::of(head, || &self.common().calls.inherit_metadata)
     }
 
     /// Returns `true` if layers were added around all services with [`Services::layer`].
     pub fn has_layers(&self) -> bool {
-        !self.0.layers().is_empty()
+        !self.common().layers.is_empty()
     }
 
     /// Returns the time limit of a unary call with this requested timeout, according to the
     /// [times](CallSettings::times) of the server. [`call`](Self::call) and [`call_with`](Self::call_with)
     /// apply it automatically.
     pub fn time_of(&self, timeout: Option<Duration>) -> Option<Duration> {
-        let time = self.0.calls().times.of(MethodKind::Unary, timeout, Instant::now());
+        let time = self.common().calls.times.of(MethodKind::Unary, timeout, Instant::now());
         time.map(HandlerTime::limit)
     }
 
@@ -171,11 +173,11 @@ impl Endpoint {
         F: Future<Output = Result<Answer, Status>> + Send + 'static,
     {
         let handle = |head: Head| async {
-            let scope = CallScope::of(&head, self.0.inherited_names());
+            let scope = CallScope::of(&head, &self.common().calls.inherit_metadata);
             let end = |call| -> BoxFuture<'_, _> { Box::pin(handler(call)) };
             let mut call = Call::new(method, format, head, body);
-            call.set_memory_budget(self.0.memory_budget());
-            let answer = catch_panics(scope, method, None, self.0.layers().call(call, &end)).await?;
+            call.set_memory_budget(self.common().messages.message_memory_max);
+            let answer = catch_panics(scope, method, None, self.common().layers.call(call, &end)).await?;
             Ok(answer_without_panics(answer, method))
         };
         self.in_time(method, head, handle).await
@@ -195,7 +197,7 @@ impl Endpoint {
         if method.method().kind == MethodKind::Unary {
             return answering.await;
         }
-        let ending = self.0.ending();
+        let ending = &self.common().ending;
         let answer = tokio::select! {
             biased;
             answer = answering => answer?,
@@ -214,7 +216,7 @@ impl Endpoint {
     where
         F: Future<Output = Result<Answer, Status>>,
     {
-        let Some(time) = self.0.calls().time_of(method, head.timeout(), Instant::now()) else {
+        let Some(time) = self.common().calls.time_of(method, head.timeout(), Instant::now()) else {
             return call(head).await;
         };
         if let Some(at) = time.at() {
@@ -234,7 +236,7 @@ impl Endpoint {
 
     /// Ends all running streaming calls.
     pub(crate) fn end_streams(&self) {
-        self.0.ending().end();
+        self.common().ending.end();
     }
 
     /// Calls a method without a time limit. The caller of this function limits the time.
@@ -265,62 +267,18 @@ impl fmt::Debug for Endpoint {
 
 /// The dyn-compatible part of [`Services`].
 trait AnyServices: Send + Sync {
-    fn table(&self) -> &MethodTable;
-    /// Returns the time limits of calls.
-    fn calls(&self) -> &CallSettings;
-    /// Returns the maximum size of the metadata of a call.
-    fn metadata_max(&self) -> usize;
-    fn memory_budget(&self) -> MemoryBudget;
-    fn server_account(&self) -> MemoryAccount;
-    fn connection_account(&self) -> MemoryAccount;
-    /// Returns the names of the metadata inherited by calls of handlers.
-    fn inherited_names(&self) -> &[String];
-    fn layers(&self) -> &LayerStack;
+    fn common(&self) -> &Common;
     fn shutting_down(&self);
-    /// Returns the signal for streaming calls to end.
-    fn ending(&self) -> &EndSignal;
     fn call(&self, entry: MethodEntry, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
 }
 
 impl<S: ServiceSet, R: Send + Sync> AnyServices for Services<S, R> {
-    fn table(&self) -> &MethodTable {
-        Self::table(self)
-    }
-
-    fn calls(&self) -> &CallSettings {
-        &self.common.calls
-    }
-
-    fn metadata_max(&self) -> usize {
-        Self::metadata_max(self)
-    }
-
-    fn server_account(&self) -> MemoryAccount {
-        self.account().clone()
-    }
-
-    fn connection_account(&self) -> MemoryAccount {
-        Self::connection_account(self)
-    }
-
-    fn memory_budget(&self) -> MemoryBudget {
-        Self::memory_budget(self)
-    }
-
-    fn inherited_names(&self) -> &[String] {
-        Self::inherited_names(self)
-    }
-
-    fn layers(&self) -> &LayerStack {
-        Self::layers(self)
+    fn common(&self) -> &Common {
+        &self.common
     }
 
     fn shutting_down(&self) {
         Self::shutting_down(self);
-    }
-
-    fn ending(&self) -> &EndSignal {
-        Self::ending(self)
     }
 
     fn call(&self, entry: MethodEntry, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {

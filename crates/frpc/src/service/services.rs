@@ -20,15 +20,12 @@ use super::{
     settings::{CallSettings, CompressionSettings, MessageSettings},
     table::{Collision, MethodEntry, MethodPosition, MethodTable},
 };
-use crate::{
-    call::{
-        account::{MemoryAccount, MemoryHold},
-        context::{CallScope, InScope},
-        exchange::{Answer, Call, HELD_LEN},
-        method::Method,
-        status::{Code, Status},
-    },
-    codec::{MemoryBudget, json::Types},
+use crate::call::{
+    account::{MemoryAccount, MemoryHold},
+    context::{CallScope, InScope},
+    exchange::{Answer, Call, HELD_LEN},
+    method::Method,
+    status::{Code, Status},
 };
 
 /// Services, with a fallback router for all other packets and streams. Implements [`frisbee::Router`], so it can serve
@@ -69,17 +66,28 @@ pub struct Services<S = (), R = Unimplemented> {
 /// The part of [`Services`] that does not depend on their types.
 #[derive(Clone, Debug)]
 pub(crate) struct Common {
-    table: MethodTable,
-    layers: LayerStack,
+    pub(super) table: MethodTable,
+    pub(super) layers: LayerStack,
     pub(crate) calls: CallSettings,
     pub(crate) messages: MessageSettings,
     pub(crate) compression: CompressionSettings,
     /// Signals streaming calls to end because the server shuts down.
-    ending: EndSignal,
+    pub(super) ending: EndSignal,
     /// The account for [`CallSettings::server_memory_max`].
-    account: MemoryAccount,
+    pub(super) account: MemoryAccount,
     /// `true` if `calls` sets no limit. Most calls check only this flag.
     pub(crate) is_unlimited: bool,
+}
+
+impl Common {
+    /// Returns the maximum size of the metadata of a call, as far as the wires can announce it.
+    pub(super) fn metadata_max(&self) -> usize {
+        self.messages.metadata_len_max.min(u16::MAX.into())
+    }
+
+    pub(super) fn connection_account(&self) -> MemoryAccount {
+        MemoryAccount::for_connection(self.calls.connection_memory_max, &self.account)
+    }
 }
 
 /// The default fallback: answers every call with [`Code::Unimplemented`](crate::Code::Unimplemented) and refuses every
@@ -156,14 +164,6 @@ impl<S: ServiceSet, R> Services<S, R> {
         self
     }
 
-    pub(crate) fn account(&self) -> &MemoryAccount {
-        &self.common.account
-    }
-
-    pub(crate) fn connection_account(&self) -> MemoryAccount {
-        MemoryAccount::for_connection(self.common.calls.connection_memory_max, &self.common.account)
-    }
-
     /// Returns the hold for the memory of a message. It charges the account of the connection if the wire has one, and
     /// otherwise the account of the server.
     #[cold]
@@ -179,16 +179,8 @@ impl<S: ServiceSet, R> Services<S, R> {
         Ok((call, Some(hold)))
     }
 
-    pub(crate) fn memory_budget(&self) -> MemoryBudget {
-        self.common.messages.message_memory_max
-    }
-
-    pub(crate) fn any_types(&self) -> &'static Types {
-        self.common.messages.any_types
-    }
-
     pub(crate) fn metadata_max(&self) -> usize {
-        self.common.messages.metadata_len_max.min(u16::MAX.into())
+        self.common.metadata_max()
     }
 
     fn add<T>(self, service: T, methods: impl IntoIterator<Item = &'static [Method]>) -> Services<(S, T), R> {
@@ -217,10 +209,6 @@ impl<S: ServiceSet, R> Services<S, R> {
         self.services.shutting_down();
     }
 
-    pub(crate) fn layers(&self) -> &LayerStack {
-        &self.common.layers
-    }
-
     /// Returns the signal for streaming calls to end.
     pub(crate) fn ending(&self) -> &EndSignal {
         &self.common.ending
@@ -230,15 +218,11 @@ impl<S: ServiceSet, R> Services<S, R> {
         &self.common.table
     }
 
-    pub(crate) fn inherited_names(&self) -> &[String] {
-        &self.common.calls.inherit_metadata
-    }
-
     /// Calls a method, in the scope from which the calls of its handler inherit. A panic of the handler becomes a
     /// status.
     #[inline(always)]
     pub(crate) fn call(&self, entry: MethodEntry, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
-        self.call_in(CallScope::of(call.head(), self.inherited_names()), entry, call)
+        self.call_in(CallScope::of(call.head(), &self.common.calls.inherit_metadata), entry, call)
     }
 
     /// Calls a method in this scope. Not an async function: its state would contain one more copy of the call, and so
@@ -252,8 +236,8 @@ impl<S: ServiceSet, R> Services<S, R> {
     ) -> impl Future<Output = Result<Answer, Status>> + Send {
         let MethodEntry { method, target, .. } = entry;
         let Self { services, common, .. } = self;
-        call.set_memory_budget(self.memory_budget());
-        call.set_any_types(self.any_types());
+        call.set_memory_budget(common.messages.message_memory_max);
+        call.set_any_types(common.messages.any_types);
         // By value: a reference would keep every call in memory on its way to the handler.
         let held = match call.counted_len() {
             None => Ok((call, None)),

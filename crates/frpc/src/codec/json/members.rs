@@ -52,16 +52,16 @@ impl Writer {
 
     /// Writes the elements of a list.
     pub fn items<T>(&mut self, items: &[T], write: impl Fn(&mut Self, &T)) {
-        self.open_list();
+        self.put(b"[");
         for (index, item) in items.iter().enumerate() {
-            self.begin_item();
+            self.comma(b'[');
             write(self, item);
             if self.is_failed() {
                 self.fail_at_index(index);
                 return;
             }
         }
-        self.close_list();
+        self.put(b"]");
     }
 
     /// Writes a map field. Writes nothing for an empty map.
@@ -84,7 +84,7 @@ impl Writer {
         entries: impl IntoIterator<Item = (&'a K, &'a V)>,
         write: impl Fn(&mut Self, &V),
     ) {
-        self.open_map();
+        self.put(b"{");
         for (key, value) in entries {
             let key = self.key(key);
             write(self, value);

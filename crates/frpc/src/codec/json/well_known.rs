@@ -36,7 +36,7 @@ pub(super) static WELL_KNOWN: Types = Types::new(
 );
 
 macro_rules! forms {
-    ($($type:ty, $name:literal: |$value:ident, $out:ident| $write:expr, |$into:ident, $input:ident| $read:expr;)*) => {$(
+    ($($type:ty, $name:literal: |$value:pat_param, $out:ident| $write:expr, |$into:pat_param, $input:ident| $read:expr;)*) => {$(
         impl Message for $type {
             const NAME: &'static str = concat!("google.protobuf.", $name);
             const IS_OBJECT: bool = false;
@@ -76,22 +76,12 @@ forms! {
         |into, input| input.map(&mut into.fields, Reader::message);
     ListValue, "ListValue": |value, out| out.items(&value.values, Writer::message),
         |into, input| input.list(&mut into.values, Reader::message);
+    (), "Empty": |(), out| {
+            out.begin();
+            out.end();
+        },
+        |(), input| input.object(&[], &mut |_, _| Ok(()));
     Value, "Value": |value, out| write_value(value, out), |into, input| read_value(into, input);
-}
-
-/// `google.protobuf.Empty`
-impl Message for () {
-    const NAME: &'static str = "google.protobuf.Empty";
-    const IS_OBJECT: bool = false;
-
-    fn encode_json(&self, out: &mut Writer) {
-        out.begin();
-        out.end();
-    }
-
-    fn decode_json(&mut self, input: &mut Reader<'_>) -> Result<()> {
-        input.object(&[], &mut |_, _| Ok(()))
-    }
 }
 
 fn write_value(value: &Value, out: &mut Writer) {

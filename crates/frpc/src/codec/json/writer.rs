@@ -28,6 +28,31 @@ pub(super) trait WriteAny: Sync + std::fmt::Debug {
     fn write_any(&self, type_url: &str, value: &[u8], out: &mut Writer) -> Option<Result<()>>;
 }
 
+macro_rules! fields {
+    ($($name:ident($type:ty), $about:literal: |$value:ident| $is_set:expr, $put:ident;)*) => {
+        impl Writer {$(
+            #[doc = concat!("Writes ", $about, ".")]
+            pub fn $name(&mut self, name: &str, $value: $type) {
+                if $is_set {
+                    self.name(name);
+                    self.$put($value);
+                }
+            }
+        )*}
+    };
+}
+
+fields! {
+    i32(i32), "an `i32` field": |value| value != 0, put_i32;
+    i64(i64), "an `i64` field as a JSON string": |value| value != 0, put_i64;
+    u32(u32), "a `u32` field": |value| value != 0, put_u32;
+    u64(u64), "a `u64` field as a JSON string": |value| value != 0, put_u64;
+    f32(f32), "an `f32` field": |value| value.to_bits() != 0, put_f32;
+    f64(f64), "an `f64` field": |value| value.to_bits() != 0, put_f64;
+    string(&str), "a string field": |value| !value.is_empty(), put_string;
+    bytes(&[u8]), "a bytes field in base64": |value| !value.is_empty(), put_bytes;
+}
+
 impl Writer {
     /// Maximum nesting depth of messages. Same as for reading, so readers accept the output.
     pub const DEPTH_MAX: u32 = super::Reader::DEPTH_MAX;
@@ -63,70 +88,6 @@ impl Writer {
         if value {
             self.name(name);
             self.put(b"true");
-        }
-    }
-
-    /// Writes an `i32` field.
-    pub fn i32(&mut self, name: &str, value: i32) {
-        if value != 0 {
-            self.name(name);
-            numbers::put_i64(value.into(), &mut self.out);
-        }
-    }
-
-    /// Writes an `i64` field as a JSON string.
-    pub fn i64(&mut self, name: &str, value: i64) {
-        if value != 0 {
-            self.name(name);
-            self.put_i64(value);
-        }
-    }
-
-    /// Writes a `u32` field.
-    pub fn u32(&mut self, name: &str, value: u32) {
-        if value != 0 {
-            self.name(name);
-            numbers::put_u64(value.into(), &mut self.out);
-        }
-    }
-
-    /// Writes a `u64` field as a JSON string.
-    pub fn u64(&mut self, name: &str, value: u64) {
-        if value != 0 {
-            self.name(name);
-            self.put_u64(value);
-        }
-    }
-
-    /// Writes an `f32` field.
-    pub fn f32(&mut self, name: &str, value: f32) {
-        if value.to_bits() != 0 {
-            self.name(name);
-            self.put_f32(value);
-        }
-    }
-
-    /// Writes an `f64` field.
-    pub fn f64(&mut self, name: &str, value: f64) {
-        if value.to_bits() != 0 {
-            self.name(name);
-            self.put_f64(value);
-        }
-    }
-
-    /// Writes a string field.
-    pub fn string(&mut self, name: &str, value: &str) {
-        if !value.is_empty() {
-            self.name(name);
-            self.put_string(value);
-        }
-    }
-
-    /// Writes a bytes field in base64.
-    pub fn bytes(&mut self, name: &str, value: &[u8]) {
-        if !value.is_empty() {
-            self.name(name);
-            self.put_bytes(value);
         }
     }
 
@@ -311,22 +272,6 @@ impl Writer {
         if self.is_failed() {
             self.tell(|error| error.in_field(name));
         }
-    }
-
-    pub(super) fn open_list(&mut self) {
-        self.put(b"[");
-    }
-
-    pub(super) fn begin_item(&mut self) {
-        self.comma(b'[');
-    }
-
-    pub(super) fn close_list(&mut self) {
-        self.put(b"]");
-    }
-
-    pub(super) fn open_map(&mut self) {
-        self.put(b"{");
     }
 
     /// Starts a map entry. Returns the start of its key in the output.
