@@ -71,9 +71,12 @@ impl TypePaths {
 
     /// Adds the well-known types, except those already external. Returns the added names, with a leading dot, and their
     /// paths.
-    pub(crate) fn add_well_known(&mut self) -> Vec<(&'static str, &'static str)> {
-        let is_free = |names: &Self, name: &str| names.external(name.trim_start_matches('.')).is_none();
-        let added: Vec<_> = WELL_KNOWN.iter().copied().filter(|(name, _)| is_free(self, name)).collect();
+    pub(crate) fn add_well_known(&mut self) -> Vec<(String, String)> {
+        let values = WELL_KNOWN_VALUES.iter().map(|&(name, path)| (name, path.to_owned()));
+        let messages = WELL_KNOWN_MESSAGES.iter();
+        let messages = messages.map(|name| (*name, format!("::frpc::prost_types::{}", name.replace('.', "::"))));
+        let all = values.chain(messages).map(|(name, path)| (format!(".google.protobuf.{name}"), path));
+        let added: Vec<_> = all.filter(|(name, _)| self.external(&name[1..]).is_none()).collect();
         added.iter().for_each(|(name, path)| self.add(name, path));
         added
     }
@@ -154,64 +157,68 @@ const KEYWORDS: &[&str] = &[
 /// The prost types encoded by frpc, in its `codec/polyglot/well_known.rs`.
 const ENCODED: &[&str] = &["Any", "Duration", "FieldMask", "ListValue", "NullValue", "Struct", "Timestamp", "Value"];
 
-/// Well-known types, with their types in prost-types or Rust. Packages below `google.protobuf` are not special.
-const WELL_KNOWN: &[(&str, &str)] = &[
-    (".google.protobuf.Any", "::frpc::prost_types::Any"),
-    (".google.protobuf.Api", "::frpc::prost_types::Api"),
-    (".google.protobuf.BoolValue", "bool"),
-    (".google.protobuf.BytesValue", "::frpc::prost::alloc::vec::Vec<u8>"),
-    (".google.protobuf.DescriptorProto", "::frpc::prost_types::DescriptorProto"),
-    (".google.protobuf.DoubleValue", "f64"),
-    (".google.protobuf.Duration", "::frpc::prost_types::Duration"),
-    (".google.protobuf.Edition", "::frpc::prost_types::Edition"),
-    (".google.protobuf.Empty", "()"),
-    (".google.protobuf.Enum", "::frpc::prost_types::Enum"),
-    (".google.protobuf.EnumDescriptorProto", "::frpc::prost_types::EnumDescriptorProto"),
-    (".google.protobuf.EnumOptions", "::frpc::prost_types::EnumOptions"),
-    (".google.protobuf.EnumValue", "::frpc::prost_types::EnumValue"),
-    (".google.protobuf.EnumValueDescriptorProto", "::frpc::prost_types::EnumValueDescriptorProto"),
-    (".google.protobuf.EnumValueOptions", "::frpc::prost_types::EnumValueOptions"),
-    (".google.protobuf.ExtensionRangeOptions", "::frpc::prost_types::ExtensionRangeOptions"),
-    (".google.protobuf.FeatureSet", "::frpc::prost_types::FeatureSet"),
-    (".google.protobuf.FeatureSetDefaults", "::frpc::prost_types::FeatureSetDefaults"),
-    (".google.protobuf.Field", "::frpc::prost_types::Field"),
-    (".google.protobuf.FieldDescriptorProto", "::frpc::prost_types::FieldDescriptorProto"),
-    (".google.protobuf.FieldMask", "::frpc::prost_types::FieldMask"),
-    (".google.protobuf.FieldOptions", "::frpc::prost_types::FieldOptions"),
-    (".google.protobuf.FileDescriptorProto", "::frpc::prost_types::FileDescriptorProto"),
-    (".google.protobuf.FileDescriptorSet", "::frpc::prost_types::FileDescriptorSet"),
-    (".google.protobuf.FileOptions", "::frpc::prost_types::FileOptions"),
-    (".google.protobuf.FloatValue", "f32"),
-    (".google.protobuf.GeneratedCodeInfo", "::frpc::prost_types::GeneratedCodeInfo"),
-    (".google.protobuf.Int32Value", "i32"),
-    (".google.protobuf.Int64Value", "i64"),
-    (".google.protobuf.ListValue", "::frpc::prost_types::ListValue"),
-    (".google.protobuf.MessageOptions", "::frpc::prost_types::MessageOptions"),
-    (".google.protobuf.Method", "::frpc::prost_types::Method"),
-    (".google.protobuf.MethodDescriptorProto", "::frpc::prost_types::MethodDescriptorProto"),
-    (".google.protobuf.MethodOptions", "::frpc::prost_types::MethodOptions"),
-    (".google.protobuf.Mixin", "::frpc::prost_types::Mixin"),
-    (".google.protobuf.NullValue", "::frpc::prost_types::NullValue"),
-    (".google.protobuf.OneofDescriptorProto", "::frpc::prost_types::OneofDescriptorProto"),
-    (".google.protobuf.OneofOptions", "::frpc::prost_types::OneofOptions"),
-    (".google.protobuf.Option", "::frpc::prost_types::Option"),
-    (".google.protobuf.ServiceDescriptorProto", "::frpc::prost_types::ServiceDescriptorProto"),
-    (".google.protobuf.ServiceOptions", "::frpc::prost_types::ServiceOptions"),
-    (".google.protobuf.SourceCodeInfo", "::frpc::prost_types::SourceCodeInfo"),
-    (".google.protobuf.SourceContext", "::frpc::prost_types::SourceContext"),
-    (".google.protobuf.StringValue", "::frpc::prost::alloc::string::String"),
-    (".google.protobuf.Struct", "::frpc::prost_types::Struct"),
-    (".google.protobuf.SymbolVisibility", "::frpc::prost_types::SymbolVisibility"),
-    (".google.protobuf.Syntax", "::frpc::prost_types::Syntax"),
-    (".google.protobuf.Timestamp", "::frpc::prost_types::Timestamp"),
-    (".google.protobuf.Type", "::frpc::prost_types::Type"),
-    (".google.protobuf.UInt32Value", "u32"),
-    (".google.protobuf.UInt64Value", "u64"),
-    (".google.protobuf.UninterpretedOption", "::frpc::prost_types::UninterpretedOption"),
-    (".google.protobuf.Value", "::frpc::prost_types::Value"),
-    (".google.protobuf.compiler.CodeGeneratorRequest", "::frpc::prost_types::compiler::CodeGeneratorRequest"),
-    (".google.protobuf.compiler.CodeGeneratorResponse", "::frpc::prost_types::compiler::CodeGeneratorResponse"),
-    (".google.protobuf.compiler.Version", "::frpc::prost_types::compiler::Version"),
+/// Well-known types with a Rust type of their own, without the prefix `google.protobuf`.
+const WELL_KNOWN_VALUES: &[(&str, &str)] = &[
+    ("BoolValue", "bool"),
+    ("BytesValue", "::frpc::prost::alloc::vec::Vec<u8>"),
+    ("DoubleValue", "f64"),
+    ("Empty", "()"),
+    ("FloatValue", "f32"),
+    ("Int32Value", "i32"),
+    ("Int64Value", "i64"),
+    ("StringValue", "::frpc::prost::alloc::string::String"),
+    ("UInt32Value", "u32"),
+    ("UInt64Value", "u64"),
+];
+
+/// Well-known types declared by prost-types under the same name.
+const WELL_KNOWN_MESSAGES: &[&str] = &[
+    "Any",
+    "Api",
+    "DescriptorProto",
+    "Duration",
+    "Edition",
+    "Enum",
+    "EnumDescriptorProto",
+    "EnumOptions",
+    "EnumValue",
+    "EnumValueDescriptorProto",
+    "EnumValueOptions",
+    "ExtensionRangeOptions",
+    "FeatureSet",
+    "FeatureSetDefaults",
+    "Field",
+    "FieldDescriptorProto",
+    "FieldMask",
+    "FieldOptions",
+    "FileDescriptorProto",
+    "FileDescriptorSet",
+    "FileOptions",
+    "GeneratedCodeInfo",
+    "ListValue",
+    "MessageOptions",
+    "Method",
+    "MethodDescriptorProto",
+    "MethodOptions",
+    "Mixin",
+    "NullValue",
+    "OneofDescriptorProto",
+    "OneofOptions",
+    "Option",
+    "ServiceDescriptorProto",
+    "ServiceOptions",
+    "SourceCodeInfo",
+    "SourceContext",
+    "Struct",
+    "SymbolVisibility",
+    "Syntax",
+    "Timestamp",
+    "Type",
+    "UninterpretedOption",
+    "Value",
+    "compiler.CodeGeneratorRequest",
+    "compiler.CodeGeneratorResponse",
+    "compiler.Version",
 ];
 
 #[cfg(test)]
@@ -316,7 +323,7 @@ mod tests {
         assert!(names.add_well_known().is_empty());
         let mut names = TypePaths::new();
         names.add(".google.protobuf.Timestamp", "::others::Time");
-        assert_eq!(names.add_well_known().len(), WELL_KNOWN.len() - 1);
+        assert_eq!(names.add_well_known().len(), WELL_KNOWN_VALUES.len() + WELL_KNOWN_MESSAGES.len() - 1);
         assert_eq!(names.external("google.protobuf.Timestamp").as_deref(), Some("::others::Time"));
     }
 

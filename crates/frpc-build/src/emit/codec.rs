@@ -2,9 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use frpc_schema::{
-    EnumSchema, FieldSchema, FieldShape, MessageSchema, OneofSchema, PackageSchema, PositionTables, ValueType,
-};
+use frpc_schema::{EnumSchema, FieldSchema, FieldShape, MessageSchema, PackageSchema, PositionTables, ValueType};
 use proc_macro2::TokenStream;
 use quote::quote;
 
@@ -13,22 +11,23 @@ use super::{
     layout::{self, LayoutNames},
     rust::{number, tokens},
     scope::{ModuleImports, ModuleScope},
+    types::TypeEmitter,
 };
-use crate::naming::{self, TypePaths};
+use crate::naming;
 
 /// Returns the impls for all enums and messages of a package. A block around them holds their imports, so these cannot
 /// conflict with names of the module.
 pub(super) fn block(emitter: &EmitSettings, package: &PackageSchema, scope: &ModuleScope) -> Option<TokenStream> {
-    let package_name = package.name.as_str();
     let recursive = recursive(package);
     let imports = ModuleImports::new(scope);
-    let codec = CodecEmitter {
-        package: package_name,
+    let types = TypeEmitter {
+        package: package.name.as_str(),
         names: &emitter.names,
-        has_json: emitter.has_json,
         scope,
         imports: &imports,
+        module: "codec",
     };
+    let codec = CodecEmitter { types: &types, has_json: emitter.has_json };
     let enums = package.enums.iter().filter(|declared| emitter.is_here(&declared.full_name));
     let enums = enums.map(|declared| codec.enumeration(declared));
     let messages = package.messages.iter().filter(|declared| emitter.is_here(&declared.full_name));
@@ -70,16 +69,13 @@ pub(super) fn recursive(package: &PackageSchema) -> HashSet<&str> {
 
 /// Inputs for the code of a package.
 struct CodecEmitter<'a> {
-    package: &'a str,
-    names: &'a TypePaths,
+    types: &'a TypeEmitter<'a>,
     has_json: bool,
-    scope: &'a ModuleScope,
-    imports: &'a ModuleImports<'a>,
 }
 
 impl CodecEmitter<'_> {
     fn enumeration(&self, declared: &EnumSchema) -> TokenStream {
-        let (path, enumeration) = (self.path(&declared.full_name), self.import("Enumeration"));
+        let (path, enumeration) = (self.types.path(&declared.full_name), self.types.import("Enumeration"));
         let numbers = declared.values.iter().map(|value| number(value.number.into()));
         let tables = PositionTables::of(declared).map(|PositionTables { positions, unknown, .. }| {
             let pair = |(from, to)| {
@@ -101,15 +97,6 @@ impl CodecEmitter<'_> {
         }
     }
 
-    /// Imports an item of `frpc::codec` and returns the path to use for it.
-    fn import(&self, name: &'static str) -> TokenStream {
-        self.imports.name("frpc", "codec", name)
-    }
-
-    fn path(&self, full_name: &str) -> TokenStream {
-        tokens(&self.scope.short(&self.names.path(full_name, self.package, 0)))
-    }
-
     fn kind(&self, of: &ValueType) -> TokenStream {
         let kind = match of {
             ValueType::Bool => quote! { Bool },
@@ -123,7 +110,7 @@ impl CodecEmitter<'_> {
             ValueType::Bytes => quote! { Bytes },
             ValueType::Message(_) => quote! { Any },
         };
-        let of = self.import("Kind");
+        let of = self.types.import("Kind");
         quote! { #of::#kind }
     }
 }
@@ -137,19 +124,20 @@ struct MessageCodec<'a> {
 impl MessageCodec<'_> {
     fn of(&self, is_recursive: bool) -> TokenStream {
         let MessageSchema { full_name, fields, .. } = self.message;
-        let path = self.codec.path(full_name);
-        let name = short_name(full_name, self.codec.package);
+        let path = self.codec.types.path(full_name);
+        let name = short_name(full_name, self.codec.types.package);
         let allow_deprecated = fields.iter().any(|field| field.is_deprecated).then(|| quote! { #[allow(deprecated)] });
         let [message, formats, layout_type, sink, writer, reader, result] =
-            ["Message", "Formats", "Layout", "Sink", "Writer", "Reader", "Result"].map(|name| self.codec.import(name));
-        let option = tokens(&self.codec.scope.short("::core::option::Option"));
+            ["Message", "Formats", "Layout", "Sink", "Writer", "Reader", "Result"]
+                .map(|name| self.codec.types.import(name));
+        let option = tokens(&self.codec.types.scope.short("::core::option::Option"));
         let with_json = self.codec.has_json.then(|| quote! { .with_json() });
         let layout = layout::layout_of(
             self.message,
             &LayoutNames {
-                import: &|name| self.codec.import(name),
+                import: &|name| self.codec.types.import(name),
                 kind: &|of| self.codec.kind(of),
-                message: &|of| self.codec.path(of),
+                message: &|of| self.codec.types.path(of),
             },
         );
         let (out, writes) = self.writes();
@@ -194,8 +182,8 @@ impl MessageCodec<'_> {
             let writes = self.message.fields.iter().map(|field| self.write(field, &quote! { self }));
             return (quote! { out }, quote! { #(#writes)* });
         }
-        let path = self.codec.path(&self.message.full_name);
-        let (sink, writer) = (self.codec.import("Sink"), self.codec.import("Writer"));
+        let path = self.codec.types.path(&self.message.full_name);
+        let (sink, writer) = (self.codec.types.import("Sink"), self.codec.types.import("Writer"));
         let writes = self.message.fields.iter().map(|field| self.write(field, &quote! { message }));
         let once = quote! {
             fn encode(message: &#path, out: &mut #writer<&mut dyn #sink>) {
@@ -217,7 +205,7 @@ impl MessageCodec<'_> {
         let write = match &field.shape {
             // The field may be boxed. With an explicit type, a reference converts in either case.
             FieldShape::Always(ValueType::Message(of)) => {
-                let of = self.codec.path(of);
+                let of = self.codec.types.path(of);
                 quote! { out.message::<#of>(&#message.#name) }
             }
             FieldShape::Always(of) if self.is_large() && !matches!(of, ValueType::Enum(_)) => {
@@ -230,7 +218,8 @@ impl MessageCodec<'_> {
             FieldShape::Optional(of) => self.write_optional(of, quote! { #message.#name.as_ref() }),
             FieldShape::Member(oneof, of) => {
                 let oneof = &self.message.oneofs[*oneof];
-                let (value, variant) = (tokens(&naming::snake(&oneof.name)), self.variant(oneof, &field.name));
+                let (value, variant) =
+                    (tokens(&naming::snake(&oneof.name)), self.codec.types.variant(self.message, oneof, &field.name));
                 let member = local(&field.name);
                 let write = self.write_optional(of, member.clone());
                 quote! {
@@ -239,7 +228,7 @@ impl MessageCodec<'_> {
                 }
             }
             FieldShape::List(of) => {
-                let write = self.list_accessor(of);
+                let write = self.codec.types.list_accessor(of);
                 quote! { out.#write(&#message.#name) }
             }
             FieldShape::Map(_, of) => {
@@ -253,73 +242,30 @@ impl MessageCodec<'_> {
     fn write_optional(&self, of: &ValueType, value: TokenStream) -> TokenStream {
         match of {
             ValueType::Message(of) => {
-                let of = self.codec.path(of);
+                let of = self.codec.types.path(of);
                 quote! { out.message_or_nil::<#of>(#value) }
             }
             of => {
-                let write = self.optional_accessor(of);
+                let write = self.codec.types.optional_accessor(of);
                 quote! { out.#write(#value) }
             }
         }
     }
 
     fn write_value(&self, of: &ValueType, value: TokenStream) -> TokenStream {
-        let write = self.accessor(of, quote! { bytes }, quote! { message });
+        let write = self.codec.types.accessor(of, quote! { bytes }, quote! { message });
         quote! { out.#write(#value) }
-    }
-
-    /// Returns the method of `Writer` or `Reader` for a type. They differ in the methods for bytes and messages only.
-    fn accessor(&self, of: &ValueType, bytes: TokenStream, message: TokenStream) -> TokenStream {
-        match of {
-            ValueType::Bool => quote! { bool },
-            ValueType::I32 => quote! { i32 },
-            ValueType::I64 => quote! { i64 },
-            ValueType::U32 => quote! { u32 },
-            ValueType::U64 => quote! { u64 },
-            ValueType::F32 => quote! { f32 },
-            ValueType::F64 => quote! { f64 },
-            ValueType::String => quote! { string },
-            ValueType::Bytes => bytes,
-            ValueType::Enum(of) => {
-                let of = self.codec.path(of);
-                quote! { enumeration::<#of> }
-            }
-            ValueType::Message(_) => message,
-        }
-    }
-
-    /// Returns the method of `Writer` and `Reader` for lists of a type.
-    fn list_accessor(&self, of: &ValueType) -> TokenStream {
-        match of {
-            ValueType::Enum(of) => {
-                let of = self.codec.path(of);
-                quote! { enumeration_list::<#of> }
-            }
-            ValueType::Message(_) => quote! { message_list },
-            _ => quote! { scalar_list },
-        }
     }
 
     /// Returns the method of `Writer` and `Reader` for maps with values of a type.
     fn map_accessor(&self, of: &ValueType) -> TokenStream {
         match of {
             ValueType::Enum(of) => {
-                let of = self.codec.path(of);
+                let of = self.codec.types.path(of);
                 quote! { enumeration_map::<#of, _> }
             }
             ValueType::Message(_) => quote! { message_map },
             _ => quote! { scalar_map },
-        }
-    }
-
-    /// Returns the method of `Writer` and `Reader` for an optional value of a type other than a message.
-    fn optional_accessor(&self, of: &ValueType) -> TokenStream {
-        match of {
-            ValueType::Enum(of) => {
-                let of = self.codec.path(of);
-                quote! { optional_enumeration::<#of> }
-            }
-            _ => quote! { optional_scalar },
         }
     }
 
@@ -329,10 +275,10 @@ impl MessageCodec<'_> {
         if fields.is_empty() {
             return (quote! { _ }, quote! { Ok(()) });
         }
-        self.codec.imports.add("frpc", "codec", "At as _");
+        self.codec.types.imports.add("frpc", "codec", "At as _");
         let choices = oneofs.iter().map(|oneof| {
             let (choice, name) = (local(&oneof.name), tokens(&naming::snake(&oneof.name)));
-            let of = self.codec.import("Choice");
+            let of = self.codec.types.import("Choice");
             quote! { let mut #choice = #of::new(&mut self.#name); }
         });
         let reads = fields.iter().map(|field| self.read(field));
@@ -344,14 +290,14 @@ impl MessageCodec<'_> {
         let into = quote! { &mut self.#name };
         let read = match &field.shape {
             FieldShape::Always(ValueType::Message(of)) => {
-                let of = self.codec.path(of);
+                let of = self.codec.types.path(of);
                 quote! { input.message_or_default::<#of>(#into) }
             }
             FieldShape::Always(of) if self.is_large() && !matches!(of, ValueType::Enum(_)) => {
                 quote! { input.scalar(#into) }
             }
             FieldShape::Always(of) => {
-                let read = self.accessor(of, quote! { blob }, quote! { message_or_default });
+                let read = self.codec.types.accessor(of, quote! { blob }, quote! { message_or_default });
                 quote! { input.#read(#into) }
             }
             FieldShape::Optional(of) => {
@@ -360,14 +306,15 @@ impl MessageCodec<'_> {
             }
             FieldShape::Member(oneof, of) => {
                 let oneof = &self.message.oneofs[*oneof];
-                let (choice, variant) = (local(&oneof.name), self.variant(oneof, &field.name));
+                let (choice, variant) =
+                    (local(&oneof.name), self.codec.types.variant(self.message, oneof, &field.name));
                 let place = oneof.members.iter().position(|member| *member == field.name);
                 let place = tokens(&place.expect("the oneof lists its members").to_string());
-                let (reader, read) = (self.codec.import("Reader"), self.read_optional(of));
+                let (reader, read) = (self.codec.types.import("Reader"), self.read_optional(of));
                 quote! { #choice.member(#place, input, #variant, #reader::#read) }
             }
             FieldShape::List(of) => {
-                let read = self.list_accessor(of);
+                let read = self.codec.types.list_accessor(of);
                 quote! { input.#read(#into) }
             }
             FieldShape::Map(_, of) => {
@@ -383,19 +330,11 @@ impl MessageCodec<'_> {
     fn read_optional(&self, of: &ValueType) -> TokenStream {
         match of {
             ValueType::Message(of) => {
-                let of = self.codec.path(of);
+                let of = self.codec.types.path(of);
                 quote! { message_or_nil::<#of, _> }
             }
-            of => self.optional_accessor(of),
+            of => self.codec.types.optional_accessor(of),
         }
-    }
-
-    /// Returns the path of a oneof variant.
-    fn variant(&self, oneof: &OneofSchema, member: &str) -> TokenStream {
-        let module = self.codec.names.path(&format!("{}.x", self.message.full_name), self.codec.package, 0);
-        let module = module.strip_suffix("X").expect("the path ends with the requested name");
-        let of = naming::oneof_type(&oneof.name, self.message.nested.iter().map(String::as_str));
-        tokens(&format!("{module}{of}::{}", naming::upper_camel(member)))
     }
 }
 

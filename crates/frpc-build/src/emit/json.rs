@@ -10,8 +10,9 @@ use super::{
     EmitSettings,
     rust::{number, tokens},
     scope::{ModuleImports, ModuleScope},
+    types::TypeEmitter,
 };
-use crate::naming::{self, TypePaths};
+use crate::naming;
 
 /// Returns the list of types for `Any`, and the impls for all enums and messages of a package. A block around the impls
 /// holds their imports.
@@ -29,13 +30,9 @@ pub(super) fn block(
     }
     let imports = ModuleImports::new(scope);
     let with_any = with_any(schema);
-    let json = JsonEmitter {
-        package: package.name.as_str(),
-        names: &emitter.names,
-        scope,
-        imports: &imports,
-        with_any: &with_any,
-    };
+    let types =
+        TypeEmitter { package: package.name.as_str(), names: &emitter.names, scope, imports: &imports, module: MODULE };
+    let json = JsonEmitter { types: &types, with_any: &with_any };
     let enums: Vec<_> = enums.iter().map(|declared| json.enumeration(declared)).collect();
     let types = (!messages.is_empty()).then(|| json.types(&messages, others(emitter, package, schema)));
     let messages: Vec<_> =
@@ -103,10 +100,7 @@ fn others(emitter: &EmitSettings, package: &PackageSchema, schema: &Schema) -> F
 
 /// Inputs for the code of a package.
 struct JsonEmitter<'a> {
-    package: &'a str,
-    names: &'a TypePaths,
-    scope: &'a ModuleScope,
-    imports: &'a ModuleImports<'a>,
+    types: &'a TypeEmitter<'a>,
     /// Messages containing an `Any`.
     with_any: &'a HashSet<&'a str>,
 }
@@ -114,21 +108,21 @@ struct JsonEmitter<'a> {
 impl JsonEmitter<'_> {
     fn types(&self, own: &[&MessageSchema], others: ForeignMessages) -> TokenStream {
         // This function is public, so it needs imports of its own, outside the block of the impls.
-        let imports = ModuleImports::new(self.scope);
+        let imports = ModuleImports::new(self.types.scope);
         let [one, all] = ["Type", "Types"].map(|name| imports.name("frpc", MODULE, name));
         let messages = own.iter().map(|message| message.full_name.as_str());
         let messages: BTreeSet<_> = messages.chain(others.messages.iter().map(String::as_str)).collect();
         let messages = messages.into_iter().map(|name| {
-            let path = self.path(name);
+            let path = self.types.path(name);
             quote! { #one::of::<#path>() }
         });
         let packages = others.packages.iter().map(|package| {
-            let prefix = self.prefix(package);
+            let prefix = self.types.prefix(package);
             quote! { #prefix json_types }
         });
         let imports = imports.statements();
-        let path = tokens(&self.scope.short("::frpc::codec::json::Types"));
-        let package = tokens(&self.scope.free("Package"));
+        let path = tokens(&self.types.scope.short("::frpc::codec::json::Types"));
+        let package = tokens(&self.types.scope.free("Package"));
         // A function, because the compiler skips unused functions. With a static or a constant, it would compile the
         // JSON and protobuf code of all messages, even without any `Any`.
         quote! {
@@ -149,7 +143,7 @@ impl JsonEmitter<'_> {
     }
 
     fn enumeration(&self, declared: &EnumSchema) -> TokenStream {
-        let (path, enumeration) = (self.path(&declared.full_name), self.import("Enumeration"));
+        let (path, enumeration) = (self.types.path(&declared.full_name), self.types.import("Enumeration"));
         let mut names: Vec<_> = declared.values.iter().map(|value| (value.number, value.name.as_str())).collect();
         let mut numbers = names.clone();
         names.sort_by_key(|(number, _)| *number);
@@ -173,22 +167,6 @@ impl JsonEmitter<'_> {
             }
         }
     }
-
-    /// Imports an item of `frpc::codec::json` and returns the path to use for it.
-    fn import(&self, name: &'static str) -> TokenStream {
-        self.imports.name("frpc", MODULE, name)
-    }
-
-    fn path(&self, full_name: &str) -> TokenStream {
-        tokens(&self.scope.short(&self.names.path(full_name, self.package, 0)))
-    }
-
-    /// Returns the path of a module with a trailing `::`.
-    fn prefix(&self, module: &str) -> TokenStream {
-        let member = if module.is_empty() { "X".to_owned() } else { format!("{module}.X") };
-        let path = self.names.path(&member, self.package, 0);
-        tokens(path.strip_suffix('X').expect("the path ends with the requested name"))
-    }
 }
 
 /// Inputs for the code of a message.
@@ -200,12 +178,12 @@ struct MessageJson<'a> {
 impl MessageJson<'_> {
     fn of(&self) -> TokenStream {
         let MessageSchema { full_name, fields, .. } = self.message;
-        let path = self.json.path(full_name);
+        let path = self.json.types.path(full_name);
         let allow_deprecated = fields.iter().any(|field| field.is_deprecated).then(|| quote! { #[allow(deprecated)] });
         let [message, writer, reader, result] =
-            ["Message", "Writer", "Reader", "Result"].map(|name| self.json.import(name));
+            ["Message", "Writer", "Reader", "Result"].map(|name| self.json.types.import(name));
         let types = self.json.with_any.contains(full_name.as_str()).then(|| {
-            let types = self.json.import("Types");
+            let types = self.json.types.import("Types");
             quote! { const TYPES: &'static #types = json_types(); }
         });
         let form = self.form().map(|form| (form, quote! { const IS_OBJECT: bool = false; }));
@@ -236,7 +214,7 @@ impl MessageJson<'_> {
 
     /// Returns the code to write and read a well-known type generated here. Such types have a special JSON form.
     fn form(&self) -> Option<(TokenStream, TokenStream)> {
-        let (writer, reader) = (self.json.import("Writer"), self.json.import("Reader"));
+        let (writer, reader) = (self.json.types.import("Writer"), self.json.types.import("Reader"));
         let both = match self.message.full_name.strip_prefix("google.protobuf.")? {
             "Timestamp" => (
                 quote! { out.timestamp(self.seconds, self.nanos); },
@@ -273,12 +251,12 @@ impl MessageJson<'_> {
     }
 
     fn value(&self) -> (TokenStream, TokenStream) {
-        let reader = self.json.import("Reader");
-        let next = self.json.import("Next");
+        let reader = self.json.types.import("Reader");
+        let next = self.json.types.import("Next");
         let oneof = &self.message.oneofs[0];
         let [null, number, string, bool, fields, list] =
             ["null_value", "number_value", "string_value", "bool_value", "struct_value", "list_value"]
-                .map(|member| self.variant(oneof, member));
+                .map(|member| self.json.types.variant(self.message, oneof, member));
         let writes = quote! {
             match &self.kind {
                 None | Some(#null(_)) => out.null(),
@@ -335,7 +313,7 @@ impl MessageJson<'_> {
                 quote! { out.present(#name, &self.#value, #write) }
             }
             FieldShape::Always(ValueType::Enum(of)) => {
-                let of = self.json.path(of);
+                let of = self.json.types.path(of);
                 quote! { out.enumeration::<#of>(#name, self.#value) }
             }
             FieldShape::Always(of) => {
@@ -348,7 +326,7 @@ impl MessageJson<'_> {
                 quote! { out.optional(#name, self.#value.as_ref(), #write) }
             }
             FieldShape::Optional(of) => {
-                let write = self.optional_accessor(of);
+                let write = self.json.types.optional_accessor(of);
                 quote! { out.#write(#name, self.#value.as_ref()) }
             }
             FieldShape::List(of @ ValueType::Message(_)) => {
@@ -356,7 +334,7 @@ impl MessageJson<'_> {
                 quote! { out.list(#name, &self.#value, #write) }
             }
             FieldShape::List(of) => {
-                let write = self.list_accessor(of);
+                let write = self.json.types.list_accessor(of);
                 quote! { out.#write(#name, &self.#value) }
             }
             FieldShape::Map(_, of @ (ValueType::Enum(_) | ValueType::Message(_))) => {
@@ -373,14 +351,15 @@ impl MessageJson<'_> {
         let value = tokens(&naming::snake(&oneof.name));
         let members = self.fields().into_iter().filter(|field| oneof.members.contains(&field.name));
         let arms = members.map(|field| {
-            let (name, variant) = (escaped(&field.json_name), self.variant(oneof, &field.name));
+            let (name, variant) =
+                (escaped(&field.json_name), self.json.types.variant(self.message, oneof, &field.name));
             match field.shape.element() {
                 of @ ValueType::Message(_) => {
                     let write = self.writer(of);
                     quote! { Some(#variant(value)) => out.present(#name, value, #write), }
                 }
                 of => {
-                    let write = self.optional_accessor(of);
+                    let write = self.json.types.optional_accessor(of);
                     quote! { Some(#variant(value)) => out.#write(#name, Some(value)), }
                 }
             }
@@ -395,10 +374,10 @@ impl MessageJson<'_> {
 
     /// Returns the path of the function to write a value.
     fn writer(&self, of: &ValueType) -> TokenStream {
-        let writer = self.json.import("Writer");
+        let writer = self.json.types.import("Writer");
         match of {
             ValueType::Enum(of) => {
-                let of = self.json.path(of);
+                let of = self.json.types.path(of);
                 quote! { #writer::name_of::<#of> }
             }
             ValueType::Message(_) => quote! { #writer::message },
@@ -411,7 +390,7 @@ impl MessageJson<'_> {
         if fields.is_empty() {
             return quote! { input.object(&[], &mut |_, _| Ok(())) };
         }
-        let of = self.json.import("Field");
+        let of = self.json.types.import("Field");
         let names = fields.iter().map(|field| {
             let (json, proto) = (&field.json_name, &field.name);
             let required = field.is_required.then(|| quote! { .required() });
@@ -450,13 +429,14 @@ impl MessageJson<'_> {
                 quote! { input.#read(&mut self.#value) }
             }
             FieldShape::Optional(of) => {
-                let read = self.optional_accessor(of);
+                let read = self.json.types.optional_accessor(of);
                 quote! { input.#read(&mut self.#value) }
             }
             FieldShape::Member(oneof, of) => {
                 let oneof = &self.message.oneofs[*oneof];
-                let (value, variant) = (tokens(&naming::snake(&oneof.name)), self.variant(oneof, &field.name));
-                let (reader, read) = (self.json.import("Reader"), self.optional_accessor(of));
+                let (value, variant) =
+                    (tokens(&naming::snake(&oneof.name)), self.json.types.variant(self.message, oneof, &field.name));
+                let (reader, read) = (self.json.types.import("Reader"), self.json.types.optional_accessor(of));
                 quote! { input.member(&mut self.#value, #variant, #reader::#read) }
             }
             FieldShape::List(of @ ValueType::Message(_)) => {
@@ -464,7 +444,7 @@ impl MessageJson<'_> {
                 quote! { input.list(&mut self.#value, #read) }
             }
             FieldShape::List(of) => {
-                let read = self.list_accessor(of);
+                let read = self.json.types.list_accessor(of);
                 quote! { input.#read(&mut self.#value) }
             }
             FieldShape::Map(_, of @ (ValueType::Enum(_) | ValueType::Message(_))) => {
@@ -475,60 +455,14 @@ impl MessageJson<'_> {
         }
     }
 
-    /// Returns the method of `Writer` and `Reader` for an optional value. For messages only `Reader` has one.
-    fn optional_accessor(&self, of: &ValueType) -> TokenStream {
-        match of {
-            ValueType::Enum(of) => {
-                let of = self.json.path(of);
-                quote! { optional_enumeration::<#of> }
-            }
-            ValueType::Message(_) => quote! { optional_message },
-            _ => quote! { optional_scalar },
-        }
-    }
-
-    /// Returns the method of `Writer` and `Reader` for lists of a type other than a message.
-    fn list_accessor(&self, of: &ValueType) -> TokenStream {
-        match of {
-            ValueType::Enum(of) => {
-                let of = self.json.path(of);
-                quote! { enumeration_list::<#of> }
-            }
-            _ => quote! { scalar_list },
-        }
-    }
-
     /// Returns the path of the function to read a value.
     fn read_by(&self, of: &ValueType) -> TokenStream {
-        let (reader, read) = (self.json.import("Reader"), self.reader(of));
+        let (reader, read) = (self.json.types.import("Reader"), self.reader(of));
         quote! { #reader::#read }
     }
 
     fn reader(&self, of: &ValueType) -> TokenStream {
-        match of {
-            ValueType::Bool => quote! { bool },
-            ValueType::I32 => quote! { i32 },
-            ValueType::I64 => quote! { i64 },
-            ValueType::U32 => quote! { u32 },
-            ValueType::U64 => quote! { u64 },
-            ValueType::F32 => quote! { f32 },
-            ValueType::F64 => quote! { f64 },
-            ValueType::String => quote! { string },
-            ValueType::Bytes => quote! { bytes },
-            ValueType::Enum(of) => {
-                let of = self.json.path(of);
-                quote! { enumeration::<#of> }
-            }
-            ValueType::Message(_) => quote! { message },
-        }
-    }
-
-    /// Returns the path of a oneof variant.
-    fn variant(&self, oneof: &OneofSchema, member: &str) -> TokenStream {
-        let module = self.json.prefix(&self.message.full_name);
-        let of = tokens(&naming::oneof_type(&oneof.name, self.message.nested.iter().map(String::as_str)));
-        let member = tokens(&naming::upper_camel(member));
-        quote! { #module #of::#member }
+        self.json.types.accessor(of, quote! { bytes }, quote! { message })
     }
 }
 

@@ -11,6 +11,7 @@ mod scope;
 mod server;
 mod structs;
 mod topics;
+mod types;
 
 use frpc_schema::{PackageSchema, Schema};
 use proc_macro2::TokenStream;

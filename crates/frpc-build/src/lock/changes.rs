@@ -4,7 +4,10 @@
 //! position. Binaries built before by frpc-build identify a method by its path. For a message with a changed layout,
 //! they use protobuf, which identifies fields and values by number.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fmt::Display,
+};
 
 use frpc_schema::{Diagnostic, Schema, ValueType, compat::has_same_values, location::SourceLocation};
 use prost_types::field_descriptor_proto::Type as Scalar;
@@ -90,14 +93,15 @@ impl<'a> LockComparison<'a> {
                 (Some(&(at, new)), _) => (at, new),
                 (None, Some(new)) => {
                     let message = format!("method '{path}' was renamed to '{}'", new.path);
-                    let place = self.places.method(&new.path);
+                    let place = self.places.get(&new.path);
                     let lines = lines.clone();
                     self.found.push(BreakingChange { message, place, lines, plain: None, older: Some(BY_PATH) });
                     (operation, new)
                 }
                 (None, None) => {
                     let message = format!("method '{path}' was removed");
-                    let place = self.places.service(path).unwrap_or_else(|| SourceLocation::new(file, None));
+                    let service = path.split_once('/').and_then(|(service, _)| self.places.get(service));
+                    let place = service.unwrap_or_else(|| SourceLocation::new(file, None));
                     let place = Some(place);
                     self.found.push(BreakingChange {
                         message,
@@ -111,12 +115,12 @@ impl<'a> LockComparison<'a> {
             };
             if new.kind != old.kind {
                 let message = format!("the streaming kind of method '{path}' changed");
-                let (place, lines) = (self.places.method(path), lines.clone());
+                let (place, lines) = (self.places.get(path), lines.clone());
                 self.found.push(BreakingChange { message, place, lines, plain: Some(BY_KIND), older: Some(BY_KIND) });
             }
             if at != operation {
                 let message = format!("method '{path}' now has operation {at} (previously {operation})");
-                let place = self.places.method(path);
+                let place = self.places.get(path);
                 let change = BreakingChange { message, place, lines, plain: Some(BY_OPERATION), older: None };
                 moved.entry(file).and_modify(|(_, more)| *more += 1).or_insert((change, 0));
             }
@@ -170,21 +174,20 @@ impl<'a> LockComparison<'a> {
         for (index, field) in old.iter().enumerate() {
             if pairs.iter().all(|(of_old, _)| *of_old != index) {
                 let message = format!("field '{}' ({}) was removed from {name}", field.name, field.number);
-                self.found
-                    .push(BreakingChange { plain: Some(BY_POSITION), ..change(message, self.places.message(name)) });
+                self.found.push(BreakingChange { plain: Some(BY_POSITION), ..change(message, self.places.get(name)) });
             }
         }
         for (index, field) in new.iter().enumerate() {
             if pairs.iter().all(|(_, of_new)| *of_new != index) {
                 let message = format!("field '{}' ({}) was added to {name}", field.name, field.number);
-                let place = self.places.field(name, field.number);
+                let place = self.places.get(&within(name, field.number));
                 self.found.push(BreakingChange { plain: Some(BY_POSITION), ..change(message, place) });
             }
         }
         let mut has_other_types = false;
         for &(of_old, of_new) in &pairs {
             let (old, new) = (&old[of_old], &new[of_new]);
-            let place = self.places.field(name, new.number);
+            let place = self.places.get(&within(name, new.number));
             if old.number != new.number {
                 let message =
                     format!("field '{}' of {name} now has number {} (previously {})", new.name, new.number, old.number);
@@ -213,7 +216,7 @@ impl<'a> LockComparison<'a> {
                 "field '{}' ({}) of {name} is now sent before '{}' ({}), previously after it",
                 behind.name, behind.number, before.name, before.number
             );
-            let place = self.places.field(name, behind.number);
+            let place = self.places.get(&within(name, behind.number));
             self.found.push(BreakingChange { plain: Some(BY_POSITION), ..change(message, place) });
         }
         for (is_now, what) in [
@@ -223,7 +226,7 @@ impl<'a> LockComparison<'a> {
             let Some([one, other]) = parted(old, new, &pairs, is_now) else { continue };
             let both = format!("'{}' ({}) and '{}' ({})", one.name, one.number, other.name, other.number);
             let message = format!("fields {both} of {name} {what}");
-            let place = self.places.field(name, other.number);
+            let place = self.places.get(&within(name, other.number));
             self.found.push(BreakingChange { older: Some(BY_ONEOF), ..change(message, place) });
         }
     }
@@ -237,20 +240,18 @@ impl<'a> LockComparison<'a> {
             if old.number != new.number {
                 let message =
                     format!("value '{}' of {name} now has number {} (previously {})", new.name, new.number, old.number);
-                let place = self.places.value(name, &new.name);
+                let place = self.places.get(&within(name, &new.name));
                 self.found.push(BreakingChange { older: Some(VALUE_BY_NUMBER), ..change(message, place) });
             }
         }
         let removed = (0..old.len()).find(|index| pairs.iter().all(|(of_old, _)| of_old != index));
         if let Some(removed) = removed {
             let message = format!("value '{}' ({}) was removed from {name}", old[removed].name, old[removed].number);
-            self.found.push(BreakingChange {
-                plain: Some(VALUE_BY_POSITION),
-                ..change(message, self.places.enumeration(name))
-            });
+            self.found
+                .push(BreakingChange { plain: Some(VALUE_BY_POSITION), ..change(message, self.places.get(name)) });
         } else if let Some(&(from, to)) = pairs.iter().find(|(from, to)| from != to) {
             let message = format!("value '{}' of {name} now has position {to} (previously {from})", new[to].name);
-            let place = self.places.value(name, &new[to].name);
+            let place = self.places.get(&within(name, &new[to].name));
             self.found.push(BreakingChange { plain: Some(VALUE_BY_POSITION), ..change(message, place) });
         }
     }
@@ -327,55 +328,39 @@ fn is_same_shape(old: &FieldLabel, new: &FieldLabel, is_same_key: impl Fn(Scalar
     }
 }
 
-/// The places of declarations, by name.
-struct DeclarationPlaces<'a> {
-    services: HashMap<&'a str, &'a SourceLocation>,
-    methods: HashMap<&'a str, &'a SourceLocation>,
-    messages: HashMap<&'a str, &'a frpc_schema::MessageSchema>,
-    enums: HashMap<&'a str, &'a frpc_schema::EnumSchema>,
-}
+/// The places of declarations, by full name, and the places of fields and values, by message or enum as well.
+struct DeclarationPlaces<'a>(HashMap<String, &'a SourceLocation>);
 
 impl<'a> DeclarationPlaces<'a> {
     fn of(schema: &'a Schema) -> Self {
-        let services = schema.packages.iter().flat_map(|package| &package.services);
-        let methods = services.clone().flat_map(|service| &service.methods);
-        let messages = schema.packages.iter().flat_map(|package| &package.messages);
-        let enums = schema.packages.iter().flat_map(|package| &package.enums);
-        Self {
-            services: services.map(|service| (service.full_name.as_str(), &service.place)).collect(),
-            methods: methods.map(|method| (method.path.as_str(), &method.place)).collect(),
-            messages: messages.map(|message| (message.full_name.as_str(), message)).collect(),
-            enums: enums.map(|declared| (declared.full_name.as_str(), declared)).collect(),
+        let mut places = HashMap::new();
+        for package in &schema.packages {
+            for service in &package.services {
+                places.insert(service.full_name.clone(), &service.place);
+                places.extend(service.methods.iter().map(|method| (method.path.clone(), &method.place)));
+            }
+            for message in &package.messages {
+                places.insert(message.full_name.clone(), &message.place);
+                let fields = message.fields.iter();
+                places.extend(fields.map(|field| (within(&message.full_name, field.number), &field.place)));
+            }
+            for declared in &package.enums {
+                places.insert(declared.full_name.clone(), &declared.place);
+                let values = declared.values.iter();
+                places.extend(values.map(|value| (within(&declared.full_name, &value.name), &value.place)));
+            }
         }
+        Self(places)
     }
 
-    /// Returns the place of the service in a method path.
-    fn service(&self, path: &str) -> Option<SourceLocation> {
-        let (service, _) = path.split_once('/')?;
-        self.services.get(service).map(|place| (*place).clone())
+    fn get(&self, name: &str) -> Option<SourceLocation> {
+        self.0.get(name).map(|place| (*place).clone())
     }
+}
 
-    fn method(&self, path: &str) -> Option<SourceLocation> {
-        self.methods.get(path).map(|place| (*place).clone())
-    }
-
-    fn message(&self, name: &str) -> Option<SourceLocation> {
-        self.messages.get(name).map(|message| message.place.clone())
-    }
-
-    fn field(&self, message: &str, number: i32) -> Option<SourceLocation> {
-        let fields = &self.messages.get(message)?.fields;
-        fields.iter().find(|field| field.number == number).map(|field| field.place.clone())
-    }
-
-    fn enumeration(&self, name: &str) -> Option<SourceLocation> {
-        self.enums.get(name).map(|declared| declared.place.clone())
-    }
-
-    fn value(&self, declared: &str, name: &str) -> Option<SourceLocation> {
-        let values = &self.enums.get(declared)?.values;
-        values.iter().find(|value| value.name == name).map(|value| value.place.clone())
-    }
+/// Returns the key of a field, by its number, or of an enum value, by its name. No declaration has such a full name.
+fn within(declared: &str, member: impl Display) -> String {
+    format!("{declared}:{member}")
 }
 
 const BY_OPERATION: &str = "they call a method by its operation";
