@@ -1,11 +1,19 @@
 //! Connections to servers.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    error::Error as _,
+    io::{self, ErrorKind},
+    sync::Arc,
+    time::Duration,
+};
 
 use frpc::{
     Address, Channel, Config, ConnectError, ConnectRetry,
     codec::Format,
-    frisbee::{HeaderFormat, rustls::ClientConfig},
+    frisbee::{
+        self, HeaderFormat,
+        rustls::{self, ClientConfig},
+    },
 };
 use frpc_http::{Client, ClientSettings, HttpVersion};
 
@@ -87,8 +95,11 @@ impl ConnectOptions {
     }
 
     fn refused(&self, address: &str, error: &ConnectError) -> CommandError {
-        let text = error.to_string();
-        let failure = CommandError::new(&text);
+        let failure = CommandError::new(error);
+        let (is_refused, is_distrusted) = match error {
+            ConnectError::Connect(error) => (error.kind() == ErrorKind::ConnectionRefused, is_distrusted(error)),
+            _ => (false, false),
+        };
         let has_scheme = address.contains("://") || address.starts_with("unix:") || address.starts_with("mem:");
         match error {
             ConnectError::Address(_) if address.parse::<u16>().is_ok() => {
@@ -99,18 +110,23 @@ impl ConnectOptions {
                 failure.with_try(format!("{SCHEMES}, such as grpc://{address}{port}"))
             }
             ConnectError::Address(_) => failure.with_try(SCHEMES),
-            _ if text.contains("certificate") || text.contains("UnknownIssuer") => failure
+            _ if is_distrusted => failure
                 .with_try("--ca FILE with the certificate authority of the server, or --insecure to skip the check"),
-            _ if self.is_secret(address) && !text.contains("refused") => failure
+            _ if self.is_secret(address) && !is_refused => failure
                 .with_try("the same without TLS, if the server has none: the scheme without its last s, or no --tls"),
-            _ if matches!(address.parse(), Ok(Address::Tcp(_) | Address::Host { .. })) && !text.contains("refused") => {
-                failure
-                    .with_try("another wire, if the server does not speak frisbee: grpc://, http://, ws://")
-                    .with_try("--old-frisbee, if the server is built with frpc-go and frisbee-go before v0.11")
-            }
+            _ if matches!(address.parse(), Ok(Address::Tcp(_) | Address::Host { .. })) && !is_refused => failure
+                .with_try("another wire, if the server does not speak frisbee: grpc://, http://, ws://")
+                .with_try("--old-frisbee, if the server is built with frpc-go and frisbee-go before v0.11"),
             _ => failure.with_try("`frpc serve --echo ADDRESS`, to start a test server"),
         }
     }
+}
+
+/// Returns `true` if this side did not accept the certificate of the server.
+fn is_distrusted(error: &frisbee::ConnectError) -> bool {
+    let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    let inner = io.and_then(io::Error::get_ref).and_then(|inner| inner.downcast_ref());
+    matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
 }
 
 /// Returns the address in full: a port alone is a port on this machine.

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use frpc::{Body, Call, CallError, Channel, Head, Metadata, Method, MethodKind, codec::Format};
+use frpc_http::HttpStatusError;
 use prost_reflect::DescriptorPool;
 use serde_json::Value;
 
@@ -13,11 +14,20 @@ use crate::{
     failure::{CommandError, Result},
     messages::DynamicCodec,
     schema::{self, ReflectionError, SchemaSources, ServerSchema},
+    terminal::print_note,
 };
 
 /// Options of commands that call a method.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct CallOptions {
+    /// The address of the server. Its scheme selects the protocol: see below.
+    address: String,
+    /// The method as package.Service/Method, or any unambiguous part. Omit it if the address ends with the method, as
+    /// in http://HOST:PORT/package.Service/Method.
+    method: Option<String>,
+    /// The fields of the message and the metadata: see below.
+    #[arg(allow_negative_numbers = true, value_name = "ARGUMENT")]
+    arguments: Vec<String>,
     #[command(flatten)]
     pub(crate) connect: ConnectOptions,
     #[command(flatten)]
@@ -53,6 +63,26 @@ pub(crate) struct CallOptions {
 }
 
 impl CallOptions {
+    /// Returns the address, method and arguments. If the URL ends with the method, the `method` argument is the first
+    /// field.
+    pub(crate) fn target(&self) -> Result<(&str, &str, CallArguments)> {
+        let (address, method, arguments) = (self.address.as_str(), self.method.as_deref(), &self.arguments);
+        let is_argument = |text: &str| text.contains(['=', ':', '@']);
+        if let Some(method) = method.filter(|method| !is_argument(method)) {
+            return Ok((address, method, CallArguments::parse(arguments)?));
+        }
+        let place = address.find("://").map_or(0, |at| at + 3);
+        let path = address[place..].find('/').map(|at| place + at);
+        let service = path
+            .and_then(|path| address.rfind('/').and_then(|last| address[path..last].rfind('/')).map(|at| path + at));
+        let Some(at) = service else {
+            return Err(CommandError::new("no method given")
+                .with_try(format!("`frpc list {address}`, for the available methods")));
+        };
+        let arguments: Vec<_> = method.map(str::to_owned).into_iter().chain(arguments.iter().cloned()).collect();
+        Ok((&address[..at], &address[at + 1..], CallArguments::parse(&arguments)?))
+    }
+
     /// Returns `true` if the options contain a message.
     pub(crate) fn gives_messages(&self) -> bool {
         self.data.is_some() || self.file.is_some() || self.binary.is_some()
@@ -122,7 +152,7 @@ impl PreparedCall {
         address: &str,
         method: &str,
         arguments: &CallArguments,
-        notice: impl Fn(&str),
+        is_json: bool,
     ) -> Result<Self> {
         let format = if options.as_json || options.no_schema { Format::Json } else { Format::Proto };
         let mut channel = options.connect.connect(address, format).await?;
@@ -132,8 +162,8 @@ impl PreparedCall {
         }
         let schema = Self::schema(options, address, method, &channel).await?;
         if schema.is_none() && call_format == Format::Proto {
-            if !options.no_schema {
-                notice("the server does not describe its services (no reflection): sending JSON as given");
+            if !options.no_schema && !is_json {
+                print_note("the server does not describe its services (no reflection): sending JSON as given");
             }
             channel = options.connect.connect(address, Format::Json).await?;
             call_format = options.connect.format_of(&channel).await?;
@@ -238,7 +268,7 @@ impl PreparedCall {
     pub(crate) fn failure(&self, status: frpc::Status) -> CommandError {
         let (code, cause) = (status.code(), status.call_error().cloned());
         // Over HTTP, the server chooses the path of JSON-RPC.
-        let is_elsewhere = self.is_json_rpc && status.message().contains("404");
+        let is_elsewhere = self.is_json_rpc && HttpStatusError::of(&status).is_some_and(|error| error.0 == 404);
         let failure = call_failure(status, self.pool.as_ref());
         match (code, cause) {
             (_, Some(CallError::MetadataNotCarried { .. })) => failure.with_try("the same without -H and NAME:VALUE"),

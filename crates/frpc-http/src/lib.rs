@@ -27,7 +27,7 @@ mod status;
 mod wire;
 mod write_timeout;
 
-pub use self::client::{Client, ClientSettings, HttpVersion, Poster, TwirpError, register, transport};
+pub use self::client::{Client, ClientSettings, HttpStatusError, HttpVersion, Poster, TwirpError, register, transport};
 pub use self::{
     cors::Cors,
     mount::{Mount, MountContext},

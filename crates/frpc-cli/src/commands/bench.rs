@@ -5,7 +5,6 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::call::target;
 use crate::{
     arguments::CallArguments,
     connect::{addresses, normal, parse_time},
@@ -16,7 +15,7 @@ use crate::{
         display::{self, ProgressLine},
         record::{LoadResults, per_second},
     },
-    terminal::{OutputStyle, print_json, print_line, print_note, printable_name},
+    terminal::{OutputStyle, print_json, print_line, printable_name},
 };
 
 /// Load-tests a method and shows its throughput and latencies.
@@ -25,13 +24,6 @@ use crate::{
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BenchCommand {
-    /// The address to test. Its scheme selects the protocol: see below.
-    address: String,
-    /// The method, as for `frpc call`.
-    method: Option<String>,
-    /// The message, as for `frpc call`.
-    #[arg(allow_negative_numbers = true, value_name = "ARGUMENT")]
-    arguments: Vec<String>,
     #[command(flatten)]
     options: CallOptions,
     /// The number of connections.
@@ -82,8 +74,7 @@ struct BenchTarget {
 
 impl BenchCommand {
     pub(crate) async fn run(&self, is_json: bool) -> Result<()> {
-        let (address, method, arguments) = target(&self.address, self.method.as_deref(), &self.arguments)?;
-        let arguments = CallArguments::parse(&arguments)?;
+        let (address, method, arguments) = self.options.target()?;
         let mut sides = vec![self.side(address, method, &arguments, is_json).await?];
         if let Some(address) = &self.against {
             sides.push(self.side(address, method, &arguments, is_json).await?);
@@ -124,12 +115,7 @@ impl BenchCommand {
     }
 
     async fn side(&self, address: &str, method: &str, arguments: &CallArguments, is_json: bool) -> Result<BenchTarget> {
-        let notice = |text: &str| {
-            if !is_json {
-                print_note(text);
-            }
-        };
-        let first = PreparedCall::prepare(&self.options, address, method, arguments, notice).await?;
+        let first = PreparedCall::prepare(&self.options, address, method, arguments, is_json).await?;
         let messages = first.messages(&self.options, arguments)?;
         let mut invocations = vec![first];
         for _ in 1..self.connections {

@@ -24,14 +24,6 @@ use crate::{
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CallCommand {
-    /// The address of the server. Its scheme selects the protocol: see below.
-    address: String,
-    /// The method as package.Service/Method, or any unambiguous part. Omit it if the address ends with the method, as
-    /// in http://HOST:PORT/package.Service/Method.
-    method: Option<String>,
-    /// The fields of the message and the metadata: see below.
-    #[arg(allow_negative_numbers = true, value_name = "ARGUMENT")]
-    arguments: Vec<String>,
     #[command(flatten)]
     options: CallOptions,
     /// Prints fields with default values too.
@@ -71,21 +63,15 @@ Exit codes:
 
 impl CallCommand {
     pub(crate) async fn run(&self, is_json: bool) -> Result<()> {
-        let (address, method, arguments) = target(&self.address, self.method.as_deref(), &self.arguments)?;
-        let arguments = CallArguments::parse(&arguments)?;
+        let (address, method, arguments) = self.options.target()?;
         if self.raw && io::stdout().is_terminal() {
             return Err(CommandError::new("raw output could send control sequences to the terminal")
                 .with_try("`… --raw > FILE`, or a program that reads them"));
         }
-        let notice = |text: &str| {
-            if !is_json {
-                print_note(text);
-            }
-        };
-        let invocation = PreparedCall::prepare(&self.options, address, method, &arguments, &notice).await?;
+        let invocation = PreparedCall::prepare(&self.options, address, method, &arguments, is_json).await?;
         let has_messages = self.options.gives_messages() || !arguments.is_empty();
-        if invocation.method.kind.has_request_stream() && !has_messages {
-            notice(
+        if invocation.method.kind.has_request_stream() && !has_messages && !is_json {
+            print_note(
                 "the method takes a stream of messages, but none was given: use -d JSON, or -d @- for standard input",
             );
         }
@@ -201,30 +187,6 @@ impl CallCommand {
             print_error(format_args!("{side} {what}{}: {}", style.cyan(&printable_name(name)), printable_name(&value)));
         }
     }
-}
-
-/// Returns the address, method and arguments. If the URL ends with the method, the `method` argument is the first
-/// field.
-pub(super) fn target<'a>(
-    address: &'a str,
-    method: Option<&'a str>,
-    arguments: &[String],
-) -> Result<(&'a str, &'a str, Vec<String>)> {
-    let is_argument = |text: &str| text.contains(['=', ':', '@']);
-    if let Some(method) = method.filter(|method| !is_argument(method)) {
-        return Ok((address, method, arguments.to_vec()));
-    }
-    let place = address.find("://").map_or(0, |at| at + 3);
-    let path = address[place..].find('/').map(|at| place + at);
-    let service =
-        path.and_then(|path| address.rfind('/').and_then(|last| address[path..last].rfind('/')).map(|at| path + at));
-    let Some(at) = service else {
-        return Err(
-            CommandError::new("no method given").with_try(format!("`frpc list {address}`, for the available methods"))
-        );
-    };
-    let arguments = method.map(str::to_owned).into_iter().chain(arguments.iter().cloned());
-    Ok((&address[..at], &address[at + 1..], arguments.collect()))
 }
 
 /// The reason for the end of the output.

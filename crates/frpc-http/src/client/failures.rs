@@ -1,6 +1,12 @@
 //! Statuses of calls without a complete response.
 
-use std::{error::Error, io, iter::successors, sync::Arc};
+use std::{
+    error::Error,
+    fmt,
+    io,
+    iter::successors,
+    sync::Arc,
+};
 
 use frpc::{CallError, CloseReason, Code, GoAway, RefusalReason, Status};
 use h2::Reason;
@@ -28,8 +34,28 @@ pub(super) fn response_failure(error: hyper::Error, settings: &ClientSettings) -
 
 /// Returns the status of a response outside the protocol, such as one of a proxy.
 pub(super) fn http_failure(status: StatusCode) -> Status {
-    Status::new(codes::from_http_status(status), format!("the server answered with the HTTP status {status}"))
+    let error = HttpStatusError(status);
+    Status::new(codes::from_http_status(status), error.to_string()).with_source(Arc::new(error) as Arc<_>)
 }
+
+/// A response outside the protocol of the call, such as one of a proxy or for an unknown path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HttpStatusError(pub StatusCode);
+
+impl HttpStatusError {
+    /// Returns the error if it is the source of a status.
+    pub fn of(status: &Status) -> Option<&Self> {
+        status.source()?.downcast_ref()
+    }
+}
+
+impl fmt::Display for HttpStatusError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the server answered with the HTTP status {}", self.0)
+    }
+}
+
+impl Error for HttpStatusError {}
 
 fn find(error: &hyper::Error) -> Option<&h2::Error> {
     successors(error.source(), |&error| error.source()).find_map(|error| error.downcast_ref())

@@ -29,6 +29,7 @@ mod tls;
 mod transport;
 mod twirp;
 
+pub use failures::HttpStatusError;
 pub use post::Poster;
 pub use settings::{Client, ClientSettings, HttpVersion};
 pub use transport::{register, transport};
