@@ -528,22 +528,6 @@ mod tests {
     }
 
     #[test]
-    fn pongs_precede_queued_data_but_never_split_a_frame() {
-        let mut outbox = Outbox::new(Some(HeaderFormat::Plain8));
-        let content = Bytes::from(vec![7; BATCH_LEN_MAX]);
-        push(&mut outbox, 1, &content);
-        push(&mut outbox, 2, &content);
-        let mut batch = Transmit::default();
-        assert!(outbox.poll_transmit(Instant::now(), &mut batch));
-        assert_eq!(batch.remaining(), 8 + content.len(), "the first frame alone fills a batch");
-        batch.advance(1);
-        outbox.push_pong();
-        batch.advance(batch.remaining());
-        assert!(outbox.poll_transmit(Instant::now(), &mut batch));
-        assert_eq!(batch.chunk(), [0, 0, 0, 1, 0, 0, 0, 0]);
-    }
-
-    #[test]
     fn bytes_caused_by_the_peer_are_counted_separately() {
         let mut outbox = Outbox::new(Some(HeaderFormat::Plain8));
         let content = Bytes::from_static(&[0; 92]);
