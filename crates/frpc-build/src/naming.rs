@@ -157,7 +157,7 @@ const KEYWORDS: &[&str] = &[
 /// The prost types encoded by frpc, in its `codec/polyglot/well_known.rs`.
 const ENCODED: &[&str] = &["Any", "Duration", "FieldMask", "ListValue", "NullValue", "Struct", "Timestamp", "Value"];
 
-/// Well-known types with a Rust type of their own, without the prefix `google.protobuf`.
+/// Well-known types with a special Rust type, without the prefix `google.protobuf`.
 const WELL_KNOWN_VALUES: &[(&str, &str)] = &[
     ("BoolValue", "bool"),
     ("BytesValue", "::frpc::prost::alloc::vec::Vec<u8>"),

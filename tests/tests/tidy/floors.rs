@@ -27,7 +27,7 @@ const HOUSES: &[House] = &[
     House {
         krate: "frisbee-pubsub",
         floors: &[
-            &["subject"],
+            &["lock", "subject"],
             &["message"],
             &["error"],
             &["trie", "wire"],
@@ -54,8 +54,7 @@ const HOUSES: &[House] = &[
             &["location"],
             &["descriptors", "diagnostic", "model"],
             &["check", "fingerprint", "operations", "order", "positions", "rules"],
-            &["compat", "excerpt", "read"],
-            &["testing"],
+            &["compat", "excerpt", "read", "testing"],
         ],
     },
     House {

@@ -3,34 +3,6 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use super::*;
 
 #[test]
-fn values_of_a_name_keep_their_order() {
-    let mut metadata = Metadata::new();
-    for (name, value) in [("a", "1"), ("b", "2"), ("A", "3"), ("a", "1")] {
-        metadata.append(name, value).unwrap();
-    }
-    metadata.append_bin("c-bin", vec![4]).unwrap();
-    metadata.append_bin("C-Bin", vec![5]).unwrap();
-    assert_eq!(metadata.get_all("a").collect::<Vec<_>>(), ["1", "3", "1"]);
-    assert_eq!(metadata.get_all_bin("c-bin").collect::<Vec<_>>(), [&[4][..], &[5]]);
-    assert_eq!((metadata.get("a"), metadata.get_bin("c-bin")), (Some("1"), Some(&[4][..])));
-    assert_eq!(metadata.keys().collect::<Vec<_>>(), ["a", "b", "c-bin"]);
-    assert_eq!(metadata.len(), 6);
-}
-
-#[test]
-fn inserting_replaces_every_value_of_the_name() {
-    let mut metadata = Metadata::new();
-    metadata.append("a", "1").unwrap();
-    metadata.append("a", "2").unwrap();
-    metadata.append_bin("b-bin", vec![1]).unwrap();
-    metadata.append_bin("b-bin", vec![2]).unwrap();
-    metadata.insert("A", "3").unwrap();
-    metadata.insert_bin("B-BIN", vec![3]).unwrap();
-    let expected = [("a", MetadataValue::Ascii("3")), ("b-bin", MetadataValue::Binary(&[3]))];
-    assert_eq!(metadata.iter().collect::<Vec<_>>(), expected);
-}
-
-#[test]
 fn lookups_ignore_case() {
     let mut metadata = Metadata::new();
     metadata.insert("X-Request-ID", "Seven").unwrap();
@@ -39,20 +11,6 @@ fn lookups_ignore_case() {
     assert!(metadata.contains_key("X-request-ID"));
     assert!(metadata.remove("x-request-Id"));
     assert!(metadata.is_empty());
-}
-
-#[test]
-fn remove_returns_whether_the_name_had_values() {
-    let mut metadata = Metadata::new();
-    metadata.append("a", "1").unwrap();
-    metadata.append("b", "2").unwrap();
-    metadata.append("a", "3").unwrap();
-    metadata.append_bin("c-bin", "4").unwrap();
-    assert!(metadata.remove("a") && metadata.remove("c-bin"));
-    assert!(!metadata.remove("a") && !metadata.remove("c"));
-    assert_eq!(metadata.iter().collect::<Vec<_>>(), [("b", MetadataValue::Ascii("2"))]);
-    metadata.clear();
-    assert_eq!(metadata, Metadata::new());
 }
 
 #[test]
