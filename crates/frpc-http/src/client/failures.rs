@@ -1,12 +1,6 @@
 //! Statuses of calls without a complete response.
 
-use std::{
-    error::Error,
-    fmt,
-    io,
-    iter::successors,
-    sync::Arc,
-};
+use std::{error::Error, fmt, io, iter::successors, sync::Arc};
 
 use frpc::{CallError, CloseReason, Code, GoAway, RefusalReason, Status};
 use h2::Reason;
