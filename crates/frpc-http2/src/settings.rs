@@ -52,7 +52,10 @@ pub struct Settings {
     pub keepalive_timeout: Duration,
     /// Time for the preface and SETTINGS of the peer, and for a header block over several frames.
     pub handshake_timeout: Duration,
-    /// Time in which a closed window holds back a stream. Longer ones reset the stream or fail the connection.
+    /// Time for the PONG between the two GOAWAY frames of a server's shutdown.
+    pub shutdown_timeout: Duration,
+    /// Time in which the peer opens the window of a stream for 32 KiB, or for the rest of its data. A slower peer loses
+    /// the stream, or the connection if its window is the cause.
     pub stall_timeout: Option<Duration>,
     /// `true` if a server passes CONNECT requests to its application. Otherwise it resets their streams.
     pub accepts_connect: bool,
@@ -81,6 +84,7 @@ impl Default for Settings {
             keepalive_interval: None,
             keepalive_timeout: Duration::from_secs(20),
             handshake_timeout: Duration::from_secs(10),
+            shutdown_timeout: Duration::from_secs(1),
             stall_timeout: Some(Duration::from_secs(300)),
             accepts_connect: false,
         }

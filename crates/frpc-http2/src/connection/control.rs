@@ -224,7 +224,7 @@ impl Connection {
     /// Shuts the connection down. Open streams continue, and new ones are refused.
     ///
     /// A server first announces the shutdown. After a round trip, or
-    /// [`keepalive_timeout`](crate::Settings::keepalive_timeout), it tells the last stream that it handles, so no
+    /// [`shutdown_timeout`](crate::Settings::shutdown_timeout), it tells the last stream that it handles, so no
     /// request in flight is lost.
     pub fn shut_down(&mut self) {
         if self.state != ConnectionState::Open {
@@ -238,7 +238,7 @@ impl Connection {
         }
         put_goaway(out, WINDOW_MAX, ErrorCode::NO_ERROR);
         put_ping(out, false, SHUTDOWN_PING);
-        self.state = ConnectionState::Announced { due: self.now + self.settings.keepalive_timeout };
+        self.state = ConnectionState::Announced { due: self.now + self.settings.shutdown_timeout };
     }
 
     /// Sends the second GOAWAY of a shutdown.

@@ -12,6 +12,9 @@ use crate::{
 /// DATA frames below this length count as small if a window has cut them.
 const SMALL_FRAME: usize = 256;
 
+/// The data that ends the stall of a stream, in bytes. Otherwise a peer could hold data back with tiny windows.
+const PROGRESS_MIN: usize = 32 << 10;
+
 /// The result of a stream's turn.
 enum TurnResult {
     /// More data is left, and the windows are open.
@@ -28,7 +31,6 @@ impl Connection {
     /// Adds a stream with queued data to the list of the scheduler.
     pub(super) fn make_ready(&mut self, id: u32) {
         let Some(queue) = self.streams.get(id).and_then(|stream| stream.queue.as_deref_mut()) else { return };
-        queue.parked = None;
         if !queue.is_ready {
             queue.is_ready = true;
             self.ready.push_back(id);
@@ -78,9 +80,7 @@ impl Connection {
                 return Ok(TurnResult::Stalled);
             }
             queue.is_ready = false;
-            queue.parked = Some(self.now);
-            let due = self.settings.stall_timeout.map(|timeout| self.now + timeout);
-            self.stall_check = self.stall_check.or(due);
+            self.park(id);
             return Ok(TurnResult::Parked);
         }
         // Windows of a few bytes make this side write more headers than data.
@@ -98,6 +98,12 @@ impl Connection {
         self.queued -= len;
         queue.len -= len;
         let is_last = queue.len == 0;
+        if queue.parked.is_some() {
+            queue.progress += len;
+            if is_last || queue.progress >= PROGRESS_MIN {
+                (queue.parked, queue.progress) = (None, 0);
+            }
+        }
         let end = if is_last { queue.end.take() } else { None };
         if is_last {
             queue.is_ready = false;
@@ -126,6 +132,14 @@ impl Connection {
         }
         self.end_local(id);
         Ok(TurnResult::Sent)
+    }
+
+    /// Starts the time of a stream that its window holds back, unless it runs already.
+    pub(super) fn park(&mut self, id: u32) {
+        let Some(stream) = self.streams.get(id) else { return };
+        let since = *stream.queue.get_or_insert_default().parked.get_or_insert(self.now);
+        let due = self.settings.stall_timeout.map(|timeout| since + timeout);
+        self.stall_check = self.stall_check.or(due);
     }
 
     /// Queues events for streams that were full and have room again.

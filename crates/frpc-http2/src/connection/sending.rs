@@ -173,6 +173,9 @@ impl Connection {
                 stream.set(is::WANTS_WRITABLE);
                 self.waiting.push(id.0);
             }
+            if stream.send_window <= 0 {
+                self.park(id.0);
+            }
             return Err(SendError::Full);
         }
         Ok(false)

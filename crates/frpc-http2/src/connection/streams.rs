@@ -90,8 +90,10 @@ pub(super) struct SendQueue {
     pub(super) end: Option<StreamEnd>,
     /// `true` while the stream is in the list of the scheduler.
     pub(super) is_ready: bool,
-    /// The time since which the window of the stream is closed.
+    /// The time since which the windows of the stream hold back data.
     pub(super) parked: Option<Instant>,
+    /// Bytes sent since then.
+    pub(super) progress: usize,
 }
 
 /// The end of a stream after its queued data.

@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use super::{Connection, ConnectionState, Event, StreamId, control::KEEPALIVE_PING, keepalive::KeepAliveAction};
+use super::{
+    Connection, ConnectionState, Event, StreamId, control::KEEPALIVE_PING, keepalive::KeepAliveAction, streams::is,
+};
 use crate::{
     ConnectionError, ErrorCode, Fault, StreamError,
     frame::{put_ping, put_reset},
@@ -75,7 +77,13 @@ impl Connection {
         let Some(timeout) = self.settings.stall_timeout else { return };
         let mut stalled = Vec::new();
         for stream in self.streams.iter_mut() {
-            let Some(since) = stream.queue.as_ref().and_then(|queue| queue.parked) else { continue };
+            // A stream may also wait with an empty queue, because others fill that of the connection.
+            let is_waiting = stream.queued() > 0 || (stream.has(is::WANTS_WRITABLE) && stream.send_window <= 0);
+            let Some(queue) = stream.queue.as_deref_mut() else { continue };
+            if !is_waiting {
+                queue.parked = None;
+            }
+            let Some(since) = queue.parked else { continue };
             let due = since + timeout;
             if now >= due {
                 stalled.push(stream.id);

@@ -151,10 +151,26 @@ fn closed_windows_hold_back_bounded_data_for_a_bounded_time() {
     victim.pass(299).unwrap();
     assert_eq!(victim.side.active_streams(), 250);
     victim.pass(1).unwrap();
-    // Streams of the full connection had no queue to be stalled in.
+    // 16 streams have queues of 256 KiB, up to 4 MiB. The others were full from the start.
     let events = victim.feed(&[]).unwrap();
     let resets = events.iter().filter(|event| matches!(event, Seen::Reset(_, ErrorCode::CANCEL))).count();
-    assert_eq!(resets, 16, "256 KiB each, up to 4 MiB");
+    assert_eq!(resets, 250);
+}
+
+#[test]
+fn a_stalled_stream_needs_progress_and_not_single_bytes() {
+    for (window, is_reset) in [(100, true), (40_000, false)] {
+        let mut victim = Victim::server(Settings::default());
+        victim.response = Some(1_000_000);
+        victim.feed(&[setting(4, 0), request(1)].concat()).unwrap();
+        victim.output();
+        victim.pass(200).unwrap();
+        victim.feed(&frame(WINDOW_UPDATE, 0, 1, &u32::to_be_bytes(window))).unwrap();
+        victim.output();
+        victim.pass(150).unwrap();
+        let events = victim.feed(&[]).unwrap();
+        assert_eq!(events.contains(&Seen::Reset(1, ErrorCode::CANCEL)), is_reset, "a window of {window}");
+    }
 }
 
 #[test]
