@@ -7,9 +7,11 @@
 #![forbid(unsafe_code)]
 
 mod activity;
+mod alarm;
 mod client;
 mod codes;
 mod cors;
+mod date;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;

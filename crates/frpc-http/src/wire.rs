@@ -3,12 +3,7 @@
 use std::{pin::pin, sync::Arc};
 
 use frpc::{Drain, Endpoint, ProtocolMatch, Raw, Wire, WirePeer};
-use hyper::{
-    Request,
-    body::Incoming,
-    server::conn::{http1, http2},
-    service::service_fn,
-};
+use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tracing::debug;
 
@@ -16,10 +11,10 @@ use crate::{
     activity::drive,
     cors::Cors,
     hosts::AllowedHosts,
-    http2::{PiecewiseBody, ResponseExecutor, read_preface},
+    http2::{self, read_preface},
     mount::Mount,
     plain,
-    serve::{self, CompleteBody, DiscardOnDrop, GuardedBody, ServeContext, UnreadFlag, UpgradeSlot},
+    serve::{self, DiscardOnDrop, GuardedBody, ServeContext, UnreadFlag, UpgradeSlot},
     settings::{Additions, HttpSettings, path_prefix},
     write_timeout::WriteTimeout,
 };
@@ -146,6 +141,16 @@ impl Http {
         }
     }
 
+    #[cfg(feature = "http2")]
+    async fn serve_http2(&self, mut context: ServeContext, mut socket: WriteTimeout<Raw>, drain: Drain) {
+        let Some(greeting) = read_preface(&mut socket, self.settings.head_time_max, &drain).await else {
+            return debug!("an HTTP/2 connection ended without a preface");
+        };
+        context.answer_head_len_max = greeting.head_len_max;
+        http2::serve(&context, socket, &drain).await;
+    }
+
+    #[cfg(not(feature = "http2"))]
     async fn serve_http2(&self, mut site: ServeContext, mut socket: WriteTimeout<Raw>, drain: Drain) {
         let HttpSettings { head_len_max, head_time_max, streams_max, resets_max, write_stall_max, .. } = self.settings;
         let Some(greeting) = read_preface(&mut socket, head_time_max, &drain).await else {
@@ -153,7 +158,7 @@ impl Http {
         };
         site.answer_head_len_max = greeting.head_len_max;
         let (site, activity) = (Arc::new(site), socket.activity().clone());
-        let answers = ResponseExecutor::new(activity.clone(), write_stall_max);
+        let answers = http2::ResponseExecutor::new(activity.clone(), write_stall_max);
         let beginning = answers.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let (site, progress) = (site.clone(), beginning.begin());
@@ -161,12 +166,12 @@ impl Http {
             async move {
                 let response = match serve::refuse_head(&site, &parts) {
                     Some(refusal) => refusal,
-                    None => serve::respond(&site, parts, CompleteBody::of(body)).await,
+                    None => serve::respond(&site, parts, serve::CompleteBody::of(body)).await,
                 };
-                Ok::<_, std::convert::Infallible>(response.map(|body| PiecewiseBody::new(body, progress)))
+                Ok::<_, std::convert::Infallible>(response.map(|body| http2::PiecewiseBody::new(body, progress)))
             }
         });
-        let connection = http2::Builder::new(answers)
+        let connection = hyper::server::conn::http2::Builder::new(answers)
             .timer(TokioTimer::new())
             .max_concurrent_streams(streams_max)
             .max_pending_accept_reset_streams(resets_max)
@@ -241,6 +246,7 @@ fn recognize(first: &[u8]) -> DetectedVersion {
     }
 }
 
+#[cfg(not(feature = "http2"))]
 /// A request with a head of up to this many times the limit reaches us, and only this request is refused. The HTTP/2
 /// implementation itself answers heads of up to four times that size with 431.
 const HEAD_LEN_FACTOR: u32 = 8;

@@ -93,7 +93,7 @@ const HOUSES: &[House] = &[
     House {
         krate: "frpc-http",
         floors: &[
-            &["activity", "codes", "cors", "headers", "hosts", "message", "mount"],
+            &["activity", "alarm", "codes", "cors", "date", "headers", "hosts", "message", "mount"],
             &["settings", "write_timeout", "status"],
             &["client", "serve"],
             &["http2", "plain"],

@@ -42,6 +42,11 @@ pub(crate) enum FrameError {
     Truncated,
 }
 
+/// Reads a frame header: the flags, and the length of the content.
+pub(crate) fn parse(&[flags, a, b, c, d]: &[u8; HEADER_LEN]) -> (u8, usize) {
+    (flags, usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX))
+}
+
 impl EnvelopeReader {
     /// Creates a reader of frames with at most this many bytes of content.
     pub(crate) fn new(content_len_max: usize) -> Self {
@@ -93,8 +98,8 @@ impl EnvelopeReader {
         self.partial.extend_from_slice(&self.chunk.split_to(missing));
     }
 
-    fn parse(&self, &[flags, a, b, c, d]: &[u8; HEADER_LEN]) -> Result<(u8, usize), FrameError> {
-        let len = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
+    fn parse(&self, header: &[u8; HEADER_LEN]) -> Result<(u8, usize), FrameError> {
+        let (flags, len) = parse(header);
         if len > self.content_len_max {
             return Err(FrameError::TooLong { len, max: self.content_len_max });
         }

@@ -1,16 +1,13 @@
 //! HTTP/1.1 responses with a complete body.
 
-use std::{
-    cell::RefCell,
-    time::{Duration, SystemTime},
-};
-
 use bytes::Bytes;
 use http::{
     HeaderName, StatusCode,
     header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING},
     response::Parts,
 };
+
+use crate::date::DateText;
 
 /// Makes the headers of a response consistent with this connection, because a mount may return any headers.
 ///
@@ -77,7 +74,7 @@ pub(super) fn put_head(out: &mut Vec<u8>, response: &Parts, body_len: usize, cap
     }
     if !has_date {
         out.extend_from_slice(date.as_bytes());
-        put_date(out);
+        out.extend_from_slice(DateText::now().as_str().as_bytes());
         out.extend_from_slice(b"\r\n");
     }
     if is_last {
@@ -98,37 +95,5 @@ fn put_name(out: &mut Vec<u8>, name: &HeaderName, capitals: bool) {
             }
             is_first = *byte == b'-';
         }
-    }
-}
-
-/// Writes the current date. It is formatted once per second and cached.
-fn put_date(out: &mut Vec<u8>) {
-    thread_local! {
-        static DATE: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
-    }
-    let now = SystemTime::now();
-    let seconds = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    DATE.with_borrow_mut(|(at, words)| {
-        if *at != seconds || words.is_empty() {
-            let whole = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-            (*at, *words) = (seconds, httpdate::fmt_http_date(whole));
-        }
-        out.extend_from_slice(words.as_bytes());
-    });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_have_the_format_of_http() {
-        let mut out = Vec::new();
-        put_date(&mut out);
-        put_date(&mut out);
-        let (first, second) = out.split_at(29);
-        let date = httpdate::parse_http_date(str::from_utf8(first).unwrap()).unwrap();
-        assert!(SystemTime::now().duration_since(date).unwrap() < Duration::from_secs(60));
-        assert_eq!(second.len(), 29);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use frpc::{
-    Answer, Body, CancelGuard, Endpoint, Metadata, Status,
+    Answer, Body, CancelGuard, Endpoint, Metadata, MethodHandle, Status,
     codec::{EncodedMessage, Format},
 };
 use http::{
@@ -90,6 +90,24 @@ impl GrpcDialect {
         self.codec.is_some() || !self.content_type.contains('+')
     }
 
+    /// Returns `true` for gRPC itself, not gRPC-Web.
+    #[cfg(feature = "http2")]
+    pub(super) fn is_grpc(&self) -> bool {
+        self.kind == GrpcVariant::Grpc
+    }
+
+    /// Returns the format of the messages.
+    #[cfg(feature = "http2")]
+    pub(super) fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Returns the content type of requests and responses.
+    #[cfg(feature = "http2")]
+    pub(super) fn content_type(&self) -> &'static str {
+        self.content_type
+    }
+
     /// Returns `true` if the settings enable this dialect.
     pub(super) fn is_enabled(&self, settings: &HttpSettings) -> bool {
         match self.kind {
@@ -114,41 +132,52 @@ pub(super) async fn serve<B: RequestBody>(
     if dialect.kind == GrpcVariant::Grpc && parts.version < Version::HTTP_2 {
         return refuse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "gRPC requires HTTP/2; over HTTP/1.1, use gRPC-Web\n");
     }
-    let encoding = parts.headers.get(GRPC_ENCODING).map(HeaderValue::as_bytes);
-    match CallCompression::negotiate(encoding, parts.headers.get(GRPC_ACCEPT_ENCODING), &site.settings) {
-        Ok(coding) => {
-            let answer = answer(site, dialect, coding, parts, body).await;
-            answer.unwrap_or_else(|status| failed(site, dialect, &status))
-        }
+    let coding = match negotiate(site, parts) {
+        Ok(coding) => coding,
         Err(status) => {
             let mut response = failed(site, dialect, &status);
             response.headers_mut().insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
-            response
+            return response;
         }
-    }
+    };
+    let answer = async {
+        let GrpcHead { method, time, metadata } = GrpcHead::read(site, dialect, parts)?;
+        let head = site.head_of(&metadata, time, site.peer(&parts.extensions))?;
+        let mut requests = RequestMessages::new(body, coding.of_requests, site.settings.message_len_max, &site.account);
+        if dialect.kind == GrpcVariant::WebText {
+            requests = requests.with_base64();
+        }
+        let (answer, guard) = framed::call(site, method, dialect.format, head, time, requests).await?;
+        respond(site, dialect, coding, answer, guard)
+    };
+    answer.await.unwrap_or_else(|status| failed(site, dialect, &status))
 }
 
-async fn answer<B: RequestBody>(
-    site: &ServeContext,
-    dialect: GrpcDialect,
-    coding: CallCompression,
-    parts: &Parts,
-    body: B,
-) -> Result<Response<ResponseBody>, Status> {
-    let path = parts.uri.path();
-    let found =
-        site.endpoint.find(path).ok_or_else(|| Status::unimplemented(format!("this server has no method {path}")))?;
-    if !dialect.accepts_any_codec() {
-        check_codec(found.method(), dialect.format)?;
+pub(super) fn negotiate(site: &ServeContext, parts: &Parts) -> Result<CallCompression, Status> {
+    let encoding = parts.headers.get(GRPC_ENCODING).map(HeaderValue::as_bytes);
+    CallCompression::negotiate(encoding, parts.headers.get(GRPC_ACCEPT_ENCODING), &site.settings)
+}
+
+/// The parts of a request head that belong to the call.
+#[derive(Clone, Debug)]
+pub(super) struct GrpcHead {
+    pub(super) method: MethodHandle,
+    pub(super) time: Option<Duration>,
+    pub(super) metadata: Metadata,
+}
+
+impl GrpcHead {
+    pub(super) fn read(site: &ServeContext, dialect: GrpcDialect, parts: &Parts) -> Result<Self, Status> {
+        let path = parts.uri.path();
+        let found = site.endpoint.find(path);
+        let method = found.ok_or_else(|| Status::unimplemented(format!("this server has no method {path}")))?;
+        if !dialect.accepts_any_codec() {
+            check_codec(method.method(), dialect.format)?;
+        }
+        let time = call_time(&parts.headers)?;
+        let metadata = site.metadata(&parts.headers)?;
+        Ok(Self { method, time, metadata })
     }
-    let time = call_time(&parts.headers)?;
-    let head = site.call_head(parts, time)?;
-    let mut requests = RequestMessages::new(body, coding.of_requests, site.settings.message_len_max, &site.account);
-    if dialect.kind == GrpcVariant::WebText {
-        requests = requests.with_base64();
-    }
-    let (answer, guard) = framed::call(site, found, dialect.format, head, time, requests).await?;
-    respond(site, dialect, coding, answer, guard)
 }
 
 /// Returns the timeout set by the caller.
@@ -159,7 +188,7 @@ fn call_time(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
 }
 
 /// Builds the response to a successful call.
-fn respond(
+pub(super) fn respond(
     site: &ServeContext,
     dialect: GrpcDialect,
     coding: CallCompression,
@@ -230,7 +259,8 @@ fn head_of(dialect: GrpcDialect) -> HeaderMap {
     headers
 }
 
-fn ok_trailers(trailers: &Metadata) -> HeaderMap {
+/// Builds the trailers of a successful call.
+pub(super) fn ok_trailers(trailers: &Metadata) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(1 + trailers.len());
     headers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
     metadata::extend(&mut headers, trailers, "");

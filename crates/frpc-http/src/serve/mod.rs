@@ -3,10 +3,13 @@
 mod bare;
 mod body;
 mod coding;
+#[cfg(not(feature = "http2"))]
 mod complete_body;
 mod connect;
 mod framed;
 mod grpc;
+#[cfg(feature = "http2")]
+mod grpc_call;
 mod grpc_web;
 mod mounted;
 mod page;
@@ -31,20 +34,20 @@ use http_body::Body;
     expect(unreachable_pub, reason = "others see it only as the body of a tower service")
 )]
 pub use self::body::ResponseBody;
+#[cfg(not(feature = "http2"))]
+pub(crate) use self::complete_body::CompleteBody;
+#[cfg(feature = "http2")]
+pub(crate) use self::grpc_call::{GrpcCall, GrpcReply, is_short_message, ok_trailers};
 #[cfg(fuzzing)]
 pub(crate) use self::grpc_web::TextDecoder;
 pub(crate) use self::{
     body::GuardedBody,
-    complete_body::CompleteBody,
     remainder::{DiscardOnDrop, UnreadFlag},
     requests::RequestBody,
-    site::ServeContext,
+    site::{ServeContext, refuse},
     upgrade::UpgradeSlot,
 };
-use self::{
-    grpc::GrpcDialect,
-    site::{media_type, refuse},
-};
+use self::{grpc::GrpcDialect, site::media_type};
 
 use crate::{headers::request_len, hosts};
 

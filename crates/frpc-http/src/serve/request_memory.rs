@@ -41,4 +41,4 @@ impl RequestMemory {
 }
 
 /// The minimum length of counted messages.
-const COUNTED_LEN: usize = 16 << 10;
+pub(super) const COUNTED_LEN: usize = 16 << 10;

@@ -144,11 +144,7 @@ pub(super) fn put_message(
     }
     out.reserve(HEADER_LEN + len);
     out.put_slice(&header);
-    match content {
-        EncodedMessage::One(bytes) => out.put_slice(&bytes),
-        EncodedMessage::Small(bytes) => out.put_slice(&bytes),
-        EncodedMessage::Several(pieces) => pieces.iter().for_each(|piece| out.put_slice(piece)),
-    }
+    content.copy_to(out);
     Ok(None)
 }
 

@@ -39,11 +39,25 @@ impl ServeContext {
     ///
     /// If the metadata is too large or contains invalid base64, or if the timeout is zero.
     pub(super) fn call_head(&self, request: &Parts, time: Option<Duration>) -> Result<Head, Status> {
-        let mut head = Head::default();
         let metadata = self.metadata(&request.headers)?;
+        self.head_of(&metadata, time, self.peer(&request.extensions))
+    }
+
+    /// Returns the head of a call with this metadata and timeout.
+    ///
+    /// # Errors
+    ///
+    /// If the timeout is zero.
+    pub(super) fn head_of(
+        &self,
+        metadata: &Metadata,
+        time: Option<Duration>,
+        peer: Option<&WirePeer>,
+    ) -> Result<Head, Status> {
+        let mut head = Head::default();
         // Mutable access allocates, even for empty metadata.
         if !metadata.is_empty() {
-            *head.metadata_mut() = metadata;
+            head.metadata_mut().clone_from(metadata);
         }
         if time.is_some_and(|time| time.is_zero()) {
             return Err(Status::deadline_exceeded("the timeout of the call is zero"));
@@ -51,7 +65,7 @@ impl ServeContext {
         if let Some(at) = time.and_then(|time| Instant::now().checked_add(time)) {
             head.set_deadline(at.into_std());
         }
-        if let Some(peer) = self.peer(&request.extensions) {
+        if let Some(peer) = peer {
             head.set_peer(peer);
         }
         if self.settings.strict_json {
@@ -128,7 +142,7 @@ pub(super) fn check_codec(method: &Method, format: Format) -> Result<(), Status>
 }
 
 /// Refuses a request with an error text for people.
-pub(super) fn refuse(status: StatusCode, text: &'static str) -> Response<ResponseBody> {
+pub(crate) fn refuse(status: StatusCode, text: &'static str) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::from(Bytes::from_static(text.as_bytes())));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));

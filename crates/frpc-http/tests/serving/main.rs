@@ -4,6 +4,8 @@
 
 mod codecs;
 mod connect;
+#[cfg(feature = "http2")]
+mod engine;
 mod grpc;
 mod grpc_web;
 mod h2_caller;

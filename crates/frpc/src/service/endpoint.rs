@@ -211,6 +211,23 @@ impl Endpoint {
         }))
     }
 
+    /// Calls a unary method, as [`call`](Self::call) does with a body of one message.
+    pub fn call_unary(
+        &self,
+        method: MethodHandle,
+        format: Format,
+        head: Head,
+        message: Bytes,
+    ) -> BoxFuture<'_, Result<Answer, Status>> {
+        let MethodHandle(entry) = method;
+        let body = Body::from(message);
+        match self.common().calls.time_of(entry.method, head.timeout(), Instant::now()) {
+            // The services box the handler, and nothing else is needed.
+            None => self.0.call(entry, Call::new(entry.method, format, head, body)),
+            Some(_) => Box::pin(self.call(method, format, head, body)),
+        }
+    }
+
     /// Applies the time limits of the server to a call.
     async fn in_time<F>(&self, method: &Method, mut head: Head, call: impl FnOnce(Head) -> F) -> Result<Answer, Status>
     where

@@ -1,4 +1,4 @@
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
 
 use super::small::SmallMessage;
 
@@ -35,6 +35,16 @@ impl EncodedMessage {
         match self {
             Self::One(bytes) => bytes,
             pieces => pieces.into_copied(),
+        }
+    }
+
+    /// Appends all bytes to a buffer.
+    #[inline]
+    pub fn copy_to(&self, out: &mut impl BufMut) {
+        match self {
+            Self::One(bytes) => out.put_slice(bytes),
+            Self::Small(bytes) => out.put_slice(bytes),
+            Self::Several(pieces) => pieces.iter().for_each(|piece| out.put_slice(piece)),
         }
     }
 

@@ -1,0 +1,443 @@
+//! The driver of an HTTP/2 connection of a server.
+
+use std::{
+    cell::Cell,
+    io::{self, IoSlice},
+    mem,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::{Buf, Bytes};
+use frpc::{Drain, Raw};
+use frpc_http2::{Connection, Event, Head, Settings, StreamId};
+use http::{Response, StatusCode, request::Parts};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
+    time::Instant,
+};
+use tracing::debug;
+
+use super::{
+    request::{self, KnownCalls, MessageHead},
+    request_body::{BodyQueue, Http2Body},
+    response,
+    streams::{OpenStreams, StreamPhase},
+    wakes::WakeList,
+};
+use crate::{
+    alarm::{Alarm, AlarmCause},
+    message::envelope,
+    serve::{self, ResponseBody, ServeContext},
+    settings::HttpSettings,
+    write_timeout::WriteTimeout,
+};
+
+/// Serves a connection until it ends.
+pub(crate) async fn serve(context: &ServeContext, socket: WriteTimeout<Raw>, drain: &Drain) {
+    let mut connection = ServerConnection::new(context, socket, drain);
+    let ended = std::future::poll_fn(|cx| connection.poll(cx)).await;
+    match ended {
+        Ok(()) => debug!("an HTTP/2 connection ended"),
+        Err(error) => debug!(%error, "an HTTP/2 connection ended"),
+    }
+    let ServerConnection { mut socket, .. } = connection;
+    // The peer may be gone already.
+    let _ = socket.shutdown().await;
+}
+
+async fn respond(context: &ServeContext, parts: Parts, body: Http2Body) -> Response<ResponseBody> {
+    match serve::refuse_head(context, &parts) {
+        Some(refusal) => refusal,
+        None => serve::respond(context, parts, body).await,
+    }
+}
+
+struct ServerConnection<'a> {
+    context: &'a ServeContext,
+    calls: KnownCalls,
+    core: Connection,
+    socket: WriteTimeout<Raw>,
+    streams: OpenStreams<'a>,
+    wakes: Arc<WakeList>,
+    /// The start of a frame whose rest has not arrived.
+    partial: Vec<u8>,
+    /// `true` if the core stopped taking input because the peer does not read its output.
+    has_paused: bool,
+    /// Requests whose head has just arrived. Their bodies may follow in the same input.
+    opening: Vec<OpeningRequest>,
+    alarm: Alarm<'a>,
+    phase: ConnectionPhase,
+    /// `true` if this round has done anything, so another round may find more to do.
+    is_busy: bool,
+    /// Lists reused for the entries of `wakes`.
+    woken: Vec<usize>,
+    released: Vec<(StreamId, usize)>,
+}
+
+/// A request whose body is incomplete.
+struct OpeningRequest {
+    stream: StreamId,
+    head: Arc<Head>,
+    /// The first piece of the body.
+    content: Bytes,
+}
+
+/// ```text
+///   New { until } ──first request──▶ Open ──shutdown──▶ Leaving ──last response──▶ end
+///        └──────────until, or shutdown──────────────────▲
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ConnectionPhase {
+    /// The connection ends if no request arrives until then.
+    New {
+        until: Instant,
+    },
+    Open,
+    Leaving,
+}
+
+impl<'a> ServerConnection<'a> {
+    fn new(context: &'a ServeContext, socket: WriteTimeout<Raw>, drain: &'a Drain) -> Self {
+        let settings = &context.settings;
+        let now = Instant::now();
+        let until = now.checked_add(settings.head_time_max).unwrap_or_else(|| now + FAR);
+        let wakes = Arc::new(WakeList::default());
+        Self {
+            context,
+            calls: KnownCalls::default(),
+            core: Connection::server(core_settings(settings), now.into_std()),
+            socket,
+            streams: OpenStreams::new(context, wakes.clone()),
+            wakes,
+            partial: Vec::new(),
+            has_paused: false,
+            opening: Vec::new(),
+            alarm: Alarm::new(drain),
+            phase: ConnectionPhase::New { until },
+            is_busy: false,
+            woken: Vec::new(),
+            released: Vec::new(),
+        }
+    }
+
+    /// Takes one turn: a few rounds of handling wake-ups, reading and writing, until a round finds nothing to do.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let now = Instant::now();
+        for round in 0..ROUNDS_MAX {
+            self.is_busy = false;
+            self.poll_woken();
+            let read = self.poll_input(cx, now);
+            self.handle_events();
+            let written = self.poll_output(cx)?;
+            if let Poll::Ready(Err(error)) = read {
+                return Poll::Ready(Err(error));
+            }
+            if self.core.is_done() && written.is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            // Not before reading: on a busy machine this task may itself be late. It must see the bytes that arrived
+            // in the meantime before it treats the peer as silent.
+            if round == 0 {
+                self.poll_alarm(cx, now);
+            }
+            if !self.is_busy && self.wakes.sleep(cx.waker()) {
+                return Poll::Pending;
+            }
+        }
+        // Enough for one turn: let the other connections of this thread run first.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Polls the streams that were woken, and returns credit for the data that handlers have read.
+    fn poll_woken(&mut self) {
+        self.wakes.take(&mut self.woken, &mut self.released);
+        for slot in mem::take(&mut self.woken) {
+            self.is_busy = true;
+            self.streams.poll_slot(&mut self.core, slot);
+        }
+        for (stream, len) in self.released.drain(..) {
+            self.is_busy = true;
+            self.core.release(stream, len);
+        }
+    }
+
+    /// Reads and handles everything that has arrived, up to a limit for one round.
+    fn poll_input(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<io::Result<()>> {
+        let mut buffer = SCRATCH.take().unwrap_or_else(|| vec![0; SCRATCH_LEN].into_boxed_slice());
+        let read = self.poll_read(cx, now, &mut buffer);
+        SCRATCH.set(Some(buffer));
+        read
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>, now: Instant, buffer: &mut [u8]) -> Poll<io::Result<()>> {
+        for _ in 0..READS_MAX {
+            if !self.core.wants_input() {
+                return Poll::Pending;
+            }
+            let kept = self.partial.len();
+            buffer[..kept].copy_from_slice(&self.partial);
+            if mem::take(&mut self.has_paused) {
+                // Whole frames are left of the input before the pause.
+                self.is_busy = true;
+                self.keep_rest(&buffer[..kept], now);
+                continue;
+            }
+            let mut room = ReadBuf::new(&mut buffer[kept..]);
+            ready!(Pin::new(&mut self.socket).poll_read(cx, &mut room))?;
+            let len = room.filled().len();
+            if len == 0 {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            self.is_busy = true;
+            self.keep_rest(&buffer[..kept + len], now);
+        }
+        Poll::Pending
+    }
+
+    /// Handles received bytes, and keeps the rest that the core does not take yet.
+    fn keep_rest(&mut self, input: &[u8], now: Instant) {
+        let rest = self.handle_input(input, now);
+        self.partial.clear();
+        self.partial.extend_from_slice(rest);
+        self.has_paused = !self.core.wants_input();
+    }
+
+    /// Handles received bytes. Returns the start of an incomplete frame at their end.
+    fn handle_input<'b>(&mut self, mut input: &'b [u8], now: Instant) -> &'b [u8] {
+        loop {
+            // After an error, the connection is done once its output is written.
+            let received = match self.core.receive(input, now.into_std()) {
+                Ok(received) => received,
+                Err(error) => {
+                    self.opening.clear();
+                    self.streams.cancel_all(&error);
+                    return &[];
+                }
+            };
+            input = &input[received.consumed..];
+            match received.event {
+                Some(event) => self.handle_event(event),
+                None => break,
+            }
+        }
+        // The rest of these bodies arrives later.
+        for request in mem::take(&mut self.opening) {
+            self.start(request, false);
+        }
+        input
+    }
+
+    fn handle_events(&mut self) {
+        while let Some(event) = self.core.poll_event() {
+            self.is_busy = true;
+            self.handle_event(event);
+        }
+    }
+
+    fn handle_event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Head { stream, head, end } => {
+                let request = OpeningRequest { stream, head, content: Bytes::new() };
+                match end {
+                    true => self.start(request, true),
+                    false => self.opening.push(request),
+                }
+            }
+            Event::Data { stream, data, end } => self.handle_data(stream, data, end),
+            Event::Trailers { stream, trailers } => {
+                self.start_queued(stream);
+                self.streams.push_trailers(stream, request::header_map(&trailers));
+            }
+            Event::Reset { stream, error } => {
+                self.opening.retain(|request| request.stream != stream);
+                self.streams.cancel(stream, error);
+            }
+            Event::Writable(stream) => self.streams.resume(&mut self.core, stream),
+            _ => {}
+        }
+    }
+
+    fn handle_data(&mut self, stream: StreamId, data: &[u8], is_end: bool) {
+        // Most often the data belongs to the oldest of these requests.
+        if let Some(at) = self.opening.iter().position(|request| request.stream == stream) {
+            let request = &mut self.opening[at];
+            if request.content.is_empty() {
+                request.content = Bytes::copy_from_slice(data);
+                if is_end {
+                    let request = self.opening.swap_remove(at);
+                    self.start(request, true);
+                }
+                return;
+            }
+            if is_end && data.is_empty() {
+                let request = self.opening.swap_remove(at);
+                return self.start(request, true);
+            }
+            self.start_queued(stream);
+        }
+        if !self.streams.push_data(stream, data, is_end) {
+            self.core.release(stream, data.len());
+        }
+    }
+
+    /// Starts the handler of a request if it has just arrived. The rest of the body follows through a queue.
+    fn start_queued(&mut self, stream: StreamId) {
+        if let Some(at) = self.opening.iter().position(|request| request.stream == stream) {
+            let request = self.opening.swap_remove(at);
+            self.start(request, false);
+        }
+    }
+
+    /// Starts the handler of a request.
+    fn start(&mut self, request: OpeningRequest, is_whole: bool) {
+        let OpeningRequest { stream, head, mut content } = request;
+        if matches!(self.phase, ConnectionPhase::New { .. }) {
+            self.phase = ConnectionPhase::Open;
+        }
+        let (context, core) = (self.context, &mut self.core);
+        if is_whole {
+            core.release(stream, content.len());
+        }
+        let parts = if is_whole && serve::is_short_message(context, &content) {
+            match self.calls.read(context, &head) {
+                Some(MessageHead::Grpc(call)) => {
+                    // In place: a slice would share the buffer, which needs an allocation.
+                    content.advance(envelope::HEADER_LEN);
+                    match call.begin(context, content) {
+                        Ok(answer) => self.streams.start(core, stream, StreamPhase::Calling(call, answer), None),
+                        Err(status) => response::send_whole(core, stream, call.failed(context, &status)),
+                    }
+                    return;
+                }
+                Some(MessageHead::Other(parts)) => Some(*parts),
+                None => None,
+            }
+        } else {
+            request::parts(&head)
+        };
+        let Some(parts) = parts else {
+            let refusal = serve::refuse(StatusCode::BAD_REQUEST, "the head of the request is invalid\n");
+            return response::send_whole(core, stream, refusal);
+        };
+        let (body, queue) = if is_whole {
+            (Http2Body::whole(content), None)
+        } else {
+            if head.get("expect").is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue")) {
+                response::send_continue(core, stream);
+            }
+            let queue = BodyQueue::new(stream, self.wakes.clone());
+            if !content.is_empty() {
+                queue.push(content);
+            }
+            (Http2Body::queue(queue.clone(), head.content_length()), Some(queue))
+        };
+        let answering = StreamPhase::Answering(Box::pin(respond(context, parts, body)));
+        self.streams.start(core, stream, answering, queue);
+    }
+
+    /// Writes the output. Completes when all of it is written.
+    fn poll_output(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
+        while self.core.poll_output() {
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let mut count = 0;
+            for (slice, chunk) in slices.iter_mut().zip(self.core.output_chunks()) {
+                *slice = chunk;
+                count += 1;
+            }
+            let Poll::Ready(written) = Pin::new(&mut self.socket).poll_write_vectored(cx, &slices[..count]) else {
+                return Ok(Poll::Pending);
+            };
+            match written? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                len => self.core.advance_output(len),
+            }
+            self.is_busy = true;
+        }
+        match Pin::new(&mut self.socket).poll_flush(cx) {
+            Poll::Ready(flushed) => flushed.map(Poll::Ready),
+            Poll::Pending => Ok(Poll::Pending),
+        }
+    }
+
+    fn poll_alarm(&mut self, cx: &mut Context<'_>, now: Instant) {
+        loop {
+            let until = match self.phase {
+                ConnectionPhase::New { until } => Some(until),
+                ConnectionPhase::Open | ConnectionPhase::Leaving => None,
+            };
+            let due = self.core.poll_timeout().map(Instant::from_std);
+            self.alarm.set(due.into_iter().chain(until).min());
+            let Poll::Ready(cause) = self.alarm.poll(cx) else { return };
+            self.is_busy = true;
+            if cause == AlarmCause::Drain || until.is_some_and(|until| until <= now) {
+                self.phase = ConnectionPhase::Leaving;
+                self.core.shut_down();
+            }
+            // After an error, the connection is done once its output is written.
+            if let Err(error) = self.core.handle_timeout(now.into_std()) {
+                self.streams.cancel_all(&error);
+            }
+            self.release_memory();
+        }
+    }
+
+    /// Frees memory that a connection without streams does not need.
+    fn release_memory(&mut self) {
+        if self.streams.is_empty() {
+            self.streams.release_memory();
+            self.core.shrink();
+            self.partial.shrink_to_fit();
+            self.opening.shrink_to_fit();
+        }
+    }
+}
+
+/// Returns the limits of the protocol core for these settings.
+fn core_settings(settings: &HttpSettings) -> Settings {
+    let defaults = Settings::default();
+    // A head slightly above our limit must fail only its own request, with the error of its protocol.
+    let header_list_max = settings.head_len_max.saturating_mul(HEAD_LEN_FACTOR);
+    Settings {
+        streams_max: settings.streams_max,
+        connection_window: CONNECTION_WINDOW,
+        stream_window: CONNECTION_WINDOW,
+        header_list_max,
+        header_block_max: defaults.header_block_max.max(usize::try_from(header_list_max).unwrap_or(usize::MAX)),
+        resets_max: u32::try_from(settings.resets_max).unwrap_or(u32::MAX),
+        keepalive_interval: settings.keepalive_interval,
+        keepalive_timeout: settings.keepalive_timeout,
+        handshake_timeout: settings.head_time_max,
+        stall_timeout: Some(settings.write_stall_max),
+        ..defaults
+    }
+}
+
+thread_local! {
+    /// The input buffer of this thread. A connection keeps only the start of a frame.
+    static SCRATCH: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
+}
+
+/// The length of the input buffer.
+const SCRATCH_LEN: usize = 64 << 10;
+
+/// The maximum number of reads in a round. A peer that sends without a pause must not delay responses.
+const READS_MAX: usize = 4;
+
+/// The maximum number of rounds in a turn.
+const ROUNDS_MAX: usize = 8;
+
+/// The maximum number of pieces in a vectored write.
+const SLICES_MAX: usize = 16;
+
+/// The maximum unread data of a connection, and of each stream.
+const CONNECTION_WINDOW: u32 = 1 << 20;
+
+/// A request with a head of up to this many times the limit reaches its protocol, which refuses it.
+const HEAD_LEN_FACTOR: u32 = 8;
+
+/// Longer than any wait, and short enough to be added to an [`Instant`].
+const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365);

@@ -1,0 +1,93 @@
+//! Heads of HTTP/2 requests as the types of the crate `http`.
+
+use std::sync::Arc;
+
+use frpc_http2::Head;
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version,
+    request::Parts,
+    uri::{Authority, PathAndQuery, Scheme},
+};
+
+use crate::{
+    headers::request_len,
+    serve::{GrpcCall, ServeContext},
+};
+
+/// The head of a request whose body is a single uncompressed message.
+pub(super) enum MessageHead {
+    /// A valid unary call of gRPC.
+    Grpc(Arc<GrpcCall>),
+    Other(Box<Parts>),
+}
+
+/// The latest calls of a connection, by the heads of their requests.
+///
+/// Most clients repeat the head of a request byte by byte, and the core returns the same [`Head`] then.
+#[derive(Default)]
+pub(super) struct KnownCalls {
+    calls: Vec<(Arc<Head>, Arc<GrpcCall>)>,
+    /// The entry that the next call replaces.
+    oldest: usize,
+}
+
+impl KnownCalls {
+    /// Reads the head of a request. Returns `None` if a part of it is invalid.
+    pub(super) fn read(&mut self, context: &ServeContext, head: &Arc<Head>) -> Option<MessageHead> {
+        if let Some((_, call)) = self.calls.iter().find(|(known, _)| Arc::ptr_eq(known, head)) {
+            return Some(MessageHead::Grpc(call.clone()));
+        }
+        let parts = parts(head)?;
+        let Some(call) = GrpcCall::read(context, &parts) else { return Some(MessageHead::Other(Box::new(parts))) };
+        let call = Arc::new(call);
+        if request_len(&parts.method, &parts.uri, &parts.headers) <= KNOWN_HEAD_LEN_MAX {
+            self.insert(head.clone(), call.clone());
+        }
+        Some(MessageHead::Grpc(call))
+    }
+
+    fn insert(&mut self, head: Arc<Head>, call: Arc<GrpcCall>) {
+        if self.calls.len() < KNOWN_CALLS_MAX {
+            return self.calls.push((head, call));
+        }
+        self.calls[self.oldest] = (head, call);
+        self.oldest = (self.oldest + 1) % KNOWN_CALLS_MAX;
+    }
+}
+
+/// The maximum number of calls that a connection remembers.
+const KNOWN_CALLS_MAX: usize = 8;
+
+/// The maximum size of the head of a remembered call, as HTTP/2 counts header lists.
+const KNOWN_HEAD_LEN_MAX: usize = 1024;
+
+/// Converts the head of a request. Returns `None` if a part of it is invalid.
+pub(super) fn parts(head: &Head) -> Option<Parts> {
+    let mut parts = Request::new(()).into_parts().0;
+    parts.version = Version::HTTP_2;
+    parts.method = Method::from_bytes(head.method()?.as_bytes()).ok()?;
+    parts.uri = uri(head)?;
+    parts.headers = header_map(head)?;
+    Some(parts)
+}
+
+fn uri(head: &Head) -> Option<Uri> {
+    let mut uri = http::uri::Parts::default();
+    uri.path_and_query = head.path().map(PathAndQuery::try_from).transpose().ok()?;
+    // Without an authority, a URI must not have a scheme either.
+    if let Some(authority) = head.authority().filter(|authority| !authority.is_empty()) {
+        uri.authority = Some(Authority::try_from(authority).ok()?);
+        uri.scheme = head.scheme().map(Scheme::try_from).transpose().ok()?;
+    }
+    Uri::from_parts(uri).ok()
+}
+
+/// Converts the fields of a head, or trailers.
+pub(super) fn header_map(head: &Head) -> Option<HeaderMap> {
+    let mut headers = HeaderMap::with_capacity(head.len());
+    for (name, value) in head.iter() {
+        let value = HeaderValue::from_bytes(value).ok()?;
+        headers.append(HeaderName::from_lowercase(name).ok()?, value);
+    }
+    Some(headers)
+}

@@ -1,0 +1,257 @@
+//! Responses of HTTP/2 streams.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, Waker},
+};
+
+use bytes::Bytes;
+use frpc::codec::EncodedMessage;
+use frpc_http2::{Connection, ErrorCode, Field, Header, PreparedBlock, SendError, StreamId};
+use http::{
+    HeaderMap, HeaderName, Response, StatusCode,
+    header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING, UPGRADE},
+    response::Parts,
+};
+use http_body::Body as _;
+
+use crate::{
+    date::DateText,
+    message::envelope,
+    serve::{self, GrpcCall, GrpcReply, ResponseBody},
+};
+
+/// A response whose head is sent, and whose body is being sent.
+pub(super) struct SendingResponse {
+    body: ResponseBody,
+    /// Data that the queue of the stream did not accept.
+    rest: Option<Bytes>,
+}
+
+/// The header blocks of most gRPC responses, which are encoded once per connection.
+#[derive(Debug, Default)]
+pub(super) struct GrpcBlocks {
+    /// Heads by content type.
+    heads: Vec<(&'static str, PreparedBlock)>,
+    trailers: Option<PreparedBlock>,
+    /// A reused buffer for frames of messages.
+    frame: Vec<u8>,
+}
+
+impl GrpcBlocks {
+    fn head(&mut self, core: &mut Connection, content_type: &'static str) -> PreparedBlock {
+        if let Some((_, block)) = self.heads.iter().find(|(other, _)| *other == content_type) {
+            return *block;
+        }
+        let block = core.prepare(&[Field::new(":status", "200"), Field::repeated("content-type", content_type)]);
+        self.heads.push((content_type, block));
+        block
+    }
+
+    fn trailers(&mut self, core: &mut Connection) -> PreparedBlock {
+        *self.trailers.get_or_insert_with(|| core.prepare(&[Field::repeated("grpc-status", "0")]))
+    }
+}
+
+/// The progress of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SendProgress {
+    /// The body waits for data or for room in the queue.
+    Pending,
+    /// All of it is in the queue or in the output, or the stream is gone.
+    Done,
+}
+
+/// Sends the reply to a unary gRPC call as far as that is possible now. Returns the rest.
+pub(super) fn begin_grpc(
+    core: &mut Connection,
+    blocks: &mut GrpcBlocks,
+    stream: StreamId,
+    call: &GrpcCall,
+    reply: GrpcReply,
+) -> Option<SendingResponse> {
+    match reply {
+        GrpcReply::Message(content) => {
+            let begun = begin_message(core, blocks, stream, call.content_type(), content);
+            begun.unwrap_or_else(|error| fail(core, stream, error))
+        }
+        GrpcReply::Other(response) => begin(core, stream, *response),
+    }
+}
+
+/// Sends the head of a gRPC response and, if possible, its message and trailers.
+fn begin_message(
+    core: &mut Connection,
+    blocks: &mut GrpcBlocks,
+    stream: StreamId,
+    content_type: &'static str,
+    content: EncodedMessage,
+) -> Result<Option<SendingResponse>, SendError> {
+    let head = Header::prepared(blocks.head(core, content_type));
+    let Ok(prefix) = envelope::header(0, content.len()) else {
+        // Longer than a frame, 4 GiB.
+        core.reset(stream, ErrorCode::INTERNAL_ERROR);
+        return Ok(None);
+    };
+    core.send_head(stream, head, false)?;
+    let (first, second) = if content.len() < COPIED_LEN_MAX {
+        let trailers = Header::prepared(blocks.trailers(core));
+        let frame = &mut blocks.frame;
+        frame.clear();
+        frame.extend_from_slice(&prefix);
+        content.copy_to(frame);
+        match core.send_slice(stream, frame, false) {
+            Ok(()) => return core.send_trailers(stream, trailers).map(|()| None),
+            Err(SendError::Full) => (Bytes::copy_from_slice(frame), Bytes::new()),
+            Err(error) => return Err(error),
+        }
+    } else {
+        (Bytes::copy_from_slice(&prefix), content.into_bytes())
+    };
+    let body = ResponseBody::whole(first, second, Some(serve::ok_trailers()));
+    Ok(Some(SendingResponse { body, rest: None }))
+}
+
+/// Sends the head of a response. Returns the rest, or `None` if the head is all of it.
+pub(super) fn begin(
+    core: &mut Connection,
+    stream: StreamId,
+    response: Response<ResponseBody>,
+) -> Option<SendingResponse> {
+    let (mut parts, body) = response.into_parts();
+    if parts.status.is_informational() {
+        // An informational status is not final: the client would keep waiting for a response.
+        parts.status = StatusCode::INTERNAL_SERVER_ERROR;
+        parts.headers.clear();
+    }
+    let is_end = body.is_end_stream() || has_no_content(parts.status);
+    let sent = send_head(core, stream, &parts, body.size_hint().exact(), is_end);
+    if let Err(error) = sent {
+        return fail(core, stream, error);
+    }
+    (!is_end).then_some(SendingResponse { body, rest: None })
+}
+
+/// Sends a response whose body is ready.
+pub(super) fn send_whole(core: &mut Connection, stream: StreamId, response: Response<ResponseBody>) {
+    if let Some(mut sending) = begin(core, stream, response) {
+        // Without a waker: everything is ready, and an empty queue accepts it.
+        sending.poll_send(&mut Context::from_waker(Waker::noop()), core, stream);
+    }
+}
+
+/// Tells the peer that the server reads the body of its request.
+pub(super) fn send_continue(core: &mut Connection, stream: StreamId) {
+    // The stream may be gone.
+    let _ = core.send_informational(stream, Header::fields(&[Field::new(":status", "100")]));
+}
+
+fn send_head(
+    core: &mut Connection,
+    stream: StreamId,
+    parts: &Parts,
+    len: Option<u64>,
+    is_end: bool,
+) -> Result<(), SendError> {
+    let mut fields = Vec::with_capacity(parts.headers.len() + 3);
+    fields.push(Field::new(":status", parts.status.as_str()));
+    for (name, value) in &parts.headers {
+        if !is_of_connection(name) {
+            fields.push(Field::new(name.as_str(), value.as_bytes()));
+        }
+    }
+    let (mut len_text, date) = (itoa::Buffer::new(), DateText::now());
+    if let Some(len) = len.filter(|_| !has_no_content(parts.status) && !parts.headers.contains_key(CONTENT_LENGTH)) {
+        fields.push(Field::new("content-length", len_text.format(len)));
+    }
+    if !parts.headers.contains_key(DATE) {
+        fields.push(Field::new("date", date.as_str()));
+    }
+    core.send_head(stream, Header::fields(&fields), is_end)
+}
+
+/// Returns `true` for headers that HTTP/2 forbids. A mount may return any headers.
+fn is_of_connection(name: &HeaderName) -> bool {
+    [CONNECTION, TRANSFER_ENCODING, UPGRADE].contains(name)
+        || ["keep-alive", "proxy-connection"].contains(&name.as_str())
+}
+
+fn has_no_content(status: StatusCode) -> bool {
+    status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED
+}
+
+/// Resets a stream that cannot carry its response.
+#[cold]
+fn fail<T>(core: &mut Connection, stream: StreamId, error: SendError) -> Option<T> {
+    if error != SendError::Closed {
+        tracing::debug!(%error, "reset a call: its response could not be sent");
+        core.reset(stream, ErrorCode::INTERNAL_ERROR);
+    }
+    None
+}
+
+impl SendingResponse {
+    /// Sends the parts of the body that are ready and have room.
+    pub(super) fn poll_send(&mut self, cx: &mut Context<'_>, core: &mut Connection, stream: StreamId) -> SendProgress {
+        if let Some(rest) = self.rest.take()
+            && let Some(progress) = self.send_data(core, stream, rest)
+        {
+            return progress;
+        }
+        while let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            let Some(Ok(frame)) = frame else {
+                // An end without data is always accepted.
+                let _ = core.send_slice(stream, &[], true);
+                return SendProgress::Done;
+            };
+            let progress = match frame.into_data() {
+                Ok(data) => self.send_data(core, stream, data),
+                Err(frame) => {
+                    send_trailers(core, stream, &frame.into_trailers().unwrap_or_default());
+                    return SendProgress::Done;
+                }
+            };
+            if let Some(progress) = progress {
+                return progress;
+            }
+        }
+        SendProgress::Pending
+    }
+
+    /// Sends data, in pieces for which there is room. Returns the progress of the response unless it goes on now.
+    fn send_data(&mut self, core: &mut Connection, stream: StreamId, mut data: Bytes) -> Option<SendProgress> {
+        let is_end = self.body.is_end_stream();
+        loop {
+            // Without room the queue refuses the data, and an event follows once there is some.
+            let room = Some(core.capacity(stream)).filter(|room| *room > 0).unwrap_or(data.len());
+            let piece = data.split_to(data.len().min(room));
+            let is_last = data.is_empty();
+            // The clone keeps data that the queue does not accept. Short data is copied into the output instead.
+            let sent = if piece.len() < COPIED_LEN_MAX {
+                core.send_slice(stream, &piece, is_end && is_last)
+            } else {
+                core.send_data(stream, piece.clone(), is_end && is_last)
+            };
+            match sent {
+                Ok(()) if !is_last => {}
+                Ok(()) => return is_end.then_some(SendProgress::Done),
+                Err(SendError::Full) => {
+                    debug_assert!(data.is_empty(), "refused data is never cut");
+                    self.rest = Some(piece);
+                    return Some(SendProgress::Pending);
+                }
+                Err(_) => return Some(SendProgress::Done),
+            }
+        }
+    }
+}
+
+fn send_trailers(core: &mut Connection, stream: StreamId, trailers: &HeaderMap) {
+    let fields: Vec<_> = trailers.iter().map(|(name, value)| Field::new(name.as_str(), value.as_bytes())).collect();
+    if let Err(error) = core.send_trailers(stream, Header::fields(&fields)) {
+        let _: Option<()> = fail(core, stream, error);
+    }
+}
+
+/// Data of this length and above is not copied.
+const COPIED_LEN_MAX: usize = 4096;

@@ -1,0 +1,239 @@
+//! The open streams of a connection: their handlers, request bodies and responses.
+
+use std::{
+    collections::HashMap,
+    error::Error,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use bytes::Bytes;
+use frpc::{Answer, Status};
+use frpc_http2::{Connection, ErrorCode, StreamId};
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, Response};
+
+use super::{
+    request_body::BodyQueue,
+    response::{self, GrpcBlocks, SendProgress, SendingResponse},
+    wakes::{SlotWaker, WakeList},
+};
+use crate::serve::{GrpcCall, ResponseBody, ServeContext};
+
+/// The streams of a connection whose handlers run or whose responses are being sent.
+///
+/// The connection polls them in its own task. Most handlers are ready at the first poll, so their streams leave the
+/// table immediately.
+pub(super) struct OpenStreams<'a> {
+    context: &'a ServeContext,
+    slots: Vec<Slot<'a>>,
+    free: Vec<usize>,
+    /// The slots of streams that are not done after their first poll.
+    by_id: HashMap<StreamId, usize>,
+    wakes: Arc<WakeList>,
+    blocks: GrpcBlocks,
+}
+
+/// A place for one stream, with a waker that all its streams share.
+struct Slot<'a> {
+    waker: Waker,
+    armed: Arc<SlotWaker>,
+    stream: Option<OpenStream<'a>>,
+}
+
+struct OpenStream<'a> {
+    id: StreamId,
+    phase: StreamPhase<'a>,
+    /// The queue of the request body, if the body did not arrive together with the head.
+    body: Option<Arc<BodyQueue>>,
+}
+
+/// ```text
+///   Calling or Answering ──response without a body──────────────▶ removed
+///       └──response──▶ Sending ──end of the body────────────────────▲
+/// ```
+pub(super) enum StreamPhase<'a> {
+    /// The handler of a unary gRPC call runs.
+    Calling(Arc<GrpcCall>, BoxFuture<'a, Result<Answer, Status>>),
+    /// The handler of any other request runs.
+    Answering(BoxFuture<'a, Response<ResponseBody>>),
+    /// The rest of the response waits for data or for room. `None` if there is none.
+    Sending(Option<SendingResponse>),
+}
+
+impl<'a> OpenStreams<'a> {
+    pub(super) fn new(context: &'a ServeContext, wakes: Arc<WakeList>) -> Self {
+        let (slots, free, by_id) = (Vec::new(), Vec::new(), HashMap::new());
+        Self { context, slots, free, by_id, wakes, blocks: GrpcBlocks::default() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// Adds a stream, and polls its handler for the first time.
+    pub(super) fn start(
+        &mut self,
+        core: &mut Connection,
+        id: StreamId,
+        phase: StreamPhase<'a>,
+        body: Option<Arc<BodyQueue>>,
+    ) {
+        let slot = self.free.pop().unwrap_or_else(|| self.add_slot());
+        self.slots[slot].stream = Some(OpenStream { id, phase, body });
+        if self.poll_stream(core, slot).is_pending() {
+            self.by_id.insert(id, slot);
+        }
+    }
+
+    fn add_slot(&mut self) -> usize {
+        let armed = SlotWaker::new(self.wakes.clone(), self.slots.len());
+        self.slots.push(Slot { waker: armed.clone().into(), armed, stream: None });
+        self.slots.len() - 1
+    }
+
+    /// Polls the stream of a slot.
+    pub(super) fn poll_slot(&mut self, core: &mut Connection, slot: usize) {
+        // A late waker may belong to a slot that is free, or gone.
+        let Some(id) = self.slots.get(slot).and_then(|slot| slot.stream.as_ref()).map(|stream| stream.id) else {
+            return;
+        };
+        if self.poll_stream(core, slot).is_ready() {
+            self.by_id.remove(&id);
+        }
+    }
+
+    /// Polls the stream of an occupied slot. The slot is free once the stream is done.
+    fn poll_stream(&mut self, core: &mut Connection, slot: usize) -> Poll<()> {
+        let Slot { waker, armed, stream: place } = &mut self.slots[slot];
+        let Some(stream) = place else { return Poll::Ready(()) };
+        armed.rearm();
+        let cx = &mut Context::from_waker(waker);
+        // A panic ends the call. The state that it left behind is dropped with the call.
+        let polled = catch_unwind(AssertUnwindSafe(|| stream.poll(cx, self.context, &mut self.blocks, core)));
+        match polled {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(())) => {}
+            Err(_) => {
+                tracing::error!(stream = stream.id.get(), "a handler panicked");
+                core.reset(stream.id, ErrorCode::INTERNAL_ERROR);
+            }
+        }
+        // Tells a task that still reads the request that the call is over.
+        if let Some(body) = stream.body.take() {
+            body.fail("the call is over");
+        }
+        *place = None;
+        self.free.push(slot);
+        Poll::Ready(())
+    }
+
+    /// Continues a response for which there is room.
+    pub(super) fn resume(&mut self, core: &mut Connection, id: StreamId) {
+        if let Some(slot) = self.by_id.get(&id).copied() {
+            self.poll_slot(core, slot);
+        }
+    }
+
+    /// Passes data to the handler of a stream. Returns `false` if no handler reads it.
+    pub(super) fn push_data(&self, id: StreamId, data: &[u8], is_end: bool) -> bool {
+        let Some(queue) = self.body(id) else { return false };
+        let is_read = data.is_empty() || queue.push(Bytes::copy_from_slice(data));
+        if is_end {
+            queue.complete(None);
+        }
+        is_read
+    }
+
+    /// Ends the body of a stream with trailers.
+    pub(super) fn push_trailers(&self, id: StreamId, trailers: Option<HeaderMap>) {
+        if let Some(queue) = self.body(id) {
+            queue.complete(trailers);
+        }
+    }
+
+    fn body(&self, id: StreamId) -> Option<&Arc<BodyQueue>> {
+        self.slots[*self.by_id.get(&id)?].stream.as_ref()?.body.as_ref()
+    }
+
+    /// Drops the handler of a stream that has ended early.
+    pub(super) fn cancel(&mut self, id: StreamId, reason: impl Error + Send + Sync + 'static) {
+        let Some(slot) = self.by_id.remove(&id) else { return };
+        let stream = self.slots[slot].stream.take();
+        self.free.push(slot);
+        if let Some(body) = stream.and_then(|stream| stream.body) {
+            body.fail(reason);
+        }
+    }
+
+    /// Frees memory that a connection without streams does not need.
+    pub(super) fn release_memory(&mut self) {
+        debug_assert!(self.by_id.is_empty(), "streams keep their slots");
+        (self.slots, self.free, self.by_id) = (Vec::new(), Vec::new(), HashMap::new());
+    }
+}
+
+impl OpenStream<'_> {
+    /// Polls the handler or the body of the response. Completes when nothing is left to be done for the stream.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        context: &ServeContext,
+        blocks: &mut GrpcBlocks,
+        core: &mut Connection,
+    ) -> Poll<()> {
+        let begun = match &mut self.phase {
+            StreamPhase::Calling(call, answer) => match answer.as_mut().poll(cx) {
+                Poll::Ready(answer) => response::begin_grpc(core, blocks, self.id, call, call.reply(context, answer)),
+                Poll::Pending => return Poll::Pending,
+            },
+            StreamPhase::Answering(response) => match response.as_mut().poll(cx) {
+                Poll::Ready(response) => response::begin(core, self.id, response),
+                Poll::Pending => return Poll::Pending,
+            },
+            StreamPhase::Sending(rest) => rest.take(),
+        };
+        let Some(mut rest) = begun else { return Poll::Ready(()) };
+        let progress = rest.poll_send(cx, core, self.id);
+        self.phase = StreamPhase::Sending(Some(rest));
+        match progress {
+            SendProgress::Done => Poll::Ready(()),
+            SendProgress::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl OpenStreams<'_> {
+    /// Drops all handlers, because the connection has ended.
+    pub(super) fn cancel_all(&mut self, reason: &(impl Error + Clone + Send + Sync + 'static)) {
+        self.by_id.clear();
+        self.free.clear();
+        for stream in self.slots.drain(..).filter_map(|slot| slot.stream) {
+            let OpenStream { phase, body, .. } = stream;
+            drop(phase);
+            if let Some(body) = body {
+                body.fail(reason.clone());
+            }
+        }
+    }
+}
+
+impl Drop for OpenStreams<'_> {
+    fn drop(&mut self) {
+        self.cancel_all(&ConnectionLost);
+    }
+}
+
+/// The peer closed the connection, or it failed.
+#[derive(Clone, Debug)]
+struct ConnectionLost;
+
+impl fmt::Display for ConnectionLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the connection was lost")
+    }
+}
+
+impl Error for ConnectionLost {}

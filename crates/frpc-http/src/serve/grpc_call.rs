@@ -1,0 +1,116 @@
+//! Unary gRPC calls whose request is a single short message: the fast path of HTTP/2.
+
+use bytes::Bytes;
+use frpc::{Answer, Body, Metadata, MethodKind, Status, codec::EncodedMessage};
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, Method, Response, header::ORIGIN, request::Parts};
+
+use super::{
+    body::ResponseBody,
+    coding::CallCompression,
+    grpc::{self, GrpcDialect, GrpcHead},
+    refuse_head, refuse_host,
+    request_memory::COUNTED_LEN,
+    site::{ServeContext, media_type},
+};
+use crate::message::envelope;
+
+/// A unary call, as the head of its request describes it. Requests with the same head make the same call again.
+#[derive(Clone, Debug)]
+pub(crate) struct GrpcCall {
+    dialect: GrpcDialect,
+    coding: CallCompression,
+    head: GrpcHead,
+}
+
+/// The reply to a call.
+pub(crate) enum GrpcReply {
+    /// One message, without metadata and trailers.
+    Message(EncodedMessage),
+    Other(Box<Response<ResponseBody>>),
+}
+
+/// Returns `true` if this body is a single uncompressed message, short enough to need no account of its memory.
+pub(crate) fn is_short_message(site: &ServeContext, body: &[u8]) -> bool {
+    let len_max = site.settings.message_len_max.min(COUNTED_LEN);
+    let header = body.first_chunk().map(envelope::parse);
+    header.is_some_and(|(flags, len)| flags == 0 && len <= len_max && body.len() == envelope::HEADER_LEN + len)
+}
+
+/// Returns the trailers of a successful call without metadata.
+pub(crate) fn ok_trailers() -> HeaderMap {
+    grpc::ok_trailers(&Metadata::new())
+}
+
+impl GrpcCall {
+    /// Reads the head of a valid unary call. Returns `None` for all requests that need
+    /// [`respond`](super::respond), including invalid ones.
+    pub(crate) fn read(site: &ServeContext, parts: &Parts) -> Option<Self> {
+        let dialect = GrpcDialect::of(media_type(&parts.headers)).filter(GrpcDialect::is_grpc)?;
+        let additions = &site.additions;
+        let needs_cors = additions.cors.is_some() && parts.headers.contains_key(ORIGIN);
+        let is_mounted = additions.mounts.at(parts.uri.path()).is_some();
+        let is_refused =
+            || refuse_host(site, &parts.uri, &parts.headers).is_some() || refuse_head(site, parts).is_some();
+        if needs_cors
+            || is_mounted
+            || parts.method != Method::POST
+            || !dialect.is_enabled(&site.settings)
+            || is_refused()
+        {
+            return None;
+        }
+        let coding = grpc::negotiate(site, parts).ok()?;
+        let head = GrpcHead::read(site, dialect, parts).ok()?;
+        (head.method.method().kind == MethodKind::Unary).then_some(Self { dialect, coding, head })
+    }
+
+    /// Returns the content type of the response.
+    pub(crate) fn content_type(&self) -> &'static str {
+        self.dialect.content_type()
+    }
+
+    /// Begins the call with its message.
+    ///
+    /// # Errors
+    ///
+    /// If the timeout of the call is zero.
+    pub(crate) fn begin<'a>(
+        &self,
+        site: &'a ServeContext,
+        message: Bytes,
+    ) -> Result<BoxFuture<'a, Result<Answer, Status>>, Status> {
+        let GrpcHead { method, time, metadata } = &self.head;
+        let head = site.head_of(metadata, *time, site.peer.as_ref())?;
+        Ok(site.endpoint.call_unary(*method, self.dialect.format(), head, message))
+    }
+
+    /// Builds the reply.
+    pub(crate) fn reply(&self, site: &ServeContext, answer: Result<Answer, Status>) -> GrpcReply {
+        let Self { dialect, coding, .. } = *self;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(status) => return GrpcReply::Other(Box::new(self.failed(site, &status))),
+        };
+        let is_short = answer.metadata().is_empty() && answer.trailers().is_empty() && coding.of_answers.is_none();
+        // A peer with a limit this low gets the error of the general case.
+        let fits = site.answer_head_len_max.is_none_or(|max| max >= PLAIN_HEAD_LEN_MAX);
+        let response = if is_short && fits {
+            match answer.into_body() {
+                Body::One(content) => return GrpcReply::Message(content),
+                _ => Err(Status::internal("the handler of a unary method returned a stream")),
+            }
+        } else {
+            grpc::respond(site, dialect, coding, answer, None)
+        };
+        GrpcReply::Other(Box::new(response.unwrap_or_else(|status| self.failed(site, &status))))
+    }
+
+    /// Builds the response to a failed call.
+    pub(crate) fn failed(&self, site: &ServeContext, status: &Status) -> Response<ResponseBody> {
+        grpc::failed(site, self.dialect, status)
+    }
+}
+
+/// The size of the head and trailers of a response without metadata, as HTTP/2 counts header lists, is below this.
+const PLAIN_HEAD_LEN_MAX: usize = 512;

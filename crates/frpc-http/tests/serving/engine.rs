@@ -1,0 +1,187 @@
+//! The order of frames and the special cases of HTTP/2 requests, from a peer that decides about each frame.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use bytes::Bytes;
+use frpc::Server;
+use frpc_http::{Http, Mount, MountContext};
+use frpc_http2::{Connection, ErrorCode, Event, Field, Header, Settings, StreamId};
+use futures_util::future::{BoxFuture, FutureExt};
+use http::{Request, Response};
+use support::{calls::TestService, in_virtual_time};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+use crate::h2_caller::{frames, messages, server, text};
+
+struct Peer {
+    core: Connection,
+    socket: DuplexStream,
+    seen: BTreeMap<StreamId, Answer>,
+}
+
+/// Everything received on a stream.
+#[derive(Debug, Default)]
+struct Answer {
+    informational: Vec<u16>,
+    status: Option<u16>,
+    body: Vec<u8>,
+    reset: Option<ErrorCode>,
+    is_over: bool,
+}
+
+impl Peer {
+    fn connect(server: &Server) -> Self {
+        let (socket, theirs) = duplex(1 << 20);
+        server.attach(theirs);
+        Self { core: Connection::client(Settings::default(), Instant::now()), socket, seen: BTreeMap::new() }
+    }
+
+    fn open(&mut self, path: &str, more: &[Field<'_>], end: bool) -> StreamId {
+        let mut fields = vec![
+            Field::new(":method", "POST"),
+            Field::new(":scheme", "http"),
+            Field::new(":path", path),
+            Field::new(":authority", "test"),
+            Field::new("content-type", "application/grpc"),
+        ];
+        fields.extend_from_slice(more);
+        self.core.open(Header::fields(&fields), end).unwrap()
+    }
+
+    fn send(&mut self, stream: StreamId, data: impl Into<Bytes>, end: bool) {
+        self.core.send_data(stream, data.into(), end).unwrap();
+    }
+
+    /// Exchanges bytes with the server until all these streams are over.
+    async fn finish(&mut self, streams: &[StreamId]) {
+        self.exchange(|seen| streams.iter().all(|stream| seen.get(stream).is_some_and(|answer| answer.is_over))).await;
+    }
+
+    async fn exchange(&mut self, is_enough: impl Fn(&BTreeMap<StreamId, Answer>) -> bool) {
+        let mut unread = Vec::new();
+        while !is_enough(&self.seen) {
+            let mut output = Vec::new();
+            self.core.take_output(&mut output);
+            self.socket.write_all(&output).await.unwrap();
+            assert!(self.socket.read_buf(&mut unread).await.unwrap() > 0, "the connection stays open");
+            loop {
+                let received = self.core.receive(&unread, Instant::now()).unwrap();
+                let consumed = received.consumed;
+                let Some(event) = received.event else {
+                    unread.drain(..consumed);
+                    break;
+                };
+                note(&mut self.seen, event);
+                unread.drain(..consumed);
+            }
+        }
+    }
+}
+
+fn note(seen: &mut BTreeMap<StreamId, Answer>, event: Event<'_>) {
+    match event {
+        Event::Informational { stream, head } => seen.entry(stream).or_default().informational.extend(head.status()),
+        Event::Head { stream, head, end } => {
+            let answer = seen.entry(stream).or_default();
+            (answer.status, answer.is_over) = (head.status(), end);
+        }
+        Event::Data { stream, data, end } => {
+            let answer = seen.entry(stream).or_default();
+            answer.body.extend_from_slice(data);
+            answer.is_over = end;
+        }
+        Event::Trailers { stream, .. } => seen.entry(stream).or_default().is_over = true,
+        Event::Reset { stream, error } => {
+            let answer = seen.entry(stream).or_default();
+            (answer.reset, answer.is_over) = (Some(error.code), true);
+        }
+        _ => {}
+    }
+}
+
+fn texts(answer: &Answer) -> Vec<String> {
+    frames(&answer.body).into_iter().map(|(_, content)| text(&content)).collect()
+}
+
+/// Panics for every request.
+struct Bomb;
+
+impl Mount for Bomb {
+    fn respond<'a>(&'a self, _: MountContext, _: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
+        async { panic!("this mount always panics") }.boxed()
+    }
+}
+
+#[test]
+fn requests_may_interleave_their_frames() {
+    in_virtual_time(async {
+        let server = server(&TestService::default(), Http::new()).without_listener().unwrap();
+        let mut peer = Peer::connect(&server);
+        // All heads are alike, so nine of ten calls are made from the head of the first.
+        let streams: Vec<_> = (0..10).map(|_| peer.open("/calls.Test/Say", &[], false)).collect();
+        for (i, stream) in streams.iter().enumerate() {
+            let message = messages(&[&format!("text {i}")]);
+            // Half a message, a whole one, or a whole one with the end of the body.
+            match i % 3 {
+                0 => peer.send(*stream, message.slice(..7), false),
+                1 => peer.send(*stream, message, false),
+                _ => peer.send(*stream, message, true),
+            }
+        }
+        for (i, stream) in streams.iter().enumerate().rev() {
+            match i % 3 {
+                0 => peer.send(*stream, messages(&[&format!("text {i}")]).slice(7..), true),
+                1 => peer.send(*stream, Bytes::new(), true),
+                _ => {}
+            }
+        }
+        peer.finish(&streams).await;
+        for (i, stream) in streams.iter().enumerate() {
+            assert_eq!(texts(&peer.seen[stream]), [format!("text {i}")]);
+        }
+    });
+}
+
+#[test]
+fn a_stream_of_requests_ends_with_trailers() {
+    in_virtual_time(async {
+        let server = server(&TestService::default(), Http::new()).without_listener().unwrap();
+        let mut peer = Peer::connect(&server);
+        let stream = peer.open("/calls.Test/Gather", &[], false);
+        peer.send(stream, messages(&["a", "b"]), false);
+        peer.core.send_trailers(stream, Header::fields(&[Field::new("x-sum", "2")])).unwrap();
+        peer.finish(&[stream]).await;
+        assert_eq!(peer.seen[&stream].status, Some(200));
+        assert_eq!(texts(&peer.seen[&stream]).len(), 1);
+    });
+}
+
+#[test]
+fn a_peer_that_expects_a_decision_may_send_its_body() {
+    in_virtual_time(async {
+        let server = server(&TestService::default(), Http::new()).without_listener().unwrap();
+        let mut peer = Peer::connect(&server);
+        let stream = peer.open("/calls.Test/Say", &[Field::new("expect", "100-continue")], false);
+        peer.exchange(|seen| seen.get(&stream).is_some_and(|answer| !answer.informational.is_empty())).await;
+        assert_eq!((&peer.seen[&stream].informational[..], peer.seen[&stream].status), (&[100][..], None));
+        peer.send(stream, messages(&["hi"]), true);
+        peer.finish(&[stream]).await;
+        assert_eq!(texts(&peer.seen[&stream]), ["hi"]);
+    });
+}
+
+#[test]
+fn a_panic_resets_its_stream_alone() {
+    in_virtual_time(async {
+        let http = Http::new().mount("/bomb", Bomb);
+        let server = server(&TestService::default(), http).without_listener().unwrap();
+        let mut peer = Peer::connect(&server);
+        let call = peer.open("/calls.Test/Say", &[], false);
+        let bomb = peer.open("/bomb", &[], true);
+        peer.finish(&[bomb]).await;
+        assert_eq!(peer.seen[&bomb].reset, Some(ErrorCode::INTERNAL_ERROR));
+        peer.send(call, messages(&["hi"]), true);
+        peer.finish(&[call]).await;
+        assert_eq!(texts(&peer.seen[&call]), ["hi"]);
+    });
+}
