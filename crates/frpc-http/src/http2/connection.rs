@@ -307,11 +307,8 @@ impl<'a> ServerConnection<'a> {
                 Some(MessageHead::Grpc(call)) => {
                     // In place: a slice would share the buffer, which needs an allocation.
                     content.advance(envelope::HEADER_LEN);
-                    match call.begin(context, content) {
-                        Ok(answer) => self.streams.start(core, stream, StreamPhase::Calling(call, answer), None),
-                        Err(status) => response::send_whole(core, stream, call.failed(context, &status)),
-                    }
-                    return;
+                    let answer = call.begin(context, content);
+                    return self.streams.start(core, stream, StreamPhase::Calling(call, answer), None);
                 }
                 Some(MessageHead::Other(parts)) => Some(*parts),
                 None => None,

@@ -1,7 +1,9 @@
 //! Unary gRPC calls whose request is a single short message: the fast path of HTTP/2.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use frpc::{Answer, Body, Metadata, MethodKind, Status, codec::EncodedMessage};
+use frpc::{Answer, Body, Head, Metadata, MethodHandle, MethodKind, Status, codec::EncodedMessage};
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method, Response, header::ORIGIN, request::Parts};
 
@@ -11,7 +13,7 @@ use super::{
     grpc::{self, GrpcDialect, GrpcHead},
     refuse_head, refuse_host,
     request_memory::COUNTED_LEN,
-    site::{ServeContext, media_type},
+    site::{ServeContext, media_type, set_deadline},
 };
 use crate::message::envelope;
 
@@ -20,7 +22,10 @@ use crate::message::envelope;
 pub(crate) struct GrpcCall {
     dialect: GrpcDialect,
     coding: CallCompression,
-    head: GrpcHead,
+    method: MethodHandle,
+    time: Option<Duration>,
+    /// The head of each call, without its deadline. Clones share the metadata.
+    head: Head,
 }
 
 /// The reply to a call.
@@ -61,8 +66,11 @@ impl GrpcCall {
             return None;
         }
         let coding = grpc::negotiate(site, parts).ok()?;
-        let head = GrpcHead::read(site, dialect, parts).ok()?;
-        (head.method.method().kind == MethodKind::Unary).then_some(Self { dialect, coding, head })
+        let GrpcHead { method, time, metadata } = GrpcHead::read(site, dialect, parts).ok()?;
+        let is_late = time.is_some_and(|time| time.is_zero());
+        let head = site.head_of(&metadata, None, site.peer.as_ref()).ok()?;
+        let is_unary = method.method().kind == MethodKind::Unary;
+        (is_unary && !is_late).then_some(Self { dialect, coding, method, time, head })
     }
 
     /// Returns the content type of the response.
@@ -71,18 +79,10 @@ impl GrpcCall {
     }
 
     /// Begins the call with its message.
-    ///
-    /// # Errors
-    ///
-    /// If the timeout of the call is zero.
-    pub(crate) fn begin<'a>(
-        &self,
-        site: &'a ServeContext,
-        message: Bytes,
-    ) -> Result<BoxFuture<'a, Result<Answer, Status>>, Status> {
-        let GrpcHead { method, time, metadata } = &self.head;
-        let head = site.head_of(metadata, *time, site.peer.as_ref())?;
-        Ok(site.endpoint.call_unary(*method, self.dialect.format(), head, message))
+    pub(crate) fn begin<'a>(&self, site: &'a ServeContext, message: Bytes) -> BoxFuture<'a, Result<Answer, Status>> {
+        let mut head = self.head.clone();
+        set_deadline(&mut head, self.time);
+        site.endpoint.call_unary(self.method, self.dialect.format(), head, message)
     }
 
     /// Builds the reply.
@@ -106,8 +106,7 @@ impl GrpcCall {
         GrpcReply::Other(Box::new(response.unwrap_or_else(|status| self.failed(site, &status))))
     }
 
-    /// Builds the response to a failed call.
-    pub(crate) fn failed(&self, site: &ServeContext, status: &Status) -> Response<ResponseBody> {
+    fn failed(&self, site: &ServeContext, status: &Status) -> Response<ResponseBody> {
         grpc::failed(site, self.dialect, status)
     }
 }

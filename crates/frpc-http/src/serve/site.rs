@@ -62,9 +62,7 @@ impl ServeContext {
         if time.is_some_and(|time| time.is_zero()) {
             return Err(Status::deadline_exceeded("the timeout of the call is zero"));
         }
-        if let Some(at) = time.and_then(|time| Instant::now().checked_add(time)) {
-            head.set_deadline(at.into_std());
-        }
+        set_deadline(&mut head, time);
         if let Some(peer) = peer {
             head.set_peer(peer);
         }
@@ -103,6 +101,13 @@ impl ServeContext {
     /// If they are too large. Sending them would end the call, or the connection, without a clear reason.
     pub(super) fn check_answer_head(&self, headers: &HeaderMap) -> Result<(), Status> {
         self.answer_head_len_max.map_or(Ok(()), |max| check_len(headers, max.saturating_sub(ADDED_LEN)))
+    }
+}
+
+/// Sets the deadline of a call that begins now. A timeout beyond the range of the clock sets none.
+pub(super) fn set_deadline(head: &mut Head, time: Option<Duration>) {
+    if let Some(at) = time.and_then(|time| Instant::now().checked_add(time)) {
+        head.set_deadline(at.into_std());
     }
 }
 

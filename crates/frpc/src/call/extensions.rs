@@ -37,9 +37,10 @@ impl fmt::Debug for Extensions {
     }
 }
 
-/// The parts of a head that are empty in most calls. One pointer wide; the first write allocates.
+/// The parts of a head that are empty in most calls. One pointer wide; the first write allocates. Clones share them until
+/// one of them writes, so a wire can repeat the head of a call at no cost.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HeadExtras(Option<Box<ExtraFields>>);
+pub(crate) struct HeadExtras(Option<Arc<ExtraFields>>);
 
 #[derive(Clone, Debug, Default)]
 struct ExtraFields {
@@ -80,7 +81,7 @@ impl HeadExtras {
 
     pub(crate) fn clear_extensions(&mut self) {
         if let Some(inner) = &mut self.0 {
-            inner.extensions = Extensions::default();
+            Arc::make_mut(inner).extensions = Extensions::default();
         }
     }
 
@@ -91,7 +92,7 @@ impl HeadExtras {
     }
 
     fn get_mut(&mut self) -> &mut ExtraFields {
-        self.0.get_or_insert_default()
+        Arc::make_mut(self.0.get_or_insert_default())
     }
 }
 
