@@ -328,7 +328,7 @@ impl<'a> ServerConnection<'a> {
             }
             let queue = BodyQueue::new(stream, self.wakes.clone());
             if !content.is_empty() {
-                queue.push(content);
+                queue.push(&content);
             }
             (Http2Body::queue(queue.clone(), head.content_length()), Some(queue))
         };

@@ -1,7 +1,6 @@
 //! The body of an HTTP/2 request.
 
 use std::{
-    collections::VecDeque,
     error::Error,
     mem,
     pin::Pin,
@@ -9,7 +8,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use frpc_http2::StreamId;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
@@ -39,7 +38,8 @@ pub(super) struct BodyQueue {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    chunks: VecDeque<Bytes>,
+    /// The unread data. One buffer, because a queue of many short chunks would take a multiple of their memory.
+    data: BytesMut,
     trailers: Option<HeaderMap>,
     end: BodyEnd,
     /// `true` once no handler reads the body any more.
@@ -75,12 +75,12 @@ impl BodyQueue {
     }
 
     /// Adds data. Returns `false` if no handler reads it.
-    pub(super) fn push(&self, data: Bytes) -> bool {
+    pub(super) fn push(&self, data: &[u8]) -> bool {
         let mut state = self.state();
         if state.is_dropped {
             return false;
         }
-        state.chunks.push_back(data);
+        state.data.extend_from_slice(data);
         wake(state);
         true
     }
@@ -108,10 +108,11 @@ impl BodyQueue {
 
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let mut state = self.state();
-        if let Some(chunk) = state.chunks.pop_front() {
+        if !state.data.is_empty() {
+            let data = mem::take(&mut state.data).freeze();
             drop(state);
-            self.wakes.release(self.stream, chunk.len());
-            return Poll::Ready(Some(Ok(Frame::data(chunk))));
+            self.wakes.release(self.stream, data.len());
+            return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         match &mut state.end {
             BodyEnd::Open => {
@@ -128,7 +129,7 @@ impl BodyQueue {
         let mut state = self.state();
         state.is_dropped = true;
         state.reader = None;
-        let len: usize = mem::take(&mut state.chunks).iter().map(Bytes::len).sum();
+        let len = mem::take(&mut state.data).len();
         drop(state);
         if len > 0 {
             self.wakes.release(self.stream, len);
@@ -137,7 +138,7 @@ impl BodyQueue {
 
     fn is_at_end(&self) -> bool {
         let state = self.state();
-        state.chunks.is_empty() && state.trailers.is_none() && matches!(state.end, BodyEnd::Complete)
+        state.data.is_empty() && state.trailers.is_none() && matches!(state.end, BodyEnd::Complete)
     }
 }
 
@@ -189,5 +190,50 @@ impl Drop for Http2Body {
         if let BodyKind::Queue { queue, .. } = &self.0 {
             queue.discard();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use frpc_http2::{Connection, Field, Header, Settings};
+    use futures_util::FutureExt;
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    fn queue() -> Arc<BodyQueue> {
+        let mut client = Connection::client(Settings::default(), std::time::Instant::now());
+        let stream = client.open(Header::fields(&[Field::new(":method", "POST")]), false).unwrap();
+        BodyQueue::new(stream, Arc::default())
+    }
+
+    #[test]
+    fn data_in_single_bytes_is_one_chunk() {
+        let queue = queue();
+        let mut body = Http2Body::queue(queue.clone(), None);
+        for byte in 0..100_000_u32 {
+            assert!(queue.push(&[byte.to_le_bytes()[0]]));
+        }
+        queue.complete(None);
+        let frame = pin!(body.frame()).now_or_never().unwrap().unwrap().unwrap();
+        assert_eq!(frame.into_data().unwrap().len(), 100_000);
+        assert!(pin!(body.frame()).now_or_never().unwrap().is_none());
+        assert!(body.is_end_stream());
+    }
+
+    #[test]
+    fn a_failed_body_has_its_data_before_the_error() {
+        let queue = queue();
+        let mut body = Http2Body::queue(queue.clone(), Some(7));
+        assert!(queue.push(b"abc"));
+        queue.fail("gone");
+        assert_eq!(body.size_hint().exact(), Some(7));
+        assert!(pin!(body.frame()).now_or_never().unwrap().unwrap().is_ok());
+        assert_eq!(body.size_hint().exact(), Some(4));
+        assert!(pin!(body.frame()).now_or_never().unwrap().unwrap().is_err());
+        drop(body);
+        assert!(!queue.push(b"d"), "no handler reads it");
     }
 }

@@ -9,7 +9,6 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use bytes::Bytes;
 use frpc::{Answer, Status};
 use frpc_http2::{Connection, ErrorCode, StreamId};
 use futures_util::future::BoxFuture;
@@ -140,7 +139,7 @@ impl<'a> OpenStreams<'a> {
     /// Passes data to the handler of a stream. Returns `false` if no handler reads it.
     pub(super) fn push_data(&self, id: StreamId, data: &[u8], is_end: bool) -> bool {
         let Some(queue) = self.body(id) else { return false };
-        let is_read = data.is_empty() || queue.push(Bytes::copy_from_slice(data));
+        let is_read = data.is_empty() || queue.push(data);
         if is_end {
             queue.complete(None);
         }
