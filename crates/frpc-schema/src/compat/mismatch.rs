@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Maximum number of fields compared in one call of [`find_mismatch`]. Messages with more fields, including those of all
+/// Maximum number of fields compared in one call of [`find_mismatch`](super::find_mismatch). Messages with more fields, including those of all
 /// messages they contain on both sides, count as incompatible.
 pub const FIELDS_MAX: usize = 1 << 18;
 
@@ -50,7 +50,7 @@ pub enum MismatchReason {
         /// True if this side is the writer.
         is_here: bool,
     },
-    /// The field is compatible, but the reader loses some of its values. Returned only by [`narrowing`].
+    /// The field is compatible, but the reader loses some of its values. Returned only by [`narrowing`](super::narrowing).
     Narrows {
         /// The field, as declared on this side.
         field: MessageField,

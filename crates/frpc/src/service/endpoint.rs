@@ -125,12 +125,12 @@ impl Endpoint {
         self.common().messages.message_memory_max
     }
 
-    /// Returns the memory account of the server: [`CallSettings::server_memory_max`].
+    /// Returns the memory account of the server: [`CallSettings::server_memory_max`](crate::CallSettings::server_memory_max).
     pub fn server_account(&self) -> MemoryAccount {
         self.common().account.clone()
     }
 
-    /// Creates the memory account of a connection: [`CallSettings::connection_memory_max`].
+    /// Creates the memory account of a connection: [`CallSettings::connection_memory_max`](crate::CallSettings::connection_memory_max).
     pub fn connection_account(&self) -> MemoryAccount {
         self.common().connection_account()
     }
@@ -148,7 +148,7 @@ impl Endpoint {
     }
 
     /// Returns the time limit of a unary call with this requested timeout, according to the
-    /// [times](CallSettings::times) of the server. [`call`](Self::call) and [`call_with`](Self::call_with)
+    /// [times](crate::CallSettings::times) of the server. [`call`](Self::call) and [`call_with`](Self::call_with)
     /// apply it automatically.
     pub fn time_of(&self, timeout: Option<Duration>) -> Option<Duration> {
         let time = self.common().calls.times.of(MethodKind::Unary, timeout, Instant::now());
@@ -185,7 +185,7 @@ impl Endpoint {
 
     /// Calls a method. The messages of the answer have the same format. A panic of the handler becomes a status, and so
     /// does the end of its time: the [deadline](Head::deadline) of the call, limited by the
-    /// [times](CallSettings::times) of the server.
+    /// [times](crate::CallSettings::times) of the server.
     ///
     /// # Cancel safety
     ///
