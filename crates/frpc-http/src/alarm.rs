@@ -12,7 +12,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Wakes a connection at a given time, and once when the server shuts down.
 pub(crate) struct Alarm<'a> {
-    drain: &'a Drain,
+    /// `None` for clients.
+    drain: Option<&'a Drain>,
     is_drain_reported: bool,
     due: Option<Instant>,
     /// `None` until the first wait.
@@ -31,7 +32,7 @@ pub(crate) enum AlarmCause {
 /// The futures that wake a waiting connection. They are polled only when the waker changed or the timer fired, because
 /// polling them costs more than the rest of a wait.
 struct Wakeups<'a> {
-    drain: BoxFuture<'a, ()>,
+    drain: Option<BoxFuture<'a, ()>>,
     /// A timer for the time of this wait or for an earlier one. It is not reset for a later time until it fires.
     late: Pin<Box<Sleep>>,
     waker: Waker,
@@ -39,12 +40,18 @@ struct Wakeups<'a> {
 
 impl<'a> Alarm<'a> {
     pub(crate) fn new(drain: &'a Drain) -> Self {
-        Self { drain, is_drain_reported: false, due: None, wakeups: None }
+        Self { drain: Some(drain), is_drain_reported: false, due: None, wakeups: None }
+    }
+
+    /// Creates an alarm for a client, which goes off at its time only.
+    #[cfg(feature = "http2")]
+    pub(crate) fn timer() -> Self {
+        Self { drain: None, is_drain_reported: true, due: None, wakeups: None }
     }
 
     /// Returns `true` if the server is shutting down.
     pub(crate) fn is_draining(&self) -> bool {
-        self.drain.is_requested()
+        self.drain.is_some_and(Drain::is_requested)
     }
 
     /// Sets the time, or removes it.
@@ -54,13 +61,13 @@ impl<'a> Alarm<'a> {
 
     /// Completes at the set time, which is removed then, and when the server shuts down.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AlarmCause> {
-        if !self.is_drain_reported && self.drain.is_requested() {
+        if !self.is_drain_reported && self.is_draining() {
             self.is_drain_reported = true;
             return Poll::Ready(AlarmCause::Drain);
         }
         let (drain, due) = (self.drain, self.due);
         let wakeups = self.wakeups.get_or_insert_with(|| Wakeups {
-            drain: Box::pin(drain.requested()),
+            drain: drain.map(|drain| Box::pin(drain.requested()) as BoxFuture<'a, ()>),
             late: Box::pin(sleep_until(due.unwrap_or_else(far))),
             waker: Waker::noop().clone(),
         });
@@ -82,7 +89,10 @@ impl<'a> Alarm<'a> {
                 return Poll::Pending;
             }
             wakeups.waker.clone_from(cx.waker());
-            if !self.is_drain_reported && wakeups.drain.as_mut().poll(cx).is_ready() {
+            if !self.is_drain_reported
+                && let Some(drain) = &mut wakeups.drain
+                && drain.as_mut().poll(cx).is_ready()
+            {
                 self.is_drain_reported = true;
                 return Poll::Ready(AlarmCause::Drain);
             }

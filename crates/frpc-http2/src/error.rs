@@ -128,6 +128,8 @@ pub struct StreamError {
     pub code: ErrorCode,
     /// The side at fault for the end.
     pub fault: Fault,
+    /// `true` if the peer sent the code. Otherwise this side reset the stream, because of a violation or a limit.
+    pub is_remote: bool,
     /// `true` if no application of the peer has seen the request, so a retry is safe.
     pub is_unprocessed: bool,
 }

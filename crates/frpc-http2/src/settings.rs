@@ -50,6 +50,8 @@ pub struct Settings {
     pub keepalive_interval: Option<Duration>,
     /// Time without input after a PING that fails the connection.
     pub keepalive_timeout: Duration,
+    /// `true` if PING is also sent while no stream is open.
+    pub keepalive_while_idle: bool,
     /// Time for the preface and SETTINGS of the peer, and for a header block over several frames.
     pub handshake_timeout: Duration,
     /// Time for the PONG between the two GOAWAY frames of a server's shutdown.
@@ -83,6 +85,7 @@ impl Default for Settings {
             recent_resets_max: 128,
             keepalive_interval: None,
             keepalive_timeout: Duration::from_secs(20),
+            keepalive_while_idle: true,
             handshake_timeout: Duration::from_secs(10),
             shutdown_timeout: Duration::from_secs(1),
             stall_timeout: Some(Duration::from_secs(300)),

@@ -95,9 +95,9 @@ const HOUSES: &[House] = &[
         floors: &[
             &["activity", "alarm", "codes", "cors", "date", "headers", "hosts", "message", "mount"],
             &["settings", "write_timeout", "status"],
-            &["client", "serve"],
+            &["serve"],
             &["http2", "plain"],
-            &["wire"],
+            &["client", "wire"],
             &["fuzzing", "service"],
         ],
     },

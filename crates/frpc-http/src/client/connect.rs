@@ -43,7 +43,15 @@ fn head(caller: &HttpCaller, call: &Call, format: Format) -> Result<RequestHead,
     headers.insert(CONNECT_PROTOCOL_VERSION, HeaderValue::from_static("1"));
     let timeout: Option<TimeoutHeader> = Some((timeout::CONNECT_TIMEOUT, timeout::connect as _));
     let metadata = call.head().metadata().clone();
-    Ok(RequestHead { method: Method::POST, path, headers: Arc::new(headers), metadata, timeout, said: None })
+    Ok(RequestHead {
+        method: Method::POST,
+        path,
+        headers: Arc::new(headers),
+        metadata,
+        timeout,
+        said: None,
+        is_repeated: false,
+    })
 }
 
 async fn unary(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {

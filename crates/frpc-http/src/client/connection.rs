@@ -1,10 +1,8 @@
 //! A connection to a server, over HTTP/1.1 or HTTP/2.
 
 use std::{
-    fmt,
-    future::poll_fn,
-    io,
-    pin::{Pin, pin},
+    fmt, io,
+    pin::Pin,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -14,28 +12,26 @@ use std::{
 };
 
 use bytes::BytesMut;
-use http::{Request, Response};
-use hyper::{
-    body::Incoming,
-    client::conn::{TrySendError, http1, http2},
-};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use http::{Request, uri::Authority};
+use hyper::client::conn::http1;
+#[cfg(not(feature = "http2"))]
+use hyper::client::conn::http2;
+use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::Notify,
     time::{Instant, timeout},
 };
 
+#[cfg(feature = "http2")]
+use super::http2::{Http2Request, Http2Sender};
 use super::{
     failures,
+    incoming::PendingResponse,
     outgoing::OutgoingBody,
     settings::{BoxIo, ClientSettings},
 };
 use crate::message::greeting;
-
-/// The future of a response. Its error contains the request if the request was certainly not sent.
-pub(super) type PendingResponse =
-    Pin<Box<dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<OutgoingBody>>>> + Send>>;
 
 /// A connection for requests.
 pub(super) struct HttpConnection {
@@ -54,10 +50,10 @@ pub(super) struct HttpConnection {
 enum RequestSender {
     /// `None` while a call uses the connection.
     Http1(Mutex<Option<http1::SendRequest<OutgoingBody>>>),
-    Http2 {
-        sender: http2::SendRequest<OutgoingBody>,
-        streams_max: Arc<AtomicUsize>,
-    },
+    #[cfg(feature = "http2")]
+    Http2(Http2Sender),
+    #[cfg(not(feature = "http2"))]
+    Http2 { sender: http2::SendRequest<OutgoingBody>, streams_max: Arc<AtomicUsize> },
 }
 
 /// Counters and events of the bytes on a connection.
@@ -80,7 +76,29 @@ pub(super) struct TrafficMonitor {
 
 impl HttpConnection {
     /// Starts HTTP/2 on a byte stream, and waits a short time for the first bytes of the server.
-    pub(super) async fn http2(io: BoxIo, settings: &ClientSettings) -> io::Result<Self> {
+    #[cfg(feature = "http2")]
+    pub(super) async fn http2(
+        io: BoxIo,
+        settings: &ClientSettings,
+        is_secure: bool,
+        authority: &Authority,
+    ) -> io::Result<Self> {
+        let traffic = Arc::new(TrafficMonitor::new());
+        let io = MonitoredStream { io, traffic: traffic.clone(), greeting: Some(BytesMut::new()), is_http2: true };
+        let (sender, connection) = Http2Sender::new(io, settings, is_secure, authority.clone());
+        let ended = traffic.clone();
+        tokio::spawn(async move { ended.end(connection.await) });
+        traffic.wait_for_first_bytes().await?;
+        Ok(Self::new(RequestSender::Http2(sender), traffic))
+    }
+
+    /// Starts HTTP/2 on a byte stream, and waits a short time for the first bytes of the server.
+    #[cfg(not(feature = "http2"))]
+    pub(super) async fn http2(io: BoxIo, settings: &ClientSettings, _: bool, _: &Authority) -> io::Result<Self> {
+        use std::{future::poll_fn, pin::pin};
+
+        use hyper_util::rt::{TokioExecutor, TokioTimer};
+
         let traffic = Arc::new(TrafficMonitor::new());
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
@@ -108,7 +126,7 @@ impl HttpConnection {
                 told.store(connection.current_max_send_streams(), Ordering::Relaxed);
                 polled
             });
-            ended.end(end.await);
+            ended.end(end_text(end.await));
         });
         traffic.wait_for_first_bytes().await?;
         Ok(Self::new(RequestSender::Http2 { sender, streams_max }, traffic))
@@ -122,7 +140,7 @@ impl HttpConnection {
         builder.max_header_size(usize::try_from(settings.headers_len_max).unwrap_or(usize::MAX));
         let (mut sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
         let ended = traffic.clone();
-        tokio::spawn(async move { ended.end(connection.await) });
+        tokio::spawn(async move { ended.end(end_text(connection.await)) });
         sender.ready().await.map_err(|error| match traffic.foreign.get() {
             Some(foreign) => io::Error::new(io::ErrorKind::InvalidData, *foreign),
             None => io::Error::other(error),
@@ -146,6 +164,9 @@ impl HttpConnection {
                 Some(sender) => sender.is_closed(),
                 None => self.traffic.end.get().is_some(),
             },
+            #[cfg(feature = "http2")]
+            RequestSender::Http2(sender) => sender.is_closed(),
+            #[cfg(not(feature = "http2"))]
             RequestSender::Http2 { sender, .. } => sender.is_closed() || self.traffic.end.get().is_some(),
         }
     }
@@ -154,6 +175,9 @@ impl HttpConnection {
     pub(super) fn calls_max(&self) -> usize {
         match &self.sender {
             RequestSender::Http1(_) => 1,
+            #[cfg(feature = "http2")]
+            RequestSender::Http2(sender) => sender.streams_max(),
+            #[cfg(not(feature = "http2"))]
             RequestSender::Http2 { streams_max, .. } => streams_max.load(Ordering::Relaxed),
         }
     }
@@ -218,12 +242,28 @@ impl HttpConnection {
         match &self.sender {
             RequestSender::Http1(place) => {
                 let mut sender = place.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-                let responding = Box::pin(sender.try_send_request(request));
+                let responding = PendingResponse::Hyper(Box::pin(sender.try_send_request(request)));
                 Some((responding, BorrowedSender(Some(sender))))
             }
-            RequestSender::Http2 { sender, .. } => {
-                Some((Box::pin(sender.clone().try_send_request(request)), BorrowedSender(None)))
+            #[cfg(feature = "http2")]
+            RequestSender::Http2(sender) => {
+                Some((PendingResponse::Http2(sender.send(request.into())), BorrowedSender(None)))
             }
+            #[cfg(not(feature = "http2"))]
+            RequestSender::Http2 { sender, .. } => {
+                let responding = PendingResponse::Hyper(Box::pin(sender.clone().try_send_request(request)));
+                Some((responding, BorrowedSender(None)))
+            }
+        }
+    }
+
+    /// Sends a request on a connection of HTTP/2. Returns `None` on others.
+    #[cfg(feature = "http2")]
+    pub(super) fn send_http2(&self, request: Http2Request) -> Option<PendingResponse> {
+        self.traffic.handle_request();
+        match &self.sender {
+            RequestSender::Http1(_) => None,
+            RequestSender::Http2(sender) => Some(PendingResponse::Http2(sender.send(request))),
         }
     }
 
@@ -275,11 +315,7 @@ impl TrafficMonitor {
         }
     }
 
-    fn end(&self, outcome: hyper::Result<()>) {
-        let end = match outcome {
-            Ok(()) => "closed by the peer".to_owned(),
-            Err(error) => failures::error_chain(&error),
-        };
+    fn end(&self, end: String) {
         let _ = self.end.set(end);
         self.changed.notify_one();
     }
@@ -302,6 +338,14 @@ impl TrafficMonitor {
                 Err(io::Error::new(io::ErrorKind::ConnectionAborted, text))
             }
         }
+    }
+}
+
+/// Returns the reason of the end of a connection of hyper.
+fn end_text(outcome: hyper::Result<()>) -> String {
+    match outcome {
+        Ok(()) => "closed by the peer".to_owned(),
+        Err(error) => failures::error_chain(&error),
     }
 }
 

@@ -67,7 +67,7 @@ impl HttpDialer {
         };
         let (io, chosen) = self.secure(io).await?;
         if chosen.unwrap_or(self.version == HttpVersion::Http2) {
-            HttpConnection::http2(io, &self.settings).await
+            HttpConnection::http2(io, &self.settings, self.target.is_secure, &self.target.authority).await
         } else {
             HttpConnection::http1(io, &self.settings).await
         }

@@ -13,12 +13,11 @@ use http::{
 };
 use http_body::Body;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 
 use super::{
     caller::add_metadata,
-    connection::PendingResponse,
     failures,
+    incoming::{IncomingBody, PendingResponse, RequestFailure},
     outgoing::{MessageSource, OutgoingBody, RequestContent},
     pool::{CallSlot, ConnectionPool},
 };
@@ -35,6 +34,9 @@ pub(super) struct RequestHead {
     pub(super) timeout: Option<TimeoutHeader>,
     /// The timeout already contained in `headers`.
     pub(super) said: Option<Duration>,
+    /// `true` if other calls have the same headers, in the same allocation.
+    #[cfg_attr(not(feature = "http2"), expect(dead_code, reason = "hyper prepares no heads"))]
+    pub(super) is_repeated: bool,
 }
 
 pub(super) type TimeoutHeader = (HeaderName, fn(Duration) -> HeaderValue);
@@ -119,6 +121,12 @@ impl HttpExchange {
             None => (Box::pin(self.deadlines.opening.bound_unsent(self.pool.acquire())).await?, self.deadlines.left()),
         };
         let written = place.connection().written();
+        #[cfg(feature = "http2")]
+        if let Some(request) = self.repeated(place.connection().is_http2(), left) {
+            let responding = place.send_http2(request);
+            self.sent = Some(SentRequest { responding, place, written });
+            return Ok(());
+        }
         let request = self.request(place.connection().is_http2(), left)?;
         self.check_head(&request, place.connection().head_len_max())?;
         let responding = place.send(request);
@@ -138,6 +146,25 @@ impl HttpExchange {
             return Err(Status::resource_exhausted(text));
         }
         Ok(())
+    }
+
+    /// Returns the request if it is for HTTP/2 and has headers of many calls, which the connection prepares once.
+    #[cfg(feature = "http2")]
+    fn repeated(&self, is_http2: bool, left: Option<Duration>) -> Option<super::http2::Http2Request> {
+        let RequestHead { method, path, headers, metadata, timeout, said, is_repeated } = &self.head;
+        let is_added = left != *said;
+        if !is_http2 || !is_repeated || !metadata.is_empty() || (is_added && said.is_some()) {
+            return None;
+        }
+        let timeout = timeout.as_ref().zip(left.filter(|_| is_added));
+        Some(super::http2::Http2Request {
+            method: method.clone(),
+            path: path.clone(),
+            headers: headers.clone(),
+            is_repeated: true,
+            timeout: timeout.map(|((name, write), left)| (name.clone(), write(left))),
+            body: self.content.body(),
+        })
     }
 
     fn request(&self, is_http2: bool, left: Option<Duration>) -> Result<Request<OutgoingBody>, Status> {
@@ -176,26 +203,25 @@ impl HttpExchange {
                 self.send().await?;
                 continue;
             };
-            let error = match responding.await {
+            let RequestFailure { error, is_unsent } = match responding.await {
                 Ok(response) => {
                     let (parts, body) = response.into_parts();
                     return Ok((parts, ReceivedBody { body, trailers: None, place, stop: self.stop }));
                 }
-                Err(error) => error,
+                Err(failure) => failure,
             };
             if let Some(status) = self.stop.0.as_ref().and_then(|source| source.failure()) {
                 return Err(status);
             }
-            // hyper returns a request if it has not begun to send it. Otherwise, any byte written since may belong to
-            // the request.
-            let was_written = error.message().is_none() && place.connection().written() != written;
+            // Any byte written since may belong to the request.
+            let was_written = !is_unsent && place.connection().written() != written;
             let settings = &self.pool.dialer().settings;
             let status = match place.connection().foreign_protocol() {
                 // Every other connection would fail in the same way.
                 Some(foreign) => {
                     CallError::Unreachable(Arc::new(self.pool.dialer().foreign_protocol_error(foreign))).into()
                 }
-                None => failures::request_failure(error.into_error(), was_written, settings),
+                None => failures::request_failure(error, was_written, settings),
             };
             // Frees the place before the retry waits for another one.
             drop(place);
@@ -236,7 +262,7 @@ impl HttpExchange {
 
 /// The body of a response.
 pub(super) struct ReceivedBody {
-    body: Incoming,
+    body: IncomingBody,
     trailers: Option<HeaderMap>,
     place: CallSlot,
     stop: StopOnDrop,

@@ -6,18 +6,30 @@ use frpc::{CallError, CloseReason, Code, GoAway, RefusalReason, Status};
 use h2::Reason;
 use http::StatusCode;
 
-use super::settings::ClientSettings;
+#[cfg(feature = "http2")]
+use super::http2::Http2Failure;
+use super::{incoming::TransferError, settings::ClientSettings};
 use crate::codes;
 
 /// Returns the status of a request without a response. `was_written` is `false` if no byte of it can have reached the
 /// server.
-pub(super) fn request_failure(error: hyper::Error, was_written: bool, settings: &ClientSettings) -> Status {
+pub(super) fn request_failure(error: TransferError, was_written: bool, settings: &ClientSettings) -> Status {
+    let error = match error {
+        TransferError::Hyper(error) => error,
+        #[cfg(feature = "http2")]
+        TransferError::Http2(failure) => return http2_request_failure(failure, was_written, settings),
+    };
     let of_stream = find(&error).and_then(stream_failure);
     of_stream.unwrap_or_else(|| connection_failure(error, was_written, settings))
 }
 
 /// Returns the status of an incomplete response.
-pub(super) fn response_failure(error: hyper::Error, settings: &ClientSettings) -> Status {
+pub(super) fn response_failure(error: TransferError, settings: &ClientSettings) -> Status {
+    let error = match error {
+        TransferError::Hyper(error) => error,
+        #[cfg(feature = "http2")]
+        TransferError::Http2(failure) => return http2_failure(failure, true, settings),
+    };
     // The server has begun to answer, so a retry is no longer possible.
     let of_stream = find(&error).filter(|error| error.is_reset()).and_then(|error| {
         let reason = error.reason()?;
@@ -67,15 +79,50 @@ fn stream_failure(error: &h2::Error) -> Option<Status> {
     if error.is_go_away() {
         // The server still completes streams it has accepted. If it closes the connection instead, the error is a
         // different one.
-        let text = format!("GOAWAY ({})", reason.description()).into();
-        return Some(CallError::GoingAway { why: GoAway { code: GoAway::SHUTDOWN, text } }.into());
+        return Some(going_away(reason));
     }
     if reason == Reason::REFUSED_STREAM {
-        let cause = CallError::Refused { why: RefusalReason::Busy };
-        let message = "the server refused the call (REFUSED_STREAM): it was not executed";
-        return Some(Status::unavailable(message).with_source(Arc::new(cause) as Arc<_>));
+        return Some(refused());
     }
     error.is_reset().then(|| reset_failure(reason))
+}
+
+fn going_away(reason: Reason) -> Status {
+    let text = format!("GOAWAY ({})", reason.description()).into();
+    CallError::GoingAway { why: GoAway { code: GoAway::SHUTDOWN, text } }.into()
+}
+
+fn refused() -> Status {
+    let cause = CallError::Refused { why: RefusalReason::Busy };
+    let message = "the server refused the call (REFUSED_STREAM): it was not executed";
+    Status::unavailable(message).with_source(Arc::new(cause) as Arc<_>)
+}
+
+/// Returns the status of a request without a response.
+#[cfg(feature = "http2")]
+fn http2_request_failure(failure: Http2Failure, was_written: bool, settings: &ClientSettings) -> Status {
+    match failure {
+        Http2Failure::GoingAway { code } => going_away(code.0.into()),
+        Http2Failure::Reset { code, is_remote: true } if Reason::from(code.0) == Reason::REFUSED_STREAM => refused(),
+        failure => http2_failure(failure, was_written, settings),
+    }
+}
+
+#[cfg(feature = "http2")]
+fn http2_failure(failure: Http2Failure, was_written: bool, settings: &ClientSettings) -> Status {
+    let lost = |text: &str| lost(CloseReason::Io(Arc::new(io::Error::other(text))), was_written);
+    match failure {
+        Http2Failure::Reset { code, is_remote: true } => reset_failure(code.0.into()),
+        Http2Failure::Reset { code, is_remote: false } => unreadable(code.0.into()),
+        Http2Failure::HeadTooLarge => {
+            Status::resource_exhausted("the headers of the call are longer than the server accepts")
+        }
+        Http2Failure::Closed => lost("the connection takes no further calls"),
+        Http2Failure::GoingAway { code } => lost(Reason::from(code.0).description()),
+        Http2Failure::Abandoned => reset_failure(Reason::CANCEL),
+        Http2Failure::Silent => lost_silent(was_written, settings),
+        Http2Failure::Lost(text) => lost(&text),
+    }
 }
 
 /// Returns the status of a response that breaks HTTP/2 or a limit of this client.
@@ -97,11 +144,18 @@ fn reset_failure(reason: Reason) -> Status {
 }
 
 fn connection_failure(error: hyper::Error, was_written: bool, settings: &ClientSettings) -> Status {
-    let reason = match error.is_timeout() {
-        true => CloseReason::Silent { limit: settings.keepalive_timeout },
-        false => CloseReason::Io(Arc::new(io::Error::other(error_chain(&error)))),
-    };
-    CallError::ConnectionLost { reason, may_have_executed: was_written }.into()
+    match error.is_timeout() {
+        true => lost_silent(was_written, settings),
+        false => lost(CloseReason::Io(Arc::new(io::Error::other(error_chain(&error)))), was_written),
+    }
+}
+
+fn lost_silent(was_written: bool, settings: &ClientSettings) -> Status {
+    lost(CloseReason::Silent { limit: settings.keepalive_timeout }, was_written)
+}
+
+fn lost(reason: CloseReason, may_have_executed: bool) -> Status {
+    CallError::ConnectionLost { reason, may_have_executed }.into()
 }
 
 /// Returns the messages of an error and of its causes.

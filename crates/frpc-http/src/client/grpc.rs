@@ -74,7 +74,8 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
         Arc::make_mut(&mut headers).insert(header::CONTENT_TYPE, content_type);
     }
     let metadata = call.head().metadata().clone();
-    let head = RequestHead { method: Method::POST, path, headers, metadata, timeout, said };
+    let head =
+        RequestHead { method: Method::POST, path, headers, metadata, timeout, said, is_repeated: codec.is_none() };
     let content = match call.into_parts().1 {
         Body::One(message) => {
             let frame = caller.framing.frame(&message.into_bytes())?;

@@ -7,6 +7,7 @@
 //!   exchange   a request and its response, retried while nothing was executed
 //!   post       requests of protocols from other crates
 //!   pool       connections and reconnects;  dial opens a connection;  connection is one
+//!   incoming   responses, by hyper or by http2, our HTTP/2
 //!   outgoing, failures, target, tls, settings
 //! ```
 
@@ -19,6 +20,9 @@ mod exchange;
 mod failures;
 mod grpc;
 mod grpc_web;
+#[cfg(feature = "http2")]
+mod http2;
+mod incoming;
 mod outgoing;
 mod pool;
 mod post;

@@ -13,8 +13,9 @@ use tokio::{sync::Notify, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    connection::{BorrowedSender, HttpConnection, PendingResponse},
+    connection::{BorrowedSender, HttpConnection},
     dial::HttpDialer,
+    incoming::PendingResponse,
     outgoing::OutgoingBody,
     settings::Client,
     target::ServerUrl,
@@ -246,6 +247,12 @@ impl CallSlot {
             self.connection.send(request).expect("the holder of the place is the only call on an HTTP/1.1 connection");
         self.returned = Some(returned);
         responding
+    }
+
+    /// Sends a request on a connection of HTTP/2. Must be called only once.
+    #[cfg(feature = "http2")]
+    pub(super) fn send_http2(&mut self, request: super::http2::Http2Request) -> PendingResponse {
+        self.connection.send_http2(request).expect("the request was made for HTTP/2")
     }
 
     pub(super) fn connection(&self) -> &HttpConnection {

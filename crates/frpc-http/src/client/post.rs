@@ -68,7 +68,8 @@ impl Poster {
                 path.parse().map_err(|error| Status::internal(format!("{path} is not a valid HTTP path: {error}")))?;
             let timeout: Option<TimeoutHeader> = Some((timeout::CONNECT_TIMEOUT, timeout::connect as _));
             let headers = Arc::new(headers);
-            let head = RequestHead { method: Method::POST, path, headers, metadata, timeout, said: None };
+            let head =
+                RequestHead { method: Method::POST, path, headers, metadata, timeout, said: None, is_repeated: false };
             let exchange = HttpExchange::begin(pool.clone(), head, RequestContent::Whole(content), deadlines).await?;
             let len_max = usize::try_from(pool.dialer().connect.message_len_max).unwrap_or(usize::MAX);
             let reading = async |parts: response::Parts, mut received: ReceivedBody| {

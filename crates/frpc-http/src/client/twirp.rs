@@ -33,8 +33,15 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
         return Err(Status::internal("a unary call needs exactly one request message"));
     };
     // Twirp has no header for a timeout, so only this client enforces it.
-    let head =
-        RequestHead { method: Method::POST, path, headers: Arc::new(headers), metadata, timeout: None, said: None };
+    let head = RequestHead {
+        method: Method::POST,
+        path,
+        headers: Arc::new(headers),
+        metadata,
+        timeout: None,
+        said: None,
+        is_repeated: false,
+    };
     let content = RequestContent::Whole(message.into_bytes());
     let exchange = HttpExchange::begin(caller.pool.clone(), head, content, deadlines).await?;
     exchange.read_by_deadline(async |parts, received| read(caller, expected, parts, received).await).await

@@ -1,9 +1,7 @@
 //! The driver of an HTTP/2 connection of a server.
 
 use std::{
-    cell::Cell,
-    io::{self, IoSlice},
-    mem,
+    io, mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -15,7 +13,7 @@ use frpc::{Drain, Raw};
 use frpc_http2::{Connection, Event, Head, Settings, StreamId};
 use http::{Response, StatusCode, request::Parts};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
+    io::{AsyncRead, AsyncWriteExt, ReadBuf},
     time::Instant,
 };
 use tracing::debug;
@@ -24,6 +22,7 @@ use super::{
     request::{self, KnownCalls, MessageHead},
     request_body::{BodyQueue, Http2Body},
     response,
+    socket::{READS_MAX, ROUNDS_MAX, poll_write_output, with_scratch},
     streams::{OpenStreams, StreamPhase},
     wakes::WakeList,
 };
@@ -143,7 +142,7 @@ impl<'a> ServerConnection<'a> {
             if round == 0 {
                 self.poll_alarm(cx, now);
             }
-            if !self.is_busy && self.wakes.sleep(cx.waker()) {
+            if !self.is_busy && self.wakes.sleep(cx.waker(), 0) {
                 return Poll::Pending;
             }
         }
@@ -154,7 +153,7 @@ impl<'a> ServerConnection<'a> {
 
     /// Polls the streams that were woken, and returns credit for the data that handlers have read.
     fn poll_woken(&mut self) {
-        self.wakes.take(&mut self.woken, &mut self.released);
+        self.wakes.take(&mut self.woken, &mut self.released, &mut Vec::new());
         for slot in mem::take(&mut self.woken) {
             self.is_busy = true;
             self.streams.poll_slot(&mut self.core, slot);
@@ -167,10 +166,7 @@ impl<'a> ServerConnection<'a> {
 
     /// Reads and handles everything that has arrived, up to a limit for one round.
     fn poll_input(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<io::Result<()>> {
-        let mut buffer = SCRATCH.take().unwrap_or_else(|| vec![0; SCRATCH_LEN].into_boxed_slice());
-        let read = self.poll_read(cx, now, &mut buffer);
-        SCRATCH.set(Some(buffer));
-        read
+        with_scratch(|buffer| self.poll_read(cx, now, buffer))
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>, now: Instant, buffer: &mut [u8]) -> Poll<io::Result<()>> {
@@ -198,7 +194,7 @@ impl<'a> ServerConnection<'a> {
         Poll::Pending
     }
 
-    /// Handles received bytes, and keeps the rest that the core does not take yet.
+    /// Handles received bytes, and keeps the rest for later.
     fn keep_rest(&mut self, input: &[u8], now: Instant) {
         let rest = self.handle_input(input, now);
         self.partial.clear();
@@ -338,26 +334,9 @@ impl<'a> ServerConnection<'a> {
 
     /// Writes the output. Completes when all of it is written.
     fn poll_output(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
-        while self.core.poll_output() {
-            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-            let mut count = 0;
-            for (slice, chunk) in slices.iter_mut().zip(self.core.output_chunks()) {
-                *slice = chunk;
-                count += 1;
-            }
-            let Poll::Ready(written) = Pin::new(&mut self.socket).poll_write_vectored(cx, &slices[..count]) else {
-                return Ok(Poll::Pending);
-            };
-            match written? {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                len => self.core.advance_output(len),
-            }
-            self.is_busy = true;
-        }
-        match Pin::new(&mut self.socket).poll_flush(cx) {
-            Poll::Ready(flushed) => flushed.map(Poll::Ready),
-            Poll::Pending => Ok(Poll::Pending),
-        }
+        let (written, has_written) = poll_write_output(cx, &mut self.core, &mut self.socket)?;
+        self.is_busy |= has_written;
+        Ok(written)
     }
 
     fn poll_alarm(&mut self, cx: &mut Context<'_>, now: Instant) {
@@ -412,23 +391,6 @@ fn core_settings(settings: &HttpSettings) -> Settings {
         ..defaults
     }
 }
-
-thread_local! {
-    /// The input buffer of this thread. A connection keeps only the start of a frame.
-    static SCRATCH: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
-}
-
-/// The length of the input buffer.
-const SCRATCH_LEN: usize = 64 << 10;
-
-/// The maximum number of reads in a round. A peer that sends without a pause must not delay responses.
-const READS_MAX: usize = 4;
-
-/// The maximum number of rounds in a turn.
-const ROUNDS_MAX: usize = 8;
-
-/// The maximum number of pieces in a vectored write.
-const SLICES_MAX: usize = 16;
 
 /// The maximum unread data of a connection, and of each stream.
 const CONNECTION_WINDOW: u32 = 1 << 20;

@@ -12,12 +12,22 @@ mod request_body;
 #[cfg(feature = "http2")]
 mod response;
 #[cfg(feature = "http2")]
+mod sending;
+#[cfg(feature = "http2")]
+mod socket;
+#[cfg(feature = "http2")]
 mod streams;
 #[cfg(feature = "http2")]
 mod wakes;
 
 #[cfg(not(feature = "http2"))]
 pub(crate) use self::answers::{PiecewiseBody, ResponseExecutor};
-#[cfg(feature = "http2")]
-pub(crate) use self::connection::serve;
 pub(crate) use self::preface::read_preface;
+#[cfg(feature = "http2")]
+pub(crate) use self::{
+    connection::serve,
+    request::header_map,
+    sending::{SendProgress, SendingBody},
+    socket::{PARTIAL_KEPT, READS_MAX, ROUNDS_MAX, poll_write_output, with_scratch},
+    wakes::{SlotWaker, WakeList},
+};

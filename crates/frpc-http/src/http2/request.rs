@@ -83,7 +83,7 @@ fn uri(head: &Head) -> Option<Uri> {
 }
 
 /// Converts the fields of a head, or trailers.
-pub(super) fn header_map(head: &Head) -> Option<HeaderMap> {
+pub(crate) fn header_map(head: &Head) -> Option<HeaderMap> {
     let mut headers = HeaderMap::with_capacity(head.len());
     for (name, value) in head.iter() {
         let value = HeaderValue::from_bytes(value).ok()?;

@@ -1,20 +1,18 @@
 //! Responses of HTTP/2 streams.
 
-use std::{
-    pin::Pin,
-    task::{Context, Poll, Waker},
-};
+use std::task::{Context, Waker};
 
 use bytes::Bytes;
 use frpc::codec::EncodedMessage;
 use frpc_http2::{Connection, ErrorCode, Field, Header, PreparedBlock, SendError, StreamId};
 use http::{
-    HeaderMap, HeaderName, Response, StatusCode,
+    HeaderName, Response, StatusCode,
     header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING, UPGRADE},
     response::Parts,
 };
 use http_body::Body as _;
 
+use super::sending::{COPIED_LEN_MAX, SendingBody, fail};
 use crate::{
     date::DateText,
     message::envelope,
@@ -22,11 +20,7 @@ use crate::{
 };
 
 /// A response whose head is sent, and whose body is being sent.
-pub(super) struct SendingResponse {
-    body: ResponseBody,
-    /// Data that the queue of the stream did not accept.
-    rest: Option<Bytes>,
-}
+pub(super) type SendingResponse = SendingBody<ResponseBody>;
 
 /// The header blocks of most gRPC responses, which are encoded once per connection.
 #[derive(Debug, Default)]
@@ -53,16 +47,7 @@ impl GrpcBlocks {
     }
 }
 
-/// The progress of a response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SendProgress {
-    /// The body waits for data or for room in the queue.
-    Pending,
-    /// All of it is in the queue or in the output, or the stream is gone.
-    Done,
-}
-
-/// Sends the reply to a unary gRPC call as far as that is possible now. Returns the rest.
+/// Sends the part of the reply to a unary gRPC call for which there is room. Returns the rest.
 pub(super) fn begin_grpc(
     core: &mut Connection,
     blocks: &mut GrpcBlocks,
@@ -73,7 +58,10 @@ pub(super) fn begin_grpc(
     match reply {
         GrpcReply::Message(content) => {
             let begun = begin_message(core, blocks, stream, call.content_type(), content);
-            begun.unwrap_or_else(|error| fail(core, stream, error))
+            begun.unwrap_or_else(|error| {
+                fail(core, stream, error);
+                None
+            })
         }
         GrpcReply::Other(response) => begin(core, stream, *response),
     }
@@ -109,7 +97,7 @@ fn begin_message(
         (Bytes::copy_from_slice(&prefix), content.into_bytes())
     };
     let body = ResponseBody::whole(first, second, Some(serve::ok_trailers()));
-    Ok(Some(SendingResponse { body, rest: None }))
+    Ok(Some(SendingBody::new(body)))
 }
 
 /// Sends the head of a response. Returns the rest, or `None` if the head is all of it.
@@ -127,9 +115,10 @@ pub(super) fn begin(
     let is_end = body.is_end_stream() || has_no_content(parts.status);
     let sent = send_head(core, stream, &parts, body.size_hint().exact(), is_end);
     if let Err(error) = sent {
-        return fail(core, stream, error);
+        fail(core, stream, error);
+        return None;
     }
-    (!is_end).then_some(SendingResponse { body, rest: None })
+    (!is_end).then_some(SendingBody::new(body))
 }
 
 /// Sends a response whose body is ready.
@@ -179,79 +168,3 @@ fn is_of_connection(name: &HeaderName) -> bool {
 fn has_no_content(status: StatusCode) -> bool {
     status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED
 }
-
-/// Resets a stream that cannot carry its response.
-#[cold]
-fn fail<T>(core: &mut Connection, stream: StreamId, error: SendError) -> Option<T> {
-    if error != SendError::Closed {
-        tracing::debug!(%error, "reset a call: its response could not be sent");
-        core.reset(stream, ErrorCode::INTERNAL_ERROR);
-    }
-    None
-}
-
-impl SendingResponse {
-    /// Sends the parts of the body that are ready and have room.
-    pub(super) fn poll_send(&mut self, cx: &mut Context<'_>, core: &mut Connection, stream: StreamId) -> SendProgress {
-        if let Some(rest) = self.rest.take()
-            && let Some(progress) = self.send_data(core, stream, rest)
-        {
-            return progress;
-        }
-        while let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            let Some(Ok(frame)) = frame else {
-                // An end without data is always accepted.
-                let _ = core.send_slice(stream, &[], true);
-                return SendProgress::Done;
-            };
-            let progress = match frame.into_data() {
-                Ok(data) => self.send_data(core, stream, data),
-                Err(frame) => {
-                    send_trailers(core, stream, &frame.into_trailers().unwrap_or_default());
-                    return SendProgress::Done;
-                }
-            };
-            if let Some(progress) = progress {
-                return progress;
-            }
-        }
-        SendProgress::Pending
-    }
-
-    /// Sends data, in pieces for which there is room. Returns the progress of the response unless it goes on now.
-    fn send_data(&mut self, core: &mut Connection, stream: StreamId, mut data: Bytes) -> Option<SendProgress> {
-        let is_end = self.body.is_end_stream();
-        loop {
-            // Without room the queue refuses the data, and an event follows once there is some.
-            let room = Some(core.capacity(stream)).filter(|room| *room > 0).unwrap_or(data.len());
-            let piece = data.split_to(data.len().min(room));
-            let is_last = data.is_empty();
-            // The clone keeps data that the queue does not accept. Short data is copied into the output instead.
-            let sent = if piece.len() < COPIED_LEN_MAX {
-                core.send_slice(stream, &piece, is_end && is_last)
-            } else {
-                core.send_data(stream, piece.clone(), is_end && is_last)
-            };
-            match sent {
-                Ok(()) if !is_last => {}
-                Ok(()) => return is_end.then_some(SendProgress::Done),
-                Err(SendError::Full) => {
-                    debug_assert!(data.is_empty(), "refused data is never cut");
-                    self.rest = Some(piece);
-                    return Some(SendProgress::Pending);
-                }
-                Err(_) => return Some(SendProgress::Done),
-            }
-        }
-    }
-}
-
-fn send_trailers(core: &mut Connection, stream: StreamId, trailers: &HeaderMap) {
-    let fields: Vec<_> = trailers.iter().map(|(name, value)| Field::new(name.as_str(), value.as_bytes())).collect();
-    if let Err(error) = core.send_trailers(stream, Header::fields(&fields)) {
-        let _: Option<()> = fail(core, stream, error);
-    }
-}
-
-/// Data of this length and above is not copied.
-const COPIED_LEN_MAX: usize = 4096;

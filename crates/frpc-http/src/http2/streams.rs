@@ -16,7 +16,8 @@ use http::{HeaderMap, Response};
 
 use super::{
     request_body::BodyQueue,
-    response::{self, GrpcBlocks, SendProgress, SendingResponse},
+    response::{self, GrpcBlocks, SendingResponse},
+    sending::SendProgress,
     wakes::{SlotWaker, WakeList},
 };
 use crate::serve::{GrpcCall, ResponseBody, ServeContext};
@@ -198,7 +199,7 @@ impl OpenStream<'_> {
         let progress = rest.poll_send(cx, core, self.id);
         self.phase = StreamPhase::Sending(Some(rest));
         match progress {
-            SendProgress::Done => Poll::Ready(()),
+            SendProgress::Done | SendProgress::Failed => Poll::Ready(()),
             SendProgress::Pending => Poll::Pending,
         }
     }

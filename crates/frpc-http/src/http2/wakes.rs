@@ -1,6 +1,7 @@
 //! Wake-ups of a connection by its streams.
 
 use std::{
+    convert::Infallible,
     mem,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -11,56 +12,111 @@ use std::{
 
 use frpc_http2::StreamId;
 
-/// The streams of a connection that can make progress, and the data that handlers have read.
+/// The streams of a connection that can make progress, the data that the application has read, and its commands.
 ///
-/// Handlers may run in other tasks than the connection. The connection leaves its waker here while it sleeps, so an
-/// entry added while it is awake wakes nothing.
-#[derive(Debug, Default)]
-pub(super) struct WakeList(Mutex<Entries>);
+/// The application may run in other tasks than the connection. The connection leaves its waker here while it sleeps, so
+/// an entry added while it is awake wakes nothing. Servers have no commands.
+#[derive(Debug)]
+pub(crate) struct WakeList<C = Infallible>(Mutex<Entries<C>>);
 
-#[derive(Debug, Default)]
-struct Entries {
+#[derive(Debug)]
+struct Entries<C> {
     /// Slots of streams to be polled.
     woken: Vec<usize>,
-    /// Data read by handlers, which returns to the peer as credit.
+    /// Data read by the application, which returns to the peer as credit.
     released: Vec<(StreamId, usize)>,
+    /// The length of that data since the last turn.
+    released_len: usize,
+    /// The length of that data that wakes nothing.
+    released_late_max: usize,
+    commands: Vec<C>,
+    /// `true` once further submissions are refused.
+    is_closed: bool,
     /// The waker of the sleeping connection.
     connection: Option<Waker>,
 }
 
-impl WakeList {
-    /// Adds data read by a handler.
-    pub(super) fn release(&self, stream: StreamId, len: usize) {
+impl<C> Default for WakeList<C> {
+    fn default() -> Self {
+        Self(Mutex::new(Entries {
+            woken: Vec::new(),
+            released: Vec::new(),
+            released_len: 0,
+            released_late_max: 0,
+            commands: Vec::new(),
+            is_closed: false,
+            connection: None,
+        }))
+    }
+}
+
+impl<C> WakeList<C> {
+    /// Adds data read by the application. It wakes the connection once there is more of it than the connection allowed
+    /// when it went to [`sleep`](Self::sleep). Less is handled in its next turn.
+    pub(crate) fn release(&self, stream: StreamId, len: usize) {
         let mut entries = self.entries();
-        entries.released.push((stream, len));
+        match entries.released.last_mut() {
+            Some((last, sum)) if *last == stream => *sum += len,
+            _ => entries.released.push((stream, len)),
+        }
+        entries.released_len += len;
+        if entries.released_len > entries.released_late_max {
+            wake(entries);
+        }
+    }
+
+    /// Adds a command.
+    pub(crate) fn push(&self, command: C) {
+        let mut entries = self.entries();
+        entries.commands.push(command);
         wake(entries);
     }
 
-    /// Moves all entries to these lists, which are empty.
-    pub(super) fn take(&self, woken: &mut Vec<usize>, released: &mut Vec<(StreamId, usize)>) {
+    /// Adds a command, unless the list is closed.
+    pub(crate) fn submit(&self, command: C) -> Result<(), C> {
         let mut entries = self.entries();
-        entries.connection = None;
-        mem::swap(&mut entries.woken, woken);
-        mem::swap(&mut entries.released, released);
+        if entries.is_closed {
+            return Err(command);
+        }
+        entries.commands.push(command);
+        wake(entries);
+        Ok(())
     }
 
-    /// Leaves the waker of the connection for the next entry. Returns `false` if there is an entry already.
-    pub(super) fn sleep(&self, waker: &Waker) -> bool {
+    /// Refuses further submissions.
+    pub(crate) fn close(&self) {
+        self.entries().is_closed = true;
+    }
+
+    /// Moves all entries to these lists, which are empty.
+    pub(crate) fn take(&self, woken: &mut Vec<usize>, released: &mut Vec<(StreamId, usize)>, commands: &mut Vec<C>) {
         let mut entries = self.entries();
-        let is_empty = entries.woken.is_empty() && entries.released.is_empty();
+        entries.connection = None;
+        entries.released_len = 0;
+        mem::swap(&mut entries.woken, woken);
+        mem::swap(&mut entries.released, released);
+        mem::swap(&mut entries.commands, commands);
+    }
+
+    /// Leaves the waker of the connection for the next entry, except released data up to a length. Returns `false` if
+    /// there is an entry already.
+    pub(crate) fn sleep(&self, waker: &Waker, released_late_max: usize) -> bool {
+        let mut entries = self.entries();
+        let is_empty = entries.woken.is_empty() && entries.released.is_empty() && entries.commands.is_empty();
         if is_empty {
             entries.connection = Some(waker.clone());
+            entries.released_late_max = released_late_max;
         }
         is_empty
     }
 
-    fn entries(&self) -> MutexGuard<'_, Entries> {
+    fn entries(&self) -> MutexGuard<'_, Entries<C>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Wakes the connection after its list is unlocked.
-fn wake(mut entries: MutexGuard<'_, Entries>) {
+fn wake<C>(mut entries: MutexGuard<'_, Entries<C>>) {
     let waker = entries.connection.take();
     drop(entries);
     waker.into_iter().for_each(Waker::wake);
@@ -68,25 +124,25 @@ fn wake(mut entries: MutexGuard<'_, Entries>) {
 
 /// The waker of one slot. Streams that use the slot later share it, so a late wake-up may poll one of them for nothing.
 #[derive(Debug)]
-pub(super) struct SlotWaker {
-    list: Arc<WakeList>,
+pub(crate) struct SlotWaker<C = Infallible> {
+    list: Arc<WakeList<C>>,
     slot: usize,
     is_woken: AtomicBool,
 }
 
-impl SlotWaker {
-    pub(super) fn new(list: Arc<WakeList>, slot: usize) -> Arc<Self> {
+impl<C> SlotWaker<C> {
+    pub(crate) fn new(list: Arc<WakeList<C>>, slot: usize) -> Arc<Self> {
         Arc::new(Self { list, slot, is_woken: AtomicBool::new(false) })
     }
 
     /// Accepts wake-ups again. Call this before the stream is polled.
-    pub(super) fn rearm(&self) {
+    pub(crate) fn rearm(&self) {
         // Acquire: the poll sees everything written before the wake-up.
         self.is_woken.swap(false, Ordering::Acquire);
     }
 }
 
-impl Wake for SlotWaker {
+impl<C: Send + 'static> Wake for SlotWaker<C> {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

@@ -118,10 +118,21 @@ impl RawServer {
         }
     }
 
-    /// Answers a gRPC call.
-    pub(crate) async fn answer(&mut self, stream: u32, text: &str) {
+    /// Sends the head of an answer, after an informational one.
+    pub(crate) async fn begin_answer(&mut self, stream: u32) {
+        self.write(HEADERS, END_HEADERS, stream, &header(":status", "103")).await;
         let headers = [&[0x88][..], &header("content-type", "application/grpc")].concat();
         self.write(HEADERS, END_HEADERS, stream, &headers).await;
+    }
+
+    /// Ends an answer without trailers.
+    pub(crate) async fn end(&mut self, stream: u32) {
+        self.write(DATA, END_STREAM, stream, &[]).await;
+    }
+
+    /// Answers a gRPC call.
+    pub(crate) async fn answer(&mut self, stream: u32, text: &str) {
+        self.begin_answer(stream).await;
         let message = words(text).encode_to_vec();
         let frame = [&[0][..], &u32::try_from(message.len()).unwrap().to_be_bytes(), &message].concat();
         self.write(DATA, 0, stream, &frame).await;

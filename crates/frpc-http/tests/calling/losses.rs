@@ -17,7 +17,7 @@ use crate::{
 const URLS: [&str; 3] = ["grpc://test", "http://test", "twirp+http://test"];
 
 /// Connects to a hand-written peer.
-async fn with_raw(client: Client) -> (TestClient, RawServer, UnboundedReceiver<DuplexStream>, Network) {
+pub(crate) async fn with_raw(client: Client) -> (TestClient, RawServer, UnboundedReceiver<DuplexStream>, Network) {
     let network = Network::default();
     let mut connections = network.listen();
     let connecting = network.channel(client).connect("grpc://test");

@@ -4,5 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod frames;
+mod http2;
 mod losses;
 mod network;

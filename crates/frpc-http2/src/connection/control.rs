@@ -62,6 +62,10 @@ impl Connection {
             self.apply_own_settings();
             return Ok(None);
         }
+        if self.handshake_due.is_some() {
+            // The peer has no limit unless its first SETTINGS name one.
+            self.peer.streams_max = usize::MAX;
+        }
         for setting in parse_settings(payload, self.role == Role::Client)? {
             match setting? {
                 Setting::HeaderTableSize(max) => self.encoder.set_peer_max(max),
@@ -141,7 +145,8 @@ impl Connection {
             for id in refused {
                 self.remove_stream(id);
                 self.recent_resets.insert(id);
-                let error = StreamError { code: ErrorCode::REFUSED_STREAM, fault: Fault::Peer, is_unprocessed: true };
+                let (code, fault) = (ErrorCode::REFUSED_STREAM, Fault::Peer);
+                let error = StreamError { code, fault, is_remote: true, is_unprocessed: true };
                 self.events.push_back(Event::Reset { stream: StreamId(id), error });
             }
         }
@@ -167,7 +172,7 @@ impl Connection {
         }
         self.remove_stream(id);
         let is_unprocessed = self.role == Role::Client && code == ErrorCode::REFUSED_STREAM;
-        let error = StreamError { code, fault: Fault::Peer, is_unprocessed };
+        let error = StreamError { code, fault: Fault::Peer, is_remote: true, is_unprocessed };
         Ok(Some(Event::Reset { stream: StreamId(id), error }))
     }
 

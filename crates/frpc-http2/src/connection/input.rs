@@ -174,12 +174,12 @@ impl Connection {
     /// Resets a stream because of an error of the peer.
     #[cold]
     pub(super) fn stream_error<'a>(&mut self, id: u32, code: ErrorCode) -> FrameResult<'a> {
-        // Provoked resets count like those of the peer: both make the server work for nothing.
+        // Provoked resets count like resets by the peer: both make the server work for nothing.
         self.spend_reset()?;
         put_reset(self.output.frames(), id, code);
         self.recent_resets.insert(id);
         let is_known = self.remove_stream(id);
-        let error = StreamError { code, fault: Fault::Peer, is_unprocessed: false };
+        let error = StreamError { code, fault: Fault::Peer, is_remote: false, is_unprocessed: false };
         Ok(is_known.then_some(Event::Reset { stream: StreamId(id), error }))
     }
 
@@ -236,12 +236,16 @@ impl Connection {
     }
 
     /// Returns bytes to the window of the connection. The peer learns about halves of the window, not about each frame.
+    ///
+    /// It learns earlier if less is open: unread data of one stream must not hold back the others.
     #[inline]
     pub(super) fn credit(&mut self, len: usize) {
         self.due += len;
-        if self.due > 0 && self.due * 2 >= self.settings.connection_window as usize {
+        let is_half = self.due > 0 && self.due * 2 >= self.settings.connection_window as usize;
+        let due = i64::try_from(self.due).unwrap_or(i64::MAX);
+        if is_half || (self.due >= CREDIT_MIN && due >= self.receive_window) {
             put_window_update(self.output.frames(), 0, u32::try_from(self.due).unwrap_or(u32::MAX));
-            self.receive_window += i64::try_from(self.due).unwrap_or(i64::MAX);
+            self.receive_window += due;
             self.due = 0;
         }
     }
@@ -270,3 +274,6 @@ impl Connection {
         }
     }
 }
+
+/// Less than this is not announced alone. The peer would send tiny frames.
+const CREDIT_MIN: usize = 256;

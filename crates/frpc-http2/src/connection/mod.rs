@@ -385,6 +385,27 @@ impl Connection {
         self.active
     }
 
+    /// Returns the limit of the peer for concurrent streams.
+    pub fn streams_max(&self) -> usize {
+        self.peer.streams_max
+    }
+
+    /// Returns `true` if less than half of the window of the connection is open. The peer may need released bytes soon.
+    pub fn is_window_low(&self) -> bool {
+        self.receive_window * 2 < i64::from(self.settings.connection_window)
+    }
+
+    /// Returns `true` until both sides have ended the stream, or one side has reset it.
+    pub fn is_open(&mut self, stream: StreamId) -> bool {
+        self.streams.get(stream.0).is_some_and(|stream| !stream.has(streams::is::CLOSED))
+    }
+
+    /// Skips the ids of streams below `id`, which is odd. For tests with few ids left.
+    #[doc(hidden)]
+    pub fn skip_ids(&mut self, id: u32) {
+        self.next_id = self.next_id.max(id | 1);
+    }
+
     /// Returns the memory that this connection and unreleased data hold, in bytes.
     pub fn memory(&self) -> usize {
         let released = self.receive_window + i64::try_from(self.due).unwrap_or(i64::MAX);

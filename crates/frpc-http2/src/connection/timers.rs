@@ -20,7 +20,8 @@ impl Connection {
         };
         let block = self.open_block.as_ref().map(|block| block.due);
         let stalled = self.stalled.zip(self.settings.stall_timeout).map(|(since, timeout)| since + timeout);
-        let timers = [shutdown, block, stalled, self.handshake_due, self.stall_check, self.keepalive.poll_timeout()];
+        let keepalive = self.keepalive.poll_timeout().filter(|_| self.keeps_alive());
+        let timers = [shutdown, block, stalled, self.handshake_due, self.stall_check, keepalive];
         timers.into_iter().flatten().min()
     }
 
@@ -63,12 +64,19 @@ impl Connection {
         {
             self.finish_shutdown();
         }
+        if !self.keeps_alive() {
+            return Ok(());
+        }
         match self.keepalive.handle_timeout(now) {
             KeepAliveAction::Nothing => {}
             KeepAliveAction::SendPing => put_ping(self.output.frames(), false, KEEPALIVE_PING),
             KeepAliveAction::Fail => return Err(ConnectionError::calm("the peer did not answer a PING in time")),
         }
         Ok(())
+    }
+
+    fn keeps_alive(&self) -> bool {
+        self.settings.keepalive_while_idle || self.active > 0
     }
 
     /// Resets streams whose window was closed for too long.
@@ -95,7 +103,8 @@ impl Connection {
             put_reset(self.output.frames(), id, ErrorCode::CANCEL);
             self.recent_resets.insert(id);
             self.remove_stream(id);
-            let error = StreamError { code: ErrorCode::CANCEL, fault: Fault::Peer, is_unprocessed: false };
+            let (code, fault) = (ErrorCode::CANCEL, Fault::Peer);
+            let error = StreamError { code, fault, is_remote: false, is_unprocessed: false };
             self.events.push_back(Event::Reset { stream: StreamId(id), error });
         }
     }

@@ -1,0 +1,332 @@
+//! A call: the arrived part of its response, between the task of the connection and the caller.
+
+use std::{
+    collections::VecDeque,
+    mem,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, Waker},
+};
+
+use bytes::Bytes;
+use frpc_http2::{ErrorCode, Head, StreamId};
+use http::{Response, StatusCode, Version};
+use http_body::{Body, Frame, SizeHint};
+
+use super::request::Http2Request;
+use crate::http2::{WakeList, header_map};
+
+/// The calls of an application, as the task of the connection receives them.
+pub(super) enum Command {
+    Open(Arc<Http2Call>, Box<Http2Request>),
+    /// Ends a call whose caller is gone.
+    Cancel(Arc<Http2Call>),
+    /// Ends the connection after its calls.
+    Close,
+}
+
+/// The state shared by the task and the callers of a connection.
+pub(super) struct SharedConnection {
+    pub(super) wakes: Arc<WakeList<Command>>,
+    pub(super) streams_max: AtomicUsize,
+    pub(super) is_closed: AtomicBool,
+}
+
+impl SharedConnection {
+    /// Refuses further calls.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        self.wakes.close();
+    }
+}
+
+/// The reason why a call has no complete response.
+#[derive(Clone, Debug)]
+pub(in crate::client) enum Http2Failure {
+    /// The connection took no further calls, so the request was not sent.
+    Closed,
+    /// The head of the request exceeds the limit of the server, so the request was not sent.
+    HeadTooLarge,
+    /// The stream was reset.
+    Reset {
+        code: ErrorCode,
+        /// `true` if the server sent the reset. Otherwise the response broke a rule or a limit.
+        is_remote: bool,
+    },
+    /// The server shuts down and does not handle the request.
+    GoingAway { code: ErrorCode },
+    /// The stream of the request failed, or its call is over.
+    Abandoned,
+    /// The server did not answer a PING in time.
+    Silent,
+    /// The connection was lost.
+    Lost(Arc<str>),
+}
+
+impl Http2Failure {
+    /// Returns `true` if no part of the request was passed to the connection.
+    pub(in crate::client) fn is_unsent(&self) -> bool {
+        matches!(self, Self::Closed | Self::HeadTooLarge)
+    }
+
+    fn unreadable() -> Self {
+        Self::Reset { code: ErrorCode::PROTOCOL_ERROR, is_remote: false }
+    }
+}
+
+/// The state of a call, shared by its connection and its caller.
+pub(super) struct Http2Call {
+    shared: Arc<SharedConnection>,
+    state: Mutex<CallState>,
+}
+
+#[derive(Default)]
+struct CallState {
+    /// `None` until the request is sent.
+    stream: Option<StreamId>,
+    head: Option<Arc<Head>>,
+    /// `true` if the head is the whole response.
+    is_head_only: bool,
+    /// Unread data: the oldest piece, and later ones. Most responses have one piece.
+    first: Vec<u8>,
+    later: VecDeque<Vec<u8>>,
+    trailers: Option<Arc<Head>>,
+    end: ResponseEnd,
+    /// `true` once the stream has ended in both directions.
+    is_settled: bool,
+    /// `true` once no caller reads the response.
+    is_dropped: bool,
+    /// The caller while it waits.
+    reader: Option<Waker>,
+}
+
+#[derive(Default)]
+enum ResponseEnd {
+    /// More may arrive.
+    #[default]
+    Open,
+    Complete,
+    /// `None` once the failure is reported.
+    Failed(Option<Http2Failure>),
+}
+
+impl CallState {
+    fn push(&mut self, data: &[u8]) {
+        if self.first.is_empty() && self.later.is_empty() {
+            self.first = data.to_vec();
+            return;
+        }
+        // Tiny frames share a piece: a piece for each would take far more memory than its data.
+        let last = self.later.back_mut().unwrap_or(&mut self.first);
+        if !last.is_empty() && last.len() + data.len() <= PIECE_LEN_MAX {
+            last.extend_from_slice(data);
+        } else {
+            self.later.push_back(data.to_vec());
+        }
+    }
+
+    fn pop(&mut self) -> Option<Bytes> {
+        if self.first.is_empty() {
+            return self.later.pop_front().map(Bytes::from);
+        }
+        Some(mem::take(&mut self.first).into())
+    }
+
+    fn wait(&mut self, cx: &Context<'_>) {
+        if !self.reader.as_ref().is_some_and(|reader| reader.will_wake(cx.waker())) {
+            self.reader = Some(cx.waker().clone());
+        }
+    }
+}
+
+/// The maximum length of a piece made of several frames.
+const PIECE_LEN_MAX: usize = 16 << 10;
+
+/// The part of the connection. Each method that changes the state returns the waker of the caller, if it waits.
+impl Http2Call {
+    pub(super) fn new(shared: Arc<SharedConnection>) -> Arc<Self> {
+        Arc::new(Self { shared, state: Mutex::default() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, CallState> {
+        // No code under the lock can leave the state half changed, so a poisoned lock is safe to use.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns `false` if the caller is gone.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.state().is_dropped
+    }
+
+    pub(super) fn set_stream(&self, stream: StreamId) {
+        self.state().stream = Some(stream);
+    }
+
+    pub(super) fn stream(&self) -> Option<StreamId> {
+        self.state().stream
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        matches!(self.state().end, ResponseEnd::Complete)
+    }
+
+    pub(super) fn push_head(&self, head: Arc<Head>, is_end: bool, is_settled: bool) -> Option<Waker> {
+        let mut state = self.state();
+        (state.head, state.is_head_only) = (Some(head), is_end);
+        if is_end {
+            (state.end, state.is_settled) = (ResponseEnd::Complete, is_settled);
+        }
+        state.reader.take()
+    }
+
+    /// Adds data. Returns `None` if no caller reads it.
+    pub(super) fn push_data(&self, data: &[u8], is_end: bool, is_settled: bool) -> Option<Option<Waker>> {
+        let mut state = self.state();
+        if is_end {
+            (state.end, state.is_settled) = (ResponseEnd::Complete, is_settled);
+        }
+        if state.is_dropped {
+            return None;
+        }
+        if !data.is_empty() {
+            state.push(data);
+        }
+        Some(state.reader.take())
+    }
+
+    pub(super) fn push_trailers(&self, trailers: Arc<Head>, is_settled: bool) -> Option<Waker> {
+        let mut state = self.state();
+        state.trailers = Some(trailers);
+        (state.end, state.is_settled) = (ResponseEnd::Complete, is_settled);
+        state.reader.take()
+    }
+
+    /// Ends the response with a failure, after the data that has arrived. A complete response stays complete.
+    pub(super) fn fail(&self, failure: Http2Failure) -> Option<Waker> {
+        let mut state = self.state();
+        state.is_settled = true;
+        if matches!(state.end, ResponseEnd::Open) {
+            state.end = ResponseEnd::Failed(Some(failure));
+        }
+        state.reader.take()
+    }
+}
+
+/// The caller of a call. Dropped before the end, it resets the stream.
+struct CallHandle(Arc<Http2Call>);
+
+impl CallHandle {
+    fn release(&self, state: MutexGuard<'_, CallState>, len: usize) {
+        let stream = state.stream;
+        drop(state);
+        if let Some(stream) = stream {
+            self.0.shared.wakes.release(stream, len);
+        }
+    }
+}
+
+impl Drop for CallHandle {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.is_dropped = true;
+        state.reader = None;
+        let len = state.first.len() + state.later.iter().map(Vec::len).sum::<usize>();
+        (state.first, state.later) = Default::default();
+        if !state.is_settled {
+            drop(state);
+            self.0.shared.wakes.push(Command::Cancel(self.0.clone()));
+        } else if len > 0 {
+            self.release(state, len);
+        }
+    }
+}
+
+/// The future of a response.
+pub(in crate::client) struct Http2Response(Option<CallHandle>);
+
+impl Http2Response {
+    pub(super) fn new(call: Arc<Http2Call>) -> Self {
+        Self(Some(CallHandle(call)))
+    }
+}
+
+impl Future for Http2Response {
+    type Output = Result<Response<Http2Body>, Http2Failure>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let handle = self.0.take().expect("a future is not polled after its end");
+        let mut state = handle.0.state();
+        if let Some(head) = state.head.take() {
+            let is_head_only = state.is_head_only;
+            drop(state);
+            return Poll::Ready(response(&head, is_head_only, handle).ok_or_else(Http2Failure::unreadable));
+        }
+        if let ResponseEnd::Failed(failure) = &mut state.end {
+            return Poll::Ready(Err(failure.take().unwrap_or(Http2Failure::Abandoned)));
+        }
+        state.wait(cx);
+        drop(state);
+        self.0 = Some(handle);
+        Poll::Pending
+    }
+}
+
+/// Converts the head of a response. Returns `None` if a part of it is invalid.
+fn response(head: &Head, is_head_only: bool, handle: CallHandle) -> Option<Response<Http2Body>> {
+    let mut response = Response::new(Http2Body { handle, is_head_only, len_left: head.content_length() });
+    *response.status_mut() = StatusCode::from_u16(head.status()?).ok()?;
+    *response.version_mut() = Version::HTTP_2;
+    *response.headers_mut() = header_map(head)?;
+    Some(response)
+}
+
+/// The body of a response.
+pub(in crate::client) struct Http2Body {
+    handle: CallHandle,
+    is_head_only: bool,
+    len_left: Option<u64>,
+}
+
+impl Body for Http2Body {
+    type Data = Bytes;
+    type Error = Http2Failure;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Http2Failure>>> {
+        let me = &mut *self;
+        let mut state = me.handle.0.state();
+        if let Some(data) = state.pop() {
+            me.handle.release(state, data.len());
+            if let Some(left) = &mut me.len_left {
+                *left = left.saturating_sub(data.len() as u64);
+            }
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        match &mut state.end {
+            ResponseEnd::Open => {
+                state.wait(cx);
+                Poll::Pending
+            }
+            ResponseEnd::Complete => {
+                let trailers = state.trailers.take();
+                drop(state);
+                Poll::Ready(trailers.map(|trailers| match header_map(&trailers) {
+                    Some(trailers) => Ok(Frame::trailers(trailers)),
+                    None => Err(Http2Failure::unreadable()),
+                }))
+            }
+            ResponseEnd::Failed(failure) => Poll::Ready(failure.take().map(Err)),
+        }
+    }
+
+    /// Returns `true` if the head is the whole response.
+    fn is_end_stream(&self) -> bool {
+        self.is_head_only
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.len_left.filter(|_| !self.is_head_only).map(SizeHint::with_exact).unwrap_or_default()
+    }
+}

@@ -1,0 +1,213 @@
+//! The open calls of a connection.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    task::{Context, Waker},
+};
+
+use frpc_http2::{Connection, ErrorCode, Head, StreamId};
+
+use super::call::{Command, Http2Call, Http2Failure};
+use crate::{
+    client::outgoing::OutgoingBody,
+    http2::{SendProgress, SendingBody, SlotWaker, WakeList},
+};
+
+/// The calls whose streams are open, with the callers to be woken.
+pub(super) struct OpenCalls {
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+    by_id: HashMap<StreamId, usize, BuildHasherDefault<StreamHasher>>,
+    wakes: Arc<WakeList<Command>>,
+    /// Callers whose response has made progress. They are woken together, once per input.
+    wakers: Vec<Waker>,
+}
+
+/// A place for one call, with a waker that all its calls share.
+struct Slot {
+    waker: Waker,
+    armed: Arc<SlotWaker<Command>>,
+    open: Option<OpenCall>,
+}
+
+struct OpenCall {
+    id: StreamId,
+    call: Arc<Http2Call>,
+    /// The rest of the request.
+    sending: Option<SendingBody<OutgoingBody>>,
+}
+
+impl OpenCalls {
+    pub(super) fn new(wakes: Arc<WakeList<Command>>) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), by_id: HashMap::default(), wakes, wakers: Vec::new() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// Adds a call whose head was sent, and sends the part of its body for which there is room.
+    pub(super) fn start(
+        &mut self,
+        core: &mut Connection,
+        id: StreamId,
+        call: Arc<Http2Call>,
+        body: Option<OutgoingBody>,
+    ) {
+        let slot = self.free.pop().unwrap_or_else(|| self.add_slot());
+        self.slots[slot].open = Some(OpenCall { id, call, sending: body.map(SendingBody::new) });
+        self.by_id.insert(id, slot);
+        self.poll_slot(core, slot);
+    }
+
+    fn add_slot(&mut self) -> usize {
+        let armed = SlotWaker::new(self.wakes.clone(), self.slots.len());
+        self.slots.push(Slot { waker: armed.clone().into(), armed, open: None });
+        self.slots.len() - 1
+    }
+
+    /// Continues the request of a slot.
+    pub(super) fn poll_slot(&mut self, core: &mut Connection, slot: usize) {
+        // A late waker may belong to a slot that is free, or gone.
+        let Some(Slot { waker, armed, open: Some(open) }) = self.slots.get_mut(slot) else { return };
+        let Some(sending) = &mut open.sending else { return };
+        armed.rearm();
+        let cx = &mut Context::from_waker(waker);
+        // The stream of a request is code of the application. A panic ends its call, not the connection.
+        let id = open.id;
+        let progress = catch_unwind(AssertUnwindSafe(|| sending.poll_send(cx, core, id)));
+        match progress {
+            Ok(SendProgress::Pending) => {}
+            Ok(SendProgress::Done) => {
+                open.sending = None;
+                if open.call.is_complete() {
+                    self.remove(id);
+                }
+            }
+            Ok(SendProgress::Failed) => self.fail(id, Http2Failure::Abandoned),
+            Err(_) => {
+                tracing::error!(stream = id.get(), "the stream of a request panicked");
+                core.reset(id, ErrorCode::CANCEL);
+                self.fail(id, Http2Failure::Abandoned);
+            }
+        }
+    }
+
+    /// Continues a request for which there is room.
+    pub(super) fn resume(&mut self, core: &mut Connection, id: StreamId) {
+        if let Some(slot) = self.by_id.get(&id).copied() {
+            self.poll_slot(core, slot);
+        }
+    }
+
+    fn open(&self, id: StreamId) -> Option<&OpenCall> {
+        self.slots[*self.by_id.get(&id)?].open.as_ref()
+    }
+
+    pub(super) fn push_head(&mut self, core: &mut Connection, id: StreamId, head: Arc<Head>, is_end: bool) {
+        let is_settled = is_end && !core.is_open(id);
+        let Some(open) = self.open(id) else { return };
+        let waker = open.call.push_head(head, is_end, is_settled);
+        self.end_push(id, waker, is_settled);
+    }
+
+    /// Passes data to the caller of a stream.
+    pub(super) fn push_data(&mut self, core: &mut Connection, id: StreamId, data: &[u8], is_end: bool) {
+        // Before the release, which may forget the stream.
+        let is_settled = is_end && !core.is_open(id);
+        match self.open(id).and_then(|open| open.call.push_data(data, is_end, is_settled)) {
+            Some(waker) => self.end_push(id, waker, is_settled),
+            None => core.release(id, data.len()),
+        }
+    }
+
+    pub(super) fn push_trailers(&mut self, core: &mut Connection, id: StreamId, trailers: Arc<Head>) {
+        let is_settled = !core.is_open(id);
+        let Some(open) = self.open(id) else { return };
+        let waker = open.call.push_trailers(trailers, is_settled);
+        self.end_push(id, waker, is_settled);
+    }
+
+    fn end_push(&mut self, id: StreamId, waker: Option<Waker>, is_settled: bool) {
+        self.wakers.extend(waker);
+        if is_settled {
+            self.remove(id);
+        }
+    }
+
+    /// Ends a call with a failure.
+    pub(super) fn fail(&mut self, id: StreamId, failure: Http2Failure) {
+        if let Some(open) = self.remove(id) {
+            self.fail_call(&open.call, failure);
+        }
+    }
+
+    /// Ends a call that has no stream.
+    pub(super) fn fail_call(&mut self, call: &Http2Call, failure: Http2Failure) {
+        self.wakers.extend(call.fail(failure));
+    }
+
+    pub(super) fn remove(&mut self, id: StreamId) -> Option<RemovedCall> {
+        let slot = self.by_id.remove(&id)?;
+        let open = self.slots[slot].open.take()?;
+        self.free.push(slot);
+        Some(RemovedCall { call: open.call, _sending: open.sending })
+    }
+
+    /// Wakes the callers. Returns their number.
+    pub(super) fn wake(&mut self) -> usize {
+        let count = self.wakers.len();
+        self.wakers.drain(..).for_each(Waker::wake);
+        count
+    }
+
+    /// Ends all calls, because the connection has ended.
+    pub(super) fn fail_all(&mut self, failure: &Http2Failure) {
+        self.by_id.clear();
+        self.free.clear();
+        for open in std::mem::take(&mut self.slots).into_iter().filter_map(|slot| slot.open) {
+            self.wakers.extend(open.call.fail(failure.clone()));
+        }
+    }
+
+    /// Frees memory that a connection without calls does not need.
+    pub(super) fn release_memory(&mut self) {
+        if self.slots.len() > SLOTS_KEPT {
+            (self.slots, self.free, self.by_id) = Default::default();
+        }
+        self.wakers.shrink_to(SLOTS_KEPT);
+    }
+}
+
+/// A call without its place in the table.
+pub(super) struct RemovedCall {
+    call: Arc<Http2Call>,
+    _sending: Option<SendingBody<OutgoingBody>>,
+}
+
+/// A hash of stream ids. They come from this side, so they need no protection against collisions.
+#[derive(Default)]
+struct StreamHasher(u64);
+
+impl Hasher for StreamHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32((*byte).into());
+        }
+    }
+
+    fn write_u32(&mut self, id: u32) {
+        // The table needs entropy in the highest bits too.
+        self.0 = (self.0 ^ u64::from(id)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+/// The maximum number of slots that a connection without calls keeps.
+const SLOTS_KEPT: usize = 64;

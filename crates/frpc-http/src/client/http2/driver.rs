@@ -1,0 +1,465 @@
+//! The task of a connection.
+
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    io, mem,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use frpc_http2::{Connection, ConnectionError, ErrorCode, Event, OpenError, Settings, StreamId};
+use http::uri::Authority;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
+    time::Instant,
+};
+
+use super::{
+    call::{Command, Http2Call, Http2Failure, Http2Response, SharedConnection},
+    calls::OpenCalls,
+    request::{Http2Request, RequestHeads},
+};
+use crate::{
+    alarm::Alarm,
+    client::settings::ClientSettings,
+    http2::{PARTIAL_KEPT, READS_MAX, ROUNDS_MAX, poll_write_output, with_scratch},
+};
+
+/// Sends requests on a connection. The connection ends after it is dropped and its calls are over.
+pub(in crate::client) struct Http2Sender(Arc<SharedConnection>);
+
+impl Http2Sender {
+    /// Creates a connection and its task, which completes with the reason of its end.
+    pub(in crate::client) fn new<S: AsyncRead + AsyncWrite + Unpin>(
+        socket: S,
+        settings: &ClientSettings,
+        is_secure: bool,
+        authority: Authority,
+    ) -> (Self, impl Future<Output = String> + use<S>) {
+        let core = Connection::client(core_settings(settings), Instant::now().into_std());
+        Self::with_core(core, socket, settings, RequestHeads::new(is_secure, authority))
+    }
+
+    pub(super) fn with_core<S: AsyncRead + AsyncWrite + Unpin>(
+        core: Connection,
+        socket: S,
+        settings: &ClientSettings,
+        heads: RequestHeads,
+    ) -> (Self, impl Future<Output = String> + use<S>) {
+        let shared = Arc::new(SharedConnection {
+            wakes: Arc::default(),
+            streams_max: AtomicUsize::new(core.streams_max()),
+            is_closed: AtomicBool::new(false),
+        });
+        // The protocol core tells the server about halves of a window, so less than that need not wake it.
+        let window = settings.stream_window.min(settings.connection_window) / 4;
+        let released_late_max = usize::try_from(window).unwrap_or(usize::MAX);
+        let driver = ClientConnection::new(core, socket, shared.clone(), heads, released_late_max);
+        (Self(shared), driver.run())
+    }
+
+    /// Returns `true` if the connection takes no further calls.
+    pub(in crate::client) fn is_closed(&self) -> bool {
+        self.0.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of calls that the server allows at the same time.
+    pub(in crate::client) fn streams_max(&self) -> usize {
+        self.0.streams_max.load(Ordering::Relaxed)
+    }
+
+    /// Sends a request.
+    pub(in crate::client) fn send(&self, request: Http2Request) -> Http2Response {
+        let call = Http2Call::new(self.0.clone());
+        if let Err(Command::Open(call, _)) = self.0.wakes.submit(Command::Open(call.clone(), Box::new(request))) {
+            call.fail(Http2Failure::Closed);
+        }
+        Http2Response::new(call)
+    }
+}
+
+impl Drop for Http2Sender {
+    fn drop(&mut self) {
+        self.0.wakes.push(Command::Close);
+    }
+}
+
+struct ClientConnection<S> {
+    core: Connection,
+    socket: S,
+    shared: Arc<SharedConnection>,
+    heads: RequestHeads,
+    calls: OpenCalls,
+    /// Requests above the limit of the server for concurrent calls.
+    waiting: VecDeque<(Arc<Http2Call>, Box<Http2Request>)>,
+    /// Data of this length, read by callers, does not wake the connection while its window is open.
+    released_late_max: usize,
+    /// The start of a frame whose rest has not arrived.
+    partial: Vec<u8>,
+    /// `true` if the core stopped taking input because the server does not read its output.
+    has_paused: bool,
+    alarm: Alarm<'static>,
+    /// The last stream that the server handles, once it shuts down.
+    last: Option<(StreamId, ErrorCode)>,
+    /// The number of callers woken by the latest input.
+    woken_callers: usize,
+    /// `true` if this turn was put off once, so that other callers can add their requests.
+    has_yielded: bool,
+    /// `true` if this round has done anything, so another round may find more to do.
+    is_busy: bool,
+    /// Lists reused for the entries of `wakes`.
+    woken: Vec<usize>,
+    released: Vec<(StreamId, usize)>,
+    commands: Vec<Command>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
+    fn new(
+        core: Connection,
+        socket: S,
+        shared: Arc<SharedConnection>,
+        heads: RequestHeads,
+        released_late_max: usize,
+    ) -> Self {
+        Self {
+            released_late_max,
+            core,
+            socket,
+            heads,
+            calls: OpenCalls::new(shared.wakes.clone()),
+            shared,
+            waiting: VecDeque::new(),
+            partial: Vec::new(),
+            has_paused: false,
+            alarm: Alarm::timer(),
+            last: None,
+            woken_callers: 0,
+            has_yielded: false,
+            is_busy: false,
+            woken: Vec::new(),
+            released: Vec::new(),
+            commands: Vec::new(),
+        }
+    }
+
+    /// Drives the connection. Returns the reason of its end.
+    async fn run(mut self) -> String {
+        let ended = poll_fn(|cx| self.poll(cx)).await;
+        let text = match (ended, self.core.error()) {
+            (_, Some(error)) => error.to_string(),
+            (Err(error), None) if error.kind() != io::ErrorKind::UnexpectedEof => error.to_string(),
+            _ => "closed by the peer".to_owned(),
+        };
+        self.end(&Http2Failure::Lost(text.as_str().into()));
+        // The server may be gone already.
+        let _ = self.socket.shutdown().await;
+        text
+    }
+
+    /// Takes one turn: a few rounds of handling commands, reading and writing, until a round finds nothing to do.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let now = Instant::now();
+        for round in 0..ROUNDS_MAX {
+            self.is_busy = false;
+            let has_opened = self.handle_wakes();
+            let read = self.poll_input(cx, now);
+            self.handle_events();
+            self.shared.streams_max.store(self.core.streams_max(), Ordering::Relaxed);
+            match self.calls.wake() {
+                0 => {}
+                woken => self.woken_callers = woken,
+            }
+            if has_opened && read.is_pending() && self.puts_off_writing() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let (written, has_written) = poll_write_output(cx, &mut self.core, &mut self.socket)?;
+            self.is_busy |= has_written;
+            self.has_yielded = false;
+            if let Poll::Ready(Err(error)) = read {
+                return Poll::Ready(Err(error));
+            }
+            if self.core.is_done() && written.is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            // Not before reading: on a busy machine this task may itself be late. It must see the bytes that arrived
+            // in the meantime before it treats the server as silent.
+            // And again before a sleep: a call that has just begun may start the pings.
+            if round == 0 || !self.is_busy {
+                self.poll_alarm(cx, now);
+            }
+            let released_late_max = if self.core.is_window_low() { 0 } else { self.released_late_max };
+            if !self.is_busy && self.shared.wakes.sleep(cx.waker(), released_late_max) {
+                self.release_memory();
+                return Poll::Pending;
+            }
+        }
+        // Enough for one turn: let the other tasks of this thread run first.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Returns `true` once per turn, unless there is a single caller: callers that are awake will add their requests to
+    /// the same write.
+    fn puts_off_writing(&mut self) -> bool {
+        let is_lone = self.core.active_streams() <= 1 && self.woken_callers <= 1;
+        if is_lone || self.has_yielded {
+            return false;
+        }
+        self.has_yielded = true;
+        true
+    }
+
+    /// Handles commands, woken requests and data that callers have read. Returns `true` if there were new calls.
+    fn handle_wakes(&mut self) -> bool {
+        self.shared.wakes.take(&mut self.woken, &mut self.released, &mut self.commands);
+        for (stream, len) in self.released.drain(..) {
+            self.is_busy = true;
+            self.core.release(stream, len);
+        }
+        let mut woken = mem::take(&mut self.woken);
+        for slot in woken.drain(..) {
+            self.is_busy = true;
+            self.calls.poll_slot(&mut self.core, slot);
+        }
+        self.woken = woken;
+        let mut commands = mem::take(&mut self.commands);
+        let mut has_opened = self.has_yielded;
+        for command in commands.drain(..) {
+            self.is_busy = true;
+            match command {
+                Command::Open(call, request) => {
+                    has_opened = true;
+                    self.waiting.push_back((call, request));
+                }
+                Command::Cancel(call) => self.cancel(&call),
+                Command::Close => self.core.shut_down(),
+            }
+            // In the order of the commands: a call may be cancelled right after it was opened.
+            if !self.waiting.is_empty() {
+                self.open_waiting();
+            }
+        }
+        self.commands = commands;
+        has_opened
+    }
+
+    fn cancel(&mut self, call: &Http2Call) {
+        if let Some(stream) = call.stream() {
+            self.core.reset(stream, ErrorCode::CANCEL);
+            self.calls.remove(stream);
+        }
+    }
+
+    /// Opens streams for waiting requests, up to the limit of the server.
+    fn open_waiting(&mut self) {
+        while let Some((call, request)) = self.waiting.pop_front() {
+            if !call.is_wanted() {
+                continue;
+            }
+            match self.heads.open(&mut self.core, &request) {
+                Ok(stream) => {
+                    call.set_stream(stream);
+                    // A request without a body is complete with its head.
+                    let body = Some(request.body).filter(|body| !http_body::Body::is_end_stream(body));
+                    self.calls.start(&mut self.core, stream, call, body);
+                }
+                Err(OpenError::NoCapacity) => {
+                    self.waiting.push_front((call, request));
+                    return;
+                }
+                Err(OpenError::HeadTooLarge) => self.calls.fail_call(&call, Http2Failure::HeadTooLarge),
+                Err(_) => {
+                    // Used up, or shutting down. Other calls find another connection.
+                    self.shared.close();
+                    self.calls.fail_call(&call, Http2Failure::Closed);
+                }
+            }
+        }
+    }
+
+    /// Reads and handles everything that has arrived, up to a limit for one round.
+    fn poll_input(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<io::Result<()>> {
+        with_scratch(|buffer| self.poll_read(cx, now, buffer))
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>, now: Instant, buffer: &mut [u8]) -> Poll<io::Result<()>> {
+        for _ in 0..READS_MAX {
+            if !self.core.wants_input() {
+                return Poll::Pending;
+            }
+            let kept = self.partial.len();
+            buffer[..kept].copy_from_slice(&self.partial);
+            if mem::take(&mut self.has_paused) {
+                // Whole frames are left of the input before the pause.
+                self.is_busy = true;
+                self.keep_rest(&buffer[..kept], now);
+                continue;
+            }
+            let mut room = ReadBuf::new(&mut buffer[kept..]);
+            ready!(Pin::new(&mut self.socket).poll_read(cx, &mut room))?;
+            let len = room.filled().len();
+            if len == 0 {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            self.is_busy = true;
+            self.keep_rest(&buffer[..kept + len], now);
+        }
+        Poll::Pending
+    }
+
+    /// Handles received bytes, and keeps the rest for later.
+    fn keep_rest(&mut self, mut input: &[u8], now: Instant) {
+        loop {
+            match self.core.receive(input, now.into_std()) {
+                Ok(received) => {
+                    input = &input[received.consumed..];
+                    let Some(event) = received.event else { break };
+                    self.handle_event(event);
+                }
+                // The connection is done once its output is written.
+                Err(error) => {
+                    input = &[];
+                    self.fail(error, false);
+                    break;
+                }
+            }
+        }
+        self.partial.clear();
+        self.partial.extend_from_slice(input);
+        self.has_paused = !self.core.wants_input();
+    }
+
+    fn handle_events(&mut self) {
+        while let Some(event) = self.core.poll_event() {
+            self.is_busy = true;
+            self.handle_event(event);
+        }
+    }
+
+    fn handle_event(&mut self, event: Event<'_>) {
+        let core = &mut self.core;
+        match event {
+            Event::Head { stream, head, end } => self.calls.push_head(core, stream, head, end),
+            Event::Data { stream, data, end } => self.calls.push_data(core, stream, data, end),
+            Event::Trailers { stream, trailers } => self.calls.push_trailers(core, stream, trailers),
+            Event::Reset { stream, error } => {
+                let failure = match self.last {
+                    Some((last, code)) if error.is_unprocessed && stream > last => Http2Failure::GoingAway { code },
+                    _ => Http2Failure::Reset { code: error.code, is_remote: error.is_remote },
+                };
+                self.calls.fail(stream, failure);
+            }
+            Event::Writable(stream) => self.calls.resume(core, stream),
+            Event::Capacity => self.open_waiting(),
+            Event::GoAway { last, code } => {
+                self.last = Some((last, code));
+                self.shared.close();
+                // Waiting requests move to another connection.
+                self.open_waiting();
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends all calls after the connection has failed.
+    fn fail(&mut self, error: ConnectionError, is_silent: bool) {
+        let failure = if is_silent { Http2Failure::Silent } else { Http2Failure::Lost(error.to_string().into()) };
+        self.end(&failure);
+    }
+
+    fn poll_alarm(&mut self, cx: &mut Context<'_>, now: Instant) {
+        loop {
+            self.alarm.set(self.core.poll_timeout().map(Instant::from_std));
+            if self.alarm.poll(cx).is_pending() {
+                return;
+            }
+            self.is_busy = true;
+            // All other timeouts are off.
+            if let Err(error) = self.core.handle_timeout(now.into_std()) {
+                self.fail(error, true);
+                return;
+            }
+        }
+    }
+
+    /// Frees memory that a quiet connection does not need.
+    fn release_memory(&mut self) {
+        if self.calls.is_empty() {
+            self.calls.release_memory();
+            self.partial.shrink_to(PARTIAL_KEPT);
+            self.commands.shrink_to(COMMANDS_KEPT);
+            self.waiting.shrink_to(COMMANDS_KEPT);
+        }
+    }
+}
+
+impl<S> ClientConnection<S> {
+    /// Ends all calls.
+    fn end(&mut self, failure: &Http2Failure) {
+        self.shared.close();
+        self.shared.wakes.take(&mut self.woken, &mut self.released, &mut self.commands);
+        let unsent = self.commands.drain(..).filter_map(|command| match command {
+            Command::Open(call, _) => Some(call),
+            _ => None,
+        });
+        for call in self.waiting.drain(..).map(|(call, _)| call).chain(unsent) {
+            self.calls.fail_call(&call, Http2Failure::Closed);
+        }
+        self.calls.fail_all(failure);
+        self.calls.wake();
+    }
+}
+
+/// Also ends the calls of a task that its runtime has dropped.
+impl<S> Drop for ClientConnection<S> {
+    fn drop(&mut self) {
+        self.end(&Http2Failure::Lost("the runtime of the connection has ended".into()));
+    }
+}
+
+/// Returns the limits of the protocol core for these settings.
+pub(super) fn core_settings(settings: &ClientSettings) -> Settings {
+    let defaults = Settings::default();
+    let headers_len_max = usize::try_from(settings.headers_len_max).unwrap_or(usize::MAX);
+    Settings {
+        stream_window: settings.stream_window,
+        connection_window: settings.connection_window,
+        header_list_max: settings.headers_len_max,
+        // Headers above the limit must fail only their own call.
+        header_block_max: HEADER_BLOCK_MAX.max(headers_len_max),
+        keepalive_interval: settings.keepalive_interval,
+        keepalive_timeout: settings.keepalive_timeout,
+        keepalive_while_idle: settings.keepalive_while_idle,
+        // A slow server is not an error. PING and the deadlines of calls find a dead one.
+        handshake_timeout: FAR,
+        stall_timeout: None,
+        // Each call ends at most once, so a server cannot cause more of them.
+        resets_max: u32::MAX,
+        recent_resets_max: RECENT_RESETS_MAX,
+        // Some servers measure the round trip time by a PING per round trip.
+        control_frames_max: CONTROL_FRAMES_MAX,
+        ..defaults
+    }
+}
+
+/// The maximum length of a header block that the client reads.
+const HEADER_BLOCK_MAX: usize = 256 << 10;
+
+/// The maximum number of cancelled calls whose late frames are recognized.
+const RECENT_RESETS_MAX: usize = 1024;
+
+/// The maximum number of PING and SETTINGS frames per second.
+const CONTROL_FRAMES_MAX: u32 = 100_000;
+
+/// The number of commands for which an idle connection keeps room.
+const COMMANDS_KEPT: usize = 64;
+
+/// Longer than any wait, and short enough to be added to an [`Instant`].
+const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365);

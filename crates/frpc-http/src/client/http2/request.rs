@@ -1,0 +1,124 @@
+//! Requests, and the header blocks of repeated ones.
+
+use std::sync::Arc;
+
+use frpc_http2::{Connection, Field, Header, OpenError, PreparedBlock, StreamId};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request,
+    header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE},
+    uri::{Authority, PathAndQuery},
+};
+use http_body::Body;
+
+use crate::client::outgoing::OutgoingBody;
+
+/// A request.
+pub(in crate::client) struct Http2Request {
+    pub(in crate::client) method: Method,
+    pub(in crate::client) path: PathAndQuery,
+    pub(in crate::client) headers: Arc<HeaderMap>,
+    /// `true` if other requests have the same headers, in the same allocation.
+    pub(in crate::client) is_repeated: bool,
+    /// A header in addition.
+    pub(in crate::client) timeout: Option<(HeaderName, HeaderValue)>,
+    pub(in crate::client) body: OutgoingBody,
+}
+
+impl From<Request<OutgoingBody>> for Http2Request {
+    fn from(request: Request<OutgoingBody>) -> Self {
+        let (parts, body) = request.into_parts();
+        let path = parts.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let headers = Arc::new(parts.headers);
+        Self { method: parts.method, path, headers, is_repeated: false, timeout: None, body }
+    }
+}
+
+/// The heads of a connection: the parts that all of them have, and the blocks of repeated ones.
+pub(super) struct RequestHeads {
+    scheme: &'static str,
+    authority: Authority,
+    repeated: Vec<RepeatedHead>,
+}
+
+struct RepeatedHead {
+    path: PathAndQuery,
+    headers: Arc<HeaderMap>,
+    block: PreparedBlock,
+}
+
+impl RequestHeads {
+    pub(super) fn new(is_secure: bool, authority: Authority) -> Self {
+        Self { scheme: if is_secure { "https" } else { "http" }, authority, repeated: Vec::new() }
+    }
+
+    /// Opens a stream for a request.
+    pub(super) fn open(&mut self, core: &mut Connection, request: &Http2Request) -> Result<StreamId, OpenError> {
+        let is_end = request.body.is_end_stream();
+        let timeout = request.timeout.as_ref();
+        let timeout = timeout.map(|(name, value)| [Field::new(name.as_str(), value.as_bytes())]);
+        let timeout = timeout.as_ref().map_or(&[][..], |field| &field[..]);
+        if let Some(block) = self.block(core, request) {
+            return core.open(Header::prepared(block).with_fields(timeout), is_end);
+        }
+        let mut len_text = itoa::Buffer::new();
+        let mut fields = self.fields(request, Field::new);
+        fields.extend_from_slice(timeout);
+        if let Some(len) = content_length(request) {
+            fields.push(Field::new("content-length", len_text.format(len)));
+        }
+        core.open(Header::fields(&fields), is_end)
+    }
+
+    /// Returns the block of a repeated head.
+    fn block(&mut self, core: &mut Connection, request: &Http2Request) -> Option<PreparedBlock> {
+        if !request.is_repeated || request.method != Method::POST || content_length(request).is_some() {
+            return None;
+        }
+        let same = |head: &&RepeatedHead| Arc::ptr_eq(&head.headers, &request.headers) && head.path == request.path;
+        if let Some(head) = self.repeated.iter().find(same) {
+            return Some(head.block);
+        }
+        if self.repeated.len() >= REPEATED_MAX {
+            return None;
+        }
+        let block = core.prepare(&self.fields(request, Field::repeated));
+        let (path, headers) = (request.path.clone(), request.headers.clone());
+        self.repeated.push(RepeatedHead { path, headers, block });
+        Some(block)
+    }
+
+    fn fields<'a>(&'a self, request: &'a Http2Request, field: fn(&'a str, &'a [u8]) -> Field<'a>) -> Vec<Field<'a>> {
+        let mut fields = Vec::with_capacity(request.headers.len() + 6);
+        // `core.open` expects the method first.
+        fields.push(Field::new(":method", request.method.as_str()));
+        fields.push(Field::new(":scheme", self.scheme));
+        fields.push(Field::repeated(":authority", self.authority.as_str()));
+        fields.push(field(":path", request.path.as_str().as_bytes()));
+        for (name, value) in &*request.headers {
+            if is_of_connection(name) {
+                continue;
+            }
+            fields.push(match value.is_sensitive() {
+                true => Field::sensitive(name.as_str(), value.as_bytes()),
+                false => field(name.as_str(), value.as_bytes()),
+            });
+        }
+        fields
+    }
+}
+
+/// Returns the length that the head of a request announces, if it does.
+fn content_length(request: &Http2Request) -> Option<u64> {
+    let len = request.body.size_hint().exact()?;
+    let has_content = len > 0 || request.method == Method::POST;
+    (has_content && !request.headers.contains_key(CONTENT_LENGTH)).then_some(len)
+}
+
+/// Returns `true` for headers that HTTP/2 forbids.
+fn is_of_connection(name: &HeaderName) -> bool {
+    [CONNECTION, TRANSFER_ENCODING, UPGRADE, HOST].contains(name)
+        || ["keep-alive", "proxy-connection"].contains(&name.as_str())
+}
+
+/// The maximum number of repeated heads that a connection remembers.
+const REPEATED_MAX: usize = 64;

@@ -1,0 +1,68 @@
+//! Reading and writing, for both roles.
+
+use std::{
+    cell::Cell,
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use frpc_http2::Connection;
+use tokio::io::AsyncWrite;
+
+/// Passes the input buffer of this thread to a function.
+pub(crate) fn with_scratch<T>(read: impl FnOnce(&mut [u8]) -> T) -> T {
+    let mut buffer = SCRATCH.take().unwrap_or_else(|| vec![0; SCRATCH_LEN].into_boxed_slice());
+    let read = read(&mut buffer);
+    SCRATCH.set(Some(buffer));
+    read
+}
+
+/// Writes the output of a connection. Completes when all of it is written. Returns `true` if bytes were written.
+pub(crate) fn poll_write_output(
+    cx: &mut Context<'_>,
+    core: &mut Connection,
+    socket: &mut (impl AsyncWrite + Unpin),
+) -> io::Result<(Poll<()>, bool)> {
+    let mut has_written = false;
+    while core.poll_output() {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let mut count = 0;
+        for (slice, chunk) in slices.iter_mut().zip(core.output_chunks()) {
+            *slice = chunk;
+            count += 1;
+        }
+        let Poll::Ready(written) = Pin::new(&mut *socket).poll_write_vectored(cx, &slices[..count]) else {
+            return Ok((Poll::Pending, has_written));
+        };
+        match written? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            len => core.advance_output(len),
+        }
+        has_written = true;
+    }
+    match Pin::new(socket).poll_flush(cx) {
+        Poll::Ready(flushed) => flushed.map(|()| (Poll::Ready(()), has_written)),
+        Poll::Pending => Ok((Poll::Pending, has_written)),
+    }
+}
+
+thread_local! {
+    /// The input buffer of this thread. A connection keeps only the start of a frame.
+    static SCRATCH: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
+}
+
+/// The length of the input buffer.
+const SCRATCH_LEN: usize = 64 << 10;
+
+/// The maximum number of reads in a round. A peer that sends without a pause must not delay responses.
+pub(crate) const READS_MAX: usize = 4;
+
+/// The maximum number of rounds in a turn.
+pub(crate) const ROUNDS_MAX: usize = 8;
+
+/// The maximum number of pieces in a vectored write.
+const SLICES_MAX: usize = 16;
+
+/// The maximum capacity that an idle connection keeps for the start of a frame.
+pub(crate) const PARTIAL_KEPT: usize = 1024;
