@@ -51,8 +51,8 @@ pub struct HttpSettings {
     /// The maximum size of a request head, as HTTP/2 counts header lists. Default 16 KiB.
     ///
     /// A larger head is answered with 431, and for gRPC with [`ResourceExhausted`](frpc::Code::ResourceExhausted).
-    /// HTTP/2 announces eight times this limit to callers, so that only the request with the large head fails. A head
-    /// of more than 32 times the limit ends its connection.
+    /// HTTP/2 announces eight times this limit to callers. A larger head is answered with 431 in every protocol, and a
+    /// compressed head above that ends its connection.
     /// [`metadata_len_max`](frpc::MessageSettings::metadata_len_max) also limits the metadata of a call.
     pub head_len_max: u32,
     /// The maximum time for the head of an HTTP/1.1 request to arrive, including the idle time before it. Default 30 s.

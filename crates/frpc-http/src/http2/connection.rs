@@ -22,7 +22,7 @@ use super::{
     request::{self, KnownCalls, MessageHead},
     request_body::{BodyQueue, Http2Body},
     response,
-    socket::{READS_MAX, ROUNDS_MAX, poll_write_output, with_scratch},
+    socket::{CONTROL_FRAMES_MAX, READS_MAX, ROUNDS_MAX, poll_write_output, with_scratch},
     streams::{OpenStreams, StreamPhase},
     wakes::WakeList,
 };
@@ -383,6 +383,7 @@ fn core_settings(settings: &HttpSettings) -> Settings {
         stream_window: CONNECTION_WINDOW,
         header_list_max,
         header_block_max: defaults.header_block_max.max(usize::try_from(header_list_max).unwrap_or(usize::MAX)),
+        control_frames_max: CONTROL_FRAMES_MAX,
         resets_max: u32::try_from(settings.resets_max).unwrap_or(u32::MAX),
         keepalive_interval: settings.keepalive_interval,
         keepalive_timeout: settings.keepalive_timeout,

@@ -28,6 +28,6 @@ pub(crate) use self::{
     connection::serve,
     request::header_map,
     sending::{SendProgress, SendingBody},
-    socket::{PARTIAL_KEPT, READS_MAX, ROUNDS_MAX, poll_write_output, with_scratch},
+    socket::{CONTROL_FRAMES_MAX, PARTIAL_KEPT, READS_MAX, ROUNDS_MAX, poll_write_output, with_scratch},
     wakes::{SlotWaker, WakeList},
 };

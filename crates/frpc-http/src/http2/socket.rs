@@ -66,3 +66,7 @@ const SLICES_MAX: usize = 16;
 
 /// The maximum capacity that an idle connection keeps for the start of a frame.
 pub(crate) const PARTIAL_KEPT: usize = 1024;
+
+/// The maximum number of PING and SETTINGS frames per second. grpc-go sends a PING per round trip to measure its
+/// bandwidth: tens of thousands per second on one machine.
+pub(crate) const CONTROL_FRAMES_MAX: u32 = 100_000;

@@ -33,7 +33,9 @@ impl Peer {
     fn connect(server: &Server) -> Self {
         let (socket, theirs) = duplex(1 << 20);
         server.attach(theirs);
-        Self { core: Connection::client(Settings::default(), Instant::now()), socket, seen: BTreeMap::new() }
+        // PONGs count against the limits of this peer.
+        let settings = Settings { control_frames_max: u32::MAX, ..Settings::default() };
+        Self { core: Connection::client(settings, Instant::now()), socket, seen: BTreeMap::new() }
     }
 
     fn open(&mut self, path: &str, more: &[Field<'_>], end: bool) -> StreamId {
@@ -180,6 +182,19 @@ fn a_panic_resets_its_stream_alone() {
         let bomb = peer.open("/bomb", &[], true);
         peer.finish(&[bomb]).await;
         assert_eq!(peer.seen[&bomb].reset, Some(ErrorCode::INTERNAL_ERROR));
+        peer.send(call, messages(&["hi"]), true);
+        peer.finish(&[call]).await;
+        assert_eq!(texts(&peer.seen[&call]), ["hi"]);
+    });
+}
+
+#[test]
+fn a_peer_may_measure_its_bandwidth_with_pings() {
+    in_virtual_time(async {
+        let server = server(&TestService::default(), Http::new()).without_listener().unwrap();
+        let mut peer = Peer::connect(&server);
+        (0..5000).for_each(|_| peer.core.ping(*b"estimate"));
+        let call = peer.open("/calls.Test/Say", &[], false);
         peer.send(call, messages(&["hi"]), true);
         peer.finish(&[call]).await;
         assert_eq!(texts(&peer.seen[&call]), ["hi"]);

@@ -28,7 +28,7 @@ use super::{
 use crate::{
     alarm::Alarm,
     client::settings::ClientSettings,
-    http2::{PARTIAL_KEPT, READS_MAX, ROUNDS_MAX, poll_write_output, with_scratch},
+    http2::{CONTROL_FRAMES_MAX, PARTIAL_KEPT, READS_MAX, ROUNDS_MAX, poll_write_output, with_scratch},
 };
 
 /// Sends requests on a connection. The connection ends after it is dropped and its calls are over.
@@ -454,9 +454,6 @@ const HEADER_BLOCK_MAX: usize = 256 << 10;
 
 /// The maximum number of cancelled calls whose late frames are recognized.
 const RECENT_RESETS_MAX: usize = 1024;
-
-/// The maximum number of PING and SETTINGS frames per second.
-const CONTROL_FRAMES_MAX: u32 = 100_000;
 
 /// The number of commands for which an idle connection keeps room.
 const COMMANDS_KEPT: usize = 64;
