@@ -14,6 +14,10 @@ use crate::codes;
 /// Returns the status of a request without a response. `was_written` is `false` if no byte of it can have reached the
 /// server.
 pub(super) fn request_failure(error: TransferError, was_written: bool, settings: &ClientSettings) -> Status {
+    #[cfg_attr(
+        not(feature = "http2"),
+        expect(clippy::infallible_destructuring_match, reason = "the other variant needs the feature")
+    )]
     let error = match error {
         TransferError::Hyper(error) => error,
         #[cfg(feature = "http2")]
@@ -25,6 +29,10 @@ pub(super) fn request_failure(error: TransferError, was_written: bool, settings:
 
 /// Returns the status of an incomplete response.
 pub(super) fn response_failure(error: TransferError, settings: &ClientSettings) -> Status {
+    #[cfg_attr(
+        not(feature = "http2"),
+        expect(clippy::infallible_destructuring_match, reason = "the other variant needs the feature")
+    )]
     let error = match error {
         TransferError::Hyper(error) => error,
         #[cfg(feature = "http2")]
