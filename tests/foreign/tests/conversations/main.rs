@@ -3,17 +3,23 @@
 
 mod autobahn;
 mod grpc_go;
-mod grpc_go_server;
+mod grpc_servers;
+mod grpcio;
 mod json_rpc;
 mod node;
 mod tools;
 mod twirp;
 mod typescript;
 
-use std::{path::Path, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
+use foreign::protos::grpc::testing::FILE_DESCRIPTOR_SET;
 use frpc::{Address, Server};
-use support::in_real_time_within;
+use support::{Directory, in_real_time_within};
 use tokio::process::Command;
 
 /// Serves on a port, and runs the test with it.
@@ -27,6 +33,13 @@ fn with_server<F: Future<Output = ()>>(test: impl FnOnce(u16) -> F) {
 fn port(server: &Server) -> u16 {
     let Address::Tcp(addr) = server.local_addr() else { panic!("it has no port") };
     addr.port()
+}
+
+/// Writes the schema of the gRPC tests for scripts without generated code, and returns the path of the file.
+fn write_descriptors(directory: &Directory) -> PathBuf {
+    let path = directory.path().join("descriptors");
+    fs::write(&path, FILE_DESCRIPTOR_SET).unwrap();
+    path
 }
 
 /// Runs a program, and returns what it prints: its output if it ends well, what it says of its failure if not.

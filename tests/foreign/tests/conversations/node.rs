@@ -1,19 +1,14 @@
 //! Clients in JavaScript, whose scripts are in `node/`. Each call that goes wrong is told, and fails its script.
 
-use std::fs;
-
-use foreign::protos::grpc::testing::FILE_DESCRIPTOR_SET;
 use support::{Directory, foreign_packages};
 
-use crate::{run, with_server};
+use crate::{run, with_server, write_descriptors};
 
 fn converse(script: &str, transports: &[&str]) {
     let Some(packages) = foreign_packages() else { return };
     with_server(async |port| {
-        // The scripts have no generated code.
         let directory = Directory::new("foreign");
-        let descriptors = directory.path().join("descriptors");
-        fs::write(&descriptors, FILE_DESCRIPTOR_SET).unwrap();
+        let descriptors = write_descriptors(&directory);
         let (path, port) = (packages.join("node").join(script), port.to_string());
         for transport in transports {
             let args = [path.to_str().unwrap(), &port, descriptors.to_str().unwrap(), transport];

@@ -1,4 +1,4 @@
-//! The server of grpc-go's own tests, called by our client: the cases of its own client.
+//! The server of grpc-go's own tests and one of Python's grpcio, called by our client: the cases of grpc-go's client.
 
 use std::{process::Stdio, time::Duration};
 
@@ -9,25 +9,39 @@ use foreign::protos::grpc::testing::{
 };
 use frpc::{CallError, Channel, Code, Metadata, Request, StreamSender, Streaming};
 use frpc_http::Client;
-use support::{foreign_program, in_real_time_within};
+use support::{Directory, foreign_program, foreign_python, in_real_time_within};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     process::{Child, Command},
     task::JoinSet,
 };
 
-use crate::LIMIT;
+use crate::{LIMIT, write_descriptors};
 
-/// Starts the server on a port of its choice, and runs the test with it.
-fn with_its_server<F: Future<Output = ()>>(test: impl FnOnce(String) -> F) {
-    let Some(program) = foreign_program("interop-server") else { return };
-    in_real_time_within(LIMIT, async {
-        let mut command = Command::new(program);
-        command.arg("-port=0").env("GRPC_GO_LOG_SEVERITY_LEVEL", "info").stderr(Stdio::piped()).kill_on_drop(true);
-        let mut server = command.spawn().unwrap();
-        let port = port(&mut server).await;
-        test(format!("grpc://127.0.0.1:{port}")).await;
-    });
+/// Starts each server on a port of its choice, and runs the test with it.
+fn with_each_server(test: impl AsyncFn(String)) {
+    let directory = Directory::new("grpc-server");
+    for command in [go(), python(&directory)].into_iter().flatten() {
+        in_real_time_within(LIMIT, with_server(command, &test));
+    }
+}
+
+fn go() -> Option<Command> {
+    let mut command = Command::new(foreign_program("interop-server")?);
+    command.arg("-port=0").env("GRPC_GO_LOG_SEVERITY_LEVEL", "info");
+    Some(command)
+}
+
+fn python(directory: &Directory) -> Option<Command> {
+    let mut command = Command::new(foreign_python()?.join("python"));
+    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/python/grpc_server.py")).arg(write_descriptors(directory));
+    Some(command)
+}
+
+async fn with_server(mut command: Command, test: impl AsyncFn(String)) {
+    let mut server = command.stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let port = port(&mut server).await;
+    test(format!("grpc://127.0.0.1:{port}")).await;
 }
 
 /// Returns the port that the server says that it listens on. Reads on, so that it can go on writing.
@@ -59,7 +73,7 @@ fn wanting(size: i32, len: usize) -> StreamingOutputCallRequest {
 
 #[test]
 fn unary_calls_of_every_size_are_answered() {
-    with_its_server(async |url| {
+    with_each_server(async |url| {
         let (_, client) = connect(&url).await;
         client.empty_call(Empty {}).await.unwrap();
         let large = SimpleRequest { response_size: 314_159, payload: payload(271_828), ..SimpleRequest::default() };
@@ -70,7 +84,7 @@ fn unary_calls_of_every_size_are_answered() {
 
 #[test]
 fn streams_of_every_kind_work() {
-    with_its_server(async |url| {
+    with_each_server(async |url| {
         let (_, client) = connect(&url).await;
         let lens = [27_182, 8, 1828, 45_904];
         let requests = lens.map(|len| StreamingInputCallRequest { payload: payload(len) });
@@ -104,7 +118,7 @@ fn streams_of_every_kind_work() {
 
 #[test]
 fn timeouts_and_cancellations_keep_the_connection() {
-    with_its_server(async |url| {
+    with_each_server(async |url| {
         let (_, client) = connect(&url).await;
         let (sender, requests) = Streaming::channel(1);
         sender.send(wanting(31_415, 27_182)).await.unwrap();
@@ -144,7 +158,7 @@ async fn gone(sender: &StreamSender<StreamingOutputCallRequest>) {
 
 #[test]
 fn statuses_arrive_with_code_and_message() {
-    with_its_server(async |url| {
+    with_each_server(async |url| {
         let (channel, client) = connect(&url).await;
         for message in
             ["test status message", "\t\ntest with whitespace\r\nand Unicode BMP \u{263a} and non-BMP \u{1f608}\t\n"]
@@ -169,7 +183,7 @@ fn statuses_arrive_with_code_and_message() {
 fn metadata_round_trips() {
     const ASCII: &str = "x-grpc-test-echo-initial";
     const BINARY: &str = "x-grpc-test-echo-trailing-bin";
-    with_its_server(async |url| {
+    with_each_server(async |url| {
         let (_, client) = connect(&url).await;
         let mut metadata = Metadata::new();
         metadata.insert(ASCII, "test_initial_metadata_value").unwrap();
@@ -191,7 +205,7 @@ fn metadata_round_trips() {
 
 #[test]
 fn calls_beyond_the_concurrency_limit_are_answered() {
-    with_its_server(async |url| {
+    with_each_server(async |url| {
         let (_, client) = connect(&url).await;
         let mut calls = JoinSet::new();
         for len in 0..500 {
