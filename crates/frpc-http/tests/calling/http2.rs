@@ -13,6 +13,7 @@ use support::{
     calls::{TestClient, TestServer, TestService, ask, asking, words},
     in_virtual_time, settle,
 };
+use tokio::time::Instant;
 
 use crate::{
     frames::{Heard, RawServer},
@@ -186,5 +187,27 @@ fn ten_thousand_calls_in_flight_are_all_answered() {
         for call in calls {
             assert_eq!(call.await.unwrap().unwrap(), "hi");
         }
+    });
+}
+
+#[test]
+fn unread_responses_do_not_hold_back_other_calls() {
+    in_virtual_time(async {
+        let network = Network::default();
+        serve(&network);
+        let settings =
+            ClientSettings { stream_window: 100_000, connection_window: 64 << 20, ..ClientSettings::default() };
+        let client =
+            TestClient::new(network.channel(Client::new().settings(settings)).connect("grpc://test").await.unwrap());
+        let mut streams = Vec::new();
+        for _ in 0..20 {
+            let answers = client.count(words(format!("endless {}", "x".repeat(10_000)))).await.unwrap();
+            streams.push(answers.into_inner());
+        }
+        settle().await;
+        // The queues of the server are full of data of the streams that are not read.
+        let start = Instant::now();
+        assert_eq!(ask(&client, "large 1000000").await.unwrap().len(), 1_000_000);
+        assert!(start.elapsed() < SECOND, "{:?}", start.elapsed());
     });
 }

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// DATA frames below this length count as small if a window has cut them.
-const SMALL_FRAME: usize = 256;
+pub(super) const SMALL_FRAME: usize = 256;
 
 /// The data that ends the stall of a stream, in bytes. Otherwise a peer could hold data back with tiny windows.
 const PROGRESS_MIN: usize = 32 << 10;
@@ -146,12 +146,17 @@ impl Connection {
     fn announce_room(&mut self) {
         // Half of a queue is room enough: an event per frame would wake the application too often.
         let has_room = self.queued * 2 <= self.settings.connection_queue_max;
-        let stream_max = self.settings.stream_queue_max;
+        let (stream_max, direct_max) = (self.settings.stream_queue_max, self.direct_max());
         let (streams, events) = (&mut self.streams, &mut self.events);
         self.waiting.retain(|id| {
             let Some(stream) = streams.get(*id) else { return false };
-            if !has_room || stream.queued() * 2 > stream_max {
+            // A stream whose window is open continues, although others fill the queue of the connection.
+            let is_open = stream.direct_max(direct_max) > 0;
+            if !is_open && (!has_room || stream.queued() * 2 > stream_max) {
                 return true;
+            }
+            if let Some(queue) = stream.queue.as_deref_mut().filter(|queue| queue.len == 0) {
+                queue.parked = None;
             }
             stream.unset(is::WANTS_WRITABLE);
             events.push_back(Event::Writable(StreamId(*id)));

@@ -157,10 +157,11 @@ impl Connection {
         // bottleneck: there it would starve them.
         let is_direct = queued == 0
             && len <= self.peer.frame_len
-            && (flow <= window || len == 0)
+            && flow <= window
             && self.output.len() < self.settings.batch_max
             && self.stalled.is_none();
-        if is_direct {
+        // No window holds back an end without data.
+        if is_direct || (len == 0 && queued == 0) {
             stream.send_window -= flow;
             self.send_window -= flow;
             let flags = if end { flag::END_STREAM } else { 0 };
@@ -224,11 +225,22 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns the data that the queue of a stream accepts now, in bytes.
+    /// Returns the data that a stream accepts now, in bytes.
     pub fn capacity(&mut self, stream: StreamId) -> usize {
         let connection = self.settings.connection_queue_max.saturating_sub(self.queued);
-        let max = self.settings.stream_queue_max;
-        self.streams.get(stream.0).map_or(0, |stream| max.saturating_sub(stream.queued()).min(connection))
+        let (max, direct_max) = (self.settings.stream_queue_max, self.direct_max());
+        let Some(stream) = self.streams.get(stream.0) else { return 0 };
+        match max.saturating_sub(stream.queued()).min(connection) {
+            0 => stream.direct_max(direct_max),
+            room => room,
+        }
+    }
+
+    /// Returns the data that may go out now without a queue, in bytes. The window of its stream may allow less.
+    pub(super) fn direct_max(&self) -> usize {
+        let has_room = self.output.len() < self.settings.batch_max && self.stalled.is_none();
+        let window = usize::try_from(self.send_window).unwrap_or(0);
+        if has_room { self.peer.frame_len.min(window) } else { 0 }
     }
 
     /// Resets a stream. Its queued data is dropped, and no event follows.

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Instant};
 
 use bytes::Bytes;
 
-use super::prepared::PreparedBlock;
+use super::{prepared::PreparedBlock, scheduler::SMALL_FRAME};
 use crate::hpack::OwnedField;
 
 /// A stream.
@@ -73,6 +73,14 @@ impl StreamState {
     /// Returns the bytes queued for sending.
     pub(super) fn queued(&self) -> usize {
         self.queue.as_ref().map_or(0, |queue| queue.len)
+    }
+
+    /// Returns the data that may go out now without a queue, in bytes. `max` is the limit for all streams.
+    ///
+    /// Tiny windows count as closed, so that they are limited like those of queued data.
+    pub(super) fn direct_max(&self, max: usize) -> usize {
+        let room = max.min(usize::try_from(self.send_window).unwrap_or(0));
+        if self.queued() == 0 && room >= SMALL_FRAME { room } else { 0 }
     }
 
     /// Returns `true` if this side has ended the stream, perhaps after queued data.

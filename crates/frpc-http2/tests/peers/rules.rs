@@ -179,3 +179,57 @@ fn long_blocks_are_sent_and_received_in_pieces() {
         }
     }
 }
+
+#[test]
+fn an_end_without_data_needs_no_window() {
+    let mut victim = Victim::server(Settings::default());
+    // 65,535 bytes for the connection, and more for each stream.
+    victim.feed(&[setting(4, 1 << 20), request(1), request(3)].concat()).unwrap();
+    victim.respond(1, 100_000);
+    let id = victim.id(3);
+    victim.side.send_head(id, Header::fields(&[Field::new(":status", "200")]), false).unwrap();
+    victim.output();
+    victim.side.send_slice(id, &[], true).unwrap();
+    assert_eq!(victim.kinds(), [(DATA, 3)]);
+}
+
+#[test]
+fn streams_with_open_windows_continue_next_to_a_full_queue() {
+    let settings = Settings { stream_queue_max: 20_000, connection_queue_max: 100_000, ..Default::default() };
+    let mut victim = Victim::server(settings);
+    victim.feed(&[setting(4, 0), number(WINDOW_UPDATE, 0, 1 << 20)].concat()).unwrap();
+    for stream in [1, 3, 5, 7, 9, 11] {
+        victim.feed(&request(stream)).unwrap();
+        let id = victim.id(stream);
+        victim.side.send_head(id, Header::fields(&[Field::new(":status", "200")]), false).unwrap();
+        if stream < 11 {
+            assert_eq!(victim.side.send_data(id, Bytes::from(vec![b'x'; 20_000]), false), Ok(()));
+        }
+    }
+    victim.output();
+    // The peer reads the last stream only.
+    let id = victim.id(11);
+    assert_eq!(victim.side.capacity(id), 0);
+    assert_eq!(victim.side.send_slice(id, b"x", false), Err(SendError::Full));
+    victim.feed(&number(WINDOW_UPDATE, 11, 255)).unwrap();
+    assert_eq!((victim.output(), victim.feed(&[])), (vec![], Ok(vec![])), "a tiny window counts as closed");
+    victim.feed(&number(WINDOW_UPDATE, 11, 1 << 20)).unwrap();
+    assert_eq!(victim.output(), []);
+    assert_eq!(victim.feed(&[]), Ok(vec![Seen::Writable(11)]));
+    // Frames of this stream go out until a batch is full, and again once that is written.
+    let mut sent = 0;
+    for _ in 0..3 {
+        loop {
+            let room = victim.side.capacity(id);
+            if room == 0 {
+                assert_eq!(victim.side.send_slice(id, &[b'y'; 100], false), Err(SendError::Full));
+                break;
+            }
+            victim.side.send_data(id, Bytes::from(vec![b'y'; room]), false).unwrap();
+            sent += room;
+        }
+        victim.output();
+        assert_eq!(victim.feed(&[]), Ok(vec![Seen::Writable(11)]));
+    }
+    assert!(sent >= 3 * (256 << 10), "{sent}");
+}
