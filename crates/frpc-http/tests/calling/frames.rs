@@ -94,6 +94,11 @@ impl RawServer {
         }
     }
 
+    /// Returns `true` if the client has closed its side of the socket.
+    pub(crate) async fn is_left(&mut self) -> bool {
+        self.socket.write_all(b"\0").await.is_err()
+    }
+
     pub(crate) async fn reset(&mut self, stream: u32, code: u32) {
         self.write(RST_STREAM, 0, stream, &code.to_be_bytes()).await;
     }

@@ -211,3 +211,18 @@ fn unread_responses_do_not_hold_back_other_calls() {
         assert!(start.elapsed() < SECOND, "{:?}", start.elapsed());
     });
 }
+
+#[test]
+fn a_server_that_stops_reading_is_left() {
+    in_virtual_time(async {
+        let settings = ClientSettings { keepalive_interval: Some(5 * SECOND), ..ClientSettings::default() };
+        let (client, mut peer, _connections, _) = with_raw(Client::new().settings(settings)).await;
+        // More than the socket takes.
+        let calls: Vec<_> = (0..10).map(|_| asking(&client, &"x".repeat(20_000))).collect();
+        for call in calls {
+            assert!(call.await.unwrap().is_err());
+        }
+        settle().await;
+        assert!(peer.is_left().await, "the socket is closed, although the last frames were never read");
+    });
+}

@@ -17,7 +17,7 @@ use frpc_http2::{Connection, ConnectionError, ErrorCode, Event, OpenError, Setti
 use http::uri::Authority;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
-    time::Instant,
+    time::{Instant, timeout},
 };
 
 use super::{
@@ -157,8 +157,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
             _ => "closed by the peer".to_owned(),
         };
         self.end(&Http2Failure::Lost(text.as_str().into()));
-        // The server may be gone already.
-        let _ = self.socket.shutdown().await;
+        // The server may be gone already, or read nothing.
+        let _ = timeout(SHUTDOWN_MAX, self.socket.shutdown()).await;
         text
     }
 
@@ -179,13 +179,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            let (written, has_written) = poll_write_output(cx, &mut self.core, &mut self.socket)?;
+            let (_, has_written) = poll_write_output(cx, &mut self.core, &mut self.socket)?;
             self.is_busy |= has_written;
             self.has_yielded = false;
             if let Poll::Ready(Err(error)) = read {
                 return Poll::Ready(Err(error));
             }
-            if self.core.is_done() && written.is_ready() {
+            // Nothing of value is left to be written: a server that stops reading must not keep the socket open.
+            if self.core.is_done() {
                 return Poll::Ready(Ok(()));
             }
             // Not before reading: on a busy machine this task may itself be late. It must see the bytes that arrived
@@ -457,6 +458,9 @@ const RECENT_RESETS_MAX: usize = 1024;
 
 /// The number of commands for which an idle connection keeps room.
 const COMMANDS_KEPT: usize = 64;
+
+/// The maximum time for the end of a socket, such as the last record of TLS.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
 
 /// Longer than any wait, and short enough to be added to an [`Instant`].
 const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365);

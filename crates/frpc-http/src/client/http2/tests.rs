@@ -1,12 +1,17 @@
 //! Limits of a connection that no server of a test reaches through a channel.
 
-use std::time::Instant;
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Instant,
+};
 
 use bytes::Bytes;
 use frpc_http2::{Connection, Event, Field, Header, Settings, StreamId};
 use http::{HeaderMap, Method, uri::PathAndQuery};
 use http_body_util::BodyExt;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 
 use super::{
     call::Http2Failure,
@@ -123,6 +128,41 @@ async fn a_connection_without_ids_closes_after_its_calls() {
     drop(sender);
     let mut rest = Vec::new();
     peer.socket.read_to_end(&mut rest).await.unwrap();
+}
+
+/// A socket of a server that reads nothing: no write ends, and neither does a shutdown.
+struct StuckSocket(DuplexStream);
+
+impl AsyncRead for StuckSocket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for StuckSocket {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Pending
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_to_a_server_that_reads_nothing_ends() {
+    let (ours, mut theirs) = duplex(1024);
+    let settings = ClientSettings::default();
+    let (sender, connection) = Http2Sender::new(StuckSocket(ours), &settings, false, "test".parse().unwrap());
+    let ended = tokio::spawn(connection);
+    let call = sender.send(request());
+    theirs.write_all(b"this is not HTTP/2").await.unwrap();
+    assert!(call.await.is_err());
+    assert!(ended.await.unwrap().contains("FRAME_SIZE_ERROR"));
 }
 
 #[tokio::test]
