@@ -8,7 +8,10 @@ use std::{
 
 use frpc::Drain;
 use futures_util::future::BoxFuture;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::{
+    task::unconstrained,
+    time::{Instant, Sleep, sleep_until},
+};
 
 /// Wakes a connection at a given time, and once when the server shuts down.
 pub(crate) struct Alarm<'a> {
@@ -96,7 +99,8 @@ impl<'a> Alarm<'a> {
                 self.is_drain_reported = true;
                 return Poll::Ready(AlarmCause::Drain);
             }
-            if wakeups.late.as_mut().poll(cx).is_pending() {
+            // Handlers may have used up the budget of this task. A sleep without budget would not keep the waker.
+            if Pin::new(&mut unconstrained(wakeups.late.as_mut())).poll(cx).is_pending() {
                 return Poll::Pending;
             }
         }

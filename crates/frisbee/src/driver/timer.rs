@@ -2,7 +2,10 @@
 
 use std::{pin::Pin, task::Context, time::Duration};
 
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::{
+    task::unconstrained,
+    time::{Instant, Sleep, sleep_until},
+};
 
 /// The next deadline of a connection, and the deadline of a failed socket.
 pub(super) struct DriverTimer {
@@ -25,7 +28,8 @@ impl DriverTimer {
     }
 
     fn poll_sleep(&mut self, cx: &mut Context<'_>) -> bool {
-        let has_fired = self.sleep.as_mut().poll(cx).is_ready();
+        // Handlers may have used up the budget of this task. A sleep without budget would not keep the waker.
+        let has_fired = Pin::new(&mut unconstrained(self.sleep.as_mut())).poll(cx).is_ready();
         // Only a pending poll registers the waker.
         self.is_set = !has_fired;
         has_fired
@@ -56,3 +60,27 @@ fn far_future() -> Instant {
 }
 
 const MOMENT: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, task::Poll};
+
+    use tokio::{task::coop, time::timeout};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timer_set_without_budget_wakes_its_task() {
+        let due = Instant::now() + Duration::from_secs(1);
+        let mut timer = DriverTimer::new(Some(due));
+        let firing = poll_fn(|cx| {
+            while coop::has_budget_remaining()
+                && let Poll::Ready(unit) = coop::poll_proceed(cx)
+            {
+                unit.made_progress();
+            }
+            if timer.poll(cx, Instant::now()) { Poll::Ready(()) } else { Poll::Pending }
+        });
+        timeout(Duration::from_secs(60), firing).await.expect("the timer fires");
+    }
+}

@@ -138,9 +138,9 @@ impl<'a> ServerConnection<'a> {
                 return Poll::Ready(Ok(()));
             }
             // Not before reading: on a busy machine this task may itself be late. It must see the bytes that arrived
-            // in the meantime before it treats the peer as silent.
-            if round == 0 {
-                self.poll_alarm(cx, now);
+            // in the meantime before it treats the peer as silent. Not before the last round: each one may start timers.
+            if !self.is_busy || round == ROUNDS_MAX - 1 {
+                self.poll_alarm(cx);
             }
             if !self.is_busy && self.wakes.sleep(cx.waker(), 0) {
                 return Poll::Pending;
@@ -339,7 +339,7 @@ impl<'a> ServerConnection<'a> {
         Ok(written)
     }
 
-    fn poll_alarm(&mut self, cx: &mut Context<'_>, now: Instant) {
+    fn poll_alarm(&mut self, cx: &mut Context<'_>) {
         loop {
             let until = match self.phase {
                 ConnectionPhase::New { until } => Some(until),
@@ -348,6 +348,8 @@ impl<'a> ServerConnection<'a> {
             let due = self.core.poll_timeout().map(Instant::from_std);
             self.alarm.set(due.into_iter().chain(until).min());
             let Poll::Ready(cause) = self.alarm.poll(cx) else { return };
+            // Later than the start of this turn, when the timer was perhaps not yet due.
+            let now = Instant::now();
             self.is_busy = true;
             if cause == AlarmCause::Drain || until.is_some_and(|until| until <= now) {
                 self.phase = ConnectionPhase::Leaving;

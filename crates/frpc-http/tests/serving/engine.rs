@@ -1,14 +1,14 @@
 //! The order of frames and the special cases of HTTP/2 requests, from a peer that decides about each frame.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{collections::BTreeMap, task::Poll, time::Instant};
 
 use bytes::Bytes;
 use frpc::Server;
-use frpc_http::{Http, Mount, MountContext};
+use frpc_http::{Http, HttpSettings, Mount, MountContext};
 use frpc_http2::{Connection, ErrorCode, Event, Field, Header, Settings, StreamId};
 use futures_util::future::{BoxFuture, FutureExt};
 use http::{Request, Response};
-use support::{calls::TestService, in_virtual_time};
+use support::{SECOND, assert_elapsed, calls::TestService, in_virtual_time, settle};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use crate::h2_caller::{frames, messages, server, text};
@@ -198,5 +198,85 @@ fn a_peer_may_measure_its_bandwidth_with_pings() {
         peer.send(call, messages(&["hi"]), true);
         peer.finish(&[call]).await;
         assert_eq!(texts(&peer.seen[&call]), ["hi"]);
+    });
+}
+
+/// Responds late, and then takes longer than the timeouts of the connection.
+struct Leap(tokio::time::Instant);
+
+impl Mount for Leap {
+    fn respond<'a>(&'a self, _: MountContext, _: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
+        async {
+            tokio::time::sleep_until(self.0).await;
+            tokio::time::advance(20 * SECOND).await;
+            Response::new(Bytes::from_static(b"late"))
+        }
+        .boxed()
+    }
+}
+
+/// Without the fix, this test runs for ever: the timer is due at the end of the turn, but not at its start.
+#[test]
+fn a_timeout_that_passes_during_a_turn_is_handled() {
+    in_virtual_time(async {
+        let start = tokio::time::Instant::now();
+        let http = Http::new().mount("/leap", Leap(start + 10 * SECOND)).settings(HttpSettings {
+            head_time_max: 10 * SECOND,
+            keepalive_interval: Some(15 * SECOND),
+            ..HttpSettings::default()
+        });
+        let server = server(&TestService::default(), http).without_listener().unwrap();
+        let mut peer = Peer::connect(&server);
+        let mut greeting = Vec::new();
+        peer.core.take_output(&mut greeting);
+        peer.socket.write_all(&greeting).await.unwrap();
+        settle().await;
+        let leap = peer.open("/leap", &[], true);
+        peer.finish(&[leap]).await;
+        assert_eq!(peer.seen[&leap].body, b"late");
+    });
+}
+
+/// Wakes itself once, and responds with more than the windows of the peer allow.
+struct SecondThought;
+
+impl Mount for SecondThought {
+    fn respond<'a>(&'a self, _: MountContext, _: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
+        async {
+            let mut is_woken = false;
+            std::future::poll_fn(|cx| {
+                cx.waker().wake_by_ref();
+                if std::mem::replace(&mut is_woken, true) { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+            Response::new(vec![b'x'; 1_000_000].into())
+        }
+        .boxed()
+    }
+}
+
+#[test]
+fn a_late_response_is_reset_if_it_is_not_read() {
+    in_virtual_time(async {
+        let http = Http::new().mount("/second", SecondThought).settings(HttpSettings {
+            write_stall_max: 7 * SECOND,
+            keepalive_interval: None,
+            ..HttpSettings::default()
+        });
+        let server = server(&TestService::default(), http).without_listener().unwrap();
+        let (socket, theirs) = duplex(1 << 20);
+        server.attach(theirs);
+        let settings = Settings { stream_window: 1000, ..Settings::default() };
+        let core = Connection::client(settings, Instant::now());
+        let mut peer = Peer { core, socket, seen: BTreeMap::new() };
+        // The greetings are over after a first request, so nothing wakes the connection any more.
+        let first = peer.open("/none", &[], true);
+        peer.finish(&[first]).await;
+        let start = tokio::time::Instant::now();
+        let stream = peer.open("/second", &[], true);
+        // Data is never released, so the window stays closed.
+        peer.finish(&[stream]).await;
+        assert_eq!(peer.seen[&stream].reset, Some(ErrorCode::CANCEL));
+        assert_elapsed(start, 7 * SECOND);
     });
 }

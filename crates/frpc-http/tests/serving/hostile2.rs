@@ -2,11 +2,15 @@
 
 use bytes::Bytes;
 use frpc::{CallSettings, Server};
-use frpc_http::{Http, HttpSettings};
+use frpc_http::{Http, HttpSettings, Mount, MountContext};
+use futures_util::future::{BoxFuture, FutureExt};
 use h2::client;
-use http::{Request, StatusCode};
-use support::{SECOND, calls::TestService, in_virtual_time, settle};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use http::{Request, Response, StatusCode};
+use support::{SECOND, assert_elapsed, calls::TestService, in_virtual_time, settle};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
+    time::Instant,
+};
 
 use crate::h2_caller::{H2Caller, Reply, grpc_request, messages, server};
 
@@ -22,6 +26,7 @@ const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 
+const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
 /// A peer that writes raw frames.
@@ -140,6 +145,39 @@ fn timeouts_on_a_busy_server_do_not_affect_other_calls() {
         assert_eq!(server.metrics().connections, 1);
         drop(server);
         assert!(frames.hear_all().await.iter().all(|(_, payload)| payload.get(4..8) != Some(&[0, 0, 0, 11][..])));
+    });
+}
+
+/// Uses a unit of the budget that tokio gives a task for each turn, and never responds.
+struct Spender;
+
+impl Mount for Spender {
+    fn respond<'a>(&'a self, _: MountContext, _: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
+        async {
+            tokio::task::consume_budget().await;
+            std::future::pending().await
+        }
+        .boxed()
+    }
+}
+
+#[test]
+fn timeouts_hold_for_a_connection_with_many_handlers() {
+    in_virtual_time(async {
+        let server = serve(&TestService::default(), Http::new().mount("/calls.Test/Spend", Spender));
+        let (ours, theirs) = duplex(1 << 20);
+        let mut said = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, b"")].concat();
+        // All sent before the server runs, so that the handlers use up the budget of its first turn.
+        for stream in (0..200).map(|index| 2 * index + 1) {
+            said.extend(frame(HEADERS, END_STREAM | END_HEADERS, stream, &call("Spend")));
+        }
+        let mut frames = Frames(ours);
+        assert!(frames.say(&said).await);
+        let start = Instant::now();
+        server.attach(theirs);
+        // Keepalive ends the connection: the peer answers no PING.
+        assert!(frames.hear_all().await.iter().any(|(kind, _)| *kind == GOAWAY));
+        assert_elapsed(start, 80 * SECOND);
     });
 }
 

@@ -193,7 +193,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
             // in the meantime before it treats the server as silent.
             // And again before a sleep: a call that has just begun may start the pings.
             if round == 0 || !self.is_busy {
-                self.poll_alarm(cx, now);
+                self.poll_alarm(cx);
             }
             let released_late_max = if self.core.is_window_low() { 0 } else { self.released_late_max };
             if !self.is_busy && self.shared.wakes.sleep(cx.waker(), released_late_max) {
@@ -375,15 +375,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
         self.end(&failure);
     }
 
-    fn poll_alarm(&mut self, cx: &mut Context<'_>, now: Instant) {
+    fn poll_alarm(&mut self, cx: &mut Context<'_>) {
         loop {
             self.alarm.set(self.core.poll_timeout().map(Instant::from_std));
             if self.alarm.poll(cx).is_pending() {
                 return;
             }
             self.is_busy = true;
-            // All other timeouts are off.
-            if let Err(error) = self.core.handle_timeout(now.into_std()) {
+            // Later than the start of this turn, when the timer was perhaps not yet due. All other timeouts are off.
+            if let Err(error) = self.core.handle_timeout(Instant::now().into_std()) {
                 self.fail(error, true);
                 return;
             }
