@@ -314,6 +314,7 @@ impl<'a> ServerConnection<'a> {
         };
         let Some(parts) = parts else {
             let refusal = serve::refuse(StatusCode::BAD_REQUEST, "the head of the request is invalid\n");
+            let refusal = serve::response_to(head.method() == Some("HEAD"), refusal);
             return response::send_whole(core, stream, refusal);
         };
         let (body, queue) = if is_whole {

@@ -53,8 +53,9 @@ use crate::{headers::request_len, hosts};
 
 /// Answers a request, including the CORS headers for browsers.
 pub(crate) async fn respond<B: RequestBody>(site: &ServeContext, parts: Parts, body: B) -> Response<ResponseBody> {
+    let is_head = parts.method == Method::HEAD;
     if let Some(refusal) = refuse_host(site, &parts.uri, &parts.headers) {
-        return refusal;
+        return response_to(is_head, refusal);
     }
     let cors = site.additions.cors.as_ref();
     if let Some((status, headers)) = cors.and_then(|cors| cors.preflight(&parts.method, &parts.headers)) {
@@ -63,7 +64,6 @@ pub(crate) async fn respond<B: RequestBody>(site: &ServeContext, parts: Parts, b
         return response;
     }
     let origin = cors.and_then(|_| parts.headers.get(ORIGIN).cloned());
-    let is_head = parts.method == Method::HEAD;
     let mut response = match site.additions.mounts.at(parts.uri.path()) {
         // Boxed to keep ordinary calls small.
         Some(mount) => Box::pin(mounted::serve(site, &**mount, parts, body)).await,
@@ -72,18 +72,18 @@ pub(crate) async fn respond<B: RequestBody>(site: &ServeContext, parts: Parts, b
     if let Some(cors) = cors {
         cors.expose(response.headers_mut(), origin.as_ref());
     }
-    if is_head {
-        leave_out_body(&mut response);
-    }
-    response
+    response_to(is_head, response)
 }
 
-/// Turns the response to a GET into one to a HEAD: the same headers without the body.
-fn leave_out_body(response: &mut Response<ResponseBody>) {
-    let body = std::mem::replace(response.body_mut(), ResponseBody::empty());
-    if let Some(len) = body.size_hint().exact() {
-        response.headers_mut().insert(CONTENT_LENGTH, len.into());
+/// Turns the response to a GET into one to a HEAD, if the request is one: the same headers without the body.
+pub(crate) fn response_to(is_head: bool, mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+    if is_head {
+        let body = std::mem::replace(response.body_mut(), ResponseBody::empty());
+        if let Some(len) = body.size_hint().exact() {
+            response.headers_mut().insert(CONTENT_LENGTH, len.into());
+        }
     }
+    response
 }
 
 /// Refuses a request for a host outside the allowed hosts.
@@ -127,7 +127,10 @@ pub(crate) fn refuse_head(site: &ServeContext, parts: &Parts) -> Option<Response
             let text = format!("the request head has {len} bytes and exceeds the limit of {max}");
             grpc::failed(site, dialect, &Status::resource_exhausted(text))
         }
-        None => refuse(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the request head is too large\n"),
+        None => {
+            let refusal = refuse(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the request head is too large\n");
+            response_to(parts.method == Method::HEAD, refusal)
+        }
     })
 }
 

@@ -280,3 +280,33 @@ fn a_late_response_is_reset_if_it_is_not_read() {
         assert_elapsed(start, 7 * SECOND);
     });
 }
+
+#[test]
+fn refusals_of_head_requests_have_no_body() {
+    in_virtual_time(async {
+        let http = Http::new().allowed_hosts(["other"]);
+        let foreign = server(&TestService::default(), http).without_listener().unwrap();
+        let server = server(&TestService::default(), Http::new()).without_listener().unwrap();
+        let long = "x".repeat(20_000);
+        let fields = |path| {
+            [
+                Field::new(":method", "HEAD"),
+                Field::new(":scheme", "http"),
+                Field::new(":path", path),
+                Field::new(":authority", "test"),
+            ]
+        };
+        for (server, path, more, status) in [
+            (&foreign, "/", vec![], 421),
+            (&server, "/", vec![Field::new("x", &long)], 431),
+            (&server, "/<>", vec![], 400),
+        ] {
+            let mut peer = Peer::connect(server);
+            let fields = [&fields(path)[..], &more].concat();
+            let stream = peer.core.open(Header::fields(&fields), true).unwrap();
+            peer.finish(&[stream]).await;
+            let answer = &peer.seen[&stream];
+            assert_eq!((answer.status, answer.reset, answer.body.len()), (Some(status), None, 0), "{path}");
+        }
+    });
+}
