@@ -139,7 +139,7 @@ pub use client::transport::{ByteStream, ConnectSettings, Connected, Transport, r
 pub use error::{CallError, ConnectError, ServeError};
 pub use server::{Server, ServerBuilder};
 pub use service::boxed::BoxService;
-pub use service::endpoint::{Endpoint, IntoEndpoint, MethodHandle};
+pub use service::endpoint::{Endpoint, HandlerFuture, IntoEndpoint, MethodHandle};
 pub use service::handle::Service;
 pub use service::layer::{Interceptor, Layer, Layered, Next, interceptor};
 pub use service::layers;

@@ -22,7 +22,7 @@ use super::{
     request::{self, KnownCalls, MessageHead},
     request_body::{BodyQueue, Http2Body},
     response,
-    socket::{CONTROL_FRAMES_MAX, READS_MAX, ROUNDS_MAX, poll_write_output, with_scratch},
+    socket::{CONTROL_FRAMES_MAX, READS_MAX, ROUNDS_MAX, copy_received, poll_write_output, with_scratch},
     streams::{OpenStreams, StreamPhase},
     wakes::WakeList,
 };
@@ -262,7 +262,7 @@ impl<'a> ServerConnection<'a> {
         if let Some(at) = self.opening.iter().position(|request| request.stream == stream) {
             let request = &mut self.opening[at];
             if request.content.is_empty() {
-                request.content = Bytes::copy_from_slice(data);
+                request.content = copy_received(data);
                 if is_end {
                     let request = self.opening.swap_remove(at);
                     self.start(request, true);

@@ -28,8 +28,6 @@ pub(super) struct GrpcBlocks {
     /// Heads by content type.
     heads: Vec<(&'static str, PreparedBlock)>,
     trailers: Option<PreparedBlock>,
-    /// A reused buffer for frames of messages.
-    frame: Vec<u8>,
 }
 
 impl GrpcBlocks {
@@ -81,22 +79,16 @@ fn begin_message(
         core.reset(stream, ErrorCode::INTERNAL_ERROR);
         return Ok(None);
     };
-    core.send_head(stream, head, false)?;
-    let (first, second) = if content.len() < COPIED_LEN_MAX {
+    if let Some(message) = content.as_slice().filter(|message| message.len() < COPIED_LEN_MAX) {
         let trailers = Header::prepared(blocks.trailers(core));
-        let frame = &mut blocks.frame;
-        frame.clear();
-        frame.extend_from_slice(&prefix);
-        content.copy_to(frame);
-        match core.send_slice(stream, frame, false) {
-            Ok(()) => return core.send_trailers(stream, trailers).map(|()| None),
-            Err(SendError::Full) => (Bytes::copy_from_slice(frame), Bytes::new()),
-            Err(error) => return Err(error),
+        match core.send_response(stream, head, [&prefix, message], trailers) {
+            Err(SendError::Full) => {}
+            sent => return sent.map(|()| None),
         }
-    } else {
-        (Bytes::copy_from_slice(&prefix), content.into_bytes())
-    };
-    let body = ResponseBody::whole(first, second, Some(serve::ok_trailers()));
+    }
+    core.send_head(stream, head, false)?;
+    let prefix = Bytes::copy_from_slice(&prefix);
+    let body = ResponseBody::whole(prefix, content.into_bytes(), Some(serve::ok_trailers()));
     Ok(Some(SendingBody::new(body)))
 }
 

@@ -5,11 +5,12 @@ use std::{
     error::Error,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker},
 };
 
-use frpc::{Answer, Status};
+use frpc::HandlerFuture;
 use frpc_http2::{Connection, ErrorCode, StreamId};
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Response};
@@ -56,7 +57,7 @@ struct OpenStream<'a> {
 /// ```
 pub(super) enum StreamPhase<'a> {
     /// The handler of a unary gRPC call runs.
-    Calling(Arc<GrpcCall>, BoxFuture<'a, Result<Answer, Status>>),
+    Calling(Arc<GrpcCall>, HandlerFuture<'a>),
     /// The handler of any other request runs.
     Answering(BoxFuture<'a, Response<ResponseBody>>),
     /// The rest of the response waits for data or for room. `None` if there is none.
@@ -185,7 +186,7 @@ impl OpenStream<'_> {
         core: &mut Connection,
     ) -> Poll<()> {
         let begun = match &mut self.phase {
-            StreamPhase::Calling(call, answer) => match answer.as_mut().poll(cx) {
+            StreamPhase::Calling(call, answer) => match Pin::new(answer).poll(cx) {
                 Poll::Ready(answer) => response::begin_grpc(core, blocks, self.id, call, call.reply(context, answer)),
                 Poll::Pending => return Poll::Pending,
             },

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use frpc::{Answer, Body, Head, Metadata, MethodHandle, MethodKind, Status, codec::EncodedMessage};
-use futures_util::future::BoxFuture;
+use frpc::{Answer, Body, HandlerFuture, Head, Metadata, MethodHandle, MethodKind, Status, codec::EncodedMessage};
 use http::{HeaderMap, Method, Response, header::ORIGIN, request::Parts};
 
 use super::{
@@ -13,7 +12,7 @@ use super::{
     grpc::{self, GrpcDialect, GrpcHead},
     refuse_head, refuse_host,
     request_memory::COUNTED_LEN,
-    site::{ServeContext, media_type, set_deadline},
+    site::{ServeContext, media_type},
 };
 use crate::message::envelope;
 
@@ -24,7 +23,7 @@ pub(crate) struct GrpcCall {
     coding: CallCompression,
     method: MethodHandle,
     time: Option<Duration>,
-    /// The head of each call, without its deadline. Clones share the metadata.
+    /// The head of each call, without its timeout. Clones share the metadata.
     head: Head,
 }
 
@@ -79,10 +78,12 @@ impl GrpcCall {
     }
 
     /// Begins the call with its message.
-    pub(crate) fn begin<'a>(&self, site: &'a ServeContext, message: Bytes) -> BoxFuture<'a, Result<Answer, Status>> {
+    pub(crate) fn begin<'a>(&self, site: &'a ServeContext, message: Bytes) -> HandlerFuture<'a> {
         let mut head = self.head.clone();
-        set_deadline(&mut head, self.time);
-        site.endpoint.call_unary(self.method, self.dialect.format(), head, message)
+        if let Some(time) = self.time {
+            head.set_timeout(time);
+        }
+        site.endpoint.call_unary(self.method, self.dialect.format(), head, Body::from(message))
     }
 
     /// Builds the reply.

@@ -96,6 +96,41 @@ impl Connection {
         self.peer.list_max != usize::MAX && self.encoder.list_len(head) > self.peer.list_max
     }
 
+    /// Sends a response with its head, short data and trailers: the cheapest form for small messages.
+    ///
+    /// # Errors
+    ///
+    /// Like [`send_head`](Self::send_head). [`Full`](SendError::Full) means that nothing was sent, because the data
+    /// would have to queue.
+    pub fn send_response(
+        &mut self,
+        stream: StreamId,
+        head: Header<'_>,
+        data: [&[u8]; 2],
+        trailers: Header<'_>,
+    ) -> Result<(), SendError> {
+        if self.exceeds_list_max(trailers) {
+            return Err(SendError::HeadTooLarge);
+        }
+        let (len, direct_max) = (data[0].len() + data[1].len(), self.direct_max());
+        let state = self.check_head(stream, head)?;
+        let flow = i64::try_from(len).unwrap_or(i64::MAX);
+        if len > direct_max || flow > state.send_window {
+            return Err(SendError::Full);
+        }
+        state.set(is::HEAD_SENT);
+        self.send_window -= flow;
+        self.put_block(stream.0, head, false);
+        if len > 0 {
+            let out = self.output.frames();
+            put_header(out, len, kind::DATA, 0, stream.0);
+            data.iter().for_each(|piece| out.extend_from_slice(piece));
+        }
+        self.put_block(stream.0, trailers, true);
+        self.end_local(stream.0);
+        Ok(())
+    }
+
     /// Sends data. Large data is not copied.
     ///
     /// # Errors
@@ -142,7 +177,7 @@ impl Connection {
     fn starts_data(&mut self, id: StreamId, len: usize, end: bool) -> Result<bool, SendError> {
         let has_room = self.queued == 0 || self.queued + len <= self.settings.connection_queue_max;
         let is_full = |queued: usize| queued > 0 && queued + len > self.settings.stream_queue_max;
-        let is_failed = self.is_failed();
+        let (is_failed, direct_max) = (self.is_failed(), self.direct_max());
         let Some(stream) = self.streams.get(id.0) else { return Err(SendError::Closed) };
         if stream.is_ending() || is_failed {
             return Err(SendError::Closed);
@@ -151,15 +186,8 @@ impl Connection {
             return Err(SendError::OutOfOrder);
         }
         let queued = stream.queued();
-        let window = stream.send_window.min(self.send_window);
         let flow = i64::try_from(len).unwrap_or(i64::MAX);
-        // Data of one frame overtakes long data of other streams, but not where the connection's window is the
-        // bottleneck: there it would starve them.
-        let is_direct = queued == 0
-            && len <= self.peer.frame_len
-            && flow <= window
-            && self.output.len() < self.settings.batch_max
-            && self.stalled.is_none();
+        let is_direct = queued == 0 && len <= direct_max && flow <= stream.send_window;
         // No window holds back an end without data.
         if is_direct || (len == 0 && queued == 0) {
             stream.send_window -= flow;
@@ -237,6 +265,10 @@ impl Connection {
     }
 
     /// Returns the data that may go out now without a queue, in bytes. The window of its stream may allow less.
+    ///
+    /// Data of one frame overtakes long data of other streams, but not where the connection's window is the bottleneck:
+    /// there it would starve them.
+    #[inline]
     pub(super) fn direct_max(&self) -> usize {
         let has_room = self.output.len() < self.settings.batch_max && self.stalled.is_none();
         let window = usize::try_from(self.send_window).unwrap_or(0);

@@ -57,6 +57,41 @@ fn a_client_may_retry_requests_after_the_last_stream() {
 }
 
 #[test]
+fn a_whole_response_is_sent_at_once_or_not_at_all() {
+    let mut victim = Victim::server(Settings::default());
+    // The windows of the streams are four bytes.
+    victim.feed(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 4])).unwrap();
+    victim.output();
+    let respond = |victim: &mut Victim, stream: u32, message: &[u8]| {
+        let head = [Field::new(":status", "200")];
+        let trailers = [Field::new("grpc-status", "0")];
+        let stream = victim.id(stream);
+        victim.side.send_response(stream, Header::fields(&head), [b"ab", message], Header::fields(&trailers))
+    };
+    victim.feed(&request(1)).unwrap();
+    assert_eq!(respond(&mut victim, 1, b"cde"), Err(SendError::Full));
+    assert_eq!(victim.kinds(), []);
+    assert_eq!(respond(&mut victim, 1, b"cd"), Ok(()));
+    let output = victim.output();
+    assert_eq!((output[0].0, output[0].1), (HEADERS, END_HEADERS));
+    assert_eq!(output[1], (DATA, 0, 1, b"abcd".to_vec()));
+    assert_eq!((output[2].0, output[2].1), (HEADERS, END_HEADERS | END_STREAM));
+    assert_eq!(respond(&mut victim, 1, b""), Err(SendError::Closed));
+
+    // The rest of a request is not needed any more.
+    let mut open = request(3);
+    open[4] = END_HEADERS;
+    victim.feed(&open).unwrap();
+    assert_eq!(respond(&mut victim, 3, b""), Ok(()));
+    assert_eq!(victim.kinds(), [(HEADERS, 3), (DATA, 3), (HEADERS, 3), (RST_STREAM, 3)]);
+
+    victim.feed(&request(5)).unwrap();
+    let stream = victim.id(5);
+    victim.side.send_head(stream, Header::fields(&[Field::new(":status", "200")]), false).unwrap();
+    assert_eq!(respond(&mut victim, 5, b""), Err(SendError::OutOfOrder));
+}
+
+#[test]
 fn informational_responses_come_before_the_head() {
     let mut victim = Victim::client(Settings::default());
     let id = open(&mut victim, "GET");

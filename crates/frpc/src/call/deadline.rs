@@ -111,6 +111,15 @@ impl HandlerTime {
     }
 }
 
+/// Bounds a handler by its time limit, if there is one.
+#[inline]
+pub(crate) fn within<F>(time: Option<HandlerTime>, handling: F) -> DeadlineFuture<F> {
+    match time {
+        Some(time) => time.bound(handling),
+        None => Deadline::NEVER.bound(handling),
+    }
+}
+
 /// Time limits of a server for calls to all methods ([`CallSettings::times`](crate::CallSettings::times)) or to one
 /// ([`method_times`](crate::CallSettings::method_times)). Timeouts requested by callers are clamped between `min` and
 /// `max`.
@@ -139,7 +148,13 @@ pub struct TimeLimits {
 }
 
 impl TimeLimits {
-    pub(crate) fn of(self, kind: MethodKind, timeout: Option<Duration>, start: Instant) -> Option<HandlerTime> {
+    #[inline]
+    pub(crate) fn of(
+        self,
+        kind: MethodKind,
+        timeout: Option<Duration>,
+        start: impl FnOnce() -> Instant,
+    ) -> Option<HandlerTime> {
         let unsaid = match kind {
             MethodKind::Unary => self.default.or(self.max),
             MethodKind::ServerStreaming | MethodKind::ClientStreaming | MethodKind::Bidirectional => {
@@ -157,7 +172,7 @@ impl TimeLimits {
                 Status::deadline_exceeded(format!("the call took longer than {limit:?}, the time limit of the server"))
             }
         };
-        Some(HandlerTime { deadline: Deadline::since(start, limit), passed })
+        Some(HandlerTime { deadline: Deadline::since(start(), limit), passed })
     }
 }
 

@@ -16,9 +16,7 @@ use super::{
     streaming::Streaming,
     unknown_json::UnknownJson,
 };
-use crate::codec::{
-    CodecError, DecodeContext, EncodedMessage, Format, MemoryBudget, Message, encode_small, json::Types,
-};
+use crate::codec::{CodecError, DecodeContext, EncodedMessage, Format, MemoryBudget, Message, json::Types};
 
 /// A call on its way to a service, passed between transports, [layers](crate::Layer) and services.
 #[derive(Debug)]
@@ -335,11 +333,7 @@ impl Answer {
         response: Response<M>,
     ) -> Result<Self, Status> {
         let (extras, message) = response.into_parts();
-        let message = match format {
-            // It is copied soon, so it may be in a reusable buffer.
-            Format::Polyglot => encode_small(&message),
-            other => other.encode_with(&message, any_types)?,
-        };
+        let message = format.encode_briefly(&message, any_types)?;
         Ok(Self { body: Body::One(message), extras })
     }
 

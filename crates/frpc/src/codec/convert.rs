@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{
     field_layouts::checked_memory,
     format::Format,
-    formats::{CodecError, FormatFunctions},
+    formats::{CodecError, CopyHint, FormatFunctions},
     json::Types,
     layout::MemoryBudget,
     polyglot::{self, DecodedContent, EncodedMessage, Message},
@@ -34,7 +34,20 @@ impl Format {
     ) -> Result<EncodedMessage, CodecError> {
         match self {
             Self::Polyglot => Ok(polyglot::encode_pieces(message)),
-            other => other.encode_by_table(message, any_types),
+            other => other.encode_by_table(message, any_types, CopyHint::Kept),
+        }
+    }
+
+    /// Encodes a message that is copied soon. A short one is in a reusable buffer of the current thread.
+    #[inline(always)]
+    pub(crate) fn encode_briefly<M: Message>(
+        self,
+        message: &M,
+        any_types: &'static Types,
+    ) -> Result<EncodedMessage, CodecError> {
+        match self {
+            Self::Polyglot => Ok(polyglot::encode_small(message)),
+            other => other.encode_by_table(message, any_types, CopyHint::Soon),
         }
     }
 
@@ -96,11 +109,11 @@ impl Format {
         match self {
             Self::Polyglot => Ok(polyglot::encode_small_to(message, out, len_max).map(EncodedMessage::into_bytes)),
             other => {
-                let content = other.encode_by_table(message, any_types)?.into_bytes();
+                let content = other.encode_by_table(message, any_types, CopyHint::Soon)?;
                 if content.len() > len_max {
-                    return Ok(Some(content));
+                    return Ok(Some(content.into_bytes()));
                 }
-                out.extend_from_slice(&content);
+                content.copy_to(out);
                 Ok(None)
             }
         }
@@ -109,8 +122,13 @@ impl Format {
     // Cold, because nearly all calls use polyglot. They should pay for one branch only.
     #[cold]
     #[inline(never)]
-    fn encode_by_table<M: Message>(self, message: &M, any_types: &'static Types) -> Result<EncodedMessage, CodecError> {
-        Ok((self.functions::<M>()?.encode)(message, any_types)?.into())
+    fn encode_by_table<M: Message>(
+        self,
+        message: &M,
+        any_types: &'static Types,
+        hint: CopyHint,
+    ) -> Result<EncodedMessage, CodecError> {
+        (self.functions::<M>()?.encode)(message, any_types, hint)
     }
 
     #[cold]

@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use super::{
     field_layouts::checked_memory,
-    formats::{CodecError, FormatFunctions, Formats},
+    formats::{CodecError, CopyHint, FormatFunctions, Formats},
     json::Types,
-    polyglot::{DecodeError, Message, Reader, Sink, Writer},
+    polyglot::{DecodeError, EncodedMessage, Message, Reader, Sink, Writer},
     reading::DecodeContext,
 };
 
@@ -141,8 +141,12 @@ impl<C: Codec<M>, M: 'static> Formats<CodedMessage<C, M>> {
     }
 }
 
-fn encode<C: Codec<M>, M>(message: &CodedMessage<C, M>, _: &'static Types) -> Result<Bytes, CodecError> {
-    Ok(message.content.clone())
+fn encode<C: Codec<M>, M>(
+    message: &CodedMessage<C, M>,
+    _: &'static Types,
+    _: CopyHint,
+) -> Result<EncodedMessage, CodecError> {
+    Ok(message.content.clone().into())
 }
 
 // The caller counted the memory already.

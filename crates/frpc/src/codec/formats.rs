@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{
     format::Format,
     json,
-    polyglot::{DecodeError, DecodeErrorKind, Failure},
+    polyglot::{DecodeError, DecodeErrorKind, EncodedMessage, Failure, SmallMessage},
     reading::DecodeContext,
 };
 
@@ -40,10 +40,19 @@ pub struct Formats<M: 'static> {
     pub(super) codec: Option<&'static str>,
 }
 
+/// The next use of an encoded message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopyHint {
+    /// It is copied soon, so a short one may be in a reusable buffer.
+    Soon,
+    /// It may be kept.
+    Kept,
+}
+
 #[derive(Debug)]
 pub(super) struct FormatFunctions<M> {
     /// The types are for an `Any` in JSON, in addition to the types of the message.
-    pub(super) encode: fn(&M, &'static json::Types) -> Result<Bytes, CodecError>,
+    pub(super) encode: fn(&M, &'static json::Types, CopyHint) -> Result<EncodedMessage, CodecError>,
     /// Adds the memory of the message to [`DecodeContext::memory_len`], unless it was counted before decoding.
     pub(super) decode: fn(&Bytes, &mut DecodeContext) -> Result<M, CodecError>,
 }
@@ -65,8 +74,18 @@ impl<M: json::Message> Formats<M> {
     }
 }
 
-fn encode_prost<M: prost::Message>(message: &M, _: &'static json::Types) -> Result<Bytes, CodecError> {
-    Ok(message.encode_to_vec().into())
+fn encode_prost<M: prost::Message>(
+    message: &M,
+    _: &'static json::Types,
+    hint: CopyHint,
+) -> Result<EncodedMessage, CodecError> {
+    let len = message.encoded_len();
+    if hint == CopyHint::Soon && len <= SmallMessage::LEN_MAX {
+        return Ok(EncodedMessage::Small(SmallMessage::of(len, |out| message.encode_raw(out))));
+    }
+    let mut out = Vec::with_capacity(len);
+    message.encode_raw(&mut out);
+    Ok(EncodedMessage::One(out.into()))
 }
 
 // The caller checked the memory of the message before.
@@ -75,8 +94,13 @@ fn decode_prost<M: prost::Message + Default>(content: &Bytes, _: &mut DecodeCont
     M::decode(content.clone()).map_err(CodecError::Proto)
 }
 
-fn encode_json<M: json::Message>(message: &M, any_types: &'static json::Types) -> Result<Bytes, CodecError> {
-    json::to_vec_with(message, any_types).map(Bytes::from).map_err(CodecError::Json)
+fn encode_json<M: json::Message>(
+    message: &M,
+    any_types: &'static json::Types,
+    _: CopyHint,
+) -> Result<EncodedMessage, CodecError> {
+    let text = json::to_vec_with(message, any_types).map_err(CodecError::Json)?;
+    Ok(EncodedMessage::One(text.into()))
 }
 
 fn decode_json<M: json::Message>(content: &Bytes, reading: &mut DecodeContext) -> Result<M, CodecError> {

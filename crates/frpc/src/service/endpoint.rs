@@ -12,6 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use pin_project_lite::pin_project;
 use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
@@ -19,15 +20,15 @@ use super::{
     boxed::{BoxFuture, BoxService},
     ending::{EndFuture, EndSignal},
     handle::Service,
-    services::{Common, Services, catch_panics, panicked, sanitize_handler_status},
+    services::{Common, GuardedHandler, Services, catch_panics, panicked, refuse, sanitize_handler_status},
     set::ServiceSet,
-    table::{Collision, MethodEntry},
+    table::{Collision, MethodEntry, MethodPosition},
 };
 use crate::{
     call::{
         account::MemoryAccount,
-        context::{CallScope, Inherited},
-        deadline::HandlerTime,
+        context::{CallScope, InScope, Inherited},
+        deadline::{DeadlineFuture, HandlerTime, within},
         exchange::{Answer, Body, Call},
         head::Head,
         method::{Method, MethodKind},
@@ -151,7 +152,7 @@ impl Endpoint {
     /// [times](crate::CallSettings::times) of the server. [`call`](Self::call) and [`call_with`](Self::call_with)
     /// apply it automatically.
     pub fn time_of(&self, timeout: Option<Duration>) -> Option<Duration> {
-        let time = self.common().calls.times.of(MethodKind::Unary, timeout, Instant::now());
+        let time = self.common().calls.times.of(MethodKind::Unary, timeout, Instant::now);
         time.map(HandlerTime::limit)
     }
 
@@ -165,22 +166,20 @@ impl Endpoint {
         &self,
         method: &'static Method,
         format: Format,
-        head: Head,
+        mut head: Head,
         body: Body,
         handler: impl Fn(Call) -> F + Send + Sync,
     ) -> Result<Answer, Status>
     where
         F: Future<Output = Result<Answer, Status>> + Send + 'static,
     {
-        let handle = |head: Head| async {
-            let scope = CallScope::of(&head, &self.common().calls.inherit_metadata);
-            let end = |call| -> BoxFuture<'_, _> { Box::pin(handler(call)) };
-            let mut call = Call::new(method, format, head, body);
-            call.set_memory_budget(self.common().messages.message_memory_max);
-            let answer = catch_panics(scope, method, None, self.common().layers.call(call, &end)).await?;
-            Ok(answer_without_panics(answer, method))
-        };
-        self.in_time(method, head, handle).await
+        let time = self.limit(method, &mut head);
+        let scope = CallScope::of(&head, &self.common().calls.inherit_metadata);
+        let end = |call| -> BoxFuture<'_, _> { Box::pin(handler(call)) };
+        let mut call = Call::new(method, format, head, body);
+        call.set_memory_budget(self.common().messages.message_memory_max);
+        let answer = within(time, catch_panics(scope, method, None, self.common().layers.call(call, &end))).await?;
+        Ok(in_time(answer_without_panics(answer, method), time))
     }
 
     /// Calls a method. The messages of the answer have the same format. A panic of the handler becomes a status, and so
@@ -190,20 +189,24 @@ impl Endpoint {
     /// # Cancel safety
     ///
     /// Dropping the future drops the handler. A stream that was already returned continues until it is dropped.
-    pub async fn call(&self, method: MethodHandle, format: Format, head: Head, body: Body) -> Result<Answer, Status> {
-        let handle = |head| self.call_unlimited(method, format, head, body);
-        let answering = self.in_time(method.method(), head, handle);
+    pub async fn call(
+        &self,
+        method: MethodHandle,
+        format: Format,
+        mut head: Head,
+        body: Body,
+    ) -> Result<Answer, Status> {
         // Shortly before the limit of a shutdown, streaming calls end with a status. Unary calls keep running.
         if method.method().kind == MethodKind::Unary {
-            return answering.await;
+            return self.call_unary(method, format, head, body).await;
         }
-        let ending = &self.common().ending;
+        let (time, ending) = (self.limit(method.method(), &mut head), &self.common().ending);
         let answer = tokio::select! {
             biased;
-            answer = answering => answer?,
+            answer = self.begin(method, format, head, body, time) => answer?,
             () = ending.ended() => return Err(EndSignal::status()),
         };
-        Ok(answer.map_body(|body| match body {
+        Ok(in_time(answer, time).map_body(|body| match body {
             Body::Many(contents) => {
                 Body::Many(contents.changed(|contents| UntilEnd { contents, ended: Box::pin(ending.ended_owned()) }))
             }
@@ -211,39 +214,38 @@ impl Endpoint {
         }))
     }
 
-    /// Calls a unary method, as [`call`](Self::call) does with a body of one message.
-    pub fn call_unary(
-        &self,
-        method: MethodHandle,
-        format: Format,
-        head: Head,
-        message: Bytes,
-    ) -> BoxFuture<'_, Result<Answer, Status>> {
-        let MethodHandle(entry) = method;
-        let body = Body::from(message);
-        match self.common().calls.time_of(entry.method, head.timeout(), Instant::now()) {
-            // The services box the handler, and nothing else is needed.
-            None => self.0.call(entry, Call::new(entry.method, format, head, body)),
-            Some(_) => Box::pin(self.call(method, format, head, body)),
-        }
+    /// Calls a unary method, as [`call`](Self::call) does. The future has a type, so it needs no further box.
+    #[inline]
+    pub fn call_unary(&self, method: MethodHandle, format: Format, mut head: Head, body: Body) -> HandlerFuture<'_> {
+        let time = self.limit(method.method(), &mut head);
+        self.begin(method, format, head, body, time)
     }
 
-    /// Applies the time limits of the server to a call.
-    async fn in_time<F>(&self, method: &Method, mut head: Head, call: impl FnOnce(Head) -> F) -> Result<Answer, Status>
-    where
-        F: Future<Output = Result<Answer, Status>>,
-    {
-        let Some(time) = self.common().calls.time_of(method, head.timeout(), Instant::now()) else {
-            return call(head).await;
-        };
+    /// Returns the time limit of the server for a call that begins now, and sets it as the deadline of its head.
+    #[inline]
+    fn limit(&self, method: &Method, head: &mut Head) -> Option<HandlerTime> {
+        let time = self.common().calls.time_of(method, head.timeout(), Instant::now)?;
         if let Some(at) = time.at() {
             head.set_deadline(at);
         }
-        let answer = time.bound(call(head)).await?;
-        Ok(answer.map_body(|body| match body {
-            Body::Many(contents) => Body::Many(in_time(contents, time)),
-            body => body,
-        }))
+        Some(time)
+    }
+
+    /// Calls a method without the time limits of the server, within the given time.
+    pub(crate) fn begin(
+        &self,
+        MethodHandle(MethodEntry { method, target, .. }): MethodHandle,
+        format: Format,
+        head: Head,
+        body: Body,
+        time: Option<HandlerTime>,
+    ) -> HandlerFuture<'_> {
+        let scope = CallScope::of(&head, &self.common().calls.inherit_metadata);
+        let (handler, hold) = match self.common().admit(Call::new(method, format, head, body)) {
+            Ok((call, hold)) => (self.0.handle(target, call), hold),
+            Err(status) => (refuse(status), None),
+        };
+        HandlerFuture { handler: within(time, catch_panics(scope, method, hold, handler)), method }
     }
 
     /// Notifies all services that the server begins to shut down.
@@ -254,18 +256,6 @@ impl Endpoint {
     /// Ends all running streaming calls.
     pub(crate) fn end_streams(&self) {
         self.common().ending.end();
-    }
-
-    /// Calls a method without a time limit. The caller of this function limits the time.
-    pub(crate) async fn call_unlimited(
-        &self,
-        method: MethodHandle,
-        format: Format,
-        head: Head,
-        body: Body,
-    ) -> Result<Answer, Status> {
-        let MethodHandle(entry) = method;
-        self.0.call(entry, Call::new(entry.method, format, head, body)).await
     }
 }
 
@@ -286,7 +276,7 @@ impl fmt::Debug for Endpoint {
 trait AnyServices: Send + Sync {
     fn common(&self) -> &Common;
     fn shutting_down(&self);
-    fn call(&self, entry: MethodEntry, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
+    fn handle(&self, target: MethodPosition, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
 }
 
 impl<S: ServiceSet, R: Send + Sync> AnyServices for Services<S, R> {
@@ -298,11 +288,38 @@ impl<S: ServiceSet, R: Send + Sync> AnyServices for Services<S, R> {
         Self::shutting_down(self);
     }
 
-    fn call(&self, entry: MethodEntry, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
-        Box::pin(async move {
-            let answer = self.call(entry, call).await?;
-            Ok(answer_without_panics(answer, entry.method))
-        })
+    fn handle(&self, target: MethodPosition, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
+        Self::handle(self, target, call)
+    }
+}
+
+pin_project! {
+    /// A running handler of [`Endpoint::call_unary`].
+    pub struct HandlerFuture<'a> {
+        #[pin]
+        handler: DeadlineFuture<InScope<GuardedHandler<BoxFuture<'a, Result<Answer, Status>>>>>,
+        method: &'static Method,
+    }
+}
+
+impl Future for HandlerFuture<'_> {
+    type Output = Result<Answer, Status>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        match this.handler.poll(cx) {
+            Poll::Ready(Ok(answer)) if matches!(answer.body(), Body::Many(_)) => {
+                Poll::Ready(Ok(answer_without_panics(answer, this.method)))
+            }
+            polled => polled,
+        }
+    }
+}
+
+impl fmt::Debug for HandlerFuture<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HandlerFuture").field("method", &self.method).finish_non_exhaustive()
     }
 }
 
@@ -340,8 +357,16 @@ impl BatchSource<Bytes> for UntilEnd {
     }
 }
 
-/// Fails a stream with a status when its time is up, even if a message is always ready.
-fn in_time(contents: Streaming<Bytes>, time: HandlerTime) -> Streaming<Bytes> {
+/// Fails the stream of an answer with a status when its time is up, even if a message is always ready.
+fn in_time(answer: Answer, time: Option<HandlerTime>) -> Answer {
+    let Some(time) = time else { return answer };
+    answer.map_body(|body| match body {
+        Body::Many(contents) => Body::Many(stream_in_time(contents, time)),
+        body => body,
+    })
+}
+
+fn stream_in_time(contents: Streaming<Bytes>, time: HandlerTime) -> Streaming<Bytes> {
     let trailers = contents.trailers_slot();
     let bounded = stream::try_unfold(contents, move |mut contents| async move {
         if time.is_over() {

@@ -88,6 +88,33 @@ impl Common {
     pub(super) fn connection_account(&self) -> MemoryAccount {
         MemoryAccount::for_connection(self.calls.connection_memory_max, &self.account)
     }
+
+    /// Applies the limits of messages to a call.
+    // By value: a reference would keep every call in memory on its way to the handler.
+    #[inline(always)]
+    pub(super) fn admit(&self, mut call: Call) -> Result<(Call, Option<MemoryHold>), Status> {
+        call.set_memory_budget(self.messages.message_memory_max);
+        call.set_any_types(self.messages.any_types);
+        match call.counted_len() {
+            None => Ok((call, None)),
+            Some(len) => self.hold(call, len),
+        }
+    }
+
+    /// Returns the hold for the memory of a message. It charges the account of the connection if the wire has one, and
+    /// otherwise the account of the server.
+    #[cold]
+    fn hold(&self, mut call: Call, len: usize) -> Result<(Call, Option<MemoryHold>), Status> {
+        if let Some(hold) = call.head().extensions().get::<MemoryHold>().cloned() {
+            return Ok((call, Some(hold)));
+        }
+        let hold = self.account.hold();
+        if len >= HELD_LEN {
+            hold.grow(len)?;
+        }
+        call.head_mut().extensions_mut().insert(hold.clone());
+        Ok((call, Some(hold)))
+    }
 }
 
 /// The default fallback: answers every call with [`Code::Unimplemented`](crate::Code::Unimplemented) and refuses every
@@ -164,21 +191,6 @@ impl<S: ServiceSet, R> Services<S, R> {
         self
     }
 
-    /// Returns the hold for the memory of a message. It charges the account of the connection if the wire has one, and
-    /// otherwise the account of the server.
-    #[cold]
-    fn hold(&self, mut call: Call, len: usize) -> Result<(Call, Option<MemoryHold>), Status> {
-        if let Some(hold) = call.head().extensions().get::<MemoryHold>().cloned() {
-            return Ok((call, Some(hold)));
-        }
-        let hold = self.common.account.hold();
-        if len >= HELD_LEN {
-            hold.grow(len)?;
-        }
-        call.head_mut().extensions_mut().insert(hold.clone());
-        Ok((call, Some(hold)))
-    }
-
     pub(crate) fn metadata_max(&self) -> usize {
         self.common.metadata_max()
     }
@@ -225,6 +237,14 @@ impl<S: ServiceSet, R> Services<S, R> {
         self.call_in(CallScope::of(call.head(), &self.common.calls.inherit_metadata), entry, call)
     }
 
+    /// Calls a method without anything around the handler but the layers. Boxed.
+    pub(super) fn handle(&self, target: MethodPosition, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
+        match self.common.layers.is_empty() {
+            true => Box::pin(self.services.call(target, call)),
+            false => call_through(&self.common.layers, &self.services, target, call),
+        }
+    }
+
     /// Calls a method in this scope. Not an async function: its state would contain one more copy of the call, and so
     /// would the state of each caller.
     #[inline(always)]
@@ -232,18 +252,11 @@ impl<S: ServiceSet, R> Services<S, R> {
         &self,
         scope: CallScope,
         entry: MethodEntry,
-        mut call: Call,
+        call: Call,
     ) -> impl Future<Output = Result<Answer, Status>> + Send {
         let MethodEntry { method, target, .. } = entry;
         let Self { services, common, .. } = self;
-        call.set_memory_budget(common.messages.message_memory_max);
-        call.set_any_types(common.messages.any_types);
-        // By value: a reference would keep every call in memory on its way to the handler.
-        let held = match call.counted_len() {
-            None => Ok((call, None)),
-            Some(len) => self.hold(call, len),
-        };
-        let (handler, hold) = match held {
+        let (handler, hold) = match common.admit(call) {
             Ok((call, hold)) if common.layers.is_empty() => (Either::Left(services.call(target, call)), hold),
             Ok((call, hold)) => (Either::Right(call_through(&common.layers, services, target, call)), hold),
             Err(status) => (Either::Right(refuse(status)), None),
@@ -259,10 +272,7 @@ pub(super) fn catch_panics<F>(
     method: &'static Method,
     hold: Option<MemoryHold>,
     handler: F,
-) -> impl Future<Output = Result<Answer, Status>> + use<F>
-where
-    F: Future<Output = Result<Answer, Status>>,
-{
+) -> InScope<GuardedHandler<F>> {
     InScope::new(scope, GuardedHandler { handler, method, hold })
 }
 
@@ -281,13 +291,13 @@ fn call_through<'a, S: ServiceSet>(
 }
 
 #[cold]
-fn refuse<'a>(status: Status) -> BoxFuture<'a, Result<Answer, Status>> {
+pub(super) fn refuse<'a>(status: Status) -> BoxFuture<'a, Result<Answer, Status>> {
     Box::pin(std::future::ready(Err(status)))
 }
 
 pin_project! {
     /// A handler whose panics become statuses.
-    struct GuardedHandler<F> {
+    pub(crate) struct GuardedHandler<F> {
         #[pin]
         handler: F,
         method: &'static Method,

@@ -93,7 +93,12 @@ impl CallSettings {
     }
 
     /// Returns the limit of a call to this method, with the timeout requested by its caller.
-    pub(crate) fn time_of(&self, method: &Method, timeout: Option<Duration>, start: Instant) -> Option<HandlerTime> {
+    pub(crate) fn time_of(
+        &self,
+        method: &Method,
+        timeout: Option<Duration>,
+        start: impl FnOnce() -> Instant,
+    ) -> Option<HandlerTime> {
         let own = self.method_times.iter().rfind(|(own, _)| *own == method);
         own.map_or(self.times, |(_, times)| *times).of(method.kind, timeout, start)
     }

@@ -155,7 +155,7 @@ async fn answered(endpoint: Result<Endpoint, Collision>, call: Call) -> Result<A
         return Err(Status::unimplemented("the method is called as one of another kind"));
     }
     let (head, body) = call.into_parts();
-    endpoint.call_unlimited(found, format, head, body).await.map_err(without_source)
+    endpoint.begin(found, format, head, body, None).await.map_err(without_source)
 }
 
 /// Returns the status of a handler without its source. The caller must not take it for a failure of its own side.

@@ -29,6 +29,16 @@ impl EncodedMessage {
         self.len() == 0
     }
 
+    /// Returns all bytes if they are in one buffer.
+    #[inline]
+    pub fn as_slice(&self) -> Option<&[u8]> {
+        match self {
+            Self::One(bytes) => Some(bytes),
+            Self::Small(bytes) => Some(bytes),
+            Self::Several(_) => None,
+        }
+    }
+
     /// Returns all bytes in one buffer. Copies them unless they are a single `Bytes`.
     #[inline]
     pub fn into_bytes(self) -> Bytes {

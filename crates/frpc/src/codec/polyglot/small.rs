@@ -9,7 +9,7 @@ pub struct SmallMessage(Vec<u8>);
 
 impl SmallMessage {
     /// The maximum length of a small message.
-    pub(super) const LEN_MAX: usize = 4 * 1024 - 1;
+    pub(in crate::codec) const LEN_MAX: usize = 4 * 1024 - 1;
 
     /// Takes the spare buffer of this thread, and empties it.
     #[inline]
@@ -17,6 +17,15 @@ impl SmallMessage {
         let mut bytes = SPARE.take();
         bytes.clear();
         bytes
+    }
+
+    /// Returns a message of this length, written by a function into a [spare](Self::spare) buffer.
+    #[inline]
+    pub(in crate::codec) fn of(len: usize, write: impl FnOnce(&mut Vec<u8>)) -> Self {
+        let mut bytes = Self::spare();
+        bytes.reserve(len);
+        write(&mut bytes);
+        Self(bytes)
     }
 
     /// Returns a message in a [spare](Self::spare) buffer.
@@ -52,9 +61,7 @@ mod tests {
     use super::*;
 
     fn with(bytes: &[u8]) -> SmallMessage {
-        let mut out = SmallMessage::spare();
-        out.extend_from_slice(bytes);
-        SmallMessage::new(out)
+        SmallMessage::of(bytes.len(), |out| out.extend_from_slice(bytes))
     }
 
     #[test]

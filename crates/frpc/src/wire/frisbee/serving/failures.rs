@@ -11,22 +11,9 @@ use super::super::{
     peer::PeerState,
 };
 use crate::{
-    call::{
-        deadline::{Deadline, DeadlineFuture, HandlerTime},
-        exchange::Answer,
-        method::Method,
-        status::Status,
-    },
+    call::{exchange::Answer, method::Method, status::Status},
     error::{CallError, ServerCause, ServerFailure},
 };
-
-/// Drops a handler at the deadline of its caller.
-pub(super) fn within<F>(time: Option<HandlerTime>, handling: F) -> DeadlineFuture<F> {
-    match time {
-        Some(time) => time.bound(handling),
-        None => Deadline::NEVER.bound(handling),
-    }
-}
 
 /// Returns the packet that answers a request with a failure.
 ///

@@ -245,7 +245,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
             return self.fallback.packet_timeout(packet, connection);
         };
         let arrived = Instant::from_std(connection.turn());
-        let time = self.common.calls.time_of(method, said.or_else(|| PeerState::announced(connection)), arrived)?;
+        let time = self.common.calls.time_of(method, said.or_else(|| PeerState::announced(connection)), || arrived)?;
         Some(time.at()?.saturating_duration_since(arrived.into_std()))
     }
 

@@ -18,12 +18,12 @@ use super::{
         message_streams::{self, IncomingMessages, IncompleteSend},
         peer::PeerState,
     },
-    failures::{answer_too_large, no_method, tell_of_loss, tell_of_losses, tell_of_lost_details, within},
+    failures::{answer_too_large, no_method, tell_of_loss, tell_of_losses, tell_of_lost_details},
     origin::origin,
 };
 use crate::{
     call::{
-        deadline::HandlerTime,
+        deadline::{HandlerTime, within},
         exchange::{Answer, Body, Call},
         head::Head,
         method::{Method, MethodKind},
@@ -48,7 +48,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let (sender, mut reader) = stream.split();
         // The opening data. It was peeked at, so this does not wait.
         let _ = reader.read().await;
-        let time = self.common.calls.time_of(method, head.timeout, Instant::now());
+        let time = self.common.calls.time_of(method, head.timeout, Instant::now);
         let at = time.and_then(HandlerTime::at);
         let mut received = Head::received(Some(origin(connection)), at);
         if !head.metadata.is_empty() {

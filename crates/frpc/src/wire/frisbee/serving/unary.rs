@@ -19,14 +19,14 @@ use super::{
         },
         peer::{CallPermit, PeerState},
     },
-    failures::{answer_too_large, failed, no_method, tell_of_losses, tell_of_lost_details, too_large, within},
+    failures::{answer_too_large, failed, no_method, tell_of_losses, tell_of_lost_details, too_large},
     origin::origin,
     takeover::TakeoverRequest,
 };
 use crate::{
     call::{
         context::CallScope,
-        deadline::HandlerTime,
+        deadline::{HandlerTime, within},
         exchange::{Answer, Body, Call},
         head::Head,
         method::{Method, MethodKind},
@@ -71,7 +71,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let name = packet.name();
         let answer = match entry.method.kind {
             MethodKind::Unary => {
-                let time = self.common.calls.time_of(entry.method, PeerState::announced(connection), arrived);
+                let time = self.common.calls.time_of(entry.method, PeerState::announced(connection), || arrived);
                 let call = incoming_call(entry, packet.content, time.and_then(HandlerTime::at), connection);
                 self.call_limited(entry, call, time, connection).await
             }
@@ -203,7 +203,9 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             return failed(self.not_unary(operation));
         }
         let time =
-            self.common.calls.time_of(entry.method, head.timeout.or_else(|| PeerState::announced(connection)), arrived);
+            self.common
+                .calls
+                .time_of(entry.method, head.timeout.or_else(|| PeerState::announced(connection)), || arrived);
         let mut received = Head::received(Some(origin(connection)), time.and_then(HandlerTime::at));
         if !head.metadata.is_empty() {
             *received.metadata_mut() = head.metadata;
