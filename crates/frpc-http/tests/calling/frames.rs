@@ -1,20 +1,21 @@
 //! A server that reads and writes raw HTTP/2 frames.
 
 use frpc::prost::Message;
+use futures_util::FutureExt;
 use support::calls::words;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const CONTINUATION: u8 = 9;
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const CONTINUATION: u8 = 9;
 
-const ACK: u8 = 1;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
+pub(crate) const ACK: u8 = 1;
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
 
 pub(crate) const REFUSED_STREAM: u32 = 7;
 pub(crate) const CANCEL: u32 = 8;
@@ -63,11 +64,36 @@ impl RawServer {
         Self { answers_pings: false, ..self }
     }
 
-    async fn write(&mut self, kind: u8, flags: u8, stream: u32, content: &[u8]) {
-        let len = u32::try_from(content.len()).unwrap().to_be_bytes();
-        let head = [&len[1..], &[kind, flags], &stream.to_be_bytes()].concat();
+    pub(crate) async fn write(&mut self, kind: u8, flags: u8, stream: u32, content: &[u8]) {
         // The client may be gone already.
-        let _ = self.socket.write_all(&[&head, content].concat()).await;
+        let _ = self.socket.write_all(&frame(kind, flags, stream, content)).await;
+    }
+
+    pub(crate) async fn write_all(&mut self, bytes: &[u8]) {
+        let _ = self.socket.write_all(bytes).await;
+    }
+
+    /// Sends these bytes again and again, until the client closes the connection. Returns the reason of the client and
+    /// the number of repetitions.
+    pub(crate) async fn insist(mut self, times_max: u32, said: impl Fn(u32) -> Vec<u8>) -> (Option<u32>, u32) {
+        let (mut times, mut heard) = (0, Vec::new());
+        while times < times_max && self.socket.write_all(&said(times)).await.is_ok() {
+            times += 1;
+            // Lets the client run.
+            tokio::task::yield_now().await;
+            while let Some(Ok(1..)) = self.socket.read_buf(&mut heard).now_or_never() {}
+        }
+        assert!(times < times_max, "the client never has enough");
+        let _ = self.socket.read_to_end(&mut heard).await;
+        let (mut reason, mut rest) = (None, &heard[..]);
+        while let [a, b, c, kind, _, _, _, _, _, after @ ..] = rest {
+            let (content, next) = after.split_at(usize::try_from(u32::from_be_bytes([0, *a, *b, *c])).unwrap());
+            if *kind == GOAWAY {
+                reason = content[4..].first_chunk().map(|code| u32::from_be_bytes(*code));
+            }
+            rest = next;
+        }
+        (reason, times)
     }
 
     /// Waits for the next event of a call, or the end of the connection.
@@ -145,8 +171,13 @@ impl RawServer {
     }
 }
 
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(content.len()).unwrap().to_be_bytes();
+    [&len[1..], &[kind, flags], &stream.to_be_bytes(), content].concat()
+}
+
 /// Writes a header field without compression.
-fn header(name: &str, value: &str) -> Vec<u8> {
+pub(crate) fn header(name: &str, value: &str) -> Vec<u8> {
     [vec![0], text(name), text(value)].concat()
 }
 

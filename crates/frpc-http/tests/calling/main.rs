@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod frames;
+#[cfg(feature = "http2")]
+mod hostile;
 mod http2;
 mod losses;
 mod network;
