@@ -42,7 +42,9 @@ pub(crate) async fn serve(context: &ServeContext, socket: WriteTimeout<Raw>, dra
         Ok(()) => debug!("an HTTP/2 connection ended"),
         Err(error) => debug!(%error, "an HTTP/2 connection ended"),
     }
-    let ServerConnection { mut socket, .. } = connection;
+    let ServerConnection { mut socket, streams, .. } = connection;
+    // The end of the socket may take a while. The handlers need not live until then.
+    drop(streams);
     // The peer may be gone already.
     let _ = socket.shutdown().await;
 }

@@ -18,33 +18,33 @@ fn serve(service: &TestService, http: Http) -> Server {
     server(service, http).without_listener().unwrap()
 }
 
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const CONTINUATION: u8 = 9;
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const CONTINUATION: u8 = 9;
 
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
 
 /// A peer that writes raw frames.
-struct Frames(DuplexStream);
+pub(crate) struct Frames(pub(crate) DuplexStream);
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let len = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&len[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
 /// Returns a header field without indexing.
-fn header(name: &str, value: &str) -> Vec<u8> {
+pub(crate) fn header(name: &str, value: &str) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).expect("short")][..], text.as_bytes()].concat();
     [vec![0], text(name), text(value)].concat()
 }
 
 /// Returns the header block of a call.
-fn call(method: &str) -> Vec<u8> {
+pub(crate) fn call(method: &str) -> Vec<u8> {
     let path = format!("/calls.Test/{method}");
     let headers = [
         (":method", "POST"),
@@ -57,7 +57,7 @@ fn call(method: &str) -> Vec<u8> {
 }
 
 impl Frames {
-    async fn connect(server: &Server) -> Self {
+    pub(crate) async fn connect(server: &Server) -> Self {
         let (ours, theirs) = duplex(64 * 1024);
         server.attach(theirs);
         let mut frames = Self(ours);
@@ -67,12 +67,12 @@ impl Frames {
     }
 
     /// Returns `true` if the server still reads.
-    async fn say(&mut self, bytes: &[u8]) -> bool {
+    pub(crate) async fn say(&mut self, bytes: &[u8]) -> bool {
         self.0.write_all(bytes).await.is_ok()
     }
 
     /// Returns all frames until the server closes the connection: types and payloads.
-    async fn hear_all(mut self) -> Vec<(u8, Vec<u8>)> {
+    pub(crate) async fn hear_all(mut self) -> Vec<(u8, Vec<u8>)> {
         let mut heard = Vec::new();
         let _ = self.0.read_to_end(&mut heard).await;
         let (mut frames, mut rest) = (Vec::new(), &heard[..]);
@@ -86,7 +86,7 @@ impl Frames {
 
     /// Repeats the same bytes until the server closes the connection. Returns the reason of the server and the number
     /// of repetitions.
-    async fn insist(mut self, times_max: u32, said: impl Fn(u32) -> Vec<u8>) -> (Option<u32>, u32) {
+    pub(crate) async fn insist(mut self, times_max: u32, said: impl Fn(u32) -> Vec<u8>) -> (Option<u32>, u32) {
         let mut times = 0;
         while times < times_max && self.say(&said(times)).await {
             times += 1;
@@ -100,7 +100,7 @@ impl Frames {
     }
 }
 
-const ENHANCE_YOUR_CALM: u32 = 11;
+pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
 
 #[test]
 fn rapid_resets_end_the_connection() {

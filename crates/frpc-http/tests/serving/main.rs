@@ -6,6 +6,8 @@ mod codecs;
 mod connect;
 #[cfg(feature = "http2")]
 mod engine;
+#[cfg(feature = "http2")]
+mod floods;
 mod grpc;
 mod grpc_web;
 mod h2_caller;
