@@ -142,7 +142,8 @@ fn send_head(
         }
     }
     let (mut len_text, date) = (itoa::Buffer::new(), DateText::now());
-    if let Some(len) = len.filter(|_| !has_no_content(parts.status) && !parts.headers.contains_key(CONTENT_LENGTH)) {
+    // The end of the stream already says that there is no body.
+    if let Some(len) = len.filter(|_| !is_end && !parts.headers.contains_key(CONTENT_LENGTH)) {
         fields.push(Field::new("content-length", len_text.format(len)));
     }
     if !parts.headers.contains_key(DATE) {

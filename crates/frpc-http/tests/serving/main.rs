@@ -4,6 +4,8 @@
 
 mod codecs;
 mod connect;
+#[cfg(all(feature = "http2", feature = "tower"))]
+mod differential;
 #[cfg(feature = "http2")]
 mod engine;
 #[cfg(feature = "http2")]
