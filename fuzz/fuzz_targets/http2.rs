@@ -1,4 +1,4 @@
-//! HTTP/2: any bytes sent to both sides, any header block, and two sides with any cuts of their bytes.
+//! HTTP/2: any bytes sent to both sides, and any header block.
 #![no_main]
 
 use std::time::Instant;
@@ -13,7 +13,6 @@ enum Input<'a> {
     Client { cuts: [u8; 4], bytes: &'a [u8] },
     Block { list_max: u16, bytes: &'a [u8] },
     Fields { table_max: u16, fields: Vec<(&'a [u8], u8)> },
-    Calls { cuts: [u8; 4], stream_window: u32, bodies: Vec<u16> },
 }
 
 /// More than the windows, queues, tables and caches of the small settings below can hold.
@@ -39,7 +38,6 @@ fuzz_target!(|input: Input| match input {
     }
     Input::Block { list_max, bytes } => decode_block(list_max.into(), bytes),
     Input::Fields { table_max, fields } => round_trip(table_max.into(), &fields),
-    Input::Calls { cuts, stream_window, bodies } => call(cuts, stream_window, &bodies),
 });
 
 fn small_settings() -> Settings {
@@ -140,53 +138,4 @@ fn field(value: &[u8], kind: u8) -> Field<'_> {
         1 => Field::repeated(name, value),
         _ => Field::sensitive(name, value),
     }
-}
-
-/// Calls with bodies of these lengths. The server sends each body back, and every call ends.
-fn call(cuts: [u8; 4], stream_window: u32, bodies: &[u16]) {
-    let settings = Settings { stream_window: stream_window % (1 << 16) + 1024, ..small_settings() };
-    let mut client = Connection::client(settings.clone(), Instant::now());
-    let mut server = Connection::server(settings, Instant::now());
-    let bodies = &bodies[..bodies.len().min(20)];
-    for len in bodies {
-        let stream = client.open(Header::fields(&request()), false).expect("few streams open");
-        client.send_data(stream, vec![1; usize::from(*len)].into(), true).expect("queues have room");
-    }
-    let expected: usize = bodies.iter().map(|len| usize::from(*len)).sum();
-    let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
-    let (mut server_inbox, mut client_inbox) = (Vec::new(), Vec::new());
-    let (mut received, mut ended) = (0, 0);
-    for cut in cuts.into_iter().cycle() {
-        let mut out = Vec::new();
-        client.take_output(&mut out);
-        to_server.append(&mut out);
-        server.take_output(&mut out);
-        to_client.append(&mut out);
-        if to_server.is_empty() && to_client.is_empty() {
-            break;
-        }
-        let cut = usize::from(cut) * 64 + 1;
-        server_inbox.extend(to_server.drain(..to_server.len().min(cut)));
-        client_inbox.extend(to_client.drain(..to_client.len().min(cut)));
-        assert!(pass(&mut server, &mut server_inbox, |server, event| match event {
-            Event::Head { stream, .. } => {
-                server.send_head(stream, Header::fields(&[Field::new(":status", "200")]), false).expect("is open");
-            }
-            Event::Data { stream, data, end } => {
-                server.release(stream, data.len());
-                server.send_slice(stream, data, end).expect("queues have room");
-            }
-            _ => {}
-        }));
-        assert!(pass(&mut client, &mut client_inbox, |client, event| match event {
-            Event::Data { stream, data, end } => {
-                client.release(stream, data.len());
-                received += data.len();
-                ended += usize::from(end);
-            }
-            Event::Reset { error, .. } => panic!("{error}"),
-            _ => {}
-        }));
-    }
-    assert_eq!((received, ended, client.active_streams()), (expected, bodies.len(), 0));
 }

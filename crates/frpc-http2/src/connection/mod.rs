@@ -406,13 +406,17 @@ impl Connection {
         self.next_id = self.next_id.max(id | 1);
     }
 
+    /// Returns the data received and not yet released, in bytes.
+    pub fn unreleased(&self) -> usize {
+        let released = self.receive_window + i64::try_from(self.due).unwrap_or(i64::MAX);
+        usize::try_from(i64::from(self.settings.connection_window) - released).unwrap_or(0)
+    }
+
     /// Returns the memory that this connection and unreleased data hold, in bytes.
     pub fn memory(&self) -> usize {
-        let released = self.receive_window + i64::try_from(self.due).unwrap_or(i64::MAX);
-        let unreleased = i64::from(self.settings.connection_window) - released;
         self.output.memory()
             + self.queued
-            + usize::try_from(unreleased).unwrap_or(0)
+            + self.unreleased()
             + self.decoder.memory()
             + self.encoder.memory()
             + self.block.capacity()

@@ -96,6 +96,8 @@ pub struct BlockEncoder {
     max: usize,
     /// The highest maximum this side uses.
     limit: usize,
+    /// The maximum that the peer knows of.
+    announced: usize,
     /// `true` if the next block has to announce a new maximum.
     needs_update: bool,
     generation: u64,
@@ -105,8 +107,9 @@ impl BlockEncoder {
     /// Creates an encoder whose table has at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         let max = PROTOCOL_MAX.min(limit);
-        // A peer assumes 4096 bytes. Nothing is evicted, so a smaller own limit needs no announcement.
-        Self { entries: Vec::new(), size: 0, max, limit, needs_update: false, generation: 1 }
+        // A peer assumes 4096 bytes. Nothing is evicted, so a smaller own limit needs no announcement yet.
+        let (entries, announced) = (Vec::new(), PROTOCOL_MAX);
+        Self { entries, size: 0, max, limit, announced, needs_update: false, generation: 1 }
     }
 
     /// Returns a number that changes with the dynamic table. Equal fields encode to equal bytes in between.
@@ -130,9 +133,10 @@ impl BlockEncoder {
     }
 
     /// Obeys the peer's SETTINGS_HEADER_TABLE_SIZE.
-    pub fn set_peer_max(&mut self, max: usize) {
-        let max = max.min(self.limit);
-        if max == self.max {
+    pub fn set_peer_max(&mut self, peer_max: usize) {
+        let max = peer_max.min(self.limit);
+        // A peer that lowers its limit below the size that it knows of waits for a smaller one.
+        if max == self.max && peer_max >= self.announced {
             return;
         }
         // The table starts again from empty: the simplest state that is valid after any sequence of sizes.
@@ -147,7 +151,7 @@ impl BlockEncoder {
     #[inline]
     pub fn begin(&mut self, out: &mut Vec<u8>) {
         if self.needs_update {
-            self.needs_update = false;
+            (self.needs_update, self.announced) = (false, self.max);
             // Zero first, because the maximum may have been lower between two blocks.
             out.push(0x20);
             put_integer(out, 0x20, 5, self.max);
@@ -255,6 +259,21 @@ mod tests {
                 assert_eq!(decoded(&mut decoder, &block(&mut encoder, &field)).len(), 1);
             }
             assert_eq!((encoder.table_len(), decoder.table_len()), (len, len));
+        }
+    }
+
+    #[test]
+    fn a_small_own_limit_is_announced_once_the_peer_has_one() {
+        for (own, peer) in [(80, 1000), (80, 80), (80, 40), (4096, 4096), (0, 0)] {
+            let (mut encoder, mut decoder) = (BlockEncoder::new(own), BlockDecoder::new(4096, 4096));
+            let field = [Field::repeated("a", "v")];
+            decoded(&mut decoder, &block(&mut encoder, &field));
+            encoder.set_peer_max(peer);
+            decoder.set_limit(peer);
+            for _ in 0..2 {
+                assert_eq!(decoded(&mut decoder, &block(&mut encoder, &field)).len(), 1, "{own} {peer}");
+            }
+            assert_eq!(encoder.table_len(), decoder.table_len());
         }
     }
 
