@@ -2,15 +2,12 @@
 
 use super::{
     Connection, Event, Header, StreamId,
-    streams::{StreamEnd, is},
+    streams::{SMALL_FRAME, StreamEnd, is},
 };
 use crate::{
     ConnectionError,
     frame::{flag, kind, put_header},
 };
-
-/// DATA frames below this length count as small if a window has cut them.
-pub(super) const SMALL_FRAME: usize = 256;
 
 /// The data that ends the stall of a stream, in bytes. Otherwise a peer could hold data back with tiny windows.
 const PROGRESS_MIN: usize = 32 << 10;
@@ -150,7 +147,7 @@ impl Connection {
         let (streams, events) = (&mut self.streams, &mut self.events);
         self.waiting.retain(|id| {
             let Some(stream) = streams.get(*id) else { return false };
-            // A stream whose window is open continues, although others fill the queue of the connection.
+            // A stream whose window is open continues, although other streams fill the queue of the connection.
             let is_open = stream.direct_max(direct_max) > 0;
             if !is_open && (!has_room || stream.queued() * 2 > stream_max) {
                 return true;

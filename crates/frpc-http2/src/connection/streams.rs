@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Instant};
 
 use bytes::Bytes;
 
-use super::{prepared::PreparedBlock, scheduler::SMALL_FRAME};
+use super::prepared::PreparedBlock;
 use crate::hpack::OwnedField;
 
 /// A stream.
@@ -31,6 +31,9 @@ pub(super) struct StreamState {
     /// Data for sending. Empty queues are kept for later data.
     pub(super) queue: Option<Box<SendQueue>>,
 }
+
+/// DATA frames below this length count as small if a window has cut them.
+pub(super) const SMALL_FRAME: usize = 256;
 
 /// Flags of a stream.
 pub(super) mod is {
@@ -77,7 +80,7 @@ impl StreamState {
 
     /// Returns the data that may go out now without a queue, in bytes. `max` is the limit for all streams.
     ///
-    /// Tiny windows count as closed, so that they are limited like those of queued data.
+    /// Tiny windows count as closed. Otherwise they would escape the limit on small frames.
     pub(super) fn direct_max(&self, max: usize) -> usize {
         let room = max.min(usize::try_from(self.send_window).unwrap_or(0));
         if self.queued() == 0 && room >= SMALL_FRAME { room } else { 0 }
