@@ -325,7 +325,8 @@ pub(crate) fn run(choices: &mut impl Choices, window: u32, table: u32) {
             client.open(choices);
             continue;
         }
-        let (side, peer) = if action % 2 == 0 { (&mut client, &mut server) } else { (&mut server, &mut client) };
+        let (side, peer) =
+            if action.is_multiple_of(2) { (&mut client, &mut server) } else { (&mut server, &mut client) };
         let stream = match side.flows.len() {
             0 => None,
             count => side.flows.keys().nth(count - 1 - choices.below(count.min(8))).copied(),
