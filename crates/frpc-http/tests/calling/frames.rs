@@ -1,6 +1,7 @@
 //! A server that reads and writes raw HTTP/2 frames.
 
 use frpc::prost::Message;
+#[cfg(feature = "http2")]
 use futures_util::FutureExt;
 use support::calls::words;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -69,12 +70,14 @@ impl RawServer {
         let _ = self.socket.write_all(&frame(kind, flags, stream, content)).await;
     }
 
+    #[cfg(feature = "http2")]
     pub(crate) async fn write_all(&mut self, bytes: &[u8]) {
         let _ = self.socket.write_all(bytes).await;
     }
 
     /// Sends these bytes again and again, until the client closes the connection. Returns the reason of the client and
     /// the number of repetitions.
+    #[cfg(feature = "http2")]
     pub(crate) async fn insist(mut self, times_max: u32, said: impl Fn(u32) -> Vec<u8>) -> (Option<u32>, u32) {
         let (mut times, mut heard) = (0, Vec::new());
         while times < times_max && self.socket.write_all(&said(times)).await.is_ok() {
@@ -121,6 +124,7 @@ impl RawServer {
     }
 
     /// Returns `true` if the client has closed its side of the socket.
+    #[cfg(feature = "http2")]
     pub(crate) async fn is_left(&mut self) -> bool {
         self.socket.write_all(b"\0").await.is_err()
     }

@@ -13,6 +13,7 @@ use support::{
     calls::{TestClient, TestServer, TestService, ask, asking, words},
     in_virtual_time, settle,
 };
+#[cfg(feature = "http2")]
 use tokio::time::Instant;
 
 use crate::{
@@ -191,6 +192,7 @@ fn ten_thousand_calls_in_flight_are_all_answered() {
 }
 
 #[test]
+#[cfg(feature = "http2")]
 fn unread_responses_do_not_hold_back_other_calls() {
     in_virtual_time(async {
         let network = Network::default();
@@ -213,6 +215,7 @@ fn unread_responses_do_not_hold_back_other_calls() {
 }
 
 #[test]
+#[cfg(feature = "http2")]
 fn a_server_that_stops_reading_is_left() {
     in_virtual_time(async {
         let settings = ClientSettings { keepalive_interval: Some(5 * SECOND), ..ClientSettings::default() };

@@ -2,15 +2,15 @@
 
 use bytes::Bytes;
 use frpc::{CallSettings, Server};
-use frpc_http::{Http, HttpSettings, Mount, MountContext};
+use frpc_http::{Http, HttpSettings};
+#[cfg(feature = "http2")]
+use frpc_http::{Mount, MountContext};
+#[cfg(feature = "http2")]
 use futures_util::future::{BoxFuture, FutureExt};
 use h2::client;
-use http::{Request, Response, StatusCode};
-use support::{SECOND, assert_elapsed, calls::TestService, in_virtual_time, settle};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
-    time::Instant,
-};
+use http::{Request, StatusCode};
+use support::{SECOND, calls::TestService, in_virtual_time, settle};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use crate::h2_caller::{H2Caller, Reply, grpc_request, messages, server};
 
@@ -26,6 +26,7 @@ pub(crate) const PING: u8 = 6;
 pub(crate) const GOAWAY: u8 = 7;
 pub(crate) const CONTINUATION: u8 = 9;
 
+#[cfg(feature = "http2")]
 pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 
@@ -149,10 +150,12 @@ fn timeouts_on_a_busy_server_do_not_affect_other_calls() {
 }
 
 /// Uses a unit of the budget that tokio gives a task for each turn, and never responds.
+#[cfg(feature = "http2")]
 struct Spender;
 
+#[cfg(feature = "http2")]
 impl Mount for Spender {
-    fn respond<'a>(&'a self, _: MountContext, _: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
+    fn respond<'a>(&'a self, _: MountContext, _: Request<Bytes>) -> BoxFuture<'a, http::Response<Bytes>> {
         async {
             tokio::task::consume_budget().await;
             std::future::pending().await
@@ -162,6 +165,7 @@ impl Mount for Spender {
 }
 
 #[test]
+#[cfg(feature = "http2")]
 fn timeouts_hold_for_a_connection_with_many_handlers() {
     in_virtual_time(async {
         let server = serve(&TestService::default(), Http::new().mount("/calls.Test/Spend", Spender));
@@ -173,11 +177,11 @@ fn timeouts_hold_for_a_connection_with_many_handlers() {
         }
         let mut frames = Frames(ours);
         assert!(frames.say(&said).await);
-        let start = Instant::now();
+        let start = tokio::time::Instant::now();
         server.attach(theirs);
         // Keepalive ends the connection: the peer answers no PING.
         assert!(frames.hear_all().await.iter().any(|(kind, _)| *kind == GOAWAY));
-        assert_elapsed(start, 80 * SECOND);
+        support::assert_elapsed(start, 80 * SECOND);
     });
 }
 
