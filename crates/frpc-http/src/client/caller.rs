@@ -2,7 +2,8 @@
 
 use std::{
     borrow::Cow,
-    sync::{Arc, OnceLock},
+    ptr,
+    sync::{Arc, OnceLock, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -21,9 +22,14 @@ pub(super) struct HttpCaller {
     pub(super) base: Arc<HeaderMap>,
     /// `base` with the timeout of the first gRPC call. Most other calls have the same timeout and reuse it.
     pub(super) usual: OnceLock<(Duration, Arc<HeaderMap>)>,
+    paths: RwLock<Vec<(&'static Method, PathAndQuery)>>,
 }
 
 impl HttpCaller {
+    pub(super) fn new(pool: Arc<ConnectionPool>, framing: EnvelopeEncoder, base: HeaderMap) -> Self {
+        Self { pool, framing, base: Arc::new(base), usual: OnceLock::new(), paths: RwLock::default() }
+    }
+
     pub(super) fn protocol(&self) -> RpcProtocol {
         self.pool.dialer().target.protocol
     }
@@ -49,8 +55,22 @@ impl HttpCaller {
         usize::try_from(self.pool.dialer().connect.message_len_max).unwrap_or(usize::MAX)
     }
 
-    /// Returns the request path of a method.
-    pub(super) fn path(&self, prefix: &str, method: &Method) -> Result<PathAndQuery, Status> {
+    /// Returns the request path of a method. The prefix is the same for all calls.
+    pub(super) fn path(&self, prefix: &str, method: &'static Method) -> Result<PathAndQuery, Status> {
+        let paths = self.paths.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, path)) = paths.iter().find(|(known, _)| ptr::eq(*known, method)) {
+            return Ok(path.clone());
+        }
+        drop(paths);
+        let path = self.parse_path(prefix, method)?;
+        let mut paths = self.paths.write().unwrap_or_else(PoisonError::into_inner);
+        if paths.len() < PATHS_MAX {
+            paths.push((method, path.clone()));
+        }
+        Ok(path)
+    }
+
+    fn parse_path(&self, prefix: &str, method: &Method) -> Result<PathAndQuery, Status> {
         let parts = [&*self.pool.dialer().target.path, prefix, "/", method.service, "/", method.name];
         let path = Bytes::from(parts.concat());
         PathAndQuery::from_maybe_shared(path.clone())
@@ -68,6 +88,9 @@ impl HttpCaller {
         if *said == time { (headers.clone(), Some(time)) } else { (self.base.clone(), None) }
     }
 }
+
+/// The maximum number of methods whose paths are kept.
+const PATHS_MAX: usize = 64;
 
 /// Adds the metadata of a call to its headers. A `user-agent` in the metadata replaces the default one.
 pub(super) fn add_metadata(headers: &mut HeaderMap, metadata: &Metadata) {

@@ -24,7 +24,7 @@ use tokio::{
 };
 
 #[cfg(feature = "http2")]
-use super::http2::{Http2Request, Http2Sender};
+use super::http2::{Http2Request, Http2Sender, ShortResponse};
 use super::{
     failures,
     incoming::PendingResponse,
@@ -228,8 +228,8 @@ impl HttpConnection {
     pub(super) fn detect_silence(&self) {
         let TrafficMonitor { asked_at, read_at, .. } = &*self.traffic;
         let asked_at = asked_at.load(Ordering::Relaxed);
-        let silence = Duration::from_micros(self.traffic.now().saturating_sub(asked_at));
-        if read_at.load(Ordering::Relaxed) < asked_at && silence >= SILENCE_MIN {
+        let silence = || Duration::from_micros(self.traffic.now().saturating_sub(asked_at));
+        if read_at.load(Ordering::Relaxed) < asked_at && silence() >= SILENCE_MIN {
             self.is_silent.store(true, Ordering::Relaxed);
         }
     }
@@ -264,6 +264,17 @@ impl HttpConnection {
         match &self.sender {
             RequestSender::Http1(_) => None,
             RequestSender::Http2(sender) => Some(PendingResponse::Http2(sender.send(request))),
+        }
+    }
+
+    /// Sends a short message on a connection of HTTP/2. Returns `None` on others.
+    #[cfg(feature = "http2")]
+    #[inline]
+    pub(super) fn send_short(&self, request: Http2Request, deadline: Option<Instant>) -> Option<ShortResponse> {
+        self.traffic.handle_request();
+        match &self.sender {
+            RequestSender::Http1(_) => None,
+            RequestSender::Http2(sender) => Some(sender.send_short(request, deadline)),
         }
     }
 

@@ -62,6 +62,18 @@ impl CallDeadlines {
         self.answer.filter(|deadline| deadline.at.is_some()).map(|deadline| deadline.limit)
     }
 
+    /// Returns the deadline of the answer.
+    #[cfg(feature = "http2")]
+    pub(super) fn at(self) -> Option<tokio::time::Instant> {
+        self.answer?.at
+    }
+
+    /// Returns the status of a call without an answer at its deadline.
+    #[cfg(feature = "http2")]
+    pub(super) fn passed(self) -> Status {
+        self.answer.unwrap_or(self.opening).passed()
+    }
+
     /// Returns the time left for the whole call.
     fn left(self) -> Option<Duration> {
         self.answer?.left()
@@ -105,12 +117,16 @@ impl HttpExchange {
         content: RequestContent,
         deadlines: CallDeadlines,
     ) -> Result<Self, Status> {
+        let mut exchange = Self::new(pool, head, content, deadlines);
+        exchange.send().await?;
+        Ok(exchange)
+    }
+
+    fn new(pool: Arc<ConnectionPool>, head: RequestHead, content: RequestContent, deadlines: CallDeadlines) -> Self {
         let stop = StopOnDrop(content.source().cloned());
         // HTTP/2 servers may refuse single streams (REFUSED_STREAM). Such calls are retried.
         let attempts = CallAttempts::new(deadlines.opening).repeat_busy();
-        let mut exchange = Self { pool, head, content, deadlines, attempts, sent: None, stop };
-        exchange.send().await?;
-        Ok(exchange)
+        Self { pool, head, content, deadlines, attempts, sent: None, stop }
     }
 
     async fn send(&mut self) -> Result<(), Status> {
@@ -162,9 +178,23 @@ impl HttpExchange {
             path: path.clone(),
             headers: headers.clone(),
             is_repeated: true,
-            timeout: timeout.map(|((name, write), left)| (name.clone(), write(left))),
-            body: self.content.body(),
+            timeout: timeout.map(|((name, write), left)| Box::new((name.clone(), write(left)))),
+            content: super::http2::Http2Content::Body(self.content.body()),
         })
+    }
+
+    /// Continues with a request that was sent in another way.
+    #[cfg(feature = "http2")]
+    pub(super) fn resume(
+        head: RequestHead,
+        content: RequestContent,
+        deadlines: CallDeadlines,
+        responding: PendingResponse,
+        (place, written): (CallSlot, u64),
+    ) -> Self {
+        let mut exchange = Self::new(place.pool().clone(), head, content, deadlines);
+        exchange.sent = Some(SentRequest { responding, place, written });
+        exchange
     }
 
     fn request(&self, is_http2: bool, left: Option<Duration>) -> Result<Request<OutgoingBody>, Status> {

@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use base64::Engine;
 use bytes::Bytes;
-use frpc::{Answer, Body, Call, Code, Metadata, Status, codec::Format};
+use frpc::{Answer, Body, Call, Code, Metadata, MethodKind, Status, codec::Format};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, response::Parts};
 
 use super::{
@@ -51,7 +51,7 @@ fn content_type_of(protocol: RpcProtocol, codec: &str) -> String {
     format!("{family}+{codec}")
 }
 
-fn content_type(protocol: RpcProtocol, format: Format) -> &'static str {
+pub(super) fn content_type(protocol: RpcProtocol, format: Format) -> &'static str {
     match (protocol, format) {
         (RpcProtocol::GrpcWeb, Format::Json) => "application/grpc-web+json",
         (RpcProtocol::GrpcWeb, _) => "application/grpc-web+proto",
@@ -89,9 +89,20 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
         _ => return Err(Status::internal("gRPC does not support this kind of request body")),
     };
     let exchange = HttpExchange::begin(caller.pool.clone(), head, content, deadlines).await?;
+    answer(caller, codec, kind, exchange, deadlines).await
+}
+
+/// Reads the response.
+pub(super) fn answer(
+    caller: &Arc<HttpCaller>,
+    codec: Option<&'static str>,
+    kind: MethodKind,
+    exchange: HttpExchange,
+    deadlines: CallDeadlines,
+) -> impl Future<Output = Result<Answer, Status>> + Send + use<> {
     let caller = caller.clone();
     let open = move |parts, received| open(&caller, codec, parts, received);
-    answers::answer(kind, exchange, deadlines.whole, open).await
+    answers::answer(kind, exchange, deadlines.whole, open)
 }
 
 /// Reads the head of a response.

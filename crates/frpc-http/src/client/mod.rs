@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   transport  the caller of a channel; the scheme of the address selects the protocol
-//!   grpc (with grpc_web), connect, twirp   one protocol each: headers, and the end of a response;  caller holds shared parts
+//!   grpc (with grpc_web, and grpc_unary for short messages), connect, twirp   one protocol each: headers, and the end of a response;  caller holds shared parts
 //!   answers    framed messages, used by all protocols except Twirp and unary Connect
 //!   exchange   a request and its response, retried while nothing was executed
 //!   post       requests of protocols from other crates
@@ -19,6 +19,8 @@ mod dial;
 mod exchange;
 mod failures;
 mod grpc;
+#[cfg(feature = "http2")]
+mod grpc_unary;
 mod grpc_web;
 #[cfg(feature = "http2")]
 mod http2;

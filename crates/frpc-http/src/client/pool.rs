@@ -259,7 +259,7 @@ impl CallSlot {
         &self.connection
     }
 
-    pub(super) fn pool(&self) -> &ConnectionPool {
+    pub(super) fn pool(&self) -> &Arc<ConnectionPool> {
         &self.pool
     }
 

@@ -1,10 +1,12 @@
 //! The calls of a channel, in the protocol of its address.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use frpc::{Answer, Call, Caller, ConnectError, ConnectSettings, Connected, Status, Transport, codec::Format};
 use futures_util::future::BoxFuture;
 
+#[cfg(feature = "http2")]
+use super::grpc_unary;
 use super::{
     caller::HttpCaller,
     connect, grpc,
@@ -23,6 +25,10 @@ impl Caller for SharedHttpCaller {
     }
 
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
+        #[cfg(feature = "http2")]
+        if grpc_unary::takes(&self.0, &call) {
+            return grpc_unary::call(&self.0, call);
+        }
         match self.0.protocol() {
             RpcProtocol::Grpc | RpcProtocol::GrpcWeb => Box::pin(grpc::call(&self.0, call)),
             RpcProtocol::Connect => Box::pin(connect::call(&self.0, call)),
@@ -45,7 +51,7 @@ impl Transport for Client {
             if matches!(pool.dialer().target.protocol, RpcProtocol::Grpc | RpcProtocol::GrpcWeb) {
                 base.extend(grpc::base_headers(&pool));
             }
-            let caller = HttpCaller { pool, framing, base: Arc::new(base), usual: OnceLock::new() };
+            let caller = HttpCaller::new(pool, framing, base);
             Ok(Connected::Calls(Arc::new(SharedHttpCaller(Arc::new(caller)))))
         })
     }

@@ -168,11 +168,31 @@ impl RawServer {
     /// Answers a gRPC call.
     pub(crate) async fn answer(&mut self, stream: u32, text: &str) {
         self.begin_answer(stream).await;
-        let message = words(text).encode_to_vec();
-        let frame = [&[0][..], &u32::try_from(message.len()).unwrap().to_be_bytes(), &message].concat();
-        self.write(DATA, 0, stream, &frame).await;
+        self.send_data(stream, &message(text)).await;
+        self.succeed(stream).await;
+    }
+
+    pub(crate) async fn send_data(&mut self, stream: u32, data: &[u8]) {
+        self.write(DATA, 0, stream, data).await;
+    }
+
+    /// Ends a call successfully.
+    pub(crate) async fn succeed(&mut self, stream: u32) {
         self.write(HEADERS, END_HEADERS | END_STREAM, stream, &header("grpc-status", "0")).await;
     }
+
+    /// Sends the head of an answer with these headers.
+    pub(crate) async fn begin_answer_with(&mut self, stream: u32, headers: &[(&str, &str)]) {
+        let fields = headers.iter().flat_map(|(name, value)| header(name, value));
+        let block = [0x88].into_iter().chain(fields).collect::<Vec<_>>();
+        self.write(HEADERS, END_HEADERS, stream, &block).await;
+    }
+}
+
+/// Returns a message in its frame.
+pub(crate) fn message(text: &str) -> Vec<u8> {
+    let message = words(text).encode_to_vec();
+    [&[0][..], &u32::try_from(message.len()).unwrap().to_be_bytes(), &message].concat()
 }
 
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {

@@ -17,7 +17,7 @@ use support::{
 use tokio::time::Instant;
 
 use crate::{
-    frames::{Heard, RawServer},
+    frames::{CANCEL, Heard, RawServer, message},
     losses::with_raw,
     network::Network,
 };
@@ -227,5 +227,114 @@ fn a_server_that_stops_reading_is_left() {
         }
         settle().await;
         assert!(peer.is_left().await, "the socket is closed, although the last frames were never read");
+    });
+}
+
+#[test]
+fn a_response_may_arrive_in_any_pieces() {
+    in_virtual_time(async {
+        let settings = ClientSettings { stream_window: 2000, connection_window: 2000, ..ClientSettings::default() };
+        let (client, mut peer, _connections, _) = with_raw(Client::new().settings(settings)).await;
+        let mut stream = 1;
+        for text_len in [0, 1, 1500, 20_000] {
+            let text = "x".repeat(text_len);
+            let data = message(&text);
+            for cut in [0, 1, 5, 6, 700, 1999] {
+                let call = asking(&client, "hi");
+                assert_eq!(peer.heard().await, Heard::Request { stream });
+                peer.begin_answer(stream).await;
+                settle().await;
+                let (first, rest) = data.split_at(cut.min(data.len()));
+                for piece in [first].into_iter().chain(rest.chunks(500)).filter(|piece| !piece.is_empty()) {
+                    peer.send_data(stream, piece).await;
+                    // The client reads the piece, which opens the window again.
+                    settle().await;
+                }
+                peer.succeed(stream).await;
+                assert_eq!(call.await.unwrap().unwrap(), text, "{text_len} {cut}");
+                stream += 2;
+            }
+        }
+    });
+}
+
+#[test]
+fn metadata_and_faults_of_short_responses_reach_the_caller() {
+    const TYPE: (&str, &str) = ("content-type", "application/grpc");
+    in_virtual_time(async {
+        let (client, mut peer, _connections, _) = with_raw(Client::new()).await;
+        let heads: [(&[(&str, &str)], Result<Option<&str>, Code>); 6] = [
+            (&[TYPE, ("date", "Mon, 23 Nov 2026 00:00:00 GMT"), ("grpc-encoding", "identity")], Ok(None)),
+            (&[TYPE, ("x-place", "here")], Ok(Some("here"))),
+            (&[TYPE, ("grpc-encoding", "brotli")], Err(Code::Internal)),
+            (&[("content-type", "application/grpc+json")], Err(Code::Internal)),
+            (&[("content-type", "text/html")], Err(Code::Unknown)),
+            (&[], Err(Code::Unknown)),
+        ];
+        for (number, (headers, expected)) in heads.into_iter().enumerate() {
+            let call = tokio::spawn({
+                let client = client.clone();
+                async move { client.say(words("hi")).await }
+            });
+            let stream = u32::try_from(2 * number + 1).unwrap();
+            while peer.heard().await != (Heard::Request { stream }) {}
+            peer.begin_answer_with(stream, headers).await;
+            peer.send_data(stream, &message("hello")).await;
+            peer.succeed(stream).await;
+            let found = call.await.unwrap().map_err(|status| status.code());
+            let place = found.map(|found| found.metadata().get("x-place").map(str::to_owned));
+            assert_eq!(place, expected.map(|place| place.map(str::to_owned)), "{headers:?}");
+        }
+        // Several messages, none, a message that is too short, and one with unknown flags.
+        let two = [message("a"), message("b")].concat();
+        let faults = [
+            (two, Code::Unimplemented),
+            (Vec::new(), Code::Unimplemented),
+            (message("hello")[..8].to_vec(), Code::Internal),
+            ([&[4][..], &message("hello")[1..]].concat(), Code::Internal),
+        ];
+        for (number, (data, code)) in faults.into_iter().enumerate() {
+            let call = asking(&client, "hi");
+            let stream = u32::try_from(2 * number + 13).unwrap();
+            while peer.heard().await != (Heard::Request { stream }) {}
+            peer.begin_answer(stream).await;
+            peer.send_data(stream, &data).await;
+            peer.succeed(stream).await;
+            assert_eq!(call.await.unwrap().unwrap_err().code(), code, "{number}");
+        }
+    });
+}
+
+#[test]
+fn calls_end_at_their_own_deadlines() {
+    in_virtual_time(async {
+        let (client, mut peer, _connections, _) = with_raw(Client::new()).await;
+        let start = Instant::now();
+        let calls = [3, 1, 2].map(|seconds| {
+            let mut request = Request::new(words("hi"));
+            request.set_timeout(seconds * SECOND);
+            let client = client.clone();
+            tokio::spawn(async move {
+                let status = client.say(request).await.unwrap_err();
+                assert_eq!(status.code(), Code::DeadlineExceeded);
+                (start.elapsed() - seconds * SECOND) < SECOND / 2
+            })
+        });
+        for stream in [1, 3, 5] {
+            assert_eq!(peer.heard().await, Heard::Request { stream });
+        }
+        // A part of a response does not extend the deadline.
+        peer.begin_answer(3).await;
+        peer.send_data(3, &message("hello")).await;
+        for stream in [3, 5, 1] {
+            assert_eq!(peer.heard().await, Heard::Reset { stream, code: CANCEL });
+        }
+        for call in calls {
+            assert!(call.await.unwrap(), "the call ends at its deadline");
+        }
+        let call = asking(&client, "hi");
+        assert_eq!(peer.heard().await, Heard::Request { stream: 7 });
+        peer.answer(7, "hello").await;
+        assert_eq!(call.await.unwrap().unwrap(), "hello");
     });
 }

@@ -158,16 +158,33 @@ impl Connection {
     /// Like [`send_data`](Self::send_data).
     #[inline]
     pub fn send_slice(&mut self, stream: StreamId, data: &[u8], end: bool) -> Result<(), SendError> {
-        if data.is_empty() && !end {
+        self.send_slices(stream, [data], end)
+    }
+
+    /// Sends data in several parts by a copy, such as a message and the header before it.
+    ///
+    /// # Errors
+    ///
+    /// Like [`send_data`](Self::send_data). No part is sent then.
+    #[inline]
+    pub fn send_slices<const N: usize>(
+        &mut self,
+        stream: StreamId,
+        parts: [&[u8]; N],
+        end: bool,
+    ) -> Result<(), SendError> {
+        let len = parts.iter().map(|part| part.len()).sum();
+        if len == 0 && !end {
             return Ok(());
         }
-        if self.starts_data(stream, data.len(), end)? {
-            self.output.frames().extend_from_slice(data);
+        if self.starts_data(stream, len, end)? {
+            let out = self.output.frames();
+            parts.iter().for_each(|part| out.extend_from_slice(part));
             if end {
                 self.end_local(stream.0);
             }
         } else {
-            self.enqueue(stream.0, Bytes::copy_from_slice(data), end);
+            self.enqueue(stream.0, parts.concat().into(), end);
         }
         Ok(())
     }

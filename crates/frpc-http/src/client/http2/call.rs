@@ -12,16 +12,20 @@ use std::{
 };
 
 use bytes::Bytes;
-use frpc_http2::{ErrorCode, Head, StreamId};
+use frpc_http2::{Connection, ErrorCode, Head, OpenError, StreamId};
 use http::{Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
 
-use super::request::Http2Request;
-use crate::http2::{WakeList, header_map};
+use super::request::{Http2Content, Http2Request, RequestHeads};
+use crate::{
+    client::outgoing::OutgoingBody,
+    http2::{WakeList, header_map},
+};
 
 /// The calls of an application, as the task of the connection receives them.
 pub(super) enum Command {
-    Open(Arc<Http2Call>, Box<Http2Request>),
+    Open(Arc<Http2Call>),
     /// Ends a call whose caller is gone.
     Cancel(Arc<Http2Call>),
     /// Ends the connection after its calls.
@@ -80,11 +84,14 @@ impl Http2Failure {
 /// The state of a call, shared by its connection and its caller.
 pub(super) struct Http2Call {
     shared: Arc<SharedConnection>,
+    /// The time at which the connection wakes the caller. `None` if the caller has a timer of its own.
+    pub(super) deadline: Option<Instant>,
     state: Mutex<CallState>,
 }
 
-#[derive(Default)]
 struct CallState {
+    /// The request until it is sent. A short message stays for a retry.
+    request: Option<Http2Request>,
     /// `None` until the request is sent.
     stream: Option<StreamId>,
     head: Option<Arc<Head>>,
@@ -93,20 +100,22 @@ struct CallState {
     /// Unread data: the oldest piece, and later ones. Most responses have one piece.
     first: Vec<u8>,
     later: VecDeque<Vec<u8>>,
+    /// The length of unread data that is released already.
+    released: usize,
     trailers: Option<Arc<Head>>,
     end: ResponseEnd,
     /// `true` once the stream has ended in both directions.
     is_settled: bool,
+    /// `true` once the deadline has passed.
+    is_late: bool,
     /// `true` once no caller reads the response.
     is_dropped: bool,
     /// The caller while it waits.
     reader: Option<Waker>,
 }
 
-#[derive(Default)]
 enum ResponseEnd {
     /// More may arrive.
-    #[default]
     Open,
     Complete,
     /// `None` once the failure is reported.
@@ -128,6 +137,22 @@ impl CallState {
         }
     }
 
+    /// Returns `true` if the whole response is expected soon, and one poll reads all of it.
+    fn is_short(&self) -> bool {
+        matches!(&self.request, Some(Http2Request { content: Http2Content::Short(_), .. }))
+    }
+
+    fn unread_len(&self) -> usize {
+        self.first.len() + self.later.iter().map(Vec::len).sum::<usize>()
+    }
+
+    /// Returns the part of `len` bytes, which the caller has read, that is not released yet.
+    fn unreleased(&mut self, len: usize) -> usize {
+        let released = self.released.min(len);
+        self.released -= released;
+        len - released
+    }
+
     fn pop(&mut self) -> Option<Bytes> {
         if self.first.is_empty() {
             return self.later.pop_front().map(Bytes::from);
@@ -145,10 +170,32 @@ impl CallState {
 /// The maximum length of a piece made of several frames.
 const PIECE_LEN_MAX: usize = 16 << 10;
 
+/// The maximum length of unread data of a call that is released when it arrives.
+const RELEASED_EARLY_MAX: usize = 4 << 10;
+
 /// The part of the connection. Each method that changes the state returns the waker of the caller, if it waits.
 impl Http2Call {
-    pub(super) fn new(shared: Arc<SharedConnection>) -> Arc<Self> {
-        Arc::new(Self { shared, state: Mutex::default() })
+    #[inline]
+    pub(super) fn new(shared: Arc<SharedConnection>, request: Http2Request, deadline: Option<Instant>) -> Arc<Self> {
+        Arc::new(Self {
+            shared,
+            deadline,
+            state: Mutex::new(CallState {
+                request: Some(request),
+                stream: None,
+                head: None,
+                is_head_only: false,
+                first: Vec::new(),
+                later: VecDeque::new(),
+                released: 0,
+                trailers: None,
+                end: ResponseEnd::Open,
+                is_settled: false,
+                is_late: false,
+                is_dropped: false,
+                reader: None,
+            }),
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, CallState> {
@@ -156,13 +203,28 @@ impl Http2Call {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns `false` if the caller is gone.
-    pub(super) fn is_wanted(&self) -> bool {
-        !self.state().is_dropped
+    /// Sends the request, or its head and no part of its body. Returns `None` if the caller is gone.
+    pub(super) fn open(
+        &self,
+        core: &mut Connection,
+        heads: &mut RequestHeads,
+    ) -> Result<Option<(StreamId, Option<OutgoingBody>)>, OpenError> {
+        let mut state = self.state();
+        let Some(request) = &state.request else { return Ok(None) };
+        let stream = heads.open(core, request)?;
+        let body = match &request.content {
+            Http2Content::Short(message) => message.send(core, stream),
+            Http2Content::Body(_) => state.request.take().and_then(|request| request.content.into_body()),
+        };
+        state.stream = Some(stream);
+        Ok(Some((stream, body)))
     }
 
-    pub(super) fn set_stream(&self, stream: StreamId) {
-        self.state().stream = Some(stream);
+    /// Tells the caller that its deadline has passed.
+    pub(super) fn expire(&self) -> Option<Waker> {
+        let mut state = self.state();
+        state.is_late = true;
+        state.reader.take()
     }
 
     pub(super) fn stream(&self) -> Option<StreamId> {
@@ -182,19 +244,25 @@ impl Http2Call {
         state.reader.take()
     }
 
-    /// Adds data. Returns `None` if no caller reads it.
-    pub(super) fn push_data(&self, data: &[u8], is_end: bool, is_settled: bool) -> Option<Option<Waker>> {
+    /// Adds data. Returns the length to be released now, which is all of it if no caller reads it.
+    pub(super) fn push_data(&self, data: &[u8], is_end: bool, is_settled: bool) -> (usize, Option<Waker>) {
         let mut state = self.state();
         if is_end {
             (state.end, state.is_settled) = (ResponseEnd::Complete, is_settled);
         }
         if state.is_dropped {
-            return None;
+            return (data.len(), None);
         }
+        let mut released = 0;
         if !data.is_empty() {
+            // The credit of a short response is not worth a message from the caller to the connection.
+            if data.len() <= RELEASED_EARLY_MAX && state.is_short() && state.first.is_empty() {
+                released = data.len();
+                state.released = released;
+            }
             state.push(data);
         }
-        Some(state.reader.take())
+        (released, state.reader.take())
     }
 
     pub(super) fn push_trailers(&self, trailers: Arc<Head>, is_settled: bool) -> Option<Waker> {
@@ -219,10 +287,10 @@ impl Http2Call {
 struct CallHandle(Arc<Http2Call>);
 
 impl CallHandle {
-    fn release(&self, state: MutexGuard<'_, CallState>, len: usize) {
-        let stream = state.stream;
+    fn release(&self, mut state: MutexGuard<'_, CallState>, len: usize) {
+        let (stream, len) = (state.stream, state.unreleased(len));
         drop(state);
-        if let Some(stream) = stream {
+        if let Some(stream) = stream.filter(|_| len > 0) {
             self.0.shared.wakes.release(stream, len);
         }
     }
@@ -231,16 +299,72 @@ impl CallHandle {
 impl Drop for CallHandle {
     fn drop(&mut self) {
         let mut state = self.0.state();
+        if state.is_settled && state.unread_len() == 0 {
+            return;
+        }
         state.is_dropped = true;
         state.reader = None;
-        let len = state.first.len() + state.later.iter().map(Vec::len).sum::<usize>();
+        let len = state.unread_len();
         (state.first, state.later) = Default::default();
+        // It may run code of the application, so it is dropped after the lock.
+        let _request = state.request.take();
         if !state.is_settled {
             drop(state);
             self.0.shared.wakes.push(Command::Cancel(self.0.clone()));
-        } else if len > 0 {
+        } else {
             self.release(state, len);
         }
+    }
+}
+
+/// The response to a short message, awaited as a whole.
+pub(in crate::client) struct ShortResponse(Option<CallHandle>);
+
+/// The outcome of a call with a short message.
+pub(in crate::client) enum ShortOutcome {
+    /// The data of a plain response.
+    Plain(Bytes),
+    /// The deadline has passed.
+    Late,
+    /// Any other response or failure, to be read in parts, with the request for a retry.
+    Other(Http2Response, Option<Http2Request>),
+}
+
+impl ShortResponse {
+    pub(super) fn new(call: Arc<Http2Call>) -> Self {
+        Self(Some(CallHandle(call)))
+    }
+
+    /// Waits for the outcome. A response is plain if `is_plain` accepts its head, data and trailers.
+    #[inline]
+    pub(in crate::client) fn poll(
+        &mut self,
+        cx: &Context<'_>,
+        is_plain: impl FnOnce(&Head, &[u8], &Head) -> bool,
+    ) -> Poll<ShortOutcome> {
+        let Some(handle) = &self.0 else { unreachable!("a call is not polled after its end") };
+        let mut state = handle.0.state();
+        match &*state {
+            CallState {
+                end: ResponseEnd::Complete, head: Some(head), first, later, trailers: Some(trailers), ..
+            } if later.is_empty() && is_plain(head, first, trailers) => {
+                let data = mem::take(&mut state.first);
+                handle.release(state, data.len());
+                return Poll::Ready(ShortOutcome::Plain(data.into()));
+            }
+            // The server may wait for the credit of unread data.
+            CallState { end: ResponseEnd::Open, .. } if state.unread_len() == state.released => {
+                if state.is_late {
+                    return Poll::Ready(ShortOutcome::Late);
+                }
+                state.wait(cx);
+                return Poll::Pending;
+            }
+            _ => {}
+        }
+        let request = state.request.take();
+        drop(state);
+        Poll::Ready(ShortOutcome::Other(Http2Response(self.0.take()), request))
     }
 }
 

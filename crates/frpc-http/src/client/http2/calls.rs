@@ -9,6 +9,7 @@ use std::{
 };
 
 use frpc_http2::{Connection, ErrorCode, Head, StreamId};
+use tokio::time::Instant;
 
 use super::call::{Command, Http2Call, Http2Failure};
 use crate::{
@@ -21,9 +22,13 @@ pub(super) struct OpenCalls {
     slots: Vec<Slot>,
     free: Vec<usize>,
     by_id: HashMap<StreamId, usize, BuildHasherDefault<StreamHasher>>,
+    /// The latest stream found in `by_id`. The frames of a short response arrive one after another.
+    latest: Option<(StreamId, usize)>,
     wakes: Arc<WakeList<Command>>,
     /// Callers whose response has made progress. They are woken together, once per input.
     wakers: Vec<Waker>,
+    /// The time of the next search for late calls. It may be too early.
+    deadline: Option<Instant>,
 }
 
 /// A place for one call, with a waker that all its calls share.
@@ -42,11 +47,45 @@ struct OpenCall {
 
 impl OpenCalls {
     pub(super) fn new(wakes: Arc<WakeList<Command>>) -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), by_id: HashMap::default(), wakes, wakers: Vec::new() }
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_id: HashMap::default(),
+            latest: None,
+            wakes,
+            wakers: Vec::new(),
+            deadline: None,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.by_id.is_empty()
+    }
+
+    /// Returns the time of the next [`expire`](Self::expire).
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Includes a call, before it is started, in the search for late ones.
+    pub(super) fn watch(&mut self, call: &Http2Call) {
+        self.deadline = earlier(self.deadline, call.deadline);
+    }
+
+    /// Tells callers, also those of `waiting`, that their deadlines have passed.
+    pub(super) fn expire<'a>(&'a mut self, now: Instant, waiting: impl Iterator<Item = &'a Arc<Http2Call>>) {
+        if self.deadline.is_none_or(|deadline| deadline > now) {
+            return;
+        }
+        self.deadline = None;
+        let open = self.slots.iter().filter_map(|slot| slot.open.as_ref()).map(|open| &open.call);
+        for call in open.chain(waiting) {
+            if call.deadline.is_some_and(|deadline| deadline <= now) {
+                self.wakers.extend(call.expire());
+            } else {
+                self.deadline = earlier(self.deadline, call.deadline);
+            }
+        }
     }
 
     /// Adds a call whose head was sent, and sends the part of its body for which there is room.
@@ -58,9 +97,13 @@ impl OpenCalls {
         body: Option<OutgoingBody>,
     ) {
         let slot = self.free.pop().unwrap_or_else(|| self.add_slot());
-        self.slots[slot].open = Some(OpenCall { id, call, sending: body.map(SendingBody::new) });
+        let sending = body.map(SendingBody::new);
+        let is_sending = sending.is_some();
+        self.slots[slot].open = Some(OpenCall { id, call, sending });
         self.by_id.insert(id, slot);
-        self.poll_slot(core, slot);
+        if is_sending {
+            self.poll_slot(core, slot);
+        }
     }
 
     fn add_slot(&mut self) -> usize {
@@ -103,8 +146,14 @@ impl OpenCalls {
         }
     }
 
-    fn open(&self, id: StreamId) -> Option<&OpenCall> {
-        self.slots[*self.by_id.get(&id)?].open.as_ref()
+    #[inline]
+    fn open(&mut self, id: StreamId) -> Option<&OpenCall> {
+        let slot = match self.latest {
+            Some((latest, slot)) if latest == id => slot,
+            _ => *self.by_id.get(&id)?,
+        };
+        self.latest = Some((id, slot));
+        self.slots[slot].open.as_ref()
     }
 
     pub(super) fn push_head(&mut self, core: &mut Connection, id: StreamId, head: Arc<Head>, is_end: bool) {
@@ -118,10 +167,12 @@ impl OpenCalls {
     pub(super) fn push_data(&mut self, core: &mut Connection, id: StreamId, data: &[u8], is_end: bool) {
         // Before the release, which may forget the stream.
         let is_settled = is_end && !core.is_open(id);
-        match self.open(id).and_then(|open| open.call.push_data(data, is_end, is_settled)) {
-            Some(waker) => self.end_push(id, waker, is_settled),
-            None => core.release(id, data.len()),
+        let pushed = self.open(id).map(|open| open.call.push_data(data, is_end, is_settled));
+        let (released, waker) = pushed.unwrap_or((data.len(), None));
+        if released > 0 {
+            core.release(id, released);
         }
+        self.end_push(id, waker, is_settled);
     }
 
     pub(super) fn push_trailers(&mut self, core: &mut Connection, id: StreamId, trailers: Arc<Head>) {
@@ -152,6 +203,7 @@ impl OpenCalls {
 
     pub(super) fn remove(&mut self, id: StreamId) -> Option<RemovedCall> {
         let slot = self.by_id.remove(&id)?;
+        self.latest = None;
         let open = self.slots[slot].open.take()?;
         self.free.push(slot);
         Some(RemovedCall { call: open.call, _sending: open.sending })
@@ -167,6 +219,7 @@ impl OpenCalls {
     /// Ends all calls, because the connection has ended.
     pub(super) fn fail_all(&mut self, failure: &Http2Failure) {
         self.by_id.clear();
+        self.latest = None;
         self.free.clear();
         for open in std::mem::take(&mut self.slots).into_iter().filter_map(|slot| slot.open) {
             self.wakers.extend(open.call.fail(failure.clone()));
@@ -176,7 +229,7 @@ impl OpenCalls {
     /// Frees memory that a connection without calls does not need.
     pub(super) fn release_memory(&mut self) {
         if self.slots.len() > SLOTS_KEPT {
-            (self.slots, self.free, self.by_id) = Default::default();
+            (self.slots, self.free, self.by_id, self.latest) = Default::default();
         }
         self.wakers.shrink_to(SLOTS_KEPT);
     }
@@ -186,6 +239,11 @@ impl OpenCalls {
 pub(super) struct RemovedCall {
     call: Arc<Http2Call>,
     _sending: Option<SendingBody<OutgoingBody>>,
+}
+
+/// Returns the earlier of two times.
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
 }
 
 /// A hash of stream ids. They come from this side, so they need no protection against collisions.

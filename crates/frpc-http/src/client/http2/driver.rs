@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use super::{
-    call::{Command, Http2Call, Http2Failure, Http2Response, SharedConnection},
+    call::{Command, Http2Call, Http2Failure, Http2Response, SharedConnection, ShortResponse},
     calls::OpenCalls,
     request::{Http2Request, RequestHeads},
 };
@@ -76,11 +76,22 @@ impl Http2Sender {
 
     /// Sends a request.
     pub(in crate::client) fn send(&self, request: Http2Request) -> Http2Response {
-        let call = Http2Call::new(self.0.clone());
-        if let Err(Command::Open(call, _)) = self.0.wakes.submit(Command::Open(call.clone(), Box::new(request))) {
+        Http2Response::new(self.submit(request, None))
+    }
+
+    /// Sends a short message. The response ends at the deadline.
+    #[inline]
+    pub(in crate::client) fn send_short(&self, request: Http2Request, deadline: Option<Instant>) -> ShortResponse {
+        ShortResponse::new(self.submit(request, deadline))
+    }
+
+    #[inline]
+    fn submit(&self, request: Http2Request, deadline: Option<Instant>) -> Arc<Http2Call> {
+        let call = Http2Call::new(self.0.clone(), request, deadline);
+        if let Err(Command::Open(call)) = self.0.wakes.submit(Command::Open(call.clone())) {
             call.fail(Http2Failure::Closed);
         }
-        Http2Response::new(call)
+        call
     }
 }
 
@@ -97,7 +108,7 @@ struct ClientConnection<S> {
     heads: RequestHeads,
     calls: OpenCalls,
     /// Requests above the limit of the server for concurrent calls.
-    waiting: VecDeque<(Arc<Http2Call>, Box<Http2Request>)>,
+    waiting: VecDeque<Arc<Http2Call>>,
     /// Data of this length, read by callers, does not wake the connection while its window is open.
     released_late_max: usize,
     /// The start of a frame whose rest has not arrived.
@@ -235,9 +246,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
         for command in commands.drain(..) {
             self.is_busy = true;
             match command {
-                Command::Open(call, request) => {
+                Command::Open(call) => {
                     has_opened = true;
-                    self.waiting.push_back((call, request));
+                    self.calls.watch(&call);
+                    self.waiting.push_back(call);
                 }
                 Command::Cancel(call) => self.cancel(&call),
                 Command::Close => self.core.shut_down(),
@@ -260,19 +272,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
 
     /// Opens streams for waiting requests, up to the limit of the server.
     fn open_waiting(&mut self) {
-        while let Some((call, request)) = self.waiting.pop_front() {
-            if !call.is_wanted() {
-                continue;
-            }
-            match self.heads.open(&mut self.core, &request) {
-                Ok(stream) => {
-                    call.set_stream(stream);
-                    // A request without a body is complete with its head.
-                    let body = Some(request.body).filter(|body| !http_body::Body::is_end_stream(body));
-                    self.calls.start(&mut self.core, stream, call, body);
-                }
+        while let Some(call) = self.waiting.pop_front() {
+            match call.open(&mut self.core, &mut self.heads) {
+                Ok(None) => {}
+                Ok(Some((stream, body))) => self.calls.start(&mut self.core, stream, call, body),
                 Err(OpenError::NoCapacity) => {
-                    self.waiting.push_front((call, request));
+                    self.waiting.push_front(call);
                     return;
                 }
                 Err(OpenError::HeadTooLarge) => self.calls.fail_call(&call, Http2Failure::HeadTooLarge),
@@ -377,13 +382,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
 
     fn poll_alarm(&mut self, cx: &mut Context<'_>) {
         loop {
-            self.alarm.set(self.core.poll_timeout().map(Instant::from_std));
+            let due = self.core.poll_timeout().map(Instant::from_std);
+            self.alarm.set(due.into_iter().chain(self.calls.deadline()).min());
             if self.alarm.poll(cx).is_pending() {
                 return;
             }
             self.is_busy = true;
             // Later than the start of this turn, when the timer was perhaps not yet due. All other timeouts are off.
-            if let Err(error) = self.core.handle_timeout(Instant::now().into_std()) {
+            let now = Instant::now();
+            self.calls.expire(now, self.waiting.iter());
+            if let Err(error) = self.core.handle_timeout(now.into_std()) {
                 self.fail(error, true);
                 return;
             }
@@ -407,10 +415,10 @@ impl<S> ClientConnection<S> {
         self.shared.close();
         self.shared.wakes.take(&mut self.woken, &mut self.released, &mut self.commands);
         let unsent = self.commands.drain(..).filter_map(|command| match command {
-            Command::Open(call, _) => Some(call),
+            Command::Open(call) => Some(call),
             _ => None,
         });
-        for call in self.waiting.drain(..).map(|(call, _)| call).chain(unsent) {
+        for call in self.waiting.drain(..).chain(unsent) {
             self.calls.fail_call(&call, Http2Failure::Closed);
         }
         self.calls.fail_all(failure);

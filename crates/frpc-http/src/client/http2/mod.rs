@@ -15,7 +15,7 @@ mod request;
 mod tests;
 
 pub(super) use self::{
-    call::{Http2Body, Http2Failure, Http2Response},
+    call::{Http2Body, Http2Failure, Http2Response, ShortOutcome, ShortResponse},
     driver::Http2Sender,
-    request::Http2Request,
+    request::{Http2Content, Http2Request, ShortMessage},
 };

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use frpc_http2::{Connection, Field, Header, OpenError, PreparedBlock, StreamId};
+use bytes::Bytes;
+use frpc::Status;
+use frpc_http2::{Connection, Field, Header, OpenError, PreparedBlock, SendError, StreamId};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request,
     header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE},
@@ -10,7 +12,7 @@ use http::{
 };
 use http_body::Body;
 
-use crate::client::outgoing::OutgoingBody;
+use crate::{client::outgoing::OutgoingBody, message::envelope};
 
 /// A request.
 pub(in crate::client) struct Http2Request {
@@ -19,9 +21,57 @@ pub(in crate::client) struct Http2Request {
     pub(in crate::client) headers: Arc<HeaderMap>,
     /// `true` if other requests have the same headers, in the same allocation.
     pub(in crate::client) is_repeated: bool,
-    /// A header in addition.
-    pub(in crate::client) timeout: Option<(HeaderName, HeaderValue)>,
-    pub(in crate::client) body: OutgoingBody,
+    /// A header in addition. Boxed, because most calls have the same timeout, as a part of `headers`.
+    pub(in crate::client) timeout: Option<Box<(HeaderName, HeaderValue)>>,
+    pub(in crate::client) content: Http2Content,
+}
+
+/// The content of a request.
+pub(in crate::client) enum Http2Content {
+    /// A framed message that is sent with its head.
+    Short(ShortMessage),
+    Body(OutgoingBody),
+}
+
+/// An uncompressed message, and the header of its frame.
+pub(in crate::client) struct ShortMessage {
+    header: [u8; envelope::HEADER_LEN],
+    content: Bytes,
+}
+
+impl ShortMessage {
+    /// Creates a message of at most [`LEN_MAX`](Self::LEN_MAX) bytes.
+    pub(in crate::client) fn new(content: Bytes) -> Result<Self, Status> {
+        debug_assert!(content.len() <= Self::LEN_MAX, "longer messages are sent without a copy");
+        Ok(Self { header: envelope::header(0, content.len())?, content })
+    }
+
+    /// Returns the frame.
+    pub(in crate::client) fn frame(&self) -> Bytes {
+        [&self.header[..], &self.content].concat().into()
+    }
+
+    /// Sends the message. Returns it as a body if the connection has no room for it.
+    pub(super) fn send(&self, core: &mut Connection, stream: StreamId) -> Option<OutgoingBody> {
+        match core.send_slices(stream, [&self.header, &self.content], true) {
+            Err(SendError::Full) => Some(OutgoingBody::Framed(Some(self.frame()))),
+            // A stream that is gone gets an event.
+            _ => None,
+        }
+    }
+
+    /// The maximum length. Longer messages are not copied.
+    pub(in crate::client) const LEN_MAX: usize = 4 << 10;
+}
+
+impl Http2Content {
+    /// Returns the body, unless it is empty: such a request is complete with its head.
+    pub(super) fn into_body(self) -> Option<OutgoingBody> {
+        match self {
+            Self::Short(message) => Some(OutgoingBody::Framed(Some(message.frame()))),
+            Self::Body(body) => Some(body).filter(|body| !body.is_end_stream()),
+        }
+    }
 }
 
 impl From<Request<OutgoingBody>> for Http2Request {
@@ -29,7 +79,14 @@ impl From<Request<OutgoingBody>> for Http2Request {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
         let headers = Arc::new(parts.headers);
-        Self { method: parts.method, path, headers, is_repeated: false, timeout: None, body }
+        Self {
+            method: parts.method,
+            path,
+            headers,
+            is_repeated: false,
+            timeout: None,
+            content: Http2Content::Body(body),
+        }
     }
 }
 
@@ -53,8 +110,8 @@ impl RequestHeads {
 
     /// Opens a stream for a request.
     pub(super) fn open(&mut self, core: &mut Connection, request: &Http2Request) -> Result<StreamId, OpenError> {
-        let is_end = request.body.is_end_stream();
-        let timeout = request.timeout.as_ref();
+        let is_end = matches!(&request.content, Http2Content::Body(body) if body.is_end_stream());
+        let timeout = request.timeout.as_deref();
         let timeout = timeout.map(|(name, value)| [Field::new(name.as_str(), value.as_bytes())]);
         let timeout = timeout.as_ref().map_or(&[][..], |field| &field[..]);
         if let Some(block) = self.block(core, request) {
@@ -109,7 +166,9 @@ impl RequestHeads {
 
 /// Returns the length that the head of a request announces, if it does.
 fn content_length(request: &Http2Request) -> Option<u64> {
-    let len = request.body.size_hint().exact()?;
+    // The frame of a short message contains its length.
+    let Http2Content::Body(body) = &request.content else { return None };
+    let len = body.size_hint().exact()?;
     let has_content = len > 0 || request.method == Method::POST;
     (has_content && !request.headers.contains_key(CONTENT_LENGTH)).then_some(len)
 }

@@ -3,20 +3,21 @@
 use std::{
     io,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Instant,
 };
 
 use bytes::Bytes;
-use frpc_http2::{Connection, Event, Field, Header, Settings, StreamId};
-use http::{HeaderMap, Method, uri::PathAndQuery};
+use frpc_http2::{Connection, Event, Field, Head, Header, Settings, StreamId};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, uri::PathAndQuery};
 use http_body_util::BodyExt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 
 use super::{
     call::Http2Failure,
     driver::{Http2Sender, core_settings},
-    request::{Http2Request, RequestHeads},
+    request::{Http2Content, Http2Request, RequestHeads, ShortMessage},
 };
 use crate::client::{outgoing::OutgoingBody, settings::ClientSettings};
 
@@ -26,12 +27,14 @@ struct Peer {
     socket: DuplexStream,
     input: Vec<u8>,
     requests: Vec<StreamId>,
+    /// The head of the latest request.
+    head: Option<Arc<Head>>,
 }
 
 impl Peer {
     fn new(socket: DuplexStream, streams_max: u32) -> Self {
         let core = Connection::server(Settings { streams_max, ..Settings::default() }, Instant::now());
-        Self { core, socket, input: Vec::new(), requests: Vec::new() }
+        Self { core, socket, input: Vec::new(), requests: Vec::new(), head: None }
     }
 
     async fn write(&mut self) {
@@ -54,7 +57,10 @@ impl Peer {
                 let received = self.core.receive(rest, Instant::now()).unwrap();
                 rest = &rest[received.consumed..];
                 match received.event {
-                    Some(Event::Head { stream, .. }) => self.requests.push(stream),
+                    Some(Event::Head { stream, head, .. }) => {
+                        self.requests.push(stream);
+                        self.head = Some(head);
+                    }
                     Some(_) => {}
                     None => break,
                 }
@@ -77,7 +83,7 @@ fn request() -> Http2Request {
         headers: HeaderMap::new().into(),
         is_repeated: false,
         timeout: None,
-        body: OutgoingBody::Whole(Some(Bytes::from_static(b"hi"))),
+        content: Http2Content::Body(OutgoingBody::Whole(Some(Bytes::from_static(b"hi")))),
     }
 }
 
@@ -175,4 +181,66 @@ async fn calls_end_with_the_task_of_their_connection() {
     assert!(call.await.is_err());
     let refused = sender.send(request()).await.err().unwrap();
     assert!(matches!(refused, Http2Failure::Closed), "{refused:?}");
+}
+
+/// Returns a request with headers of many calls, and its fields.
+fn repeated(
+    path: &'static str,
+    headers: &Arc<HeaderMap>,
+    timeout: Option<&'static str>,
+) -> (Http2Request, Vec<String>) {
+    let timeout = timeout.map(|timeout| (HeaderName::from_static("grpc-timeout"), HeaderValue::from_static(timeout)));
+    let added = timeout.iter().map(|(name, value)| (name, value));
+    let fields = headers.iter().chain(added).map(|(name, value)| format!("{name}={}", value.to_str().unwrap()));
+    let fields = [format!(":path={path}")].into_iter().chain(fields).collect();
+    let content = Http2Content::Short(ShortMessage::new(Bytes::from_static(b"hi")).unwrap());
+    let (path, headers, timeout) = (PathAndQuery::from_static(path), headers.clone(), timeout.map(Box::new));
+    (Http2Request { method: Method::POST, path, headers, is_repeated: true, timeout, content }, fields)
+}
+
+#[tokio::test]
+async fn prepared_heads_stay_true_as_headers_and_tables_change() {
+    let headers = |pairs: &[(&'static str, &str)]| {
+        let pair = |(name, value): &(&'static str, &str)| (HeaderName::from_static(name), value.parse().unwrap());
+        Arc::new(pairs.iter().map(pair).collect::<HeaderMap>())
+    };
+    let long = "v".repeat(6000);
+    let usual = headers(&[("te", "trailers"), ("user-agent", "test")]);
+    let mut secret = HeaderMap::clone(&usual);
+    secret.insert("x-key", "secret-1".parse().unwrap());
+    secret.get_mut("x-key").unwrap().set_sensitive(true);
+    let (secret, large) = (Arc::new(secret), headers(&[("x-large", &long)]));
+    let (sender, mut peer) = connect(1, 100);
+    for round in 0..8 {
+        if round == 4 {
+            // SETTINGS_HEADER_TABLE_SIZE of 0, then of 4096: the client forgets its table in between.
+            peer.socket.write_all(&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]).await.unwrap();
+        }
+        if round == 6 {
+            peer.socket.write_all(&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 1, 0, 0, 16, 0]).await.unwrap();
+        }
+        let changing = headers(&[("te", "trailers"), ("x-round", &round.to_string())]);
+        for (request, expected) in [
+            repeated("/a", &usual, None),
+            repeated("/b", &usual, None),
+            repeated("/a", &usual, Some("5S")),
+            repeated("/a", &changing, None),
+            repeated("/a", &secret, None),
+            repeated("/a", &large, None),
+        ] {
+            let call = tokio::spawn(sender.send(request));
+            let stream = peer.request().await;
+            let head = peer.head.take().unwrap();
+            let fields = head.iter().map(|(name, value)| format!("{}={}", text(name), text(value)));
+            let path = format!(":path={}", head.path().unwrap());
+            assert_eq!([path].into_iter().chain(fields).collect::<Vec<_>>(), expected, "round {round}");
+            assert_eq!((head.method(), head.authority()), (Some("POST"), Some("test")));
+            peer.answer(stream).await;
+            assert!(call.await.unwrap().is_ok());
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).unwrap()
 }
