@@ -1,10 +1,10 @@
 //! Instructions of unary 32-byte calls, counted by callgrind on each side by itself and on both together, plain and with
-//! metadata, and of the messages of a stream. More than recorded is a failure.
+//! metadata, over frisbee and gRPC, and of the messages of a stream. More than recorded is a failure.
 //!
 //! The server answers frames that were encoded beforehand; the client is answered by a task that sends back what it
-//! reads, which is what an echo answers. Both run on a current-thread runtime without I/O, over a pipe in memory; the
-//! pipe and the other end are part of the count, about a fifteenth. What is counted is calls on a connection that is
-//! warm, and nothing of its setup.
+//! reads, which is what an echo answers, or over gRPC by one that puts each message into the frames of an answer. Both
+//! run on a current-thread runtime without I/O, over a pipe in memory; the pipe and the other end are part of the count,
+//! about a fifteenth. What is counted is calls on a connection that is warm, and nothing of its setup.
 //!
 //! Runs of one build differ by less than 0.01 %: no thread, no seed of a hash and no heartbeat takes part. The limits
 //! leave up to 3 % for other versions of the C library and for changes elsewhere that move what is inlined.
@@ -16,7 +16,7 @@ use std::{
 };
 
 use bench_rpc::{
-    Service,
+    GrpcServing, Service,
     in_memory::{Calling, MESSAGE_LEN, Serving, WARM_UP_CALLS, current_thread, quiet},
     plain,
     schema::{Message, RepeatRequest, echo_client::EchoClient, echo_server::EchoServer},
@@ -39,6 +39,22 @@ fn server(mut serving: Serving) -> Serving {
 #[bench::one(args = (1), setup = Calling::start, config = at_most(10_880, CALLS))]
 #[bench::ten(args = (10), setup = Calling::start, config = at_most(4_230, CALLS))]
 fn client(calling: Calling) -> Calling {
+    calling.call(CALLS);
+    calling
+}
+
+#[library_benchmark]
+#[bench::one(args = (1), setup = GrpcServing::start, config = at_most(10_900, CALLS))]
+#[bench::ten(args = (10), setup = GrpcServing::start, config = at_most(5_760, CALLS))]
+fn grpc_server(mut serving: GrpcServing) -> GrpcServing {
+    serving.serve(CALLS);
+    serving
+}
+
+#[library_benchmark]
+#[bench::one(args = (1), setup = Calling::start_grpc, config = at_most(28_800, CALLS))]
+#[bench::ten(args = (10), setup = Calling::start_grpc, config = at_most(22_930, CALLS))]
+fn grpc_client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling
 }
@@ -155,5 +171,5 @@ const MESSAGES: usize = 100_000;
 const WARM_UP_MESSAGES: usize = 20_000;
 const LARGE_PIPE_LEN: usize = 64 << 10;
 
-library_benchmark_group!(name = calls, benchmarks = [server, client, both, stream]);
+library_benchmark_group!(name = calls, benchmarks = [server, client, grpc_server, grpc_client, both, stream]);
 main!(config = if_there_are_tools(), library_benchmark_groups = calls);

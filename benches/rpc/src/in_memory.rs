@@ -87,7 +87,11 @@ impl Calling {
         });
         let channel =
             runtime.block_on(Channel::builder().config(quiet()).attach(wire)).expect("there is nothing to connect to");
-        let calling = Self { runtime, client: EchoClient::new(channel), callers };
+        Self::warmed_up(runtime, EchoClient::new(channel), callers)
+    }
+
+    pub(crate) fn warmed_up(runtime: Runtime, client: EchoClient, callers: usize) -> Self {
+        let calling = Self { runtime, client, callers };
         calling.call(WARM_UP_CALLS);
         calling
     }
@@ -150,6 +154,6 @@ fn request() -> Vec<u8> {
 pub const WARM_UP_CALLS: usize = 1000;
 /// The text length of each message.
 pub const MESSAGE_LEN: usize = 32;
-const PIPE_LEN: usize = 4 << 10;
+pub(crate) const PIPE_LEN: usize = 4 << 10;
 const MAGIC: [u8; 2] = [0x00, 0x0f];
 const ID: [u8; 2] = [0, 1];

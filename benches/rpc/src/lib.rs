@@ -1,5 +1,6 @@
 //! The same echo service on frpc and on tonic, with the same messages, each over loopback TCP with `TCP_NODELAY`.
 
+mod grpc_in_memory;
 pub mod in_memory;
 mod over_frpc;
 mod over_tonic;
@@ -7,6 +8,7 @@ mod pair;
 
 use std::{future::Future, net::SocketAddr};
 
+pub use grpc_in_memory::GrpcServing;
 pub use over_frpc::{OverFrpc, Service, plain, with_metadata};
 pub use over_tonic::OverTonic;
 pub use pair::Pair;
