@@ -3,14 +3,12 @@ module grpcbench
 go 1.25.0
 
 require (
-	github.com/twitchtv/twirp v8.1.3+incompatible
 	google.golang.org/grpc v1.84.0
 	google.golang.org/protobuf v1.36.11
 	interop v0.0.0
 )
 
 require (
-	github.com/pkg/errors v0.9.1 // indirect
 	golang.org/x/net v0.57.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 	golang.org/x/text v0.40.0 // indirect
@@ -18,5 +16,3 @@ require (
 )
 
 replace interop => ../../tests/go
-
-tool github.com/twitchtv/twirp/protoc-gen-twirp

@@ -21,8 +21,6 @@ pub struct Contender {
     server_alone: Option<Program>,
     /// `true` to measure the server with more threads.
     scales: bool,
-    /// Its server as in the published measurements of Go's fRPC, if included there.
-    published: Option<Program>,
     /// `true` to include it in the table of stacks.
     stack: bool,
     /// `true` if its client can load frpc's server, and no other contender has the same client.
@@ -33,8 +31,8 @@ pub struct Contender {
     grpc_server: Option<Program>,
     /// The common client for the comparison over HTTP/1.1, if it takes part.
     http1_server: Option<Program>,
-    /// `true` if its client speaks gRPC.
-    grpc_client: bool,
+    /// Its client of gRPC, if it has one.
+    grpc_client: Option<Program>,
     /// The protocols on which it serves sums, each with the common client of that protocol.
     sums: &'static [(SumWire, Program)],
     /// The bytes sent once on an idle connection.
@@ -51,12 +49,14 @@ pub enum Contest {
     Stacks,
     /// The same, with stream messages instead of calls.
     Streams,
-    /// The loads of the published measurements of Go's fRPC.
-    Published,
     /// Servers with frpc's client.
     Servers,
     /// Clients with frpc's server.
     Clients,
+    /// gRPC servers with gRPC clients of their own; and frpc over frisbee as a reference.
+    Grpc,
+    /// The same, with stream messages instead of calls.
+    GrpcStreams,
     /// gRPC servers with one common client, including bare HTTP/2.
     GrpcServers,
     /// gRPC clients with tonic's server.
@@ -91,7 +91,7 @@ pub enum SumWire {
 
 impl Contender {
     /// All contenders, in the order of the report's rows.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::FLOOR,
         Self::FRISBEE,
         Self::FRPC,
@@ -102,9 +102,18 @@ impl Contender {
         Self::TARPC,
         Self::GO_FRPC,
         Self::GRPC_GO,
-        Self::TWIRP,
         Self::HYPER,
         Self::FRPC_GRPC,
+        Self {
+            name: "frpc-grpc-per-core",
+            server: Self::frpc_with(&["--layer", "frpc", "--http", "--engine", "per-core"]).server,
+            ..Self::FRPC_GRPC
+        },
+        Self {
+            name: "frpc-grpc-uring",
+            server: Self::frpc_with(&["--layer", "frpc", "--http", "--engine", "uring"]).server,
+            ..Self::FRPC_GRPC
+        },
         Self { name: "frpc-connect", http1_server: Some(HTTP_CONNECT), ..Self::FRPC_HTTP },
         Self { name: "frpc-connect-json", http1_server: Some(HTTP_JSON), ..Self::FRPC_HTTP },
         Self { name: "frpc-twirp", http1_server: Some(HTTP_TWIRP), ..Self::FRPC_HTTP },
@@ -120,35 +129,6 @@ impl Contender {
         Self::GRPC_PYTHON,
     ];
 
-    /// The names of the contenders measured by default.
-    pub const DEFAULT: [&str; 25] = [
-        "floor",
-        "frpc",
-        "frpc-per-core",
-        "frpc-uring",
-        "tonic",
-        "connect-rust",
-        "tarpc",
-        "go-frpc",
-        "grpc-go",
-        "twirp",
-        "hyper",
-        "frpc-grpc",
-        "frpc-connect",
-        "frpc-connect-json",
-        "frpc-twirp",
-        "axum",
-        "frpc-json",
-        "frpc-json-per-core",
-        "frpc-json-uring",
-        "json-loop",
-        "jsonrpsee",
-        "ucall-posix",
-        "ucall-uring",
-        "fastapi",
-        "grpc-python",
-    ];
-
     /// Only a socket and a reader.
     const FLOOR: Self = Self {
         name: "floor",
@@ -157,13 +137,12 @@ impl Contender {
         // It echoes any packet. A response has the same bytes as its request.
         server_alone: Some(Program::rust("benches", "floor_server", &[])),
         scales: true,
-        published: None,
         stack: true,
         client_alone: false,
         streams: false,
         grpc_server: None,
         http1_server: None,
-        grpc_client: false,
+        grpc_client: None,
         sums: &[],
         greeting: &[],
         heartbeat: &PING,
@@ -179,11 +158,7 @@ impl Contender {
     };
 
     /// The whole stack with its default engine and mode.
-    const FRPC: Self = Self {
-        published: Some(Program::rust("examples", "load_server", &["--layer", "frpc"])),
-        client_alone: true,
-        ..Self::frpc_with(&["--layer", "frpc"])
-    };
+    const FRPC: Self = Self { client_alone: true, ..Self::frpc_with(&["--layer", "frpc"]) };
 
     /// A thread, a runtime and a listener per core, on both sides.
     const FRPC_PER_CORE: Self = Self {
@@ -208,14 +183,13 @@ impl Contender {
         client: Program::peer("tonic_client", &[]),
         server_alone: None,
         scales: false,
-        published: None,
         stack: true,
         client_alone: false,
         streams: true,
         grpc_server: Some(HTTP_GRPC),
         // Users know tonic, so it serves as a reference on any protocol.
         http1_server: Some(HTTP_GRPC),
-        grpc_client: true,
+        grpc_client: Some(Program::peer("tonic_client", &[])),
         sums: &[
             (SumWire::Tcp, HTTP_GRPC),
             (SumWire::Http, HTTP_GRPC),
@@ -232,7 +206,7 @@ impl Contender {
         server: Program::peer("connect_server", &[]),
         client: Program::peer("connect_client", &[]),
         http1_server: Some(HTTP_CONNECT),
-        grpc_client: false,
+        grpc_client: Some(Program::peer("connect_client", &["--protocol", "grpc"])),
         sums: &[],
         ..Self::TONIC
     };
@@ -245,7 +219,7 @@ impl Contender {
         streams: false,
         grpc_server: None,
         http1_server: None,
-        grpc_client: false,
+        grpc_client: None,
         greeting: &[],
         sums: &[],
         ..Self::TONIC
@@ -258,7 +232,6 @@ impl Contender {
         client: Program::go("tests/go/bin/header10", "rpc-bench-client", &[]),
         server_alone: Some(GO_FRPC_ORDERED),
         scales: false,
-        published: Some(GO_FRPC_ORDERED),
         client_alone: true,
         ..Self::FLOOR
     };
@@ -268,24 +241,8 @@ impl Contender {
         name: "grpc-go",
         server: Program::go("benches/go/bin", "grpc-bench-server", &[]),
         client: Program::go("benches/go/bin", "grpc-bench-client", &[]),
-        published: Some(Program::go("benches/go/bin", "grpc-bench-server", &[])),
         http1_server: None,
-        sums: &[],
-        ..Self::TONIC
-    };
-
-    /// Twirp: Protobuf over HTTP/1.1.
-    const TWIRP: Self = Self {
-        name: "twirp",
-        server: Program::go("benches/go/bin", "twirp-bench-server", &[]),
-        client: Program::go("benches/go/bin", "twirp-bench-client", &[]),
-        published: Some(Program::go("benches/go/bin", "twirp-bench-server", &[])),
-        stack: false,
-        streams: false,
-        grpc_server: None,
-        http1_server: Some(HTTP_TWIRP),
-        grpc_client: false,
-        greeting: &[],
+        grpc_client: Some(Program::go("benches/go/bin", "grpc-bench-client", &[])),
         sums: &[],
         ..Self::TONIC
     };
@@ -299,7 +256,7 @@ impl Contender {
         streams: false,
         // It echoes any body. A response has the same bytes as its request.
         http1_server: Some(HTTP_CONNECT),
-        grpc_client: false,
+        grpc_client: None,
         sums: &[JSON_HTTP, JSON_HTTP_BATCH],
         ..Self::TONIC
     };
@@ -313,7 +270,7 @@ impl Contender {
         streams: false,
         grpc_server: None,
         http1_server: Some(HTTP_JSON),
-        grpc_client: false,
+        grpc_client: None,
         sums: &[JSON_HTTP, JSON_HTTP_BATCH],
         ..Self::TONIC
     };
@@ -327,12 +284,14 @@ impl Contender {
         ..Self::FLOOR
     };
 
-    /// The same over gRPC, with frpc's gRPC client where clients are compared.
+    /// The same over gRPC on both sides.
     const FRPC_GRPC: Self = Self {
         name: "frpc-grpc",
-        client: Program::rust("examples", "load_client", &["--layer", "frpc", "--wire", "grpc"]),
+        client: FRPC_GRPC_CLIENT,
         grpc_server: Some(HTTP_GRPC),
-        grpc_client: true,
+        grpc_client: Some(FRPC_GRPC_CLIENT),
+        greeting: Self::TONIC.greeting,
+        heartbeat: Self::TONIC.heartbeat,
         ..Self::FRPC_HTTP
     };
 
@@ -347,11 +306,12 @@ impl Contender {
         match contest {
             Contest::Stacks => self.stack.then_some(*self),
             Contest::Streams => self.streams.then_some(*self),
-            Contest::Published => self.published.map(|server| Self { server, ..*self }),
             Contest::Servers => self.server_alone.map(|server| Self { server, client: Self::FRPC.client, ..*self }),
             Contest::Scaling => self.scales.then_some(*self),
             Contest::GrpcServers => self.grpc_server.map(|client| Self { client, ..*self }),
-            Contest::GrpcClients => self.grpc_client.then_some(Self { server: Self::TONIC.server, ..*self }),
+            Contest::Grpc | Contest::GrpcStreams if self.name == Self::FRPC.name => Some(*self),
+            Contest::Grpc | Contest::GrpcStreams => self.grpc_client.map(|client| Self { client, ..*self }),
+            Contest::GrpcClients => self.grpc_client.map(|client| Self { server: Self::TONIC.server, client, ..*self }),
             Contest::Http1Servers => self.http1_server.map(|client| Self { client, ..*self }),
             Contest::Sums(wire) => {
                 let (_, client) = *self.sums.iter().find(|(on, _)| *on == wire)?;
@@ -361,10 +321,14 @@ impl Contender {
         }
     }
 
-    /// Returns `true` if idle connections are worth measuring. Servers that only add numbers use protocols of other
-    /// contenders.
+    /// Returns `true` if it is measured unless the user chooses contenders.
+    pub fn is_default(&self) -> bool {
+        self.name != Self::FRISBEE.name
+    }
+
+    /// Returns `true` if idle connections are worth measuring.
     pub fn idles(&self) -> bool {
-        self.sums.is_empty() || self.http1_server.is_some()
+        self.stack || self.grpc_client.is_some()
     }
 
     /// Makes a few calls. Fails with the command that builds a missing program.
@@ -424,6 +388,8 @@ impl Server {
 /// Handles the calls of a connection in order. This is faster for clients with many calls in flight, because replies
 /// share writes.
 const GO_FRPC_ORDERED: Program = Program::go("tests/go/bin/header10", "rpc-bench-server", &["-concurrency", "1"]);
+
+const FRPC_GRPC_CLIENT: Program = Program::rust("examples", "load_client", &["--layer", "frpc", "--wire", "grpc"]);
 
 /// The common client of all servers of a protocol.
 const HTTP_GRPC: Program = Program::peer("http_client", &["--wire", "grpc"]);

@@ -41,10 +41,11 @@ struct Subject {
 impl Subject {
     fn of(contest: Contest) -> Option<Self> {
         Some(match contest {
-            Contest::Stacks | Contest::Published | Contest::Sums(_) => {
-                Self { across: CLIENTS, points_min: 3, metrics: &[CALLS, P99, CPU] }
+            Contest::Stacks | Contest::Sums(_) => Self { across: CLIENTS, points_min: 3, metrics: &[CALLS, P99, CPU] },
+            Contest::Grpc => Self { across: CONCURRENT, points_min: 3, metrics: &[CALLS, P99, CPU] },
+            Contest::Streams | Contest::GrpcStreams => {
+                Self { across: SIZE, points_min: 3, metrics: &[BYTES, MESSAGE_CPU] }
             }
-            Contest::Streams => Self { across: SIZE, points_min: 3, metrics: &[BYTES, MESSAGE_CPU] },
             Contest::Scaling => Self { across: THREADS, points_min: 2, metrics: &[CALLS, CPU] },
             Contest::Servers
             | Contest::Clients
@@ -58,7 +59,8 @@ impl Subject {
 /// Returns the position of a workload on the horizontal axis.
 fn place(workload: &Workload) -> f64 {
     let place = match workload.contest {
-        Contest::Streams => workload.size,
+        Contest::Streams | Contest::GrpcStreams => workload.size,
+        Contest::Grpc => workload.concurrent.into(),
         Contest::Scaling => workload.server_cores.unwrap_or(1),
         _ => workload.clients,
     };
@@ -98,13 +100,16 @@ impl Metric {
 
 fn load_of(workload: &Workload) -> String {
     let &Workload { contest, size, clients, concurrent, sleep_us, .. } = workload;
-    if contest == Contest::Streams {
+    if matches!(contest, Contest::Streams | Contest::GrpcStreams) {
         return match (concurrent, clients) {
             (1, 1) => "one stream on one connection".to_owned(),
             _ => format!("{concurrent} streams on each of {clients} connections"),
         };
     }
     let size = bytes(size as f64);
+    if contest == Contest::Grpc {
+        return format!("echo of {size}, {clients} clients, all but frpc over gRPC");
+    }
     let calls = if concurrent == 1 { "one call".to_owned() } else { format!("{concurrent} calls") };
     let sleep = if sleep_us == 0 { String::new() } else { format!(", handlers sleep {sleep_us} µs") };
     let clients = if contest == Contest::Scaling { format!(", {clients} clients") } else { String::new() };
@@ -178,10 +183,11 @@ const MESSAGE_CPU: Metric = Metric { title: "CPU time of the server per message"
 /// One color per contender, of medium lightness for both backgrounds.
 const COLORS: [&str; Contender::ALL.len()] = [
     "#8b949e", "#db61a2", "#e5534b", "#d4691e", "#8957e5", "#2f81f7", "#1b9e9e", "#2da44e", "#bf8700", "#bf3989",
-    "#6e7781", "#57606a", "#0969da", "#218bff", "#54aeff", "#80ccff", "#a475f9", "#116329", "#1a7f37", "#4ac26b",
-    "#8c959f", "#bc4c00", "#9a6700", "#d4a72c", "#cf222e", "#bf4b8a",
+    "#57606a", "#116329", "#8250df", "#d29922", "#218bff", "#54aeff", "#80ccff", "#a475f9", "#0969da", "#1a7f37",
+    "#4ac26b", "#8c959f", "#bc4c00", "#9a6700", "#d4a72c", "#cf222e", "#bf4b8a",
 ];
 
 const CLIENTS: Across = Across { name: "clients", label: |clients| clients.to_string() };
+const CONCURRENT: Across = Across { name: "calls in flight on each connection", label: |calls| calls.to_string() };
 const SIZE: Across = Across { name: "size of a message", label: bytes };
 const THREADS: Across = Across { name: "threads of the server", label: |threads| threads.to_string() };

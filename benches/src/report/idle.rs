@@ -46,7 +46,7 @@ fn bytes_per_connection(contender: &Contender) -> io::Result<u64> {
     Ok(grown * 1024 / CLIENTS)
 }
 
-pub(crate) const CLIENTS: u64 = 5000;
+pub(crate) const CLIENTS: u64 = 10_000;
 const DURATION: Duration = Duration::from_secs(3);
 
 /// Frequent enough to stay connected.

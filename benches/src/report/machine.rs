@@ -70,12 +70,11 @@ fn versions() -> Vec<(&'static str, &'static str)> {
         ("frisbee-go", GO_FRPC, "github.com/loopholelabs/frisbee-go v"),
         ("polyglot", GO_FRPC, "github.com/loopholelabs/polyglot/v2 v"),
         ("grpc-go", GRPC_GO, "google.golang.org/grpc v"),
-        ("twirp", GRPC_GO, "github.com/twitchtv/twirp v"),
     ];
     let modules = modules.map(|(name, file, start)| (name, file, start.to_owned()));
     let version = |(name, file, start): (_, &'static str, String)| {
         let (_, rest) = file.split_once(&start)?;
-        Some((name, rest.split(['"', '+', '\n']).next()?))
+        Some((name, rest.split(['"', '\n']).next()?))
     };
     crates.into_iter().chain(modules).filter_map(version).collect()
 }

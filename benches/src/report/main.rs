@@ -16,7 +16,6 @@ mod merge;
 mod noise;
 mod plan;
 mod progress;
-mod published;
 mod row;
 mod sample;
 mod scaling;
@@ -88,7 +87,6 @@ fn run() -> Result<(), Box<dyn Error>> {
         rows.push(row);
     }
     summary::print(&rows, &subjects);
-    published::print(&rows, &subjects);
     scaling::print(&rows);
     let idle = if plan.idle { idle::measure(&contenders, &mut progress) } else { Vec::new() };
     progress.clear();

@@ -44,18 +44,15 @@ impl Plan {
         }
         contenders.check(Contender::ALL.iter().map(|contender| contender.name))?;
         rows.check(WORKLOADS.iter().map(|workload| workload.name).chain([IDLE]))?;
-        let is_chosen = |workload: &Workload| {
-            let default: &[_] = if quick && !workload.quick { &[] } else { &[workload.name] };
-            rows.includes(workload.name, default)
-        };
-        let takes_part = |contender: &Contender| contenders.includes(contender.name, &Contender::DEFAULT);
+        let is_chosen = |workload: &Workload| rows.chosen(workload.name).unwrap_or(!quick || workload.quick);
+        let takes_part = |contender: &Contender| contenders.chosen(contender.name).unwrap_or(contender.is_default());
         let mut plan = Self {
             rounds: rounds.unwrap_or(if quick { 1 } else { 3 }).max(1),
             warmup: Duration::ZERO,
             seconds: Duration::ZERO,
             contenders: Contender::ALL.into_iter().filter(takes_part).collect(),
             workloads: WORKLOADS.into_iter().filter(is_chosen).collect(),
-            idle: rows.includes(IDLE, &[IDLE]),
+            idle: rows.chosen(IDLE).unwrap_or(true),
             syscalls,
             json,
             charts,
@@ -99,12 +96,9 @@ impl Choice {
         Ok(Self { option, names: names.map(|names| names.split(',').map(str::to_owned).collect()) })
     }
 
-    /// Returns `true` if the name is chosen, by the option or by default.
-    fn includes(&self, name: &str, default: &[&str]) -> bool {
-        match &self.names {
-            Some(names) => names.iter().any(|chosen| chosen == name),
-            None => default.contains(&name),
-        }
+    /// Returns `Some(true)` if the option includes the name, and `None` without the option.
+    fn chosen(&self, name: &str) -> Option<bool> {
+        Some(self.names.as_ref()?.iter().any(|chosen| chosen == name))
     }
 
     fn check(&self, known: impl Iterator<Item = &'static str>) -> Result<(), String> {

@@ -30,11 +30,13 @@ pub(crate) fn print_head(contest: Contest, plan: &Plan, subjects: &[&str]) {
     println!(
         "\n{}\n",
         match contest {
-            Contest::Published | Contest::Scaling => return,
+            Contest::Scaling => return,
             Contest::Stacks => "Each server under the client of its own:",
             Contest::Streams => "Streams, each server under the client of its own; a message is a call:",
             Contest::Servers => "Servers alone, all under the load client of frpc, Go's in order:",
             Contest::Clients => "Clients alone, all before the server of frpc:",
+            Contest::Grpc => "gRPC on both sides, each server under the client of its own; frpc speaks frisbee:",
+            Contest::GrpcStreams => "Streams over gRPC on both sides; a message is a call; frpc speaks frisbee:",
             Contest::GrpcServers => "Servers of gRPC, all under the same client on hyper:",
             Contest::GrpcClients => "Clients of gRPC, all before the server of tonic:",
             Contest::Http1Servers => {
@@ -62,7 +64,7 @@ pub(crate) fn print_head(contest: Contest, plan: &Plan, subjects: &[&str]) {
 
 /// Prints the row of a workload. Does nothing for contests with a separate table.
 pub(crate) fn print_row(row: &Row<'_>, plan: &Plan, subjects: &[&str]) {
-    if matches!(row.workload.contest, Contest::Published | Contest::Scaling) {
+    if row.workload.contest == Contest::Scaling {
         return;
     }
     for rounds in &row.contenders {

@@ -33,7 +33,7 @@ impl Workload {
     /// Returns the arguments of the client, for a run of at least these times.
     pub(crate) fn args(&self, addr: SocketAddr, seconds: Duration, warmup: Duration) -> Args {
         let &Self { size, field, clients, concurrent, .. } = self;
-        let streaming = self.contest == Contest::Streams;
+        let streaming = matches!(self.contest, Contest::Streams | Contest::GrpcStreams);
         let (seconds, warmup) = (seconds.max(self.settling()), warmup.max(self.settling()));
         Args { addr, size, field, streaming, joined: false, clients, concurrent, seconds, warmup }
     }
@@ -57,6 +57,8 @@ impl Workload {
     pub(crate) fn family(&self) -> String {
         match self.contest {
             Contest::Streams => format!("stream-C{}-K{}", self.clients, self.concurrent),
+            Contest::GrpcStreams => format!("grpc-stream-C{}-K{}", self.clients, self.concurrent),
+            Contest::Grpc => self.name.replace(&format!("-K{}", self.concurrent), ""),
             Contest::Scaling => self.name.rsplit_once("-S").map_or(self.name, |(family, _)| family).to_owned(),
             _ => self.name.replace(&format!("-C{}-", self.clients), "-"),
         }
@@ -66,14 +68,16 @@ impl Workload {
 /// Returns the names of our contenders in a contest. The report prints their ratios to every other contender.
 pub(crate) fn subjects(contest: Contest) -> &'static [&'static str] {
     match contest {
-        Contest::GrpcServers | Contest::GrpcClients => &["frpc-grpc"],
+        Contest::Grpc | Contest::GrpcStreams | Contest::GrpcServers | Contest::GrpcClients => {
+            &["frpc-grpc", "frpc-grpc-per-core", "frpc-grpc-uring"]
+        }
         Contest::Http1Servers => &["frpc-connect", "frpc-connect-json", "frpc-twirp"],
         Contest::Sums(_) => &["frpc-json", "frpc-json-per-core", "frpc-json-uring"],
         _ => &["frpc", "frpc-per-core", "frpc-uring"],
     }
 }
 
-pub(crate) const WORKLOADS: [Workload; 51] = [
+pub(crate) const WORKLOADS: [Workload; 50] = [
     Workload { name: "32B-C1-K1", clients: 1, ..SMALL },
     Workload { name: "32B-C32-K1", clients: 32, ..SMALL },
     Workload { name: "32B-C256-K1", clients: 256, ..SMALL },
@@ -92,66 +96,23 @@ pub(crate) const WORKLOADS: [Workload; 51] = [
     Workload { name: "stream-16KiB-C1-K1", quick: false, size: 16 << 10, ..STREAM },
     Workload { name: "stream-128KiB-C1-K1", size: 128 << 10, ..STREAM },
     Workload { name: "stream-1MiB-C1-K1", quick: false, size: 1 << 20, ..STREAM },
-    Workload { name: "published-32B-C1-K1", clients: 1, ..PUBLISHED },
-    Workload { name: "published-32B-C8192-K1", clients: 8192, ..PUBLISHED },
-    Workload { name: "published-512B-C8192-K1", clients: 8192, size: 512, ..PUBLISHED },
-    Workload { name: "published-128KiB-C100-K1", clients: 100, size: 128 << 10, ..PUBLISHED },
-    Workload { name: "published-1MiB-C100-K1", clients: 100, size: 1 << 20, ..PUBLISHED },
-    Workload { name: "published-32B-C1024-K10", clients: 1024, concurrent: 10, ..PUBLISHED },
-    Workload { name: "published-32B-C8192-K10", clients: 8192, concurrent: 10, ..PUBLISHED },
     Workload { name: "servers-32B-C32-K1", contest: Contest::Servers, clients: 32, ..SMALL },
     Workload { name: "servers-32B-C32-K10", contest: Contest::Servers, clients: 32, concurrent: 10, ..SMALL },
     Workload { name: "servers-128KiB-C32-K1", contest: Contest::Servers, clients: 32, size: 128 << 10, ..SMALL },
     Workload { name: "clients-32B-C32-K1", contest: Contest::Clients, clients: 32, ..SMALL },
     Workload { name: "clients-32B-C32-K10", contest: Contest::Clients, clients: 32, concurrent: 10, ..SMALL },
-    Workload {
-        name: "grpc-servers-32B-C32-K1",
-        quick: false,
-        contest: Contest::GrpcServers,
-        clients: 32,
-        concurrent: 1,
-        ..SMALL
-    },
-    Workload {
-        name: "grpc-servers-32B-C32-K10",
-        quick: false,
-        contest: Contest::GrpcServers,
-        clients: 32,
-        concurrent: 10,
-        ..SMALL
-    },
-    Workload {
-        name: "grpc-clients-32B-C32-K1",
-        quick: false,
-        contest: Contest::GrpcClients,
-        clients: 32,
-        concurrent: 1,
-        ..SMALL
-    },
-    Workload {
-        name: "grpc-clients-32B-C32-K10",
-        quick: false,
-        contest: Contest::GrpcClients,
-        clients: 32,
-        concurrent: 10,
-        ..SMALL
-    },
-    Workload {
-        name: "http1-servers-32B-C32-K1",
-        quick: false,
-        contest: Contest::Http1Servers,
-        clients: 32,
-        concurrent: 1,
-        ..SMALL
-    },
-    Workload {
-        name: "http1-servers-32B-C32-K10",
-        quick: false,
-        contest: Contest::Http1Servers,
-        clients: 32,
-        concurrent: 10,
-        ..SMALL
-    },
+    Workload { name: "grpc-32B-C32-K1", ..GRPC },
+    Workload { name: "grpc-32B-C32-K10", concurrent: 10, ..GRPC },
+    Workload { name: "grpc-32B-C32-K100", concurrent: 100, ..GRPC },
+    Workload { name: "grpc-stream-32B-C1-K1", ..GRPC_STREAM },
+    Workload { name: "grpc-stream-16KiB-C1-K1", size: 16 << 10, ..GRPC_STREAM },
+    Workload { name: "grpc-stream-1MiB-C1-K1", size: 1 << 20, ..GRPC_STREAM },
+    Workload { name: "grpc-servers-32B-C32-K1", ..GRPC_SERVERS },
+    Workload { name: "grpc-servers-32B-C32-K10", concurrent: 10, ..GRPC_SERVERS },
+    Workload { name: "grpc-clients-32B-C32-K1", ..GRPC_CLIENTS },
+    Workload { name: "grpc-clients-32B-C32-K10", concurrent: 10, ..GRPC_CLIENTS },
+    Workload { name: "http1-servers-32B-C32-K1", ..HTTP1_SERVERS },
+    Workload { name: "http1-servers-32B-C32-K10", concurrent: 10, ..HTTP1_SERVERS },
     Workload { name: "scaling-32B-C256-K1-S1", server_cores: Some(1), ..SCALING },
     Workload { name: "scaling-32B-C256-K1-S2", server_cores: Some(2), ..SCALING },
     Workload { name: "scaling-32B-C256-K10-S1", concurrent: 10, server_cores: Some(1), ..SCALING },
@@ -187,8 +148,15 @@ const SMALL: Workload = Workload {
 /// The server sends the same message repeatedly.
 const STREAM: Workload = Workload { contest: Contest::Streams, ..SMALL };
 
-/// Loads measured by other projects as well, see `published.rs`.
-const PUBLISHED: Workload = Workload { contest: Contest::Published, quick: false, ..SMALL };
+const GRPC: Workload = Workload { contest: Contest::Grpc, quick: false, clients: 32, ..SMALL };
+
+const GRPC_STREAM: Workload = Workload { contest: Contest::GrpcStreams, quick: false, ..SMALL };
+
+const GRPC_SERVERS: Workload = Workload { contest: Contest::GrpcServers, ..GRPC };
+
+const GRPC_CLIENTS: Workload = Workload { contest: Contest::GrpcClients, ..GRPC };
+
+const HTTP1_SERVERS: Workload = Workload { contest: Contest::Http1Servers, ..GRPC };
 
 const SCALING: Workload = Workload { contest: Contest::Scaling, quick: false, clients: 256, ..SMALL };
 
