@@ -1,11 +1,17 @@
 //! Framed responses: gRPC, gRPC-Web and Connect streams.
 
+use std::{
+    future::poll_fn,
+    mem,
+    task::{Context, Poll, ready},
+};
+
 use bytes::Bytes;
 use frpc::{
-    Answer, Body, Code, Metadata, MetadataSlot, MethodKind, Status, Streaming,
+    Answer, Body, Code, MessageFrames, Metadata, MetadataSlot, MethodKind, Status, Streaming,
     client::{Deadline, end_at_deadline},
 };
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, future::BoxFuture};
 use http::{HeaderMap, HeaderValue, header, response::Parts};
 
 use super::exchange::{HttpExchange, ReceivedBody};
@@ -29,6 +35,8 @@ pub(super) struct FramedResponse {
     len_max: usize,
     ending: Box<dyn ResponseEnd>,
     has_body: bool,
+    /// `true` after the frame at the end of the messages.
+    is_over: bool,
 }
 
 /// The end of a response, as a protocol encodes it.
@@ -93,15 +101,28 @@ impl FramedResponse {
         ending: impl ResponseEnd,
     ) -> Self {
         let (frames, trailers, ending) = (EnvelopeReader::new(len_max), Metadata::new(), Box::new(ending));
-        Self { metadata, trailers, received, frames, coding, len_max, ending, has_body: false }
+        Self { metadata, trailers, received, frames, coding, len_max, ending, has_body: false, is_over: false }
     }
 
     /// Returns the next message, or `None` at the end of a successful call.
     async fn next(&mut self) -> Result<Option<Bytes>, Status> {
-        loop {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// Polls for the next message, or for all messages that have arrived.
+    fn poll_frames(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<MessageFrames>, Status>> {
+        match self.frames.next_plain() {
+            Some(_) if self.is_over => Poll::Ready(Err(data_after_end())),
+            Some(frames) => Poll::Ready(Ok(Some(MessageFrames::Several(frames)))),
+            None => self.poll_next(cx).map_ok(|message| message.map(MessageFrames::One)),
+        }
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Status>> {
+        while !self.is_over {
             let frame = self.frames.next().map_err(|error| as_server_fault(error.into()))?;
             let Some(frame) = frame else {
-                let Some(data) = self.received.data().await? else { return self.end_of_body() };
+                let Some(data) = ready!(self.received.poll_data(cx))? else { return Poll::Ready(self.end_of_body()) };
                 self.has_body = true;
                 self.frames.push(data);
                 continue;
@@ -112,22 +133,18 @@ impl FramedResponse {
             };
             let flags = frame.flags & !envelope::COMPRESSED;
             if flags == 0 {
-                return Ok(Some(content));
+                return Poll::Ready(Ok(Some(content)));
             }
             let Some(ended) = self.ending.frame(flags, &content) else {
-                return Err(Status::internal(format!("a message has unknown flags: {flags:#04x}")));
+                return Poll::Ready(Err(Status::internal(format!("a message has unknown flags: {flags:#04x}"))));
             };
             self.trailers = ended?;
-            return self.expect_end().await;
+            self.is_over = true;
         }
-    }
-
-    /// Checks that the response has no bytes after its end.
-    async fn expect_end(&mut self) -> Result<Option<Bytes>, Status> {
-        if self.frames.is_partial() || self.received.data().await?.is_some() {
-            return Err(Status::internal("the server sent data after the end of the response"));
+        if self.frames.is_partial() || ready!(self.received.poll_data(cx))?.is_some() {
+            return Poll::Ready(Err(data_after_end()));
         }
-        Ok(None)
+        Poll::Ready(Ok(None))
     }
 
     fn end_of_body(&mut self) -> Result<Option<Bytes>, Status> {
@@ -207,31 +224,64 @@ pub(super) fn prepend_metadata(mut metadata: Metadata, mut status: Status) -> St
     status
 }
 
+fn data_after_end() -> Status {
+    Status::internal("the server sent data after the end of the response")
+}
+
 /// Returns the answer of a call with a response stream. The request has been sent already.
 fn stream_answer(exchange: HttpExchange, whole: Option<Deadline>, open: impl OpenResponse) -> Answer {
     let (metadata, trailers) = (MetadataSlot::new(), MetadataSlot::new());
-    let (of_head, of_end) = (metadata.clone(), trailers.clone());
-    let opened = async move {
+    let of_head = metadata.clone();
+    let opening = Box::pin(async move {
         let (parts, received) = exchange.response().await?;
         let answers = open(parts, received)?;
         if !answers.metadata.is_empty() {
             of_head.set(answers.metadata.clone());
         }
-        Ok::<_, Status>(stream::try_unfold(answers, move |mut answers| {
-            let of_end = of_end.clone();
-            async move {
-                let next = answers.next().await?;
-                if next.is_none() && !answers.trailers.is_empty() {
-                    of_end.set(std::mem::take(&mut answers.trailers));
-                }
-                Ok(next.map(|message| (message, answers)))
-            }
-        }))
-    };
-    let contents = stream::once(opened).try_flatten();
+        Ok(Box::new(answers))
+    });
+    let (mut response, of_end) = (StreamedResponse::Opening(opening), trailers.clone());
+    let contents = Streaming::from_frames(move |cx| response.poll_frames(cx, &of_end));
     let contents = match whole {
-        None => Streaming::new(contents),
+        None => contents,
         Some(deadline) => Streaming::new(end_at_deadline(contents.boxed(), deadline)),
     };
     Answer::new(Body::Many(contents.with_metadata_from(metadata).with_trailers_from(trailers)))
+}
+
+/// ```text
+///   Opening ──head──▶ Open ──last message──▶ Over
+///      └───────────────┴────────error──────────▲
+/// ```
+enum StreamedResponse {
+    Opening(BoxFuture<'static, Result<Box<FramedResponse>, Status>>),
+    Open(Box<FramedResponse>),
+    Over,
+}
+
+impl StreamedResponse {
+    fn poll_frames(
+        &mut self,
+        cx: &mut Context<'_>,
+        of_end: &MetadataSlot,
+    ) -> Poll<Option<Result<MessageFrames, Status>>> {
+        let next = loop {
+            match self {
+                Self::Opening(opening) => match ready!(opening.as_mut().poll(cx)) {
+                    Ok(response) => *self = Self::Open(response),
+                    Err(status) => break Err(status),
+                },
+                Self::Open(response) => break ready!(response.poll_frames(cx)),
+                Self::Over => return Poll::Ready(None),
+            }
+        };
+        if !matches!(next, Ok(Some(_)))
+            && let Self::Open(mut response) = mem::replace(self, Self::Over)
+            && next.is_ok()
+            && !response.trailers.is_empty()
+        {
+            of_end.set(mem::take(&mut response.trailers));
+        }
+        Poll::Ready(next.transpose())
+    }
 }

@@ -173,7 +173,7 @@ async fn streaming(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Statu
         Arc::make_mut(&mut head.headers).insert(CONNECT_ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
     }
     let content = match call.into_parts().1 {
-        Body::One(message) => RequestContent::Whole(caller.framing.frame(&message.into_bytes())?),
+        Body::One(message) => RequestContent::Whole(caller.framing.frame(message.into_bytes())?.into_whole()),
         Body::Many(messages) => RequestContent::stream(messages, caller.framing),
         _ => return Err(Status::internal("Connect does not support this kind of request body")),
     };

@@ -1,6 +1,12 @@
 //! A request and its response, with retries on other connections while the call was certainly not executed.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{
+    future::poll_fn,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use frpc::{
@@ -12,7 +18,6 @@ use http::{
     uri::{PathAndQuery, Scheme},
 };
 use http_body::Body;
-use http_body_util::BodyExt;
 
 use super::{
     caller::add_metadata,
@@ -301,19 +306,24 @@ pub(super) struct ReceivedBody {
 impl ReceivedBody {
     /// Returns the next bytes, or `None` at the end.
     pub(super) async fn data(&mut self) -> Result<Option<Bytes>, Status> {
+        poll_fn(|cx| self.poll_data(cx)).await
+    }
+
+    /// Polls for the next bytes, or `None` at the end.
+    pub(super) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Status>> {
         loop {
-            let frame = match self.body.frame().await {
-                None => return Ok(None),
+            let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                None => return Poll::Ready(Ok(None)),
                 Some(Ok(frame)) => frame,
                 Some(Err(error)) => {
                     let failure = self.stop.0.as_ref().and_then(|source| source.failure());
                     let settings = &self.place.pool().dialer().settings;
-                    return Err(failure.unwrap_or_else(|| failures::response_failure(error, settings)));
+                    return Poll::Ready(Err(failure.unwrap_or_else(|| failures::response_failure(error, settings))));
                 }
             };
             match frame.into_data() {
                 Ok(data) if data.is_empty() => {}
-                Ok(data) => return Ok(Some(data)),
+                Ok(data) => return Poll::Ready(Ok(Some(data))),
                 Err(frame) => self.trailers = frame.into_trailers().ok(),
             }
         }

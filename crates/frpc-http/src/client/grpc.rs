@@ -78,11 +78,11 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
         RequestHead { method: Method::POST, path, headers, metadata, timeout, said, is_repeated: codec.is_none() };
     let content = match call.into_parts().1 {
         Body::One(message) => {
-            let frame = caller.framing.frame(&message.into_bytes())?;
+            let frame = caller.framing.frame(message.into_bytes())?;
             if caller.protocol() == RpcProtocol::Grpc {
                 RequestContent::Framed(frame)
             } else {
-                RequestContent::Whole(frame)
+                RequestContent::Whole(frame.into_whole())
             }
         }
         Body::Many(messages) => RequestContent::stream(messages, caller.framing),

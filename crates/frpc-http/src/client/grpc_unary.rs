@@ -6,6 +6,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::Buf;
@@ -47,7 +48,7 @@ pub(super) fn call(caller: &Arc<HttpCaller>, call: Call) -> BoxFuture<'_, Result
     }
 }
 
-fn request(caller: &HttpCaller, call: Call, limit: Option<std::time::Duration>) -> Result<Http2Request, Status> {
+fn request(caller: &HttpCaller, call: Call, limit: Option<Duration>) -> Result<Http2Request, Status> {
     let path = caller.path("", call.method())?;
     let (headers, said) = caller.headers_with_timeout(limit);
     let timeout = limit.filter(|_| said.is_none());

@@ -1,7 +1,7 @@
 //! Request bodies: one piece, or the messages of a stream.
 
 use std::{
-    fmt,
+    fmt, mem,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker, ready},
@@ -19,7 +19,7 @@ use crate::message::{compression, envelope};
 pub(super) enum OutgoingBody {
     Whole(Option<Bytes>),
     /// A framed message. The frame contains its length, so HTTP/2 needs no header for it.
-    Framed(Option<Bytes>),
+    Framed(MessageFrame),
     Stream {
         source: Arc<MessageSource>,
         /// The attempt of this body. The body is outdated if the source has a higher number.
@@ -30,8 +30,32 @@ pub(super) enum OutgoingBody {
 /// The content of a request. It outlives the body of a single attempt.
 pub(super) enum RequestContent {
     Whole(Bytes),
-    Framed(Bytes),
+    Framed(MessageFrame),
     Stream(Arc<MessageSource>),
+}
+
+/// A frame of a message. Long content is not copied into it.
+#[derive(Clone, Default)]
+pub(super) struct MessageFrame {
+    front: Bytes,
+    /// Empty if the content is in `front`.
+    content: Bytes,
+}
+
+impl MessageFrame {
+    pub(super) fn new(front: Bytes, content: Bytes) -> Self {
+        Self { front, content }
+    }
+
+    fn take(&mut self) -> Option<Bytes> {
+        let piece = if self.front.is_empty() { &mut self.content } else { &mut self.front };
+        Some(mem::take(piece)).filter(|piece| !piece.is_empty())
+    }
+
+    /// Returns the frame in one piece.
+    pub(super) fn into_whole(self) -> Bytes {
+        if self.content.is_empty() { self.front } else { [self.front, self.content].concat().into() }
+    }
 }
 
 /// A stream of messages to send, one frame each.
@@ -46,10 +70,15 @@ struct SourceState {
     messages: Option<Streaming<Bytes>>,
     attempt: usize,
     is_taken: bool,
+    /// The rest of the previous message, or the failure after it.
+    next: Option<Result<Bytes, Status>>,
     is_stopped: bool,
     failure: Option<Status>,
     waker: Option<Waker>,
 }
+
+/// Frames of messages, and a long content or an error after them.
+type FramedMessages = (Bytes, Option<Result<Bytes, Status>>);
 
 /// Encodes messages as frames.
 #[derive(Clone, Copy, Debug)]
@@ -63,11 +92,53 @@ impl EnvelopeEncoder {
         self.gzip_len_min.is_some()
     }
 
-    pub(super) fn frame(self, content: &Bytes) -> Result<Bytes, Status> {
-        match self.compressed(content) {
-            Some(compressed) => envelope::frame(envelope::COMPRESSED, &compressed),
-            None => envelope::frame(0, content),
+    pub(super) fn frame(self, content: Bytes) -> Result<MessageFrame, Status> {
+        match self.compressed(&content) {
+            Some(compressed) => Self::frame_with(envelope::COMPRESSED, compressed),
+            None => Self::frame_with(0, content),
         }
+    }
+
+    fn frame_with(flags: u8, content: Bytes) -> Result<MessageFrame, Status> {
+        if content.len() > COPIED_LEN_MAX {
+            let front = Bytes::copy_from_slice(&envelope::header(flags, content.len())?);
+            return Ok(MessageFrame::new(front, content));
+        }
+        Ok(MessageFrame::new(envelope::frame(flags, &content)?, Bytes::new()))
+    }
+
+    /// Polls for messages and returns the frames of those that are ready, up to a limit. Also returns a long message,
+    /// or an error, which comes after them.
+    fn poll_frames(self, messages: &mut Streaming<Bytes>, cx: &mut Context<'_>) -> Poll<Option<FramedMessages>> {
+        if self.compresses() {
+            let next = ready!(Pin::new(messages).poll_next(cx));
+            return Poll::Ready(next.map(|message| {
+                let framed = message.and_then(|message| self.frame(message));
+                match framed {
+                    Ok(MessageFrame { front, content }) => (front, (!content.is_empty()).then_some(Ok(content))),
+                    Err(status) => (Bytes::new(), Some(Err(status))),
+                }
+            }));
+        }
+        let mut frames = Vec::new();
+        let mut last = None;
+        while last.is_none() && frames.len() < FRAMES_LEN {
+            match messages.poll_frames(cx, &mut frames, FRAMES_LEN) {
+                Poll::Ready(Some(Ok(None))) => {}
+                Poll::Ready(Some(Ok(Some(message)))) => match self.frame(message) {
+                    Ok(MessageFrame { front, content }) => {
+                        frames.extend_from_slice(&front);
+                        last = (!content.is_empty()).then_some(Ok(content));
+                    }
+                    Err(status) => last = Some(Err(status)),
+                },
+                Poll::Ready(Some(Err(status))) => last = Some(Err(status)),
+                Poll::Ready(None) if frames.is_empty() => return Poll::Ready(None),
+                Poll::Pending if frames.is_empty() => return Poll::Pending,
+                Poll::Ready(None) | Poll::Pending => break,
+            }
+        }
+        Poll::Ready(Some((frames.into(), last)))
     }
 
     /// Returns the compressed content if it is long enough for compression.
@@ -82,6 +153,7 @@ impl RequestContent {
             messages: Some(messages),
             attempt: 0,
             is_taken: false,
+            next: None,
             is_stopped: false,
             failure: None,
             waker: None,
@@ -93,7 +165,7 @@ impl RequestContent {
     pub(super) fn body(&self) -> OutgoingBody {
         match self {
             Self::Whole(content) => OutgoingBody::Whole(Some(content.clone()).filter(|content| !content.is_empty())),
-            Self::Framed(content) => OutgoingBody::Framed(Some(content.clone())),
+            Self::Framed(frame) => OutgoingBody::Framed(frame.clone()),
             Self::Stream(source) => {
                 let mut state = source.state();
                 state.attempt += 1;
@@ -153,7 +225,16 @@ impl MessageSource {
     fn poll(&self, attempt: usize, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyAbandoned>>> {
         let mut state = self.state();
         let is_over = state.failure.is_some() || state.is_stopped || state.attempt != attempt;
-        let Some(mut messages) = state.messages.take().filter(|_| !is_over) else {
+        if is_over {
+            return Poll::Ready(Some(Err(BodyAbandoned::new())));
+        }
+        if let Some(next) = state.next.take() {
+            return Poll::Ready(Some(next.map(Frame::data).map_err(|status| {
+                state.failure = Some(status);
+                BodyAbandoned::new()
+            })));
+        }
+        let Some(mut messages) = state.messages.take() else {
             return Poll::Ready(Some(Err(BodyAbandoned::new())));
         };
         // Stored before the poll, so that a concurrent `stop` wakes this task.
@@ -161,7 +242,7 @@ impl MessageSource {
             state.waker = Some(cx.waker().clone());
         }
         drop(state);
-        let next = Pin::new(&mut messages).poll_next(cx);
+        let next = self.framing.poll_frames(&mut messages, cx);
         let mut state = self.state();
         // The call ended during the poll. `stop` found no stream to drop, so it is dropped here.
         if state.is_stopped {
@@ -169,22 +250,22 @@ impl MessageSource {
             return Poll::Ready(Some(Err(BodyAbandoned::new())));
         }
         state.messages = Some(messages);
-        let framed = match ready!(next) {
-            None => {
-                drop(state);
-                self.ended.notify_one();
-                return Poll::Ready(None);
-            }
-            Some(message) => {
-                state.is_taken = true;
-                drop(state);
-                message.and_then(|message| self.framing.frame(&message))
-            }
+        let Some((frames, next)) = ready!(next) else {
+            drop(state);
+            self.ended.notify_one();
+            return Poll::Ready(None);
         };
-        Poll::Ready(Some(framed.map(Frame::data).map_err(|status| {
-            self.state().failure = Some(status);
-            BodyAbandoned::new()
-        })))
+        state.is_taken = true;
+        match next {
+            Some(Err(status)) if frames.is_empty() => {
+                state.failure = Some(status);
+                Poll::Ready(Some(Err(BodyAbandoned::new())))
+            }
+            next => {
+                state.next = next;
+                Poll::Ready(Some(Ok(Frame::data(frames))))
+            }
+        }
     }
 }
 
@@ -194,15 +275,18 @@ impl Body for OutgoingBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyAbandoned>>> {
         match self.get_mut() {
-            Self::Whole(content) | Self::Framed(content) => {
-                Poll::Ready(content.take().map(|content| Ok(Frame::data(content))))
-            }
+            Self::Whole(content) => Poll::Ready(content.take().map(|content| Ok(Frame::data(content)))),
+            Self::Framed(frame) => Poll::Ready(frame.take().map(|piece| Ok(Frame::data(piece)))),
             Self::Stream { source, attempt } => source.poll(*attempt, cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Whole(None) | Self::Framed(None))
+        match self {
+            Self::Whole(content) => content.is_none(),
+            Self::Framed(frame) => frame.front.is_empty() && frame.content.is_empty(),
+            Self::Stream { .. } => false,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -237,3 +321,9 @@ impl std::error::Error for BodyAbandoned {
         Some(&self.0)
     }
 }
+
+/// The maximum length of content copied into its frame.
+const COPIED_LEN_MAX: usize = 8 << 10;
+
+/// The target length of small messages sent together.
+const FRAMES_LEN: usize = (12 << 10) - envelope::HEADER_LEN;

@@ -6,6 +6,8 @@ mod answers;
 mod connection;
 mod preface;
 #[cfg(feature = "http2")]
+mod received;
+#[cfg(feature = "http2")]
 mod request;
 #[cfg(feature = "http2")]
 mod request_body;
@@ -26,6 +28,7 @@ pub(crate) use self::preface::read_preface;
 #[cfg(feature = "http2")]
 pub(crate) use self::{
     connection::serve,
+    received::ReceivedData,
     request::header_map,
     sending::{SendProgress, SendingBody},
     socket::{CONTROL_FRAMES_MAX, PARTIAL_KEPT, READS_MAX, ROUNDS_MAX, poll_write_output, with_scratch},

@@ -8,12 +8,12 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use frpc_http2::StreamId;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
-use super::wakes::WakeList;
+use super::{received::ReceivedData, wakes::WakeList};
 
 /// The reason why a body ended early.
 type BodyError = Box<dyn Error + Send + Sync>;
@@ -38,8 +38,7 @@ pub(super) struct BodyQueue {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    /// The unread data. One buffer, because a queue of many short chunks would take a multiple of their memory.
-    data: BytesMut,
+    data: ReceivedData,
     trailers: Option<HeaderMap>,
     end: BodyEnd,
     /// `true` once no handler reads the body any more.
@@ -80,7 +79,7 @@ impl BodyQueue {
         if state.is_dropped {
             return false;
         }
-        state.data.extend_from_slice(data);
+        state.data.push(data);
         wake(state);
         true
     }
@@ -108,8 +107,7 @@ impl BodyQueue {
 
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let mut state = self.state();
-        if !state.data.is_empty() {
-            let data = mem::take(&mut state.data).freeze();
+        if let Some(data) = state.data.pop() {
             drop(state);
             self.wakes.release(self.stream, data.len());
             return Poll::Ready(Some(Ok(Frame::data(data))));

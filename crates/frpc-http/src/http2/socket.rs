@@ -44,15 +44,12 @@ pub(crate) fn poll_write_output(
 ) -> io::Result<(Poll<()>, bool)> {
     let mut has_written = false;
     while core.poll_output() {
-        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let mut count = 0;
-        for (slice, chunk) in slices.iter_mut().zip(core.output_chunks()) {
-            *slice = chunk;
-            count += 1;
-        }
-        let Poll::Ready(written) = Pin::new(&mut *socket).poll_write_vectored(cx, &slices[..count]) else {
-            return Ok((Poll::Pending, has_written));
+        let is_long = core.output_len() > LONG_OUTPUT;
+        let polled = match is_long {
+            true => poll_write_chunks::<LONG_SLICES_MAX>(cx, core, socket),
+            false => poll_write_chunks::<SLICES_MAX>(cx, core, socket),
         };
+        let Poll::Ready(written) = polled else { return Ok((Poll::Pending, has_written)) };
         match written? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
             len => core.advance_output(len),
@@ -65,6 +62,22 @@ pub(crate) fn poll_write_output(
     }
 }
 
+/// Writes the first chunks of the output.
+#[inline(always)] // Once per call.
+fn poll_write_chunks<const MAX: usize>(
+    cx: &mut Context<'_>,
+    core: &Connection,
+    socket: &mut (impl AsyncWrite + Unpin),
+) -> Poll<io::Result<usize>> {
+    let mut slices = [IoSlice::new(&[]); MAX];
+    let mut count = 0;
+    for (slice, chunk) in slices.iter_mut().zip(core.output_chunks()) {
+        *slice = chunk;
+        count += 1;
+    }
+    Pin::new(socket).poll_write_vectored(cx, &slices[..count])
+}
+
 thread_local! {
     /// The input buffer of this thread. A connection keeps only the start of a frame.
     static SCRATCH: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
@@ -73,7 +86,7 @@ thread_local! {
 }
 
 /// The length of the input buffer.
-const SCRATCH_LEN: usize = 64 << 10;
+const SCRATCH_LEN: usize = 256 << 10;
 
 /// The length of a chunk for short data. Small enough to be pinned by one message, large enough for hundreds.
 const CHUNK_LEN: usize = 16 << 10;
@@ -82,13 +95,19 @@ const CHUNK_LEN: usize = 16 << 10;
 const SHARED_LEN_MAX: usize = 1 << 10;
 
 /// The maximum number of reads in a round. A peer that sends without a pause must not delay responses.
-pub(crate) const READS_MAX: usize = 4;
+pub(crate) const READS_MAX: usize = 2;
 
 /// The maximum number of rounds in a turn.
 pub(crate) const ROUNDS_MAX: usize = 8;
 
 /// The maximum number of pieces in a vectored write.
 const SLICES_MAX: usize = 16;
+
+/// The same for output above [`LONG_OUTPUT`]: frames of 16 KiB, each with its header.
+const LONG_SLICES_MAX: usize = 64;
+
+/// Output of this length is worth a longer list of pieces.
+const LONG_OUTPUT: usize = 64 << 10;
 
 /// The maximum capacity that an idle connection keeps for the start of a frame.
 pub(crate) const PARTIAL_KEPT: usize = 1024;

@@ -6,6 +6,9 @@ use frpc::Status;
 /// The length of a frame header.
 pub(crate) const HEADER_LEN: usize = 5;
 
+/// The factor between the buffer of an incomplete frame and its received bytes.
+const GROWTH: usize = 4;
+
 /// The flag of compressed content.
 pub(crate) const COMPRESSED: u8 = 0x01;
 
@@ -76,6 +79,22 @@ impl EnvelopeReader {
         self.next_partial()
     }
 
+    /// Returns all whole frames of the chunk in one piece, if there are several and they have no flags.
+    pub(crate) fn next_plain(&mut self) -> Option<Bytes> {
+        if !self.partial.is_empty() {
+            return None;
+        }
+        let (mut end, mut count) = (0, 0);
+        while let Some((0, len)) = self.chunk[end..].first_chunk().map(parse)
+            && len <= self.content_len_max
+            && len <= self.chunk.len() - end - HEADER_LEN
+        {
+            end += HEADER_LEN + len;
+            count += 1;
+        }
+        (count > 1).then(|| self.chunk.split_to(end))
+    }
+
     /// Returns a frame spread over several chunks, or `None` until all its bytes have arrived.
     fn next_partial(&mut self) -> Result<Option<EnvelopeFrame>, FrameError> {
         self.gather(HEADER_LEN);
@@ -92,10 +111,15 @@ impl EnvelopeReader {
 
     /// Moves bytes from the chunk to the partial frame until it has `len` bytes.
     fn gather(&mut self, len: usize) {
-        let missing = len.saturating_sub(self.partial.len()).min(self.chunk.len());
-        // The buffer at least doubles when it grows. A frame of many chunks is therefore copied a few times, not once
-        // per chunk.
-        self.partial.extend_from_slice(&self.chunk.split_to(missing));
+        let missing = len.saturating_sub(self.partial.len());
+        let arrived = missing.min(self.chunk.len());
+        if self.partial.capacity() - self.partial.len() < arrived {
+            // The sender announced the length, but not all of it may arrive. So the buffer grows by a multiple of the
+            // received bytes: a frame of many chunks is copied once or twice, and never once per chunk.
+            let received = self.partial.len() + arrived;
+            self.partial.reserve(missing.min(received * GROWTH - self.partial.len()));
+        }
+        self.partial.extend_from_slice(&self.chunk.split_to(arrived));
     }
 
     fn parse(&self, header: &[u8; HEADER_LEN]) -> Result<(u8, usize), FrameError> {
@@ -172,6 +196,44 @@ mod tests {
         assert_eq!(first.content.as_ptr(), chunk[5..].as_ptr());
         assert_eq!(all(&mut frames), [(COMPRESSED, Bytes::new())]);
         assert!(!frames.is_partial());
+    }
+
+    #[test]
+    fn whole_frames_without_flags_are_one_piece() {
+        let chunk = Bytes::from_static(b"\0\0\0\0\x01a\0\0\0\0\0\0\0\0\0\x01b\x01\0\0\0\x01c\0\0\0\0\x01");
+        let mut frames = EnvelopeReader::new(1);
+        frames.push(chunk.clone());
+        assert_eq!(frames.next_plain(), Some(chunk.slice(..17)));
+        assert_eq!(frames.next_plain(), None, "a frame has a flag");
+        assert_eq!(frames.next().unwrap().unwrap().flags, COMPRESSED);
+        assert_eq!(frames.next_plain(), None, "a frame is incomplete");
+        assert_eq!(frames.next(), Ok(None));
+        frames.push(Bytes::from_static(b"d\0\0\0\0\0\0\0\0\0\x02ef"));
+        assert_eq!(frames.next_plain(), None, "a frame began in an earlier chunk");
+        assert_eq!(frames.next().unwrap().unwrap().content, "d");
+        assert_eq!(frames.next_plain(), None, "a frame is alone, and the next one too long");
+        assert_eq!(frames.next().unwrap().unwrap().content, "");
+        assert_eq!(frames.next(), Err(FrameError::TooLong { len: 2, max: 1 }));
+    }
+
+    #[test]
+    fn the_buffer_of_a_frame_grows_with_its_received_bytes() {
+        let mut frames = EnvelopeReader::new(usize::MAX);
+        frames.push(Bytes::from_static(&[0, 0, 16, 0, 0]));
+        assert_eq!(frames.next(), Ok(None));
+        let (mut received, mut moved, mut last) = (HEADER_LEN, 0, 0);
+        let content = loop {
+            frames.push(vec![7; 16 << 10].into());
+            received += 16 << 10;
+            if let Some(frame) = frames.next().unwrap() {
+                break frame.content;
+            }
+            assert!(frames.partial.capacity() <= received * GROWTH);
+            moved += usize::from(frames.partial.capacity() != last);
+            last = frames.partial.capacity();
+        };
+        assert_eq!(content.len(), 1 << 20);
+        assert!(moved <= 4, "the content moved {moved} times");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use frpc::{
     Answer, Body, CancelGuard, Endpoint, Metadata, MethodHandle, Status,
     codec::{EncodedMessage, Format},
@@ -220,10 +220,10 @@ fn whole(
     content: EncodedMessage,
     trailers: HeaderMap,
 ) -> Result<ResponseBody, Status> {
-    let mut first = BytesMut::new();
+    let mut first = Vec::new();
     let mut second = put_message(&mut first, coding, content)?.unwrap_or_default();
     if dialect.kind == GrpcVariant::Grpc {
-        return Ok(ResponseBody::whole(first.freeze(), second, Some(trailers)));
+        return Ok(ResponseBody::whole(first.into(), second, Some(trailers)));
     }
     let end = grpc_web::trailers_frame(&trailers)?;
     if second.is_empty() {
@@ -234,7 +234,7 @@ fn whole(
     }
     Ok(match dialect.kind {
         GrpcVariant::WebText => grpc_web::encode(&[&first[..], &second[..]].concat()).into(),
-        _ => ResponseBody::whole(first.freeze(), second, None),
+        _ => ResponseBody::whole(first.into(), second, None),
     })
 }
 

@@ -11,8 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use frpc::{Head, MemoryAccount, Status, Streaming};
-use futures_core::Stream;
+use frpc::{Head, MemoryAccount, MessageFrames, Status, Streaming};
 use http_body::Body;
 use tokio::time::timeout;
 
@@ -117,8 +116,27 @@ impl<B: RequestBody> RequestMessages<B> {
     }
 
     /// Returns the messages as a stream.
-    pub(crate) fn into_stream(self) -> Streaming<Bytes> {
-        Streaming::new(self)
+    pub(crate) fn into_stream(mut self) -> Streaming<Bytes> {
+        let mut has_failed = false;
+        Streaming::from_frames(move |cx| {
+            if has_failed {
+                return Poll::Ready(None);
+            }
+            let next = self.poll_frames(cx);
+            has_failed = matches!(next, Poll::Ready(Some(Err(_))));
+            next
+        })
+    }
+
+    fn poll_frames(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<MessageFrames, Status>>> {
+        match self.frames.next_plain() {
+            Some(frames) => {
+                self.last_len = frames.len();
+                self.holding.set(self.frames.held_len() + self.last_len)?;
+                Poll::Ready(Some(Ok(MessageFrames::Several(frames))))
+            }
+            None => self.poll(cx).map_ok(MessageFrames::One),
+        }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
@@ -165,13 +183,5 @@ impl<B: RequestBody> RequestMessages<B> {
             COMPRESSED => Err(Status::internal("a message is compressed, but no request header names the compression")),
             flags => Err(Status::internal(format!("a message has unknown flags: {flags:#04x}"))),
         }
-    }
-}
-
-impl<B: RequestBody> Stream for RequestMessages<B> {
-    type Item = Result<Bytes, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll(cx)
     }
 }

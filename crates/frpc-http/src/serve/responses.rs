@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use frpc::{CancelGuard, Metadata, Status, Streaming, codec::EncodedMessage};
 use futures_core::Stream;
 use futures_util::FutureExt;
@@ -35,7 +35,9 @@ pub(super) struct FramedBody<F> {
     coding: CallCompression,
     framing: F,
     /// Encoded frames, not sent yet.
-    buffer: BytesMut,
+    buffer: Vec<u8>,
+    /// The length of the previous frames, and so the capacity for the next ones.
+    last_len: usize,
     /// Content to send after the latest frames.
     content: Option<Bytes>,
     end: EndState,
@@ -61,7 +63,8 @@ impl<F: ResponseFraming> FramedBody<F> {
         framing: F,
         guard: Option<CancelGuard>,
     ) -> Self {
-        Self { messages, coding, framing, buffer: BytesMut::new(), content: None, end: EndState::Open(trailers), guard }
+        let end = EndState::Open(trailers);
+        Self { messages, coding, framing, buffer: Vec::new(), last_len: 0, content: None, end, guard }
     }
 
     /// Encodes all messages that are ready, up to the buffer limit.
@@ -69,10 +72,18 @@ impl<F: ResponseFraming> FramedBody<F> {
         while let EndState::Open(trailers) = &mut self.end
             && self.buffer.len() < BUFFER_LEN
         {
-            let put = match Pin::new(&mut self.messages).poll_next(cx) {
-                Poll::Ready(Some(content)) => {
-                    content.and_then(|content| put_message(&mut self.buffer, self.coding, content.into()))
-                }
+            if self.buffer.is_empty() {
+                self.buffer.reserve_exact(self.last_len);
+            }
+            // Compressed messages are framed one by one. Others encode themselves into the buffer.
+            let next = match self.coding.of_answers {
+                Some(_) => Pin::new(&mut self.messages).poll_next(cx).map_ok(Some),
+                None => self.messages.poll_frames(cx, &mut self.buffer, BUFFER_LEN),
+            };
+            let put = match next {
+                Poll::Ready(Some(Ok(None))) => Ok(None),
+                Poll::Ready(Some(Ok(Some(content)))) => put_message(&mut self.buffer, self.coding, content.into()),
+                Poll::Ready(Some(Err(status))) => Err(status),
                 Poll::Ready(None) => {
                     let mut trailers = mem::take(trailers);
                     // The stream has ended, so its trailers are ready.
@@ -82,7 +93,11 @@ impl<F: ResponseFraming> FramedBody<F> {
                     self.end = EndState::Ready(Ok(trailers));
                     break;
                 }
-                Poll::Pending if self.buffer.is_empty() => return Poll::Pending,
+                Poll::Pending if self.buffer.is_empty() => {
+                    // A waiting stream holds no buffer.
+                    self.buffer = Vec::new();
+                    return Poll::Pending;
+                }
                 Poll::Pending => break,
             };
             match put {
@@ -108,7 +123,8 @@ impl<F: ResponseFraming> http_body::Body for FramedBody<F> {
         }
         ready!(self.poll_gather(cx));
         if !self.buffer.is_empty() {
-            let frames = self.buffer.split().freeze();
+            self.last_len = self.buffer.len();
+            let frames = mem::take(&mut self.buffer).into();
             return Poll::Ready(Some(Ok(Frame::data(self.framing.data(frames)))));
         }
         let EndState::Ready(outcome) = mem::replace(&mut self.end, EndState::Sent) else { return Poll::Ready(None) };
@@ -125,7 +141,7 @@ impl<F: ResponseFraming> http_body::Body for FramedBody<F> {
 
 /// Adds the frame of a message. Returns the content if it is too long to be copied; the caller must send it next.
 pub(super) fn put_message(
-    out: &mut BytesMut,
+    out: &mut Vec<u8>,
     coding: CallCompression,
     content: EncodedMessage,
 ) -> Result<Option<Bytes>, Status> {
@@ -133,23 +149,24 @@ pub(super) fn put_message(
     if coding.of_answers.is_some_and(|len_min| len >= len_min) {
         let compressed = compression::compress(&content.into_bytes());
         out.reserve(HEADER_LEN + compressed.len());
-        out.put_slice(&envelope::header(envelope::COMPRESSED, compressed.len())?);
-        out.put_slice(&compressed);
+        out.extend_from_slice(&envelope::header(envelope::COMPRESSED, compressed.len())?);
+        out.extend_from_slice(&compressed);
         return Ok(None);
     }
     let header = envelope::header(0, len)?;
     if len > COPIED_LEN_MAX {
-        out.put_slice(&header);
+        out.extend_from_slice(&header);
         return Ok(Some(content.into_bytes()));
     }
     out.reserve(HEADER_LEN + len);
-    out.put_slice(&header);
+    out.extend_from_slice(&header);
     content.copy_to(out);
     Ok(None)
 }
 
 /// The maximum content length copied into the frame buffer.
-const COPIED_LEN_MAX: usize = 8 * 1024;
+const COPIED_LEN_MAX: usize = 4 * 1024;
 
-/// The target length of small messages sent together.
-const BUFFER_LEN: usize = 8 * 1024;
+/// The target length of small messages sent together. Together with one more, which is not longer than 4 KiB, they fit
+/// into a DATA frame.
+const BUFFER_LEN: usize = (12 << 10) - HEADER_LEN;

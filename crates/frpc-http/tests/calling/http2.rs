@@ -260,10 +260,11 @@ fn a_response_may_arrive_in_any_pieces() {
 
 #[test]
 fn metadata_and_faults_of_short_responses_reach_the_caller() {
+    type Headers = &'static [(&'static str, &'static str)];
     const TYPE: (&str, &str) = ("content-type", "application/grpc");
     in_virtual_time(async {
         let (client, mut peer, _connections, _) = with_raw(Client::new()).await;
-        let heads: [(&[(&str, &str)], Result<Option<&str>, Code>); 6] = [
+        let heads: [(Headers, Result<Option<&str>, Code>); 6] = [
             (&[TYPE, ("date", "Mon, 23 Nov 2026 00:00:00 GMT"), ("grpc-encoding", "identity")], Ok(None)),
             (&[TYPE, ("x-place", "here")], Ok(Some("here"))),
             (&[TYPE, ("grpc-encoding", "brotli")], Err(Code::Internal)),

@@ -11,7 +11,7 @@ use tracing::error;
 
 use super::{
     method::Method,
-    packed::{self, BatchSource, PackedMessages, PollNext, ReceivedMessages},
+    packed::{self, BatchSource, MessagePrefix, PackedMessages, PollNext, ReceivedMessages},
     status::Status,
     streaming::Streaming,
     unknown_json::UnknownJson,
@@ -132,22 +132,20 @@ impl<M: Message> BatchSource<Bytes> for EncodedStream<M> {
         Poll::Ready(next.map(|message| Ok(self.format.encode_with(&message?, self.any_types)?.into_bytes())))
     }
 
-    fn poll_into(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, full: usize) -> PollNext<Option<Bytes>> {
+    fn poll_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        full: usize,
+        prefix: MessagePrefix,
+    ) -> PollNext<Option<Bytes>> {
         loop {
             let Some(message) = ready!(self.messages.poll(cx)?) else { return Poll::Ready(None) };
-            let start = out.len();
-            // A placeholder. The length is known only after encoding.
-            packed::put_len(out, 0);
-            match self.format.encode_to(&message, self.any_types, out, packed::COPIED_LEN_MAX) {
-                Ok(None) => packed::set_len(out, start),
-                Ok(apart) => {
-                    out.truncate(start);
-                    return Poll::Ready(Some(Ok(apart)));
-                }
-                Err(error) => {
-                    out.truncate(start);
-                    return Poll::Ready(Some(Err(error.into())));
-                }
+            let open = prefix.open(out);
+            match self.format.encode_to(&message, self.any_types, open.out, packed::COPIED_LEN_MAX) {
+                Ok(None) => open.close(),
+                Ok(apart) => return Poll::Ready(Some(Ok(apart))),
+                Err(error) => return Poll::Ready(Some(Err(error.into()))),
             }
             if out.len() >= full {
                 return Poll::Ready(Some(Ok(None)));
@@ -171,8 +169,14 @@ impl<S: BatchSource<Bytes>> BatchSource<Bytes> for WithoutPanics<S> {
         self.poll_with(|source| source.poll_next(cx))
     }
 
-    fn poll_into(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, full: usize) -> PollNext<Option<Bytes>> {
-        self.poll_with(|source| source.poll_into(cx, out, full))
+    fn poll_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        full: usize,
+        prefix: MessagePrefix,
+    ) -> PollNext<Option<Bytes>> {
+        self.poll_with(|source| source.poll_into(cx, out, full, prefix))
     }
 }
 

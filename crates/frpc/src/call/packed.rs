@@ -4,6 +4,8 @@
 //!   length u32, message | length u32, message | …
 //! ```
 //!
+//! In the frames of gRPC, a byte of flags precedes each length. It is 0 for all messages here.
+//!
 //! A sending wire lets messages encode themselves into its write buffer. A receiving wire passes on the content of a
 //! whole frame. Neither creates a `Bytes` per message.
 
@@ -28,7 +30,13 @@ pub(crate) trait BatchSource<T>: Send {
     /// Polls for messages and appends them to `out` [in packed form](self). Stops when none is ready or `out` has
     /// `full` bytes, but accepts at least one message. Returns the first message too large to copy, if there is one.
     /// With any result, even an error or `Pending`, `out` may have grown.
-    fn poll_into(&mut self, cx: &mut Context<'_>, _out: &mut Vec<u8>, _full: usize) -> PollNext<Option<T>> {
+    fn poll_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        _out: &mut Vec<u8>,
+        _full: usize,
+        _prefix: MessagePrefix,
+    ) -> PollNext<Option<T>> {
         self.poll_next(cx).map(|next| next.map(|message| message.map(Some)))
     }
 
@@ -58,10 +66,68 @@ pub(crate) enum ReceivedMessages<T> {
     Several(PackedMessages),
 }
 
+/// The bytes before each packed message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum MessagePrefix {
+    /// Its length.
+    #[default]
+    Length,
+    /// A byte of flags, and its length.
+    FlagsAndLength,
+}
+
+impl MessagePrefix {
+    /// Returns the number of bytes before the length.
+    #[inline]
+    fn flags_len(self) -> usize {
+        match self {
+            Self::Length => 0,
+            Self::FlagsAndLength => 1,
+        }
+    }
+
+    /// Appends the prefix of a message, which follows.
+    #[inline]
+    pub(crate) fn open(self, out: &mut Vec<u8>) -> OpenMessage<'_> {
+        let start = out.len();
+        if self == Self::FlagsAndLength {
+            out.push(0);
+        }
+        // A placeholder. The length is known only after encoding.
+        put_len(out, 0);
+        let len_at = out.len() - LEN_LEN;
+        OpenMessage { out, start, len_at }
+    }
+}
+
+/// A message being packed. It is removed again unless it is closed, also by a panic.
+pub(crate) struct OpenMessage<'a> {
+    pub(crate) out: &'a mut Vec<u8>,
+    start: usize,
+    len_at: usize,
+}
+
+impl OpenMessage<'_> {
+    /// Ends the message.
+    #[inline]
+    pub(crate) fn close(mut self) {
+        set_len(self.out, self.len_at);
+        self.start = self.out.len();
+    }
+}
+
+impl Drop for OpenMessage<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.out.truncate(self.start);
+    }
+}
+
 /// Several encoded messages in one buffer.
 #[derive(Debug, Default)]
 pub(crate) struct PackedMessages {
     bytes: Bytes,
+    prefix: MessagePrefix,
     /// The number of bytes already read.
     taken: usize,
 }
@@ -92,7 +158,12 @@ pub(crate) const COPIED_LEN_MAX: usize = 4096;
 
 impl PackedMessages {
     pub(crate) fn new(bytes: Bytes) -> Self {
-        Self { bytes, taken: 0 }
+        Self { bytes, prefix: MessagePrefix::Length, taken: 0 }
+    }
+
+    /// Creates the messages of frames of gRPC without flags.
+    pub(crate) fn of_frames(bytes: Bytes) -> Self {
+        Self { bytes, prefix: MessagePrefix::FlagsAndLength, taken: 0 }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -123,7 +194,7 @@ impl PackedMessages {
 
     #[inline]
     fn next_range(&self) -> Option<Range<usize>> {
-        let (len, rest) = self.bytes[self.taken..].split_first_chunk()?;
+        let (len, rest) = self.bytes.get(self.taken + self.prefix.flags_len()..)?.split_first_chunk()?;
         let len = usize::try_from(u32::from_be_bytes(*len)).ok()?;
         let start = self.bytes.len() - rest.len();
         (len <= rest.len()).then(|| start..start + len)
@@ -183,6 +254,27 @@ mod tests {
             read.push(message.unwrap());
         }
         assert_eq!(read, [&b"a"[..], b"", b"bc"]);
+    }
+
+    #[test]
+    fn frames_have_a_byte_of_flags_before_each_length() {
+        let mut out = Vec::new();
+        for message in [&b"a"[..], b"", b"bc"] {
+            let open = MessagePrefix::FlagsAndLength.open(&mut out);
+            open.out.extend_from_slice(message);
+            open.close();
+        }
+        // A message that is not closed, for example because its encoding panicked, leaves nothing.
+        MessagePrefix::FlagsAndLength.open(&mut out).out.push(7);
+        assert_eq!(out, b"\0\0\0\0\x01a\0\0\0\0\0\0\0\0\0\x02bc");
+        let mut packed = PackedMessages::of_frames(out.into());
+        let read: Vec<_> = std::iter::from_fn(|| packed.next()).map(Result::unwrap).collect();
+        assert_eq!(read, [&b"a"[..], b"", b"bc"]);
+        for cut in [&b"\0"[..], b"\0\0\0\0", b"\0\0\0\0\x02a"] {
+            let mut packed = PackedMessages::of_frames(Bytes::from_static(cut));
+            assert_eq!(packed.next().unwrap().unwrap_err().code(), Code::InvalidArgument);
+            assert!(packed.next().is_none());
+        }
     }
 
     #[test]

@@ -8,12 +8,13 @@ use std::{
     task::{Context, Poll},
 };
 
+use bytes::Bytes;
 use futures_core::Stream;
 use tokio::sync::mpsc;
 
 use super::{
     metadata::Metadata,
-    packed::{BatchSource, PollNext, ReceivedMessages},
+    packed::{BatchSource, ContentSource, MessagePrefix, PackedMessages, PollNext, ReceivedMessages, UnpackedContents},
     status::Status,
 };
 
@@ -207,11 +208,17 @@ impl<T> Streaming<T> {
     }
 
     /// Polls for messages like [`BatchSource::poll_into`].
-    pub(crate) fn poll_into(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, full: usize) -> PollNext<Option<T>> {
+    pub(crate) fn poll_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        full: usize,
+        prefix: MessagePrefix,
+    ) -> PollNext<Option<T>> {
         let StreamingSource::Source(source) = &mut self.messages else {
             return self.poll(cx).map(|next| next.map(|message| message.map(Some)));
         };
-        let next = source.poll_into(cx, out, full);
+        let next = source.poll_into(cx, out, full, prefix);
         self.unless_over(next)
     }
 
@@ -230,6 +237,54 @@ impl<T> Streaming<T> {
             self.messages = StreamingSource::Over;
         }
         next
+    }
+}
+
+/// For authors of wires with the frames of gRPC: a byte of flags, the length of the message in four bytes, the message.
+impl Streaming<Bytes> {
+    /// Creates a stream of received messages. `poll_frames` returns the next ones.
+    pub fn from_frames<F>(poll_frames: F) -> Self
+    where
+        F: FnMut(&mut Context<'_>) -> Poll<Option<Result<MessageFrames, Status>>> + Send + 'static,
+    {
+        Self::from_source(UnpackedContents::new(ReceivedFrames(poll_frames)))
+    }
+
+    /// Polls for messages, and appends their frames to `out`, without flags. Stops when none is ready or `out` has
+    /// `full` bytes, but accepts at least one message. Returns a message that has its own buffer, without its frame.
+    ///
+    /// With any result, even an error or `Pending`, `out` may have grown. It grows by one message of at most 4 KiB above
+    /// `full`.
+    pub fn poll_frames(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        full: usize,
+    ) -> Poll<Option<Result<Option<Bytes>, Status>>> {
+        self.poll_into(cx, out, full, MessagePrefix::FlagsAndLength)
+    }
+}
+
+/// Messages received from a wire, for [`Streaming::from_frames`].
+#[derive(Clone, Debug)]
+pub enum MessageFrames {
+    /// One message, without its frame.
+    One(Bytes),
+    /// Whole frames of messages, without flags. Their messages are decoded from this buffer, so none gets its own.
+    Several(Bytes),
+}
+
+struct ReceivedFrames<F>(F);
+
+impl<F> ContentSource for ReceivedFrames<F>
+where
+    F: FnMut(&mut Context<'_>) -> Poll<Option<Result<MessageFrames, Status>>> + Send,
+{
+    fn poll_contents(&mut self, cx: &mut Context<'_>) -> PollNext<ReceivedMessages<Bytes>> {
+        (self.0)(cx).map_ok(|frames| match frames {
+            MessageFrames::One(message) => ReceivedMessages::One(message),
+            MessageFrames::Several(frames) => ReceivedMessages::Several(PackedMessages::of_frames(frames)),
+        })
     }
 }
 
@@ -344,8 +399,14 @@ impl<T: Send, F: FnOnce(Result<(), &Status>) + Send> BatchSource<T> for WatchedS
         self.report_end(next)
     }
 
-    fn poll_into(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, full: usize) -> PollNext<Option<T>> {
-        let next = self.messages.poll_into(cx, out, full);
+    fn poll_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        full: usize,
+        prefix: MessagePrefix,
+    ) -> PollNext<Option<T>> {
+        let next = self.messages.poll_into(cx, out, full, prefix);
         self.report_end(next)
     }
 

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use super::{
     field_layouts::checked_memory,
     format::Format,
-    formats::{CodecError, CopyHint, FormatFunctions},
+    formats::{CodecError, FormatFunctions},
     json::Types,
     layout::MemoryBudget,
-    polyglot::{self, DecodedContent, EncodedMessage, Message},
+    polyglot::{self, DecodedContent, EncodedMessage, Message, SmallMessage},
     reading::DecodeContext,
 };
 
@@ -34,7 +34,7 @@ impl Format {
     ) -> Result<EncodedMessage, CodecError> {
         match self {
             Self::Polyglot => Ok(polyglot::encode_pieces(message)),
-            other => other.encode_by_table(message, any_types, CopyHint::Kept),
+            other => other.encode_by_table(message, any_types),
         }
     }
 
@@ -47,7 +47,9 @@ impl Format {
     ) -> Result<EncodedMessage, CodecError> {
         match self {
             Self::Polyglot => Ok(polyglot::encode_small(message)),
-            other => other.encode_by_table(message, any_types, CopyHint::Soon),
+            Self::Proto => self.encode_small_by_table(message, any_types),
+            // Text is written to a buffer of its own.
+            Self::Json => self.encode_by_table(message, any_types),
         }
     }
 
@@ -108,27 +110,39 @@ impl Format {
     ) -> Result<Option<Bytes>, CodecError> {
         match self {
             Self::Polyglot => Ok(polyglot::encode_small_to(message, out, len_max).map(EncodedMessage::into_bytes)),
-            other => {
-                let content = other.encode_by_table(message, any_types, CopyHint::Soon)?;
-                if content.len() > len_max {
-                    return Ok(Some(content.into_bytes()));
-                }
-                content.copy_to(out);
-                Ok(None)
-            }
+            other => other.encode_by_table_to(message, any_types, out, len_max),
         }
     }
 
     // Cold, because nearly all calls use polyglot. They should pay for one branch only.
     #[cold]
     #[inline(never)]
-    fn encode_by_table<M: Message>(
+    fn encode_by_table<M: Message>(self, message: &M, any_types: &'static Types) -> Result<EncodedMessage, CodecError> {
+        Ok((self.functions::<M>()?.encode)(message, any_types)?.into())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn encode_small_by_table<M: Message>(
         self,
         message: &M,
         any_types: &'static Types,
-        hint: CopyHint,
     ) -> Result<EncodedMessage, CodecError> {
-        (self.functions::<M>()?.encode)(message, any_types, hint)
+        let mut small = SmallMessage::spare();
+        let large = (self.functions::<M>()?.encode_to)(message, any_types, &mut small, SmallMessage::LEN_MAX)?;
+        Ok(large.map_or_else(|| EncodedMessage::Small(SmallMessage::new(small)), EncodedMessage::One))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn encode_by_table_to<M: Message>(
+        self,
+        message: &M,
+        any_types: &'static Types,
+        out: &mut Vec<u8>,
+        len_max: usize,
+    ) -> Result<Option<Bytes>, CodecError> {
+        (self.functions::<M>()?.encode_to)(message, any_types, out, len_max)
     }
 
     #[cold]

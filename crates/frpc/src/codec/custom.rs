@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use super::{
     field_layouts::checked_memory,
-    formats::{CodecError, CopyHint, FormatFunctions, Formats},
+    formats::{CodecError, FormatFunctions, Formats, append},
     json::Types,
-    polyglot::{DecodeError, EncodedMessage, Message, Reader, Sink, Writer},
+    polyglot::{DecodeError, Message, Reader, Sink, Writer},
     reading::DecodeContext,
 };
 
@@ -134,19 +134,24 @@ impl<C: Codec<M>, M: 'static> Formats<CodedMessage<C, M>> {
     const fn custom() -> Self {
         let is_json = matches!(C::NAME.as_bytes(), b"json");
         Self {
-            proto: Some(FormatFunctions { encode, decode }),
-            json: if is_json { Some(FormatFunctions { encode, decode: decode_json }) } else { None },
+            proto: Some(FormatFunctions { encode, encode_to, decode }),
+            json: if is_json { Some(FormatFunctions { encode, encode_to, decode: decode_json }) } else { None },
             codec: Some(C::NAME),
         }
     }
 }
 
-fn encode<C: Codec<M>, M>(
+fn encode<C: Codec<M>, M>(message: &CodedMessage<C, M>, _: &'static Types) -> Result<Bytes, CodecError> {
+    Ok(message.content.clone())
+}
+
+fn encode_to<C: Codec<M>, M>(
     message: &CodedMessage<C, M>,
     _: &'static Types,
-    _: CopyHint,
-) -> Result<EncodedMessage, CodecError> {
-    Ok(message.content.clone().into())
+    out: &mut Vec<u8>,
+    len_max: usize,
+) -> Result<Option<Bytes>, CodecError> {
+    Ok(append(out, message.content.clone(), len_max))
 }
 
 // The caller counted the memory already.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{
     format::Format,
     json,
-    polyglot::{DecodeError, DecodeErrorKind, EncodedMessage, Failure, SmallMessage},
+    polyglot::{DecodeError, DecodeErrorKind, Failure},
     reading::DecodeContext,
 };
 
@@ -40,19 +40,12 @@ pub struct Formats<M: 'static> {
     pub(super) codec: Option<&'static str>,
 }
 
-/// The next use of an encoded message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CopyHint {
-    /// It is copied soon, so a short one may be in a reusable buffer.
-    Soon,
-    /// It may be kept.
-    Kept,
-}
-
 #[derive(Debug)]
 pub(super) struct FormatFunctions<M> {
     /// The types are for an `Any` in JSON, in addition to the types of the message.
-    pub(super) encode: fn(&M, &'static json::Types, CopyHint) -> Result<EncodedMessage, CodecError>,
+    pub(super) encode: fn(&M, &'static json::Types) -> Result<Bytes, CodecError>,
+    /// Appends the encoded message, or returns it if it is longer than this number of bytes.
+    pub(super) encode_to: fn(&M, &'static json::Types, &mut Vec<u8>, usize) -> Result<Option<Bytes>, CodecError>,
     /// Adds the memory of the message to [`DecodeContext::memory_len`], unless it was counted before decoding.
     pub(super) decode: fn(&Bytes, &mut DecodeContext) -> Result<M, CodecError>,
 }
@@ -60,7 +53,8 @@ pub(super) struct FormatFunctions<M> {
 impl<M: prost::Message + Default + 'static> Formats<M> {
     /// Creates the table of a message with protobuf support from prost.
     pub const fn prost() -> Self {
-        let proto = FormatFunctions { encode: encode_prost::<M>, decode: decode_prost::<M> };
+        let proto =
+            FormatFunctions { encode: encode_prost::<M>, encode_to: encode_prost_to::<M>, decode: decode_prost::<M> };
         Self { proto: Some(proto), json: None, codec: None }
     }
 }
@@ -69,23 +63,29 @@ impl<M: json::Message> Formats<M> {
     /// Adds JSON: `Formats::prost().with_json()`.
     #[must_use]
     pub const fn with_json(self) -> Self {
-        let json = FormatFunctions { encode: encode_json::<M>, decode: decode_json::<M> };
+        let json =
+            FormatFunctions { encode: encode_json::<M>, encode_to: encode_json_to::<M>, decode: decode_json::<M> };
         Self { json: Some(json), ..self }
     }
 }
 
-fn encode_prost<M: prost::Message>(
+fn encode_prost<M: prost::Message>(message: &M, _: &'static json::Types) -> Result<Bytes, CodecError> {
+    Ok(message.encode_to_vec().into())
+}
+
+fn encode_prost_to<M: prost::Message>(
     message: &M,
     _: &'static json::Types,
-    hint: CopyHint,
-) -> Result<EncodedMessage, CodecError> {
+    out: &mut Vec<u8>,
+    len_max: usize,
+) -> Result<Option<Bytes>, CodecError> {
     let len = message.encoded_len();
-    if hint == CopyHint::Soon && len <= SmallMessage::LEN_MAX {
-        return Ok(EncodedMessage::Small(SmallMessage::of(len, |out| message.encode_raw(out))));
+    if len > len_max {
+        return Ok(Some(message.encode_to_vec().into()));
     }
-    let mut out = Vec::with_capacity(len);
-    message.encode_raw(&mut out);
-    Ok(EncodedMessage::One(out.into()))
+    out.reserve(len);
+    message.encode_raw(out);
+    Ok(None)
 }
 
 // The caller checked the memory of the message before.
@@ -94,13 +94,26 @@ fn decode_prost<M: prost::Message + Default>(content: &Bytes, _: &mut DecodeCont
     M::decode(content.clone()).map_err(CodecError::Proto)
 }
 
-fn encode_json<M: json::Message>(
+fn encode_json<M: json::Message>(message: &M, any_types: &'static json::Types) -> Result<Bytes, CodecError> {
+    json::to_vec_with(message, any_types).map(Bytes::from).map_err(CodecError::Json)
+}
+
+fn encode_json_to<M: json::Message>(
     message: &M,
     any_types: &'static json::Types,
-    _: CopyHint,
-) -> Result<EncodedMessage, CodecError> {
-    let text = json::to_vec_with(message, any_types).map_err(CodecError::Json)?;
-    Ok(EncodedMessage::One(text.into()))
+    out: &mut Vec<u8>,
+    len_max: usize,
+) -> Result<Option<Bytes>, CodecError> {
+    Ok(append(out, encode_json(message, any_types)?, len_max))
+}
+
+/// Appends content, or returns it if it is longer than `len_max` bytes.
+pub(super) fn append(out: &mut Vec<u8>, content: Bytes, len_max: usize) -> Option<Bytes> {
+    if content.len() > len_max {
+        return Some(content);
+    }
+    out.extend_from_slice(&content);
+    None
 }
 
 fn decode_json<M: json::Message>(content: &Bytes, reading: &mut DecodeContext) -> Result<M, CodecError> {

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     future::Future,
-    panic::AssertUnwindSafe,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::{StreamExt, stream};
+use futures_util::stream;
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFutureOwned;
@@ -32,7 +32,7 @@ use crate::{
         exchange::{Answer, Body, Call},
         head::Head,
         method::{Method, MethodKind},
-        packed::{BatchSource, PollNext},
+        packed::{BatchSource, MessagePrefix, PollNext},
         status::Status,
         streaming::Streaming,
     },
@@ -332,12 +332,47 @@ fn answer_without_panics(answer: Answer, method: &'static Method) -> Answer {
 
 fn without_panics(contents: Streaming<Bytes>, method: &'static Method) -> Streaming<Bytes> {
     let trailers = contents.trailers_slot();
-    let contents = AssertUnwindSafe(contents).catch_unwind();
-    let contents = contents.map(|content| match content {
-        Ok(content) => content.map_err(|status| sanitize_handler_status(status, method)),
-        Err(_) => Err(panicked(method)),
-    });
-    Streaming::new(contents).with_trailers_slot(trailers)
+    let messages = HandlerMessages { contents: Some(contents), method };
+    Streaming::from_source(messages).with_trailers_slot(trailers)
+}
+
+/// The messages of a handler. A panic ends them with a status.
+struct HandlerMessages {
+    /// `None` after a panic.
+    contents: Option<Streaming<Bytes>>,
+    method: &'static Method,
+}
+
+impl HandlerMessages {
+    fn poll_with<T>(&mut self, poll: impl FnOnce(&mut Streaming<Bytes>) -> PollNext<T>) -> PollNext<T> {
+        let Some(contents) = &mut self.contents else { return Poll::Ready(None) };
+        let method = self.method;
+        match catch_unwind(AssertUnwindSafe(|| poll(contents))) {
+            Ok(next) => {
+                next.map(|next| next.map(|next| next.map_err(|status| sanitize_handler_status(status, method))))
+            }
+            Err(_) => {
+                self.contents = None;
+                Poll::Ready(Some(Err(panicked(method))))
+            }
+        }
+    }
+}
+
+impl BatchSource<Bytes> for HandlerMessages {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<Bytes> {
+        self.poll_with(|contents| contents.poll(cx))
+    }
+
+    fn poll_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        full: usize,
+        prefix: MessagePrefix,
+    ) -> PollNext<Option<Bytes>> {
+        self.poll_with(|contents| contents.poll_into(cx, out, full, prefix))
+    }
 }
 
 /// A stream that fails with a status when the server ends.
@@ -348,12 +383,34 @@ struct UntilEnd {
 
 impl BatchSource<Bytes> for UntilEnd {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<Bytes> {
-        // Checked before each message: a stream with messages always ready would otherwise never end.
-        if self.ended.as_mut().poll(cx).is_ready() {
-            self.contents = Streaming::over();
+        if self.has_ended(cx) {
             return Poll::Ready(Some(Err(EndSignal::status())));
         }
         self.contents.poll(cx)
+    }
+
+    fn poll_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        full: usize,
+        prefix: MessagePrefix,
+    ) -> PollNext<Option<Bytes>> {
+        if self.has_ended(cx) {
+            return Poll::Ready(Some(Err(EndSignal::status())));
+        }
+        self.contents.poll_into(cx, out, full, prefix)
+    }
+}
+
+impl UntilEnd {
+    /// Checked before messages are taken: a stream with messages always ready would otherwise never end.
+    fn has_ended(&mut self, cx: &mut Context<'_>) -> bool {
+        let has_ended = self.ended.as_mut().poll(cx).is_ready();
+        if has_ended {
+            self.contents = Streaming::over();
+        }
+        has_ended
     }
 }
 

@@ -1,7 +1,6 @@
 //! A call: the arrived part of its response, between the task of the connection and the caller.
 
 use std::{
-    collections::VecDeque,
     mem,
     pin::Pin,
     sync::{
@@ -20,7 +19,7 @@ use tokio::time::Instant;
 use super::request::{Http2Content, Http2Request, RequestHeads};
 use crate::{
     client::outgoing::OutgoingBody,
-    http2::{WakeList, header_map},
+    http2::{ReceivedData, WakeList, header_map},
 };
 
 /// The calls of an application, as the task of the connection receives them.
@@ -97,9 +96,8 @@ struct CallState {
     head: Option<Arc<Head>>,
     /// `true` if the head is the whole response.
     is_head_only: bool,
-    /// Unread data: the oldest piece, and later ones. Most responses have one piece.
-    first: Vec<u8>,
-    later: VecDeque<Vec<u8>>,
+    /// Unread data.
+    data: ReceivedData,
     /// The length of unread data that is released already.
     released: usize,
     trailers: Option<Arc<Head>>,
@@ -123,27 +121,9 @@ enum ResponseEnd {
 }
 
 impl CallState {
-    fn push(&mut self, data: &[u8]) {
-        if self.first.is_empty() && self.later.is_empty() {
-            self.first = data.to_vec();
-            return;
-        }
-        // Tiny frames share a piece: a piece for each would take far more memory than its data.
-        let last = self.later.back_mut().unwrap_or(&mut self.first);
-        if !last.is_empty() && last.len() + data.len() <= PIECE_LEN_MAX {
-            last.extend_from_slice(data);
-        } else {
-            self.later.push_back(data.to_vec());
-        }
-    }
-
     /// Returns `true` if the whole response is expected soon, and one poll reads all of it.
     fn is_short(&self) -> bool {
         matches!(&self.request, Some(Http2Request { content: Http2Content::Short(_), .. }))
-    }
-
-    fn unread_len(&self) -> usize {
-        self.first.len() + self.later.iter().map(Vec::len).sum::<usize>()
     }
 
     /// Returns the part of `len` bytes, which the caller has read, that is not released yet.
@@ -153,22 +133,12 @@ impl CallState {
         len - released
     }
 
-    fn pop(&mut self) -> Option<Bytes> {
-        if self.first.is_empty() {
-            return self.later.pop_front().map(Bytes::from);
-        }
-        Some(mem::take(&mut self.first).into())
-    }
-
     fn wait(&mut self, cx: &Context<'_>) {
         if !self.reader.as_ref().is_some_and(|reader| reader.will_wake(cx.waker())) {
             self.reader = Some(cx.waker().clone());
         }
     }
 }
-
-/// The maximum length of a piece made of several frames.
-const PIECE_LEN_MAX: usize = 16 << 10;
 
 /// The maximum length of unread data of a call that is released when it arrives.
 const RELEASED_EARLY_MAX: usize = 4 << 10;
@@ -185,8 +155,7 @@ impl Http2Call {
                 stream: None,
                 head: None,
                 is_head_only: false,
-                first: Vec::new(),
-                later: VecDeque::new(),
+                data: ReceivedData::default(),
                 released: 0,
                 trailers: None,
                 end: ResponseEnd::Open,
@@ -256,11 +225,11 @@ impl Http2Call {
         let mut released = 0;
         if !data.is_empty() {
             // The credit of a short response is not worth a message from the caller to the connection.
-            if data.len() <= RELEASED_EARLY_MAX && state.is_short() && state.first.is_empty() {
+            if data.len() <= RELEASED_EARLY_MAX && state.is_short() && state.data.is_empty() {
                 released = data.len();
                 state.released = released;
             }
-            state.push(data);
+            state.data.push(data);
         }
         (released, state.reader.take())
     }
@@ -299,13 +268,12 @@ impl CallHandle {
 impl Drop for CallHandle {
     fn drop(&mut self) {
         let mut state = self.0.state();
-        if state.is_settled && state.unread_len() == 0 {
+        if state.is_settled && state.data.is_empty() {
             return;
         }
         state.is_dropped = true;
         state.reader = None;
-        let len = state.unread_len();
-        (state.first, state.later) = Default::default();
+        let len = mem::take(&mut state.data).len();
         // It may run code of the application, so it is dropped after the lock.
         let _request = state.request.take();
         if !state.is_settled {
@@ -345,15 +313,15 @@ impl ShortResponse {
         let Some(handle) = &self.0 else { unreachable!("a call is not polled after its end") };
         let mut state = handle.0.state();
         match &*state {
-            CallState {
-                end: ResponseEnd::Complete, head: Some(head), first, later, trailers: Some(trailers), ..
-            } if later.is_empty() && is_plain(head, first, trailers) => {
-                let data = mem::take(&mut state.first);
+            CallState { end: ResponseEnd::Complete, head: Some(head), data, trailers: Some(trailers), .. }
+                if data.as_piece().is_some_and(|piece| is_plain(head, piece, trailers)) =>
+            {
+                let data = state.data.pop().unwrap_or_default();
                 handle.release(state, data.len());
-                return Poll::Ready(ShortOutcome::Plain(data.into()));
+                return Poll::Ready(ShortOutcome::Plain(data));
             }
             // The server may wait for the credit of unread data.
-            CallState { end: ResponseEnd::Open, .. } if state.unread_len() == state.released => {
+            CallState { end: ResponseEnd::Open, .. } if state.data.len() == state.released => {
                 if state.is_late {
                     return Poll::Ready(ShortOutcome::Late);
                 }
@@ -421,7 +389,7 @@ impl Body for Http2Body {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Http2Failure>>> {
         let me = &mut *self;
         let mut state = me.handle.0.state();
-        if let Some(data) = state.pop() {
+        if let Some(data) = state.data.pop() {
             me.handle.release(state, data.len());
             if let Some(left) = &mut me.len_left {
                 *left = left.saturating_sub(data.len() as u64);

@@ -12,7 +12,10 @@ use http::{
 };
 use http_body::Body;
 
-use crate::{client::outgoing::OutgoingBody, message::envelope};
+use crate::{
+    client::outgoing::{MessageFrame, OutgoingBody},
+    message::envelope,
+};
 
 /// A request.
 pub(in crate::client) struct Http2Request {
@@ -47,14 +50,14 @@ impl ShortMessage {
     }
 
     /// Returns the frame.
-    pub(in crate::client) fn frame(&self) -> Bytes {
-        [&self.header[..], &self.content].concat().into()
+    pub(in crate::client) fn frame(&self) -> MessageFrame {
+        MessageFrame::new(Bytes::copy_from_slice(&self.header), self.content.clone())
     }
 
     /// Sends the message. Returns it as a body if the connection has no room for it.
     pub(super) fn send(&self, core: &mut Connection, stream: StreamId) -> Option<OutgoingBody> {
         match core.send_slices(stream, [&self.header, &self.content], true) {
-            Err(SendError::Full) => Some(OutgoingBody::Framed(Some(self.frame()))),
+            Err(SendError::Full) => Some(OutgoingBody::Framed(self.frame())),
             // A stream that is gone gets an event.
             _ => None,
         }
@@ -68,7 +71,7 @@ impl Http2Content {
     /// Returns the body, unless it is empty: such a request is complete with its head.
     pub(super) fn into_body(self) -> Option<OutgoingBody> {
         match self {
-            Self::Short(message) => Some(OutgoingBody::Framed(Some(message.frame()))),
+            Self::Short(message) => Some(OutgoingBody::Framed(message.frame())),
             Self::Body(body) => Some(body).filter(|body| !body.is_end_stream()),
         }
     }

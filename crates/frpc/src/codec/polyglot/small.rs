@@ -13,24 +13,15 @@ impl SmallMessage {
 
     /// Takes the spare buffer of this thread, and empties it.
     #[inline]
-    pub(super) fn spare() -> Vec<u8> {
+    pub(in crate::codec) fn spare() -> Vec<u8> {
         let mut bytes = SPARE.take();
         bytes.clear();
         bytes
     }
 
-    /// Returns a message of this length, written by a function into a [spare](Self::spare) buffer.
-    #[inline]
-    pub(in crate::codec) fn of(len: usize, write: impl FnOnce(&mut Vec<u8>)) -> Self {
-        let mut bytes = Self::spare();
-        bytes.reserve(len);
-        write(&mut bytes);
-        Self(bytes)
-    }
-
     /// Returns a message in a [spare](Self::spare) buffer.
     #[inline]
-    pub(super) fn new(bytes: Vec<u8>) -> Self {
+    pub(in crate::codec) fn new(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 }
@@ -61,7 +52,9 @@ mod tests {
     use super::*;
 
     fn with(bytes: &[u8]) -> SmallMessage {
-        SmallMessage::of(bytes.len(), |out| out.extend_from_slice(bytes))
+        let mut out = SmallMessage::spare();
+        out.extend_from_slice(bytes);
+        SmallMessage::new(out)
     }
 
     #[test]

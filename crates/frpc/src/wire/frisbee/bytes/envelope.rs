@@ -30,7 +30,7 @@ use super::compressed::{COMPRESSED_LEN, CompressionHeader, OutgoingMessage, Peer
 use crate::{
     call::{
         metadata::{Metadata, MetadataEntry},
-        packed::{self, PackedMessages, PollNext},
+        packed::{self, MessagePrefix, PackedMessages, PollNext},
         status::{Code, Status},
         streaming::Streaming,
     },
@@ -245,7 +245,7 @@ impl OutgoingBatch {
                 self.small.push(MESSAGES);
             }
             let small_len = self.small.len();
-            let polled = messages.poll_into(cx, &mut self.small, full);
+            let polled = messages.poll_into(cx, &mut self.small, full, MessagePrefix::Length);
             self.split(small_len);
             match polled {
                 Poll::Ready(Some(Ok(None))) => {}

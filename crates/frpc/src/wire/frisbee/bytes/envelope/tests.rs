@@ -110,7 +110,13 @@ impl packed::BatchSource<Bytes> for Written {
         Poll::Ready(self.0.pop_front().map(Ok))
     }
 
-    fn poll_into(&mut self, _: &mut Context<'_>, out: &mut Vec<u8>, full: usize) -> PollNext<Option<Bytes>> {
+    fn poll_into(
+        &mut self,
+        _: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        full: usize,
+        _: packed::MessagePrefix,
+    ) -> PollNext<Option<Bytes>> {
         while let Some(message) = self.0.pop_front() {
             if message.len() > packed::COPIED_LEN_MAX {
                 return Poll::Ready(Some(Ok(Some(message))));
