@@ -3,6 +3,7 @@
 use std::{pin::pin, sync::Arc};
 
 use frpc::{Drain, Endpoint, ProtocolMatch, Raw, Wire, WirePeer};
+use futures_util::future::BoxFuture;
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tracing::debug;
@@ -142,12 +143,20 @@ impl Http {
     }
 
     #[cfg(feature = "http2")]
-    async fn serve_http2(&self, mut context: ServeContext, mut socket: WriteTimeout<Raw>, drain: Drain) {
-        let Some(greeting) = read_preface(&mut socket, self.settings.head_time_max, &drain).await else {
-            return debug!("an HTTP/2 connection ended without a preface");
-        };
-        context.answer_head_len_max = greeting.head_len_max;
-        http2::serve(&context, socket, &drain).await;
+    fn serve_http2(
+        &self,
+        mut context: ServeContext,
+        mut socket: WriteTimeout<Raw>,
+        drain: Drain,
+    ) -> impl Future<Output = ()> + Send {
+        // Captured, because an `async fn` holds its arguments twice.
+        async move {
+            let Some(greeting) = read_preface(&mut socket, self.settings.head_time_max, &drain).await else {
+                return debug!("an HTTP/2 connection ended without a preface");
+            };
+            context.answer_head_len_max = greeting.head_len_max;
+            http2::serve(&context, socket, &drain).await;
+        }
     }
 
     #[cfg(not(feature = "http2"))]
@@ -204,7 +213,8 @@ impl Wire for Http {
         &[b"h2", b"http/1.1"]
     }
 
-    async fn serve(&self, socket: Raw, endpoint: Endpoint, drain: Drain) {
+    // Boxed by version: otherwise each connection would take the memory of the largest version.
+    fn serve(&self, socket: Raw, endpoint: Endpoint, drain: Drain) -> impl Future<Output = ()> + Send {
         let peer = Some(WirePeer::of(&socket));
         let (account, settings) = (endpoint.connection_account(), self.settings.clone());
         let additions = self.additions.clone();
@@ -213,10 +223,11 @@ impl Wire for Http {
             ServeContext { endpoint, settings, additions, account, peer, drain: drained, answer_head_len_max: None };
         let seen = recognize(socket.unread());
         let socket = WriteTimeout::new(socket, self.settings.write_stall_max);
-        match seen {
-            DetectedVersion::Http2 => self.serve_http2(site, socket, drain).await,
-            _ => self.serve_http1(Arc::new(site), socket, drain).await,
-        }
+        let serving: BoxFuture<'_, ()> = match seen {
+            DetectedVersion::Http2 => Box::pin(self.serve_http2(site, socket, drain)),
+            _ => Box::pin(self.serve_http1(Arc::new(site), socket, drain)),
+        };
+        serving
     }
 }
 
@@ -257,6 +268,16 @@ const METHOD_LEN_MAX: usize = 32;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "http2")]
+    #[test]
+    fn the_future_of_an_http2_connection_is_small() {
+        fn size_of_future<A, B, C, D, F>(_: impl FnOnce(A, B, C, D) -> F) -> usize {
+            size_of::<F>()
+        }
+        let len = size_of_future(Http::serve_http2);
+        assert!(len <= 2560, "{len} bytes per connection");
+    }
 
     #[test]
     fn http_is_recognized_byte_by_byte() {

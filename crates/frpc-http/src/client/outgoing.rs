@@ -327,3 +327,38 @@ const COPIED_LEN_MAX: usize = 8 << 10;
 
 /// The target length of small messages sent together.
 const FRAMES_LEN: usize = (12 << 10) - envelope::HEADER_LEN;
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+
+    fn pieces(messages: Vec<Result<Bytes, Status>>) -> (Vec<Bytes>, Arc<MessageSource>) {
+        let content =
+            RequestContent::stream(Streaming::new(stream::iter(messages)), EnvelopeEncoder { gzip_len_min: None });
+        let (mut body, mut pieces) = (content.body(), Vec::new());
+        let cx = &mut Context::from_waker(Waker::noop());
+        while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut body).poll_frame(cx) {
+            pieces.push(frame.into_data().unwrap());
+        }
+        (pieces, content.source().unwrap().clone())
+    }
+
+    #[test]
+    fn small_messages_share_a_piece_and_long_ones_are_not_copied() {
+        let (small, long) = (Bytes::from_static(b"ab"), Bytes::from(vec![7; COPIED_LEN_MAX + 1]));
+        let (pieces, _) = pieces([&small, &small, &long, &small].map(|message| Ok(message.clone())).into());
+        let front = [&b"\0\0\0\0\x02ab\0\0\0\0\x02ab"[..], &envelope::header(0, long.len()).unwrap()].concat();
+        assert_eq!(pieces.len(), 3);
+        assert_eq!((&pieces[0], &pieces[2]), (&Bytes::from(front), &Bytes::from_static(b"\0\0\0\0\x02ab")));
+        assert_eq!(pieces[1].as_ptr(), long.as_ptr());
+    }
+
+    #[test]
+    fn a_failure_comes_after_the_messages_before_it() {
+        let (pieces, source) = pieces(vec![Ok(Bytes::from_static(b"a")), Err(Status::aborted("enough"))]);
+        assert_eq!(pieces, [&b"\0\0\0\0\x01a"[..]]);
+        assert_eq!(source.failure().unwrap().message(), "enough");
+    }
+}

@@ -35,18 +35,23 @@ use crate::{
 };
 
 /// Serves a connection until it ends.
-pub(crate) async fn serve(context: &ServeContext, socket: WriteTimeout<Raw>, drain: &Drain) {
+pub(crate) fn serve<'a>(
+    context: &'a ServeContext,
+    socket: WriteTimeout<Raw>,
+    drain: &'a Drain,
+) -> impl Future<Output = ()> + Send + 'a {
     let mut connection = ServerConnection::new(context, socket, drain);
-    let ended = std::future::poll_fn(|cx| connection.poll(cx)).await;
-    match ended {
-        Ok(()) => debug!("an HTTP/2 connection ended"),
-        Err(error) => debug!(%error, "an HTTP/2 connection ended"),
+    async move {
+        let ended = std::future::poll_fn(|cx| connection.poll(cx)).await;
+        match ended {
+            Ok(()) => debug!("an HTTP/2 connection ended"),
+            Err(error) => debug!(%error, "an HTTP/2 connection ended"),
+        }
+        // The end of the socket may take a while. The handlers need not live until then.
+        connection.streams.close();
+        // The peer may be gone already.
+        let _ = connection.socket.shutdown().await;
     }
-    let ServerConnection { mut socket, streams, .. } = connection;
-    // The end of the socket may take a while. The handlers need not live until then.
-    drop(streams);
-    // The peer may be gone already.
-    let _ = socket.shutdown().await;
 }
 
 async fn respond(context: &ServeContext, parts: Parts, body: Http2Body) -> Response<ResponseBody> {

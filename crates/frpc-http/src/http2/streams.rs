@@ -207,6 +207,11 @@ impl OpenStream<'_> {
 }
 
 impl OpenStreams<'_> {
+    /// Drops all handlers, because the connection was lost.
+    pub(super) fn close(&mut self) {
+        self.cancel_all(&ConnectionLost);
+    }
+
     /// Drops all handlers, because the connection has ended.
     pub(super) fn cancel_all(&mut self, reason: &(impl Error + Clone + Send + Sync + 'static)) {
         self.by_id.clear();
@@ -223,7 +228,7 @@ impl OpenStreams<'_> {
 
 impl Drop for OpenStreams<'_> {
     fn drop(&mut self) {
-        self.cancel_all(&ConnectionLost);
+        self.close();
     }
 }
 

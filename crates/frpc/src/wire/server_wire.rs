@@ -77,7 +77,7 @@ impl<W: Wire> Protocol for WireAdapter<W> {
         self.wire.alpn()
     }
 
-    async fn serve(&self, socket: Raw, drain: Drain) {
-        self.wire.serve(socket, self.endpoint.clone(), drain).await;
+    fn serve(&self, socket: Raw, drain: Drain) -> impl Future<Output = ()> + Send {
+        self.wire.serve(socket, self.endpoint.clone(), drain)
     }
 }
