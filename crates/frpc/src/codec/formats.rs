@@ -40,12 +40,14 @@ pub struct Formats<M: 'static> {
     pub(super) codec: Option<&'static str>,
 }
 
+type EncodeTo<M> = fn(&M, &'static json::Types, &mut Vec<u8>, usize) -> Result<Option<Bytes>, CodecError>;
+
 #[derive(Debug)]
 pub(super) struct FormatFunctions<M> {
     /// The types are for an `Any` in JSON, in addition to the types of the message.
     pub(super) encode: fn(&M, &'static json::Types) -> Result<Bytes, CodecError>,
     /// Appends the encoded message, or returns it if it is longer than this number of bytes.
-    pub(super) encode_to: fn(&M, &'static json::Types, &mut Vec<u8>, usize) -> Result<Option<Bytes>, CodecError>,
+    pub(super) encode_to: EncodeTo<M>,
     /// Adds the memory of the message to [`DecodeContext::memory_len`], unless it was counted before decoding.
     pub(super) decode: fn(&Bytes, &mut DecodeContext) -> Result<M, CodecError>,
 }
