@@ -3,7 +3,7 @@
 use std::{error::Error, fmt, io, iter::successors, sync::Arc};
 
 use frpc::{CallError, CloseReason, Code, GoAway, RefusalReason, Status};
-use h2::Reason;
+use frpc_http2::ErrorCode;
 use http::StatusCode;
 
 #[cfg(feature = "http2")]
@@ -14,36 +14,32 @@ use crate::codes;
 /// Returns the status of a request without a response. `was_written` is `false` if no byte of it can have reached the
 /// server.
 pub(super) fn request_failure(error: TransferError, was_written: bool, settings: &ClientSettings) -> Status {
-    #[cfg_attr(
-        not(feature = "http2"),
-        expect(clippy::infallible_destructuring_match, reason = "the other variant needs the feature")
-    )]
-    let error = match error {
-        TransferError::Hyper(error) => error,
+    match error {
+        TransferError::Hyper(error) => {
+            #[cfg(not(feature = "http2"))]
+            if let Some(status) = hyper_request_failure(&error) {
+                return status;
+            }
+            connection_failure(error, was_written, settings)
+        }
         #[cfg(feature = "http2")]
-        TransferError::Http2(failure) => return http2_request_failure(failure, was_written, settings),
-    };
-    let of_stream = find(&error).and_then(stream_failure);
-    of_stream.unwrap_or_else(|| connection_failure(error, was_written, settings))
+        TransferError::Http2(failure) => http2_request_failure(failure, was_written, settings),
+    }
 }
 
 /// Returns the status of an incomplete response.
 pub(super) fn response_failure(error: TransferError, settings: &ClientSettings) -> Status {
-    #[cfg_attr(
-        not(feature = "http2"),
-        expect(clippy::infallible_destructuring_match, reason = "the other variant needs the feature")
-    )]
-    let error = match error {
-        TransferError::Hyper(error) => error,
+    match error {
+        TransferError::Hyper(error) => {
+            #[cfg(not(feature = "http2"))]
+            if let Some(status) = hyper_response_failure(&error) {
+                return status;
+            }
+            connection_failure(error, true, settings)
+        }
         #[cfg(feature = "http2")]
-        TransferError::Http2(failure) => return http2_failure(failure, true, settings),
-    };
-    // The server has begun to answer, so a retry is no longer possible.
-    let of_stream = find(&error).filter(|error| error.is_reset()).and_then(|error| {
-        let reason = error.reason()?;
-        Some(if error.is_library() { unreadable(reason) } else { reset_failure(reason) })
-    });
-    of_stream.unwrap_or_else(|| connection_failure(error, true, settings))
+        TransferError::Http2(failure) => http2_failure(failure, true, settings),
+    }
 }
 
 /// Returns the status of a response outside the protocol, such as one of a proxy.
@@ -71,15 +67,13 @@ impl fmt::Display for HttpStatusError {
 
 impl Error for HttpStatusError {}
 
-fn find(error: &hyper::Error) -> Option<&h2::Error> {
-    successors(error.source(), |&error| error.source()).find_map(|error| error.downcast_ref())
-}
-
-/// Returns the status of a stream ended by either side, while the connection continues.
-fn stream_failure(error: &h2::Error) -> Option<Status> {
-    let reason = error.reason()?;
+/// Returns the status of a request without a response, unless its connection is lost.
+#[cfg(not(feature = "http2"))]
+fn hyper_request_failure(error: &hyper::Error) -> Option<Status> {
+    let error = find(error)?;
+    let code = code_of(error)?;
     if error.is_library() && error.is_reset() {
-        return Some(unreadable(reason));
+        return Some(unreadable(code));
     }
     if !error.is_remote() {
         return None;
@@ -87,16 +81,35 @@ fn stream_failure(error: &h2::Error) -> Option<Status> {
     if error.is_go_away() {
         // The server still completes streams it has accepted. If it closes the connection instead, the error is a
         // different one.
-        return Some(going_away(reason));
+        return Some(going_away(code));
     }
-    if reason == Reason::REFUSED_STREAM {
+    if code == ErrorCode::REFUSED_STREAM {
         return Some(refused());
     }
-    error.is_reset().then(|| reset_failure(reason))
+    error.is_reset().then(|| reset_failure(code))
 }
 
-fn going_away(reason: Reason) -> Status {
-    let text = format!("GOAWAY ({})", reason.description()).into();
+/// Returns the status of an incomplete response, unless its connection is lost.
+#[cfg(not(feature = "http2"))]
+fn hyper_response_failure(error: &hyper::Error) -> Option<Status> {
+    // The server has begun to answer, so a retry is no longer possible.
+    let error = find(error).filter(|error| error.is_reset())?;
+    let code = code_of(error)?;
+    Some(if error.is_library() { unreadable(code) } else { reset_failure(code) })
+}
+
+#[cfg(not(feature = "http2"))]
+fn find(error: &hyper::Error) -> Option<&h2::Error> {
+    successors(error.source(), |&error| error.source()).find_map(|error| error.downcast_ref())
+}
+
+#[cfg(not(feature = "http2"))]
+fn code_of(error: &h2::Error) -> Option<ErrorCode> {
+    Some(ErrorCode(error.reason()?.into()))
+}
+
+fn going_away(code: ErrorCode) -> Status {
+    let text = format!("GOAWAY ({code})").into();
     CallError::GoingAway { why: GoAway { code: GoAway::SHUTDOWN, text } }.into()
 }
 
@@ -110,8 +123,8 @@ fn refused() -> Status {
 #[cfg(feature = "http2")]
 fn http2_request_failure(failure: Http2Failure, was_written: bool, settings: &ClientSettings) -> Status {
     match failure {
-        Http2Failure::GoingAway { code } => going_away(code.0.into()),
-        Http2Failure::Reset { code, is_remote: true } if Reason::from(code.0) == Reason::REFUSED_STREAM => refused(),
+        Http2Failure::GoingAway { code } => going_away(code),
+        Http2Failure::Reset { code: ErrorCode::REFUSED_STREAM, is_remote: true } => refused(),
         failure => http2_failure(failure, was_written, settings),
     }
 }
@@ -120,35 +133,34 @@ fn http2_request_failure(failure: Http2Failure, was_written: bool, settings: &Cl
 fn http2_failure(failure: Http2Failure, was_written: bool, settings: &ClientSettings) -> Status {
     let lost = |text: &str| lost(CloseReason::Io(Arc::new(io::Error::other(text))), was_written);
     match failure {
-        Http2Failure::Reset { code, is_remote: true } => reset_failure(code.0.into()),
-        Http2Failure::Reset { code, is_remote: false } => unreadable(code.0.into()),
+        Http2Failure::Reset { code, is_remote: true } => reset_failure(code),
+        Http2Failure::Reset { code, is_remote: false } => unreadable(code),
         Http2Failure::HeadTooLarge => {
             Status::resource_exhausted("the headers of the call are longer than the server accepts")
         }
         Http2Failure::Closed => lost("the connection takes no further calls"),
-        Http2Failure::GoingAway { code } => lost(Reason::from(code.0).description()),
-        Http2Failure::Abandoned => reset_failure(Reason::CANCEL),
+        Http2Failure::GoingAway { code } => lost(&format!("GOAWAY ({code})")),
+        Http2Failure::Abandoned => reset_failure(ErrorCode::CANCEL),
         Http2Failure::Silent => lost_silent(was_written, settings),
         Http2Failure::Lost(text) => lost(&text),
     }
 }
 
 /// Returns the status of a response that breaks HTTP/2 or a limit of this client.
-fn unreadable(reason: Reason) -> Status {
-    let reason = reason.description();
-    Status::internal(format!("the response violates HTTP/2, or its headers exceed `headers_len_max`: {reason}"))
+fn unreadable(code: ErrorCode) -> Status {
+    Status::internal(format!("the response violates HTTP/2, or its headers exceed `headers_len_max`: {code}"))
 }
 
 /// Returns the status of a reset stream, from the table of gRPC.
-fn reset_failure(reason: Reason) -> Status {
-    let code = match reason {
-        Reason::REFUSED_STREAM => Code::Unavailable,
-        Reason::CANCEL => Code::Cancelled,
-        Reason::ENHANCE_YOUR_CALM => Code::ResourceExhausted,
-        Reason::INADEQUATE_SECURITY => Code::PermissionDenied,
+fn reset_failure(error: ErrorCode) -> Status {
+    let code = match error {
+        ErrorCode::REFUSED_STREAM => Code::Unavailable,
+        ErrorCode::CANCEL => Code::Cancelled,
+        ErrorCode::ENHANCE_YOUR_CALM => Code::ResourceExhausted,
+        ErrorCode::INADEQUATE_SECURITY => Code::PermissionDenied,
         _ => Code::Internal,
     };
-    Status::new(code, format!("the stream of the call was reset: {}", reason.description()))
+    Status::new(code, format!("the stream of the call was reset: {error}"))
 }
 
 fn connection_failure(error: hyper::Error, was_written: bool, settings: &ClientSettings) -> Status {

@@ -302,11 +302,18 @@ impl Body for OutgoingBody {
 
 /// The error that ends a body after its call is over or its stream failed. HTTP/2 resets the stream as cancelled.
 #[derive(Debug)]
-pub(super) struct BodyAbandoned(h2::Error);
+pub(super) struct BodyAbandoned {
+    /// The error code for hyper.
+    #[cfg(not(feature = "http2"))]
+    source: h2::Error,
+}
 
 impl BodyAbandoned {
     fn new() -> Self {
-        Self(h2::Reason::CANCEL.into())
+        Self {
+            #[cfg(not(feature = "http2"))]
+            source: h2::Reason::CANCEL.into(),
+        }
     }
 }
 
@@ -317,8 +324,9 @@ impl fmt::Display for BodyAbandoned {
 }
 
 impl std::error::Error for BodyAbandoned {
+    #[cfg(not(feature = "http2"))]
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.0)
+        Some(&self.source)
     }
 }
 
