@@ -3,15 +3,18 @@
 use std::{collections::BTreeMap, task::Poll, time::Instant};
 
 use bytes::Bytes;
-use frpc::Server;
+use frpc::{Body, Call, Method, Server, Service, Status, Streaming};
 use frpc_http::{Http, HttpSettings, Mount, MountContext};
 use frpc_http2::{Connection, ErrorCode, Event, Field, Header, Settings, StreamId};
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::{
+    future::{BoxFuture, FutureExt},
+    stream,
+};
 use http::{Request, Response};
 use support::{SECOND, assert_elapsed, calls::TestService, in_virtual_time, settle};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
-use crate::h2_caller::{frames, messages, server, text};
+use crate::h2_caller::{H2Caller, frames, grpc_request, messages, server, text};
 
 struct Peer {
     core: Connection,
@@ -198,6 +201,63 @@ fn a_peer_may_measure_its_bandwidth_with_pings() {
         peer.send(call, messages(&["hi"]), true);
         peer.finish(&[call]).await;
         assert_eq!(texts(&peer.seen[&call]), ["hi"]);
+    });
+}
+
+/// Panics before it returns a future (`Say`), at the end of the request stream (`Gather`), and in the response stream at
+/// the end of the request stream (`Chat`).
+struct Fragile;
+
+impl Service for Fragile {
+    const NAME: &'static str = "Fragile";
+    const METHODS: &'static [Method] = &[
+        Method::unary("Fragile", "Say", 10),
+        Method::client_streaming("Fragile", "Gather", 11),
+        Method::bidirectional("Fragile", "Chat", 12),
+    ];
+
+    fn call(&self, method: usize, call: Call) -> impl Future<Output = Result<frpc::Answer, Status>> + Send {
+        assert!(method != 0, "on purpose, before the future exists");
+        async move {
+            let Body::Many(mut requests) = call.into_parts().1 else { return Err(Status::internal("no stream")) };
+            if method == 1 {
+                while requests.message().await?.is_some() {}
+                panic!("on purpose, at the end of the requests");
+            }
+            let responses = stream::unfold(requests, async |mut requests| {
+                let request = requests.message().await.transpose();
+                Some((request.expect("on purpose, at the end of the requests"), requests))
+            });
+            Ok(frpc::Answer::new(Body::Many(Streaming::new(responses))))
+        }
+    }
+}
+
+#[test]
+fn a_panic_of_a_service_ends_its_call_alone() {
+    in_virtual_time(async {
+        let services = server(&TestService::default(), Http::new()).add_service(Fragile);
+        let server = services.without_listener().unwrap();
+        let mut caller = H2Caller::connect(&server).await;
+        let mut other = caller.open(grpc_request("Gather", &[])).await;
+        other.send("a");
+        for method in ["Say", "Gather", "Chat"] {
+            // The last request arrives before the end of the stream, except for `Say`.
+            let mut request = grpc_request(method, &[]);
+            *request.uri_mut() = format!("http://test/Fragile/{method}").parse().unwrap();
+            let mut call = caller.open(request).await;
+            call.sending.send_data(messages(&["hi"]), method == "Say").unwrap();
+            settle().await;
+            if method != "Say" {
+                call.finish();
+            }
+            let reply = call.reply().await;
+            let status =
+                reply.headers.get("grpc-status").or(reply.trailers.as_ref().and_then(|all| all.get("grpc-status")));
+            assert_eq!(status.map(|code| code.as_bytes()), Some(&b"13"[..]), "{method}: {reply:?}");
+        }
+        other.finish();
+        assert_eq!(other.reply().await.status, http::StatusCode::OK);
     });
 }
 

@@ -242,7 +242,11 @@ impl Endpoint {
     ) -> HandlerFuture<'_> {
         let scope = CallScope::of(&head, &self.common().calls.inherit_metadata);
         let (handler, hold) = match self.common().admit(Call::new(method, format, head, body)) {
-            Ok((call, hold)) => (self.0.handle(target, call), hold),
+            Ok((call, hold)) => {
+                // A service may panic before it returns its future. The call was moved into it, so nothing sees it again.
+                let handler = catch_unwind(AssertUnwindSafe(|| self.0.handle(target, call)));
+                (handler.unwrap_or_else(|_| refuse(panicked(method))), hold)
+            }
             Err(status) => (refuse(status), None),
         };
         HandlerFuture { handler: within(time, catch_panics(scope, method, hold, handler)), method }
