@@ -111,6 +111,9 @@ pub use self::{
     server::{Drain, Protocol, ProtocolMatch, Server, ServerBuilder, ServerLimits, ServerMetrics},
 };
 
+#[cfg(feature = "tokio")]
+#[doc(hidden)]
+pub use self::driver::keep_freed_memory;
 #[cfg(feature = "tls")]
 pub use self::pem::{ClientTls, Pem, ServerTls, TlsError, TlsName};
 

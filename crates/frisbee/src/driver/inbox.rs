@@ -226,8 +226,9 @@ impl Inbox {
 /// Makes glibc keep free memory instead of returning it to the kernel and faulting it in again for each large content.
 ///
 /// By default, glibc keeps 128 KiB, or twice the size of the largest freed block with its own mapping. One such block
-/// is allocated and freed here, without touching its pages. Other allocators are not affected.
-fn keep_freed_memory() {
+/// is allocated and freed here, without touching its pages. Only the first call does so. Other allocators are not
+/// affected.
+pub fn keep_freed_memory() {
     static ONCE: Once = Once::new();
     if cfg!(target_env = "gnu") {
         ONCE.call_once(|| drop(black_box(Vec::<u8>::with_capacity(KEPT_LEN / 2))));

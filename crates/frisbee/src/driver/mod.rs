@@ -32,6 +32,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error};
 
+pub use self::inbox::keep_freed_memory;
 use self::{
     backlog::Backlog,
     closing::Remains,

@@ -1,13 +1,16 @@
 //! Frames of gRPC, gRPC-Web and Connect: one byte of flags, the length in four bytes, and the content.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use frpc::Status;
+use frpc::{Status, frisbee::keep_freed_memory};
 
 /// The length of a frame header.
 pub(crate) const HEADER_LEN: usize = 5;
 
 /// The factor between the buffer of an incomplete frame and its received bytes.
 const GROWTH: usize = 4;
+
+/// Buffers of this length come and go in memory that is worth keeping.
+const LARGE_LEN: usize = 16 << 10;
 
 /// The flag of compressed content.
 pub(crate) const COMPRESSED: u8 = 0x01;
@@ -117,6 +120,9 @@ impl EnvelopeReader {
             // The sender announced the length, but not all of it may arrive. So the buffer grows by a multiple of the
             // received bytes: a frame of many chunks is copied once or twice, and never once per chunk.
             let received = self.partial.len() + arrived;
+            if missing >= LARGE_LEN {
+                keep_freed_memory();
+            }
             self.partial.reserve(missing.min(received * GROWTH - self.partial.len()));
         }
         self.partial.extend_from_slice(&self.chunk.split_to(arrived));
