@@ -142,14 +142,15 @@ impl Http {
         }
     }
 
+    // Arguments are captured, because an `async fn` holds them twice.
     #[cfg(feature = "http2")]
+    #[expect(clippy::manual_async_fn, reason = "the future would be larger")]
     fn serve_http2(
         &self,
         mut context: ServeContext,
         mut socket: WriteTimeout<Raw>,
         drain: Drain,
     ) -> impl Future<Output = ()> + Send {
-        // Captured, because an `async fn` holds its arguments twice.
         async move {
             let Some(greeting) = read_preface(&mut socket, self.settings.head_time_max, &drain).await else {
                 return debug!("an HTTP/2 connection ended without a preface");
