@@ -1,7 +1,7 @@
 //! Third-party programs to check our protocols, as installed by `tests/foreign/build.sh`.
 
 use std::{
-    env,
+    env, fs,
     path::{Path, PathBuf},
     process,
 };
@@ -20,8 +20,8 @@ pub fn foreign_program(name: &str) -> Option<PathBuf> {
 /// Returns the folder of npm packages for our checks, or `None` as [`foreign_program`] does.
 pub fn foreign_packages() -> Option<PathBuf> {
     let folder = PathBuf::from(FOREIGN);
-    let has_packages = folder.join("node_modules/.installed").is_file();
-    (has_node() && is_there(has_packages, "npm's packages")).then_some(folder)
+    let is_current = has_packages(&folder.join("node_modules/.installed"), "package-lock.json");
+    (has_node() && is_there(is_current, "npm's packages")).then_some(folder)
 }
 
 /// Returns the folder of our TypeScript client, compiled with its tests, or `None` as [`foreign_program`] does.
@@ -56,7 +56,14 @@ fn has_node() -> bool {
 /// Returns the folder of Python with the packages for our checks, or `None` as [`foreign_program`] does.
 pub fn foreign_python() -> Option<PathBuf> {
     let folder = Path::new(FOREIGN).join("venv");
-    is_there(folder.join(".installed").is_file(), "PyPI's packages").then(|| folder.join("bin"))
+    let is_current = has_packages(&folder.join(".installed"), "python/requirements.txt");
+    is_there(is_current, "PyPI's packages").then(|| folder.join("bin"))
+}
+
+/// Returns `true` if the packages of a list are installed. The stamp is a copy of the list.
+fn has_packages(stamp: &Path, list: &str) -> bool {
+    let installed = fs::read(stamp);
+    installed.is_ok_and(|installed| fs::read(Path::new(FOREIGN).join(list)).is_ok_and(|list| installed == list))
 }
 
 fn is_there(found: bool, name: &str) -> bool {
