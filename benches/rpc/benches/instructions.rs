@@ -44,16 +44,16 @@ fn client(calling: Calling) -> Calling {
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = GrpcServing::start, config = at_most(10_900, CALLS))]
-#[bench::ten(args = (10), setup = GrpcServing::start, config = at_most(5_760, CALLS))]
+#[bench::one(args = (1), setup = GrpcServing::start, config = at_most(10_200, CALLS))]
+#[bench::ten(args = (10), setup = GrpcServing::start, config = at_most(5_080, CALLS))]
 fn grpc_server(mut serving: GrpcServing) -> GrpcServing {
     serving.serve(CALLS);
     serving
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Calling::start_grpc, config = at_most(28_800, CALLS))]
-#[bench::ten(args = (10), setup = Calling::start_grpc, config = at_most(22_930, CALLS))]
+#[bench::one(args = (1), setup = Calling::start_grpc, config = at_most(16_300, CALLS))]
+#[bench::ten(args = (10), setup = Calling::start_grpc, config = at_most(10_100, CALLS))]
 fn grpc_client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling
