@@ -107,7 +107,7 @@ impl EnvelopeEncoder {
         Ok(MessageFrame::new(envelope::frame(flags, &content)?, Bytes::new()))
     }
 
-    /// Polls for messages and returns the frames of those that are ready, up to a limit. Also returns a long message,
+    /// Polls for messages and returns the frames of the ready ones, up to a limit. Also returns a long message,
     /// or an error, which comes after them.
     fn poll_frames(self, messages: &mut Streaming<Bytes>, cx: &mut Context<'_>) -> Poll<Option<FramedMessages>> {
         if self.compresses() {

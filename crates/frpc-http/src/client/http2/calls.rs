@@ -72,7 +72,7 @@ impl OpenCalls {
         self.deadline = earlier(self.deadline, call.deadline);
     }
 
-    /// Tells callers, also those of `waiting`, that their deadlines have passed.
+    /// Tells callers, including the callers in `waiting`, that their deadlines have passed.
     pub(super) fn expire<'a>(&'a mut self, now: Instant, waiting: impl Iterator<Item = &'a Arc<Http2Call>>) {
         if self.deadline.is_none_or(|deadline| deadline > now) {
             return;
