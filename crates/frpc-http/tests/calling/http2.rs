@@ -13,7 +13,6 @@ use support::{
     calls::{TestClient, TestServer, TestService, ask, asking, words},
     in_virtual_time, settle,
 };
-#[cfg(feature = "http2")]
 use tokio::time::Instant;
 
 use crate::{
