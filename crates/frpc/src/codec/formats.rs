@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 
 use super::{
     format::Format,
@@ -92,8 +92,36 @@ fn encode_prost_to<M: prost::Message>(
 
 // The caller checked the memory of the message before.
 fn decode_prost<M: prost::Message + Default>(content: &Bytes, _: &mut DecodeContext) -> Result<M, CodecError> {
-    // Decodes from `Bytes`, so `bytes` fields become slices instead of copies.
-    M::decode(content.clone()).map_err(CodecError::Proto)
+    M::decode(ContentReader { content, rest: content }).map_err(CodecError::Proto)
+}
+
+/// Reads content so that `bytes` fields become slices of it instead of copies. Other fields take no reference to it.
+struct ContentReader<'a> {
+    content: &'a Bytes,
+    rest: &'a [u8],
+}
+
+impl Buf for ContentReader<'_> {
+    #[inline]
+    fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
+    #[inline]
+    fn chunk(&self) -> &[u8] {
+        self.rest
+    }
+
+    #[inline]
+    fn advance(&mut self, len: usize) {
+        self.rest = &self.rest[len..];
+    }
+
+    fn copy_to_bytes(&mut self, len: usize) -> Bytes {
+        let (part, rest) = self.rest.split_at(len);
+        self.rest = rest;
+        self.content.slice_ref(part)
+    }
 }
 
 fn encode_json<M: json::Message>(message: &M, any_types: &'static json::Types) -> Result<Bytes, CodecError> {
