@@ -39,11 +39,11 @@ pub(super) fn takes(caller: &HttpCaller, call: &Call) -> bool {
         && caller.framing.gzip_len_min.is_none_or(|min| len < min)
 }
 
-/// Makes a call for which [`takes`] returns `true`.
+/// Makes a call for which [`takes`] returns `true`. It is sent now, if a connection has room for it.
 pub(super) fn call(caller: &Arc<HttpCaller>, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
     let deadlines = CallDeadlines::of(&call);
     match request(caller, call, deadlines.limit()) {
-        Ok(request) => Box::pin(UnaryCall { caller, deadlines, state: UnaryState::Unsent(request) }),
+        Ok(request) => Box::pin(UnaryCall { caller, deadlines, state: send(caller, deadlines, request) }),
         Err(status) => Box::pin(ready(Err(status))),
     }
 }
@@ -69,12 +69,11 @@ struct UnaryCall<'a> {
 }
 
 /// ```text
-///   Unsent ──▶ Sent ─────────────▶ Done
-///     │          │                  ▲
-///     └──────────┴───▶ General ─────┘
+///   Sent ─────────────▶ Done
+///     │                  ▲
+///     └───▶ General ─────┘
 /// ```
 enum UnaryState<'a> {
-    Unsent(Http2Request),
     Sent {
         response: ShortResponse,
         place: CallSlot,
@@ -95,20 +94,16 @@ impl Future for UnaryCall<'_> {
         loop {
             let outcome = match state {
                 UnaryState::Sent { response, .. } => {
-                    ready!(response.poll(cx, |head, data, trailers| is_plain(caller, head, data, trailers)))
+                    let is_plain =
+                        |head: &Head, trailers: &Head| is_plain_head(caller.format(), head) && is_success(trailers);
+                    ready!(response.poll(cx, |data| is_message(caller, data), is_plain))
                 }
                 UnaryState::General(answering) => {
                     let answer = ready!(answering.as_mut().poll(cx));
                     *state = UnaryState::Done;
                     return Poll::Ready(answer);
                 }
-                UnaryState::Unsent(_) | UnaryState::Done => {
-                    let UnaryState::Unsent(request) = mem::replace(state, UnaryState::Done) else {
-                        return Poll::Ready(Err(Status::internal("the call is over")));
-                    };
-                    *state = send(caller, *deadlines, request);
-                    continue;
-                }
+                UnaryState::Done => return Poll::Ready(Err(Status::internal("the call is over"))),
             };
             // Ends the call, and frees its place for another one.
             let sent = mem::replace(state, UnaryState::Done);
@@ -162,14 +157,13 @@ fn resume<'a>(
     }))
 }
 
-/// Returns `true` for the response of a successful call with one uncompressed message and no metadata.
-fn is_plain(caller: &HttpCaller, head: &Head, data: &[u8], trailers: &Head) -> bool {
+/// Returns `true` for the data of one uncompressed message within the limit.
+fn is_message(caller: &HttpCaller, data: &[u8]) -> bool {
     let header = data.first_chunk().map(envelope::parse);
-    let is_message = header
-        .is_some_and(|(flags, len)| flags == 0 && len <= caller.len_max() && data.len() == envelope::HEADER_LEN + len);
-    is_message && is_plain_head(caller.format(), head) && is_success(trailers)
+    header.is_some_and(|(flags, len)| flags == 0 && len <= caller.len_max() && data.len() == envelope::HEADER_LEN + len)
 }
 
+/// Returns `true` for the head of a response without metadata.
 fn is_plain_head(format: Format, head: &Head) -> bool {
     let mut has_type = false;
     for (name, value) in head.iter() {

@@ -36,6 +36,8 @@ pub(super) struct SharedConnection {
     pub(super) wakes: Arc<WakeList<Command>>,
     pub(super) streams_max: AtomicUsize,
     pub(super) is_closed: AtomicBool,
+    /// The head and the trailers of the latest plain response. Most others are the same ones, from the cache of heads.
+    pub(super) accepted: Mutex<Option<(Arc<Head>, Arc<Head>)>>,
 }
 
 impl SharedConnection {
@@ -43,6 +45,20 @@ impl SharedConnection {
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
         self.wakes.close();
+    }
+
+    /// Returns `true` if `is_plain` accepts this head and these trailers, or has accepted the same ones before.
+    #[inline]
+    fn accepts(&self, head: &Arc<Head>, trailers: &Arc<Head>, is_plain: impl FnOnce(&Head, &Head) -> bool) -> bool {
+        let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        if accepted.as_ref().is_some_and(|(first, last)| Arc::ptr_eq(first, head) && Arc::ptr_eq(last, trailers)) {
+            return true;
+        }
+        let is_plain = is_plain(head, trailers);
+        if is_plain {
+            *accepted = Some((head.clone(), trailers.clone()));
+        }
+        is_plain
     }
 }
 
@@ -303,18 +319,20 @@ impl ShortResponse {
         Self(Some(CallHandle(call)))
     }
 
-    /// Waits for the outcome. A response is plain if `is_plain` accepts its head, data and trailers.
+    /// Waits for the outcome. A response is plain if `is_message` accepts its data, and `is_plain` its head and trailers.
+    /// The latter is the same function for all calls of a connection.
     #[inline]
     pub(in crate::client) fn poll(
         &mut self,
         cx: &Context<'_>,
-        is_plain: impl FnOnce(&Head, &[u8], &Head) -> bool,
+        is_message: impl FnOnce(&[u8]) -> bool,
+        is_plain: impl FnOnce(&Head, &Head) -> bool,
     ) -> Poll<ShortOutcome> {
         let Some(handle) = &self.0 else { unreachable!("a call is not polled after its end") };
         let mut state = handle.0.state();
         match &*state {
             CallState { end: ResponseEnd::Complete, head: Some(head), data, trailers: Some(trailers), .. }
-                if data.as_piece().is_some_and(|piece| is_plain(head, piece, trailers)) =>
+                if data.as_piece().is_some_and(is_message) && handle.0.shared.accepts(head, trailers, is_plain) =>
             {
                 let data = state.data.pop().unwrap_or_default();
                 handle.release(state, data.len());

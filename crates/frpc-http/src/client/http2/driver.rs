@@ -6,10 +6,10 @@ use std::{
     io, mem,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -56,6 +56,7 @@ impl Http2Sender {
             wakes: Arc::default(),
             streams_max: AtomicUsize::new(core.streams_max()),
             is_closed: AtomicBool::new(false),
+            accepted: Mutex::default(),
         });
         // The protocol core tells the server about halves of a window, so less than that need not wake it.
         let window = settings.stream_window.min(settings.connection_window) / 4;
@@ -122,8 +123,10 @@ struct ClientConnection<S> {
     woken_callers: usize,
     /// `true` if this turn was put off once, so that other callers can add their requests.
     has_yielded: bool,
-    /// `true` if this round has done anything, so another round may find more to do.
+    /// `true` if another round may find more to do.
     is_busy: bool,
+    /// `true` once the socket had nothing more in this turn. It wakes the task then.
+    is_drained: bool,
     /// Lists reused for the entries of `wakes`.
     woken: Vec<usize>,
     released: Vec<(StreamId, usize)>,
@@ -153,6 +156,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
             woken_callers: 0,
             has_yielded: false,
             is_busy: false,
+            is_drained: false,
             woken: Vec::new(),
             released: Vec::new(),
             commands: Vec::new(),
@@ -176,8 +180,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
     /// Takes one turn: a few rounds of handling commands, reading and writing, until a round finds nothing to do.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let now = Instant::now();
+        self.is_drained = false;
         for round in 0..ROUNDS_MAX {
-            self.is_busy = false;
             let has_opened = self.handle_wakes();
             let read = self.poll_input(cx, now);
             self.handle_events();
@@ -190,8 +194,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            let (_, has_written) = poll_write_output(cx, &mut self.core, &mut self.socket)?;
-            self.is_busy |= has_written;
+            // Pending parts of the write wake the task.
+            let _ = poll_write_output(cx, &mut self.core, &mut self.socket)?;
             self.has_yielded = false;
             if let Poll::Ready(Err(error)) = read {
                 return Poll::Ready(Err(error));
@@ -200,6 +204,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
             if self.core.is_done() {
                 return Poll::Ready(Ok(()));
             }
+            // The steps of this round are complete. Another one is due for more input, and for requests with room now.
+            self.is_busy = self.core.wants_input() && !self.is_drained;
+            self.handle_events();
             // Not before reading: on a busy machine this task may itself be late. It must see the bytes that arrived
             // in the meantime before it treats the server as silent.
             // And again before a sleep: a call that has just begun may start the pings.
@@ -232,19 +239,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
     fn handle_wakes(&mut self) -> bool {
         self.shared.wakes.take(&mut self.woken, &mut self.released, &mut self.commands);
         for (stream, len) in self.released.drain(..) {
-            self.is_busy = true;
             self.core.release(stream, len);
         }
         let mut woken = mem::take(&mut self.woken);
         for slot in woken.drain(..) {
-            self.is_busy = true;
             self.calls.poll_slot(&mut self.core, slot);
         }
         self.woken = woken;
         let mut commands = mem::take(&mut self.commands);
         let mut has_opened = self.has_yielded;
         for command in commands.drain(..) {
-            self.is_busy = true;
             match command {
                 Command::Open(call) => {
                     has_opened = true;
@@ -292,6 +296,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
 
     /// Reads and handles everything that has arrived, up to a limit for one round.
     fn poll_input(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<io::Result<()>> {
+        if self.is_drained {
+            return Poll::Pending;
+        }
         with_scratch(|buffer| self.poll_read(cx, now, buffer))
     }
 
@@ -304,17 +311,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
             buffer[..kept].copy_from_slice(&self.partial);
             if mem::take(&mut self.has_paused) {
                 // Whole frames are left of the input before the pause.
-                self.is_busy = true;
                 self.keep_rest(&buffer[..kept], now);
                 continue;
             }
             let mut room = ReadBuf::new(&mut buffer[kept..]);
-            ready!(Pin::new(&mut self.socket).poll_read(cx, &mut room))?;
+            let Poll::Ready(read) = Pin::new(&mut self.socket).poll_read(cx, &mut room) else {
+                self.is_drained = true;
+                return Poll::Pending;
+            };
+            read?;
             let len = room.filled().len();
             if len == 0 {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
-            self.is_busy = true;
             self.keep_rest(&buffer[..kept + len], now);
         }
         Poll::Pending
