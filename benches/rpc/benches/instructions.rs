@@ -4,7 +4,8 @@
 //! The server answers frames that were encoded beforehand; the client is answered by a task that sends back what it
 //! reads, which is what an echo answers, or over gRPC by one that puts each message into the frames of an answer. Both
 //! run on a current-thread runtime without I/O, over a pipe in memory; the pipe and the other end are part of the count,
-//! about a fifteenth. The peer of the gRPC client takes 450 per call with ten callers, and 1,230 with one. What is counted is calls on a connection that is warm, and nothing of its setup.
+//! about a fifteenth. The peer of the gRPC client takes 450 per call with ten callers, and 1,230 with one. What is
+//! counted is calls on a connection that is warm, and nothing of its setup.
 //!
 //! Runs of one build differ by less than 0.01 %: no thread, no seed of a hash and no heartbeat takes part. The limits
 //! leave up to 3 % for other versions of the C library and for changes elsewhere that move what is inlined.

@@ -39,7 +39,7 @@ pub(super) fn takes(caller: &HttpCaller, call: &Call) -> bool {
         && caller.framing.gzip_len_min.is_none_or(|min| len < min)
 }
 
-/// Makes a call for which [`takes`] returns `true`. It is sent now, if a connection has room for it.
+/// Makes a call for which [`takes`] returns `true`. Sends it now, if a connection has room.
 pub(super) fn call(caller: &Arc<HttpCaller>, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
     let deadlines = CallDeadlines::of(&call);
     match request(caller, call, deadlines.limit()) {

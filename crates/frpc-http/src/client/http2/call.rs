@@ -36,7 +36,7 @@ pub(super) struct SharedConnection {
     pub(super) wakes: Arc<WakeList<Command>>,
     pub(super) streams_max: AtomicUsize,
     pub(super) is_closed: AtomicBool,
-    /// The head and the trailers of the latest plain response. Most others are the same ones, from the cache of heads.
+    /// The head and the trailers of the latest plain response. The cache of heads shares them with most responses.
     pub(super) accepted: Mutex<Option<(Arc<Head>, Arc<Head>)>>,
 }
 
@@ -47,7 +47,7 @@ impl SharedConnection {
         self.wakes.close();
     }
 
-    /// Returns `true` if `is_plain` accepts this head and these trailers, or has accepted the same ones before.
+    /// Returns `true` if `is_plain` accepts this head and these trailers, or has accepted them before.
     #[inline]
     fn accepts(&self, head: &Arc<Head>, trailers: &Arc<Head>, is_plain: impl FnOnce(&Head, &Head) -> bool) -> bool {
         let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
