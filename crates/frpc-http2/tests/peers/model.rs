@@ -3,7 +3,7 @@
 //! Tests and the fuzz target `http2_cores` share this model. Every message arrives once and in order, or its stream
 //! ends with a typed error. In the end both sides have forgotten all streams and returned all credit.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{collections::BTreeMap, sync::LazyLock, time::Instant};
 
 use bytes::Bytes;
 use frpc_http2::{Connection, ErrorCode, Event, Field, Head, Header, OpenError, PreparedBlock, Settings, StreamId};
@@ -17,8 +17,29 @@ pub(crate) trait Choices {
     fn is_over(&self) -> bool;
 }
 
-/// The maximum number of streams of a run.
-const STREAMS_MAX: usize = 40;
+/// The size of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    /// The window of each stream.
+    pub(crate) window: u32,
+    /// The tables of compressed fields.
+    pub(crate) table: u32,
+    /// The maximum number of streams.
+    pub(crate) streams_max: usize,
+    /// The maximum data of a request or response.
+    pub(crate) len_max: usize,
+}
+
+impl Extent {
+    /// Returns the size for tests.
+    #[allow(dead_code, reason = "the fuzz target has smaller runs")]
+    pub(crate) fn full(window: u32, table: u32) -> Self {
+        Self { window, table, streams_max: 40, len_max: LEN_MAX }
+    }
+}
+
+/// The longest data of a stream.
+const LEN_MAX: usize = 100_000;
 
 /// One side of a stream.
 #[derive(Debug, Default)]
@@ -47,8 +68,7 @@ impl Flow {
 struct Side {
     core: Connection,
     is_client: bool,
-    window: u32,
-    table: u32,
+    extent: Extent,
     wire: Vec<u8>,
     /// Bytes of `wire` that have arrived. Each turn adds to them, like a socket: a long frame is whole after some turns.
     arrived: usize,
@@ -63,8 +83,7 @@ struct Side {
 }
 
 impl Side {
-    fn new(is_client: bool, settings: Settings, now: Instant) -> Self {
-        let (window, table) = (settings.stream_window, settings.header_table_max);
+    fn new(is_client: bool, extent: Extent, settings: Settings, now: Instant) -> Self {
         let mut core = if is_client { Connection::client(settings, now) } else { Connection::server(settings, now) };
         let block = match is_client {
             true => core.prepare(&[
@@ -77,20 +96,7 @@ impl Side {
         };
         let trailers = core.prepare(&[Field::repeated("grpc-status", "0")]);
         let (flows, wire, unreleased) = Default::default();
-        Self {
-            core,
-            is_client,
-            window,
-            table,
-            wire,
-            arrived: 0,
-            is_greeted: false,
-            flows,
-            unreleased,
-            block,
-            trailers,
-            now,
-        }
+        Self { core, is_client, extent, wire, arrived: 0, is_greeted: false, flows, unreleased, block, trailers, now }
     }
 
     fn open(&mut self, choices: &mut impl Choices) {
@@ -98,7 +104,7 @@ impl Side {
         let id = self.flows.keys().last().map_or(1, |id| id.get() + 2).to_string();
         let extra = "x".repeat(choices.below(40));
         let fields = [Field::repeated("x-extra", &extra), Field::new("x-stream", &id)];
-        let len = length(choices);
+        let len = length(choices, self.extent.len_max);
         match self.core.open(Header::prepared(self.block).with_fields(&fields), len == 0) {
             Ok(stream) => {
                 let flow = Flow { len, has_head: true, is_ended: len == 0, ..Flow::default() };
@@ -124,7 +130,7 @@ impl Side {
             return self.core.send_head(stream, header, false).expect("the stream is open");
         }
         let len = (flow.len - flow.sent).min(1 + choices.below(30_000));
-        let piece: Bytes = (flow.sent..flow.sent + len).map(|at| byte(stream, self.is_client, at)).collect();
+        let piece = content(stream, self.is_client, flow.sent, len);
         let is_end = flow.sent + len == flow.len;
         let with_trailers = is_end && choices.below(2) == 0;
         let end = is_end && !with_trailers;
@@ -160,13 +166,29 @@ impl Side {
             let received = received.expect("the peer is honest");
             consumed += received.consumed;
             let Some(event) = received.event else { break };
-            note(&mut self.flows, &mut self.unreleased, &mut self.is_greeted, self.is_client, event, choices);
+            note(
+                &mut self.flows,
+                &mut self.unreleased,
+                &mut self.is_greeted,
+                self.is_client,
+                self.extent.len_max,
+                event,
+                choices,
+            );
         }
         // The rest arrives again together with later bytes.
         self.wire.drain(..consumed);
         self.arrived -= consumed;
         while let Some(event) = self.core.poll_event() {
-            note(&mut self.flows, &mut self.unreleased, &mut self.is_greeted, self.is_client, event, choices);
+            note(
+                &mut self.flows,
+                &mut self.unreleased,
+                &mut self.is_greeted,
+                self.is_client,
+                self.extent.len_max,
+                event,
+                choices,
+            );
         }
     }
 
@@ -203,7 +225,7 @@ impl Side {
 
     fn constrain_randomly(&mut self, peer: &mut Self, streams_max: u32, choices: &mut impl Choices) {
         let mut below = |max: u32| u32::try_from(choices.below(max as usize + 1)).expect("it is below a `u32`");
-        let (window, table) = (below(self.window), below(self.table));
+        let (window, table) = (below(self.extent.window), below(self.extent.table));
         match peer.is_client {
             true => self.constrain(peer, &[(4, window), (1, table), (3, below(streams_max))]),
             false => self.constrain(peer, &[(4, window), (1, table)]),
@@ -217,6 +239,7 @@ fn note(
     unreleased: &mut Vec<(StreamId, usize)>,
     is_greeted: &mut bool,
     is_client: bool,
+    len_max: usize,
     event: Event<'_>,
     choices: &mut impl Choices,
 ) {
@@ -234,7 +257,7 @@ fn note(
         Event::Head { stream, head, end } => {
             check_field(stream, &head);
             if !is_client {
-                let flow = Flow { len: length(choices), ..Flow::default() };
+                let flow = Flow { len: length(choices, len_max), ..Flow::default() };
                 assert!(flows.insert(stream, flow).is_none(), "a request begins once");
             }
             let flow = flows.get_mut(&stream).expect("a response has a request");
@@ -250,8 +273,8 @@ fn note(
             let flow = flows.get_mut(&stream).expect("data follows a head");
             live(flow);
             assert!(flow.has_received_head);
-            let is_in_order = (flow.received..).zip(data).all(|(at, found)| byte(stream, !is_client, at) == *found);
-            assert!(is_in_order, "the data of {stream:?} after {} bytes", flow.received);
+            let expected = content(stream, !is_client, flow.received, data.len());
+            assert!(expected == data, "the data of {stream:?} after {} bytes", flow.received);
             flow.received += data.len();
             flow.has_received_end = end;
             unreleased.push((stream, data.len()));
@@ -273,28 +296,34 @@ fn note(
     }
 }
 
-/// Returns a byte of the data of a stream, different in each stream and direction.
-fn byte(stream: StreamId, is_of_client: bool, at: usize) -> u8 {
-    let sum = at * 7 + at / 256 + stream.get() as usize * 13 + usize::from(is_of_client);
-    u8::try_from(sum % 251).unwrap_or(0)
+/// Returns a part of the data of a stream, different in each stream and direction.
+fn content(stream: StreamId, is_of_client: bool, at: usize, len: usize) -> Bytes {
+    static BYTES: LazyLock<Bytes> = LazyLock::new(|| {
+        let byte = |at: usize| u8::try_from((at * 7 + at / 256) % 251).unwrap_or(0);
+        (0..LEN_MAX + 2000).map(byte).collect()
+    });
+    let start = at + stream.get() as usize * 13 + usize::from(is_of_client);
+    BYTES.slice(start..start + len)
 }
 
-fn length(choices: &mut impl Choices) -> usize {
-    match choices.below(6) {
+/// Returns the length of a request or response.
+fn length(choices: &mut impl Choices, max: usize) -> usize {
+    let len = match choices.below(6) {
         0 => 0,
         1 => 5,
         2 => 300,
         3 => 20_000,
-        4 => 100_000,
+        4 => LEN_MAX,
         _ => choices.below(70_000),
-    }
+    };
+    if len < 1000 { len } else { len * max / LEN_MAX }
 }
 
-fn settings(window: u32, table: u32, streams_max: u32, choices: &mut impl Choices) -> Settings {
+fn settings(extent: Extent, streams_max: u32, choices: &mut impl Choices) -> Settings {
     Settings {
-        stream_window: window,
+        stream_window: extent.window,
         connection_window: 65_535,
-        header_table_max: table,
+        header_table_max: extent.table,
         encoder_table_max: [4096, 200][choices.below(2)],
         streams_max,
         stream_queue_max: [40_000, 1000][choices.below(2)],
@@ -311,16 +340,16 @@ fn settings(window: u32, table: u32, streams_max: u32, choices: &mut impl Choice
 }
 
 /// Runs both sides until the decisions are over, and then until nothing moves any more.
-pub(crate) fn run(choices: &mut impl Choices, window: u32, table: u32) {
+pub(crate) fn run(choices: &mut impl Choices, extent: Extent) {
     let now = Instant::now();
     let streams_max = 1 + u32::try_from(choices.below(8)).expect("a small number");
-    let mut client = Side::new(true, settings(window, table, streams_max, choices), now);
-    let mut server = Side::new(false, settings(window, table, streams_max, choices), now);
+    let mut client = Side::new(true, extent, settings(extent, streams_max, choices), now);
+    let mut server = Side::new(false, extent, settings(extent, streams_max, choices), now);
     let mut has_shut_down = false;
     while !choices.is_over() {
         let action = choices.below(64);
         // Before SETTINGS, a client does not know the limit of the server, which refuses further streams.
-        let known_max = if client.is_greeted { STREAMS_MAX } else { streams_max as usize };
+        let known_max = if client.is_greeted { extent.streams_max } else { streams_max as usize };
         if action < 8 && client.flows.len() < known_max {
             client.open(choices);
             continue;
@@ -349,8 +378,8 @@ pub(crate) fn run(choices: &mut impl Choices, window: u32, table: u32) {
             _ => {}
         }
     }
-    server.constrain(&mut client, &[(4, window), (3, streams_max)]);
-    client.constrain(&mut server, &[(4, window)]);
+    server.constrain(&mut client, &[(4, extent.window), (3, streams_max)]);
+    client.constrain(&mut server, &[(4, extent.window)]);
     finish(&mut client, &mut server);
     check(&mut client, &mut server, has_shut_down);
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::model::{Choices, run};
+use crate::model::{Choices, Extent, run};
 
 struct Random {
     state: u64,
@@ -28,12 +28,12 @@ proptest! {
 
     #[test]
     fn every_message_arrives_or_ends_with_an_error(seed: u64, window in 50u32..70_000, table in 0u32..6000, left in 0usize..3000) {
-        run(&mut Random { state: seed | 1, left }, window, table);
+        run(&mut Random { state: seed | 1, left }, Extent::full(window, table));
     }
 }
 
 #[test]
 fn frames_arrive_over_many_reads() {
     // One frame of 14 KiB fills the window here, so that nothing else moves until all of it has arrived.
-    run(&mut Random { state: 958122478857403407, left: 20_000 }, 14144, 271);
+    run(&mut Random { state: 958122478857403407, left: 20_000 }, Extent::full(14144, 271));
 }
