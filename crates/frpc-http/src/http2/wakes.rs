@@ -30,10 +30,19 @@ struct Entries<C> {
     /// The length of that data that wakes nothing.
     released_late_max: usize,
     commands: Vec<C>,
-    /// `true` once further submissions are refused.
-    is_closed: bool,
+    accepts: Accepts,
     /// The waker of the sleeping connection.
     connection: Option<Waker>,
+}
+
+/// The commands that a list accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Accepts {
+    All,
+    /// No submissions. Calls in flight can still be cancelled.
+    Pushes,
+    /// None: the connection has ended.
+    Nothing,
 }
 
 impl<C> Default for WakeList<C> {
@@ -44,7 +53,7 @@ impl<C> Default for WakeList<C> {
             released_len: 0,
             released_late_max: 0,
             commands: Vec::new(),
-            is_closed: false,
+            accepts: Accepts::All,
             connection: None,
         }))
     }
@@ -65,9 +74,14 @@ impl<C> WakeList<C> {
         }
     }
 
-    /// Adds a command.
+    /// Adds a command. After the end of the connection, drops it.
     pub(crate) fn push(&self, command: C) {
         let mut entries = self.entries();
+        if entries.accepts == Accepts::Nothing {
+            // It may hold this list, and run code of the application.
+            drop(entries);
+            return drop(command);
+        }
         entries.commands.push(command);
         wake(entries);
     }
@@ -75,7 +89,7 @@ impl<C> WakeList<C> {
     /// Adds a command, unless the list is closed.
     pub(crate) fn submit(&self, command: C) -> Result<(), C> {
         let mut entries = self.entries();
-        if entries.is_closed {
+        if entries.accepts != Accepts::All {
             return Err(command);
         }
         entries.commands.push(command);
@@ -85,7 +99,17 @@ impl<C> WakeList<C> {
 
     /// Refuses further submissions.
     pub(crate) fn close(&self) {
-        self.entries().is_closed = true;
+        let mut entries = self.entries();
+        if entries.accepts == Accepts::All {
+            entries.accepts = Accepts::Pushes;
+        }
+    }
+
+    /// Refuses all further commands, and returns the last ones.
+    pub(crate) fn end(&self) -> Vec<C> {
+        let mut entries = self.entries();
+        entries.accepts = Accepts::Nothing;
+        mem::take(&mut entries.commands)
     }
 
     /// Moves all entries to these lists, which are empty.
@@ -153,5 +177,25 @@ impl<C: Send + 'static> Wake for SlotWaker<C> {
             entries.woken.push(self.slot);
             wake(entries);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_list_takes_cancellations_and_an_ended_one_drops_them() {
+        let list = WakeList::default();
+        let command = Arc::new(());
+        list.close();
+        assert!(list.submit(command.clone()).is_err());
+        list.push(command.clone());
+        assert_eq!(list.end().len(), 1);
+        list.push(command.clone());
+        list.close();
+        assert!(list.submit(command.clone()).is_err());
+        list.push(command.clone());
+        assert_eq!(Arc::strong_count(&command), 1, "an ended list keeps a command");
     }
 }

@@ -422,8 +422,7 @@ impl<S> ClientConnection<S> {
     /// Ends all calls.
     fn end(&mut self, failure: &Http2Failure) {
         self.shared.close();
-        self.shared.wakes.take(&mut self.woken, &mut self.released, &mut self.commands);
-        let unsent = self.commands.drain(..).filter_map(|command| match command {
+        let unsent = self.shared.wakes.end().into_iter().filter_map(|command| match command {
             Command::Open(call) => Some(call),
             _ => None,
         });
