@@ -390,7 +390,7 @@ fn core_settings(settings: &HttpSettings) -> Settings {
     Settings {
         streams_max: settings.streams_max,
         connection_window: CONNECTION_WINDOW,
-        stream_window: CONNECTION_WINDOW,
+        stream_window: STREAM_WINDOW,
         header_list_max,
         header_block_max: defaults.header_block_max.max(usize::try_from(header_list_max).unwrap_or(usize::MAX)),
         control_frames_max: CONTROL_FRAMES_MAX,
@@ -403,8 +403,11 @@ fn core_settings(settings: &HttpSettings) -> Settings {
     }
 }
 
-/// The maximum unread data of a connection, and of each stream.
-const CONNECTION_WINDOW: u32 = 1 << 20;
+/// The maximum unread data of a connection: room for calls besides an unread upload.
+const CONNECTION_WINDOW: u32 = 4 * STREAM_WINDOW;
+
+/// The maximum unread data of a stream.
+const STREAM_WINDOW: u32 = 1 << 20;
 
 /// A request with a head of up to this many times the limit reaches its protocol, which refuses it.
 const HEAD_LEN_FACTOR: u32 = 8;

@@ -35,13 +35,13 @@ struct Entries<C> {
     connection: Option<Waker>,
 }
 
-/// The commands that a list accepts.
+/// The commands accepted by a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Accepts {
     All,
-    /// No submissions. Calls in flight can still be cancelled.
+    /// Cancellations of calls in flight.
     Pushes,
-    /// None: the connection has ended.
+    /// No commands: the connection has ended.
     Nothing,
 }
 

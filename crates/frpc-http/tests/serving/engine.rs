@@ -1,13 +1,13 @@
 //! The order of frames and the special cases of HTTP/2 requests, from a peer that decides about each frame.
 
-use std::{collections::BTreeMap, task::Poll, time::Instant};
+use std::{collections::BTreeMap, mem, task::Poll, time::Instant};
 
 use bytes::Bytes;
 use frpc::{Body, Call, Method, Server, Service, Status, Streaming};
 use frpc_http::{Http, HttpSettings, Mount, MountContext};
 use frpc_http2::{Connection, ErrorCode, Event, Field, Header, Settings, StreamId};
 use futures_util::{
-    future::{BoxFuture, FutureExt},
+    future::{self, BoxFuture, FutureExt},
     stream,
 };
 use http::{Request, Response};
@@ -55,6 +55,14 @@ impl Peer {
 
     fn send(&mut self, stream: StreamId, data: impl Into<Bytes>, end: bool) {
         self.core.send_data(stream, data.into(), end).unwrap();
+    }
+
+    /// Sends as much as the windows of the server allow.
+    async fn flush(&mut self) {
+        let mut output = Vec::new();
+        while self.core.take_output(&mut output) {
+            self.socket.write_all(&mem::take(&mut output)).await.unwrap();
+        }
     }
 
     /// Exchanges bytes with the server until all these streams are over.
@@ -201,6 +209,41 @@ fn a_peer_may_measure_its_bandwidth_with_pings() {
         peer.send(call, messages(&["hi"]), true);
         peer.finish(&[call]).await;
         assert_eq!(texts(&peer.seen[&call]), ["hi"]);
+    });
+}
+
+/// Keeps its requests unread.
+struct Unread;
+
+impl Service for Unread {
+    const NAME: &'static str = "Unread";
+    const METHODS: &'static [Method] = &[Method::client_streaming("Unread", "Keep", 10)];
+
+    async fn call(&self, _: usize, call: Call) -> Result<frpc::Answer, Status> {
+        let _requests = call;
+        future::pending().await
+    }
+}
+
+#[test]
+fn an_unread_upload_does_not_hold_back_other_calls() {
+    in_virtual_time(async {
+        let services = server(&TestService::default(), Http::new()).add_service(Unread);
+        let server = services.without_listener().unwrap();
+        let mut peer = Peer::connect(&server);
+        let unread = peer.open("/Unread/Keep", &[], false);
+        for has_upload in [false, true] {
+            if has_upload {
+                // More than a stream may send without a reader.
+                peer.send(unread, vec![0; (1 << 20) + 1], false);
+                peer.flush().await;
+            }
+            // The first call ends after the settings of the server have arrived.
+            let call = peer.open("/calls.Test/Say", &[], false);
+            peer.send(call, messages(&["hi"]), true);
+            peer.finish(&[call]).await;
+            assert_eq!(texts(&peer.seen[&call]), ["hi"]);
+        }
     });
 }
 
