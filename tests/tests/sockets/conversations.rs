@@ -286,7 +286,8 @@ async fn shutdown_aborts_hanging_handlers(setting: Setting) {
 async fn deaf(served: &Served) -> Connection {
     let router = TestRouter::default();
     let waiting = router.waiting.clone();
-    let config = Config { backlog_max: 1, ..Config::default() };
+    // After the end of the connection, its handler has this time.
+    let config = Config { backlog_max: 1, write_stall_max: SECOND / 2, ..Config::default() };
     let client = Client::new(router).config(config).dispatch(Dispatch::Ordered);
     let before = served.server.connections();
     let connection = served.try_connect(client).await.unwrap();
