@@ -21,7 +21,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     messages.bytes_fields.push((".".to_owned(), BytesRepr::Bytes));
     messages.idiomatic_field_names = true;
     let config = connectrpc_build::Config::new().buffa_config(messages).generate_json(false);
-    Ok(config.files(&[PROTO]).descriptor_set(descriptors).include_file("_connectrpc.rs").compile()?)
+    Ok(config
+        .files(&[PROTO])
+        .descriptor_set(descriptors)
+        .include_file("_connectrpc.rs")
+        .emit_rerun_directives(false)
+        .compile()?)
 }
 
 const PROTOS: &str = "../../examples/proto";
