@@ -1,0 +1,200 @@
+//! The load of one endpoint, as its callers see it.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+/// Settings for the measurement of load.
+///
+/// Fields may be added, so `..LoadSettings::default()` belongs at the end of a literal.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LoadSettings {
+    /// The time in which an old latency loses two thirds of its weight. Default 10 s.
+    pub decay: Duration,
+    /// The latency counted for a failed call, so an endpoint does not attract calls by failing fast. Default 1 s.
+    pub failure: Duration,
+}
+
+impl Default for LoadSettings {
+    fn default() -> Self {
+        Self { decay: Duration::from_secs(10), failure: Duration::from_secs(1) }
+    }
+}
+
+/// The calls in flight to one endpoint, and its recent latency.
+///
+/// The latency is a moving average and jumps to each higher value (peak EWMA). It falls with time even without calls, so
+/// a slow endpoint is tried again. All methods are atomic and relaxed: a lost update among many does no harm.
+#[derive(Debug)]
+pub struct EndpointLoad {
+    /// The number of calls in flight in the lower half, the number of all calls in the upper half.
+    calls: AtomicU64,
+    /// The latency in nanoseconds as `f32` in the lower half, the tick of its last change in the upper half. Zero
+    /// before the first call.
+    latency: AtomicU64,
+    /// The inverse of the time of decay, in ticks.
+    decay_rate: f32,
+    failure: Duration,
+}
+
+impl EndpointLoad {
+    /// Creates the load of an endpoint without calls.
+    pub fn new(settings: &LoadSettings) -> Self {
+        Self {
+            calls: AtomicU64::new(0),
+            latency: AtomicU64::new(0),
+            decay_rate: (1_u64 << TICK_BITS) as f32 / settings.decay.as_nanos().max(1) as f32,
+            failure: settings.failure,
+        }
+    }
+
+    /// Counts a call as begun. Returns `true` if its latency should be measured. Reading the clock costs more than all
+    /// else here, so it happens for one of eight overlapping calls.
+    #[inline]
+    pub fn begin(&self) -> bool {
+        let before = self.calls.fetch_add(ONE_BEGUN | 1, Ordering::Relaxed);
+        low(before) == 0 || high(before).is_multiple_of(MEASURED_EACH)
+    }
+
+    /// Counts a call as over.
+    #[inline]
+    pub fn end(&self) {
+        self.calls.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of calls in flight.
+    #[inline]
+    pub fn in_flight(&self) -> u32 {
+        low(self.calls.load(Ordering::Relaxed))
+    }
+
+    /// Records the latency of a call, which ended now.
+    pub fn record(&self, latency: Duration, now: Duration) {
+        let (sample, tick) = (latency.as_nanos() as f32, tick(now));
+        let before = self.latency.load(Ordering::Relaxed);
+        let weight = self.weight(before, tick);
+        let value = match f32::from_bits(low(before)) {
+            value if before == 0 || sample > value * weight => sample,
+            value => value * weight + sample * (1.0 - weight),
+        };
+        // Never zero: zero means an unknown latency.
+        self.latency.store(u64::from(tick) << 32 | u64::from(value.max(1.0).to_bits()), Ordering::Relaxed);
+    }
+
+    /// Records a failed call.
+    pub fn penalize(&self, now: Duration) {
+        self.record(self.failure, now);
+    }
+
+    /// Returns the recent latency in nanoseconds. `None` before the first call has ended.
+    #[inline]
+    pub fn latency(&self, now: Duration) -> Option<f32> {
+        let state = self.latency.load(Ordering::Relaxed);
+        (state != 0).then(|| f32::from_bits(low(state)) * self.weight(state, tick(now)))
+    }
+
+    /// Returns the weight of the latency in `state`.
+    #[inline]
+    fn weight(&self, state: u64, tick: u32) -> f32 {
+        let elapsed = tick.wrapping_sub(high(state));
+        // Ticks of two threads may come in the wrong order. Such a difference wraps around.
+        match elapsed {
+            TICKS_IGNORED..=TICKS_MAX => {
+                let time = elapsed as f32 * self.decay_rate;
+                // Close to e^-time, at a fraction of the cost.
+                1.0 / (1.0 + time + time * time / 2.0)
+            }
+            _ => 1.0,
+        }
+    }
+}
+
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "ticks wrap around after three days")]
+fn tick(now: Duration) -> u32 {
+    ((now.as_secs() * NANOS_PER_SECOND + u64::from(now.subsec_nanos())) >> TICK_BITS) as u32
+}
+
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "the lower half")]
+fn low(state: u64) -> u32 {
+    state as u32
+}
+
+#[inline]
+fn high(state: u64) -> u32 {
+    low(state >> 32)
+}
+
+/// A tick has 2 to the power of this nanoseconds: about 65 µs.
+const TICK_BITS: u32 = 16;
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+/// The number of ticks without an effect on the average: 1 ms.
+const TICKS_IGNORED: u32 = 16;
+const TICKS_MAX: u32 = u32::MAX / 2;
+const ONE_BEGUN: u64 = 1 << 32;
+/// One of this many overlapping calls is measured.
+const MEASURED_EACH: u32 = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLI: Duration = Duration::from_millis(1);
+
+    fn load() -> (EndpointLoad, Duration) {
+        (EndpointLoad::new(&LoadSettings::default()), Duration::from_secs(7))
+    }
+
+    #[test]
+    fn a_peak_counts_immediately_and_falls_with_time() {
+        let (load, start) = load();
+        assert_eq!(load.latency(start), None);
+        load.record(MILLI, start);
+        load.record(MILLI * 100, start + MILLI);
+        assert!((load.latency(start + MILLI).unwrap() - 1e8).abs() < 1e5);
+        let later = start + Duration::from_secs(10);
+        assert!((3.6e7..4.1e7).contains(&load.latency(later).unwrap()), "two thirds less without any call");
+        load.record(MILLI, later);
+        assert!((3.6e7..4.1e7).contains(&load.latency(later).unwrap()), "one fast call does not hide the peak");
+    }
+
+    #[test]
+    fn an_average_approaches_the_latency_of_its_calls() {
+        let (load, start) = load();
+        load.record(MILLI * 100, start);
+        for second in 1..=100 {
+            load.record(MILLI, start + Duration::from_secs(second));
+        }
+        let latency = load.latency(start + Duration::from_secs(100)).unwrap();
+        assert!((1e6..2e6).contains(&latency), "{latency}");
+    }
+
+    #[test]
+    fn each_call_alone_is_measured_and_one_of_eight_together() {
+        let (load, _) = load();
+        for _ in 0..10 {
+            assert!(load.begin());
+            load.end();
+        }
+        let measured = (0..80).filter(|_| load.begin()).count();
+        assert_eq!((load.in_flight(), measured), (80, 11), "the first, and ten of eighty");
+    }
+
+    #[test]
+    fn clocks_of_threads_may_disagree() {
+        let (load, start) = load();
+        load.record(MILLI, start + Duration::from_secs(1));
+        load.record(MILLI, start);
+        assert!((9e5..1.1e6).contains(&load.latency(start).unwrap()));
+    }
+
+    #[test]
+    fn a_failure_counts_as_a_slow_call() {
+        let (load, start) = load();
+        load.record(MILLI, start);
+        load.penalize(start);
+        assert!(load.latency(start).unwrap() > 9e8);
+    }
+}

@@ -1,0 +1,386 @@
+//! The choice of an endpoint for a call.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use crate::load::EndpointLoad;
+
+/// The choice among ready endpoints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PickPolicy {
+    /// The better of two random endpoints, by calls in flight, recent latency and weight.
+    #[default]
+    TwoChoices,
+    /// Each endpoint in turn, without regard to weight.
+    RoundRobin,
+    /// The first endpoint in the order of the resolver. The rest are in reserve.
+    First,
+    /// A random endpoint, in proportion to its weight.
+    Weighted,
+    /// The endpoint for the key of the call, with calls of the same key on the same endpoint. A call without a key uses
+    /// [`TwoChoices`](Self::TwoChoices).
+    RingHash,
+}
+
+/// A picker's view of an endpoint.
+#[derive(Debug)]
+pub struct EndpointState {
+    /// Its load.
+    pub load: EndpointLoad,
+    /// Its share of the calls, relative to other endpoints. At least 1.
+    pub weight: u32,
+    /// A number for its address, equal in all processes.
+    pub hash: u64,
+    /// The start of its use. Its share grows for [`SHARE_GROWS`] from then on.
+    pub joined: Duration,
+}
+
+impl EndpointState {
+    /// Returns the current part of its share.
+    #[inline]
+    fn share(&self, now: Duration) -> f32 {
+        let age = now.saturating_sub(self.joined);
+        if age >= SHARE_GROWS { 1.0 } else { (age.as_secs_f32() / SHARE_GROWS.as_secs_f32()).max(SHARE_FIRST) }
+    }
+
+    /// Returns `true` if this endpoint is the better choice.
+    #[inline]
+    fn is_better_than(&self, other: &Self, now: Duration) -> bool {
+        let [mine, others] = [self, other]
+            .map(|member| (member.load.in_flight() + 1) as f32 / (member.weight as f32 * member.share(now)));
+        match (self.load.latency(now), other.load.latency(now)) {
+            (Some(mine_latency), Some(other_latency)) => mine * mine_latency < others * other_latency,
+            // Without a measurement on both sides, only calls in flight can be compared.
+            _ => mine < others,
+        }
+    }
+}
+
+/// The facts about one call.
+#[derive(Clone, Copy, Debug)]
+pub struct PickRequest<'a> {
+    /// The current time, from the start of the client.
+    pub now: Duration,
+    /// The key of the call, for [`PickPolicy::RingHash`]: [`hash_key`](crate::hash_key) of its bytes.
+    pub key: Option<u64>,
+    /// The hashes of endpoints after failed attempts of the same call. They are avoided unless there are no more.
+    pub tried: &'a [u64],
+}
+
+/// The endpoints in the zone of the caller. They are at the start of the list.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ZonePreference {
+    /// The number of these endpoints.
+    pub len: usize,
+    /// The share of the calls for them. Less than 1 if too few of the zone's endpoints are ready.
+    pub share: f32,
+}
+
+impl ZonePreference {
+    /// Computes the share of a zone with `ready` of `known` endpoints. It falls below 70 % of ready endpoints.
+    pub fn new(ready: usize, known: usize) -> Self {
+        let healthy = if known == 0 { 0.0 } else { ready as f32 / known as f32 };
+        Self { len: ready, share: (healthy / SPILL_BELOW).min(1.0) }
+    }
+}
+
+/// The ready endpoints. A changed set gets a new picker.
+#[derive(Debug)]
+pub struct Picker<E> {
+    policy: PickPolicy,
+    endpoints: Vec<E>,
+    preferred: ZonePreference,
+    /// The next endpoint of [`PickPolicy::RoundRobin`].
+    next: AtomicUsize,
+    /// Sums of weights up to each endpoint, for [`PickPolicy::Weighted`].
+    sums: Vec<u64>,
+    /// Positions on the ring and their endpoints, for [`PickPolicy::RingHash`].
+    ring: Vec<(u64, usize)>,
+}
+
+impl<E: AsRef<EndpointState>> Picker<E> {
+    /// Creates a picker.
+    pub fn new(policy: PickPolicy, endpoints: Vec<E>, preferred: ZonePreference) -> Self {
+        let sums = match policy {
+            PickPolicy::Weighted => sums(&endpoints),
+            _ => Vec::new(),
+        };
+        let ring = match policy {
+            PickPolicy::RingHash => ring(&endpoints),
+            _ => Vec::new(),
+        };
+        // Clients started together must not visit the endpoints in the same order.
+        let next = fastrand::usize(..).into();
+        Self { policy, endpoints, preferred, next, sums, ring }
+    }
+
+    /// Returns the endpoints.
+    pub fn endpoints(&self) -> &[E] {
+        &self.endpoints
+    }
+
+    /// Chooses an endpoint. `None` if there is none.
+    #[inline]
+    pub fn pick(&self, pick: PickRequest<'_>) -> Option<&E> {
+        let chosen = match &*self.endpoints {
+            [] => return None,
+            [only] => return Some(only),
+            all => &all[self.choose(pick)],
+        };
+        if pick.tried.is_empty() || !pick.tried.contains(&chosen.as_ref().hash) {
+            return Some(chosen);
+        }
+        Some(self.untried(pick).unwrap_or(chosen))
+    }
+
+    #[inline]
+    fn choose(&self, pick: PickRequest<'_>) -> usize {
+        let len = self.endpoints.len();
+        match (self.policy, pick.key) {
+            (PickPolicy::TwoChoices, _) | (PickPolicy::RingHash, None) => self.better_of_two(pick.now),
+            (PickPolicy::RoundRobin, _) => self.next.fetch_add(1, Ordering::Relaxed) % len,
+            (PickPolicy::First, _) => 0,
+            (PickPolicy::Weighted, _) => {
+                let at = fastrand::u64(..self.sums[len - 1]);
+                self.sums.partition_point(|sum| *sum <= at)
+            }
+            (PickPolicy::RingHash, Some(key)) => {
+                let at = self.ring.partition_point(|(position, _)| *position < key);
+                self.ring[if at == self.ring.len() { 0 } else { at }].1
+            }
+        }
+    }
+
+    #[inline]
+    fn better_of_two(&self, now: Duration) -> usize {
+        let (start, len) = match self.preferred {
+            ZonePreference { len: 0, .. } => (0, self.endpoints.len()),
+            ZonePreference { len, share } if share >= 1.0 || len == self.endpoints.len() || fastrand::f32() < share => {
+                (0, len)
+            }
+            ZonePreference { len, .. } => (len, self.endpoints.len() - len),
+        };
+        let one = fastrand::usize(..len);
+        if len == 1 {
+            return start;
+        }
+        let other = (one + 1 + fastrand::usize(..len - 1)) % len;
+        let [one, other] = [start + one, start + other];
+        if self.endpoints[one].as_ref().is_better_than(self.endpoints[other].as_ref(), now) { one } else { other }
+    }
+
+    /// Returns the best endpoint without a failed attempt of this call.
+    #[cold]
+    fn untried(&self, pick: PickRequest<'_>) -> Option<&E> {
+        let mut best: Option<&E> = None;
+        for endpoint in self.endpoints.iter().filter(|endpoint| !pick.tried.contains(&endpoint.as_ref().hash)) {
+            if best.is_none_or(|best| endpoint.as_ref().is_better_than(best.as_ref(), pick.now)) {
+                best = Some(endpoint);
+            }
+        }
+        best
+    }
+}
+
+fn sums<E: AsRef<EndpointState>>(endpoints: &[E]) -> Vec<u64> {
+    let mut sum = 0;
+    let mut add = |endpoint: &E| {
+        sum += u64::from(endpoint.as_ref().weight.max(1));
+        sum
+    };
+    endpoints.iter().map(&mut add).collect()
+}
+
+/// Returns the positions of all endpoints on a ring, more for a higher weight. The positions of one endpoint do not depend
+/// on the number of endpoints, so a change of the set moves few keys.
+fn ring<E: AsRef<EndpointState>>(endpoints: &[E]) -> Vec<(u64, usize)> {
+    let weights = endpoints.iter().map(|endpoint| u64::from(endpoint.as_ref().weight.max(1)));
+    let least = weights.clone().min().unwrap_or(1);
+    let mut ring = Vec::new();
+    for ((index, endpoint), weight) in endpoints.iter().enumerate().zip(weights) {
+        let positions = RING_POSITIONS * (weight / least).min(RING_WEIGHT_MAX);
+        ring.extend((0..positions).map(|position| (mix(endpoint.as_ref().hash ^ mix(position)), index)));
+    }
+    ring.sort_unstable();
+    ring
+}
+
+/// Returns a hash of the key of a call, for [`PickRequest::key`].
+pub fn hash_key(key: &[u8]) -> u64 {
+    let hash = key
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    mix(hash)
+}
+
+/// Spreads the bits of a number (the finalizer of SplitMix64).
+pub(crate) fn mix(number: u64) -> u64 {
+    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
+/// The time in which the share of a new endpoint grows to its full size.
+pub const SHARE_GROWS: Duration = Duration::from_secs(10);
+/// The first share of a new endpoint.
+const SHARE_FIRST: f32 = 0.1;
+/// The part of a zone's endpoints needed to keep all calls in the zone.
+const SPILL_BELOW: f32 = 0.7;
+/// The number of positions on a ring of the endpoint with the lowest weight.
+const RING_POSITIONS: u64 = 128;
+/// The maximum ratio of two weights on a ring.
+const RING_WEIGHT_MAX: u64 = 16;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::load::LoadSettings;
+
+    struct Server(EndpointState);
+
+    impl AsRef<EndpointState> for Server {
+        fn as_ref(&self) -> &EndpointState {
+            &self.0
+        }
+    }
+
+    fn servers(weights: &[u32], joined: Duration) -> Vec<Server> {
+        let member = |(index, weight): (usize, &u32)| EndpointState {
+            load: EndpointLoad::new(&LoadSettings::default()),
+            weight: *weight,
+            hash: index as u64,
+            joined,
+        };
+        weights.iter().enumerate().map(member).map(Server).collect()
+    }
+
+    fn old() -> (Duration, Duration) {
+        let joined = Duration::from_secs(7);
+        (joined, joined + SHARE_GROWS)
+    }
+
+    fn pick(now: Duration) -> PickRequest<'static> {
+        PickRequest { now, key: None, tried: &[] }
+    }
+
+    /// Begins one call in each millisecond. A call takes the latency of its server.
+    fn spread(picker: &Picker<Server>, now: Duration, latencies: &[u64]) -> Vec<usize> {
+        let (mut counts, mut ends) = (vec![0; latencies.len()], Vec::new());
+        for millis in 0..10_000_u64 {
+            let time = now + Duration::from_millis(millis);
+            ends.retain(|(end, index): &(u64, usize)| {
+                let is_over = *end <= millis;
+                if is_over {
+                    let load = &picker.endpoints[*index].0.load;
+                    load.end();
+                    load.record(Duration::from_millis(latencies[*index]), time);
+                }
+                !is_over
+            });
+            let Server(member) = picker.pick(pick(time)).unwrap();
+            member.load.begin();
+            let index = usize::try_from(member.hash).unwrap();
+            counts[index] += 1;
+            ends.push((millis + latencies[index], index));
+        }
+        counts
+    }
+
+    #[test]
+    fn a_slow_server_gets_few_calls() {
+        let (joined, now) = old();
+        let picker = Picker::new(PickPolicy::TwoChoices, servers(&[1; 4], joined), ZonePreference::default());
+        let counts = spread(&picker, now, &[5, 5, 5, 50]);
+        assert!(counts[..3].iter().all(|count| (2_500..4_000).contains(count)), "{counts:?}");
+        assert!((1..400).contains(&counts[3]), "{counts:?}");
+    }
+
+    #[test]
+    fn weights_and_age_decide_about_the_share() {
+        let (joined, now) = old();
+        let mut all = servers(&[1, 2, 1], joined);
+        all[2].0.joined = now + Duration::from_secs(9);
+        let picker = Picker::new(PickPolicy::TwoChoices, all, ZonePreference::default());
+        let counts = spread(&picker, now, &[20, 20, 20]);
+        assert!(counts[1] > counts[0] * 3 / 2 && counts[2] * 2 < counts[0], "{counts:?}");
+    }
+
+    #[test]
+    fn policies_without_load() {
+        let (joined, now) = old();
+        for (policy, shares) in [
+            (PickPolicy::First, [12_000, 0, 0]),
+            (PickPolicy::RoundRobin, [4_000, 4_000, 4_000]),
+            (PickPolicy::Weighted, [2_000, 4_000, 6_000]),
+        ] {
+            let picker = Picker::new(policy, servers(&[1, 2, 3], joined), ZonePreference::default());
+            let mut counts = [0_usize; 3];
+            for _ in 0..12_000 {
+                counts[usize::try_from(picker.pick(pick(now)).unwrap().0.hash).unwrap()] += 1;
+            }
+            let is_close = counts.iter().zip(shares).all(|(count, share)| count.abs_diff(share) < 400);
+            assert!(is_close, "{policy:?}: {counts:?}");
+        }
+    }
+
+    #[test]
+    fn a_ring_keeps_most_keys_when_a_server_leaves() {
+        let (joined, now) = old();
+        let owner = |picker: &Picker<Server>, key: u64| {
+            let key = Some(hash_key(&key.to_le_bytes()));
+            picker.pick(PickRequest { key, ..pick(now) }).unwrap().0.hash
+        };
+        let before = Picker::new(PickPolicy::RingHash, servers(&[1; 10], joined), ZonePreference::default());
+        let mut remaining = servers(&[1; 10], joined);
+        remaining.remove(3);
+        let after = Picker::new(PickPolicy::RingHash, remaining, ZonePreference::default());
+        let mut moved = HashMap::<u64, usize>::new();
+        for key in 0..10_000 {
+            let owner_before = owner(&before, key);
+            if owner_before != owner(&after, key) {
+                *moved.entry(owner_before).or_default() += 1;
+            }
+        }
+        assert_eq!(moved.keys().collect::<Vec<_>>(), [&3], "only keys of the server that left move");
+        assert!((600..1_500).contains(&moved[&3]), "{moved:?}");
+    }
+
+    #[test]
+    fn failed_endpoints_are_avoided_while_there_are_others() {
+        let (joined, now) = old();
+        for policy in [PickPolicy::TwoChoices, PickPolicy::First, PickPolicy::RoundRobin, PickPolicy::Weighted] {
+            let picker = Picker::new(policy, servers(&[1; 3], joined), ZonePreference::default());
+            for _ in 0..100 {
+                assert_eq!(picker.pick(PickRequest { tried: &[0, 2], ..pick(now) }).unwrap().0.hash, 1, "{policy:?}");
+                assert!(picker.pick(PickRequest { tried: &[0, 1, 2], ..pick(now) }).is_some());
+            }
+        }
+    }
+
+    #[test]
+    fn calls_stay_in_the_zone_until_too_few_endpoints_are_ready() {
+        let (joined, now) = old();
+        for (known, spilled) in [(2, 0..1), (3, 300..700), (10, 6_500..7_700)] {
+            let picker = Picker::new(PickPolicy::TwoChoices, servers(&[1; 5], joined), ZonePreference::new(2, known));
+            let outside = (0..10_000).filter(|_| picker.pick(pick(now)).unwrap().0.hash >= 2).count();
+            assert!(spilled.contains(&outside), "2 of {known}: {outside}");
+        }
+        let picker = Picker::new(PickPolicy::TwoChoices, servers(&[1; 5], joined), ZonePreference::new(0, 3));
+        assert!(picker.pick(pick(now)).is_some());
+    }
+
+    #[test]
+    fn one_endpoint_or_none() {
+        let (joined, now) = old();
+        let none = Picker::<Server>::new(PickPolicy::TwoChoices, Vec::new(), ZonePreference::default());
+        assert!(none.pick(pick(now)).is_none());
+        let one = Picker::new(PickPolicy::Weighted, servers(&[0], joined), ZonePreference::default());
+        assert!(one.pick(PickRequest { tried: &[0], ..pick(now) }).is_some());
+    }
+}
