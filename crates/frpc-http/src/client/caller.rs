@@ -11,6 +11,8 @@ use bytes::Bytes;
 use frpc::{Metadata, Method, Status, codec::Format};
 use http::{HeaderMap, header, uri::PathAndQuery};
 
+#[cfg(feature = "http2")]
+use super::http2::MethodHead;
 use super::{outgoing::EnvelopeEncoder, pool::ConnectionPool, target::RpcProtocol};
 use crate::headers::{metadata, timeout};
 
@@ -23,11 +25,22 @@ pub(super) struct HttpCaller {
     /// `base` with the timeout of the first gRPC call. Most other calls have the same timeout and reuse it.
     pub(super) usual: OnceLock<(Duration, Arc<HeaderMap>)>,
     paths: RwLock<Vec<(&'static Method, PathAndQuery)>>,
+    /// The heads of unary gRPC calls.
+    #[cfg(feature = "http2")]
+    heads: RwLock<Vec<(&'static Method, Arc<MethodHead>)>>,
 }
 
 impl HttpCaller {
     pub(super) fn new(pool: Arc<ConnectionPool>, framing: EnvelopeEncoder, base: HeaderMap) -> Self {
-        Self { pool, framing, base: Arc::new(base), usual: OnceLock::new(), paths: RwLock::default() }
+        Self {
+            pool,
+            framing,
+            base: Arc::new(base),
+            usual: OnceLock::new(),
+            paths: RwLock::default(),
+            #[cfg(feature = "http2")]
+            heads: RwLock::default(),
+        }
     }
 
     pub(super) fn protocol(&self) -> RpcProtocol {
@@ -79,13 +92,42 @@ impl HttpCaller {
 
     /// Returns the headers shared by gRPC calls with this timeout, and the timeout contained in them.
     pub(super) fn headers_with_timeout(&self, time: Option<Duration>) -> (Arc<HeaderMap>, Option<Duration>) {
-        let Some(time) = time else { return (self.base.clone(), None) };
+        let (headers, said) = self.shared_headers(time);
+        (headers.clone(), said)
+    }
+
+    fn shared_headers(&self, time: Option<Duration>) -> (&Arc<HeaderMap>, Option<Duration>) {
+        let Some(time) = time else { return (&self.base, None) };
         let (said, headers) = self.usual.get_or_init(|| {
             let mut headers = (*self.base).clone();
             headers.insert(timeout::GRPC_TIMEOUT, timeout::grpc(time));
             (time, Arc::new(headers))
         });
-        if *said == time { (headers.clone(), Some(time)) } else { (self.base.clone(), None) }
+        if *said == time { (headers, Some(time)) } else { (&self.base, None) }
+    }
+
+    /// Returns the head of gRPC calls of a method with this timeout, and the timeout contained in it.
+    #[cfg(feature = "http2")]
+    pub(super) fn method_head(
+        &self,
+        method: &'static Method,
+        time: Option<Duration>,
+    ) -> Result<(Arc<MethodHead>, Option<Duration>), Status> {
+        let (headers, said) = self.shared_headers(time);
+        let heads = self.heads.read().unwrap_or_else(PoisonError::into_inner);
+        let mut same =
+            heads.iter().filter(|(known, head)| ptr::eq(*known, method) && Arc::ptr_eq(&head.headers, headers));
+        if let Some((_, head)) = same.next() {
+            return Ok((head.clone(), said));
+        }
+        drop(heads);
+        let (path, headers) = (self.path("", method)?, headers.clone());
+        let head = Arc::new(MethodHead { method: http::Method::POST, path, headers });
+        let mut heads = self.heads.write().unwrap_or_else(PoisonError::into_inner);
+        if heads.len() < PATHS_MAX {
+            heads.push((method, head.clone()));
+        }
+        Ok((head, said))
     }
 }
 

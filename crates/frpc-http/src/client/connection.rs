@@ -192,7 +192,7 @@ impl HttpConnection {
 
     /// Records the end of a call.
     pub(super) fn end_call(&self) {
-        if self.calls.fetch_sub(1, Ordering::Relaxed) == 1 {
+        if self.calls.fetch_sub(1, Ordering::SeqCst) == 1 {
             *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         }
     }

@@ -178,13 +178,12 @@ impl HttpExchange {
             return None;
         }
         let timeout = timeout.as_ref().zip(left.filter(|_| is_added));
+        let (method, path, headers) = (method.clone(), path.clone(), headers.clone());
         Some(super::http2::Http2Request {
-            method: method.clone(),
-            path: path.clone(),
-            headers: headers.clone(),
+            head: Arc::new(super::http2::MethodHead { method, path, headers }),
             is_repeated: true,
             timeout: timeout.map(|((name, write), left)| Box::new((name.clone(), write(left)))),
-            content: super::http2::Http2Content::Body(self.content.body()),
+            content: super::http2::Http2Content::Body(Box::new(self.content.body())),
         })
     }
 

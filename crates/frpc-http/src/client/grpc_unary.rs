@@ -13,7 +13,6 @@ use bytes::Buf;
 use frpc::{Answer, Body, Call, Metadata, MethodKind, Status, codec::Format};
 use frpc_http2::Head;
 use futures_util::future::BoxFuture;
-use http::Method;
 
 use super::{
     caller::HttpCaller,
@@ -49,8 +48,7 @@ pub(super) fn call(caller: &Arc<HttpCaller>, call: Call) -> BoxFuture<'_, Result
 }
 
 fn request(caller: &HttpCaller, call: Call, limit: Option<Duration>) -> Result<Http2Request, Status> {
-    let path = caller.path("", call.method())?;
-    let (headers, said) = caller.headers_with_timeout(limit);
+    let (head, said) = caller.method_head(call.method(), limit)?;
     let timeout = limit.filter(|_| said.is_none());
     let timeout = timeout.map(|limit| Box::new((timeout::GRPC_TIMEOUT, timeout::grpc(limit))));
     let message = match call.into_parts().1 {
@@ -58,7 +56,7 @@ fn request(caller: &HttpCaller, call: Call, limit: Option<Duration>) -> Result<H
         _ => return Err(Status::internal("the call has no single message")),
     };
     let content = Http2Content::Short(message);
-    Ok(Http2Request { method: Method::POST, path, headers, is_repeated: true, timeout, content })
+    Ok(Http2Request { head, is_repeated: true, timeout, content })
 }
 
 /// A call in progress.
@@ -138,7 +136,8 @@ fn resume<'a>(
     request: Http2Request,
     sent: Option<(Http2Response, CallSlot, u64)>,
 ) -> UnaryState<'a> {
-    let Http2Request { method, path, headers, timeout: added, content, .. } = request;
+    let Http2Request { head, timeout: added, content, .. } = request;
+    let (method, path, headers) = (head.method.clone(), head.path.clone(), head.headers.clone());
     let said = if added.is_none() { deadlines.limit() } else { None };
     let timeout = Some((timeout::GRPC_TIMEOUT, timeout::grpc as _));
     let head = RequestHead { method, path, headers, metadata: Metadata::new(), timeout, said, is_repeated: true };

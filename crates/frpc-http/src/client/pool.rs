@@ -3,7 +3,10 @@
 use std::{
     mem,
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -25,6 +28,8 @@ use super::{
 pub(super) struct ConnectionPool {
     dialer: Arc<HttpDialer>,
     state: Mutex<PoolState>,
+    /// The number of calls without a place.
+    waiting: AtomicUsize,
     /// Notified when a waiting call may find a place.
     changed: Notify,
     /// Cancelled when the pool is dropped, so that pending dials stop.
@@ -37,7 +42,6 @@ struct PoolState {
     is_http2: bool,
     /// The number of connections being opened.
     dialing: usize,
-    waiting: usize,
     /// The number of failed dials, and the latest error.
     failures: usize,
     error: Option<Arc<ConnectError>>,
@@ -58,7 +62,6 @@ impl ConnectionPool {
             is_http2: first.is_http2(),
             connections: vec![first],
             dialing: 0,
-            waiting: 0,
             failures: 0,
             error: None,
             pauses: RedialPauses::new(dialer.connect.retry.pause),
@@ -66,6 +69,7 @@ impl ConnectionPool {
         Ok(Arc::new(Self {
             dialer: Arc::new(dialer),
             state: Mutex::new(state),
+            waiting: AtomicUsize::new(0),
             changed: Notify::new(),
             gone: CancellationToken::new(),
         }))
@@ -94,11 +98,9 @@ impl ConnectionPool {
 
     /// Waits for a place on a connection. All waiting calls share the dials of new connections.
     pub(super) async fn acquire(self: &Arc<Self>) -> Result<CallSlot, Status> {
-        let failures = {
-            let mut state = self.state();
-            state.waiting += 1;
-            state.failures
-        };
+        let failures = self.state().failures;
+        // Before the search for a place, and the end of a call in the other order: one of them sees the other.
+        self.waiting.fetch_add(1, Ordering::SeqCst);
         let _waiting = PoolWaiter(self);
         loop {
             let mut changed = pin!(self.changed.notified());
@@ -123,7 +125,8 @@ impl ConnectionPool {
     /// Starts to open another connection, if one is needed and allowed.
     fn dial(self: &Arc<Self>, state: &mut PoolState) {
         // One HTTP/2 connection serves many waiting calls. After a failure, one attempt is enough to probe the server.
-        let wanted = if state.is_http2 || state.pauses.is_after_failure() { 1 } else { state.waiting };
+        let wanted =
+            if state.is_http2 || state.pauses.is_after_failure() { 1 } else { self.waiting.load(Ordering::SeqCst) };
         if state.dialing >= wanted || state.connections.len() + state.dialing >= self.dialer.settings.connections_max {
             return;
         }
@@ -156,7 +159,7 @@ impl PoolState {
         self.remove_closed(dialer);
         self.remove_idle(dialer.settings.idle_max);
         let mut free = self.connections.iter();
-        let free = free.find(|connection| connection.calls.load(Ordering::Relaxed) < connection.calls_max())?;
+        let free = free.find(|connection| connection.calls.load(Ordering::SeqCst) < connection.calls_max())?;
         free.calls.fetch_add(1, Ordering::Relaxed);
         Some(free.clone())
     }
@@ -199,7 +202,7 @@ struct PoolWaiter<'a>(&'a ConnectionPool);
 
 impl Drop for PoolWaiter<'_> {
     fn drop(&mut self) {
-        self.0.state().waiting -= 1;
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -264,10 +267,9 @@ impl CallSlot {
     }
 
     fn release(pool: &ConnectionPool, connection: &HttpConnection) {
-        // Under the lock: a call that finds no place either sees this one or is counted in `waiting`.
-        let state = pool.state();
+        // In this order: a call that finds no place either sees this one or is counted in `waiting`.
         connection.end_call();
-        if state.waiting > 0 {
+        if pool.waiting.load(Ordering::SeqCst) > 0 {
             pool.changed.notify_one();
         }
     }

@@ -73,7 +73,7 @@ impl Format {
     pub fn decode_within<M: Message>(self, content: &Bytes, budget: MemoryBudget) -> Result<M, CodecError> {
         match self {
             Self::Polyglot => message_of(polyglot::decode_part(content, content, budget)?),
-            other => other.decode_by_table(content, &mut DecodeContext::within(budget)),
+            other => other.decode_by_table(content, content, &mut DecodeContext::within(budget)),
         }
     }
 
@@ -81,7 +81,7 @@ impl Format {
     pub(crate) fn decode_with<M: Message>(self, content: &Bytes, reading: &mut DecodeContext) -> Result<M, CodecError> {
         match self {
             Self::Polyglot => self.decode_within(content, reading.budget),
-            other => other.decode_by_table(content, reading),
+            other => other.decode_by_table(content, content, reading),
         }
     }
 
@@ -95,7 +95,7 @@ impl Format {
     ) -> Result<M, CodecError> {
         match self {
             Self::Polyglot => message_of(polyglot::decode_part(bytes, &bytes[part], budget)?),
-            other => other.decode_by_table(&bytes.slice(part), &mut DecodeContext::within(budget)),
+            other => other.decode_by_table(bytes, &bytes[part], &mut DecodeContext::within(budget)),
         }
     }
 
@@ -147,14 +147,19 @@ impl Format {
 
     #[cold]
     #[inline(never)]
-    fn decode_by_table<M: Message>(self, content: &Bytes, reading: &mut DecodeContext) -> Result<M, CodecError> {
+    fn decode_by_table<M: Message>(
+        self,
+        content: &Bytes,
+        part: &[u8],
+        reading: &mut DecodeContext,
+    ) -> Result<M, CodecError> {
         let functions = self.functions::<M>()?;
         if self == Self::Proto {
             let uncounted_max = if reading.is_counted { UNCOUNTED_MAX } else { usize::MAX };
-            let checked = checked_memory::<M>(content, reading.budget, uncounted_max);
+            let checked = checked_memory::<M>(part, reading.budget, uncounted_max);
             reading.memory_len += checked.map_err(|limit| CodecError::TooMuchMemory { message: M::NAME, limit })?;
         }
-        (functions.decode)(content, reading)
+        (functions.decode)(content, part, reading)
     }
 
     fn functions<M: Message>(self) -> Result<&'static FormatFunctions<M>, CodecError> {
@@ -261,6 +266,18 @@ mod tests {
         let content = Bytes::from(point().encode_to_vec());
         let blob = Format::Proto.decode::<Point>(&content).expect("it is one").blob;
         assert!(content.as_ptr_range().contains(&blob.as_ptr()));
+    }
+
+    #[test]
+    fn messages_of_a_batch_share_its_buffer() {
+        let encoded = point().encode_to_vec();
+        let batch = Bytes::from([b"before".as_slice(), &encoded, b"after"].concat());
+        let part = 6..6 + encoded.len();
+        let decoded: Point = Format::Proto.decode_part(&batch, part.clone(), MemoryBudget::default()).unwrap();
+        assert_eq!(decoded, point());
+        assert!(batch[part].as_ptr_range().contains(&decoded.blob.as_ptr()), "a field is a slice of the batch");
+        let cut = Format::Proto.decode_part::<Point>(&batch, 6..5 + encoded.len(), MemoryBudget::default());
+        assert!(matches!(cut, Err(CodecError::Proto(_))), "a message ends with its part");
     }
 
     #[test]

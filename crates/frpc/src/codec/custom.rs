@@ -155,17 +155,22 @@ fn encode_to<C: Codec<M>, M>(
 }
 
 // The caller counted the memory already.
-fn decode<C: Codec<M>, M>(content: &Bytes, _: &mut DecodeContext) -> Result<CodedMessage<C, M>, CodecError> {
-    Ok(CodedMessage::of(content.clone()))
+fn decode<C: Codec<M>, M>(
+    content: &Bytes,
+    part: &[u8],
+    _: &mut DecodeContext,
+) -> Result<CodedMessage<C, M>, CodecError> {
+    Ok(CodedMessage::of(content.slice_ref(part)))
 }
 
 fn decode_json<C: Codec<M>, M: 'static>(
     content: &Bytes,
+    part: &[u8],
     reading: &mut DecodeContext,
 ) -> Result<CodedMessage<C, M>, CodecError> {
-    let counted = checked_memory::<CodedMessage<C, M>>(content, reading.budget, 0);
+    let counted = checked_memory::<CodedMessage<C, M>>(part, reading.budget, 0);
     reading.memory_len += counted.map_err(|limit| CodecError::TooMuchMemory { message: C::NAME, limit })?;
-    decode(content, reading)
+    decode(content, part, reading)
 }
 
 #[cfg(test)]

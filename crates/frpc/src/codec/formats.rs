@@ -48,8 +48,10 @@ pub(super) struct FormatFunctions<M> {
     pub(super) encode: fn(&M, &'static json::Types) -> Result<Bytes, CodecError>,
     /// Appends the encoded message, or returns it if it is longer than this number of bytes.
     pub(super) encode_to: EncodeTo<M>,
+    /// Decodes a message that is a part of a buffer. Its `Bytes` fields are slices of the buffer.
+    ///
     /// Adds the memory of the message to [`DecodeContext::memory_len`], unless it was counted before decoding.
-    pub(super) decode: fn(&Bytes, &mut DecodeContext) -> Result<M, CodecError>,
+    pub(super) decode: fn(&Bytes, &[u8], &mut DecodeContext) -> Result<M, CodecError>,
 }
 
 impl<M: prost::Message + Default + 'static> Formats<M> {
@@ -91,8 +93,12 @@ fn encode_prost_to<M: prost::Message>(
 }
 
 // The caller checked the memory of the message before.
-fn decode_prost<M: prost::Message + Default>(content: &Bytes, _: &mut DecodeContext) -> Result<M, CodecError> {
-    M::decode(ContentReader { content, rest: content }).map_err(CodecError::Proto)
+fn decode_prost<M: prost::Message + Default>(
+    content: &Bytes,
+    part: &[u8],
+    _: &mut DecodeContext,
+) -> Result<M, CodecError> {
+    M::decode(ContentReader { content, rest: part }).map_err(CodecError::Proto)
 }
 
 /// Reads content so that `bytes` fields become slices of it instead of copies. Other fields take no reference to it.
@@ -146,8 +152,8 @@ pub(super) fn append(out: &mut Vec<u8>, content: Bytes, len_max: usize) -> Optio
     None
 }
 
-fn decode_json<M: json::Message>(content: &Bytes, reading: &mut DecodeContext) -> Result<M, CodecError> {
-    json::read(content, reading).map_err(CodecError::Json)
+fn decode_json<M: json::Message>(_: &Bytes, part: &[u8], reading: &mut DecodeContext) -> Result<M, CodecError> {
+    json::read(part, reading).map_err(CodecError::Json)
 }
 
 /// An error in encoding or decoding a message.

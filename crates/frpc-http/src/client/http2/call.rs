@@ -101,6 +101,8 @@ pub(super) struct Http2Call {
     shared: Arc<SharedConnection>,
     /// The time at which the connection wakes the caller. `None` if the caller has a timer of its own.
     pub(super) deadline: Option<Instant>,
+    /// `true` if the request is a short message, and its caller awaits the response as a whole.
+    pub(super) is_short: bool,
     state: Mutex<CallState>,
 }
 
@@ -149,6 +151,17 @@ impl CallState {
         len - released
     }
 
+    #[inline]
+    fn add_start(&mut self, start: ResponseStart) {
+        if let Some(head) = start.head {
+            self.head = Some(head);
+        }
+        if !start.data.is_empty() && !self.is_dropped {
+            self.released = start.data.len();
+            self.data.push_piece(start.data);
+        }
+    }
+
     fn wait(&mut self, cx: &Context<'_>) {
         if !self.reader.as_ref().is_some_and(|reader| reader.will_wake(cx.waker())) {
             self.reader = Some(cx.waker().clone());
@@ -157,15 +170,35 @@ impl CallState {
 }
 
 /// The maximum length of unread data of a call that is released when it arrives.
-const RELEASED_EARLY_MAX: usize = 4 << 10;
+pub(super) const RELEASED_EARLY_MAX: usize = 4 << 10;
+
+/// A request whose head is sent.
+pub(super) struct OpenedRequest {
+    pub(super) stream: StreamId,
+    /// The body, unless it was sent with the head.
+    pub(super) body: Option<Box<OutgoingBody>>,
+}
+
+/// The head and the first data of a response.
+#[derive(Default)]
+pub(super) struct ResponseStart {
+    pub(super) head: Option<Arc<Head>>,
+    pub(super) data: Vec<u8>,
+}
 
 /// The part of the connection. Each method that changes the state returns the waker of the caller, if it waits.
 impl Http2Call {
     #[inline]
-    pub(super) fn new(shared: Arc<SharedConnection>, request: Http2Request, deadline: Option<Instant>) -> Arc<Self> {
+    pub(super) fn new(
+        shared: Arc<SharedConnection>,
+        request: Http2Request,
+        deadline: Option<Instant>,
+        is_short: bool,
+    ) -> Arc<Self> {
         Arc::new(Self {
             shared,
             deadline,
+            is_short,
             state: Mutex::new(CallState {
                 request: Some(request),
                 stream: None,
@@ -193,7 +226,7 @@ impl Http2Call {
         &self,
         core: &mut Connection,
         heads: &mut RequestHeads,
-    ) -> Result<Option<(StreamId, Option<OutgoingBody>)>, OpenError> {
+    ) -> Result<Option<OpenedRequest>, OpenError> {
         let mut state = self.state();
         let Some(request) = &state.request else { return Ok(None) };
         let stream = heads.open(core, request)?;
@@ -202,7 +235,7 @@ impl Http2Call {
             Http2Content::Body(_) => state.request.take().and_then(|request| request.content.into_body()),
         };
         state.stream = Some(stream);
-        Ok(Some((stream, body)))
+        Ok(Some(OpenedRequest { stream, body }))
     }
 
     /// Tells the caller that its deadline has passed.
@@ -250,8 +283,16 @@ impl Http2Call {
         (released, state.reader.take())
     }
 
-    pub(super) fn push_trailers(&self, trailers: Arc<Head>, is_settled: bool) -> Option<Waker> {
+    /// Adds the start of a response. Its data is released already.
+    pub(super) fn push_start(&self, start: ResponseStart) -> Option<Waker> {
         let mut state = self.state();
+        state.add_start(start);
+        state.reader.take()
+    }
+
+    pub(super) fn push_trailers(&self, start: ResponseStart, trailers: Arc<Head>, is_settled: bool) -> Option<Waker> {
+        let mut state = self.state();
+        state.add_start(start);
         state.trailers = Some(trailers);
         (state.end, state.is_settled) = (ResponseEnd::Complete, is_settled);
         state.reader.take()

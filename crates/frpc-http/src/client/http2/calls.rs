@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
+    mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     task::{Context, Waker},
@@ -11,7 +12,7 @@ use std::{
 use frpc_http2::{Connection, ErrorCode, Head, StreamId};
 use tokio::time::Instant;
 
-use super::call::{Command, Http2Call, Http2Failure};
+use super::call::{Command, Http2Call, Http2Failure, RELEASED_EARLY_MAX, ResponseStart};
 use crate::{
     client::outgoing::OutgoingBody,
     http2::{SendProgress, SendingBody, SlotWaker, WakeList},
@@ -38,11 +39,25 @@ struct Slot {
     open: Option<OpenCall>,
 }
 
-struct OpenCall {
+pub(super) struct OpenCall {
     id: StreamId,
     call: Arc<Http2Call>,
-    /// The rest of the request.
-    sending: Option<SendingBody<OutgoingBody>>,
+    /// The rest of the request. Boxed, because a call with a short message has none, and moves.
+    sending: Option<Box<SendingBody<OutgoingBody>>>,
+    /// The arrived part of a response, until it is passed to the caller.
+    start: ResponseStart,
+    /// `true` while the response may be short: its caller gets it as a whole.
+    collects: bool,
+}
+
+impl OpenCall {
+    /// Passes on the start of a response and all its later parts.
+    fn stop_collecting(&mut self) -> Option<Waker> {
+        if !mem::take(&mut self.collects) {
+            return None;
+        }
+        self.call.push_start(mem::take(&mut self.start))
+    }
 }
 
 impl OpenCalls {
@@ -94,12 +109,13 @@ impl OpenCalls {
         core: &mut Connection,
         id: StreamId,
         call: Arc<Http2Call>,
-        body: Option<OutgoingBody>,
+        body: Option<Box<OutgoingBody>>,
     ) {
         let slot = self.free.pop().unwrap_or_else(|| self.add_slot());
-        let sending = body.map(SendingBody::new);
+        let sending = body.map(|body| Box::new(SendingBody::new(*body)));
         let is_sending = sending.is_some();
-        self.slots[slot].open = Some(OpenCall { id, call, sending });
+        let collects = call.is_short && !is_sending;
+        self.slots[slot].open = Some(OpenCall { id, call, sending, start: ResponseStart::default(), collects });
         self.by_id.insert(id, slot);
         if is_sending {
             self.poll_slot(core, slot);
@@ -147,18 +163,22 @@ impl OpenCalls {
     }
 
     #[inline]
-    fn open(&mut self, id: StreamId) -> Option<&OpenCall> {
+    fn open(&mut self, id: StreamId) -> Option<&mut OpenCall> {
         let slot = match self.latest {
             Some((latest, slot)) if latest == id => slot,
             _ => *self.by_id.get(&id)?,
         };
         self.latest = Some((id, slot));
-        self.slots[slot].open.as_ref()
+        self.slots[slot].open.as_mut()
     }
 
     pub(super) fn push_head(&mut self, core: &mut Connection, id: StreamId, head: Arc<Head>, is_end: bool) {
         let is_settled = is_end && !core.is_open(id);
         let Some(open) = self.open(id) else { return };
+        if open.collects && !is_end {
+            open.start.head = Some(head);
+            return;
+        }
         let waker = open.call.push_head(head, is_end, is_settled);
         self.end_push(id, waker, is_settled);
     }
@@ -167,8 +187,20 @@ impl OpenCalls {
     pub(super) fn push_data(&mut self, core: &mut Connection, id: StreamId, data: &[u8], is_end: bool) {
         // Before the release, which may forget the stream.
         let is_settled = is_end && !core.is_open(id);
-        let pushed = self.open(id).map(|open| open.call.push_data(data, is_end, is_settled));
-        let (released, waker) = pushed.unwrap_or((data.len(), None));
+        let (released, waker) = match self.open(id) {
+            Some(open)
+                if open.collects && open.start.data.is_empty() && !is_end && data.len() <= RELEASED_EARLY_MAX =>
+            {
+                open.start.data = data.to_vec();
+                (data.len(), None)
+            }
+            Some(open) => {
+                let waker = open.stop_collecting();
+                let (released, later) = open.call.push_data(data, is_end, is_settled);
+                (released, waker.or(later))
+            }
+            None => (data.len(), None),
+        };
         if released > 0 {
             core.release(id, released);
         }
@@ -178,7 +210,7 @@ impl OpenCalls {
     pub(super) fn push_trailers(&mut self, core: &mut Connection, id: StreamId, trailers: Arc<Head>) {
         let is_settled = !core.is_open(id);
         let Some(open) = self.open(id) else { return };
-        let waker = open.call.push_trailers(trailers, is_settled);
+        let waker = open.call.push_trailers(mem::take(&mut open.start), trailers, is_settled);
         self.end_push(id, waker, is_settled);
     }
 
@@ -191,7 +223,8 @@ impl OpenCalls {
 
     /// Ends a call with a failure.
     pub(super) fn fail(&mut self, id: StreamId, failure: Http2Failure) {
-        if let Some(open) = self.remove(id) {
+        if let Some(mut open) = self.remove(id) {
+            self.wakers.extend(open.stop_collecting());
             self.fail_call(&open.call, failure);
         }
     }
@@ -201,12 +234,13 @@ impl OpenCalls {
         self.wakers.extend(call.fail(failure));
     }
 
-    pub(super) fn remove(&mut self, id: StreamId) -> Option<RemovedCall> {
+    /// Removes a call from the table. Its request is dropped with the result.
+    pub(super) fn remove(&mut self, id: StreamId) -> Option<OpenCall> {
         let slot = self.by_id.remove(&id)?;
         self.latest = None;
         let open = self.slots[slot].open.take()?;
         self.free.push(slot);
-        Some(RemovedCall { call: open.call, _sending: open.sending })
+        Some(open)
     }
 
     /// Wakes the callers. Returns their number.
@@ -221,7 +255,8 @@ impl OpenCalls {
         self.by_id.clear();
         self.latest = None;
         self.free.clear();
-        for open in std::mem::take(&mut self.slots).into_iter().filter_map(|slot| slot.open) {
+        for mut open in mem::take(&mut self.slots).into_iter().filter_map(|slot| slot.open) {
+            self.wakers.extend(open.stop_collecting());
             self.wakers.extend(open.call.fail(failure.clone()));
         }
     }
@@ -233,12 +268,6 @@ impl OpenCalls {
         }
         self.wakers.shrink_to(SLOTS_KEPT);
     }
-}
-
-/// A call without its place in the table.
-pub(super) struct RemovedCall {
-    call: Arc<Http2Call>,
-    _sending: Option<SendingBody<OutgoingBody>>,
 }
 
 /// Returns the earlier of two times.

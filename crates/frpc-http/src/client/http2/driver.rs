@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use super::{
-    call::{Command, Http2Call, Http2Failure, Http2Response, SharedConnection, ShortResponse},
+    call::{Command, Http2Call, Http2Failure, Http2Response, OpenedRequest, SharedConnection, ShortResponse},
     calls::OpenCalls,
     request::{Http2Request, RequestHeads},
 };
@@ -77,18 +77,18 @@ impl Http2Sender {
 
     /// Sends a request.
     pub(in crate::client) fn send(&self, request: Http2Request) -> Http2Response {
-        Http2Response::new(self.submit(request, None))
+        Http2Response::new(self.submit(request, None, false))
     }
 
     /// Sends a short message. The response ends at the deadline.
     #[inline]
     pub(in crate::client) fn send_short(&self, request: Http2Request, deadline: Option<Instant>) -> ShortResponse {
-        ShortResponse::new(self.submit(request, deadline))
+        ShortResponse::new(self.submit(request, deadline, true))
     }
 
     #[inline]
-    fn submit(&self, request: Http2Request, deadline: Option<Instant>) -> Arc<Http2Call> {
-        let call = Http2Call::new(self.0.clone(), request, deadline);
+    fn submit(&self, request: Http2Request, deadline: Option<Instant>, is_short: bool) -> Arc<Http2Call> {
+        let call = Http2Call::new(self.0.clone(), request, deadline, is_short);
         if let Err(Command::Open(call)) = self.0.wakes.submit(Command::Open(call.clone())) {
             call.fail(Http2Failure::Closed);
         }
@@ -279,7 +279,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
         while let Some(call) = self.waiting.pop_front() {
             match call.open(&mut self.core, &mut self.heads) {
                 Ok(None) => {}
-                Ok(Some((stream, body))) => self.calls.start(&mut self.core, stream, call, body),
+                Ok(Some(OpenedRequest { stream, body })) => self.calls.start(&mut self.core, stream, call, body),
                 Err(OpenError::NoCapacity) => {
                     self.waiting.push_front(call);
                     return;

@@ -17,5 +17,5 @@ mod tests;
 pub(super) use self::{
     call::{Http2Body, Http2Failure, Http2Response, ShortOutcome, ShortResponse},
     driver::Http2Sender,
-    request::{Http2Content, Http2Request, ShortMessage},
+    request::{Http2Content, Http2Request, MethodHead, ShortMessage},
 };

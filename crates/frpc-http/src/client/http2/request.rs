@@ -19,9 +19,7 @@ use crate::{
 
 /// A request.
 pub(in crate::client) struct Http2Request {
-    pub(in crate::client) method: Method,
-    pub(in crate::client) path: PathAndQuery,
-    pub(in crate::client) headers: Arc<HeaderMap>,
+    pub(in crate::client) head: Arc<MethodHead>,
     /// `true` if other requests have the same headers, in the same allocation.
     pub(in crate::client) is_repeated: bool,
     /// A header in addition. Boxed, because most calls have the same timeout, as a part of `headers`.
@@ -29,11 +27,19 @@ pub(in crate::client) struct Http2Request {
     pub(in crate::client) content: Http2Content,
 }
 
+/// The parts of a head in common between calls of a method.
+pub(in crate::client) struct MethodHead {
+    pub(in crate::client) method: Method,
+    pub(in crate::client) path: PathAndQuery,
+    pub(in crate::client) headers: Arc<HeaderMap>,
+}
+
 /// The content of a request.
 pub(in crate::client) enum Http2Content {
     /// A framed message that is sent with its head.
     Short(ShortMessage),
-    Body(OutgoingBody),
+    /// Boxed, because a request with a short message moves several times.
+    Body(Box<OutgoingBody>),
 }
 
 /// An uncompressed message, and the header of its frame.
@@ -55,9 +61,9 @@ impl ShortMessage {
     }
 
     /// Sends the message. Returns it as a body if the connection has no room for it.
-    pub(super) fn send(&self, core: &mut Connection, stream: StreamId) -> Option<OutgoingBody> {
+    pub(super) fn send(&self, core: &mut Connection, stream: StreamId) -> Option<Box<OutgoingBody>> {
         match core.send_slices(stream, [&self.header, &self.content], true) {
-            Err(SendError::Full) => Some(OutgoingBody::Framed(self.frame())),
+            Err(SendError::Full) => Some(Box::new(OutgoingBody::Framed(self.frame()))),
             // A stream that is gone gets an event.
             _ => None,
         }
@@ -69,9 +75,9 @@ impl ShortMessage {
 
 impl Http2Content {
     /// Returns the body, unless it is empty: such a request is complete with its head.
-    pub(super) fn into_body(self) -> Option<OutgoingBody> {
+    pub(super) fn into_body(self) -> Option<Box<OutgoingBody>> {
         match self {
-            Self::Short(message) => Some(OutgoingBody::Framed(message.frame())),
+            Self::Short(message) => Some(Box::new(OutgoingBody::Framed(message.frame()))),
             Self::Body(body) => Some(body).filter(|body| !body.is_end_stream()),
         }
     }
@@ -83,12 +89,10 @@ impl From<Request<OutgoingBody>> for Http2Request {
         let path = parts.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
         let headers = Arc::new(parts.headers);
         Self {
-            method: parts.method,
-            path,
-            headers,
+            head: Arc::new(MethodHead { method: parts.method, path, headers }),
             is_repeated: false,
             timeout: None,
-            content: Http2Content::Body(body),
+            content: Http2Content::Body(Box::new(body)),
         }
     }
 }
@@ -101,8 +105,7 @@ pub(super) struct RequestHeads {
 }
 
 struct RepeatedHead {
-    path: PathAndQuery,
-    headers: Arc<HeaderMap>,
+    head: Arc<MethodHead>,
     block: PreparedBlock,
 }
 
@@ -131,30 +134,36 @@ impl RequestHeads {
 
     /// Returns the block of a repeated head.
     fn block(&mut self, core: &mut Connection, request: &Http2Request) -> Option<PreparedBlock> {
-        if !request.is_repeated || request.method != Method::POST || content_length(request).is_some() {
+        let head = &request.head;
+        if !request.is_repeated || content_length(request).is_some() {
             return None;
         }
-        let same = |head: &&RepeatedHead| Arc::ptr_eq(&head.headers, &request.headers) && head.path == request.path;
-        if let Some(head) = self.repeated.iter().find(same) {
-            return Some(head.block);
+        let same = |known: &&RepeatedHead| {
+            Arc::ptr_eq(&known.head, head)
+                || Arc::ptr_eq(&known.head.headers, &head.headers)
+                    && known.head.path == head.path
+                    && known.head.method == head.method
+        };
+        if let Some(known) = self.repeated.iter().find(same) {
+            return Some(known.block);
         }
-        if self.repeated.len() >= REPEATED_MAX {
+        if head.method != Method::POST || self.repeated.len() >= REPEATED_MAX {
             return None;
         }
         let block = core.prepare(&self.fields(request, Field::repeated));
-        let (path, headers) = (request.path.clone(), request.headers.clone());
-        self.repeated.push(RepeatedHead { path, headers, block });
+        self.repeated.push(RepeatedHead { head: head.clone(), block });
         Some(block)
     }
 
     fn fields<'a>(&'a self, request: &'a Http2Request, field: fn(&'a str, &'a [u8]) -> Field<'a>) -> Vec<Field<'a>> {
-        let mut fields = Vec::with_capacity(request.headers.len() + 6);
+        let head = &request.head;
+        let mut fields = Vec::with_capacity(head.headers.len() + 6);
         // `core.open` expects the method first.
-        fields.push(Field::new(":method", request.method.as_str()));
+        fields.push(Field::new(":method", head.method.as_str()));
         fields.push(Field::new(":scheme", self.scheme));
         fields.push(Field::repeated(":authority", self.authority.as_str()));
-        fields.push(field(":path", request.path.as_str().as_bytes()));
-        for (name, value) in &*request.headers {
+        fields.push(field(":path", head.path.as_str().as_bytes()));
+        for (name, value) in &*head.headers {
             if is_of_connection(name) {
                 continue;
             }
@@ -172,8 +181,8 @@ fn content_length(request: &Http2Request) -> Option<u64> {
     // The frame of a short message contains its length.
     let Http2Content::Body(body) = &request.content else { return None };
     let len = body.size_hint().exact()?;
-    let has_content = len > 0 || request.method == Method::POST;
-    (has_content && !request.headers.contains_key(CONTENT_LENGTH)).then_some(len)
+    let has_content = len > 0 || request.head.method == Method::POST;
+    (has_content && !request.head.headers.contains_key(CONTENT_LENGTH)).then_some(len)
 }
 
 /// Returns `true` for headers that HTTP/2 forbids.

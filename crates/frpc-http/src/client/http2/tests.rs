@@ -1,23 +1,25 @@
 //! Limits of a connection that no server of a test reaches through a channel.
 
 use std::{
+    future::poll_fn,
     io,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
     time::Instant,
 };
 
 use bytes::Bytes;
-use frpc_http2::{Connection, Event, Field, Head, Header, Settings, StreamId};
+use frpc_http2::{Connection, ErrorCode, Event, Field, Head, Header, Settings, StreamId};
+use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, uri::PathAndQuery};
 use http_body_util::BodyExt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 
 use super::{
-    call::Http2Failure,
+    call::{Http2Failure, ShortOutcome, ShortResponse},
     driver::{Http2Sender, core_settings},
-    request::{Http2Content, Http2Request, RequestHeads, ShortMessage},
+    request::{Http2Content, Http2Request, MethodHead, RequestHeads, ShortMessage},
 };
 use crate::client::{outgoing::OutgoingBody, settings::ClientSettings};
 
@@ -78,13 +80,16 @@ impl Peer {
 
 fn request() -> Http2Request {
     Http2Request {
-        method: Method::POST,
-        path: PathAndQuery::from_static("/a"),
-        headers: HeaderMap::new().into(),
+        head: head("/a", &Arc::default()),
         is_repeated: false,
         timeout: None,
-        content: Http2Content::Body(OutgoingBody::Whole(Some(Bytes::from_static(b"hi")))),
+        content: Http2Content::Body(Box::new(OutgoingBody::Whole(Some(Bytes::from_static(b"hi"))))),
     }
+}
+
+fn head(path: &'static str, headers: &Arc<HeaderMap>) -> Arc<MethodHead> {
+    let (path, headers) = (PathAndQuery::from_static(path), headers.clone());
+    Arc::new(MethodHead { method: Method::POST, path, headers })
 }
 
 /// Starts a connection whose first stream has the id `first`.
@@ -134,6 +139,70 @@ async fn a_connection_without_ids_closes_after_its_calls() {
     drop(sender);
     let mut rest = Vec::new();
     peer.socket.read_to_end(&mut rest).await.unwrap();
+}
+
+/// Awaits the outcome of a call with a short message, with any response as a plain one.
+async fn outcome(mut response: ShortResponse) -> ShortOutcome {
+    poll_fn(|cx| response.poll(cx, |_| true, |_, _| true)).await
+}
+
+#[tokio::test]
+async fn a_response_that_proves_long_is_read_in_parts() {
+    let (sender, mut peer) = connect(1, 100);
+    for is_reset in [false, true] {
+        let (short, _) = repeated("/a", &Arc::default(), None);
+        let mut called = pin!(outcome(sender.send_short(short, None)));
+        assert!(called.as_mut().now_or_never().is_none());
+        let stream = peer.request().await;
+        peer.core.send_head(stream, Header::fields(&[Field::new(":status", "200")]), false).unwrap();
+        peer.core.send_slice(stream, b"hel", false).unwrap();
+        peer.write().await;
+        // The client reads those frames before it writes another request.
+        let (next, _) = repeated("/b", &Arc::default(), None);
+        let next = sender.send_short(next, None);
+        let later = peer.request().await;
+        assert!(called.as_mut().now_or_never().is_none(), "the caller awaits the whole response");
+        if is_reset {
+            peer.core.reset(stream, ErrorCode::INTERNAL_ERROR);
+        } else {
+            peer.core.send_slice(stream, b"lo", true).unwrap();
+        }
+        peer.write().await;
+        let ShortOutcome::Other(response, Some(_)) = called.await else { panic!("it is no plain response") };
+        let mut body = response.await.unwrap().into_body();
+        let mut data = Vec::new();
+        let failure = loop {
+            match body.frame().await {
+                Some(Ok(frame)) => data.extend_from_slice(&frame.into_data().unwrap()),
+                Some(Err(failure)) => break Some(failure),
+                None => break None,
+            }
+        };
+        assert_eq!(data, if is_reset { &b"hel"[..] } else { b"hello" });
+        assert_eq!(failure.is_some(), is_reset, "{failure:?}");
+        peer.core.send_head(later, Header::fields(&[Field::new(":status", "200")]), false).unwrap();
+        peer.core.send_slice(later, b"hello", false).unwrap();
+        peer.core.send_trailers(later, Header::fields(&[Field::new("grpc-status", "0")])).unwrap();
+        peer.write().await;
+        assert!(matches!(outcome(next).await, ShortOutcome::Plain(data) if data == "hello"));
+    }
+}
+
+#[tokio::test]
+async fn the_arrived_start_of_a_response_outlives_its_connection() {
+    let (sender, mut peer) = connect(1, 100);
+    let (short, _) = repeated("/a", &Arc::default(), None);
+    let call = sender.send_short(short, None);
+    let stream = peer.request().await;
+    peer.core.send_head(stream, Header::fields(&[Field::new(":status", "200")]), false).unwrap();
+    peer.core.send_slice(stream, b"hel", false).unwrap();
+    peer.write().await;
+    drop(peer);
+    let ShortOutcome::Other(response, Some(_)) = outcome(call).await else { panic!("it is no plain response") };
+    // A response with a head is not repeated on another connection.
+    let mut body = response.await.unwrap().into_body();
+    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "hel");
+    assert!(matches!(body.frame().await, Some(Err(Http2Failure::Lost(_)))));
 }
 
 /// A socket of a server that reads nothing: no write ends, and neither does a shutdown.
@@ -194,8 +263,8 @@ fn repeated(
     let fields = headers.iter().chain(added).map(|(name, value)| format!("{name}={}", value.to_str().unwrap()));
     let fields = [format!(":path={path}")].into_iter().chain(fields).collect();
     let content = Http2Content::Short(ShortMessage::new(Bytes::from_static(b"hi")).unwrap());
-    let (path, headers, timeout) = (PathAndQuery::from_static(path), headers.clone(), timeout.map(Box::new));
-    (Http2Request { method: Method::POST, path, headers, is_repeated: true, timeout, content }, fields)
+    let (head, timeout) = (head(path, headers), timeout.map(Box::new));
+    (Http2Request { head, is_repeated: true, timeout, content }, fields)
 }
 
 #[tokio::test]
