@@ -102,6 +102,7 @@ pub use self::{
     backoff::{Backoff, ConnectRetry},
     client::{Client, ConnectError},
     connection::{Connection, ConnectionMetrics, SendPosition, Stream, StreamReader, StreamSender},
+    driver::HandlerPermit,
     engine::Engine,
     net::{ListenOn, ListenTarget, PeerCredentials, Raw, RingError, SocketOptions},
     reconnect::{NotSent, ReconnectState, ReconnectStates, Reconnecting, ReconnectingClient},

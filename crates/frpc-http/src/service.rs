@@ -61,8 +61,16 @@ impl Http {
         let endpoint = Endpoint::new(services)?;
         let account = endpoint.server_account();
         let Self { settings, additions } = self;
-        let site =
-            ServeContext { endpoint, settings, additions, account, peer: None, drain: None, answer_head_len_max: None };
+        let site = ServeContext {
+            endpoint,
+            settings,
+            additions,
+            account,
+            peer: None,
+            calls: None,
+            drain: None,
+            answer_head_len_max: None,
+        };
         Ok(HttpService { site: Arc::new(site) })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{pin::pin, sync::Arc};
 
-use frpc::{Drain, Endpoint, ProtocolMatch, Raw, Wire, WirePeer};
+use frpc::{CallCounter, Drain, Endpoint, ProtocolMatch, Raw, Wire, WirePeer};
 use futures_util::future::BoxFuture;
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -46,7 +46,9 @@ use crate::{
 /// A connection holds at most [`streams_max`](HttpSettings::streams_max) requests, each with a head of
 /// [`head_len_max`](HttpSettings::head_len_max) and one partly received message of [`message_len_max`](HttpSettings::message_len_max).
 /// Unread bytes are limited by the HTTP/2 windows to 1 MiB for all requests of a connection, and on HTTP/1.1 to 64 KiB
-/// after the request in progress. The deadline of the caller and [`TimeLimits`](frpc::TimeLimits) limit the handlers.
+/// after the request in progress. The server limits the unary handlers of frisbee and HTTP together, with
+/// [`handlers_max`](frpc::ServerLimits::handlers_max), and the unary calls of a connection with
+/// [`calls_max`](frpc::CallSettings::calls_max). The deadline of the caller and [`TimeLimits`](frpc::TimeLimits) limit the handlers.
 #[derive(Clone, Debug, Default)]
 pub struct Http {
     pub(crate) settings: HttpSettings,
@@ -156,7 +158,7 @@ impl Http {
                 return debug!("an HTTP/2 connection ended without a preface");
             };
             context.answer_head_len_max = greeting.head_len_max;
-            http2::serve(&context, socket, &drain).await;
+            http2::serve(&Arc::new(context), socket, &drain).await;
         }
     }
 
@@ -219,9 +221,17 @@ impl Wire for Http {
         let peer = Some(WirePeer::of(&socket));
         let (account, settings) = (endpoint.connection_account(), self.settings.clone());
         let additions = self.additions.clone();
-        let drained = Some(drain.clone());
-        let site =
-            ServeContext { endpoint, settings, additions, account, peer, drain: drained, answer_head_len_max: None };
+        let (calls, drained) = (Some(CallCounter::default()), Some(drain.clone()));
+        let site = ServeContext {
+            endpoint,
+            settings,
+            additions,
+            account,
+            peer,
+            calls,
+            drain: drained,
+            answer_head_len_max: None,
+        };
         let seen = recognize(socket.unread());
         let socket = WriteTimeout::new(socket, self.settings.write_stall_max);
         let serving: BoxFuture<'_, ()> = match seen {

@@ -146,15 +146,16 @@ pub use service::layers;
 pub use service::services::{Services, Unimplemented};
 pub use service::settings::{CallSettings, CompressionSettings, MessageSettings};
 pub use service::table::Collision;
+pub use wire::call_limit::{CallCounter, CallPermit};
 pub use wire::frisbee::calling::connection::CallLimitPolicy;
 pub use wire::frisbee::calling::reconnecting::LostMetadata;
 pub use wire::peer::WirePeer;
 pub use wire::server_wire::Wire;
 
 pub use frisbee::{
-    self, Address, CloseReason, Config, ConnectRetry, Connection, Dispatch, Drain, Engine, Event, GoAway, HandlerTable,
-    InvalidSetting, ListenOn, ListenTarget, Operation, Outcome, Packet, PeerCredentials, ProtocolMatch, Raw,
-    RefusalReason, RefusedPacket, Router, ServerLimits, SocketOptions, ToAddress,
+    self, Address, CloseReason, Config, ConnectRetry, Connection, Dispatch, Drain, Engine, Event, GoAway,
+    HandlerPermit, HandlerTable, InvalidSetting, ListenOn, ListenTarget, Operation, Outcome, Packet, PeerCredentials,
+    ProtocolMatch, Raw, RefusalReason, RefusedPacket, Router, ServerLimits, SocketOptions, ToAddress,
 };
 
 #[cfg(feature = "tls")]

@@ -32,7 +32,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error};
 
-pub use self::inbox::keep_freed_memory;
 use self::{
     backlog::Backlog,
     closing::Remains,
@@ -43,7 +42,8 @@ use self::{
     states::{IdleClose, InputState, OutputState, ReadPace},
     timer::DriverTimer,
 };
-pub(crate) use self::{linger::refuse, scope::DriverScope};
+pub use self::{inbox::keep_freed_memory, permits::HandlerPermit};
+pub(crate) use self::{linger::refuse, permits::HandlerPermits, scope::DriverScope};
 use crate::{
     CloseReason, Connection, Packet, Router,
     connection::ConnectionShared,

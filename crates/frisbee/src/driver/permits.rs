@@ -6,6 +6,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
+    future::poll_fn,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -193,6 +195,47 @@ pub(super) struct TaskPermit(Arc<SharedPermits>);
 impl Drop for TaskPermit {
     fn drop(&mut self) {
         self.0.0.release(1);
+    }
+}
+
+/// The right to run one handler of a server. Dropping it gives the right back.
+///
+/// [`Drain::handler_permit`](crate::Drain::handler_permit) waits for one.
+pub struct HandlerPermit(Arc<HandlerPermits>);
+
+impl HandlerPermit {
+    pub(crate) async fn take(all: &Arc<HandlerPermits>) -> Self {
+        let mut held = HeldPermits::new(all.clone());
+        poll_fn(|cx| held.poll_hold(cx, 1)).await;
+        held.give(all)
+    }
+
+    /// Takes a permit. Returns `None` if there is none, or if others wait.
+    pub(crate) fn try_take(all: &Arc<HandlerPermits>) -> Option<Self> {
+        let mut held = HeldPermits::new(all.clone());
+        held.count = all.take(1);
+        (held.count > 0).then(|| held.give(all))
+    }
+}
+
+impl HeldPermits {
+    /// Moves a permit out of the held ones, and releases the rest.
+    fn give(mut self, all: &Arc<HandlerPermits>) -> HandlerPermit {
+        debug_assert!(self.count > 0, "the permit is held");
+        self.count -= 1;
+        HandlerPermit(all.clone())
+    }
+}
+
+impl Drop for HandlerPermit {
+    fn drop(&mut self) {
+        self.0.release(1);
+    }
+}
+
+impl fmt::Debug for HandlerPermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HandlerPermit").finish_non_exhaustive()
     }
 }
 

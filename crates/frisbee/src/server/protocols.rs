@@ -16,7 +16,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::net::{IoStream, Raw};
+use crate::{
+    driver::{HandlerPermit, HandlerPermits},
+    net::{IoStream, Raw},
+};
 
 /// Another protocol on the port of a [`Server`](crate::Server), for example HTTP for health checks.
 ///
@@ -101,11 +104,12 @@ impl ProtocolMatch {
 pub struct Drain {
     draining: CancellationToken,
     left: Arc<Mutex<Option<IoStream>>>,
+    permits: Arc<HandlerPermits>,
 }
 
 impl Drain {
-    pub(super) fn new(draining: CancellationToken) -> Self {
-        Self { draining, left: Arc::default() }
+    pub(super) fn new(draining: CancellationToken, permits: Arc<HandlerPermits>) -> Self {
+        Self { draining, left: Arc::default(), permits }
     }
 
     /// Makes the server speak frisbee on `stream` after [`serve`](Protocol::serve) returns.
@@ -124,6 +128,21 @@ impl Drain {
 
     fn left(&self) -> MutexGuard<'_, Option<IoStream>> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the server allows one more handler: [`ServerLimits::handlers_max`](crate::ServerLimits::handlers_max)
+    /// and [`Dispatch::Limited`](crate::Dispatch::Limited), which count the handlers of all protocols.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up its place in the queue.
+    pub async fn handler_permit(&self) -> HandlerPermit {
+        HandlerPermit::take(&self.permits).await
+    }
+
+    /// Returns a permit if the server allows one more handler now, and nothing waits for one.
+    pub fn try_handler_permit(&self) -> Option<HandlerPermit> {
+        HandlerPermit::try_take(&self.permits)
     }
 
     /// Returns `true` once the server is shutting down.

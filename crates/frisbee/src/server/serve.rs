@@ -114,7 +114,7 @@ async fn open(
                 }
                 // The header format does not matter: another protocol has no packets.
                 let socket = Raw::new(wire, read.freeze(), HeaderFormat::Magic10, local.clone(), peer.clone());
-                let drain = Drain::new(server.draining.clone());
+                let drain = Drain::new(server.draining.clone(), server.scope.permits.clone());
                 let serving = protocol.serve(socket.with_identity(identity.clone()), drain.clone());
                 // The kill is polled first, so dropping a server does not wait for a clean end.
                 let killed = pin!(server.scope.kill.cancelled());

@@ -24,19 +24,20 @@ use super::{
     response,
     socket::{CONTROL_FRAMES_MAX, READS_MAX, ROUNDS_MAX, copy_received, poll_write_output, with_scratch},
     streams::{OpenStreams, StreamPhase},
+    task::RequestTask,
     wakes::WakeList,
 };
 use crate::{
     alarm::{Alarm, AlarmCause},
     message::envelope,
-    serve::{self, ResponseBody, ServeContext},
+    serve::{self, GrpcCall, ResponseBody, ServeContext},
     settings::HttpSettings,
     write_timeout::WriteTimeout,
 };
 
 /// Serves a connection until it ends.
 pub(crate) fn serve<'a>(
-    context: &'a ServeContext,
+    context: &'a Arc<ServeContext>,
     socket: WriteTimeout<Raw>,
     drain: &'a Drain,
 ) -> impl Future<Output = ()> + Send + 'a {
@@ -62,8 +63,10 @@ async fn respond(context: &ServeContext, parts: Parts, body: Http2Body) -> Respo
 }
 
 struct ServerConnection<'a> {
-    context: &'a ServeContext,
+    context: &'a Arc<ServeContext>,
     calls: KnownCalls,
+    /// `true` if calls may take the fast path.
+    is_fast: bool,
     core: Connection,
     socket: WriteTimeout<Raw>,
     streams: OpenStreams<'a>,
@@ -106,7 +109,7 @@ enum ConnectionPhase {
 }
 
 impl<'a> ServerConnection<'a> {
-    fn new(context: &'a ServeContext, socket: WriteTimeout<Raw>, drain: &'a Drain) -> Self {
+    fn new(context: &'a Arc<ServeContext>, socket: WriteTimeout<Raw>, drain: &'a Drain) -> Self {
         let settings = &context.settings;
         let now = Instant::now();
         let until = now.checked_add(settings.head_time_max).unwrap_or_else(|| now + FAR);
@@ -114,6 +117,7 @@ impl<'a> ServerConnection<'a> {
         Self {
             context,
             calls: KnownCalls::default(),
+            is_fast: GrpcCall::is_possible(context),
             core: Connection::server(core_settings(settings), now.into_std()),
             socket,
             streams: OpenStreams::new(context, wakes.clone()),
@@ -149,7 +153,7 @@ impl<'a> ServerConnection<'a> {
             if !self.is_busy || round == ROUNDS_MAX - 1 {
                 self.poll_alarm(cx);
             }
-            if !self.is_busy && self.wakes.sleep(cx.waker(), 0) {
+            if !self.is_busy && self.wakes.sleep(cx.waker(), RELEASED_LATE_MAX) {
                 return Poll::Pending;
             }
         }
@@ -305,13 +309,14 @@ impl<'a> ServerConnection<'a> {
         if is_whole {
             core.release(stream, content.len());
         }
-        let parts = if is_whole && serve::is_short_message(context, &content) {
+        let is_fast = self.is_fast && is_whole && !self.streams.is_at_limit();
+        let parts = if is_fast && serve::is_short_message(context, &content) {
             match self.calls.read(context, &head) {
                 Some(MessageHead::Grpc(call)) => {
                     // In place: a slice would share the buffer, which needs an allocation.
                     content.advance(envelope::HEADER_LEN);
                     let answer = call.begin(context, content);
-                    return self.streams.start(core, stream, StreamPhase::Calling(call, answer), None);
+                    return self.streams.start(core, stream, StreamPhase::Calling(call, answer, None), None);
                 }
                 Some(MessageHead::Other(parts)) => Some(*parts),
                 None => None,
@@ -336,8 +341,13 @@ impl<'a> ServerConnection<'a> {
             }
             (Http2Body::queue(queue.clone(), head.content_length()), Some(queue))
         };
-        let answering = StreamPhase::Answering(Box::pin(respond(context, parts, body)));
-        self.streams.start(core, stream, answering, queue);
+        let phase = if serve::needs_task(context, &parts) {
+            let context = context.clone();
+            StreamPhase::InTask(Some(RequestTask::spawn(async move { respond(&context, parts, body).await })))
+        } else {
+            StreamPhase::Answering(Box::pin(respond(context, parts, body)))
+        };
+        self.streams.start(core, stream, phase, queue);
     }
 
     /// Writes the output. Completes when all of it is written.
@@ -408,6 +418,10 @@ const CONNECTION_WINDOW: u32 = 4 * STREAM_WINDOW;
 
 /// The maximum unread data of a stream.
 const STREAM_WINDOW: u32 = 1 << 20;
+
+/// Less data than this, once read by handlers, waits for the next turn. The protocol core tells the peer about halves of
+/// a window, so the peer still has credit on each stream.
+const RELEASED_LATE_MAX: usize = STREAM_WINDOW as usize / 4;
 
 /// A request with a head of up to this many times the limit reaches its protocol, which refuses it.
 const HEAD_LEN_FACTOR: u32 = 8;

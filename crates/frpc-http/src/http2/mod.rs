@@ -20,6 +20,8 @@ mod socket;
 #[cfg(feature = "http2")]
 mod streams;
 #[cfg(feature = "http2")]
+mod task;
+#[cfg(feature = "http2")]
 mod wakes;
 
 #[cfg(not(feature = "http2"))]

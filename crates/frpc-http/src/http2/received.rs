@@ -28,10 +28,15 @@ impl ReceivedData {
             }
         }
         self.is_shared = is_small;
+        self.push_piece(data.to_vec());
+    }
+
+    /// Adds a piece without a copy.
+    pub(crate) fn push_piece(&mut self, piece: Vec<u8>) {
         if self.is_empty() {
-            self.first = data.to_vec();
+            self.first = piece;
         } else {
-            self.later.push_back(data.to_vec());
+            self.later.push_back(piece);
         }
     }
 

@@ -10,7 +10,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use frpc::HandlerFuture;
+use frpc::{HandlerFuture, HandlerPermit};
 use frpc_http2::{Connection, ErrorCode, StreamId};
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Response};
@@ -19,18 +19,21 @@ use super::{
     request_body::BodyQueue,
     response::{self, GrpcBlocks, SendingResponse},
     sending::SendProgress,
+    task::RequestTask,
     wakes::{SlotWaker, WakeList},
 };
 use crate::serve::{GrpcCall, ResponseBody, ServeContext};
 
 /// The streams of a connection whose handlers run or whose responses are being sent.
 ///
-/// The connection polls them in its own task. Most handlers are ready at the first poll, so their streams leave the
-/// table immediately.
+/// The connection polls them in its own task, except handlers in separate tasks. Most of the rest are ready at the
+/// first poll, so their streams leave the table immediately.
 pub(super) struct OpenStreams<'a> {
     context: &'a ServeContext,
     slots: Vec<Slot<'a>>,
     free: Vec<usize>,
+    /// The slot of a waiting handler in place beyond the limit of the server.
+    uncounted: Option<usize>,
     /// The slots of streams that are not done after their first poll.
     by_id: HashMap<StreamId, usize>,
     wakes: Arc<WakeList>,
@@ -52,14 +55,16 @@ struct OpenStream<'a> {
 }
 
 /// ```text
-///   Calling or Answering ──response without a body──────────────▶ removed
+///   Calling, Answering or InTask ──response without a body──────▶ removed
 ///       └──response──▶ Sending ──end of the body────────────────────▲
 /// ```
 pub(super) enum StreamPhase<'a> {
-    /// The handler of a unary gRPC call runs.
-    Calling(Arc<GrpcCall>, HandlerFuture<'a>),
+    /// The handler of a unary gRPC call runs. It has a permit while it waits, if the server has one.
+    Calling(Arc<GrpcCall>, HandlerFuture<'a>, Option<HandlerPermit>),
     /// The handler of any other request runs.
     Answering(BoxFuture<'a, Response<ResponseBody>>),
+    /// The same in a task. `None` after the response.
+    InTask(Option<RequestTask>),
     /// The rest of the response waits for data or for room. `None` if there is none.
     Sending(Option<SendingResponse>),
 }
@@ -67,7 +72,7 @@ pub(super) enum StreamPhase<'a> {
 impl<'a> OpenStreams<'a> {
     pub(super) fn new(context: &'a ServeContext, wakes: Arc<WakeList>) -> Self {
         let (slots, free, by_id) = (Vec::new(), Vec::new(), HashMap::new());
-        Self { context, slots, free, by_id, wakes, blocks: GrpcBlocks::default() }
+        Self { context, slots, free, uncounted: None, by_id, wakes, blocks: GrpcBlocks::default() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -86,7 +91,34 @@ impl<'a> OpenStreams<'a> {
         self.slots[slot].stream = Some(OpenStream { id, phase, body });
         if self.poll_stream(core, slot).is_pending() {
             self.by_id.insert(id, slot);
+            self.count_handler(slot);
         }
+    }
+
+    /// Takes a permit for a handler in place that waits. Without one, it is the only such handler of the connection.
+    fn count_handler(&mut self, slot: usize) {
+        if let Some(OpenStream { phase: StreamPhase::Calling(_, _, permit), .. }) = &mut self.slots[slot].stream {
+            *permit = GrpcCall::handler_permit(self.context);
+            if permit.is_none() {
+                self.uncounted = Some(slot);
+            }
+        }
+    }
+
+    /// Returns `true` if no further handler may begin without a permit.
+    #[inline]
+    pub(super) fn is_at_limit(&mut self) -> bool {
+        self.uncounted.is_some() && self.has_uncounted()
+    }
+
+    #[cold]
+    fn has_uncounted(&mut self) -> bool {
+        let stream = self.uncounted.and_then(|slot| self.slots.get(slot)?.stream.as_ref());
+        let is_running = stream.is_some_and(|stream| matches!(stream.phase, StreamPhase::Calling(_, _, None)));
+        if !is_running {
+            self.uncounted = None;
+        }
+        is_running
     }
 
     fn add_slot(&mut self) -> usize {
@@ -186,11 +218,15 @@ impl OpenStream<'_> {
         core: &mut Connection,
     ) -> Poll<()> {
         let begun = match &mut self.phase {
-            StreamPhase::Calling(call, answer) => match Pin::new(answer).poll(cx) {
+            StreamPhase::Calling(call, answer, _) => match Pin::new(answer).poll(cx) {
                 Poll::Ready(answer) => response::begin_grpc(core, blocks, self.id, call, call.reply(context, answer)),
                 Poll::Pending => return Poll::Pending,
             },
             StreamPhase::Answering(response) => match response.as_mut().poll(cx) {
+                Poll::Ready(response) => response::begin(core, self.id, response),
+                Poll::Pending => return Poll::Pending,
+            },
+            StreamPhase::InTask(task) => match RequestTask::poll_response(task, cx) {
                 Poll::Ready(response) => response::begin(core, self.id, response),
                 Poll::Pending => return Poll::Pending,
             },

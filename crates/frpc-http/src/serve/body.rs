@@ -43,6 +43,12 @@ impl ResponseBody {
         Self(BodyState::Stream(Box::pin(body)))
     }
 
+    /// Returns `true` if the bytes are produced over time.
+    #[cfg(feature = "http2")]
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.0, BodyState::Stream(_))
+    }
+
     /// Returns the bytes, if all are ready and the body has no trailers.
     pub(crate) fn into_content(self) -> Option<Bytes> {
         match self.0 {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use frpc::{Answer, Body, CancelGuard, Code, Head, MethodHandle, Status, codec::Format};
+use frpc::{Answer, Body, CancelGuard, Code, Head, MethodHandle, MethodKind, Status, codec::Format};
 
 use super::{
     requests::{RequestBody, RequestMessages},
@@ -29,7 +29,11 @@ pub(super) async fn call<B: RequestBody>(
         requests.attach_memory_to(&mut head);
         Body::from(message)
     };
-    match site.endpoint.call(method, format, head, body).await {
+    let called = match kind {
+        MethodKind::Unary => site.call_unary(method, format, head, body).await,
+        _ => site.endpoint.call(method, format, head, body).await,
+    };
+    match called {
         Ok(answer) => Ok((answer, guard)),
         Err(status) => {
             // Only a deadline abandons a handler. After any other failure, the handler is done and needs no

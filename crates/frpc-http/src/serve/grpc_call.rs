@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use frpc::{Answer, Body, HandlerFuture, Head, Metadata, MethodHandle, MethodKind, Status, codec::EncodedMessage};
+use frpc::{
+    Answer, Body, Drain, HandlerFuture, HandlerPermit, Head, Metadata, MethodHandle, MethodKind, Status,
+    codec::EncodedMessage,
+};
 use http::{HeaderMap, Method, Response, header::ORIGIN, request::Parts};
 
 use super::{
@@ -13,6 +16,7 @@ use super::{
     refuse_head, refuse_host,
     request_memory::COUNTED_LEN,
     site::{ServeContext, media_type},
+    spawns_unary,
 };
 use crate::message::envelope;
 
@@ -84,6 +88,17 @@ impl GrpcCall {
             head.set_timeout(time);
         }
         site.endpoint.call_unary(self.method, self.dialect.format(), head, Body::from(message))
+    }
+
+    /// Returns `true` if calls of this server may begin without [`ServeContext::call_unary`]: in place, and in any number
+    /// on their connection.
+    pub(crate) fn is_possible(site: &ServeContext) -> bool {
+        !spawns_unary(site) && site.endpoint.calls_max().is_none()
+    }
+
+    /// Returns a permit for the handler of a call that has begun in place and now waits, if the server has one.
+    pub(crate) fn handler_permit(site: &ServeContext) -> Option<HandlerPermit> {
+        site.drain.as_ref().and_then(Drain::try_handler_permit)
     }
 
     /// Builds the reply.

@@ -22,6 +22,8 @@ mod twirp;
 mod upgrade;
 
 use frpc::Status;
+#[cfg(feature = "http2")]
+use frpc::{Dispatch, MethodKind};
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
     header::{CONNECTION, CONTENT_LENGTH, ORIGIN, TRANSFER_ENCODING},
@@ -138,6 +140,25 @@ pub(crate) fn refuse_head(site: &ServeContext, parts: &Parts) -> Option<Response
 pub(crate) fn may_stream(content_type: &[u8]) -> bool {
     let may = [&b"application/grpc"[..], b"application/connect+"];
     may.iter().any(|may| content_type.get(..may.len()).is_some_and(|start| start.eq_ignore_ascii_case(may)))
+}
+
+/// Returns `true` if unary handlers run in separate tasks. Requests over HTTP/2 have no order to keep.
+#[cfg(feature = "http2")]
+pub(crate) fn spawns_unary(site: &ServeContext) -> bool {
+    matches!(site.endpoint.dispatch(), Dispatch::Spawned | Dispatch::Limited(_))
+}
+
+/// Returns `true` if the handler of a request runs in a separate task: a call with streams, a mount, or a unary call
+/// if the server spawns them.
+#[cfg(feature = "http2")]
+pub(crate) fn needs_task(site: &ServeContext, parts: &Parts) -> bool {
+    let path = parts.uri.path();
+    if site.additions.mounts.at(path).is_some() {
+        return true;
+    }
+    let path = twirp::path(&site.settings, path, media_type(&parts.headers)).unwrap_or(path);
+    let found = site.endpoint.find(path);
+    found.is_some_and(|found| found.method().kind != MethodKind::Unary || spawns_unary(site))
 }
 
 /// Answers a request in the protocol given by its content type and path.

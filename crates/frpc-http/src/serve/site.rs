@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use frpc::{
-    Drain, Endpoint, Head, MemoryAccount, Metadata, Method, Status, WirePeer,
+    Answer, Body, CallCounter, Drain, Endpoint, HandlerPermit, Head, MemoryAccount, Metadata, Method, MethodHandle,
+    Status, WirePeer,
     codec::{CodecError, Format},
 };
 use http::{Extensions, HeaderMap, HeaderValue, Response, StatusCode, header::CONTENT_TYPE, request::Parts};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::body::ResponseBody;
 use crate::{
@@ -26,6 +27,8 @@ pub(crate) struct ServeContext {
     pub(crate) account: MemoryAccount,
     /// The other end of the connection, if this serves one connection.
     pub(crate) peer: Option<WirePeer>,
+    /// The running unary calls of the connection, if this serves one connection.
+    pub(crate) calls: Option<CallCounter>,
     /// The shutdown signal. `None` inside a foreign HTTP server.
     pub(crate) drain: Option<Drain>,
     /// The header size limit announced by the caller, as HTTP/2 counts header lists.
@@ -90,6 +93,41 @@ impl ServeContext {
     /// Returns the caller of a request. A foreign HTTP server provides it as an extension of the request.
     pub(super) fn peer<'a>(&'a self, extensions: &'a Extensions) -> Option<&'a WirePeer> {
         self.peer.as_ref().or_else(|| extensions.get())
+    }
+}
+
+impl ServeContext {
+    /// Calls a unary method once the server allows one more handler.
+    ///
+    /// # Errors
+    ///
+    /// The status of the handler, or of a call that is beyond the limit of its connection or waits for too long.
+    pub(super) async fn call_unary(
+        &self,
+        method: MethodHandle,
+        format: Format,
+        head: Head,
+        body: Body,
+    ) -> Result<Answer, Status> {
+        let _counted = self.calls.as_ref().map(|calls| self.endpoint.count_unary(calls)).transpose()?;
+        let _permit = self.handler_permit(&head).await?;
+        self.endpoint.call(method, format, head, body).await
+    }
+
+    /// Waits until the server allows one more handler.
+    async fn handler_permit(&self, head: &Head) -> Result<Option<HandlerPermit>, Status> {
+        let Some(drain) = &self.drain else { return Ok(None) };
+        if let Some(permit) = drain.try_handler_permit() {
+            return Ok(Some(permit));
+        }
+        // Boxed to keep calls without a wait small.
+        let waiting = Box::pin(drain.handler_permit());
+        Ok(Some(match head.deadline() {
+            Some(due) => timeout_at(due.into(), waiting).await.map_err(|_| {
+                Status::deadline_exceeded("the time of the call was over before its handler could begin")
+            })?,
+            None => waiting.await,
+        }))
     }
 }
 

@@ -69,7 +69,7 @@ pub(super) async fn serve<B: RequestBody>(
         let mut holding = RequestMemory::new(&site.account);
         let message = bare::collect_message(body, coding, None, &site.settings, &mut holding).await?;
         holding.attach_to(&mut head);
-        let answer = site.endpoint.call(method, format, head, Body::from(message)).await?;
+        let answer = site.call_unary(method, format, head, Body::from(message)).await?;
         // Twirp has no trailers; they become ordinary headers.
         bare::respond(site, answer, coding, answer_type, "")
     };

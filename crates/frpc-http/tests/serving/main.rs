@@ -14,6 +14,8 @@ mod grpc;
 mod grpc_web;
 mod h2_caller;
 mod h2spec;
+#[cfg(feature = "http2")]
+mod handler_tasks;
 mod hostile1;
 mod hostile2;
 mod http1;

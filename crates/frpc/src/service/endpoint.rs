@@ -11,6 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use frisbee::Dispatch;
 use futures_util::stream;
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
@@ -113,6 +114,16 @@ impl Endpoint {
     /// Returns the method with this frisbee operation.
     pub fn find_operation(&self, operation: u16) -> Option<MethodHandle> {
         self.common().table.find(operation).filter(|entry| !entry.is_ambiguous()).map(MethodHandle)
+    }
+
+    /// Returns the mode in which unary handlers run: [`CallSettings::dispatch`](crate::CallSettings::dispatch).
+    pub fn dispatch(&self) -> Dispatch {
+        self.common().calls.dispatch
+    }
+
+    /// Returns the limit on concurrent unary calls of a connection: [`CallSettings::calls_max`](crate::CallSettings::calls_max).
+    pub fn calls_max(&self) -> Option<u32> {
+        self.common().calls.calls_max
     }
 
     /// Returns the maximum size of the metadata of a call: [`MessageSettings::metadata_len_max`](crate::MessageSettings::metadata_len_max).

@@ -30,7 +30,8 @@ pub struct CallSettings {
     /// connection limit them.
     ///
     /// Peers are told the limit: further calls wait on their side, or [fail](crate::CallLimitPolicy::Fail) with
-    /// [`CallError::TooManyForPeer`](crate::CallError::TooManyForPeer). A call that arrives above the limit is refused.
+    /// [`CallError::TooManyForPeer`](crate::CallError::TooManyForPeer). Peers over HTTP are not told. A call that arrives
+    /// above the limit is refused with [`ResourceExhausted`](crate::Code::ResourceExhausted).
     /// Streams are limited by [`Config::streams_max`](crate::Config::streams_max).
     ///
     /// Handlers that call each other back and forth over one connection need a limit of at least their nesting depth.
@@ -59,8 +60,11 @@ pub struct CallSettings {
     /// [`connection_memory_max`](Self::connection_memory_max). Default 1 GiB. Polyglot requests count with their
     /// encoded length, from 64 KiB on.
     pub server_memory_max: usize,
-    /// The mode in which handlers of unary calls run on a frisbee connection, and those of a
+    /// The mode in which handlers of unary calls run on a connection of frisbee or HTTP/2, and those of a
     /// [`router`](crate::ServerBuilder::router). Default [`Dispatch::InPlace`]. Each streaming call is a task.
+    ///
+    /// HTTP/2 has no order of requests, so [`Dispatch::Ordered`] runs its handlers like [`Dispatch::InPlace`]. A task
+    /// over HTTP/2 is dropped with its call.
     ///
     /// Applies to a [`Server`](crate::Server) of this crate. With [`Services`](crate::Services) on a
     /// [`frisbee::Server`], that server decides.

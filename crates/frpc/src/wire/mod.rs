@@ -1,5 +1,6 @@
 //! Transports in this crate: frisbee, and calls within a process.
 
+pub(crate) mod call_limit;
 pub(crate) mod frisbee;
 pub(crate) mod local;
 pub(crate) mod peer;

@@ -44,7 +44,7 @@ pub(super) async fn post<B: RequestBody>(
         let mut holding = RequestMemory::new(&site.account);
         let message = bare::collect_message(body, coding, time, &site.settings, &mut holding).await?;
         holding.attach_to(&mut head);
-        let answer = site.endpoint.call(method, format, head, Body::from(message)).await?;
+        let answer = site.call_unary(method, format, head, Body::from(message)).await?;
         bare::respond(site, answer, coding, ConnectContentType::Message(format).media_type(), "trailer-")
     };
     answered.await.unwrap_or_else(|status| failed(site, &status))
@@ -68,7 +68,7 @@ pub(super) async fn get(site: &ServeContext, method: MethodHandle, parts: &Parts
         let mut holding = RequestMemory::new(&site.account);
         holding.set(message.len())?;
         holding.attach_to(&mut head);
-        let answer = site.endpoint.call(method, format, head, Body::from(message)).await?;
+        let answer = site.call_unary(method, format, head, Body::from(message)).await?;
         bare::respond(site, answer, coding, ConnectContentType::Message(format).media_type(), "trailer-")
     };
     answered.await.unwrap_or_else(|status| failed(site, &status))

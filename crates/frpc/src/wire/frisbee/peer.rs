@@ -5,7 +5,7 @@ use std::{
     ptr,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicPtr, AtomicU32, Ordering},
+        atomic::{AtomicPtr, Ordering},
     },
     time::Duration,
 };
@@ -24,8 +24,8 @@ use super::{
 use crate::{
     call::{method::Method, status::Status},
     codec::{Compression, Format},
-    error::ServerCause,
     service::{settings::CompressionSettings, table::MethodTable},
+    wire::call_limit::CallCounter,
 };
 
 /// The settings of this side for all its connections.
@@ -52,7 +52,7 @@ pub(crate) struct PeerState {
     /// The budget for inflated messages of the peer.
     inflated: InflateBudget,
     /// The number of concurrent unary calls of the peer, if [limited](crate::CallSettings::calls_max).
-    served: AtomicU32,
+    pub(crate) served: CallCounter,
     /// The frpc part of the peer's HELLO, once the peer is recognized. `None` for a peer with plain fRPC.
     hello: OnceLock<Option<PeerHello>>,
     /// The methods looked up so far, in a hash table keyed by the low bits of their local operation.
@@ -75,34 +75,12 @@ struct KnownMethod {
     next: OnceLock<Box<KnownMethod>>,
 }
 
-/// A permit for one concurrent call of the peer. Returned on drop.
-pub(crate) struct CallPermit(Option<Arc<PeerState>>);
-
-impl CallPermit {
-    /// Takes a permit. Fails if the peer is at its limit.
-    pub(crate) fn take(connection: &Connection, calls_max: Option<u32>) -> Result<Self, ServerCause> {
-        let Some((limit, state)) = calls_max.zip(PeerState::of(connection)) else { return Ok(Self(None)) };
-        // Counted before the check, so the permit is returned on both paths.
-        let before = state.served.fetch_add(1, Ordering::Relaxed);
-        let permit = Self(Some(state.clone()));
-        if before < limit { Ok(permit) } else { Err(ServerCause::TooManyCalls { limit }) }
-    }
-}
-
-impl Drop for CallPermit {
-    fn drop(&mut self) {
-        if let Some(state) = &self.0 {
-            state.served.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
-
 impl PeerState {
     /// Attaches a state to a new connection. If services are nested, the outer ones own the state.
     pub(crate) fn attach(own: Arc<LocalSettings>, connection: &Connection, calls: OnceLock<Arc<PendingCalls>>) {
         let number = calls.get().map_or(0, |calls| calls.open());
         let inflated = InflateBudget::new(&own.compressing, connection.config().content_len_max);
-        let (served, hello, routes) = (AtomicU32::new(0), OnceLock::new(), Default::default());
+        let (served, hello, routes) = (CallCounter::default(), OnceLock::new(), Default::default());
         let _ = connection.set_state(Arc::new(Self { own, calls, number, inflated, served, hello, routes }));
     }
 

@@ -66,4 +66,8 @@ impl Caller for Arc<FrisbeeCaller> {
             Ok(Answer::new(Body::Many(contents)))
         })
     }
+
+    fn lost(&self) -> BoxFuture<'_, ()> {
+        Box::pin(FrisbeeCaller::lost(self))
+    }
 }

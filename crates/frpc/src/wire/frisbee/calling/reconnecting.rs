@@ -10,6 +10,7 @@ use std::{
 };
 
 use frisbee::{GoAway, RefusalReason};
+use tokio::sync::Notify;
 use tracing::warn;
 
 use super::{super::bytes::hello::MethodRoute, connection::ClientConnection};
@@ -46,6 +47,8 @@ pub(crate) struct FrisbeeCaller {
     pub(crate) compresses: bool,
     /// Methods that clients will call. Each new peer's methods are compared with them.
     declared: Mutex<Vec<&'static [Method]>>,
+    /// Notified when the peer asks to leave a connection.
+    leaving: Notify,
 }
 
 impl FrisbeeCaller {
@@ -58,7 +61,9 @@ impl FrisbeeCaller {
         let (compresses, declared) = (first.own.compressing.compresses(), Mutex::default());
         let (first, current) = (first.detached_handle(), Arc::new(first));
         let (is_first, current) = (AtomicBool::new(true), Mutex::new(current));
-        let wire = Arc::new(Self { first, is_first, current, redial, lost_metadata, announced, compresses, declared });
+        let leaving = Notify::new();
+        let wire = Self { first, is_first, current, redial, lost_metadata, announced, compresses, declared, leaving };
+        let wire = Arc::new(wire);
         wire.release_on_goaway(&wire.first);
         wire
     }
@@ -89,8 +94,17 @@ impl FrisbeeCaller {
             if current.is_going_away() {
                 let released = Arc::new(current.detached_handle());
                 wire.swap_current(current, released);
+                wire.leaving.notify_one();
             }
         });
+    }
+
+    /// Waits until the connection takes no more calls. For a channel that does not replace it.
+    pub(crate) async fn lost(&self) {
+        tokio::select! {
+            _ = self.first.connection.closed() => {}
+            () = self.leaving.notified() => {}
+        }
     }
 
     pub(crate) fn declared(&self) -> MutexGuard<'_, Vec<&'static [Method]>> {

@@ -17,7 +17,7 @@ use super::{
             envelope::{self, Envelope},
             schema,
         },
-        peer::{CallPermit, PeerState},
+        peer::PeerState,
     },
     failures::{answer_too_large, failed, no_method, tell_of_losses, tell_of_lost_details, too_large},
     origin::origin,
@@ -91,7 +91,8 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         time: Option<HandlerTime>,
         connection: &Connection,
     ) -> Result<Answer, ServerFailure> {
-        let _permit = CallPermit::take(connection, self.common.calls.calls_max)?;
+        let calls = PeerState::of(connection).map(|state| state.served.take(self.common.calls.calls_max));
+        let _permit = calls.transpose()?;
         Ok(within(time, self.call(entry, call)).await?)
     }
 
