@@ -26,3 +26,8 @@ pub struct Guide;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/pubsub.md")]
 pub struct PubsubPage;
+
+/// The code of the page about several servers, which has to compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/fleet.md")]
+pub struct FleetPage;

@@ -2,9 +2,13 @@
 //!
 //! `frame` is the protocol core of frisbee, `codec` the bytes of one message, `dispatch` the way from a packet to its
 //! handler and back: of a table of frisbee, whose handler returns the packet, and of the services of frpc, which decode
-//! it, echo the message and encode it.
+//! it, echo the message and encode it. `pick` is the choice of a server for a call.
 
-use std::{hint::black_box, sync::Arc, time::Instant};
+use std::{
+    hint::black_box,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bench_rpc::{
     Service,
@@ -20,6 +24,9 @@ use frpc::{
         Client,
         proto::{self, Decoder, HeaderFormat, Role, Transmit},
     },
+};
+use frpc_balance::{
+    EndpointLoad, EndpointState, LoadSettings, PickPolicy, PickRequest, Picker, SHARE_GROWS, ZonePreference,
 };
 use futures_util::FutureExt;
 use tokio::{io::duplex, runtime};
@@ -140,5 +147,29 @@ const LENS: [usize; 4] = [32, 512, 128 << 10, 1 << 20];
 const SMALL_LENS: [usize; 2] = [32, 512];
 const READ_LEN: usize = 16 << 10;
 
-criterion_group!(benches, frames, codec, dispatch);
+/// One server among those to choose from.
+struct Server(EndpointState);
+
+impl AsRef<EndpointState> for Server {
+    fn as_ref(&self) -> &EndpointState {
+        &self.0
+    }
+}
+
+fn pick(criterion: &mut Criterion) {
+    for len in [4, 100, 1000] {
+        let servers = (0..len).map(|hash| {
+            let load = EndpointLoad::new(&LoadSettings::default());
+            load.record(Duration::from_micros(100), SHARE_GROWS);
+            Server(EndpointState { load, weight: 1, hash, joined: Duration::ZERO })
+        });
+        let picker = Picker::new(PickPolicy::TwoChoices, servers.collect(), ZonePreference::default());
+        let now = SHARE_GROWS + Duration::from_millis(2);
+        criterion.benchmark_group("pick").bench_function(BenchmarkId::new("two_choices", len), |bencher| {
+            bencher.iter(|| picker.pick(black_box(PickRequest { now, key: None, tried: &[] })).is_some());
+        });
+    }
+}
+
+criterion_group!(benches, frames, codec, dispatch, pick);
 criterion_main!(benches);

@@ -1,7 +1,10 @@
 //! One side of a connection in memory, for benchmarks that count instructions instead of measuring time.
 
-use frpc::{Channel, Config, Request, Response, Server, Status, Streaming, codec};
-use futures_util::future::join_all;
+use frpc::{
+    Channel, Config, ConnectError, ConnectSettings, Connected, Request, Response, Server, Status, Streaming, Transport,
+    codec,
+};
+use futures_util::future::{BoxFuture, join_all};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
     runtime::{self, Runtime},
@@ -78,16 +81,19 @@ impl Calling {
     /// Starts a client and warms it up with `callers` concurrent callers.
     pub fn start(callers: usize) -> Self {
         let runtime = current_thread();
-        let (wire, mut peer) = duplex(PIPE_LEN);
-        runtime.spawn(async move {
-            let mut bytes = [0; PIPE_LEN];
-            while let Ok(len @ 1..) = peer.read(&mut bytes).await {
-                peer.write_all(&bytes[..len]).await.expect("the client reads");
-            }
-        });
+        let (wire, peer) = duplex(PIPE_LEN);
+        runtime.spawn(echo(peer));
         let channel =
             runtime.block_on(Channel::builder().config(quiet()).attach(wire)).expect("there is nothing to connect to");
         Self::warmed_up(runtime, EchoClient::new(channel), callers)
+    }
+
+    /// Starts a client of a channel to four servers, with this number of callers for each.
+    pub fn start_fleet(callers: usize) -> Self {
+        let runtime = current_thread();
+        let channel = Channel::builder().config(quiet()).transport(EchoPipes).connect(ENDPOINTS);
+        let channel = runtime.block_on(channel).expect("there is nothing to connect to");
+        Self::warmed_up(runtime, EchoClient::new(channel), callers * ENDPOINTS.len())
     }
 
     pub(crate) fn warmed_up(runtime: Runtime, client: EchoClient, callers: usize) -> Self {
@@ -112,6 +118,31 @@ impl Calling {
         for called in self.runtime.block_on(join_all(callers)) {
             called.expect("a call that fails ends the bench");
         }
+    }
+}
+
+/// Sends all bytes back.
+async fn echo(mut peer: DuplexStream) {
+    let mut bytes = [0; PIPE_LEN];
+    while let Ok(len @ 1..) = peer.read(&mut bytes).await {
+        peer.write_all(&bytes[..len]).await.expect("the client reads");
+    }
+}
+
+/// Connects each address to a peer that echoes all bytes.
+struct EchoPipes;
+
+impl Transport for EchoPipes {
+    fn schemes(&self) -> &[&str] {
+        &["pipe"]
+    }
+
+    fn connect(&self, _: String, _: ConnectSettings) -> BoxFuture<'static, Result<Connected, ConnectError>> {
+        let (wire, peer) = duplex(PIPE_LEN);
+        Box::pin(async {
+            tokio::spawn(echo(peer));
+            Ok(Connected::Frisbee(Box::new(wire)))
+        })
     }
 }
 
@@ -155,5 +186,6 @@ pub const WARM_UP_CALLS: usize = 1000;
 /// The text length of each message.
 pub const MESSAGE_LEN: usize = 32;
 pub(crate) const PIPE_LEN: usize = 4 << 10;
+const ENDPOINTS: [&str; 4] = ["pipe://one", "pipe://two", "pipe://three", "pipe://four"];
 const MAGIC: [u8; 2] = [0x00, 0x0f];
 const ID: [u8; 2] = [0, 1];

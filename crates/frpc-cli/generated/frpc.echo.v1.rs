@@ -262,7 +262,7 @@ pub mod echo_client {
     use super::{FailRequest, Inspection, Message, RepeatRequest, echo_methods};
     use frpc::{
         Channel, ConnectError, IntoRequest, IntoStreamingRequest, Method, Raw, Response,
-        Status, Streaming, ToAddress,
+        Status, Streaming, ToTarget,
     };
 
     /// A client of `frpc.echo.v1.Echo`.
@@ -287,10 +287,10 @@ pub mod echo_client {
             Self { channel }
         }
 
-        /// Connects to an address, such as `"tcp://localhost:7300"`, with the default settings of
-        /// [`Channel::builder`].
-        pub async fn connect(address: impl ToAddress) -> Result<Self, ConnectError> {
-            Channel::connect(address).await.map(Self::new)
+        /// Connects to an address, such as `"tcp://localhost:7300"`, or to several servers, with the default
+        /// settings of [`Channel::builder`].
+        pub async fn connect(target: impl ToTarget) -> Result<Self, ConnectError> {
+            Channel::connect(target).await.map(Self::new)
         }
 
         /// Returns the channel of this client. Other clients can share it.

@@ -129,12 +129,13 @@ fn is_distrusted(error: &frisbee::ConnectError) -> bool {
     matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
 }
 
-/// Returns the address in full: a port alone is a port on this machine.
+/// Returns the address in full, or all addresses of a list: a port alone is a port on this machine.
 pub(crate) fn normal(address: &str) -> String {
-    match address.strip_prefix(':') {
+    let full = |address: &str| match address.strip_prefix(':') {
         Some(port) => format!("tcp://localhost:{port}"),
         None => address.to_owned(),
-    }
+    };
+    address.split(',').map(full).collect::<Vec<_>>().join(",")
 }
 
 /// Returns a help text with all address formats, followed by `$behind`.
@@ -151,6 +152,7 @@ macro_rules! addresses {
   jsonrpc+tcp://HOST:PORT                        JSON-RPC
   jsonrpc+http://HOST:PORT/PATH, jsonrpc+ws://…  JSON-RPC by POST, over WebSocket
   With TLS: wss, grpcs, https and so on, or --tls with tcp
+  Several servers: A,B; dns:///HOST:PORT; dns+grpc:///HOST:PORT; file:///PATH
 
 ",
             $behind

@@ -30,7 +30,7 @@ pub mod function_methods {
 pub mod function_client {
     use super::function_methods;
     use frpc::{
-        Channel, ConnectError, IntoRequest, Method, Raw, Response, Status, ToAddress,
+        Channel, ConnectError, IntoRequest, Method, Raw, Response, Status, ToTarget,
     };
 
     /// The types of all plain functions served as methods.
@@ -48,10 +48,10 @@ pub mod function_client {
             Self { channel }
         }
 
-        /// Connects to an address, such as `"tcp://localhost:7300"`, with the default settings of
-        /// [`Channel::builder`].
-        pub async fn connect(address: impl ToAddress) -> Result<Self, ConnectError> {
-            Channel::connect(address).await.map(Self::new)
+        /// Connects to an address, such as `"tcp://localhost:7300"`, or to several servers, with the default
+        /// settings of [`Channel::builder`].
+        pub async fn connect(target: impl ToTarget) -> Result<Self, ConnectError> {
+            Channel::connect(target).await.map(Self::new)
         }
 
         /// Returns the channel of this client. Other clients can share it.

@@ -241,7 +241,7 @@ pub mod server_reflection_client {
     };
     use frpc::{
         Channel, ConnectError, IntoStreamingRequest, Method, Raw, Response, Status,
-        Streaming, ToAddress,
+        Streaming, ToTarget,
     };
 
     /// Describes the services of a server to clients without proto files.
@@ -261,10 +261,10 @@ pub mod server_reflection_client {
             Self { channel }
         }
 
-        /// Connects to an address, such as `"tcp://localhost:7300"`, with the default settings of
-        /// [`Channel::builder`].
-        pub async fn connect(address: impl ToAddress) -> Result<Self, ConnectError> {
-            Channel::connect(address).await.map(Self::new)
+        /// Connects to an address, such as `"tcp://localhost:7300"`, or to several servers, with the default
+        /// settings of [`Channel::builder`].
+        pub async fn connect(target: impl ToTarget) -> Result<Self, ConnectError> {
+            Channel::connect(target).await.map(Self::new)
         }
 
         /// Returns the channel of this client. Other clients can share it.

@@ -88,6 +88,9 @@ pub enum CallError {
         /// The first name in the metadata.
         name: String,
     },
+    /// The channel refuses the call itself while the servers refuse many calls
+    /// ([`FleetSettings::throttle`](crate::fleet::FleetSettings::throttle)). Not executed.
+    Throttled,
     /// A message exceeds the size limit of the connection. It was not sent.
     MessageTooLarge {
         /// The length of the message in bytes.
@@ -181,6 +184,7 @@ impl fmt::Display for CallError {
                      (lost_metadata)"
                 )
             }
+            Self::Throttled => f.write_str("the servers refuse many calls, so the channel refuses this one (throttle)"),
             Self::MessageTooLarge { len, limit } => {
                 write!(f, "the message has {len} bytes, the limit is {limit} (content_len_max)")
             }
@@ -229,6 +233,7 @@ impl From<CallError> for Status {
             | CallError::TooManyCalls { .. }
             | CallError::TooManyForPeer { .. }
             | CallError::OutOfIds { .. }
+            | CallError::Throttled
             | CallError::MessageTooLarge { .. }
             | CallError::AnswerTooLarge { .. } => Code::ResourceExhausted,
         };
@@ -260,6 +265,8 @@ pub enum ConnectError {
     Address(io::Error),
     /// The server cannot be reached.
     Connect(frisbee::ConnectError),
+    /// None of several servers can be reached, or they cannot be found. The error is the last one.
+    Endpoints(Arc<ConnectError>),
 }
 
 macro_rules! one_of {
@@ -293,7 +300,8 @@ one_of!(ConnectError {
     Collision(Collision),
     Setting(InvalidSetting),
     Address(io::Error),
-    Connect(frisbee::ConnectError)
+    Connect(frisbee::ConnectError),
+    Endpoints(Arc<ConnectError>)
 });
 
 /// Converts the error of a message that could not be encoded or decoded: a bug on either side, or different schemas.

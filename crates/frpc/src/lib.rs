@@ -56,6 +56,7 @@
 //! | serving | [`ServerBuilder`], [`Services`], [`CallSettings`] |
 //! | several wires on one port | [`ServerBuilder::wire`] |
 //! | calling | [`Channel`], [`ChannelBuilder`], [`ChannelCallSettings`] |
+//! | several servers, retries | [`Target`], [`fleet`] |
 //! | metadata, peers | [`Request`], [`Response`], [`Metadata`] |
 //! | deadlines of callers | [`Request::set_timeout`], [`ChannelBuilder::timeout`] |
 //! | deadlines of handlers | [`Request::deadline`], [`TimeLimits`] in the [`CallSettings`] |
@@ -116,6 +117,7 @@ mod call;
 mod channel;
 pub mod client;
 mod error;
+pub mod fleet;
 mod server;
 mod service;
 mod wire;
@@ -137,6 +139,7 @@ pub use client::caller::Caller;
 pub use client::transport::ConnectTls;
 pub use client::transport::{ByteStream, ConnectSettings, Connected, Transport, register_transport};
 pub use error::{CallError, ConnectError, ServeError};
+pub use fleet::{Target, ToTarget};
 pub use server::{Server, ServerBuilder};
 pub use service::boxed::BoxService;
 pub use service::endpoint::{Endpoint, HandlerFuture, IntoEndpoint, MethodHandle};

@@ -13,6 +13,7 @@ mod changed_bits;
 mod compression;
 mod endpoints;
 mod extended;
+mod fleet;
 mod forwarding;
 mod going_away;
 mod heads;

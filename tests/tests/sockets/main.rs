@@ -11,6 +11,7 @@ mod conversations;
 #[cfg(target_os = "linux")]
 mod engines;
 mod extended;
+mod fleet;
 mod foreign;
 mod keepalive;
 mod pem;

@@ -34,15 +34,22 @@ pub(crate) fn lasting_address(kind: Kind) -> Address {
 }
 
 /// Starts a server as soon as the address is free.
-async fn serve_at(address: &Address, engine: Engine) -> Server {
+pub(crate) async fn bind_when_free(bind: impl AsyncFn() -> Result<Server, ServeError>) -> Server {
     loop {
-        let server = Server::builder().engine(engine).add_service(TestServer::new(TestService::default()));
-        match server.bind(address).await {
+        match bind().await {
             Ok(server) => return server,
             Err(ServeError::Listen(error)) if error.kind() == io::ErrorKind::AddrInUse => yield_now().await,
             Err(error) => panic!("{error}"),
         }
     }
+}
+
+async fn serve_at(address: &Address, engine: Engine) -> Server {
+    bind_when_free(async || {
+        let service = TestServer::new(TestService::default());
+        Server::builder().engine(engine).add_service(service).bind(address).await
+    })
+    .await
 }
 
 /// Callers that run until stopped and wait only for their answers.

@@ -53,8 +53,8 @@ impl ClientEmitter<'_> {
         let docs = self.emitter.docs(&service.comment, &service.full_name);
         let docs = docs.unwrap_or_else(|| doc(&format!("A client of `{}`.", service.full_name)));
         let deprecated = methods::deprecated(service.is_deprecated);
-        let [channel, connect_error, raw, status, to_address] =
-            ["Channel", "ConnectError", "Raw", "Status", "ToAddress"].map(|name| self.imports.name("frpc", "", name));
+        let [channel, connect_error, raw, status, to_target] =
+            ["Channel", "ConnectError", "Raw", "Status", "ToTarget"].map(|name| self.imports.name("frpc", "", name));
         let methods = service.methods.iter().map(|declared| self.method(declared));
         let module = tokens(&methods::module_name(service));
         let constants = service.methods.iter().map(methods::constant);
@@ -84,10 +84,10 @@ impl ClientEmitter<'_> {
                     Self { channel }
                 }
 
-                /// Connects to an address, such as `"tcp://localhost:7300"`, with the default settings of
-                /// [`Channel::builder`].
-                pub async fn connect(address: impl #to_address) -> Result<Self, #connect_error> {
-                    #channel::connect(address).await.map(Self::new)
+                /// Connects to an address, such as `"tcp://localhost:7300"`, or to several servers, with the default
+                /// settings of [`Channel::builder`].
+                pub async fn connect(target: impl #to_target) -> Result<Self, #connect_error> {
+                    #channel::connect(target).await.map(Self::new)
                 }
 
                 /// Returns the channel of this client. Other clients can share it.

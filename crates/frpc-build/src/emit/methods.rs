@@ -31,12 +31,15 @@ pub(super) fn module(
         let operation = Literal::u16_unsuffixed(method.operation);
         let codec = emitter.codec(service, method);
         let [request, response] = [&method.input, &method.output].map(|message| types.constant(message, codec));
-        let is_free = method.idempotency == IdempotencyLevel::NoSideEffects;
-        let side_effects = is_free.then(|| quote! { .without_side_effects() });
+        let repetition = match method.idempotency {
+            IdempotencyLevel::IdempotencyUnknown => None,
+            IdempotencyLevel::Idempotent => Some(quote! { .idempotent() }),
+            IdempotencyLevel::NoSideEffects => Some(quote! { .without_side_effects() }),
+        };
         quote! {
             pub const #constant: Method = Method::#kind(#service_name, #name, #operation)
                 .with_types(&types::#request, &types::#response)
-                #side_effects;
+                #repetition;
         }
     });
     let import = (!service.methods.is_empty()).then(|| quote! { use frpc::generated::Method; });

@@ -158,7 +158,7 @@ const RESERVED: &[&str] = &[
     "String",
     "Sync",
     "T",
-    "ToAddress",
+    "ToTarget",
     "Vec",
 ];
 

@@ -26,6 +26,16 @@ fn a_call_works_over_every_wire() {
 }
 
 #[test]
+fn a_call_takes_the_addresses_of_several_servers() {
+    let servers = [Server::start(), Server::start()];
+    for wire in ["tcp", "grpc"] {
+        let addresses = servers.each_ref().map(|server| server.over(wire)).join(",");
+        let ran = frpc(&["call", &addresses, "Say", "text=hello", "--json"]);
+        assert_eq!(ran.json(), [json!({ "text": "hello" })], "{wire}: {ran:?}");
+    }
+}
+
+#[test]
 fn json_works_over_every_wire() {
     let server = Server::start();
     for wire in ["tcp", "ws", "http", "twirp+http"] {

@@ -21,6 +21,8 @@ pub struct Method {
     pub types: Option<MethodTypes>,
     /// `true` if calls change nothing: caches may answer them, and HTTP may use GET.
     pub has_no_side_effects: bool,
+    /// `true` if a repeated call has the effect of one call, so a channel may retry it after it was perhaps executed.
+    pub is_idempotent: bool,
 }
 
 /// The message types of a method, as declared in its proto file.
@@ -70,7 +72,7 @@ impl Method {
     }
 
     const fn new(service: &'static str, name: &'static str, operation: u16, kind: MethodKind) -> Self {
-        Self { service, name, operation, kind, types: None, has_no_side_effects: false }
+        Self { service, name, operation, kind, types: None, has_no_side_effects: false, is_idempotent: false }
     }
 
     /// Sets the message types of the method.
@@ -82,6 +84,12 @@ impl Method {
     /// Declares that calls have no side effects, like `option idempotency_level = NO_SIDE_EFFECTS` in a proto file.
     pub const fn without_side_effects(mut self) -> Self {
         self.has_no_side_effects = true;
+        self.idempotent()
+    }
+
+    /// Declares that calls may be repeated, like `option idempotency_level = IDEMPOTENT` in a proto file.
+    pub const fn idempotent(mut self) -> Self {
+        self.is_idempotent = true;
         self
     }
 
@@ -193,6 +201,7 @@ mod tests {
         const PLAIN: Method = Method::unary("a.A", "Do", 10);
         const READING: Method = PLAIN.without_side_effects();
         assert_eq!((PLAIN.has_no_side_effects, READING.has_no_side_effects), (false, true));
+        assert_eq!((PLAIN.is_idempotent, READING.is_idempotent), (false, true));
     }
 
     #[test]

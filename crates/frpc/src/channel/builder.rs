@@ -2,22 +2,27 @@
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
-use frisbee::{Address, Config, ConnectRetry, Engine, InvalidSetting, Router, SocketOptions, ToAddress};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    time,
-};
+use frisbee::{Address, Config, ConnectRetry, Engine, InvalidSetting, Router, SocketOptions};
+use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{Channel, ChannelTransport, settings::ChannelCallSettings};
+use super::{
+    Channel, ChannelTransport,
+    connecting::{Dialed, ServerDialer},
+    settings::ChannelCallSettings,
+};
 #[cfg(feature = "tls")]
 use crate::client::transport::ConnectTls;
 use crate::{
     client::{
         Redial,
-        transport::{ByteStream, ConnectSettings, Connected, Transport, transport_for},
+        transport::{ConnectSettings, Transport},
     },
     codec::{MemoryBudget, json::Types},
     error::ConnectError,
+    fleet::{
+        self, Endpoint, FleetSettings, Resolve, TlsNames, ToTarget, server::ServerCaller, set::Fleet,
+        target::TargetKind,
+    },
     service::{
         boxed::{BoxFuture, BoxService},
         handle::Service,
@@ -36,13 +41,14 @@ use crate::{
 };
 
 impl Channel {
-    /// Connects to an address such as `"tcp://localhost:7300"` or `"unix:/run/app.sock"`, with default settings.
+    /// Connects to a [target](crate::fleet::Target) such as `"tcp://localhost:7300"` or `"dns:///orders:7300"`, with
+    /// default settings.
     ///
     /// # Cancel safety
     ///
     /// As for [`ChannelBuilder::connect`].
-    pub async fn connect(address: impl ToAddress) -> Result<Self, ConnectError> {
-        Self::builder().connect(address).await
+    pub async fn connect(target: impl ToTarget) -> Result<Self, ConnectError> {
+        Self::builder().connect(target).await
     }
 
     /// Returns a builder with default settings.
@@ -65,6 +71,7 @@ struct Calling {
     transports: Vec<Arc<dyn Transport>>,
     /// The settings shared with transports other than frisbee.
     settings: ConnectSettings,
+    fleet: FleetSettings,
 }
 
 impl ChannelBuilder {
@@ -75,6 +82,7 @@ impl ChannelBuilder {
             layers: LayerStack::default(),
             transports: Vec::new(),
             settings: ConnectSettings::default(),
+            fleet: FleetSettings::default(),
         };
         Self { services: Services::new().with_fallback(()), calling }
     }
@@ -199,63 +207,63 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self
     }
 
-    /// Connects to an address such as `"tcp://localhost:7300"` or `"unix:/run/app.sock"`.
+    /// Sets the picking of servers and the retries of calls, for a channel to several servers.
+    pub fn fleet(mut self, fleet: FleetSettings) -> Self {
+        self.calling.fleet = fleet;
+        self
+    }
+
+    /// Connects to a [target](crate::fleet::Target): an address such as `"tcp://localhost:7300"` or
+    /// `"unix:/run/app.sock"`, several addresses, or a name such as `"dns:///orders.internal:7300"`.
     ///
-    /// The current tokio runtime serves the connection. A URL with another scheme, such as `"grpc://localhost:7300"`,
-    /// needs a [transport](Self::transport) for this scheme.
+    /// The current tokio runtime serves the connections. Several servers count as connected when the first of them is.
+    /// A URL with another scheme, such as `"grpc://localhost:7300"`, needs a [transport](Self::transport) for this
+    /// scheme.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future ends the attempts. No connection is left open.
-    pub async fn connect(self, address: impl ToAddress) -> Result<Channel, ConnectError> {
+    pub async fn connect(self, target: impl ToTarget) -> Result<Channel, ConnectError> {
         self.check()?;
-        let address = address.to_address()?;
-        if let Address::Url(url) = address {
-            return self.connect_over_transport(url).await;
+        match target.to_target()?.0 {
+            TargetKind::One(address) => self.connect_to_one(address).await,
+            TargetKind::Many(resolver) => {
+                let (fleet, way) = self.start_fleet(&*resolver);
+                fleet.first().await?;
+                Ok(way.channel_to(ChannelTransport::Many(fleet)))
+            }
         }
+    }
+
+    /// Creates a channel without waiting for a connection. Calls wait for it, within their timeouts.
+    ///
+    /// The attempts to connect begin immediately, as tasks on the current tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// A setting or the target is invalid.
+    pub fn connect_lazy(self, target: impl ToTarget) -> Result<Channel, ConnectError> {
+        self.check()?;
+        let resolver = target.to_target()?.into_resolver()?;
+        let (fleet, way) = self.start_fleet(&*resolver);
+        Ok(way.channel_to(ChannelTransport::Many(fleet)))
+    }
+
+    /// Connects to one server. The channel replaces a lost connection when the next call needs it.
+    async fn connect_to_one(self, address: Address) -> Result<Channel, ConnectError> {
         let (pause, way) = (self.calling.settings.retry.pause, self.way());
-        let dialer = Arc::new(self.secured().dialer());
+        let dialer = self.dialer();
+        let first = match dialer.dial(&address, TlsNames::default()).await? {
+            Dialed::Frisbee(first) => first,
+            Dialed::Calls(caller) => return Ok(way.channel_to(ChannelTransport::One(ServerCaller::Other(caller)))),
+        };
         let dial = move || -> BoxFuture<'static, Result<ClientConnection, ConnectError>> {
             let (dialer, address) = (dialer.clone(), address.clone());
             Box::pin(async move {
-                let (client, calls) = dialer.client();
-                Ok(dialer.serve(client.connect(address).await?, calls))
-            })
-        };
-        let first = dial().await?;
-        let redial = Redial::new(dial, pause, first.packets_received());
-        Ok(way.channel(first, Some(redial)))
-    }
-
-    /// Connects to a URL through a transport.
-    async fn connect_over_transport(self, url: String) -> Result<Channel, ConnectError> {
-        let transport = transport_for(&url, &self.calling.transports)?;
-        let settings = self.calling.settings.clone();
-        let stream = match transport.connect(url.clone(), settings.clone()).await? {
-            Connected::Frisbee(stream) => stream,
-            Connected::Calls(_) if self.services.table().methods().next().is_some() => {
-                let why = format!(
-                    "{url}: services offered to the server need frisbee, because no other transport can call them"
-                );
-                return Err(ConnectError::Address(io::Error::new(io::ErrorKind::Unsupported, why)));
-            }
-            Connected::Calls(caller) => {
-                let CallDefaults { timeout, memory, any_types, layers, .. } = self.way();
-                return Ok(Channel { route: ChannelTransport::Other(caller), layers, timeout, memory, any_types });
-            }
-        };
-        let (pause, way) = (settings.retry.pause, self.way());
-        // The transport has already applied TLS where the URL asks for it.
-        let dialer = Arc::new(self.dialer());
-        let first = attach(&dialer, stream, &url).await?;
-        let dial = move || -> BoxFuture<'static, Result<ClientConnection, ConnectError>> {
-            let (dialer, transport) = (dialer.clone(), transport.clone());
-            let (url, settings) = (url.clone(), settings.clone());
-            Box::pin(async move {
-                match transport.connect(url.clone(), settings).await? {
-                    Connected::Frisbee(stream) => attach(&dialer, stream, &url).await,
-                    Connected::Calls(_) => {
-                        let why = format!("{url}: the transport carried frisbee before, but not on this attempt");
+                match dialer.dial(&address, TlsNames::default()).await? {
+                    Dialed::Frisbee(connection) => Ok(connection),
+                    Dialed::Calls(_) => {
+                        let why = format!("{address}: the transport carried frisbee before, but not on this attempt");
                         Err(ConnectError::Address(io::Error::other(why)))
                     }
                 }
@@ -263,6 +271,26 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         };
         let redial = Redial::new(dial, pause, first.packets_received());
         Ok(way.channel(first, Some(redial)))
+    }
+
+    /// Starts to resolve and to connect, for a channel to several servers.
+    fn start_fleet(mut self, resolver: &dyn Resolve) -> (Arc<Fleet>, CallDefaults) {
+        let (way, settings, retry) = (self.way(), self.calling.fleet.clone(), self.calling.settings.retry);
+        // The set makes the attempts of each endpoint.
+        self.calling.settings.retry.attempts = 1;
+        let (lost_metadata, timeout, dialer) = (way.lost_metadata, way.timeout, self.dialer());
+        let connect = move |endpoint: Endpoint| -> BoxFuture<'static, Result<ServerCaller, ConnectError>> {
+            let dialer = dialer.clone();
+            Box::pin(async move {
+                Ok(match dialer.dial(&endpoint.address, endpoint.tls_names()).await? {
+                    Dialed::Calls(caller) => ServerCaller::Other(caller),
+                    Dialed::Frisbee(first) => {
+                        ServerCaller::Frisbee(FrisbeeCaller::new(first, None, lost_metadata, Some(timeout)))
+                    }
+                })
+            })
+        };
+        (fleet::start(resolver, settings, retry, Arc::new(connect)), way)
     }
 
     /// Makes a channel over a custom stream. The channel cannot reconnect after the stream is lost.
@@ -276,18 +304,16 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     ) -> Result<Channel, ConnectError> {
         self.check()?;
         let way = self.way();
-        let dialer = self.secured().dialer();
-        let (client, calls) = dialer.client();
-        let connection = dialer.serve(client.attach(stream).await?, calls);
-        recognize(&connection).await;
+        let connection = self.dialer().attach(stream).await?;
         Ok(way.channel(connection, None))
     }
 
     /// Returns an error for settings that would keep every call from being made or answered.
     fn check(&self) -> Result<(), ConnectError> {
-        let Calling { calls, settings, .. } = &self.calling;
+        let Calling { calls, settings, fleet, .. } = &self.calling;
         self.services.complete()?;
         calls.check()?;
+        fleet.check()?;
         InvalidSetting::refuse_zero("timeout", &settings.timeout, "every call would have timed out before it began")?;
         Ok(self.calling.client().check()?)
     }
@@ -303,26 +329,13 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         }
     }
 
-    /// Enables TLS in frisbee, if configured.
-    #[cfg(feature = "tls")]
-    fn secured(self) -> Self {
-        match self.calling.settings.tls.clone() {
-            None => self,
-            Some(ConnectTls { config, name: None }) => self.client(|client| client.tls(config)),
-            Some(ConnectTls { config, name: Some(name) }) => self.client(|client| client.tls_with_name(config, name)),
-        }
-    }
-
-    #[cfg(not(feature = "tls"))]
-    fn secured(self) -> Self {
-        self
-    }
-
-    fn dialer(self) -> ConnectionFactory<S, R> {
+    fn dialer(self) -> Arc<ServerDialer<S, R>> {
         let Self { services, calling } = self;
-        let ChannelCallSettings { calls_max, when_full, .. } = calling.calls;
-        let (client, timeout) = (calling.client().check_peer(), calling.settings.timeout);
-        ConnectionFactory { client, services: Arc::new(services), calls_max, when_full, timeout }
+        let client = calling.client().check_peer();
+        let Calling { calls: ChannelCallSettings { calls_max, when_full, .. }, settings, transports, .. } = calling;
+        let (services, timeout) = (Arc::new(services), settings.timeout);
+        let factory = ConnectionFactory { client, services, calls_max, when_full, timeout };
+        Arc::new(ServerDialer { factory, settings, transports })
     }
 
     fn map<S2, R2>(self, change: impl FnOnce(Services<S, R>) -> Services<S2, R2>) -> ChannelBuilder<S2, R2> {
@@ -362,28 +375,11 @@ struct CallDefaults {
 impl CallDefaults {
     fn channel(self, first: ClientConnection, redial: Option<Redial<ClientConnection>>) -> Channel {
         let connection = FrisbeeCaller::new(first, redial, self.lost_metadata, Some(self.timeout));
-        let Self { timeout, memory, any_types, .. } = self;
-        Channel { timeout, memory, any_types, ..Channel::on(connection, self.layers) }
+        self.channel_to(ChannelTransport::One(ServerCaller::Frisbee(connection)))
+    }
+
+    fn channel_to(self, route: ChannelTransport) -> Channel {
+        let Self { timeout, memory, any_types, layers, .. } = self;
+        Channel { route, layers, timeout, memory, any_types }
     }
 }
-
-/// Makes a connection over a stream from a transport.
-async fn attach<S: ServiceSet, R: Router>(
-    dialer: &ConnectionFactory<S, R>,
-    stream: Box<dyn ByteStream>,
-    url: &str,
-) -> Result<ClientConnection, ConnectError> {
-    let (client, calls) = dialer.client();
-    let connection = dialer.serve(client.attach_to(stream, Address::Url(url.to_owned())).await?, calls);
-    recognize(&connection).await;
-    Ok(connection)
-}
-
-/// Waits until the peer is recognized, as `connect` does, so the first call knows the methods of the peer and their
-/// numbers. A silent peer counts as a slow plain peer.
-async fn recognize(connection: &ClientConnection) {
-    let _ = time::timeout(SILENCE_BELIEVED, connection.connection.recognized()).await;
-}
-
-/// The time limit for a peer on a custom stream to identify itself.
-const SILENCE_BELIEVED: Duration = Duration::from_millis(500);

@@ -25,9 +25,10 @@ impl Channel {
     ///
     /// Dropping the future has no effect.
     pub async fn call_format(&self) -> Result<Format, Status> {
+        let deadline = Deadline::after(self.timeout);
         match &self.route {
-            ChannelTransport::Frisbee(connection) => connection.bytes_format(Deadline::after(self.timeout)).await,
-            ChannelTransport::Other(caller) => Ok(caller.format()),
+            ChannelTransport::One(server) => server.bytes_format(deadline).await,
+            ChannelTransport::Many(fleet) => fleet.bytes_format(deadline).await,
         }
     }
 

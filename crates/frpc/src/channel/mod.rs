@@ -2,6 +2,7 @@
 
 pub(crate) mod builder;
 mod bytes;
+mod connecting;
 mod custom;
 pub(crate) mod settings;
 
@@ -23,6 +24,7 @@ use crate::{
     },
     client::{caller::Caller, transport::TIMEOUT},
     codec::{Format, MemoryBudget, Message, json::Types},
+    fleet::{attempt::FrisbeeAttempt, server::ServerCaller, set::Fleet},
     service::{
         boxed::BoxFuture,
         endpoint::IntoEndpoint,
@@ -102,11 +104,11 @@ pub struct Channel {
     any_types: &'static Types,
 }
 
-/// The transport of a channel. Frisbee has its own variant, because its unary calls must not allocate a box.
+/// The server or the servers of a channel.
 #[derive(Clone)]
 enum ChannelTransport {
-    Frisbee(Arc<FrisbeeCaller>),
-    Other(Arc<dyn Caller>),
+    One(ServerCaller),
+    Many(Arc<Fleet>),
 }
 
 impl Channel {
@@ -141,11 +143,11 @@ impl Channel {
 
     /// Creates a channel over a custom transport.
     pub fn over_caller(caller: impl Caller) -> Self {
-        Self::by(ChannelTransport::Other(Arc::new(caller)), LayerStack::default())
+        Self::by(ChannelTransport::One(ServerCaller::Other(Arc::new(caller))), LayerStack::default())
     }
 
     fn on(connection: Arc<FrisbeeCaller>, layers: LayerStack) -> Self {
-        Self::by(ChannelTransport::Frisbee(connection), layers)
+        Self::by(ChannelTransport::One(ServerCaller::Frisbee(connection)), layers)
     }
 
     fn by(route: ChannelTransport, layers: LayerStack) -> Self {
@@ -193,16 +195,18 @@ impl Channel {
     /// On each new connection, the methods are compared with those of the server. If the messages of a method do not
     /// fit, this is logged immediately, and every call fails with the same text.
     pub fn declare(&self, methods: &'static [Method]) {
-        if let ChannelTransport::Frisbee(connection) = &self.route {
-            connection.declare(methods);
+        match &self.route {
+            ChannelTransport::One(server) => server.declare(methods),
+            ChannelTransport::Many(fleet) => fleet.declare(methods),
         }
     }
 
-    /// Returns the current connection, for custom packets and streams. `None` for transports other than frisbee.
+    /// Returns the current connection, for custom packets and streams. `None` for transports other than frisbee, and
+    /// for several servers.
     pub fn connection(&self) -> Option<Connection> {
         match &self.route {
-            ChannelTransport::Frisbee(connection) => Some(connection.current().connection.clone()),
-            ChannelTransport::Other(_) => None,
+            ChannelTransport::One(server) => server.connection(),
+            ChannelTransport::Many(_) => None,
         }
     }
 
@@ -237,15 +241,52 @@ impl Channel {
         self.inherit(request.head_mut());
         let start = Instant::now();
         // The common case: no part of the call is boxed, and the message is encoded where it is sent.
-        if let ChannelTransport::Frisbee(connection) = &self.route
-            && self.layers.is_empty()
-        {
-            let (time, message) =
-                (CallTime::since(start, request.timeout(), self.timeout), UnencodedRequest(request.get_ref()));
-            let call = UnaryCall::new(connection, method, None, request.head(), &message, time);
-            return call.response(connection.unary(&call).await?, self.memory, self.any_types);
+        let mut attempt = None;
+        let connection = match &self.route {
+            ChannelTransport::One(ServerCaller::Frisbee(connection)) if self.layers.is_empty() => connection,
+            ChannelTransport::Many(fleet) if self.layers.is_empty() => {
+                attempt = fleet.try_begin_frisbee(method, start);
+                match &attempt {
+                    Some(attempt) => attempt.frisbee(),
+                    None => return Box::pin(self.call_one(method, request, start)).await,
+                }
+            }
+            _ => return Box::pin(self.call_one(method, request, start)).await,
+        };
+        let (time, message) =
+            (CallTime::since(start, request.timeout(), self.timeout), UnencodedRequest(request.get_ref()));
+        let call = UnaryCall::new(connection, method, None, request.head(), &message, time);
+        let outcome = match connection.unary(&call).await {
+            Ok(reply) => call.response(reply, self.memory, self.any_types),
+            Err(status) => Err(status),
+        };
+        match attempt {
+            None => outcome,
+            Some(attempt) => self.end_first_attempt(attempt, method, &request, time, outcome).await,
         }
-        Box::pin(self.call_one(method, request, start)).await
+    }
+
+    /// Records the first attempt of a unary call to one of several servers, and makes more if it has failed.
+    async fn end_first_attempt<Q: Message, P: Message>(
+        &self,
+        attempt: FrisbeeAttempt,
+        method: &'static Method,
+        request: &Request<Q>,
+        time: CallTime,
+        outcome: Result<Response<P>, Status>,
+    ) -> Result<Response<P>, Status> {
+        match (&self.route, outcome) {
+            (ChannelTransport::Many(fleet), Err(status)) => {
+                let message = UnencodedRequest(request.get_ref());
+                let repeated = fleet.repeat_unary(method, request.head(), &message, time, attempt.into(), status);
+                let (answer, format) = Box::pin(repeated).await?;
+                answer.into_response(method, format, self.memory, self.any_types)
+            }
+            (_, outcome) => {
+                attempt.answered();
+                outcome
+            }
+        }
     }
 
     /// Adds the inherited deadline and metadata to a call made by a handler.
@@ -360,8 +401,8 @@ impl Channel {
 
     fn caller(&self) -> &dyn Caller {
         match &self.route {
-            ChannelTransport::Frisbee(connection) => connection,
-            ChannelTransport::Other(caller) => &**caller,
+            ChannelTransport::One(server) => server.caller(),
+            ChannelTransport::Many(fleet) => fleet,
         }
     }
 
@@ -373,13 +414,14 @@ impl Channel {
         head: &Head,
         start: Instant,
     ) -> Result<Format, Status> {
+        if let ChannelTransport::One(ServerCaller::Other(caller)) = &self.route {
+            return Ok(caller.format());
+        }
+        let CallTime { opening, .. } = CallTime::since(start, head.timeout(), self.timeout);
+        let waits = kind != MethodKind::Unary || !head.metadata().is_empty();
         match &self.route {
-            ChannelTransport::Frisbee(connection) => {
-                let CallTime { opening, .. } = CallTime::since(start, head.timeout(), self.timeout);
-                let waits = kind != MethodKind::Unary || !head.metadata().is_empty();
-                connection.format(method, waits, opening).await
-            }
-            ChannelTransport::Other(caller) => Ok(caller.format()),
+            ChannelTransport::One(server) => server.format(method, waits, opening).await,
+            ChannelTransport::Many(fleet) => Box::pin(fleet.method_format(method, waits, opening)).await,
         }
     }
 }

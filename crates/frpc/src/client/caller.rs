@@ -1,5 +1,7 @@
 //! The interface between a channel and a transport.
 
+use std::future;
+
 use crate::{
     call::{
         exchange::{Answer, Call},
@@ -19,4 +21,12 @@ pub trait Caller: Send + Sync + 'static {
     /// It fails if its [timeout](crate::Head::timeout) passes before the end of the answer, or if the request is not
     /// sent before the deadline of its [opening](crate::client::CallTime::opening).
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
+
+    /// Completes when no new call can succeed without another connection.
+    ///
+    /// A channel to several servers then replaces the transport. By default this never completes, and such a channel
+    /// learns from failed calls alone.
+    fn lost(&self) -> BoxFuture<'_, ()> {
+        Box::pin(future::pending())
+    }
 }

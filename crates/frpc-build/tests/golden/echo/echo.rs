@@ -32,7 +32,8 @@ pub mod echo_methods {
         .with_types(&types::WORDS, &types::WORDS);
 
     pub const SHOUT: Method = Method::unary("echo.Echo", "Shout", 14)
-        .with_types(&types::WORDS, &types::WORDS);
+        .with_types(&types::WORDS, &types::WORDS)
+        .idempotent();
 
     /// The message types, with fingerprints for peers to verify that they agree on them.
     mod types {
@@ -149,7 +150,7 @@ pub mod echo_client {
     use super::{Words, echo_methods};
     use frpc::{
         Channel, ConnectError, IntoRequest, IntoStreamingRequest, Method, Raw, Response,
-        Status, Streaming, ToAddress,
+        Status, Streaming, ToTarget,
     };
 
     /// Says things.
@@ -175,10 +176,10 @@ pub mod echo_client {
             Self { channel }
         }
 
-        /// Connects to an address, such as `"tcp://localhost:7300"`, with the default settings of
-        /// [`Channel::builder`].
-        pub async fn connect(address: impl ToAddress) -> Result<Self, ConnectError> {
-            Channel::connect(address).await.map(Self::new)
+        /// Connects to an address, such as `"tcp://localhost:7300"`, or to several servers, with the default
+        /// settings of [`Channel::builder`].
+        pub async fn connect(target: impl ToTarget) -> Result<Self, ConnectError> {
+            Channel::connect(target).await.map(Self::new)
         }
 
         /// Returns the channel of this client. Other clients can share it.
@@ -311,7 +312,7 @@ pub mod parrot_server {
 pub mod parrot_client {
     use super::{Words, parrot_methods};
     use frpc::{
-        Channel, ConnectError, IntoRequest, Method, Raw, Response, Status, ToAddress,
+        Channel, ConnectError, IntoRequest, Method, Raw, Response, Status, ToTarget,
     };
 
     /// A second service goes on counting.
@@ -329,10 +330,10 @@ pub mod parrot_client {
             Self { channel }
         }
 
-        /// Connects to an address, such as `"tcp://localhost:7300"`, with the default settings of
-        /// [`Channel::builder`].
-        pub async fn connect(address: impl ToAddress) -> Result<Self, ConnectError> {
-            Channel::connect(address).await.map(Self::new)
+        /// Connects to an address, such as `"tcp://localhost:7300"`, or to several servers, with the default
+        /// settings of [`Channel::builder`].
+        pub async fn connect(target: impl ToTarget) -> Result<Self, ConnectError> {
+            Channel::connect(target).await.map(Self::new)
         }
 
         /// Returns the channel of this client. Other clients can share it.

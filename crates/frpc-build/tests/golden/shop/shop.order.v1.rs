@@ -134,7 +134,7 @@ pub mod orders_client {
     use super::super::super::super::Units;
     use frpc::{
         Channel, ConnectError, IntoRequest, Method, Raw, Response, Status, Streaming,
-        ToAddress,
+        ToTarget,
     };
 
     /// A client of `shop.order.v1.Orders`.
@@ -155,10 +155,10 @@ pub mod orders_client {
             Self { channel }
         }
 
-        /// Connects to an address, such as `"tcp://localhost:7300"`, with the default settings of
-        /// [`Channel::builder`].
-        pub async fn connect(address: impl ToAddress) -> Result<Self, ConnectError> {
-            Channel::connect(address).await.map(Self::new)
+        /// Connects to an address, such as `"tcp://localhost:7300"`, or to several servers, with the default
+        /// settings of [`Channel::builder`].
+        pub async fn connect(target: impl ToTarget) -> Result<Self, ConnectError> {
+            Channel::connect(target).await.map(Self::new)
         }
 
         /// Returns the channel of this client. Other clients can share it.

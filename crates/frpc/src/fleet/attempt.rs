@@ -1,0 +1,147 @@
+//! One attempt of a call on a picked endpoint.
+
+use std::{sync::Arc, time::Duration};
+
+use frisbee::RefusalReason;
+
+use super::{ready::ReadyEndpoint, server::ServerCaller};
+use crate::{
+    call::status::{Code, Status},
+    client::needs_another_connection,
+    error::CallError,
+    wire::frisbee::calling::reconnecting::FrisbeeCaller,
+};
+
+/// A call in flight to one endpoint. It is counted there until it is dropped.
+pub(crate) struct Attempt {
+    endpoint: ReadyEndpoint,
+    /// The start, if the latency of this call is measured.
+    started: Option<Duration>,
+}
+
+/// An attempt over frisbee.
+pub(crate) struct FrisbeeAttempt(Attempt);
+
+impl FrisbeeAttempt {
+    #[inline]
+    pub(super) fn new(attempt: Attempt) -> Option<Self> {
+        matches!(attempt.endpoint.caller(), ServerCaller::Frisbee(_)).then_some(Self(attempt))
+    }
+
+    #[inline]
+    pub(crate) fn frisbee(&self) -> &Arc<FrisbeeCaller> {
+        match self.0.endpoint.caller() {
+            ServerCaller::Frisbee(connection) => connection,
+            ServerCaller::Other(_) => unreachable!("it was begun over frisbee"),
+        }
+    }
+
+    /// Records an answer.
+    #[inline]
+    pub(crate) fn answered(&self) {
+        self.0.answered();
+    }
+}
+
+impl From<FrisbeeAttempt> for Attempt {
+    fn from(FrisbeeAttempt(attempt): FrisbeeAttempt) -> Self {
+        attempt
+    }
+}
+
+/// The reason to make another attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// The call was certainly not executed.
+    NotExecuted,
+    /// The call may have been executed, or a server has answered with a status. The rules of the method decide.
+    ByRules,
+}
+
+impl Attempt {
+    #[inline]
+    pub(super) fn begin(endpoint: ReadyEndpoint, now: Duration) -> Self {
+        let started = endpoint.load().begin().then_some(now);
+        Self { endpoint, started }
+    }
+
+    pub(crate) fn server(&self) -> &ServerCaller {
+        self.endpoint.caller()
+    }
+
+    pub(super) fn endpoint_hash(&self) -> u64 {
+        self.endpoint.hash()
+    }
+
+    /// Records an answer.
+    #[inline]
+    pub(crate) fn answered(&self) {
+        self.endpoint.note_answer();
+        self.endpoint.outcomes().succeed();
+        if let Some(started) = self.started {
+            self.record(started);
+        }
+    }
+
+    fn record(&self, started: Duration) {
+        let now = self.endpoint.clock().now();
+        self.endpoint.load().record(now.saturating_sub(started), now);
+    }
+
+    /// Returns `true` if the server has accepted the call, although it failed.
+    pub(super) fn was_accepted(status: &Status) -> bool {
+        status.call_error().is_none() && !matches!(status.code(), Code::Unavailable | Code::ResourceExhausted)
+    }
+
+    /// Records a failure. Returns the number of failures in a row.
+    #[cold]
+    pub(super) fn failed(&self, status: &Status) -> u32 {
+        match status.call_error() {
+            None => self.endpoint.note_answer(),
+            Some(CallError::Unreachable(_)) => self.endpoint.retire(),
+            Some(_) if needs_another_connection(status) => self.endpoint.retire(),
+            Some(_) => {}
+        }
+        if is_fault_of_server(status) {
+            self.endpoint.load().penalize(self.endpoint.clock().now());
+            return self.endpoint.outcomes().fail();
+        }
+        if status.call_error().is_none() {
+            self.endpoint.outcomes().succeed();
+        }
+        0
+    }
+}
+
+impl Drop for Attempt {
+    #[inline]
+    fn drop(&mut self) {
+        self.endpoint.load().end();
+    }
+}
+
+impl Repeat {
+    /// Returns the reason to repeat a call with this status, if there is one.
+    pub(super) fn of(status: &Status) -> Option<Self> {
+        match status.call_error() {
+            _ if needs_another_connection(status) => Some(Self::NotExecuted),
+            Some(CallError::Unreachable(_) | CallError::TooManyForPeer { .. }) => Some(Self::NotExecuted),
+            Some(CallError::Refused { why: RefusalReason::Busy }) => Some(Self::NotExecuted),
+            Some(CallError::ConnectionLost { .. }) => Some(Self::ByRules),
+            None => Some(Self::ByRules),
+            _ => None,
+        }
+    }
+}
+
+/// Returns whether the status shows a fault of the server rather than of the request.
+fn is_fault_of_server(status: &Status) -> bool {
+    match status.call_error() {
+        Some(CallError::TooManyCalls { .. } | CallError::MessageTooLarge { .. } | CallError::NotSent { .. }) => false,
+        Some(_) => true,
+        None => matches!(
+            status.code(),
+            Code::Unavailable | Code::Internal | Code::Unknown | Code::DeadlineExceeded | Code::DataLoss
+        ),
+    }
+}

@@ -1,0 +1,24 @@
+//! The time of a channel to several servers.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Counts time from the start of the channel, in the form of the rules of `frpc-balance`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FleetClock(Instant);
+
+impl FleetClock {
+    pub(super) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(super) fn now(self) -> Duration {
+        self.at(Instant::now())
+    }
+
+    #[inline]
+    pub(super) fn at(self, instant: Instant) -> Duration {
+        instant.saturating_duration_since(self.0)
+    }
+}

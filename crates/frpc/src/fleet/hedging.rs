@@ -1,0 +1,91 @@
+//! Attempts of one call in parallel, on different endpoints.
+
+use std::future::pending;
+
+use frpc_balance::{HedgingPolicy, RetryPushback};
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    attempt::Attempt,
+    calling::{FleetCall, code_number},
+};
+use crate::call::{exchange::Answer, status::Status};
+
+impl FleetCall {
+    /// Makes a call with one request and one answer. While none arrives, further attempts begin after the delay of the
+    /// policy. The first answer counts, and the other attempts are cancelled.
+    pub(super) async fn hedged(mut self, policy: HedgingPolicy) -> Result<Answer, Status> {
+        let (latencies, start) = (self.fleet.latencies(self.method), Instant::now());
+        let p95 = latencies.p95(start.into_std());
+        let mut running = FuturesUnordered::new();
+        let mut started = 1;
+        running.push(self.begin_parallel());
+        let mut next = policy.delay(started, p95).map(|delay| start + delay);
+        loop {
+            let is_due = async {
+                match next {
+                    Some(at) => sleep_until(at).await,
+                    None => pending().await,
+                }
+            };
+            let ended = tokio::select! {
+                biased;
+                Some(ended) = running.next() => Some(ended),
+                () = is_due => None,
+            };
+            match ended {
+                Some(Ok((attempt, Ok(answer)))) => {
+                    attempt.answered();
+                    let now = Instant::now();
+                    latencies.record(now - start, now.into_std());
+                    self.succeed();
+                    return Ok(answer);
+                }
+                Some(Ok((attempt, Err(status)))) => {
+                    self.fleet.record_failure(&attempt, &status);
+                    self.attempts.note_tried(&attempt);
+                    let pushback = status.metadata().get(RetryPushback::NAME).map(RetryPushback::parse);
+                    match policy.delay_after_failure(started, code_number(&status), pushback) {
+                        Some(delay) => next = Some(Instant::now() + delay),
+                        None if running.is_empty() || policy.is_fatal(code_number(&status)) => {
+                            return Err(status);
+                        }
+                        None => next = None,
+                    }
+                }
+                Some(Err(status)) if running.is_empty() => return Err(status),
+                Some(Err(_)) => {}
+                None if !self.fleet.may_repeat() => next = None,
+                None => {
+                    running.push(self.begin_parallel());
+                    started += 1;
+                    next = policy.delay(started, p95).map(|delay| Instant::now() + delay);
+                }
+            }
+            if running.is_empty() && next.is_none() {
+                return Err(Status::unavailable("no attempt of the call remains"));
+            }
+        }
+    }
+
+    /// Returns a future for one more attempt.
+    fn begin_parallel(
+        &mut self,
+    ) -> impl Future<Output = Result<(Attempt, Result<Answer, Status>), Status>> + Send + use<> {
+        let (fleet, deadline, key, waits) =
+            (self.fleet.clone(), self.time.opening, self.key, self.rules.waits_for_ready);
+        let (tried, call) = (self.attempts.tried().to_vec(), self.next_call());
+        // Further attempts avoid this endpoint, which is known only if one is ready now.
+        let picked = fleet.try_begin(fleet.clock.now(), key, &tried);
+        picked.iter().for_each(|attempt| self.attempts.note_tried(attempt));
+        async move {
+            let attempt = match picked {
+                Some(attempt) => attempt,
+                None => fleet.begin(deadline, key, &tried, waits).await?,
+            };
+            let outcome = attempt.server().caller().call(call).await;
+            Ok((attempt, outcome))
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Channels to many servers: targets, endpoints, picking and retries.
+//!
+//! ```text
+//!   target    the servers as text, an address or a list
+//!   resolve   endpoints, and resolvers that find them;  dns, file
+//!   server    the transport to one server;  ready: an endpoint with such a transport
+//!   set       the endpoints of a channel, and the picker over the ready ones
+//!   tasks     follow the resolver, connect, and connect again after a loss
+//!   attempt   one attempt of a call on a picked endpoint
+//!   rules     the rules of a method: retries, parallel attempts, limits
+//!   calling   a call: attempts and retries;  hedging: attempts in parallel;  replay: requests for several attempts
+//!   settings
+//! ```
+//!
+//! The rules without I/O (picking, budgets, outliers, service configs) are in the crate `frpc-balance`.
+
+pub(crate) mod attempt;
+mod calling;
+mod clock;
+mod dns;
+mod file;
+mod hedging;
+mod ready;
+mod replay;
+mod resolve;
+mod rules;
+pub(crate) mod server;
+pub(crate) mod set;
+mod settings;
+pub(crate) mod target;
+mod tasks;
+
+pub use frpc_balance::{
+    BalancingConfig, BudgetSettings, CodeSet, ConfigError, HedgingDelay, HedgingPolicy, LoadSettings, MethodConfig,
+    MethodName, OutlierSettings, PickPolicy, RetryPolicy, RetryThrottling, ServiceConfig, ThrottleSettings,
+};
+
+pub(crate) use self::{resolve::TlsNames, tasks::start};
+pub use self::{
+    resolve::{Endpoint, Endpoints, Refresh, Resolve},
+    rules::HashKey,
+    settings::{FleetSettings, RetrySettings},
+    target::{Target, ToTarget},
+};

@@ -1,0 +1,87 @@
+//! An endpoint with a connection.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use frpc_balance::{CallOutcomes, EndpointLoad, EndpointState};
+use tokio::sync::Notify;
+
+use super::{clock::FleetClock, server::ServerCaller};
+
+/// An endpoint with a connection.
+#[derive(Clone)]
+pub(crate) struct ReadyEndpoint(Arc<Ready>);
+
+struct Ready {
+    state: EndpointState,
+    caller: ServerCaller,
+    clock: FleetClock,
+    outcomes: CallOutcomes,
+    /// Notified when a call found that the connection takes no more calls.
+    retired: Notify,
+    has_answered: AtomicBool,
+}
+
+impl AsRef<EndpointState> for ReadyEndpoint {
+    fn as_ref(&self) -> &EndpointState {
+        &self.0.state
+    }
+}
+
+impl ReadyEndpoint {
+    pub(super) fn new(state: EndpointState, caller: ServerCaller, clock: FleetClock) -> Self {
+        let (outcomes, retired, has_answered) = (CallOutcomes::default(), Notify::new(), AtomicBool::new(false));
+        Self(Arc::new(Ready { state, caller, clock, outcomes, retired, has_answered }))
+    }
+
+    #[inline]
+    pub(crate) fn load(&self) -> &EndpointLoad {
+        &self.0.state.load
+    }
+
+    pub(super) fn clock(&self) -> FleetClock {
+        self.0.clock
+    }
+
+    /// Returns a number for the address.
+    pub(super) fn hash(&self) -> u64 {
+        self.0.state.hash
+    }
+
+    #[inline]
+    pub(crate) fn caller(&self) -> &ServerCaller {
+        &self.0.caller
+    }
+
+    /// Waits until the connection takes no more calls.
+    pub(super) async fn lost(&self) {
+        tokio::select! {
+            () = self.0.caller.caller().lost() => {}
+            () = self.0.retired.notified() => {}
+        }
+    }
+
+    /// Removes the endpoint from the picker until it has another connection.
+    pub(super) fn retire(&self) {
+        self.0.retired.notify_one();
+    }
+
+    pub(super) fn has_answered(&self) -> bool {
+        self.0.has_answered.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn outcomes(&self) -> &CallOutcomes {
+        &self.0.outcomes
+    }
+
+    #[inline]
+    pub(super) fn note_answer(&self) {
+        // Read first: the line stays shared between the threads of the callers.
+        if !self.has_answered() {
+            self.0.has_answered.store(true, Ordering::Relaxed);
+        }
+    }
+}

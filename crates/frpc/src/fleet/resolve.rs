@@ -1,0 +1,180 @@
+//! Endpoints, and resolvers that find them.
+
+use std::{
+    collections::HashSet,
+    hash::{DefaultHasher, Hash, Hasher},
+    io,
+    sync::Arc,
+};
+
+use frisbee::{Address, ToAddress};
+use futures_util::stream::{self, BoxStream, StreamExt};
+use tokio::sync::Notify;
+
+/// One server among those of a channel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    pub(crate) address: Address,
+    pub(crate) weight: u32,
+    pub(crate) zone: Option<Arc<str>>,
+    pub(crate) tls_name: Option<Arc<str>>,
+    /// The name with which a resolver found the address.
+    pub(super) host: Option<Arc<str>>,
+}
+
+impl Endpoint {
+    /// Creates an endpoint at an address.
+    ///
+    /// # Errors
+    ///
+    /// The address is invalid.
+    pub fn new(address: impl ToAddress) -> io::Result<Self> {
+        Ok(Self { address: address.to_address()?, weight: 1, zone: None, tls_name: None, host: None })
+    }
+
+    pub(super) fn parse(text: &str) -> io::Result<Self> {
+        Self::new(text.trim())
+    }
+
+    /// Sets the weight of the endpoint. One with weight 2 gets twice as many calls as one with weight 1. Default 1; 0
+    /// counts as 1.
+    pub fn weight(self, weight: u32) -> Self {
+        Self { weight: weight.max(1), ..self }
+    }
+
+    /// Sets the zone of the endpoint. Channels prefer endpoints in their own zone; see
+    /// [`FleetSettings::zone`](super::FleetSettings::zone).
+    pub fn zone(self, zone: impl Into<Arc<str>>) -> Self {
+        Self { zone: Some(zone.into()), ..self }
+    }
+
+    /// Sets the name expected in the certificate of the server. Default is the name of the channel, or else the host in
+    /// the address.
+    pub fn tls_name(self, name: impl Into<Arc<str>>) -> Self {
+        Self { tls_name: Some(name.into()), ..self }
+    }
+
+    /// Returns the address.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Returns whether the endpoint is in this zone. Without a zone of the channel, none is.
+    pub(super) fn is_in_zone(&self, zone: Option<&str>) -> bool {
+        zone.is_some() && zone == self.zone.as_deref()
+    }
+
+    /// Returns the names to expect in the certificate of the server.
+    pub(crate) fn tls_names(&self) -> TlsNames<'_> {
+        TlsNames { own: self.tls_name.as_deref(), found: self.host.as_deref() }
+    }
+
+    /// Returns a number for the address, equal in all processes of the same build.
+    pub(super) fn address_hash(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.address.hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// The names of one endpoint in certificates.
+#[derive(Clone, Copy, Debug, Default)]
+#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "only TLS reads the names"))]
+pub(crate) struct TlsNames<'a> {
+    /// The name set for the endpoint.
+    own: Option<&'a str>,
+    /// The host name with which the address was found.
+    found: Option<&'a str>,
+}
+
+#[cfg(feature = "tls")]
+impl TlsNames<'_> {
+    /// Returns the expected name: that of the endpoint, or else that of the channel, or else the host name.
+    pub(crate) fn expected(self, of_channel: Option<crate::TlsName>) -> Option<crate::TlsName> {
+        self.own.map(Into::into).or(of_channel).or_else(|| self.found.map(Into::into))
+    }
+}
+
+/// A set of endpoints, in the order of the resolver.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Endpoints {
+    pub(crate) list: Vec<Endpoint>,
+}
+
+impl Endpoints {
+    /// Creates a set. Of endpoints with the same address, the first counts.
+    pub fn new(endpoints: impl IntoIterator<Item = Endpoint>) -> Self {
+        let mut known = HashSet::new();
+        let list = endpoints.into_iter().filter(|endpoint| known.insert(endpoint.address.clone())).collect();
+        Self { list }
+    }
+}
+
+/// Finds the endpoints of a channel, for example in DNS, a file or a registry.
+///
+/// ```
+/// use frpc::fleet::{Endpoint, Endpoints, Refresh, Resolve};
+/// use futures_util::{StreamExt, stream::{self, BoxStream}};
+///
+/// /// Reads the replicas of a service from a registry.
+/// struct Registry;
+///
+/// impl Resolve for Registry {
+///     fn resolve(&self, refresh: Refresh) -> BoxStream<'static, std::io::Result<Endpoints>> {
+///         stream::unfold(refresh, async |refresh| {
+///             // Asks the registry, and again after a connection failed.
+///             let found = Endpoint::new("tcp://127.0.0.1:7300").map(|one| Endpoints::new([one]));
+///             refresh.requested().await;
+///             Some((found, refresh))
+///         })
+///         .boxed()
+///     }
+/// }
+/// # let _ = frpc::fleet::Target::resolved_by(Registry);
+/// ```
+pub trait Resolve: Send + Sync + 'static {
+    /// Returns the sets of endpoints, each of which replaces the last.
+    ///
+    /// After an error or an empty set, the channel keeps the last set. After the end of the stream, it keeps it for ever.
+    /// Each stream serves one channel, which polls it on its own task.
+    fn resolve(&self, refresh: Refresh) -> BoxStream<'static, io::Result<Endpoints>>;
+}
+
+/// Tells a resolver that a new set is wanted soon, because a connection was lost or could not be opened.
+#[derive(Clone, Debug, Default)]
+pub struct Refresh(Arc<Notify>);
+
+impl Refresh {
+    /// Waits for the next request. Requests made while nothing waits count as one.
+    pub async fn requested(&self) {
+        self.0.notified().await;
+    }
+
+    pub(super) fn request(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// A list that never changes.
+pub(super) struct ListResolver(pub(super) Endpoints);
+
+impl Resolve for ListResolver {
+    fn resolve(&self, _: Refresh) -> BoxStream<'static, io::Result<Endpoints>> {
+        let endpoints = self.0.clone();
+        stream::once(async { Ok(endpoints) }).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_endpoint_of_an_address_counts() {
+        let [one, again, other] = [("tcp://a:1", 3), ("tcp://a:1", 2), ("tcp://b:1", 0)]
+            .map(|(at, weight)| Endpoint::new(at).unwrap().weight(weight));
+        let all = Endpoints::new([one.clone(), again, other.clone()]);
+        assert_eq!(all.list, [one, other]);
+        assert_eq!(all.list[1].weight, 1, "zero counts as one");
+    }
+}

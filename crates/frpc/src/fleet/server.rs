@@ -1,0 +1,79 @@
+//! The transport to one server.
+
+use std::sync::Arc;
+
+use frisbee::Connection;
+
+use crate::{
+    call::{deadline::Deadline, method::Method, status::Status},
+    client::caller::Caller,
+    codec::Format,
+    wire::frisbee::calling::reconnecting::FrisbeeCaller,
+};
+
+/// The transport to one server. Frisbee has its own variant, because its unary calls must not allocate a box.
+#[derive(Clone)]
+pub(crate) enum ServerCaller {
+    Frisbee(Arc<FrisbeeCaller>),
+    Other(Arc<dyn Caller>),
+}
+
+/// The encoding of the calls of a transport. All servers of one channel have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CallEncoding {
+    /// Frisbee converts messages for each peer.
+    Frisbee,
+    Fixed(Format),
+}
+
+impl ServerCaller {
+    pub(super) fn encoding(&self) -> CallEncoding {
+        match self {
+            Self::Frisbee(_) => CallEncoding::Frisbee,
+            Self::Other(caller) => CallEncoding::Fixed(caller.format()),
+        }
+    }
+
+    pub(crate) fn caller(&self) -> &dyn Caller {
+        match self {
+            Self::Frisbee(connection) => connection,
+            Self::Other(caller) => &**caller,
+        }
+    }
+
+    /// Returns the message format for a call to a method. `waits` as for [`FrisbeeCaller::format`].
+    pub(crate) async fn format(
+        &self,
+        method: &'static Method,
+        waits: bool,
+        deadline: Deadline,
+    ) -> Result<Format, Status> {
+        match self {
+            Self::Frisbee(connection) => connection.format(method, waits, deadline).await,
+            Self::Other(caller) => Ok(caller.format()),
+        }
+    }
+
+    /// Returns the format for a call with encoded messages.
+    pub(crate) async fn bytes_format(&self, deadline: Deadline) -> Result<Format, Status> {
+        match self {
+            Self::Frisbee(connection) => connection.bytes_format(deadline).await,
+            Self::Other(caller) => Ok(caller.format()),
+        }
+    }
+
+    /// Returns the current connection, for frisbee only.
+    pub(crate) fn connection(&self) -> Option<Connection> {
+        match self {
+            Self::Frisbee(connection) => Some(connection.current().connection.clone()),
+            Self::Other(_) => None,
+        }
+    }
+
+    /// Announces the methods of a client, so that they are compared with those of the server.
+    pub(crate) fn declare(&self, methods: &'static [Method]) {
+        if let Self::Frisbee(connection) = self {
+            connection.declare(methods);
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! The endpoints of a channel, and the picker over those that are ready.
+
+use std::{
+    collections::HashMap,
+    io,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::{Duration, Instant},
+};
+
+use arc_swap::ArcSwap;
+use frisbee::ConnectRetry;
+use frpc_balance::{
+    CallCounts, ClientThrottle, EndpointLoad, EndpointState, LatencyQuantile, PickRequest, Picker, RetryBudget,
+    RetryTokens, ZonePreference, random_subset,
+};
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::warn;
+
+use super::{
+    attempt::Attempt,
+    clock::FleetClock,
+    ready::ReadyEndpoint,
+    resolve::{Endpoint, Endpoints, Refresh},
+    server::{CallEncoding, ServerCaller},
+    settings::FleetSettings,
+};
+use crate::{
+    call::{deadline::Deadline, method::Method, status::Status},
+    error::{CallError, ConnectError},
+};
+
+/// The servers of a channel. Its tasks end when it is dropped.
+pub(crate) struct Fleet {
+    /// The endpoints that take calls. Replaced whenever one becomes ready or is lost.
+    picker: ArcSwap<Picker<ReadyEndpoint>>,
+    members: Mutex<Members>,
+    progress: watch::Sender<Progress>,
+    pub(super) settings: FleetSettings,
+    pub(super) budget: RetryBudget,
+    /// The tokens of `retryThrottling` in the service config.
+    pub(super) retry_tokens: Option<RetryTokens>,
+    pub(super) throttle: Option<ClientThrottle>,
+    /// Latencies of the methods with parallel attempts after the 95th percentile.
+    latencies: Mutex<HashMap<Method, Arc<LatencyQuantile>>>,
+    connect_retry: ConnectRetry,
+    refresh: Refresh,
+    pub(super) clock: FleetClock,
+    /// The origin of the times of latencies.
+    epoch: Instant,
+    /// The choice of a part of a large set.
+    seed: u64,
+    /// The encoding of the first server.
+    encoding: OnceLock<CallEncoding>,
+    task: OnceLock<AbortOnDropHandle<()>>,
+}
+
+/// All endpoints of the resolver.
+#[derive(Default)]
+struct Members {
+    all: Vec<FleetMember>,
+    /// Methods that clients will call.
+    declared: Vec<&'static [Method]>,
+    /// The error of the resolver, or of the last endpoint that could not be reached.
+    error: Option<Arc<ConnectError>>,
+}
+
+struct FleetMember {
+    endpoint: Endpoint,
+    ready: Option<ReadyEndpoint>,
+    /// The number of failed attempts to connect since the endpoint was ready.
+    failures: usize,
+    /// The number of times it was ejected, less one for each sweep since then that found nothing.
+    ejections: u32,
+    ejected_until: Option<Instant>,
+    _task: AbortOnDropHandle<()>,
+}
+
+/// The state of all connections, for calls that wait.
+#[derive(Clone, Debug, Default)]
+struct Progress {
+    /// The error of the last attempt, if no endpoint is ready and each was tried often enough.
+    failed: Option<Arc<ConnectError>>,
+}
+
+impl Fleet {
+    /// Creates an empty set.
+    pub(super) fn new(settings: FleetSettings, connect_retry: ConnectRetry, refresh: Refresh) -> Self {
+        let (clock, epoch, settings) =
+            (FleetClock::start(), tokio::time::Instant::now().into_std(), settings.with_balancing());
+        Self {
+            picker: ArcSwap::from_pointee(Picker::new(settings.policy, Vec::new(), ZonePreference::default())),
+            members: Mutex::default(),
+            progress: watch::Sender::default(),
+            budget: RetryBudget::new(settings.retry.budget),
+            retry_tokens: settings.service_config.retry_throttling.map(RetryTokens::new),
+            throttle: settings.throttle.map(|throttle| ClientThrottle::new(throttle, epoch)),
+            latencies: Mutex::default(),
+            settings,
+            connect_retry,
+            refresh,
+            clock,
+            epoch,
+            seed: fastrand::u64(..),
+            encoding: OnceLock::new(),
+            task: OnceLock::new(),
+        }
+    }
+
+    /// Keeps a task until the set is dropped.
+    pub(super) fn keep_task(&self, task: AbortOnDropHandle<()>) {
+        let _ = self.task.set(task);
+    }
+
+    /// Waits for the first connection.
+    ///
+    /// # Errors
+    ///
+    /// The error of the last endpoint, once all have failed, or that of the resolver.
+    pub(crate) async fn first(&self) -> Result<(), Arc<ConnectError>> {
+        let mut progress = self.progress.subscribe();
+        loop {
+            if !self.picker.load().endpoints().is_empty() {
+                return Ok(());
+            }
+            if let Some(error) = progress.borrow_and_update().failed.clone() {
+                return Err(error);
+            }
+            // The sender lives as long as `self`.
+            let _ = progress.changed().await;
+        }
+    }
+
+    pub(super) fn connect_pause(&self) -> Duration {
+        self.connect_retry.pause
+    }
+
+    fn members(&self) -> MutexGuard<'_, Members> {
+        // No panic under the lock can leave the members half changed.
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Announces the methods of a client to each server, now and after each connect.
+    pub(crate) fn declare(&self, methods: &'static [Method]) {
+        let mut members = self.members();
+        if members.declared.contains(&methods) {
+            return;
+        }
+        members.declared.push(methods);
+        members.all.iter().filter_map(|member| member.ready.as_ref()).for_each(|ready| ready.caller().declare(methods));
+    }
+
+    /// Returns the latencies of a method.
+    pub(super) fn latencies(&self, method: &Method) -> Arc<LatencyQuantile> {
+        let mut latencies = self.latencies.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(LatencyQuantile::new(LATENCY_WINDOW, self.epoch));
+        latencies.entry(*method).or_insert_with(new).clone()
+    }
+
+    /// Begins an attempt on a ready endpoint. `None` if there is none.
+    #[inline]
+    pub(crate) fn try_begin(&self, now: Duration, key: Option<u64>, tried: &[u64]) -> Option<Attempt> {
+        let picker = self.picker.load();
+        let endpoint = picker.pick(PickRequest { now, key, tried })?;
+        Some(Attempt::begin(endpoint.clone(), now))
+    }
+
+    /// Begins an attempt, and waits for a ready endpoint first. With `waits`, it waits until the deadline, even if no
+    /// endpoint can be reached.
+    pub(super) async fn begin(
+        &self,
+        deadline: Deadline,
+        key: Option<u64>,
+        tried: &[u64],
+        waits: bool,
+    ) -> Result<Attempt, Status> {
+        let try_begin = || self.try_begin(self.clock.now(), key, tried);
+        if let Some(attempt) = try_begin() {
+            return Ok(attempt);
+        }
+        let mut progress = self.progress.subscribe();
+        let waiting = async {
+            loop {
+                let failed = progress.borrow_and_update().failed.clone();
+                // After the state is read, so that a later change is noticed.
+                if let Some(attempt) = try_begin() {
+                    return Ok(attempt);
+                }
+                if let Some(error) = failed.filter(|_| !waits) {
+                    return Err(CallError::Unreachable(error).into());
+                }
+                let _ = progress.changed().await;
+            }
+        };
+        deadline.bound_unsent(waiting).await
+    }
+
+    /// Adds a connection to an endpoint.
+    ///
+    /// # Errors
+    ///
+    /// Its messages have another encoding than those of the first server, so a call could not move between them.
+    pub(super) fn connected(&self, endpoint: &Endpoint, caller: ServerCaller) -> Result<ReadyEndpoint, ConnectError> {
+        if *self.encoding.get_or_init(|| caller.encoding()) != caller.encoding() {
+            let why = format!("{}: the messages of its wire differ from those of the other servers", endpoint.address);
+            return Err(ConnectError::Address(io::Error::new(io::ErrorKind::Unsupported, why)));
+        }
+        let mut members = self.members();
+        for methods in &members.declared {
+            caller.declare(methods);
+        }
+        let load = EndpointLoad::new(&self.settings.load);
+        let state =
+            EndpointState { load, weight: endpoint.weight, hash: endpoint.address_hash(), joined: self.clock.now() };
+        let ready = ReadyEndpoint::new(state, caller, self.clock);
+        if let Some(member) = members.find(endpoint) {
+            (member.ready, member.failures) = (Some(ready.clone()), 0);
+        }
+        self.publish(&members);
+        Ok(ready)
+    }
+
+    /// Removes the connection to an endpoint.
+    pub(super) fn disconnected(&self, endpoint: &Endpoint) {
+        let mut members = self.members();
+        if let Some(member) = members.find(endpoint) {
+            member.ready = None;
+        }
+        self.publish(&members);
+        self.refresh.request();
+    }
+
+    /// Counts a failed attempt to connect to an endpoint.
+    pub(super) fn failed(&self, endpoint: &Endpoint, error: ConnectError) {
+        let mut members = self.members();
+        if let Some(member) = members.find(endpoint) {
+            let is_final = !matches!(&error, ConnectError::Connect(error) if !error.is_final());
+            member.failures += if is_final { self.connect_retry.attempts.max(1) } else { 1 };
+        }
+        members.error = Some(Arc::new(error));
+        self.publish(&members);
+        self.refresh.request();
+    }
+
+    /// Uses another set of endpoints. `join` starts the task of a new one.
+    pub(super) fn apply(&self, found: io::Result<Endpoints>, join: impl Fn(Endpoint) -> AbortOnDropHandle<()>) {
+        let mut members = self.members();
+        match found {
+            Ok(found) if !found.list.is_empty() => {
+                let chosen = random_subset(found.list, self.settings.endpoints_max, self.seed, Endpoint::address_hash);
+                let mut before = std::mem::take(&mut members.all);
+                members.all = chosen
+                    .into_iter()
+                    .map(|endpoint| match before.iter().position(|member| member.endpoint == endpoint) {
+                        Some(known) => before.swap_remove(known),
+                        None => FleetMember::new(endpoint.clone(), join(endpoint)),
+                    })
+                    .collect();
+            }
+            Ok(_) => {
+                let error = io::Error::new(io::ErrorKind::NotFound, "the resolver found no endpoint");
+                self.keep_last(&mut members, error);
+            }
+            Err(error) => self.keep_last(&mut members, error),
+        }
+        self.publish(&members);
+    }
+
+    fn keep_last(&self, members: &mut Members, error: io::Error) {
+        warn!(%error, kept = members.all.len(), "cannot find the endpoints of a channel, it keeps the last");
+        members.error = Some(Arc::new(ConnectError::Address(error)));
+        self.refresh.request();
+    }
+
+    /// Records a failed attempt. Ejects its endpoint after too many failures in a row.
+    #[cold]
+    pub(super) fn record_failure(&self, attempt: &Attempt, status: &Status) {
+        if let Some(throttle) = &self.throttle {
+            let now = tokio::time::Instant::now().into_std();
+            if Attempt::was_accepted(status) { throttle.accepted(now) } else { throttle.refused(now) }
+        }
+        let (in_row, limit) = (attempt.failed(status), self.settings.outliers.failures_in_row);
+        if limit != 0 && in_row >= limit {
+            let mut members = self.members();
+            let hash = attempt.endpoint_hash();
+            if let Some(index) = members.all.iter().position(|member| member.endpoint.address_hash() == hash) {
+                self.eject(&mut members, index);
+                self.publish(&members);
+            }
+        }
+    }
+
+    /// Ejects an endpoint, if enough others remain.
+    fn eject(&self, members: &mut Members, index: usize) {
+        let settings = &self.settings.outliers;
+        let ejected = members.all.iter().filter(|member| member.ejected_until.is_some()).count();
+        let (ejected_max, member) = (settings.ejected_max(members.all.len()), &mut members.all[index]);
+        if ejected >= ejected_max || member.ejected_until.is_some() {
+            return;
+        }
+        let length = settings.ejection_after(member.ejections);
+        warn!(address = %member.endpoint.address, ?length, "an endpoint fails more often than others, it gets no calls");
+        member.ejected_until = Some(tokio::time::Instant::now().into_std() + length);
+        member.ejections += 1;
+    }
+
+    /// Ends ejections, and looks for other outliers.
+    pub(super) fn sweep(&self) {
+        let now = tokio::time::Instant::now().into_std();
+        let mut members = self.members();
+        let counts =
+            |member: &FleetMember| member.ready.as_ref().map(|ready| ready.outcomes().take()).unwrap_or_default();
+        let calls: Vec<CallCounts> = members.all.iter().map(counts).collect();
+        let outliers = self.settings.outliers.outliers(&calls);
+        for (index, member) in members.all.iter_mut().enumerate() {
+            match member.ejected_until {
+                Some(until) if until <= now => {
+                    member.ejected_until = None;
+                    member.ready.iter().for_each(|ready| ready.outcomes().reset());
+                }
+                None if !outliers.contains(&index) => member.ejections = member.ejections.saturating_sub(1),
+                _ => {}
+            }
+        }
+        for index in outliers {
+            self.eject(&mut members, index);
+        }
+        self.publish(&members);
+    }
+
+    /// Shows the members to the calls.
+    fn publish(&self, members: &Members) {
+        let is_near = |member: &&FleetMember| member.endpoint.is_in_zone(self.settings.zone.as_deref());
+        let (near, far): (Vec<_>, Vec<_>) = members.all.iter().partition(is_near);
+        let (mut ready, preferred) = ready_of(&near, &far, |member| member.ejected_until.is_none());
+        if ready.is_empty() {
+            // Better an endpoint that often fails than none.
+            ready = ready_of(&near, &far, |_| true).0;
+        }
+        let attempts_max = self.connect_retry.attempts.max(1);
+        let has_failed = ready.is_empty() && members.all.iter().all(|member| member.failures >= attempts_max);
+        let failed = members.error.clone().filter(|_| has_failed);
+        // Under the lock of the members, so that an older state never replaces a newer one.
+        self.picker.store(Arc::new(Picker::new(self.settings.policy, ready, preferred)));
+        self.progress.send_replace(Progress { failed });
+    }
+}
+
+/// The time after which an old latency counts half as much for parallel attempts.
+const LATENCY_WINDOW: Duration = Duration::from_secs(60);
+
+/// Returns the ready endpoints, those in the zone of the channel first.
+fn ready_of(
+    near: &[&FleetMember],
+    far: &[&FleetMember],
+    is_used: impl Fn(&FleetMember) -> bool,
+) -> (Vec<ReadyEndpoint>, ZonePreference) {
+    let ready = |members: &[&FleetMember]| {
+        let used = members.iter().filter(|member| is_used(member));
+        used.filter_map(|member| member.ready.clone()).collect::<Vec<_>>()
+    };
+    let (mut all, far) = (ready(near), ready(far));
+    let preferred = ZonePreference::new(all.len(), near.len());
+    all.extend(far);
+    (all, preferred)
+}
+
+impl FleetMember {
+    fn new(endpoint: Endpoint, task: AbortOnDropHandle<()>) -> Self {
+        Self { endpoint, ready: None, failures: 0, ejections: 0, ejected_until: None, _task: task }
+    }
+}
+
+impl Members {
+    fn find(&mut self, endpoint: &Endpoint) -> Option<&mut FleetMember> {
+        self.all.iter_mut().find(|member| member.endpoint == *endpoint)
+    }
+}

@@ -1,0 +1,194 @@
+//! The servers of a channel, as a user names them.
+
+use std::{fmt, io, net::SocketAddr, sync::Arc};
+
+use frisbee::{Address, ToAddress};
+
+use super::{
+    dns::DnsResolver,
+    file::FileResolver,
+    resolve::{Endpoint, Endpoints, ListResolver, Resolve},
+};
+
+/// The server or the servers of a channel.
+///
+/// | text | means |
+/// |---|---|
+/// | `tcp://10.0.0.1:7300`, `unix:/run/app.sock`, `grpc://example.org:443` | one server at this [`Address`] |
+/// | `tcp://10.0.0.1:7300,tcp://10.0.0.2:7300` | the servers of this list |
+/// | `dns:///orders.internal:7300` | all A and AAAA records of the name, looked up again every 30 s |
+/// | `dns+grpc:///orders.internal:443` | the same, for addresses of another scheme than `tcp` |
+/// | `file:///etc/orders.json` | the servers in this file, read again after each change |
+///
+/// A file holds a JSON array. Its elements are addresses, or objects with an address and attributes of an [`Endpoint`]:
+///
+/// ```json
+/// ["tcp://10.0.0.1:7300", {"address": "tcp://10.0.0.2:7300", "weight": 3, "zone": "b", "tlsName": "orders"}]
+/// ```
+#[derive(Clone)]
+pub struct Target(pub(crate) TargetKind);
+
+#[derive(Clone)]
+pub(crate) enum TargetKind {
+    /// One server. The channel looks up its name when it connects.
+    One(Address),
+    /// The servers found by a resolver.
+    Many(Arc<dyn Resolve>),
+}
+
+impl Target {
+    /// Returns the target of these servers.
+    ///
+    /// # Errors
+    ///
+    /// The list is empty.
+    pub fn endpoints(endpoints: impl IntoIterator<Item = Endpoint>) -> io::Result<Self> {
+        let endpoints: Vec<_> = endpoints.into_iter().collect();
+        if endpoints.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the list of servers is empty"));
+        }
+        Ok(Self::resolved_by(ListResolver(Endpoints::new(endpoints))))
+    }
+
+    /// Returns the target of the servers that a resolver finds.
+    pub fn resolved_by(resolver: impl Resolve) -> Self {
+        Self(TargetKind::Many(Arc::new(resolver)))
+    }
+
+    /// Returns the resolver of the servers, also for one address.
+    pub(crate) fn into_resolver(self) -> io::Result<Arc<dyn Resolve>> {
+        match self.0 {
+            TargetKind::One(address) => Ok(Arc::new(ListResolver(Endpoints::new([Endpoint::new(address)?])))),
+            TargetKind::Many(resolver) => Ok(resolver),
+        }
+    }
+
+    fn parse(text: &str) -> io::Result<Self> {
+        let Some((scheme, rest)) = text.split_once("://").filter(|_| !text.contains(',')) else {
+            return match text.contains(',') && !text.starts_with("unix:/") {
+                true => Self::endpoints(text.split(',').map(Endpoint::parse).collect::<io::Result<Vec<_>>>()?),
+                false => Ok(Self(TargetKind::One(text.to_address()?))),
+            };
+        };
+        let dns = scheme.strip_prefix("dns").and_then(|wire| match wire {
+            "" => Some("tcp"),
+            wire => wire.strip_prefix('+'),
+        });
+        match (dns, scheme) {
+            (Some(wire), _) => Ok(Self::resolved_by(DnsResolver::parse(text, wire, rest)?)),
+            (None, "file") => Ok(Self::resolved_by(FileResolver::parse(text, rest)?)),
+            (None, _) => Ok(Self(TargetKind::One(text.to_address()?))),
+        }
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            TargetKind::One(address) => f.debug_tuple("Target").field(address).finish(),
+            TargetKind::Many(_) => f.write_str("Target(resolved)"),
+        }
+    }
+}
+
+/// A value convertible to a [`Target`]: text in its syntax, an address, or a list of them.
+pub trait ToTarget {
+    /// Returns the target, or an error if the text has no valid syntax.
+    fn to_target(&self) -> io::Result<Target>;
+}
+
+impl ToTarget for Target {
+    fn to_target(&self) -> io::Result<Target> {
+        Ok(self.clone())
+    }
+}
+
+impl ToTarget for Address {
+    fn to_target(&self) -> io::Result<Target> {
+        Ok(Target(TargetKind::One(self.clone())))
+    }
+}
+
+impl ToTarget for SocketAddr {
+    fn to_target(&self) -> io::Result<Target> {
+        Ok(Target(TargetKind::One(Address::Tcp(*self))))
+    }
+}
+
+impl ToTarget for str {
+    fn to_target(&self) -> io::Result<Target> {
+        Target::parse(self)
+    }
+}
+
+impl ToTarget for String {
+    fn to_target(&self) -> io::Result<Target> {
+        Target::parse(self)
+    }
+}
+
+impl<T: ToTarget + ?Sized> ToTarget for &T {
+    fn to_target(&self) -> io::Result<Target> {
+        (**self).to_target()
+    }
+}
+
+impl<T: ToAddress> ToTarget for [T] {
+    fn to_target(&self) -> io::Result<Target> {
+        Target::endpoints(self.iter().map(Endpoint::new).collect::<io::Result<Vec<_>>>()?)
+    }
+}
+
+impl<T: ToAddress, const N: usize> ToTarget for [T; N] {
+    fn to_target(&self) -> io::Result<Target> {
+        self.as_slice().to_target()
+    }
+}
+
+impl<T: ToAddress> ToTarget for Vec<T> {
+    fn to_target(&self) -> io::Result<Target> {
+        self.as_slice().to_target()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_without_a_resolver_is_one_address() {
+        for text in ["tcp://localhost:7300", "localhost:7300", "unix:/run/app.sock", "grpc://localhost:443", "mem:app"]
+        {
+            let Target(TargetKind::One(address)) = text.to_target().unwrap() else { panic!("{text}") };
+            assert_eq!(address, text.parse().unwrap());
+        }
+        let comma = "unix:/run/a,b.sock".to_target().unwrap();
+        assert!(matches!(comma.0, TargetKind::One(Address::Unix(_))), "{comma:?}");
+    }
+
+    #[test]
+    fn lists_and_resolvers_are_many_endpoints() {
+        let lists = [vec!["tcp://a:1", "tcp://b:1"].to_target(), "tcp://a:1,tcp://b:1".to_target()];
+        let found = ["dns:///a:1", "dns+grpc:///a:1", "file:///a.json"].map(|text| text.to_target());
+        for target in lists.into_iter().chain(found) {
+            assert!(matches!(target.unwrap().0, TargetKind::Many(_)));
+        }
+    }
+
+    #[test]
+    fn errors_name_the_wrong_part() {
+        for (text, why) in [
+            ("tcp://a:1,tcp://b", "\"tcp://b\": port missing"),
+            ("tcp://a:1,", "port missing"),
+            ("dns:///orders", "dns:///HOST:PORT"),
+            ("dns://orders:1", "dns:///HOST:PORT"),
+            ("dns+:///orders:1", "dns+SCHEME:///HOST:PORT"),
+            ("file://orders.json", "file:///PATH"),
+        ] {
+            let error = text.to_target().unwrap_err().to_string();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+        let empty: [&str; 0] = [];
+        assert!(empty.to_target().unwrap_err().to_string().contains("empty"));
+    }
+}

@@ -1,0 +1,101 @@
+//! The tasks of a channel to several servers: one follows the resolver, one for each endpoint keeps it connected.
+//!
+//! ```text
+//!              ┌──────────── pause ◄───────────┐
+//!              ▼                               │ failed
+//!   new ─► connecting ─────────────────────────┤
+//!              ▲   │ connected                 │ lost before an answer
+//!   lost after │   ▼                           │
+//!   an answer  └─ ready ───────────────────────┘
+//! ```
+//!
+//! From each state, an endpoint missing from a new set is removed. Its calls in flight finish.
+
+use std::{
+    io,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use frisbee::ConnectRetry;
+use futures_util::stream::{self, BoxStream, StreamExt};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio_util::task::AbortOnDropHandle;
+use tracing::info;
+
+use super::{
+    resolve::{Endpoint, Endpoints, Refresh, Resolve},
+    server::ServerCaller,
+    set::Fleet,
+    settings::FleetSettings,
+};
+use crate::{client::RedialPauses, error::ConnectError, service::boxed::BoxFuture};
+
+/// Connects to an endpoint, with one attempt.
+pub(crate) type ConnectEndpoint =
+    dyn Fn(Endpoint) -> BoxFuture<'static, Result<ServerCaller, ConnectError>> + Send + Sync;
+
+/// Creates the set of the endpoints of a resolver, and starts to connect to them.
+pub(crate) fn start(
+    resolver: &dyn Resolve,
+    settings: FleetSettings,
+    connect_retry: ConnectRetry,
+    connect: Arc<ConnectEndpoint>,
+) -> Arc<Fleet> {
+    let (refresh, sweep) = (Refresh::default(), settings.outliers.sweep);
+    let fleet = Arc::new(Fleet::new(settings, connect_retry, refresh.clone()));
+    let following = tokio::spawn(follow(Arc::downgrade(&fleet), resolver.resolve(refresh), connect, sweep));
+    fleet.keep_task(AbortOnDropHandle::new(following));
+    fleet
+}
+
+/// Follows the resolver and looks for outliers, until the channel is dropped.
+async fn follow(
+    fleet: Weak<Fleet>,
+    sets: BoxStream<'static, io::Result<Endpoints>>,
+    connect: Arc<ConnectEndpoint>,
+    sweep: Duration,
+) {
+    let join =
+        |endpoint| AbortOnDropHandle::new(tokio::spawn(keep_connected(fleet.clone(), endpoint, connect.clone())));
+    // The last set remains after the end of the resolver.
+    let mut sets = sets.chain(stream::pending());
+    let mut sweeps = interval(sweep);
+    sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let found = tokio::select! {
+            found = sets.next() => found,
+            _ = sweeps.tick() => None,
+        };
+        let Some(fleet) = fleet.upgrade() else { return };
+        match found {
+            Some(found) => fleet.apply(found, join),
+            None => fleet.sweep(),
+        }
+    }
+}
+
+/// Keeps one endpoint connected until the channel is dropped. The set aborts it when the endpoint vanishes.
+pub(super) async fn keep_connected(fleet: Weak<Fleet>, endpoint: Endpoint, connect: Arc<ConnectEndpoint>) {
+    let Some(mut pauses) = fleet.upgrade().map(|fleet| RedialPauses::new(fleet.connect_pause())) else { return };
+    loop {
+        sleep(pauses.next_pause()).await;
+        let outcome = connect(endpoint.clone()).await;
+        let Some(set) = fleet.upgrade() else { return };
+        match outcome.and_then(|caller| set.connected(&endpoint, caller)) {
+            Ok(ready) => {
+                drop(set);
+                ready.lost().await;
+                let Some(set) = fleet.upgrade() else { return };
+                info!(address = %endpoint.address, "lost the connection to an endpoint");
+                set.disconnected(&endpoint);
+                if ready.has_answered() { pauses.after_use() } else { pauses.after_failure() }
+            }
+            Err(error) => {
+                info!(address = %endpoint.address, %error, "cannot connect to an endpoint");
+                set.failed(&endpoint, error);
+                pauses.after_failure();
+            }
+        }
+    }
+}

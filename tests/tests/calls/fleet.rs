@@ -1,0 +1,618 @@
+//! Channels to several servers.
+
+use std::{io, time::Duration};
+
+use frpc::{
+    Address, CallError, Channel, Code, ConnectError, ConnectRetry, Method, Request, Server, Status,
+    fleet::{
+        Endpoint, Endpoints, FleetSettings, HashKey, HedgingDelay, HedgingPolicy, PickPolicy, Refresh, Resolve,
+        RetryPolicy, RetrySettings, ServiceConfig, Target, ThrottleSettings,
+    },
+};
+use futures_util::stream::{BoxStream, StreamExt};
+use support::{
+    MILLI, SECOND, assert_elapsed,
+    calls::{
+        TestClient, TestServer, TestService, Words, all, ask, asking, each_kind, may_have_executed, quiet,
+        quiet_channel, schema::test_methods, stream_of, unused_address, words,
+    },
+    in_virtual_time, settle,
+};
+use tokio::{sync::watch, time::Instant};
+
+static SAY: Method = test_methods::SAY.idempotent();
+
+/// One of several servers. A restart keeps its address.
+struct Replica {
+    address: Address,
+    service: TestService,
+    server: Option<Server>,
+}
+
+impl Replica {
+    async fn start() -> Self {
+        let mut replica = Self { address: unused_address(), service: TestService::default(), server: None };
+        replica.restart().await;
+        replica
+    }
+
+    async fn restart(&mut self) {
+        let server = Server::builder().config(quiet()).add_service(TestServer::new(self.service.clone()));
+        self.server = Some(server.bind(&self.address).await.unwrap());
+    }
+
+    /// Stops without waiting for calls.
+    async fn kill(&mut self) {
+        self.server.take().unwrap().shutdown(Duration::ZERO).await;
+    }
+
+    /// Returns the number of calls since the last question.
+    fn calls(&self) -> usize {
+        self.service.log.take().iter().filter(|event| !event.starts_with("dropped")).count()
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        Endpoint::new(&self.address).unwrap()
+    }
+}
+
+async fn replicas<const N: usize>() -> [Replica; N] {
+    let mut all = Vec::new();
+    for _ in 0..N {
+        all.push(Replica::start().await);
+    }
+    all.try_into().ok().unwrap()
+}
+
+fn target(replicas: &[Replica]) -> Target {
+    Target::endpoints(replicas.iter().map(Replica::endpoint)).unwrap()
+}
+
+async fn connect(replicas: &[Replica], fleet: FleetSettings) -> TestClient {
+    TestClient::new(quiet_channel().fleet(fleet).connect(target(replicas)).await.unwrap())
+}
+
+fn round_robin() -> FleetSettings {
+    FleetSettings { policy: PickPolicy::RoundRobin, ..FleetSettings::default() }
+}
+
+async fn ask_idempotent(client: &TestClient, text: &str) -> Result<String, Status> {
+    Ok(client.channel().unary::<_, Words>(&SAY, words(text)).await?.into_inner().text)
+}
+
+/// A resolver under the control of a test.
+struct Told(watch::Receiver<Result<Vec<Endpoint>, &'static str>>);
+
+impl Resolve for Told {
+    fn resolve(&self, _: Refresh) -> BoxStream<'static, io::Result<Endpoints>> {
+        let told = self.0.clone();
+        futures_util::stream::unfold((told, true), async |(mut told, is_first)| {
+            if !is_first {
+                told.changed().await.ok()?;
+            }
+            let found = told.borrow_and_update().clone().map(Endpoints::new).map_err(io::Error::other);
+            Some((found, (told, false)))
+        })
+        .boxed()
+    }
+}
+
+#[test]
+fn calls_of_each_kind_go_to_all_servers() {
+    in_virtual_time(async {
+        let servers = replicas::<3>().await;
+        let client = connect(&servers, FleetSettings::default()).await;
+        settle().await;
+        for _ in 0..30 {
+            assert_eq!(each_kind(&client, "hi there").await.map(Result::unwrap)[0], "hi there");
+        }
+        let counts = servers.each_ref().map(Replica::calls);
+        assert_eq!(counts.iter().sum::<usize>(), 120);
+        assert!(counts.iter().all(|count| *count >= 15), "{counts:?}");
+    });
+}
+
+#[test]
+fn a_busy_server_gets_fewer_calls() {
+    in_virtual_time(async {
+        let servers = replicas::<2>().await;
+        let client = connect(&servers, FleetSettings::default()).await;
+        settle().await;
+        // Until an answer arrives, only calls in flight are compared.
+        let waiting: Vec<_> = (0..10).map(|_| asking(&client, "wait")).collect();
+        settle().await;
+        assert_eq!(servers.each_ref().map(Replica::calls), [5, 5]);
+        servers[0].service.gate.open(5);
+        settle().await;
+        for _ in 0..5 {
+            ask(&client, "hi").await.unwrap();
+        }
+        assert_eq!(servers.each_ref().map(Replica::calls), [5, 0]);
+        servers[1].service.gate.open(5);
+        for call in waiting {
+            call.await.unwrap().unwrap();
+        }
+    });
+}
+
+#[test]
+fn restarts_of_all_servers_lose_no_call() {
+    in_virtual_time(async {
+        let mut servers = replicas::<3>().await;
+        let client = connect(&servers, FleetSettings::default()).await;
+        let calling = tokio::spawn({
+            let client = client.clone();
+            async move {
+                for _ in 0..2_000 {
+                    for outcome in each_kind(&client, "sleep 0").await {
+                        outcome.unwrap();
+                    }
+                    tokio::time::sleep(MILLI).await;
+                }
+            }
+        });
+        for server in &mut servers {
+            tokio::time::sleep(200 * MILLI).await;
+            server.server.take().unwrap().shutdown(10 * SECOND).await;
+            server.restart().await;
+        }
+        calling.await.unwrap();
+        settle().await;
+        let counts = servers.each_ref().map(Replica::calls);
+        assert!(counts.iter().all(|count| *count > 1_000), "{counts:?}");
+    });
+}
+
+#[test]
+fn killed_servers_lose_no_idempotent_call() {
+    in_virtual_time(async {
+        for index in 0..3 {
+            let mut servers = replicas::<3>().await;
+            let client = connect(&servers, round_robin()).await;
+            settle().await;
+            let idempotent: Vec<_> = (0..3)
+                .map(|_| {
+                    let client = client.clone();
+                    tokio::spawn(async move { ask_idempotent(&client, "wait").await })
+                })
+                .collect();
+            let others: Vec<_> = (0..3).map(|_| asking(&client, "wait")).collect();
+            settle().await;
+            servers[index].kill().await;
+            for server in &servers {
+                server.service.gate.open(10);
+            }
+            for call in idempotent {
+                assert_eq!(call.await.unwrap().unwrap(), "wait");
+            }
+            let mut failed = Vec::new();
+            for call in others {
+                failed.extend(call.await.unwrap().err());
+            }
+            assert_eq!(failed.len(), 1, "one of three servers was killed: {failed:?}");
+            assert!(may_have_executed(&failed[0]), "{:?}", failed[0]);
+        }
+    });
+}
+
+#[test]
+fn endpoints_follow_the_resolver() {
+    in_virtual_time(async {
+        let servers = replicas::<3>().await;
+        let endpoints = servers.each_ref().map(Replica::endpoint);
+        let (sender, told) = watch::channel(Ok(vec![endpoints[0].clone()]));
+        let client = quiet_channel().connect(Target::resolved_by(Told(told))).await.unwrap();
+        let client = TestClient::new(client);
+        let under_way = asking(&client, "wait");
+        settle().await;
+        assert_eq!(servers.each_ref().map(Replica::calls), [1, 0, 0]);
+
+        sender.send(Ok(endpoints[1..].to_vec())).unwrap();
+        settle().await;
+        for _ in 0..20 {
+            ask(&client, "hi").await.unwrap();
+        }
+        let counts = servers.each_ref().map(Replica::calls);
+        assert!(counts[0] == 0 && counts[1] > 0 && counts[2] > 0, "{counts:?}");
+        servers[0].service.gate.open(1);
+        assert_eq!(under_way.await.unwrap().unwrap(), "wait", "the call in flight finishes");
+
+        for told in [Err("the registry is down"), Ok(Vec::new())] {
+            sender.send(told).unwrap();
+            settle().await;
+            ask(&client, "hi").await.expect("the last good set remains");
+        }
+        drop(sender);
+        settle().await;
+        ask(&client, "hi").await.expect("the last set remains after the end of the resolver");
+    });
+}
+
+#[test]
+fn a_channel_connects_as_soon_as_one_server_is_there() {
+    in_virtual_time(async {
+        let [server] = replicas().await;
+        let absent = Endpoint::new(unused_address()).unwrap();
+        let client = quiet_channel().connect(Target::endpoints([absent, server.endpoint()]).unwrap()).await.unwrap();
+        for _ in 0..10 {
+            ask(&TestClient::new(client.clone()), "hi").await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn connecting_fails_once_all_attempts_to_all_servers_failed() {
+    in_virtual_time(async {
+        let absent = [unused_address(), unused_address()];
+        let retry = ConnectRetry { attempts: 3, pause: 10 * MILLI };
+        let error = quiet_channel().retry(retry).connect(absent).await.err().unwrap();
+        let ConnectError::Endpoints(last) = &error else { panic!("{error:?}") };
+        assert!(matches!(**last, ConnectError::Connect(_)), "{last:?}");
+
+        let (_sender, told) = watch::channel(Err("the registry is down"));
+        let error = quiet_channel().connect(Target::resolved_by(Told(told))).await.err().unwrap();
+        assert_eq!(error.to_string(), "the registry is down");
+    });
+}
+
+#[test]
+fn a_lazy_channel_waits_for_a_server() {
+    in_virtual_time(async {
+        let address = unused_address();
+        let client = TestClient::new(quiet_channel().connect_lazy(&address).unwrap());
+        let waiting = asking(&client, "hi");
+        tokio::time::sleep(300 * MILLI).await;
+        let mut server = Replica { address, service: TestService::default(), server: None };
+        server.restart().await;
+        assert_eq!(waiting.await.unwrap().unwrap(), "hi");
+    });
+}
+
+#[test]
+fn calls_without_any_server_fail_or_wait() {
+    in_virtual_time(async {
+        let mut servers = replicas::<1>().await;
+        let waiting = FleetSettings { wait_for_ready: true, ..FleetSettings::default() };
+        let [failing, waiting] = [connect(&servers, FleetSettings::default()).await, connect(&servers, waiting).await];
+        servers[0].kill().await;
+        let start = Instant::now();
+        let status = ask(&failing, "hi").await.unwrap_err();
+        assert!(matches!(status.call_error(), Some(CallError::Unreachable(_))), "{status:?}");
+        assert!(start.elapsed() < 20 * SECOND, "before its deadline");
+        let status = ask(&failing, "hi").await.unwrap_err();
+        assert!(
+            matches!(status.call_error(), Some(CallError::Unreachable(_))),
+            "and the next one immediately: {status:?}"
+        );
+
+        let call = asking(&waiting, "hi");
+        tokio::time::sleep(20 * SECOND).await;
+        servers[0].restart().await;
+        assert_eq!(call.await.unwrap().unwrap(), "hi");
+        tokio::time::sleep(10 * SECOND).await;
+        assert_eq!(ask(&failing, "hi").await.unwrap(), "hi", "the server is back");
+    });
+}
+
+#[test]
+fn unavailable_calls_are_repeated_if_they_are_idempotent() {
+    in_virtual_time(async {
+        let servers = replicas::<3>().await;
+        let client = connect(&servers, round_robin()).await;
+        settle().await;
+        let status = ask(&client, "fail 14 busy").await.unwrap_err();
+        assert_eq!((status.code(), servers.iter().map(Replica::calls).sum::<usize>()), (Code::Unavailable, 1));
+        let status = ask_idempotent(&client, "fail 14 busy").await.unwrap_err();
+        assert_eq!((status.code(), status.message()), (Code::Unavailable, "busy"));
+        let counts = servers.each_ref().map(Replica::calls);
+        assert!(counts.iter().sum::<usize>() == 5 && counts.iter().all(|count| *count > 0), "{counts:?}");
+        let status = ask_idempotent(&client, "fail 5 unknown").await.unwrap_err();
+        assert_eq!((status.code(), servers.iter().map(Replica::calls).sum::<usize>()), (Code::NotFound, 1));
+    });
+}
+
+#[test]
+fn repeated_calls_stay_within_their_budget() {
+    in_virtual_time(async {
+        let servers = replicas::<3>().await;
+        let client = connect(&servers, round_robin()).await;
+        settle().await;
+        for _ in 0..1_000 {
+            ask_idempotent(&client, "fail 14 busy").await.unwrap_err();
+        }
+        let calls: usize = servers.iter().map(Replica::calls).sum();
+        assert!((1_100..=1_400).contains(&calls), "a fifth more, and ten per second: {calls}");
+    });
+}
+
+#[test]
+fn a_server_that_fails_gets_no_calls_for_some_time() {
+    in_virtual_time(async {
+        let servers = replicas::<3>().await;
+        let client = connect(&servers, round_robin()).await;
+        settle().await;
+        // Its handlers wait longer than the timeout of the calls.
+        let timed = TestClient::new(client.channel().clone().with_timeout(SECOND));
+        let mut failures = 0;
+        for _ in 0..30 {
+            servers[1].service.gate.open(1);
+            servers[2].service.gate.open(1);
+            failures += usize::from(ask(&timed, "wait").await.is_err());
+        }
+        assert_eq!(failures, 5, "five in a row on one server");
+        assert_eq!(servers.iter().map(Replica::calls).sum::<usize>(), 30);
+        tokio::time::sleep(41 * SECOND).await;
+        for _ in 0..9 {
+            ask(&client, "hi").await.unwrap();
+        }
+        assert_eq!(servers.each_ref().map(Replica::calls), [3, 3, 3], "after 30 s it gets calls again");
+    });
+}
+
+#[test]
+fn a_large_set_is_used_in_part() {
+    in_virtual_time(async {
+        let servers = replicas::<8>().await;
+        let client = connect(&servers, FleetSettings { endpoints_max: 3, ..round_robin() }).await;
+        settle().await;
+        for _ in 0..12 {
+            ask(&client, "hi").await.unwrap();
+        }
+        let mut counts = servers.each_ref().map(Replica::calls);
+        counts.sort_unstable();
+        assert_eq!(counts, [0, 0, 0, 0, 0, 4, 4, 4]);
+    });
+}
+
+#[test]
+fn servers_in_the_zone_of_the_channel_are_preferred() {
+    in_virtual_time(async {
+        let mut servers = replicas::<4>().await;
+        let endpoints = servers.iter().zip(["a", "b", "b", "c"]).map(|(server, zone)| server.endpoint().zone(zone));
+        let fleet = FleetSettings { zone: Some("b".into()), ..FleetSettings::default() };
+        let target = Target::endpoints(endpoints).unwrap();
+        let client = TestClient::new(quiet_channel().fleet(fleet).connect(target).await.unwrap());
+        tokio::time::sleep(20 * SECOND).await;
+        for _ in 0..40 {
+            ask(&client, "hi").await.unwrap();
+        }
+        let counts = servers.each_ref().map(Replica::calls);
+        assert!(counts[1] > 10 && counts[2] > 10 && counts[0] + counts[3] == 0, "{counts:?}");
+        servers[1].kill().await;
+        servers[2].kill().await;
+        for _ in 0..40 {
+            ask(&client, "hi").await.unwrap();
+        }
+        let counts = servers.each_ref().map(Replica::calls);
+        assert!(counts[0] > 10 && counts[3] > 10, "{counts:?}");
+    });
+}
+
+#[test]
+fn a_request_stream_is_sent_again_from_its_start() {
+    in_virtual_time(async {
+        let mut servers = replicas::<2>().await;
+        let client = connect(&servers, FleetSettings { policy: PickPolicy::First, ..FleetSettings::default() }).await;
+        settle().await;
+        static GATHER: Method = test_methods::GATHER.idempotent();
+        let call = tokio::spawn({
+            let channel = client.channel().clone();
+            async move { channel.client_streaming::<_, Words>(&GATHER, stream_of("one wait two")).await }
+        });
+        servers[0].service.gate.arrival().await;
+        servers[1].service.gate.open(1);
+        servers[0].kill().await;
+        assert_eq!(call.await.unwrap().unwrap().into_inner().text, "one wait two");
+    });
+}
+
+#[test]
+fn a_response_stream_is_repeated_until_its_first_message() {
+    in_virtual_time(async {
+        let mut servers = replicas::<2>().await;
+        let client = connect(&servers, FleetSettings { policy: PickPolicy::First, ..FleetSettings::default() }).await;
+        settle().await;
+        static COUNT: Method = test_methods::COUNT.idempotent();
+        let counted = |list: &'static str| {
+            let channel = client.channel().clone();
+            tokio::spawn(async move { all(channel.server_streaming::<_, Words>(&COUNT, words(list)).await?).await })
+        };
+        let unstarted = counted("wait, two");
+        servers[0].service.gate.arrival().await;
+        servers[1].service.gate.open(1);
+        servers[0].kill().await;
+        assert_eq!(unstarted.await.unwrap().unwrap(), ["wait", "two"]);
+
+        let started = counted("one, wait");
+        servers[1].service.gate.arrival().await;
+        servers[0].restart().await;
+        tokio::time::sleep(SECOND).await;
+        servers[1].kill().await;
+        assert!(may_have_executed(&started.await.unwrap().unwrap_err()), "its first message was read");
+    });
+}
+
+#[test]
+fn a_request_longer_than_the_limit_is_not_repeated() {
+    in_virtual_time(async {
+        let mut servers = replicas::<2>().await;
+        let retry = RetrySettings { replay_max: 6, ..RetrySettings::default() };
+        let fleet = FleetSettings { policy: PickPolicy::First, retry, ..FleetSettings::default() };
+        let client = connect(&servers, fleet).await;
+        settle().await;
+        static GATHER: Method = test_methods::GATHER.idempotent();
+        let call = tokio::spawn({
+            let channel = client.channel().clone();
+            async move { channel.client_streaming::<_, Words>(&GATHER, stream_of("one two three wait")).await }
+        });
+        servers[0].service.gate.arrival().await;
+        servers[0].kill().await;
+        assert!(may_have_executed(&call.await.unwrap().unwrap_err()));
+        assert_eq!(servers[1].calls(), 0);
+    });
+}
+
+#[test]
+fn invalid_settings_and_targets_are_errors() {
+    in_virtual_time(async {
+        let no_attempt = RetryPolicy { attempts_max: 0, ..RetryPolicy::default() };
+        let settings = [
+            FleetSettings { endpoints_max: 0, ..FleetSettings::default() },
+            FleetSettings {
+                retry: RetrySettings { policy: no_attempt, ..RetrySettings::default() },
+                ..FleetSettings::default()
+            },
+        ];
+        for fleet in settings {
+            let error = Channel::builder().fleet(fleet).connect_lazy("mem:none").unwrap_err();
+            assert!(matches!(error, ConnectError::Setting(_)), "{error:?}");
+        }
+        let error = Channel::connect("tcp://a:1,tcp://b").await.unwrap_err();
+        assert!(matches!(error, ConnectError::Address(_)), "{error:?}");
+    });
+}
+
+fn with_config(json: &str) -> FleetSettings {
+    FleetSettings { service_config: ServiceConfig::from_json(json).unwrap(), ..FleetSettings::default() }
+}
+
+#[test]
+fn a_service_config_decides_about_retries_and_timeouts() {
+    in_virtual_time(async {
+        let servers = replicas::<2>().await;
+        let config = r#"{
+            "loadBalancingConfig": [{"round_robin": {}}],
+            "methodConfig": [{
+                "name": [{"service": "calls.Test", "method": "Say"}],
+                "timeout": "3s",
+                "retryPolicy": {"maxAttempts": 3, "initialBackoff": "0.1s", "maxBackoff": "1s", "backoffMultiplier": 2,
+                    "retryableStatusCodes": ["ABORTED"]}
+            }]
+        }"#;
+        let client = connect(&servers, with_config(config)).await;
+        settle().await;
+        assert_eq!(ask(&client, "fail 10 conflict").await.unwrap_err().code(), Code::Aborted);
+        assert_eq!(servers.iter().map(Replica::calls).sum::<usize>(), 3, "attempts of a method that may have effects");
+        assert_eq!(ask(&client, "fail 14 busy").await.unwrap_err().code(), Code::Unavailable);
+        assert_eq!(servers.iter().map(Replica::calls).sum::<usize>(), 1, "another code");
+
+        let start = Instant::now();
+        let status = ask(&client, "wait").await.unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+        assert_elapsed(start, 3 * SECOND);
+    });
+}
+
+#[test]
+fn a_service_config_limits_the_length_of_messages() {
+    in_virtual_time(async {
+        let servers = replicas::<2>().await;
+        let config =
+            r#"{"methodConfig": [{"name": [{}], "maxRequestMessageBytes": 100, "maxResponseMessageBytes": 200}]}"#;
+        let client = connect(&servers, with_config(config)).await;
+        for outcome in each_kind(&client, &"x".repeat(150)).await {
+            let status = outcome.unwrap_err();
+            assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+            assert!(status.message().contains("the request has"), "{status}");
+        }
+        for outcome in each_kind(&client, "large 300").await {
+            let status = outcome.unwrap_err();
+            assert!(status.message().contains("the response has"), "{status}");
+        }
+        for outcome in each_kind(&client, "hi").await {
+            outcome.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_late_call_is_also_made_on_another_server() {
+    in_virtual_time(async {
+        let servers = replicas::<2>().await;
+        let hedging = HedgingPolicy { delay: HedgingDelay::Fixed(100 * MILLI), ..HedgingPolicy::default() };
+        let retry = RetrySettings { hedging: Some(hedging), ..RetrySettings::default() };
+        let client =
+            connect(&servers, FleetSettings { policy: PickPolicy::First, retry, ..FleetSettings::default() }).await;
+        settle().await;
+        servers[1].service.gate.open(1);
+        let start = Instant::now();
+        assert_eq!(ask_idempotent(&client, "wait").await.unwrap(), "wait");
+        assert_elapsed(start, 100 * MILLI);
+        settle().await;
+        assert_eq!(servers[0].service.log.take(), ["say wait", "dropped say wait"], "the loser is cancelled");
+
+        let start = Instant::now();
+        ask_idempotent(&client, "hi").await.unwrap();
+        assert_elapsed(start, Duration::ZERO);
+        assert_eq!(servers.each_ref().map(Replica::calls), [1, 1], "no second attempt for a call in time");
+
+        let status = ask_idempotent(&client, "fail 5 unknown").await.unwrap_err();
+        assert_eq!((status.code(), servers.iter().map(Replica::calls).sum::<usize>()), (Code::NotFound, 1));
+        let status = ask_idempotent(&client, "fail 14 busy").await.unwrap_err();
+        assert_eq!((status.code(), servers.iter().map(Replica::calls).sum::<usize>()), (Code::Unavailable, 2));
+    });
+}
+
+#[test]
+fn parallel_attempts_follow_the_latency_of_their_method() {
+    in_virtual_time(async {
+        let servers = replicas::<2>().await;
+        let retry = RetrySettings { hedging: Some(HedgingPolicy::default()), ..RetrySettings::default() };
+        let client =
+            connect(&servers, FleetSettings { policy: PickPolicy::First, retry, ..FleetSettings::default() }).await;
+        settle().await;
+        for _ in 0..100 {
+            ask_idempotent(&client, "sleep 1").await.unwrap();
+        }
+        assert_eq!(servers[1].calls(), 0, "no call was late");
+        servers[1].service.gate.open(1);
+        let start = Instant::now();
+        ask_idempotent(&client, "wait").await.unwrap();
+        assert!((900 * MILLI..1_300 * MILLI).contains(&start.elapsed()), "{:?}", start.elapsed());
+    });
+}
+
+#[test]
+fn calls_with_the_same_key_go_to_the_same_server() {
+    in_virtual_time(async {
+        let servers = replicas::<4>().await;
+        let config = r#"{"loadBalancingConfig": [{"ring_hash_experimental": {"requestHashHeader": "user"}}]}"#;
+        for fleet in [FleetSettings { policy: PickPolicy::RingHash, ..FleetSettings::default() }, with_config(config)] {
+            let by_header = fleet.policy != PickPolicy::RingHash;
+            let client = connect(&servers, fleet).await;
+            settle().await;
+            let mut used = 0;
+            for user in 0..20 {
+                for _ in 0..5 {
+                    let mut request = Request::new(words("hi"));
+                    if by_header {
+                        request.metadata_mut().insert("user", user.to_string()).unwrap();
+                    } else {
+                        request.extensions_mut().insert(HashKey::new(user.to_string()));
+                    }
+                    client.say(request).await.unwrap();
+                }
+                let counts = servers.each_ref().map(Replica::calls);
+                assert_eq!(counts.iter().filter(|count| **count == 5).count(), 1, "{counts:?}");
+                used |= 1 << counts.iter().position(|count| *count == 5).unwrap();
+            }
+            assert_eq!(used, 0b1111, "all servers have keys");
+        }
+    });
+}
+
+#[test]
+fn a_channel_refuses_calls_while_its_servers_refuse_many() {
+    in_virtual_time(async {
+        let servers = replicas::<2>().await;
+        let fleet = FleetSettings { throttle: Some(ThrottleSettings::default()), ..FleetSettings::default() };
+        let client = connect(&servers, fleet).await;
+        let mut refused = 0;
+        for _ in 0..200 {
+            let status = ask(&client, "fail 14 busy").await.unwrap_err();
+            refused += usize::from(matches!(status.call_error(), Some(CallError::Throttled)));
+        }
+        assert!(refused > 100, "{refused}");
+        assert_eq!(servers.iter().map(Replica::calls).sum::<usize>(), 200 - refused);
+    });
+}

@@ -1,0 +1,114 @@
+//! Channels to several servers which restart while calls are made.
+
+use std::{
+    mem,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use frpc::{
+    Address, Channel, Engine, Method, Server, Status,
+    fleet::{Endpoint, Target},
+};
+use frpc_http::Http;
+use support::{
+    SECOND,
+    calls::{TestServer, TestService, Words, schema::test_methods, words},
+    in_real_time,
+    sockets::Kind,
+};
+use tokio::{sync::Semaphore, task::JoinSet};
+
+use crate::restarts::{bind_when_free, lasting_address};
+
+static SAY: Method = test_methods::SAY.idempotent();
+
+async fn serve_at(address: &Address) -> Server {
+    bind_when_free(async || {
+        let service = TestServer::new(TestService::default());
+        Server::builder().engine(Engine::Tokio).add_service(service).wire(Http::new()).bind(address).await
+    })
+    .await
+}
+
+/// Calls one of several servers until the end of the test.
+async fn call_until(channel: Channel, is_over: Arc<AtomicBool>, answered: Arc<Semaphore>) -> Result<(), Status> {
+    while !is_over.load(Ordering::Relaxed) {
+        let answer = channel.unary::<_, Words>(&SAY, words("hi")).await?;
+        assert_eq!(answer.get_ref().text, "hi");
+        answered.add_permits(1);
+    }
+    Ok(())
+}
+
+async fn restarts_lose_no_call(scheme: &str) {
+    let mut servers = Vec::new();
+    for _ in 0..SERVERS {
+        let address = lasting_address(Kind::Tcp);
+        servers.push((serve_at(&address).await, address));
+    }
+    let endpoints = servers.iter().map(|(_, address)| {
+        let place = address.socket_addr().unwrap();
+        Endpoint::new(format!("{scheme}://{place}")).unwrap()
+    });
+    let channel = Channel::builder().transport(frpc_http::transport()).connect(Target::endpoints(endpoints).unwrap());
+    let channel = channel.await.unwrap();
+    let (is_over, answered) = (Arc::<AtomicBool>::default(), Arc::new(Semaphore::new(0)));
+    let mut callers = JoinSet::new();
+    for _ in 0..CALLERS {
+        callers.spawn(call_until(channel.clone(), is_over.clone(), answered.clone()));
+    }
+    for limit in [5 * SECOND, Duration::ZERO] {
+        for (server, address) in &mut servers {
+            answered.acquire_many(CALLS).await.unwrap().forget();
+            let before = mem::replace(server, Server::builder().without_listener().unwrap());
+            before.shutdown(limit).await;
+            answered.acquire_many(CALLS).await.unwrap().forget();
+            *server = serve_at(address).await;
+        }
+    }
+    answered.acquire_many(CALLS).await.unwrap().forget();
+    is_over.store(true, Ordering::Relaxed);
+    for outcome in callers.join_all().await {
+        outcome.unwrap();
+    }
+}
+
+#[test]
+fn restarts_lose_no_call_over_frisbee() {
+    in_real_time(restarts_lose_no_call("tcp"));
+}
+
+#[test]
+fn restarts_lose_no_call_over_grpc() {
+    in_real_time(restarts_lose_no_call("grpc"));
+}
+
+#[test]
+fn restarts_lose_no_call_over_connect() {
+    in_real_time(restarts_lose_no_call("http"));
+}
+
+#[test]
+fn servers_with_other_messages_are_not_used() {
+    in_real_time(async {
+        let address = lasting_address(Kind::Tcp);
+        let _server = serve_at(&address).await;
+        let place = address.socket_addr().unwrap();
+        for schemes in [["tcp", "grpc"], ["http", "tcp"]] {
+            let target = schemes.map(|scheme| format!("{scheme}://{place}")).join(",");
+            let channel = Channel::builder().transport(frpc_http::transport()).connect(target).await.unwrap();
+            for _ in 0..50 {
+                assert_eq!(channel.unary::<_, Words>(&SAY, words("hi")).await.unwrap().get_ref().text, "hi");
+            }
+        }
+    });
+}
+
+const SERVERS: usize = 3;
+const CALLERS: usize = 8;
+/// The number of calls between two steps of the test.
+const CALLS: u32 = 200;
