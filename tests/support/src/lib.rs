@@ -1,5 +1,5 @@
 //! Helpers shared by tests: virtual time, gates, event logs and peers for raw frames. The feature `full` adds test
-//! services and routers, certificates, engines, peers written in Go, PostgreSQL and NATS servers, and log capture.
+//! services and routers, certificates, engines, peers written in Go, PostgreSQL, NATS and name servers, and log capture.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -32,6 +32,8 @@ mod nats;
 mod postgres;
 #[cfg(feature = "full")]
 pub mod sockets;
+#[cfg(all(unix, feature = "full"))]
+mod unbound;
 
 pub use events::EventLog;
 pub use frames::Peer;
@@ -52,7 +54,7 @@ pub use self::{
 };
 
 #[cfg(all(unix, feature = "full"))]
-pub use self::postgres::Postgres;
+pub use self::{postgres::Postgres, unbound::Unbound};
 
 /// Messages and service of a plain unary call.
 #[cfg(feature = "full")]

@@ -9,6 +9,8 @@ mod channels;
 mod compression;
 mod conversations;
 #[cfg(target_os = "linux")]
+mod dns;
+#[cfg(target_os = "linux")]
 mod engines;
 mod extended;
 mod fleet;

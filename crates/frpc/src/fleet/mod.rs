@@ -35,6 +35,8 @@ pub use frpc_balance::{
     MethodName, OutlierSettings, PickPolicy, RetryPolicy, RetryThrottling, ServiceConfig, ThrottleSettings,
 };
 
+#[cfg(feature = "dns")]
+pub use self::dns::look_up_service_config;
 pub(crate) use self::{resolve::TlsNames, tasks::start};
 pub use self::{
     resolve::{Endpoint, Endpoints, Refresh, Resolve},

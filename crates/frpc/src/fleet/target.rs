@@ -5,7 +5,7 @@ use std::{fmt, io, net::SocketAddr, sync::Arc};
 use frisbee::{Address, ToAddress};
 
 use super::{
-    dns::DnsResolver,
+    dns::{DnsResolver, wire_of},
     file::FileResolver,
     resolve::{Endpoint, Endpoints, ListResolver, Resolve},
 };
@@ -16,9 +16,13 @@ use super::{
 /// |---|---|
 /// | `tcp://10.0.0.1:7300`, `unix:/run/app.sock`, `grpc://example.org:443` | one server at this [`Address`] |
 /// | `tcp://10.0.0.1:7300,tcp://10.0.0.2:7300` | the servers of this list |
-/// | `dns:///orders.internal:7300` | all A and AAAA records of the name, looked up again every 30 s |
+/// | `dns:///orders.internal:7300` | all A and AAAA records of the name, looked up again and again |
 /// | `dns+grpc:///orders.internal:443` | the same, for addresses of another scheme than `tcp` |
+/// | `dns:///_orders._tcp.internal` | the hosts of all SRV records with the best priority, with their weights |
+/// | `dns://10.0.0.53/orders.internal:7300` | the same as the first, from this name server |
 /// | `file:///etc/orders.json` | the servers in this file, read again after each change |
+///
+/// SRV records and name servers need the feature `dns`.
 ///
 /// A file holds a JSON array. Its elements are addresses, or objects with an address and attributes of an [`Endpoint`]:
 ///
@@ -70,11 +74,7 @@ impl Target {
                 false => Ok(Self(TargetKind::One(text.to_address()?))),
             };
         };
-        let dns = scheme.strip_prefix("dns").and_then(|wire| match wire {
-            "" => Some("tcp"),
-            wire => wire.strip_prefix('+'),
-        });
-        match (dns, scheme) {
+        match (wire_of(scheme), scheme) {
             (Some(wire), _) => Ok(Self::resolved_by(DnsResolver::parse(text, wire, rest)?)),
             (None, "file") => Ok(Self::resolved_by(FileResolver::parse(text, rest)?)),
             (None, _) => Ok(Self(TargetKind::One(text.to_address()?))),
@@ -182,6 +182,7 @@ mod tests {
             ("tcp://a:1,", "port missing"),
             ("dns:///orders", "dns:///HOST:PORT"),
             ("dns://orders:1", "dns:///HOST:PORT"),
+            ("dns:///a/b:1", "dns:///HOST:PORT"),
             ("dns+:///orders:1", "dns+SCHEME:///HOST:PORT"),
             ("file://orders.json", "file:///PATH"),
         ] {
