@@ -1,7 +1,7 @@
 //! Channels to several servers which restart while calls are made.
 
 use std::{
-    mem,
+    io, mem,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,16 +11,21 @@ use std::{
 
 use frpc::{
     Address, Channel, Engine, Method, Server, Status,
-    fleet::{Endpoint, Target},
+    fleet::{Endpoint, Endpoints, Refresh, Resolve, Target},
 };
 use frpc_http::Http;
+use frpc_jsonrpc::JsonRpc;
+use futures_util::stream::{self, BoxStream, StreamExt};
 use support::{
     SECOND,
     calls::{TestServer, TestService, Words, schema::test_methods, words},
     in_real_time,
     sockets::Kind,
 };
-use tokio::{sync::Semaphore, task::JoinSet};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    task::JoinSet,
+};
 
 use crate::restarts::{bind_when_free, lasting_address};
 
@@ -29,7 +34,13 @@ static SAY: Method = test_methods::SAY.idempotent();
 async fn serve_at(address: &Address) -> Server {
     bind_when_free(async || {
         let service = TestServer::new(TestService::default());
-        Server::builder().engine(Engine::Tokio).add_service(service).wire(Http::new()).bind(address).await
+        Server::builder()
+            .engine(Engine::Tokio)
+            .add_service(service)
+            .wire(Http::new())
+            .wire(JsonRpc::new())
+            .bind(address)
+            .await
     })
     .await
 }
@@ -90,6 +101,43 @@ fn restarts_lose_no_call_over_grpc() {
 #[test]
 fn restarts_lose_no_call_over_connect() {
     in_real_time(restarts_lose_no_call("http"));
+}
+
+/// Finds one endpoint, and reports the requests for another lookup.
+struct Watched(Endpoint, mpsc::UnboundedSender<()>);
+
+impl Resolve for Watched {
+    fn resolve(&self, refresh: Refresh) -> BoxStream<'static, io::Result<Endpoints>> {
+        let (endpoint, requests) = (self.0.clone(), self.1.clone());
+        stream::unfold(true, move |is_first| {
+            let (endpoint, requests, refresh) = (endpoint.clone(), requests.clone(), refresh.clone());
+            async move {
+                if !is_first {
+                    refresh.requested().await;
+                    requests.send(()).ok()?;
+                }
+                Some((Ok(Endpoints::new([endpoint])), false))
+            }
+        })
+        .boxed()
+    }
+}
+
+#[test]
+fn idle_channels_notice_a_lost_connection() {
+    in_real_time(async {
+        for scheme in ["tcp", "grpc", "jsonrpc+tcp"] {
+            let address = lasting_address(Kind::Tcp);
+            let server = serve_at(&address).await;
+            let endpoint = Endpoint::new(format!("{scheme}://{}", address.socket_addr().unwrap())).unwrap();
+            let (requests, mut requested) = mpsc::unbounded_channel();
+            let builder = Channel::builder().transport(frpc_http::transport()).transport(frpc_jsonrpc::transport());
+            let _channel = builder.connect(Target::resolved_by(Watched(endpoint, requests))).await.unwrap();
+            assert!(requested.try_recv().is_err(), "{scheme}: the connection is well");
+            server.shutdown(Duration::ZERO).await;
+            requested.recv().await.unwrap();
+        }
+    });
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A connection to a server, over HTTP/1.1 or HTTP/2.
 
 use std::{
-    fmt, io,
+    fmt, future, io,
     pin::Pin,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
@@ -168,6 +168,16 @@ impl HttpConnection {
             RequestSender::Http2(sender) => sender.is_closed(),
             #[cfg(not(feature = "http2"))]
             RequestSender::Http2 { sender, .. } => sender.is_closed() || self.traffic.end.get().is_some(),
+        }
+    }
+
+    /// Waits until a connection of HTTP/2 takes no more calls. Servers close idle connections of HTTP/1.1 at any time,
+    /// so this waits for ever there.
+    #[cfg(feature = "http2")]
+    pub(super) async fn closed(&self) {
+        match &self.sender {
+            RequestSender::Http1(_) => future::pending().await,
+            RequestSender::Http2(sender) => sender.closed().await,
         }
     }
 

@@ -122,6 +122,16 @@ impl ConnectionPool {
         }
     }
 
+    /// Waits until no connection takes new calls.
+    #[cfg(feature = "http2")]
+    pub(super) async fn lost(&self) {
+        loop {
+            let open = self.state().connections.iter().find(|connection| !connection.is_closed()).cloned();
+            let Some(open) = open else { return };
+            open.closed().await;
+        }
+    }
+
     /// Starts to open another connection, if one is needed and allowed.
     fn dial(self: &Arc<Self>, state: &mut PoolState) {
         // One HTTP/2 connection serves many waiting calls. After a failure, one attempt is enough to probe the server.

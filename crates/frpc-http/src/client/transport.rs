@@ -35,6 +35,11 @@ impl Caller for SharedHttpCaller {
             RpcProtocol::Twirp => Box::pin(twirp::call(&self.0, call)),
         }
     }
+
+    #[cfg(feature = "http2")]
+    fn lost(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.0.pool.lost())
+    }
 }
 
 impl Transport for Client {

@@ -109,4 +109,9 @@ impl Caller for LinkCaller {
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
         Box::pin(self.make(call))
     }
+
+    fn lost(&self) -> BoxFuture<'_, ()> {
+        let link = self.0.current();
+        Box::pin(async move { link.ended().await })
+    }
 }

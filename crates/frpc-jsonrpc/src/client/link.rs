@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, HashSet, VecDeque},
     future::poll_fn,
     io, mem,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     task::{Context, Poll, ready},
     time::Duration,
@@ -16,7 +16,7 @@ use frpc_json::{DEPTH_MAX, Scanner};
 use futures_core::Stream;
 use futures_util::task::AtomicWaker;
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
     time::Instant,
 };
 use tracing::{debug, info};
@@ -53,6 +53,8 @@ struct SharedLink {
     task: AtomicWaker,
     /// Permits for the bytes in `SharedLinkState::outgoing`.
     room: Arc<Semaphore>,
+    /// Notified at the end of the connection.
+    ended: Notify,
     message_len_max: u32,
 }
 
@@ -135,7 +137,8 @@ impl JsonRpcLink {
     /// Spawns the task of a connection. Requests are limited to `message_len_max` bytes.
     pub(super) fn new(conduit: impl MessageSocket, message_len_max: u32) -> Self {
         let room = Arc::new(Semaphore::new(QUEUE_LEN_MAX as usize));
-        let shared = Arc::new(SharedLink { state: Mutex::default(), task: AtomicWaker::new(), room, message_len_max });
+        let (task, ended) = (AtomicWaker::new(), Notify::new());
+        let shared = Arc::new(SharedLink { state: Mutex::default(), task, room, ended, message_len_max });
         tokio::spawn(drive(shared.clone(), conduit));
         Self(shared)
     }
@@ -144,6 +147,15 @@ impl JsonRpcLink {
     pub(super) fn is_over(&self) -> bool {
         let state = self.0.state();
         state.end.is_some() || state.is_silent || state.given_up >= GIVEN_UP_MAX
+    }
+
+    /// Waits for the end of the connection.
+    pub(super) async fn ended(&self) {
+        let mut ended = pin!(self.0.ended.notified());
+        ended.as_mut().enable();
+        if self.0.state().end.is_none() {
+            ended.await;
+        }
     }
 
     /// Returns the status of a call without an attempt to send it, if the server was just found to speak another protocol.
@@ -248,6 +260,7 @@ impl SharedLink {
             return;
         }
         state.end = Some(why());
+        self.ended.notify_waiters();
         self.room.close();
         for message in mem::take(&mut state.outgoing) {
             if let Some(waiting) = message.id.and_then(|id| state.waiting.remove(&id)) {

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use frpc_http2::{Connection, ErrorCode, Head, OpenError, StreamId};
 use http::{Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 use super::request::{Http2Content, Http2Request, RequestHeads};
 use crate::{
@@ -36,6 +36,8 @@ pub(super) struct SharedConnection {
     pub(super) wakes: Arc<WakeList<Command>>,
     pub(super) streams_max: AtomicUsize,
     pub(super) is_closed: AtomicBool,
+    /// Notified when `is_closed` is set.
+    pub(super) closed: Notify,
     /// The head and the trailers of the latest plain response. The cache of heads shares them with most responses.
     pub(super) accepted: Mutex<Option<(Arc<Head>, Arc<Head>)>>,
 }
@@ -44,6 +46,7 @@ impl SharedConnection {
     /// Refuses further calls.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
+        self.closed.notify_waiters();
         self.wakes.close();
     }
 

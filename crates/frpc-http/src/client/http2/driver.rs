@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     future::poll_fn,
     io, mem,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -17,6 +17,7 @@ use frpc_http2::{Connection, ConnectionError, ErrorCode, Event, OpenError, Setti
 use http::uri::Authority;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
+    sync::Notify,
     time::{Instant, timeout},
 };
 
@@ -56,6 +57,7 @@ impl Http2Sender {
             wakes: Arc::default(),
             streams_max: AtomicUsize::new(core.streams_max()),
             is_closed: AtomicBool::new(false),
+            closed: Notify::new(),
             accepted: Mutex::default(),
         });
         // The protocol core tells the server about halves of a window, so less than that need not wake it.
@@ -68,6 +70,15 @@ impl Http2Sender {
     /// Returns `true` if the connection takes no further calls.
     pub(in crate::client) fn is_closed(&self) -> bool {
         self.0.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the connection takes no further calls.
+    pub(in crate::client) async fn closed(&self) {
+        let mut closed = pin!(self.0.closed.notified());
+        closed.as_mut().enable();
+        if !self.is_closed() {
+            closed.await;
+        }
     }
 
     /// Returns the number of calls that the server allows at the same time.
