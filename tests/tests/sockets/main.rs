@@ -17,9 +17,13 @@ mod fleet;
 mod foreign;
 mod keepalive;
 mod pem;
+#[cfg(target_os = "linux")]
+mod processes;
 mod reconnecting;
 mod redials;
 mod refusals;
+#[cfg(target_os = "linux")]
+mod replicas;
 mod restarts;
 mod shutdowns;
 #[cfg(unix)]

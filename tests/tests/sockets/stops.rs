@@ -9,7 +9,6 @@ use std::{
     env,
     hash::{BuildHasher, RandomState},
     io::{Read, Write},
-    process::Stdio,
     sync::{
         Arc, LazyLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -32,12 +31,14 @@ use support::{
     engines, in_real_time_within,
 };
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
-    process::{Child, ChildStdout, Command},
+    io::{AsyncReadExt, BufReader},
+    process::{Child, ChildStdout},
     runtime,
     task::JoinSet,
     time::{sleep, timeout},
 };
+
+use crate::processes::{line_after, run_test};
 
 const NAME: &str = "stops::calls_end_at_their_deadline_when_processes_are_stopped";
 /// Variables for child processes of this program: their role and its parameters.
@@ -83,23 +84,7 @@ fn threads() -> runtime::Runtime {
 
 /// Starts another process of this program. It exits when its input is closed.
 fn start(role: &str, engine: Engine, address: &str) -> (Child, BufReader<ChildStdout>) {
-    let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", "--nocapture", NAME]).kill_on_drop(true);
-    command.env(ROLE, role).env(ENGINE, engine.to_string()).env(ADDRESS, address);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let said = BufReader::new(child.stdout.take().unwrap());
-    (child, said)
-}
-
-/// Returns the rest of the first line containing this text.
-async fn line_after(said: &mut BufReader<ChildStdout>, begin: &str) -> Option<String> {
-    let mut lines = said.lines();
-    while let Some(line) = lines.next_line().await.unwrap() {
-        if let Some((_, rest)) = line.split_once(begin) {
-            return Some(rest.to_owned());
-        }
-    }
-    None
+    run_test(NAME, &[(ROLE, role), (ENGINE, &engine.to_string()), (ADDRESS, address)])
 }
 
 /// Repeatedly stops one process, the other, or both.
