@@ -1,4 +1,4 @@
-//! Standard services for [frpc]: [gRPC health checks](Health) and [server reflection](Reflection), on all wires of a
+//! Standard services for [frpc]: [gRPC health checks](Health) with a [watcher](HealthWatcher) for channels, and [server reflection](Reflection), on all wires of a
 //! server including frisbee.
 //!
 //! ```
@@ -24,6 +24,8 @@ mod catalog;
 mod health;
 pub mod protos;
 mod reflection;
+mod watcher;
 
 pub use health::{Health, ServingStatus};
 pub use reflection::{Reflection, V1, V1Alpha, Version};
+pub use watcher::HealthWatcher;

@@ -261,7 +261,7 @@ pub enum ConnectError {
     Collision(Collision),
     /// A setting allows no call to be made.
     Setting(InvalidSetting),
-    /// The address is invalid, or no transport has its scheme.
+    /// The address is invalid or cannot be used: no transport has its scheme, or its server reports that it does not serve.
     Address(io::Error),
     /// The server cannot be reached.
     Connect(frisbee::ConnectError),

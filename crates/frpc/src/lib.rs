@@ -133,7 +133,7 @@ pub use call::method::{MessageType, Method, MethodKind, MethodTypes};
 pub use call::request::{IntoRequest, IntoStreaming, IntoStreamingRequest, Request, Response};
 pub use call::status::{Code, Status};
 pub use call::streaming::{MessageFrames, MetadataSlot, StreamSender, Streaming};
-pub use channel::{Channel, builder::ChannelBuilder, settings::ChannelCallSettings};
+pub use channel::{Channel, builder::ChannelBuilder, health::WatchHealth, settings::ChannelCallSettings};
 pub use client::caller::Caller;
 #[cfg(feature = "tls")]
 pub use client::transport::ConnectTls;

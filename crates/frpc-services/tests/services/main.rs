@@ -4,3 +4,4 @@
 mod either;
 mod health;
 mod reflection;
+mod watcher;

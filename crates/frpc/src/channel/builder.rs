@@ -3,11 +3,13 @@
 use std::{fmt, io, sync::Arc, time::Duration};
 
 use frisbee::{Address, Config, ConnectRetry, Engine, InvalidSetting, Router, SocketOptions};
+use futures_util::stream::{self, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{
     Channel, ChannelTransport,
     connecting::{Dialed, ServerDialer},
+    health::WatchHealth,
     settings::ChannelCallSettings,
 };
 #[cfg(feature = "tls")]
@@ -20,7 +22,9 @@ use crate::{
     codec::{MemoryBudget, json::Types},
     error::ConnectError,
     fleet::{
-        self, Endpoint, FleetSettings, Resolve, TlsNames, ToTarget, server::ServerCaller, set::Fleet,
+        self, Endpoint, FleetSettings, Resolve, TlsNames, ToTarget,
+        server::{ConnectedServer, ServerCaller},
+        set::Fleet,
         target::TargetKind,
     },
     service::{
@@ -69,6 +73,7 @@ struct Calling {
     calls: ChannelCallSettings,
     layers: LayerStack,
     transports: Vec<Arc<dyn Transport>>,
+    health: Option<Arc<dyn WatchHealth>>,
     /// The settings shared with transports other than frisbee.
     settings: ConnectSettings,
     fleet: FleetSettings,
@@ -81,6 +86,7 @@ impl ChannelBuilder {
             calls: ChannelCallSettings::default(),
             layers: LayerStack::default(),
             transports: Vec::new(),
+            health: None,
             settings: ConnectSettings::default(),
             fleet: FleetSettings::default(),
         };
@@ -213,6 +219,15 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self
     }
 
+    /// Watches the health of each server, for a channel to several servers. A server gets calls while it is healthy.
+    ///
+    /// The health is that of the service in [`ServiceConfig::health_check`](crate::fleet::ServiceConfig::health_check),
+    /// or else of the server as a whole.
+    pub fn health(mut self, watcher: impl WatchHealth) -> Self {
+        self.calling.health = Some(Arc::new(watcher));
+        self
+    }
+
     /// Connects to a [target](crate::fleet::Target): an address such as `"tcp://localhost:7300"` or
     /// `"unix:/run/app.sock"`, several addresses, or a name such as `"dns:///orders.internal:7300"`.
     ///
@@ -278,16 +293,23 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         let (way, settings, retry) = (self.way(), self.calling.fleet.clone(), self.calling.settings.retry);
         // The set makes the attempts of each endpoint.
         self.calling.settings.retry.attempts = 1;
+        let (health, service) = (self.calling.health.take(), settings.service_config.health_check.clone());
+        let service = service.unwrap_or_default();
         let (lost_metadata, timeout, dialer) = (way.lost_metadata, way.timeout, self.dialer());
-        let connect = move |endpoint: Endpoint| -> BoxFuture<'static, Result<ServerCaller, ConnectError>> {
-            let dialer = dialer.clone();
+        let connect = move |endpoint: Endpoint| -> BoxFuture<'static, Result<ConnectedServer, ConnectError>> {
+            let (dialer, health, service) = (dialer.clone(), health.clone(), service.clone());
             Box::pin(async move {
-                Ok(match dialer.dial(&endpoint.address, endpoint.tls_names()).await? {
+                let caller = match dialer.dial(&endpoint.address, endpoint.tls_names()).await? {
                     Dialed::Calls(caller) => ServerCaller::Other(caller),
                     Dialed::Frisbee(first) => {
                         ServerCaller::Frisbee(FrisbeeCaller::new(first, None, lost_metadata, Some(timeout)))
                     }
-                })
+                };
+                let health = match health {
+                    Some(health) => health.watch(Channel::to_server(caller.clone()), &service),
+                    None => stream::once(async { true }).boxed(),
+                };
+                Ok(ConnectedServer { caller, health })
             })
         };
         (fleet::start(resolver, settings, retry, Arc::new(connect)), way)

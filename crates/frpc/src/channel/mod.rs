@@ -4,6 +4,7 @@ pub(crate) mod builder;
 mod bytes;
 mod connecting;
 mod custom;
+pub(crate) mod health;
 pub(crate) mod settings;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -144,6 +145,11 @@ impl Channel {
     /// Creates a channel over a custom transport.
     pub fn over_caller(caller: impl Caller) -> Self {
         Self::by(ChannelTransport::One(ServerCaller::Other(Arc::new(caller))), LayerStack::default())
+    }
+
+    /// Creates a channel to one server of another channel.
+    fn to_server(server: ServerCaller) -> Self {
+        Self::by(ChannelTransport::One(server), LayerStack::default())
     }
 
     fn on(connection: Arc<FrisbeeCaller>, layers: LayerStack) -> Self {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use frisbee::Connection;
+use futures_util::stream::BoxStream;
 
 use crate::{
     call::{deadline::Deadline, method::Method, status::Status},
@@ -16,6 +17,13 @@ use crate::{
 pub(crate) enum ServerCaller {
     Frisbee(Arc<FrisbeeCaller>),
     Other(Arc<dyn Caller>),
+}
+
+/// A new connection to a server.
+pub(crate) struct ConnectedServer {
+    pub(crate) caller: ServerCaller,
+    /// `true` while the server is able to serve, in the last value.
+    pub(crate) health: BoxStream<'static, bool>,
 }
 
 /// The encoding of the calls of a transport. All servers of one channel have the same.

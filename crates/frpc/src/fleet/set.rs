@@ -15,7 +15,7 @@ use frpc_balance::{
 };
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::{
     attempt::Attempt,
@@ -228,6 +228,18 @@ impl Fleet {
         }
         self.publish(&members);
         self.refresh.request();
+    }
+
+    /// Removes an endpoint from the choice, because its server reports that it cannot serve.
+    pub(super) fn unhealthy(&self, endpoint: &Endpoint) {
+        let why = format!("{}: the server reports that it does not serve", endpoint.address);
+        info!(address = %endpoint.address, "an endpoint does not serve");
+        let mut members = self.members();
+        if let Some(member) = members.find(endpoint) {
+            (member.ready, member.failures) = (None, self.connect_retry.attempts.max(1));
+        }
+        members.error = Some(Arc::new(ConnectError::Address(io::Error::new(io::ErrorKind::NotConnected, why))));
+        self.publish(&members);
     }
 
     /// Counts a failed attempt to connect to an endpoint.

@@ -6,7 +6,10 @@
 //!   new ─► connecting ─────────────────────────┤
 //!              ▲   │ connected                 │ lost before an answer
 //!   lost after │   ▼                           │
-//!   an answer  └─ ready ───────────────────────┘
+//!   an answer  ├─ ready ───────────────────────┤
+//!              │   ▲ │ its health changes      │
+//!              │   │ ▼                         │
+//!              └─ unhealthy ───────────────────┘
 //! ```
 //!
 //! From each state, an endpoint missing from a new set is removed. Its calls in flight finish.
@@ -24,8 +27,9 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::info;
 
 use super::{
+    ready::ReadyEndpoint,
     resolve::{Endpoint, Endpoints, Refresh, Resolve},
-    server::ServerCaller,
+    server::ConnectedServer,
     set::Fleet,
     settings::FleetSettings,
 };
@@ -33,7 +37,7 @@ use crate::{client::RedialPauses, error::ConnectError, service::boxed::BoxFuture
 
 /// Connects to an endpoint, with one attempt.
 pub(crate) type ConnectEndpoint =
-    dyn Fn(Endpoint) -> BoxFuture<'static, Result<ServerCaller, ConnectError>> + Send + Sync;
+    dyn Fn(Endpoint) -> BoxFuture<'static, Result<ConnectedServer, ConnectError>> + Send + Sync;
 
 /// Creates the set of the endpoints of a resolver, and starts to connect to them.
 pub(crate) fn start(
@@ -80,16 +84,16 @@ pub(super) async fn keep_connected(fleet: Weak<Fleet>, endpoint: Endpoint, conne
     let Some(mut pauses) = fleet.upgrade().map(|fleet| RedialPauses::new(fleet.connect_pause())) else { return };
     loop {
         sleep(pauses.next_pause()).await;
-        let outcome = connect(endpoint.clone()).await;
+        let outcome = match connect(endpoint.clone()).await {
+            Ok(server) => use_until_lost(&fleet, &endpoint, server).await,
+            Err(error) => Err(error),
+        };
         let Some(set) = fleet.upgrade() else { return };
-        match outcome.and_then(|caller| set.connected(&endpoint, caller)) {
-            Ok(ready) => {
-                drop(set);
-                ready.lost().await;
-                let Some(set) = fleet.upgrade() else { return };
+        match outcome {
+            Ok(has_answered) => {
                 info!(address = %endpoint.address, "lost the connection to an endpoint");
                 set.disconnected(&endpoint);
-                if ready.has_answered() { pauses.after_use() } else { pauses.after_failure() }
+                if has_answered { pauses.after_use() } else { pauses.after_failure() }
             }
             Err(error) => {
                 info!(address = %endpoint.address, %error, "cannot connect to an endpoint");
@@ -98,4 +102,37 @@ pub(super) async fn keep_connected(fleet: Weak<Fleet>, endpoint: Endpoint, conne
             }
         }
     }
+}
+
+/// Offers a connection to the calls while its server is healthy, until the connection is lost. Returns `true` if the server
+/// has answered a call.
+async fn use_until_lost(
+    fleet: &Weak<Fleet>,
+    endpoint: &Endpoint,
+    server: ConnectedServer,
+) -> Result<bool, ConnectError> {
+    let ConnectedServer { caller, mut health } = server;
+    let (mut ready, mut has_answered) = (None::<ReadyEndpoint>, false);
+    loop {
+        let lost = async {
+            match &ready {
+                Some(ready) => ready.lost().await,
+                None => caller.caller().lost().await,
+            }
+        };
+        let is_healthy = tokio::select! {
+            () = lost => break,
+            Some(is_healthy) = health.next() => is_healthy,
+        };
+        let Some(set) = fleet.upgrade() else { break };
+        match &ready {
+            None if is_healthy => ready = Some(set.connected(endpoint, caller.clone())?),
+            _ if is_healthy => {}
+            _ => {
+                has_answered |= ready.take().is_some_and(|ready| ready.has_answered());
+                set.unhealthy(endpoint);
+            }
+        }
+    }
+    Ok(has_answered || ready.is_some_and(|ready| ready.has_answered()))
 }
