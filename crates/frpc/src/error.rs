@@ -148,8 +148,13 @@ impl From<ServerCause> for ServerFailure {
 }
 
 impl From<Status> for ServerFailure {
-    fn from(status: Status) -> Self {
-        Self { status, cause: None }
+    fn from(mut status: Status) -> Self {
+        let cause = status.is_refusal().then_some(ServerCause::Refused(RefusalReason::Busy));
+        if cause.is_some() {
+            // The cause says it already.
+            status.take_not_executed();
+        }
+        Self { status, cause }
     }
 }
 
@@ -206,6 +211,14 @@ impl Status {
     /// Returns the reason if the call got no answer from its handler. `None` for a status from the handler.
     pub fn call_error(&self) -> Option<&CallError> {
         std::error::Error::source(self)?.downcast_ref()
+    }
+}
+
+/// Reads the refusal of a server on a wire without a field for it.
+pub(crate) fn recognize_refusal(mut status: Status) -> Status {
+    match status.take_not_executed() {
+        true => status.with_source(Arc::new(CallError::Refused { why: RefusalReason::Busy }) as Arc<_>),
+        false => status,
     }
 }
 

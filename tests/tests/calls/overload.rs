@@ -9,19 +9,22 @@ use std::{
 };
 
 use frpc::{
-    CallError, CallSettings, Channel, ChannelCallSettings, Code, Config, Dispatch, RefusalReason, Request, Response,
-    Server, ServerBuilder, Status, Streaming, TimeLimits, interceptor, layers::ConcurrencyLimit,
+    Call, CallError, CallSettings, Channel, ChannelCallSettings, Code, Config, Dispatch, RefusalReason, Request,
+    Response, Server, ServerBuilder, Services, Status, Streaming, TimeLimits, interceptor,
+    layers::{AdaptiveLimit, CallPriority, ConcurrencyLimit, LimitSettings, OverloadSettings, RateLimit, RateSettings},
 };
 use support::{
     MILLI, SECOND,
     calls::{
-        TestClient, TestServer, Words, asking, connect, only_connection, quiet, quiet_channel,
+        TestClient, TestServer, TestService, Words, ask, asking, connect, only_connection, quiet, quiet_channel,
         schema::test_server::Test, serve_and_connect, words,
     },
     in_virtual_time, settle,
 };
 use tokio::{
     io::duplex,
+    sync::Semaphore,
+    task::JoinSet,
     time::{Instant, sleep},
 };
 
@@ -234,5 +237,168 @@ fn cancelled_calls_leave_the_queue() {
         let log = service.log.take();
         assert_eq!(log.iter().filter(|line| *line == "dropped say wait").count(), 3000);
         assert_eq!(server.metrics().connections, 1);
+    });
+}
+
+/// A service with some workers, each of them busy with one call for a time.
+#[derive(Clone)]
+struct Workers {
+    free: Arc<Semaphore>,
+    work: Duration,
+    /// The number of calls executed after their deadline.
+    late: Arc<AtomicUsize>,
+}
+
+impl Test for Workers {
+    async fn say(&self, request: Request<Words>) -> Result<Response<Words>, Status> {
+        let deadline = request.deadline();
+        let _worker = self.free.acquire().await.unwrap();
+        if deadline.is_some_and(|deadline| deadline < Instant::now().into_std()) {
+            self.late.fetch_add(1, Ordering::Relaxed);
+        }
+        sleep(self.work).await;
+        Ok(request.into_inner().into())
+    }
+
+    async fn count(&self, _: Request<Words>) -> Result<Response<Streaming<Words>>, Status> {
+        Err(Status::unimplemented("not asked for"))
+    }
+
+    async fn gather(&self, _: Request<Streaming<Words>>) -> Result<Response<Words>, Status> {
+        Err(Status::unimplemented("not asked for"))
+    }
+
+    async fn chat(&self, _: Request<Streaming<Words>>) -> Result<Response<Streaming<Words>>, Status> {
+        Err(Status::unimplemented("not asked for"))
+    }
+}
+
+fn priority_of(call: &Call) -> CallPriority {
+    match call.head().metadata().get("importance") {
+        Some("high") => CallPriority::High,
+        Some("low") => CallPriority::Low,
+        _ => CallPriority::Normal,
+    }
+}
+
+fn important(text: &str, importance: &str) -> Request<Words> {
+    let mut request = Request::new(words(text));
+    request.metadata_mut().insert("importance", importance).unwrap();
+    request
+}
+
+#[test]
+fn ten_times_the_capacity_leaves_the_goodput_and_important_calls() {
+    const WORKERS: usize = 4;
+    const WORK: Duration = Duration::from_millis(8);
+    /// Ten times the capacity: 5,000 calls per second.
+    const CALLS_PER_MILLISECOND: usize = 5;
+    in_virtual_time(async {
+        let service = Workers { free: Arc::new(Semaphore::new(WORKERS)), work: WORK, late: Arc::default() };
+        let limit = AdaptiveLimit::default().priority(priority_of);
+        let services = Services::new().add_service(TestServer::new(service.clone())).layer(limit.clone());
+        let client = TestClient::new(Channel::in_process(services));
+        let [good, important_good, important_all] = [(); 3].map(|()| Arc::<AtomicUsize>::default());
+        let (begin, measured) = (Instant::now(), 2 * SECOND);
+        let mut callers = JoinSet::new();
+        for tick in 0..4_000 {
+            for number in 0..CALLS_PER_MILLISECOND {
+                let is_important = number == 0 && tick % 20 == 0;
+                let mut request = important("hi", if is_important { "high" } else { "normal" });
+                request.set_timeout(100 * MILLI);
+                let (client, good, important_good) = (client.clone(), good.clone(), important_good.clone());
+                let counts = begin.elapsed() >= measured;
+                important_all.fetch_add(usize::from(is_important && counts), Ordering::Relaxed);
+                callers.spawn(async move {
+                    let is_good = client.say(request).await.is_ok();
+                    good.fetch_add(usize::from(is_good && counts), Ordering::Relaxed);
+                    important_good.fetch_add(usize::from(is_good && counts && is_important), Ordering::Relaxed);
+                });
+            }
+            sleep(MILLI).await;
+        }
+        callers.join_all().await;
+        let [good, important_good, important_all] =
+            [good, important_good, important_all].map(|count| count.load(Ordering::Relaxed));
+        assert!(good >= 900, "{good} of 1,000 calls of the capacity in two seconds; {limit:?}");
+        assert!(important_good * 100 >= important_all * 99, "{important_good} of {important_all} important calls");
+        assert_eq!(service.late.load(Ordering::Relaxed), 0, "no call is executed after its deadline");
+    });
+}
+
+/// A service behind a limit of one call.
+fn one_at_a_time(queue_max: usize) -> (TestService, TestClient, AdaptiveLimit) {
+    let limit = LimitSettings { first: 1, least: 1, most: 1, ..LimitSettings::default() };
+    let settings = OverloadSettings { limit, queue_max, wait_max: 10 * SECOND };
+    let (service, limit) = (TestService::default(), AdaptiveLimit::new(settings).unwrap().priority(priority_of));
+    let services = Services::new().add_service(TestServer::new(service.clone())).layer(limit.clone());
+    (service, TestClient::new(Channel::in_process(services)), limit)
+}
+
+#[test]
+fn waiting_calls_begin_in_the_order_of_their_importance_and_deadlines() {
+    in_virtual_time(async {
+        let (service, client, limit) = one_at_a_time(3);
+        let say = |text: &'static str, importance: &str, timeout: Duration| {
+            let mut request = important(text, importance);
+            request.set_timeout(timeout);
+            let client = client.clone();
+            tokio::spawn(async move { client.say(request).await.map(drop) })
+        };
+        let first = say("wait", "normal", 9 * SECOND);
+        service.gate.arrival().await;
+        let waiting = [
+            say("replaced", "low", SECOND),
+            say("late", "normal", 3 * SECOND),
+            say("expired", "normal", MILLI),
+            say("soon", "normal", 2 * SECOND),
+        ];
+        settle().await;
+        sleep(10 * MILLI).await;
+        assert_eq!(limit.in_progress(), 1);
+        service.gate.open(1);
+        first.await.unwrap().unwrap();
+        let mut outcomes = Vec::new();
+        for call in waiting {
+            outcomes.push(call.await.unwrap().err().map(|status| status.code()));
+        }
+        assert_eq!(outcomes, [Some(Code::Unavailable), None, Some(Code::Unavailable), None]);
+        assert_eq!(service.log.take(), ["say wait", "say soon", "say late"]);
+        assert_eq!(limit.in_progress(), 0);
+    });
+}
+
+#[test]
+fn cancelled_calls_leave_their_places() {
+    in_virtual_time(async {
+        let (service, client, limit) = one_at_a_time(3);
+        let [running, waiting] = [asking(&client, "wait"), asking(&client, "never")];
+        service.gate.arrival().await;
+        settle().await;
+        waiting.abort();
+        running.abort();
+        settle().await;
+        assert_eq!(limit.in_progress(), 0);
+        assert_eq!(ask(&client, "hi").await.unwrap(), "hi");
+    });
+}
+
+#[test]
+fn callers_above_their_rate_are_refused() {
+    in_virtual_time(async {
+        let limit = RateLimit::new(RateSettings { calls_per_second: 2, burst: 2, ..RateSettings::default() }).unwrap();
+        let limit = limit.by(|call| call.head().metadata().get("importance").map(str::to_owned));
+        let services = Services::new().add_service(TestServer::new(TestService::default())).layer(limit);
+        let client = TestClient::new(Channel::in_process(services));
+        let say = async |importance: &str| client.say(important("hi", importance)).await.map(drop);
+        for _ in 0..2 {
+            say("low").await.unwrap();
+        }
+        let status = say("low").await.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert_eq!(status.message(), "more than 2 calls per second of one caller: the next may be made in 500ms");
+        say("high").await.unwrap();
+        sleep(SECOND / 2).await;
+        say("low").await.unwrap();
     });
 }

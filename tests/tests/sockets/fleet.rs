@@ -10,15 +10,16 @@ use std::{
 };
 
 use frpc::{
-    Address, Channel, Engine, Method, Server, Status,
-    fleet::{Endpoint, Endpoints, Refresh, Resolve, Target},
+    Address, CallError, Channel, Engine, Method, RefusalReason, Server, Status,
+    fleet::{Endpoint, Endpoints, FleetSettings, PickPolicy, Refresh, Resolve, Target},
+    layers::{AdaptiveLimit, LimitSettings, OverloadSettings},
 };
 use frpc_http::Http;
 use frpc_jsonrpc::JsonRpc;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use support::{
     SECOND,
-    calls::{TestServer, TestService, Words, schema::test_methods, words},
+    calls::{TestClient, TestServer, TestService, Words, ask, asking, schema::test_methods, words},
     in_real_time,
     sockets::Kind,
 };
@@ -137,6 +138,45 @@ fn idle_channels_notice_a_lost_connection() {
             server.shutdown(Duration::ZERO).await;
             requested.recv().await.unwrap();
         }
+    });
+}
+
+#[test]
+fn calls_refused_by_an_overloaded_server_are_made_on_another() {
+    in_real_time(async {
+        let limit = LimitSettings { first: 1, least: 1, most: 1, ..LimitSettings::default() };
+        let settings = OverloadSettings { limit, queue_max: 0, ..OverloadSettings::default() };
+        let (busy, free) = (TestService::default(), TestService::default());
+        let builders = [
+            Server::builder().layer(AdaptiveLimit::new(settings).unwrap()).add_service(TestServer::new(busy.clone())),
+            Server::builder().add_service(TestServer::new(free.clone())),
+        ];
+        let mut servers = Vec::new();
+        for builder in builders {
+            let server = builder.engine(Engine::Tokio).wire(Http::new()).wire(JsonRpc::new());
+            servers.push(server.bind("tcp://127.0.0.1:0").await.unwrap());
+        }
+        let places = servers.iter().map(|server| server.local_addr().socket_addr().unwrap()).collect::<Vec<_>>();
+        let running = asking(&TestClient::connect(places[0]).await.unwrap(), "wait");
+        busy.gate.arrival().await;
+        for scheme in ["tcp", "grpc", "grpc-web+http", "http", "twirp+http", "jsonrpc+tcp"] {
+            let target = [0, 1].map(|index| format!("{scheme}://{}", places[index]));
+            let builder = Channel::builder().transport(frpc_http::transport()).transport(frpc_jsonrpc::transport());
+            let fleet = FleetSettings { policy: PickPolicy::RoundRobin, ..FleetSettings::default() };
+            let client = TestClient::new(builder.fleet(fleet).connect(target).await.unwrap());
+            for _ in 0..10 {
+                assert_eq!(ask(&client, "hi").await.unwrap(), "hi", "{scheme}");
+            }
+            let one = Channel::builder().transport(frpc_http::transport()).transport(frpc_jsonrpc::transport());
+            let one = TestClient::new(one.connect(format!("{scheme}://{}", places[0])).await.unwrap());
+            let status = ask(&one, "hi").await.unwrap_err();
+            let error = status.call_error().unwrap();
+            assert!(matches!(error, CallError::Refused { why: RefusalReason::Busy }), "{scheme}: {status:?}");
+            assert!(status.metadata().get("frpc-not-executed").is_none(), "{scheme}: a handler could forward it");
+        }
+        assert_eq!((busy.log.take().len(), free.log.take().len()), (1, 60));
+        busy.gate.open(1);
+        running.await.unwrap().unwrap();
     });
 }
 

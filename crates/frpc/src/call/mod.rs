@@ -11,6 +11,7 @@ pub(crate) mod head;
 pub(crate) mod metadata;
 pub(crate) mod method;
 pub(crate) mod packed;
+mod refusal;
 pub(crate) mod request;
 pub(crate) mod status;
 pub(crate) mod streaming;

@@ -112,6 +112,15 @@ enum ChannelTransport {
     Many(Arc<Fleet>),
 }
 
+impl ChannelTransport {
+    async fn call(&self, call: Call) -> Result<Answer, Status> {
+        match self {
+            Self::One(server) => server.call(call).await,
+            Self::Many(fleet) => fleet.call(call).await,
+        }
+    }
+}
+
 impl Channel {
     /// Creates a channel to the services offered by the peer of this connection, for calls from a server to its
     /// clients.
@@ -395,21 +404,14 @@ impl Channel {
     async fn call_since(&self, mut call: Call, start: Instant) -> Result<Answer, Status> {
         if self.layers.is_empty() {
             call.set_time(CallTime::since(start, call.head().timeout(), self.timeout));
-            return self.caller().call(call).await;
+            return self.route.call(call).await;
         }
         // The timeout of a call includes the time spent in layers.
         let end = |mut call: Call| -> BoxFuture<'_, _> {
             call.set_time(CallTime::since(start, call.head().timeout(), self.timeout));
-            self.caller().call(call)
+            Box::pin(self.route.call(call))
         };
         self.layers.call(call, &end).await
-    }
-
-    fn caller(&self) -> &dyn Caller {
-        match &self.route {
-            ChannelTransport::One(server) => server.caller(),
-            ChannelTransport::Many(fleet) => fleet,
-        }
     }
 
     /// Returns the message format for a call of this kind with this head.

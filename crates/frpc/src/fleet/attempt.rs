@@ -102,6 +102,11 @@ impl Attempt {
             Some(_) if needs_another_connection(status) => self.endpoint.retire(),
             Some(_) => {}
         }
+        if Repeat::of(status) == Some(Repeat::NotExecuted) && !needs_another_connection(status) {
+            // A busy server is not broken, but should get fewer calls.
+            self.endpoint.load().penalize(self.endpoint.clock().now());
+            return 0;
+        }
         if is_fault_of_server(status) {
             self.endpoint.load().penalize(self.endpoint.clock().now());
             return self.endpoint.outcomes().fail();

@@ -84,7 +84,7 @@ impl FleetCall {
                 Some(attempt) => attempt,
                 None => fleet.begin(deadline, key, &tried, waits).await?,
             };
-            let outcome = attempt.server().caller().call(call).await;
+            let outcome = attempt.server().call(call).await;
             Ok((attempt, outcome))
         }
     }

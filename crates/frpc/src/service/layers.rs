@@ -24,6 +24,12 @@ use tracing::{Instrument, Span, debug, field::display, info, info_span, warn};
 #[cfg(feature = "tower")]
 pub use super::tower::{TowerCall, TowerLayer, TowerNext, tower};
 
+pub use super::{
+    overload::{AdaptiveLimit, OverloadSettings},
+    rate::{RateLimit, RateSettings},
+};
+pub use frpc_balance::{CallPriority, LimitSettings};
+
 use super::layer::{Layer, Next};
 use crate::call::{
     exchange::{Answer, Body, Call},

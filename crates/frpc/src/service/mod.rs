@@ -7,6 +7,8 @@ pub(crate) mod endpoint;
 pub(crate) mod handle;
 pub(crate) mod layer;
 pub mod layers;
+mod overload;
+mod rate;
 pub(crate) mod services;
 pub(crate) mod set;
 pub(crate) mod settings;

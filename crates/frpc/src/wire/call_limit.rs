@@ -46,6 +46,10 @@ impl Endpoint {
     ///
     /// If the connection is at the limit of the server, [`CallSettings::calls_max`](crate::CallSettings::calls_max).
     pub fn count_unary(&self, calls: &CallCounter) -> Result<CallPermit, Status> {
-        calls.take(self.calls_max()).map_err(|cause| ServerFailure::from(cause).status)
+        calls.take(self.calls_max()).map_err(|cause| {
+            let ServerFailure { mut status, .. } = cause.into();
+            status.mark_not_executed();
+            status
+        })
     }
 }
