@@ -82,6 +82,13 @@ impl EndpointLoad {
         self.latency.store(u64::from(tick) << 32 | u64::from(value.max(1.0).to_bits()), Ordering::Relaxed);
     }
 
+    /// Records a call given up after this time. Its latency is unknown, but higher.
+    pub fn record_wait(&self, waited: Duration, now: Duration) {
+        if self.latency(now).is_none_or(|known| waited.as_nanos() as f32 > known) {
+            self.record(waited, now);
+        }
+    }
+
     /// Records a failed call.
     pub fn penalize(&self, now: Duration) {
         self.record(self.failure, now);
@@ -196,5 +203,16 @@ mod tests {
         load.record(MILLI, start);
         load.penalize(start);
         assert!(load.latency(start).unwrap() > 9e8);
+    }
+
+    #[test]
+    fn a_call_given_up_raises_the_latency_only() {
+        let load = EndpointLoad::new(&LoadSettings::default());
+        let now = Duration::from_secs(1);
+        load.record(Duration::from_millis(10), now);
+        load.record_wait(Duration::from_millis(1), now);
+        assert_eq!(load.latency(now), Some(10e6));
+        load.record_wait(Duration::from_millis(50), now);
+        assert_eq!(load.latency(now), Some(50e6));
     }
 }

@@ -549,7 +549,25 @@ fn a_late_call_is_also_made_on_another_server() {
         let status = ask_idempotent(&client, "fail 5 unknown").await.unwrap_err();
         assert_eq!((status.code(), servers.iter().map(Replica::calls).sum::<usize>()), (Code::NotFound, 1));
         let status = ask_idempotent(&client, "fail 14 busy").await.unwrap_err();
-        assert_eq!((status.code(), servers.iter().map(Replica::calls).sum::<usize>()), (Code::Unavailable, 2));
+        assert_eq!((status.code(), servers.iter().map(Replica::calls).sum::<usize>()), (Code::Unavailable, 5));
+    });
+}
+
+#[test]
+fn a_call_with_failed_parallel_attempts_is_repeated() {
+    in_virtual_time(async {
+        let mut servers = replicas::<3>().await;
+        let hedging = HedgingPolicy { delay: HedgingDelay::Fixed(100 * MILLI), ..HedgingPolicy::default() };
+        let retry = RetrySettings { hedging: Some(hedging), ..RetrySettings::default() };
+        let fleet = FleetSettings { policy: PickPolicy::First, retry, ..FleetSettings::default() };
+        let client = connect(&servers, fleet).await;
+        settle().await;
+        let call = tokio::spawn(async move { ask_idempotent(&client, "wait").await });
+        // The first server never answers, the second is lost, and the third was not needed so far.
+        servers[1].service.gate.arrival().await;
+        servers[2].service.gate.open(1);
+        servers[1].kill().await;
+        assert_eq!(call.await.unwrap().unwrap(), "wait");
     });
 }
 

@@ -38,7 +38,7 @@ impl FrisbeeAttempt {
 
     /// Records an answer.
     #[inline]
-    pub(crate) fn answered(&self) {
+    pub(crate) fn answered(mut self) {
         self.0.answered();
     }
 }
@@ -75,17 +75,13 @@ impl Attempt {
 
     /// Records an answer.
     #[inline]
-    pub(crate) fn answered(&self) {
+    pub(crate) fn answered(&mut self) {
         self.endpoint.note_answer();
         self.endpoint.outcomes().succeed();
-        if let Some(started) = self.started {
-            self.record(started);
+        if let Some(started) = self.started.take() {
+            let now = self.endpoint.clock().now();
+            self.endpoint.load().record(now.saturating_sub(started), now);
         }
-    }
-
-    fn record(&self, started: Duration) {
-        let now = self.endpoint.clock().now();
-        self.endpoint.load().record(now.saturating_sub(started), now);
     }
 
     /// Returns `true` if the server has accepted the call, although it failed.
@@ -122,6 +118,11 @@ impl Drop for Attempt {
     #[inline]
     fn drop(&mut self) {
         self.endpoint.load().end();
+        if let Some(started) = self.started {
+            // Cancelled or failed. Its answer would have taken at least this long.
+            let now = self.endpoint.clock().now();
+            self.endpoint.load().record_wait(now.saturating_sub(started), now);
+        }
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) struct FleetCall {
 /// The attempts of one call so far.
 #[derive(Default)]
 pub(super) struct FleetAttempts {
-    made: u32,
+    pub(super) made: u32,
     /// The endpoints of earlier attempts.
     tried: Vec<u64>,
     /// The pauses after failures of calls that may have been executed.
@@ -138,13 +138,7 @@ impl FleetCall {
         self.attempts.note_tried(&attempt);
         drop(attempt);
         let deadline = self.time.whole.unwrap_or(self.time.opening);
-        let pause = match Repeat::of(&status) {
-            _ if !self.request.is_complete() => None,
-            Some(Repeat::NotExecuted) => self.attempts.unexecuted_pause(),
-            Some(Repeat::ByRules) => self.retry_pause(&status),
-            None => None,
-        };
-        let Some(pause) = pause else { return Err(with_own_timeout(status, Some(deadline))) };
+        let Some(pause) = self.pause_after(&status) else { return Err(with_own_timeout(status, Some(deadline))) };
         let pausing = async {
             if !pause.is_zero() {
                 sleep(pause).await;
@@ -153,6 +147,16 @@ impl FleetCall {
         };
         // The status of the attempt says more than the deadline.
         deadline.bound_unsent(pausing).await.map_err(|_| status)
+    }
+
+    /// Returns the pause before another attempt after a failed one. `None` if there is none.
+    pub(super) fn pause_after(&mut self, status: &Status) -> Option<Duration> {
+        match Repeat::of(status) {
+            _ if !self.request.is_complete() => None,
+            Some(Repeat::NotExecuted) => self.attempts.unexecuted_pause(),
+            Some(Repeat::ByRules) => self.retry_pause(status),
+            None => None,
+        }
     }
 
     /// Returns the pause before a retry of a call that may have been executed. `None` if it must not be retried.
@@ -193,7 +197,7 @@ impl FleetCall {
         let answer = match self.rules.hedging.take() {
             Some(policy) if self.kind == MethodKind::Unary => Box::pin(self.hedged(policy)).await?,
             _ => {
-                let (attempt, answer) = self.answer().await?;
+                let (mut attempt, answer) = self.answer().await?;
                 attempt.answered();
                 self.succeed();
                 answer
@@ -229,7 +233,7 @@ impl FleetCall {
         mut begun: (Attempt, Answer),
     ) -> Result<(Attempt, Option<Bytes>, Streaming<Bytes>), Status> {
         loop {
-            let (attempt, answer) = begun;
+            let (mut attempt, answer) = begun;
             let metadata = Some(answer.metadata()).filter(|metadata| !metadata.is_empty()).cloned();
             let Body::Many(mut messages) = answer.into_body() else {
                 return Err(Status::internal("the server answered with one message instead of a stream"));

@@ -14,7 +14,8 @@ use crate::call::{exchange::Answer, status::Status};
 
 impl FleetCall {
     /// Makes a call with one request and one answer. While none arrives, further attempts begin after the delay of the
-    /// policy. The first answer counts, and the other attempts are cancelled.
+    /// policy, and failed attempts are repeated by the rules for retries. The first answer counts, and the other attempts
+    /// are cancelled.
     pub(super) async fn hedged(mut self, policy: HedgingPolicy) -> Result<Answer, Status> {
         let (latencies, start) = (self.fleet.latencies(self.method), Instant::now());
         let p95 = latencies.p95(start.into_std());
@@ -22,6 +23,9 @@ impl FleetCall {
         let mut started = 1;
         running.push(self.begin_parallel());
         let mut next = policy.delay(started, p95).map(|delay| start + delay);
+        // `true` if the next attempt is a retry, which the budget has allowed.
+        let mut is_allowed = false;
+        let mut failure = None;
         loop {
             let is_due = async {
                 match next {
@@ -35,7 +39,7 @@ impl FleetCall {
                 () = is_due => None,
             };
             match ended {
-                Some(Ok((attempt, Ok(answer)))) => {
+                Some(Ok((mut attempt, Ok(answer)))) => {
                     attempt.answered();
                     let now = Instant::now();
                     latencies.record(now - start, now.into_std());
@@ -45,26 +49,31 @@ impl FleetCall {
                 Some(Ok((attempt, Err(status)))) => {
                     self.fleet.record_failure(&attempt, &status);
                     self.attempts.note_tried(&attempt);
+                    drop(attempt);
                     let pushback = status.metadata().get(RetryPushback::NAME).map(RetryPushback::parse);
-                    match policy.delay_after_failure(started, code_number(&status), pushback) {
-                        Some(delay) => next = Some(Instant::now() + delay),
-                        None if running.is_empty() || policy.is_fatal(code_number(&status)) => {
-                            return Err(status);
-                        }
-                        None => next = None,
+                    let parallel = policy.delay_after_failure(started, code_number(&status), pushback);
+                    is_allowed = parallel.is_none();
+                    let is_last =
+                        self.rules.retry.as_ref().is_some_and(|retry| self.attempts.made >= retry.attempts_max);
+                    let pause = parallel.or_else(|| if is_last { None } else { self.pause_after(&status) });
+                    next = pause.map(|pause| Instant::now() + pause);
+                    if next.is_none() && policy.is_fatal(code_number(&status)) {
+                        return Err(status);
                     }
+                    failure = Some(status);
                 }
                 Some(Err(status)) if running.is_empty() => return Err(status),
                 Some(Err(_)) => {}
-                None if !self.fleet.may_repeat() => next = None,
+                None if !is_allowed && !self.fleet.may_repeat() => next = None,
                 None => {
                     running.push(self.begin_parallel());
                     started += 1;
+                    is_allowed = false;
                     next = policy.delay(started, p95).map(|delay| Instant::now() + delay);
                 }
             }
             if running.is_empty() && next.is_none() {
-                return Err(Status::unavailable("no attempt of the call remains"));
+                return Err(failure.unwrap_or_else(|| Status::unavailable("no attempt of the call remains")));
             }
         }
     }
