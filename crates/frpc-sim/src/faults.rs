@@ -1,0 +1,42 @@
+//! The faults of one server.
+
+use std::time::Duration;
+
+use frpc::{Answer, Call, Layer, Next, Status};
+use tokio::{sync::watch, time::sleep};
+
+/// The faults of one server, and of the network to it.
+///
+/// Fields may be added, so `..Faults::default()` belongs at the end of a literal.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Faults {
+    /// The time for which each part of a request or an answer travels.
+    pub latency: Duration,
+    /// The time added to each call by the [`FaultLayer`].
+    pub delay: Duration,
+    /// The share of calls that the [`FaultLayer`] fails with `UNAVAILABLE`, from 0 to 1.
+    pub failing: f64,
+    /// `true` if the network takes all bytes in both directions and delivers none.
+    pub is_black_hole: bool,
+    /// `true` if bytes and connections wait until this is `false` again.
+    pub is_partitioned: bool,
+}
+
+/// The layer with the faults inside a server. Servers of a simulation add it before their services.
+#[derive(Clone, Debug)]
+pub struct FaultLayer {
+    pub(crate) faults: watch::Receiver<Faults>,
+}
+
+impl Layer for FaultLayer {
+    async fn call(&self, call: Call, next: Next<'_>) -> Result<Answer, Status> {
+        let Faults { delay, failing, .. } = *self.faults.borrow();
+        if !delay.is_zero() {
+            sleep(delay).await;
+        }
+        if fastrand::f64() < failing {
+            return Err(Status::unavailable("a simulated failure"));
+        }
+        next.run(call).await
+    }
+}

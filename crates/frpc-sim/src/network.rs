@@ -1,0 +1,221 @@
+//! Servers and the network to them.
+
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use frpc::{
+    Address, ConnectError, ConnectSettings, Connected, ServeError, Server, Transport,
+    fleet::{Endpoint, Endpoints, Refresh, Resolve, Target},
+    frisbee,
+};
+use futures_util::{
+    future::BoxFuture,
+    stream::{self, BoxStream, StreamExt},
+};
+use tokio::{sync::watch, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    faults::{FaultLayer, Faults},
+    pipe,
+};
+
+/// The servers of a simulation, and the network between them and their clients.
+#[derive(Clone, Debug)]
+pub struct SimNetwork(Arc<NetworkState>);
+
+#[derive(Debug)]
+struct NetworkState {
+    servers: Mutex<BTreeMap<String, SimServer>>,
+    /// The names in the answers of the resolver.
+    found: watch::Sender<Vec<String>>,
+}
+
+/// One server of a simulation.
+#[derive(Clone)]
+pub struct SimServer(Arc<ServerState>);
+
+struct ServerState {
+    name: String,
+    start: Box<dyn Fn(FaultLayer) -> Result<Server, ServeError> + Send + Sync>,
+    running: Mutex<Option<RunningServer>>,
+    faults: watch::Sender<Faults>,
+}
+
+struct RunningServer {
+    server: Server,
+    /// Cuts its connections.
+    cut: CancellationToken,
+}
+
+/// The transport to the servers of a simulation.
+#[derive(Clone, Debug)]
+pub struct SimTransport(SimNetwork);
+
+impl Default for SimNetwork {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl SimNetwork {
+    /// Creates a network without servers.
+    pub fn new() -> Self {
+        Self(Arc::new(NetworkState { servers: Mutex::default(), found: watch::Sender::default() }))
+    }
+
+    /// Starts servers. `start` builds each of them, again after each restart.
+    ///
+    /// # Panics
+    ///
+    /// If a server cannot be built.
+    pub fn servers(
+        &self,
+        count: usize,
+        start: impl Fn(FaultLayer) -> Result<Server, ServeError> + Clone + Send + Sync + 'static,
+    ) -> Vec<SimServer> {
+        let known = lock(&self.0.servers).len();
+        let servers: Vec<_> = (known..known + count)
+            .map(|number| {
+                let name = format!("server-{number}");
+                let (start, faults) = (Box::new(start.clone()), watch::Sender::default());
+                let server = SimServer(Arc::new(ServerState { name, start, running: Mutex::default(), faults }));
+                server.start();
+                lock(&self.0.servers).insert(server.name().to_owned(), server.clone());
+                server
+            })
+            .collect();
+        self.0.found.send_modify(|found| found.extend(servers.iter().map(|server| server.name().to_owned())));
+        servers
+    }
+
+    /// Replaces the answer of the resolver. It contains all servers at the start.
+    pub fn publish<'a>(&self, servers: impl IntoIterator<Item = &'a SimServer>) {
+        self.0.found.send_replace(servers.into_iter().map(|server| server.name().to_owned()).collect());
+    }
+
+    /// Returns the transport for channels to the servers.
+    pub fn transport(&self) -> SimTransport {
+        SimTransport(self.clone())
+    }
+
+    /// Returns the target with all published servers.
+    pub fn target(&self) -> Target {
+        Target::resolved_by(SimResolver(self.0.found.subscribe()))
+    }
+
+    async fn connect(&self, name: &str) -> io::Result<tokio::io::DuplexStream> {
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        let server = lock(&self.0.servers).get(name).cloned().ok_or_else(refused)?;
+        let mut faults = server.0.faults.subscribe();
+        // `server` holds the sender.
+        let _ = faults.wait_for(|faults| !faults.is_partitioned && !faults.is_black_hole).await;
+        let running = lock(&server.0.running);
+        let RunningServer { server, cut } = running.as_ref().ok_or_else(refused)?;
+        let (client, theirs) = pipe::connection(&faults, cut.clone());
+        server.attach(theirs);
+        Ok(client)
+    }
+}
+
+impl fmt::Debug for SimServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimServer")
+            .field("name", &self.0.name)
+            .field("faults", &*self.0.faults.borrow())
+            .field("is_running", &self.is_running())
+            .finish()
+    }
+}
+
+impl SimServer {
+    /// Returns the name of the server.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Changes the faults of the server.
+    pub fn set_faults(&self, change: impl FnOnce(&mut Faults)) {
+        self.0.faults.send_modify(change);
+    }
+
+    /// Returns `true` while the server runs.
+    pub fn is_running(&self) -> bool {
+        lock(&self.0.running).is_some()
+    }
+
+    /// Starts the server, unless it runs.
+    ///
+    /// # Panics
+    ///
+    /// If the server cannot be built.
+    pub fn start(&self) {
+        lock(&self.0.running).get_or_insert_with(|| {
+            let layer = FaultLayer { faults: self.0.faults.subscribe() };
+            let server = (self.0.start)(layer).expect("the server can be built");
+            RunningServer { server, cut: CancellationToken::new() }
+        });
+    }
+
+    /// Stops the server suddenly. Its connections are lost, and its handlers are dropped.
+    pub fn kill(&self) {
+        if let Some(running) = lock(&self.0.running).take() {
+            running.cut.cancel();
+        }
+    }
+
+    /// Stops the server gracefully: it refuses new connections, and ends its calls within the limit.
+    pub async fn shut_down(&self, limit: Duration) {
+        let running = lock(&self.0.running).take();
+        if let Some(RunningServer { server, cut }) = running {
+            server.shutdown(limit).await;
+            cut.cancel();
+        }
+    }
+}
+
+impl Transport for SimTransport {
+    fn schemes(&self) -> &[&str] {
+        &[SCHEME]
+    }
+
+    fn connect(&self, url: String, settings: ConnectSettings) -> BoxFuture<'static, Result<Connected, ConnectError>> {
+        let Self(network) = self.clone();
+        Box::pin(async move {
+            let name = url.split_once("://").map_or("", |(_, name)| name);
+            let connecting = timeout(settings.connect_timeout, network.connect(name)).await;
+            match connecting.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+                Ok(stream) => Ok(Connected::Frisbee(Box::new(stream))),
+                Err(error) => Err(frisbee::ConnectError::new(Address::Url(url), 1, error).into()),
+            }
+        })
+    }
+}
+
+/// Finds the published servers.
+struct SimResolver(watch::Receiver<Vec<String>>);
+
+impl Resolve for SimResolver {
+    fn resolve(&self, _: Refresh) -> BoxStream<'static, io::Result<Endpoints>> {
+        let mut found = self.0.clone();
+        found.mark_changed();
+        stream::unfold(found, async |mut found| {
+            found.changed().await.ok()?;
+            let names = found.borrow_and_update().clone();
+            let endpoints = names.iter().map(|name| Endpoint::new(Address::Url(format!("{SCHEME}://{name}"))));
+            Some((endpoints.collect::<io::Result<Vec<_>>>().map(Endpoints::new), found))
+        })
+        .boxed()
+    }
+}
+
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No change under these locks can be left half done.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const SCHEME: &str = "sim";
