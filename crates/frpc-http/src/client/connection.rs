@@ -1,7 +1,7 @@
 //! A connection to a server, over HTTP/1.1 or HTTP/2.
 
 use std::{
-    fmt, future, io,
+    fmt, io,
     pin::Pin,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
@@ -176,7 +176,7 @@ impl HttpConnection {
     #[cfg(feature = "http2")]
     pub(super) async fn closed(&self) {
         match &self.sender {
-            RequestSender::Http1(_) => future::pending().await,
+            RequestSender::Http1(_) => std::future::pending().await,
             RequestSender::Http2(sender) => sender.closed().await,
         }
     }

@@ -6,7 +6,7 @@ use futures_util::stream::BoxStream;
 
 use super::Channel;
 
-/// Watches the health of the servers of a channel, for [`ChannelBuilder::health`](super::ChannelBuilder::health).
+/// Watches the health of the servers of a channel, for [`ChannelBuilder::health`](crate::ChannelBuilder::health).
 ///
 /// `frpc_services::HealthWatcher` asks the servers themselves, with gRPC's health checks.
 pub trait WatchHealth: fmt::Debug + Send + Sync + 'static {
