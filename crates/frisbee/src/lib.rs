@@ -81,6 +81,8 @@ mod net;
 mod pem;
 #[cfg(feature = "tokio")]
 mod reconnect;
+#[cfg(feature = "tls")]
+mod reload;
 #[cfg(feature = "tokio")]
 mod router;
 #[cfg(feature = "tokio")]

@@ -3,17 +3,31 @@
 use std::{borrow::Cow, error::Error, fmt, fs, io, net::IpAddr, path::PathBuf, sync::Arc};
 
 use tokio_rustls::rustls::{
-    self, ClientConfig, InconsistentKeys, RootCertStore, ServerConfig,
-    client::WantsClientCert,
+    self, ClientConfig, DigitallySignedStruct, DistinguishedName, InconsistentKeys, RootCertStore, ServerConfig,
+    SignatureScheme,
+    client::{
+        ResolvesClientCert, Resumption, WantsClientCert, WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
     crypto::CryptoProvider,
     pki_types::{
-        CertificateDer, PrivateKeyDer, ServerName,
+        CertificateDer, PrivateKeyDer, ServerName, UnixTime,
         pem::{self, PemObject},
     },
-    server::WebPkiClientVerifier,
+    server::{
+        ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
+    sign::CertifiedKey,
 };
 
-/// PEM text with certificates or a key, in a file or in memory. A file is read on use.
+use crate::reload::Reloaded;
+
+/// PEM text with certificates or a key, in a file or in memory.
+///
+/// [`ServerTls`] and [`ClientTls`] read files when they are created, and again after changes, at most once per second.
+/// New connections use the new content; connections in use remain. Changed files with an error are logged, and the last
+/// content remains in use. TLS sessions are not resumed then, because they would keep the old content.
 #[derive(Clone)]
 pub struct Pem(PemSource);
 
@@ -32,6 +46,14 @@ impl Pem {
     /// Takes text in memory, for example from `include_bytes!`.
     pub fn bytes(text: impl Into<Vec<u8>>) -> Self {
         Self(PemSource::Bytes(text.into()))
+    }
+
+    /// Returns the path of a file.
+    fn path(&self) -> Option<PathBuf> {
+        match &self.0 {
+            PemSource::File(path) => Some(path.clone()),
+            PemSource::Bytes(_) => None,
+        }
     }
 
     fn text(&self) -> Result<Cow<'_, [u8]>, TlsError> {
@@ -131,36 +153,51 @@ impl fmt::Debug for Pem {
 /// basicConstraints=CA:FALSE`, or create an authority to sign the server's certificate, like the example `tls`.
 #[derive(Clone)]
 pub struct ServerTls {
-    identity: TlsIdentity,
+    identity: Arc<TlsIdentity>,
     config: Arc<ServerConfig>,
 }
 
 /// A certificate chain, starting with the end-entity certificate, and its key.
+#[derive(Debug)]
 struct TlsIdentity {
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-    /// The source of both, for error messages.
+    current: Reloaded<CertifiedKey>,
+    /// The source of both, for messages.
     from: String,
 }
 
-impl Clone for TlsIdentity {
-    fn clone(&self) -> Self {
-        Self { chain: self.chain.clone(), key: self.key.clone_key(), from: self.from.clone() }
+impl TlsIdentity {
+    fn new(certificates: Pem, key: Pem) -> Result<Arc<Self>, TlsError> {
+        let from = format!("the certificate in {certificates} with the key in {key}");
+        let (files, provider, source) = ([&certificates, &key].map(Pem::path), provider()?, from.clone());
+        let load = move || {
+            let found = CertifiedKey::from_der(certificates.certificates()?, key.key()?, &provider);
+            found.map(Arc::new).map_err(|error| unusable(&source, error))
+        };
+        Ok(Arc::new(Self { current: Reloaded::new(files.into_iter().flatten().collect(), load)?, from }))
     }
 }
 
-impl TlsIdentity {
-    fn new(certificates: &Pem, key: &Pem) -> Result<Self, TlsError> {
-        let from = format!("the certificate in {certificates} with the key in {key}");
-        Ok(Self { chain: certificates.certificates()?, key: key.key()?, from })
+fn unusable(from: &str, error: rustls::Error) -> TlsError {
+    let why = match error {
+        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => "they do not belong together".to_owned(),
+        _ => error.to_string(),
+    };
+    TlsError::of(format!("cannot use {from}: {why}"), error)
+}
+
+impl ResolvesServerCert for TlsIdentity {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current.current())
+    }
+}
+
+impl ResolvesClientCert for TlsIdentity {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.current.current())
     }
 
-    fn refused(&self, error: rustls::Error) -> TlsError {
-        let why = match error {
-            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => "they do not belong together".to_owned(),
-            _ => error.to_string(),
-        };
-        TlsError::of(format!("cannot use {}: {why}", self.from), error)
+    fn has_certs(&self) -> bool {
+        true
     }
 }
 
@@ -168,34 +205,81 @@ impl ServerTls {
     /// Identifies the server by a certificate and its key. Further certificates complete the chain to the
     /// authority.
     pub fn new(certificates: Pem, key: Pem) -> Result<Self, TlsError> {
-        Self::with(TlsIdentity::new(&certificates, &key)?, None)
+        Self::with(TlsIdentity::new(certificates, key)?, None)
     }
 
     /// Accepts only clients with a certificate from one of these authorities: mutual TLS.
     ///
     /// [`Connection::peer_certificates`](crate::Connection::peer_certificates) returns a client's certificates.
     pub fn client_roots(self, roots: Pem) -> Result<Self, TlsError> {
-        let (from, roots) = (roots.to_string(), roots.roots()?);
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider()?).build();
-        let verifier =
-            verifier.map_err(|error| TlsError::of(format!("cannot use the certificates in {from}: {error}"), error))?;
-        Self::with(self.identity, Some(verifier))
+        let (files, provider) = (roots.path().into_iter().collect(), provider()?);
+        let load = move || {
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.roots()?.into(), provider.clone()).build();
+            verifier.map_err(|error| TlsError::of(format!("cannot use the certificates in {roots}: {error}"), error))
+        };
+        let verifier = TrustedClients(Reloaded::new(files, load)?);
+        Self::with(self.identity, Some(Arc::new(verifier)))
     }
 
-    fn with(
-        identity: TlsIdentity,
-        clients: Option<Arc<dyn rustls::server::danger::ClientCertVerifier>>,
-    ) -> Result<Self, TlsError> {
+    fn with(identity: Arc<TlsIdentity>, clients: Option<Arc<TrustedClients>>) -> Result<Self, TlsError> {
         let config = ServerConfig::builder_with_provider(provider()?).with_safe_default_protocol_versions();
         let config =
             config.map_err(|error| TlsError::of(format!("the crypto provider is not usable: {error}"), error))?;
+        let can_change =
+            identity.current.can_change() || clients.as_ref().is_some_and(|clients| clients.0.can_change());
         let config = match clients {
             None => config.with_no_client_auth(),
             Some(clients) => config.with_client_cert_verifier(clients),
         };
-        let config = config.with_single_cert(identity.chain.clone(), identity.key.clone_key());
-        let config = Arc::new(config.map_err(|error| identity.refused(error))?);
-        Ok(Self { identity, config })
+        let mut config = config.with_cert_resolver(identity.clone());
+        if can_change {
+            // A resumed session keeps the certificates of its first connection.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
+        Ok(Self { identity, config: Arc::new(config) })
+    }
+}
+
+/// The authorities for the certificates of clients.
+#[derive(Debug)]
+struct TrustedClients(Reloaded<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for TrustedClients {
+    // Names of authorities would not follow the changes of the file. Without them, clients offer any certificate.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.0.current().verify_client_cert(end_entity, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.current().verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.current().verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.current().supported_verify_schemes()
     }
 }
 
@@ -226,14 +310,15 @@ impl fmt::Debug for ServerTls {
 /// The crypto provider is the process default of rustls, or else ring with the feature `tls-ring`.
 #[derive(Clone)]
 pub struct ClientTls {
-    roots: Arc<RootCertStore>,
+    servers: Arc<TrustedServers>,
     config: Arc<ClientConfig>,
 }
 
 impl ClientTls {
     /// Trusts servers with a certificate from one of these authorities, or with one of these certificates.
     pub fn with_roots(roots: Pem) -> Result<Self, TlsError> {
-        Self::with(roots.roots()?.into())
+        let files = roots.path().into_iter().collect();
+        Self::with(TrustedServers::new(files, roots.to_string(), move || roots.roots())?)
     }
 
     /// Trusts the certificate authorities of the operating system, including those added by an administrator.
@@ -249,27 +334,94 @@ impl ClientTls {
             let why = found.errors.first().map(|error| format!(": {error}")).unwrap_or_default();
             return Err(TlsError::new(format!("the system has no root certificates{why}")));
         }
-        Self::with(roots.into())
+        Self::with(TrustedServers::new(Vec::new(), "the system".to_owned(), move || Ok(roots.clone()))?)
     }
 
     /// Identifies the client to servers on request: mutual TLS.
     pub fn identity(self, certificates: Pem, key: Pem) -> Result<Self, TlsError> {
-        let identity = TlsIdentity::new(&certificates, &key)?;
-        let config =
-            builder(self.roots.clone())?.with_client_auth_cert(identity.chain.clone(), identity.key.clone_key());
-        Ok(Self { roots: self.roots, config: Arc::new(config.map_err(|error| identity.refused(error))?) })
+        let identity = TlsIdentity::new(certificates, key)?;
+        let can_change = identity.current.can_change();
+        let config = builder(self.servers.clone())?.with_client_cert_resolver(identity);
+        Ok(Self::of(self.servers, config, can_change))
     }
 
-    fn with(roots: Arc<RootCertStore>) -> Result<Self, TlsError> {
-        let config = builder(roots.clone())?.with_no_client_auth();
-        Ok(Self { roots, config: Arc::new(config) })
+    fn with(servers: TrustedServers) -> Result<Self, TlsError> {
+        let servers = Arc::new(servers);
+        let config = builder(servers.clone())?.with_no_client_auth();
+        Ok(Self::of(servers, config, false))
+    }
+
+    fn of(servers: Arc<TrustedServers>, mut config: ClientConfig, can_change: bool) -> Self {
+        if can_change || servers.verifier.can_change() {
+            // As on the server.
+            config.resumption = Resumption::disabled();
+        }
+        Self { servers, config: Arc::new(config) }
     }
 }
 
-fn builder(roots: Arc<RootCertStore>) -> Result<rustls::ConfigBuilder<ClientConfig, WantsClientCert>, TlsError> {
+fn builder(servers: Arc<TrustedServers>) -> Result<rustls::ConfigBuilder<ClientConfig, WantsClientCert>, TlsError> {
     let config = ClientConfig::builder_with_provider(provider()?).with_safe_default_protocol_versions();
     let config = config.map_err(|error| TlsError::of(format!("the crypto provider is not usable: {error}"), error))?;
-    Ok(config.with_root_certificates(roots))
+    // The verifier is that of rustls, with authorities that may change.
+    Ok(config.dangerous().with_custom_certificate_verifier(servers))
+}
+
+/// The authorities for the certificates of servers.
+#[derive(Debug)]
+struct TrustedServers {
+    verifier: Reloaded<WebPkiServerVerifier>,
+    from: String,
+}
+
+impl TrustedServers {
+    fn new(
+        files: Vec<PathBuf>,
+        from: String,
+        roots: impl Fn() -> Result<RootCertStore, TlsError> + Send + Sync + 'static,
+    ) -> Result<Self, TlsError> {
+        let (provider, source) = (provider()?, from.clone());
+        let load = move || {
+            let verifier = WebPkiServerVerifier::builder_with_provider(roots()?.into(), provider.clone()).build();
+            verifier.map_err(|error| TlsError::of(format!("cannot use the certificates in {source}: {error}"), error))
+        };
+        Ok(Self { verifier: Reloaded::new(files, load)?, from })
+    }
+}
+
+impl ServerCertVerifier for TrustedServers {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.verifier.current().verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier.current().verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier.current().verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.current().supported_verify_schemes()
+    }
 }
 
 impl From<ClientTls> for Arc<ClientConfig> {
@@ -280,7 +432,7 @@ impl From<ClientTls> for Arc<ClientConfig> {
 
 impl fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientTls").field("roots", &self.roots.len()).finish_non_exhaustive()
+        f.debug_struct("ClientTls").field("roots", &self.servers.from).finish_non_exhaustive()
     }
 }
 

@@ -7,6 +7,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, CertifiedKey, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     generate_simple_self_signed,
 };
+use rustls::pki_types::{CertificateDer, pem::PemObject};
 use support::{
     in_real_time,
     sockets::{ECHO, Forward, Inbox, Kind, TestRouter, packet, test_server, unused_address, unused_path},
@@ -88,6 +89,79 @@ fn certificates_can_be_files_or_bytes() {
                 check_answered(&server, client, inbox).await;
             }
         }
+    });
+}
+
+/// The files of one side: its certificate, its key, and the authorities of the other side.
+struct SideFiles([TempFile; 3]);
+
+impl SideFiles {
+    fn new(identity: &Identity, roots: &str) -> Self {
+        Self([identity.certificate.as_str(), &identity.key, roots].map(TempFile::new))
+    }
+
+    fn pems(&self) -> [Pem; 3] {
+        self.0.each_ref().map(TempFile::pem)
+    }
+
+    fn write(&self, file: usize, text: &str) {
+        fs::write(&self.0[file].0, text).unwrap();
+    }
+}
+
+/// Returns a connection after it has carried a packet in both directions. `None` if one side refuses the other.
+async fn answered(server: &Server, tls: ClientTls) -> Option<Connection> {
+    let (router, mut inbox) = Inbox::new();
+    let retry = ConnectRetry { attempts: 1, ..ConnectRetry::default() };
+    let connection = Client::new(router).retry(retry).tls(tls).connect(server.local_addr()).await.ok()?;
+    connection.send(packet(1, ECHO, "hi")).await.ok()?;
+    tokio::select! {
+        answer = inbox.next() => answer.map(|_| connection),
+        _ = connection.closed() => None,
+    }
+}
+
+#[test]
+fn changed_files_are_used_without_a_lost_connection() {
+    in_real_time(async {
+        let [(old_authority, old), (new_authority, new)] = [signed(), signed()];
+        let both = old_authority.clone() + &new_authority;
+        let [server_files, client_files] = [(); 2].map(|()| SideFiles::new(&old, &old_authority));
+        let serve = async |[certificates, key, roots]: [Pem; 3]| {
+            let tls = ServerTls::new(certificates, key).unwrap().client_roots(roots).unwrap();
+            test_server().tls(tls).bind("127.0.0.1:0").await.unwrap()
+        };
+        let call = |[certificates, key, roots]: [Pem; 3]| {
+            ClientTls::with_roots(roots).unwrap().identity(certificates, key).unwrap()
+        };
+        let renewed = || [pem(&new.certificate), pem(&new.key), pem(&both)];
+        let (server, renewed_server) = (serve(server_files.pems()).await, serve(renewed()).await);
+        let (client, renewed_client) = (call(client_files.pems()), call(renewed()));
+        let first = answered(&server, client.clone()).await.unwrap();
+        assert!(answered(&server, renewed_client.clone()).await.is_none());
+
+        // Both sides learn to trust the new authority, then both get new identities.
+        for files in [&server_files, &client_files] {
+            files.write(2, &both);
+        }
+        while answered(&server, renewed_client.clone()).await.is_none() {}
+        while answered(&renewed_server, client.clone()).await.is_none() {}
+        for files in [&server_files, &client_files] {
+            files.write(0, &new.certificate);
+            files.write(1, &new.key);
+        }
+        let has = |connection: &Connection, identity: &Identity| {
+            let known = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap();
+            connection.peer_certificates().unwrap()[0] == known
+        };
+        let mut are_renewed = [false; 2];
+        while are_renewed != [true; 2] {
+            let connection = answered(&server, client.clone()).await.expect("no connection is lost");
+            are_renewed[0] |= has(&connection, &new);
+            are_renewed[1] |= server.connections().iter().any(|accepted| has(accepted, &new));
+        }
+        assert!(has(&first, &old));
+        first.send(packet(2, ECHO, "ho")).await.expect("the first connection goes on");
     });
 }
 

@@ -16,7 +16,7 @@ const HOUSES: &[House] = &[
     House {
         krate: "frisbee",
         floors: &[
-            &["address", "arrival", "backoff", "config", "content", "error", "lazy_map", "packet", "proto"],
+            &["address", "arrival", "backoff", "config", "content", "error", "lazy_map", "packet", "proto", "reload"],
             &["engine", "net", "pem"],
             &["connection"],
             &["router"],
