@@ -10,6 +10,7 @@ pub(crate) mod settings;
 use std::{fmt, sync::Arc, time::Duration};
 
 use frisbee::{Connection, Raw};
+use futures_util::TryFutureExt;
 use tokio::time::Instant;
 
 use crate::{
@@ -25,6 +26,7 @@ use crate::{
     },
     client::{caller::Caller, transport::TIMEOUT},
     codec::{Format, MemoryBudget, Message, json::Types},
+    error::recognize_refusal,
     fleet::{attempt::FrisbeeAttempt, server::ServerCaller, set::Fleet},
     service::{
         boxed::BoxFuture,
@@ -113,10 +115,10 @@ enum ChannelTransport {
 }
 
 impl ChannelTransport {
-    async fn call(&self, call: Call) -> Result<Answer, Status> {
+    fn caller(&self) -> &dyn Caller {
         match self {
-            Self::One(server) => server.call(call).await,
-            Self::Many(fleet) => fleet.call(call).await,
+            Self::One(server) => server.caller(),
+            Self::Many(fleet) => fleet,
         }
     }
 }
@@ -404,12 +406,12 @@ impl Channel {
     async fn call_since(&self, mut call: Call, start: Instant) -> Result<Answer, Status> {
         if self.layers.is_empty() {
             call.set_time(CallTime::since(start, call.head().timeout(), self.timeout));
-            return self.route.call(call).await;
+            return self.route.caller().call(call).await.map_err(recognize_refusal);
         }
         // The timeout of a call includes the time spent in layers.
         let end = |mut call: Call| -> BoxFuture<'_, _> {
             call.set_time(CallTime::since(start, call.head().timeout(), self.timeout));
-            Box::pin(self.route.call(call))
+            Box::pin(self.route.caller().call(call).map_err(recognize_refusal))
         };
         self.layers.call(call, &end).await
     }

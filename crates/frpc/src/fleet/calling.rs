@@ -25,7 +25,7 @@ use crate::{
     },
     client::{caller::Caller, with_own_timeout},
     codec::{Format, json::Types},
-    error::CallError,
+    error::{CallError, recognize_refusal},
     service::boxed::BoxFuture,
     wire::frisbee::calling::request::UnaryRequest,
 };
@@ -124,7 +124,7 @@ impl FleetCall {
             // Retries are rare, and the name and the number are valid.
             let _ = call.head_mut().metadata_mut().insert(PREVIOUS_ATTEMPTS, (self.attempts.made - 1).to_string());
         }
-        let outcome = attempt.server().call(call).await;
+        let outcome = attempt.server().caller().call(call).await.map_err(recognize_refusal);
         Ok((attempt, outcome))
     }
 

@@ -10,7 +10,10 @@ use super::{
     attempt::Attempt,
     calling::{FleetCall, code_number},
 };
-use crate::call::{exchange::Answer, status::Status};
+use crate::{
+    call::{exchange::Answer, status::Status},
+    error::recognize_refusal,
+};
 
 impl FleetCall {
     /// Makes a call with one request and one answer. While none arrives, further attempts begin after the delay of the
@@ -93,7 +96,7 @@ impl FleetCall {
                 Some(attempt) => attempt,
                 None => fleet.begin(deadline, key, &tried, waits).await?,
             };
-            let outcome = attempt.server().call(call).await;
+            let outcome = attempt.server().caller().call(call).await.map_err(recognize_refusal);
             Ok((attempt, outcome))
         }
     }

@@ -6,15 +6,9 @@ use frisbee::Connection;
 use futures_util::stream::BoxStream;
 
 use crate::{
-    call::{
-        deadline::Deadline,
-        exchange::{Answer, Call},
-        method::Method,
-        status::Status,
-    },
+    call::{deadline::Deadline, method::Method, status::Status},
     client::caller::Caller,
     codec::Format,
-    error::recognize_refusal,
     wire::frisbee::calling::reconnecting::FrisbeeCaller,
 };
 
@@ -52,14 +46,6 @@ impl ServerCaller {
         match self {
             Self::Frisbee(connection) => connection,
             Self::Other(caller) => &**caller,
-        }
-    }
-
-    /// Makes a call of any kind.
-    pub(crate) async fn call(&self, call: Call) -> Result<Answer, Status> {
-        match self {
-            Self::Frisbee(connection) => connection.call(call).await,
-            Self::Other(caller) => caller.call(call).await.map_err(recognize_refusal),
         }
     }
 
