@@ -16,6 +16,18 @@ impl fmt::Display for NotExecuted {
 
 impl Error for NotExecuted {}
 
+/// The source of the status of a refused call, on the client.
+#[derive(Debug)]
+struct RefusedByServer;
+
+impl fmt::Display for RefusedByServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the server refused the call")
+    }
+}
+
+impl Error for RefusedByServer {}
+
 impl Status {
     /// Returns the status of a call that this server refuses without executing it, with [`Code::Unavailable`]. For
     /// layers that protect a server.
@@ -40,6 +52,19 @@ impl Status {
     /// On a client, always: a handler may forward the status of its own call, and that handler was executed.
     pub(crate) fn take_not_executed(&mut self) -> bool {
         !self.metadata().is_empty() && self.metadata_mut().remove(ENTRY)
+    }
+
+    /// Reads the refusal of a server in the status of a received stream.
+    pub(crate) fn receive_refusal(mut self) -> Self {
+        match self.take_not_executed() {
+            true => self.with_source(Arc::new(RefusedByServer) as Arc<dyn Error + Send + Sync>),
+            false => self,
+        }
+    }
+
+    /// Returns `true` if the server of a stream has refused the call.
+    pub(crate) fn was_refused(&self) -> bool {
+        self.source().is_some_and(|source| source.is::<RefusedByServer>())
     }
 
     /// Returns `true` for the status of [`not_executed`](Self::not_executed), on the server.

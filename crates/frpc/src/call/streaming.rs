@@ -203,7 +203,7 @@ impl<T> Streaming<T> {
             StreamingSource::Channel(receiver) => receiver.poll_recv(cx),
             StreamingSource::Over => return Poll::Ready(None),
         };
-        self.unless_over(next)
+        self.unless_over(next.map_err(Status::receive_refusal))
     }
 
     /// Polls for messages like [`BatchSource::poll_into`].
@@ -218,7 +218,7 @@ impl<T> Streaming<T> {
             return self.poll(cx).map(|next| next.map(|message| message.map(Some)));
         };
         let next = source.poll_into(cx, out, full, prefix);
-        self.unless_over(next)
+        self.unless_over(next.map_err(Status::receive_refusal))
     }
 
     /// Polls for received messages like [`BatchSource::poll_several`].
@@ -227,7 +227,7 @@ impl<T> Streaming<T> {
             return self.poll(cx).map(|next| next.map(|message| message.map(ReceivedMessages::One)));
         };
         let next = source.poll_several(cx);
-        self.unless_over(next)
+        self.unless_over(next.map_err(Status::receive_refusal))
     }
 
     fn unless_over<N>(&mut self, next: Poll<Option<N>>) -> Poll<Option<N>> {

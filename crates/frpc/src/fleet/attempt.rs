@@ -134,6 +134,7 @@ impl Repeat {
             Some(CallError::Unreachable(_) | CallError::TooManyForPeer { .. }) => Some(Self::NotExecuted),
             Some(CallError::Refused { why: RefusalReason::Busy }) => Some(Self::NotExecuted),
             Some(CallError::ConnectionLost { .. }) => Some(Self::ByRules),
+            None if status.was_refused() => Some(Self::NotExecuted),
             None => Some(Self::ByRules),
             _ => None,
         }

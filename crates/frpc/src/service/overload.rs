@@ -17,7 +17,7 @@ use tokio::{sync::oneshot, time::timeout_at};
 
 use super::layer::{Layer, Next};
 use crate::call::{
-    exchange::{Answer, Body, Call},
+    exchange::{Answer, Call},
     method::MethodKind,
     status::{Code, Status},
 };
@@ -25,7 +25,8 @@ use crate::call::{
 /// Refuses calls while the server is overloaded. It finds the limit on concurrent calls itself, from their latency.
 ///
 /// The limit is the number of calls in progress at full throughput without queueing, and 6 to 30 % more, as in brpc. It
-/// suits latencies from microseconds to seconds. Streams count as calls in progress, but their latency does not.
+/// suits latencies from microseconds to seconds. A stream of answers takes a place until its handler has returned it, so
+/// long streams leave room for calls.
 ///
 /// Above the limit, calls wait in a short queue, the most important first, then the earliest deadline. A call that cannot
 /// end in time any more, at the recent latency, is refused without being executed: [`Status::not_executed`]. Channels to
@@ -57,7 +58,7 @@ pub struct OverloadSettings {
     pub limit: LimitSettings,
     /// The maximum number of waiting calls. Further calls replace less important ones, or are refused. Default 100.
     pub queue_max: usize,
-    /// The maximum time for which a call waits. Default 100 ms.
+    /// The maximum time for which a call waits, at most a day. Default 100 ms.
     pub wait_max: Duration,
 }
 
@@ -166,15 +167,7 @@ impl Layer for AdaptiveLimit {
                 Err(_) => {}
             }
         }
-        outcome.map(|answer| {
-            answer.map_body(|body| match body {
-                Body::Many(contents) => Body::Many(contents.map_messages(move |content| {
-                    let _held = &place;
-                    Ok(content)
-                })),
-                body => body,
-            })
-        })
+        outcome
     }
 }
 
@@ -186,14 +179,17 @@ impl SharedLimit {
     /// Waits for a place.
     async fn admit(self: &Arc<Self>, priority: CallPriority, deadline: Option<Instant>) -> Result<CallPlace, Status> {
         let begun = now();
+        let refused = || Status::not_executed("the server is overloaded: the call was not executed");
+        if deadline.is_some_and(|deadline| deadline <= begun) {
+            return Err(refused());
+        }
         let is_first = priority == CallPriority::High || self.waiting.load(Ordering::Relaxed) == 0;
         if is_first && self.limit.try_begin(priority) {
             return Ok(self.place(deadline));
         }
         let in_time = deadline.map(|deadline| deadline.checked_sub(self.limit.latency()).unwrap_or(begun));
-        let patient = begun + self.settings.wait_max;
+        let patient = begun + self.settings.wait_max.min(WAIT_MAX);
         let latest = in_time.map_or(patient, |in_time| in_time.min(patient));
-        let refused = || Status::not_executed("the server is overloaded: the call was not executed");
         let waiting = (latest > begun).then(|| self.queue_call(priority, latest)).flatten().ok_or_else(refused)?;
         // A call that ended before this one was in the queue has not seen it.
         self.admit_waiting();
@@ -263,6 +259,9 @@ impl Drop for CallPlace {
         self.shared.admit_waiting();
     }
 }
+
+/// The longest wait, so that no time overflows.
+const WAIT_MAX: Duration = Duration::from_secs(86_400);
 
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
