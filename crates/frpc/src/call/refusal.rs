@@ -55,10 +55,11 @@ impl Status {
     }
 
     /// Reads the refusal of a server in the status of a received stream.
-    pub(crate) fn receive_refusal(mut self) -> Self {
-        match self.take_not_executed() {
-            true => self.with_source(Arc::new(RefusedByServer) as Arc<dyn Error + Send + Sync>),
-            false => self,
+    #[cold]
+    pub(crate) fn receive_refusal(&mut self) {
+        if self.take_not_executed() {
+            let status = std::mem::replace(self, Self::new(Code::Unknown, ""));
+            *self = status.with_source(Arc::new(RefusedByServer) as Arc<dyn Error + Send + Sync>);
         }
     }
 

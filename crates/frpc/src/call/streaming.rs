@@ -203,7 +203,7 @@ impl<T> Streaming<T> {
             StreamingSource::Channel(receiver) => receiver.poll_recv(cx),
             StreamingSource::Over => return Poll::Ready(None),
         };
-        self.unless_over(next.map_err(Status::receive_refusal))
+        self.check_end(next)
     }
 
     /// Polls for messages like [`BatchSource::poll_into`].
@@ -218,7 +218,7 @@ impl<T> Streaming<T> {
             return self.poll(cx).map(|next| next.map(|message| message.map(Some)));
         };
         let next = source.poll_into(cx, out, full, prefix);
-        self.unless_over(next.map_err(Status::receive_refusal))
+        self.check_end(next)
     }
 
     /// Polls for received messages like [`BatchSource::poll_several`].
@@ -227,13 +227,17 @@ impl<T> Streaming<T> {
             return self.poll(cx).map(|next| next.map(|message| message.map(ReceivedMessages::One)));
         };
         let next = source.poll_several(cx);
-        self.unless_over(next.map_err(Status::receive_refusal))
+        self.check_end(next)
     }
 
-    fn unless_over<N>(&mut self, next: Poll<Option<N>>) -> Poll<Option<N>> {
-        if let Poll::Ready(None) = next {
-            // Drops the source now, because readers may keep the finished stream for its trailers.
-            self.messages = StreamingSource::Over;
+    /// Drops the source at the end, and reads the refusal of a server in an error.
+    #[inline]
+    fn check_end<N>(&mut self, mut next: PollNext<N>) -> PollNext<N> {
+        match &mut next {
+            // Now, because readers may keep the finished stream for its trailers.
+            Poll::Ready(None) => self.messages = StreamingSource::Over,
+            Poll::Ready(Some(Err(status))) => status.receive_refusal(),
+            _ => {}
         }
         next
     }
