@@ -62,7 +62,7 @@ pub struct MountContext {
     pub metadata: Metadata,
     /// The timeout of each call, from the header `connect-timeout-ms`.
     pub time: Option<Duration>,
-    /// The shutdown signal of the server. `None` if another HTTP server runs these services.
+    /// The signal to leave the connection. `None` if another HTTP server runs these services.
     pub drain: Option<Drain>,
 }
 

@@ -37,7 +37,8 @@ pub struct JsonRpcSettings {
     pub batches_in_order: bool,
     /// The maximum number of calls in flight on a connection. Default 256; 0 counts as 1.
     ///
-    /// At the limit, the connection is not read. A batch counts as its number of calls: it starts when there is room
+    /// At the limit, the connection is not read. [`CallSettings::calls_max`](frpc::CallSettings::calls_max) of the server
+    /// applies too, and [`handlers_max`](frpc::ServerLimits::handlers_max) over all connections. A batch counts as its number of calls: it starts when there is room
     /// for all of them, or when no other call is in flight.
     pub calls_max: usize,
     /// The maximum total length of the messages of calls in flight, above which no call is started. Default 16 MiB.

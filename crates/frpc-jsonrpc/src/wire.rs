@@ -141,13 +141,15 @@ impl JsonRpc {
             }
         };
         let time_default = endpoint.time_of(None);
-        JsonRpcState { settings: self.settings.clone(), methods, endpoint, time_default }
+        let of_server = endpoint.calls_max().and_then(|max| usize::try_from(max).ok());
+        let calls_max = of_server.map_or(self.settings.calls_max, |max| max.min(self.settings.calls_max));
+        JsonRpcState { settings: self.settings.clone(), methods, endpoint, calls_max, time_default }
     }
 
     /// Creates an empty set of calls. All of its calls have `head`.
-    pub(crate) fn calls(&self, endpoint: Endpoint, head: Head, can_subscribe: bool) -> PeerCalls {
+    pub(crate) fn calls(&self, endpoint: Endpoint, head: Head, can_subscribe: bool, drain: Option<Drain>) -> PeerCalls {
         let context = self.functions.context(head).with_memory_budget(endpoint.memory_budget());
-        PeerCalls::new(self.site(endpoint), context, can_subscribe)
+        PeerCalls::new(self.site(endpoint), context, can_subscribe, drain)
     }
 }
 
@@ -166,7 +168,7 @@ impl Wire for JsonRpc {
     async fn serve(&self, socket: Raw, endpoint: Endpoint, drain: Drain) {
         let mut head = Head::default();
         head.set_peer(&WirePeer::of(&socket));
-        let calls = self.calls(endpoint, head, true);
+        let calls = self.calls(endpoint, head, true, Some(drain.clone()));
         connection::serve(socket, calls, self.settings.clone(), drain).await;
     }
 }

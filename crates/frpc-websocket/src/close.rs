@@ -39,6 +39,8 @@ pub const POLICY: u16 = 1008;
 pub const TOO_LONG: u16 = 1009;
 /// The close code for an internal error.
 pub const FAILED: u16 = 1011;
+/// The close code for a peer that may succeed later, because a resource is used up now.
+pub const TRY_AGAIN_LATER: u16 = 1013;
 
 /// The placeholder for a close frame without code. It is never sent.
 pub(crate) const NO_CODE: u16 = 1005;

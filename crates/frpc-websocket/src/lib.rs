@@ -22,8 +22,8 @@ mod utf8;
 pub use self::{
     client::{Client, register, transport},
     close::{
-        CloseFrame, FAILED, GOING_AWAY, INVALID_TEXT, NORMAL, POLICY, PROTOCOL_ERROR, TOO_LONG, UNSUPPORTED,
-        WebSocketError,
+        CloseFrame, FAILED, GOING_AWAY, INVALID_TEXT, NORMAL, POLICY, PROTOCOL_ERROR, TOO_LONG, TRY_AGAIN_LATER,
+        UNSUPPORTED, WebSocketError,
     },
     decoder::{MessageKind, Role},
     handshake::{accept_key, is_key},

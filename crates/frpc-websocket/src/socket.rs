@@ -99,6 +99,11 @@ impl WebSocket {
         self.subprotocol.as_deref()
     }
 
+    /// Returns the number of bytes received of an incomplete message.
+    pub fn received_len(&self) -> usize {
+        self.begun.len()
+    }
+
     /// Returns the next message, or `None` after a clean close by either side.
     ///
     /// # Errors
@@ -186,6 +191,14 @@ impl WebSocket {
     /// Messages sent by the peer before it saw the close are still returned.
     pub fn close(&mut self, close: CloseFrame) {
         self.link.close(&close);
+    }
+
+    /// Ends the connection with a close frame. Discards the incomplete message and everything received from now on.
+    ///
+    /// Call [`next`](Self::next) until it returns an error, to write the close frame.
+    pub fn refuse(&mut self, close: CloseFrame) {
+        self.begun = BytesMut::new();
+        self.link.refuse(close);
     }
 
     /// Returns the close frame of the peer, if received.

@@ -97,7 +97,8 @@ impl ProtocolMatch {
     }
 }
 
-/// The shutdown signal of a server, for a [`Protocol`]. Also takes back connections to be served as frisbee.
+/// The signal of a server to leave a connection, for a [`Protocol`]: the server shuts down, or the connection has reached
+/// [`connection_age_max`](crate::ServerLimits::connection_age_max). Also takes back connections to be served as frisbee.
 ///
 /// After the signal, a protocol should finish its work in flight and close its connections.
 #[derive(Clone)]
@@ -145,12 +146,12 @@ impl Drain {
         HandlerPermit::try_take(&self.permits)
     }
 
-    /// Returns `true` once the server is shutting down.
+    /// Returns `true` once the connection should be left.
     pub fn is_requested(&self) -> bool {
         self.draining.is_cancelled()
     }
 
-    /// Waits until the server is shutting down.
+    /// Waits until the connection should be left.
     ///
     /// # Cancel safety
     ///

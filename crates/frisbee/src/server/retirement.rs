@@ -2,10 +2,13 @@
 
 use std::{
     hash::{BuildHasher, RandomState},
+    pin::pin,
     time::Duration,
 };
 
+use futures_util::future::{Either, select};
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     CloseReason, Connection,
@@ -23,6 +26,15 @@ pub(super) async fn enforce_age_limit(connection: &Connection, age_max: Duration
     if connection.go_away(GoAway { code: GoAway::AGE, text }) {
         sleep(grace).await;
         connection.shared().drain(CloseReason::TooOld);
+    }
+}
+
+/// Serves a connection of another protocol, and asks it to leave the connection at the maximum age.
+pub(super) async fn serve_until_old(serving: impl Future<Output = ()>, leaving: CancellationToken, age_max: Duration) {
+    let old = pin!(sleep(with_jitter(age_max)));
+    if let Either::Right(((), serving)) = select(pin!(serving), old).await {
+        leaving.cancel();
+        serving.await;
     }
 }
 

@@ -13,7 +13,7 @@ use tracing::debug;
 
 use super::{
     protocols::{Drain, ProtocolList},
-    retirement::enforce_age_limit,
+    retirement::{enforce_age_limit, serve_until_old},
     shared::ServerShared,
     slot::ConnectionSlot,
 };
@@ -114,8 +114,13 @@ async fn open(
                 }
                 // The header format does not matter: another protocol has no packets.
                 let socket = Raw::new(wire, read.freeze(), HeaderFormat::Magic10, local.clone(), peer.clone());
-                let drain = Drain::new(server.draining.clone(), server.scope.permits.clone());
-                let serving = protocol.serve(socket.with_identity(identity.clone()), drain.clone());
+                let age_max = server.limits.connection_age_max;
+                let leaving = age_max.map_or_else(|| server.draining.clone(), |_| server.draining.child_token());
+                let drain = Drain::new(leaving.clone(), server.scope.permits.clone());
+                let mut serving = protocol.serve(socket.with_identity(identity.clone()), drain.clone());
+                if let Some(age_max) = age_max {
+                    serving = Box::pin(serve_until_old(serving, leaving, age_max));
+                }
                 // The kill is polled first, so dropping a server does not wait for a clean end.
                 let killed = pin!(server.scope.kill.cancelled());
                 select(killed, serving).await;

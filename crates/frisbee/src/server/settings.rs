@@ -33,7 +33,8 @@ pub struct ServerLimits {
     ///
     /// The actual age varies at random by up to a tenth, so clients connected together do not leave together. At
     /// that age, an extended peer is asked to leave within [`connection_age_grace`](Self::connection_age_grace). A
-    /// plain peer cannot be asked, and its connection has no age limit.
+    /// plain peer cannot be asked, and its connection has no age limit. A [protocol](crate::Protocol) such as HTTP leaves
+    /// the connection as in a shutdown.
     pub connection_age_max: Option<Duration>,
     /// The time for a client to leave a connection above the age limit. Default 30 s.
     ///

@@ -15,11 +15,12 @@ use support::{
 use tokio::{
     io::{AsyncReadExt, duplex},
     net::TcpStream,
+    time::sleep,
 };
 use tokio_rustls::TlsConnector;
 
 use crate::{
-    h2_caller::{H2Caller, messages, server},
+    h2_caller::{H2Caller, grpc_request, messages, server},
     http1::{self, Http1, post, split},
 };
 
@@ -124,6 +125,40 @@ fn shutdown_closes_idle_http1_and_marks_the_last_response() {
         let (head, _) = split(&busy.hear_all().await);
         assert!(head.contains(&"connection: close".to_owned()), "{head:?}");
         assert_eq!(shutdown.await.unwrap(), 0, "no connection had to be cut");
+    });
+}
+
+#[test]
+fn old_connections_of_http_are_asked_to_leave() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let limits = ServerLimits { connection_age_max: Some(100 * SECOND), ..ServerLimits::default() };
+        let server = server(&service, Http::new()).limits(limits).without_listener().unwrap();
+        let request = post("/calls.Test/Say", "application/grpc-web", &messages(&["wait"]));
+        let request = String::from_utf8(request).unwrap().replace("connection: close\r\n", "");
+        let mut idle = Http1::connect(&server);
+        idle.say(request.replace("wait", "okay")).await;
+        let mut busy = Http1::connect(&server);
+        busy.say(&request).await;
+        let mut caller = H2Caller::connect(&server).await;
+        let mut open = caller.open(grpc_request("Say", &[])).await;
+        open.sending.send_data(messages(&["wait"]), true).unwrap();
+        sleep(89 * SECOND).await;
+        assert_eq!(caller.call("Say", &[], &["hi"]).await.texts(), ["hi"]);
+        sleep(22 * SECOND).await;
+        assert_eq!(server.metrics().connections, 2, "the idle one has ended, and calls may end on the busy ones");
+        assert!(idle.hear_all().await.starts_with(b"HTTP/1.1 200"));
+        let refused =
+            caller.0.clone().ready().await.map(|mut sender| sender.send_request(grpc_request("Say", &[]), true));
+        assert!(refused.is_err() || refused.unwrap().is_err(), "HTTP/2 has received GOAWAY");
+        service.gate.open(2);
+        let (head, _) = split(&busy.hear_all().await);
+        assert!(head.contains(&"connection: close".to_owned()), "{head:?}");
+        assert_eq!(open.reply().await.texts(), ["wait"]);
+        drop(caller);
+        settle().await;
+        assert_eq!(server.metrics().connections, 0);
+        assert_eq!(ask(&connect(&server).await, "hi").await.unwrap(), "hi", "the server goes on");
     });
 }
 

@@ -2,6 +2,7 @@
 
 mod answer;
 mod batch;
+mod permits;
 mod running;
 mod subscriptions;
 
@@ -12,7 +13,7 @@ use std::{
     time::{Duration, Instant as StdInstant},
 };
 
-use frpc::{Answer, Body, CancelGuard, Endpoint, Head, MemoryHold, Method, Status, codec::Format};
+use frpc::{Answer, Body, CancelGuard, Drain, Endpoint, Head, MemoryHold, Method, Status, codec::Format};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use slab::Slab;
@@ -22,6 +23,7 @@ use tracing::error;
 use self::{
     answer::{put_failure, put_invalid, put_no_message, put_result, put_too_many, put_unknown},
     batch::BatchAnswers,
+    permits::CallPermits,
     running::{AnswerDestination, CallOutcome, FinishedCall, RunningCall},
     subscriptions::{NotificationStyle, ServerSubscriptions},
 };
@@ -41,6 +43,8 @@ pub(crate) struct JsonRpcState {
     pub(crate) settings: Arc<JsonRpcSettings>,
     pub(crate) methods: Arc<MethodNames>,
     pub(crate) endpoint: Endpoint,
+    /// The limit on calls in flight, of this wire or of the server.
+    pub(crate) calls_max: usize,
     /// The server's limit on the duration of a call, for calls limited neither by their callers nor by the settings of
     /// this wire.
     pub(crate) time_default: Option<Duration>,
@@ -55,6 +59,7 @@ pub(crate) struct PeerCalls {
     deadline: Option<StdInstant>,
     /// Calls in flight. Allocated for the first call that is not answered immediately.
     running: Option<FuturesUnordered<RunningCall>>,
+    permits: CallPermits,
     /// The total length of the messages of calls in flight.
     running_len: usize,
     /// A reservation in the memory account of the connection.
@@ -67,13 +72,14 @@ pub(crate) struct PeerCalls {
 
 impl PeerCalls {
     /// Creates an empty set of calls. Subscriptions require a connection on which the server can send messages unasked.
-    pub(crate) fn new(site: JsonRpcState, context: Context, can_subscribe: bool) -> Self {
+    pub(crate) fn new(site: JsonRpcState, context: Context, can_subscribe: bool, drain: Option<Drain>) -> Self {
         let subscriptions = can_subscribe.then(|| ServerSubscriptions::new(site.settings.subscriptions_max));
         Self {
             site,
             deadline: context.deadline(),
             context,
             running: None,
+            permits: CallPermits::new(drain),
             running_len: 0,
             hold: None,
             batches: Slab::new(),
@@ -85,7 +91,7 @@ impl PeerCalls {
     /// Returns `true` if a message may start this number of calls. A batch starts when there is room for all of its
     /// calls, or when no other call is running.
     pub(crate) fn has_room(&self, calls: usize) -> bool {
-        self.is_idle() || !self.is_full() && self.count() + calls <= self.site.settings.calls_max
+        self.is_idle() || !self.is_full() && self.count() + calls <= self.site.calls_max
     }
 
     /// Returns the number of calls in flight.
@@ -121,8 +127,8 @@ impl PeerCalls {
 
     /// Returns `true` if no further call may start.
     pub(crate) fn is_full(&self) -> bool {
-        let JsonRpcSettings { calls_max, calls_len_max, .. } = *self.site.settings;
-        self.count() >= calls_max || self.running_len >= calls_len_max
+        let JsonRpcState { settings, calls_max, .. } = &self.site;
+        self.count() >= *calls_max || self.running_len >= settings.calls_len_max || self.permits.is_missing()
     }
 
     /// Returns `true` if no call is in flight. Subscriptions do not count.
@@ -253,7 +259,7 @@ impl PeerCalls {
     ) -> Poll<()> {
         let ParsedRequest { id, method, params } = request;
         if self.is_draining {
-            let status = Status::unavailable("the server is shutting down, and the call was not executed");
+            let status = Status::unavailable("the server closes this connection: the call was not executed");
             return Self::fail(out, *id, &status);
         }
         let Some(target) = self.site.methods.find(method) else {
@@ -430,6 +436,7 @@ impl PeerCalls {
     fn add(&mut self, running: RunningCall) {
         self.running_len += running.len();
         self.running.get_or_insert_default().push(running);
+        self.permits.resize(self.count());
     }
 
     /// Writes the outcome of a call as an answer. A stream becomes a subscription.
@@ -456,9 +463,11 @@ impl PeerCalls {
         if let Some(running) = &mut self.running
             && let Poll::Ready(Some(finished)) = running.poll_next_unpin(cx)
         {
+            self.permits.resize(self.count());
             self.finish(finished, outbox);
             return Poll::Ready(());
         }
+        self.permits.poll(cx, self.count());
         match &mut self.subscriptions {
             Some(subscriptions) => subscriptions.poll(cx, outbox),
             None => Poll::Pending,

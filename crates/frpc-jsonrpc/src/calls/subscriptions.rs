@@ -107,7 +107,7 @@ impl ServerSubscriptions {
 
     /// Ends all subscriptions, each with an error notification.
     pub(super) fn end(&mut self, outbox: &mut MessageOutbox) {
-        let status = Status::unavailable("the server is shutting down");
+        let status = Status::unavailable("the server closes this connection");
         let mut ids: Vec<u64> = self.by_id.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {

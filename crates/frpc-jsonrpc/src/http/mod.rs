@@ -30,7 +30,7 @@ impl Mount for JsonRpc {
                 ),
                 Method::POST => {
                     let head = visit.head();
-                    let calls = self.calls(visit.endpoint, head, false);
+                    let calls = self.calls(visit.endpoint, head, false, visit.drain);
                     json_response(answer(calls, self.settings.limits(), request.body()).await)
                 }
                 Method::GET | Method::HEAD => text_response(StatusCode::OK, EXPLANATION),
@@ -52,7 +52,7 @@ impl Mount for JsonRpc {
         // The timeout of the handshake request does not apply to each call.
         visit.time = None;
         let head = visit.head();
-        let calls = self.calls(visit.endpoint, head, true);
+        let calls = self.calls(visit.endpoint, head, true, visit.drain.clone());
         websocket::serve(socket, calls, self.settings.clone(), visit.drain).boxed()
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use frpc::Drain;
-use frpc_websocket::{CloseFrame, GOING_AWAY, MessageKind, WebSocket};
+use frpc_websocket::{CloseFrame, GOING_AWAY, MessageKind, TRY_AGAIN_LATER, WebSocket};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tracing::debug;
 
@@ -96,28 +96,32 @@ impl WebSocketSession {
                 Poll::Ready(None) => return Poll::Ready(()),
                 // All calls have been answered, so the connection can be closed.
                 Poll::Pending if self.is_draining && self.calls.is_idle() && self.socket.is_open() => {
-                    self.socket.close(CloseFrame::new(GOING_AWAY, "the server is shutting down"));
+                    self.socket.close(CloseFrame::new(GOING_AWAY, "the server closes this connection"));
                 }
                 // The HTTP wire closes connections of peers that do not read.
-                Poll::Pending => {
-                    self.hold();
-                    return Poll::Pending;
-                }
+                Poll::Pending if self.hold() => {}
+                Poll::Pending => return Poll::Pending,
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Reserves memory for waiting messages, or refuses all of them.
-    fn hold(&mut self) {
-        if let Err(status) = self.calls.hold(self.waiting_len) {
+    /// Reserves memory for waiting messages and a part of the next one, or refuses all of them. Returns `true` if it refused
+    /// the part, which ends the connection.
+    fn hold(&mut self) -> bool {
+        if let Err(status) = self.calls.hold(self.waiting_len + self.socket.received_len()) {
             for _ in self.waiting.drain(..) {
                 self.calls.refuse_with_status(&status, &mut self.outbox);
             }
             (self.waiting_len, self.needs_room) = (0, None);
             self.queue_answers();
+            if self.socket.received_len() > 0 {
+                self.socket.refuse(CloseFrame::new(TRY_AGAIN_LATER, status.message()));
+                return true;
+            }
         }
+        false
     }
 
     fn is_full(&self) -> bool {

@@ -1,8 +1,13 @@
 //! Limits on memory that a peer can use, and on the time of a connection.
 
+use frpc::{CallSettings, Server, ServerLimits};
 use frpc_jsonrpc::JsonRpcSettings;
 use serde_json::json;
-use support::{Gate, SECOND, calls::TestService, in_virtual_time, settle};
+use support::{
+    Gate, SECOND,
+    calls::{TestServer, TestService, asking, connect},
+    in_virtual_time, settle,
+};
 
 use crate::caller::{Caller, error, request, serve_with, wire};
 
@@ -47,6 +52,48 @@ fn a_batch_waits_for_capacity_for_all_its_calls() {
         assert_eq!(caller.hear().await["id"], 1);
         assert_eq!(caller.hear().await.as_array().unwrap().len(), 2);
         assert_eq!(caller.hear().await.as_array().unwrap().len(), 5);
+    });
+}
+
+#[test]
+fn limits_of_the_server_apply() {
+    in_virtual_time(async {
+        let (gate, service) = (Gate::default(), TestService::default());
+        let builder = || Server::builder().add_service(TestServer::new(service.clone())).wire(wire(&gate));
+        let calls = CallSettings { calls_max: Some(2), ..CallSettings::default() };
+        let server = builder().calls(calls).without_listener().unwrap();
+        let mut caller = Caller::connect(&server);
+        caller.say((1..=3).map(|id| request("Test.Say", json!(["wait"]), id)).collect::<String>()).await;
+        settle().await;
+        assert_eq!(service.log.take(), ["say wait"; 2]);
+        service.gate.open(3);
+        for id in 1..=3 {
+            assert_eq!(caller.hear().await["id"], id);
+        }
+        service.log.take();
+        let limits = ServerLimits { handlers_max: 2, ..ServerLimits::default() };
+        let server = builder().limits(limits).without_listener().unwrap();
+        let mut callers = [(); 3].map(|()| Caller::connect(&server));
+        for caller in &mut callers {
+            // A call and a batch: each connection may exceed the limit by one message.
+            let batch = format!("[{},{}]", request("wait", json!([1]), 2), request("wait", json!([1]), 3));
+            caller.say(request("Test.Say", json!(["wait"]), 1) + &batch + &request("sum", json!([1]), 4)).await;
+            settle().await;
+        }
+        assert_eq!(service.log.take(), ["say wait"; 3]);
+        let over_frisbee = asking(&connect(&server).await, "wait");
+        settle().await;
+        service.gate.open(4);
+        gate.open(6);
+        for caller in &mut callers {
+            let answers = [caller.hear().await, caller.hear().await, caller.hear().await];
+            assert!(answers.iter().any(|answer| answer["id"] == 4), "{answers:?}");
+            assert!(
+                answers.iter().any(|answer| answer.as_array().is_some_and(|batch| batch.len() == 2)),
+                "{answers:?}"
+            );
+        }
+        assert_eq!(over_frisbee.await.unwrap().unwrap(), "wait");
     });
 }
 

@@ -1,6 +1,6 @@
 //! JSON-RPC over WebSocket.
 
-use frpc::Server;
+use frpc::{CallSettings, Server};
 use frpc_http::Http;
 use frpc_jsonrpc::{JsonRpc, JsonRpcSettings};
 use frpc_websocket::{CloseFrame, GOING_AWAY, MessageKind, Role, WebSocket};
@@ -10,6 +10,7 @@ use support::{
     calls::{TestServer, TestService},
     in_virtual_time, settle,
 };
+use tokio::io::AsyncReadExt;
 
 use crate::{
     caller::{Caller, error, request, wire},
@@ -31,6 +32,10 @@ impl Socket {
     }
 
     pub(crate) async fn with_buffer(server: &Server, len: usize, more: &str) -> Self {
+        Self(WebSocket::new(Self::handshake(server, len, more).await.0, Role::Client))
+    }
+
+    async fn handshake(server: &Server, len: usize, more: &str) -> Caller {
         let mut caller = Caller::with_buffer(server, len);
         let head = format!(
             "GET /rpc HTTP/1.1\r\nhost: h\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
@@ -39,7 +44,7 @@ impl Socket {
         caller.say(head).await;
         assert!(caller.hear_line().await.starts_with("HTTP/1.1 101"));
         while caller.hear_line().await != "\r" {}
-        Self(WebSocket::new(caller.0, Role::Client))
+        caller
     }
 
     pub(crate) async fn say(&mut self, text: &str) {
@@ -124,6 +129,33 @@ fn limits_apply_and_slow_readers_block_only_their_stream() {
         assert!((10..40).contains(&made), "{made}");
         for _ in 0..100 {
             socket.hear().await;
+        }
+    });
+}
+
+#[test]
+fn incomplete_messages_use_the_memory_of_the_connection() {
+    in_virtual_time(async {
+        let calls = CallSettings { connection_memory_max: 200_000, ..CallSettings::default() };
+        let wire = Http::new().mount("/rpc", wire(&Gate::default()));
+        let server = Server::builder().wire(wire).calls(calls).without_listener().unwrap();
+        for (len, is_refused) in [(100_000, false), (300_000, true)] {
+            let (mut caller, text) = (Socket::handshake(&server, 64 * 1024, "").await, "x".repeat(len));
+            let message = request("sum", json!([text]), 1);
+            // A masked text frame of this length without its last byte.
+            let mut frame = vec![0x81, 0xff];
+            frame.extend_from_slice(&(message.len() as u64).to_be_bytes());
+            frame.extend_from_slice(&[0; 4]);
+            frame.extend_from_slice(&message.as_bytes()[..message.len() - 1]);
+            caller.say(frame).await;
+            settle().await;
+            if !is_refused {
+                caller.say("}").await;
+            }
+            let mut head = [0; 4];
+            caller.0.read_exact(&mut head).await.unwrap();
+            let expected = if is_refused { [0x88, head[1], 0x03, 0xf5] } else { [0x81, head[1], head[2], head[3]] };
+            assert_eq!(head, expected, "close with 1013, or an answer");
         }
     });
 }

@@ -31,7 +31,7 @@ pub struct CallSettings {
     ///
     /// Peers are told the limit: further calls wait on their side, or [fail](crate::CallLimitPolicy::Fail) with
     /// [`CallError::TooManyForPeer`](crate::CallError::TooManyForPeer). Peers over HTTP are not told. A call that arrives
-    /// above the limit is refused with [`ResourceExhausted`](crate::Code::ResourceExhausted).
+    /// above the limit is refused with [`ResourceExhausted`](crate::Code::ResourceExhausted). Over JSON-RPC it waits.
     /// Streams are limited by [`Config::streams_max`](crate::Config::streams_max).
     ///
     /// Handlers that call each other back and forth over one connection need a limit of at least their nesting depth.
