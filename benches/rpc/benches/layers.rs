@@ -163,8 +163,8 @@ fn pick(criterion: &mut Criterion) {
             load.record(Duration::from_micros(100), SHARE_GROWS);
             Server(EndpointState { load, weight: 1, hash, joined: Duration::ZERO })
         });
-        let picker = Picker::new(PickPolicy::TwoChoices, servers.collect(), ZonePreference::default());
         let now = SHARE_GROWS + Duration::from_millis(2);
+        let picker = Picker::new(PickPolicy::TwoChoices, servers.collect(), ZonePreference::default(), now);
         criterion.benchmark_group("pick").bench_function(BenchmarkId::new("two_choices", len), |bencher| {
             bencher.iter(|| picker.pick(black_box(PickRequest { now, key: None, tried: &[] })).is_some());
         });

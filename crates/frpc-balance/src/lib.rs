@@ -12,6 +12,7 @@ mod limit;
 mod load;
 mod outlier;
 mod pick;
+mod report;
 mod retry;
 mod subset;
 mod throttle;
@@ -19,14 +20,15 @@ mod throttle;
 pub use budget::{BUDGET_WINDOW, BudgetSettings, RetryBudget};
 pub use codes::CodeSet;
 pub use config::{
-    BalancingConfig, CONFIG_DEPTH_MAX, CONFIG_LEN_MAX, ConfigError, EjectionRule, MethodConfig, MethodName,
-    OutlierRules, RING_ENTRIES_MAX, ServiceConfig,
+    BalancingConfig, CONFIG_DEPTH_MAX, CONFIG_LEN_MAX, ConfigError, MethodConfig, MethodName, RING_ENTRIES_MAX,
+    ServiceConfig,
 };
 pub use error::InvalidSetting;
 pub use limit::{CallEnd, CallPriority, ConcurrencyLimit, LimitSettings};
 pub use load::{EndpointLoad, LoadSettings};
-pub use outlier::{CallCounts, CallOutcomes, OutlierSettings};
+pub use outlier::{CallCounts, CallOutcomes, OutlierRule, OutlierSettings};
 pub use pick::{EndpointState, PickPolicy, PickRequest, Picker, SHARE_GROWS, ZonePreference, hash_key};
+pub use report::{ReportSettings, ServerReport};
 pub use retry::{
     ATTEMPTS_MAX, HedgingDelay, HedgingPolicy, LATENCIES_MIN, LatencyQuantile, RetryPolicy, RetryProgress,
     RetryPushback,

@@ -5,6 +5,8 @@ use std::{
     time::Duration,
 };
 
+use crate::report::{ReportSettings, ReportedLoad, ServerReport};
+
 /// Settings for the measurement of load.
 ///
 /// Fields may be added, so `..LoadSettings::default()` belongs at the end of a literal.
@@ -14,11 +16,14 @@ pub struct LoadSettings {
     pub decay: Duration,
     /// The latency counted for a failed call, so an endpoint does not attract calls by failing fast. Default 1 s.
     pub failure: Duration,
+    /// The use of the load that servers report.
+    pub reports: ReportSettings,
 }
 
 impl Default for LoadSettings {
     fn default() -> Self {
-        Self { decay: Duration::from_secs(10), failure: Duration::from_secs(1) }
+        let reports = ReportSettings::default();
+        Self { decay: Duration::from_secs(10), failure: Duration::from_secs(1), reports }
     }
 }
 
@@ -33,6 +38,10 @@ pub struct EndpointLoad {
     /// The latency in nanoseconds as `f32` in the lower half, the tick of its last change in the upper half. Zero
     /// before the first call.
     latency: AtomicU64,
+    /// The calls of other clients in the last report of the server in the lower half, its tick in the upper half. Zero
+    /// without a report.
+    others: AtomicU64,
+    reported: ReportedLoad,
     /// The inverse of the time of decay, in ticks.
     decay_rate: f32,
     failure: Duration,
@@ -44,6 +53,8 @@ impl EndpointLoad {
         Self {
             calls: AtomicU64::new(0),
             latency: AtomicU64::new(0),
+            others: AtomicU64::new(0),
+            reported: ReportedLoad::new(settings.reports),
             decay_rate: (1_u64 << TICK_BITS) as f32 / settings.decay.as_nanos().max(1) as f32,
             failure: settings.failure,
         }
@@ -67,6 +78,28 @@ impl EndpointLoad {
     #[inline]
     pub fn in_flight(&self) -> u32 {
         low(self.calls.load(Ordering::Relaxed))
+    }
+
+    /// Records a report of the server.
+    pub fn record_report(&self, report: &ServerReport, now: Duration) {
+        self.reported.record(report, now);
+        if let Some(in_flight) = report.in_flight {
+            let others = in_flight.saturating_sub(self.in_flight());
+            self.others.store(u64::from(tick(now).max(1)) << 32 | u64::from(others), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the number of calls in flight of this client, and of the others by a report within the last second.
+    #[inline]
+    pub fn known_in_flight(&self, now: Duration) -> u32 {
+        let others = self.others.load(Ordering::Relaxed);
+        let is_fresh = others != 0 && tick(now).wrapping_sub(high(others)) <= REPORT_TICKS;
+        self.in_flight().saturating_add(if is_fresh { low(others) } else { 0 })
+    }
+
+    /// Returns the share of the server by its own reports. `None` without enough of them.
+    pub fn reported_weight(&self, now: Duration) -> Option<f32> {
+        self.reported.weight(now)
     }
 
     /// Records the latency of a call, which ended now.
@@ -140,6 +173,8 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 /// The number of ticks without an effect on the average: 1 ms.
 const TICKS_IGNORED: u32 = 16;
 const TICKS_MAX: u32 = u32::MAX / 2;
+/// The number of ticks for which the calls of other clients count: 1 s.
+const REPORT_TICKS: u32 = 15_259;
 const ONE_BEGUN: u64 = 1 << 32;
 /// One of this many overlapping calls is measured.
 const MEASURED_EACH: u32 = 8;
@@ -195,6 +230,19 @@ mod tests {
         load.record(MILLI, start + Duration::from_secs(1));
         load.record(MILLI, start);
         assert!((9e5..1.1e6).contains(&load.latency(start).unwrap()));
+    }
+
+    #[test]
+    fn calls_of_other_clients_count_for_a_second() {
+        let (load, start) = load();
+        load.begin();
+        assert_eq!(load.known_in_flight(start), 1);
+        load.record_report(&ServerReport { in_flight: Some(8), ..ServerReport::default() }, start);
+        load.begin();
+        assert_eq!(load.known_in_flight(start + MILLI * 999), 9, "seven others and two");
+        assert_eq!(load.known_in_flight(start + MILLI * 1002), 2);
+        load.record_report(&ServerReport { in_flight: Some(1), ..ServerReport::default() }, start);
+        assert_eq!(load.known_in_flight(start), 2, "fewer than this client alone has");
     }
 
     #[test]

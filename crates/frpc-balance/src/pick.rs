@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use crate::load::EndpointLoad;
+use crate::{load::EndpointLoad, report::proportions};
 
 /// The choice among ready endpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,15 +14,30 @@ pub enum PickPolicy {
     /// The better of two random endpoints, by calls in flight, recent latency and weight.
     #[default]
     TwoChoices,
+    /// The best of this number of random endpoints, for more than two.
+    Choices(u8),
     /// Each endpoint in turn, without regard to weight.
     RoundRobin,
     /// The first endpoint in the order of the resolver. The rest are in reserve.
     First,
     /// A random endpoint, in proportion to its weight.
     Weighted,
+    /// A random endpoint, in proportion to the capacity in the reports of the servers (gRFC A58). A picker keeps the
+    /// proportions from its creation.
+    Reported,
     /// The endpoint for the key of the call, with calls of the same key on the same endpoint. A call without a key uses
     /// [`TwoChoices`](Self::TwoChoices).
     RingHash,
+}
+
+impl PickPolicy {
+    /// Returns the choice among this number of random endpoints, at most 10.
+    pub fn of_choices(choices: u32) -> Self {
+        match u8::try_from(choices.min(10)) {
+            Ok(choices @ 3..) => Self::Choices(choices),
+            _ => Self::TwoChoices,
+        }
+    }
 }
 
 /// A picker's view of an endpoint.
@@ -49,8 +64,9 @@ impl EndpointState {
     /// Returns `true` if this endpoint is the better choice.
     #[inline]
     fn is_better_than(&self, other: &Self, now: Duration) -> bool {
-        let [mine, others] = [self, other]
-            .map(|member| (member.load.in_flight() + 1) as f32 / (member.weight as f32 * member.share(now)));
+        let [mine, others] = [self, other].map(|member| {
+            member.load.known_in_flight(now).saturating_add(1) as f32 / (member.weight as f32 * member.share(now))
+        });
         match (self.load.latency(now), other.load.latency(now)) {
             (Some(mine_latency), Some(other_latency)) => mine * mine_latency < others * other_latency,
             // Without a measurement on both sides, only calls in flight can be compared.
@@ -95,7 +111,7 @@ pub struct Picker<E> {
     preferred: ZonePreference,
     /// The next endpoint of [`PickPolicy::RoundRobin`].
     next: AtomicUsize,
-    /// Sums of weights up to each endpoint, for [`PickPolicy::Weighted`].
+    /// Sums of weights up to each endpoint, for [`PickPolicy::Weighted`] and [`PickPolicy::Reported`].
     sums: Vec<u64>,
     /// Positions on the ring and their endpoints, for [`PickPolicy::RingHash`].
     ring: Vec<(u64, usize)>,
@@ -103,9 +119,13 @@ pub struct Picker<E> {
 
 impl<E: AsRef<EndpointState>> Picker<E> {
     /// Creates a picker.
-    pub fn new(policy: PickPolicy, endpoints: Vec<E>, preferred: ZonePreference) -> Self {
+    pub fn new(policy: PickPolicy, endpoints: Vec<E>, preferred: ZonePreference, now: Duration) -> Self {
         let sums = match policy {
-            PickPolicy::Weighted => sums(&endpoints),
+            PickPolicy::Weighted => sums(endpoints.iter().map(|endpoint| endpoint.as_ref().weight.max(1).into())),
+            PickPolicy::Reported => {
+                let weights = endpoints.iter().map(|endpoint| endpoint.as_ref().load.reported_weight(now));
+                sums(proportions(&weights.collect::<Vec<_>>()).into_iter())
+            }
             _ => Vec::new(),
         };
         let ring = match policy {
@@ -141,9 +161,13 @@ impl<E: AsRef<EndpointState>> Picker<E> {
         let len = self.endpoints.len();
         match (self.policy, pick.key) {
             (PickPolicy::TwoChoices, _) | (PickPolicy::RingHash, None) => self.better_of_two(pick.now),
+            (PickPolicy::Choices(choices), _) => {
+                let first = self.better_of_two(pick.now);
+                (2..choices).fold(first, |best, _| self.better_of([best, fastrand::usize(..len)], pick.now))
+            }
             (PickPolicy::RoundRobin, _) => self.next.fetch_add(1, Ordering::Relaxed) % len,
             (PickPolicy::First, _) => 0,
-            (PickPolicy::Weighted, _) => {
+            (PickPolicy::Weighted | PickPolicy::Reported, _) => {
                 let at = fastrand::u64(..self.sums[len - 1]);
                 self.sums.partition_point(|sum| *sum <= at)
             }
@@ -169,6 +193,11 @@ impl<E: AsRef<EndpointState>> Picker<E> {
         }
         let other = (one + 1 + fastrand::usize(..len - 1)) % len;
         let [one, other] = [start + one, start + other];
+        self.better_of([one, other], now)
+    }
+
+    #[inline]
+    fn better_of(&self, [one, other]: [usize; 2], now: Duration) -> usize {
         if self.endpoints[one].as_ref().is_better_than(self.endpoints[other].as_ref(), now) { one } else { other }
     }
 
@@ -185,13 +214,13 @@ impl<E: AsRef<EndpointState>> Picker<E> {
     }
 }
 
-fn sums<E: AsRef<EndpointState>>(endpoints: &[E]) -> Vec<u64> {
-    let mut sum = 0;
-    let mut add = |endpoint: &E| {
-        sum += u64::from(endpoint.as_ref().weight.max(1));
-        sum
+/// Returns the sum up to each weight.
+fn sums(weights: impl Iterator<Item = u64>) -> Vec<u64> {
+    let add = |sum: &mut u64, weight| {
+        *sum += weight;
+        Some(*sum)
     };
-    endpoints.iter().map(&mut add).collect()
+    weights.scan(0, add).collect()
 }
 
 /// Returns the positions of all endpoints on a ring, more for a higher weight. The positions of one endpoint do not depend
@@ -240,7 +269,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::load::LoadSettings;
+    use crate::{load::LoadSettings, report::ServerReport};
 
     struct Server(EndpointState);
 
@@ -295,10 +324,27 @@ mod tests {
     #[test]
     fn a_slow_server_gets_few_calls() {
         let (joined, now) = old();
-        let picker = Picker::new(PickPolicy::TwoChoices, servers(&[1; 4], joined), ZonePreference::default());
+        let picker = Picker::new(PickPolicy::TwoChoices, servers(&[1; 4], joined), ZonePreference::default(), now);
         let counts = spread(&picker, now, &[5, 5, 5, 50]);
         assert!(counts[..3].iter().all(|count| (2_500..4_000).contains(count)), "{counts:?}");
         assert!((1..400).contains(&counts[3]), "{counts:?}");
+    }
+
+    #[test]
+    fn more_choices_find_the_fast_server_more_often() {
+        let (joined, now) = old();
+        let share = |policy| {
+            let picker = Picker::new(policy, servers(&[1; 10], joined), ZonePreference::default(), now);
+            picker.endpoints[1..].iter().for_each(|server| server.0.load.record(Duration::from_millis(9), now));
+            picker.endpoints[0].0.load.record(Duration::from_millis(1), now);
+            (0..10_000).filter(|_| picker.pick(pick(now)).unwrap().0.hash == 0).count()
+        };
+        assert!((1_700..2_300).contains(&share(PickPolicy::TwoChoices)));
+        assert!((4_000..5_500).contains(&share(PickPolicy::of_choices(6))));
+        assert_eq!(
+            [0, 2, 3, 99].map(PickPolicy::of_choices),
+            [PickPolicy::TwoChoices, PickPolicy::TwoChoices, PickPolicy::Choices(3), PickPolicy::Choices(10)]
+        );
     }
 
     #[test]
@@ -306,7 +352,7 @@ mod tests {
         let (joined, now) = old();
         let mut all = servers(&[1, 2, 1], joined);
         all[2].0.joined = now + Duration::from_secs(9);
-        let picker = Picker::new(PickPolicy::TwoChoices, all, ZonePreference::default());
+        let picker = Picker::new(PickPolicy::TwoChoices, all, ZonePreference::default(), now);
         let counts = spread(&picker, now, &[20, 20, 20]);
         assert!(counts[1] > counts[0] * 3 / 2 && counts[2] * 2 < counts[0], "{counts:?}");
     }
@@ -319,7 +365,7 @@ mod tests {
             (PickPolicy::RoundRobin, [4_000, 4_000, 4_000]),
             (PickPolicy::Weighted, [2_000, 4_000, 6_000]),
         ] {
-            let picker = Picker::new(policy, servers(&[1, 2, 3], joined), ZonePreference::default());
+            let picker = Picker::new(policy, servers(&[1, 2, 3], joined), ZonePreference::default(), now);
             let mut counts = [0_usize; 3];
             for _ in 0..12_000 {
                 counts[usize::try_from(picker.pick(pick(now)).unwrap().0.hash).unwrap()] += 1;
@@ -330,16 +376,43 @@ mod tests {
     }
 
     #[test]
+    fn reports_of_servers_decide_about_their_share() {
+        let (joined, now) = old();
+        let all = servers(&[1; 3], joined);
+        for (server, calls) in all.iter().zip([100.0, 300.0]) {
+            let report = ServerReport { utilization: 0.5, calls_per_second: calls, ..ServerReport::default() };
+            server.0.load.record_report(&report, joined);
+            server.0.load.record_report(&report, now);
+        }
+        let picker = Picker::new(PickPolicy::Reported, all, ZonePreference::default(), now);
+        let mut counts = [0_usize; 3];
+        for _ in 0..12_000 {
+            counts[usize::try_from(picker.pick(pick(now)).unwrap().0.hash).unwrap()] += 1;
+        }
+        let is_close = counts.iter().zip([2_000, 6_000, 4_000]).all(|(count, share)| count.abs_diff(share) < 400);
+        assert!(is_close, "{counts:?}");
+    }
+
+    #[test]
+    fn calls_of_other_clients_move_calls_away() {
+        let (joined, now) = old();
+        let picker = Picker::new(PickPolicy::TwoChoices, servers(&[1; 2], joined), ZonePreference::default(), now);
+        let report = ServerReport { in_flight: Some(5), ..ServerReport::default() };
+        picker.endpoints[0].0.load.record_report(&report, now);
+        assert!((0..100).all(|_| picker.pick(pick(now)).unwrap().0.hash == 1));
+    }
+
+    #[test]
     fn a_ring_keeps_most_keys_when_a_server_leaves() {
         let (joined, now) = old();
         let owner = |picker: &Picker<Server>, key: u64| {
             let key = Some(hash_key(&key.to_le_bytes()));
             picker.pick(PickRequest { key, ..pick(now) }).unwrap().0.hash
         };
-        let before = Picker::new(PickPolicy::RingHash, servers(&[1; 10], joined), ZonePreference::default());
+        let before = Picker::new(PickPolicy::RingHash, servers(&[1; 10], joined), ZonePreference::default(), now);
         let mut remaining = servers(&[1; 10], joined);
         remaining.remove(3);
-        let after = Picker::new(PickPolicy::RingHash, remaining, ZonePreference::default());
+        let after = Picker::new(PickPolicy::RingHash, remaining, ZonePreference::default(), now);
         let mut moved = HashMap::<u64, usize>::new();
         for key in 0..10_000 {
             let owner_before = owner(&before, key);
@@ -355,7 +428,7 @@ mod tests {
     fn failed_endpoints_are_avoided_while_there_are_others() {
         let (joined, now) = old();
         for policy in [PickPolicy::TwoChoices, PickPolicy::First, PickPolicy::RoundRobin, PickPolicy::Weighted] {
-            let picker = Picker::new(policy, servers(&[1; 3], joined), ZonePreference::default());
+            let picker = Picker::new(policy, servers(&[1; 3], joined), ZonePreference::default(), now);
             for _ in 0..100 {
                 assert_eq!(picker.pick(PickRequest { tried: &[0, 2], ..pick(now) }).unwrap().0.hash, 1, "{policy:?}");
                 assert!(picker.pick(PickRequest { tried: &[0, 1, 2], ..pick(now) }).is_some());
@@ -367,20 +440,21 @@ mod tests {
     fn calls_stay_in_the_zone_until_too_few_endpoints_are_ready() {
         let (joined, now) = old();
         for (known, spilled) in [(2, 0..1), (3, 300..700), (10, 6_500..7_700)] {
-            let picker = Picker::new(PickPolicy::TwoChoices, servers(&[1; 5], joined), ZonePreference::new(2, known));
+            let picker =
+                Picker::new(PickPolicy::TwoChoices, servers(&[1; 5], joined), ZonePreference::new(2, known), now);
             let outside = (0..10_000).filter(|_| picker.pick(pick(now)).unwrap().0.hash >= 2).count();
             assert!(spilled.contains(&outside), "2 of {known}: {outside}");
         }
-        let picker = Picker::new(PickPolicy::TwoChoices, servers(&[1; 5], joined), ZonePreference::new(0, 3));
+        let picker = Picker::new(PickPolicy::TwoChoices, servers(&[1; 5], joined), ZonePreference::new(0, 3), now);
         assert!(picker.pick(pick(now)).is_some());
     }
 
     #[test]
     fn one_endpoint_or_none() {
         let (joined, now) = old();
-        let none = Picker::<Server>::new(PickPolicy::TwoChoices, Vec::new(), ZonePreference::default());
+        let none = Picker::<Server>::new(PickPolicy::TwoChoices, Vec::new(), ZonePreference::default(), now);
         assert!(none.pick(pick(now)).is_none());
-        let one = Picker::new(PickPolicy::Weighted, servers(&[0], joined), ZonePreference::default());
+        let one = Picker::new(PickPolicy::Weighted, servers(&[0], joined), ZonePreference::default(), now);
         assert!(one.pick(PickRequest { tried: &[0], ..pick(now) }).is_some());
     }
 }

@@ -3,11 +3,12 @@
 use std::{io, time::Duration};
 
 use frpc::{
-    Address, CallError, Channel, Code, ConnectError, ConnectRetry, Method, Request, Server, Status,
+    Address, CallError, Channel, Code, ConnectError, ConnectRetry, Method, Request, Server, ServerBuilder, Status,
     fleet::{
         Endpoint, Endpoints, FleetSettings, HashKey, HedgingDelay, HedgingPolicy, PickPolicy, Refresh, Resolve,
         RetryPolicy, RetrySettings, ServiceConfig, Target, ThrottleSettings,
     },
+    layers::ReportLoad,
 };
 use futures_util::stream::{BoxStream, StreamExt};
 use support::{
@@ -18,7 +19,10 @@ use support::{
     },
     in_virtual_time, settle,
 };
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
 
 static SAY: Method = test_methods::SAY.idempotent();
 
@@ -37,7 +41,11 @@ impl Replica {
     }
 
     async fn restart(&mut self) {
-        let server = Server::builder().config(quiet()).add_service(TestServer::new(self.service.clone()));
+        self.restart_with(Server::builder()).await;
+    }
+
+    async fn restart_with(&mut self, server: ServerBuilder) {
+        let server = server.config(quiet()).add_service(TestServer::new(self.service.clone()));
         self.server = Some(server.bind(&self.address).await.unwrap());
     }
 
@@ -109,6 +117,49 @@ fn calls_of_each_kind_go_to_all_servers() {
         let counts = servers.each_ref().map(Replica::calls);
         assert_eq!(counts.iter().sum::<usize>(), 120);
         assert!(counts.iter().all(|count| *count >= 15), "{counts:?}");
+    });
+}
+
+#[test]
+fn a_server_busy_with_calls_of_other_clients_gets_fewer_calls() {
+    in_virtual_time(async {
+        for learned_by in 0..4 {
+            let mut servers = replicas::<2>().await;
+            for server in &mut servers {
+                server.kill().await;
+                server.restart_with(Server::builder().layer(ReportLoad::new())).await;
+            }
+            let client = connect(&servers, round_robin()).await;
+            let by_load = connect(&servers, FleetSettings::default()).await;
+            let other = TestClient::new(quiet_channel().connect(&servers[0].address).await.unwrap());
+            let waiting: Vec<_> = (0..20).map(|_| asking(&other, "wait")).collect();
+            settle().await;
+            sleep(10 * MILLI).await;
+            for _ in 0..20 {
+                // Answers and statuses of each kind carry the report.
+                match learned_by {
+                    0 => drop(ask(&by_load, "hi").await.unwrap()),
+                    1 => drop(ask(&by_load, "fail 9 x").await.unwrap_err()),
+                    2 => drop(all(by_load.count(words("a, b")).await.unwrap()).await),
+                    _ => drop(by_load.gather(stream_of("a")).await.unwrap()),
+                }
+                sleep(10 * MILLI).await;
+            }
+            servers.iter().for_each(|server| drop(server.service.log.take()));
+            for _ in 0..50 {
+                ask(&by_load, "hi").await.unwrap();
+            }
+            assert_eq!(servers[0].calls(), 0, "learned by {learned_by}");
+            servers[1].calls();
+            for _ in 0..50 {
+                ask(&client, "hi").await.unwrap();
+            }
+            assert_eq!(servers[0].calls(), 25, "in turn, without regard to load");
+            servers[0].service.gate.open(20);
+            for call in waiting {
+                call.await.unwrap().unwrap();
+            }
+        }
     });
 }
 

@@ -100,7 +100,7 @@ const HOUSES: &[House] = &[
     House {
         krate: "frpc-balance",
         floors: &[
-            &["budget", "codes", "error", "load", "outlier"],
+            &["budget", "codes", "error", "load", "outlier", "report"],
             &["limit", "pick", "retry", "throttle"],
             &["config", "subset"],
         ],

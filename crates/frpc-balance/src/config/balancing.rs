@@ -3,6 +3,10 @@
 use std::time::Duration;
 
 use super::value::{ConfigNode, Result};
+use crate::{
+    outlier::{OutlierRule, OutlierSettings},
+    report::ReportSettings,
+};
 
 /// The maximum number of entries of a ring. Larger numbers mean this one (gRFC A42).
 pub const RING_ENTRIES_MAX: u32 = 4_096;
@@ -32,12 +36,7 @@ pub enum BalancingConfig {
         key_header: Option<String>,
     },
     /// Shares by the load reported by each server: `weighted_round_robin` (A58).
-    WeightedRoundRobin {
-        /// The time before reports of a new endpoint count. Default 10 s.
-        blackout: Duration,
-        /// The time after which a report is forgotten. Default 3 min.
-        expiry: Duration,
-    },
+    WeightedRoundRobin(ReportSettings),
     /// A random part of the endpoints: `random_subsetting` (A68).
     RandomSubset {
         /// The number of endpoints in the part.
@@ -45,58 +44,13 @@ pub enum BalancingConfig {
         /// The choice within the part.
         child: Box<BalancingConfig>,
     },
-    /// Ejection of outliers: `outlier_detection_experimental` (A50).
+    /// Ejection of outliers: `outlier_detection_experimental` (A50). A rule without a field is disabled.
     OutlierDetection {
         /// The rules for outliers.
-        rules: OutlierRules,
+        rules: OutlierSettings,
         /// The choice among the remaining endpoints.
         child: Box<BalancingConfig>,
     },
-}
-
-/// The rules of `outlier_detection_experimental`, with the names and defaults of gRFC A50.
-#[derive(Clone, Debug, PartialEq)]
-pub struct OutlierRules {
-    /// The time between two sweeps. Default 10 s.
-    pub interval: Duration,
-    /// The length of the first ejection. Default 30 s.
-    pub ejection: Duration,
-    /// The maximum length of an ejection. Default 300 s, or the first ejection if this is longer.
-    pub ejection_max: Duration,
-    /// The maximum percentage of ejected endpoints. Default 10.
-    pub ejected_percent: u32,
-    /// Ejection by the distance from the mean success rate. Default none. Its factor is in thousandths of a standard
-    /// deviation, 1,900 by default.
-    pub success_rate: Option<EjectionRule>,
-    /// Ejection by the percentage of failures. Default none. Its threshold is 85 by default.
-    pub failure_percentage: Option<EjectionRule>,
-}
-
-impl Default for OutlierRules {
-    fn default() -> Self {
-        Self {
-            interval: Duration::from_secs(10),
-            ejection: Duration::from_secs(30),
-            ejection_max: Duration::from_secs(300),
-            ejected_percent: 10,
-            success_rate: None,
-            failure_percentage: None,
-        }
-    }
-}
-
-/// One of the two rules of gRFC A50.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EjectionRule {
-    /// The `stdevFactor` or the `threshold`.
-    pub threshold: u32,
-    /// The chance of the ejection of an outlier in percent. Default 100.
-    pub enforcement_percent: u32,
-    /// The minimum number of endpoints with enough calls. Default 5.
-    pub endpoints_min: u32,
-    /// The minimum number of calls of an endpoint between two sweeps. Default 100 for the success rate, 50 for the
-    /// percentage of failures.
-    pub calls_min: u32,
 }
 
 /// Reads a list of policies. The first known one counts, as in all implementations of gRPC.
@@ -135,10 +89,7 @@ fn read_policy(name: &str, config: &ConfigNode<'_>) -> Result<Option<BalancingCo
             BalancingConfig::LeastRequest { choices: config.or("choiceCount", 2, |node| node.capped(2, 10))? }
         }
         "ring_hash_experimental" => read_ring(config)?,
-        "weighted_round_robin" => BalancingConfig::WeightedRoundRobin {
-            blackout: config.or("blackoutPeriod", Duration::from_secs(10), |node| node.duration())?,
-            expiry: config.or("weightExpirationPeriod", Duration::from_secs(180), |node| node.duration())?,
-        },
+        "weighted_round_robin" => BalancingConfig::WeightedRoundRobin(read_reports(config)?),
         "random_subsetting" | "random_subsetting_experimental" => BalancingConfig::RandomSubset {
             len: config.require("subsetSize", "an integer of at least 1")?.capped(1, u32::MAX)?,
             child: read_child(config)?,
@@ -153,6 +104,19 @@ fn read_policy(name: &str, config: &ConfigNode<'_>) -> Result<Option<BalancingCo
 fn read_child(config: &ConfigNode<'_>) -> Result<Box<BalancingConfig>> {
     read_policies(&config.require("childPolicy", "a list of policies")?).map(Box::new)
 }
+
+fn read_reports(config: &ConfigNode<'_>) -> Result<ReportSettings> {
+    let usual = ReportSettings::default();
+    Ok(ReportSettings {
+        blackout: config.or("blackoutPeriod", usual.blackout, |node| node.duration())?,
+        expiry: config.or("weightExpirationPeriod", usual.expiry, |node| node.duration())?,
+        update: config.or("weightUpdatePeriod", usual.update, |node| node.duration())?.max(UPDATE_MIN),
+        failure_penalty: config.or("errorUtilizationPenalty", usual.failure_penalty, |node| node.not_negative())?,
+    })
+}
+
+/// The least time between two computations of shares (gRFC A58).
+const UPDATE_MIN: Duration = Duration::from_millis(100);
 
 fn read_ring(config: &ConfigNode<'_>) -> Result<BalancingConfig> {
     let size = |node: ConfigNode<'_>| node.small(1..=8 << 20);
@@ -169,26 +133,29 @@ fn read_ring(config: &ConfigNode<'_>) -> Result<BalancingConfig> {
     })
 }
 
-fn read_rules(config: &ConfigNode<'_>) -> Result<OutlierRules> {
-    let usual = OutlierRules::default();
+fn read_rules(config: &ConfigNode<'_>) -> Result<OutlierSettings> {
+    let usual = OutlierSettings::default();
     let ejection = config.or("baseEjectionTime", usual.ejection, |node| node.duration())?;
-    let rule = |name: &str, threshold: (&str, u32, u32), calls_min: u32| {
-        let (field, default, most) = threshold;
+    let rule = |name: &str, field: &str, (default, most, scale): (u32, u32, f32), calls_min: u32| {
         config.optional(name, |node| {
-            Ok(EjectionRule {
-                threshold: node.or(field, default, |node| node.small(0..=most))?,
-                enforcement_percent: node.or("enforcementPercentage", 100, |node| node.small(0..=100))?,
-                endpoints_min: node.or("minimumHosts", 5, |node| node.small(0..=u32::MAX))?,
-                calls_min: node.or("requestVolume", calls_min, |node| node.small(0..=u32::MAX))?,
+            let small = |node: ConfigNode<'_>| node.small(0..=u32::MAX);
+            let percent = node.or("enforcementPercentage", 100, |node| node.small(0..=100))?;
+            Ok(OutlierRule {
+                threshold: node.or(field, default, |node| node.small(0..=most))? as f32 / scale,
+                endpoints_min: node.or("minimumHosts", 5, small)? as usize,
+                calls_min: node.or("requestVolume", calls_min, small)?,
+                enforcement: percent as f32 / 100.0,
             })
         })
     };
-    Ok(OutlierRules {
-        interval: config.or("interval", usual.interval, |node| node.positive_duration())?,
+    let ejected_percent = config.or("maxEjectionPercent", 10, |node| node.small(0..=100))?;
+    Ok(OutlierSettings {
+        sweep: config.or("interval", usual.sweep, |node| node.positive_duration())?,
         ejection,
         ejection_max: config.or("maxEjectionTime", usual.ejection_max.max(ejection), |node| node.duration())?,
-        ejected_percent: config.or("maxEjectionPercent", usual.ejected_percent, |node| node.small(0..=100))?,
-        success_rate: rule("successRateEjection", ("stdevFactor", 1_900, u32::MAX), 100)?,
-        failure_percentage: rule("failurePercentageEjection", ("threshold", 85, 100), 50)?,
+        ejected_max: ejected_percent as f32 / 100.0,
+        success_rate: rule("successRateEjection", "stdevFactor", (1_900, u32::MAX, 1000.0), 100)?,
+        failures: rule("failurePercentageEjection", "threshold", (85, 100, 100.0), 50)?,
+        ..usual
     })
 }

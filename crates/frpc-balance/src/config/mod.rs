@@ -6,7 +6,7 @@ mod value;
 
 use std::{collections::HashSet, time::Duration};
 
-pub use balancing::{BalancingConfig, EjectionRule, OutlierRules, RING_ENTRIES_MAX};
+pub use balancing::{BalancingConfig, RING_ENTRIES_MAX};
 pub use value::{CONFIG_DEPTH_MAX, CONFIG_LEN_MAX, ConfigError};
 use value::{ConfigNode, JsonValue, Result};
 
@@ -225,6 +225,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::{OutlierRule, OutlierSettings};
 
     const WHOLE: &str = r#"{
         "loadBalancingConfig": [{"grpclb": {}}, {"outlier_detection_experimental": {
@@ -248,18 +249,14 @@ mod tests {
         let config = ServiceConfig::from_json(WHOLE).unwrap();
         let child =
             BalancingConfig::RandomSubset { len: 7, child: Box::new(BalancingConfig::LeastRequest { choices: 10 }) };
-        let rules = OutlierRules {
-            interval: Duration::from_secs(5),
+        let rules = OutlierSettings {
+            sweep: Duration::from_secs(5),
             ejection: Duration::from_secs(400),
             ejection_max: Duration::from_secs(400),
-            ejected_percent: 20,
+            ejected_max: 0.2,
             success_rate: None,
-            failure_percentage: Some(EjectionRule {
-                threshold: 50,
-                enforcement_percent: 100,
-                endpoints_min: 5,
-                calls_min: 50,
-            }),
+            failures: Some(OutlierRule::new(0.5, 50)),
+            ..OutlierSettings::default()
         };
         assert_eq!(config.load_balancing, Some(BalancingConfig::OutlierDetection { rules, child: Box::new(child) }));
         assert_eq!(config.retry_throttling, Some(RetryThrottling { tokens_max: 10, ratio: 0.1 }));

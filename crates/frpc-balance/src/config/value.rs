@@ -211,6 +211,15 @@ impl<'v> ConfigNode<'v> {
         Ok(u32::try_from(value).unwrap_or(u32::MAX).min(most))
     }
 
+    /// Returns a number of at least zero.
+    pub(super) fn not_negative(&self) -> Result<f32> {
+        let value = self.number().and_then(|text| text.parse::<f32>().ok());
+        match value.filter(|value| *value >= 0.0 && value.is_finite()) {
+            Some(value) => Ok(value),
+            None => self.error("must be a number of at least 0"),
+        }
+    }
+
     /// Returns a number above zero.
     pub(super) fn positive(&self) -> Result<f32> {
         let value = self.number().and_then(|text| text.parse::<f32>().ok());

@@ -105,7 +105,7 @@ pub(crate) fn texts<'a>(metadata: &'a Metadata, name: &str) -> Vec<Cow<'a, str>>
 
 /// Returns `true` if the protocols use this name themselves. [`Metadata`] also refuses names reserved by gRPC and HTTP.
 pub(crate) fn is_reserved(name: &str) -> bool {
-    name.starts_with("grpc-")
+    name.starts_with("grpc-") && !Metadata::OF_RETRIES.contains(&name)
         || matches!(
             name,
             "accept-encoding"

@@ -27,7 +27,8 @@ use std::fmt;
 /// Names follow the rules of gRPC, so every wire can carry them: ASCII letters, digits, `_`, `-` and `.`. Case does not
 /// matter; upper case is stored as lower case. Reserved names:
 ///
-/// - All names starting with `grpc-`.
+/// - All names starting with `grpc-`, except `grpc-previous-rpc-attempts` and `grpc-retry-pushback-ms`: the first tells a
+///   server about retries, and with the second a server asks for a pause before the next one, or for none.
 /// - The names HTTP uses to frame, route or type a message: `connection`, `content-length`, `content-type`, `host`,
 ///   `keep-alive`, `proxy-connection`, `te`, `trailer`, `transfer-encoding` and `upgrade`. An application value under
 ///   one of them could make two HTTP parsers disagree about the end of a message.
@@ -70,6 +71,9 @@ pub enum MetadataValue<'a> {
 }
 
 impl Metadata {
+    /// The names of gRPC about retries: the number of earlier attempts, and the pause asked for by a server.
+    pub const OF_RETRIES: [&str; 2] = ["grpc-previous-rpc-attempts", frpc_balance::RetryPushback::NAME];
+
     /// Creates metadata without entries. Does not allocate.
     pub const fn new() -> Self {
         Self { entries: Vec::new(), len: 0 }
@@ -353,7 +357,9 @@ fn check(name: &[u8], value: &[u8], kind: ValueKind) -> Result<CheckedName, Inva
     if has_upper_case {
         return check(&name.to_ascii_lowercase(), value, kind).map(|_| CheckedName { has_upper_case });
     }
-    if name.starts_with(b"grpc-") || is_of_http(name) {
+    if name.starts_with(b"grpc-") && !Metadata::OF_RETRIES.iter().any(|known| known.as_bytes() == name)
+        || is_of_http(name)
+    {
         return Err(InvalidMetadata::ReservedName { name: shown() });
     }
     match (kind, ValueKind::of(name)) {

@@ -8,6 +8,7 @@ pub(crate) mod deadline;
 pub(crate) mod exchange;
 pub(crate) mod extensions;
 pub(crate) mod head;
+pub(crate) mod load_report;
 pub(crate) mod metadata;
 pub(crate) mod method;
 pub(crate) mod packed;

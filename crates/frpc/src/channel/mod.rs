@@ -38,7 +38,7 @@ use crate::{
             connection::ClientConnection,
             reconnecting::{FrisbeeCaller, LostMetadata},
             request::UnencodedRequest,
-            unary::UnaryCall,
+            unary::{UnaryCall, UnaryReply},
         },
         local::LocalCaller,
     },
@@ -274,7 +274,12 @@ impl Channel {
             (CallTime::since(start, request.timeout(), self.timeout), UnencodedRequest(request.get_ref()));
         let call = UnaryCall::new(connection, method, None, request.head(), &message, time);
         let outcome = match connection.unary(&call).await {
-            Ok(reply) => call.response(reply, self.memory, self.any_types),
+            Ok(reply) => {
+                if let (Some(attempt), UnaryReply::Enveloped(_, answer)) = (&attempt, &reply) {
+                    attempt.note_report(answer.trailers());
+                }
+                call.response(reply, self.memory, self.any_types)
+            }
             Err(status) => Err(status),
         };
         match attempt {

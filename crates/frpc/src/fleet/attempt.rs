@@ -6,7 +6,10 @@ use frisbee::RefusalReason;
 
 use super::{ready::ReadyEndpoint, server::ServerCaller};
 use crate::{
-    call::status::{Code, Status},
+    call::{
+        metadata::Metadata,
+        status::{Code, Status},
+    },
     client::needs_another_connection,
     error::CallError,
     wire::frisbee::calling::reconnecting::FrisbeeCaller,
@@ -26,6 +29,11 @@ impl FrisbeeAttempt {
     #[inline]
     pub(super) fn new(attempt: Attempt) -> Option<Self> {
         matches!(attempt.endpoint.caller(), ServerCaller::Frisbee(_)).then_some(Self(attempt))
+    }
+
+    #[inline]
+    pub(crate) fn note_report(&self, trailers: &Metadata) {
+        self.0.endpoint.note_report(trailers);
     }
 
     #[inline]
@@ -80,8 +88,19 @@ impl Attempt {
         self.endpoint.outcomes().succeed();
         if let Some(started) = self.started.take() {
             let now = self.endpoint.clock().now();
-            self.endpoint.load().record(now.saturating_sub(started), now);
+            let latency = now.saturating_sub(started);
+            self.endpoint.outcomes().measure(latency);
+            self.endpoint.load().record(latency, now);
         }
+    }
+
+    /// Records the report of the server in the trailers of its answer.
+    pub(crate) fn note_report(&self, trailers: &Metadata) {
+        self.endpoint.note_report(trailers);
+    }
+
+    pub(super) fn endpoint(&self) -> &ReadyEndpoint {
+        &self.endpoint
     }
 
     /// Returns `true` if the server has accepted the call, although it failed.
@@ -92,6 +111,7 @@ impl Attempt {
     /// Records a failure. Returns the number of failures in a row.
     #[cold]
     pub(super) fn failed(&self, status: &Status) -> u32 {
+        self.endpoint.note_report(status.metadata());
         match status.call_error() {
             None => self.endpoint.note_answer(),
             Some(CallError::Unreachable(_)) => self.endpoint.retire(),

@@ -19,6 +19,7 @@ use crate::{
         deadline::{CallTime, Deadline},
         exchange::{Answer, Body, Call},
         head::Head,
+        metadata::Metadata,
         method::{Method, MethodKind},
         status::Status,
         streaming::{MetadataSlot, Streaming},
@@ -122,7 +123,8 @@ impl FleetCall {
         let mut call = self.next_call();
         if self.attempts.made > 1 && self.format == Format::Proto {
             // Retries are rare, and the name and the number are valid.
-            let _ = call.head_mut().metadata_mut().insert(PREVIOUS_ATTEMPTS, (self.attempts.made - 1).to_string());
+            let _ =
+                call.head_mut().metadata_mut().insert(Metadata::OF_RETRIES[0], (self.attempts.made - 1).to_string());
         }
         let outcome = attempt.server().caller().call(call).await.map_err(recognize_refusal);
         Ok((attempt, outcome))
@@ -199,6 +201,7 @@ impl FleetCall {
             _ => {
                 let (mut attempt, answer) = self.answer().await?;
                 attempt.answered();
+                attempt.note_report(answer.trailers());
                 self.succeed();
                 answer
             }
@@ -268,10 +271,11 @@ fn messages(
         metadata.set(known.clone());
     }
     let of_rest = rest.trailers_slot();
-    let is_over = first.is_none();
+    let (is_over, endpoint) = (first.is_none(), attempt.endpoint().clone());
     let rest = rest.inspect_err(move |status| fleet.record_failure(&attempt, status));
     let end = stream::poll_fn(move |_| {
         if let Some(known) = of_rest.as_ref().and_then(|slot| slot.get()) {
+            endpoint.note_report(known);
             trailers.set(known.clone());
         }
         Poll::Ready(None)
@@ -303,8 +307,6 @@ pub(super) fn code_number(status: &Status) -> u32 {
 const ATTEMPTS_MAX: u32 = 5;
 /// The pause before the third attempt of such a call. [`Backoff`] computes the later pauses.
 const UNEXECUTED_PAUSE: Duration = Duration::from_millis(10);
-/// The metadata entry with the number of earlier attempts, as in gRPC.
-const PREVIOUS_ATTEMPTS: &str = "grpc-previous-rpc-attempts";
 
 impl Caller for Arc<Fleet> {
     fn format(&self) -> Format {

@@ -44,6 +44,7 @@ impl FleetCall {
             match ended {
                 Some(Ok((mut attempt, Ok(answer)))) => {
                     attempt.answered();
+                    attempt.note_report(answer.trailers());
                     let now = Instant::now();
                     latencies.record(now - start, now.into_std());
                     self.succeed();

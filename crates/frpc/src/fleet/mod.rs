@@ -32,7 +32,8 @@ mod tasks;
 
 pub use frpc_balance::{
     BalancingConfig, BudgetSettings, CodeSet, ConfigError, HedgingDelay, HedgingPolicy, LoadSettings, MethodConfig,
-    MethodName, OutlierSettings, PickPolicy, RetryPolicy, RetryThrottling, ServiceConfig, ThrottleSettings,
+    MethodName, OutlierRule, OutlierSettings, PickPolicy, ReportSettings, RetryPolicy, RetryThrottling, ServiceConfig,
+    ThrottleSettings,
 };
 
 #[cfg(feature = "dns")]

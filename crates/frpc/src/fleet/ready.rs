@@ -9,6 +9,7 @@ use frpc_balance::{CallOutcomes, EndpointLoad, EndpointState};
 use tokio::sync::Notify;
 
 use super::{clock::FleetClock, server::ServerCaller};
+use crate::call::{load_report::LoadReport, metadata::Metadata};
 
 /// An endpoint with a connection.
 #[derive(Clone)]
@@ -53,6 +54,13 @@ impl ReadyEndpoint {
     #[inline]
     pub(crate) fn caller(&self) -> &ServerCaller {
         &self.0.caller
+    }
+
+    /// Records the report of the server in the trailers of an answer.
+    pub(super) fn note_report(&self, trailers: &Metadata) {
+        if let Some(report) = LoadReport::read(trailers) {
+            self.load().record_report(&report, self.0.clock.now());
+        }
     }
 
     /// Waits until the connection takes no more calls.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use frpc_balance::{BalancingConfig, HedgingPolicy, OutlierRules, OutlierSettings, PickPolicy, RetryPolicy};
+use frpc_balance::{BalancingConfig, HedgingPolicy, PickPolicy, RetryPolicy};
 
 use super::settings::FleetSettings;
 use crate::call::method::Method;
@@ -76,9 +76,9 @@ impl FleetSettings {
             match config {
                 BalancingConfig::PickFirst { .. } => self.policy = PickPolicy::First,
                 BalancingConfig::RoundRobin => self.policy = PickPolicy::RoundRobin,
-                // Without load reports of the servers, the load seen by this client decides.
-                BalancingConfig::LeastRequest { .. } | BalancingConfig::WeightedRoundRobin { .. } => {
-                    self.policy = PickPolicy::TwoChoices;
+                BalancingConfig::LeastRequest { choices } => self.policy = PickPolicy::of_choices(choices),
+                BalancingConfig::WeightedRoundRobin(reports) => {
+                    (self.policy, self.load.reports) = (PickPolicy::Reported, reports);
                 }
                 BalancingConfig::RingHash { key_header, .. } => {
                     (self.policy, self.key_header) = (PickPolicy::RingHash, key_header);
@@ -88,31 +88,11 @@ impl FleetSettings {
                     next = Some(*child);
                 }
                 BalancingConfig::OutlierDetection { rules, child } => {
-                    self.outliers = outlier_settings(&rules);
+                    self.outliers = rules;
                     next = Some(*child);
                 }
             }
         }
         self
     }
-}
-
-/// Returns the settings for the rules of a service config. Rules without a counterpart there keep their defaults.
-fn outlier_settings(rules: &OutlierRules) -> OutlierSettings {
-    let mut settings = OutlierSettings {
-        sweep: rules.interval,
-        ejection: rules.ejection,
-        ejection_max: rules.ejection_max,
-        ejected_max: rules.ejected_percent as f32 / 100.0,
-        ..OutlierSettings::default()
-    };
-    if let Some(rule) = &rules.success_rate {
-        settings.deviations_max = rule.threshold as f32 / 1000.0;
-        (settings.endpoints_min, settings.calls_min) = (rule.endpoints_min as usize, rule.calls_min);
-    }
-    if let Some(rule) = &rules.failure_percentage {
-        settings.failures_max = rule.threshold as f32 / 100.0;
-        (settings.endpoints_min, settings.calls_min) = (rule.endpoints_min as usize, rule.calls_min);
-    }
-    settings
 }

@@ -89,7 +89,12 @@ impl Fleet {
         let (clock, epoch, settings) =
             (FleetClock::start(), tokio::time::Instant::now().into_std(), settings.with_balancing());
         Self {
-            picker: ArcSwap::from_pointee(Picker::new(settings.policy, Vec::new(), ZonePreference::default())),
+            picker: ArcSwap::from_pointee(Picker::new(
+                settings.policy,
+                Vec::new(),
+                ZonePreference::default(),
+                Duration::ZERO,
+            )),
             members: Mutex::default(),
             progress: watch::Sender::default(),
             budget: RetryBudget::new(settings.retry.budget),
@@ -323,7 +328,7 @@ impl Fleet {
         let counts =
             |member: &FleetMember| member.ready.as_ref().map(|ready| ready.outcomes().take()).unwrap_or_default();
         let calls: Vec<CallCounts> = members.all.iter().map(counts).collect();
-        let outliers = self.settings.outliers.outliers(&calls);
+        let outliers = self.settings.outliers.outliers(&calls, fastrand::f32);
         for (index, member) in members.all.iter_mut().enumerate() {
             match member.ejected_until {
                 Some(until) if until <= now => {
@@ -340,6 +345,11 @@ impl Fleet {
         self.publish(&members);
     }
 
+    /// Computes the shares of the servers from their reports.
+    pub(super) fn update_shares(&self) {
+        self.publish(&self.members());
+    }
+
     /// Shows the members to the calls.
     fn publish(&self, members: &Members) {
         let is_near = |member: &&FleetMember| member.endpoint.is_in_zone(self.settings.zone.as_deref());
@@ -353,7 +363,7 @@ impl Fleet {
         let has_failed = ready.is_empty() && members.all.iter().all(|member| member.failures >= attempts_max);
         let failed = members.error.clone().filter(|_| has_failed);
         // Under the lock of the members, so that an older state never replaces a newer one.
-        self.picker.store(Arc::new(Picker::new(self.settings.policy, ready, preferred)));
+        self.picker.store(Arc::new(Picker::new(self.settings.policy, ready, preferred, self.clock.now())));
         self.progress.send_replace(Progress { failed });
     }
 }

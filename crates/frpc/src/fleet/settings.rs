@@ -95,6 +95,7 @@ impl FleetSettings {
     pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
         InvalidSetting::refuse_zero("endpoints_max", &self.endpoints_max, "the channel would have no server")?;
         InvalidSetting::refuse_zero("attempts_max", &self.retry.policy.attempts_max, "no call would ever be made")?;
-        InvalidSetting::refuse_zero("sweep", &self.outliers.sweep, "the search for outliers would never end")
+        InvalidSetting::refuse_zero("sweep", &self.outliers.sweep, "the search for outliers would never end")?;
+        InvalidSetting::refuse_zero("update", &self.load.reports.update, "the shares would be computed without end")
     }
 }

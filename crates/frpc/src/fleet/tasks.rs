@@ -17,10 +17,10 @@
 use std::{
     io,
     sync::{Arc, Weak},
-    time::Duration,
 };
 
 use frisbee::ConnectRetry;
+use frpc_balance::PickPolicy;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::task::AbortOnDropHandle;
@@ -46,11 +46,20 @@ pub(crate) fn start(
     connect_retry: ConnectRetry,
     connect: Arc<ConnectEndpoint>,
 ) -> Arc<Fleet> {
-    let (refresh, sweep) = (Refresh::default(), settings.outliers.sweep);
+    let refresh = Refresh::default();
     let fleet = Arc::new(Fleet::new(settings, connect_retry, refresh.clone()));
-    let following = tokio::spawn(follow(Arc::downgrade(&fleet), resolver.resolve(refresh), connect, sweep));
+    let following = follow(Arc::downgrade(&fleet), resolver.resolve(refresh), connect, fleet.settings.clone());
+    let following = tokio::spawn(following);
     fleet.keep_task(AbortOnDropHandle::new(following));
     fleet
+}
+
+/// An event in the life of a set.
+enum FleetEvent {
+    Found(io::Result<Endpoints>),
+    Sweep,
+    /// The shares by the reports of the servers are due.
+    Update,
 }
 
 /// Follows the resolver and looks for outliers, until the channel is dropped.
@@ -58,23 +67,26 @@ async fn follow(
     fleet: Weak<Fleet>,
     sets: BoxStream<'static, io::Result<Endpoints>>,
     connect: Arc<ConnectEndpoint>,
-    sweep: Duration,
+    settings: FleetSettings,
 ) {
     let join =
         |endpoint| AbortOnDropHandle::new(tokio::spawn(keep_connected(fleet.clone(), endpoint, connect.clone())));
     // The last set remains after the end of the resolver.
     let mut sets = sets.chain(stream::pending());
-    let mut sweeps = interval(sweep);
+    let [mut sweeps, mut updates] = [settings.outliers.sweep, settings.load.reports.update].map(interval);
     sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    updates.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let found = tokio::select! {
-            found = sets.next() => found,
-            _ = sweeps.tick() => None,
+        let event = tokio::select! {
+            Some(found) = sets.next() => FleetEvent::Found(found),
+            _ = sweeps.tick() => FleetEvent::Sweep,
+            _ = updates.tick(), if settings.policy == PickPolicy::Reported => FleetEvent::Update,
         };
         let Some(fleet) = fleet.upgrade() else { return };
-        match found {
-            Some(found) => fleet.apply(found, join),
-            None => fleet.sweep(),
+        match event {
+            FleetEvent::Found(found) => fleet.apply(found, join),
+            FleetEvent::Sweep => fleet.sweep(),
+            FleetEvent::Update => fleet.update_shares(),
         }
     }
 }

@@ -27,6 +27,7 @@ pub use super::tower::{TowerCall, TowerLayer, TowerNext, tower};
 pub use super::{
     overload::{AdaptiveLimit, OverloadSettings},
     rate::{RateLimit, RateSettings},
+    report::ReportLoad,
 };
 pub use frpc_balance::{CallPriority, LimitSettings};
 

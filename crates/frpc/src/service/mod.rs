@@ -9,6 +9,7 @@ pub(crate) mod layer;
 pub mod layers;
 mod overload;
 mod rate;
+mod report;
 pub(crate) mod services;
 pub(crate) mod set;
 pub(crate) mod settings;

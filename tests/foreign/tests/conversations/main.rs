@@ -3,6 +3,7 @@
 
 mod autobahn;
 mod grpc_go;
+mod grpc_go_fleet;
 mod grpc_servers;
 mod grpcio;
 mod json_rpc;
