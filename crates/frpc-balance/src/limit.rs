@@ -112,8 +112,6 @@ pub struct ConcurrencyLimit {
     served: AtomicU32,
     expired: AtomicU32,
     latency_nanos: AtomicU64,
-    /// The mean latency in the last window, in nanoseconds.
-    latest_nanos: AtomicU64,
     /// The end of the window in nanoseconds since `epoch`.
     window_end: AtomicU64,
     estimate: Mutex<LoadEstimate>,
@@ -178,7 +176,6 @@ impl ConcurrencyLimit {
             served: AtomicU32::new(0),
             expired: AtomicU32::new(0),
             latency_nanos: AtomicU64::new(0),
-            latest_nanos: AtomicU64::new(0),
             window_end: AtomicU64::new(window),
             estimate: Mutex::new(estimate),
         }
@@ -187,11 +184,6 @@ impl ConcurrencyLimit {
     /// Returns the current limit.
     pub fn limit(&self) -> u32 {
         self.limit.load(Ordering::Relaxed)
-    }
-
-    /// Returns the mean latency in the last window. Zero before the first.
-    pub fn latency(&self) -> Duration {
-        Duration::from_nanos(self.latest_nanos.load(Ordering::Relaxed))
     }
 
     /// Returns the number of calls in progress.
@@ -260,7 +252,6 @@ impl ConcurrencyLimit {
             self.limit.store((self.limit() / 2).max(self.settings.least), Ordering::Relaxed);
             estimate.probe = ProbeState::Idle;
         } else if served >= self.settings.calls_min.div_ceil(2) && elapsed > 0 {
-            self.latest_nanos.store(latency / u64::from(served), Ordering::Relaxed);
             let latency = latency as f64 / f64::from(served);
             let rate = f64::from(served) / elapsed as f64;
             let limit = self.limit();

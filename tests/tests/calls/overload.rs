@@ -14,10 +14,10 @@ use frpc::{
     layers::{AdaptiveLimit, CallPriority, ConcurrencyLimit, LimitSettings, OverloadSettings, RateLimit, RateSettings},
 };
 use support::{
-    MILLI, SECOND,
+    MILLI, SECOND, assert_elapsed,
     calls::{
         TestClient, TestServer, TestService, Words, ask, asking, connect, only_connection, quiet, quiet_channel,
-        schema::test_server::Test, serve_and_connect, words,
+        schema::test_server::Test, serve_and_connect, stream_of, words,
     },
     in_virtual_time, settle,
 };
@@ -333,6 +333,34 @@ fn one_at_a_time(queue_max: usize) -> (TestService, TestClient, AdaptiveLimit) {
     let (service, limit) = (TestService::default(), AdaptiveLimit::new(settings).unwrap().priority(priority_of));
     let services = Services::new().add_service(TestServer::new(service.clone())).layer(limit.clone());
     (service, TestClient::new(Channel::in_process(services)), limit)
+}
+
+#[test]
+fn only_the_latency_of_its_own_method_refuses_a_call() {
+    in_virtual_time(async {
+        let (service, client, limit) = one_at_a_time(9);
+        let say = |text: &'static str, timeout: Duration| {
+            let mut request = Request::new(words(text));
+            request.set_timeout(timeout);
+            let client = client.clone();
+            tokio::spawn(async move { client.say(request).await.map(drop) })
+        };
+        let slow: Vec<_> = (0..3).map(|_| say("sleep 1", 9 * SECOND)).collect();
+        sleep(1500 * MILLI).await;
+        assert_eq!(limit.in_progress(), 1);
+        let too_late = say("sleep 1", 900 * MILLI);
+        let mut fast = Request::new(stream_of("a"));
+        fast.set_timeout(1900 * MILLI);
+        let (begun, fast) = (Instant::now(), client.gather(fast));
+        let (fast, too_late) = tokio::join!(fast, too_late);
+        assert_eq!(too_late.unwrap().unwrap_err().code(), Code::Unavailable, "a call of this method takes a second");
+        assert_eq!(fast.unwrap().into_inner().text, "a");
+        assert_elapsed(begun, 500 * MILLI);
+        for call in slow {
+            call.await.unwrap().unwrap();
+        }
+        assert_eq!(service.log.take().iter().filter(|event| *event == "say sleep 1").count(), 3);
+    });
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -18,7 +18,7 @@ use tokio::{sync::oneshot, time::timeout_at};
 use super::layer::{Layer, Next};
 use crate::call::{
     exchange::{Answer, Call},
-    method::MethodKind,
+    method::{Method, MethodKind},
     status::{Code, Status},
 };
 
@@ -28,8 +28,8 @@ use crate::call::{
 /// suits latencies from microseconds to seconds. A stream of answers takes a place until its handler has returned it, so
 /// long streams leave room for calls.
 ///
-/// Above the limit, calls wait in a short queue, the most important first, then the earliest deadline. A call that cannot
-/// end in time any more, at the recent latency, is refused without being executed: [`Status::not_executed`]. Channels to
+/// Above the limit, calls wait in a short queue, the most important first, then the earliest deadline. A call unable to end
+/// in time any more, at the recent latency of its method, is refused without being executed: [`Status::not_executed`]. Channels to
 /// several servers make it on another one.
 ///
 /// ```
@@ -74,6 +74,8 @@ struct SharedLimit {
     queue: Mutex<WaitQueue>,
     /// The length of the queue.
     waiting: AtomicUsize,
+    /// The mean latencies of methods, measured while calls wait.
+    latencies: Mutex<HashMap<Method, Duration>>,
 }
 
 /// The waiting calls, the next one first.
@@ -98,6 +100,7 @@ struct CallPlace {
     shared: Arc<SharedLimit>,
     begun: Instant,
     deadline: Option<Instant>,
+    method: Option<&'static Method>,
     end: CallEnd,
 }
 
@@ -134,6 +137,7 @@ impl AdaptiveLimit {
             settings,
             queue: Mutex::default(),
             waiting: AtomicUsize::new(0),
+            latencies: Mutex::default(),
         };
         Self { shared: Arc::new(shared), priority: Arc::new(|_| CallPriority::Normal) }
     }
@@ -158,7 +162,8 @@ impl Layer for AdaptiveLimit {
     async fn call(&self, call: Call, next: Next<'_>) -> Result<Answer, Status> {
         let (priority, deadline) = ((self.priority)(&call), call.head().deadline());
         let is_unary = call.kind() == MethodKind::Unary;
-        let mut place = self.shared.admit(priority, deadline).await?;
+        let mut place = self.shared.admit(call.method(), priority, deadline).await?;
+        place.method = Some(call.method());
         let outcome = next.run(call).await;
         if is_unary {
             match &outcome {
@@ -177,7 +182,12 @@ impl SharedLimit {
     }
 
     /// Waits for a place.
-    async fn admit(self: &Arc<Self>, priority: CallPriority, deadline: Option<Instant>) -> Result<CallPlace, Status> {
+    async fn admit(
+        self: &Arc<Self>,
+        method: &Method,
+        priority: CallPriority,
+        deadline: Option<Instant>,
+    ) -> Result<CallPlace, Status> {
         let begun = now();
         let refused = || Status::not_executed("the server is overloaded: the call was not executed");
         if deadline.is_some_and(|deadline| deadline <= begun) {
@@ -187,7 +197,8 @@ impl SharedLimit {
         if is_first && self.limit.try_begin(priority) {
             return Ok(self.place(deadline));
         }
-        let in_time = deadline.map(|deadline| deadline.checked_sub(self.limit.latency()).unwrap_or(begun));
+        let latency = self.latencies().get(method).copied().unwrap_or_default();
+        let in_time = deadline.map(|deadline| deadline.checked_sub(latency).unwrap_or(begun));
         let patient = begun + self.settings.wait_max.min(WAIT_MAX);
         let latest = in_time.map_or(patient, |in_time| in_time.min(patient));
         let waiting = (latest > begun).then(|| self.queue_call(priority, latest)).flatten().ok_or_else(refused)?;
@@ -245,7 +256,20 @@ impl SharedLimit {
     }
 
     fn place(self: &Arc<Self>, deadline: Option<Instant>) -> CallPlace {
-        CallPlace { shared: self.clone(), begun: now(), deadline, end: CallEnd::Ignored }
+        CallPlace { shared: self.clone(), begun: now(), deadline, method: None, end: CallEnd::Ignored }
+    }
+
+    fn latencies(&self) -> MutexGuard<'_, HashMap<Method, Duration>> {
+        self.latencies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records the latency of a method, if calls wait.
+    fn measure(&self, method: &Method, latency: Duration) {
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            let mut latencies = self.latencies();
+            let mean = latencies.entry(*method).or_insert(latency);
+            *mean = (*mean * 7 + latency) / 8;
+        }
     }
 }
 
@@ -255,7 +279,11 @@ impl Drop for CallPlace {
         if self.end == CallEnd::Ignored && self.deadline.is_some_and(|deadline| deadline <= now) {
             self.end = CallEnd::Expired;
         }
-        self.shared.limit.end(now.saturating_duration_since(self.begun), now, self.end);
+        let latency = now.saturating_duration_since(self.begun);
+        if let Some(method) = self.method.filter(|_| self.end == CallEnd::Served) {
+            self.shared.measure(method, latency);
+        }
+        self.shared.limit.end(latency, now, self.end);
         self.shared.admit_waiting();
     }
 }

@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     fmt,
     hash::{BuildHasher, Hash, RandomState},
+    net::{IpAddr, Ipv6Addr},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -19,7 +20,7 @@ use crate::call::{
 
 /// Limits the rate of calls of each caller, with [`Code::ResourceExhausted`](crate::Code::ResourceExhausted) above it.
 ///
-/// A caller is an IP address, or anything else in the call. [`Layered`](crate::Layered) limits one service.
+/// A caller is an IPv4 address, a network of IPv6 (/64), or anything else in the call. [`Layered`](crate::Layered) limits one service.
 ///
 /// ```
 /// use frpc::{Server, layers::{RateLimit, RateSettings}};
@@ -68,7 +69,14 @@ type CallerKey = dyn Fn(&Call, &RandomState) -> u64 + Send + Sync;
 #[derive(Default)]
 struct CallerBuckets {
     hasher: RandomState,
-    buckets: Mutex<HashMap<u64, TokenBucket>>,
+    buckets: Mutex<BucketTable>,
+}
+
+#[derive(Default)]
+struct BucketTable {
+    of_callers: HashMap<u64, TokenBucket>,
+    /// The last time at which idle callers were forgotten.
+    swept: Option<Instant>,
 }
 
 /// The calls that one caller may make.
@@ -96,12 +104,12 @@ impl RateLimit {
         InvalidSetting::refuse_zero("burst", &settings.burst, effect)?;
         let limit = Self { settings, caller: Arc::new(|_, _| 0), callers: Arc::default() };
         Ok(limit.by(|call| match call.head().peer_addr() {
-            Some(Address::Tcp(place)) => Some(Address::Tcp((place.ip(), 0).into())),
+            Some(Address::Tcp(place)) => Some(Address::Tcp((network(place.ip()), 0).into())),
             other => other,
         }))
     }
 
-    /// Sets the part of a call that identifies its caller. Default is the IP address.
+    /// Sets the part of a call that identifies its caller. Default is the IPv4 address, or the network of IPv6 (/64).
     pub fn by<H: Hash>(self, caller: impl Fn(&Call) -> H + Send + Sync + 'static) -> Self {
         Self { caller: Arc::new(move |call, hasher| hasher.hash_one(caller(call))), ..self }
     }
@@ -111,10 +119,13 @@ impl RateLimit {
         let RateSettings { calls_per_second, burst, callers_max } = self.settings;
         let cost = Duration::from_secs(1) / calls_per_second;
         // No code under the lock can panic.
-        let mut buckets = self.callers.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.callers.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let BucketTable { of_callers: buckets, swept } = &mut *table;
         let is_known = buckets.contains_key(&caller);
-        if !is_known && buckets.len() >= callers_max {
+        let is_sweep_due = swept.is_none_or(|swept| now.saturating_duration_since(swept) >= SWEEP_PAUSE);
+        if !is_known && buckets.len() >= callers_max && is_sweep_due {
             buckets.retain(|_, bucket| bucket.full_at > now);
+            *swept = Some(now);
         }
         let key = if is_known || buckets.len() < callers_max { caller } else { SHARED };
         let bucket = buckets.entry(key).or_insert(TokenBucket { full_at: now });
@@ -144,6 +155,16 @@ impl Layer for RateLimit {
     }
 }
 
+/// Returns the part of an address under control of one customer.
+fn network(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & u128::MAX << 64).into(),
+        ip => ip,
+    }
+}
+
+/// The time between two searches for idle callers, because each looks at all of them.
+const SWEEP_PAUSE: Duration = Duration::from_secs(1);
 /// The key of the callers beyond [`RateSettings::callers_max`].
 const SHARED: u64 = 0;
 
@@ -176,7 +197,14 @@ mod tests {
         assert!(may(3, Duration::ZERO));
         assert!(!may(4, Duration::ZERO), "it shares the rate of the third");
         assert!(may(4, Duration::from_secs(1)), "the others have made no call for long enough to be forgotten");
-        assert!(limit.callers.buckets.lock().unwrap().len() <= 3);
+        assert!(limit.callers.buckets.lock().unwrap().of_callers.len() <= 3);
+    }
+
+    #[test]
+    fn addresses_of_one_customer_are_one_caller() {
+        let network = |ip: &str| network(ip.parse().unwrap()).to_string();
+        assert_eq!(network("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+        assert_eq!([network("192.0.2.7"), network("::ffff:192.0.2.7")], ["192.0.2.7", "192.0.2.7"]);
     }
 
     #[test]
