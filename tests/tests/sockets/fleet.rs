@@ -104,6 +104,23 @@ fn restarts_lose_no_call_over_connect() {
     in_real_time(restarts_lose_no_call("http"));
 }
 
+#[test]
+fn found_servers_are_named_by_the_host_of_the_target() {
+    in_real_time(async {
+        let service = TestServer::new(TestService::default());
+        let http = Http::new().allowed_hosts(["localhost"]);
+        let server = Server::builder().add_service(service).wire(http).bind("tcp://127.0.0.1:0").await.unwrap();
+        let port = server.local_addr().socket_addr().unwrap().port();
+        let builder = || Channel::builder().transport(frpc_http::transport()).transport(frpc_websocket::transport());
+        for scheme in ["grpc", "http", "twirp+http", "ws"] {
+            let channel = builder().connect(format!("dns+{scheme}:///localhost:{port}")).await.unwrap();
+            assert_eq!(ask(&TestClient::new(channel), "hi").await.unwrap(), "hi", "{scheme}");
+        }
+        let by_address = builder().connect(format!("grpc://127.0.0.1:{port}")).await.unwrap();
+        ask(&TestClient::new(by_address), "hi").await.unwrap_err();
+    });
+}
+
 /// Finds one endpoint, and reports the requests for another lookup.
 struct Watched(Endpoint, mpsc::UnboundedSender<()>);
 

@@ -55,7 +55,8 @@ impl ConnectionPool {
         client: Client,
         connect: ConnectSettings,
     ) -> Result<Arc<Self>, ConnectError> {
-        let target = ServerUrl::parse(&url).map_err(ConnectError::Address)?;
+        let mut target = ServerUrl::parse(&url).map_err(ConnectError::Address)?;
+        target.name_host(&connect).map_err(ConnectError::Address)?;
         let dialer = HttpDialer::new(url, target, client, connect).map_err(ConnectError::Address)?;
         let first = Arc::new(dialer.dial().await?);
         let state = PoolState {

@@ -2,6 +2,7 @@
 
 use std::{io, sync::LazyLock};
 
+use frpc::ConnectSettings;
 use http::{Uri, uri::Authority};
 
 /// The protocols supported by the client.
@@ -71,6 +72,13 @@ impl ServerUrl {
         let port = authority.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
         let path = uri.path().trim_end_matches('/').to_owned();
         Ok(Self { protocol, is_secure, host, port, authority, path })
+    }
+
+    /// Uses the host name with which the channel has found the address.
+    pub(super) fn name_host(&mut self, connect: &ConnectSettings) -> io::Result<()> {
+        let authority = connect.authority(self.authority.as_str()).parse();
+        self.authority = authority.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        Ok(())
     }
 }
 

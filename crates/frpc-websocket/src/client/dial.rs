@@ -49,7 +49,7 @@ async fn attempt(
         None => tcp(target, settings).await?,
     };
     let io = if target.is_secure { secure(io, target, settings).await? } else { io };
-    upgrade(io, client, target, subprotocol).await
+    upgrade(io, client, target, &settings.authority(target.authority.as_str()), subprotocol).await
 }
 
 async fn tcp(target: &WebSocketUrl, settings: &ConnectSettings) -> io::Result<Box<dyn ByteStream>> {
@@ -75,6 +75,7 @@ async fn upgrade(
     mut io: Box<dyn ByteStream>,
     client: &Client,
     target: &WebSocketUrl,
+    host: &str,
     subprotocol: Option<&str>,
 ) -> io::Result<WebSocket> {
     let mut masks = MaskGenerator::new();
@@ -82,7 +83,7 @@ async fn upgrade(
     let mut request = format!(
         "GET {} HTTP/1.1\r\nhost: {}\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
          sec-websocket-key: {key}\r\n",
-        target.path, target.authority,
+        target.path, host,
     )
     .into_bytes();
     if let Some(subprotocol) = subprotocol {

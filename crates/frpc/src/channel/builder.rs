@@ -22,7 +22,7 @@ use crate::{
     codec::{MemoryBudget, json::Types},
     error::ConnectError,
     fleet::{
-        self, Endpoint, FleetSettings, Resolve, TlsNames, ToTarget,
+        self, Endpoint, EndpointNames, FleetSettings, Resolve, ToTarget,
         server::{ConnectedServer, ServerCaller},
         set::Fleet,
         target::TargetKind,
@@ -268,14 +268,14 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     async fn connect_to_one(self, address: Address) -> Result<Channel, ConnectError> {
         let (pause, way) = (self.calling.settings.retry.pause, self.way());
         let dialer = self.dialer();
-        let first = match dialer.dial(&address, TlsNames::default()).await? {
+        let first = match dialer.dial(&address, EndpointNames::default()).await? {
             Dialed::Frisbee(first) => first,
             Dialed::Calls(caller) => return Ok(way.channel_to(ChannelTransport::One(ServerCaller::Other(caller)))),
         };
         let dial = move || -> BoxFuture<'static, Result<ClientConnection, ConnectError>> {
             let (dialer, address) = (dialer.clone(), address.clone());
             Box::pin(async move {
-                match dialer.dial(&address, TlsNames::default()).await? {
+                match dialer.dial(&address, EndpointNames::default()).await? {
                     Dialed::Frisbee(connection) => Ok(connection),
                     Dialed::Calls(_) => {
                         let why = format!("{address}: the transport carried frisbee before, but not on this attempt");
@@ -299,7 +299,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         let connect = move |endpoint: Endpoint| -> BoxFuture<'static, Result<ConnectedServer, ConnectError>> {
             let (dialer, health, service) = (dialer.clone(), health.clone(), service.clone());
             Box::pin(async move {
-                let caller = match dialer.dial(&endpoint.address, endpoint.tls_names()).await? {
+                let caller = match dialer.dial(&endpoint.address, endpoint.names()).await? {
                     Dialed::Calls(caller) => ServerCaller::Other(caller),
                     Dialed::Frisbee(first) => {
                         ServerCaller::Frisbee(FrisbeeCaller::new(first, None, lost_metadata, Some(timeout)))

@@ -14,7 +14,7 @@ use crate::{
         transport::{ConnectSettings, Connected, Transport, transport_for},
     },
     error::ConnectError,
-    fleet::TlsNames,
+    fleet::EndpointNames,
     service::set::ServiceSet,
     wire::frisbee::{
         calling::connection::ClientConnection,
@@ -37,7 +37,7 @@ pub(super) enum Dialed {
 
 impl<S: ServiceSet, R: Router> ServerDialer<S, R> {
     /// Connects to an address, directly or through the transport for its scheme.
-    pub(super) async fn dial(&self, address: &Address, names: TlsNames<'_>) -> Result<Dialed, ConnectError> {
+    pub(super) async fn dial(&self, address: &Address, names: EndpointNames) -> Result<Dialed, ConnectError> {
         let (client, calls) = self.factory.client();
         let connection = match address {
             Address::Url(url) => match self.connect_transport(url, names).await? {
@@ -64,29 +64,25 @@ impl<S: ServiceSet, R: Router> ServerDialer<S, R> {
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     ) -> Result<ClientConnection, ConnectError> {
         let (client, calls) = self.factory.client();
-        let client = self.secured(client, TlsNames::default());
+        let client = self.secured(client, EndpointNames::default());
         let connection = self.factory.serve(client.attach(stream).await?, calls);
         recognize(&connection).await;
         Ok(connection)
     }
 
-    async fn connect_transport(&self, url: &str, names: TlsNames<'_>) -> Result<Connected, ConnectError> {
+    async fn connect_transport(&self, url: &str, names: EndpointNames) -> Result<Connected, ConnectError> {
         let transport = transport_for(url, &self.transports)?;
         transport.connect(url.to_owned(), self.settings_for(names)).await
     }
 
-    #[cfg(feature = "tls")]
-    fn settings_for(&self, names: TlsNames<'_>) -> ConnectSettings {
+    fn settings_for(&self, names: EndpointNames) -> ConnectSettings {
         let mut settings = self.settings.clone();
+        #[cfg(feature = "tls")]
         if let Some(tls) = &mut settings.tls {
-            tls.name = names.expected(tls.name.take());
+            tls.name = names.own.as_deref().map(Into::into).or(tls.name.take());
         }
+        settings.host = names.found;
         settings
-    }
-
-    #[cfg(not(feature = "tls"))]
-    fn settings_for(&self, _: TlsNames<'_>) -> ConnectSettings {
-        self.settings.clone()
     }
 
     /// Refuses offered services on a transport that only makes calls.
@@ -104,10 +100,11 @@ impl<S: ServiceSet, R: Router> ServerDialer<S, R> {
     fn secured(
         &self,
         client: frisbee::Client<AnswerRouter<S, R>>,
-        names: TlsNames<'_>,
+        names: EndpointNames,
     ) -> frisbee::Client<AnswerRouter<S, R>> {
         let Some(tls) = self.settings.tls.clone() else { return client };
-        match names.expected(tls.name) {
+        let name = names.own.as_deref().map(Into::into).or(tls.name);
+        match name.or_else(|| names.found.as_deref().map(Into::into)) {
             None => client.tls(tls.config),
             Some(name) => client.tls_with_name(tls.config, name),
         }
@@ -117,7 +114,7 @@ impl<S: ServiceSet, R: Router> ServerDialer<S, R> {
     fn secured(
         &self,
         client: frisbee::Client<AnswerRouter<S, R>>,
-        _: TlsNames<'_>,
+        _: EndpointNames,
     ) -> frisbee::Client<AnswerRouter<S, R>> {
         client
     }

@@ -1,6 +1,7 @@
 //! Transports, selected by the scheme of an address.
 
 use std::{
+    borrow::Cow,
     fmt, io,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
@@ -63,6 +64,9 @@ pub struct ConnectSettings {
     pub message_len_max: u32,
     /// The options of sockets.
     pub sockets: frisbee::SocketOptions,
+    /// The host name with which the channel has found the address, for the certificate and for `Host`. `None` for the host in
+    /// the address.
+    pub host: Option<Arc<str>>,
     /// The TLS of the channel, if it has any.
     #[cfg(feature = "tls")]
     pub tls: Option<ConnectTls>,
@@ -76,6 +80,7 @@ impl Default for ConnectSettings {
             retry: frisbee::ConnectRetry::default(),
             message_len_max: frisbee::Config::default().content_len_max,
             sockets: frisbee::SocketOptions::default(),
+            host: None,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -91,6 +96,18 @@ pub struct ConnectTls {
     pub config: Arc<frisbee::rustls::ClientConfig>,
     /// The expected name in the server's certificate. `None` for the host in the address.
     pub name: Option<crate::TlsName>,
+}
+
+impl ConnectSettings {
+    /// Returns the host and the port for `Host`, from those in the address.
+    pub fn authority<'a>(&self, of_address: &'a str) -> Cow<'a, str> {
+        let Some(host) = &self.host else { return of_address.into() };
+        let host = if host.contains(':') { Cow::Owned(format!("[{host}]")) } else { Cow::Borrowed(&**host) };
+        match of_address.rsplit_once(':') {
+            Some((_, port)) if !port.ends_with(']') => format!("{host}:{port}").into(),
+            _ => host.into_owned().into(),
+        }
+    }
 }
 
 #[cfg(feature = "tls")]
@@ -111,7 +128,7 @@ impl ConnectSettings {
             Some(tls) => (tls.config.clone(), tls.name.clone()),
             None => (system_config()?, None),
         };
-        let name = name.unwrap_or_else(|| host.into()).to_server_name()?;
+        let name = name.unwrap_or_else(|| self.host.as_deref().unwrap_or(host).into()).to_server_name()?;
         let mut config = frisbee::rustls::ClientConfig::clone(&config);
         config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
         Ok((Arc::new(config), name))
@@ -195,6 +212,19 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_found_host_replaces_that_of_the_address() {
+        let authority = |host: Option<&str>, of_address: &str| {
+            let settings = ConnectSettings { host: host.map(Into::into), ..ConnectSettings::default() };
+            settings.authority(of_address).into_owned()
+        };
+        assert_eq!(authority(None, "127.0.0.1:80"), "127.0.0.1:80");
+        assert_eq!(authority(Some("orders"), "127.0.0.1:80"), "orders:80");
+        assert_eq!(authority(Some("orders"), "[::1]:80"), "orders:80");
+        assert_eq!([authority(Some("orders"), "[::1]"), authority(Some("orders"), "a")], ["orders", "orders"]);
+        assert_eq!(authority(Some("::1"), "127.0.0.1:80"), "[::1]:80");
+    }
 
     struct Pigeons(&'static [&'static str]);
 

@@ -38,7 +38,7 @@ pub use frpc_balance::{
 
 #[cfg(feature = "dns")]
 pub use self::dns::look_up_service_config;
-pub(crate) use self::{resolve::TlsNames, tasks::start};
+pub(crate) use self::{resolve::EndpointNames, tasks::start};
 pub use self::{
     resolve::{Endpoint, Endpoints, Refresh, Resolve},
     rules::HashKey,

@@ -64,9 +64,8 @@ impl Endpoint {
         zone.is_some() && zone == self.zone.as_deref()
     }
 
-    /// Returns the names to expect in the certificate of the server.
-    pub(crate) fn tls_names(&self) -> TlsNames<'_> {
-        TlsNames { own: self.tls_name.as_deref(), found: self.host.as_deref() }
+    pub(crate) fn names(&self) -> EndpointNames {
+        EndpointNames { own: self.tls_name.clone(), found: self.host.clone() }
     }
 
     /// Returns a number for the address, equal in all processes of the same build.
@@ -77,22 +76,14 @@ impl Endpoint {
     }
 }
 
-/// The names of one endpoint in certificates.
-#[derive(Clone, Copy, Debug, Default)]
-#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "only TLS reads the names"))]
-pub(crate) struct TlsNames<'a> {
-    /// The name set for the endpoint.
-    own: Option<&'a str>,
+/// The names of one endpoint.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EndpointNames {
+    /// The name in its certificate, if it was set for the endpoint.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "only TLS reads it"))]
+    pub(crate) own: Option<Arc<str>>,
     /// The host name with which the address was found.
-    found: Option<&'a str>,
-}
-
-#[cfg(feature = "tls")]
-impl TlsNames<'_> {
-    /// Returns the expected name: that of the endpoint, or else that of the channel, or else the host name.
-    pub(crate) fn expected(self, of_channel: Option<crate::TlsName>) -> Option<crate::TlsName> {
-        self.own.map(Into::into).or(of_channel).or_else(|| self.found.map(Into::into))
-    }
+    pub(crate) found: Option<Arc<str>>,
 }
 
 /// A set of endpoints, in the order of the resolver.
