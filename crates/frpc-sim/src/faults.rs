@@ -1,6 +1,6 @@
 //! The faults of one server.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use frpc::{Answer, Call, Layer, Next, Status};
 use tokio::{sync::watch, time::sleep};
@@ -25,7 +25,15 @@ pub struct Faults {
 /// The layer with the faults inside a server. Servers of a simulation add it before their services.
 #[derive(Clone, Debug)]
 pub struct FaultLayer {
+    pub(crate) server: Arc<str>,
     pub(crate) faults: watch::Receiver<Faults>,
+}
+
+impl FaultLayer {
+    /// Returns the name of the server.
+    pub fn server(&self) -> &Arc<str> {
+        &self.server
+    }
 }
 
 impl Layer for FaultLayer {

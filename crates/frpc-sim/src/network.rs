@@ -16,12 +16,15 @@ use futures_util::{
     future::BoxFuture,
     stream::{self, BoxStream, StreamExt},
 };
-use tokio::{sync::watch, time::timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     faults::{FaultLayer, Faults},
-    pipe,
+    pipe::{self, LostRequests},
 };
 
 /// The servers of a simulation, and the network between them and their clients.
@@ -40,10 +43,11 @@ struct NetworkState {
 pub struct SimServer(Arc<ServerState>);
 
 struct ServerState {
-    name: String,
+    name: Arc<str>,
     start: Box<dyn Fn(FaultLayer) -> Result<Server, ServeError> + Send + Sync>,
     running: Mutex<Option<RunningServer>>,
     faults: watch::Sender<Faults>,
+    lost: LostRequests,
 }
 
 struct RunningServer {
@@ -81,9 +85,13 @@ impl SimNetwork {
         let known = lock(&self.0.servers).len();
         let servers: Vec<_> = (known..known + count)
             .map(|number| {
-                let name = format!("server-{number}");
-                let (start, faults) = (Box::new(start.clone()), watch::Sender::default());
-                let server = SimServer(Arc::new(ServerState { name, start, running: Mutex::default(), faults }));
+                let server = SimServer(Arc::new(ServerState {
+                    name: format!("server-{number}").into(),
+                    start: Box::new(start.clone()),
+                    running: Mutex::default(),
+                    faults: watch::Sender::default(),
+                    lost: LostRequests::default(),
+                }));
                 server.start();
                 lock(&self.0.servers).insert(server.name().to_owned(), server.clone());
                 server
@@ -110,13 +118,13 @@ impl SimNetwork {
 
     async fn connect(&self, name: &str) -> io::Result<tokio::io::DuplexStream> {
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
-        let server = lock(&self.0.servers).get(name).cloned().ok_or_else(refused)?;
-        let mut faults = server.0.faults.subscribe();
-        // `server` holds the sender.
+        let SimServer(state) = lock(&self.0.servers).get(name).cloned().ok_or_else(refused)?;
+        let mut faults = state.faults.subscribe();
+        // `state` holds the sender.
         let _ = faults.wait_for(|faults| !faults.is_partitioned && !faults.is_black_hole).await;
-        let running = lock(&server.0.running);
-        let RunningServer { server, cut } = running.as_ref().ok_or_else(refused)?;
-        let (client, theirs) = pipe::connection(&faults, cut.clone());
+        let running = lock(&state.running);
+        let (RunningServer { server, cut }, lost) = (running.as_ref().ok_or_else(refused)?, state.lost.clone());
+        let (client, theirs) = pipe::connection(&faults, cut.clone(), lost);
         server.attach(theirs);
         Ok(client)
     }
@@ -143,9 +151,20 @@ impl SimServer {
         self.0.faults.send_modify(change);
     }
 
+    /// Returns the current faults of the server.
+    pub fn faults(&self) -> Faults {
+        *self.0.faults.borrow()
+    }
+
     /// Returns `true` while the server runs.
     pub fn is_running(&self) -> bool {
         lock(&self.0.running).is_some()
+    }
+
+    /// Returns the bytes from clients lost in a black hole or after the end of the server, with their times. Most of them
+    /// are requests.
+    pub fn lost(&self) -> Vec<(Instant, Vec<u8>)> {
+        lock(&self.0.lost).clone()
     }
 
     /// Starts the server, unless it runs.
@@ -155,7 +174,7 @@ impl SimServer {
     /// If the server cannot be built.
     pub fn start(&self) {
         lock(&self.0.running).get_or_insert_with(|| {
-            let layer = FaultLayer { faults: self.0.faults.subscribe() };
+            let layer = FaultLayer { server: self.0.name.clone(), faults: self.0.faults.subscribe() };
             let server = (self.0.start)(layer).expect("the server can be built");
             RunningServer { server, cut: CancellationToken::new() }
         });
@@ -213,7 +232,7 @@ impl Resolve for SimResolver {
     }
 }
 
-fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     // No change under these locks can be left half done.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,30 +1,46 @@
 //! A connection with faults.
 
-use std::io;
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
 
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex, split},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex, split},
     sync::watch,
-    time::sleep,
+    time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::faults::Faults;
+use crate::{faults::Faults, network::lock};
+
+/// The bytes from clients that reached no server.
+pub(crate) type LostRequests = Arc<Mutex<Vec<(Instant, Vec<u8>)>>>;
 
 /// Returns both ends of a connection. It is cut when the token is cancelled.
-pub(crate) fn connection(faults: &watch::Receiver<Faults>, cut: CancellationToken) -> (DuplexStream, DuplexStream) {
+pub(crate) fn connection(
+    faults: &watch::Receiver<Faults>,
+    cut: CancellationToken,
+    lost: LostRequests,
+) -> (DuplexStream, DuplexStream) {
     let (client, from_client) = duplex(BUFFER_LEN);
     let (server, from_server) = duplex(BUFFER_LEN);
-    let ((client_read, client_write), (server_read, server_write)) = (split(from_client), split(from_server));
+    let ((mut client_read, mut client_write), (server_read, server_write)) = (split(from_client), split(from_server));
     let (requests, answers) = (faults.clone(), faults.clone());
     tokio::spawn(async move {
         let carried = async {
-            tokio::join!(carry(client_read, server_write, requests), carry(server_read, client_write, answers))
+            let requests = carry(&mut client_read, server_write, requests, Some(&lost));
+            tokio::join!(requests, carry(server_read, &mut client_write, answers, None))
         };
-        // The end of the task drops both pipes.
+        // The end of the future drops the pipe to the server.
         tokio::select! {
             () = cut.cancelled() => {}
-            _ = carried => {}
+            _ = carried => return,
+        }
+        let _ = client_write.shutdown().await;
+        let mut buffer = vec![0; BUFFER_LEN];
+        while let Ok(len @ 1..) = client_read.read(&mut buffer).await {
+            lock(&lost).push((Instant::now(), buffer[..len].to_vec()));
         }
     });
     (client, server)
@@ -32,9 +48,10 @@ pub(crate) fn connection(faults: &watch::Receiver<Faults>, cut: CancellationToke
 
 /// Carries bytes in one direction until its end.
 async fn carry(
-    mut from: ReadHalf<DuplexStream>,
-    mut to: WriteHalf<DuplexStream>,
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
     mut faults: watch::Receiver<Faults>,
+    lost: Option<&LostRequests>,
 ) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_LEN];
     loop {
@@ -48,7 +65,11 @@ async fn carry(
         }
         match read {
             // A black hole hides the end too.
-            _ if is_black_hole => {}
+            _ if is_black_hole => {
+                if let Some(lost) = lost.filter(|_| read > 0) {
+                    lock(lost).push((Instant::now(), buffer[..read].to_vec()));
+                }
+            }
             0 => return to.shutdown().await,
             _ => to.write_all(&buffer[..read]).await?,
         }
