@@ -54,25 +54,33 @@ pub struct EndpointState {
 }
 
 impl EndpointState {
-    /// Returns the current part of its share.
+    /// Returns `true` if the endpoint may take this call, by its share relative to that of the `oldest` endpoint.
     #[inline]
-    fn share(&self, now: Duration) -> f32 {
-        let age = now.saturating_sub(self.joined);
-        if age >= SHARE_GROWS { 1.0 } else { (age.as_secs_f32() / SHARE_GROWS.as_secs_f32()).max(SHARE_FIRST) }
+    fn admits(&self, oldest: Duration, now: Duration) -> bool {
+        now.saturating_sub(self.joined) >= SHARE_GROWS || fastrand::f32() * share(oldest, now) < share(self.joined, now)
     }
 
     /// Returns `true` if this endpoint is the better choice.
     #[inline]
     fn is_better_than(&self, other: &Self, now: Duration) -> bool {
-        let [mine, others] = [self, other].map(|member| {
-            member.load.known_in_flight(now).saturating_add(1) as f32 / (member.weight as f32 * member.share(now))
-        });
+        // The first call of a new endpoint counts in full: otherwise every known slow endpoint would be better.
+        let [mine, others] = [self, other]
+            .map(|member| (member.load.known_in_flight(now) as f32 / share(member.joined, now) + 1.0) / member.weight as f32);
         match (self.load.latency(now), other.load.latency(now)) {
             (Some(mine_latency), Some(other_latency)) => mine * mine_latency < others * other_latency,
-            // Without a measurement on both sides, only calls in flight can be compared.
+            // Without a measurement on both sides, only calls in flight can be compared. An endpoint gets its first
+            // measurement soon, or calls would go to slow endpoints instead.
+            (None, Some(_)) => mine <= others,
             _ => mine < others,
         }
     }
+}
+
+/// Returns the current part of the share of an endpoint in use since `joined`.
+#[inline]
+fn share(joined: Duration, now: Duration) -> f32 {
+    let age = now.saturating_sub(joined);
+    if age >= SHARE_GROWS { 1.0 } else { (age.as_secs_f32() / SHARE_GROWS.as_secs_f32()).max(SHARE_FIRST) }
 }
 
 /// The facts about one call.
@@ -109,6 +117,8 @@ pub struct Picker<E> {
     policy: PickPolicy,
     endpoints: Vec<E>,
     preferred: ZonePreference,
+    /// The earliest start of an endpoint.
+    oldest: Duration,
     /// The next endpoint of [`PickPolicy::RoundRobin`].
     next: AtomicUsize,
     /// Sums of weights up to each endpoint, for [`PickPolicy::Weighted`] and [`PickPolicy::Reported`].
@@ -134,7 +144,8 @@ impl<E: AsRef<EndpointState>> Picker<E> {
         };
         // Clients started together must not visit the endpoints in the same order.
         let next = fastrand::usize(..).into();
-        Self { policy, endpoints, preferred, next, sums, ring }
+        let oldest = endpoints.iter().map(|endpoint| endpoint.as_ref().joined).min().unwrap_or_default();
+        Self { policy, endpoints, preferred, oldest, next, sums, ring }
     }
 
     /// Returns the endpoints.
@@ -187,13 +198,36 @@ impl<E: AsRef<EndpointState>> Picker<E> {
             }
             ZonePreference { len, .. } => (len, self.endpoints.len() - len),
         };
-        let one = fastrand::usize(..len);
         if len == 1 {
             return start;
         }
-        let other = (one + 1 + fastrand::usize(..len - 1)) % len;
-        let [one, other] = [start + one, start + other];
-        self.better_of([one, other], now)
+        let endpoint = |offset: usize| self.endpoints[start + offset].as_ref();
+        let admits = |offset: usize| endpoint(offset).admits(self.oldest, now);
+        let mut one = fastrand::usize(..len);
+        let mut is_admitted = admits(one);
+        for _ in 1..DRAWS_MAX {
+            if is_admitted {
+                break;
+            }
+            one = fastrand::usize(..len);
+            is_admitted = admits(one);
+        }
+        let draw_other = || (one + 1 + fastrand::usize(..len - 1)) % len;
+        let mut other = draw_other();
+        // Of two endpoints, the other one is drawn once: a new one must not get more than its share.
+        for draws in 1.. {
+            if admits(other) {
+                break;
+            }
+            if draws == DRAWS_MAX.min(len - 1) {
+                if is_admitted {
+                    return start + one;
+                }
+                break;
+            }
+            other = draw_other();
+        }
+        self.better_of([start + one, start + other], now)
     }
 
     #[inline]
@@ -257,6 +291,8 @@ pub(crate) fn mix(number: u64) -> u64 {
 pub const SHARE_GROWS: Duration = Duration::from_secs(10);
 /// The first share of a new endpoint.
 const SHARE_FIRST: f32 = 0.1;
+/// The number of random endpoints until one takes the call. New endpoints refuse most calls.
+const DRAWS_MAX: usize = 8;
 /// The part of a zone's endpoints needed to keep all calls in the zone.
 const SPILL_BELOW: f32 = 0.7;
 /// The number of positions on a ring of the endpoint with the lowest weight.
@@ -355,6 +391,49 @@ mod tests {
         let picker = Picker::new(PickPolicy::TwoChoices, all, ZonePreference::default(), now);
         let counts = spread(&picker, now, &[20, 20, 20]);
         assert!(counts[1] > counts[0] * 3 / 2 && counts[2] * 2 < counts[0], "{counts:?}");
+    }
+
+    #[test]
+    fn new_servers_get_calls_instead_of_slow_ones() {
+        let (joined, now) = old();
+        let mut all = servers(&[1; 20], joined);
+        all[10..].iter_mut().for_each(|server| server.0.joined = now);
+        let picker = Picker::new(PickPolicy::TwoChoices, all, ZonePreference::default(), now);
+        picker.endpoints[0].0.load.record(Duration::from_millis(20), now);
+        picker.endpoints[1..].iter().for_each(|server| server.0.load.record(Duration::from_millis(5), now));
+        let picked: Vec<_> = (0..10_000).map(|_| picker.pick(pick(now)).unwrap().0.hash).collect();
+        let count = |hashes: std::ops::Range<u64>| picked.iter().filter(|hash| hashes.contains(hash)).count();
+        assert!(count(0..1) < 20, "{}", count(0..1));
+        assert!((500..2_000).contains(&count(10..20)), "a tenth of their share: {}", count(10..20));
+    }
+
+    #[test]
+    fn an_unmeasured_server_gets_the_first_call() {
+        let (joined, now) = old();
+        let picker = Picker::new(PickPolicy::TwoChoices, servers(&[1; 2], joined), ZonePreference::default(), now);
+        picker.endpoints[0].0.load.record(Duration::from_millis(5), now);
+        assert!((0..100).all(|_| picker.pick(pick(now)).unwrap().0.hash == 1));
+        picker.endpoints[1].0.load.begin();
+        assert!((0..100).all(|_| picker.pick(pick(now)).unwrap().0.hash == 0), "the rest after its answer");
+    }
+
+    #[test]
+    fn servers_of_the_same_age_share_all_calls() {
+        let (joined, _) = old();
+        let picker = Picker::new(PickPolicy::TwoChoices, servers(&[1; 3], joined), ZonePreference::default(), joined);
+        let counts = spread(&picker, joined, &[5, 5, 50]);
+        assert!(counts[2] < 400, "{counts:?}");
+    }
+
+    #[test]
+    fn one_new_server_of_two_gets_its_share() {
+        let (joined, now) = old();
+        let mut all = servers(&[1; 2], joined);
+        all[1].0.joined = now;
+        let picker = Picker::new(PickPolicy::TwoChoices, all, ZonePreference::default(), now);
+        picker.endpoints.iter().for_each(|server| server.0.load.record(Duration::from_millis(5), now));
+        let new = (0..10_000).filter(|_| picker.pick(pick(now)).unwrap().0.hash == 1).count();
+        assert!((300..1_500).contains(&new), "{new}");
     }
 
     #[test]
