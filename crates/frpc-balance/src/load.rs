@@ -115,10 +115,15 @@ impl EndpointLoad {
         self.latency.store(u64::from(tick) << 32 | u64::from(value.max(1.0).to_bits()), Ordering::Relaxed);
     }
 
-    /// Records a call given up after this time. Its latency is unknown, but higher.
-    pub fn record_wait(&self, waited: Duration, now: Duration) {
-        if self.latency(now).is_none_or(|known| waited.as_nanos() as f32 > known) {
-            self.record(waited, now);
+    /// Records a call given up after this time, the last of `in_row` such calls. Its latency is unknown, but higher.
+    ///
+    /// The figure doubles with each further call in a row, up to that of a failed call. So an endpoint without answers
+    /// is tried again after longer and longer pauses.
+    pub fn record_wait(&self, waited: Duration, in_row: u32, now: Duration) {
+        let doubled = waited.saturating_mul(1 << in_row.saturating_sub(1).min(DOUBLED_MAX));
+        let assumed = doubled.min(self.failure).max(waited);
+        if self.latency(now).is_none_or(|known| assumed.as_nanos() as f32 > known) {
+            self.record(assumed, now);
         }
     }
 
@@ -176,6 +181,8 @@ const TICKS_MAX: u32 = u32::MAX / 2;
 /// The number of ticks for which the calls of other clients count: 1 s.
 const REPORT_TICKS: u32 = 15_259;
 const ONE_BEGUN: u64 = 1 << 32;
+/// The maximum number of doublings for calls given up.
+const DOUBLED_MAX: u32 = 16;
 /// One of this many overlapping calls is measured.
 const MEASURED_EACH: u32 = 8;
 
@@ -258,9 +265,21 @@ mod tests {
         let load = EndpointLoad::new(&LoadSettings::default());
         let now = Duration::from_secs(1);
         load.record(Duration::from_millis(10), now);
-        load.record_wait(Duration::from_millis(1), now);
+        load.record_wait(Duration::from_millis(1), 1, now);
         assert_eq!(load.latency(now), Some(10e6));
-        load.record_wait(Duration::from_millis(50), now);
+        load.record_wait(Duration::from_millis(50), 1, now);
         assert_eq!(load.latency(now), Some(50e6));
+    }
+
+    #[test]
+    fn calls_given_up_in_a_row_raise_the_latency_up_to_that_of_a_failure() {
+        let (load, now) = load();
+        let after = |in_row| {
+            load.record_wait(MILLI * 10, in_row, now);
+            (load.latency(now).unwrap() / 1e6).round()
+        };
+        assert_eq!([1, 2, 3, 7, 8, 100].map(after), [10.0, 20.0, 40.0, 640.0, 1_000.0, 1_000.0]);
+        load.record_wait(MILLI * 2_000, 9, now);
+        assert_eq!(load.latency(now), Some(2e9), "known to be slower than a failure");
     }
 }

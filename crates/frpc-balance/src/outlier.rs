@@ -1,7 +1,7 @@
 //! Endpoints with more failures than the rest.
 
 use std::{
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -134,7 +134,8 @@ const LATENCY_MIN: Duration = Duration::from_millis(5);
 /// The outcomes of the calls to one endpoint.
 #[derive(Debug, Default)]
 pub struct CallOutcomes {
-    failures_in_row: AtomicU32,
+    /// Failed calls since the last successful one in the lower half, calls given up in the upper half.
+    since_success: AtomicU64,
     /// Successful calls since the last sweep in the lower half, failed ones in the upper half.
     counts: AtomicU64,
     /// The number of measured calls since the last sweep in the upper 24 bits, the sum of their latencies in microseconds in
@@ -175,15 +176,21 @@ impl CallOutcomes {
     pub fn succeed(&self) {
         self.counts.fetch_add(1, Ordering::Relaxed);
         // Read first: the line of an endpoint without failures needs no second write.
-        if self.failures_in_row.load(Ordering::Relaxed) != 0 {
-            self.failures_in_row.store(0, Ordering::Relaxed);
+        if self.since_success.load(Ordering::Relaxed) != 0 {
+            self.since_success.store(0, Ordering::Relaxed);
         }
     }
 
     /// Counts a failed call. Returns the number of failures in a row.
     pub fn fail(&self) -> u32 {
         self.counts.fetch_add(1 << 32, Ordering::Relaxed);
-        self.failures_in_row.fetch_add(1, Ordering::Relaxed) + 1
+        low(self.since_success.fetch_add(1, Ordering::Relaxed)) + 1
+    }
+
+    /// Counts a call given up without an answer. Returns the number of such calls since the last successful one. They
+    /// are no failures.
+    pub fn give_up(&self) -> u32 {
+        low(self.since_success.fetch_add(1 << 32, Ordering::Relaxed) >> 32) + 1
     }
 
     /// Records the latency of a call.
@@ -199,24 +206,28 @@ impl CallOutcomes {
     /// Returns the counts, and starts over.
     pub fn take(&self) -> CallCounts {
         let [counts, latencies] = [&self.counts, &self.latencies].map(|number| number.swap(0, Ordering::Relaxed));
-        let part = |number: u64| u32::try_from(number & u64::from(u32::MAX)).unwrap_or(u32::MAX);
         CallCounts {
-            succeeded: part(counts),
-            failed: part(counts >> 32),
-            measured: part(latencies / ONE_MEASURED),
+            succeeded: low(counts),
+            failed: low(counts >> 32),
+            measured: low(latencies / ONE_MEASURED),
             latency: Duration::from_micros(latencies & MICROS),
         }
     }
 
     /// Forgets the failures in a row, at the end of an ejection.
     pub fn reset(&self) {
-        self.failures_in_row.store(0, Ordering::Relaxed);
+        self.since_success.store(0, Ordering::Relaxed);
     }
 }
 
 const ONE_MEASURED: u64 = 1 << 40;
 /// The part of [`CallOutcomes::latencies`] with the sum.
 const MICROS: u64 = ONE_MEASURED - 1;
+
+#[allow(clippy::cast_possible_truncation, reason = "the lower half")]
+fn low(state: u64) -> u32 {
+    state as u32
+}
 
 #[cfg(test)]
 mod tests {
@@ -300,6 +311,15 @@ mod tests {
         let all = counts(&[(100, 0), (0, 100), (100, 0), (100, 0), (100, 0)]);
         assert_eq!(settings.outliers(&all, || 0.4), [1]);
         assert_eq!(settings.outliers(&all, || 0.6), []);
+    }
+
+    #[test]
+    fn calls_given_up_are_no_failures() {
+        let outcomes = CallOutcomes::default();
+        assert_eq!([outcomes.give_up(), outcomes.fail(), outcomes.give_up()], [1, 1, 2]);
+        assert_eq!(outcomes.take(), CallCounts { succeeded: 0, failed: 1, ..CallCounts::default() });
+        outcomes.succeed();
+        assert_eq!([outcomes.give_up(), outcomes.fail()], [1, 1]);
     }
 
     #[test]

@@ -18,8 +18,17 @@ use crate::{
 /// A call in flight to one endpoint. It is counted there until it is dropped.
 pub(crate) struct Attempt {
     endpoint: ReadyEndpoint,
-    /// The start, if the latency of this call is measured.
-    started: Option<Duration>,
+    started: Duration,
+    state: AttemptState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AttemptState {
+    /// Its answer measures the latency of the endpoint.
+    Measured,
+    Unmeasured,
+    /// It has an outcome, or needs none.
+    Over,
 }
 
 /// An attempt over frisbee.
@@ -69,8 +78,8 @@ pub(super) enum Repeat {
 impl Attempt {
     #[inline]
     pub(super) fn begin(endpoint: ReadyEndpoint, now: Duration) -> Self {
-        let started = endpoint.load().begin().then_some(now);
-        Self { endpoint, started }
+        let state = if endpoint.load().begin() { AttemptState::Measured } else { AttemptState::Unmeasured };
+        Self { endpoint, started: now, state }
     }
 
     pub(crate) fn server(&self) -> &ServerCaller {
@@ -86,9 +95,9 @@ impl Attempt {
     pub(crate) fn answered(&mut self) {
         self.endpoint.note_answer();
         self.endpoint.outcomes().succeed();
-        if let Some(started) = self.started.take() {
+        if std::mem::replace(&mut self.state, AttemptState::Over) == AttemptState::Measured {
             let now = self.endpoint.clock().now();
-            let latency = now.saturating_sub(started);
+            let latency = now.saturating_sub(self.started);
             self.endpoint.outcomes().measure(latency);
             self.endpoint.load().record(latency, now);
         }
@@ -103,6 +112,18 @@ impl Attempt {
         &self.endpoint
     }
 
+    /// Ends an attempt without a call.
+    pub(super) fn unused(mut self) {
+        self.state = AttemptState::Over;
+    }
+
+    /// Records the end of a cancelled attempt. Its answer would have taken at least this long.
+    #[cold]
+    fn give_up(&self) {
+        let (now, in_row) = (self.endpoint.clock().now(), self.endpoint.outcomes().give_up());
+        self.endpoint.load().record_wait(now.saturating_sub(self.started), in_row, now);
+    }
+
     /// Returns `true` if the server has accepted the call, although it failed.
     pub(super) fn was_accepted(status: &Status) -> bool {
         status.call_error().is_none() && !matches!(status.code(), Code::Unavailable | Code::ResourceExhausted)
@@ -110,8 +131,12 @@ impl Attempt {
 
     /// Records a failure. Returns the number of failures in a row.
     #[cold]
-    pub(super) fn failed(&self, status: &Status) -> u32 {
+    pub(super) fn failed(&mut self, status: &Status) -> u32 {
         self.endpoint.note_report(status.metadata());
+        if std::mem::replace(&mut self.state, AttemptState::Over) == AttemptState::Measured {
+            let now = self.endpoint.clock().now();
+            self.endpoint.load().record_wait(now.saturating_sub(self.started), 1, now);
+        }
         match status.call_error() {
             None => self.endpoint.note_answer(),
             Some(CallError::Unreachable(_)) => self.endpoint.retire(),
@@ -138,10 +163,8 @@ impl Drop for Attempt {
     #[inline]
     fn drop(&mut self) {
         self.endpoint.load().end();
-        if let Some(started) = self.started {
-            // Cancelled or failed. Its answer would have taken at least this long.
-            let now = self.endpoint.clock().now();
-            self.endpoint.load().record_wait(now.saturating_sub(started), now);
+        if self.state != AttemptState::Over {
+            self.give_up();
         }
     }
 }

@@ -135,8 +135,8 @@ impl FleetCall {
     /// # Errors
     ///
     /// The status of the attempt, if there is no other one.
-    async fn fail(&mut self, attempt: Attempt, status: Status) -> Result<(), Status> {
-        self.fleet.record_failure(&attempt, &status);
+    async fn fail(&mut self, mut attempt: Attempt, status: Status) -> Result<(), Status> {
+        self.fleet.record_failure(&mut attempt, &status);
         self.attempts.note_tried(&attempt);
         drop(attempt);
         let deadline = self.time.whole.unwrap_or(self.time.opening);
@@ -262,7 +262,7 @@ impl FleetCall {
 /// Returns the messages of an answer. The call is counted at its endpoint until their end.
 fn messages(
     fleet: Arc<Fleet>,
-    attempt: Attempt,
+    mut attempt: Attempt,
     first: Option<Bytes>,
     rest: Streaming<Bytes>,
     (metadata, trailers): (MetadataSlot, MetadataSlot),
@@ -272,7 +272,7 @@ fn messages(
     }
     let of_rest = rest.trailers_slot();
     let (is_over, endpoint) = (first.is_none(), attempt.endpoint().clone());
-    let rest = rest.inspect_err(move |status| fleet.record_failure(&attempt, status));
+    let rest = rest.inspect_err(move |status| fleet.record_failure(&mut attempt, status));
     let end = stream::poll_fn(move |_| {
         if let Some(known) = of_rest.as_ref().and_then(|slot| slot.get()) {
             endpoint.note_report(known);
@@ -344,12 +344,17 @@ impl Fleet {
     ) -> Result<Format, Status> {
         let waits_for_ready = self.settings.rules(method).waits_for_ready;
         let attempt = self.begin(deadline, None, &[], waits_for_ready).await?;
-        attempt.server().format(method, waits, deadline).await
+        let format = attempt.server().format(method, waits, deadline).await;
+        attempt.unused();
+        format
     }
 
     /// Returns the format for a call with encoded messages.
     pub(crate) async fn bytes_format(&self, deadline: Deadline) -> Result<Format, Status> {
-        self.begin(deadline, None, &[], self.settings.wait_for_ready).await?.server().bytes_format(deadline).await
+        let attempt = self.begin(deadline, None, &[], self.settings.wait_for_ready).await?;
+        let format = attempt.server().bytes_format(deadline).await;
+        attempt.unused();
+        format
     }
 
     /// Begins the first attempt of a unary call, if the picked endpoint speaks frisbee and the method has no rules of its

@@ -50,8 +50,8 @@ impl FleetCall {
                     self.succeed();
                     return Ok(answer);
                 }
-                Some(Ok((attempt, Err(status)))) => {
-                    self.fleet.record_failure(&attempt, &status);
+                Some(Ok((mut attempt, Err(status)))) => {
+                    self.fleet.record_failure(&mut attempt, &status);
                     self.attempts.note_tried(&attempt);
                     drop(attempt);
                     let pushback = status.metadata().get(RetryPushback::NAME).map(RetryPushback::parse);

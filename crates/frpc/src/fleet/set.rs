@@ -291,7 +291,7 @@ impl Fleet {
 
     /// Records a failed attempt. Ejects its endpoint after too many failures in a row.
     #[cold]
-    pub(super) fn record_failure(&self, attempt: &Attempt, status: &Status) {
+    pub(super) fn record_failure(&self, attempt: &mut Attempt, status: &Status) {
         if let Some(throttle) = &self.throttle {
             let now = tokio::time::Instant::now().into_std();
             if Attempt::was_accepted(status) { throttle.accepted(now) } else { throttle.refused(now) }
