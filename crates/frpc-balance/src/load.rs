@@ -132,6 +132,11 @@ impl EndpointLoad {
         self.record(self.failure, now);
     }
 
+    /// Copies the latency of an earlier connection to the same server.
+    pub fn continue_from(&self, before: &Self) {
+        self.latency.store(before.latency.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
     /// Returns the recent latency in nanoseconds. `None` before the first call has ended.
     #[inline]
     pub fn latency(&self, now: Duration) -> Option<f32> {

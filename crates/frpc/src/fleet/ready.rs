@@ -1,8 +1,11 @@
 //! An endpoint with a connection.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use frpc_balance::{CallOutcomes, EndpointLoad, EndpointState};
@@ -49,6 +52,10 @@ impl ReadyEndpoint {
     /// Returns a number for the address.
     pub(super) fn hash(&self) -> u64 {
         self.0.state.hash
+    }
+
+    pub(super) fn joined(&self) -> Duration {
+        self.0.state.joined
     }
 
     #[inline]

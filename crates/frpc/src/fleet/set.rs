@@ -59,6 +59,8 @@ pub(crate) struct Fleet {
 #[derive(Default)]
 struct Members {
     all: Vec<FleetMember>,
+    /// Endpoints that vanished from the set a short time ago. Answers of resolvers may flap.
+    departed: HashMap<Endpoint, DepartedMember>,
     /// Methods that clients will call.
     declared: Vec<&'static [Method]>,
     /// The error of the resolver, or of the last endpoint that could not be reached.
@@ -73,7 +75,22 @@ struct FleetMember {
     /// The number of times it was ejected, less one for each sweep since then that found nothing.
     ejections: u32,
     ejected_until: Option<Instant>,
+    /// The load before the endpoint vanished for a short time.
+    earlier: Option<EarlierLoad>,
     _task: AbortOnDropHandle<()>,
+}
+
+struct DepartedMember {
+    left: Instant,
+    ejections: u32,
+    ejected_until: Option<Instant>,
+    load: Option<EarlierLoad>,
+}
+
+/// The load on a connection closed by this side.
+struct EarlierLoad {
+    load: EndpointLoad,
+    joined: Duration,
 }
 
 /// The state of all connections, for calls that wait.
@@ -214,11 +231,13 @@ impl Fleet {
         for methods in &members.declared {
             caller.declare(methods);
         }
-        let load = EndpointLoad::new(&self.settings.load);
-        let state =
-            EndpointState { load, weight: endpoint.weight, hash: endpoint.address_hash(), joined: self.clock.now() };
+        let mut member = members.find(endpoint);
+        let earlier = member.as_mut().and_then(|member| member.earlier.take());
+        let EarlierLoad { load, joined } = earlier
+            .unwrap_or_else(|| EarlierLoad { load: EndpointLoad::new(&self.settings.load), joined: self.clock.now() });
+        let state = EndpointState { load, weight: endpoint.weight, hash: endpoint.address_hash(), joined };
         let ready = ReadyEndpoint::new(state, caller, self.clock);
-        if let Some(member) = members.find(endpoint) {
+        if let Some(member) = member {
             (member.ready, member.failures) = (Some(ready.clone()), 0);
         }
         self.publish(&members);
@@ -266,13 +285,19 @@ impl Fleet {
             Ok(found) if !found.list.is_empty() => {
                 let chosen = random_subset(found.list, self.settings.endpoints_max, self.seed, Endpoint::address_hash);
                 let mut before = std::mem::take(&mut members.all);
-                members.all = chosen
-                    .into_iter()
-                    .map(|endpoint| match before.iter().position(|member| member.endpoint == endpoint) {
+                for endpoint in chosen {
+                    let member = match before.iter().position(|member| member.endpoint == endpoint) {
                         Some(known) => before.swap_remove(known),
-                        None => FleetMember::new(endpoint.clone(), join(endpoint)),
-                    })
-                    .collect();
+                        None => {
+                            let departed = members.departed.remove(&endpoint);
+                            FleetMember::new(endpoint.clone(), join(endpoint), departed)
+                        }
+                    };
+                    members.all.push(member);
+                }
+                let now = tokio::time::Instant::now().into_std();
+                members.departed.retain(|_, member| now.saturating_duration_since(member.left) < DEPARTED_KEPT);
+                members.departed.extend(before.into_iter().map(|member| self.depart(member, now)));
             }
             Ok(_) => {
                 let error = io::Error::new(io::ErrorKind::NotFound, "the resolver found no endpoint");
@@ -281,6 +306,17 @@ impl Fleet {
             Err(error) => self.keep_last(&mut members, error),
         }
         self.publish(&members);
+    }
+
+    fn depart(&self, member: FleetMember, now: Instant) -> (Endpoint, DepartedMember) {
+        let FleetMember { endpoint, ready, ejections, ejected_until, earlier, .. } = member;
+        let load = ready.map(|ready| {
+            let load = EndpointLoad::new(&self.settings.load);
+            load.continue_from(ready.load());
+            EarlierLoad { load, joined: ready.joined() }
+        });
+        let load = load.or(earlier);
+        (endpoint, DepartedMember { left: now, ejections, ejected_until, load })
     }
 
     fn keep_last(&self, members: &mut Members, error: io::Error) {
@@ -371,6 +407,9 @@ impl Fleet {
 /// The time after which an old latency counts half as much for parallel attempts.
 const LATENCY_WINDOW: Duration = Duration::from_secs(60);
 
+/// The time for which the load and the ejection of a vanished endpoint are kept.
+const DEPARTED_KEPT: Duration = Duration::from_secs(60);
+
 /// Returns the ready endpoints, those in the zone of the channel first.
 fn ready_of(
     near: &[&FleetMember],
@@ -388,8 +427,10 @@ fn ready_of(
 }
 
 impl FleetMember {
-    fn new(endpoint: Endpoint, task: AbortOnDropHandle<()>) -> Self {
-        Self { endpoint, ready: None, failures: 0, ejections: 0, ejected_until: None, _task: task }
+    fn new(endpoint: Endpoint, task: AbortOnDropHandle<()>, departed: Option<DepartedMember>) -> Self {
+        let (ejections, ejected_until, earlier) =
+            departed.map_or((0, None, None), |departed| (departed.ejections, departed.ejected_until, departed.load));
+        Self { endpoint, ready: None, failures: 0, ejections, ejected_until, earlier, _task: task }
     }
 }
 
