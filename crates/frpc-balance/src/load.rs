@@ -1,7 +1,7 @@
 //! The load of one endpoint, as its callers see it.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -42,6 +42,8 @@ pub struct EndpointLoad {
     /// without a report.
     others: AtomicU64,
     reported: ReportedLoad,
+    /// `true` if the last known call failed or was given up.
+    is_doubtful: AtomicBool,
     /// The inverse of the time of decay, in ticks.
     decay_rate: f32,
     failure: Duration,
@@ -55,6 +57,7 @@ impl EndpointLoad {
             latency: AtomicU64::new(0),
             others: AtomicU64::new(0),
             reported: ReportedLoad::new(settings.reports),
+            is_doubtful: AtomicBool::new(false),
             decay_rate: (1_u64 << TICK_BITS) as f32 / settings.decay.as_nanos().max(1) as f32,
             failure: settings.failure,
         }
@@ -104,6 +107,11 @@ impl EndpointLoad {
 
     /// Records the latency of a call, which ended now.
     pub fn record(&self, latency: Duration, now: Duration) {
+        self.average(latency, now);
+        self.doubt(false);
+    }
+
+    fn average(&self, latency: Duration, now: Duration) {
         let (sample, tick) = (latency.as_nanos() as f32, tick(now));
         let before = self.latency.load(Ordering::Relaxed);
         let weight = self.weight(before, tick);
@@ -123,18 +131,33 @@ impl EndpointLoad {
         let doubled = waited.saturating_mul(1 << in_row.saturating_sub(1).min(DOUBLED_MAX));
         let assumed = doubled.min(self.failure).max(waited);
         if self.latency(now).is_none_or(|known| assumed.as_nanos() as f32 > known) {
-            self.record(assumed, now);
+            self.average(assumed, now);
         }
+        self.doubt(true);
     }
 
     /// Records a failed call.
     pub fn penalize(&self, now: Duration) {
-        self.record(self.failure, now);
+        self.average(self.failure, now);
+        self.doubt(true);
+    }
+
+    fn doubt(&self, is_doubtful: bool) {
+        if self.is_doubtful() != is_doubtful {
+            self.is_doubtful.store(is_doubtful, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns `true` if the last known call failed or was given up, so the endpoint may be dead.
+    #[inline]
+    pub fn is_doubtful(&self) -> bool {
+        self.is_doubtful.load(Ordering::Relaxed)
     }
 
     /// Copies the latency of an earlier connection to the same server.
     pub fn continue_from(&self, before: &Self) {
         self.latency.store(before.latency.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.doubt(before.is_doubtful());
     }
 
     /// Returns the recent latency in nanoseconds. `None` before the first call has ended.
@@ -274,6 +297,19 @@ mod tests {
         assert_eq!(load.latency(now), Some(10e6));
         load.record_wait(Duration::from_millis(50), 1, now);
         assert_eq!(load.latency(now), Some(50e6));
+    }
+
+    #[test]
+    fn an_endpoint_is_doubtful_until_its_next_answer() {
+        let (load, now) = load();
+        load.record_wait(MILLI, 1, now);
+        assert!(load.is_doubtful());
+        load.record(MILLI, now);
+        assert!(!load.is_doubtful());
+        load.penalize(now);
+        let (next, _) = self::load();
+        next.continue_from(&load);
+        assert!(next.is_doubtful() && next.latency(now) == load.latency(now));
     }
 
     #[test]

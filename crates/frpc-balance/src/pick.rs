@@ -64,8 +64,9 @@ impl EndpointState {
     #[inline]
     fn is_better_than(&self, other: &Self, now: Duration) -> bool {
         // The first call of a new endpoint counts in full: otherwise every known slow endpoint would be better.
-        let [mine, others] = [self, other]
-            .map(|member| (member.load.known_in_flight(now) as f32 / share(member.joined, now) + 1.0) / member.weight as f32);
+        let [mine, others] = [self, other].map(|member| {
+            (member.load.known_in_flight(now) as f32 / share(member.joined, now) + 1.0) / member.weight as f32
+        });
         match (self.load.latency(now), other.load.latency(now)) {
             (Some(mine_latency), Some(other_latency)) => mine * mine_latency < others * other_latency,
             // Without a measurement on both sides, only calls in flight can be compared. An endpoint gets its first
@@ -191,6 +192,19 @@ impl<E: AsRef<EndpointState>> Picker<E> {
 
     #[inline]
     fn better_of_two(&self, now: Duration) -> usize {
+        let best = self.better_of_a_pair(now);
+        if self.endpoints[best].as_ref().load.is_doubtful() { self.second_pair(best, now) } else { best }
+    }
+
+    /// Compares a doubtful endpoint with another pair: of two bad endpoints, one always is the better.
+    #[cold]
+    fn second_pair(&self, first: usize, now: Duration) -> usize {
+        let second = self.better_of_a_pair(now);
+        if self.endpoints[first].as_ref().is_better_than(self.endpoints[second].as_ref(), now) { first } else { second }
+    }
+
+    #[inline]
+    fn better_of_a_pair(&self, now: Duration) -> usize {
         let (start, len) = match self.preferred {
             ZonePreference { len: 0, .. } => (0, self.endpoints.len()),
             ZonePreference { len, share } if share >= 1.0 || len == self.endpoints.len() || fastrand::f32() < share => {
@@ -405,6 +419,17 @@ mod tests {
         let count = |hashes: std::ops::Range<u64>| picked.iter().filter(|hash| hashes.contains(hash)).count();
         assert!(count(0..1) < 20, "{}", count(0..1));
         assert!((500..2_000).contains(&count(10..20)), "a tenth of their share: {}", count(10..20));
+    }
+
+    #[test]
+    fn two_bad_servers_get_no_calls() {
+        let (joined, now) = old();
+        let picker = Picker::new(PickPolicy::TwoChoices, servers(&[1; 20], joined), ZonePreference::default(), joined);
+        picker.endpoints[0].0.load.record_wait(Duration::from_millis(10), 1, now);
+        picker.endpoints[1].0.load.penalize(now);
+        picker.endpoints[2..].iter().for_each(|server| server.0.load.record(Duration::from_millis(5), now));
+        let bad = (0..10_000).filter(|_| picker.pick(pick(now)).unwrap().0.hash < 2).count();
+        assert!(bad < 5, "{bad}");
     }
 
     #[test]

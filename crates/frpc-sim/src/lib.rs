@@ -12,6 +12,7 @@
 //!
 //! # fn builder() -> frpc::ServerBuilder { Server::builder() }
 //! // Runs three simulations. FRPC_SIM_SEED=7 runs the one with seed 7 alone, FRPC_SIM_SEEDS=10000 more of them.
+//! // Simulations run on all processors at the same time, so the closure must be `Sync`.
 //! frpc_sim::run(3, async || {
 //!     let network = SimNetwork::new();
 //!     // With your services: `Server::builder().layer(faults).add_service(OrdersServer::new(Orders))`.
