@@ -97,7 +97,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "of 0..5 failed")]
     fn a_failed_simulation_fails_the_run() {
-        run(5, async || assert!(fastrand::u64(..) % 2 == 0, "an odd number"));
+        run(5, async || assert!(fastrand::u64(..).is_multiple_of(2), "an odd number"));
     }
 
     #[test]
