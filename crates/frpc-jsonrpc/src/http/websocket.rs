@@ -115,8 +115,12 @@ impl WebSocketSession {
                 self.calls.refuse_with_status(&status, &mut self.outbox);
             }
             (self.waiting_len, self.needs_room) = (0, None);
+            let is_partial = self.socket.received_len() > 0;
+            if is_partial {
+                self.calls.refuse_with_status(&status, &mut self.outbox);
+            }
             self.queue_answers();
-            if self.socket.received_len() > 0 {
+            if is_partial {
                 self.socket.refuse(CloseFrame::new(TRY_AGAIN_LATER, status.message()));
                 return true;
             }
