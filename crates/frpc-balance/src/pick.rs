@@ -62,11 +62,10 @@ impl EndpointState {
 
     /// Returns `true` if this endpoint is the better choice.
     #[inline]
-    fn is_better_than(&self, other: &Self, now: Duration) -> bool {
+    fn is_better_than(&self, other: &Self, now: Duration, [my_share, other_share]: [f32; 2]) -> bool {
         // The first call of a new endpoint counts in full: otherwise every known slow endpoint would be better.
-        let [mine, others] = [self, other].map(|member| {
-            (member.load.known_in_flight(now) as f32 / share(member.joined, now) + 1.0) / member.weight as f32
-        });
+        let [mine, others] = [(self, my_share), (other, other_share)]
+            .map(|(member, share)| (member.load.known_in_flight(now) as f32 / share + 1.0) / member.weight as f32);
         match (self.load.latency(now), other.load.latency(now)) {
             (Some(mine_latency), Some(other_latency)) => mine * mine_latency < others * other_latency,
             // Without a measurement on both sides, only calls in flight can be compared. An endpoint gets its first
@@ -120,6 +119,8 @@ pub struct Picker<E> {
     preferred: ZonePreference,
     /// The earliest start of an endpoint.
     oldest: Duration,
+    /// The time from which all endpoints have the same share.
+    equal_from: Duration,
     /// The next endpoint of [`PickPolicy::RoundRobin`].
     next: AtomicUsize,
     /// Sums of weights up to each endpoint, for [`PickPolicy::Weighted`] and [`PickPolicy::Reported`].
@@ -145,8 +146,10 @@ impl<E: AsRef<EndpointState>> Picker<E> {
         };
         // Clients started together must not visit the endpoints in the same order.
         let next = fastrand::usize(..).into();
-        let oldest = endpoints.iter().map(|endpoint| endpoint.as_ref().joined).min().unwrap_or_default();
-        Self { policy, endpoints, preferred, oldest, next, sums, ring }
+        let joined = || endpoints.iter().map(|endpoint| endpoint.as_ref().joined);
+        let [oldest, newest] = [joined().min(), joined().max()].map(Option::unwrap_or_default);
+        let equal_from = if newest - oldest < EQUAL_AGE { Duration::ZERO } else { newest + SHARE_GROWS };
+        Self { policy, endpoints, preferred, oldest, equal_from, next, sums, ring }
     }
 
     /// Returns the endpoints.
@@ -200,7 +203,7 @@ impl<E: AsRef<EndpointState>> Picker<E> {
     #[cold]
     fn second_pair(&self, first: usize, now: Duration) -> usize {
         let second = self.better_of_a_pair(now);
-        if self.endpoints[first].as_ref().is_better_than(self.endpoints[second].as_ref(), now) { first } else { second }
+        self.better_of([first, second], now)
     }
 
     #[inline]
@@ -215,50 +218,45 @@ impl<E: AsRef<EndpointState>> Picker<E> {
         if len == 1 {
             return start;
         }
-        let endpoint = |offset: usize| self.endpoints[start + offset].as_ref();
-        let admits = |offset: usize| endpoint(offset).admits(self.oldest, now);
-        let mut one = fastrand::usize(..len);
-        let mut is_admitted = admits(one);
-        for _ in 1..DRAWS_MAX {
-            if is_admitted {
-                break;
-            }
-            one = fastrand::usize(..len);
-            is_admitted = admits(one);
-        }
-        let draw_other = || (one + 1 + fastrand::usize(..len - 1)) % len;
-        let mut other = draw_other();
-        // Of two endpoints, the other one is drawn once: a new one must not get more than its share.
-        for draws in 1.. {
-            if admits(other) {
-                break;
-            }
-            if draws == DRAWS_MAX.min(len - 1) {
-                if is_admitted {
-                    return start + one;
-                }
-                break;
-            }
-            other = draw_other();
-        }
+        let (one, other) = if now >= self.equal_from {
+            let one = fastrand::usize(..len);
+            (one, (one + 1 + fastrand::usize(..len - 1)) % len)
+        } else {
+            self.pair_by_age(start, len, now)
+        };
         self.better_of([start + one, start + other], now)
+    }
+
+    /// Draws two endpoints, of which new ones refuse most calls. Returns the same one twice if it has no alternative.
+    #[cold]
+    fn pair_by_age(&self, start: usize, len: usize, now: Duration) -> (usize, usize) {
+        let admits = |offset: usize| self.endpoints[start + offset].as_ref().admits(self.oldest, now);
+        let draw_one = || fastrand::usize(..len);
+        let one = (1..DRAWS_MAX).map(|_| draw_one()).find(|one| admits(*one));
+        let is_admitted = one.is_some();
+        let one = one.unwrap_or_else(draw_one);
+        let draw_other = || (one + 1 + fastrand::usize(..len - 1)) % len;
+        // Of two endpoints, the other one is drawn once: a new one must not get more than its share.
+        let other = (0..DRAWS_MAX.min(len - 1)).map(|_| draw_other()).find(|other| admits(*other));
+        (one, other.unwrap_or_else(|| if is_admitted { one } else { draw_other() }))
     }
 
     #[inline]
     fn better_of(&self, [one, other]: [usize; 2], now: Duration) -> usize {
-        if self.endpoints[one].as_ref().is_better_than(self.endpoints[other].as_ref(), now) { one } else { other }
+        let is_better = match [&self.endpoints[one], &self.endpoints[other]].map(AsRef::as_ref) {
+            [mine, others] if now >= self.equal_from => mine.is_better_than(others, now, [1.0; 2]),
+            [mine, others] => mine.is_better_than(others, now, [mine, others].map(|member| share(member.joined, now))),
+        };
+        if is_better { one } else { other }
     }
 
     /// Returns the best endpoint without a failed attempt of this call.
     #[cold]
     fn untried(&self, pick: PickRequest<'_>) -> Option<&E> {
-        let mut best: Option<&E> = None;
-        for endpoint in self.endpoints.iter().filter(|endpoint| !pick.tried.contains(&endpoint.as_ref().hash)) {
-            if best.is_none_or(|best| endpoint.as_ref().is_better_than(best.as_ref(), pick.now)) {
-                best = Some(endpoint);
-            }
-        }
-        best
+        let untried = |index: &usize| !pick.tried.contains(&self.endpoints[*index].as_ref().hash);
+        let best =
+            (0..self.endpoints.len()).filter(untried).reduce(|best, next| self.better_of([next, best], pick.now));
+        best.map(|best| &self.endpoints[best])
     }
 }
 
@@ -303,6 +301,8 @@ pub(crate) fn mix(number: u64) -> u64 {
 
 /// The time in which the share of a new endpoint grows to its full size.
 pub const SHARE_GROWS: Duration = Duration::from_secs(10);
+/// Endpoints with a smaller difference of their ages count as equally old.
+const EQUAL_AGE: Duration = Duration::from_secs(1);
 /// The first share of a new endpoint.
 const SHARE_FIRST: f32 = 0.1;
 /// The number of random endpoints until one takes the call. New endpoints refuse most calls.
