@@ -32,6 +32,7 @@
 #![forbid(unsafe_code)]
 
 mod faults;
+mod lock;
 mod network;
 mod pipe;
 mod seeds;

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt, io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     faults::{FaultLayer, Faults},
+    lock::lock,
     pipe::{self, LostRequests},
 };
 
@@ -230,11 +231,6 @@ impl Resolve for SimResolver {
         })
         .boxed()
     }
-}
-
-pub(crate) fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No change under these locks can be left half done.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const SCHEME: &str = "sim";

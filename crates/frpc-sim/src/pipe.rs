@@ -12,7 +12,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{faults::Faults, network::lock};
+use crate::{faults::Faults, lock::lock};
 
 /// The bytes from clients that reached no server.
 pub(crate) type LostRequests = Arc<Mutex<Vec<(Instant, Vec<u8>)>>>;

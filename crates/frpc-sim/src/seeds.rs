@@ -13,7 +13,7 @@ use std::{
 
 use tokio::runtime;
 
-use crate::network::lock;
+use crate::lock::lock;
 
 /// Runs a simulation for each of this many seeds, in virtual time and on all processors.
 ///
