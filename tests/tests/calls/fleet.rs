@@ -164,6 +164,26 @@ fn a_server_busy_with_calls_of_other_clients_gets_fewer_calls() {
 }
 
 #[test]
+fn servers_in_turn_get_each_the_same_calls_of_every_kind() {
+    in_virtual_time(async {
+        let servers = replicas::<4>().await;
+        let rules =
+            r#"{"loadBalancingConfig": [{"round_robin": {}}], "methodConfig": [{"name": [{}], "timeout": "9s"}]}"#;
+        for config in ["{}", rules] {
+            let fleet = FleetSettings { service_config: ServiceConfig::from_json(config).unwrap(), ..round_robin() };
+            let client = connect(&servers, fleet).await;
+            settle().await;
+            for _ in 0..8 {
+                ask(&client, "hi").await.unwrap();
+                all(client.count(words("a")).await.unwrap()).await.unwrap();
+                client.gather(stream_of("a")).await.unwrap();
+            }
+            assert_eq!(servers.each_ref().map(Replica::calls), [6; 4], "{config}");
+        }
+    });
+}
+
+#[test]
 fn a_busy_server_gets_fewer_calls() {
     in_virtual_time(async {
         let servers = replicas::<2>().await;

@@ -112,11 +112,6 @@ impl Attempt {
         &self.endpoint
     }
 
-    /// Ends an attempt without a call.
-    pub(super) fn unused(mut self) {
-        self.state = AttemptState::Over;
-    }
-
     /// Records the end of a cancelled attempt. Its answer would have taken at least this long.
     #[cold]
     fn give_up(&self) {

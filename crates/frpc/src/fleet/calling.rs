@@ -335,7 +335,7 @@ impl Fleet {
         self.retry_tokens.as_ref().is_none_or(RetryTokens::admits) && self.budget.try_spend(self.clock.now())
     }
 
-    /// Returns the format for a call to a method, on the endpoint that it would use now.
+    /// Returns the format for a call to a method, on a ready endpoint.
     pub(crate) async fn method_format(
         &self,
         method: &'static Method,
@@ -343,18 +343,12 @@ impl Fleet {
         deadline: Deadline,
     ) -> Result<Format, Status> {
         let waits_for_ready = self.settings.rules(method).waits_for_ready;
-        let attempt = self.begin(deadline, None, &[], waits_for_ready).await?;
-        let format = attempt.server().format(method, waits, deadline).await;
-        attempt.unused();
-        format
+        self.any_ready(deadline, waits_for_ready).await?.caller().format(method, waits, deadline).await
     }
 
     /// Returns the format for a call with encoded messages.
     pub(crate) async fn bytes_format(&self, deadline: Deadline) -> Result<Format, Status> {
-        let attempt = self.begin(deadline, None, &[], self.settings.wait_for_ready).await?;
-        let format = attempt.server().bytes_format(deadline).await;
-        attempt.unused();
-        format
+        self.any_ready(deadline, self.settings.wait_for_ready).await?.caller().bytes_format(deadline).await
     }
 
     /// Begins the first attempt of a unary call, if the picked endpoint speaks frisbee and the method has no rules of its

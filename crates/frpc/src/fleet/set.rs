@@ -196,17 +196,25 @@ impl Fleet {
         tried: &[u64],
         waits: bool,
     ) -> Result<Attempt, Status> {
-        let try_begin = || self.try_begin(self.clock.now(), key, tried);
-        if let Some(attempt) = try_begin() {
-            return Ok(attempt);
+        self.when_ready(deadline, waits, || self.try_begin(self.clock.now(), key, tried)).await
+    }
+
+    /// Returns any ready endpoint, without effect on the choice for calls.
+    pub(super) async fn any_ready(&self, deadline: Deadline, waits: bool) -> Result<ReadyEndpoint, Status> {
+        self.when_ready(deadline, waits, || self.picker.load().endpoints().first().cloned()).await
+    }
+
+    async fn when_ready<T>(&self, deadline: Deadline, waits: bool, find: impl Fn() -> Option<T>) -> Result<T, Status> {
+        if let Some(found) = find() {
+            return Ok(found);
         }
         let mut progress = self.progress.subscribe();
         let waiting = async {
             loop {
                 let failed = progress.borrow_and_update().failed.clone();
                 // After the state is read, so that a later change is noticed.
-                if let Some(attempt) = try_begin() {
-                    return Ok(attempt);
+                if let Some(found) = find() {
+                    return Ok(found);
                 }
                 if let Some(error) = failed.filter(|_| !waits) {
                     return Err(CallError::Unreachable(error).into());
