@@ -3,7 +3,8 @@
 use std::{io, time::Duration};
 
 use frpc::{
-    Address, CallError, Channel, Code, ConnectError, ConnectRetry, Method, Request, Server, ServerBuilder, Status,
+    Address, CallError, CallSettings, Channel, Code, ConnectError, ConnectRetry, Method, Request, Server,
+    ServerBuilder, Status,
     fleet::{
         Endpoint, Endpoints, FleetSettings, HashKey, HedgingDelay, HedgingPolicy, PickPolicy, Refresh, Resolve,
         RetryPolicy, RetrySettings, ServiceConfig, Target, ThrottleSettings,
@@ -179,6 +180,63 @@ fn servers_in_turn_get_each_the_same_calls_of_every_kind() {
                 client.gather(stream_of("a")).await.unwrap();
             }
             assert_eq!(servers.each_ref().map(Replica::calls), [6; 4], "{config}");
+        }
+    });
+}
+
+#[test]
+fn a_server_with_a_full_connection_gets_another_one() {
+    in_virtual_time(async {
+        let mut server = Replica { address: unused_address(), service: TestService::default(), server: None };
+        let calls = CallSettings { calls_max: Some(3), ..CallSettings::default() };
+        server.restart_with(Server::builder().calls(calls)).await;
+        let servers = [server];
+        let connections = || servers[0].server.as_ref().unwrap().metrics().connections;
+        for (connections_max, expected) in [(1, 1), (3, 3)] {
+            let client = connect(&servers, FleetSettings { connections_max, ..FleetSettings::default() }).await;
+            let mut waiting = Vec::new();
+            for _ in 0..12 {
+                waiting.push(asking(&client, "wait"));
+                settle().await;
+            }
+            assert_eq!(connections(), expected);
+            // The call which finds all connections full waits on the first, while another one is opened.
+            let begun = servers[0].service.log.take().len();
+            assert_eq!(begun, 3 * expected, "{connections_max}");
+            servers[0].service.gate.open(12);
+            for call in waiting {
+                assert_eq!(call.await.unwrap().unwrap(), "wait");
+            }
+            assert_eq!(servers[0].calls(), 12 - begun);
+            drop(client);
+            settle().await;
+            assert_eq!(connections(), 0);
+        }
+    });
+}
+
+#[test]
+fn lost_connections_of_a_full_server_are_opened_again() {
+    in_virtual_time(async {
+        let mut server = Replica { address: unused_address(), service: TestService::default(), server: None };
+        let calls = || Server::builder().calls(CallSettings { calls_max: Some(2), ..CallSettings::default() });
+        server.restart_with(calls()).await;
+        let mut servers = [server];
+        let client = connect(&servers, FleetSettings::default()).await;
+        for _ in 0..3 {
+            let mut waiting = Vec::new();
+            for _ in 0..6 {
+                waiting.push(asking(&client, "wait"));
+                settle().await;
+            }
+            assert!(servers[0].server.as_ref().unwrap().metrics().connections >= 2);
+            servers[0].service.gate.open(6);
+            for call in waiting {
+                call.await.unwrap().unwrap();
+            }
+            servers[0].kill().await;
+            servers[0].restart_with(calls()).await;
+            assert_eq!(ask_idempotent(&client, "hi").await.unwrap(), "hi");
         }
     });
 }

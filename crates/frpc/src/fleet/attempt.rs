@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use frisbee::RefusalReason;
 
-use super::{ready::ReadyEndpoint, server::ServerCaller};
+use super::{connections::AddedCall, ready::ReadyEndpoint, server::ServerCaller};
 use crate::{
     call::{
         metadata::Metadata,
@@ -18,6 +18,8 @@ use crate::{
 /// A call in flight to one endpoint. It is counted there until it is dropped.
 pub(crate) struct Attempt {
     endpoint: ReadyEndpoint,
+    /// The place on another connection than the first.
+    added: Option<AddedCall>,
     started: Duration,
     state: AttemptState,
 }
@@ -47,7 +49,7 @@ impl FrisbeeAttempt {
 
     #[inline]
     pub(crate) fn frisbee(&self) -> &Arc<FrisbeeCaller> {
-        match self.0.endpoint.caller() {
+        match self.0.server() {
             ServerCaller::Frisbee(connection) => connection,
             ServerCaller::Other(_) => unreachable!("it was begun over frisbee"),
         }
@@ -79,11 +81,21 @@ impl Attempt {
     #[inline]
     pub(super) fn begin(endpoint: ReadyEndpoint, now: Duration) -> Self {
         let state = if endpoint.load().begin() { AttemptState::Measured } else { AttemptState::Unmeasured };
-        Self { endpoint, started: now, state }
+        let added = endpoint.added().begin(endpoint.load().in_flight());
+        Self { endpoint, added, started: now, state }
     }
 
+    #[inline]
     pub(crate) fn server(&self) -> &ServerCaller {
-        self.endpoint.caller()
+        self.added.as_ref().map_or_else(|| self.endpoint.caller(), AddedCall::caller)
+    }
+
+    /// Removes the connection of the attempt from the choice.
+    fn retire(&self) {
+        match &self.added {
+            Some(added) => added.retire(),
+            None => self.endpoint.retire(),
+        }
     }
 
     pub(super) fn endpoint_hash(&self) -> u64 {
@@ -134,8 +146,8 @@ impl Attempt {
         }
         match status.call_error() {
             None => self.endpoint.note_answer(),
-            Some(CallError::Unreachable(_)) => self.endpoint.retire(),
-            Some(_) if needs_another_connection(status) => self.endpoint.retire(),
+            Some(CallError::Unreachable(_)) => self.retire(),
+            Some(_) if needs_another_connection(status) => self.retire(),
             Some(_) => {}
         }
         if Repeat::of(status) == Some(Repeat::NotExecuted) && !needs_another_connection(status) {

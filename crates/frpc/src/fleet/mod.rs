@@ -3,7 +3,7 @@
 //! ```text
 //!   target    the servers as text, an address or a list
 //!   resolve   endpoints, and resolvers that find them;  dns, file
-//!   server    the transport to one server;  ready: an endpoint with such a transport
+//!   server    the transport to one server;  ready: an endpoint with such a transport;  connections: more of them
 //!   set       the endpoints of a channel, and the picker over the ready ones
 //!   tasks     follow the resolver, connect, and connect again after a loss
 //!   attempt   one attempt of a call on a picked endpoint
@@ -17,6 +17,7 @@
 pub(crate) mod attempt;
 mod calling;
 mod clock;
+mod connections;
 mod dns;
 mod file;
 mod hedging;

@@ -11,7 +11,7 @@ use std::{
 use frpc_balance::{CallOutcomes, EndpointLoad, EndpointState};
 use tokio::sync::Notify;
 
-use super::{clock::FleetClock, server::ServerCaller};
+use super::{clock::FleetClock, connections::AddedConnections, server::ServerCaller};
 use crate::call::{load_report::LoadReport, metadata::Metadata};
 
 /// An endpoint with a connection.
@@ -23,6 +23,7 @@ struct Ready {
     caller: ServerCaller,
     clock: FleetClock,
     outcomes: CallOutcomes,
+    added: AddedConnections,
     /// Notified when a call found that the connection takes no more calls.
     retired: Notify,
     has_answered: AtomicBool,
@@ -37,7 +38,8 @@ impl AsRef<EndpointState> for ReadyEndpoint {
 impl ReadyEndpoint {
     pub(super) fn new(state: EndpointState, caller: ServerCaller, clock: FleetClock) -> Self {
         let (outcomes, retired, has_answered) = (CallOutcomes::default(), Notify::new(), AtomicBool::new(false));
-        Self(Arc::new(Ready { state, caller, clock, outcomes, retired, has_answered }))
+        let added = AddedConnections::new(&caller);
+        Self(Arc::new(Ready { state, caller, clock, outcomes, added, retired, has_answered }))
     }
 
     #[inline]
@@ -56,6 +58,12 @@ impl ReadyEndpoint {
 
     pub(super) fn joined(&self) -> Duration {
         self.0.state.joined
+    }
+
+    /// Returns the connections in addition to the first.
+    #[inline]
+    pub(super) fn added(&self) -> &AddedConnections {
+        &self.0.added
     }
 
     #[inline]

@@ -49,6 +49,15 @@ impl ServerCaller {
         }
     }
 
+    /// Returns the number of concurrent calls on the current connection. Other transports than frisbee open further
+    /// connections themselves.
+    pub(super) fn calls_max(&self) -> u32 {
+        match self {
+            Self::Frisbee(connection) => connection.current().calls_max(),
+            Self::Other(_) => u32::MAX,
+        }
+    }
+
     /// Returns the message format for a call to a method. `waits` as for [`FrisbeeCaller::format`].
     pub(crate) async fn format(
         &self,

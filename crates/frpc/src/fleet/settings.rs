@@ -29,6 +29,9 @@ pub struct FleetSettings {
     pub zone: Option<Arc<str>>,
     /// The maximum number of servers to connect to. Of a larger set, each process uses a part of its own. Default 100.
     pub endpoints_max: usize,
+    /// The maximum number of connections to one server, opened while the calls of all others have reached its limit
+    /// ([`calls_max`](crate::CallSettings::calls_max)). Default 10, as in gRPC (A105). HTTP has a limit of its own.
+    pub connections_max: usize,
     /// `true` if calls wait for a ready server until their deadline. Otherwise they fail with
     /// [`Unreachable`](crate::CallError::Unreachable) as soon as the [attempts](crate::ConnectRetry::attempts) to
     /// connect to every server failed. Default `false`.
@@ -75,6 +78,7 @@ impl Default for FleetSettings {
             load: LoadSettings::default(),
             zone: None,
             endpoints_max: 100,
+            connections_max: 10,
             wait_for_ready: false,
             retry: RetrySettings::default(),
             outliers: OutlierSettings::default(),
@@ -94,6 +98,7 @@ impl Default for RetrySettings {
 impl FleetSettings {
     pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
         InvalidSetting::refuse_zero("endpoints_max", &self.endpoints_max, "the channel would have no server")?;
+        InvalidSetting::refuse_zero("connections_max", &self.connections_max, "the channel would have no connection")?;
         InvalidSetting::refuse_zero("attempts_max", &self.retry.policy.attempts_max, "no call would ever be made")?;
         InvalidSetting::refuse_zero("sweep", &self.outliers.sweep, "the search for outliers would never end")?;
         InvalidSetting::refuse_zero("update", &self.load.reports.update, "the shares would be computed without end")

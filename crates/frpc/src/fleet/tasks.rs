@@ -15,16 +15,18 @@
 //! From each state, an endpoint missing from a new set is removed. Its calls in flight finish.
 
 use std::{
+    future::pending,
     io,
     sync::{Arc, Weak},
+    time::Duration,
 };
 
 use frisbee::ConnectRetry;
 use frpc_balance::PickPolicy;
-use futures_util::stream::{self, BoxStream, StreamExt};
+use futures_util::stream::{self, BoxStream, FuturesUnordered, StreamExt};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::task::AbortOnDropHandle;
-use tracing::info;
+use tracing::{debug, info};
 
 use super::{
     ready::ReadyEndpoint,
@@ -97,7 +99,7 @@ pub(super) async fn keep_connected(fleet: Weak<Fleet>, endpoint: Endpoint, conne
     loop {
         sleep(pauses.next_pause()).await;
         let outcome = match connect(endpoint.clone()).await {
-            Ok(server) => use_until_lost(&fleet, &endpoint, server).await,
+            Ok(server) => use_until_lost(&fleet, &endpoint, server, &connect).await,
             Err(error) => Err(error),
         };
         let Some(set) = fleet.upgrade() else { return };
@@ -122,9 +124,11 @@ async fn use_until_lost(
     fleet: &Weak<Fleet>,
     endpoint: &Endpoint,
     server: ConnectedServer,
+    connect: &Arc<ConnectEndpoint>,
 ) -> Result<bool, ConnectError> {
     let ConnectedServer { caller, mut health } = server;
     let (mut ready, mut has_answered) = (None::<ReadyEndpoint>, false);
+    let mut added = FuturesUnordered::new();
     loop {
         let lost = async {
             match &ready {
@@ -132,19 +136,54 @@ async fn use_until_lost(
                 None => caller.caller().lost().await,
             }
         };
-        let is_healthy = tokio::select! {
+        let full = async {
+            match &ready {
+                Some(ready) => ready.added().full().await,
+                None => pending().await,
+            }
+        };
+        let event = tokio::select! {
             () = lost => break,
-            Some(is_healthy) = health.next() => is_healthy,
+            Some(is_healthy) = health.next() => Some(is_healthy),
+            () = full => None,
+            Some(()) = added.next() => continue,
         };
         let Some(set) = fleet.upgrade() else { break };
+        let Some(is_healthy) = event else {
+            if let Some(ready) = ready.as_ref().filter(|_| added.len() + 1 < set.settings.connections_max) {
+                added.push(use_added(ready.clone(), connect(endpoint.clone())));
+            }
+            continue;
+        };
         match &ready {
             None if is_healthy => ready = Some(set.connected(endpoint, caller.clone())?),
             _ if is_healthy => {}
             _ => {
-                has_answered |= ready.take().is_some_and(|ready| ready.has_answered());
+                added.clear();
+                if let Some(ready) = ready.take() {
+                    ready.added().clear();
+                    has_answered |= ready.has_answered();
+                }
                 set.unhealthy(endpoint);
             }
         }
     }
+    if let Some(ready) = &ready {
+        ready.added().clear();
+    }
     Ok(has_answered || ready.is_some_and(|ready| ready.has_answered()))
 }
+
+/// Uses one more connection to a ready endpoint until the connection is lost.
+async fn use_added(ready: ReadyEndpoint, connecting: BoxFuture<'static, Result<ConnectedServer, ConnectError>>) {
+    match connecting.await {
+        Ok(server) => ready.added().serve(server.caller).await,
+        Err(error) => {
+            debug!(%error, "cannot open another connection to a full endpoint");
+            sleep(ADD_PAUSE).await;
+        }
+    }
+}
+
+/// The pause after a failed attempt to open another connection.
+const ADD_PAUSE: Duration = Duration::from_secs(1);

@@ -72,6 +72,14 @@ impl ClientConnection {
         self.connection.close_reason().is_none() && self.calls.takes_calls()
     }
 
+    /// Returns the number of concurrent calls, by the limits of both sides.
+    pub(crate) fn calls_max(&self) -> u32 {
+        match self.calls.limit() {
+            CallLimit::Own(limit) => u32::try_from(limit).unwrap_or(u32::MAX),
+            CallLimit::Peer(limit) => limit,
+        }
+    }
+
     /// Returns whether the peer has asked to leave this connection.
     pub(crate) fn is_going_away(&self) -> bool {
         self.calls.going_away().is_some()
