@@ -315,7 +315,7 @@ impl DialSettings {
             // Cannot fail: no value of this type has been attached yet.
             let _ = connection.set_state(credentials);
         }
-        let scope = DriverScope::new(info, self.dispatch, usize::MAX);
+        let scope = DriverScope::new(info, self.dispatch, None);
         let begun = Box::new(BufferedStream { wire, first: BytesMut::new() });
         // On the current runtime. With an engine of separate threads, the attempt already runs on one of them.
         tokio::spawn(drive(begun, connection, router, scope).instrument(span));

@@ -3,7 +3,7 @@
 use std::{io, time::Duration};
 
 use frpc::{
-    Address, CallError, CallSettings, Channel, Code, ConnectError, ConnectRetry, Method, Request, Server,
+    Address, CallError, CallSettings, Channel, Code, Config, ConnectError, ConnectRetry, Method, Request, Server,
     ServerBuilder, Status,
     fleet::{
         Endpoint, Endpoints, FleetSettings, HashKey, HedgingDelay, HedgingPolicy, PickPolicy, Refresh, Resolve,
@@ -118,6 +118,32 @@ fn calls_of_each_kind_go_to_all_servers() {
         let counts = servers.each_ref().map(Replica::calls);
         assert_eq!(counts.iter().sum::<usize>(), 120);
         assert!(counts.iter().all(|count| *count >= 15), "{counts:?}");
+    });
+}
+
+#[test]
+fn pongs_carry_the_calls_of_other_clients() {
+    in_virtual_time(async {
+        let servers = replicas::<2>().await;
+        let pinging = Channel::builder().config(Config { ping_interval: Some(500 * MILLI), ..quiet() });
+        let client = TestClient::new(pinging.connect(target(&servers)).await.unwrap());
+        let other = TestClient::new(quiet_channel().connect(&servers[0].address).await.unwrap());
+        let waiting: Vec<_> = (0..20).map(|_| asking(&other, "wait")).collect();
+        sleep(1100 * MILLI).await;
+        servers.iter().for_each(|server| drop(server.service.log.take()));
+        for _ in 0..50 {
+            ask(&client, "hi").await.unwrap();
+        }
+        assert_eq!(servers.each_ref().map(Replica::calls), [0, 50]);
+        servers[0].service.gate.open(20);
+        for call in waiting {
+            call.await.unwrap().unwrap();
+        }
+        sleep(1100 * MILLI).await;
+        for _ in 0..50 {
+            ask(&client, "hi").await.unwrap();
+        }
+        assert!(servers[0].calls() >= 15, "the other client has no calls there any more");
     });
 }
 

@@ -103,6 +103,14 @@ impl Connection {
         self.shared.content_len_max()
     }
 
+    /// Returns the number of handlers in progress on the peer, over all of its connections, as of its last PONG. `None` if
+    /// the peer does not tell.
+    ///
+    /// Handlers ready immediately do not count. The peer answers a PING in each [`Config::ping_interval`].
+    pub fn peer_load(&self) -> Option<u16> {
+        self.shared.core().proto.peer_load()
+    }
+
     /// Attaches a value to the connection, until the connection is dropped.
     ///
     /// There is at most one value of each type: if there is one already, `value` is returned as the error. Mutable

@@ -60,6 +60,7 @@ pub(super) struct Handlers<'a, R, P: InPlaceRoute> {
     /// contention with other connections on a reference count.
     owned: OnceLock<Arc<(Arc<R>, Connection)>>,
     dispatch: Dispatch,
+    is_server: bool,
     /// Maximum number of running handlers.
     limit: usize,
     /// Maximum total cost of the packets of running handlers, and the current cost.
@@ -96,6 +97,7 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
             route_in_place,
             owned: OnceLock::new(),
             dispatch: scope.dispatch,
+            is_server: scope.is_server,
             limit: config.handlers_max,
             len_max: config.handlers_len_max,
             held_len: 0,
@@ -200,6 +202,15 @@ impl<'a, R: Router, P: InPlaceRoute> Handlers<'a, R, P> {
     pub(super) fn timeout_of(&self, packet: &Packet) -> Option<Duration> {
         // The panic hook has reported the panic. The packet is queued without a timeout.
         guarded(|| self.router.packet_timeout(packet, self.connection)).unwrap_or(None)
+    }
+
+    /// Returns the number of handlers in progress on all connections of a server. `None` on a client. Handlers ready
+    /// immediately do not count.
+    ///
+    /// At the start of a turn, because this connection takes permits ahead until its end.
+    #[inline]
+    pub(super) fn load(&self) -> Option<usize> {
+        self.is_server.then(|| self.permits.in_use_by_all())
     }
 
     /// Returns `true` if handlers run one at a time, in order of arrival.

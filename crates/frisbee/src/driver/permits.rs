@@ -19,6 +19,8 @@ use std::{
 pub(crate) struct HandlerPermits {
     /// Number of free permits, or [`QUEUED`]. Only the holder of the lock may change the value from or to [`QUEUED`].
     free: AtomicUsize,
+    /// Number of all permits.
+    count: usize,
     queue: Mutex<PermitQueue>,
 }
 
@@ -33,7 +35,16 @@ struct PermitQueue {
 
 impl HandlerPermits {
     pub(super) fn new(count: usize) -> Arc<Self> {
-        Arc::new(Self { free: AtomicUsize::new(count.min(QUEUED - 1)), queue: Mutex::default() })
+        let count = count.min(QUEUED - 1);
+        Arc::new(Self { free: AtomicUsize::new(count), count, queue: Mutex::default() })
+    }
+
+    /// Returns the number of permits in use, some of them taken ahead by connections in their turn.
+    fn in_use(&self) -> usize {
+        match self.free.load(Relaxed) {
+            QUEUED => self.count,
+            free => self.count.saturating_sub(free),
+        }
     }
 
     /// Takes at least `wanted` permits, and a few more if enough remain for other connections.
@@ -150,6 +161,11 @@ impl HeldPermits {
             self.count += 1;
         }
         Poll::Ready(())
+    }
+
+    /// Returns the number of permits in use by all connections.
+    pub(super) fn in_use_by_all(&self) -> usize {
+        self.all.in_use()
     }
 
     /// Returns `true` if this connection is queued for a permit.

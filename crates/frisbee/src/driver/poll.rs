@@ -69,6 +69,9 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
         let mut core = self.shared.core();
         self.turn.waker = core.driver.take().or(self.turn.waker.take());
         self.idle_close.update(core.proto.closes_when_idle().is_some());
+        if let Some(load) = self.handlers.load() {
+            core.proto.set_load(load);
+        }
         self.output.cork.wake(core.proto.progress().0)
     }
 

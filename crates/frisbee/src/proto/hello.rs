@@ -72,11 +72,13 @@ impl Features {
     pub const PIECES: Self = Self(1 << 3);
     /// Frames have checksums. Announced only if configured.
     pub const CHECKSUMS: Self = Self(1 << 4);
+    /// A PONG carries the number of handlers in progress on the side of its sender.
+    pub const LOAD: Self = Self(1 << 5);
     /// The side closes the connection after a GOAWAY, once it awaits no more answers. Valid even if only one side
     /// announces it.
     pub const LEAVES: Self = Self(1 << 8);
 
-    const ALL: Self = Self(Self::CREDIT.0 | Self::CANCEL.0 | Self::GOAWAY.0 | Self::PIECES.0);
+    const ALL: Self = Self(Self::CREDIT.0 | Self::CANCEL.0 | Self::GOAWAY.0 | Self::PIECES.0 | Self::LOAD.0);
 
     /// Returns `true` if the set contains all of these features.
     pub const fn contains(self, others: Self) -> bool {

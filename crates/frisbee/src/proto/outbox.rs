@@ -30,6 +30,8 @@ pub(super) struct Outbox {
     control: BytesMut,
     ping: bool,
     pongs: u32,
+    /// The id of PONGs: the load of this side, if the peer asks for it.
+    pub(super) pong_id: u16,
     packets: u64,
     /// The number of `packets` not in `held`.
     encoded: u64,
@@ -59,6 +61,7 @@ impl Outbox {
             control: BytesMut::new(),
             ping: false,
             pongs: 0,
+            pong_id: 0,
             packets: 0,
             encoded: 0,
             len: 0,
@@ -311,7 +314,7 @@ impl Outbox {
                 self.pings += 1;
             }
             for _ in 0..mem::take(&mut self.pongs) {
-                Header::PONG.encode(format, &mut heartbeats);
+                Header { id: self.pong_id, ..Header::PONG }.encode(format, &mut heartbeats);
             }
             self.heartbeats_len = heartbeats.len();
             batch.push(BatchPart::Flat(heartbeats, batch.packets));

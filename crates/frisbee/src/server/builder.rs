@@ -181,7 +181,7 @@ impl<R: Router> ServerBuilder<R> {
     fn into_shared(self, info: RouterInfo) -> ServerShared {
         let secure = self.secure.map(|make| make(&self.protocols.alpn()));
         let (router, front) = (self.router, HandshakeSteps { secure, protocols: self.protocols });
-        let scope = DriverScope::new(Arc::new(info), self.dispatch, self.limits.handlers_max);
+        let scope = DriverScope::new(Arc::new(info), self.dispatch, Some(self.limits.handlers_max));
         // The only code that depends on the router's type.
         let start = move |shared, slot, wire: IoStream, local, peer: Address, elsewhere: Option<Handle>| {
             let span = debug_span!("connection", %peer);

@@ -1,5 +1,7 @@
 //! Two sides that may be extended: how they find out, and what each says of itself.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use frisbee::{
     CloseReason, Config, GoAway, Operation, Packet, PacketName, PeerProtocol, SendError,
@@ -7,6 +9,8 @@ use frisbee::{
 };
 
 use crate::pair::{FORMATS, OPERATION, Pair, Side, frame, packet, packet_bytes, ping, quiet, zeros};
+
+const SECOND: Duration = Duration::from_secs(1);
 
 fn extended() -> Config {
     Config { extended: true, ..quiet() }
@@ -97,6 +101,30 @@ fn servers_stay_plain_unless_hello_comes_first() {
         assert!(!server.events().contains(&InputEvent::Recognized));
         assert_eq!(server.state(), "open");
     }
+}
+
+#[test]
+fn pongs_carry_the_load_to_peers_with_the_feature() {
+    let pinging = || Config { ping_interval: Some(SECOND), ..extended() };
+    let mut pair = known(pinging(), extended());
+    assert_eq!(pair.client.peer_load(), None, "its first PONG came before the peer was asked");
+    for (load, expected) in [(0, 0), (7, 7), (65_534, 65_534), (1_000_000, 65_534)] {
+        pair.server.set_load(load);
+        pair.client.advance(SECOND);
+        pair.exchange();
+        assert_eq!(pair.client.peer_load(), Some(expected));
+    }
+    assert_eq!(pair.server.peer_load(), None, "it has sent no PING");
+
+    let mut plain = Side::server(extended());
+    plain.set_load(7);
+    plain.hear(&ping());
+    plain.write();
+    assert_eq!(plain.wire, pong(), "a plain peer gets the PONG of frisbee-go");
+    let mut client = Side::client(extended());
+    client.write();
+    client.hear(&[&hello()[..], &frame(8, 1, b"")].concat());
+    assert_eq!(client.peer_load(), None, "without the feature, the id of a PONG means nothing");
 }
 
 #[test]

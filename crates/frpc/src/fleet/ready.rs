@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use frpc_balance::{CallOutcomes, EndpointLoad, EndpointState};
+use frpc_balance::{CallOutcomes, EndpointLoad, EndpointState, ServerReport};
 use tokio::sync::Notify;
 
 use super::{clock::FleetClock, connections::AddedConnections, server::ServerCaller};
@@ -74,6 +74,14 @@ impl ReadyEndpoint {
     /// Records the report of the server in the trailers of an answer.
     pub(super) fn note_report(&self, trailers: &Metadata) {
         if let Some(report) = LoadReport::read(trailers) {
+            self.load().record_report(&report, self.0.clock.now());
+        }
+    }
+
+    /// Records the load in the last PONG of the server.
+    pub(super) fn read_load(&self) {
+        if let Some(in_flight) = self.0.caller.peer_load() {
+            let report = ServerReport { in_flight: Some(in_flight), ..ServerReport::default() };
             self.load().record_report(&report, self.0.clock.now());
         }
     }

@@ -49,6 +49,14 @@ impl ServerCaller {
         }
     }
 
+    /// Returns the number of calls in progress on the server, in its last PONG.
+    pub(super) fn peer_load(&self) -> Option<u32> {
+        match self {
+            Self::Frisbee(connection) => connection.current().connection.peer_load().map(u32::from),
+            Self::Other(_) => None,
+        }
+    }
+
     /// Returns the number of concurrent calls on the current connection. Other transports than frisbee open further
     /// connections themselves.
     pub(super) fn calls_max(&self) -> u32 {

@@ -389,6 +389,12 @@ impl Fleet {
         self.publish(&members);
     }
 
+    /// Records the loads in the PONGs of the servers.
+    pub(super) fn read_loads(&self) {
+        let members = self.members();
+        members.all.iter().filter_map(|member| member.ready.as_ref()).for_each(ReadyEndpoint::read_load);
+    }
+
     /// Computes the shares of the servers from their reports.
     pub(super) fn update_shares(&self) {
         self.publish(&self.members());

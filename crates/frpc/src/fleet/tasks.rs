@@ -62,6 +62,8 @@ enum FleetEvent {
     Sweep,
     /// The shares by the reports of the servers are due.
     Update,
+    /// The loads in the PONGs of the servers are due.
+    Load,
 }
 
 /// Follows the resolver and looks for outliers, until the channel is dropped.
@@ -75,20 +77,25 @@ async fn follow(
         |endpoint| AbortOnDropHandle::new(tokio::spawn(keep_connected(fleet.clone(), endpoint, connect.clone())));
     // The last set remains after the end of the resolver.
     let mut sets = sets.chain(stream::pending());
-    let [mut sweeps, mut updates] = [settings.outliers.sweep, settings.load.reports.update].map(interval);
-    sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    updates.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let [mut sweeps, mut updates, mut loads] = [settings.outliers.sweep, settings.load.reports.update, LOAD_PERIOD]
+        .map(|period| {
+            let mut ticks = interval(period);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ticks
+        });
     loop {
         let event = tokio::select! {
             Some(found) = sets.next() => FleetEvent::Found(found),
             _ = sweeps.tick() => FleetEvent::Sweep,
             _ = updates.tick(), if settings.policy == PickPolicy::Reported => FleetEvent::Update,
+            _ = loads.tick(), if settings.policy.is_by_load() => FleetEvent::Load,
         };
         let Some(fleet) = fleet.upgrade() else { return };
         match event {
             FleetEvent::Found(found) => fleet.apply(found, join),
             FleetEvent::Sweep => fleet.sweep(),
             FleetEvent::Update => fleet.update_shares(),
+            FleetEvent::Load => fleet.read_loads(),
         }
     }
 }
@@ -185,5 +192,7 @@ async fn use_added(ready: ReadyEndpoint, connecting: BoxFuture<'static, Result<C
     }
 }
 
+/// The time between two looks at the loads in PONGs. Peers of frisbee answer a PING in about this time.
+const LOAD_PERIOD: Duration = Duration::from_millis(500);
 /// The pause after a failed attempt to open another connection.
 const ADD_PAUSE: Duration = Duration::from_secs(1);

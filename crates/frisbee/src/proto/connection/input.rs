@@ -228,6 +228,9 @@ impl Connection {
                 Ok(None)
             }
             FrameKind::Pong => {
+                if self.negotiation.uses(Features::LOAD) {
+                    self.peer_load = frame.id.checked_sub(1).or(self.peer_load);
+                }
                 self.heartbeat.handle_pong(now);
                 // The peer pays nothing for a PONG to a PING sent after pieces.
                 let answered = self.writing.outbox.pings() - u64::from(self.heartbeat.unanswered());

@@ -67,6 +67,8 @@ pub struct Connection {
     streams: Streams,
     heartbeat: Heartbeat,
     counters: Counters,
+    /// The number of handlers in progress in the last PONG of the peer.
+    peer_load: Option<u16>,
 }
 
 /// An input event for the layer above the protocol.
@@ -126,8 +128,22 @@ impl Connection {
             streams: Streams::new(stream_ids, &config),
             heartbeat: Heartbeat::new(now, config.ping_interval, config.silence_max),
             counters: Counters::default(),
+            peer_load: None,
             config,
         }
+    }
+
+    /// Sets the number of handlers in progress, for the next PONG to a peer with [`Features::LOAD`].
+    #[inline]
+    pub fn set_load(&mut self, handlers: usize) {
+        if self.negotiation.uses(Features::LOAD) {
+            self.writing.outbox.pong_id = u16::try_from(handlers).unwrap_or(u16::MAX).saturating_add(1);
+        }
+    }
+
+    /// Returns the number of handlers in progress in the last PONG of the peer, if it tells.
+    pub fn peer_load(&self) -> Option<u16> {
+        self.peer_load
     }
 
     /// Reports the time. Call it at the time of [`poll_timeout`](Self::poll_timeout) at the latest.
