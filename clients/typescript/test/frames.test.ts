@@ -88,7 +88,7 @@ for (const { name, hex, means, encodes } of vectors.frames) {
 test("the HELLO of a client is that of the vectors", () => {
   const part = encodePart({ metadataLenMax: 8192, timeoutMs: 60_000, methods: [] });
   const hello = encodeHello({
-    features: Feature.Credit | Feature.Cancel | Feature.GoAway | Feature.Pieces | Feature.Leaves,
+    features: Feature.Credit | Feature.Cancel | Feature.GoAway | Feature.Pieces | Feature.Load | Feature.Leaves,
     contentLenMax: 1 << 20,
     streamsMax: 100,
     window: 5000,

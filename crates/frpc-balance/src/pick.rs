@@ -31,11 +31,6 @@ pub enum PickPolicy {
 }
 
 impl PickPolicy {
-    /// Returns `true` if the calls in flight decide about the choice.
-    pub fn is_by_load(self) -> bool {
-        matches!(self, Self::TwoChoices | Self::Choices(_) | Self::RingHash)
-    }
-
     /// Returns the choice among this number of random endpoints, at most 10.
     pub fn of_choices(choices: u32) -> Self {
         match u8::try_from(choices.min(10)) {

@@ -266,6 +266,7 @@ fn a_channel_with_retries_loses_no_idempotent_call_under_all_faults_together() {
         let simulation = Simulation::start();
         let outcomes = simulation.run(None, LENGTH).await;
         simulation.check_outcomes(&outcomes);
+        simulation.check_dead_servers();
         simulation.check_load(&outcomes);
     });
 }

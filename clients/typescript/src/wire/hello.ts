@@ -6,6 +6,8 @@ export const Feature = {
   Cancel: 1 << 1,
   GoAway: 1 << 2,
   Pieces: 1 << 3,
+  /** A PONG carries the load of its sender. This client has no use for it, and does not announce it. */
+  Load: 1 << 5,
   Leaves: 1 << 8,
 } as const;
 

@@ -111,6 +111,13 @@ impl Connection {
         self.shared.core().proto.peer_load()
     }
 
+    /// Returns the time since the last input, if the peer owes an answer to a PING. `None` while this side does not read.
+    ///
+    /// The connection closes after [`Config::silence_max`].
+    pub fn silence(&self) -> Option<std::time::Duration> {
+        self.shared.core().proto.silence(tokio::time::Instant::now().into_std())
+    }
+
     /// Attaches a value to the connection, until the connection is dropped.
     ///
     /// There is at most one value of each type: if there is one already, `value` is returned as the error. Mutable

@@ -49,6 +49,11 @@ impl Heartbeat {
         }
     }
 
+    /// Returns the time since the last input, if the peer owes a PONG. `None` while this side does not read.
+    pub(super) fn silence(&self, now: Instant) -> Option<Duration> {
+        self.heard.filter(|_| self.unanswered > 0).map(|heard| now.saturating_duration_since(heard))
+    }
+
     /// Returns the number of unanswered PINGs.
     pub(super) fn unanswered(&self) -> u32 {
         self.unanswered

@@ -78,12 +78,13 @@ impl ReadyEndpoint {
         }
     }
 
-    /// Records the load in the last PONG of the server.
-    pub(super) fn read_load(&self) {
+    /// Records the load in the last PONG of the server. Returns `false` if the server owes a PONG for too long.
+    pub(super) fn look(&self) -> bool {
         if let Some(in_flight) = self.0.caller.peer_load() {
             let report = ServerReport { in_flight: Some(in_flight), ..ServerReport::default() };
             self.load().record_report(&report, self.0.clock.now());
         }
+        !self.0.caller.is_silent()
     }
 
     /// Waits until the connection takes no more calls.

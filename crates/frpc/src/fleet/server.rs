@@ -1,6 +1,6 @@
 //! The transport to one server.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use frisbee::Connection;
 use futures_util::stream::BoxStream;
@@ -18,6 +18,9 @@ pub(crate) enum ServerCaller {
     Frisbee(Arc<FrisbeeCaller>),
     Other(Arc<dyn Caller>),
 }
+
+/// A server with a later answer to a PING gets no calls until it answers.
+const PONG_TIME_MAX: Duration = Duration::from_millis(250);
 
 /// A new connection to a server.
 pub(crate) struct ConnectedServer {
@@ -47,6 +50,14 @@ impl ServerCaller {
             Self::Frisbee(connection) => connection,
             Self::Other(caller) => &**caller,
         }
+    }
+
+    /// Returns `true` if the server owes an answer to a PING for longer than it should take.
+    pub(super) fn is_silent(&self) -> bool {
+        let Self::Frisbee(caller) = self else { return false };
+        let connection = &caller.current().connection;
+        let usual = connection.config().ping_interval.unwrap_or_default() + PONG_TIME_MAX;
+        connection.silence().is_some_and(|silence| silence >= usual)
     }
 
     /// Returns the number of calls in progress on the server, in its last PONG.

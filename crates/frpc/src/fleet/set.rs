@@ -75,6 +75,8 @@ struct FleetMember {
     /// The number of times it was ejected, less one for each sweep since then that found nothing.
     ejections: u32,
     ejected_until: Option<Instant>,
+    /// `true` while it owes an answer to a PING for too long.
+    is_silent: bool,
     /// The load before the endpoint vanished for a short time.
     earlier: Option<EarlierLoad>,
     _task: AbortOnDropHandle<()>,
@@ -246,7 +248,7 @@ impl Fleet {
         let state = EndpointState { load, weight: endpoint.weight, hash: endpoint.address_hash(), joined };
         let ready = ReadyEndpoint::new(state, caller, self.clock);
         if let Some(member) = member {
-            (member.ready, member.failures) = (Some(ready.clone()), 0);
+            (member.ready, member.failures, member.is_silent) = (Some(ready.clone()), 0, false);
         }
         self.publish(&members);
         Ok(ready)
@@ -389,10 +391,19 @@ impl Fleet {
         self.publish(&members);
     }
 
-    /// Records the loads in the PONGs of the servers.
-    pub(super) fn read_loads(&self) {
-        let members = self.members();
-        members.all.iter().filter_map(|member| member.ready.as_ref()).for_each(ReadyEndpoint::read_load);
+    /// Looks at the PONGs of the servers: their loads, and those missing.
+    pub(super) fn look(&self) {
+        let (mut members, mut has_changed) = (self.members(), false);
+        for member in &mut members.all {
+            let is_silent = member.ready.as_ref().is_some_and(|ready| !ready.look());
+            if std::mem::replace(&mut member.is_silent, is_silent) != is_silent {
+                info!(address = %member.endpoint.address, is_silent, "an endpoint began or ceased to answer PINGs");
+                has_changed = true;
+            }
+        }
+        if has_changed {
+            self.publish(&members);
+        }
     }
 
     /// Computes the shares of the servers from their reports.
@@ -404,7 +415,8 @@ impl Fleet {
     fn publish(&self, members: &Members) {
         let is_near = |member: &&FleetMember| member.endpoint.is_in_zone(self.settings.zone.as_deref());
         let (near, far): (Vec<_>, Vec<_>) = members.all.iter().partition(is_near);
-        let (mut ready, preferred) = ready_of(&near, &far, |member| member.ejected_until.is_none());
+        let (mut ready, preferred) =
+            ready_of(&near, &far, |member| member.ejected_until.is_none() && !member.is_silent);
         if ready.is_empty() {
             // Better an endpoint that often fails than none.
             ready = ready_of(&near, &far, |_| true).0;
@@ -444,7 +456,7 @@ impl FleetMember {
     fn new(endpoint: Endpoint, task: AbortOnDropHandle<()>, departed: Option<DepartedMember>) -> Self {
         let (ejections, ejected_until, earlier) =
             departed.map_or((0, None, None), |departed| (departed.ejections, departed.ejected_until, departed.load));
-        Self { endpoint, ready: None, failures: 0, ejections, ejected_until, earlier, _task: task }
+        Self { endpoint, ready: None, failures: 0, ejections, ejected_until, is_silent: false, earlier, _task: task }
     }
 }
 

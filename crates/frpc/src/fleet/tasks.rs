@@ -62,8 +62,8 @@ enum FleetEvent {
     Sweep,
     /// The shares by the reports of the servers are due.
     Update,
-    /// The loads in the PONGs of the servers are due.
-    Load,
+    /// A look at the PONGs of the servers is due.
+    Look,
 }
 
 /// Follows the resolver and looks for outliers, until the channel is dropped.
@@ -77,7 +77,7 @@ async fn follow(
         |endpoint| AbortOnDropHandle::new(tokio::spawn(keep_connected(fleet.clone(), endpoint, connect.clone())));
     // The last set remains after the end of the resolver.
     let mut sets = sets.chain(stream::pending());
-    let [mut sweeps, mut updates, mut loads] = [settings.outliers.sweep, settings.load.reports.update, LOAD_PERIOD]
+    let [mut sweeps, mut updates, mut looks] = [settings.outliers.sweep, settings.load.reports.update, LOOK_PERIOD]
         .map(|period| {
             let mut ticks = interval(period);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -88,14 +88,14 @@ async fn follow(
             Some(found) = sets.next() => FleetEvent::Found(found),
             _ = sweeps.tick() => FleetEvent::Sweep,
             _ = updates.tick(), if settings.policy == PickPolicy::Reported => FleetEvent::Update,
-            _ = loads.tick(), if settings.policy.is_by_load() => FleetEvent::Load,
+            _ = looks.tick() => FleetEvent::Look,
         };
         let Some(fleet) = fleet.upgrade() else { return };
         match event {
             FleetEvent::Found(found) => fleet.apply(found, join),
             FleetEvent::Sweep => fleet.sweep(),
             FleetEvent::Update => fleet.update_shares(),
-            FleetEvent::Load => fleet.read_loads(),
+            FleetEvent::Look => fleet.look(),
         }
     }
 }
@@ -192,7 +192,7 @@ async fn use_added(ready: ReadyEndpoint, connecting: BoxFuture<'static, Result<C
     }
 }
 
-/// The time between two looks at the loads in PONGs. Peers of frisbee answer a PING in about this time.
-const LOAD_PERIOD: Duration = Duration::from_millis(500);
+/// The time between two looks at the PONGs of the servers.
+const LOOK_PERIOD: Duration = Duration::from_millis(250);
 /// The pause after a failed attempt to open another connection.
 const ADD_PAUSE: Duration = Duration::from_secs(1);

@@ -141,6 +141,11 @@ impl Connection {
         }
     }
 
+    /// Returns the time since the last input, if the peer owes a PONG. `None` while this side does not read.
+    pub fn silence(&self, now: Instant) -> Option<std::time::Duration> {
+        self.heartbeat.silence(now)
+    }
+
     /// Returns the number of handlers in progress in the last PONG of the peer, if it tells.
     pub fn peer_load(&self) -> Option<u16> {
         self.peer_load
