@@ -30,54 +30,54 @@ use gungraun::{Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, 
 use tokio::{io::duplex, runtime::Runtime};
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Serving::start, config = at_most(7_300, CALLS))]
-#[bench::ten(args = (10), setup = Serving::start, config = at_most(2_500, CALLS))]
+#[bench::one(args = (1), setup = Serving::start, config = at_most(7_600, CALLS))]
+#[bench::ten(args = (10), setup = Serving::start, config = at_most(2_640, CALLS))]
 fn server(mut serving: Serving) -> Serving {
     serving.serve(CALLS);
     serving
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Calling::start, config = at_most(10_880, CALLS))]
-#[bench::ten(args = (10), setup = Calling::start, config = at_most(4_230, CALLS))]
+#[bench::one(args = (1), setup = Calling::start, config = at_most(11_000, CALLS))]
+#[bench::ten(args = (10), setup = Calling::start, config = at_most(4_520, CALLS))]
 fn client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling
 }
 
 #[library_benchmark]
-#[bench::ten(args = (10), setup = Calling::start_fleet, config = at_most(6_200, CALLS))]
+#[bench::ten(args = (10), setup = Calling::start_fleet, config = at_most(6_580, CALLS))]
 fn fleet_client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = GrpcServing::start, config = at_most(10_200, CALLS))]
-#[bench::ten(args = (10), setup = GrpcServing::start, config = at_most(5_080, CALLS))]
+#[bench::one(args = (1), setup = GrpcServing::start, config = at_most(10_500, CALLS))]
+#[bench::ten(args = (10), setup = GrpcServing::start, config = at_most(5_150, CALLS))]
 fn grpc_server(mut serving: GrpcServing) -> GrpcServing {
     serving.serve(CALLS);
     serving
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Calling::start_grpc, config = at_most(13_545, CALLS))]
-#[bench::ten(args = (10), setup = Calling::start_grpc, config = at_most(8_940, CALLS))]
+#[bench::one(args = (1), setup = Calling::start_grpc, config = at_most(13_800, CALLS))]
+#[bench::ten(args = (10), setup = Calling::start_grpc, config = at_most(9_230, CALLS))]
 fn grpc_client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling
 }
 
 #[library_benchmark]
-#[bench::plain(args = (plain,), setup = Both::start, config = at_most(7_150, CALLS))]
-#[bench::metadata(args = (with_metadata,), setup = Both::start, config = at_most(16_000, CALLS))]
+#[bench::plain(args = (plain,), setup = Both::start, config = at_most(7_600, CALLS))]
+#[bench::metadata(args = (with_metadata,), setup = Both::start, config = at_most(17_050, CALLS))]
 fn both(both: Both) -> Both {
     both.call(CALLS);
     both
 }
 
 #[library_benchmark]
-#[bench::small(setup = Streaming::start, config = at_most(1_020, MESSAGES))]
+#[bench::small(setup = Streaming::start, config = at_most(1_060, MESSAGES))]
 fn stream(mut streaming: Streaming) -> Streaming {
     streaming.receive(MESSAGES);
     streaming

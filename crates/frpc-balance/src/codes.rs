@@ -1,7 +1,7 @@
 //! Status codes of gRPC, as numbers.
 
 /// The names of the codes 0 to 16.
-pub(crate) const CODE_NAMES: [&str; 17] = [
+pub const CODE_NAMES: [&str; 17] = [
     "OK",
     "CANCELLED",
     "UNKNOWN",

@@ -18,7 +18,7 @@ mod subset;
 mod throttle;
 
 pub use budget::{BUDGET_WINDOW, BudgetSettings, RetryBudget};
-pub use codes::CodeSet;
+pub use codes::{CODE_NAMES, CodeSet};
 pub use config::{
     BalancingConfig, CONFIG_DEPTH_MAX, CONFIG_LEN_MAX, ConfigError, MethodConfig, MethodName, RING_ENTRIES_MAX,
     ServiceConfig,

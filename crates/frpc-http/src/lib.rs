@@ -22,6 +22,7 @@ mod headers;
 mod hosts;
 mod http2;
 mod message;
+mod metrics_page;
 mod mount;
 mod plain;
 mod serve;
@@ -35,6 +36,7 @@ mod write_timeout;
 pub use self::client::{Client, ClientSettings, HttpStatusError, HttpVersion, Poster, TwirpError, register, transport};
 pub use self::{
     cors::Cors,
+    metrics_page::MetricsPage,
     mount::{Mount, MountContext},
     settings::HttpSettings,
     wire::Http,

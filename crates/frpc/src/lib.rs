@@ -118,6 +118,7 @@ mod channel;
 pub mod client;
 mod error;
 pub mod fleet;
+pub mod metrics;
 mod server;
 mod service;
 mod wire;

@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, fmt, future, pin::pin, sync::Arc, time::Duration};
 
-use frisbee::{Address, Config, Connection, Engine, ListenOn, Router, ServerLimits, ServerMetrics, SocketOptions};
+use frisbee::{Address, Config, Connection, Engine, ListenOn, Router, ServerLimits, SocketOptions};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::sleep,
@@ -10,6 +10,7 @@ use tokio::{
 
 use crate::{
     error::ServeError,
+    metrics::ServerMetrics,
     service::{
         boxed::BoxService,
         endpoint::Endpoint,
@@ -93,9 +94,9 @@ impl Server {
         self.inner.connections()
     }
 
-    /// Returns the counters of the server.
+    /// Returns the counters of the server: its calls by method, and its connections.
     pub fn metrics(&self) -> ServerMetrics {
-        self.inner.metrics()
+        ServerMetrics { methods: self.endpoint.metrics(), transport: self.inner.metrics() }
     }
 
     /// Shuts down gracefully: stops accepting, lets calls in flight finish, and closes the connections.

@@ -7,7 +7,7 @@
 use std::{env, error::Error, time::Duration};
 
 use frpc::{Request, Response, Server, Status};
-use frpc_http::{Http, HttpSettings};
+use frpc_http::{Http, HttpSettings, MetricsPage};
 use frpc_services::{Health, Reflection};
 use hello_world::{
     HelloReply, HelloRequest,
@@ -39,7 +39,12 @@ async fn serve(address: &str) -> Result<(), Box<dyn Error>> {
         .add_service(Reflection::v1())
         .add_service(Reflection::v1alpha())
         // Adds gRPC, gRPC-Web, Connect and Twirp. Frisbee is always served.
-        .wire(Http::new().settings(HttpSettings { page: true, ..HttpSettings::default() }))
+        .wire(
+            Http::new()
+                .settings(HttpSettings { page: true, ..HttpSettings::default() })
+                // For Prometheus.
+                .mount("/metrics", MetricsPage),
+        )
         .bind(address)
         .await?;
     println!("listening on {}", server.local_addr());

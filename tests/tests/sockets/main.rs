@@ -16,6 +16,7 @@ mod extended;
 mod fleet;
 mod foreign;
 mod keepalive;
+mod metrics;
 mod pem;
 #[cfg(target_os = "linux")]
 mod processes;

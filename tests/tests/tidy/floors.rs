@@ -78,6 +78,7 @@ const HOUSES: &[House] = &[
         floors: &[
             &["codec"],
             &["call"],
+            &["metrics"],
             &["service"],
             &["error"],
             &["client"],
@@ -106,15 +107,8 @@ const HOUSES: &[House] = &[
         ],
     },
     House {
-        krate: "frpc-http",
-        floors: &[
-            &["activity", "alarm", "codes", "cors", "date", "headers", "hosts", "message", "mount"],
-            &["settings", "write_timeout", "status"],
-            &["serve"],
-            &["http2", "plain"],
-            &["client", "wire"],
-            &["fuzzing", "service"],
-        ],
+        krate: "frpc-metrics",
+        floors: &[&["histogram", "thread"], &["family", "totals"], &["cells", "text"], &["counters"]],
     },
     House {
         krate: "frpc-jsonrpc",

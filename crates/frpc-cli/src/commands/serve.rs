@@ -3,7 +3,7 @@
 use std::{future, time::Duration};
 
 use frpc::{Config, Pem, Request, Response, ServeError, Server, ServerTls, Status, Streaming};
-use frpc_http::Http;
+use frpc_http::{Http, MetricsPage};
 use frpc_services::{Health, Reflection};
 use futures_util::{StreamExt, stream};
 use serde_json::json;
@@ -69,12 +69,13 @@ impl ServeCommand {
         #[cfg(feature = "pubsub")]
         let server = server.router(frisbee_pubsub::Broker::new().router());
         #[cfg(not(feature = "jsonrpc"))]
-        let server = server.wire(Http::new());
+        let server = server.wire(Http::new().mount("/metrics", MetricsPage));
         #[cfg(feature = "jsonrpc")]
         let server = {
             let json_rpc = frpc_jsonrpc::JsonRpc::new().functions(functions::all());
             let services = server.add_services([functions::all().service()]);
-            services.wire(Http::new().mount("/rpc", json_rpc.clone())).wire(json_rpc)
+            let http = Http::new().mount("/rpc", json_rpc.clone()).mount("/metrics", MetricsPage);
+            services.wire(http).wire(json_rpc)
         };
         let server = match (&self.cert, &self.key) {
             (Some(certificate), Some(key)) if cfg!(feature = "tls") => {

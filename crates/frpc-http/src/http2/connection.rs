@@ -81,6 +81,8 @@ struct ServerConnection<'a> {
     phase: ConnectionPhase,
     /// `true` if this round has done anything, so another round may find more to do.
     is_busy: bool,
+    /// The start of the current turn.
+    turn: std::time::Instant,
     /// Lists reused for the entries of `wakes`.
     woken: Vec<usize>,
     released: Vec<(StreamId, usize)>,
@@ -128,6 +130,7 @@ impl<'a> ServerConnection<'a> {
             alarm: Alarm::new(drain),
             phase: ConnectionPhase::New { until },
             is_busy: false,
+            turn: now.into_std(),
             woken: Vec::new(),
             released: Vec::new(),
         }
@@ -136,11 +139,13 @@ impl<'a> ServerConnection<'a> {
     /// Takes one turn: a few rounds of handling wake-ups, reading and writing, until a round finds nothing to do.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let now = Instant::now();
+        self.turn = now.into_std();
         for round in 0..ROUNDS_MAX {
             self.is_busy = false;
             self.poll_woken();
             let read = self.poll_input(cx, now);
             self.handle_events();
+            self.context.endpoint.end_turn(self.turn);
             let written = self.poll_output(cx)?;
             if let Poll::Ready(Err(error)) = read {
                 return Poll::Ready(Err(error));
@@ -315,7 +320,7 @@ impl<'a> ServerConnection<'a> {
                 Some(MessageHead::Grpc(call)) => {
                     // In place: a slice would share the buffer, which needs an allocation.
                     content.advance(envelope::HEADER_LEN);
-                    let answer = call.begin(context, content);
+                    let answer = call.begin(context, content, self.turn);
                     return self.streams.start(core, stream, StreamPhase::Calling(call, answer, None), None);
                 }
                 Some(MessageHead::Other(parts)) => Some(*parts),

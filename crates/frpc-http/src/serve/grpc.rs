@@ -141,7 +141,10 @@ pub(super) async fn serve<B: RequestBody>(
         }
     };
     let answer = async {
-        let GrpcHead { method, time, metadata } = GrpcHead::read(site, dialect, parts)?;
+        let read = GrpcHead::read(site, dialect, parts);
+        let GrpcHead { method, time, metadata } = read.inspect_err(|status| {
+            site.endpoint.count_refused(site.endpoint.find(parts.uri.path()), status.code());
+        })?;
         let head = site.head_of(&metadata, time, site.peer(&parts.extensions))?;
         let mut requests = RequestMessages::new(body, coding.of_requests, site.settings.message_len_max, &site.account);
         if dialect.kind == GrpcVariant::WebText {

@@ -1,6 +1,6 @@
 //! Unary gRPC calls whose request is a single short message: the fast path of HTTP/2.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use frpc::{
@@ -81,13 +81,14 @@ impl GrpcCall {
         self.dialect.content_type()
     }
 
-    /// Begins the call with its message.
-    pub(crate) fn begin<'a>(&self, site: &'a ServeContext, message: Bytes) -> HandlerFuture<'a> {
+    /// Begins the call with its message, in a turn begun at this time.
+    pub(crate) fn begin<'a>(&self, site: &'a ServeContext, message: Bytes, turn: Instant) -> HandlerFuture<'a> {
         let mut head = self.head.clone();
         if let Some(time) = self.time {
             head.set_timeout(time);
         }
-        site.endpoint.call_unary(self.method, self.dialect.format(), head, Body::from(message))
+        let (format, body) = (self.dialect.format(), Body::from(message));
+        site.endpoint.call_unary_in_turn(self.method, format, head, body, turn)
     }
 
     /// Returns `true` if calls of this server may begin without [`ServeContext::call_unary`]: in place, and in any number

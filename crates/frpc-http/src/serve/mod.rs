@@ -23,7 +23,7 @@ mod upgrade;
 
 use frpc::Status;
 #[cfg(feature = "http2")]
-use frpc::{Dispatch, MethodKind};
+use frpc::{Code, Dispatch, MethodKind};
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
     header::{CONNECTION, CONTENT_LENGTH, ORIGIN, TRANSFER_ENCODING},
@@ -184,6 +184,9 @@ async fn by_protocol<B: RequestBody>(site: &ServeContext, parts: &Parts, body: B
     }
     match endpoint.find(path) {
         Some(method) => connect::serve(site, method, media_type, parts, body).await,
-        None => refuse(StatusCode::NOT_FOUND, "there is no such method\n"),
+        None => {
+            endpoint.count_refused(None, Code::Unimplemented);
+            refuse(StatusCode::NOT_FOUND, "there is no such method\n")
+        }
     }
 }

@@ -135,6 +135,11 @@ impl Call {
         }
     }
 
+    /// Replaces the messages of the caller.
+    pub(crate) fn map_body(self, change: impl FnOnce(Body) -> Body) -> Self {
+        Self { body: change(self.body), ..self }
+    }
+
     /// Splits the call into its head and its messages.
     pub fn into_parts(self) -> (Head, Body) {
         (self.head, self.body)
@@ -211,6 +216,7 @@ impl<T: Into<Bytes>> From<T> for Body {
 
 impl Body {
     /// Returns the length of the single message, or `None` for a stream.
+    #[inline]
     pub fn content_len(&self) -> Option<usize> {
         match self {
             Self::One(content) => Some(content.len()),

@@ -86,6 +86,17 @@ impl MessagePrefix {
         }
     }
 
+    /// Returns the number of whole packed messages, and the bytes of their contents.
+    pub(crate) fn measure(self, mut packed: &[u8]) -> (u64, usize) {
+        let (mut messages, mut bytes) = (0, 0);
+        while let Some((len, rest)) = packed.get(self.flags_len()..).and_then(<[u8]>::split_first_chunk) {
+            let len = u32::from_be_bytes(*len) as usize;
+            let Some(rest) = rest.get(len..) else { break };
+            (messages, bytes, packed) = (messages + 1, bytes + len, rest);
+        }
+        (messages, bytes)
+    }
+
     /// Appends the prefix of a message, which follows.
     #[inline]
     pub(crate) fn open(self, out: &mut Vec<u8>) -> OpenMessage<'_> {
@@ -168,6 +179,11 @@ impl PackedMessages {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.taken == self.bytes.len()
+    }
+
+    /// Returns the number of unread messages and their bytes.
+    pub(crate) fn measure(&self) -> (u64, usize) {
+        self.prefix.measure(&self.bytes[self.taken..])
     }
 
     /// Returns the next message, if there is one.

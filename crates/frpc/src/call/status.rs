@@ -236,6 +236,11 @@ impl Code {
         }
     }
 
+    /// Returns the name of the code, such as `DEADLINE_EXCEEDED`.
+    pub fn name(self) -> &'static str {
+        frpc_balance::CODE_NAMES[usize::from(u8::from(self))]
+    }
+
     /// Returns a short description of the code for people.
     pub const fn description(self) -> &'static str {
         match self {

@@ -15,6 +15,7 @@ use super::{
 #[cfg(feature = "tls")]
 use crate::client::transport::ConnectTls;
 use crate::{
+    call::meter::CallMeter,
     client::{
         Redial,
         transport::{ConnectSettings, Transport},
@@ -25,8 +26,9 @@ use crate::{
         self, Endpoint, EndpointNames, FleetSettings, Resolve, ToTarget,
         server::{ConnectedServer, ServerCaller},
         set::Fleet,
-        target::TargetKind,
+        target::{Target, TargetKind},
     },
+    metrics,
     service::{
         boxed::{BoxFuture, BoxService},
         handle::Service,
@@ -240,10 +242,11 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     /// Dropping the future ends the attempts. No connection is left open.
     pub async fn connect(self, target: impl ToTarget) -> Result<Channel, ConnectError> {
         self.check()?;
-        match target.to_target()?.0 {
-            TargetKind::One(address) => self.connect_to_one(address).await,
+        let Target { kind, name } = target.to_target()?;
+        match kind {
+            TargetKind::One(address) => self.connect_to_one(address, &name).await,
             TargetKind::Many(resolver) => {
-                let (fleet, way) = self.start_fleet(&*resolver);
+                let (fleet, way) = self.start_fleet(&*resolver, &name);
                 fleet.first().await?;
                 Ok(way.channel_to(ChannelTransport::Many(fleet)))
             }
@@ -259,14 +262,15 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     /// A setting or the target is invalid.
     pub fn connect_lazy(self, target: impl ToTarget) -> Result<Channel, ConnectError> {
         self.check()?;
-        let resolver = target.to_target()?.into_resolver()?;
-        let (fleet, way) = self.start_fleet(&*resolver);
+        let target = target.to_target()?;
+        let name = target.name.clone();
+        let (fleet, way) = self.start_fleet(&*target.into_resolver()?, &name);
         Ok(way.channel_to(ChannelTransport::Many(fleet)))
     }
 
     /// Connects to one server. The channel replaces a lost connection when the next call needs it.
-    async fn connect_to_one(self, address: Address) -> Result<Channel, ConnectError> {
-        let (pause, way) = (self.calling.settings.retry.pause, self.way());
+    async fn connect_to_one(self, address: Address, name: &str) -> Result<Channel, ConnectError> {
+        let (pause, way) = (self.calling.settings.retry.pause, self.way(name));
         let dialer = self.dialer();
         let first = match dialer.dial(&address, EndpointNames::default()).await? {
             Dialed::Frisbee(first) => first,
@@ -289,8 +293,8 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     }
 
     /// Starts to resolve and to connect, for a channel to several servers.
-    fn start_fleet(mut self, resolver: &dyn Resolve) -> (Arc<Fleet>, CallDefaults) {
-        let (way, settings, retry) = (self.way(), self.calling.fleet.clone(), self.calling.settings.retry);
+    fn start_fleet(mut self, resolver: &dyn Resolve, name: &str) -> (Arc<Fleet>, CallDefaults) {
+        let (way, settings, retry) = (self.way(name), self.calling.fleet.clone(), self.calling.settings.retry);
         // The set makes the attempts of each endpoint.
         self.calling.settings.retry.attempts = 1;
         let (health, service) = (self.calling.health.take(), settings.service_config.health_check.clone());
@@ -312,7 +316,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
                 Ok(ConnectedServer { caller, health })
             })
         };
-        (fleet::start(resolver, settings, retry, Arc::new(connect)), way)
+        (fleet::start(resolver, settings, retry, Arc::new(connect), way.meter.clone()), way)
     }
 
     /// Makes a channel over a custom stream. The channel cannot reconnect after the stream is lost.
@@ -325,7 +329,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     ) -> Result<Channel, ConnectError> {
         self.check()?;
-        let way = self.way();
+        let way = self.way("attached");
         let connection = self.dialer().attach(stream).await?;
         Ok(way.channel(connection, None))
     }
@@ -341,8 +345,9 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     }
 
     /// Returns the settings that the channel keeps after connecting.
-    fn way(&self) -> CallDefaults {
+    fn way(&self, target: &str) -> CallDefaults {
         CallDefaults {
+            meter: self.calling.calls.metrics.then(|| metrics::of_target(target)),
             timeout: self.calling.settings.timeout,
             lost_metadata: self.calling.calls.lost_metadata,
             memory: self.services.common.messages.message_memory_max,
@@ -392,6 +397,7 @@ struct CallDefaults {
     memory: MemoryBudget,
     any_types: &'static Types,
     layers: LayerStack,
+    meter: Option<Arc<CallMeter>>,
 }
 
 impl CallDefaults {
@@ -401,7 +407,7 @@ impl CallDefaults {
     }
 
     fn channel_to(self, route: ChannelTransport) -> Channel {
-        let Self { timeout, memory, any_types, layers, .. } = self;
-        Channel { route, layers, timeout, memory, any_types }
+        let Self { timeout, memory, any_types, layers, meter, .. } = self;
+        Channel { route, layers, timeout, memory, any_types, meter }
     }
 }

@@ -78,6 +78,14 @@ impl Channel {
     /// As for [every call](Self#cancel-safety).
     pub async fn call(&self, mut call: Call) -> Result<Answer, Status> {
         self.inherit(call.head_mut());
-        self.call_since(call, Instant::now()).await
+        let start = Instant::now();
+        let mut measure = self.measure(call.method(), start);
+        match self.call_since(measure.with_requests(call), start).await {
+            Ok(mut answer) => {
+                measure.answered(&mut answer);
+                Ok(answer)
+            }
+            Err(status) => Err(measure.failed(status)),
+        }
     }
 }

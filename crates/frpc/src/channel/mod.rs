@@ -19,6 +19,8 @@ use crate::{
         deadline::CallTime,
         exchange::{Answer, Call},
         head::Head,
+        measure::ChannelMeasure,
+        meter::CallMeter,
         method::{Method, MethodKind},
         request::{IntoRequest, IntoStreamingRequest, Request, Response},
         status::Status,
@@ -28,6 +30,7 @@ use crate::{
     codec::{Format, MemoryBudget, Message, json::Types},
     error::recognize_refusal,
     fleet::{attempt::FrisbeeAttempt, server::ServerCaller, set::Fleet},
+    metrics::{self, MethodMetrics},
     service::{
         boxed::BoxFuture,
         endpoint::IntoEndpoint,
@@ -105,6 +108,8 @@ pub struct Channel {
     timeout: Duration,
     memory: MemoryBudget,
     any_types: &'static Types,
+    /// The counters of calls, shared by all channels to the target.
+    meter: Option<Arc<CallMeter>>,
 }
 
 /// The server or the servers of a channel.
@@ -136,7 +141,7 @@ impl Channel {
         match ClientConnection::for_connection(connection) {
             Some(connection) => {
                 let connection = FrisbeeCaller::new(connection, None, LostMetadata::default(), None);
-                Ok(Self::on(connection, LayerStack::default()))
+                Ok(Self::by(ServerCaller::Frisbee(connection), Some("peers")))
             }
             None => Err(Status::failed_precondition(
                 "the connection is not served by frpc on this side, so no answer could arrive",
@@ -150,25 +155,33 @@ impl Channel {
     /// Messages are encoded as on a wire. If a service was added [twice](crate::Collision), every call fails with
     /// [`FailedPrecondition`](crate::Code::FailedPrecondition) and the name of the method.
     pub fn in_process(services: impl IntoEndpoint) -> Self {
-        Self::over_caller(LocalCaller::new(services))
+        Self::by(ServerCaller::Other(Arc::new(LocalCaller::new(services))), Some("in-process"))
     }
 
     /// Creates a channel over a custom transport.
     pub fn over_caller(caller: impl Caller) -> Self {
-        Self::by(ChannelTransport::One(ServerCaller::Other(Arc::new(caller))), LayerStack::default())
+        Self::by(ServerCaller::Other(Arc::new(caller)), Some("custom"))
     }
 
-    /// Creates a channel to one server of another channel.
+    /// Creates a channel to one server of another channel. Its calls are not counted.
     fn to_server(server: ServerCaller) -> Self {
-        Self::by(ChannelTransport::One(server), LayerStack::default())
+        Self::by(server, None)
     }
 
-    fn on(connection: Arc<FrisbeeCaller>, layers: LayerStack) -> Self {
-        Self::by(ChannelTransport::One(ServerCaller::Frisbee(connection)), layers)
+    fn by(server: ServerCaller, target: Option<&str>) -> Self {
+        Self {
+            route: ChannelTransport::One(server),
+            layers: LayerStack::default(),
+            timeout: TIMEOUT,
+            memory: MemoryBudget::default(),
+            any_types: Types::WELL_KNOWN,
+            meter: target.map(metrics::of_target),
+        }
     }
 
-    fn by(route: ChannelTransport, layers: LayerStack) -> Self {
-        Self { route, layers, timeout: TIMEOUT, memory: MemoryBudget::default(), any_types: Types::WELL_KNOWN }
+    /// Returns the counters of each method called by the channels to this target.
+    pub fn metrics(&self) -> Vec<MethodMetrics> {
+        self.meter.as_deref().map(metrics::methods_of).unwrap_or_default()
     }
 
     /// Returns the same channel with another default timeout for calls.
@@ -209,7 +222,7 @@ impl Channel {
 
     /// Announces that a client will call these methods. Generated clients do this.
     ///
-    /// On each new connection, the methods are compared with those of the server. If the messages of a method do not
+    /// On each new connection, the methods are compared with the methods of the server. If the messages of a method do not
     /// fit, this is logged immediately, and every call fails with the same text.
     pub fn declare(&self, methods: &'static [Method]) {
         match &self.route {
@@ -257,6 +270,7 @@ impl Channel {
         let mut request = request.into_request();
         self.inherit(request.head_mut());
         let start = Instant::now();
+        let mut measure = self.measure(method, start);
         // The common case: no part of the call is boxed, and the message is encoded where it is sent.
         let mut attempt = None;
         let connection = match &self.route {
@@ -265,27 +279,45 @@ impl Channel {
                 attempt = fleet.try_begin_frisbee(method, start);
                 match &attempt {
                     Some(attempt) => attempt.frisbee(),
-                    None => return Box::pin(self.call_one(method, request, start)).await,
+                    None => return Box::pin(self.call_one(method, request, start, measure)).await,
                 }
             }
-            _ => return Box::pin(self.call_one(method, request, start)).await,
+            _ => return Box::pin(self.call_one(method, request, start, measure)).await,
         };
         let (time, message) =
-            (CallTime::since(start, request.timeout(), self.timeout), UnencodedRequest(request.get_ref()));
+            (CallTime::since(start, request.timeout(), self.timeout), UnencodedRequest::new(request.get_ref()));
         let call = UnaryCall::new(connection, method, None, request.head(), &message, time);
         let outcome = match connection.unary(&call).await {
-            Ok(reply) => {
+            Ok((reply, answered)) => {
                 if let (Some(attempt), UnaryReply::Enveloped(_, answer)) = (&attempt, &reply) {
                     attempt.note_report(answer.trailers());
                 }
-                call.response(reply, self.memory, self.any_types)
+                let len = reply.len();
+                let response = call.response(reply, self.memory, self.any_types);
+                if response.is_ok() {
+                    measure.end_unary(message.len(), len, answered);
+                }
+                response
             }
-            Err(status) => Err(status),
+            Err(status) => {
+                measure.add_request_len(message.len());
+                Err(status)
+            }
         };
-        match attempt {
+        let outcome = match attempt {
             None => outcome,
-            Some(attempt) => self.end_first_attempt(attempt, method, &request, time, outcome).await,
+            Some(attempt) => self.end_first_attempt(attempt, method, &request, time, outcome, &mut measure).await,
+        };
+        match outcome {
+            Ok(response) => Ok(response),
+            Err(status) => Err(measure.failed(status)),
         }
+    }
+
+    /// Counts the start of a call.
+    #[inline]
+    fn measure(&self, method: &'static Method, start: Instant) -> ChannelMeasure<'_> {
+        ChannelMeasure::begin(self.meter.as_ref(), method, start.into_std())
     }
 
     /// Records the first attempt of a unary call to one of several servers, and makes more if it has failed.
@@ -296,12 +328,14 @@ impl Channel {
         request: &Request<Q>,
         time: CallTime,
         outcome: Result<Response<P>, Status>,
+        measure: &mut ChannelMeasure<'_>,
     ) -> Result<Response<P>, Status> {
         match (&self.route, outcome) {
             (ChannelTransport::Many(fleet), Err(status)) => {
-                let message = UnencodedRequest(request.get_ref());
+                let message = UnencodedRequest::new(request.get_ref());
                 let repeated = fleet.repeat_unary(method, request.head(), &message, time, attempt.into(), status);
-                let (answer, format) = Box::pin(repeated).await?;
+                let (mut answer, format) = Box::pin(repeated).await?;
+                measure.answered(&mut answer);
                 answer.into_response(method, format, self.memory, self.any_types)
             }
             (_, outcome) => {
@@ -336,10 +370,24 @@ impl Channel {
         method: &'static Method,
         request: Request<Q>,
         start: Instant,
+        mut measure: ChannelMeasure<'_>,
     ) -> Result<Response<P>, Status> {
-        let format = self.format(method, MethodKind::Unary, request.head(), start).await?;
-        let call = Call::of_request(method, format, self.any_types, request)?.with_kind(MethodKind::Unary);
-        self.call_since(call, start).await?.into_response(method, format, self.memory, self.any_types)
+        let format = match self.format(method, MethodKind::Unary, request.head(), start).await {
+            Ok(format) => format,
+            Err(status) => return Err(measure.failed(status)),
+        };
+        let call = match Call::of_request(method, format, self.any_types, request) {
+            Ok(call) => call.with_kind(MethodKind::Unary),
+            Err(status) => return Err(measure.failed(status)),
+        };
+        measure.add_request(call.body());
+        match self.call_since(call, start).await {
+            Ok(mut answer) => {
+                measure.answered(&mut answer);
+                answer.into_response(method, format, self.memory, self.any_types)
+            }
+            Err(status) => Err(measure.failed(status)),
+        }
     }
 
     /// Makes a server-streaming call.
@@ -402,9 +450,19 @@ impl Channel {
     ) -> Result<(Answer, Format), Status> {
         self.inherit(request.head_mut());
         let start = Instant::now();
-        let format = self.format(method, kind, request.head(), start).await?;
-        let call = call(method, format, self.any_types, request)?;
-        Ok((self.call_since(call.with_kind(kind), start).await?, format))
+        let mut measure = self.measure(method, start);
+        let sending = async {
+            let format = self.format(method, kind, request.head(), start).await?;
+            let call = measure.with_requests(call(method, format, self.any_types, request)?.with_kind(kind));
+            Ok((self.call_since(call, start).await?, format))
+        };
+        match sending.await {
+            Ok((mut answer, format)) => {
+                measure.answered(&mut answer);
+                Ok((answer, format))
+            }
+            Err(status) => Err(measure.failed(status)),
+        }
     }
 
     /// Makes a call of any kind through the layers. Its time counts from `start`.

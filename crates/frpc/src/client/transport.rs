@@ -99,7 +99,7 @@ pub struct ConnectTls {
 }
 
 impl ConnectSettings {
-    /// Returns the host and the port for `Host`, from those in the address.
+    /// Returns the host and the port for `Host`, from the address.
     pub fn authority<'a>(&self, of_address: &'a str) -> Cow<'a, str> {
         let Some(host) = &self.host else { return of_address.into() };
         let host = if host.contains(':') { Cow::Owned(format!("[{host}]")) } else { Cow::Borrowed(&**host) };

@@ -121,6 +121,9 @@ impl FleetCall {
         let attempt =
             self.fleet.begin(self.time.opening, self.key, &self.attempts.tried, self.rules.waits_for_ready).await?;
         let mut call = self.next_call();
+        if self.attempts.made > 1 {
+            self.fleet.count_repeat(self.method, false);
+        }
         if self.attempts.made > 1 && self.format == Format::Proto {
             // Retries are rare, and the name and the number are valid.
             let _ =

@@ -70,6 +70,7 @@ impl FleetCall {
                 Some(Err(_)) => {}
                 None if !is_allowed && !self.fleet.may_repeat() => next = None,
                 None => {
+                    self.fleet.count_repeat(self.method, !is_allowed);
                     running.push(self.begin_parallel());
                     started += 1;
                     is_allowed = false;

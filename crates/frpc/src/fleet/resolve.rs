@@ -11,7 +11,7 @@ use frisbee::{Address, ToAddress};
 use futures_util::stream::{self, BoxStream, StreamExt};
 use tokio::sync::Notify;
 
-/// One server among those of a channel.
+/// One server of a channel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     pub(crate) address: Address,

@@ -106,7 +106,7 @@ impl ServerCaller {
         }
     }
 
-    /// Announces the methods of a client, so that they are compared with those of the server.
+    /// Announces the methods of a client, for the comparison with the methods of the server.
     pub(crate) fn declare(&self, methods: &'static [Method]) {
         if let Self::Frisbee(connection) = self {
             connection.declare(methods);

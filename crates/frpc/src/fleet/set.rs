@@ -1,4 +1,4 @@
-//! The endpoints of a channel, and the picker over those that are ready.
+//! The endpoints of a channel, and the picker over the ready ones.
 
 use std::{
     collections::HashMap,
@@ -26,7 +26,7 @@ use super::{
     settings::FleetSettings,
 };
 use crate::{
-    call::{deadline::Deadline, method::Method, status::Status},
+    call::{deadline::Deadline, meter::CallMeter, method::Method, status::Status},
     error::{CallError, ConnectError},
 };
 
@@ -52,6 +52,8 @@ pub(crate) struct Fleet {
     seed: u64,
     /// The encoding of the first server.
     encoding: OnceLock<CallEncoding>,
+    /// The counters of the target.
+    meter: Option<Arc<CallMeter>>,
     task: OnceLock<AbortOnDropHandle<()>>,
 }
 
@@ -104,7 +106,12 @@ struct Progress {
 
 impl Fleet {
     /// Creates an empty set.
-    pub(super) fn new(settings: FleetSettings, connect_retry: ConnectRetry, refresh: Refresh) -> Self {
+    pub(super) fn new(
+        settings: FleetSettings,
+        connect_retry: ConnectRetry,
+        refresh: Refresh,
+        meter: Option<Arc<CallMeter>>,
+    ) -> Self {
         let (clock, epoch, settings) =
             (FleetClock::start(), tokio::time::Instant::now().into_std(), settings.with_balancing());
         Self {
@@ -127,7 +134,16 @@ impl Fleet {
             epoch,
             seed: fastrand::u64(..),
             encoding: OnceLock::new(),
+            meter,
             task: OnceLock::new(),
+        }
+    }
+
+    /// Counts a retry, or a parallel attempt.
+    pub(super) fn count_repeat(&self, method: &'static Method, is_hedge: bool) {
+        if let Some(meter) = &self.meter {
+            let cells = meter.here(meter.number(method));
+            if is_hedge { cells.hedge() } else { cells.retry() }
         }
     }
 
@@ -231,7 +247,7 @@ impl Fleet {
     ///
     /// # Errors
     ///
-    /// Its messages have another encoding than those of the first server, so a call could not move between them.
+    /// Its messages have another encoding than the first server, so a call could not move between them.
     pub(super) fn connected(&self, endpoint: &Endpoint, caller: ServerCaller) -> Result<ReadyEndpoint, ConnectError> {
         if *self.encoding.get_or_init(|| caller.encoding()) != caller.encoding() {
             let why = format!("{}: the messages of its wire differ from those of the other servers", endpoint.address);
@@ -391,7 +407,7 @@ impl Fleet {
         self.publish(&members);
     }
 
-    /// Looks at the PONGs of the servers: their loads, and those missing.
+    /// Looks at the PONGs of the servers: their loads, and the missing ones.
     pub(super) fn look(&self) {
         let (mut members, mut has_changed) = (self.members(), false);
         for member in &mut members.all {
@@ -436,7 +452,7 @@ const LATENCY_WINDOW: Duration = Duration::from_secs(60);
 /// The time for which the load and the ejection of a vanished endpoint are kept.
 const DEPARTED_KEPT: Duration = Duration::from_secs(60);
 
-/// Returns the ready endpoints, those in the zone of the channel first.
+/// Returns the ready endpoints, first the ones in the zone of the channel.
 fn ready_of(
     near: &[&FleetMember],
     far: &[&FleetMember],

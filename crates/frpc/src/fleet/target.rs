@@ -30,7 +30,11 @@ use super::{
 /// ["tcp://10.0.0.1:7300", {"address": "tcp://10.0.0.2:7300", "weight": 3, "zone": "b", "tlsName": "orders"}]
 /// ```
 #[derive(Clone)]
-pub struct Target(pub(crate) TargetKind);
+pub struct Target {
+    pub(crate) kind: TargetKind,
+    /// The text of the target, for metrics.
+    pub(crate) name: String,
+}
 
 #[derive(Clone)]
 pub(crate) enum TargetKind {
@@ -51,17 +55,23 @@ impl Target {
         if endpoints.is_empty() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the list of servers is empty"));
         }
-        Ok(Self::resolved_by(ListResolver(Endpoints::new(endpoints))))
+        let name = endpoints.iter().take(NAMED_MAX).map(|endpoint| endpoint.address.to_string());
+        let name = name.collect::<Vec<_>>().join(",");
+        Ok(Self { name, ..Self::resolved_by(ListResolver(Endpoints::new(endpoints))) })
+    }
+
+    fn one(address: Address) -> Self {
+        Self { name: address.to_string(), kind: TargetKind::One(address) }
     }
 
     /// Returns the target of the servers that a resolver finds.
     pub fn resolved_by(resolver: impl Resolve) -> Self {
-        Self(TargetKind::Many(Arc::new(resolver)))
+        Self { kind: TargetKind::Many(Arc::new(resolver)), name: "resolved".to_owned() }
     }
 
     /// Returns the resolver of the servers, also for one address.
     pub(crate) fn into_resolver(self) -> io::Result<Arc<dyn Resolve>> {
-        match self.0 {
+        match self.kind {
             TargetKind::One(address) => Ok(Arc::new(ListResolver(Endpoints::new([Endpoint::new(address)?])))),
             TargetKind::Many(resolver) => Ok(resolver),
         }
@@ -71,23 +81,21 @@ impl Target {
         let Some((scheme, rest)) = text.split_once("://").filter(|_| !text.contains(',')) else {
             return match text.contains(',') && !text.starts_with("unix:/") {
                 true => Self::endpoints(text.split(',').map(Endpoint::parse).collect::<io::Result<Vec<_>>>()?),
-                false => Ok(Self(TargetKind::One(text.to_address()?))),
+                false => Ok(Self::one(text.to_address()?)),
             };
         };
-        match (wire_of(scheme), scheme) {
-            (Some(wire), _) => Ok(Self::resolved_by(DnsResolver::parse(text, wire, rest)?)),
-            (None, "file") => Ok(Self::resolved_by(FileResolver::parse(text, rest)?)),
-            (None, _) => Ok(Self(TargetKind::One(text.to_address()?))),
-        }
+        let target = match (wire_of(scheme), scheme) {
+            (Some(wire), _) => Self::resolved_by(DnsResolver::parse(text, wire, rest)?),
+            (None, "file") => Self::resolved_by(FileResolver::parse(text, rest)?),
+            (None, _) => return Ok(Self::one(text.to_address()?)),
+        };
+        Ok(Self { name: text.to_owned(), ..target })
     }
 }
 
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            TargetKind::One(address) => f.debug_tuple("Target").field(address).finish(),
-            TargetKind::Many(_) => f.write_str("Target(resolved)"),
-        }
+        f.debug_tuple("Target").field(&self.name).finish()
     }
 }
 
@@ -105,13 +113,13 @@ impl ToTarget for Target {
 
 impl ToTarget for Address {
     fn to_target(&self) -> io::Result<Target> {
-        Ok(Target(TargetKind::One(self.clone())))
+        Ok(Target::one(self.clone()))
     }
 }
 
 impl ToTarget for SocketAddr {
     fn to_target(&self) -> io::Result<Target> {
-        Ok(Target(TargetKind::One(Address::Tcp(*self))))
+        Ok(Target::one(Address::Tcp(*self)))
     }
 }
 
@@ -151,6 +159,9 @@ impl<T: ToAddress> ToTarget for Vec<T> {
     }
 }
 
+/// The maximum number of servers in the name of a list.
+const NAMED_MAX: usize = 3;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,11 +170,11 @@ mod tests {
     fn text_without_a_resolver_is_one_address() {
         for text in ["tcp://localhost:7300", "localhost:7300", "unix:/run/app.sock", "grpc://localhost:443", "mem:app"]
         {
-            let Target(TargetKind::One(address)) = text.to_target().unwrap() else { panic!("{text}") };
+            let TargetKind::One(address) = text.to_target().unwrap().kind else { panic!("{text}") };
             assert_eq!(address, text.parse().unwrap());
         }
         let comma = "unix:/run/a,b.sock".to_target().unwrap();
-        assert!(matches!(comma.0, TargetKind::One(Address::Unix(_))), "{comma:?}");
+        assert!(matches!(comma.kind, TargetKind::One(Address::Unix(_))), "{comma:?}");
     }
 
     #[test]
@@ -171,7 +182,7 @@ mod tests {
         let lists = [vec!["tcp://a:1", "tcp://b:1"].to_target(), "tcp://a:1,tcp://b:1".to_target()];
         let found = ["dns:///a:1", "dns+grpc:///a:1", "file:///a.json"].map(|text| text.to_target());
         for target in lists.into_iter().chain(found) {
-            assert!(matches!(target.unwrap().0, TargetKind::Many(_)));
+            assert!(matches!(target.unwrap().kind, TargetKind::Many(_)));
         }
     }
 

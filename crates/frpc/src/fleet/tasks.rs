@@ -35,7 +35,7 @@ use super::{
     set::Fleet,
     settings::FleetSettings,
 };
-use crate::{client::RedialPauses, error::ConnectError, service::boxed::BoxFuture};
+use crate::{call::meter::CallMeter, client::RedialPauses, error::ConnectError, service::boxed::BoxFuture};
 
 /// Connects to an endpoint, with one attempt.
 pub(crate) type ConnectEndpoint =
@@ -47,9 +47,10 @@ pub(crate) fn start(
     settings: FleetSettings,
     connect_retry: ConnectRetry,
     connect: Arc<ConnectEndpoint>,
+    meter: Option<Arc<CallMeter>>,
 ) -> Arc<Fleet> {
     let refresh = Refresh::default();
-    let fleet = Arc::new(Fleet::new(settings, connect_retry, refresh.clone()));
+    let fleet = Arc::new(Fleet::new(settings, connect_retry, refresh.clone(), meter));
     let following = follow(Arc::downgrade(&fleet), resolver.resolve(refresh), connect, fleet.settings.clone());
     let following = tokio::spawn(following);
     fleet.keep_task(AbortOnDropHandle::new(following));

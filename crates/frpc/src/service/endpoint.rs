@@ -32,12 +32,15 @@ use crate::{
         deadline::{DeadlineFuture, HandlerTime, within},
         exchange::{Answer, Body, Call},
         head::Head,
+        measure::{CallClock, CallMeasure, MeasuredCall, measured_requests},
+        meter::CallMeter,
         method::{Method, MethodKind},
         packed::{BatchSource, MessagePrefix, PollNext},
-        status::Status,
+        status::{Code, Status},
         streaming::Streaming,
     },
     codec::{Format, MemoryBudget},
+    metrics::{self, MethodMetrics},
 };
 
 /// Services with erased types, as served by a transport. Cheap to clone.
@@ -189,7 +192,11 @@ impl Endpoint {
         let end = |call| -> BoxFuture<'_, _> { Box::pin(handler(call)) };
         let mut call = Call::new(method, format, head, body);
         call.set_memory_budget(self.common().messages.message_memory_max);
-        let answer = within(time, catch_panics(scope, method, None, self.common().layers.call(call, &end))).await?;
+        let meter = self.common().meter();
+        let number = meter.map_or(0, |meter| meter.number(method));
+        let measure = CallMeasure::new(u16::try_from(number).unwrap_or(u16::MAX), call.body().content_len());
+        let handling = within(time, catch_panics(scope, method, None, self.common().layers.call(call, &end)));
+        let answer = MeasuredCall::new(measure, meter, time.and_then(HandlerTime::at), handling).await?;
         Ok(in_time(answer_without_panics(answer, method), time))
     }
 
@@ -214,7 +221,7 @@ impl Endpoint {
         let (time, ending) = (self.limit(method.method(), &mut head), &self.common().ending);
         let answer = tokio::select! {
             biased;
-            answer = self.begin(method, format, head, body, time) => answer?,
+            answer = self.begin(method, format, head, body, time, None) => answer?,
             () = ending.ended() => return Err(EndSignal::status()),
         };
         Ok(in_time(answer, time).map_body(|body| match body {
@@ -229,7 +236,33 @@ impl Endpoint {
     #[inline]
     pub fn call_unary(&self, method: MethodHandle, format: Format, mut head: Head, body: Body) -> HandlerFuture<'_> {
         let time = self.limit(method.method(), &mut head);
-        self.begin(method, format, head, body, time)
+        self.begin(method, format, head, body, time, None)
+    }
+
+    /// Calls a unary method in a turn of an event loop that began at this time. The first poll follows in the same turn,
+    /// and [`end_turn`](Self::end_turn) after it: one reading of the clock measures all calls of the turn.
+    #[inline]
+    pub fn call_unary_in_turn(
+        &self,
+        method: MethodHandle,
+        format: Format,
+        mut head: Head,
+        body: Body,
+        turn: std::time::Instant,
+    ) -> HandlerFuture<'_> {
+        let time = self.limit(method.method(), &mut head);
+        self.begin(method, format, head, body, time, Some(turn))
+    }
+
+    /// Ends a turn of an event loop that began at this time: its finished calls get their duration.
+    #[inline]
+    pub fn end_turn(&self, turn: std::time::Instant) {
+        self.common().end_turn(|| turn);
+    }
+
+    /// Counts a call refused by the wire, with the code told to its caller. `None` stands for an unknown method.
+    pub fn count_refused(&self, method: Option<MethodHandle>, code: Code) {
+        self.common().count_refused(method.map(|method| method.0), code);
     }
 
     /// Returns the time limit of the server for a call that begins now, and sets it as the deadline of its head.
@@ -245,13 +278,19 @@ impl Endpoint {
     /// Calls a method without the time limits of the server, within the given time.
     pub(crate) fn begin(
         &self,
-        MethodHandle(MethodEntry { method, target, .. }): MethodHandle,
+        MethodHandle(MethodEntry { method, target, number, .. }): MethodHandle,
         format: Format,
         head: Head,
         body: Body,
         time: Option<HandlerTime>,
+        turn: Option<std::time::Instant>,
     ) -> HandlerFuture<'_> {
-        let scope = CallScope::of(&head, &self.common().calls.inherit_metadata);
+        let (scope, meter) = (CallScope::of(&head, &self.common().calls.inherit_metadata), self.common().meter());
+        let body = match (body, meter) {
+            (body @ Body::Many(_), Some(meter)) => measured_requests(meter, number.into(), body),
+            (body, _) => body,
+        };
+        let measure = CallMeasure::new(number, body.content_len());
         let (handler, hold) = match self.common().admit(Call::new(method, format, head, body)) {
             Ok((call, hold)) => {
                 // A service may panic before it returns its future. The call was moved into it, so nothing sees it again.
@@ -260,7 +299,13 @@ impl Endpoint {
             }
             Err(status) => (refuse(status), None),
         };
-        HandlerFuture { handler: within(time, catch_panics(scope, method, hold, handler)), method }
+        let clock = EndpointClock { common: self.common(), turn, deadline: time.and_then(HandlerTime::at) };
+        HandlerFuture { handler: within(time, catch_panics(scope, method, hold, handler)), method, measure, clock }
+    }
+
+    /// Returns the counters of each called method, sorted by name.
+    pub fn metrics(&self) -> Vec<MethodMetrics> {
+        self.common().meter().map(|meter| metrics::methods_of(meter)).unwrap_or_default()
     }
 
     /// Notifies all services that the server begins to shut down.
@@ -314,6 +359,8 @@ pin_project! {
         #[pin]
         handler: DeadlineFuture<InScope<GuardedHandler<BoxFuture<'a, Result<Answer, Status>>>>>,
         method: &'static Method,
+        measure: CallMeasure,
+        clock: EndpointClock<'a>,
     }
 }
 
@@ -323,12 +370,42 @@ impl Future for HandlerFuture<'_> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        match this.handler.poll(cx) {
+        this.measure.before_poll(this.clock);
+        let mut polled = this.handler.poll(cx);
+        this.measure.after_poll(this.clock, &mut polled);
+        match polled {
             Poll::Ready(Ok(answer)) if matches!(answer.body(), Body::Many(_)) => {
                 Poll::Ready(Ok(answer_without_panics(answer, this.method)))
             }
             polled => polled,
         }
+    }
+}
+
+/// The clock of a call of an [`Endpoint`].
+struct EndpointClock<'a> {
+    common: &'a Common,
+    turn: Option<std::time::Instant>,
+    deadline: Option<std::time::Instant>,
+}
+
+impl CallClock for EndpointClock<'_> {
+    #[inline]
+    fn meter(&self) -> Option<&Arc<CallMeter>> {
+        self.common.meter()
+    }
+
+    #[inline]
+    fn is_in_turn(&self) -> bool {
+        self.turn.is_some()
+    }
+
+    fn turn(&self) -> std::time::Instant {
+        self.turn.unwrap_or_else(|| Instant::now().into_std())
+    }
+
+    fn deadline(&self) -> Option<std::time::Instant> {
+        self.deadline
     }
 }
 

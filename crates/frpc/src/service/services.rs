@@ -4,7 +4,9 @@ use std::{
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
+    sync::{Arc, OnceLock},
     task::{Context, Poll},
+    time::{Duration, Instant},
 };
 
 use futures_util::future::Either;
@@ -20,12 +22,18 @@ use super::{
     settings::{CallSettings, CompressionSettings, MessageSettings},
     table::{Collision, MethodEntry, MethodPosition, MethodTable},
 };
-use crate::call::{
-    account::{MemoryAccount, MemoryHold},
-    context::{CallScope, InScope},
-    exchange::{Answer, Call, HELD_LEN},
-    method::Method,
-    status::{Code, Status},
+use crate::{
+    call::{
+        account::{MemoryAccount, MemoryHold},
+        context::{CallScope, InScope},
+        deadline::{HandlerTime, within},
+        exchange::{Answer, Call, HELD_LEN},
+        measure::{CallMeasure, MeasuredCall, measured_requests},
+        meter::CallMeter,
+        method::Method,
+        status::{Code, Status},
+    },
+    metrics,
 };
 
 /// Services, with a fallback router for all other packets and streams. Implements [`frisbee::Router`], so it can serve
@@ -77,6 +85,8 @@ pub(crate) struct Common {
     pub(super) account: MemoryAccount,
     /// `true` if `calls` sets no limit. Most calls check only this flag.
     pub(crate) is_unlimited: bool,
+    /// The counters of calls. Empty until the set is complete, and without [`CallSettings::metrics`].
+    meter: OnceLock<Arc<CallMeter>>,
 }
 
 impl Common {
@@ -87,6 +97,30 @@ impl Common {
 
     pub(super) fn connection_account(&self) -> MemoryAccount {
         MemoryAccount::for_connection(self.calls.connection_memory_max, &self.account)
+    }
+
+    /// Returns the counters of calls.
+    #[inline]
+    pub(crate) fn meter(&self) -> Option<&Arc<CallMeter>> {
+        self.meter.get()
+    }
+
+    /// Counts a call that never reached a handler.
+    #[cold]
+    pub(crate) fn count_refused(&self, method: Option<MethodEntry>, code: Code) {
+        if let Some(meter) = self.meter() {
+            let cells = meter.here(method.map_or(meter.other(), |entry| entry.number.into()));
+            cells.start();
+            cells.end(code.into(), Duration::ZERO);
+        }
+    }
+
+    /// Ends a turn of an event loop that polled handlers.
+    #[inline]
+    pub(crate) fn end_turn(&self, start: impl FnOnce() -> Instant) {
+        if let Some(meter) = self.meter() {
+            meter.end_turn(start);
+        }
     }
 
     /// Applies the limits of messages to a call.
@@ -134,6 +168,7 @@ impl Services {
             ending: EndSignal::default(),
             account: MemoryAccount::for_server(calls.server_memory_max),
             is_unlimited: calls.are_unlimited(),
+            meter: OnceLock::new(),
             calls,
         };
         Self { services: (), fallback: Unimplemented, common }
@@ -211,6 +246,9 @@ impl<S: ServiceSet, R> Services<S, R> {
     /// Completes the set: checks for methods added twice, and tells each service about all served methods.
     pub(crate) fn complete(&self) -> Result<(), Collision> {
         self.common.table.check()?;
+        if self.common.calls.metrics {
+            self.common.meter.get_or_init(|| metrics::add_server(self.common.table.by_path().collect()));
+        }
         let methods: Vec<&'static Method> = self.common.table.methods().map(|entry| entry.method).collect();
         self.services.served_with(&methods);
         Ok(())
@@ -230,11 +268,25 @@ impl<S: ServiceSet, R> Services<S, R> {
         &self.common.table
     }
 
-    /// Calls a method, in the scope from which the calls of its handler inherit. A panic of the handler becomes a
-    /// status.
+    /// Calls a method within this time, in the scope from which the calls of its handler inherit, and counts the call. A panic
+    /// of the handler becomes a status.
     #[inline(always)]
-    pub(crate) fn call(&self, entry: MethodEntry, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
-        self.call_in(CallScope::of(call.head(), &self.common.calls.inherit_metadata), entry, call)
+    pub(crate) fn call(
+        &self,
+        entry: MethodEntry,
+        call: Call,
+        time: Option<HandlerTime>,
+    ) -> impl Future<Output = Result<Answer, Status>> + Send {
+        let meter = self.common.meter();
+        let (measure, deadline) = (CallMeasure::new(entry.number, call.body().content_len()), call.head().deadline());
+        let call = match meter {
+            Some(meter) if entry.method.kind.has_request_stream() => {
+                call.map_body(|body| measured_requests(meter, entry.number.into(), body))
+            }
+            _ => call,
+        };
+        let scope = CallScope::of(call.head(), &self.common.calls.inherit_metadata);
+        MeasuredCall::new(measure, meter, deadline, within(time, self.call_in(scope, entry, call)))
     }
 
     /// Calls a method without anything around the handler but the layers. Boxed.

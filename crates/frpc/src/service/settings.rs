@@ -69,6 +69,8 @@ pub struct CallSettings {
     /// Applies to a [`Server`](crate::Server) of this crate. With [`Services`](crate::Services) on a
     /// [`frisbee::Server`], that server decides.
     pub dispatch: Dispatch,
+    /// Counts calls for [`metrics`](crate::metrics). Default: yes. It costs 1 to 5 % of the instructions of a small call.
+    pub metrics: bool,
 }
 
 impl Default for CallSettings {
@@ -81,6 +83,7 @@ impl Default for CallSettings {
             connection_memory_max: 256 << 20,
             server_memory_max: 1 << 30,
             dispatch: Dispatch::default(),
+            metrics: true,
         }
     }
 }

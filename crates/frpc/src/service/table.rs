@@ -39,6 +39,8 @@ pub(crate) struct MethodEntry {
     pub(crate) target: MethodPosition,
     /// The operation that calls the method. It may differ from the one in the proto file.
     pub(crate) operation: u16,
+    /// The position of the method among those [sorted by path](MethodTable::by_path).
+    pub(crate) number: u16,
 }
 
 /// The entry for an operation shared by several methods. No packet can call a bidirectional method, so a plain unary
@@ -62,7 +64,7 @@ impl MethodTable {
         let tables = Arc::make_mut(&mut self.0);
         for (index, method) in methods.iter().enumerate() {
             let target = MethodPosition { slot: number(slot), service: number(service), method: number(index) };
-            tables.by_path.push(MethodEntry { method, target, operation: method.operation });
+            tables.by_path.push(MethodEntry { method, target, operation: method.operation, number: 0 });
         }
         tables.number();
         self
@@ -103,6 +105,11 @@ impl MethodTable {
         let MethodLookup { by_operation, descriptions, .. } = &*self.0;
         let index = by_operation.binary_search_by_key(&operation, |entry| entry.operation).ok()?;
         descriptions[index].get_or_init(make).clone()
+    }
+
+    /// Returns all methods, sorted by service and method name.
+    pub(crate) fn by_path(&self) -> impl Iterator<Item = &'static Method> {
+        self.0.by_path.iter().map(|entry| entry.method)
     }
 
     /// Returns all methods, sorted by the operation that calls them.
@@ -155,7 +162,8 @@ impl MethodLookup {
         let mut free = (FIRST_OPERATION..=u16::MAX).rev().filter(|number| own.binary_search(number).is_err());
         self.by_path.sort_by_key(|entry| path(entry.method));
         self.by_operation.clear();
-        for entry in &mut self.by_path {
+        for (position, entry) in self.by_path.iter_mut().enumerate() {
+            entry.number = number(position);
             let operation = entry.method.operation;
             // More than 55,000 numbers exist, so this fallback is theoretical.
             let Some(operation) = (if shared.contains(&operation) { free.next() } else { Some(operation) }) else {
@@ -165,7 +173,12 @@ impl MethodLookup {
             self.by_operation.push(*entry);
         }
         let target = MethodPosition::default();
-        self.by_operation.extend(shared.iter().map(|&operation| MethodEntry { method: &AMBIGUOUS, target, operation }));
+        self.by_operation.extend(shared.iter().map(|&operation| MethodEntry {
+            method: &AMBIGUOUS,
+            target,
+            operation,
+            number: u16::MAX,
+        }));
         self.by_operation.sort_by_key(|entry| entry.operation);
         self.descriptions = vec![OnceLock::new(); self.by_operation.len()];
         self.is_told = OnceLock::new();

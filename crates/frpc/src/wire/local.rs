@@ -14,7 +14,7 @@ use crate::{
         exchange::{Answer, Body, Call},
         head::Head,
         method::MethodKind,
-        status::Status,
+        status::{Code, Status},
         streaming::{MetadataSlot, StreamSender, Streaming},
     },
     client::{caller::Caller, end_at_deadline},
@@ -149,13 +149,14 @@ async fn answered(endpoint: Result<Endpoint, Collision>, call: Call) -> Result<A
     let endpoint = endpoint.map_err(|collision| Status::failed_precondition(collision.to_string()))?;
     let (method, format) = (call.method(), call.format());
     let Some(found) = endpoint.find_method(method) else {
+        endpoint.count_refused(None, Code::Unimplemented);
         return Err(Status::unimplemented(format!("no method {method} here")));
     };
     if call.kind() != method.kind {
         return Err(Status::unimplemented("the method is called as one of another kind"));
     }
     let (head, body) = call.into_parts();
-    endpoint.begin(found, format, head, body, None).await.map_err(without_source)
+    endpoint.begin(found, format, head, body, None, None).await.map_err(without_source)
 }
 
 /// Returns the status of a handler without its source. The caller must not take it for a failure of its own side.

@@ -1,5 +1,7 @@
 //! The requests of unary calls, encoded before or while they are sent.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use frisbee::{Connection, Content, Packet, PacketName, SendPosition, TrySendError};
 
 use crate::{
@@ -17,16 +19,39 @@ pub(crate) trait UnaryRequest: Sync {
 }
 
 /// A request encoded at the moment of sending. A small message needs no allocation.
-pub(crate) struct UnencodedRequest<'a, M>(pub(crate) &'a M);
+pub(crate) struct UnencodedRequest<'a, M> {
+    message: &'a M,
+    /// The length of the message when it was last encoded.
+    len: AtomicUsize,
+}
+
+impl<'a, M> UnencodedRequest<'a, M> {
+    #[inline]
+    pub(crate) fn new(message: &'a M) -> Self {
+        Self { message, len: AtomicUsize::new(0) }
+    }
+
+    /// Returns the length of the encoded message. Zero before it was sent.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn noted(&self, message: EncodedMessage) -> EncodedMessage {
+        self.len.store(message.len(), Ordering::Relaxed);
+        message
+    }
+}
 
 impl<M: Message> UnaryRequest for UnencodedRequest<'_, M> {
     fn encode(&self, format: Format) -> Result<EncodedMessage, Status> {
-        Ok(format.encode(self.0)?)
+        Ok(self.noted(format.encode(self.message)?))
     }
 
     #[inline]
     fn try_send(&self, connection: &Connection, name: PacketName) -> Result<SendPosition, TrySendError> {
-        try_send(codec::encode_small(self.0), connection, name)
+        try_send(self.noted(codec::encode_small(self.message)), connection, name)
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     future::poll_fn,
     sync::Arc,
     task::{Context, Poll},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -70,6 +70,17 @@ pub(crate) enum UnaryReply {
     Plain(Bytes),
     /// The answer in an envelope, with its format.
     Enveloped(Format, Answer),
+}
+
+impl UnaryReply {
+    /// Returns the length of its message.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Plain(content) => content.len(),
+            Self::Enveloped(_, answer) => answer.body().content_len().unwrap_or_default(),
+        }
+    }
 }
 
 impl<'a> UnaryCall<'a> {
@@ -166,8 +177,8 @@ impl<'a> UnaryCall<'a> {
 }
 
 impl FrisbeeCaller {
-    /// Makes a unary call.
-    pub(crate) async fn unary(self: &Arc<Self>, call: &UnaryCall<'_>) -> Result<UnaryReply, Status> {
+    /// Makes a unary call. Returns the reply and the time at which it arrived.
+    pub(crate) async fn unary(self: &Arc<Self>, call: &UnaryCall<'_>) -> Result<(UnaryReply, Instant), Status> {
         let mut later = None;
         let connection = self.first().unwrap_or_else(|| &**later.insert(self.current()));
         let failed = match poll_fn(|cx| Poll::Ready(self.try_begin(connection, call, cx))).await {
@@ -178,13 +189,15 @@ impl FrisbeeCaller {
                     Err(status) if needs_another_connection(&status) => {
                         Some((Arc::new(connection.detached_handle()), status))
                     }
-                    outcome => return outcome,
+                    // No other reading of the clock for this call.
+                    outcome => return outcome.map(|reply| (reply, connection.connection.turn())),
                 }
             }
         };
         // The handle may be the last one that keeps the connection open.
         drop(later);
-        Box::pin(self.unary_slowly(call, failed)).await
+        let reply = Box::pin(self.unary_slowly(call, failed)).await?;
+        Ok((reply, tokio::time::Instant::now().into_std()))
     }
 
     /// The fast step: sends the request. `None` if the call has to wait or needs a check first. In that case, nothing

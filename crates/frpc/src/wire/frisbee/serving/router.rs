@@ -170,6 +170,9 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
 
     #[inline]
     fn event(&self, connection: &Connection, event: Event<'_>) {
+        if matches!(event, Event::Received) {
+            self.common.end_turn(|| connection.turn());
+        }
         if matches!(event, Event::Received | Event::Writable) || self.handle_event(connection, event) {
             self.fallback.event(connection, event);
         }

@@ -28,7 +28,7 @@ use crate::{
         head::Head,
         method::{Method, MethodKind},
         packed::{PackedMessages, UnpackedContents},
-        status::Status,
+        status::{Code, Status},
         streaming::Streaming,
     },
     codec::Format,
@@ -77,8 +77,8 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let answering = async {
             let answer = match input {
                 Ok(body) => {
-                    let handling = self.call(entry, Call::new(method, format, received, body));
-                    within(time, handling).await.map_err(ServerFailure::from)
+                    let call = Call::new(method, format, received, body);
+                    self.call(entry, call, time).await.map_err(ServerFailure::from)
                 }
                 Err(failure) => Err(failure),
             };
@@ -124,7 +124,10 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             deflating: PeerState::deflating(connection),
         };
         let opened = opened.and_then(|OpenFrame { operation, format, head }| {
-            let entry = self.table().find(operation).ok_or_else(|| no_method(operation))?;
+            let entry = self.table().find(operation).ok_or_else(|| {
+                self.common.count_refused(None, Code::Unimplemented);
+                no_method(operation)
+            })?;
             if let Some(ambiguity) = self.table().ambiguity(operation) {
                 return Err(ambiguity);
             }

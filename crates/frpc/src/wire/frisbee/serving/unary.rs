@@ -3,10 +3,11 @@
 use std::{
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
-use frisbee::{Connection, Content, Operation, Outcome, Packet, PacketName, Router};
+use frisbee::{Connection, Content, Dispatch, Operation, Outcome, Packet, PacketName, Router};
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
@@ -26,15 +27,21 @@ use super::{
 use crate::{
     call::{
         context::CallScope,
-        deadline::{HandlerTime, within},
+        deadline::HandlerTime,
         exchange::{Answer, Body, Call},
         head::Head,
+        measure::{CallClock, CallMeasure},
+        meter::CallMeter,
         method::{Method, MethodKind},
-        status::Status,
+        status::{Code, Status},
     },
     codec::{EncodedMessage, Format},
     error::ServerFailure,
-    service::{services::Services, set::ServiceSet, table::MethodEntry},
+    service::{
+        services::{Common, Services},
+        set::ServiceSet,
+        table::MethodEntry,
+    },
 };
 
 impl<S: ServiceSet, R: Router> Services<S, R> {
@@ -50,14 +57,16 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         // The caller ends the call at its deadline. So the handler is told the deadline, but no timer runs for it here.
         let announced = PeerState::announced(connection);
         let deadline = announced.and_then(|limit| connection.turn().checked_add(limit));
+        let measure = CallMeasure::new(entry.number, Some(content.len()));
         let call = incoming_call(entry, content, deadline, connection);
         let handler = self.call_in(CallScope::until(deadline), entry, call);
+        let clock = PlainClock { connection, common: &self.common };
         let method = entry.method;
         let answered = move |answer| match answer {
             Ok(answer) => self.reply(name, method, answer, connection),
             Err(status) => fail_with(name, method, status, connection),
         };
-        PlainCall { handler, answered }
+        PlainCall { handler, answered, measure, clock }
     }
 
     /// Serves a call from a plain packet within the limits of the server.
@@ -92,8 +101,9 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         connection: &Connection,
     ) -> Result<Answer, ServerFailure> {
         let calls = PeerState::of(connection).map(|state| state.served.take(self.common.calls.calls_max));
-        let _permit = calls.transpose()?;
-        Ok(within(time, self.call(entry, call)).await?)
+        let _permit =
+            calls.transpose().inspect_err(|_| self.common.count_refused(Some(entry), Code::ResourceExhausted))?;
+        Ok(self.call(entry, call, time).await?)
     }
 
     /// Sends the answer to a request. The common case: a message that a plain packet carries as it is.
@@ -199,7 +209,10 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                 Err(why) => return failed(why.request_status()),
             }
         }
-        let Some(entry) = self.table().find(operation) else { return failed(no_method(operation)) };
+        let Some(entry) = self.table().find(operation) else {
+            self.common.count_refused(None, Code::Unimplemented);
+            return failed(no_method(operation));
+        };
         if entry.method.kind != MethodKind::Unary {
             return failed(self.not_unary(operation));
         }
@@ -238,20 +251,55 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
 
 pin_project! {
     /// A handler, and the function that sends its answer. A combinator would move the function out of its place first.
-    struct PlainCall<H, F> {
+    struct PlainCall<'a, 'c, H, F> {
         #[pin]
         handler: H,
         answered: F,
+        measure: CallMeasure,
+        clock: PlainClock<'a, 'c>,
     }
 }
 
-impl<H: Future, F: FnMut(H::Output) -> Outcome> Future for PlainCall<H, F> {
+impl<H, F> Future for PlainCall<'_, '_, H, F>
+where
+    H: Future<Output = Result<Answer, Status>>,
+    F: FnMut(H::Output) -> Outcome,
+{
     type Output = Outcome;
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
         let call = self.project();
-        call.handler.poll(cx).map(call.answered)
+        call.measure.before_poll(call.clock);
+        let mut polled = call.handler.poll(cx);
+        call.measure.after_poll(call.clock, &mut polled);
+        polled.map(call.answered)
+    }
+}
+
+/// The clock of a plain call.
+struct PlainClock<'a, 'c> {
+    connection: &'c Connection,
+    common: &'a Common,
+}
+
+impl CallClock for PlainClock<'_, '_> {
+    #[inline]
+    fn meter(&self) -> Option<&Arc<CallMeter>> {
+        self.common.meter()
+    }
+
+    #[inline]
+    fn is_in_turn(&self) -> bool {
+        matches!(self.common.calls.dispatch, Dispatch::InPlace | Dispatch::Ordered)
+    }
+
+    fn turn(&self) -> std::time::Instant {
+        self.connection.turn()
+    }
+
+    fn deadline(&self) -> Option<std::time::Instant> {
+        PeerState::announced(self.connection).and_then(|limit| self.turn().checked_add(limit))
     }
 }
 

@@ -1,0 +1,435 @@
+//! Counting of single calls, from their start to their end.
+
+use std::{
+    mem,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Instant,
+};
+
+use bytes::Bytes;
+use pin_project_lite::pin_project;
+
+use super::{
+    exchange::{Answer, Body, Call},
+    meter::CallMeter,
+    method::Method,
+    packed::{BatchSource, MessagePrefix, PollNext, ReceivedMessages},
+    status::{Code, Status},
+    streaming::Streaming,
+};
+
+/// The count of a call received by a server. It begins with the first poll of the handler.
+///
+/// Dropped before its end, a begun call counts as cancelled, or as late after its deadline.
+// Small: it is moved with the future of its call.
+pub(crate) struct CallMeasure {
+    /// The number of the method.
+    method: u16,
+    request_len: u32,
+    /// The end of a call whose handler was not ready at its first poll. Boxed, because most are.
+    waiting: Option<Box<CancelledCall>>,
+}
+
+/// The counters and the times of a call, as its first poll needs them.
+pub(crate) trait CallClock {
+    /// Returns the counters. `None` if nothing is counted.
+    fn meter(&self) -> Option<&Arc<CallMeter>>;
+
+    /// Returns `true` if the first poll happens in a turn of an event loop, and [`CallMeter::end_turn`] follows.
+    fn is_in_turn(&self) -> bool;
+
+    /// Returns the start of the turn.
+    fn turn(&self) -> Instant;
+
+    /// Returns the deadline of the call.
+    fn deadline(&self) -> Option<Instant>;
+}
+
+impl CallMeasure {
+    /// Creates the count of a call. `None` stands for a stream of requests.
+    #[inline]
+    pub(crate) fn new(method: u16, request_len: Option<usize>) -> Self {
+        // Longer messages do not exist.
+        let request_len = request_len.and_then(|len| u32::try_from(len).ok()).unwrap_or(STREAMED);
+        Self { method, request_len, waiting: None }
+    }
+
+    /// Called before each poll of the handler. Counts the start of a call outside of the turns of event loops.
+    #[inline]
+    pub(crate) fn before_poll(&mut self, clock: &impl CallClock) {
+        if !clock.is_in_turn()
+            && self.waiting.is_none()
+            && let Some(meter) = clock.meter()
+        {
+            self.begin(meter, now(), clock);
+        }
+    }
+
+    /// Called after each poll of the handler. Counts the end of the call.
+    // By reference: the answer is not moved.
+    #[inline]
+    pub(crate) fn after_poll(&mut self, clock: &impl CallClock, polled: &mut Poll<Result<Answer, Status>>) {
+        let Some(meter) = clock.meter() else { return };
+        if let Poll::Ready(Ok(answer)) = polled
+            && let Some(len) = answer.body().content_len()
+            && self.request_len != STREAMED
+            && self.waiting.is_none()
+        {
+            return meter.count_in_turn(self.method.into(), self.request_len as usize, len, || clock.turn());
+        }
+        self.after_wait(meter, clock, polled);
+    }
+
+    /// Counts handlers with more than one poll, failures, and streams.
+    #[cold]
+    fn after_wait(
+        &mut self,
+        meter: &Arc<CallMeter>,
+        clock: &impl CallClock,
+        polled: &mut Poll<Result<Answer, Status>>,
+    ) {
+        if self.waiting.is_none() {
+            self.begin(meter, clock.turn(), clock);
+        }
+        let Poll::Ready(outcome) = polled else { return };
+        let Some(end) = self.waiting.take().and_then(|mut waiting| waiting.0.take()) else { return };
+        match outcome {
+            Ok(answer) => end.answered(answer),
+            Err(status) => end.end(status.code(), now()),
+        }
+    }
+
+    /// Counts the start of the call.
+    #[cold]
+    fn begin(&mut self, meter: &Arc<CallMeter>, start: Instant, clock: &impl CallClock) {
+        let cells = meter.here(self.method.into());
+        cells.start();
+        if self.request_len != STREAMED {
+            cells.add_request(1, self.request_len as usize);
+        }
+        let end = CallEnd { meter: meter.clone(), method: self.method.into(), start, deadline: clock.deadline() };
+        self.waiting = Some(Box::new(CancelledCall(Some(end))));
+    }
+}
+
+/// The request length of calls with a stream of requests.
+const STREAMED: u32 = u32::MAX;
+
+/// The clock of a call outside of the turns of event loops.
+pub(crate) struct OwnClock<'a> {
+    meter: Option<&'a Arc<CallMeter>>,
+    deadline: Option<Instant>,
+}
+
+impl CallClock for OwnClock<'_> {
+    fn meter(&self) -> Option<&Arc<CallMeter>> {
+        self.meter
+    }
+
+    fn is_in_turn(&self) -> bool {
+        false
+    }
+
+    fn turn(&self) -> Instant {
+        now()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+}
+
+pin_project! {
+    /// A call being counted.
+    pub(crate) struct MeasuredCall<'a, F> {
+        #[pin]
+        handling: F,
+        measure: CallMeasure,
+        clock: OwnClock<'a>,
+    }
+}
+
+impl<'a, F> MeasuredCall<'a, F> {
+    pub(crate) fn new(
+        measure: CallMeasure,
+        meter: Option<&'a Arc<CallMeter>>,
+        deadline: Option<Instant>,
+        handling: F,
+    ) -> Self {
+        Self { handling, measure, clock: OwnClock { meter, deadline } }
+    }
+}
+
+impl<F: Future<Output = Result<Answer, Status>>> Future for MeasuredCall<'_, F> {
+    type Output = Result<Answer, Status>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        this.measure.before_poll(this.clock);
+        let mut polled = this.handling.poll(cx);
+        this.measure.after_poll(this.clock, &mut polled);
+        polled
+    }
+}
+
+/// The count of a call made by a channel. Dropped before its end, the call counts as cancelled.
+pub(crate) struct ChannelMeasure<'a> {
+    /// `None` if nothing is counted, or no longer.
+    meter: Option<&'a Arc<CallMeter>>,
+    /// The number of the method.
+    method: usize,
+    start: Instant,
+}
+
+impl<'a> ChannelMeasure<'a> {
+    /// Counts the start of a call.
+    #[inline]
+    pub(crate) fn begin(meter: Option<&'a Arc<CallMeter>>, method: &'static Method, start: Instant) -> Self {
+        let method = meter.map_or(0, |meter| {
+            let method = meter.number(method);
+            meter.here(method).start();
+            method
+        });
+        Self { meter, method, start }
+    }
+
+    /// Counts a single request.
+    pub(crate) fn add_request(&self, body: &Body) {
+        if let Some(len) = body.content_len() {
+            self.add_request_len(len);
+        }
+    }
+
+    /// Counts a single request of this length.
+    pub(crate) fn add_request_len(&self, len: usize) {
+        if let Some(meter) = self.meter {
+            meter.here(self.method).add_request(1, len);
+        }
+    }
+
+    /// Counts the requests of a call of any kind.
+    pub(crate) fn with_requests(&self, call: Call) -> Call {
+        self.add_request(call.body());
+        match self.meter {
+            Some(meter) => call.map_body(|body| measured_requests(meter, self.method, body)),
+            None => call,
+        }
+    }
+
+    /// Counts a call with one request and one answer, and its end.
+    #[inline]
+    pub(crate) fn end_unary(&mut self, request_len: usize, response_len: usize, at: Instant) {
+        if let Some(meter) = self.meter.take() {
+            let cells = meter.here(self.method);
+            cells.add_request(1, request_len);
+            cells.add_response(1, response_len);
+            cells.end(0, at.saturating_duration_since(self.start));
+        }
+    }
+
+    /// Counts an answer. A stream is counted until its end.
+    pub(crate) fn answered(&mut self, answer: &mut Answer) {
+        if let Some(end) = self.take_end() {
+            end.answered(answer);
+        }
+    }
+
+    /// Counts the end of the call with this status. Returns the status.
+    pub(crate) fn failed(&mut self, status: Status) -> Status {
+        self.fail(status.code());
+        status
+    }
+
+    #[cold]
+    fn fail(&mut self, code: Code) {
+        if let Some(end) = self.take_end() {
+            end.end(code, now());
+        }
+    }
+
+    /// Returns the rest of the count.
+    fn take_end(&mut self) -> Option<CallEnd> {
+        let meter = self.meter.take()?.clone();
+        Some(CallEnd { meter, method: self.method, start: self.start, deadline: None })
+    }
+}
+
+impl Drop for ChannelMeasure<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.meter.is_some() {
+            self.fail(Code::Cancelled);
+        }
+    }
+}
+
+/// The end of a call, not counted yet.
+struct CallEnd {
+    meter: Arc<CallMeter>,
+    method: usize,
+    start: Instant,
+    deadline: Option<Instant>,
+}
+
+impl CallEnd {
+    fn end(self, code: Code, at: Instant) {
+        self.meter.here(self.method).end(code.into(), at.saturating_duration_since(self.start));
+    }
+
+    /// Counts an answer. A stream is counted until its end.
+    // By reference: most answers are not moved.
+    fn answered(self, answer: &mut Answer) {
+        if let Some(len) = answer.body().content_len() {
+            self.meter.here(self.method).add_response(1, len);
+            return self.end(Code::Ok, now());
+        }
+        let (method, side, is_outgoing) = (self.method, MessageSide::Response, self.meter.target().is_none());
+        let count = StreamCount { meter: self.meter.clone(), method, side, is_outgoing };
+        let streamed = mem::replace(answer, Answer::new(Body::from(Bytes::new())));
+        *answer = streamed.map_body(|body| match body {
+            Body::Many(messages) => Body::Many(measured(messages, count, Some(self))),
+            body => body,
+        });
+    }
+}
+
+/// Counts a call dropped before its end.
+struct CancelledCall(Option<CallEnd>);
+
+impl Drop for CancelledCall {
+    fn drop(&mut self) {
+        if let Some(end) = self.0.take() {
+            let now = now();
+            let is_late = end.deadline.is_some_and(|deadline| deadline <= now);
+            end.end(if is_late { Code::DeadlineExceeded } else { Code::Cancelled }, now);
+        }
+    }
+}
+
+/// The counters for the messages of a stream.
+struct StreamCount {
+    meter: Arc<CallMeter>,
+    method: usize,
+    side: MessageSide,
+    /// `true` for the messages sent by this process.
+    is_outgoing: bool,
+}
+
+#[derive(Clone, Copy)]
+enum MessageSide {
+    Request,
+    Response,
+}
+
+impl StreamCount {
+    fn add(&self, messages: u64, bytes: usize) {
+        if messages == 0 {
+            return;
+        }
+        let cells = self.meter.here(self.method);
+        match self.side {
+            MessageSide::Request => cells.add_request(messages, bytes),
+            MessageSide::Response => cells.add_response(messages, bytes),
+        }
+    }
+}
+
+/// Counts the messages of a stream of requests.
+#[cold]
+pub(crate) fn measured_requests(meter: &Arc<CallMeter>, method: usize, body: Body) -> Body {
+    match body {
+        Body::Many(messages) => {
+            let (side, is_outgoing) = (MessageSide::Request, meter.target().is_some());
+            let count = StreamCount { meter: meter.clone(), method, side, is_outgoing };
+            Body::Many(measured(messages, count, None))
+        }
+        body => body,
+    }
+}
+
+fn measured(messages: Streaming<Bytes>, count: StreamCount, end: Option<CallEnd>) -> Streaming<Bytes> {
+    messages.changed(|messages| MeasuredMessages { messages, count, handed: None, end: CancelledCall(end) })
+}
+
+/// A stream whose messages are counted, and the end of its call.
+struct MeasuredMessages {
+    messages: Streaming<Bytes>,
+    count: StreamCount,
+    /// The time at which the wire took the last messages to send. Until it asks for more, it has no room.
+    handed: Option<Instant>,
+    end: CancelledCall,
+}
+
+impl MeasuredMessages {
+    /// Called before each poll. Counts the time since the wire had room for messages.
+    fn note_room(&mut self) {
+        if let Some(handed) = self.handed.take() {
+            let blocked = now().saturating_duration_since(handed);
+            self.count.meter.here(self.count.method).add_blocked(blocked);
+        }
+    }
+
+    fn note_end<T>(&mut self, next: PollNext<T>) -> PollNext<T> {
+        let code = match &next {
+            Poll::Ready(Some(Ok(_))) if self.count.is_outgoing => {
+                self.handed = Some(now());
+                return next;
+            }
+            Poll::Ready(None) => Code::Ok,
+            Poll::Ready(Some(Err(status))) => status.code(),
+            _ => return next,
+        };
+        if let Some(end) = self.end.0.take() {
+            end.end(code, now());
+        }
+        next
+    }
+}
+
+impl BatchSource<Bytes> for MeasuredMessages {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<Bytes> {
+        self.note_room();
+        let next = self.messages.poll(cx);
+        if let Poll::Ready(Some(Ok(message))) = &next {
+            self.count.add(1, message.len());
+        }
+        self.note_end(next)
+    }
+
+    fn poll_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        full: usize,
+        prefix: MessagePrefix,
+    ) -> PollNext<Option<Bytes>> {
+        self.note_room();
+        let before = out.len();
+        let next = self.messages.poll_into(cx, out, full, prefix);
+        let (mut messages, mut bytes) = prefix.measure(&out[before..]);
+        if let Poll::Ready(Some(Ok(Some(message)))) = &next {
+            (messages, bytes) = (messages + 1, bytes + message.len());
+        }
+        self.count.add(messages, bytes);
+        self.note_end(next)
+    }
+
+    fn poll_several(&mut self, cx: &mut Context<'_>) -> PollNext<ReceivedMessages<Bytes>> {
+        self.note_room();
+        let next = self.messages.poll_several(cx);
+        if let Poll::Ready(Some(Ok(messages))) = &next {
+            let (messages, bytes) = match messages {
+                ReceivedMessages::One(message) => (1, message.len()),
+                ReceivedMessages::Several(packed) => packed.measure(),
+            };
+            self.count.add(messages, bytes);
+        }
+        self.note_end(next)
+    }
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}

@@ -1,0 +1,307 @@
+//! Counters of the calls of this process, for tests, Prometheus and OpenTelemetry.
+//!
+//! Servers and channels count by default ([`CallSettings::metrics`](crate::CallSettings::metrics),
+//! [`ChannelCallSettings::metrics`](crate::ChannelCallSettings::metrics)). Each thread has its own counters, so counting takes
+//! no lock and no atomic read-modify-write instruction. [`Server::metrics`](crate::Server::metrics) and [`Channel::metrics`](crate::Channel::metrics) read
+//! the counters of one server or target, [`MetricsSnapshot::take`] all of them.
+//!
+//! ```
+//! use frpc::metrics::{MetricsSnapshot, TextFormat};
+//!
+//! let snapshot = MetricsSnapshot::take();
+//! println!("{}", snapshot.to_text(TextFormat::Prometheus));
+//! ```
+//!
+//! The number of time series is bounded: methods that a server does not have count as `_OTHER`, and so do targets above
+//! [`TARGETS_MAX`]. A client cannot create time series.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    ops::Deref,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+pub use frpc_metrics::{
+    CallTotals, DurationHistogram, MetricFamily, MetricKind, MetricPoint, MetricValue, TextFormat, bucket_bound,
+    write_text,
+};
+
+use crate::call::{meter::CallMeter, method::Method, status::Code};
+
+/// The counters of one method.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MethodMetrics {
+    /// The full name, such as `package.Service/Method`, or `_OTHER` for unknown methods.
+    pub method: String,
+    /// The target of the channels. `None` on a server.
+    pub target: Option<Arc<str>>,
+    /// The counters.
+    pub totals: CallTotals,
+}
+
+/// The counters of a [`Server`](crate::Server). Dereferences to the counters of its connections.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ServerMetrics {
+    /// The called methods, sorted by name.
+    pub methods: Vec<MethodMetrics>,
+    /// The connections of all wires.
+    pub transport: frisbee::ServerMetrics,
+}
+
+impl ServerMetrics {
+    /// Returns the counters of a method, such as `package.Service/Method`. Zeros if it was never called.
+    pub fn method(&self, name: &str) -> CallTotals {
+        self.methods.iter().find(|found| found.method == name).map(|found| found.totals.clone()).unwrap_or_default()
+    }
+}
+
+impl Deref for ServerMetrics {
+    type Target = frisbee::ServerMetrics;
+
+    fn deref(&self) -> &Self::Target {
+        &self.transport
+    }
+}
+
+/// The counters of this process at one time.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct MetricsSnapshot {
+    /// The methods of all servers, including servers that have ended. Methods with the same name share an entry.
+    pub served: Vec<MethodMetrics>,
+    /// The methods called by all channels, per target.
+    pub called: Vec<MethodMetrics>,
+}
+
+/// Returns the counters of each method of a meter, sorted by name.
+pub(crate) fn methods_of(meter: &CallMeter) -> Vec<MethodMetrics> {
+    let mut methods = BTreeMap::new();
+    add_methods(meter, &mut methods);
+    listed(methods, meter.target())
+}
+
+fn add_methods(meter: &CallMeter, methods: &mut BTreeMap<String, CallTotals>) {
+    for (method, totals) in meter.totals() {
+        methods.entry(method.map_or_else(|| OTHER.to_owned(), Method::path)).or_default().add(&totals);
+    }
+}
+
+fn listed(methods: BTreeMap<String, CallTotals>, target: Option<&Arc<str>>) -> Vec<MethodMetrics> {
+    let methods = methods.into_iter();
+    methods.map(|(method, totals)| MethodMetrics { method, target: target.cloned(), totals }).collect()
+}
+
+/// The meters of the process.
+#[derive(Default)]
+struct Meters {
+    servers: Vec<Arc<CallMeter>>,
+    /// The counters of servers that have ended.
+    ended: BTreeMap<String, CallTotals>,
+    targets: BTreeMap<Arc<str>, Arc<CallMeter>>,
+    /// The counters of targets without channels, forgotten at the limit.
+    left: BTreeMap<String, CallTotals>,
+}
+
+static METERS: Mutex<Option<Meters>> = Mutex::new(None);
+
+fn with_meters<T>(read: impl FnOnce(&mut Meters) -> T) -> T {
+    let mut meters: MutexGuard<'_, _> = METERS.lock().unwrap_or_else(PoisonError::into_inner);
+    read(meters.get_or_insert_default())
+}
+
+/// Creates the counters of a server with these methods.
+pub(crate) fn add_server(methods: Vec<&'static Method>) -> Arc<CallMeter> {
+    let meter = Arc::new(CallMeter::new(methods, None));
+    with_meters(|meters| {
+        meters.fold_ended();
+        meters.servers.push(meter.clone());
+    });
+    meter
+}
+
+/// Returns the counters of the channels to a target.
+pub(crate) fn of_target(target: &str) -> Arc<CallMeter> {
+    with_meters(|meters| {
+        if meters.targets.len() >= TARGETS_MAX && !meters.targets.contains_key(target) {
+            meters.fold_left();
+        }
+        let is_known = meters.targets.contains_key(target) || meters.targets.len() < TARGETS_MAX;
+        let name: Arc<str> = if is_known { target.into() } else { OTHER.into() };
+        let new = || Arc::new(CallMeter::new(Vec::new(), Some(name.clone())));
+        meters.targets.entry(name.clone()).or_insert_with(new).clone()
+    })
+}
+
+impl Meters {
+    /// Keeps the counts of servers that have ended, without their memory.
+    fn fold_ended(&mut self) {
+        let Self { servers, ended, .. } = self;
+        servers.retain(|meter| is_used(meter, ended));
+    }
+
+    /// Does the same for targets without channels.
+    fn fold_left(&mut self) {
+        let Self { targets, left, .. } = self;
+        targets.retain(|_, meter| is_used(meter, left));
+    }
+}
+
+/// Returns `true` if a server or a channel counts with this meter. Otherwise adds its counts to `kept`.
+fn is_used(meter: &Arc<CallMeter>, kept: &mut BTreeMap<String, CallTotals>) -> bool {
+    let is_used = Arc::strong_count(meter) > 1;
+    if !is_used {
+        add_methods(meter, kept);
+    }
+    is_used
+}
+
+impl MetricsSnapshot {
+    /// Reads the counters of all servers and channels of this process.
+    pub fn take() -> Self {
+        with_meters(|meters| {
+            meters.fold_ended();
+            let mut served = meters.ended.clone();
+            meters.servers.iter().for_each(|meter| add_methods(meter, &mut served));
+            let mut left = meters.left.clone();
+            meters.targets.get(OTHER).into_iter().for_each(|meter| add_methods(meter, &mut left));
+            let named = meters.targets.iter().filter(|(target, _)| &***target != OTHER);
+            let mut called: Vec<_> = named.flat_map(|(_, meter)| methods_of(meter)).collect();
+            called.extend(listed(left, Some(&OTHER.into())));
+            Self { served: listed(served, None), called }
+        })
+    }
+
+    /// Returns the metrics with their names: by the RPC conventions of OpenTelemetry, by gRPC (A66, A96), and
+    /// `frpc.*` for everything else.
+    pub fn families(&self) -> Vec<MetricFamily> {
+        let mut families = self.server_families();
+        families.extend(self.client_families());
+        families
+    }
+
+    fn server_families(&self) -> Vec<MetricFamily> {
+        let mut duration =
+            MetricFamily::histogram("rpc.server.call.duration", "s", "Time from the arrival of a call to its end.");
+        let mut started = MetricFamily::counter("grpc.server.call.started", "{call}", "Calls begun.");
+        let mut grpc_duration =
+            MetricFamily::histogram("grpc.server.call.duration", "s", "Time from the arrival of a call to its end.");
+        let mut sent = MetricFamily::histogram(
+            "grpc.server.call.sent_total_compressed_message_size",
+            "By",
+            "Bytes of response messages per call, before compression.",
+        );
+        let mut received = MetricFamily::histogram(
+            "grpc.server.call.rcvd_total_compressed_message_size",
+            "By",
+            "Bytes of request messages per call, after decompression.",
+        );
+        let mut in_flight = MetricFamily::gauge("frpc.server.calls_in_flight", "{call}", "Calls in flight.");
+        let mut requests = MetricFamily::counter("frpc.server.request.messages", "{message}", "Request messages.");
+        let mut responses = MetricFamily::counter("frpc.server.response.messages", "{message}", "Response messages.");
+        let mut blocked = MetricFamily::counter(
+            "frpc.server.stream.blocked",
+            "s",
+            "Time in which streams had responses to send and their connections took none.",
+        );
+        for MethodMetrics { method, totals, .. } in &self.served {
+            let ours: &[(&'static str, &str)] = &[(SYSTEM, "frpc"), (METHOD, method)];
+            let grpc: &[(&'static str, &str)] = &[(GRPC_METHOD, method)];
+            add_durations(&mut duration, &mut grpc_duration, ours, grpc, totals);
+            started.add(grpc, totals.started);
+            let calls = totals.all_ended();
+            sent.add(grpc, MetricValue::Sizes { count: calls, sum: totals.response_bytes });
+            received.add(grpc, MetricValue::Sizes { count: calls, sum: totals.request_bytes });
+            in_flight.add(ours, totals.in_flight());
+            requests.add(ours, totals.request_messages);
+            responses.add(ours, totals.response_messages);
+            blocked.add(ours, totals.blocked);
+        }
+        vec![duration, started, grpc_duration, sent, received, in_flight, requests, responses, blocked]
+    }
+
+    fn client_families(&self) -> Vec<MetricFamily> {
+        let mut duration =
+            MetricFamily::histogram("rpc.client.call.duration", "s", "Time of a call with all its attempts.");
+        let mut started = MetricFamily::counter("grpc.client.attempt.started", "{attempt}", "Attempts begun.");
+        let mut grpc_duration =
+            MetricFamily::histogram("grpc.client.call.duration", "s", "Time of a call with all its attempts.");
+        let mut sent = MetricFamily::histogram(
+            "grpc.client.attempt.sent_total_compressed_message_size",
+            "By",
+            "Bytes of request messages per call, before compression.",
+        );
+        let mut received = MetricFamily::histogram(
+            "grpc.client.attempt.rcvd_total_compressed_message_size",
+            "By",
+            "Bytes of response messages per call, after decompression.",
+        );
+        let mut retries = MetricFamily::counter("grpc.client.call.retries", "{retry}", "Retries.");
+        let mut hedges =
+            MetricFamily::counter("grpc.client.call.hedges", "{hedge}", "Attempts made before the answer to another.");
+        let mut in_flight = MetricFamily::gauge("frpc.client.calls_in_flight", "{call}", "Calls in flight.");
+        let mut blocked = MetricFamily::counter(
+            "frpc.client.stream.blocked",
+            "s",
+            "Time in which streams had requests to send and their connections took none.",
+        );
+        for MethodMetrics { method, target, totals } in &self.called {
+            let target = target.as_deref().unwrap_or(OTHER);
+            let ours: &[(&'static str, &str)] = &[(SYSTEM, "frpc"), (METHOD, method), ("server.address", target)];
+            let grpc: &[(&'static str, &str)] = &[(GRPC_METHOD, method), ("grpc.target", target)];
+            add_durations(&mut duration, &mut grpc_duration, ours, grpc, totals);
+            started.add(grpc, totals.started + totals.retries + totals.hedges);
+            let calls = totals.all_ended();
+            sent.add(grpc, MetricValue::Sizes { count: calls, sum: totals.request_bytes });
+            received.add(grpc, MetricValue::Sizes { count: calls, sum: totals.response_bytes });
+            retries.add(grpc, totals.retries);
+            hedges.add(grpc, totals.hedges);
+            in_flight.add(ours, totals.in_flight());
+            blocked.add(ours, totals.blocked);
+        }
+        vec![duration, started, grpc_duration, sent, received, retries, hedges, in_flight, blocked]
+    }
+
+    /// Returns the metrics in a text format.
+    pub fn to_text(&self, format: TextFormat) -> String {
+        write_text(&self.families(), format)
+    }
+}
+
+/// Adds the durations of a method by status code, under both names.
+fn add_durations(
+    ours: &mut MetricFamily,
+    grpc: &mut MetricFamily,
+    our_attributes: &[(&'static str, &str)],
+    grpc_attributes: &[(&'static str, &str)],
+    totals: &CallTotals,
+) {
+    for (code, durations) in totals.durations.iter().filter(|(_, durations)| durations.count() > 0) {
+        let name = Code::from(i32::from(*code)).name();
+        let mut attributes = our_attributes.to_vec();
+        attributes.push(("rpc.status_code", name));
+        if *code != 0 {
+            attributes.push(("error.type", name));
+        }
+        ours.add(&attributes, durations.clone());
+        let mut attributes = grpc_attributes.to_vec();
+        attributes.push(("grpc.status", name));
+        grpc.add(&attributes, durations.clone());
+    }
+}
+
+impl fmt::Debug for Meters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Meters").field("servers", &self.servers.len()).finish_non_exhaustive()
+    }
+}
+
+/// The maximum number of targets with their own counters.
+pub const TARGETS_MAX: usize = 256;
+/// The name of methods and targets without counters of their own.
+const OTHER: &str = "_OTHER";
+const SYSTEM: &str = "rpc.system.name";
+const METHOD: &str = "rpc.method";
+const GRPC_METHOD: &str = "grpc.method";

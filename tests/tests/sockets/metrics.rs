@@ -1,0 +1,194 @@
+//! The counters of calls, compared with calls counted by hand, on both sides and over every wire.
+
+use std::collections::BTreeMap;
+
+use frpc::{
+    Channel, Code, Engine, Method, Request, Streaming,
+    metrics::{MethodMetrics, MetricsSnapshot, TextFormat},
+};
+use support::{
+    SECOND,
+    calls::{TestClient, TestServer, TestService, Words, ask, words},
+    in_real_time, until,
+};
+
+use crate::wires::{SCHEMES, connect, serve};
+
+/// Calls of one method, as counted by hand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct HandCount {
+    by_code: BTreeMap<u8, u64>,
+    requests: u64,
+    responses: u64,
+}
+
+impl HandCount {
+    fn end(&mut self, code: Code) {
+        *self.by_code.entry(code.into()).or_default() += 1;
+    }
+
+    fn of(method: &MethodMetrics) -> Self {
+        let totals = &method.totals;
+        let by_code = totals.durations.iter().map(|(code, durations)| (*code, durations.count()));
+        Self { by_code: by_code.collect(), requests: totals.request_messages, responses: totals.response_messages }
+    }
+}
+
+fn code_of<T>(outcome: &Result<T, frpc::Status>) -> Code {
+    outcome.as_ref().map_or_else(frpc::Status::code, |_| Code::Ok)
+}
+
+/// Makes calls with all outcomes, and counts them.
+async fn make_calls(
+    channel: &Channel,
+    service: &TestService,
+    (scheme, has_request_streams): (&str, bool),
+) -> BTreeMap<String, HandCount> {
+    let (client, mut counts) = (TestClient::new(channel.clone()), BTreeMap::<String, HandCount>::new());
+    let say = counts.entry("calls.Test/Say".to_owned()).or_default();
+    for call in 0..60 {
+        let text = match call % 6 {
+            0 => "fail 5 nothing".to_owned(),
+            1 => "panic".to_owned(),
+            2 => "large 70000".to_owned(),
+            _ => "x".repeat(call * 20),
+        };
+        let outcome = ask(&client, &text).await;
+        say.requests += 1;
+        say.responses += u64::from(outcome.is_ok());
+        say.end(code_of(&outcome));
+    }
+    let mut late = Request::new(words("wait"));
+    late.set_timeout(SECOND / 30);
+    assert_eq!(client.say(late).await.unwrap_err().code(), Code::DeadlineExceeded, "{scheme}");
+    say.end(Code::DeadlineExceeded);
+    service.gate.arrival().await;
+    // Dropped by its caller while the handler runs.
+    tokio::select! {
+        biased;
+        outcome = ask(&client, "wait") => panic!("{scheme}: {outcome:?}"),
+        () = service.gate.arrival() => {}
+    }
+    say.end(Code::Cancelled);
+    // Their requests were sent, and have no answer.
+    say.requests += 2;
+
+    if !scheme.starts_with("twirp") && scheme != "jsonrpc+http" {
+        let count = counts.entry("calls.Test/Count".to_owned()).or_default();
+        for list in ["a, b, c", "a, fail 9 no, b", "a"] {
+            count.requests += 1;
+            let outcome = async {
+                let mut answers = client.count(words(list)).await?.into_inner();
+                while let Some(Words { .. }) = answers.message().await? {
+                    count.responses += 1;
+                }
+                Ok(())
+            };
+            let outcome = outcome.await;
+            count.end(code_of(&outcome));
+        }
+    }
+    if has_request_streams {
+        let gather = counts.entry("calls.Test/Gather".to_owned()).or_default();
+        client.gather(Streaming::from_iter(["a", "b", "c"].map(words))).await.unwrap();
+        gather.end(Code::Ok);
+        (gather.requests, gather.responses) = (3, 1);
+    }
+    counts
+}
+
+#[test]
+fn counters_agree_with_calls_counted_by_hand_on_both_sides_of_every_wire() {
+    for (scheme, path, has_request_streams) in SCHEMES {
+        in_real_time(async {
+            let service = TestService::default();
+            let server = serve(Engine::Tokio, TestServer::new(service.clone())).await;
+            let channel = connect(&server, scheme, path).await;
+            let counts = make_calls(&channel, &service, (scheme, has_request_streams)).await;
+            // Some wires do not tell the server of a dropped or late call. Its handler may end now.
+            service.gate.open(2);
+            let in_flight = || server.metrics().methods.iter().map(|method| method.totals.in_flight()).sum::<u64>();
+            until(|| in_flight() == 0).await;
+
+            let (served, mut called) = (server.metrics().methods, channel.metrics());
+            // A dropped call ends before its request is counted.
+            let say = called.iter_mut().find(|method| method.method == "calls.Test/Say").unwrap();
+            say.totals.request_messages = counts["calls.Test/Say"].requests;
+            let by_hand = |methods: &[MethodMetrics]| -> BTreeMap<String, HandCount> {
+                methods.iter().map(|method| (method.method.clone(), HandCount::of(method))).collect()
+            };
+            assert_eq!(by_hand(&called), counts, "{scheme}");
+            let mut at_server = by_hand(&served);
+            // The server may learn of the deadline from its caller, as of any cancellation, or of neither.
+            let (say, expected) = (at_server.get_mut("calls.Test/Say").unwrap(), &counts["calls.Test/Say"]);
+            let answered = say.responses - expected.responses;
+            let ended = [Code::Cancelled, Code::DeadlineExceeded].map(|code| say.by_code.remove(&code.into()));
+            assert_eq!(answered + ended.into_iter().flatten().sum::<u64>(), 2, "{scheme}");
+            *say.by_code.get_mut(&0).unwrap() -= answered;
+            say.responses -= answered;
+            say.by_code.extend([(Code::Cancelled.into(), 1), (Code::DeadlineExceeded.into(), 1)]);
+            assert_eq!(at_server, counts, "{scheme}");
+            let bytes = |methods: &[MethodMetrics]| -> Vec<u64> {
+                methods.iter().map(|method| method.totals.response_bytes).collect()
+            };
+            let answer_len = if scheme.starts_with("jsonrpc") { r#"{"text":"wait"}"# } else { "\n\u{4}wait" }.len();
+            let mut received = bytes(&called);
+            *received.last_mut().unwrap() += answered * answer_len as u64;
+            assert_eq!(bytes(&served), received, "{scheme}");
+        });
+    }
+}
+
+#[test]
+fn unknown_methods_share_one_series() {
+    static UNKNOWN: [Method; 3] = [
+        Method::unary("calls.No", "One", 1),
+        Method::unary("calls.No", "Two", 2),
+        Method::unary("calls.Test", "No", 3),
+    ];
+    in_real_time(async {
+        for (scheme, path, _) in SCHEMES.into_iter().take(4) {
+            let server = serve(Engine::Tokio, TestServer::new(TestService::default())).await;
+            let channel = connect(&server, scheme, path).await;
+            for method in &UNKNOWN {
+                let called = channel.unary::<Words, Words>(method, words("a")).await;
+                assert_eq!(called.unwrap_err().code(), Code::Unimplemented, "{scheme}");
+            }
+            let metrics = server.metrics();
+            if !metrics.methods.is_empty() {
+                let names: Vec<_> = metrics.methods.iter().map(|method| &*method.method).collect();
+                assert_eq!(
+                    (names, metrics.method("_OTHER").ended(Code::Unimplemented.into())),
+                    (vec!["_OTHER"], 3),
+                    "{scheme}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn the_snapshot_of_the_process_has_servers_channels_and_ended_servers() {
+    in_real_time(async {
+        let ended = |snapshot: &MetricsSnapshot| {
+            let found = snapshot.served.iter().find(|method| method.method == "calls.Test/Chat");
+            found.map_or(0, |method| method.totals.all_ended())
+        };
+        let before = ended(&MetricsSnapshot::take());
+        for _ in 0..3 {
+            let server = serve(Engine::Tokio, TestServer::new(TestService::default())).await;
+            let client = TestClient::new(connect(&server, "tcp", "").await);
+            let mut answers = client.chat(Streaming::from_iter(["a", "b"].map(words))).await.unwrap().into_inner();
+            while answers.message().await.unwrap().is_some() {}
+            until(|| server.metrics().method("calls.Test/Chat").in_flight() == 0).await;
+        }
+        let snapshot = MetricsSnapshot::take();
+        assert!(ended(&snapshot) >= before + 3);
+        let text = snapshot.to_text(TextFormat::OpenMetrics);
+        for name in
+            ["rpc_server_call_duration_seconds_bucket", "grpc_client_attempt_started_total", "grpc_target=\"tcp://"]
+        {
+            assert!(text.contains(name), "{name} is not in {text}");
+        }
+    });
+}
