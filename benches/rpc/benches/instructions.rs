@@ -1,5 +1,5 @@
 //! Instructions of unary 32-byte calls, counted by callgrind on each side by itself and on both together, plain and with
-//! metadata, over frisbee and gRPC, and of the messages of a stream. More than recorded is a failure.
+//! metadata, and of the messages of a stream, over frisbee and gRPC. More than recorded is a failure.
 //!
 //! The server answers frames that were encoded beforehand; the client is answered by a task that sends back what it
 //! reads, which is what an echo answers, or over gRPC by one that puts each message into the frames of an answer. Both
@@ -18,7 +18,7 @@ use std::{
 };
 
 use bench_rpc::{
-    GrpcServing, Service,
+    GrpcServing, Service, connected_by_grpc,
     in_memory::{Calling, MESSAGE_LEN, Serving, WARM_UP_CALLS, current_thread, quiet},
     plain,
     schema::{Message, RepeatRequest, echo_client::EchoClient, echo_server::EchoServer},
@@ -46,7 +46,7 @@ fn client(calling: Calling) -> Calling {
 }
 
 #[library_benchmark]
-#[bench::ten(args = (10), setup = Calling::start_fleet, config = at_most(6_580, CALLS))]
+#[bench::ten(args = (10), setup = Calling::start_fleet, config = at_most(6_640, CALLS))]
 fn fleet_client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling
@@ -83,6 +83,13 @@ fn stream(mut streaming: Streaming) -> Streaming {
     streaming
 }
 
+#[library_benchmark]
+#[bench::small(setup = Streaming::start_grpc, config = at_most(1_375, MESSAGES))]
+fn grpc_stream(mut streaming: Streaming) -> Streaming {
+    streaming.receive(MESSAGES);
+    streaming
+}
+
 /// A client and a server in one process, and a stream between them.
 struct Streaming {
     runtime: Runtime,
@@ -92,8 +99,16 @@ struct Streaming {
 
 impl Streaming {
     fn start() -> Self {
+        Self::start_over(connected)
+    }
+
+    fn start_grpc() -> Self {
+        Self::start_over(|runtime| connected_by_grpc(runtime, LARGE_PIPE_LEN))
+    }
+
+    fn start_over(connect: fn(&Runtime) -> (Server, EchoClient)) -> Self {
         let runtime = current_thread();
-        let (server, client) = connected(&runtime);
+        let (server, client) = connect(&runtime);
         let request = RepeatRequest { text: text(MESSAGE_LEN), count: u32::MAX };
         let messages = runtime.block_on(client.repeat(request)).expect("it is sent").into_inner();
         let mut streaming = Self { runtime, _server: server, messages };
@@ -182,6 +197,6 @@ const LARGE_PIPE_LEN: usize = 64 << 10;
 
 library_benchmark_group!(
     name = calls,
-    benchmarks = [server, client, fleet_client, grpc_server, grpc_client, both, stream]
+    benchmarks = [server, client, fleet_client, grpc_server, grpc_client, both, stream, grpc_stream]
 );
 main!(config = if_there_are_tools(), library_benchmark_groups = calls);

@@ -1,6 +1,8 @@
 //! The same sides of a connection with gRPC. The peer reads and writes frames of HTTP/2, with header blocks encoded in
 //! advance.
 
+use std::{future::ready, io, sync::Mutex};
+
 use frpc::{Channel, Server};
 use frpc_http::{Client, Http};
 use frpc_http2::{BlockEncoder, Field};
@@ -89,6 +91,23 @@ impl Calling {
         let channel = runtime.block_on(connecting).expect("the peer is in this process");
         Self::warmed_up(runtime, EchoClient::new(channel), callers)
     }
+}
+
+/// Returns a server, and a client that is connected to it by a pipe of this length.
+pub fn connected_by_grpc(runtime: &Runtime, pipe_len: usize) -> (Server, EchoClient) {
+    let server = Server::builder().config(quiet()).wire(Http::new()).add_service(EchoServer::new(Service));
+    let server = server.without_listener().expect("it has one service");
+    let (wire, peer) = duplex(pipe_len);
+    let peer = Mutex::new(Some(peer));
+    let client = Client::new().connector(move || {
+        let peer = peer.lock().expect("no thread panics").take();
+        ready(peer.ok_or(io::ErrorKind::ConnectionRefused.into()))
+    });
+    let channel = runtime.block_on(async {
+        server.attach(wire);
+        Channel::builder().config(quiet()).transport(client).connect("grpc://memory").await
+    });
+    (server, EchoClient::new(channel.expect("the server is in this process")))
 }
 
 /// Answers each request with its own message.

@@ -8,7 +8,7 @@ mod pair;
 
 use std::{future::Future, net::SocketAddr};
 
-pub use grpc_in_memory::GrpcServing;
+pub use grpc_in_memory::{GrpcServing, connected_by_grpc};
 pub use over_frpc::{OverFrpc, Service, plain, with_metadata};
 pub use over_tonic::OverTonic;
 pub use pair::Pair;
