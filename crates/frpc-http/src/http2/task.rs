@@ -221,7 +221,7 @@ fn len_of(frame: &Frame<Bytes>) -> usize {
 }
 
 /// A task waits once this much of its answer is not taken, counted with [`FRAME_LEN`]. The last piece may exceed it.
-const QUEUE_LEN: usize = 64 << 10;
+const QUEUE_LEN: usize = 192 << 10;
 
 /// The memory of a piece besides its data.
 const FRAME_LEN: usize = size_of::<Frame<Bytes>>();
