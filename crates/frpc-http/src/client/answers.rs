@@ -122,7 +122,8 @@ impl FramedResponse {
         while !self.is_over {
             let frame = self.frames.next().map_err(|error| as_server_fault(error.into()))?;
             let Some(frame) = frame else {
-                let Some(data) = ready!(self.received.poll_data(cx))? else { return Poll::Ready(self.end_of_body()) };
+                let data = ready!(self.received.poll_frames(cx, &mut self.frames))?;
+                let Some(data) = data else { return Poll::Ready(self.end_of_body()) };
                 self.has_body = true;
                 self.frames.push(data);
                 continue;

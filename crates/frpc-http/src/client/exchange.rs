@@ -26,7 +26,7 @@ use super::{
     outgoing::{MessageSource, OutgoingBody, RequestContent},
     pool::{CallSlot, ConnectionPool},
 };
-use crate::headers::request_len;
+use crate::{headers::request_len, message::envelope::EnvelopeReader};
 
 /// The head of a request, still independent of a connection.
 pub(super) struct RequestHead {
@@ -326,6 +326,17 @@ impl ReceivedBody {
                 Err(frame) => self.trailers = frame.into_trailers().ok(),
             }
         }
+    }
+
+    /// Polls for the next bytes, or `None` at the end. If `frames` has the start of a long frame, the bytes are the whole
+    /// frame.
+    pub(super) fn poll_frames(
+        &mut self,
+        cx: &mut Context<'_>,
+        frames: &mut EnvelopeReader,
+    ) -> Poll<Result<Option<Bytes>, Status>> {
+        self.body.collect(|| frames.take_start());
+        self.poll_data(cx)
     }
 
     /// Reads the rest of the body, up to `len_max` bytes.

@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::{body::Incoming, client::conn::TrySendError};
@@ -69,6 +69,19 @@ pub(super) enum IncomingBody {
     Hyper(Incoming),
     #[cfg(feature = "http2")]
     Http2(Http2Body),
+}
+
+impl IncomingBody {
+    /// Makes the next data a message of `len` bytes, if the body supports it. `start` returns its start, read before,
+    /// and the length.
+    #[cfg_attr(not(feature = "http2"), expect(unused_variables, reason = "hyper collects no messages"))]
+    pub(super) fn collect(&mut self, start: impl FnOnce() -> Option<(BytesMut, usize)>) {
+        match self {
+            Self::Hyper(_) => {}
+            #[cfg(feature = "http2")]
+            Self::Http2(body) => body.collect(start),
+        }
+    }
 }
 
 impl Body for IncomingBody {

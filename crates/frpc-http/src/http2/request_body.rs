@@ -208,16 +208,16 @@ mod tests {
     }
 
     #[test]
-    fn data_in_single_bytes_is_one_chunk() {
+    fn data_in_single_bytes_is_a_few_chunks() {
         let queue = queue();
         let mut body = Http2Body::queue(queue.clone(), None);
         for byte in 0..100_000_u32 {
             assert!(queue.push(&[byte.to_le_bytes()[0]]));
         }
         queue.complete(None);
-        let frame = pin!(body.frame()).now_or_never().unwrap().unwrap().unwrap();
-        assert_eq!(frame.into_data().unwrap().len(), 100_000);
-        assert!(pin!(body.frame()).now_or_never().unwrap().is_none());
+        let frames = std::iter::from_fn(|| pin!(body.frame()).now_or_never().unwrap());
+        let lens: Vec<_> = frames.map(|frame| frame.unwrap().into_data().unwrap().len()).collect();
+        assert!(lens.iter().sum::<usize>() == 100_000 && lens.len() < 10, "{lens:?}");
         assert!(body.is_end_stream());
     }
 

@@ -1,5 +1,7 @@
 //! Frames of gRPC, gRPC-Web and Connect: one byte of flags, the length in four bytes, and the content.
 
+use std::mem;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use frpc::{Status, frisbee::keep_freed_memory};
 
@@ -46,6 +48,20 @@ pub(crate) enum FrameError {
     TooLong { len: usize, max: usize },
     /// The stream ended within a frame.
     Truncated,
+}
+
+/// Reserves room for `arrived` bytes in the buffer of a frame of `len` bytes.
+///
+/// The sender announced the length, but not all of it may arrive. So the buffer grows by a multiple of the received
+/// bytes: a frame of many chunks is copied once or twice, and never once per chunk.
+pub(crate) fn reserve(buffer: &mut BytesMut, arrived: usize, len: usize) {
+    if buffer.capacity() - buffer.len() < arrived {
+        let (missing, received) = (len - buffer.len(), buffer.len() + arrived);
+        if missing >= LARGE_LEN {
+            keep_freed_memory();
+        }
+        buffer.reserve(missing.min(received * GROWTH - buffer.len()));
+    }
 }
 
 /// Reads a frame header: the flags, and the length of the content.
@@ -98,6 +114,13 @@ impl EnvelopeReader {
         (count > 1).then(|| self.chunk.split_to(end))
     }
 
+    /// Takes the start of a long frame, with the length of the frame, after [`next`](Self::next) needs more bytes. The
+    /// next chunk then begins with the start.
+    pub(crate) fn take_start(&mut self) -> Option<(BytesMut, usize)> {
+        let (_, len) = parse(self.partial.first_chunk()?);
+        (HEADER_LEN + len >= LARGE_LEN).then(|| (mem::take(&mut self.partial), HEADER_LEN + len))
+    }
+
     /// Returns a frame spread over several chunks, or `None` until all its bytes have arrived.
     fn next_partial(&mut self) -> Result<Option<EnvelopeFrame>, FrameError> {
         self.gather(HEADER_LEN);
@@ -107,7 +130,7 @@ impl EnvelopeReader {
         if self.partial.len() < HEADER_LEN + len {
             return Ok(None);
         }
-        let mut content = std::mem::take(&mut self.partial).freeze();
+        let mut content = mem::take(&mut self.partial).freeze();
         content.advance(HEADER_LEN);
         Ok(Some(EnvelopeFrame { flags, content }))
     }
@@ -116,15 +139,7 @@ impl EnvelopeReader {
     fn gather(&mut self, len: usize) {
         let missing = len.saturating_sub(self.partial.len());
         let arrived = missing.min(self.chunk.len());
-        if self.partial.capacity() - self.partial.len() < arrived {
-            // The sender announced the length, but not all of it may arrive. So the buffer grows by a multiple of the
-            // received bytes: a frame of many chunks is copied once or twice, and never once per chunk.
-            let received = self.partial.len() + arrived;
-            if missing >= LARGE_LEN {
-                keep_freed_memory();
-            }
-            self.partial.reserve(missing.min(received * GROWTH - self.partial.len()));
-        }
+        reserve(&mut self.partial, arrived, len);
         self.partial.extend_from_slice(&self.chunk.split_to(arrived));
     }
 

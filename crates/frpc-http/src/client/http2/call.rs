@@ -10,7 +10,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use frpc_http2::{Connection, ErrorCode, Head, OpenError, StreamId};
 use http::{Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
@@ -186,7 +186,7 @@ pub(super) struct OpenedRequest {
 #[derive(Default)]
 pub(super) struct ResponseStart {
     pub(super) head: Option<Arc<Head>>,
-    pub(super) data: Vec<u8>,
+    pub(super) data: BytesMut,
 }
 
 /// The part of the connection. Each method that changes the state returns the waker of the caller, if it waits.
@@ -274,16 +274,17 @@ impl Http2Call {
         if state.is_dropped {
             return (data.len(), None);
         }
-        let mut released = 0;
-        if !data.is_empty() {
-            // The credit of a short response is not worth a message from the caller to the connection.
-            if data.len() <= RELEASED_EARLY_MAX && state.is_short() && state.data.is_empty() {
-                released = data.len();
-                state.released = released;
-            }
-            state.data.push(data);
+        if data.is_empty() {
+            return (0, state.reader.take());
         }
-        (released, state.reader.take())
+        // The credit of a short response is not worth a message from the caller to the connection.
+        let is_early = data.len() <= RELEASED_EARLY_MAX && state.is_short() && state.data.is_empty();
+        // The caller waits for a collected message, so its data counts as read.
+        let collected = state.data.push(data);
+        let released = if is_early { data.len() } else { collected };
+        state.released += released;
+        let is_waiting = state.data.missing() > 0 && !is_end;
+        (released, if is_waiting { None } else { state.reader.take() })
     }
 
     /// Adds the start of a response. Its data is released already.
@@ -299,6 +300,13 @@ impl Http2Call {
         state.trailers = Some(trailers);
         (state.end, state.is_settled) = (ResponseEnd::Complete, is_settled);
         state.reader.take()
+    }
+
+    /// Tells the connection that the caller has read data.
+    fn release(&self, stream: Option<StreamId>, len: usize) {
+        if let Some(stream) = stream.filter(|_| len > 0) {
+            self.shared.wakes.release(stream, len);
+        }
     }
 
     /// Ends the response with a failure, after the data that has arrived. A complete response stays complete.
@@ -319,9 +327,7 @@ impl CallHandle {
     fn release(&self, mut state: MutexGuard<'_, CallState>, len: usize) {
         let (stream, len) = (state.stream, state.unreleased(len));
         drop(state);
-        if let Some(stream) = stream.filter(|_| len > 0) {
-            self.0.shared.wakes.release(stream, len);
-        }
+        self.0.release(stream, len);
     }
 }
 
@@ -444,6 +450,27 @@ pub(in crate::client) struct Http2Body {
     len_left: Option<u64>,
 }
 
+impl Http2Body {
+    /// Makes the next data a message of known length. `start` returns its start, read before, and the length. The server
+    /// gets credit for the message as it arrives, so the message may be longer than the window.
+    pub(in crate::client) fn collect(&mut self, start: impl FnOnce() -> Option<(BytesMut, usize)>) {
+        let mut state = self.handle.0.state();
+        if !matches!(state.end, ResponseEnd::Open) {
+            return;
+        }
+        let Some((start, len)) = start() else { return };
+        let read = start.len();
+        if let Some(left) = &mut self.len_left {
+            *left += read as u64;
+        }
+        let collected = state.data.collect(start, len);
+        let (stream, unreleased) = (state.stream, state.unreleased(collected));
+        state.released += read + collected;
+        drop(state);
+        self.handle.0.release(stream, unreleased);
+    }
+}
+
 impl Body for Http2Body {
     type Data = Bytes;
     type Error = Http2Failure;
@@ -451,7 +478,11 @@ impl Body for Http2Body {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Http2Failure>>> {
         let me = &mut *self;
         let mut state = me.handle.0.state();
-        if let Some(data) = state.data.pop() {
+        let data = match state.end {
+            ResponseEnd::Open => state.data.pop(),
+            _ => state.data.pop_partial(),
+        };
+        if let Some(data) = data {
             me.handle.release(state, data.len());
             if let Some(left) = &mut me.len_left {
                 *left = left.saturating_sub(data.len() as u64);

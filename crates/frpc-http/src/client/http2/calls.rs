@@ -191,7 +191,7 @@ impl OpenCalls {
             Some(open)
                 if open.collects && open.start.data.is_empty() && !is_end && data.len() <= RELEASED_EARLY_MAX =>
             {
-                open.start.data = data.to_vec();
+                open.start.data = data.into();
                 (data.len(), None)
             }
             Some(open) => {
