@@ -22,7 +22,7 @@ use super::{
     request::{self, KnownCalls, MessageHead},
     request_body::{BodyQueue, Http2Body},
     response,
-    socket::{CONTROL_FRAMES_MAX, READS_MAX, ROUNDS_MAX, copy_received, poll_write_output, with_scratch},
+    socket::{READS_MAX, ROUNDS_MAX, copy_received, default_settings, poll_write_output, with_scratch},
     streams::{OpenStreams, StreamPhase},
     task::RequestTask,
     wakes::WakeList,
@@ -399,7 +399,7 @@ impl<'a> ServerConnection<'a> {
 
 /// Returns the limits of the protocol core for these settings.
 fn core_settings(settings: &HttpSettings) -> Settings {
-    let defaults = Settings::default();
+    let defaults = default_settings();
     // A head slightly above our limit must fail only its own request, with the error of its protocol.
     let header_list_max = settings.head_len_max.saturating_mul(HEAD_LEN_FACTOR);
     Settings {
@@ -408,7 +408,6 @@ fn core_settings(settings: &HttpSettings) -> Settings {
         stream_window: STREAM_WINDOW,
         header_list_max,
         header_block_max: defaults.header_block_max.max(usize::try_from(header_list_max).unwrap_or(usize::MAX)),
-        control_frames_max: CONTROL_FRAMES_MAX,
         resets_max: u32::try_from(settings.resets_max).unwrap_or(u32::MAX),
         keepalive_interval: settings.keepalive_interval,
         keepalive_timeout: settings.keepalive_timeout,

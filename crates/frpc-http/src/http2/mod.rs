@@ -33,6 +33,6 @@ pub(crate) use self::{
     received::ReceivedData,
     request::header_map,
     sending::{SendProgress, SendingBody},
-    socket::{CONTROL_FRAMES_MAX, PARTIAL_KEPT, READS_MAX, ROUNDS_MAX, poll_write_output, with_scratch},
+    socket::{PARTIAL_KEPT, READS_MAX, ROUNDS_MAX, default_settings, poll_write_output, with_scratch},
     wakes::{SlotWaker, WakeList},
 };

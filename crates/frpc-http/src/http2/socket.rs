@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use frpc_http2::Connection;
+use frpc_http2::{Connection, Settings};
 use tokio::io::AsyncWrite;
 
 /// Passes the input buffer of this thread to a function.
@@ -78,6 +78,21 @@ fn poll_write_chunks<const MAX: usize>(
     Pin::new(socket).poll_write_vectored(cx, &slices[..count])
 }
 
+/// Returns the limits of the protocol core for both roles.
+///
+/// Writes, and the queues of streams before them, are long: on one machine, a write often wakes the peer, which costs as
+/// much as a copy of 100 KiB.
+pub(crate) fn default_settings() -> Settings {
+    Settings {
+        frame_len_max: FRAME_LEN_MAX,
+        stream_queue_max: BATCH_MAX,
+        batch_max: BATCH_MAX,
+        output_max: 2 * BATCH_MAX,
+        control_frames_max: CONTROL_FRAMES_MAX,
+        ..Settings::default()
+    }
+}
+
 thread_local! {
     /// The input buffer of this thread. A connection keeps only the start of a frame.
     static SCRATCH: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
@@ -114,4 +129,11 @@ pub(crate) const PARTIAL_KEPT: usize = 1024;
 
 /// The maximum number of PING and SETTINGS frames per second. grpc-go sends a PING per round trip to measure its
 /// bandwidth: tens of thousands per second on one machine.
-pub(crate) const CONTROL_FRAMES_MAX: u32 = 100_000;
+const CONTROL_FRAMES_MAX: u32 = 100_000;
+
+/// The maximum length of received frames. The protocol core returns long DATA frames in parts, so only other frames
+/// occupy that much memory.
+const FRAME_LEN_MAX: u32 = 64 << 10;
+
+/// The maximum length of one write.
+const BATCH_MAX: usize = 384 << 10;

@@ -51,7 +51,7 @@ const VIOLATIONS: [Attack; 12] = [
     ("an increment of zero", |_| frame(WINDOW_UPDATE, 0, 0, &[0; 4]), PROTOCOL_ERROR),
     ("a window that overflows", |_| frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff]), FLOW_CONTROL_ERROR),
     ("SETTINGS with a window above the maximum", |_| frame(SETTINGS, 0, 0, &[0, 4, 0x80, 0, 0, 0]), FLOW_CONTROL_ERROR),
-    ("a frame that is too long", |_| frame(DATA, 0, 1, &[0; 16_385]), FRAME_SIZE_ERROR),
+    ("a frame that is too long", |_| frame(DATA, 0, 1, &[0; 65_537]), FRAME_SIZE_ERROR),
     ("a response to no request", |_| frame(HEADERS, END_HEADERS, 3, &[OK]), PROTOCOL_ERROR),
     ("a stream of the server", |_| frame(HEADERS, END_HEADERS, 2, &[OK]), PROTOCOL_ERROR),
     ("data for no request", |_| frame(DATA, 0, 3, b"x"), PROTOCOL_ERROR),

@@ -8,6 +8,22 @@ use crate::{
     frame::{FrameHeader, HEADER_LEN, PREFACE, flag, kind, put_reset, put_window_update, unpad},
 };
 
+/// The rest of a DATA frame whose start was handled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DataRest {
+    stream: u32,
+    len: u32,
+    end: bool,
+}
+
+impl DataRest {
+    /// Returns the header of a frame with this content.
+    fn header(self) -> FrameHeader {
+        let flags = if self.end { flag::END_STREAM } else { 0 };
+        FrameHeader { len: self.len as usize, kind: kind::DATA, flags, stream: self.stream }
+    }
+}
+
 /// The result of a frame.
 pub(super) type FrameResult<'a> = Result<Option<Event<'a>>, ConnectionError>;
 
@@ -15,7 +31,8 @@ impl Connection {
     /// Handles received bytes up to the first event.
     ///
     /// Without an event, all whole frames are handled, and the driver keeps the unconsumed rest. The rest is shorter
-    /// than one frame, unless the connection does not [want input](Self::wants_input).
+    /// than one frame, unless the connection does not [want input](Self::wants_input). A long DATA frame causes an event
+    /// for each part of it.
     ///
     /// # Errors
     ///
@@ -34,19 +51,44 @@ impl Connection {
         let mut consumed = self.receive_preface(input)?;
         // Answers to frames are output. A peer that does not read gets no more of them.
         while self.output.len() <= self.settings.output_max {
-            let Some(header) = FrameHeader::parse(&input[consumed..]) else { break };
+            let (header, start) = match self.data_rest {
+                Some(rest) => (rest.header(), consumed),
+                None => match FrameHeader::parse(&input[consumed..]) {
+                    Some(header) => (header, consumed + HEADER_LEN),
+                    None => break,
+                },
+            };
             if header.len > self.settings.frame_len_max as usize {
                 return Err(ConnectionError::frame_size("a frame is longer than MAX_FRAME_SIZE"));
             }
-            let start = consumed + HEADER_LEN;
-            let Some(payload) = input.get(start..start + header.len) else { break };
-            consumed = start + header.len;
+            let (header, payload) = match input.get(start..start + header.len) {
+                Some(payload) => {
+                    self.data_rest = None;
+                    (header, payload)
+                }
+                None => match self.split_data(header, &input[start..]) {
+                    Some(part) => part,
+                    None => break,
+                },
+            };
+            consumed = start + payload.len();
             let event = self.receive_frame(header, payload)?;
             if event.is_some() {
                 return Ok(Received { consumed, event });
             }
         }
         Ok(Received { consumed, event: None })
+    }
+
+    /// Splits an incomplete DATA frame in two: the part that has arrived, which is returned, and the rest. Drivers need not
+    /// keep and copy long frames then.
+    fn split_data<'a>(&mut self, header: FrameHeader, part: &'a [u8]) -> Option<(FrameHeader, &'a [u8])> {
+        if header.kind != kind::DATA || header.has(flag::PADDED) || part.len() < PART_MIN {
+            return None;
+        }
+        let len = u32::try_from(header.len - part.len()).ok()?;
+        self.data_rest = Some(DataRest { stream: header.stream, len, end: header.has(flag::END_STREAM) });
+        Some((FrameHeader { len: part.len(), flags: 0, ..header }, part))
     }
 
     /// Checks the next bytes of the preface, so another protocol is detected by its first byte.
@@ -274,6 +316,9 @@ impl Connection {
         }
     }
 }
+
+/// A part of a DATA frame is handled from this length on. Events for a few bytes would cost more than they save.
+const PART_MIN: usize = 4 << 10;
 
 /// Less than this is not announced alone. The peer would send tiny frames.
 const CREDIT_MIN: usize = 256;

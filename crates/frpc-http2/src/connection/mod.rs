@@ -23,6 +23,7 @@ use self::{
     budget::{RateBudget, WorkBudget},
     head_cache::HeadDecoder,
     headers::OpenBlock,
+    input::DataRest,
     keepalive::KeepAlive,
     output::OutputBuffer,
     prepared::HeadEncoder,
@@ -185,6 +186,7 @@ pub struct Connection {
     encoder: HeadEncoder,
     /// A header block over several frames.
     open_block: Option<OpenBlock>,
+    data_rest: Option<DataRest>,
     block: Vec<u8>,
     streams: StreamTable,
     /// Open and half-closed streams.
@@ -252,6 +254,7 @@ impl Connection {
             decoder: HeadDecoder::new(&settings),
             encoder: HeadEncoder::new(settings.encoder_table_max),
             open_block: None,
+            data_rest: None,
             block: Vec::new(),
             streams: StreamTable::new(),
             active: 0,

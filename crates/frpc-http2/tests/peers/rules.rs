@@ -268,3 +268,24 @@ fn streams_with_open_windows_continue_next_to_a_full_queue() {
     }
     assert!(sent >= 3 * (256 << 10), "{sent}");
 }
+
+#[test]
+fn a_long_data_frame_causes_an_event_for_each_part() {
+    let mut victim = Victim::server(Settings { stream_window: 20_000, ..Settings::default() });
+    victim.releases = false;
+    let head = |stream| frame(HEADERS, END_HEADERS, stream, &GET);
+    let frames = |stream| frame(DATA, END_STREAM, stream, &[7; 12_000]);
+    victim.feed(&head(1)).unwrap();
+    assert_eq!(victim.feed(&frames(1)[..4104]), Ok(vec![]), "short parts wait for more");
+    assert_eq!(victim.feed(&frames(1)[..5009]), Ok(vec![Seen::Data(1, 5000, false)]));
+    assert_eq!(victim.feed(&[7; 4095]), Ok(vec![]));
+    assert_eq!(victim.feed(&[7; 4096]), Ok(vec![Seen::Data(1, 4096, false)]));
+    assert_eq!(victim.feed(&[7; 2904]), Ok(vec![Seen::Data(1, 2904, true)]), "the last part may be short");
+    assert_eq!(victim.side.unreleased(), 12_000);
+
+    // The window and a reset count from part to part. The rest of the frame belongs to no stream then.
+    victim.feed(&[head(3), frame(DATA, 0, 3, &[7; 15_000])].concat()).unwrap();
+    assert_eq!(victim.feed(&frames(3)[..5009]), Ok(vec![Seen::Data(3, 5000, false)]));
+    assert_eq!(victim.feed(&[7; 5000]), Ok(vec![Seen::Reset(3, ErrorCode::FLOW_CONTROL_ERROR)]));
+    assert_eq!(victim.feed(&[&[7; 2000][..], &head(5)].concat()), Ok(vec![Seen::Head(5, false)]));
+}

@@ -29,7 +29,7 @@ use super::{
 use crate::{
     alarm::Alarm,
     client::settings::ClientSettings,
-    http2::{CONTROL_FRAMES_MAX, PARTIAL_KEPT, READS_MAX, ROUNDS_MAX, poll_write_output, with_scratch},
+    http2::{PARTIAL_KEPT, READS_MAX, ROUNDS_MAX, default_settings, poll_write_output, with_scratch},
 };
 
 /// Sends requests on a connection. The connection ends after it is dropped and its calls are over.
@@ -454,7 +454,7 @@ impl<S> Drop for ClientConnection<S> {
 
 /// Returns the limits of the protocol core for these settings.
 pub(super) fn core_settings(settings: &ClientSettings) -> Settings {
-    let defaults = Settings::default();
+    let defaults = default_settings();
     let headers_len_max = usize::try_from(settings.headers_len_max).unwrap_or(usize::MAX);
     Settings {
         stream_window: settings.stream_window,
@@ -471,8 +471,6 @@ pub(super) fn core_settings(settings: &ClientSettings) -> Settings {
         // Each call ends at most once, so a server cannot cause more of them.
         resets_max: u32::MAX,
         recent_resets_max: RECENT_RESETS_MAX,
-        // Some servers measure the round trip time by a PING per round trip.
-        control_frames_max: CONTROL_FRAMES_MAX,
         ..defaults
     }
 }
