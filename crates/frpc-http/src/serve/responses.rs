@@ -36,7 +36,7 @@ pub(super) struct FramedBody<F> {
     framing: F,
     /// Encoded frames, not sent yet.
     buffer: Vec<u8>,
-    /// The length of the previous frames, and so the capacity for the next ones.
+    /// The length of the previous frames, and so the capacity for the next ones, up to a limit.
     last_len: usize,
     /// Content to send after the latest frames.
     content: Option<Bytes>,
@@ -73,7 +73,7 @@ impl<F: ResponseFraming> FramedBody<F> {
             && self.buffer.len() < BUFFER_LEN
         {
             if self.buffer.is_empty() {
-                self.buffer.reserve_exact(self.last_len);
+                self.buffer.reserve_exact(self.last_len.min(CAPACITY_MAX));
             }
             // Compressed messages are framed one by one. Others encode themselves into the buffer.
             let next = match self.coding.of_answers {
@@ -167,6 +167,8 @@ pub(super) fn put_message(
 /// The maximum content length copied into the frame buffer.
 const COPIED_LEN_MAX: usize = 4 * 1024;
 
-/// The target length of small messages sent together. Together with one more, which is not longer than 4 KiB, they fit
-/// into a DATA frame.
+/// The maximum capacity of a buffer before its messages are known.
+const CAPACITY_MAX: usize = 64 << 10;
+
+/// The target length of small messages sent together. Together with one more of up to 4 KiB, they fit into a DATA frame.
 const BUFFER_LEN: usize = (12 << 10) - HEADER_LEN;

@@ -11,7 +11,7 @@ use tracing::error;
 
 use super::{
     method::Method,
-    packed::{self, BatchSource, MessagePrefix, PackedMessages, PollNext, ReceivedMessages},
+    packed::{BatchSource, MessagePrefix, PackedMessages, PollNext, ReceivedMessages},
     status::Status,
     streaming::Streaming,
     unknown_json::UnknownJson,
@@ -140,9 +140,14 @@ impl<M: Message> BatchSource<Bytes> for EncodedStream<M> {
         prefix: MessagePrefix,
     ) -> PollNext<Option<Bytes>> {
         loop {
-            let Some(message) = ready!(self.messages.poll(cx)?) else { return Poll::Ready(None) };
+            let next = self.messages.poll(cx);
+            // By reference: a move of each message shows in the cost of a stream.
+            let message = match &next {
+                Poll::Ready(Some(Ok(message))) => message,
+                _ => return next.map(|next| next.map(|message| message.map(|_| None))),
+            };
             let open = prefix.open(out);
-            match self.format.encode_to(&message, self.any_types, open.out, packed::COPIED_LEN_MAX) {
+            match self.format.encode_to(message, self.any_types, open.out, prefix.copied_len_max()) {
                 Ok(None) => open.close(),
                 Ok(apart) => return Poll::Ready(Some(Ok(apart))),
                 Err(error) => return Poll::Ready(Some(Err(error.into()))),

@@ -97,6 +97,16 @@ impl MessagePrefix {
         (messages, bytes)
     }
 
+    /// Returns the maximum length of a message that is encoded after its prefix. Frames of gRPC have a buffer of their
+    /// own, other messages that of a connection.
+    #[inline]
+    pub(crate) fn copied_len_max(self) -> usize {
+        match self {
+            Self::Length => COPIED_LEN_MAX,
+            Self::FlagsAndLength => usize::MAX,
+        }
+    }
+
     /// Appends the prefix of a message, which follows.
     #[inline]
     pub(crate) fn open(self, out: &mut Vec<u8>) -> OpenMessage<'_> {

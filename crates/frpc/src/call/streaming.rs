@@ -195,15 +195,17 @@ impl<T> Streaming<T> {
     }
 
     /// Polls for the next message.
-    #[inline]
+    // A call for each message of a stream shows in its cost.
+    #[inline(always)]
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> PollNext<T> {
-        let next = match &mut self.messages {
+        let mut next = match &mut self.messages {
             StreamingSource::Boxed(messages) => messages.as_mut().poll_next(cx),
             StreamingSource::Source(source) => source.poll_next(cx),
             StreamingSource::Channel(receiver) => receiver.poll_recv(cx),
             StreamingSource::Over => return Poll::Ready(None),
         };
-        self.check_end(next)
+        self.check_end(&mut next);
+        next
     }
 
     /// Polls for messages like [`BatchSource::poll_into`].
@@ -217,8 +219,9 @@ impl<T> Streaming<T> {
         let StreamingSource::Source(source) = &mut self.messages else {
             return self.poll(cx).map(|next| next.map(|message| message.map(Some)));
         };
-        let next = source.poll_into(cx, out, full, prefix);
-        self.check_end(next)
+        let mut next = source.poll_into(cx, out, full, prefix);
+        self.check_end(&mut next);
+        next
     }
 
     /// Polls for received messages like [`BatchSource::poll_several`].
@@ -226,20 +229,25 @@ impl<T> Streaming<T> {
         let StreamingSource::Source(source) = &mut self.messages else {
             return self.poll(cx).map(|next| next.map(|message| message.map(ReceivedMessages::One)));
         };
-        let next = source.poll_several(cx);
-        self.check_end(next)
+        let mut next = source.poll_several(cx);
+        self.check_end(&mut next);
+        next
     }
 
     /// Drops the source at the end, and reads the refusal of a server in an error.
-    #[inline]
-    fn check_end<N>(&mut self, mut next: PollNext<N>) -> PollNext<N> {
-        match &mut next {
+    #[inline(always)]
+    fn check_end<N>(&mut self, next: &mut PollNext<N>) {
+        match next {
             // Now, because readers may keep the finished stream for its trailers.
-            Poll::Ready(None) => self.messages = StreamingSource::Over,
+            Poll::Ready(None) => self.end(),
             Poll::Ready(Some(Err(status))) => status.receive_refusal(),
             _ => {}
         }
-        next
+    }
+
+    #[cold]
+    fn end(&mut self) {
+        self.messages = StreamingSource::Over;
     }
 }
 
@@ -256,8 +264,7 @@ impl Streaming<Bytes> {
     /// Polls for messages, and appends their frames to `out`, without flags. Stops when none is ready or `out` has
     /// `full` bytes, but accepts at least one message. Returns a message that has its own buffer, without its frame.
     ///
-    /// With any result, even an error or `Pending`, `out` may have grown. It grows by one message of at most 4 KiB above
-    /// `full`.
+    /// With any result, even an error or `Pending`, `out` may have grown. It grows by one message above `full`.
     pub fn poll_frames(
         &mut self,
         cx: &mut Context<'_>,

@@ -99,7 +99,8 @@ impl Format {
         }
     }
 
-    /// Appends an encoded message to `out`, or returns it if it is longer than `len_max` bytes.
+    /// Appends an encoded message to `out`, or returns it if it is longer than `len_max` bytes, or encoded already and
+    /// long.
     #[inline]
     pub(crate) fn encode_to<M: Message>(
         self,

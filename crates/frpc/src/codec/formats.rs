@@ -143,14 +143,17 @@ fn encode_json_to<M: json::Message>(
     Ok(append(out, encode_json(message, any_types)?, len_max))
 }
 
-/// Appends content, or returns it if it is longer than `len_max` bytes.
+/// Appends content, or returns it if it is longer than `len_max` bytes, or long enough to be worth its own buffer.
 pub(super) fn append(out: &mut Vec<u8>, content: Bytes, len_max: usize) -> Option<Bytes> {
-    if content.len() > len_max {
+    if content.len() > len_max.min(COPIED_LEN_MAX) {
         return Some(content);
     }
     out.extend_from_slice(&content);
     None
 }
+
+/// Longer content, encoded already, is not copied.
+const COPIED_LEN_MAX: usize = 4096;
 
 fn decode_json<M: json::Message>(_: &Bytes, part: &[u8], reading: &mut DecodeContext) -> Result<M, CodecError> {
     json::read(part, reading).map_err(CodecError::Json)
