@@ -113,7 +113,7 @@ pub struct ClientSettings {
     pub keepalive_timeout: Duration,
     /// Sends pings even while no call is in flight. Default false.
     pub keepalive_while_idle: bool,
-    /// The HTTP/2 flow-control window of a response: how much unread data the server may send for it. Default 1 MiB.
+    /// The HTTP/2 flow-control window of a response: how much unread data the server may send for it. Default 2 MiB.
     pub stream_window: u32,
     /// The HTTP/2 flow-control window for all responses of a connection. Default 4 MiB.
     pub connection_window: u32,
@@ -137,7 +137,7 @@ impl Default for ClientSettings {
             keepalive_interval: Some(Duration::from_secs(310)),
             keepalive_timeout: Duration::from_secs(20),
             keepalive_while_idle: false,
-            stream_window: 1024 * 1024,
+            stream_window: 2 * 1024 * 1024,
             connection_window: 4 * 1024 * 1024,
         }
     }
