@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, mem};
 
 use bytes::{Bytes, BytesMut};
+use frpc::frisbee::keep_freed_memory;
 
 use crate::message::envelope;
 
@@ -45,6 +46,10 @@ impl ReceivedData {
             last.extend_from_slice(start);
         }
         if !rest.is_empty() {
+            if len >= PIECE_MAX {
+                // A reader of a long stream frees pieces as fast as they come.
+                keep_freed_memory();
+            }
             let mut piece = BytesMut::with_capacity(rest.len().max(len.clamp(PIECE_MIN, PIECE_MAX)));
             piece.extend_from_slice(rest);
             self.later.push_back(piece);
@@ -114,7 +119,7 @@ impl ReceivedData {
 const PIECE_MIN: usize = 4 << 10;
 
 /// The maximum capacity of a piece for several frames. Up to it, a piece has the length of the data before it.
-const PIECE_MAX: usize = 64 << 10;
+const PIECE_MAX: usize = 32 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -11,6 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use frpc::frisbee::keep_freed_memory;
 use http::Response;
 use http_body::{Body, Frame};
 use tokio::task::JoinError;
@@ -159,6 +160,8 @@ impl AnswerQueue {
             return Poll::Ready(());
         }
         state.handler = Some(cx.waker().clone());
+        // The connection frees the pieces of a full queue, and the task allocates the next ones.
+        keep_freed_memory();
         Poll::Pending
     }
 }
