@@ -84,7 +84,7 @@ fn stream(mut streaming: Streaming) -> Streaming {
 }
 
 #[library_benchmark]
-#[bench::small(setup = Streaming::start_grpc, config = at_most(1_235, MESSAGES))]
+#[bench::small(setup = Streaming::start_grpc, config = at_most(1_195, MESSAGES))]
 fn grpc_stream(mut streaming: Streaming) -> Streaming {
     streaming.receive(MESSAGES);
     streaming

@@ -85,8 +85,8 @@ impl Format {
         }
     }
 
-    /// Decodes a message that is a range of a larger buffer.
-    #[inline]
+    /// Decodes a message that is a range of a larger buffer, such as a message of a stream.
+    #[inline(always)] // Once per message.
     pub(crate) fn decode_part<M: Message>(
         self,
         bytes: &Bytes,
@@ -95,7 +95,8 @@ impl Format {
     ) -> Result<M, CodecError> {
         match self {
             Self::Polyglot => message_of(polyglot::decode_part(bytes, &bytes[part], budget)?),
-            other => other.decode_by_table(bytes, &bytes[part], &mut DecodeContext::within(budget)),
+            Self::Proto => Self::Proto.decode_checked(bytes, &bytes[part], &mut DecodeContext::within(budget)),
+            Self::Json => Self::Json.decode_by_table(bytes, &bytes[part], &mut DecodeContext::within(budget)),
         }
     }
 
@@ -149,6 +150,17 @@ impl Format {
     #[cold]
     #[inline(never)]
     fn decode_by_table<M: Message>(
+        self,
+        content: &Bytes,
+        part: &[u8],
+        reading: &mut DecodeContext,
+    ) -> Result<M, CodecError> {
+        self.decode_checked(content, part, reading)
+    }
+
+    /// Decodes a message by its table, within its memory budget.
+    #[inline(always)]
+    fn decode_checked<M: Message>(
         self,
         content: &Bytes,
         part: &[u8],
