@@ -62,7 +62,7 @@ fn grpc_server(mut serving: GrpcServing) -> GrpcServing {
 
 #[library_benchmark]
 #[bench::one(args = (1), setup = Calling::start_grpc, config = at_most(13_800, CALLS))]
-#[bench::ten(args = (10), setup = Calling::start_grpc, config = at_most(9_230, CALLS))]
+#[bench::ten(args = (10), setup = Calling::start_grpc, config = at_most(9_300, CALLS))]
 fn grpc_client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling
@@ -84,7 +84,7 @@ fn stream(mut streaming: Streaming) -> Streaming {
 }
 
 #[library_benchmark]
-#[bench::small(setup = Streaming::start_grpc, config = at_most(1_195, MESSAGES))]
+#[bench::small(setup = Streaming::start_grpc, config = at_most(1_220, MESSAGES))]
 fn grpc_stream(mut streaming: Streaming) -> Streaming {
     streaming.receive(MESSAGES);
     streaming
