@@ -6,7 +6,7 @@ mod greeter;
 mod test_service;
 
 use frpc::{ServeError, Server};
-use frpc_http::Http;
+use frpc_http::{Http, MetricsPage};
 use frpc_services::{Health, Reflection};
 
 pub use greeter::Host;
@@ -30,7 +30,7 @@ pub async fn serve() -> Result<Server, ServeError> {
         .add_service(Reflection::v1())
         .add_service(Reflection::v1alpha())
         // Clients of UCall know no path.
-        .wire(Http::new().mount("/rpc", rpc.clone()).mount("/", rpc.clone()))
+        .wire(Http::new().mount("/rpc", rpc.clone()).mount("/", rpc.clone()).mount("/metrics", MetricsPage))
         .wire(rpc)
         .bind("tcp://127.0.0.1:0")
         .await
