@@ -124,7 +124,7 @@ mod service;
 mod wire;
 
 pub use call::account::{MemoryAccount, MemoryHold};
-pub use call::context::Inherited;
+pub use call::context::{Inherited, InheritedFuture};
 pub use call::deadline::TimeLimits;
 pub use call::exchange::{Answer, Body, Call};
 pub use call::extensions::Extensions;
@@ -134,6 +134,7 @@ pub use call::method::{MessageType, Method, MethodKind, MethodTypes};
 pub use call::request::{IntoRequest, IntoStreaming, IntoStreamingRequest, Request, Response};
 pub use call::status::{Code, Status};
 pub use call::streaming::{MessageFrames, MetadataSlot, StreamSender, Streaming};
+pub use call::trace::{InvalidTrace, SpanId, TraceContext, TraceId};
 pub use channel::{Channel, builder::ChannelBuilder, health::WatchHealth, settings::ChannelCallSettings};
 pub use client::caller::Caller;
 #[cfg(feature = "tls")]

@@ -331,7 +331,7 @@ impl Test for Relay {
             onward.set_timeout(MILLI);
         }
         if text == "own" {
-            onward.metadata_mut().insert("traceparent", "own").unwrap();
+            onward.metadata_mut().insert("x-tenant", "own").unwrap();
         }
         self.0.say(onward).await
     }
@@ -355,7 +355,7 @@ struct Tell;
 impl Tell {
     fn told<T>(request: &Request<T>) -> Words {
         let millis = request.timeout().map(|left| left.as_millis());
-        words(format!("{millis:?} {:?} {:?}", request.metadata().get("traceparent"), request.metadata().get("secret")))
+        words(format!("{millis:?} {:?} {:?}", request.metadata().get("x-tenant"), request.metadata().get("secret")))
     }
 }
 
@@ -380,7 +380,7 @@ impl Test for Tell {
 /// Makes a call of a kind with metadata. Returns the text of its last answer.
 async fn told(client: &TestClient, kind: usize, text: &str, timeout: Option<std::time::Duration>) -> String {
     let mut metadata = Metadata::new();
-    metadata.insert("traceparent", "00-1").unwrap();
+    metadata.insert("x-tenant", "00-1").unwrap();
     metadata.insert("secret", "s").unwrap();
     let (mut one, mut many) = (Request::new(words(text)), Request::new(stream_of(text)));
     if let Some(timeout) = timeout {
@@ -405,7 +405,7 @@ fn calls_of_a_handler_inherit_deadline_and_metadata() {
         let relay = Relay(TestClient::new(attached(&behind).await));
         let front = Server::builder()
             .config(quiet())
-            .calls(CallSettings { inherit_metadata: vec!["traceparent".to_owned()], ..CallSettings::default() })
+            .calls(CallSettings { inherit_metadata: vec!["x-tenant".to_owned()], ..CallSettings::default() })
             .add_service(TestServer::new(relay))
             .without_listener()
             .unwrap();

@@ -54,7 +54,7 @@ impl Tell {
                 return Err(Status::with_details_and_metadata(Code::NotFound, "no", vec![1, 2, 3], metadata));
             }
             (Some(onward), _) => onward.say(words("hi")).await?.into_inner().text,
-            (None, _) => format!("{:?} {}", head.metadata.get("traceparent"), head.has_time),
+            (None, _) => format!("{:?} {}", head.metadata.get("x-tenant"), head.has_time),
         };
         let mut response = Response::new(words(text));
         response.metadata_mut().insert("in-front", "1").unwrap();
@@ -112,7 +112,7 @@ async fn serve_for(
     let server = Server::builder()
         .engine(engine)
         .messages(MessageSettings { metadata_len_max: LIMIT, ..MessageSettings::default() })
-        .calls(CallSettings { inherit_metadata: vec!["traceparent".to_owned()], times, ..CallSettings::default() })
+        .calls(CallSettings { inherit_metadata: vec!["x-tenant".to_owned()], times, ..CallSettings::default() })
         .add_service(TestServer::new(Tell { onward, events }))
         .bind("127.0.0.1:0")
         .await
@@ -157,7 +157,7 @@ fn metadata_arrives_both_ways_up_to_the_limit() {
         in_real_time(async {
             let (_server, client, _seen) = serve(engine, None).await;
             for kind in 0..4 {
-                let (text, metadata, trailers) = call(&client, kind, "traceparent", "00-1", None).await.unwrap();
+                let (text, metadata, trailers) = call(&client, kind, "x-tenant", "00-1", None).await.unwrap();
                 assert_eq!(text, "Some(\"00-1\") true", "{engine} {kind}");
                 assert_eq!(metadata.get("in-front"), Some("1"), "{engine} {kind}");
                 assert_eq!(trailers.get_bin("behind-bin").unwrap()[..], [0xff], "{engine} {kind}");
@@ -208,7 +208,7 @@ fn calls_of_handlers_inherit_deadline_and_metadata() {
             let (_behind, onward, _seen) = serve(engine, None).await;
             let (_front, client, _seen) = serve(engine, Some(onward)).await;
             for kind in 0..4 {
-                let (text, ..) = call(&client, kind, "traceparent", "00-1", Some(5 * SECOND)).await.unwrap();
+                let (text, ..) = call(&client, kind, "x-tenant", "00-1", Some(5 * SECOND)).await.unwrap();
                 assert_eq!(text, "Some(\"00-1\") true", "{engine} {kind}");
                 let (text, ..) = call(&client, kind, "not-named", "00-1", Some(5 * SECOND)).await.unwrap();
                 assert_eq!(text, "None true", "{engine} {kind}");

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use frpc::{CallSettings, Request, Response, Server, Status, Streaming};
+use frpc::{Request, Response, Server, Status, Streaming};
 use frpc_http::Http;
 use frpc_jsonrpc::{Context, Functions, JsonRpc, JsonRpcSettings, function};
 use futures_util::FutureExt;
@@ -95,11 +95,8 @@ async fn serve(wire: JsonRpc) -> ([Server; 2], mpsc::UnboundedReceiver<String>) 
     let functions = Functions::new().function(at_once).function(later).function(in_place).function(blocking);
     let functions = functions.function(seconds_left).state(behind);
     let wire = wire.functions(functions.clone());
-    let server = Server::builder()
-        .calls(CallSettings { inherit_metadata: vec!["traceparent".to_owned()], ..CallSettings::default() })
-        .add_services([functions.service()])
-        .wire(Http::new().mount("/rpc", wire.clone()))
-        .wire(wire);
+    let server =
+        Server::builder().add_services([functions.service()]).wire(Http::new().mount("/rpc", wire.clone())).wire(wire);
     ([server.without_listener().unwrap(), last], hearing)
 }
 
@@ -119,7 +116,9 @@ async fn check(
     assert_eq!(call("seconds_left").await, json!(seconds));
 }
 
-const HEADERS: &str = "traceparent: 00-1\r\nsecret: s\r\nconnect-timeout-ms: 9000\r\n";
+const HEADERS: &str =
+    "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00\r\nsecret: s\r\nconnect-timeout-ms: 9000\r\n";
+const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
 
 #[test]
 fn calls_of_functions_over_tcp_inherit_the_call_timeout() {
@@ -153,7 +152,7 @@ fn calls_of_functions_by_post_inherit_deadline_and_metadata() {
                 let (_, body) = hear(&mut caller).await;
                 serde_json::from_str::<Value>(&body).unwrap()["result"].take()
             };
-            check(call, &mut hearing, seconds, Some("00-1")).await;
+            check(call, &mut hearing, seconds, Some(TRACE)).await;
         }
     });
 }
@@ -166,7 +165,7 @@ fn calls_of_functions_inherit_the_handshake_metadata() {
         )
         .await;
         let mut socket = Socket::connect(&server, HEADERS).await;
-        check(async |name| socket.ask(name, json!([])).await["result"].take(), &mut hearing, 5, Some("00-1")).await;
+        check(async |name| socket.ask(name, json!([])).await["result"].take(), &mut hearing, 5, Some(TRACE)).await;
     });
 }
 
@@ -180,6 +179,6 @@ fn calls_of_functions_inherit_as_methods_of_a_service() {
             caller.say(head + "content-length: 2\r\n" + HEADERS + "\r\n[]").await;
             serde_json::from_str(&hear(&mut caller).await.1).unwrap()
         };
-        check(call, &mut hearing, 9, Some("00-1")).await;
+        check(call, &mut hearing, 9, Some(TRACE)).await;
     });
 }

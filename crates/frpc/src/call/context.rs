@@ -12,13 +12,18 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio_util::sync::CancellationToken;
 
-use super::{head::Head, metadata::Metadata};
+use super::{
+    extensions::HeadExtras,
+    head::Head,
+    metadata::Metadata,
+    trace::{self, ReceivedTrace, TraceContext},
+};
 
 thread_local! {
     /// The call of the handler polled by this thread.
     static CURRENT: Cell<CurrentCall> = const { Cell::new(CurrentCall::OUTSIDE) };
     /// The rarely used part of the same call.
-    static MORE: RefCell<Option<Arc<ScopeExtras>>> = const { RefCell::new(None) };
+    static MORE: RefCell<ScopeMore> = const { RefCell::new(ScopeMore::None) };
 }
 
 /// The part of a call that is read without an atomic operation or a lock.
@@ -38,14 +43,26 @@ enum ScopeKind {
 }
 
 /// The part of a call that most calls do not need.
+#[derive(Clone, Default)]
+enum ScopeMore {
+    #[default]
+    None,
+    /// The metadata of a call with a `traceparent`. Shared with the head of the call, so it takes no memory, and read when
+    /// a call inherits it.
+    Received(HeadExtras),
+    Full(Arc<ScopeExtras>),
+}
+
 #[derive(Default)]
 struct ScopeExtras {
+    /// Without the trace context.
     metadata: Metadata,
+    trace: Option<TraceContext>,
     /// Cancelled when the handler is dropped before its end.
     token: OnceLock<CancellationToken>,
 }
 
-/// The values inherited by calls made inside a handler: its deadline, and [selected
+/// The values inherited by calls made inside a handler: its deadline, its [trace context](TraceContext), and [selected
 /// metadata](crate::CallSettings::inherit_metadata). Calls made by the handler inherit them automatically; use this type to
 /// carry them to another thread.
 ///
@@ -65,7 +82,7 @@ struct ScopeExtras {
 #[derive(Clone, Default)]
 pub struct Inherited {
     deadline: Option<Instant>,
-    more: Option<Arc<ScopeExtras>>,
+    more: ScopeMore,
 }
 
 /// The scope of a call. If it is dropped before its code [finished](Self::is_over), it cancels the token of the call.
@@ -83,6 +100,33 @@ pin_project! {
     }
 }
 
+pin_project! {
+    /// A future whose calls inherit other values than the code around it. Made by [`Inherited::wrap`].
+    pub struct InheritedFuture<F> {
+        #[pin]
+        future: F,
+        scope: CallScope,
+    }
+}
+
+impl<F: Future> Future for InheritedFuture<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        // The scope ends even after a panic of the future.
+        let polled = this.scope.inherited.run(|| this.future.poll(cx));
+        this.scope.is_over = polled.is_ready();
+        polled
+    }
+}
+
+impl<F> fmt::Debug for InheritedFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InheritedFuture").field("inherited", &self.scope.inherited).finish_non_exhaustive()
+    }
+}
+
 impl CurrentCall {
     const OUTSIDE: Self = Self { around: ScopeKind::Outside, deadline: None };
 
@@ -95,13 +139,48 @@ impl CurrentCall {
 impl Inherited {
     /// Captures the values inherited by calls from the current code. Empty outside of handlers.
     pub fn here() -> Self {
-        Self { deadline: deadline(), more: MORE.with_borrow(Option::clone) }
+        let more = MORE.with_borrow(|more| match more {
+            // The metadata of the call would keep its memory and its extensions after the end of the handler.
+            ScopeMore::Received(received) => ScopeExtras::of_trace(TraceContext::of(received.metadata())),
+            more => more.clone(),
+        });
+        Self { deadline: deadline(), more }
+    }
+
+    /// Returns the trace context of these values.
+    pub fn trace(&self) -> Option<TraceContext> {
+        self.more.trace()
+    }
+
+    /// Returns the same values with another trace context.
+    ///
+    /// ```
+    /// use frpc::{Inherited, TraceContext};
+    ///
+    /// # async fn example() {
+    /// let job = async { /* Calls made here belong to the trace. */ };
+    /// Inherited::here().with_trace(Some(TraceContext::root(true))).wrap(job).await;
+    /// # }
+    /// ```
+    pub fn with_trace(self, trace: Option<TraceContext>) -> Self {
+        let Self { deadline, more } = self;
+        let extras = match &more {
+            // The token is that of the handler, so both scopes share it.
+            ScopeMore::Full(more) => ScopeExtras { metadata: more.metadata.clone(), trace, token: more.token.clone() },
+            _ => ScopeExtras { trace, ..ScopeExtras::default() },
+        };
+        Self { deadline, more: ScopeMore::Full(Arc::new(extras)) }
+    }
+
+    /// Wraps a future, so that calls made by it inherit exactly these values.
+    pub fn wrap<F: Future>(self, future: F) -> InheritedFuture<F> {
+        InheritedFuture { future, scope: CallScope { inherited: self, is_over: false } }
     }
 
     /// Returns the values inherited from a call with this head: its deadline, and the metadata with these names.
     #[inline]
     pub(crate) fn of<'a>(head: &Head, names: impl FnOnce() -> &'a [String]) -> Self {
-        let more = if head.metadata().is_empty() { None } else { ScopeExtras::of(head.metadata(), names()) };
+        let more = if head.metadata().is_empty() { ScopeMore::None } else { ScopeMore::of(head, names()) };
         Self { deadline: head.deadline(), more }
     }
 
@@ -109,7 +188,7 @@ impl Inherited {
     #[inline]
     pub fn run<T>(&mut self, code: impl FnOnce() -> T) -> T {
         // The common case: nothing to inherit, and no enclosing scope to hide.
-        let is_nothing = self.deadline.is_none() && self.more.is_none();
+        let is_nothing = self.deadline.is_none() && !self.more.is_some();
         if is_nothing && CURRENT.get().around == ScopeKind::Outside {
             return code();
         }
@@ -164,8 +243,12 @@ impl Drop for EnteredScope<'_> {
 
 impl fmt::Debug for Inherited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let metadata = self.more.as_ref().map(|more| &more.metadata);
-        f.debug_struct("Inherited").field("deadline", &self.deadline).field("metadata", &metadata).finish()
+        let mut debug = f.debug_struct("Inherited");
+        debug.field("deadline", &self.deadline).field("trace", &self.trace());
+        if let ScopeMore::Full(more) = &self.more {
+            debug.field("metadata", &more.metadata);
+        }
+        debug.finish()
     }
 }
 
@@ -173,7 +256,7 @@ impl CallScope {
     /// Returns the scope of a call without inherited metadata.
     #[inline]
     pub(crate) fn until(deadline: Option<Instant>) -> Self {
-        Self { inherited: Inherited { deadline, more: None }, is_over: false }
+        Self { inherited: Inherited { deadline, more: ScopeMore::None }, is_over: false }
     }
 
     /// Returns the scope of a call with this head. Calls inherit the metadata with these names.
@@ -183,10 +266,51 @@ impl CallScope {
     }
 }
 
+impl ScopeMore {
+    /// Returns the extras of a call with metadata. Calls inherit the metadata with these names.
+    fn of(head: &Head, names: &[String]) -> Self {
+        let metadata = head.metadata();
+        let is_inherited = |name: &[u8]| {
+            !trace::is_name(name) && names.iter().any(|wanted| name.eq_ignore_ascii_case(wanted.as_bytes()))
+        };
+        if !names.is_empty() && metadata.entries().any(|entry| is_inherited(entry.name)) {
+            let (metadata, trace) = (metadata.only(is_inherited), TraceContext::of(metadata));
+            return Self::Full(Arc::new(ScopeExtras { metadata, trace, token: OnceLock::new() }));
+        }
+        if trace::has_parent(metadata) { Self::Received(head.extras.clone()) } else { Self::None }
+    }
+
+    #[inline]
+    fn is_some(&self) -> bool {
+        !matches!(self, Self::None)
+    }
+
+    fn trace(&self) -> Option<TraceContext> {
+        match self {
+            Self::None => None,
+            Self::Received(received) => TraceContext::of(received.metadata()),
+            Self::Full(more) => more.trace.clone(),
+        }
+    }
+
+    /// Returns the extras with room for a token.
+    fn full(&mut self) -> &Arc<ScopeExtras> {
+        if !matches!(self, Self::Full(_)) {
+            *self = Self::Full(Arc::new(ScopeExtras { trace: self.trace(), ..ScopeExtras::default() }));
+        }
+        match self {
+            Self::Full(more) => more,
+            _ => unreachable!("it is full"),
+        }
+    }
+}
+
 impl ScopeExtras {
-    fn of(metadata: &Metadata, names: &[String]) -> Option<Arc<Self>> {
-        let is_inherited = names.iter().any(|name| metadata.contains_key(name));
-        is_inherited.then(|| Arc::new(Self { metadata: metadata.only(names), token: OnceLock::new() }))
+    fn of_trace(trace: Option<TraceContext>) -> ScopeMore {
+        match trace {
+            None => ScopeMore::None,
+            trace => ScopeMore::Full(Arc::new(Self { trace, ..Self::default() })),
+        }
     }
 }
 
@@ -216,7 +340,7 @@ impl<F: Future> Future for InScope<F> {
 impl Drop for CallScope {
     #[inline]
     fn drop(&mut self) {
-        if let (false, Some(more)) = (self.is_over, &self.inherited.more)
+        if let (false, ScopeMore::Full(more)) = (self.is_over, &self.inherited.more)
             && let Some(token) = more.token.get()
         {
             token.cancel();
@@ -236,11 +360,31 @@ pub(crate) fn deadline() -> Option<Instant> {
     CURRENT.get().deadline
 }
 
-/// Passes the inherited metadata of the current code to `add`, unless there is none.
-pub(crate) fn inherited_metadata(add: impl FnOnce(&Metadata)) {
-    let more = MORE.with_borrow(Option::clone);
-    if let Some(more) = more.filter(|more| !more.metadata.is_empty()) {
-        add(&more.metadata);
+/// Adds the inherited metadata and trace context of the current code to a call. Values of the call take precedence.
+pub(crate) fn inherit_metadata(head: &mut Head) {
+    MORE.with_borrow(|more| match more {
+        ScopeMore::None => {}
+        ScopeMore::Received(received) => {
+            if let Some(trace) = ReceivedTrace::of(received.metadata()) {
+                trace.inherit(head.metadata_mut());
+            }
+        }
+        ScopeMore::Full(more) => {
+            if !more.metadata.is_empty() {
+                head.metadata_mut().inherit(&more.metadata);
+            }
+            if let Some(trace) = &more.trace {
+                trace.inherit(head.metadata_mut());
+            }
+        }
+    });
+}
+
+impl TraceContext {
+    /// Returns the context inherited by calls of the current code: in a handler the context of its call, or of the span
+    /// around the handler; see [`layers::Trace`](crate::layers::Trace). `None` outside of handlers.
+    pub fn current() -> Option<Self> {
+        if CURRENT.get().has_more() { MORE.with_borrow(ScopeMore::trace) } else { None }
     }
 }
 
@@ -251,7 +395,7 @@ pub(crate) fn token() -> Option<CancellationToken> {
         return None;
     }
     CURRENT.set(CurrentCall { around: ScopeKind::CallWithExtras, ..current });
-    MORE.with_borrow_mut(|more| Some(more.get_or_insert_default().token.get_or_init(CancellationToken::new).clone()))
+    MORE.with_borrow_mut(|more| Some(more.full().token.get_or_init(CancellationToken::new).clone()))
 }
 
 #[cfg(test)]
@@ -268,23 +412,39 @@ mod tests {
 
     fn head(deadline: Option<Instant>) -> Head {
         let mut head = Head::received(None, deadline);
-        head.metadata_mut().insert("traceparent", "00-1").unwrap();
+        head.metadata_mut().insert("x-tenant", "7").unwrap();
+        head.metadata_mut().insert("traceparent", TRACE).unwrap();
+        head.metadata_mut().insert("tracestate", "a=1").unwrap();
         head.metadata_mut().insert("authorization", "secret").unwrap();
         head
+    }
+
+    const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
+
+    /// Returns the names of the metadata of a call made here.
+    fn inherited() -> Vec<String> {
+        let mut head = Head::default();
+        inherit_metadata(&mut head);
+        head.metadata().keys().map(str::to_owned).collect()
     }
 
     #[test]
     fn inherited_values_are_visible_only_inside_a_handler() {
         let at = Instant::now() + Duration::from_secs(1);
-        let names = ["traceparent".to_owned()];
-        let seen = InScope::new(CallScope::of(&head(Some(at)), &names), async {
-            let mut seen = Vec::new();
-            inherited_metadata(|metadata| seen.extend(metadata.keys().map(str::to_owned)));
-            (deadline(), seen)
-        });
-        assert_eq!(seen.now_or_never().unwrap(), (Some(at), vec!["traceparent".to_owned()]));
+        let names = ["x-tenant".to_owned()];
+        for (names, expected) in
+            [(&names[..], &["x-tenant", "traceparent", "tracestate"][..]), (&[], &["traceparent", "tracestate"])]
+        {
+            let seen = InScope::new(CallScope::of(&head(Some(at)), names), async {
+                (deadline(), inherited(), TraceContext::current())
+            });
+            let (deadline, seen, trace) = seen.now_or_never().unwrap();
+            assert_eq!(deadline, Some(at));
+            assert_eq!(seen, expected);
+            assert_eq!(trace.map(|trace| trace.to_string()).as_deref(), Some(TRACE));
+        }
         assert_eq!(deadline(), None);
-        inherited_metadata(|_| panic!("there is none"));
+        assert!(inherited().is_empty() && TraceContext::current().is_none());
         assert!(token().is_none());
     }
 
@@ -301,22 +461,63 @@ mod tests {
     #[test]
     fn captured_context_applies_until_its_scope_ends() {
         let at = Instant::now();
-        let names = ["traceparent".to_owned()];
+        let names = ["x-tenant".to_owned(), "Traceparent".to_owned()];
         let handler = InScope::new(CallScope::of(&head(Some(at)), &names), async { Inherited::here() });
         let mut taken = handler.now_or_never().unwrap();
-        let see = || {
-            let mut seen = Vec::new();
-            inherited_metadata(|metadata| seen.extend(metadata.keys().map(str::to_owned)));
-            (deadline(), seen)
-        };
+        let see = || (deadline(), inherited());
+        let expected = ["x-tenant", "traceparent", "tracestate"].map(str::to_owned).to_vec();
         for _ in 0..2 {
-            assert_eq!(taken.run(see), (Some(at), vec!["traceparent".to_owned()]));
+            assert_eq!(taken.run(see), (Some(at), expected.clone()));
             assert_eq!(see(), (None, Vec::new()));
             let panicked = catch_unwind(AssertUnwindSafe(|| taken.run(|| panic!("as told"))));
             assert!(panicked.is_err());
             assert_eq!(see(), (None, Vec::new()));
         }
         assert_eq!(taken.run(|| Inherited::default().run(see)), (None, Vec::new()));
+    }
+
+    #[test]
+    fn an_invalid_trace_is_not_inherited() {
+        let mut head = Head::received(None, None);
+        head.metadata_mut().insert("traceparent", "00-1").unwrap();
+        head.metadata_mut().insert("tracestate", "a=1").unwrap();
+        let names = ["traceparent".to_owned()];
+        for names in [&[][..], &names] {
+            let seen = InScope::new(CallScope::of(&head, names), async { (inherited(), TraceContext::current()) });
+            assert_eq!(seen.now_or_never(), Some((Vec::new(), None)));
+        }
+    }
+
+    #[test]
+    fn an_unread_trace_takes_no_memory_and_captured_values_do_not_keep_the_head() {
+        let head = head(None);
+        let scope = CallScope::of(&head, &[]);
+        assert!(matches!(scope.inherited.more, ScopeMore::Received(_)));
+        let captured = InScope::new(scope, async { Inherited::here() }).now_or_never().unwrap();
+        assert!(matches!(captured.more, ScopeMore::Full(_)));
+        assert_eq!(captured.trace(), TraceContext::of(head.metadata()));
+    }
+
+    #[test]
+    fn a_span_replaces_the_trace_and_shares_the_token() {
+        let span = TraceContext::root(true);
+        let mut kept = None;
+        let mut handler = Box::pin(InScope::new(CallScope::of(&head(None), &[]), async {
+            let outer = token().unwrap();
+            Inherited::here()
+                .with_trace(Some(span.clone()))
+                .wrap(async {
+                    assert_eq!(TraceContext::current(), Some(span.clone()));
+                    kept = Some((outer, token().unwrap()));
+                    pending::<()>().await;
+                })
+                .await;
+        }));
+        assert!(handler.as_mut().now_or_never().is_none());
+        assert!(TraceContext::current().is_none());
+        drop(handler);
+        let (outer, inner) = kept.unwrap();
+        assert!(outer.is_cancelled() && inner.is_cancelled());
     }
 
     #[test]

@@ -196,10 +196,10 @@ impl Metadata {
         MetadataEntries(&self.entries)
     }
 
-    /// Returns a copy with only the values of these names.
-    pub(crate) fn only(&self, names: &[String]) -> Self {
+    /// Returns a copy with only the values of names accepted by the function.
+    pub(crate) fn only(&self, is_wanted: impl Fn(&[u8]) -> bool) -> Self {
         let mut only = self.clone();
-        only.retain(|entry| names.iter().any(|name| entry.is_named(name.as_bytes())));
+        only.retain(|entry| is_wanted(entry.name));
         only
     }
 
@@ -252,6 +252,12 @@ impl Metadata {
         }
         self.entries.extend_from_slice(value);
         self.len += 1;
+    }
+
+    /// Adds a value known to be valid, to a valid name in lower case.
+    #[inline]
+    pub(super) fn push_known(&mut self, name: &[u8], value: &[u8]) {
+        self.push(name, value, CheckedName { has_upper_case: false });
     }
 
     fn add(&mut self, mut others: Self) {

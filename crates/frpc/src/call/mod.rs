@@ -18,4 +18,5 @@ mod refusal;
 pub(crate) mod request;
 pub(crate) mod status;
 pub(crate) mod streaming;
+pub(crate) mod trace;
 pub(crate) mod unknown_json;

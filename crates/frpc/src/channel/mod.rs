@@ -362,7 +362,7 @@ impl Channel {
                 head.set_timeout(left);
             }
         }
-        context::inherited_metadata(|inherited| head.metadata_mut().inherit(inherited));
+        context::inherit_metadata(head);
     }
 
     async fn call_one<Q: Message, P: Message>(

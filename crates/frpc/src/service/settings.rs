@@ -42,9 +42,10 @@ pub struct CallSettings {
     /// The time limits of calls to single methods, instead of [`times`](Self::times). The last entry for a method
     /// applies. The constant for a method is in the generated module of its service.
     pub method_times: Vec<(&'static Method, TimeLimits)>,
-    /// Names of metadata that calls made by handlers inherit from the call they serve, such as `traceparent`.
+    /// Names of metadata that calls made by handlers inherit from the call they serve, such as a tenant.
     ///
-    /// Values set by the handler take precedence. The deadline is always inherited. Calls of tasks spawned by the
+    /// Values set by the handler take precedence. The deadline and the [trace context](crate::TraceContext) are always
+    /// inherited, and need no name here. Calls of tasks spawned by the
     /// handler inherit nothing; use [`Inherited`](crate::Inherited) to pass these values to another thread.
     pub inherit_metadata: Vec<String>,
     /// The memory limit for all messages of one connection: messages being received, and requests with their decoded
