@@ -283,7 +283,7 @@ fn write_hex(bytes: &[u8], text: &mut [u8]) {
 
 /// Returns `true` if these values of `tracestate` form a valid list together.
 fn is_state<'a>(values: impl Iterator<Item = &'a [u8]>) -> bool {
-    let mut keys: [&[u8]; TraceContext::MEMBERS_MAX] = [&[]; _];
+    let mut keys: [&[u8]; TraceContext::MEMBERS_MAX] = [&[]; TraceContext::MEMBERS_MAX];
     let (mut members, mut len) = (0, 0);
     for value in values {
         // The comma between two values counts.
