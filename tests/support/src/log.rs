@@ -86,7 +86,14 @@ impl Subscriber for ThreadListener {
         span::Id::from_u64(heard.spans.len() as u64)
     }
 
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record(&self, id: &span::Id, values: &span::Record<'_>) {
+        let mut fields = Line(String::new());
+        values.record(&mut fields);
+        let index = usize::try_from(id.into_u64()).expect("ids are small") - 1;
+        let span = &mut self.heard().spans[index];
+        span.truncate(span.len() - 1);
+        write!(span, " {}}}", fields.0.trim_end()).expect("a text takes everything");
+    }
 
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
 

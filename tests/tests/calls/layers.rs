@@ -545,22 +545,26 @@ fn a_stream_counts_on_a_channel_until_it_ends(transport: Transport) {
 fn a_trace_has_a_method_span_and_an_event_with_the_code(transport: Transport) {
     in_virtual_time(async {
         let around_server = layered(transport, Trace::new()).await;
-        let around_client = layered_client(transport, Trace::new()).await;
-        for (_service, _served, client) in [around_server, around_client] {
+        let around_client = layered_client(transport, Trace::for_channel()).await;
+        for ((_service, _served, client), side) in [(around_server, "server"), (around_client, "client")] {
             let log = ThreadLog::hear(Level::DEBUG);
-            for (kind, method) in ["Say", "Count", "Gather", "Chat"].into_iter().enumerate() {
+            let methods = ["Say", "Count", "Gather", "Chat"].into_iter().enumerate();
+            for (kind, method) in methods {
+                let span = format!("DEBUG call{{otel.name=calls.Test/{method} otel.kind=\"{side}\"");
                 of_kind(&client, kind, "hi").await.unwrap();
-                let span = format!("call{{service=\"calls.Test\" method=\"{method}\"}}");
-                assert_one_begins(&traced(&log), &format!("DEBUG {span}: call answered code=Ok elapsed="));
-            }
-            for (kind, method) in ["Say", "Count", "Gather", "Chat"].into_iter().enumerate() {
+                assert_one_has(&traced(&log), &span, "rpc.status_code=\"OK\"}: call answered code=Ok elapsed=");
                 of_kind(&client, kind, "fail 5 no such order").await.unwrap_err();
-                let span = format!("call{{service=\"calls.Test\" method=\"{method}\"}}");
-                let event = format!("DEBUG {span}: call failed code=NotFound message=\"no such order\" elapsed=");
-                assert_one_begins(&traced(&log), &event);
+                let end = "rpc.status_code=\"NOT_FOUND\" error.type=\"NOT_FOUND\"}: call failed code=NotFound message=\"no such order\" elapsed=";
+                assert_one_has(&traced(&log), &span, end);
             }
         }
     });
+}
+
+#[track_caller]
+fn assert_one_has(lines: &[String], begin: &str, rest: &str) {
+    assert_one_begins(lines, begin);
+    assert!(lines[0].contains(rest), "{lines:?} without {rest:?}");
 }
 
 #[track_caller]

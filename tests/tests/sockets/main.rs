@@ -32,4 +32,5 @@ mod starting;
 #[cfg(target_os = "linux")]
 mod stops;
 mod tls;
+mod traces;
 mod wires;

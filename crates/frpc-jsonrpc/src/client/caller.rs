@@ -6,7 +6,7 @@ use std::{
 };
 
 use frpc::{
-    Answer, Body, Call, CallError, Caller, ConnectError, Status, Streaming,
+    Answer, Body, Call, CallError, Caller, ConnectError, Status, Streaming, TraceContext,
     client::{CallAttempts, CallTime, ReconnectingTransport, Redial, end_at_deadline, open, with_own_timeout},
     codec::Format,
 };
@@ -38,7 +38,8 @@ impl LinkCaller {
         if call.kind().has_request_stream() {
             return Err(Status::unimplemented("JSON-RPC does not support request streams: the call was not sent"));
         }
-        if let Some(name) = call.head().metadata().keys().next() {
+        // A trace ends here without an error.
+        if let Some(name) = call.head().metadata().keys().find(|name| !TraceContext::NAMES.contains(name)) {
             return Err(CallError::MetadataNotCarried { name: name.to_owned() }.into());
         }
         let is_stream = call.kind().has_response_stream();

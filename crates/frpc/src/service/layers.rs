@@ -14,12 +14,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use frisbee::Address;
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout},
 };
-use tracing::{Instrument, Span, debug, field::display, info, info_span, warn};
 
 #[cfg(feature = "tower")]
 pub use super::tower::{TowerCall, TowerLayer, TowerNext, tower};
@@ -28,16 +26,17 @@ pub use super::{
     overload::{AdaptiveLimit, OverloadSettings},
     rate::{RateLimit, RateSettings},
     report::ReportLoad,
+    trace::{Trace, TraceSampling},
 };
 pub use frpc_balance::{CallPriority, LimitSettings};
 
 use super::layer::{Layer, Next};
 use crate::call::{
     exchange::{Answer, Body, Call},
-    status::{Code, Status},
+    status::Status,
 };
 
-/// Fails calls with [`Code::DeadlineExceeded`] if the answer does not start in time. A stream of answers may then take
+/// Fails calls with [`DeadlineExceeded`](crate::Code::DeadlineExceeded) if the answer does not start in time. A stream of answers may then take
 /// any time.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeout {
@@ -61,7 +60,7 @@ impl Layer for Timeout {
 }
 
 /// Limits the number of concurrent calls. Further calls wait for a permit. With [`failing`](Self::failing), they fail
-/// with [`Code::ResourceExhausted`]. A call also fails if its wait for a permit used at least half of its time: the
+/// with [`ResourceExhausted`](crate::Code::ResourceExhausted). A call also fails if its wait for a permit used at least half of its time: the
 /// rest would probably not suffice, and the calls queued after it would be late too. A call answered with a stream
 /// holds its permit until the end of the stream.
 #[derive(Clone, Debug)]
@@ -109,63 +108,5 @@ impl Layer for ConcurrencyLimit {
             })),
             body => body,
         }))
-    }
-}
-
-/// Puts a `tracing` span named `call` around each call, with its service and method. At the end, an event reports the
-/// code, the duration (`elapsed`) and, on a server, the address of the caller (`peer`). A call answered with a stream
-/// ends with the stream.
-///
-/// The level of the event shows whose fault it is. WARN: a bug or lost data ([`Code::Unknown`], [`Code::Internal`],
-/// [`Code::DataLoss`]). INFO: too little time or too much load ([`Code::DeadlineExceeded`], [`Code::Unavailable`],
-/// [`Code::ResourceExhausted`]). DEBUG: everything else, mostly errors of the caller.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Trace {}
-
-impl Trace {
-    /// Creates the layer.
-    pub fn new() -> Self {
-        Self::default()
-    }
-}
-
-impl Layer for Trace {
-    async fn call(&self, call: Call, next: Next<'_>) -> Result<Answer, Status> {
-        let method = call.method();
-        let span = info_span!("call", service = method.service, method = method.name);
-        let end = CallEnd { span: span.clone(), peer: call.head().peer_addr(), begun: Instant::now() };
-        match next.run(call).instrument(span).await {
-            Ok(answer) => Ok(answer.on_end(move |ended| end.log(ended))),
-            Err(status) => {
-                end.log(Err(&status));
-                Err(status)
-            }
-        }
-    }
-}
-
-/// The data for the final event of a traced call.
-struct CallEnd {
-    span: Span,
-    peer: Option<Address>,
-    begun: Instant,
-}
-
-impl CallEnd {
-    fn log(self, ended: Result<(), &Status>) {
-        let Self { span, peer, begun } = self;
-        let (peer, elapsed) = (peer.as_ref().map(display), begun.elapsed());
-        let _inside = span.enter();
-        let Err(status) = ended else { return debug!(code = ?Code::Ok, ?elapsed, peer, "call answered") };
-        let (code, message) = (status.code(), status.message());
-        match code {
-            Code::Unknown | Code::Internal | Code::DataLoss => {
-                warn!(?code, message, ?elapsed, peer, "call failed");
-            }
-            Code::DeadlineExceeded | Code::Unavailable | Code::ResourceExhausted => {
-                info!(?code, message, ?elapsed, peer, "call failed");
-            }
-            _ => debug!(?code, message, ?elapsed, peer, "call failed"),
-        }
     }
 }

@@ -16,3 +16,4 @@ pub(crate) mod settings;
 pub(crate) mod table;
 #[cfg(feature = "tower")]
 pub(crate) mod tower;
+mod trace;

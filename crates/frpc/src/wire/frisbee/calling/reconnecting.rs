@@ -15,13 +15,14 @@ use tracing::warn;
 
 use super::{super::bytes::hello::MethodRoute, connection::ClientConnection};
 use crate::{
-    call::{deadline::Deadline, head::Head, method::Method, status::Status},
+    call::{deadline::Deadline, head::Head, method::Method, status::Status, trace::TraceContext},
     client::{self, CallAttempts, ReconnectingTransport, Redial, is_draining},
     codec::Format,
     error::CallError,
 };
 
-/// The treatment of a call with metadata if the peer cannot receive it. Peers with plain fRPC cannot.
+/// The treatment of a call with metadata if the peer cannot receive it. Peers with plain fRPC cannot. A
+/// [trace context](crate::TraceContext) ends there without an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LostMetadata {
@@ -184,7 +185,8 @@ impl FrisbeeCaller {
 
     /// Fails or logs a warning if the call would lose metadata.
     pub(super) fn check_head(&self, method: &'static Method, head: &Head) -> Result<(), Status> {
-        let Some(name) = head.metadata().keys().next() else { return Ok(()) };
+        let is_lost = |name: &&str| !TraceContext::NAMES.contains(name);
+        let Some(name) = head.metadata().keys().find(is_lost) else { return Ok(()) };
         match self.lost_metadata {
             LostMetadata::Fail => Err(CallError::MetadataNotCarried { name: name.to_owned() }.into()),
             LostMetadata::Warn => {

@@ -1,0 +1,182 @@
+//! Spans around calls.
+
+use frisbee::Address;
+use tokio::time::Instant;
+use tracing::{Instrument, Span, debug, field, field::display, info, info_span, warn};
+
+use super::layer::{Layer, Next};
+use crate::call::{
+    context::Inherited,
+    exchange::{Answer, Call},
+    method::Method,
+    status::{Code, Status},
+    trace::TraceContext,
+};
+
+/// Puts a `tracing` span around each sampled call, with the fields of OpenTelemetry's RPC conventions. Calls made inside the
+/// handler belong to the same trace: they carry the id of the span.
+///
+/// At the end, an event reports the code, the duration (`elapsed`) and, on a server, the address of the caller (`peer`).
+/// A call answered with a stream ends with the stream. A call without a span costs no more than the decision.
+///
+/// The level of the event shows whose fault it is. WARN: a bug or lost data ([`Code::Unknown`], [`Code::Internal`],
+/// [`Code::DataLoss`]). INFO: too little time or too much load ([`Code::DeadlineExceeded`], [`Code::Unavailable`],
+/// [`Code::ResourceExhausted`]). DEBUG: everything else, mostly errors of the caller.
+///
+/// ```
+/// use frpc::{Channel, Server, layers::{Trace, TraceSampling}};
+///
+/// // Calls of a trace as its root decides, and one percent of all other calls.
+/// let server = Server::builder().layer(Trace::new().sampling(TraceSampling::ParentOr(0.01)));
+/// let channel = Channel::builder().layer(Trace::for_channel());
+/// # let _ = (server, channel);
+/// ```
+///
+/// The span is named `call` and has the fields `otel.name`, `otel.kind`, `rpc.system.name`, `rpc.method`,
+/// `rpc.status_code`, `error.type`, `trace_id`, `span_id` and `parent_span_id`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Trace {
+    sampling: TraceSampling,
+    is_client: bool,
+}
+
+/// The choice of calls with a span.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum TraceSampling {
+    /// Every call.
+    Always,
+    /// A call of a trace if its caller has a span, and this share of the calls without a trace. Default 1.0.
+    ParentOr(f64),
+    /// No call.
+    Never,
+}
+
+impl Default for TraceSampling {
+    fn default() -> Self {
+        Self::ParentOr(1.0)
+    }
+}
+
+impl Trace {
+    /// Creates the layer for a server.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Creates the layer for a channel.
+    pub fn for_channel() -> Self {
+        Self { is_client: true, ..Self::default() }
+    }
+
+    /// Sets the choice of calls with a span.
+    pub fn sampling(self, sampling: TraceSampling) -> Self {
+        Self { sampling, ..self }
+    }
+
+    /// Returns the trace context for calls made on behalf of a call. Its flag is the decision on a span.
+    fn decide(self, caller: Option<&TraceContext>) -> TraceContext {
+        let new = || caller.map_or_else(|| TraceContext::root(true), TraceContext::child);
+        match (self.sampling, caller) {
+            (TraceSampling::Always, _) => new().with_sampled(true),
+            // A service without spans is invisible in a trace.
+            (TraceSampling::Never, Some(caller)) => caller.clone(),
+            (TraceSampling::Never, None) => new().with_sampled(false),
+            (TraceSampling::ParentOr(_), Some(caller)) if !caller.is_sampled() => caller.clone(),
+            (TraceSampling::ParentOr(_), Some(caller)) => caller.child(),
+            (TraceSampling::ParentOr(ratio), None) => {
+                let root = new();
+                let is_sampled = root.trace_id().is_within(ratio);
+                root.with_sampled(is_sampled)
+            }
+        }
+    }
+
+    fn has_span(self, own: &TraceContext) -> bool {
+        self.sampling != TraceSampling::Never && own.is_sampled()
+    }
+
+    fn span(self, method: &Method, caller: Option<&TraceContext>, own: &TraceContext) -> Span {
+        info_span!(
+            "call",
+            otel.name = %method,
+            otel.kind = if self.is_client { "client" } else { "server" },
+            otel.status_code = field::Empty,
+            rpc.system.name = "frpc",
+            rpc.method = %method,
+            rpc.status_code = field::Empty,
+            "error.type" = field::Empty,
+            trace_id = %own.trace_id(),
+            span_id = %own.span_id(),
+            parent_span_id = caller.map(|caller| display(caller.span_id())),
+        )
+    }
+}
+
+impl Layer for Trace {
+    async fn call(&self, mut call: Call, next: Next<'_>) -> Result<Answer, Status> {
+        let caller = TraceContext::of(call.head().metadata());
+        let own = self.decide(caller.as_ref());
+        if !self.has_span(&own) {
+            return if caller.is_some() { next.run(call).await } else { self.run(own, call, next).await };
+        }
+        let span = self.span(call.method(), caller.as_ref(), &own);
+        if span.is_disabled() {
+            return next.run(call).await;
+        }
+        if self.is_client {
+            own.write_to(call.head_mut().metadata_mut());
+        }
+        let end = CallEnd { span: span.clone(), peer: call.head().peer_addr(), begun: Instant::now() };
+        match self.run(own, call, next).instrument(span).await {
+            Ok(answer) => Ok(answer.on_end(move |ended| end.log(ended))),
+            Err(status) => {
+                end.log(Err(&status));
+                Err(status)
+            }
+        }
+    }
+}
+
+impl Trace {
+    /// Passes a call on. Calls made by its handler inherit this context.
+    async fn run(self, own: TraceContext, call: Call, next: Next<'_>) -> Result<Answer, Status> {
+        if self.is_client {
+            return next.run(call).await;
+        }
+        Inherited::here().with_trace(Some(own)).wrap(next.run(call)).await
+    }
+}
+
+/// The data for the final event of a traced call.
+struct CallEnd {
+    span: Span,
+    peer: Option<Address>,
+    begun: Instant,
+}
+
+impl CallEnd {
+    fn log(self, ended: Result<(), &Status>) {
+        let Self { span, peer, begun } = self;
+        let (peer, elapsed) = (peer.as_ref().map(display), begun.elapsed());
+        let code = ended.map_or_else(Status::code, |()| Code::Ok);
+        span.record("rpc.status_code", code.name());
+        if code != Code::Ok {
+            span.record("error.type", code.name());
+        }
+        let _inside = span.enter();
+        let Err(status) = ended else { return debug!(?code, ?elapsed, peer, "call answered") };
+        let message = status.message();
+        match code {
+            Code::Unknown | Code::Internal | Code::DataLoss => {
+                span.record("otel.status_code", "ERROR");
+                warn!(?code, message, ?elapsed, peer, "call failed");
+            }
+            Code::DeadlineExceeded | Code::Unavailable | Code::ResourceExhausted => {
+                span.record("otel.status_code", "ERROR");
+                info!(?code, message, ?elapsed, peer, "call failed");
+            }
+            _ => debug!(?code, message, ?elapsed, peer, "call failed"),
+        }
+    }
+}
