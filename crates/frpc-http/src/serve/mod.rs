@@ -21,9 +21,9 @@ mod site;
 mod twirp;
 mod upgrade;
 
-use frpc::Status;
+use frpc::{Code, Status};
 #[cfg(feature = "http2")]
-use frpc::{Code, Dispatch, MethodKind};
+use frpc::{Dispatch, MethodKind};
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
     header::{CONNECTION, CONTENT_LENGTH, ORIGIN, TRANSFER_ENCODING},
