@@ -54,7 +54,7 @@ fn fleet_client(calling: Calling) -> Calling {
 
 #[library_benchmark]
 #[bench::one(args = (1), setup = GrpcServing::start, config = at_most(10_500, CALLS))]
-#[bench::ten(args = (10), setup = GrpcServing::start, config = at_most(5_150, CALLS))]
+#[bench::ten(args = (10), setup = GrpcServing::start, config = at_most(5_230, CALLS))]
 fn grpc_server(mut serving: GrpcServing) -> GrpcServing {
     serving.serve(CALLS);
     serving

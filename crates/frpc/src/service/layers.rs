@@ -23,6 +23,7 @@ use tokio::{
 pub use super::tower::{TowerCall, TowerLayer, TowerNext, tower};
 
 pub use super::{
+    access_log::{AccessLog, LogFormat, looks_secret},
     overload::{AdaptiveLimit, OverloadSettings},
     rate::{RateLimit, RateSettings},
     report::ReportLoad,

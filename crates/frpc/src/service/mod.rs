@@ -1,5 +1,6 @@
 //! Services as seen by every transport: methods found by path or operation, called with encoded messages.
 
+mod access_log;
 pub(crate) mod boxed;
 pub(crate) mod custom;
 pub(crate) mod ending;
