@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use frpc::{
-    Channel, Code, Engine, Method, Request, Streaming,
+    Answer, BoxService, Channel, Code, Dispatch, Engine, Method, Request, Services, Streaming,
     metrics::{MethodMetrics, MetricsSnapshot, TextFormat},
 };
 use support::{
@@ -163,6 +163,27 @@ fn unknown_methods_share_one_series() {
                     "{scheme}"
                 );
             }
+        }
+    });
+}
+
+#[test]
+fn handlers_in_tasks_are_counted_when_they_end() {
+    static SAY: [Method; 1] = [Method::unary("metrics.InTasks", "Say", 60_000)];
+    in_real_time(async {
+        let echo = BoxService::of_methods(&SAY, |_, call| Box::pin(async { Ok(Answer::new(call.into_parts().1)) }));
+        // Not a server of frpc, so its settings do not know of the tasks.
+        let server = frisbee::Server::builder(Services::new().add_services([echo])).dispatch(Dispatch::Spawned);
+        let server = server.bind("tcp://127.0.0.1:0").await.unwrap();
+        let channel = Channel::connect(server.local_addr()).await.unwrap();
+        for calls in 1..=10 {
+            channel.unary::<Words, Words>(&SAY[0], words("a")).await.unwrap();
+            let counted = || {
+                let snapshot = MetricsSnapshot::take();
+                let found = snapshot.served.iter().find(|method| method.method == "metrics.InTasks/Say");
+                found.map_or(0, |method| method.totals.ended(0))
+            };
+            until(|| counted() == calls).await;
         }
     });
 }

@@ -92,6 +92,13 @@ impl Connection {
         arrived().unwrap_or_else(|| self.shared.turn())
     }
 
+    /// Returns `true` within [`Router::route`](crate::Router::route), before it returns its future, if the future is polled
+    /// in the current [turn](Self::turn) of the connection's task. [`Event::Received`](crate::Event::Received) follows.
+    #[inline]
+    pub fn routes_in_turn(&self) -> bool {
+        arrived().is_none()
+    }
+
     /// Returns the limits and timers of the connection.
     pub fn config(&self) -> &Config {
         &self.shared.config

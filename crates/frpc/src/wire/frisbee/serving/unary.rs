@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use frisbee::{Connection, Content, Dispatch, Operation, Outcome, Packet, PacketName, Router};
+use frisbee::{Connection, Content, Operation, Outcome, Packet, PacketName, Router};
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
@@ -60,7 +60,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let measure = CallMeasure::new(entry.number, Some(content.len()));
         let call = incoming_call(entry, content, deadline, connection);
         let handler = self.call_in(CallScope::until(deadline), entry, call);
-        let clock = PlainClock { connection, common: &self.common };
+        let clock = PlainClock { connection, common: &self.common, is_in_turn: connection.routes_in_turn() };
         let method = entry.method;
         let answered = move |answer| match answer {
             Ok(answer) => self.reply(name, method, answer, connection),
@@ -281,6 +281,7 @@ where
 struct PlainClock<'a, 'c> {
     connection: &'c Connection,
     common: &'a Common,
+    is_in_turn: bool,
 }
 
 impl CallClock for PlainClock<'_, '_> {
@@ -291,7 +292,7 @@ impl CallClock for PlainClock<'_, '_> {
 
     #[inline]
     fn is_in_turn(&self) -> bool {
-        matches!(self.common.calls.dispatch, Dispatch::InPlace | Dispatch::Ordered)
+        self.is_in_turn
     }
 
     fn turn(&self) -> std::time::Instant {
