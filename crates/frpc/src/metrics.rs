@@ -19,7 +19,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     ops::Deref,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 pub use frpc_metrics::{
@@ -133,6 +133,13 @@ pub(crate) fn of_target(target: &str) -> Arc<CallMeter> {
         let new = || Arc::new(CallMeter::new(Vec::new(), Some(name.clone())));
         meters.targets.entry(name.clone()).or_insert_with(new).clone()
     })
+}
+
+/// Returns the counters of the channels over connections of servers to their clients. Handlers make such a channel for a
+/// single call, so this takes no lock.
+pub(crate) fn of_peers() -> Arc<CallMeter> {
+    static PEERS: OnceLock<Arc<CallMeter>> = OnceLock::new();
+    PEERS.get_or_init(|| of_target("peers")).clone()
 }
 
 impl Meters {

@@ -141,7 +141,7 @@ impl Channel {
         match ClientConnection::for_connection(connection) {
             Some(connection) => {
                 let connection = FrisbeeCaller::new(connection, None, LostMetadata::default(), None);
-                Ok(Self::by(ServerCaller::Frisbee(connection), Some("peers")))
+                Ok(Self::by(ServerCaller::Frisbee(connection), Some(metrics::of_peers())))
             }
             None => Err(Status::failed_precondition(
                 "the connection is not served by frpc on this side, so no answer could arrive",
@@ -155,12 +155,12 @@ impl Channel {
     /// Messages are encoded as on a wire. If a service was added [twice](crate::Collision), every call fails with
     /// [`FailedPrecondition`](crate::Code::FailedPrecondition) and the name of the method.
     pub fn in_process(services: impl IntoEndpoint) -> Self {
-        Self::by(ServerCaller::Other(Arc::new(LocalCaller::new(services))), Some("in-process"))
+        Self::by(ServerCaller::Other(Arc::new(LocalCaller::new(services))), Some(metrics::of_target("in-process")))
     }
 
     /// Creates a channel over a custom transport.
     pub fn over_caller(caller: impl Caller) -> Self {
-        Self::by(ServerCaller::Other(Arc::new(caller)), Some("custom"))
+        Self::by(ServerCaller::Other(Arc::new(caller)), Some(metrics::of_target("custom")))
     }
 
     /// Creates a channel to one server of another channel. Its calls are not counted.
@@ -168,14 +168,14 @@ impl Channel {
         Self::by(server, None)
     }
 
-    fn by(server: ServerCaller, target: Option<&str>) -> Self {
+    fn by(server: ServerCaller, meter: Option<Arc<CallMeter>>) -> Self {
         Self {
             route: ChannelTransport::One(server),
             layers: LayerStack::default(),
             timeout: TIMEOUT,
             memory: MemoryBudget::default(),
             any_types: Types::WELL_KNOWN,
-            meter: target.map(metrics::of_target),
+            meter,
         }
     }
 
