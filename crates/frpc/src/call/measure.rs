@@ -27,6 +27,8 @@ use super::{
 pub(crate) struct CallMeasure {
     /// The number of the method.
     method: u16,
+    /// `true` if the first poll happens in a turn of an event loop, and [`CallMeter::end_turn`] follows.
+    is_in_turn: bool,
     request_len: u32,
     /// The end of a call whose handler was not ready at its first poll. Boxed, because most are.
     waiting: Option<Box<CancelledCall>>,
@@ -36,9 +38,6 @@ pub(crate) struct CallMeasure {
 pub(crate) trait CallClock {
     /// Returns the counters. `None` if nothing is counted.
     fn meter(&self) -> Option<&Arc<CallMeter>>;
-
-    /// Returns `true` if the first poll happens in a turn of an event loop, and [`CallMeter::end_turn`] follows.
-    fn is_in_turn(&self) -> bool;
 
     /// Returns the start of the turn.
     fn turn(&self) -> Instant;
@@ -50,16 +49,16 @@ pub(crate) trait CallClock {
 impl CallMeasure {
     /// Creates the count of a call. `None` stands for a stream of requests.
     #[inline]
-    pub(crate) fn new(method: u16, request_len: Option<usize>) -> Self {
+    pub(crate) fn new(method: u16, request_len: Option<usize>, is_in_turn: bool) -> Self {
         // Longer messages do not exist.
         let request_len = request_len.and_then(|len| u32::try_from(len).ok()).unwrap_or(STREAMED);
-        Self { method, request_len, waiting: None }
+        Self { method, is_in_turn, request_len, waiting: None }
     }
 
     /// Called before each poll of the handler. Counts the start of a call outside of the turns of event loops.
     #[inline]
     pub(crate) fn before_poll(&mut self, clock: &impl CallClock) {
-        if !clock.is_in_turn()
+        if !self.is_in_turn
             && self.waiting.is_none()
             && let Some(meter) = clock.meter()
         {
@@ -126,10 +125,6 @@ pub(crate) struct OwnClock<'a> {
 impl CallClock for OwnClock<'_> {
     fn meter(&self) -> Option<&Arc<CallMeter>> {
         self.meter
-    }
-
-    fn is_in_turn(&self) -> bool {
-        false
     }
 
     fn turn(&self) -> Instant {

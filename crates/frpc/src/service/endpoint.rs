@@ -194,7 +194,7 @@ impl Endpoint {
         call.set_memory_budget(self.common().messages.message_memory_max);
         let meter = self.common().meter();
         let number = meter.map_or(0, |meter| meter.number(method));
-        let measure = CallMeasure::new(u16::try_from(number).unwrap_or(u16::MAX), call.body().content_len());
+        let measure = CallMeasure::new(u16::try_from(number).unwrap_or(u16::MAX), call.body().content_len(), false);
         let handling = within(time, catch_panics(scope, method, None, self.common().layers.call(call, &end)));
         let answer = MeasuredCall::new(measure, meter, time.and_then(HandlerTime::at), handling).await?;
         Ok(in_time(answer_without_panics(answer, method), time))
@@ -290,7 +290,7 @@ impl Endpoint {
             (body @ Body::Many(_), Some(meter)) => measured_requests(meter, number.into(), body),
             (body, _) => body,
         };
-        let measure = CallMeasure::new(number, body.content_len());
+        let measure = CallMeasure::new(number, body.content_len(), turn.is_some());
         let (handler, hold) = match self.common().admit(Call::new(method, format, head, body)) {
             Ok((call, hold)) => {
                 // A service may panic before it returns its future. The call was moved into it, so nothing sees it again.
@@ -393,11 +393,6 @@ impl CallClock for EndpointClock<'_> {
     #[inline]
     fn meter(&self) -> Option<&Arc<CallMeter>> {
         self.common.meter()
-    }
-
-    #[inline]
-    fn is_in_turn(&self) -> bool {
-        self.turn.is_some()
     }
 
     fn turn(&self) -> std::time::Instant {

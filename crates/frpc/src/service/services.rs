@@ -278,7 +278,8 @@ impl<S: ServiceSet, R> Services<S, R> {
         time: Option<HandlerTime>,
     ) -> impl Future<Output = Result<Answer, Status>> + Send {
         let meter = self.common.meter();
-        let (measure, deadline) = (CallMeasure::new(entry.number, call.body().content_len()), call.head().deadline());
+        let (measure, deadline) =
+            (CallMeasure::new(entry.number, call.body().content_len(), false), call.head().deadline());
         let call = match meter {
             Some(meter) if entry.method.kind.has_request_stream() => {
                 call.map_body(|body| measured_requests(meter, entry.number.into(), body))

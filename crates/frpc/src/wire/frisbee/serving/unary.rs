@@ -57,10 +57,10 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         // The caller ends the call at its deadline. So the handler is told the deadline, but no timer runs for it here.
         let announced = PeerState::announced(connection);
         let deadline = announced.and_then(|limit| connection.turn().checked_add(limit));
-        let measure = CallMeasure::new(entry.number, Some(content.len()));
+        let measure = CallMeasure::new(entry.number, Some(content.len()), connection.routes_in_turn());
         let call = incoming_call(entry, content, deadline, connection);
         let handler = self.call_in(CallScope::until(deadline), entry, call);
-        let clock = PlainClock { connection, common: &self.common, is_in_turn: connection.routes_in_turn() };
+        let clock = PlainClock { connection, common: &self.common };
         let method = entry.method;
         let answered = move |answer| match answer {
             Ok(answer) => self.reply(name, method, answer, connection),
@@ -281,18 +281,12 @@ where
 struct PlainClock<'a, 'c> {
     connection: &'c Connection,
     common: &'a Common,
-    is_in_turn: bool,
 }
 
 impl CallClock for PlainClock<'_, '_> {
     #[inline]
     fn meter(&self) -> Option<&Arc<CallMeter>> {
         self.common.meter()
-    }
-
-    #[inline]
-    fn is_in_turn(&self) -> bool {
-        self.is_in_turn
     }
 
     fn turn(&self) -> std::time::Instant {
