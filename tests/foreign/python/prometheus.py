@@ -1,4 +1,7 @@
-"""Reads /metrics in both text formats with the parsers of prometheus_client: prometheus.py PORT."""
+"""Reads /metrics in both text formats with the parsers of prometheus_client: prometheus.py PORT.
+
+The counters are of the process, so other tests may add to them.
+"""
 
 import sys
 import urllib.request
@@ -24,8 +27,9 @@ def check(found):
     for sample in duration.samples:
         if sample.name.endswith("_count"):
             counts[sample.labels["rpc_method"], sample.labels["rpc_status_code"]] = sample.value
-    assert counts["helloworld.Greeter/SayHello", "OK"] == 3, counts
-    assert counts["helloworld.Greeter/SayHello", "INVALID_ARGUMENT"] == 1, counts
+    answered = counts["helloworld.Greeter/SayHello", "OK"]
+    refused = counts["helloworld.Greeter/SayHello", "INVALID_ARGUMENT"]
+    assert answered >= 3 and refused >= 1, counts
     # Buckets are cumulative, and the last one has all values.
     method = {"rpc_method": "helloworld.Greeter/SayHello", "rpc_status_code": "OK"}
     buckets = [
@@ -33,9 +37,12 @@ def check(found):
         for sample in duration.samples
         if sample.name.endswith("_bucket") and method.items() <= sample.labels.items()
     ]
-    assert buckets == sorted(buckets) and buckets[-1] == 3, buckets
+    assert buckets == sorted(buckets) and buckets[-1] == answered, buckets
     started = found["grpc_server_call_started"]
-    assert started.type == "counter" and any(sample.value == 4 for sample in started.samples), started
+    assert started.type == "counter" and any(
+        sample.labels["grpc_method"] == "helloworld.Greeter/SayHello" and sample.value >= answered + refused
+        for sample in started.samples
+    ), started
 
 
 check(families("text/plain", parser.text_string_to_metric_families))
