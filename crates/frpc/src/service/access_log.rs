@@ -6,9 +6,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
-        mpsc::{self, SyncSender},
     },
-    thread,
     time::{Duration, SystemTime},
 };
 
@@ -19,7 +17,10 @@ use prost_types::Timestamp;
 use tokio::time::Instant;
 use tracing::info;
 
-use super::layer::{Layer, Next};
+use super::{
+    layer::{Layer, Next},
+    log_writer::LogWriter,
+};
 use crate::call::{
     exchange::{Answer, Body, Call},
     method::Method,
@@ -43,12 +44,13 @@ use crate::call::{
 /// ```
 ///
 /// A thread writes the lines, so a slow writer delays no call. While [`LINES_MAX`](Self::LINES_MAX) lines wait, further lines
-/// are dropped and [counted](Self::dropped).
+/// are dropped and [counted](Self::dropped). Dropping the last clone of the layer waits up to a second for queued lines.
 #[derive(Clone)]
 pub struct AccessLog {
-    settings: LogSettings,
+    settings: Arc<LogSettings>,
     output: LogOutput,
-    dropped: Arc<AtomicU64>,
+    /// Shared by the clones of the layer, and not by their calls: a call must not wait for the writer.
+    _flush: Arc<FlushOnDrop>,
 }
 
 #[derive(Clone)]
@@ -72,39 +74,17 @@ pub enum LogFormat {
 #[derive(Clone)]
 enum LogOutput {
     Tracing,
-    Thread(SyncSender<LogItem>),
-}
-
-enum LogItem {
-    Line(Vec<u8>),
-    /// Answered after all earlier lines are written.
-    Flush(mpsc::Sender<()>),
+    Writer(Arc<LogWriter>),
 }
 
 impl AccessLog {
     /// The maximum number of lines waiting for the writer.
     pub const LINES_MAX: usize = 4096;
 
-    /// Creates the layer with a writer. It runs on a thread of its own until the last clone of the layer is dropped.
-    pub fn to_writer(mut writer: impl Write + Send + 'static) -> Self {
-        let (sender, items) = mpsc::sync_channel::<LogItem>(Self::LINES_MAX);
-        // Lines for a writer without a thread are dropped and counted, like lines after a failure of the writer.
-        let _ = thread::Builder::new().name("frpc-access-log".to_owned()).spawn(move || {
-            while let Ok(item) = items.recv() {
-                let written = match item {
-                    LogItem::Line(line) => writer.write_all(&line),
-                    LogItem::Flush(done) => {
-                        let _ = done.send(());
-                        writer.flush()
-                    }
-                };
-                if written.is_err() {
-                    return;
-                }
-            }
-            let _ = writer.flush();
-        });
-        Self::with_output(LogOutput::Thread(sender))
+    /// Creates the layer with a writer. It runs on a thread of its own, from the first line until the last clone of the
+    /// layer is dropped. The thread flushes the writer when no further line waits.
+    pub fn to_writer(writer: impl Write + Send + 'static) -> Self {
+        Self::with_output(LogOutput::Writer(Arc::new(LogWriter::new(writer, Self::LINES_MAX))))
     }
 
     /// Creates the layer with `tracing`: each line is an event of the level INFO with the target `frpc::access`.
@@ -114,54 +94,65 @@ impl AccessLog {
 
     fn with_output(output: LogOutput) -> Self {
         let settings = LogSettings { format: LogFormat::default(), ratio: 1.0, metadata: Arc::default() };
-        Self { settings, output, dropped: Arc::default() }
+        Self { settings: Arc::new(settings), _flush: Arc::new(FlushOnDrop(output.clone())), output }
     }
 
     /// Sets the format. Default [`LogFormat::Text`].
     pub fn format(mut self, format: LogFormat) -> Self {
-        self.settings.format = format;
+        Arc::make_mut(&mut self.settings).format = format;
         self
     }
 
     /// Writes this share of the successful calls, and all failed ones. Default 1.0.
     pub fn sampled(mut self, ratio: f64) -> Self {
-        self.settings.ratio = ratio;
+        Arc::make_mut(&mut self.settings).ratio = ratio;
         self
     }
 
     /// Adds metadata of the caller with these names. The values of [secret-looking](looks_secret) names are hidden.
     pub fn metadata(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.settings.metadata = names.into_iter().map(Into::into).collect();
+        Arc::make_mut(&mut self.settings).metadata = names.into_iter().map(Into::into).collect();
         self
     }
 
     /// Returns the number of lines dropped because the writer was too slow or has failed.
     pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
-    }
-
-    /// Waits until all lines so far are written. Blocks the thread.
-    pub fn flush(&self) {
-        if let LogOutput::Thread(sender) = &self.output {
-            let (done, is_done) = mpsc::channel();
-            if sender.send(LogItem::Flush(done)).is_ok() {
-                // An error means that the writer has failed.
-                let _ = is_done.recv();
-            }
+        match &self.output {
+            LogOutput::Tracing => 0,
+            LogOutput::Writer(writer) => writer.dropped(),
         }
     }
 
-    fn write(&self, line: Vec<u8>) {
-        match &self.output {
-            LogOutput::Tracing => info!(target: "frpc::access", "{}", String::from_utf8_lossy(line.trim_ascii_end())),
-            LogOutput::Thread(sender) => {
-                if sender.try_send(LogItem::Line(line)).is_err() {
-                    self.dropped.fetch_add(1, Ordering::Relaxed);
-                }
-            }
+    /// Waits until all lines so far are written and the writer is flushed. Blocks the thread.
+    pub fn flush(&self) {
+        if let LogOutput::Writer(writer) = &self.output {
+            writer.flush();
         }
     }
 }
+
+impl LogOutput {
+    fn write(&self, line: Vec<u8>) {
+        match self {
+            Self::Tracing => info!(target: "frpc::access", "{}", String::from_utf8_lossy(line.trim_ascii_end())),
+            Self::Writer(writer) => writer.push(line),
+        }
+    }
+}
+
+/// Waits for queued lines when the layer is dropped, because the end of the process would lose them.
+struct FlushOnDrop(LogOutput);
+
+impl Drop for FlushOnDrop {
+    fn drop(&mut self) {
+        if let LogOutput::Writer(writer) = &self.0 {
+            writer.flush_within(FLUSH_WAIT_MAX);
+        }
+    }
+}
+
+/// The longest wait of a dropped layer for its writer.
+const FLUSH_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Returns `true` for names of metadata with probably secret values, such as `authorization` or `x-api-key`.
 pub fn looks_secret(name: &str) -> bool {
@@ -177,15 +168,19 @@ impl Layer for AccessLog {
         let (requests, responses) = (Arc::new(MessageCount::default()), Arc::new(MessageCount::default()));
         let head = call.head();
         let metadata = self.settings.metadata.iter().filter_map(|name| {
-            let value = head.metadata().get(name)?;
-            Some((name.clone(), if looks_secret(name) { HIDDEN.to_owned() } else { value.to_owned() }))
+            // A second value of a name must not stay out of the log.
+            let values: Vec<_> = head.metadata().get_all(name).collect();
+            let value = if looks_secret(name) { HIDDEN.to_owned() } else { values.join(", ") };
+            (!values.is_empty()).then(|| (name.clone(), value))
         });
         let mut record = CallRecord {
-            log: self.clone(),
+            settings: self.settings.clone(),
+            output: self.output.clone(),
             method: call.method(),
             begun: Instant::now(),
             peer: head.peer_addr(),
-            trace: TraceContext::of(head.metadata()).map(|context| context.trace_id()),
+            // A call without metadata of a trace may have one of the layer `Trace`, or of the handler that makes it.
+            trace: TraceContext::of(head.metadata()).or_else(TraceContext::current).map(|context| context.trace_id()),
             metadata: metadata.collect(),
             requests: requests.clone(),
             responses: responses.clone(),
@@ -235,7 +230,8 @@ impl MessageCount {
 
 /// A call in progress. Dropped before its end, it counts as cancelled.
 struct CallRecord {
-    log: AccessLog,
+    settings: Arc<LogSettings>,
+    output: LogOutput,
     method: &'static Method,
     begun: Instant,
     peer: Option<Address>,
@@ -250,19 +246,17 @@ impl CallRecord {
     fn end(&mut self, ended: Result<(), &Status>) {
         self.is_over = true;
         let code = ended.map_or_else(Status::code, |()| Code::Ok);
-        let AccessLog { settings, .. } = &self.log;
-        if code == Code::Ok && settings.ratio < 1.0 && fastrand::f64() >= settings.ratio {
+        let ratio = self.settings.ratio;
+        if code == Code::Ok && ratio < 1.0 && fastrand::f64() >= ratio {
             return;
         }
         let line = self.line(SystemTime::now(), self.begun.elapsed(), code, ended.err().map(Status::message));
-        self.log.write(line);
+        self.output.write(line);
     }
 
     fn line(&self, now: SystemTime, elapsed: Duration, code: Code, message: Option<&str>) -> Vec<u8> {
-        let mut line = LogLine::new(self.log.settings.format);
-        let mut time = Timestamp::from(now);
-        time.nanos -= time.nanos % 1_000_000;
-        line.text("time", &time.to_string());
+        let mut line = LogLine::new(self.settings.format);
+        line.text("time", &rfc_3339(now));
         line.text("rpc.method", &self.method.path());
         line.text("rpc.status_code", code.name());
         if let Some(message) = message {
@@ -313,7 +307,7 @@ impl LogLine {
                 if !is_first {
                     self.text.push(b',');
                 }
-                put_string(&mut self.text, name);
+                put_quoted(&mut self.text, name);
                 self.text.push(b':');
             }
             LogFormat::Text => {
@@ -329,7 +323,7 @@ impl LogLine {
     fn text(&mut self, name: &str, value: &str) {
         self.name(name);
         match self.format {
-            LogFormat::Json => put_string(&mut self.text, value),
+            LogFormat::Json => put_quoted(&mut self.text, value),
             LogFormat::Text => put_simple(&mut self.text, value),
         }
     }
@@ -352,8 +346,34 @@ fn put_simple(out: &mut Vec<u8>, text: &str) {
     if !text.is_empty() && text.chars().all(is_simple) {
         out.extend_from_slice(text.as_bytes());
     } else {
-        put_string(out, text);
+        put_quoted(out, text);
     }
+}
+
+/// Appends a JSON string without any characters that end or rearrange a line in a terminal or an editor.
+fn put_quoted(out: &mut Vec<u8>, text: &str) {
+    let begin = out.len();
+    put_string(out, text);
+    // JSON allows more control characters than the ASCII ones, and characters of the direction of text.
+    let is_control = |char| matches!(char, '\u{7f}'..='\u{9f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if text.contains(is_control) {
+        let quoted = out.split_off(begin);
+        for char in String::from_utf8_lossy(&quoted).chars() {
+            if is_control(char) {
+                // Writing to memory does not fail.
+                let _ = write!(out, "\\u{:04x}", u32::from(char));
+            } else {
+                out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+        }
+    }
+}
+
+/// Returns a time in UTC with milliseconds, as in RFC 3339.
+fn rfc_3339(time: SystemTime) -> String {
+    let Timestamp { seconds, nanos } = Timestamp::from(time);
+    let whole = Timestamp { seconds, nanos: 0 }.to_string();
+    format!("{}.{:03}Z", whole.trim_end_matches('Z'), nanos / 1_000_000)
 }
 
 /// The text in place of secret values.
@@ -369,14 +389,23 @@ impl fmt::Debug for AccessLog {
 mod tests {
     use std::{
         io,
-        sync::{Mutex, mpsc::Receiver},
+        sync::{
+            Mutex,
+            mpsc::{self, Receiver},
+        },
+        time::UNIX_EPOCH,
     };
 
+    use frpc_json::Scanner;
     use futures_util::FutureExt;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{call::head::Head, codec::Format, service::layer::LayerStack};
+    use crate::{
+        call::{context::Inherited, head::Head},
+        codec::Format,
+        service::layer::LayerStack,
+    };
 
     /// A writer into memory.
     #[derive(Clone, Default)]
@@ -483,6 +512,83 @@ mod tests {
         assert!(lines.iter().all(|line| line.contains("rpc.status_code=NOT_FOUND")), "{lines:?}");
     }
 
+    #[test]
+    fn a_ratio_of_one_logs_every_call() {
+        let lines = Lines::default();
+        let log = AccessLog::to_writer(lines.clone()).sampled(1.0);
+        (0..100).for_each(|_| call(&log, "a"));
+        assert_eq!(lines.take(&log).len(), 100);
+    }
+
+    #[test]
+    fn all_values_of_a_name_are_logged() {
+        let lines = Lines::default();
+        let log = AccessLog::to_writer(lines.clone()).metadata(["color"]);
+        let mut head = Head::default();
+        for value in ["red", "blue"] {
+            head.metadata_mut().append("color", value).unwrap();
+        }
+        let layers = LayerStack::default().with(log.clone());
+        let call = Call::new(&SAY, Format::Proto, head, Body::from("a"));
+        let answered = layers.call(call, &|call| Box::pin(async { Ok(Answer::new(call.into_parts().1)) }));
+        answered.now_or_never().unwrap().unwrap();
+        let lines = lines.take(&log);
+        assert!(lines.len() == 1 && lines[0].ends_with(r#" metadata.color="red, blue""#), "{lines:?}");
+    }
+
+    #[test]
+    fn the_trace_of_an_outer_layer_is_logged() {
+        let lines = Lines::default();
+        let log = AccessLog::to_writer(lines.clone());
+        let trace = TraceContext::root(true);
+        let layers = LayerStack::default().with(log.clone());
+        let call = Call::new(&SAY, Format::Proto, Head::default(), Body::from("a"));
+        let answered = Inherited::here().with_trace(Some(trace.clone())).wrap(async move {
+            layers.call(call, &|call| Box::pin(async { Ok(Answer::new(call.into_parts().1)) })).await
+        });
+        answered.now_or_never().unwrap().unwrap();
+        let lines = lines.take(&log);
+        assert!(lines.len() == 1 && lines[0].ends_with(&format!(" trace_id={}", trace.trace_id())), "{lines:?}");
+    }
+
+    #[test]
+    fn a_dropped_stream_of_answers_is_cancelled() {
+        let lines = Lines::default();
+        let log = AccessLog::to_writer(lines.clone());
+        let layers = LayerStack::default().with(log.clone());
+        let requests = Body::Many(Streaming::from_iter(["ab", "c", "d"].map(Bytes::from)));
+        let call = Call::new(&SAY, Format::Proto, Head::default(), requests);
+        let answered = layers.call(call, &|call| Box::pin(async { Ok(Answer::new(call.into_parts().1)) }));
+        let Body::Many(mut messages) = answered.now_or_never().unwrap().unwrap().into_body() else { unreachable!() };
+        messages.message().now_or_never().unwrap().unwrap();
+        assert_eq!(lines.take(&log), [""; 0]);
+        drop(messages);
+        let lines = lines.take(&log);
+        let counts = " request_messages=1 request_bytes=2 response_messages=1 response_bytes=2";
+        assert!(
+            lines.len() == 1 && lines[0].contains(" rpc.status_code=CANCELLED ") && lines[0].ends_with(counts),
+            "{lines:?}"
+        );
+    }
+
+    #[test]
+    fn flushing_and_dropping_flush_the_writer() {
+        let lines = Lines::default();
+        let text = || lines.0.lock().unwrap().iter().filter(|byte| **byte == b'\n').count();
+        let log = AccessLog::to_writer(io::BufWriter::with_capacity(1 << 20, lines.clone()));
+        assert!(matches!(&log.output, LogOutput::Writer(writer) if !writer.is_started()));
+        call(&log, "a");
+        assert!(matches!(&log.output, LogOutput::Writer(writer) if writer.is_started()));
+        log.flush();
+        assert_eq!(text(), 1);
+        (0..1_000).for_each(|_| call(&log, "a"));
+        let clone = log.clone();
+        drop(log);
+        call(&clone, "a");
+        drop(clone);
+        assert_eq!(text(), 1_002);
+    }
+
     /// A writer that waits for a permission.
     struct Slow(Receiver<()>);
 
@@ -501,14 +607,57 @@ mod tests {
     fn a_slow_writer_delays_no_call() {
         let (permit, permits) = mpsc::channel();
         let log = AccessLog::to_writer(Slow(permits));
-        // One line may be with the writer.
         for _ in 0..AccessLog::LINES_MAX + 10 {
             call(&log, "a");
         }
-        assert!((9..=10).contains(&log.dropped()), "{}", log.dropped());
-        // The writer fails, and nothing waits for it.
+        assert_eq!(log.dropped(), 10);
+        // A dropped layer gives up after its wait, here of no time.
+        let LogOutput::Writer(writer) = &log.output else { unreachable!() };
+        writer.flush_within(Duration::ZERO);
+        permit.send(()).unwrap();
+        // The writer fails, and nothing waits for it. Its lines count as dropped.
         drop(permit);
         log.flush();
+        assert_eq!(log.dropped(), 10 + AccessLog::LINES_MAX as u64 - 1);
+        call(&log, "a");
+        log.flush();
+        assert_eq!(log.dropped(), 10 + AccessLog::LINES_MAX as u64);
+    }
+
+    #[test]
+    fn a_panic_of_the_writer_delays_no_call() {
+        struct Broken;
+
+        impl Write for Broken {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                panic!("a broken writer")
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+
+        let log = AccessLog::to_writer(Broken);
+        call(&log, "a");
+        log.flush();
+        assert_eq!(log.dropped(), 1);
+    }
+
+    #[test]
+    fn times_have_milliseconds() {
+        for (seconds, nanos, text) in [
+            (0, 0, "1970-01-01T00:00:00.000Z"),
+            (-1, 999_999_999, "1969-12-31T23:59:59.999Z"),
+            (951_782_399, 999_999_999, "2000-02-28T23:59:59.999Z"),
+            (951_782_400, 1_999_999, "2000-02-29T00:00:00.001Z"),
+            (1_709_251_199, 0, "2024-02-29T23:59:59.000Z"),
+            (4_107_542_400, 0, "2100-03-01T00:00:00.000Z"),
+            (1_763_890_200, 125_000_000, "2025-11-23T09:30:00.125Z"),
+        ] {
+            let time = SystemTime::try_from(Timestamp { seconds, nanos }).unwrap();
+            assert_eq!(rfc_3339(time), text);
+        }
     }
 
     #[test]
@@ -523,13 +672,46 @@ mod tests {
 
     proptest! {
         #[test]
-        fn values_cannot_forge_lines(value in "\\PC*|.*\n.*", name in "[a-z-]{1,8}") {
+        fn any_message_of_a_failure_makes_one_line(message in any::<String>(), value in any::<String>()) {
+            for format in [LogFormat::Text, LogFormat::Json] {
+                let record = CallRecord {
+                    settings: Arc::new(LogSettings { format, ratio: 1.0, metadata: Arc::default() }),
+                    output: LogOutput::Tracing,
+                    method: &SAY,
+                    begun: Instant::now(),
+                    peer: None,
+                    trace: None,
+                    metadata: vec![("color".to_owned(), value.clone())],
+                    requests: Arc::default(),
+                    responses: Arc::default(),
+                    is_over: true,
+                };
+                let line = record.line(UNIX_EPOCH, Duration::from_micros(1_500), Code::Internal, Some(&message));
+                let line = String::from_utf8(line).unwrap();
+                let line = line.strip_suffix('\n').unwrap();
+                prop_assert!(!line.contains(char::is_control), "{:?}", line);
+                if format == LogFormat::Json {
+                    let mut scanner = Scanner::new(line, 4);
+                    prop_assert_eq!(scanner.value().unwrap(), line);
+                    prop_assert_eq!(scanner.peek(), None);
+                    prop_assert!(line.contains(r#""rpc.status_code":"INTERNAL","#) && line.contains(r#""duration_ms":1.500,"#));
+                }
+            }
+        }
+
+        #[test]
+        fn values_cannot_forge_lines(
+            value in "(\\PC|[\\x00-\\x1f\"\\\\\\x7f-\u{9f}\u{2028}\u{202e}]){0,20}",
+            name in "[a-z-]{1,8}",
+        ) {
             for format in [LogFormat::Text, LogFormat::Json] {
                 let mut line = LogLine::new(format);
                 line.text(&name, &value);
                 line.number("n", 1);
                 let line = String::from_utf8(line.end()).unwrap();
                 prop_assert_eq!(line.lines().count(), 1);
+                let is_control = |char: char| char.is_control() || matches!(char, '\u{2028}' | '\u{202e}');
+                prop_assert!(!line.trim_end_matches('\n').contains(is_control));
                 prop_assert!(line.ends_with('\n'));
                 if format == LogFormat::Json {
                     let inner = line.strip_prefix(&format!("{{\"{name}\":\"")).unwrap().strip_suffix("\",\"n\":1}\n");

@@ -8,6 +8,7 @@ pub(crate) mod endpoint;
 pub(crate) mod handle;
 pub(crate) mod layer;
 pub mod layers;
+mod log_writer;
 mod overload;
 mod rate;
 mod report;
