@@ -17,7 +17,8 @@ pub struct Settings {
     pub stream_window: u32,
     /// Unreleased data of all streams, in bytes. At least 65,535 and at most 2^31-1.
     pub connection_window: u32,
-    /// Payload of a received frame, in bytes: SETTINGS_MAX_FRAME_SIZE. From 16,384 to 16,777,215.
+    /// Payload of a received frame, in bytes: SETTINGS_MAX_FRAME_SIZE. From 16,384 to 16,777,215. More than 16,384 are
+    /// allowed after the first DATA frame of this length.
     pub frame_len_max: u32,
     /// Memory of the peer's dynamic table, in bytes: SETTINGS_HEADER_TABLE_SIZE.
     pub header_table_max: u32,
@@ -69,7 +70,7 @@ impl Default for Settings {
             streams_max: 250,
             stream_window: 1 << 20,
             connection_window: 4 << 20,
-            frame_len_max: 16_384,
+            frame_len_max: FRAME_LEN_MIN,
             header_table_max: 4096,
             encoder_table_max: 4096,
             header_block_max: 32 << 10,
@@ -99,10 +100,13 @@ impl Settings {
     pub(crate) fn in_range(mut self) -> Self {
         self.stream_window = self.stream_window.min(WINDOW_MAX);
         self.connection_window = self.connection_window.clamp(INITIAL_WINDOW, WINDOW_MAX);
-        self.frame_len_max = self.frame_len_max.clamp(16_384, (1 << 24) - 1);
+        self.frame_len_max = self.frame_len_max.clamp(FRAME_LEN_MIN, (1 << 24) - 1);
         self
     }
 }
+
+/// The length of frames that every peer accepts, in bytes.
+pub(crate) const FRAME_LEN_MIN: u32 = 16_384;
 
 /// The window of the protocol before any SETTINGS or WINDOW_UPDATE, in bytes.
 pub(crate) const INITIAL_WINDOW: u32 = 65_535;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::{Connection, ConnectionState, Event, Received, Role, StreamId, streams::is};
 use crate::{
     ConnectionError, ErrorCode, Fault, StreamError,
-    frame::{FrameHeader, HEADER_LEN, PREFACE, flag, kind, put_reset, put_window_update, unpad},
+    frame::{FrameHeader, HEADER_LEN, PREFACE, flag, kind, put_reset, put_settings, put_window_update, setting, unpad},
 };
 
 /// The rest of a DATA frame whose start was handled.
@@ -58,8 +58,8 @@ impl Connection {
                     None => break,
                 },
             };
-            if header.len > self.settings.frame_len_max as usize {
-                return Err(ConnectionError::frame_size("a frame is longer than MAX_FRAME_SIZE"));
+            if header.len >= self.frame_len_max {
+                self.receive_full_frame(header)?;
             }
             let (header, payload) = match input.get(start..start + header.len) {
                 Some(payload) => {
@@ -78,6 +78,21 @@ impl Connection {
             }
         }
         Ok(Received { consumed, event: None })
+    }
+
+    /// Checks the length of a long frame. Allows longer frames from the first full DATA frame on: header blocks of unknown
+    /// peers stay in short frames.
+    #[cold]
+    fn receive_full_frame(&mut self, header: FrameHeader) -> Result<(), ConnectionError> {
+        if header.len > self.frame_len_max {
+            return Err(ConnectionError::frame_size("a frame is longer than MAX_FRAME_SIZE"));
+        }
+        let (before, max) = (self.frame_len_max, self.settings.frame_len_max as usize);
+        if header.kind == kind::DATA && max > before {
+            self.frame_len_max = max;
+            put_settings(self.output.frames(), &[(setting::MAX_FRAME_SIZE, self.settings.frame_len_max)]);
+        }
+        Ok(())
     }
 
     /// Splits an incomplete DATA frame in two: the part that has arrived, which is returned, and the rest. Drivers need not

@@ -33,7 +33,7 @@ use self::{
 use crate::{
     ConnectionError, ErrorCode, Field, Head, Settings, StreamError,
     frame::{PREFACE, put_goaway, put_settings, put_window_update, setting},
-    settings::INITIAL_WINDOW,
+    settings::{FRAME_LEN_MIN, INITIAL_WINDOW},
 };
 
 /// The role of a side in its connection.
@@ -187,6 +187,8 @@ pub struct Connection {
     /// A header block over several frames.
     open_block: Option<OpenBlock>,
     data_rest: Option<DataRest>,
+    /// The longest frame that the peer may send so far.
+    frame_len_max: usize,
     block: Vec<u8>,
     streams: StreamTable,
     /// Open and half-closed streams.
@@ -238,7 +240,7 @@ impl Connection {
         let initial = i64::from(INITIAL_WINDOW);
         let peer = PeerSettings {
             window: initial,
-            frame_len: 16_384,
+            frame_len: FRAME_LEN_MIN as usize,
             // The protocol sets no limit before SETTINGS. RFC 9113 recommends that servers allow 100 or more.
             streams_max: 100,
             list_max: usize::MAX,
@@ -255,6 +257,7 @@ impl Connection {
             encoder: HeadEncoder::new(settings.encoder_table_max),
             open_block: None,
             data_rest: None,
+            frame_len_max: FRAME_LEN_MIN as usize,
             block: Vec::new(),
             streams: StreamTable::new(),
             active: 0,
@@ -301,7 +304,6 @@ impl Connection {
                 first,
                 (setting::HEADER_TABLE_SIZE, settings.header_table_max),
                 (setting::INITIAL_WINDOW_SIZE, settings.stream_window),
-                (setting::MAX_FRAME_SIZE, settings.frame_len_max),
                 (setting::MAX_HEADER_LIST_SIZE, settings.header_list_max),
             ],
         );

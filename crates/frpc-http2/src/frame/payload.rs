@@ -1,7 +1,10 @@
 //! Parsing of payloads.
 
 use super::{FrameHeader, flag, setting};
-use crate::{ConnectionError, ErrorCode, settings::WINDOW_MAX};
+use crate::{
+    ConnectionError, ErrorCode,
+    settings::{FRAME_LEN_MIN, WINDOW_MAX},
+};
 
 /// Returns the payload of DATA or HEADERS without its padding.
 #[inline]
@@ -60,7 +63,7 @@ pub(crate) fn parse_settings(
                 return Err(ConnectionError::peer(code, "INITIAL_WINDOW_SIZE is out of range"));
             }
             setting::INITIAL_WINDOW_SIZE => Setting::InitialWindowSize(value),
-            setting::MAX_FRAME_SIZE if !(16_384..1 << 24).contains(&value) => {
+            setting::MAX_FRAME_SIZE if !(FRAME_LEN_MIN..1 << 24).contains(&value) => {
                 return Err(ConnectionError::protocol("MAX_FRAME_SIZE is out of range"));
             }
             setting::MAX_FRAME_SIZE => Setting::MaxFrameSize(value),

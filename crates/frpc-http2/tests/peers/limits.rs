@@ -33,6 +33,15 @@ fn a_frame_has_at_most_its_length() {
         let settings = || Settings { frame_len_max, ..Default::default() };
         let mut victim = Victim::server(settings());
         let len = usize::try_from(frame_len_max).unwrap();
+        // Longer frames are allowed from the first full DATA frame on.
+        victim.feed(&frame(HEADERS, END_HEADERS, 1, &GET)).unwrap();
+        let refused = victim.feed(&frame(0xee, 0, 0, &[0; 16_385])[..9]);
+        assert_eq!(refused.unwrap_err().code, ErrorCode::FRAME_SIZE_ERROR);
+        let mut victim = Victim::server(settings());
+        victim.feed(&frame(HEADERS, END_HEADERS, 1, &GET)).unwrap();
+        victim.kinds();
+        victim.feed(&frame(DATA, 0, 1, &[0; 16_384])).unwrap();
+        assert_eq!(victim.kinds().contains(&(SETTINGS, 0)), len > 16_384);
         victim.feed(&frame(0xee, 0, 0, &vec![0; len])).unwrap();
         // The header alone is enough to refuse, so that the frame is never held.
         let error = victim.feed(&frame(0xee, 0, 0, &vec![0; len + 1])[..9]).unwrap_err();
