@@ -111,7 +111,10 @@ pub use self::{
     router::{
         Arrivals, Dispatch, Event, HandlerTable, Outcome, RefusalReason, RefusedPacket, Router, RouterInfo, SendOrder,
     },
-    server::{Drain, Protocol, ProtocolMatch, Server, ServerBuilder, ServerLimits, ServerMetrics},
+    server::{
+        ConnectionInfo, Drain, Protocol, ProtocolMatch, Server, ServerBuilder, ServerLimits, ServerMetrics,
+        ServerObserver,
+    },
 };
 
 #[cfg(feature = "tokio")]

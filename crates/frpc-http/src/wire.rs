@@ -216,6 +216,10 @@ impl Wire for Http {
         &[b"h2", b"http/1.1"]
     }
 
+    fn name(&self) -> &'static str {
+        "http"
+    }
+
     // Boxed by version: otherwise each connection would take the memory of the largest version.
     fn serve(&self, socket: Raw, endpoint: Endpoint, drain: Drain) -> impl Future<Output = ()> + Send {
         let peer = Some(WirePeer::of(&socket));

@@ -165,6 +165,10 @@ impl Wire for JsonRpc {
         }
     }
 
+    fn name(&self) -> &'static str {
+        "json-rpc"
+    }
+
     async fn serve(&self, socket: Raw, endpoint: Endpoint, drain: Drain) {
         let mut head = Head::default();
         head.set_peer(&WirePeer::of(&socket));

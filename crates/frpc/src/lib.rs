@@ -112,6 +112,7 @@ pub mod codec;
 pub mod fuzzing;
 #[doc(hidden)]
 pub mod generated;
+pub mod inspect;
 
 mod call;
 mod channel;

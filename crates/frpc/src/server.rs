@@ -10,6 +10,7 @@ use tokio::{
 
 use crate::{
     error::ServeError,
+    inspect,
     metrics::ServerMetrics,
     service::{
         boxed::BoxService,
@@ -61,6 +62,12 @@ impl Server {
             wires: Vec::new(),
             drain_max: DRAIN_MAX,
         }
+    }
+
+    /// Adds the server to the list of all servers.
+    fn observed(inner: frisbee::Server, endpoint: Endpoint) -> Self {
+        inspect::add_server(inner.observer(), endpoint.meter(), endpoint.settings());
+        Self { inner, endpoint }
     }
 
     /// Returns the first address of the server, with the actual port.
@@ -255,7 +262,7 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     pub async fn bind(self, on: impl ListenOn) -> Result<Server, ServeError> {
         self.check()?;
         let (transport, endpoint) = self.into_transport();
-        Ok(Server { inner: transport.bind(on).await?, endpoint })
+        Ok(Server::observed(transport.bind(on).await?, endpoint))
     }
 
     /// Starts a server without an address. It serves only streams passed to [`Server::attach`].
@@ -266,7 +273,7 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     pub fn without_listener(self) -> Result<Server, ServeError> {
         self.check()?;
         let (transport, endpoint) = self.into_transport();
-        Ok(Server { inner: transport.without_listener(), endpoint })
+        Ok(Server::observed(transport.without_listener(), endpoint))
     }
 
     /// Binds an address and serves until the program ends.

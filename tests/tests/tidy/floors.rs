@@ -79,6 +79,7 @@ const HOUSES: &[House] = &[
             &["codec"],
             &["call"],
             &["metrics"],
+            &["inspect"],
             &["service"],
             &["error"],
             &["client"],

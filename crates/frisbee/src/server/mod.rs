@@ -2,6 +2,7 @@
 
 mod accept;
 mod builder;
+mod observer;
 mod protocols;
 mod retirement;
 mod serve;
@@ -25,6 +26,7 @@ use tokio::{
 use self::shared::{KILL_GRACE, ServerShared};
 pub use self::{
     builder::ServerBuilder,
+    observer::{ConnectionInfo, ServerObserver},
     protocols::{Drain, Protocol, ProtocolMatch},
     settings::ServerLimits,
 };
@@ -91,24 +93,12 @@ impl Server {
 
     /// Returns a snapshot of the server's counters and current load.
     pub fn metrics(&self) -> ServerMetrics {
-        let shared = &self.shared;
-        let (connections, past, open) = shared.slots.snapshot();
-        let mut metrics = ServerMetrics {
-            connections,
-            accepted: shared.accepted.load(Ordering::Relaxed),
-            refused: shared.refused.load(Ordering::Relaxed),
-            handshakes_failed: shared.handshakes_failed.load(Ordering::Relaxed),
-            counters: past,
-            outbox_len: 0,
-            handlers: 0,
-        };
-        for connection in open {
-            let one = connection.metrics();
-            metrics.counters += one.counters;
-            metrics.outbox_len += one.outbox_len;
-            metrics.handlers += one.handlers;
-        }
-        metrics
+        ServerMetrics::of(&self.shared)
+    }
+
+    /// Returns a view of the server that does not keep it running.
+    pub fn observer(&self) -> ServerObserver {
+        ServerObserver::new(self)
     }
 
     /// Stops accepting, waits for running handlers and their replies, then closes. Returns the number of
@@ -178,4 +168,26 @@ pub struct ServerMetrics {
     pub outbox_len: usize,
     /// Running handlers, except those ready on their first poll.
     pub handlers: usize,
+}
+
+impl ServerMetrics {
+    fn of(shared: &ServerShared) -> Self {
+        let (connections, past, open) = shared.slots.snapshot();
+        let mut metrics = Self {
+            connections,
+            accepted: shared.accepted.load(Ordering::Relaxed),
+            refused: shared.refused.load(Ordering::Relaxed),
+            handshakes_failed: shared.handshakes_failed.load(Ordering::Relaxed),
+            counters: past,
+            outbox_len: 0,
+            handlers: 0,
+        };
+        for connection in open {
+            let one = connection.metrics();
+            metrics.counters += one.counters;
+            metrics.outbox_len += one.outbox_len;
+            metrics.handlers += one.handlers;
+        }
+        metrics
+    }
 }

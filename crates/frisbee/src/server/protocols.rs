@@ -64,6 +64,11 @@ pub trait Protocol: Send + Sync + 'static {
         &[]
     }
 
+    /// Returns the name shown in [lists of connections](crate::ConnectionInfo::protocol).
+    fn name(&self) -> &'static str {
+        "other"
+    }
+
     /// Serves a recognized connection, starting with its first byte.
     ///
     /// The connection counts toward the server's limit until this returns, or until the end of packets on a stream
@@ -175,6 +180,7 @@ pub(super) struct ProtocolList(Arc<Vec<Arc<dyn AnyProtocol>>>);
 pub(super) trait AnyProtocol: Send + Sync {
     fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> ProtocolMatch;
     fn alpn(&self) -> &[&'static [u8]];
+    fn name(&self) -> &'static str;
     fn serve(&self, socket: Raw, drain: Drain) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
@@ -185,6 +191,10 @@ impl<P: Protocol> AnyProtocol for P {
 
     fn alpn(&self) -> &[&'static [u8]] {
         Protocol::alpn(self)
+    }
+
+    fn name(&self) -> &'static str {
+        Protocol::name(self)
     }
 
     fn serve(&self, socket: Raw, drain: Drain) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

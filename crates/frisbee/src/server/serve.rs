@@ -109,6 +109,7 @@ async fn open(
                 return None;
             }
             Some(Ok((Some(protocol), read))) => {
+                slot.set_protocol(protocol.name());
                 if is_plain {
                     wire = onto_ring(wire)?;
                 }

@@ -117,7 +117,7 @@ impl ServerShared {
         self.accepted.fetch_add(1, Ordering::Relaxed);
         // Evaluated under the lock of the slots, so a later shutdown finds the slot.
         let may_accept = || !self.draining.is_cancelled();
-        let Some(mut slot) = self.slots.reserve(self.limits.connections_max, may_accept) else {
+        let Some(mut slot) = self.slots.reserve(self.limits.connections_max, (&local, &peer), may_accept) else {
             self.refused.fetch_add(1, Ordering::Relaxed);
             debug!(%peer, limit = self.limits.connections_max, "refused a connection: the server is full or shuts down");
             return;

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use slab::Slab;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
-use super::threads::ThreadPlacement;
-use crate::{Connection, proto::Counters};
+use super::{observer::ConnectionInfo, threads::ThreadPlacement};
+use crate::{Address, Connection, proto::Counters};
 
 /// The connections of a server.
 #[derive(Default)]
@@ -17,10 +17,36 @@ pub(super) struct ConnectionSlots {
 
 #[derive(Default)]
 struct OpenSlots {
-    /// The connection of each slot, `None` during its handshake.
-    connections: Slab<Option<Connection>>,
+    connections: Slab<OpenSlot>,
     /// Counters of closed connections.
     past: Counters,
+    /// The number of all connections so far.
+    accepted: u64,
+}
+
+/// The slot of one connection.
+struct OpenSlot {
+    number: u64,
+    peer: Address,
+    local: Address,
+    accepted: Instant,
+    /// The name of its protocol. `None` during the handshake.
+    protocol: Option<&'static str>,
+    /// The connection, if it speaks frisbee.
+    connection: Option<Connection>,
+}
+
+impl OpenSlot {
+    fn info(&self) -> ConnectionInfo {
+        ConnectionInfo {
+            number: self.number,
+            peer: self.peer.clone(),
+            local: self.local.clone(),
+            age: self.accepted.elapsed(),
+            protocol: self.protocol,
+            connection: self.connection.as_ref().map(Connection::without_keeping_open),
+        }
+    }
 }
 
 /// A reserved slot for one connection. Frees the slot on drop.
@@ -33,12 +59,21 @@ pub(super) struct ConnectionSlot {
 
 impl ConnectionSlots {
     /// Reserves a slot if fewer than `limit` are taken and `may_take` returns `true`.
-    pub(super) fn reserve(self: &Arc<Self>, limit: usize, may_take: impl FnOnce() -> bool) -> Option<ConnectionSlot> {
+    pub(super) fn reserve(
+        self: &Arc<Self>,
+        limit: usize,
+        (local, peer): (&Address, &Address),
+        may_take: impl FnOnce() -> bool,
+    ) -> Option<ConnectionSlot> {
+        let (accepted, local, peer) = (Instant::now(), local.clone(), peer.clone());
         let mut open = self.open();
         if open.connections.len() >= limit || !may_take() {
             return None;
         }
-        let key = open.connections.insert(None);
+        open.accepted += 1;
+        let number = open.accepted;
+        let slot = OpenSlot { number, peer, local, accepted, protocol: None, connection: None };
+        let key = open.connections.insert(slot);
         drop(open);
         Some(ConnectionSlot { slots: self.clone(), key, on_thread: None })
     }
@@ -50,14 +85,26 @@ impl ConnectionSlots {
 
     /// Returns the connections with a finished handshake.
     pub(super) fn connections(&self) -> Vec<Connection> {
-        self.open().connections.iter().filter_map(|(_, connection)| connection.clone()).collect()
+        self.open().connections.iter().filter_map(|(_, slot)| slot.connection.clone()).collect()
+    }
+
+    /// Returns the first `max` slots after this number, in the order of their connections.
+    pub(super) fn list(&self, after: u64, max: usize) -> Vec<ConnectionInfo> {
+        let mut found: Vec<_> = {
+            let open = self.open();
+            let later = open.connections.iter().filter(|(_, slot)| slot.number > after);
+            later.map(|(_, slot)| slot.info()).collect()
+        };
+        found.sort_unstable_by_key(|info| info.number);
+        found.truncate(max);
+        found
     }
 
     /// Returns the number of slots taken, the counters of closed connections, and the open connections, all at one
     /// instant.
     pub(super) fn snapshot(&self) -> (usize, Counters, Vec<Connection>) {
         let open = self.open();
-        let connections = open.connections.iter().filter_map(|(_, connection)| connection.clone()).collect();
+        let connections = open.connections.iter().filter_map(|(_, slot)| slot.connection.clone()).collect();
         (open.connections.len(), open.past, connections)
     }
 
@@ -82,15 +129,21 @@ impl ConnectionSlots {
 impl ConnectionSlot {
     /// Puts the connection into its slot after the handshake.
     pub(super) fn fill(&self, connection: &Connection) {
-        self.slots.open().connections[self.key] = Some(connection.clone());
+        let slot = &mut self.slots.open().connections[self.key];
+        (slot.protocol, slot.connection) = (Some("frisbee"), Some(connection.clone()));
+    }
+
+    /// Notes that the connection speaks another protocol.
+    pub(super) fn set_protocol(&self, name: &'static str) {
+        self.slots.open().connections[self.key].protocol = Some(name);
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut open = self.slots.open();
-        let connection = open.connections.remove(self.key);
-        if let Some(connection) = &connection {
+        let slot = open.connections.remove(self.key);
+        if let Some(connection) = &slot.connection {
             open.past += connection.metrics().counters;
         }
         let is_empty = open.connections.is_empty();

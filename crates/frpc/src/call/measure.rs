@@ -16,6 +16,7 @@ use super::{
     meter::CallMeter,
     method::Method,
     packed::{BatchSource, MessagePrefix, PollNext, ReceivedMessages},
+    recorder::{self, CallFailure, CallSubject, RecordedEnd, StreamRecord},
     status::{Code, Status},
     streaming::Streaming,
 };
@@ -44,6 +45,9 @@ pub(crate) trait CallClock {
 
     /// Returns the deadline of the call.
     fn deadline(&self) -> Option<Instant>;
+
+    /// Returns the properties of the call, if calls are recorded.
+    fn subject(&self) -> Option<Box<CallSubject>>;
 }
 
 impl CallMeasure {
@@ -92,11 +96,18 @@ impl CallMeasure {
         if self.waiting.is_none() {
             self.begin(meter, clock.turn(), clock);
         }
-        let Poll::Ready(outcome) = polled else { return };
+        let Poll::Ready(outcome) = polled else {
+            if let Some(end) = self.waiting.as_mut().and_then(|waiting| waiting.0.as_mut())
+                && end.subject.is_some()
+            {
+                end.first_wait.get_or_insert_with(now);
+            }
+            return;
+        };
         let Some(end) = self.waiting.take().and_then(|mut waiting| waiting.0.take()) else { return };
         match outcome {
             Ok(answer) => end.answered(answer),
-            Err(status) => end.end(status.code(), now()),
+            Err(status) => end.end(Err(CallFailure::Status(status)), now()),
         }
     }
 
@@ -108,7 +119,9 @@ impl CallMeasure {
         if self.request_len != STREAMED {
             cells.add_request(1, self.request_len as usize);
         }
-        let end = CallEnd { meter: meter.clone(), method: self.method.into(), start, deadline: clock.deadline() };
+        let (meter, method) = (meter.clone(), self.method.into());
+        let (deadline, subject) = (clock.deadline(), clock.subject());
+        let end = CallEnd { meter, method, start, deadline, subject, first_wait: None };
         self.waiting = Some(Box::new(CancelledCall(Some(end))));
     }
 }
@@ -120,6 +133,7 @@ const STREAMED: u32 = u32::MAX;
 pub(crate) struct OwnClock<'a> {
     meter: Option<&'a Arc<CallMeter>>,
     deadline: Option<Instant>,
+    subject: Option<Box<CallSubject>>,
 }
 
 impl CallClock for OwnClock<'_> {
@@ -133,6 +147,10 @@ impl CallClock for OwnClock<'_> {
 
     fn deadline(&self) -> Option<Instant> {
         self.deadline
+    }
+
+    fn subject(&self) -> Option<Box<CallSubject>> {
+        self.subject.clone()
     }
 }
 
@@ -151,9 +169,10 @@ impl<'a, F> MeasuredCall<'a, F> {
         measure: CallMeasure,
         meter: Option<&'a Arc<CallMeter>>,
         deadline: Option<Instant>,
+        subject: Option<Box<CallSubject>>,
         handling: F,
     ) -> Self {
-        Self { handling, measure, clock: OwnClock { meter, deadline } }
+        Self { handling, measure, clock: OwnClock { meter, deadline, subject } }
     }
 }
 
@@ -173,6 +192,7 @@ impl<F: Future<Output = Result<Answer, Status>>> Future for MeasuredCall<'_, F> 
 pub(crate) struct ChannelMeasure<'a> {
     /// `None` if nothing is counted, or no longer.
     meter: Option<&'a Arc<CallMeter>>,
+    called: &'static Method,
     /// The number of the method.
     method: usize,
     start: Instant,
@@ -181,13 +201,13 @@ pub(crate) struct ChannelMeasure<'a> {
 impl<'a> ChannelMeasure<'a> {
     /// Counts the start of a call.
     #[inline]
-    pub(crate) fn begin(meter: Option<&'a Arc<CallMeter>>, method: &'static Method, start: Instant) -> Self {
+    pub(crate) fn begin(meter: Option<&'a Arc<CallMeter>>, called: &'static Method, start: Instant) -> Self {
         let method = meter.map_or(0, |meter| {
-            let method = meter.number(method);
+            let method = meter.number(called);
             meter.here(method).start();
             method
         });
-        Self { meter, method, start }
+        Self { meter, called, method, start }
     }
 
     /// Counts a single request.
@@ -208,7 +228,10 @@ impl<'a> ChannelMeasure<'a> {
     pub(crate) fn with_requests(&self, call: Call) -> Call {
         self.add_request(call.body());
         match self.meter {
-            Some(meter) => call.map_body(|body| measured_requests(meter, self.method, body)),
+            Some(meter) => {
+                let subject = || self.subject(meter);
+                call.map_body(|body| measured_requests(meter, self.method, subject, body))
+            }
             None => call,
         }
     }
@@ -221,7 +244,16 @@ impl<'a> ChannelMeasure<'a> {
             cells.add_request(1, request_len);
             cells.add_response(1, response_len);
             cells.end(0, at.saturating_duration_since(self.start));
+            if let Some(subject) = self.subject(meter) {
+                subject.record(RecordedEnd { start: self.start, first_wait: None, at, outcome: Ok(()) });
+            }
         }
+    }
+
+    /// Returns the properties of the call, if calls are recorded.
+    #[inline]
+    fn subject(&self, meter: &Arc<CallMeter>) -> Option<Box<CallSubject>> {
+        recorder::is_on().then(|| CallSubject::plain(self.called, meter.target(), None))
     }
 
     /// Counts an answer. A stream is counted until its end.
@@ -233,21 +265,22 @@ impl<'a> ChannelMeasure<'a> {
 
     /// Counts the end of the call with this status. Returns the status.
     pub(crate) fn failed(&mut self, status: Status) -> Status {
-        self.fail(status.code());
+        self.fail(CallFailure::Status(&status));
         status
     }
 
     #[cold]
-    fn fail(&mut self, code: Code) {
+    fn fail(&mut self, failure: CallFailure<'_>) {
         if let Some(end) = self.take_end() {
-            end.end(code, now());
+            end.end(Err(failure), now());
         }
     }
 
     /// Returns the rest of the count.
     fn take_end(&mut self) -> Option<CallEnd> {
         let meter = self.meter.take()?.clone();
-        Some(CallEnd { meter, method: self.method, start: self.start, deadline: None })
+        let subject = self.subject(&meter);
+        Some(CallEnd { meter, method: self.method, start: self.start, deadline: None, subject, first_wait: None })
     }
 }
 
@@ -255,7 +288,7 @@ impl Drop for ChannelMeasure<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.meter.is_some() {
-            self.fail(Code::Cancelled);
+            self.fail(CallFailure::Code(Code::Cancelled));
         }
     }
 }
@@ -266,11 +299,20 @@ struct CallEnd {
     method: usize,
     start: Instant,
     deadline: Option<Instant>,
+    /// The call, if it is recorded.
+    subject: Option<Box<CallSubject>>,
+    /// The time at which its handler began to wait, if it is recorded.
+    first_wait: Option<Instant>,
 }
 
 impl CallEnd {
-    fn end(self, code: Code, at: Instant) {
-        self.meter.here(self.method).end(code.into(), at.saturating_duration_since(self.start));
+    fn end(self, outcome: Result<(), CallFailure<'_>>, at: Instant) {
+        let Self { meter, method, start, subject, first_wait, .. } = self;
+        let code = outcome.map_or_else(CallFailure::code, |()| Code::Ok);
+        meter.here(method).end(code.into(), at.saturating_duration_since(start));
+        if let Some(subject) = subject {
+            subject.record(RecordedEnd { start, first_wait, at, outcome });
+        }
     }
 
     /// Counts an answer. A stream is counted until its end.
@@ -278,10 +320,10 @@ impl CallEnd {
     fn answered(self, answer: &mut Answer) {
         if let Some(len) = answer.body().content_len() {
             self.meter.here(self.method).add_response(1, len);
-            return self.end(Code::Ok, now());
+            return self.end(Ok(()), now());
         }
         let (method, side, is_outgoing) = (self.method, MessageSide::Response, self.meter.target().is_none());
-        let count = StreamCount { meter: self.meter.clone(), method, side, is_outgoing };
+        let count = StreamCount::new(self.meter.clone(), method, side, is_outgoing, self.subject.clone());
         let streamed = mem::replace(answer, Answer::new(Body::from(Bytes::new())));
         *answer = streamed.map_body(|body| match body {
             Body::Many(messages) => Body::Many(measured(messages, count, Some(self))),
@@ -298,7 +340,8 @@ impl Drop for CancelledCall {
         if let Some(end) = self.0.take() {
             let now = now();
             let is_late = end.deadline.is_some_and(|deadline| deadline <= now);
-            end.end(if is_late { Code::DeadlineExceeded } else { Code::Cancelled }, now);
+            let code = if is_late { Code::DeadlineExceeded } else { Code::Cancelled };
+            end.end(Err(CallFailure::Code(code)), now);
         }
     }
 }
@@ -310,6 +353,7 @@ struct StreamCount {
     side: MessageSide,
     /// `true` for the messages sent by this process.
     is_outgoing: bool,
+    record: Option<StreamRecord>,
 }
 
 #[derive(Clone, Copy)]
@@ -319,6 +363,17 @@ enum MessageSide {
 }
 
 impl StreamCount {
+    fn new(
+        meter: Arc<CallMeter>,
+        method: usize,
+        side: MessageSide,
+        is_outgoing: bool,
+        subject: Option<Box<CallSubject>>,
+    ) -> Self {
+        let record = subject.and_then(|subject| StreamRecord::start(*subject, is_outgoing));
+        Self { meter, method, side, is_outgoing, record }
+    }
+
     fn add(&self, messages: u64, bytes: usize) {
         if messages == 0 {
             return;
@@ -328,16 +383,24 @@ impl StreamCount {
             MessageSide::Request => cells.add_request(messages, bytes),
             MessageSide::Response => cells.add_response(messages, bytes),
         }
+        if let Some(record) = &self.record {
+            record.add(messages, bytes);
+        }
     }
 }
 
 /// Counts the messages of a stream of requests.
 #[cold]
-pub(crate) fn measured_requests(meter: &Arc<CallMeter>, method: usize, body: Body) -> Body {
+pub(crate) fn measured_requests(
+    meter: &Arc<CallMeter>,
+    method: usize,
+    subject: impl FnOnce() -> Option<Box<CallSubject>>,
+    body: Body,
+) -> Body {
     match body {
         Body::Many(messages) => {
             let (side, is_outgoing) = (MessageSide::Request, meter.target().is_some());
-            let count = StreamCount { meter: meter.clone(), method, side, is_outgoing };
+            let count = StreamCount::new(meter.clone(), method, side, is_outgoing, subject());
             Body::Many(measured(messages, count, None))
         }
         body => body,
@@ -363,21 +426,27 @@ impl MeasuredMessages {
         if let Some(handed) = self.handed.take() {
             let blocked = now().saturating_duration_since(handed);
             self.count.meter.here(self.count.method).add_blocked(blocked);
+            if let Some(record) = &self.count.record {
+                record.set_handed(None);
+            }
         }
     }
 
     fn note_end<T>(&mut self, next: PollNext<T>) -> PollNext<T> {
-        let code = match &next {
+        let outcome = match &next {
             Poll::Ready(Some(Ok(_))) if self.count.is_outgoing => {
                 self.handed = Some(now());
+                if let Some(record) = &self.count.record {
+                    record.set_handed(self.handed);
+                }
                 return next;
             }
-            Poll::Ready(None) => Code::Ok,
-            Poll::Ready(Some(Err(status))) => status.code(),
+            Poll::Ready(None) => Ok(()),
+            Poll::Ready(Some(Err(status))) => Err(CallFailure::Status(status)),
             _ => return next,
         };
         if let Some(end) = self.end.0.take() {
-            end.end(code, now());
+            end.end(outcome, now());
         }
         next
     }

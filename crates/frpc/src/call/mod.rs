@@ -14,6 +14,7 @@ pub(crate) mod metadata;
 pub(crate) mod meter;
 pub(crate) mod method;
 pub(crate) mod packed;
+pub(crate) mod recorder;
 mod refusal;
 pub(crate) mod request;
 pub(crate) mod status;

@@ -10,6 +10,7 @@ use super::{
     Channel, ChannelTransport,
     connecting::{Dialed, ServerDialer},
     health::WatchHealth,
+    listed::ListedTransport,
     settings::ChannelCallSettings,
 };
 #[cfg(feature = "tls")]
@@ -28,7 +29,7 @@ use crate::{
         set::Fleet,
         target::{Target, TargetKind},
     },
-    metrics,
+    inspect, metrics,
     service::{
         boxed::{BoxFuture, BoxService},
         handle::Service,
@@ -248,7 +249,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
             TargetKind::Many(resolver) => {
                 let (fleet, way) = self.start_fleet(&*resolver, &name);
                 fleet.first().await?;
-                Ok(way.channel_to(ChannelTransport::Many(fleet)))
+                Ok(way.listed_channel(ChannelTransport::Many(fleet), &name, None))
             }
         }
     }
@@ -265,7 +266,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         let target = target.to_target()?;
         let name = target.name.clone();
         let (fleet, way) = self.start_fleet(&*target.into_resolver()?, &name);
-        Ok(way.channel_to(ChannelTransport::Many(fleet)))
+        Ok(way.listed_channel(ChannelTransport::Many(fleet), &name, None))
     }
 
     /// Connects to one server. The channel replaces a lost connection when the next call needs it.
@@ -274,8 +275,11 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         let dialer = self.dialer();
         let first = match dialer.dial(&address, EndpointNames::default()).await? {
             Dialed::Frisbee(first) => first,
-            Dialed::Calls(caller) => return Ok(way.channel_to(ChannelTransport::One(ServerCaller::Other(caller)))),
+            Dialed::Calls(caller) => {
+                return Ok(way.listed_channel(ChannelTransport::One(ServerCaller::Other(caller)), name, Some(address)));
+            }
         };
+        let server = address.clone();
         let dial = move || -> BoxFuture<'static, Result<ClientConnection, ConnectError>> {
             let (dialer, address) = (dialer.clone(), address.clone());
             Box::pin(async move {
@@ -289,7 +293,8 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
             })
         };
         let redial = Redial::new(dial, pause, first.packets_received());
-        Ok(way.channel(first, Some(redial)))
+        let caller = FrisbeeCaller::new(first, Some(redial), way.lost_metadata, Some(way.timeout));
+        Ok(way.listed_channel(ChannelTransport::One(ServerCaller::Frisbee(caller)), name, Some(server)))
     }
 
     /// Starts to resolve and to connect, for a channel to several servers.
@@ -331,7 +336,8 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self.check()?;
         let way = self.way("attached");
         let connection = self.dialer().attach(stream).await?;
-        Ok(way.channel(connection, None))
+        let caller = FrisbeeCaller::new(connection, None, way.lost_metadata, Some(way.timeout));
+        Ok(way.channel_to(ChannelTransport::One(ServerCaller::Frisbee(caller))))
     }
 
     /// Returns an error for settings that would keep every call from being made or answered.
@@ -401,9 +407,10 @@ struct CallDefaults {
 }
 
 impl CallDefaults {
-    fn channel(self, first: ClientConnection, redial: Option<Redial<ClientConnection>>) -> Channel {
-        let connection = FrisbeeCaller::new(first, redial, self.lost_metadata, Some(self.timeout));
-        self.channel_to(ChannelTransport::One(ServerCaller::Frisbee(connection)))
+    /// Makes a channel in the list of all channels. Channels to one server have its address.
+    fn listed_channel(self, route: ChannelTransport, target: &str, server: Option<Address>) -> Channel {
+        inspect::add_channel(target, self.meter.as_ref(), ListedTransport::new(&route, server));
+        self.channel_to(route)
     }
 
     fn channel_to(self, route: ChannelTransport) -> Channel {

@@ -5,6 +5,7 @@ mod bytes;
 mod connecting;
 mod custom;
 pub(crate) mod health;
+mod listed;
 pub(crate) mod settings;
 
 use std::{fmt, sync::Arc, time::Duration};

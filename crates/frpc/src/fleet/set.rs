@@ -28,6 +28,7 @@ use super::{
 use crate::{
     call::{deadline::Deadline, meter::CallMeter, method::Method, status::Status},
     error::{CallError, ConnectError},
+    inspect::{EndpointPhase, EndpointView},
 };
 
 /// The servers of a channel. Its tasks end when it is dropped.
@@ -407,6 +408,12 @@ impl Fleet {
         self.publish(&members);
     }
 
+    /// Returns the state of each endpoint.
+    pub(crate) fn endpoints(&self) -> Vec<EndpointView> {
+        let (now, clock) = (tokio::time::Instant::now().into_std(), self.clock.now());
+        self.members().all.iter().map(|member| member.view(now, clock)).collect()
+    }
+
     /// Looks at the PONGs of the servers: their loads, and the missing ones.
     pub(super) fn look(&self) {
         let (mut members, mut has_changed) = (self.members(), false);
@@ -473,6 +480,31 @@ impl FleetMember {
         let (ejections, ejected_until, earlier) =
             departed.map_or((0, None, None), |departed| (departed.ejections, departed.ejected_until, departed.load));
         Self { endpoint, ready: None, failures: 0, ejections, ejected_until, is_silent: false, earlier, _task: task }
+    }
+}
+
+impl FleetMember {
+    fn view(&self, now: Instant, clock: Duration) -> EndpointView {
+        let ejected = self.ejected_until.map(|until| until.saturating_duration_since(now));
+        let state = match (&self.ready, ejected) {
+            (Some(_), Some(left)) => EndpointPhase::Ejected(left),
+            (Some(_), None) if self.is_silent => EndpointPhase::Silent,
+            (Some(_), None) => EndpointPhase::Ready,
+            (None, _) if self.failures > 0 => EndpointPhase::Failing,
+            (None, _) => EndpointPhase::Connecting,
+        };
+        let load = self.ready.as_ref().map(ReadyEndpoint::load);
+        let latency = load.and_then(|load| load.latency(clock));
+        EndpointView {
+            address: self.endpoint.address.clone(),
+            zone: self.endpoint.zone.clone(),
+            weight: self.endpoint.weight,
+            state,
+            in_flight: load.map_or(0, |load| load.in_flight()),
+            latency: latency.and_then(|seconds| Duration::try_from_secs_f32(seconds).ok()),
+            failures: self.failures,
+            ejections: self.ejections,
+        }
     }
 }
 

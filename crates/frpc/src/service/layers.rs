@@ -23,12 +23,13 @@ use tokio::{
 pub use super::tower::{TowerCall, TowerLayer, TowerNext, tower};
 
 pub use super::{
-    access_log::{AccessLog, LogFormat, looks_secret},
+    access_log::{AccessLog, LogFormat},
     overload::{AdaptiveLimit, OverloadSettings},
     rate::{RateLimit, RateSettings},
     report::ReportLoad,
     trace::{Trace, TraceSampling},
 };
+pub use crate::call::recorder::looks_secret;
 pub use frpc_balance::{CallPriority, LimitSettings};
 
 use super::layer::{Layer, Next};

@@ -58,6 +58,11 @@ pub trait Wire: Send + Sync + 'static {
         &[]
     }
 
+    /// Returns the name shown in lists of connections; see [`Protocol::name`].
+    fn name(&self) -> &'static str {
+        "other"
+    }
+
     /// Serves a recognized connection from its first byte; see [`Protocol::serve`].
     fn serve(&self, socket: Raw, endpoint: Endpoint, drain: Drain) -> impl Future<Output = ()> + Send;
 }
@@ -75,6 +80,10 @@ impl<W: Wire> Protocol for WireAdapter<W> {
 
     fn alpn(&self) -> &[&'static [u8]] {
         self.wire.alpn()
+    }
+
+    fn name(&self) -> &'static str {
+        self.wire.name()
     }
 
     fn serve(&self, socket: Raw, drain: Drain) -> impl Future<Output = ()> + Send {

@@ -33,6 +33,7 @@ use crate::{
         measure::{CallClock, CallMeasure},
         meter::CallMeter,
         method::{Method, MethodKind},
+        recorder::{self, CallSubject},
         status::{Code, Status},
     },
     codec::{EncodedMessage, Format},
@@ -60,7 +61,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let measure = CallMeasure::new(entry.number, Some(content.len()), connection.routes_in_turn());
         let call = incoming_call(entry, content, deadline, connection);
         let handler = self.call_in(CallScope::until(deadline), entry, call);
-        let clock = PlainClock { connection, common: &self.common };
+        let clock = PlainClock { connection, common: &self.common, method: entry.method };
         let method = entry.method;
         let answered = move |answer| match answer {
             Ok(answer) => self.reply(name, method, answer, connection),
@@ -281,6 +282,7 @@ where
 struct PlainClock<'a, 'c> {
     connection: &'c Connection,
     common: &'a Common,
+    method: &'static Method,
 }
 
 impl CallClock for PlainClock<'_, '_> {
@@ -295,6 +297,10 @@ impl CallClock for PlainClock<'_, '_> {
 
     fn deadline(&self) -> Option<std::time::Instant> {
         PeerState::announced(self.connection).and_then(|limit| self.turn().checked_add(limit))
+    }
+
+    fn subject(&self) -> Option<Box<CallSubject>> {
+        recorder::is_on().then(|| CallSubject::plain(self.method, None, Some(self.connection.peer_addr())))
     }
 }
 
