@@ -46,6 +46,13 @@ fn checked_in_code_matches_the_generator() {
         .first_operation(services[2], 65_020)
         .bytes(".grpc.reflection");
     check_crate("frpc-services", &services, builder);
+    let admin = ["frpc/admin/v1/admin.proto", "grpc/channelz/v1/channelz.proto"];
+    let builder = frpc_build::configure()
+        .json(true)
+        .first_operation(admin[0], 65_100)
+        .first_operation(admin[1], 65_110)
+        .bytes(".grpc.channelz");
+    check_crate("frpc-admin", &admin, builder);
     let builder = frpc_build::configure().json(true).build_server(false).bytes(".frpc.functions.v1");
     check_crate("frpc-jsonrpc", &["frpc/functions/types.proto", "frpc/functions/v1/values.proto"], builder);
     check_crate("frpc-cli", &["echo.proto"], frpc_build::configure().json(true));

@@ -3,6 +3,7 @@
 use std::{future, time::Duration};
 
 use frpc::{Config, Pem, Request, Response, ServeError, Server, ServerTls, Status, Streaming};
+use frpc_admin::{Admin, AdminAccess};
 use frpc_http::{Http, MetricsPage};
 use frpc_services::{Health, Reflection};
 use futures_util::{StreamExt, stream};
@@ -26,8 +27,8 @@ mod echo {
 
 /// Serves an echo service for testing clients, on every wire, until Ctrl-C.
 ///
-/// A single port serves frpc.echo.v1.Echo, the functions sum and greet, a broker for pub and sub, reflection, and
-/// health checks.
+/// A single port serves frpc.echo.v1.Echo, the functions sum and greet, a broker for pub and sub, reflection, health
+/// checks, /metrics for Prometheus, and for this machine the page /admin.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeCommand {
@@ -60,22 +61,25 @@ const EXAMPLES: &str = "Examples:
 impl ServeCommand {
     pub(crate) async fn run(&self, is_json: bool) -> Result<()> {
         let reflection = || !self.no_reflection;
+        let admin = Admin::new(AdminAccess::local());
+        let http = || Http::new().mount("/metrics", MetricsPage).mount("/admin", admin.page());
         let server = Server::builder()
             .config(Config { extended: !self.plain, ..Config::default() })
             .add_service(EchoServer::new(EchoService))
             .add_service(Health::new())
+            .add_service(admin.clone())
+            .add_service(admin.channelz())
             .add_optional_service(reflection().then(Reflection::v1))
             .add_optional_service(reflection().then(Reflection::v1alpha));
         #[cfg(feature = "pubsub")]
         let server = server.router(frisbee_pubsub::Broker::new().router());
         #[cfg(not(feature = "jsonrpc"))]
-        let server = server.wire(Http::new().mount("/metrics", MetricsPage));
+        let server = server.wire(http());
         #[cfg(feature = "jsonrpc")]
         let server = {
             let json_rpc = frpc_jsonrpc::JsonRpc::new().functions(functions::all());
             let services = server.add_services([functions::all().service()]);
-            let http = Http::new().mount("/rpc", json_rpc.clone()).mount("/metrics", MetricsPage);
-            services.wire(http).wire(json_rpc)
+            services.wire(http().mount("/rpc", json_rpc.clone())).wire(json_rpc)
         };
         let server = match (&self.cert, &self.key) {
             (Some(certificate), Some(key)) if cfg!(feature = "tls") => {

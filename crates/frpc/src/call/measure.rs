@@ -16,7 +16,7 @@ use super::{
     meter::CallMeter,
     method::Method,
     packed::{BatchSource, MessagePrefix, PollNext, ReceivedMessages},
-    recorder::{self, CallFailure, CallSubject, RecordedEnd, StreamRecord},
+    recorder::{CallFailure, CallNotes, StreamRecord},
     status::{Code, Status},
     streaming::Streaming,
 };
@@ -31,8 +31,16 @@ pub(crate) struct CallMeasure {
     /// `true` if the first poll happens in a turn of an event loop, and [`CallMeter::end_turn`] follows.
     is_in_turn: bool,
     request_len: u32,
-    /// The end of a call whose handler was not ready at its first poll. Boxed, because most are.
-    waiting: Option<Box<CancelledCall>>,
+    /// Boxed, because most handlers are ready at their first poll, and calls are rarely recorded.
+    state: Option<Box<MeasureState>>,
+}
+
+/// The state of a call with more than a count.
+enum MeasureState {
+    /// The call has not begun, and is recorded.
+    Noted(CallNotes),
+    /// The handler was not ready at its first poll.
+    Waiting(CancelledCall),
 }
 
 /// The counters and the times of a call, as its first poll needs them.
@@ -46,8 +54,10 @@ pub(crate) trait CallClock {
     /// Returns the deadline of the call.
     fn deadline(&self) -> Option<Instant>;
 
-    /// Returns the properties of the call, if calls are recorded.
-    fn subject(&self) -> Option<Box<CallSubject>>;
+    /// Returns the notes of a call with this number of its method, unless the measure [has them](CallMeasure::noted).
+    fn notes(&self, _method: usize) -> Option<CallNotes> {
+        None
+    }
 }
 
 impl CallMeasure {
@@ -56,14 +66,28 @@ impl CallMeasure {
     pub(crate) fn new(method: u16, request_len: Option<usize>, is_in_turn: bool) -> Self {
         // Longer messages do not exist.
         let request_len = request_len.and_then(|len| u32::try_from(len).ok()).unwrap_or(STREAMED);
-        Self { method, is_in_turn, request_len, waiting: None }
+        Self { method, is_in_turn, request_len, state: None }
+    }
+
+    /// Adds the notes of a call that is recorded.
+    #[inline]
+    pub(crate) fn noted(mut self, notes: Option<CallNotes>) -> Self {
+        if let Some(notes) = notes {
+            self.state = Some(Box::new(MeasureState::Noted(notes)));
+        }
+        self
+    }
+
+    #[inline]
+    fn is_waiting(&self) -> bool {
+        matches!(self.state.as_deref(), Some(MeasureState::Waiting(_)))
     }
 
     /// Called before each poll of the handler. Counts the start of a call outside of the turns of event loops.
     #[inline]
     pub(crate) fn before_poll(&mut self, clock: &impl CallClock) {
         if !self.is_in_turn
-            && self.waiting.is_none()
+            && !self.is_waiting()
             && let Some(meter) = clock.meter()
         {
             self.begin(meter, now(), clock);
@@ -78,7 +102,7 @@ impl CallMeasure {
         if let Poll::Ready(Ok(answer)) = polled
             && let Some(len) = answer.body().content_len()
             && self.request_len != STREAMED
-            && self.waiting.is_none()
+            && !self.is_waiting()
         {
             return meter.count_in_turn(self.method.into(), self.request_len as usize, len, || clock.turn());
         }
@@ -93,18 +117,17 @@ impl CallMeasure {
         clock: &impl CallClock,
         polled: &mut Poll<Result<Answer, Status>>,
     ) {
-        if self.waiting.is_none() {
+        if !self.is_waiting() {
             self.begin(meter, clock.turn(), clock);
         }
+        let Some(MeasureState::Waiting(CancelledCall(waiting))) = self.state.as_deref_mut() else { return };
         let Poll::Ready(outcome) = polled else {
-            if let Some(end) = self.waiting.as_mut().and_then(|waiting| waiting.0.as_mut())
-                && end.subject.is_some()
-            {
-                end.first_wait.get_or_insert_with(now);
+            if let Some(notes) = waiting.as_mut().and_then(|end| end.notes.as_mut()) {
+                notes.wait();
             }
             return;
         };
-        let Some(end) = self.waiting.take().and_then(|mut waiting| waiting.0.take()) else { return };
+        let Some(end) = waiting.take() else { return };
         match outcome {
             Ok(answer) => end.answered(answer),
             Err(status) => end.end(Err(CallFailure::Status(status)), now()),
@@ -114,15 +137,19 @@ impl CallMeasure {
     /// Counts the start of the call.
     #[cold]
     fn begin(&mut self, meter: &Arc<CallMeter>, start: Instant, clock: &impl CallClock) {
-        let cells = meter.here(self.method.into());
+        let method = self.method.into();
+        let cells = meter.here(method);
         cells.start();
         if self.request_len != STREAMED {
             cells.add_request(1, self.request_len as usize);
         }
-        let (meter, method) = (meter.clone(), self.method.into());
-        let (deadline, subject) = (clock.deadline(), clock.subject());
-        let end = CallEnd { meter, method, start, deadline, subject, first_wait: None };
-        self.waiting = Some(Box::new(CancelledCall(Some(end))));
+        let notes = match self.state.take().map(|state| *state) {
+            Some(MeasureState::Noted(notes)) => Some(notes),
+            _ => clock.notes(method),
+        };
+        let (meter, deadline) = (meter.clone(), clock.deadline());
+        let end = CallEnd { meter, method, start, deadline, notes: notes.map(Box::new) };
+        self.state = Some(Box::new(MeasureState::Waiting(CancelledCall(Some(end)))));
     }
 }
 
@@ -133,7 +160,6 @@ const STREAMED: u32 = u32::MAX;
 pub(crate) struct OwnClock<'a> {
     meter: Option<&'a Arc<CallMeter>>,
     deadline: Option<Instant>,
-    subject: Option<Box<CallSubject>>,
 }
 
 impl CallClock for OwnClock<'_> {
@@ -147,10 +173,6 @@ impl CallClock for OwnClock<'_> {
 
     fn deadline(&self) -> Option<Instant> {
         self.deadline
-    }
-
-    fn subject(&self) -> Option<Box<CallSubject>> {
-        self.subject.clone()
     }
 }
 
@@ -169,10 +191,9 @@ impl<'a, F> MeasuredCall<'a, F> {
         measure: CallMeasure,
         meter: Option<&'a Arc<CallMeter>>,
         deadline: Option<Instant>,
-        subject: Option<Box<CallSubject>>,
         handling: F,
     ) -> Self {
-        Self { handling, measure, clock: OwnClock { meter, deadline, subject } }
+        Self { handling, measure, clock: OwnClock { meter, deadline } }
     }
 }
 
@@ -229,8 +250,8 @@ impl<'a> ChannelMeasure<'a> {
         self.add_request(call.body());
         match self.meter {
             Some(meter) => {
-                let subject = || self.subject(meter);
-                call.map_body(|body| measured_requests(meter, self.method, subject, body))
+                let notes = || CallNotes::plain(self.called, meter.target(), None);
+                call.map_body(|body| measured_requests(meter, self.method, notes, body))
             }
             None => call,
         }
@@ -239,27 +260,28 @@ impl<'a> ChannelMeasure<'a> {
     /// Counts a call with one request and one answer, and its end.
     #[inline]
     pub(crate) fn end_unary(&mut self, request_len: usize, response_len: usize, at: Instant) {
+        self.add_request_len(request_len);
+        self.end_with_one(response_len, || at);
+    }
+
+    /// Counts the only answer, and the end of the call.
+    #[inline]
+    fn end_with_one(&mut self, len: usize, at: impl FnOnce() -> Instant) {
         if let Some(meter) = self.meter.take() {
-            let cells = meter.here(self.method);
-            cells.add_request(1, request_len);
-            cells.add_response(1, response_len);
+            let (cells, at) = (meter.here(self.method), at());
+            cells.add_response(1, len);
             cells.end(0, at.saturating_duration_since(self.start));
-            if let Some(subject) = self.subject(meter) {
-                subject.record(RecordedEnd { start: self.start, first_wait: None, at, outcome: Ok(()) });
+            if let Some(notes) = CallNotes::plain(self.called, meter.target(), None) {
+                notes.record(self.start, at, Ok(()));
             }
         }
     }
 
-    /// Returns the properties of the call, if calls are recorded.
-    #[inline]
-    fn subject(&self, meter: &Arc<CallMeter>) -> Option<Box<CallSubject>> {
-        recorder::is_on().then(|| CallSubject::plain(self.called, meter.target(), None))
-    }
-
     /// Counts an answer. A stream is counted until its end.
     pub(crate) fn answered(&mut self, answer: &mut Answer) {
-        if let Some(end) = self.take_end() {
-            end.answered(answer);
+        match answer.body().content_len() {
+            Some(len) => self.end_with_one(len, now),
+            None => self.take_end().into_iter().for_each(|end| end.answered(answer)),
         }
     }
 
@@ -279,8 +301,8 @@ impl<'a> ChannelMeasure<'a> {
     /// Returns the rest of the count.
     fn take_end(&mut self) -> Option<CallEnd> {
         let meter = self.meter.take()?.clone();
-        let subject = self.subject(&meter);
-        Some(CallEnd { meter, method: self.method, start: self.start, deadline: None, subject, first_wait: None })
+        let notes = CallNotes::plain(self.called, meter.target(), None).map(Box::new);
+        Some(CallEnd { meter, method: self.method, start: self.start, deadline: None, notes })
     }
 }
 
@@ -299,19 +321,17 @@ struct CallEnd {
     method: usize,
     start: Instant,
     deadline: Option<Instant>,
-    /// The call, if it is recorded.
-    subject: Option<Box<CallSubject>>,
-    /// The time at which its handler began to wait, if it is recorded.
-    first_wait: Option<Instant>,
+    /// `None` if the call is not recorded.
+    notes: Option<Box<CallNotes>>,
 }
 
 impl CallEnd {
     fn end(self, outcome: Result<(), CallFailure<'_>>, at: Instant) {
-        let Self { meter, method, start, subject, first_wait, .. } = self;
+        let Self { meter, method, start, notes, .. } = self;
         let code = outcome.map_or_else(CallFailure::code, |()| Code::Ok);
         meter.here(method).end(code.into(), at.saturating_duration_since(start));
-        if let Some(subject) = subject {
-            subject.record(RecordedEnd { start, first_wait, at, outcome });
+        if let Some(notes) = notes {
+            notes.record(start, at, outcome);
         }
     }
 
@@ -323,7 +343,7 @@ impl CallEnd {
             return self.end(Ok(()), now());
         }
         let (method, side, is_outgoing) = (self.method, MessageSide::Response, self.meter.target().is_none());
-        let count = StreamCount::new(self.meter.clone(), method, side, is_outgoing, self.subject.clone());
+        let count = StreamCount::new(self.meter.clone(), method, side, is_outgoing, self.notes.as_deref().cloned());
         let streamed = mem::replace(answer, Answer::new(Body::from(Bytes::new())));
         *answer = streamed.map_body(|body| match body {
             Body::Many(messages) => Body::Many(measured(messages, count, Some(self))),
@@ -368,9 +388,9 @@ impl StreamCount {
         method: usize,
         side: MessageSide,
         is_outgoing: bool,
-        subject: Option<Box<CallSubject>>,
+        notes: Option<CallNotes>,
     ) -> Self {
-        let record = subject.and_then(|subject| StreamRecord::start(*subject, is_outgoing));
+        let record = notes.and_then(|notes| StreamRecord::start(notes, is_outgoing));
         Self { meter, method, side, is_outgoing, record }
     }
 
@@ -394,13 +414,13 @@ impl StreamCount {
 pub(crate) fn measured_requests(
     meter: &Arc<CallMeter>,
     method: usize,
-    subject: impl FnOnce() -> Option<Box<CallSubject>>,
+    notes: impl FnOnce() -> Option<CallNotes>,
     body: Body,
 ) -> Body {
     match body {
         Body::Many(messages) => {
             let (side, is_outgoing) = (MessageSide::Request, meter.target().is_some());
-            let count = StreamCount::new(meter.clone(), method, side, is_outgoing, subject());
+            let count = StreamCount::new(meter.clone(), method, side, is_outgoing, notes());
             Body::Many(measured(messages, count, None))
         }
         body => body,

@@ -43,8 +43,7 @@ use std::fmt;
 ///
 /// # Debug
 ///
-/// `{:?}` hides the values of names that usually hold secrets: names containing `api-key`, `api_key`, `apikey`,
-/// `authorization`, `cookie`, `credential`, `password`, `secret` or `token`. It shows all other values.
+/// `{:?}` hides the values of [names that usually hold secrets](crate::layers::looks_secret). It shows all other values.
 ///
 /// # Which wires carry it
 ///
@@ -434,16 +433,25 @@ struct DebugValue<'a> {
 impl fmt::Debug for DebugValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.value {
-            _ if SECRETS.iter().any(|secret| self.name.contains(secret)) => f.write_str("<hidden>"),
+            _ if looks_secret(self.name) => f.write_str(HIDDEN),
             MetadataValue::Ascii(value) => value.fmt(f),
             MetadataValue::Binary(value) => write!(f, "b\"{}\"", value.escape_ascii()),
         }
     }
 }
 
-/// Parts of names for secrets. The documentation of [`Metadata`] lists them.
-const SECRETS: &[&str] =
-    &["api-key", "api_key", "apikey", "authorization", "cookie", "credential", "password", "secret", "token"];
+/// Returns `true` for names of metadata with probably secret values, such as `authorization` or `x-api-key`: names that
+/// contain `api-key`, `apikey`, `auth`, `cookie`, `credential`, `passw`, `secret`, `session`, `signature` or `token`.
+pub fn looks_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase().replace('_', "-");
+    SECRETS.iter().any(|part| name.contains(part))
+}
+
+const SECRETS: [&str; 10] =
+    ["auth", "cookie", "token", "secret", "passw", "api-key", "apikey", "credential", "session", "signature"];
+
+/// The text in place of secret values.
+pub(crate) const HIDDEN: &str = "***";
 
 /// The error for a name or value not allowed in [`Metadata`]. Neither `Display` nor `Debug` shows the value, because it
 /// may be a secret.

@@ -44,6 +44,14 @@ impl CallMeter {
         self.other()
     }
 
+    /// Returns the method with this number. `None` for methods without their own.
+    pub(crate) fn method(&self, number: usize) -> Option<&'static Method> {
+        match number.checked_sub(self.known.len()) {
+            None => Some(self.known[number]),
+            Some(position) => self.seen.get(position)?.get().copied(),
+        }
+    }
+
     pub(crate) fn target(&self) -> Option<&Arc<str>> {
         self.target.as_ref()
     }

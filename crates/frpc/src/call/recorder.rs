@@ -14,8 +14,8 @@ use frisbee::Address;
 use slab::Slab;
 
 use super::{
-    head::Head,
-    metadata::MetadataValue,
+    head::{CallOrigin, Head},
+    metadata::{HIDDEN, Metadata, MetadataValue, looks_secret},
     method::{Method, MethodKind},
     status::{Code, Status},
     trace::{TraceContext, TraceId},
@@ -117,8 +117,7 @@ const ENTRIES_MAX: usize = 32;
 const TEXT_MAX: usize = 1024;
 
 static IS_ON: AtomicBool = AtomicBool::new(false);
-static RECORDS: Mutex<Records> =
-    Mutex::new(Records { failures: VecDeque::new(), slow: Vec::new(), slow_floor: Duration::ZERO });
+static RECORDS: Mutex<Records> = Mutex::new(Records { failures: VecDeque::new(), slow: Vec::new() });
 static STREAMS: Mutex<Streams> = Mutex::new(Streams { open: Slab::new(), last: 0 });
 
 #[inline]
@@ -130,8 +129,6 @@ struct Records {
     failures: VecDeque<RecordedCall>,
     /// The slow calls with the times of their ends, the slowest first.
     slow: Vec<(Instant, RecordedCall)>,
-    /// The duration of the fastest recorded slow call, if there are enough of them.
-    slow_floor: Duration,
 }
 
 fn records() -> MutexGuard<'static, Records> {
@@ -139,6 +136,13 @@ fn records() -> MutexGuard<'static, Records> {
 }
 
 impl Records {
+    /// Returns `true` if a call that ends now is one of the slowest.
+    fn is_slow(&mut self, method: &Method, duration: Duration, now: Instant) -> bool {
+        self.forget_old(now);
+        method.kind == MethodKind::Unary
+            && (self.slow.len() < SLOW_MAX || self.slow.last().is_some_and(|(_, fastest)| duration > fastest.duration))
+    }
+
     fn add(&mut self, call: RecordedCall, at: Instant) {
         if call.code != Code::Ok {
             if self.failures.len() == FAILURES_MAX {
@@ -146,16 +150,12 @@ impl Records {
             }
             self.failures.push_back(call.clone());
         }
-        self.forget_old(at);
-        if call.subject.method.kind != MethodKind::Unary
-            || (self.slow.len() == SLOW_MAX && call.duration <= self.slow_floor)
-        {
+        if !self.is_slow(call.subject.method, call.duration, at) {
             return;
         }
         let position = self.slow.partition_point(|(_, slower)| slower.duration >= call.duration);
         self.slow.insert(position, (at, call));
         self.slow.truncate(SLOW_MAX);
-        self.slow_floor = self.slow.last().map(|(_, fastest)| fastest.duration).unwrap_or_default();
     }
 
     fn forget_old(&mut self, now: Instant) {
@@ -163,15 +163,47 @@ impl Records {
     }
 }
 
-impl CallSubject {
-    /// Returns the properties of a call on a server, if calls are recorded.
-    pub(crate) fn of_head(method: &'static Method, head: &Head) -> Option<Box<Self>> {
-        is_on().then(|| Box::new(Self::received(method, head)))
+/// A call in progress, as noted for its record.
+#[derive(Clone)]
+pub(crate) struct CallNotes {
+    method: &'static Method,
+    target: Option<Arc<str>>,
+    peer: Option<Address>,
+    metadata: Metadata,
+    origin: Option<CallOrigin>,
+    first_wait: Option<Instant>,
+}
+
+impl CallNotes {
+    /// Notes a call on a server, if calls are recorded.
+    #[inline]
+    pub(crate) fn of_head(method: &'static Method, head: &Head) -> Option<Self> {
+        is_on().then(|| Self::received(method, head))
     }
 
+    // Cheap: most calls succeed quickly and leave no record.
     #[cold]
     fn received(method: &'static Method, head: &Head) -> Self {
-        let metadata = head.metadata();
+        let (metadata, origin) = (head.metadata().clone(), head.origin().cloned());
+        Self { method, target: None, peer: None, metadata, origin, first_wait: None }
+    }
+
+    /// Notes a call without metadata, if calls are recorded.
+    #[inline]
+    pub(crate) fn plain(method: &'static Method, target: Option<&Arc<str>>, peer: Option<&Address>) -> Option<Self> {
+        is_on().then(|| {
+            let (target, peer) = (target.cloned(), peer.cloned());
+            Self { method, target, peer, metadata: Metadata::new(), origin: None, first_wait: None }
+        })
+    }
+
+    /// Notes that the handler waits.
+    pub(crate) fn wait(&mut self) {
+        self.first_wait.get_or_insert_with(now);
+    }
+
+    fn subject(self) -> CallSubject {
+        let Self { method, target, peer, metadata, origin, .. } = self;
         let entries = metadata.iter().take(ENTRIES_MAX).map(|(name, value)| {
             let value = match value {
                 _ if looks_secret(name) => HIDDEN.to_owned(),
@@ -180,25 +212,25 @@ impl CallSubject {
             };
             (name.to_owned(), value)
         });
-        Self {
+        let (entries, trace) = (entries.collect(), TraceContext::of(&metadata));
+        CallSubject {
             method,
-            target: None,
-            peer: head.peer_addr(),
-            trace_id: TraceContext::of(metadata).map(|context| context.trace_id()),
-            metadata: entries.collect(),
+            target,
+            peer: peer.or_else(|| Head::received(origin, None).peer_addr()),
+            trace_id: trace.map(|context| context.trace_id()),
+            metadata: entries,
         }
-    }
-
-    /// Returns the properties of a call without metadata.
-    pub(crate) fn plain(method: &'static Method, target: Option<&Arc<str>>, peer: Option<&Address>) -> Box<Self> {
-        let (target, peer) = (target.cloned(), peer.cloned());
-        Box::new(Self { method, target, peer, trace_id: None, metadata: Vec::new() })
     }
 
     /// Records the end of the call.
     #[cold]
-    pub(crate) fn record(self, end: RecordedEnd<'_>) {
-        let (code, message, details) = match end.outcome {
+    pub(crate) fn record(self, start: Instant, at: Instant, outcome: Result<(), CallFailure<'_>>) {
+        let (duration, mut records) = (at.saturating_duration_since(start), records());
+        if outcome.is_ok() && !records.is_slow(self.method, duration, at) {
+            return;
+        }
+        drop(records);
+        let (code, message, details) = match outcome {
             Ok(()) => (Code::Ok, String::new(), Vec::new()),
             Err(CallFailure::Code(code)) => (code, String::new(), Vec::new()),
             Err(CallFailure::Status(status)) => {
@@ -207,19 +239,11 @@ impl CallSubject {
                 (status.code(), shortened(status.message()), details)
             }
         };
-        let duration = end.at.saturating_duration_since(end.start);
-        let first_wait = end.first_wait.map(|at| at.saturating_duration_since(end.start));
-        let ended = SystemTime::now();
-        records().add(RecordedCall { subject: self, ended, duration, first_wait, code, message, details }, end.at);
+        let first_wait = self.first_wait.map(|at| at.saturating_duration_since(start));
+        let (subject, ended) = (self.subject(), SystemTime::now());
+        records = self::records();
+        records.add(RecordedCall { subject, ended, duration, first_wait, code, message, details }, at);
     }
-}
-
-/// The end of a call.
-pub(crate) struct RecordedEnd<'a> {
-    pub(crate) start: Instant,
-    pub(crate) first_wait: Option<Instant>,
-    pub(crate) at: Instant,
-    pub(crate) outcome: Result<(), CallFailure<'a>>,
 }
 
 /// The failure of a call, with as much as its measure knows.
@@ -283,7 +307,8 @@ pub(crate) struct StreamRecord {
 impl StreamRecord {
     /// Records a stream. `None` above the limit.
     #[cold]
-    pub(crate) fn start(subject: CallSubject, is_outgoing: bool) -> Option<Self> {
+    pub(crate) fn start(notes: CallNotes, is_outgoing: bool) -> Option<Self> {
+        let subject = notes.subject();
         let mut streams = streams();
         if streams.open.len() >= STREAMS_MAX {
             return None;
@@ -323,18 +348,6 @@ impl Drop for StreamRecord {
     }
 }
 
-/// Returns `true` for names of metadata with probably secret values, such as `authorization` or `x-api-key`.
-pub fn looks_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase().replace('_', "-");
-    SECRETS.iter().any(|part| name.contains(part))
-}
-
-const SECRETS: [&str; 10] =
-    ["auth", "cookie", "token", "secret", "passw", "api-key", "apikey", "credential", "session", "signature"];
-
-/// The text in place of secret values.
-pub(crate) const HIDDEN: &str = "***";
-
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(TEXT_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -357,24 +370,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_secrets_are_recognized() {
-        for name in
-            ["authorization", "Proxy-Authorization", "cookie", "set-cookie", "X_API_KEY", "id-token", "password"]
-        {
-            assert!(looks_secret(name), "{name}");
-        }
-        assert!(!["user-agent", "traceparent", "x-request-id", "color"].into_iter().any(looks_secret));
-    }
-
-    #[test]
     fn slow_calls_are_the_slowest_of_the_last_minutes() {
         static SAY: Method = Method::unary("a.A", "Say", 10);
         static LIST: Method = Method::server_streaming("a.A", "List", 11);
-        let (mut records, start) =
-            (Records { failures: VecDeque::new(), slow: Vec::new(), slow_floor: Duration::ZERO }, now());
+        let (mut records, start) = (Records { failures: VecDeque::new(), slow: Vec::new() }, now());
         let mut add = |method: &'static Method, millis: u64, at: Instant| {
             let call = RecordedCall {
-                subject: *CallSubject::plain(method, None, None),
+                subject: CallSubject { method, target: None, peer: None, trace_id: None, metadata: Vec::new() },
                 ended: SystemTime::UNIX_EPOCH,
                 duration: Duration::from_millis(millis),
                 first_wait: None,

@@ -23,8 +23,8 @@ use super::{
 };
 use crate::call::{
     exchange::{Answer, Body, Call},
+    metadata::{HIDDEN, looks_secret},
     method::Method,
-    recorder::{HIDDEN, looks_secret},
     status::{Code, Status},
     streaming::Streaming,
     trace::{TraceContext, TraceId},

@@ -36,7 +36,7 @@ use crate::{
         meter::CallMeter,
         method::{Method, MethodKind},
         packed::{BatchSource, MessagePrefix, PollNext},
-        recorder::CallSubject,
+        recorder::CallNotes,
         status::{Code, Status},
         streaming::Streaming,
     },
@@ -191,14 +191,15 @@ impl Endpoint {
         let time = self.limit(method, &mut head);
         let scope = CallScope::of(&head, &self.common().calls.inherit_metadata);
         let end = |call| -> BoxFuture<'_, _> { Box::pin(handler(call)) };
-        let subject = CallSubject::of_head(method, &head);
+        let notes = CallNotes::of_head(method, &head);
         let mut call = Call::new(method, format, head, body);
         call.set_memory_budget(self.common().messages.message_memory_max);
         let meter = self.common().meter();
         let number = meter.map_or(0, |meter| meter.number(method));
         let measure = CallMeasure::new(u16::try_from(number).unwrap_or(u16::MAX), call.body().content_len(), false);
+        let measure = measure.noted(notes);
         let handling = within(time, catch_panics(scope, method, None, self.common().layers.call(call, &end)));
-        let answer = MeasuredCall::new(measure, meter, time.and_then(HandlerTime::at), subject, handling).await?;
+        let answer = MeasuredCall::new(measure, meter, time.and_then(HandlerTime::at), handling).await?;
         Ok(in_time(answer_without_panics(answer, method), time))
     }
 
@@ -290,12 +291,12 @@ impl Endpoint {
         let (scope, meter) = (CallScope::of(&head, &self.common().calls.inherit_metadata), self.common().meter());
         let body = match (body, meter) {
             (body @ Body::Many(_), Some(meter)) => {
-                measured_requests(meter, number.into(), || CallSubject::of_head(method, &head), body)
+                measured_requests(meter, number.into(), || CallNotes::of_head(method, &head), body)
             }
             (body, _) => body,
         };
         let measure = CallMeasure::new(number, body.content_len(), turn.is_some());
-        let subject = CallSubject::of_head(method, &head);
+        let measure = measure.noted(CallNotes::of_head(method, &head));
         let (handler, hold) = match self.common().admit(Call::new(method, format, head, body)) {
             Ok((call, hold)) => {
                 // A service may panic before it returns its future. The call was moved into it, so nothing sees it again.
@@ -304,7 +305,7 @@ impl Endpoint {
             }
             Err(status) => (refuse(status), None),
         };
-        let clock = EndpointClock { common: self.common(), turn, deadline: time.and_then(HandlerTime::at), subject };
+        let clock = EndpointClock { common: self.common(), turn, deadline: time.and_then(HandlerTime::at) };
         HandlerFuture { handler: within(time, catch_panics(scope, method, hold, handler)), method, measure, clock }
     }
 
@@ -402,7 +403,6 @@ struct EndpointClock<'a> {
     common: &'a Common,
     turn: Option<std::time::Instant>,
     deadline: Option<std::time::Instant>,
-    subject: Option<Box<CallSubject>>,
 }
 
 impl CallClock for EndpointClock<'_> {
@@ -417,10 +417,6 @@ impl CallClock for EndpointClock<'_> {
 
     fn deadline(&self) -> Option<std::time::Instant> {
         self.deadline
-    }
-
-    fn subject(&self) -> Option<Box<CallSubject>> {
-        self.subject.clone()
     }
 }
 

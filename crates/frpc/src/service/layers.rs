@@ -29,7 +29,7 @@ pub use super::{
     report::ReportLoad,
     trace::{Trace, TraceSampling},
 };
-pub use crate::call::recorder::looks_secret;
+pub use crate::call::metadata::looks_secret;
 pub use frpc_balance::{CallPriority, LimitSettings};
 
 use super::layer::{Layer, Next};

@@ -31,7 +31,7 @@ use crate::{
         measure::{CallMeasure, MeasuredCall, measured_requests},
         meter::CallMeter,
         method::Method,
-        recorder::CallSubject,
+        recorder::CallNotes,
         status::{Code, Status},
     },
     metrics,
@@ -281,15 +281,15 @@ impl<S: ServiceSet, R> Services<S, R> {
         let meter = self.common.meter();
         let (measure, deadline) =
             (CallMeasure::new(entry.number, call.body().content_len(), false), call.head().deadline());
-        let subject = CallSubject::of_head(entry.method, call.head());
+        let notes = CallNotes::of_head(entry.method, call.head());
         let call = match meter {
             Some(meter) if entry.method.kind.has_request_stream() => {
-                call.map_body(|body| measured_requests(meter, entry.number.into(), || subject.clone(), body))
+                call.map_body(|body| measured_requests(meter, entry.number.into(), || notes.clone(), body))
             }
             _ => call,
         };
         let scope = CallScope::of(call.head(), &self.common.calls.inherit_metadata);
-        MeasuredCall::new(measure, meter, deadline, subject, within(time, self.call_in(scope, entry, call)))
+        MeasuredCall::new(measure.noted(notes), meter, deadline, within(time, self.call_in(scope, entry, call)))
     }
 
     /// Calls a method without anything around the handler but the layers. Boxed.

@@ -33,7 +33,7 @@ use crate::{
         measure::{CallClock, CallMeasure},
         meter::CallMeter,
         method::{Method, MethodKind},
-        recorder::{self, CallSubject},
+        recorder::CallNotes,
         status::{Code, Status},
     },
     codec::{EncodedMessage, Format},
@@ -61,7 +61,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let measure = CallMeasure::new(entry.number, Some(content.len()), connection.routes_in_turn());
         let call = incoming_call(entry, content, deadline, connection);
         let handler = self.call_in(CallScope::until(deadline), entry, call);
-        let clock = PlainClock { connection, common: &self.common, method: entry.method };
+        let clock = PlainClock { connection, common: &self.common };
         let method = entry.method;
         let answered = move |answer| match answer {
             Ok(answer) => self.reply(name, method, answer, connection),
@@ -282,7 +282,6 @@ where
 struct PlainClock<'a, 'c> {
     connection: &'c Connection,
     common: &'a Common,
-    method: &'static Method,
 }
 
 impl CallClock for PlainClock<'_, '_> {
@@ -299,8 +298,8 @@ impl CallClock for PlainClock<'_, '_> {
         PeerState::announced(self.connection).and_then(|limit| self.turn().checked_add(limit))
     }
 
-    fn subject(&self) -> Option<Box<CallSubject>> {
-        recorder::is_on().then(|| CallSubject::plain(self.method, None, Some(self.connection.peer_addr())))
+    fn notes(&self, method: usize) -> Option<CallNotes> {
+        CallNotes::plain(self.common.meter()?.method(method)?, None, Some(self.connection.peer_addr()))
     }
 }
 

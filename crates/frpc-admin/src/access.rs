@@ -1,0 +1,171 @@
+//! The peers allowed to use the admin services.
+
+use std::{fmt, net::IpAddr, sync::Arc};
+
+use frpc::{Address, Head, Status};
+use http::Uri;
+
+/// The rule for access to the admin services. Cheap to clone.
+#[derive(Clone)]
+pub struct AdminAccess {
+    rule: Arc<AccessRule>,
+    shows_page: PageRule,
+}
+
+type AccessRule = dyn Fn(&Head) -> Result<(), Status> + Send + Sync;
+
+/// The peers that may load the page, which contains no data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PageRule {
+    Allowed,
+    Everyone,
+}
+
+impl AdminAccess {
+    /// Allows peers on this machine: loopback addresses, Unix sockets of frisbee, and channels in process.
+    ///
+    /// Requests forwarded by a proxy, and requests of browsers from pages of other hosts, are refused. Peers of HTTP over
+    /// Unix sockets have no address, so they are refused as well.
+    pub fn local() -> Self {
+        Self { rule: Arc::new(check_local), shows_page: PageRule::Allowed }
+    }
+
+    /// Allows callers with the metadata `authorization: Bearer TOKEN`. The page asks for the token.
+    pub fn token(token: impl Into<String>) -> Self {
+        let token = token.into();
+        let rule = move |head: &Head| {
+            let sent = head.metadata().get("authorization").and_then(|value| value.strip_prefix("Bearer "));
+            match sent {
+                Some(sent) if is_equal(sent.as_bytes(), token.as_bytes()) => Ok(()),
+                Some(_) => Err(Status::permission_denied("the token is wrong")),
+                None => Err(Status::unauthenticated("send the token as `authorization: Bearer TOKEN`")),
+            }
+        };
+        Self { rule: Arc::new(rule), shows_page: PageRule::Everyone }
+    }
+
+    /// Allows callers for which the rule returns `Ok`. The page, which contains no data, is shown to all.
+    pub fn custom(rule: impl Fn(&Head) -> Result<(), Status> + Send + Sync + 'static) -> Self {
+        Self { rule: Arc::new(rule), shows_page: PageRule::Everyone }
+    }
+
+    /// Checks a call.
+    pub(crate) fn check(&self, head: &Head) -> Result<(), Status> {
+        (self.rule)(head)
+    }
+
+    /// Checks a request for the page.
+    pub(crate) fn check_page(&self, head: &Head) -> Result<(), Status> {
+        match self.shows_page {
+            PageRule::Allowed => self.check(head),
+            PageRule::Everyone => Ok(()),
+        }
+    }
+}
+
+fn check_local(head: &Head) -> Result<(), Status> {
+    let is_local = match head.peer_addr() {
+        Some(Address::Tcp(peer)) => peer.ip().to_canonical().is_loopback(),
+        // An accepted Unix socket has no address of its peer.
+        Some(Address::Unnamed) => head.connection().is_some_and(|connection| is_of_machine(connection.local_addr())),
+        Some(peer) => is_of_machine(&peer),
+        // Channels in process have no connection.
+        None => true,
+    };
+    let metadata = head.metadata();
+    let is_forwarded = FORWARDED.iter().any(|name| metadata.get(name).is_some());
+    // A page of another host can reach this address by a name of its own: DNS rebinding. Browsers tell its origin.
+    let is_foreign = metadata.get("origin").is_some_and(|origin| !is_local_origin(origin));
+    match is_local && !is_forwarded && !is_foreign {
+        true => Ok(()),
+        false => Err(Status::permission_denied("the admin services are only for peers on the machine of the server")),
+    }
+}
+
+fn is_of_machine(address: &Address) -> bool {
+    matches!(address, Address::Unix(_) | Address::Abstract(_) | Address::Mem(_))
+}
+
+/// Headers added by proxies.
+const FORWARDED: [&str; 3] = ["forwarded", "x-forwarded-for", "x-real-ip"];
+
+fn is_local_origin(origin: &str) -> bool {
+    let Ok(origin) = origin.parse::<Uri>() else { return false };
+    let host = origin.host().unwrap_or_default();
+    let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || ip.is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
+/// Compares in a time that depends only on the lengths.
+fn is_equal(sent: &[u8], token: &[u8]) -> bool {
+    let differences = sent.iter().zip(token).fold(0, |differences, (a, b)| differences | (a ^ b));
+    sent.len() == token.len() && differences == 0
+}
+
+impl fmt::Debug for AdminAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdminAccess").field("shows_page", &self.shows_page).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use frpc::{Code, WirePeer};
+
+    use super::*;
+
+    fn head(peer: Option<&str>, metadata: &[(&str, &str)]) -> Head {
+        let mut head = Head::default();
+        if let Some(peer) = peer {
+            head.set_peer(&WirePeer::at(peer.parse::<Address>().unwrap()));
+        }
+        for (name, value) in metadata {
+            head.metadata_mut().insert(name, *value).unwrap();
+        }
+        head
+    }
+
+    #[test]
+    fn local_access_is_for_this_machine() {
+        let access = AdminAccess::local();
+        for peer in [
+            None,
+            Some("tcp://127.0.0.1:9"),
+            Some("tcp://[::1]:9"),
+            Some("tcp://[::ffff:127.0.0.1]:9"),
+            Some("unix:/a"),
+        ] {
+            access.check(&head(peer, &[])).unwrap();
+            access.check(&head(peer, &[("origin", "http://localhost:7300")])).unwrap();
+            access.check(&head(peer, &[("origin", "http://[::1]:7300")])).unwrap();
+            for (name, value) in [
+                ("origin", "http://rebound.example:7300"),
+                ("origin", "null"),
+                ("origin", "http://127.0.0.1.example"),
+                ("x-forwarded-for", "127.0.0.1"),
+                ("forwarded", "for=127.0.0.1"),
+            ] {
+                let refused = access.check(&head(peer, &[(name, value)])).unwrap_err();
+                assert_eq!(refused.code(), Code::PermissionDenied, "{name}: {value}");
+            }
+        }
+        for peer in ["tcp://10.0.0.7:9", "tcp://[fe80::1]:9", "tcp://[::ffff:10.0.0.7]:9"] {
+            assert!(access.check(&head(Some(peer), &[])).is_err(), "{peer}");
+            assert!(access.check_page(&head(Some(peer), &[])).is_err(), "{peer}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_compared_whole() {
+        let access = AdminAccess::token("s3cret");
+        let check = |value| access.check(&head(Some("tcp://10.0.0.7:9"), &[("authorization", value)]));
+        check("Bearer s3cret").unwrap();
+        for wrong in ["Bearer s3cre", "Bearer s3cret1", "Bearer S3cret", "Bearer "] {
+            assert!(check(wrong).is_err(), "{wrong}");
+        }
+        let missing = access.check(&head(None, &[])).unwrap_err();
+        assert_eq!(missing.code(), Code::Unauthenticated);
+        assert!(!format!("{access:?}").contains("s3cret"));
+        access.check_page(&head(Some("tcp://10.0.0.7:9"), &[])).unwrap();
+    }
+}
