@@ -6,7 +6,7 @@ use std::{
 };
 
 use frpc::{
-    Code, Service,
+    Code,
     inspect::{self, CallSubject, ChannelView, EndpointPhase, EndpointView, OpenStream, RecordedCall, ServerView},
     metrics::{CallTotals, MethodMetrics, MetricsSnapshot},
 };
@@ -15,7 +15,7 @@ use crate::{
     process,
     protos::frpc::admin::v1::{
         CallState, ChannelState, CodeCount, ConnectionState, EndpointState, LimitState, MetadataEntry, MethodState,
-        ProcessState, ServerState, StreamState, TrafficState,
+        ProcessState, ServerState, StreamState, TrafficState, admin_methods::WATCH,
     },
 };
 
@@ -83,7 +83,7 @@ const CONNECTIONS_SHOWN: usize = 100;
 
 /// Returns `false` for watchers that have left.
 fn is_of_interest(call: &RecordedCall) -> bool {
-    !(call.code == Code::Cancelled && call.subject.method.service == <crate::Admin as Service>::NAME)
+    !(call.code == Code::Cancelled && call.subject.method.service == WATCH.service)
 }
 
 fn method_state(

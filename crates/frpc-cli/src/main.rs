@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use commands::{
     bench::BenchCommand, call::CallCommand, describe::DescribeCommand, list::ListCommand, lock::LockCommand,
-    serve::ServeCommand,
+    serve::ServeCommand, top::TopCommand,
 };
 #[cfg(feature = "pubsub")]
 use commands::{publish::PublishCommand, subscribe::SubscribeCommand};
@@ -59,6 +59,7 @@ const EXAMPLES: &str = addresses!(
   frpc bench :7300 Say text=hello           measures many calls
   frpc sub :7300 'orders.>'                 prints messages with these subjects
   frpc pub :7300 orders.eu 'one for Ada'    publishes a message
+  frpc top :7300                            shows a process live
 
 `frpc call --help` explains how to write messages."
 );
@@ -73,6 +74,7 @@ enum CliCommand {
     Pub(Box<PublishCommand>),
     #[cfg(feature = "pubsub")]
     Sub(Box<SubscribeCommand>),
+    Top(Box<TopCommand>),
     Serve(ServeCommand),
     Lock(LockCommand),
     /// Prints a completion script for a shell.
@@ -109,6 +111,7 @@ fn run(command: CliCommand, json: bool) -> Result<()> {
         CliCommand::Pub(publish) => runtime.block_on(publish.run(json)),
         #[cfg(feature = "pubsub")]
         CliCommand::Sub(subscribe) => runtime.block_on(subscribe.run(json)),
+        CliCommand::Top(top) => runtime.block_on(top.run(json)),
         CliCommand::Serve(serve) => runtime.block_on(serve.run(json)),
         CliCommand::Lock(lock) => lock.run(json),
         CliCommand::Completions { shell } => {

@@ -6,6 +6,7 @@ mod greeter;
 mod test_service;
 
 use frpc::{ServeError, Server};
+use frpc_admin::{Admin, AdminAccess};
 use frpc_http::{Http, MetricsPage};
 use frpc_services::{Health, Reflection};
 
@@ -22,15 +23,18 @@ pub mod protos {
 
 /// Serves everything on a port.
 pub async fn serve() -> Result<Server, ServeError> {
-    let rpc = functions::json_rpc();
+    let (rpc, admin) = (functions::json_rpc(), Admin::new(AdminAccess::local()));
+    let http = Http::new().mount("/metrics", MetricsPage).mount("/admin", admin.page());
     Server::builder()
         .add_service(GreeterServer::new(Host))
         .add_service(TestServiceServer::new(Testing))
         .add_service(Health::new())
         .add_service(Reflection::v1())
         .add_service(Reflection::v1alpha())
+        .add_service(admin.channelz())
+        .add_service(admin)
         // Clients of UCall know no path.
-        .wire(Http::new().mount("/rpc", rpc.clone()).mount("/", rpc.clone()).mount("/metrics", MetricsPage))
+        .wire(http.mount("/rpc", rpc.clone()).mount("/", rpc.clone()))
         .wire(rpc)
         .bind("tcp://127.0.0.1:0")
         .await

@@ -10,3 +10,4 @@ pub(crate) mod publish;
 pub(crate) mod serve;
 #[cfg(feature = "pubsub")]
 pub(crate) mod subscribe;
+pub(crate) mod top;

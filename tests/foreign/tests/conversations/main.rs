@@ -1,6 +1,7 @@
 //! Clients of others call a server of ours, all wires of which are on one port, and clients of ours call servers of others.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod admin;
 mod autobahn;
 mod grpc_go;
 mod grpc_go_fleet;

@@ -1,0 +1,276 @@
+//! The service and its channelz, in a process of their own: they show the whole process.
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use frpc::{
+    Answer, Body, Call, Channel, Code, Head, Method, Request, Server, Service, Status, Streaming, codec::Format,
+    prost_types::Any,
+};
+use frpc_admin::{
+    Admin, AdminAccess,
+    protos::{
+        frpc::admin::v1::{ProcessState, SetLogFilterRequest, WatchRequest, admin_client::AdminClient},
+        grpc::channelz::v1::{
+            GetServerSocketsRequest, GetServersRequest, GetTopChannelsRequest, channelz_client::ChannelzClient,
+        },
+    },
+};
+use frpc_http::Http;
+use futures_util::stream;
+use support::in_real_time;
+
+static FAIL: Method = Method::unary("test.Test", "Fail", 10);
+static WAIT: Method = Method::unary("test.Test", "Wait", 11);
+static LIST: Method = Method::server_streaming("test.Test", "List", 12);
+
+/// Fails, answers at its second poll, or streams without an end.
+struct Test;
+
+impl Service for Test {
+    const NAME: &'static str = "test.Test";
+    const METHODS: &'static [Method] = &[FAIL, WAIT, LIST];
+
+    async fn call(&self, method: usize, call: Call) -> Result<Answer, Status> {
+        match method {
+            0 => {
+                let detail = Any { type_url: "type.googleapis.com/test.Detail".to_owned(), value: Vec::new() };
+                Err(Status::with_error_details(Code::NotFound, "no such order", [detail]))
+            }
+            1 => {
+                tokio::task::yield_now().await;
+                Ok(Answer::new(call.into_parts().1))
+            }
+            _ => {
+                let message = Bytes::from(vec![b'x'; 64 << 10]);
+                Ok(Answer::new(Body::Many(Streaming::new(stream::repeat_with(move || Ok(message.clone()))))))
+            }
+        }
+    }
+}
+
+async fn server(admin: Admin) -> Server {
+    let builder = Server::builder().add_service(Test).add_service(admin.channelz()).add_service(admin);
+    builder.wire(Http::new()).bind("tcp://127.0.0.1:0").await.unwrap()
+}
+
+async fn connect(server: &Server, scheme: &str) -> Channel {
+    frpc_http::register();
+    let address = server.local_addr().to_string().replace("tcp", scheme);
+    Channel::connect(&*address).await.unwrap()
+}
+
+/// Calls a method with encoded messages.
+async fn call(channel: &Channel, method: &'static Method, metadata: &[(&str, &str)]) -> Result<Answer, Status> {
+    let mut head = Head::default();
+    for (name, value) in metadata {
+        head.metadata_mut().insert(name, *value).unwrap();
+    }
+    channel.call(Call::new(method, Format::Proto, head, Body::from("a"))).await
+}
+
+/// Returns the first state of the process with a property.
+async fn state_with(channel: &Channel, is_found: impl Fn(&ProcessState) -> bool) -> ProcessState {
+    let states = AdminClient::new(channel.clone()).watch(WatchRequest { interval_ms: 100 }).await.unwrap();
+    let mut states = states.into_inner();
+    loop {
+        let state = states.message().await.unwrap().expect("states do not end");
+        if is_found(&state) {
+            return state;
+        }
+    }
+}
+
+#[test]
+fn a_stalled_stream_is_blocked_on_every_wire() {
+    in_real_time(async {
+        for scheme in ["tcp", "grpc"] {
+            let server = server(Admin::new(AdminAccess::local())).await;
+            let (channel, other) = (connect(&server, scheme).await, connect(&server, "tcp").await);
+            let answer = call(&channel, &LIST, &[]).await.unwrap();
+            let is_blocked = |state: &ProcessState| {
+                state.streams.iter().any(|stream| stream.is_outgoing && stream.blocked.is_some_and(|time| time > 0.2))
+            };
+            let state = state_with(&other, is_blocked).await;
+            let stream = &state.streams[0];
+            assert_eq!((&*stream.method, stream.is_outgoing), ("test.Test/List", true), "{scheme}: {stream:?}");
+            assert!(stream.messages > 0 && stream.bytes == stream.messages << 16, "{scheme}: {stream:?}");
+            assert!(stream.peer.starts_with("tcp://127.0.0.1:"), "{scheme}: {stream:?}");
+            // The stream ends, and its record with it.
+            drop(answer);
+            state_with(&other, |state| !is_blocked(state)).await;
+        }
+    });
+}
+
+#[test]
+fn failed_and_slow_calls_are_shown_without_secrets() {
+    in_real_time(async {
+        for scheme in ["tcp", "grpc"] {
+            let server = server(Admin::new(AdminAccess::local())).await;
+            let channel = connect(&server, scheme).await;
+            let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+            let metadata = [("x-api-key", "hush"), ("x-tenant", scheme), ("traceparent", trace)];
+            call(&channel, &FAIL, &metadata).await.unwrap_err();
+            call(&channel, &WAIT, &metadata).await.unwrap();
+            let state = state_with(&channel, |_| true).await;
+            assert!(!format!("{state:?}").contains("hush"));
+            let of_tenant = |call: &&frpc_admin::protos::frpc::admin::v1::CallState| {
+                call.metadata.iter().any(|entry| entry.name == "x-tenant" && entry.value == scheme)
+            };
+            let failure = state.failures.iter().find(of_tenant).unwrap();
+            assert_eq!((&*failure.code, &*failure.message), ("NOT_FOUND", "no such order"), "{scheme}");
+            assert_eq!(failure.details, ["type.googleapis.com/test.Detail"]);
+            assert_eq!(failure.trace_id, "4bf92f3577b34da6a3ce929d0e0e4736");
+            assert!(failure.metadata.iter().any(|entry| entry.name == "x-api-key" && entry.value == "***"));
+            let mut of_tenant = state.slow.iter().filter(of_tenant);
+            let slow = of_tenant.find(|call| call.method == "test.Test/Wait").unwrap();
+            assert!(slow.first_wait.unwrap() <= slow.duration, "{scheme}: {slow:?}");
+            // The same failure as seen by the channel of the test.
+            let target = channel_target(&server, scheme);
+            assert!(state.failures.iter().any(|call| call.target == target && call.code == "NOT_FOUND"), "{scheme}");
+        }
+    });
+}
+
+fn channel_target(server: &Server, scheme: &str) -> String {
+    server.local_addr().to_string().replace("tcp", scheme)
+}
+
+#[test]
+fn states_have_rates_connections_and_endpoints() {
+    in_real_time(async {
+        let server = server(Admin::new(AdminAccess::local())).await;
+        let channel = connect(&server, "tcp").await;
+        let admin = AdminClient::new(channel.clone());
+        let mut states = admin.watch(WatchRequest { interval_ms: 100 }).await.unwrap().into_inner();
+        let first = states.message().await.unwrap().unwrap();
+        let address = server.local_addr().to_string();
+        let of_server = |state: &ProcessState| {
+            state.servers.iter().find(|server| server.addresses == [address.clone()]).cloned().unwrap()
+        };
+        assert!(of_server(&first).settings.contains("connections_max"), "{first:?}");
+        call(&channel, &WAIT, &[]).await.unwrap();
+        let second = loop {
+            let state = states.message().await.unwrap().unwrap();
+            let called =
+                state.called.iter().find(|called| called.method == "test.Test/Wait" && called.target == address);
+            if called.is_some_and(|called| called.rate > 0.0 && called.p99 >= called.p50 && called.p50 > 0.0) {
+                break state;
+            }
+        };
+        let server = of_server(&second);
+        assert_eq!((&*server.settings, server.limits[0].used), ("", 1));
+        let [connection] = &server.connections[..] else { panic!("{server:?}") };
+        assert_eq!(connection.protocol, "frisbee");
+        assert!(connection.traffic.as_ref().unwrap().bytes_received > 0);
+        let channel = second.channels.iter().find(|channel| channel.target == address).unwrap();
+        assert_eq!(channel.endpoints[0].state, "ready");
+    });
+}
+
+#[test]
+fn only_allowed_callers_reach_the_services() {
+    in_real_time(async {
+        let server = server(Admin::new(AdminAccess::token("s3cret"))).await;
+        let unmounted = Server::builder().add_service(Test).wire(Http::new()).bind("tcp://127.0.0.1:0").await.unwrap();
+        for scheme in ["tcp", "grpc", "http"] {
+            let channel = connect(&server, scheme).await;
+            let watch = |token: Option<&str>| {
+                let mut request = Request::new(WatchRequest::default());
+                if let Some(token) = token {
+                    request.metadata_mut().insert("authorization", format!("Bearer {token}")).unwrap();
+                }
+                let channel = channel.clone();
+                async move {
+                    let mut states = AdminClient::new(channel).watch(request).await?.into_inner();
+                    states.message().await
+                }
+            };
+            assert_eq!(watch(None).await.unwrap_err().code(), Code::Unauthenticated, "{scheme}");
+            assert_eq!(watch(Some("wrong")).await.unwrap_err().code(), Code::PermissionDenied, "{scheme}");
+            assert!(watch(Some("s3cret")).await.unwrap().is_some(), "{scheme}");
+            let servers = ChannelzClient::new(channel).get_servers(GetServersRequest::default()).await;
+            assert_eq!(servers.unwrap_err().code(), Code::Unauthenticated, "{scheme}");
+
+            let channel = connect(&unmounted, scheme).await;
+            let states = AdminClient::new(channel).watch(WatchRequest::default()).await;
+            let status = match states {
+                Ok(states) => states.into_inner().message().await.unwrap_err(),
+                Err(status) => status,
+            };
+            assert_eq!(status.code(), Code::Unimplemented, "{scheme}");
+        }
+    });
+}
+
+#[test]
+fn the_number_of_watchers_is_limited() {
+    in_real_time(async {
+        let channel = Channel::in_process(Admin::new(AdminAccess::local()));
+        let watch = async || {
+            let mut states = AdminClient::new(channel.clone()).watch(WatchRequest::default()).await?.into_inner();
+            states.message().await?;
+            Ok::<_, Status>(states)
+        };
+        let mut watchers = Vec::new();
+        for _ in 0..Admin::WATCHERS_MAX {
+            watchers.push(watch().await.unwrap());
+        }
+        assert_eq!(watch().await.unwrap_err().code(), Code::ResourceExhausted);
+        watchers.pop();
+        watch().await.unwrap();
+    });
+}
+
+#[test]
+fn the_log_filter_is_changed_or_kept() {
+    in_real_time(async {
+        let set = Arc::new(Mutex::new(Vec::new()));
+        let seen = set.clone();
+        let admin = Admin::new(AdminAccess::local()).log_filter("info", move |filter| {
+            if filter.contains('!') {
+                return Err(format!("{filter} is no filter"));
+            }
+            seen.lock().unwrap().push(filter.to_owned());
+            Ok(())
+        });
+        let channel = Channel::in_process(admin);
+        let client = AdminClient::new(channel.clone());
+        let change =
+            async |filter: &str| client.set_log_filter(SetLogFilterRequest { filter: filter.to_owned() }).await;
+        assert_eq!(change("debug").await.unwrap().into_inner().previous, "info");
+        let refused = change("!").await.unwrap_err();
+        assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, "! is no filter"));
+        assert_eq!(change("warn").await.unwrap().into_inner().previous, "debug");
+        assert_eq!(*set.lock().unwrap(), ["debug", "warn"]);
+        let state = state_with(&channel, |_| true).await;
+        assert_eq!(state.log_filter.as_deref(), Some("warn"));
+
+        let without = AdminClient::new(Channel::in_process(Admin::new(AdminAccess::local())));
+        let refused = without.set_log_filter(SetLogFilterRequest::default()).await.unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition);
+    });
+}
+
+#[test]
+fn channelz_pages_are_bounded() {
+    in_real_time(async {
+        let server = server(Admin::new(AdminAccess::local())).await;
+        let mut channels = Vec::new();
+        for _ in 0..3 {
+            channels.push(connect(&server, "tcp").await);
+        }
+        let client = ChannelzClient::new(channels[0].clone());
+        let request = GetTopChannelsRequest { start_channel_id: 0, max_results: 2 };
+        let page = client.get_top_channels(request).await.unwrap().into_inner();
+        assert_eq!((page.channel.len(), page.end), (2, false));
+        let refused = client.get_servers(GetServersRequest { max_results: -1, ..Default::default() }).await;
+        assert_eq!(refused.unwrap_err().code(), Code::InvalidArgument);
+        for server_id in [i64::MIN, -1, 0, i64::MAX] {
+            let request = GetServerSocketsRequest { server_id, start_socket_id: i64::MAX, max_results: i64::MAX };
+            assert_eq!(client.get_server_sockets(request).await.unwrap_err().code(), Code::NotFound);
+        }
+    });
+}
