@@ -1,6 +1,6 @@
 //! Errors of settings and exports.
 
-use std::{error::Error, fmt};
+use std::{error::Error, fmt, io};
 
 use frpc::{ConnectError, Status};
 
@@ -21,6 +21,8 @@ pub enum OtlpError {
     Zero(&'static str),
     /// The endpoint is invalid.
     Endpoint(ConnectError),
+    /// The thread of the exporter cannot be started.
+    Thread(io::Error),
 }
 
 /// The error for a failed export. The counters are cumulative, so the next export contains the lost values.
@@ -46,6 +48,7 @@ impl fmt::Display for OtlpError {
             Self::Variable { name, value, expected } => write!(f, "{name}={value:?} is invalid: expected {expected}"),
             Self::Zero(name) => write!(f, "the {name} of the exporter is zero"),
             Self::Endpoint(_) => f.write_str("the endpoint of the collector is invalid"),
+            Self::Thread(_) => f.write_str("the thread of the exporter cannot be started"),
         }
     }
 }
@@ -54,6 +57,7 @@ impl Error for OtlpError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Endpoint(error) => Some(error),
+            Self::Thread(error) => Some(error),
             _ => None,
         }
     }

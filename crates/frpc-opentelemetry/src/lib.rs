@@ -20,14 +20,26 @@
 //! Tonic and its transport are not needed: the collector is called over a channel of frpc.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "traces")]
+mod bridge;
 mod collector;
+#[cfg(feature = "traces")]
+mod current_span;
 mod error;
 mod metrics;
 mod points;
 mod process;
 pub mod protos;
 mod settings;
+#[cfg(feature = "traces")]
+mod spans;
 
+#[cfg(feature = "traces")]
+pub use bridge::{CallTracer, TraceBridge};
+#[cfg(feature = "traces")]
+pub use current_span::CurrentSpan;
 pub use error::{ExportError, OtlpError};
 pub use metrics::OtlpMetrics;
 pub use settings::{HistogramFormat, OtlpSettings};
+#[cfg(feature = "traces")]
+pub use spans::OtlpSpans;

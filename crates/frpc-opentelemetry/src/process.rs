@@ -17,7 +17,7 @@ pub(crate) fn resource(attributes: &[(String, String)]) -> Resource {
     let defaults = [
         ("service.name", service_name as fn() -> String),
         // Without it, the points of two processes of a service overwrite each other.
-        ("service.instance.id", || INSTANCE.clone()),
+        ("service.instance.id", || instance().to_owned()),
         ("telemetry.sdk.language", || "rust".to_owned()),
         ("telemetry.sdk.name", || env!("CARGO_PKG_NAME").to_owned()),
         ("telemetry.sdk.version", || env!("CARGO_PKG_VERSION").to_owned()),
@@ -44,12 +44,15 @@ fn service_name() -> String {
     }
 }
 
-/// A random UUID of version 4.
-static INSTANCE: LazyLock<String> = LazyLock::new(|| {
-    let bits = fastrand::u128(..) & !(0xf << 76 | 0x3 << 62) | 0x4 << 76 | 0x2 << 62;
-    let digits = format!("{bits:032x}");
-    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
-});
+/// Returns the id of this process: a random UUID of version 4.
+pub(crate) fn instance() -> &'static str {
+    static INSTANCE: LazyLock<String> = LazyLock::new(|| {
+        let bits = fastrand::u128(..) & !(0xf << 76 | 0x3 << 62) | 0x4 << 76 | 0x2 << 62;
+        let digits = format!("{bits:032x}");
+        [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
+    });
+    &INSTANCE
+}
 
 /// Returns the time at which the counters of this process were zero.
 pub(crate) fn started_at() -> SystemTime {

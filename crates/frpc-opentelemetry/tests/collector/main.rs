@@ -3,3 +3,5 @@
 
 mod fake;
 mod metrics;
+#[cfg(feature = "traces")]
+mod traces;
