@@ -1,6 +1,6 @@
 //! The exporter of spans.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use frpc::{Body, Call, Channel, Head, Metadata, Method, Status, prost::Message};
 use opentelemetry::KeyValue;
@@ -14,7 +14,7 @@ use opentelemetry_sdk::{
     trace::{SpanData, SpanExporter},
 };
 use tokio::{
-    runtime::{self, Runtime},
+    runtime::{self, Handle, Runtime},
     time::timeout,
 };
 use tracing::warn;
@@ -33,8 +33,7 @@ use crate::{
 /// its caller. An unreachable collector is no error. A failed batch is lost.
 #[derive(Debug)]
 pub struct OtlpSpans {
-    /// Taken at the end.
-    runtime: Option<Runtime>,
+    runtime: OwnRuntime,
     channel: Channel,
     timeout: Duration,
     headers: Metadata,
@@ -50,18 +49,13 @@ impl OtlpSpans {
     ///
     /// A setting is invalid, or the thread cannot be started.
     pub fn start(settings: &OtlpSettings) -> Result<Self, OtlpError> {
-        let runtime = runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("frpc-otlp-spans")
-            .enable_all()
-            .build()
-            .map_err(OtlpError::Thread)?;
+        let runtime = OwnRuntime::start().map_err(OtlpError::Thread)?;
         let channel = {
-            let _inside = runtime.enter();
+            let _inside = runtime.handle.enter();
             collector::connect(settings)?
         };
         let mut spans = Self {
-            runtime: Some(runtime),
+            runtime,
             channel,
             timeout: settings.timeout,
             headers: settings.headers.clone(),
@@ -78,13 +72,10 @@ impl SpanExporter for OtlpSpans {
         let resource_spans = group_spans_by_resource_and_scope(batch, &self.resource);
         let request = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
         let (channel, headers, limit) = (self.channel.clone(), self.headers.clone(), self.timeout);
-        let task = self.runtime.as_ref().map(|runtime| {
-            runtime.spawn(async move {
-                timeout(limit, send(&channel, headers, request)).await.unwrap_or(Err(ExportError::Timeout))
-            })
+        let task = self.runtime.handle.spawn(async move {
+            timeout(limit, send(&channel, headers, request)).await.unwrap_or(Err(ExportError::Timeout))
         });
         async move {
-            let Some(task) = task else { return Err(OTelSdkError::AlreadyShutdown) };
             match task.await {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(error)) => {
@@ -109,9 +100,24 @@ impl SpanExporter for OtlpSpans {
     }
 }
 
-impl Drop for OtlpSpans {
+/// A runtime with one thread. Its drop does not wait, because the provider may be dropped in another runtime.
+#[derive(Debug)]
+struct OwnRuntime {
+    handle: Handle,
+    /// Taken at the end.
+    runtime: Option<Runtime>,
+}
+
+impl OwnRuntime {
+    fn start() -> io::Result<Self> {
+        let mut builder = runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).thread_name("frpc-otlp-spans").enable_all().build()?;
+        Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
+    }
+}
+
+impl Drop for OwnRuntime {
     fn drop(&mut self) {
-        // The provider may be dropped in a runtime, where no thread may wait.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

@@ -13,7 +13,7 @@ use frpc::{
     prost::Message,
 };
 use frpc_http::Http;
-use frpc_opentelemetry::{CurrentSpan, OtlpSettings, OtlpSpans, TraceBridge};
+use frpc_opentelemetry::{CurrentSpan, OtlpError, OtlpSettings, OtlpSpans, TraceBridge};
 use opentelemetry::{
     Value,
     trace::{SpanId, SpanKind, Status as SpanStatus},
@@ -290,5 +290,25 @@ fn spans_arrive_at_the_collector_over_grpc() {
         let [scope] = &resource.scope_spans[..] else { panic!("{text}") };
         assert_eq!(scope.scope.as_ref().unwrap().name, "frpc");
         assert_eq!(scope.spans[0].name, "calls.Test/Say");
+    });
+}
+
+#[test]
+fn an_invalid_endpoint_is_an_error_inside_a_runtime_too() {
+    on_one_thread(async {
+        let settings = OtlpSettings { endpoint: "collector".to_owned(), ..OtlpSettings::default() };
+        assert!(matches!(OtlpSpans::start(&settings), Err(OtlpError::Endpoint(_))));
+    });
+}
+
+#[test]
+fn an_unreachable_collector_fails_an_export_within_the_timeout() {
+    in_real_time(async {
+        let closed = Server::builder().add_service(FakeTraces::default()).bind("tcp://127.0.0.1:0").await.unwrap();
+        let endpoint = closed.local_addr().to_string().replace("tcp://", "grpc://");
+        closed.shutdown(support::SECOND).await;
+        let timeout = std::time::Duration::from_millis(50);
+        let spans = OtlpSpans::start(&OtlpSettings { endpoint, timeout, ..OtlpSettings::default() }).unwrap();
+        spans.export(Vec::new()).await.unwrap_err();
     });
 }
