@@ -105,7 +105,7 @@ impl Tracer for CallTracer {
             let _next = NextIds::set(ids.trace, ids.span);
             return self.tracer.build_with_context(builder, &parent);
         }
-        // The first span inside a call without a span of its own, or in a task with an inherited trace.
+        // The first span inside a call without a span, or in a task with an inherited trace.
         let inherited = if has_span(parent) { None } else { TraceContext::current() };
         match inherited {
             Some(trace) => self.tracer.build_with_context(builder, &parent.with_remote_span_context(remote(&trace))),

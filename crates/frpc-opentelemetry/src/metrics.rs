@@ -82,7 +82,7 @@ impl OtlpMetrics {
         Self::over(collector::connect(&settings)?, settings)
     }
 
-    /// Starts exports over a channel, for example with certificates of one's own. Ignores the endpoint.
+    /// Starts exports over a channel, for example one with other certificates. Ignores the endpoint.
     ///
     /// # Errors
     ///

@@ -83,7 +83,7 @@ fn age_of(stat: &str, uptime: &str) -> Option<Duration> {
     let (_, fields) = stat.rsplit_once(')')?;
     let ticks: u32 = fields.split_ascii_whitespace().nth(19)?.parse().ok()?;
     let uptime: f64 = uptime.split_ascii_whitespace().next()?.parse().ok()?;
-    // The kernel shows 100 ticks per second to programs. A container with an uptime of its own gives a negative age.
+    // The kernel shows 100 ticks per second to programs. A container with a separate uptime gives a negative age.
     Duration::try_from_secs_f64(uptime - f64::from(ticks) / 100.0).ok()
 }
 

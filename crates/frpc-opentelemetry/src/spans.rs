@@ -29,7 +29,7 @@ use crate::{
 /// Sends spans to an OpenTelemetry collector, over gRPC. An exporter for
 /// [`SdkTracerProvider`](opentelemetry_sdk::trace::SdkTracerProvider), which queues spans within its limits.
 ///
-/// It has a thread and a tokio runtime of its own, because the provider waits for exports without leaving the thread of
+/// It has a separate thread with a tokio runtime, because the provider waits for exports on the thread of
 /// its caller. An unreachable collector is no error. A failed batch is lost.
 #[derive(Debug)]
 pub struct OtlpSpans {

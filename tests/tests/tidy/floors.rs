@@ -124,6 +124,15 @@ const HOUSES: &[House] = &[
     },
     House { krate: "frpc-jsonrpc-macros", floors: &[&["docs", "options", "parameter"], &["expand", "schema"], &[""]] },
     House { krate: "frpc-http2", floors: &[&["error", "settings"], &["frame", "hpack"], &["head"], &["connection"]] },
+    House {
+        krate: "frpc-opentelemetry",
+        floors: &[
+            &["error", "protos"],
+            &["process", "settings"],
+            &["collector", "points"],
+            &["bridge", "current_span", "metrics", "spans"],
+        ],
+    },
     House { krate: "frpc-services", floors: &[&["catalog", "protos"], &["health", "reflection", "watcher"]] },
     House { krate: "frpc-sim", floors: &[&["faults", "lock"], &["pipe", "seeds"], &["network"]] },
     House { krate: "frpc-types", floors: &[&["messages"], &["details"]] },

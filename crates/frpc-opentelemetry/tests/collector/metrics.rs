@@ -173,8 +173,14 @@ fn failures_have_types() {
         metrics.shutdown().await.unwrap();
 
         for (settings, expected) in [
-            (OtlpSettings { interval: Duration::ZERO, ..OtlpSettings::default() }, "the interval of the exporter is zero"),
-            (OtlpSettings { timeout: Duration::ZERO, ..OtlpSettings::default() }, "the timeout of the exporter is zero"),
+            (
+                OtlpSettings { interval: Duration::ZERO, ..OtlpSettings::default() },
+                "the interval of the exporter is zero",
+            ),
+            (
+                OtlpSettings { timeout: Duration::ZERO, ..OtlpSettings::default() },
+                "the timeout of the exporter is zero",
+            ),
         ] {
             assert_eq!(OtlpMetrics::start(settings).unwrap_err().to_string(), expected);
         }

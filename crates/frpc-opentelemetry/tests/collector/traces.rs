@@ -63,7 +63,7 @@ impl Test for Relay {
         match &self.0 {
             Some(next) => next.say(words(&text)).instrument(info_span!("work")).await,
             None if text == "fail" => Err(Status::internal("as told")),
-            None => Ok(words(&TraceContext::current().map(|trace| trace.to_string()).unwrap_or_default()).into()),
+            None => Ok(words(TraceContext::current().map(|trace| trace.to_string()).unwrap_or_default()).into()),
         }
     }
 

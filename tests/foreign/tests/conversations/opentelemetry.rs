@@ -60,8 +60,12 @@ fn a_collector_receives_metrics_and_spans() {
 
 /// Makes two calls, and returns everything printed by the collector.
 async fn output_after_calls(mut collector: Command) -> String {
-    let mut collector =
-        collector.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("the collector starts");
+    let mut collector = collector
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the collector starts");
     let mut stdout = BufReader::new(collector.stdout.take().unwrap());
     let mut endpoint = String::new();
     stdout.read_line(&mut endpoint).await.unwrap();
