@@ -75,7 +75,8 @@ impl OtlpSettings {
 
     /// Reads variables through a function.
     fn from_variables(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, OtlpError> {
-        let vars = Variables(&|name| lookup(name).map(|value| value.trim().to_owned()).filter(|v| !v.is_empty()));
+        let lookup = |name: &str| lookup(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
+        let vars = Variables(&lookup);
         let mut settings = Self::default();
         vars.read(["OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"], "grpc", |value| {
             (value == "grpc").then_some(())
