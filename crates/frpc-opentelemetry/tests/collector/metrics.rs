@@ -158,6 +158,24 @@ fn a_stuck_collector_delays_a_flush_by_the_timeout_and_queues_nothing() {
 }
 
 #[test]
+fn a_shutdown_replaces_a_stuck_export_and_waits_for_the_timeout_at_most() {
+    in_virtual_time(async {
+        for (gates, limit) in [(1, Duration::ZERO), (2, 10 * SECOND)] {
+            let collector = FakeCollector::default();
+            let metrics = in_process(&collector).await;
+            (0..gates).for_each(|_| collector.answer(FakeAnswer::Gate(Gate::default())));
+            sleep(61 * SECOND).await;
+            let start = Instant::now();
+            assert_eq!(metrics.shutdown().await.is_ok(), gates == 1);
+            assert_elapsed(start, limit);
+            assert_eq!(collector.received(), 2);
+            settle().await;
+            assert_eq!(collector.users(), 1);
+        }
+    });
+}
+
+#[test]
 fn failures_have_types() {
     in_virtual_time(async {
         let collector = FakeCollector::default();

@@ -63,7 +63,10 @@ impl Test for Relay {
         match &self.0 {
             Some(next) => next.say(words(&text)).instrument(info_span!("work")).await,
             None if text == "fail" => Err(Status::internal("as told")),
-            None => Ok(words(TraceContext::current().map(|trace| trace.to_string()).unwrap_or_default()).into()),
+            None => {
+                let trace = TraceContext::current().map(|trace| format!("{trace} {}", trace.state()));
+                Ok(words(trace.unwrap_or_default()).into())
+            }
         }
     }
 
@@ -152,7 +155,7 @@ fn a_trace_through_three_processes_is_one_tree() {
     let spans = spans.take();
     let by_id: HashMap<SpanId, &SpanData> = spans.iter().map(|span| (span.span_context.span_id(), span)).collect();
     // From the innermost span to the root.
-    let trace: TraceContext = received.parse().unwrap();
+    let trace: TraceContext = received.trim().parse().unwrap();
     let mut path = vec![by_id[&SpanId::from_bytes(trace.span_id().to_bytes())]];
     while let Some(parent) = by_id.get(&path[path.len() - 1].parent_span_id) {
         path.push(parent);
@@ -215,11 +218,31 @@ fn spans_in_unsampled_calls_are_not_exported() {
         request.metadata_mut().insert("tracestate", "congo=t61").unwrap();
         let received = client.say(request).await.unwrap().into_inner().text;
         // The span of the handler has an id but is not recorded.
-        assert!(received.starts_with(&parent[..36]) && received.ends_with("-00"), "{received}");
+        assert!(received.starts_with(&parent[..36]) && received.ends_with("-00 congo=t61"), "{received}");
         client.say(words("hi")).await.unwrap();
     });
     drop((first, last));
     assert_eq!(spans.take(), []);
+}
+
+#[test]
+fn a_closer_parent_keeps_the_state_of_the_trace() {
+    let spans = KeptSpans::default();
+    let last = Process::start(&spans, None, Trace::new());
+    let first = Process::start(&spans, Some(&last), Trace::new());
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    on_one_thread(async {
+        let client = TestClient::connect(&*first.address).await.unwrap();
+        let mut request = Request::new(words("hi"));
+        request.metadata_mut().insert("traceparent", parent).unwrap();
+        request.metadata_mut().insert("tracestate", "congo=t61").unwrap();
+        let received = client.say(request).await.unwrap().into_inner().text;
+        assert!(received.starts_with(&parent[..36]) && received.ends_with("-01 congo=t61"), "{received}");
+    });
+    drop((first, last));
+    let spans = spans.take();
+    let find = |kind: SpanKind| spans.iter().find(move |span| span.span_kind == kind).unwrap();
+    assert_eq!(find(SpanKind::Client).parent_span_id, find(SpanKind::Internal).span_context.span_id());
 }
 
 #[test]
