@@ -14,7 +14,7 @@ pub struct AdminAccess {
 
 type AccessRule = dyn Fn(&Head) -> Result<(), Status> + Send + Sync;
 
-/// The peers that may load the page, which contains no data.
+/// The peers allowed to load the page. It contains no data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PageRule {
     Allowed,
@@ -24,8 +24,8 @@ enum PageRule {
 impl AdminAccess {
     /// Allows peers on this machine: loopback addresses, Unix sockets of frisbee, and channels in process.
     ///
-    /// Requests forwarded by a proxy, and requests of browsers from pages of other hosts, are refused. Peers of HTTP over
-    /// Unix sockets have no address, so they are refused as well.
+    /// Requests forwarded by a proxy, and requests of browsers for pages of a different host, are refused. Peers of HTTP
+    /// over Unix sockets have no address and are refused, too.
     pub fn local() -> Self {
         Self { rule: Arc::new(check_local), shows_page: PageRule::Allowed }
     }
@@ -44,7 +44,7 @@ impl AdminAccess {
         Self { rule: Arc::new(rule), shows_page: PageRule::Everyone }
     }
 
-    /// Allows callers for which the rule returns `Ok`. The page, which contains no data, is shown to all.
+    /// Allows callers for which the rule returns `Ok`. The page contains no data and is shown to all peers.
     pub fn custom(rule: impl Fn(&Head) -> Result<(), Status> + Send + Sync + 'static) -> Self {
         Self { rule: Arc::new(rule), shows_page: PageRule::Everyone }
     }
@@ -74,7 +74,7 @@ fn check_local(head: &Head) -> Result<(), Status> {
     };
     let metadata = head.metadata();
     let is_forwarded = FORWARDED.iter().any(|name| metadata.get(name).is_some());
-    // A page of another host can reach this address by a name of its own: DNS rebinding. Browsers tell its origin.
+    // A page of a different host can reach this address by DNS rebinding. Browsers send its origin.
     let is_foreign = metadata.get("origin").is_some_and(|origin| !is_local_origin(origin));
     match is_local && !is_forwarded && !is_foreign {
         true => Ok(()),

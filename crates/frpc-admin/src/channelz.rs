@@ -26,7 +26,7 @@ use crate::{
 
 /// gRPC's channelz service, for tools such as grpcdebug. Made by [`Admin::channelz`](crate::Admin::channelz).
 ///
-/// Channels to several servers have a subchannel per server. The counters of a channel are those of its target. Packets of
+/// Channels to several servers have a subchannel per server. A channel has the counters of its target. Packets of
 /// frisbee connections count as messages.
 #[derive(Clone, Debug)]
 pub struct Channelz {
@@ -176,7 +176,7 @@ impl SocketId {
 
 const SOCKET_BITS: u32 = 40;
 const SOCKET_MASK: u64 = (1 << SOCKET_BITS) - 1;
-/// The numbers of listening sockets, above those of all connections.
+/// The numbers of listening sockets, above the numbers of all connections.
 const LISTENERS_FROM: u64 = SOCKET_MASK - 1023;
 
 /// Ids of the servers of a channel: the number of the channel, then the position of the server plus one.

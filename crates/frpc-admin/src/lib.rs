@@ -20,7 +20,7 @@
 //! # }
 //! ```
 //!
-//! Nothing is served without these lines. The services show the peers, methods and targets of the whole process, the
+//! A server without these lines serves none of it. The services show the peers, methods and targets of the whole process, the
 //! messages of failed calls, and metadata except [secrets](frpc::layers::looks_secret). [`AdminAccess`] decides which peers
 //! may see them.
 #![forbid(unsafe_code)]

@@ -15,7 +15,7 @@ use crate::AdminAccess;
 
 /// The page with a live view of the process, for a path of `frpc_http::Http`. Made by [`Admin::page`](crate::Admin::page).
 ///
-/// It calls `frpc.admin.v1.Admin/Watch` on the same port, so add the service as well. It loads nothing from other hosts.
+/// It calls `frpc.admin.v1.Admin/Watch` on the same port, so add the service, too. It loads no external resources.
 #[derive(Clone, Debug)]
 pub struct AdminPage {
     access: AdminAccess,

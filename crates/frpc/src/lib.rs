@@ -67,6 +67,7 @@
 //! | gRPC, gRPC-Web, Connect, Twirp, WebSocket | the crates `frpc-http` and `frpc-websocket` |
 //! | JSON-RPC, plain functions as endpoints | the crate `frpc-jsonrpc` |
 //! | health checks, reflection | the crate `frpc-services` |
+//! | metrics and traces for OpenTelemetry | the crate `frpc-opentelemetry` |
 //! | a protocol or transport of your own | [`Router`], [`Wire`], [`Transport`] |
 //! | messages without generated types | [`Channel::call`], [codec] |
 //! | tests without a socket | [`Channel::in_process`] |

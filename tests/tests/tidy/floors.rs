@@ -129,6 +129,15 @@ const HOUSES: &[House] = &[
         krate: "frpc-admin",
         floors: &[&["access", "process", "protos"], &["channelz", "page", "sampler"], &["admin"]],
     },
+    House {
+        krate: "frpc-opentelemetry",
+        floors: &[
+            &["error", "protos"],
+            &["process", "settings"],
+            &["collector", "points"],
+            &["bridge", "current_span", "metrics", "spans"],
+        ],
+    },
     House { krate: "frpc-services", floors: &[&["catalog", "protos"], &["health", "reflection", "watcher"]] },
     House { krate: "frpc-sim", floors: &[&["faults", "lock"], &["pipe", "seeds"], &["network"]] },
     House { krate: "frpc-types", floors: &[&["messages"], &["details"]] },

@@ -2,6 +2,7 @@
 
 mod accept;
 mod builder;
+mod metrics;
 mod observer;
 mod protocols;
 mod retirement;
@@ -12,11 +13,7 @@ mod slot;
 mod starting;
 mod threads;
 
-use std::{
-    fmt,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -26,11 +23,13 @@ use tokio::{
 use self::shared::{KILL_GRACE, ServerShared};
 pub use self::{
     builder::ServerBuilder,
-    observer::{ConnectionInfo, ServerObserver},
+    metrics::ServerMetrics,
+    observer::ServerObserver,
     protocols::{Drain, Protocol, ProtocolMatch},
     settings::ServerLimits,
+    slot::ConnectionInfo,
 };
-use crate::{Address, Connection, Engine, net::IoStream, proto::Counters};
+use crate::{Address, Connection, Engine, net::IoStream};
 
 /// A running server. Dropping it frees its address and cuts every connection.
 ///
@@ -98,7 +97,7 @@ impl Server {
 
     /// Returns a view of the server that does not keep it running.
     pub fn observer(&self) -> ServerObserver {
-        ServerObserver::new(self)
+        ServerObserver::new(&self.shared, &self.local)
     }
 
     /// Stops accepting, waits for running handlers and their replies, then closes. Returns the number of
@@ -147,47 +146,5 @@ impl Drop for Server {
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server").field("local", &self.local_addr()).finish_non_exhaustive()
-    }
-}
-
-/// A snapshot of a server's counters and load.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ServerMetrics {
-    /// Open connections, including those in a handshake.
-    pub connections: usize,
-    /// Connections accepted since the start.
-    pub accepted: u64,
-    /// Connections closed on accept, because the limit was reached or the server was shutting down.
-    pub refused: u64,
-    /// Failed TLS handshakes and protocol detections, including timeouts.
-    pub handshakes_failed: u64,
-    /// Packets and bytes of all connections, including closed ones.
-    pub counters: Counters,
-    /// Bytes queued for writing on all connections.
-    pub outbox_len: usize,
-    /// Running handlers, except those ready on their first poll.
-    pub handlers: usize,
-}
-
-impl ServerMetrics {
-    fn of(shared: &ServerShared) -> Self {
-        let (connections, past, open) = shared.slots.snapshot();
-        let mut metrics = Self {
-            connections,
-            accepted: shared.accepted.load(Ordering::Relaxed),
-            refused: shared.refused.load(Ordering::Relaxed),
-            handshakes_failed: shared.handshakes_failed.load(Ordering::Relaxed),
-            counters: past,
-            outbox_len: 0,
-            handlers: 0,
-        };
-        for connection in open {
-            let one = connection.metrics();
-            metrics.counters += one.counters;
-            metrics.outbox_len += one.outbox_len;
-            metrics.handlers += one.handlers;
-        }
-        metrics
     }
 }

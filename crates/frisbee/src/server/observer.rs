@@ -3,13 +3,12 @@
 use std::{
     fmt,
     sync::{Arc, Weak},
-    time::Duration,
 };
 
-use super::{Server, ServerLimits, ServerMetrics, shared::ServerShared};
-use crate::{Address, Config, Connection, Engine};
+use super::{metrics::ServerMetrics, settings::ServerLimits, shared::ServerShared, slot::ConnectionInfo};
+use crate::{Address, Config, Engine};
 
-/// A view of a running [`Server`] that does not keep it running. Cheap to clone.
+/// A view of a running [`Server`](crate::Server) that does not keep it running. Cheap to clone.
 #[derive(Clone)]
 pub struct ServerObserver {
     shared: Weak<ServerShared>,
@@ -19,30 +18,11 @@ pub struct ServerObserver {
     engine: Engine,
 }
 
-/// An open connection of a server.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ConnectionInfo {
-    /// The number of the connection, counted from the start of the server.
-    pub number: u64,
-    /// The address of the peer.
-    pub peer: Address,
-    /// The address of the server.
-    pub local: Address,
-    /// The time since it was accepted.
-    pub age: Duration,
-    /// The name of its protocol. `None` during the handshake.
-    pub protocol: Option<&'static str>,
-    /// The connection, if it speaks frisbee. This handle does not keep it open.
-    pub connection: Option<Connection>,
-}
-
 impl ServerObserver {
-    pub(super) fn new(server: &Server) -> Self {
-        let Server { shared, local } = server;
+    pub(super) fn new(shared: &Arc<ServerShared>, local: &[Address]) -> Self {
         Self {
             shared: Arc::downgrade(shared),
-            local: local.as_slice().into(),
+            local: local.into(),
             config: shared.config.clone(),
             limits: shared.limits.clone(),
             engine: shared.engine,

@@ -1,11 +1,14 @@
 //! The connections of a server, and the slots that limit their number.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use slab::Slab;
 use tokio::{sync::Notify, time::Instant};
 
-use super::{observer::ConnectionInfo, threads::ThreadPlacement};
+use super::threads::ThreadPlacement;
 use crate::{Address, Connection, proto::Counters};
 
 /// The connections of a server.
@@ -34,6 +37,24 @@ struct OpenSlot {
     protocol: Option<&'static str>,
     /// The connection, if it speaks frisbee.
     connection: Option<Connection>,
+}
+
+/// An open connection of a server.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ConnectionInfo {
+    /// The number of the connection, counted from the start of the server.
+    pub number: u64,
+    /// The address of the peer.
+    pub peer: Address,
+    /// The address of the server.
+    pub local: Address,
+    /// The time since it was accepted.
+    pub age: Duration,
+    /// The name of its protocol. `None` during the handshake.
+    pub protocol: Option<&'static str>,
+    /// The connection, if it speaks frisbee. This handle does not keep it open.
+    pub connection: Option<Connection>,
 }
 
 impl OpenSlot {

@@ -56,7 +56,11 @@ fn checked_in_code_matches_the_generator() {
     let builder = frpc_build::configure().json(true).build_server(false).bytes(".frpc.functions.v1");
     check_crate("frpc-jsonrpc", &["frpc/functions/types.proto", "frpc/functions/v1/values.proto"], builder);
     check_crate("frpc-cli", &["echo.proto"], frpc_build::configure().json(true));
+    let builder = frpc_build::configure().first_operation(METRICS_SERVICE, 65_100);
+    check_crate("frpc-opentelemetry", &[METRICS_SERVICE], builder);
 }
+
+const METRICS_SERVICE: &str = "opentelemetry/proto/collector/metrics/v1/metrics_service.proto";
 
 /// Checks the folder `generated` of a crate against the proto files in its folder `proto`.
 fn check_crate(name: &str, protos: &[&str], builder: Builder) {

@@ -16,7 +16,7 @@ use crate::call::{
 /// Puts a `tracing` span around each sampled call, with the fields of OpenTelemetry's RPC conventions. Calls made inside the
 /// handler belong to the same trace: they carry the id of the span.
 ///
-/// At the end, an event reports the code, the duration (`elapsed`) and, on a server, the address of the caller (`peer`).
+/// At the end, an event reports the code, the message of a failed call (`reason`), the duration (`elapsed`) and, on a server, the address of the caller (`peer`).
 /// A call answered with a stream ends with the stream. A call without a span costs no more than the decision.
 ///
 /// The level of the event shows whose fault it is. WARN: a bug or lost data ([`Code::Unknown`], [`Code::Internal`],
@@ -102,6 +102,7 @@ impl Trace {
             otel.name = %method,
             otel.kind = if self.is_client { "client" } else { "server" },
             otel.status_code = field::Empty,
+            otel.status_description = field::Empty,
             rpc.system.name = "frpc",
             rpc.method = %method,
             rpc.status_code = field::Empty,
@@ -166,17 +167,23 @@ impl CallEnd {
         }
         let _inside = span.enter();
         let Err(status) = ended else { return debug!(?code, ?elapsed, peer, "call answered") };
-        let message = status.message();
+        // A field `message` would replace the text of the event, which becomes the name of an event in OpenTelemetry.
+        let reason = status.message();
         match code {
             Code::Unknown | Code::Internal | Code::DataLoss => {
-                span.record("otel.status_code", "ERROR");
-                warn!(?code, message, ?elapsed, peer, "call failed");
+                record_error(&span, reason);
+                warn!(?code, reason, ?elapsed, peer, "call failed");
             }
             Code::DeadlineExceeded | Code::Unavailable | Code::ResourceExhausted => {
-                span.record("otel.status_code", "ERROR");
-                info!(?code, message, ?elapsed, peer, "call failed");
+                record_error(&span, reason);
+                info!(?code, reason, ?elapsed, peer, "call failed");
             }
-            _ => debug!(?code, message, ?elapsed, peer, "call failed"),
+            _ => debug!(?code, reason, ?elapsed, peer, "call failed"),
         }
     }
+}
+
+fn record_error(span: &Span, reason: &str) {
+    span.record("otel.status_code", "ERROR");
+    span.record("otel.status_description", reason);
 }

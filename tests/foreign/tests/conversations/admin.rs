@@ -100,11 +100,8 @@ struct Browser {
 
 impl Browser {
     async fn start(program: &Path) -> Self {
-        // The protocol uses the descriptors 3 and 4.
-        let pipes =
-            r#"exec "$0" --no-sandbox --disable-gpu --remote-debugging-pipe about:blank 3<&0 4>&1 1>/dev/null 2>&1"#;
-        let mut command = Command::new("sh");
-        command.arg("-c").arg(pipes).arg(program).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/chromium-pipes"));
+        command.arg(program).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut process = command.spawn().unwrap();
         let (input, output) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
         Self { _process: process, input, output, session: None, sent: 0, is_loaded: false, exceptions: Vec::new() }

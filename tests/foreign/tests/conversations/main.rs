@@ -9,6 +9,7 @@ mod grpc_servers;
 mod grpcio;
 mod json_rpc;
 mod node;
+mod opentelemetry;
 mod prometheus;
 mod tools;
 mod twirp;

@@ -1,0 +1,48 @@
+//! The counters and the load of a server.
+
+use std::sync::atomic::Ordering;
+
+use super::shared::ServerShared;
+use crate::proto::Counters;
+
+/// A snapshot of a server's counters and load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerMetrics {
+    /// Open connections, including those in a handshake.
+    pub connections: usize,
+    /// Connections accepted since the start.
+    pub accepted: u64,
+    /// Connections closed on accept, because the limit was reached or the server was shutting down.
+    pub refused: u64,
+    /// Failed TLS handshakes and protocol detections, including timeouts.
+    pub handshakes_failed: u64,
+    /// Packets and bytes of all connections, including closed ones.
+    pub counters: Counters,
+    /// Bytes queued for writing on all connections.
+    pub outbox_len: usize,
+    /// Running handlers, except those ready on their first poll.
+    pub handlers: usize,
+}
+
+impl ServerMetrics {
+    pub(super) fn of(shared: &ServerShared) -> Self {
+        let (connections, past, open) = shared.slots.snapshot();
+        let mut metrics = Self {
+            connections,
+            accepted: shared.accepted.load(Ordering::Relaxed),
+            refused: shared.refused.load(Ordering::Relaxed),
+            handshakes_failed: shared.handshakes_failed.load(Ordering::Relaxed),
+            counters: past,
+            outbox_len: 0,
+            handlers: 0,
+        };
+        for connection in open {
+            let one = connection.metrics();
+            metrics.counters += one.counters;
+            metrics.outbox_len += one.outbox_len;
+            metrics.handlers += one.handlers;
+        }
+        metrics
+    }
+}
