@@ -250,7 +250,8 @@ impl StateView {
             let code =
                 if call.code == "OK" { self.style.green("OK") } else { self.style.red(&printable_name(&call.code)) };
             let message = printable_name(&call.message);
-            self.line(format_args!("{}{:>9}  {code} {message}", name(&call.method), duration(call.duration)));
+            let line = format!("{}{:>9}  {code} {message}", name(&call.method), duration(call.duration));
+            self.line(line.trim_end());
         }
     }
 }
