@@ -14,6 +14,8 @@ fn grpcurl_lists_describes_and_calls() {
         };
         let services = ask(&[], &["list"]).await.unwrap();
         let expected = [
+            "frpc.admin.v1.Admin",
+            "grpc.channelz.v1.Channelz",
             "grpc.health.v1.Health",
             "grpc.reflection.v1.ServerReflection",
             "grpc.reflection.v1alpha.ServerReflection",
