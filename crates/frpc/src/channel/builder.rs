@@ -24,7 +24,7 @@ use crate::{
     codec::{MemoryBudget, json::Types},
     error::ConnectError,
     fleet::{
-        self, Endpoint, EndpointNames, FleetSettings, Resolve, ToTarget,
+        self, Endpoint, EndpointNames, FleetSettings, Resolve, ResolverFactory, ToTarget,
         server::{ConnectedServer, ServerCaller},
         set::Fleet,
         target::{Target, TargetKind},
@@ -76,6 +76,7 @@ struct Calling {
     calls: ChannelCallSettings,
     layers: LayerStack,
     transports: Vec<Arc<dyn Transport>>,
+    resolvers: Vec<Arc<dyn ResolverFactory>>,
     health: Option<Arc<dyn WatchHealth>>,
     /// The settings shared with transports other than frisbee.
     settings: ConnectSettings,
@@ -89,6 +90,7 @@ impl ChannelBuilder {
             calls: ChannelCallSettings::default(),
             layers: LayerStack::default(),
             transports: Vec::new(),
+            resolvers: Vec::new(),
             health: None,
             settings: ConnectSettings::default(),
             fleet: FleetSettings::default(),
@@ -159,6 +161,13 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     /// [defaults](crate::register_transport) of the process.
     pub fn transport(mut self, transport: impl Transport) -> Self {
         self.calling.transports.push(Arc::new(transport));
+        self
+    }
+
+    /// Adds resolvers for targets with its schemes. It takes precedence over those added before and over the
+    /// [defaults](crate::fleet::register_resolver) of the process.
+    pub fn resolver(mut self, factory: impl ResolverFactory) -> Self {
+        self.calling.resolvers.push(Arc::new(factory));
         self
     }
 
@@ -243,7 +252,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     /// Dropping the future ends the attempts. No connection is left open.
     pub async fn connect(self, target: impl ToTarget) -> Result<Channel, ConnectError> {
         self.check()?;
-        let Target { kind, name } = target.to_target()?;
+        let Target { kind, name } = target.to_target()?.resolved(&self.calling.resolvers)?;
         match kind {
             TargetKind::One(address) => self.connect_to_one(address, &name).await,
             TargetKind::Many(resolver) => {
@@ -263,7 +272,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     /// A setting or the target is invalid.
     pub fn connect_lazy(self, target: impl ToTarget) -> Result<Channel, ConnectError> {
         self.check()?;
-        let target = target.to_target()?;
+        let target = target.to_target()?.resolved(&self.calling.resolvers)?;
         let name = target.name.clone();
         let (fleet, way) = self.start_fleet(&*target.into_resolver()?, &name);
         Ok(way.listed_channel(ChannelTransport::Many(fleet), &name, None))

@@ -41,7 +41,7 @@ pub use frpc_balance::{
 pub use self::dns::look_up_service_config;
 pub(crate) use self::{resolve::EndpointNames, tasks::start};
 pub use self::{
-    resolve::{Endpoint, Endpoints, Refresh, Resolve},
+    resolve::{Endpoint, Endpoints, Refresh, Resolve, ResolverFactory, register_resolver},
     rules::HashKey,
     settings::{FleetSettings, RetrySettings},
     target::{Target, ToTarget},

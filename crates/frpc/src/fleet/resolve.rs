@@ -4,7 +4,7 @@ use std::{
     collections::HashSet,
     hash::{DefaultHasher, Hash, Hasher},
     io,
-    sync::Arc,
+    sync::{Arc, PoisonError, RwLock},
 };
 
 use frisbee::{Address, ToAddress};
@@ -146,6 +146,79 @@ impl Refresh {
     }
 }
 
+/// Creates the resolvers of targets with its schemes, such as `nats+direct://cluster/orders`.
+///
+/// [`ChannelBuilder::resolver`](crate::ChannelBuilder::resolver) adds it to a channel, [`register_resolver`] to the
+/// defaults of the process.
+///
+/// ```
+/// use std::{io, sync::Arc};
+///
+/// use frpc::{Channel, fleet::{Endpoint, Endpoints, Refresh, Resolve, ResolverFactory}};
+/// use futures_util::{StreamExt, stream::{self, BoxStream}};
+///
+/// /// `ports://7300+7301` is the servers at these ports of this machine.
+/// struct Ports;
+///
+/// impl ResolverFactory for Ports {
+///     fn schemes(&self) -> &[&str] {
+///         &["ports"]
+///     }
+///
+///     fn resolver(&self, target: &str) -> io::Result<Arc<dyn Resolve>> {
+///         let ports = target.trim_start_matches("ports://").split('+');
+///         let found: io::Result<Vec<_>> = ports.map(|port| Endpoint::new(format!("tcp://127.0.0.1:{port}"))).collect();
+///         Ok(Arc::new(Fixed(Endpoints::new(found?))))
+///     }
+/// }
+///
+/// struct Fixed(Endpoints);
+///
+/// impl Resolve for Fixed {
+///     fn resolve(&self, _: Refresh) -> BoxStream<'static, io::Result<Endpoints>> {
+///         stream::iter([Ok(self.0.clone())]).boxed()
+///     }
+/// }
+///
+/// # async fn example() -> Result<(), frpc::ConnectError> {
+/// let channel = Channel::builder().resolver(Ports).connect("ports://7300+7301").await?;
+/// # Ok(())
+/// # }
+/// ```
+pub trait ResolverFactory: Send + Sync + 'static {
+    /// Returns the schemes of its targets, without `://`.
+    fn schemes(&self) -> &[&str];
+
+    /// Returns the resolver of a target with one of its schemes.
+    ///
+    /// # Errors
+    ///
+    /// The text has no valid syntax.
+    fn resolver(&self, target: &str) -> io::Result<Arc<dyn Resolve>>;
+}
+
+/// The default factories of the process. They are never removed, so a scheme keeps its first factory.
+static DEFAULTS: RwLock<Vec<Arc<dyn ResolverFactory>>> = RwLock::new(Vec::new());
+
+/// Adds a default factory of resolvers for every channel of the process, as a convenience for main programs.
+///
+/// The first factory for a scheme keeps it, so repeated calls have no effect. Libraries and tests pass a factory to
+/// [`ChannelBuilder::resolver`](crate::ChannelBuilder::resolver) instead, which takes precedence.
+pub fn register_resolver(factory: impl ResolverFactory) {
+    DEFAULTS.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(factory));
+}
+
+/// Returns the resolver of a target by its scheme: from the channel's last factory, or else from the first default.
+pub(crate) fn resolver_for(target: &str, own: &[Arc<dyn ResolverFactory>]) -> Option<io::Result<Arc<dyn Resolve>>> {
+    let scheme = target.split("://").next().unwrap_or_default();
+    let defaults = DEFAULTS.read().unwrap_or_else(PoisonError::into_inner);
+    let mut factories = own.iter().rev().chain(&*defaults);
+    let found = factories.find(|factory| factory.schemes().contains(&scheme))?.clone();
+    // A factory may register another one.
+    drop(defaults);
+    Some(found.resolver(target))
+}
+
 /// A list that never changes.
 pub(super) struct ListResolver(pub(super) Endpoints);
 
@@ -158,7 +231,41 @@ impl Resolve for ListResolver {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
+
+    struct Ports(&'static str, u16);
+
+    impl ResolverFactory for Ports {
+        fn schemes(&self) -> &[&str] {
+            std::slice::from_ref(&self.0)
+        }
+
+        fn resolver(&self, target: &str) -> io::Result<Arc<dyn Resolve>> {
+            match target.ends_with("/bad") {
+                true => Err(io::ErrorKind::InvalidInput.into()),
+                false => {
+                    let one = Endpoint::new(format!("tcp://127.0.0.1:{}", self.1))?;
+                    Ok(Arc::new(ListResolver(Endpoints::new([one]))))
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_factory_of_a_channel_precedes_the_first_default() {
+        register_resolver(Ports("shared", 1));
+        register_resolver(Ports("shared", 2));
+        let own: [Arc<dyn ResolverFactory>; 2] = [Arc::new(Ports("own", 3)), Arc::new(Ports("own", 4))];
+        let port = |target: &str| {
+            let mut found = resolver_for(target, &own)?.unwrap().resolve(Refresh::default());
+            let endpoints = found.next().now_or_never().flatten().unwrap().unwrap();
+            endpoints.list[0].address.socket_addr().map(|addr| addr.port())
+        };
+        assert_eq!([port("own://a"), port("shared://a"), port("other://a")], [Some(4), Some(1), None]);
+        assert!(resolver_for("own://bad", &own).unwrap().is_err(), "the error of the factory is returned");
+    }
 
     #[test]
     fn the_first_endpoint_of_an_address_counts() {

@@ -7,7 +7,7 @@ use frisbee::{Address, ToAddress};
 use super::{
     dns::{DnsResolver, wire_of},
     file::FileResolver,
-    resolve::{Endpoint, Endpoints, ListResolver, Resolve},
+    resolve::{Endpoint, Endpoints, ListResolver, Resolve, ResolverFactory, resolver_for},
 };
 
 /// The server or the servers of a channel.
@@ -22,7 +22,8 @@ use super::{
 /// | `dns://10.0.0.53/orders.internal:7300` | the same as the first, from this name server |
 /// | `file:///etc/orders.json` | the servers in this file, read again after each change |
 ///
-/// SRV records and name servers need the feature `dns`.
+/// SRV records and name servers need the feature `dns`. A [`ResolverFactory`](super::ResolverFactory) adds other
+/// schemes, such as `nats+direct` of the crate `frpc-nats`.
 ///
 /// A file holds a JSON array. Its elements are addresses, or objects with an address and attributes of an [`Endpoint`]:
 ///
@@ -67,6 +68,15 @@ impl Target {
     /// Returns the target of the servers that a resolver finds.
     pub fn resolved_by(resolver: impl Resolve) -> Self {
         Self { kind: TargetKind::Many(Arc::new(resolver)), name: "resolved".to_owned() }
+    }
+
+    /// Replaces an address by the servers of a resolver, if there is one for its scheme.
+    pub(crate) fn resolved(self, factories: &[Arc<dyn ResolverFactory>]) -> io::Result<Self> {
+        let TargetKind::One(Address::Url(url)) = &self.kind else { return Ok(self) };
+        match resolver_for(url, factories) {
+            Some(resolver) => Ok(Self { kind: TargetKind::Many(resolver?), ..self }),
+            None => Ok(self),
+        }
     }
 
     /// Returns the resolver of the servers, also for one address.
