@@ -9,6 +9,7 @@ import (
 	"log"
 	"net"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -48,10 +49,25 @@ service:
 `
 
 func main() {
+	// Another program may take the port before the receiver listens.
+	for attempt := 1; ; attempt++ {
+		started, err := collect()
+		if err == nil {
+			return
+		}
+		if started || attempt == 10 {
+			log.Fatal(err)
+		}
+		log.Print(err)
+	}
+}
+
+// Collects until the end of the input, and reports whether the collector started.
+func collect() (started bool, err error) {
 	// The receiver does not tell its port, so it has to be known before.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		log.Fatal(err)
+		return false, err
 	}
 	address := listener.Addr().String()
 	listener.Close()
@@ -75,17 +91,24 @@ func main() {
 		},
 	})
 	if err != nil {
-		log.Fatal(err)
+		return false, err
 	}
+	var running atomic.Bool
+	ended := make(chan struct{})
+	defer close(ended)
 	go func() {
 		for collector.GetState() != otelcol.StateRunning {
-			time.Sleep(time.Millisecond)
+			select {
+			case <-ended:
+				return
+			case <-time.After(time.Millisecond):
+			}
 		}
+		running.Store(true)
 		fmt.Println("grpc://" + address)
 		io.Copy(io.Discard, os.Stdin)
 		collector.Shutdown()
 	}()
-	if err := collector.Run(context.Background()); err != nil {
-		log.Fatal(err)
-	}
+	err = collector.Run(context.Background())
+	return running.Load(), err
 }

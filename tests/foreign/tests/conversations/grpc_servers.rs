@@ -127,8 +127,9 @@ fn timeouts_and_cancellations_keep_the_connection() {
         let failed = async { client.full_duplex_call(request).await?.into_inner().trailers().await };
         let status = failed.await.unwrap_err();
         assert_eq!(status.code(), Code::DeadlineExceeded);
+        // The server knows the deadline and may answer first.
         assert!(
-            matches!(status.call_error(), Some(CallError::TimedOut { .. } | CallError::NotSent { .. })),
+            matches!(status.call_error(), None | Some(CallError::TimedOut { .. } | CallError::NotSent { .. })),
             "{status:?}"
         );
 

@@ -14,6 +14,7 @@ use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
     process::Command,
     runtime,
+    task::spawn_blocking,
     time::timeout,
 };
 use tracing::{Instrument, info_span};
@@ -69,6 +70,12 @@ async fn output_after_calls(mut collector: Command) -> String {
     let mut stdout = BufReader::new(collector.stdout.take().unwrap());
     let mut endpoint = String::new();
     stdout.read_line(&mut endpoint).await.unwrap();
+    // Read all the time: with a full pipe, the collector would not answer exports.
+    let output = tokio::spawn(async move {
+        let mut output = String::new();
+        stdout.read_to_string(&mut output).await.unwrap();
+        output
+    });
     let settings = OtlpSettings {
         endpoint: endpoint.trim().to_owned(),
         resource: vec![("service.name".to_owned(), "orders".to_owned())],
@@ -92,15 +99,18 @@ async fn output_after_calls(mut collector: Command) -> String {
 
     for histograms in [HistogramFormat::Explicit, HistogramFormat::Exponential] {
         let metrics = OtlpMetrics::start(OtlpSettings { histograms, ..settings.clone() }).unwrap();
+        // More than a pipe holds.
+        for _ in 0..20 {
+            metrics.flush().await.unwrap();
+        }
         metrics.shutdown().await.unwrap();
     }
-    bridge.provider().shutdown().unwrap();
+    // The provider blocks its thread, and the output has to be read meanwhile.
+    spawn_blocking(move || bridge.provider().shutdown().unwrap()).await.unwrap();
     // The collector ends with its input.
     drop(collector.stdin.take());
-    let mut output = String::new();
-    stdout.read_to_string(&mut output).await.unwrap();
     assert!(collector.wait().await.unwrap().success());
-    output
+    output.await.unwrap()
 }
 
 #[derive(Debug, Default)]
