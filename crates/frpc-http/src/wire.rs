@@ -45,8 +45,8 @@ use crate::{
 ///
 /// A connection holds at most [`streams_max`](HttpSettings::streams_max) requests, each with a head of
 /// [`head_len_max`](HttpSettings::head_len_max) and one partly received message of [`message_len_max`](HttpSettings::message_len_max).
-/// Unread bytes are limited by the HTTP/2 windows to 1 MiB for all requests of a connection, and on HTTP/1.1 to 64 KiB
-/// after the request in progress. The server limits the unary handlers of frisbee and HTTP together, with
+/// Unread bytes are limited by the HTTP/2 windows to 1 MiB for a request and 4 MiB for all requests of a connection, and
+/// on HTTP/1.1 to 64 KiB after the request in progress. The server limits the unary handlers of frisbee and HTTP together, with
 /// [`handlers_max`](frpc::ServerLimits::handlers_max), and the unary calls of a connection with
 /// [`calls_max`](frpc::CallSettings::calls_max). The deadline of the caller and [`TimeLimits`](frpc::TimeLimits) limit the handlers.
 #[derive(Clone, Debug, Default)]

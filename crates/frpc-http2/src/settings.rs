@@ -43,7 +43,8 @@ pub struct Settings {
     pub empty_frames_max: u32,
     /// DATA frames cut below 256 bytes by the windows of the peer, in excess of other ones. More fail the connection.
     pub small_frames_max: u32,
-    /// PING, SETTINGS, PRIORITY and unknown frames per second, and in one burst. More fail the connection.
+    /// PING, SETTINGS, PRIORITY and unknown frames per second, and in one burst. Each value in SETTINGS counts like a
+    /// frame. More fail the connection.
     pub control_frames_max: u32,
     /// Recently reset streams whose late frames are ignored.
     pub recent_resets_max: usize,

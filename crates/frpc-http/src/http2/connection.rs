@@ -158,7 +158,9 @@ impl<'a> ServerConnection<'a> {
             if !self.is_busy || round == ROUNDS_MAX - 1 {
                 self.poll_alarm(cx);
             }
-            if !self.is_busy && self.wakes.sleep(cx.waker(), RELEASED_LATE_MAX) {
+            // Unread bodies of other streams may have left so little of the window that the peer waits for this data.
+            let released_late_max = if self.core.is_window_low() { 0 } else { RELEASED_LATE_MAX };
+            if !self.is_busy && self.wakes.sleep(cx.waker(), released_late_max) {
                 return Poll::Pending;
             }
         }
@@ -191,10 +193,10 @@ impl<'a> ServerConnection<'a> {
                 return Poll::Pending;
             }
             let kept = self.partial.len();
-            buffer[..kept].copy_from_slice(&self.partial);
             if mem::take(&mut self.has_paused) {
                 // Whole frames are left of the input before the pause.
                 self.is_busy = true;
+                buffer[..kept].copy_from_slice(&self.partial);
                 self.keep_rest(&buffer[..kept], now);
                 continue;
             }
@@ -205,6 +207,14 @@ impl<'a> ServerConnection<'a> {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
             self.is_busy = true;
+            if kept > 0 {
+                if self.core.awaits_more(&self.partial, len, now.into_std()) {
+                    // Not copied for each part: a peer may send a frame byte by byte.
+                    self.partial.extend_from_slice(&buffer[kept..kept + len]);
+                    continue;
+                }
+                buffer[..kept].copy_from_slice(&self.partial);
+            }
             self.keep_rest(&buffer[..kept + len], now);
         }
         Poll::Pending
@@ -409,6 +419,8 @@ fn core_settings(settings: &HttpSettings) -> Settings {
         header_list_max,
         header_block_max: defaults.header_block_max.max(usize::try_from(header_list_max).unwrap_or(usize::MAX)),
         resets_max: u32::try_from(settings.resets_max).unwrap_or(u32::MAX),
+        // A caller may still send on each stream whose early answer it has not seen.
+        recent_resets_max: defaults.recent_resets_max.max(usize::try_from(settings.streams_max).unwrap_or(usize::MAX)),
         keepalive_interval: settings.keepalive_interval,
         keepalive_timeout: settings.keepalive_timeout,
         handshake_timeout: settings.head_time_max,

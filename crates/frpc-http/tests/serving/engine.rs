@@ -247,6 +247,34 @@ fn an_unread_upload_does_not_hold_back_other_calls() {
     });
 }
 
+/// The handler runs in a task of its own, so its reads do not wake the connection by themselves.
+#[test]
+fn unread_uploads_do_not_hold_back_a_handler_in_a_task() {
+    in_virtual_time(async {
+        let services = server(&TestService::default(), Http::new()).add_service(Unread);
+        let server = services.without_listener().unwrap();
+        let mut peer = Peer::connect(&server);
+        let call = peer.open("/calls.Test/Say", &[], false);
+        peer.send(call, messages(&["hi"]), true);
+        peer.finish(&[call]).await;
+        // All but 100 KiB of the window of the connection.
+        for len in [1 << 20, 1 << 20, 1 << 20, (1 << 20) - (100 << 10)] {
+            let unread = peer.open("/Unread/Keep", &[], false);
+            peer.send(unread, vec![0; len], false);
+            peer.flush().await;
+        }
+        settle().await;
+        let start = tokio::time::Instant::now();
+        let text = "x".repeat(20_000);
+        let upload = peer.open("/calls.Test/Gather", &[], false);
+        peer.send(upload, messages(&[&*text; 20]), true);
+        peer.finish(&[upload]).await;
+        assert_eq!(texts(&peer.seen[&upload]), [[&*text; 20].join(" ")]);
+        // Without credit for what the handler reads, the peer would wait for the next PING of the server.
+        assert_elapsed(start, 0 * SECOND);
+    });
+}
+
 /// Panics before it returns a future (`Say`), at the end of the request stream (`Gather`), and in the response stream at
 /// the end of the request stream (`Chat`).
 struct Fragile;

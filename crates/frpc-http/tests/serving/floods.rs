@@ -135,6 +135,27 @@ fn windows_of_single_bytes_end_the_connection() {
     });
 }
 
+#[test]
+fn callers_that_have_not_seen_an_early_answer_may_still_send() {
+    in_virtual_time(async {
+        let server = server(&TestService::default(), Http::new()).without_listener().unwrap();
+        let mut frames = Frames::connect(&server).await;
+        // As many as may be in flight. The server refuses each by its head.
+        let streams = || (0..256).map(|index| index * 2 + 1);
+        for stream in streams() {
+            assert!(frames.say(&frame(HEADERS, END_HEADERS, stream, &call("None"))).await);
+        }
+        settle().await;
+        for _ in 0..4 {
+            for stream in streams() {
+                assert!(frames.say(&frame(DATA, 0, stream, b"late")).await);
+            }
+        }
+        settle().await;
+        assert_eq!(server.metrics().connections, 1, "the caller has done nothing wrong");
+    });
+}
+
 /// A socket whose end takes for ever, like that of TLS to a peer that reads nothing.
 struct EndlessSocket(DuplexStream);
 

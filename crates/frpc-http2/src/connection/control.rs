@@ -67,6 +67,8 @@ impl Connection {
             self.peer.streams_max = usize::MAX;
         }
         for setting in parse_settings(payload, self.role == Role::Client)? {
+            // A frame has room for thousands of windows, and each of them moves those of all streams.
+            self.spend_control()?;
             match setting? {
                 Setting::HeaderTableSize(max) => self.encoder.set_peer_max(max),
                 Setting::MaxConcurrentStreams(max) => self.peer.streams_max = max as usize,

@@ -47,6 +47,23 @@ impl Connection {
         self.receive_frames(input).map_err(|error| self.fail(error))
     }
 
+    /// Returns `true` if a frame that begins with `start`, the rest of earlier input, needs more than `len` further bytes.
+    /// [`receive`](Self::receive) would handle none of it, so a driver keeps these bytes without a call.
+    pub fn awaits_more(&mut self, start: &[u8], len: usize, now: Instant) -> bool {
+        let (header, arrived) = match (self.data_rest, FrameHeader::parse(start)) {
+            (Some(rest), _) => (rest.header(), start.len()),
+            (None, Some(header)) => (header, start.len() - HEADER_LEN),
+            (None, None) => return false,
+        };
+        let needed = if Self::is_divisible(header) { header.len.min(PART_MIN) } else { header.len };
+        let awaits_more = arrived + len < needed;
+        if awaits_more {
+            self.now = now;
+            self.keepalive.heard(now);
+        }
+        awaits_more
+    }
+
     fn receive_frames<'a>(&mut self, input: &'a [u8]) -> Result<Received<'a>, ConnectionError> {
         let mut consumed = self.receive_preface(input)?;
         // Answers to frames are output. A peer that does not read gets no more of them.
@@ -98,12 +115,16 @@ impl Connection {
     /// Splits an incomplete DATA frame in two: the part that has arrived, which is returned, and the rest. Drivers need not
     /// keep and copy long frames then.
     fn split_data<'a>(&mut self, header: FrameHeader, part: &'a [u8]) -> Option<(FrameHeader, &'a [u8])> {
-        if header.kind != kind::DATA || header.has(flag::PADDED) || part.len() < PART_MIN {
+        if !Self::is_divisible(header) || part.len() < PART_MIN {
             return None;
         }
         let len = u32::try_from(header.len - part.len()).ok()?;
         self.data_rest = Some(DataRest { stream: header.stream, len, end: header.has(flag::END_STREAM) });
         Some((FrameHeader { len: part.len(), flags: 0, ..header }, part))
+    }
+
+    fn is_divisible(header: FrameHeader) -> bool {
+        header.kind == kind::DATA && !header.has(flag::PADDED)
     }
 
     /// Checks the next bytes of the preface, so another protocol is detected by its first byte.

@@ -102,6 +102,58 @@ fn floods_of_control_frames_are_limited_per_second() {
 }
 
 #[test]
+fn values_in_settings_are_limited_like_frames() {
+    let mut victim = Victim::server(Settings::default());
+    let windows = |count: usize| frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 1].repeat(count));
+    victim.feed(&windows(900)).unwrap();
+    assert_eq!(victim.feed(&windows(100)).unwrap_err().code, CALM);
+}
+
+#[test]
+fn a_frame_in_small_parts_is_not_handled_before_its_end() {
+    for step in [1, 7, 100, 3000] {
+        let padded = [&[9][..], &[b'x'; 5000], &[0; 9]].concat();
+        let bytes = [
+            frame(HEADERS, END_HEADERS, 1, &GET),
+            frame(0xee, 0, 1, &[7; 10_000]),
+            frame(DATA, 0, 1, &[b'x'; 16_384]),
+            frame(DATA, 8, 1, &padded),
+            frame(DATA, 0, 1, &[b'x'; 20_000]),
+            frame(DATA, END_STREAM, 1, b"end"),
+        ]
+        .concat();
+        let mut victim = Victim::server(Settings { frame_len_max: 64 << 10, ..Default::default() });
+        let (mut kept, mut seen, mut calls, mut is_over) = (Vec::new(), 0, 0, false);
+        for part in bytes.chunks(step) {
+            if victim.side.awaits_more(&kept, part.len(), victim.now) {
+                kept.extend_from_slice(part);
+                let received = victim.side.receive(&kept, victim.now).unwrap();
+                assert!(received.consumed == 0 && received.event.is_none(), "{step}: it would have been handled");
+                continue;
+            }
+            calls += 1;
+            kept.extend_from_slice(part);
+            loop {
+                let received = victim.side.receive(&kept, victim.now).unwrap();
+                let consumed = received.consumed;
+                let is_last = received.event.is_none();
+                if let Some(frpc_http2::Event::Data { data, end, .. }) = received.event {
+                    (seen, is_over) = (seen + data.len(), end);
+                }
+                kept.drain(..consumed);
+                if is_last {
+                    break;
+                }
+            }
+            assert!(kept.len() <= 16_384, "{step}");
+        }
+        assert_eq!((seen, is_over), (16_384 + 5000 + 20_000 + 3, true), "{step}");
+        // Frame headers, and parts of data from 4 KiB on.
+        assert!(calls <= 6 * 9 + 16 || step > 1, "{step}: {calls} calls");
+    }
+}
+
+#[test]
 fn unread_output_pauses_the_input() {
     let mut victim = Victim::server(Settings { control_frames_max: u32::MAX, ..Default::default() });
     // A vector has up to twice the memory of its content.

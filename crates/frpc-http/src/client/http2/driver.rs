@@ -319,9 +319,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
                 return Poll::Pending;
             }
             let kept = self.partial.len();
-            buffer[..kept].copy_from_slice(&self.partial);
             if mem::take(&mut self.has_paused) {
                 // Whole frames are left of the input before the pause.
+                buffer[..kept].copy_from_slice(&self.partial);
                 self.keep_rest(&buffer[..kept], now);
                 continue;
             }
@@ -334,6 +334,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
             let len = room.filled().len();
             if len == 0 {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            if kept > 0 {
+                if self.core.awaits_more(&self.partial, len, now.into_std()) {
+                    self.partial.extend_from_slice(&buffer[kept..kept + len]);
+                    continue;
+                }
+                buffer[..kept].copy_from_slice(&self.partial);
             }
             self.keep_rest(&buffer[..kept + len], now);
         }
