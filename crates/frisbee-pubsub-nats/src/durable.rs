@@ -11,23 +11,24 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use async_nats::{
-    HeaderMap,
-    jetstream::{
-        ErrorCode,
-        consumer::{
-            AckPolicy, Consumer, DeliverPolicy,
-            pull::{self, MessagesErrorKind},
-        },
-        context::CreateStreamErrorKind,
-        stream::{Config, ConsumerErrorKind, StorageType},
+use async_nats::jetstream::{
+    ErrorCode,
+    consumer::{
+        AckPolicy, Consumer, DeliverPolicy,
+        pull::{self, MessagesErrorKind},
     },
+    context::CreateStreamErrorKind,
+    stream::{Config, ConsumerErrorKind, StorageType},
 };
 use frisbee_pubsub::{Message, Pattern};
 use futures_core::Stream;
 use tokio::time::Instant;
 
-use crate::{Nats, StreamError, nats::connection_count, subscription::convert};
+use crate::{
+    Nats, StreamError,
+    nats::connection_count,
+    subscription::{convert, origin},
+};
 
 /// Options of a stream: the stored subjects, and the limits on storage.
 #[derive(Clone, Debug)]
@@ -328,7 +329,8 @@ pub struct Delivery {
     pub deliveries: u64,
     nats: Nats,
     reply: async_nats::Subject,
-    headers: Option<HeaderMap>,
+    /// Name of the broker from which a bridge has brought the message.
+    origin: Option<String>,
 }
 
 /// A stored message that cannot be converted for subscribers.
@@ -352,17 +354,18 @@ impl Delivery {
                 why: "it has no reply subject for an acknowledgement".into(),
             });
         };
-        let (subject, headers) = (message.subject.clone(), message.headers.take());
+        let subject = message.subject.clone();
+        let origin = origin(message.headers.as_ref()).map(str::to_owned);
         let Some(message) = convert(message) else {
             let why = format!("the subject {subject:?} of message {sequence} is longer or deeper than allowed");
             return Err(UnreadableMessage { reply: Some(reply), why });
         };
         let deliveries = u64::try_from(deliveries).unwrap_or_default();
-        Ok(Self { message, sequence, stored, deliveries, nats: nats.clone(), reply, headers })
+        Ok(Self { message, sequence, stored, deliveries, nats: nats.clone(), reply, origin })
     }
 
-    pub(crate) fn headers(&self) -> Option<&HeaderMap> {
-        self.headers.as_ref()
+    pub(crate) fn origin(&self) -> Option<&str> {
+        self.origin.as_deref()
     }
 
     /// Acknowledges the message and waits until the cluster has recorded that.

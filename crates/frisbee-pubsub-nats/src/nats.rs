@@ -15,7 +15,6 @@ use async_nats::{
     header::NATS_MESSAGE_ID,
     jetstream::{self, context::PublishErrorKind as Kind},
 };
-use bytes::Bytes;
 use frisbee_pubsub::{
     Backend, BackendFuture, Client, Message, Publication, PublishError, RequestError, SubscribeError, SubscribeOptions,
     Subscription, TryPublishError,
@@ -214,6 +213,10 @@ impl NatsShared {
             let why = "NATS retains no values: store the subject in a stream, and read it with a durable subscription";
             return Err(PublishError::Backend(Arc::new(UnsupportedFeature(why))));
         }
+        if publication.is_forwarded {
+            let why = "only bridges mark messages as forwarded in a cluster";
+            return Err(PublishError::Backend(Arc::new(UnsupportedFeature(why))));
+        }
         if self.is_closed() { Err(PublishError::Closed) } else { Ok(()) }
     }
 
@@ -408,11 +411,12 @@ impl Backend for Nats {
 
     fn request<'a>(
         &'a self,
-        subject: &'a str,
-        payload: Bytes,
+        request: Publication<'a>,
         limit: Duration,
     ) -> BackendFuture<'a, Result<Message, RequestError>> {
         Box::pin(async move {
+            self.0.check(&request)?;
+            let Publication { subject, payload, .. } = request;
             let len = payload.len();
             if len > self.0.client.max_payload() {
                 return Err(PublishError::TooLarge { len, limit: self.0.client.max_payload() }.into());

@@ -10,7 +10,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use async_nats::{HeaderMap, Subscriber};
+use async_nats::{HeaderMap, HeaderValue, Subscriber};
 use frisbee_pubsub::{
     EventSource, Message, Pattern, Refusal, RefusalCode, Subject, SubscribeOptions, SubscriptionEnd, SubscriptionEvent,
 };
@@ -146,9 +146,18 @@ pub(crate) fn convert(message: async_nats::Message) -> Option<Message> {
     let reply = message.reply.map(|reply| Subject::new(&reply)).transpose().ok()?;
     let mut converted = Message::new(Subject::new(&message.subject).ok()?, message.payload);
     converted.reply = reply;
+    converted.is_forwarded = origin(message.headers.as_ref()).is_some();
     Some(converted)
+}
+
+/// Returns the name of the broker from which a bridge has brought a message.
+pub(crate) fn origin(headers: Option<&HeaderMap>) -> Option<&str> {
+    headers?.get(ORIGIN).map(HeaderValue::as_str)
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// Header with the name of the message's original broker.
+pub(crate) const ORIGIN: &str = "Frisbee-Broker";

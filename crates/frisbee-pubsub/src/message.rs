@@ -19,12 +19,14 @@ pub struct Message {
     pub payload: Bytes,
     /// True for the retained value of the subject, published before the subscription began.
     pub is_retained: bool,
+    /// True if a bridge brought the message here; see [`Publication::forwarded`].
+    pub is_forwarded: bool,
 }
 
 impl Message {
     /// Creates a message without a reply subject.
     pub fn new(subject: Subject, payload: impl Into<Bytes>) -> Self {
-        Self { subject, reply: None, payload: payload.into(), is_retained: false }
+        Self { subject, reply: None, payload: payload.into(), is_retained: false, is_forwarded: false }
     }
 }
 
@@ -40,12 +42,14 @@ pub struct Publication<'a> {
     pub payload: Bytes,
     /// True to retain the message as the last value of its subject. An empty payload removes the retained value.
     pub retain: bool,
+    /// True to mark the message as brought by a bridge.
+    pub is_forwarded: bool,
 }
 
 impl<'a> Publication<'a> {
     /// Creates a publication without a reply subject, not retained.
     pub fn new(subject: &'a str, payload: impl Into<Bytes>) -> Self {
-        Self { subject, reply: None, payload: payload.into(), retain: false }
+        Self { subject, reply: None, payload: payload.into(), retain: false, is_forwarded: false }
     }
 
     /// Sets the subject for the answer.
@@ -57,6 +61,29 @@ impl<'a> Publication<'a> {
     /// Retains the message as the last value of its subject, for later subscribers.
     pub fn retain(mut self) -> Self {
         self.retain = true;
+        self
+    }
+
+    /// Marks the message as brought by a bridge from elsewhere. Bridges forward no marked messages, so messages cannot
+    /// travel in loops.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use frisbee_pubsub::{Broker, Publication};
+    ///
+    /// let broker = Broker::new();
+    /// let client = broker.client().await?;
+    /// let mut news = client.subscribe("news.>").await?;
+    /// client.send(Publication::new("news.abroad", "rain").forwarded()).await?;
+    /// client.send(Publication::new("news.local", "sun")).await?;
+    /// assert!(news.next_message().await.unwrap().is_forwarded);
+    /// assert!(!news.next_message().await.unwrap().is_forwarded);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn forwarded(mut self) -> Self {
+        self.is_forwarded = true;
         self
     }
 }

@@ -6,7 +6,7 @@ use std::str;
 use bytes::{BufMut, Bytes};
 use frisbee::{InvalidSetting, Operation};
 
-use crate::{InvalidSubject, Message, Policy, Refusal, RefusalCode, SUBJECT_LEN_MAX, Subject};
+use crate::{InvalidSubject, Message, Policy, Publication, Refusal, RefusalCode, SUBJECT_LEN_MAX, Subject};
 
 /// Kinds of packets. A packet's operation number is the base plus its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +96,7 @@ pub(crate) const MESSAGE_COST: usize = 64;
 pub(crate) const ACKNOWLEDGE: u8 = 1;
 pub(crate) const RETAIN: u8 = 2;
 pub(crate) const REPLY: u8 = 4;
+pub(crate) const FORWARDED: u8 = 8;
 
 /// A packet with an invalid content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,6 +172,12 @@ impl<'a> PublishPacket<'a> {
     }
 }
 
+/// Returns the flags for the properties of a publication, except for its reply subject.
+pub(crate) fn publication_flags(publication: &Publication<'_>) -> u8 {
+    let retain = if publication.retain { RETAIN } else { 0 };
+    retain | if publication.is_forwarded { FORWARDED } else { 0 }
+}
+
 /// Writes everything before the payload of a PUBLISH. Expects validated subjects.
 pub(crate) fn write_publish(flags: u8, subject: &str, reply: Option<&str>, into: &mut Vec<u8>) {
     into.push(flags | if reply.is_some() { REPLY } else { 0 });
@@ -200,6 +207,7 @@ pub(crate) fn read_message(content: &Bytes) -> Result<(u32, Message), MalformedP
         reply: published.reply.map(subject).transpose()?,
         payload: content.slice_ref(published.payload),
         is_retained: published.flags & RETAIN != 0,
+        is_forwarded: published.flags & FORWARDED != 0,
     };
     Ok((number, message))
 }
@@ -391,10 +399,11 @@ mod tests {
     #[test]
     fn a_message_is_a_publication_after_a_slot_number() {
         let mut content = 5_u32.to_be_bytes().to_vec();
-        write_publish(RETAIN, "a.b", Some("r.1"), &mut content);
+        write_publish(RETAIN | FORWARDED, "a.b", Some("r.1"), &mut content);
         content.extend_from_slice(b"payload");
         let (number, message) = read_message(&content.clone().into()).expect("it is whole");
-        assert_eq!((number, &*message.subject, message.is_retained), (5, "a.b", true));
+        assert_eq!((number, &*message.subject), (5, "a.b"));
+        assert!(message.is_retained && message.is_forwarded);
         assert_eq!((message.reply.as_deref(), &*message.payload), (Some("r.1"), &b"payload"[..]));
         let published = PublishPacket::read(&content[4..]).expect("it is whole");
         assert_eq!(published.subjects(&content[4..]), b"\x03a.b\x03r.1");

@@ -4,17 +4,22 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future::poll_fn,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use frisbee::Connection;
-use frisbee_pubsub::{Broker, Client, Message, Pattern, Policy, Subscription};
+use frisbee_pubsub::{
+    Backend, BackendFuture, Broker, Client, EventSource, Message, Pattern, Policy, Publication, PublishError,
+    RequestError, Subject, SubscribeError, SubscribeOptions, Subscription, SubscriptionEnd, SubscriptionEvent,
+    TryPublishError,
+};
 use frisbee_pubsub_nats::{Bridge, Nats, NatsOptions, StreamOptions};
 use futures_core::Stream;
 use support::{NatsProgram, NatsServer, in_real_time, in_real_time_within, until};
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::{Semaphore, mpsc, oneshot, watch},
     task::JoinHandle,
 };
 
@@ -177,6 +182,184 @@ fn denied_messages_are_terminated_and_others_acknowledged() {
         let metrics = bridge.metrics();
         assert_eq!((metrics.incoming, metrics.refused), (20, 20), "those that cannot be read were not offered");
     });
+}
+
+#[test]
+fn messages_are_acknowledged_after_the_broker_has_accepted_them() {
+    in_real_time(async {
+        let Some(program) = NatsProgram::find() else { return };
+        let server = program.start("one", "").await;
+        let nats = Nats::connect(&server.url()).await.unwrap();
+        nats.make_stream(&StreamOptions::new("JOBS", [pattern("jobs.>")])).await.unwrap();
+        let raw = async_nats::jetstream::new(async_nats::connect(server.url()).await.unwrap());
+        for number in 0..200 {
+            raw.publish("jobs.new", number.to_string().into()).await.unwrap().await.unwrap();
+        }
+        // Longer than the test: only the bridge can ask for a redelivery.
+        let jobs = nats.durable("JOBS", "berlin").acknowledge_max(Duration::from_secs(3600)).subscribe().await.unwrap();
+        let (broker, mut offers) = HandBroker::new();
+        let _bridge = nats.bridge(Client::on(broker), "berlin").incoming_durable(jobs).start().await.unwrap();
+        let consumer = raw.get_consumer_from_stream("berlin", "JOBS").await;
+        let mut consumer: async_nats::jetstream::consumer::PullConsumer = consumer.unwrap();
+        let mut lost = true;
+        let mut accepted = Vec::new();
+        while accepted.len() < 200 {
+            let offer = offers.recv().await.unwrap();
+            assert!(offer.is_forwarded);
+            let number: u64 = offer.text.parse().unwrap();
+            let floor = consumer.info().await.unwrap().ack_floor.stream_sequence;
+            assert!(floor <= number, "message {number} was acknowledged before the broker had it");
+            assert!(offers.try_recv().is_err(), "one message after another");
+            // The broker dies once, with a message on its way.
+            if number == 3 && std::mem::take(&mut lost) {
+                offer.answer.send(Err(PublishError::Lost { may_have_left: true })).unwrap();
+            } else {
+                accepted.push(number);
+                offer.answer.send(Ok(Some(1))).unwrap();
+            }
+        }
+        while consumer.info().await.unwrap().num_ack_pending > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(consumer.info().await.unwrap().ack_floor.stream_sequence, 200);
+        accepted.sort_unstable();
+        assert_eq!(accepted, (0..200).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn equal_messages_of_others_are_not_taken_for_own_ones() {
+    in_real_time(async {
+        let Some(program) = NatsProgram::find() else { return };
+        let server = program.start("one", "").await;
+        let nats = Nats::connect(&server.url()).await.unwrap();
+        let (broker, mut offers) = HandBroker::new();
+        let events = broker.events.clone();
+        let bridge = nats.bridge(Client::on(broker), "berlin").both_ways(pattern("chat.>")).start().await.unwrap();
+        let cluster = Nats::connect(&server.url()).await.unwrap().client();
+        cluster.publish("chat.all", "hello").await.unwrap();
+        offers.recv().await.unwrap().answer.send(Ok(Some(1))).unwrap();
+        // The broker has ordered an equal request of a local client before the message of the bridge.
+        let mut heard = cluster.subscribe("chat.>").await.unwrap();
+        let mut request = Message::new(Subject::new("chat.all").unwrap(), "hello");
+        request.reply = Some(Subject::new("_INBOX.local").unwrap());
+        let mut own = Message::new(Subject::new("chat.all").unwrap(), "hello");
+        own.is_forwarded = true;
+        let last = Message::new(Subject::new("chat.all").unwrap(), "last");
+        for message in [request, own, last] {
+            events.send(message).unwrap();
+        }
+        let mut seen = BTreeMap::new();
+        while seen.len() < 2 {
+            let message = next(&mut heard).await;
+            seen.insert(text(&message), (message.reply.is_some(), message.is_forwarded));
+        }
+        assert_eq!(seen, BTreeMap::from([("hello".to_owned(), (true, true)), ("last".to_owned(), (false, true))]));
+        // The request and the last message return from the cluster as well.
+        until(|| bridge.metrics().returned == 3).await;
+    });
+}
+
+#[test]
+fn loops_of_bridges_end() {
+    in_real_time(async {
+        let Some(program) = NatsProgram::find() else { return };
+        let clusters = [program.start("one", "").await, program.start("two", "").await];
+        let (here, there) = (Broker::new(), Broker::new());
+        let mut bridges = Vec::new();
+        for (cluster, name) in [(&clusters[0], "one"), (&clusters[1], "two")] {
+            for (broker, place) in [(&here, "here"), (&there, "there")] {
+                let nats = Nats::connect(&cluster.url()).await.unwrap();
+                let bridge = nats.bridge(broker.client().await.unwrap(), format!("{name}-{place}"));
+                bridges.push(bridge.both_ways(pattern("chat.>")).start().await.unwrap());
+            }
+        }
+        let mut heard = there.client().await.unwrap().subscribe("chat.>").await.unwrap();
+        for number in 0..20 {
+            here.publish("chat.all", number.to_string()).await.unwrap();
+        }
+        let mut counts = BTreeMap::new();
+        for _ in 0..40 {
+            *counts.entry(text(&next(&mut heard).await)).or_insert(0) += 1;
+        }
+        assert!(counts.len() == 20 && counts.values().all(|count| *count == 2), "once over each cluster: {counts:?}");
+        // Both bridges of the other broker see all forwarded messages there, and forward none of them.
+        until(|| {
+            bridges.iter().all(|bridge| {
+                let metrics = bridge.metrics();
+                (metrics.out, metrics.incoming, metrics.returned) == (20, 0, 20)
+                    || (metrics.out, metrics.incoming, metrics.returned) == (0, 20, 40)
+            })
+        })
+        .await;
+    });
+}
+
+/// A broker played by the test.
+struct HandBroker {
+    offers: mpsc::UnboundedSender<Offer>,
+    events: mpsc::UnboundedSender<Message>,
+    subscription: Mutex<Option<mpsc::UnboundedReceiver<Message>>>,
+}
+
+/// A publication of the bridge, without an answer yet.
+struct Offer {
+    text: String,
+    is_forwarded: bool,
+    answer: oneshot::Sender<Result<Option<u32>, PublishError>>,
+}
+
+impl HandBroker {
+    fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Offer>) {
+        let (offers, offered) = mpsc::unbounded_channel();
+        let (events, subscription) = mpsc::unbounded_channel();
+        (Arc::new(Self { offers, events, subscription: Mutex::new(Some(subscription)) }), offered)
+    }
+}
+
+impl Backend for HandBroker {
+    fn try_publish(&self, _: Publication<'_>) -> Result<(), TryPublishError> {
+        unreachable!("the bridge waits for the broker")
+    }
+
+    fn publish<'a>(&'a self, _: Publication<'a>) -> BackendFuture<'a, Result<(), PublishError>> {
+        unreachable!("the bridge waits for the broker")
+    }
+
+    fn publish_acknowledged<'a>(
+        &'a self,
+        publication: Publication<'a>,
+    ) -> BackendFuture<'a, Result<Option<u32>, PublishError>> {
+        let (answer, answered) = oneshot::channel();
+        let text = String::from_utf8_lossy(&publication.payload).into_owned();
+        self.offers.send(Offer { text, is_forwarded: publication.is_forwarded, answer }).unwrap();
+        Box::pin(async { answered.await.unwrap() })
+    }
+
+    fn request<'a>(&'a self, _: Publication<'a>, _: Duration) -> BackendFuture<'a, Result<Message, RequestError>> {
+        Box::pin(async { Err(RequestError::NoResponders) })
+    }
+
+    fn subscribe(&self, _: SubscribeOptions) -> BackendFuture<'_, Result<Subscription, SubscribeError>> {
+        let subscription = self.subscription.lock().unwrap().take().unwrap();
+        Box::pin(async { Ok(Subscription::new(Box::new(HandSubscription(subscription)))) })
+    }
+
+    fn flush(&self) -> BackendFuture<'_, Result<(), PublishError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn close(&self) -> BackendFuture<'_, ()> {
+        Box::pin(async {})
+    }
+}
+
+struct HandSubscription(mpsc::UnboundedReceiver<Message>);
+
+impl EventSource for HandSubscription {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<SubscriptionEvent, SubscriptionEnd>> {
+        self.0.poll_recv(cx).map(|message| message.map(SubscriptionEvent::Message).ok_or(SubscriptionEnd::Closed))
+    }
 }
 
 /// A broker with a bridge to a cluster.

@@ -40,7 +40,7 @@ use self::{
 use crate::{
     Publication, PublishError, Subject, TryPublishError,
     lock::lock,
-    wire::{BASE, OperationBase, RETAIN, write_publish},
+    wire::{BASE, OperationBase, publication_flags, write_publish},
 };
 
 /// A handle to a broker. Clones are cheap and refer to the same broker; use them from any thread or task.
@@ -119,12 +119,12 @@ impl Broker {
     ///
     /// A dropped call has published the complete message or nothing.
     pub async fn send(&self, publication: Publication<'_>) -> Result<u32, PublishError> {
-        let Publication { subject, reply, retain, mut payload } = publication;
+        let Publication { subject, reply, retain, is_forwarded, mut payload } = publication;
         loop {
             let mut freed = pin!(self.0.account.freed.notified());
             // Register before the attempt. A message freed right after the attempt would not wake this task otherwise.
             freed.as_mut().enable();
-            payload = match self.try_send(Publication { subject, reply, retain, payload }) {
+            payload = match self.try_send(Publication { subject, reply, retain, is_forwarded, payload }) {
                 Ok(deliveries) => return Ok(deliveries),
                 Err(TryPublishError::Failed(error)) => return Err(error),
                 Err(TryPublishError::Full(payload)) => payload,
@@ -142,7 +142,8 @@ impl Broker {
     /// Publishes a message as [`try_publish`](Self::try_publish) does. A [`Publication`] can have a reply subject and
     /// can be retained.
     pub fn try_send(&self, publication: Publication<'_>) -> Result<u32, TryPublishError> {
-        let Publication { subject, reply, retain, payload } = publication;
+        let flags = publication_flags(&publication);
+        let Publication { subject, reply, payload, .. } = publication;
         Subject::check(subject)?;
         reply.map_or(Ok(()), Subject::check)?;
         if self.0.account.is_full() {
@@ -150,7 +151,7 @@ impl Broker {
         }
         // Encode it as a PUBLISH, so local and remote publications share all further code.
         let mut content = Vec::new();
-        write_publish(if retain { RETAIN } else { 0 }, subject, reply, &mut content);
+        write_publish(flags, subject, reply, &mut content);
         content.extend_from_slice(&payload);
         let mut publishing = lock(&self.0.publishing);
         let by = Publisher { shared: &self.0.shared, account: &self.0.account, connection: None };

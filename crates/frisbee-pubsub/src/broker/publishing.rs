@@ -21,7 +21,7 @@ use crate::{
         subscriber::{MessageBatch, OfferOutcome, Subscriber},
     },
     lock::lock,
-    wire::{EndReason, MESSAGE_COST, PacketKind, PublishPacket, REPLY, RETAIN},
+    wire::{EndReason, FORWARDED, MESSAGE_COST, PacketKind, PublishPacket, REPLY, RETAIN},
 };
 
 /// State of one publisher, kept under its lock.
@@ -152,7 +152,7 @@ impl PublisherState {
         if let Some(refusal) = &route.refusal {
             return Err(refusal.clone());
         }
-        let flags = [published.flags & REPLY];
+        let flags = [published.flags & (REPLY | FORWARDED)];
         let (subjects, payload) = (published.subjects(content), published.payload);
         let mut deliveries = 0;
         for &index in &route.lanes {

@@ -2,8 +2,6 @@
 
 use std::{future::Future, pin::Pin, time::Duration};
 
-use bytes::Bytes;
-
 use crate::{
     Message, Pattern, Policy, Publication, PublishError, RequestError, SubscribeError, Subscription, TryPublishError,
 };
@@ -28,11 +26,11 @@ pub trait Backend: Send + Sync + 'static {
         publication: Publication<'a>,
     ) -> BackendFuture<'a, Result<Option<u32>, PublishError>>;
 
-    /// Publishes a request and waits for the first answer, at most for the given time.
+    /// Publishes a request and waits for the first answer, at most for the given time. The backend sets its own reply
+    /// subject.
     fn request<'a>(
         &'a self,
-        subject: &'a str,
-        payload: Bytes,
+        request: Publication<'a>,
         limit: Duration,
     ) -> BackendFuture<'a, Result<Message, RequestError>>;
 

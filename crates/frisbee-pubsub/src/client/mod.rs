@@ -56,12 +56,12 @@ impl Client {
     ///
     /// A dropped call has published the complete message or nothing.
     pub async fn send(&self, publication: Publication<'_>) -> Result<(), PublishError> {
-        let Publication { subject, reply, retain, .. } = publication;
+        let Publication { subject, reply, retain, is_forwarded, .. } = publication;
         match self.try_send(publication) {
             Ok(()) => Ok(()),
             Err(TryPublishError::Failed(error)) => Err(error),
             Err(TryPublishError::Full(payload)) => {
-                self.backend.publish(Publication { subject, reply, payload, retain }).await
+                self.backend.publish(Publication { subject, reply, payload, retain, is_forwarded }).await
             }
         }
     }
@@ -109,8 +109,17 @@ impl Client {
     ///
     /// A dropped call may have published the request. The client discards the answer.
     pub async fn request(&self, subject: &str, payload: impl Into<Bytes>) -> Result<Message, RequestError> {
-        Subject::check(subject)?;
-        self.backend.request(subject, payload.into(), self.request_limit).await
+        self.send_request(Publication::new(subject, payload)).await
+    }
+
+    /// Publishes a request as [`request`](Self::request) does. The reply subject of the [`Publication`] is replaced.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call may have published the request. The client discards the answer.
+    pub async fn send_request(&self, request: Publication<'_>) -> Result<Message, RequestError> {
+        Subject::check(request.subject)?;
+        self.backend.request(request, self.request_limit).await
     }
 
     /// Answers a request. Does nothing if the message has no reply subject.

@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use frisbee::{Connection, Content, Packet, PacketName, Reconnecting, SendError, SendPosition, TrySendError};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
@@ -22,7 +21,7 @@ use crate::{
         feed::{EventFeed, cost},
         session::{ClientSession, MessageSink, NotReady},
     },
-    wire::{ACKNOWLEDGE, MESSAGE_COST, PacketKind, RETAIN, VERSION, write_publish},
+    wire::{ACKNOWLEDGE, MESSAGE_COST, PacketKind, VERSION, publication_flags, write_publish},
 };
 
 /// A backend for brokers on frisbee.
@@ -47,8 +46,8 @@ impl FrisbeeBackend {
             return Err(NotReady::Wait);
         }
         let name = PacketName { id, operation: session.base.operation(PacketKind::Publish) };
-        let Publication { subject, reply, payload, retain } = publication;
-        let flags = flags | if *retain { RETAIN } else { 0 };
+        let Publication { subject, reply, payload, .. } = publication;
+        let flags = flags | publication_flags(publication);
         let (sent, len) = if payload.len() < COPIED_LEN_MAX {
             BUFFER.with_borrow_mut(|buffer| {
                 buffer.clear();
@@ -114,12 +113,11 @@ impl FrisbeeBackend {
         }
     }
 
-    async fn acknowledged(&self, flags: u8, publication: &Publication<'_>) -> Result<u32, PublishError> {
+    async fn acknowledged(&self, publication: &Publication<'_>) -> Result<u32, PublishError> {
         let answer = self
             .retry_until_ready(|| {
-                self.session.await_acknowledgement(|connection, id| {
-                    self.send_now(connection, id, flags | ACKNOWLEDGE, publication)
-                })
+                self.session
+                    .await_acknowledgement(|connection, id| self.send_now(connection, id, ACKNOWLEDGE, publication))
             })
             .await?;
         answer.await.unwrap_or(Err(PublishError::Lost { may_have_left: true }))
@@ -139,13 +137,13 @@ impl FrisbeeBackend {
         answer.await.unwrap_or(Err(PublishError::Lost { may_have_left: true })).map(drop)
     }
 
-    async fn request_reply(&self, subject: &str, payload: Bytes) -> Result<Message, RequestError> {
+    async fn request_reply(&self, request: Publication<'_>) -> Result<Message, RequestError> {
         self.session.replies_ready().await.map_err(RequestError::Subscribe)?;
         let (number, answer) = self.session.replies.register_request();
         // Unregisters the request if this call is dropped or times out.
         let _awaited = PendingRequest { session: &self.session, number };
         let reply = format!("{}{number}", self.session.replies.prefix);
-        if self.acknowledged(0, &Publication::new(subject, payload).reply(&reply)).await? == 0 {
+        if self.acknowledged(&request.reply(&reply)).await? == 0 {
             return Err(RequestError::NoResponders);
         }
         answer.await.map_err(|_| PublishError::Lost { may_have_left: true }.into())
@@ -202,18 +200,17 @@ impl Backend for FrisbeeBackend {
         &'a self,
         publication: Publication<'a>,
     ) -> BackendFuture<'a, Result<Option<u32>, PublishError>> {
-        Box::pin(async move { self.acknowledged(0, &publication).await.map(Some) })
+        Box::pin(async move { self.acknowledged(&publication).await.map(Some) })
     }
 
     fn request<'a>(
         &'a self,
-        subject: &'a str,
-        payload: Bytes,
+        request: Publication<'a>,
         limit: Duration,
     ) -> BackendFuture<'a, Result<Message, RequestError>> {
-        Box::pin(async move {
-            timeout(limit, self.request_reply(subject, payload)).await.unwrap_or(Err(RequestError::TimedOut))
-        })
+        Box::pin(
+            async move { timeout(limit, self.request_reply(request)).await.unwrap_or(Err(RequestError::TimedOut)) },
+        )
     }
 
     fn subscribe(&self, options: SubscribeOptions) -> BackendFuture<'_, Result<Subscription, SubscribeError>> {

@@ -1,12 +1,10 @@
 //! Bridges between a broker on frisbee and a cluster, without loops.
 
-mod echoes;
-
 use std::{
     fmt,
     future::Future,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -14,24 +12,25 @@ use std::{
 
 use async_nats::HeaderMap;
 use frisbee_pubsub::{
-    Client, Message, Pattern, Policy, Publication, PublishError, RefusalCode, SubscribeError, SubscribeOptions,
-    Subscription, SubscriptionEnd, SubscriptionEvent,
+    Client, Message, Pattern, Policy, Publication, PublishError, RefusalCode, Subject, SubscribeError,
+    SubscribeOptions, Subscription, SubscriptionEnd, SubscriptionEvent,
 };
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use self::echoes::ExpectedEchoes;
-use crate::{Delivery, Durable, Nats, StreamError, subscription::lock};
+use crate::{
+    Delivery, Durable, Nats, StreamError,
+    subscription::{ORIGIN, origin},
+};
 
 /// A bridge between a broker on frisbee and a cluster, created by [`Nats::bridge`]. Dropping it stops it.
 ///
-/// The bridge never sends a message back to its origin. In the cluster, a header names the original broker of a
-/// message. At the broker, the bridge remembers its own publications and recognizes them when they return through its
-/// subscriptions. If the broker reports missing messages, the bridge forgets the expected ones. The other brokers may
-/// then receive a message twice, but not more often. The bridge cannot distinguish messages with the same subject and
-/// the same bytes. If both sides publish such messages at the same time, one may be taken for the other.
+/// Every forwarded message has a mark, and no bridge forwards it again. In the cluster, the mark is a header with the name
+/// of the original broker. At the broker, it is [`Message::is_forwarded`]. So messages never travel in loops, whatever
+/// their contents, and a message crosses at most one cluster: bridges from one broker to several clusters do not connect
+/// these clusters.
 ///
-/// A broker may have one bridge, to one cluster. The bridge forwards requests too, and returns the first answer. A
-/// requester no longer learns immediately that there are no subscribers, because the bridge is one.
+/// The bridge forwards requests too, and returns the first answer. A requester no longer learns immediately that there
+/// are no subscribers, because the bridge is one.
 pub struct Bridge {
     tasks: JoinSet<()>,
     shared: Arc<BridgeShared>,
@@ -120,9 +119,10 @@ impl BridgeBuilder {
 
     /// Forwards the messages of a durable subscription to the broker, at least once.
     ///
-    /// Each message is acknowledged after the broker has accepted it, and redelivered if the broker cannot be reached.
-    /// A message refused by the broker is [set aside](BridgeMetrics::set_aside). No other incoming pattern may match
-    /// the same subjects.
+    /// Messages reach the broker one after another. Each is acknowledged after the broker has accepted it, while the next
+    /// ones are on their way; at most 64 acknowledgements are open. Without an answer of the broker, a message is
+    /// redelivered a second later. A message refused by the broker is [set aside](BridgeMetrics::set_aside). No other
+    /// incoming pattern may match the same subjects.
     pub fn incoming_durable(mut self, durable: Durable) -> Self {
         self.durable.push(durable);
         self
@@ -152,23 +152,20 @@ impl BridgeBuilder {
                 name.as_str().into(),
             )]),
             name,
-            out,
-            echoes: Mutex::default(),
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
             unreadable: durable.iter().map(Durable::count_unreadable).collect(),
             counts: BridgeCounters::default(),
         });
-        // Subscribe at the broker first: `send_in` expects its messages back through these subscriptions.
-        for pattern in &shared.out {
-            let subscription = shared.broker.subscribe(pattern).policy(policy).await?;
-            tasks.spawn(shared.clone().forward_out(pattern.clone(), policy, subscription));
+        for pattern in out {
+            let subscription = shared.broker.subscribe(&pattern).policy(policy).await?;
+            tasks.spawn(shared.clone().forward_out(pattern, policy, subscription));
         }
         for pattern in incoming {
             let mut options = SubscribeOptions::new(pattern);
             options.window = INCOMING_WINDOW;
             let ours = shared.clone();
             // Filter before the queue, so returning messages take no room in the window.
-            let takes = move |headers: Option<&HeaderMap>| ours.is_foreign(headers);
+            let takes = move |headers: Option<&HeaderMap>| ours.is_foreign(origin(headers));
             let subscription = shared.nats.shared().subscribe(options, takes).await?;
             tasks.spawn(shared.clone().forward_in(subscription));
         }
@@ -212,9 +209,6 @@ struct BridgeShared {
     name: String,
     /// Header with the name of the broker, added to all messages for the cluster.
     header: HeaderMap,
-    out: Vec<Pattern>,
-    /// Messages from the cluster expected back from the broker.
-    echoes: Mutex<ExpectedEchoes>,
     requests: Arc<Semaphore>,
     /// Counters of the undecodable messages of each durable subscription.
     unreadable: Vec<Arc<AtomicU64>>,
@@ -236,24 +230,16 @@ impl BridgeShared {
         loop {
             while let Some(event) = subscription.next().await {
                 match event {
-                    SubscriptionEvent::Message(message) if lock(&self.echoes).take(&message) => {
-                        add(&self.counts.returned, 1)
-                    }
+                    SubscriptionEvent::Message(message) if message.is_forwarded => add(&self.counts.returned, 1),
                     SubscriptionEvent::Message(message) => self.clone().send_out(message).await,
-                    // The missing messages may include expected ones. Forget all of those, because an outdated entry
-                    // would suppress a later message.
-                    SubscriptionEvent::Missing(count) => {
-                        add(&self.counts.missing, count);
-                        lock(&self.echoes).clear();
-                    }
-                    _ => lock(&self.echoes).clear(),
+                    SubscriptionEvent::Missing(count) => add(&self.counts.missing, count),
+                    _ => {}
                 }
             }
             tracing::warn!("the bridge {:?} lost its subscription to {pattern}: {:?}", self.name, subscription.end());
             // Only a subscription ended for slowness can be renewed.
             let Some(SubscriptionEnd::TooSlow { missing }) = subscription.end() else { return };
             add(&self.counts.missing, *missing);
-            lock(&self.echoes).clear();
             match self.broker.subscribe(&pattern).policy(policy).await {
                 Ok(again) => subscription = again,
                 Err(error) => return tracing::warn!("the bridge stops forwarding {pattern}: {error}"),
@@ -264,10 +250,11 @@ impl BridgeShared {
     async fn forward_in(self: Arc<Self>, mut subscription: Subscription) {
         while let Some(event) = subscription.next().await {
             match event {
-                SubscriptionEvent::Message(message) => {
+                SubscriptionEvent::Message(message) => match message.reply.clone() {
+                    Some(reply) => self.clone().ask_broker(message, reply),
                     // A retry would be refused again.
-                    let _ = self.send_in(message).await;
-                }
+                    None => drop(self.send_in(&message).await),
+                },
                 SubscriptionEvent::Missing(count) => add(&self.counts.missing, count),
                 _ => {}
             }
@@ -276,34 +263,47 @@ impl BridgeShared {
     }
 
     async fn forward_durable(self: Arc<Self>, mut durable: Durable) {
-        loop {
-            let delivery = match durable.next().await {
+        let mut settling = JoinSet::new();
+        let why = loop {
+            let next = tokio::select! {
+                biased;
+                Some(_) = settling.join_next() => continue,
+                next = durable.next(), if settling.len() < SETTLING_MAX => next,
+            };
+            let delivery = match next {
                 Ok(delivery) => delivery,
-                Err(error) => break tracing::warn!("the bridge {:?} stops sending to the broker: {error}", self.name),
+                Err(error) => break error.to_string(),
             };
-            let sent =
-                if self.is_foreign(delivery.headers()) { self.send_in(delivery.message.clone()).await } else { Ok(()) };
-            let settled = match sent {
-                Ok(()) => delivery.acknowledge().await,
-                Err(PublishError::Closed) => {
-                    break tracing::warn!(
-                        "the bridge {:?} stops sending to the broker: the broker's client is closed",
-                        self.name
-                    );
-                }
-                Err(error) => self.handle_refused_delivery(delivery, &error).await,
+            let sent = match self.is_foreign(delivery.origin()) {
+                true => self.send_in(&delivery.message).await,
+                false => Ok(()),
             };
-            if let Err(error) = settled {
-                tracing::debug!("a message will be redelivered: {error}");
+            if let Err(PublishError::Closed) = sent {
+                break "the client of the broker is closed".to_owned();
             }
+            // An acknowledgement takes a round trip through the cluster. The broker need not wait for it.
+            settling.spawn(self.clone().settle(delivery, sent));
+        };
+        tracing::warn!("the bridge {:?} stops sending to the broker: {why}", self.name);
+        // Messages without these acknowledgements would arrive twice.
+        while settling.join_next().await.is_some() {}
+    }
+
+    /// Acknowledges a stored message that the broker has accepted, and handles one it has not.
+    async fn settle(self: Arc<Self>, delivery: Delivery, sent: Result<(), PublishError>) {
+        let settled = match sent {
+            Ok(()) => delivery.acknowledge().await,
+            Err(error) => self.handle_refused_delivery(delivery, &error).await,
+        };
+        if let Err(error) = settled {
+            tracing::debug!("a message will be redelivered: {error}");
         }
     }
 
     /// Handles a stored message after the broker refused it: retries it later, or sets it aside if a retry is useless.
     async fn handle_refused_delivery(&self, delivery: Delivery, error: &PublishError) -> Result<(), StreamError> {
         let is_lasting = match error {
-            // The message is redelivered when its acknowledgement times out.
-            PublishError::Lost { .. } | PublishError::NotConnected => return Ok(()),
+            PublishError::Lost { .. } | PublishError::NotConnected => false,
             PublishError::TooLarge { .. } | PublishError::InvalidSubject(_) => true,
             PublishError::Refused(refusal) => match refusal.code {
                 RefusalCode::Malformed | RefusalCode::Denied => true,
@@ -321,9 +321,8 @@ impl BridgeShared {
     }
 
     /// Returns `true` if a message in the cluster comes from another broker.
-    fn is_foreign(&self, headers: Option<&HeaderMap>) -> bool {
-        let origin = headers.and_then(|headers| headers.get(ORIGIN));
-        let is_foreign = origin.is_none_or(|origin| origin.as_str() != self.name);
+    fn is_foreign(&self, origin: Option<&str>) -> bool {
+        let is_foreign = origin.is_none_or(|origin| origin != self.name);
         if !is_foreign {
             add(&self.counts.returned, 1);
         }
@@ -343,33 +342,30 @@ impl BridgeShared {
             add(&self.counts.out, 1);
             if let Ok(answer) = answer {
                 // An answer is delivered at most once, like any message. Ignore a failure.
-                let _ = self.broker.publish(&reply, answer.payload).await;
+                let answer = Publication::new(&reply, answer.payload).forwarded();
+                let _ = self.broker.send(answer).await;
             }
         });
     }
 
-    async fn send_in(self: &Arc<Self>, message: Message) -> Result<(), PublishError> {
-        let will_return = self.out.iter().filter(|pattern| pattern.matches(&message.subject)).count();
-        // Register the echo before publishing, because it may return before the acknowledgement.
-        lock(&self.echoes).expect(&message, will_return);
-        let Some(reply) = message.reply.clone() else {
-            let published = self.broker.publish_acknowledged(&message.subject, message.payload.clone()).await;
-            if published.is_err() {
-                lock(&self.echoes).forget(&message, will_return);
-            }
-            self.count(&self.counts.incoming, &published);
-            return published.map(drop);
-        };
+    async fn send_in(&self, message: &Message) -> Result<(), PublishError> {
+        let publication = Publication::new(&message.subject, message.payload.clone()).forwarded();
+        let published = self.broker.send_acknowledged(publication).await;
+        self.count(&self.counts.incoming, &published);
+        published.map(drop)
+    }
+
+    fn ask_broker(self: Arc<Self>, message: Message, reply: Subject) {
         let bridge = self.clone();
-        self.clone().ask(async move {
-            let answer = bridge.broker.request(&message.subject, message.payload.clone()).await;
+        self.ask(async move {
+            let request = Publication::new(&message.subject, message.payload).forwarded();
+            let answer = bridge.broker.send_request(request).await;
             add(&bridge.counts.incoming, 1);
             if let Ok(answer) = answer {
                 // If this fails, the requester is gone and nothing is lost.
                 let _ = bridge.nats.client().publish(&reply, answer.payload).await;
             }
         });
-        Ok(())
     }
 
     /// Spawns a task for a request. Refuses the request if there are too many pending ones.
@@ -400,8 +396,8 @@ fn add(count: &AtomicU64, more: u64) {
     count.fetch_add(more, Ordering::Relaxed);
 }
 
-/// Header with the name of the message's original broker.
-const ORIGIN: &str = "Frisbee-Broker";
+/// Maximum number of open acknowledgements per durable subscription.
+const SETTLING_MAX: usize = 64;
 /// Maximum number of deliveries of a message if the broker keeps refusing it for a temporary reason.
 const DELIVERIES_MAX: u64 = 10;
 /// Pause before such a message is offered again.
