@@ -80,6 +80,11 @@ impl Server {
         self.inner.local_addrs()
     }
 
+    /// Returns the services of the server, for serving them in other ways as well, such as through NATS.
+    pub fn endpoint(&self) -> Endpoint {
+        self.endpoint.clone()
+    }
+
     /// Returns the engine in use; see [`frisbee::Server::engine`].
     pub fn engine(&self) -> Engine {
         self.inner.engine()

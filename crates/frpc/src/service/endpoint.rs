@@ -538,7 +538,7 @@ fn stream_in_time(contents: Streaming<Bytes>, time: HandlerTime) -> Streaming<By
     Streaming::new(bounded).with_trailers_slot(trailers)
 }
 
-/// A type that converts to an [`Endpoint`]: a service, a [`BoxService`] or [`Services`].
+/// A type that converts to an [`Endpoint`]: a service, a [`BoxService`], [`Services`], or another endpoint.
 pub trait IntoEndpoint: sealed::IntoEndpoint {}
 
 impl<T: sealed::IntoEndpoint> IntoEndpoint for T {}
@@ -554,6 +554,12 @@ mod sealed {
 impl<T: Service> sealed::IntoEndpoint for T {
     fn into_endpoint(self) -> Result<Endpoint, Collision> {
         Services::new().add_service(self).into_endpoint()
+    }
+}
+
+impl sealed::IntoEndpoint for Endpoint {
+    fn into_endpoint(self) -> Result<Endpoint, Collision> {
+        Ok(self)
     }
 }
 
