@@ -1,0 +1,67 @@
+//! How to connect to a NATS cluster.
+
+use std::{fmt, io, sync::Arc, time::Duration};
+
+use async_nats::{Client, ConnectErrorKind, ConnectOptions};
+
+/// The servers of a NATS cluster, and how to connect to them.
+///
+/// ```
+/// use async_nats::ConnectOptions;
+/// use frpc_nats::NatsCluster;
+///
+/// let cluster = NatsCluster::new("nats://one:4222,nats://two:4222")
+///     .options(|| ConnectOptions::new().user_and_password("orders".into(), "secret".into()));
+/// # let _ = cluster;
+/// ```
+#[derive(Clone)]
+pub struct NatsCluster {
+    servers: Vec<String>,
+    options: Arc<dyn Fn() -> ConnectOptions + Send + Sync>,
+}
+
+impl NatsCluster {
+    /// Creates a cluster with these servers, separated by commas. A client learns of the other servers from the first one.
+    pub fn new(servers: impl AsRef<str>) -> Self {
+        let servers = servers.as_ref().split(',').map(|server| server.trim().to_owned()).collect();
+        Self { servers, options: Arc::new(ConnectOptions::new) }
+    }
+
+    /// Sets the options of each connection, such as credentials and TLS.
+    ///
+    /// The crate sets the capacity of subscriptions, the interval of pings, and a name unless there is one.
+    #[must_use]
+    pub fn options(self, options: impl Fn() -> ConnectOptions + Send + Sync + 'static) -> Self {
+        Self { options: Arc::new(options), ..self }
+    }
+
+    /// Opens a connection.
+    pub(crate) async fn connect(&self) -> io::Result<Client> {
+        let options = (self.options)().subscription_capacity(BACKLOG_MAX).ping_interval(PING_INTERVAL);
+        options.connect(&self.servers[..]).await.map_err(|error| {
+            let kind = match error.kind() {
+                ConnectErrorKind::ServerParse => io::ErrorKind::InvalidInput,
+                ConnectErrorKind::TimedOut => io::ErrorKind::TimedOut,
+                ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+                    io::ErrorKind::PermissionDenied
+                }
+                _ => io::ErrorKind::ConnectionRefused,
+            };
+            io::Error::new(kind, format!("cannot connect to NATS: {error}"))
+        })
+    }
+}
+
+impl fmt::Debug for NatsCluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Addresses may contain passwords.
+        f.debug_struct("NatsCluster").field("servers", &self.servers.len()).finish_non_exhaustive()
+    }
+}
+
+/// The maximum number of messages queued for a subscription until its task runs. Beyond it, NATS loses messages: calls run
+/// into their timeouts, and streams fail.
+pub(crate) const BACKLOG_MAX: usize = 16 * 1024;
+
+/// The interval between two pings. After two unanswered ones, a server counts as dead.
+const PING_INTERVAL: Duration = Duration::from_secs(2);

@@ -1,0 +1,96 @@
+//! Names of services, and subjects of their methods.
+
+use std::io;
+
+use frpc::Method;
+
+/// Checks the name of a service, as the specification of NATS services limits it.
+pub(crate) fn check_name(name: &str) -> io::Result<()> {
+    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if (1..=NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(is_valid) {
+        return Ok(());
+    }
+    let why = format!("{name:?} is no name of a NATS service: use 1 to {NAME_LEN_MAX} letters, digits, `-` and `_`");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+}
+
+/// Returns the subject for calls of a method.
+pub(crate) fn subject(name: &str, method: &Method) -> String {
+    format!("{name}.{}.{}", method.service, method.name)
+}
+
+/// Returns the path of the method called by this subject.
+pub(crate) fn path_of<'a>(name: &str, subject: &'a str) -> Option<(&'a str, &'a str)> {
+    subject.strip_prefix(name)?.strip_prefix('.')?.rsplit_once('.')
+}
+
+/// Returns the subject on which the servers of a service learn of cancelled calls.
+pub(crate) fn cancel_subject(name: &str) -> String {
+    format!("_FRPC.cancel.{name}")
+}
+
+/// A target such as `nats://cluster/orders?format=json`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NatsTarget<'a> {
+    pub(crate) cluster: &'a str,
+    pub(crate) service: &'a str,
+    pub(crate) is_json: bool,
+}
+
+impl<'a> NatsTarget<'a> {
+    pub(crate) fn parse(text: &'a str) -> io::Result<Self> {
+        let invalid = |why: &str| {
+            let why = format!("{text:?}: {why}; write SCHEME://CLUSTER/SERVICE, where CLUSTER is HOST:PORT or a name");
+            io::Error::new(io::ErrorKind::InvalidInput, why)
+        };
+        let (_, rest) = text.split_once("://").ok_or_else(|| invalid("the scheme is missing"))?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (cluster, service) = rest.split_once('/').ok_or_else(|| invalid("the service is missing"))?;
+        if cluster.is_empty() {
+            return Err(invalid("the cluster is missing"));
+        }
+        check_name(service).map_err(|error| invalid(&error.to_string()))?;
+        let is_json = match query {
+            "" | "format=protobuf" => false,
+            "format=json" => true,
+            _ => return Err(invalid("the only option is format=json or format=protobuf")),
+        };
+        Ok(Self { cluster, service, is_json })
+    }
+}
+
+/// The maximum length of the name of a service.
+const NAME_LEN_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subjects_name_their_methods() {
+        let method = Method::unary("shop.v1.Orders", "Get", 10);
+        let subject = subject("orders", &method);
+        assert_eq!(subject, "orders.shop.v1.Orders.Get");
+        assert_eq!(path_of("orders", &subject), Some(("shop.v1.Orders", "Get")));
+        for other in ["orders", "orders.Get", "orders2.a.B.C", "a.b.c"] {
+            assert_eq!(path_of("orders", other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn targets_are_checked() {
+        let target = NatsTarget::parse("nats://127.0.0.1:4222/orders").unwrap();
+        assert_eq!(target, NatsTarget { cluster: "127.0.0.1:4222", service: "orders", is_json: false });
+        assert!(NatsTarget::parse("nats://prod/orders?format=json").unwrap().is_json);
+        for (text, why) in [
+            ("nats://prod", "service is missing"),
+            ("nats:///orders", "cluster is missing"),
+            ("nats://prod/a.b", "no name"),
+            ("nats://prod/", "no name"),
+            ("nats://prod/orders?x=1", "format=json"),
+        ] {
+            let error = NatsTarget::parse(text).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

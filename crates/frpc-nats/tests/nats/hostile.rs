@@ -1,0 +1,1 @@
+//! Strangers on the bus.
