@@ -8,6 +8,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    task::{Context, Poll, Waker},
     time::{Duration, SystemTime},
 };
 
@@ -26,7 +27,7 @@ use tokio::time::Instant;
 
 use crate::{
     Nats, StreamError,
-    nats::connection_count,
+    nats::{connection_count, round_trip},
     subscription::{convert, origin},
 };
 
@@ -199,6 +200,13 @@ impl DurableBuilder {
         Ok(durable)
     }
 
+    /// Divides the window: a part is for messages buffered by `async-nats`. Returns the rest.
+    pub(crate) fn split_window(&mut self) -> usize {
+        let window = self.window;
+        self.window = (window / 4).max(1);
+        (window - self.window).max(1)
+    }
+
     fn config(&self) -> pull::Config {
         pull::Config {
             durable_name: Some(self.name.clone()),
@@ -284,6 +292,23 @@ impl Durable {
             // If this publication is lost, the message is redelivered and terminated then.
             let _ = self.settings.nats.shared().client.publish(reply, TERMINATE.into()).await;
         }
+    }
+
+    /// Ends the subscription in this process. Returns the messages that were buffered here.
+    pub(crate) async fn close(mut self) -> Vec<Delivery> {
+        let Some(mut messages) = self.messages.take() else { return Vec::new() };
+        let shared = self.settings.nats.shared();
+        let mut buffered = Vec::new();
+        while let Some(Ok(message)) = next_now(Pin::new(&mut messages)) {
+            // An undecodable message is redelivered, and terminated then.
+            buffered.extend(Delivery::new(message, &self.settings.nats));
+        }
+        drop(messages);
+        // `async-nats` unsubscribes in a separate task. Refused before that, a message would return to this
+        // subscription and wait for its time to be over.
+        tokio::task::yield_now().await;
+        let _ = round_trip(&shared.client, CLOSE_MAX).await;
+        buffered
     }
 
     async fn open(&mut self) -> Result<(), StreamError> {
@@ -429,6 +454,14 @@ impl Delivery {
     }
 }
 
+/// Returns the next item of a stream if it is available now.
+pub(crate) fn next_now<S: Stream>(stream: Pin<&mut S>) -> Option<S::Item> {
+    match stream.poll_next(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(item) => item,
+        Poll::Pending => None,
+    }
+}
+
 /// Returns `true` if JetStream may answer differently in a moment.
 fn is_passing(error: &async_nats::jetstream::Error) -> bool {
     error.code() == 503 || [ErrorCode::CLUSTER_NO_PEERS, ErrorCode::CLUSTER_NOT_LEADER].contains(&error.error_code())
@@ -445,5 +478,7 @@ impl StreamError {
 const TERMINATE: &str = "+TERM";
 /// Time a server holds a request for messages open.
 const ASK_MAX: Duration = Duration::from_secs(10);
+/// Time for the connected server to end a subscription.
+const CLOSE_MAX: Duration = Duration::from_secs(2);
 /// Interval of heartbeats from an idle server. After twice this time without one, the server counts as dead.
 const HEARTBEAT: Duration = Duration::from_secs(1);

@@ -19,6 +19,9 @@
 //! starting point and, after a restart, from the last position. Delivery is at least once: a message is redelivered
 //! until it is acknowledged.
 //!
+//! [`DurableBuilder::serve`] turns a durable subscription into the response stream of a call, with the caller's requests as
+//! acknowledgements. [`DurableBuilder::serve_taken`] does so for calls without a request stream.
+//!
 //! # Brokers and a cluster
 //!
 //! [`Nats::bridge`] forwards messages between a broker on frisbee and a cluster. Clients stay connected to their
@@ -48,6 +51,7 @@ mod nats;
 mod options;
 mod queue;
 mod refusals;
+mod source;
 mod subscription;
 
 pub use self::{
@@ -56,4 +60,5 @@ pub use self::{
     error::{ConnectError, StreamError},
     nats::{Nats, connect},
     options::{Login, NatsOptions},
+    source::{MessageReceipt, ServedMessage, ServedMessages},
 };

@@ -505,7 +505,10 @@ pub(crate) fn connection_count(client: &async_nats::Client) -> u64 {
 
 /// Waits until the server has processed all earlier commands. Sends a request without a responder; the server answers
 /// it in order, without delay.
-async fn round_trip(client: &async_nats::Client, limit: Duration) -> Result<(), Box<dyn Error + Send + Sync>> {
+pub(crate) async fn round_trip(
+    client: &async_nats::Client,
+    limit: Duration,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
     let request = async_nats::Request::new().timeout(Some(limit));
     match client.send_request(client.new_inbox(), request).await {
         Err(error) if error.kind() == RequestErrorKind::NoResponders => Ok(()),

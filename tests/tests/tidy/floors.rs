@@ -45,7 +45,7 @@ const HOUSES: &[House] = &[
             &["refusals"],
             &["nats"],
             &["durable"],
-            &["bridge"],
+            &["bridge", "source"],
         ],
     },
     House {

@@ -2,5 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod bridge;
+mod cluster;
 mod core;
 mod durable;
+mod source;
