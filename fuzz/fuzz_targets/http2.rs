@@ -41,7 +41,8 @@ fuzz_target!(|input: Input| match input {
 });
 
 fn small_settings() -> Settings {
-    Settings { stream_window: 1 << 14, connection_window: 1 << 16, streams_max: 20, ..Default::default() }
+    let (stream_window, connection_window, frame_len_max) = (1 << 15, 1 << 16, 20_000);
+    Settings { stream_window, connection_window, frame_len_max, streams_max: 20, ..Default::default() }
 }
 
 fn request() -> [Field<'static>; 3] {
@@ -57,7 +58,13 @@ fn attack(connection: &mut Connection, wire: &[u8], cuts: &[u8]) {
             break;
         }
         rest = after;
+        let awaits_more = connection.awaits_more(&inbox, piece.len(), Instant::now());
         inbox.extend_from_slice(piece);
+        if awaits_more && connection.wants_input() {
+            let received = connection.receive(&inbox, Instant::now()).expect("a part of a frame is no error");
+            assert!(received.consumed == 0 && received.event.is_none());
+            continue;
+        }
         if !pass(connection, &mut inbox, |connection, event| match event {
             Event::Head { stream, .. } => {
                 let _ = connection.send_head(stream, Header::fields(&[Field::new(":status", "200")]), false);

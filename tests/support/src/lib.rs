@@ -6,6 +6,7 @@
 mod events;
 pub mod frames;
 mod gate;
+pub mod http2;
 mod time;
 
 #[cfg(feature = "full")]

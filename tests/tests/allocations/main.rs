@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod attacks;
 mod http2;
 mod memory;
 

@@ -358,7 +358,8 @@ impl<'a> ServerConnection<'a> {
         };
         let phase = if serve::needs_task(context, &parts) {
             let context = context.clone();
-            StreamPhase::InTask(Some(RequestTask::spawn(async move { respond(&context, parts, body).await })))
+            let handler = async move { respond(&context, parts, body).await };
+            StreamPhase::InTask(Some(RequestTask::spawn(self.streams.queued_answers(), handler)))
         } else {
             StreamPhase::Answering(Box::pin(respond(context, parts, body)))
         };

@@ -6,7 +6,7 @@ use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicUsize},
     task::{Context, Poll, Waker},
 };
 
@@ -38,6 +38,8 @@ pub(super) struct OpenStreams<'a> {
     by_id: HashMap<StreamId, usize>,
     wakes: Arc<WakeList>,
     blocks: GrpcBlocks,
+    /// The length of the answers that tasks have ready. Most connections have no tasks.
+    queued_answers: Option<Arc<AtomicUsize>>,
 }
 
 /// A place for one stream, with a waker that all its streams share.
@@ -72,7 +74,12 @@ pub(super) enum StreamPhase<'a> {
 impl<'a> OpenStreams<'a> {
     pub(super) fn new(context: &'a ServeContext, wakes: Arc<WakeList>) -> Self {
         let (slots, free, by_id) = (Vec::new(), Vec::new(), HashMap::new());
-        Self { context, slots, free, uncounted: None, by_id, wakes, blocks: GrpcBlocks::default() }
+        let (uncounted, blocks, queued_answers) = (None, GrpcBlocks::default(), None);
+        Self { context, slots, free, uncounted, by_id, wakes, blocks, queued_answers }
+    }
+
+    pub(super) fn queued_answers(&mut self) -> Arc<AtomicUsize> {
+        self.queued_answers.get_or_insert_default().clone()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -204,7 +211,7 @@ impl<'a> OpenStreams<'a> {
     /// Frees memory that a connection without streams does not need.
     pub(super) fn release_memory(&mut self) {
         debug_assert!(self.by_id.is_empty(), "streams keep their slots");
-        (self.slots, self.free, self.by_id) = (Vec::new(), Vec::new(), HashMap::new());
+        (self.slots, self.free, self.by_id, self.queued_answers) = Default::default();
     }
 }
 

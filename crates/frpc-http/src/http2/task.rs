@@ -6,7 +6,10 @@ use std::{
     future::poll_fn,
     panic::resume_unwind,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll, Waker, ready},
 };
 
@@ -50,9 +53,12 @@ pub(super) struct RequestTask {
 }
 
 impl RequestTask {
-    /// Starts the task of a handler.
-    pub(super) fn spawn(handler: impl Future<Output = Response<ResponseBody>> + Send + 'static) -> Self {
-        let answer = Arc::new(AnswerQueue::default());
+    /// Starts the task of a handler. `queued` is the length of all answers in the queues of a connection.
+    pub(super) fn spawn(
+        queued: Arc<AtomicUsize>,
+        handler: impl Future<Output = Response<ResponseBody>> + Send + 'static,
+    ) -> Self {
+        let answer = Arc::new(AnswerQueue { state: Mutex::default(), queued });
         let writer = AnswerWriter(answer.clone());
         Self { task: HandlerTask::spawn(async move { writer.send(handler.await).await }), answer }
     }
@@ -75,7 +81,9 @@ impl RequestTask {
         take: impl FnOnce(&mut AnswerState) -> Option<T>,
     ) -> Poll<Option<T>> {
         let mut state = self.answer.state();
+        let len = state.len;
         if let Some(part) = take(&mut state) {
+            self.answer.queued.fetch_sub(len - state.len, Ordering::Relaxed);
             // The task goes on before its answer is used up, so that neither side waits for the other.
             let handler = if state.len < QUEUE_LEN / 2 { state.handler.take() } else { None };
             drop(state);
@@ -115,8 +123,11 @@ impl Body for RequestTask {
 }
 
 /// The answer of a task, on its way to the connection.
-#[derive(Default)]
-struct AnswerQueue(Mutex<AnswerState>);
+struct AnswerQueue {
+    state: Mutex<AnswerState>,
+    /// The length of all queues of the connection.
+    queued: Arc<AtomicUsize>,
+}
 
 #[derive(Default)]
 struct AnswerState {
@@ -144,7 +155,7 @@ enum AnswerEnd {
 
 impl AnswerQueue {
     fn state(&self) -> MutexGuard<'_, AnswerState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes the connection, if it waits.
@@ -156,13 +167,22 @@ impl AnswerQueue {
     /// Waits until the queue has room.
     fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state();
-        if state.len < QUEUE_LEN {
+        // A full connection leaves each task a little room: it goes on when the connection takes a piece of its queue.
+        let is_scarce = self.queued.load(Ordering::Relaxed) >= QUEUES_LEN;
+        if state.len < if is_scarce { QUEUE_LEN_MIN } else { QUEUE_LEN } {
             return Poll::Ready(());
         }
         state.handler = Some(cx.waker().clone());
         // The connection frees the pieces of a full queue, and the task allocates the next ones.
         keep_freed_memory();
         Poll::Pending
+    }
+}
+
+impl Drop for AnswerQueue {
+    fn drop(&mut self) {
+        let len = self.state().len;
+        self.queued.fetch_sub(len, Ordering::Relaxed);
     }
 }
 
@@ -187,8 +207,9 @@ impl AnswerWriter {
             match Pin::new(&mut *body).poll_frame(cx) {
                 Poll::Ready(Some(frame)) => {
                     let Ok(frame) = frame;
-                    let mut state = self.0.state();
-                    state.len += len_of(&frame);
+                    let (len, mut state) = (len_of(&frame), self.0.state());
+                    self.0.queued.fetch_add(len, Ordering::Relaxed);
+                    state.len += len;
                     state.pieces.push_back(frame);
                 }
                 Poll::Ready(None) => {
@@ -225,6 +246,13 @@ fn len_of(frame: &Frame<Bytes>) -> usize {
 
 /// A task waits once this much of its answer is not taken, counted with [`FRAME_LEN`]. The last piece may exceed it.
 const QUEUE_LEN: usize = 192 << 10;
+
+/// The same once the queues of a connection exceed [`QUEUES_LEN`]. A peer may ask for hundreds of answers that it does not
+/// read.
+const QUEUE_LEN_MIN: usize = 16 << 10;
+
+/// The length of all queues of a connection from which on each one is short.
+const QUEUES_LEN: usize = 4 << 20;
 
 /// The memory of a piece besides its data.
 const FRAME_LEN: usize = size_of::<Frame<Bytes>>();

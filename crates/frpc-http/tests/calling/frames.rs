@@ -4,19 +4,10 @@ use frpc::prost::Message;
 #[cfg(feature = "http2")]
 use futures_util::FutureExt;
 use support::calls::words;
+use support::http2::{
+    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, frame, header,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
-
-pub(crate) const DATA: u8 = 0;
-pub(crate) const HEADERS: u8 = 1;
-pub(crate) const RST_STREAM: u8 = 3;
-pub(crate) const SETTINGS: u8 = 4;
-pub(crate) const PING: u8 = 6;
-pub(crate) const GOAWAY: u8 = 7;
-pub(crate) const CONTINUATION: u8 = 9;
-
-pub(crate) const ACK: u8 = 1;
-pub(crate) const END_STREAM: u8 = 1;
-pub(crate) const END_HEADERS: u8 = 4;
 
 pub(crate) const REFUSED_STREAM: u32 = 7;
 pub(crate) const CANCEL: u32 = 8;
@@ -142,7 +133,7 @@ impl RawServer {
     pub(crate) async fn fail(&mut self, stream: u32, message: &str) {
         let mut headers =
             [&[0x88][..], &header("content-type", "application/grpc"), &header("grpc-status", "5")].concat();
-        headers.extend([&[0][..], &text("grpc-message"), &text(message)].concat());
+        headers.extend(header("grpc-message", message));
         let mut parts = headers.chunks(16_384).peekable();
         let mut kind = HEADERS;
         while let Some(part) = parts.next() {
@@ -193,33 +184,4 @@ impl RawServer {
 pub(crate) fn message(text: &str) -> Vec<u8> {
     let message = words(text).encode_to_vec();
     [&[0][..], &u32::try_from(message.len()).unwrap().to_be_bytes(), &message].concat()
-}
-
-pub(crate) fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
-    let len = u32::try_from(content.len()).unwrap().to_be_bytes();
-    [&len[1..], &[kind, flags], &stream.to_be_bytes(), content].concat()
-}
-
-/// Writes a header field without compression.
-pub(crate) fn header(name: &str, value: &str) -> Vec<u8> {
-    [vec![0], text(name), text(value)].concat()
-}
-
-/// Writes the length of a text, then the text.
-fn text(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    match u8::try_from(text.len()) {
-        Ok(len) if len < 127 => bytes.push(len),
-        _ => {
-            bytes.push(127);
-            let mut rest = text.len() - 127;
-            while rest >= 128 {
-                bytes.push(u8::try_from(rest % 128).unwrap() | 128);
-                rest /= 128;
-            }
-            bytes.push(u8::try_from(rest).unwrap());
-        }
-    }
-    bytes.extend_from_slice(text.as_bytes());
-    bytes
 }

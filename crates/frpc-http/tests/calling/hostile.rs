@@ -5,27 +5,19 @@ use frpc_http::{Client, ClientSettings};
 use support::{
     SECOND,
     calls::{TestClient, ask, asking, words},
+    http2::{
+        ACK, COMPRESSION_ERROR, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, FLOW_CONTROL_ERROR,
+        FRAME_SIZE_ERROR, GOAWAY, HEADERS, PING, PRIORITY, PROTOCOL_ERROR, PUSH_PROMISE, SETTINGS, WINDOW_UPDATE,
+        frame, header,
+    },
     in_virtual_time, settle,
 };
 
 use crate::{
-    frames::{
-        ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Heard, PING, RawServer, SETTINGS, frame,
-        header,
-    },
+    frames::{Heard, RawServer},
     losses::with_raw,
     network::Network,
 };
-
-const PRIORITY: u8 = 2;
-const PUSH_PROMISE: u8 = 5;
-const WINDOW_UPDATE: u8 = 8;
-
-const PROTOCOL_ERROR: u32 = 1;
-const FLOW_CONTROL_ERROR: u32 = 3;
-const FRAME_SIZE_ERROR: u32 = 6;
-const COMPRESSION_ERROR: u32 = 9;
-const ENHANCE_YOUR_CALM: u32 = 11;
 
 /// `:status: 200`.
 const OK: u8 = 0x88;

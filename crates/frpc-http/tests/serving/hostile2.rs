@@ -9,7 +9,15 @@ use frpc_http::{Mount, MountContext};
 use futures_util::future::{BoxFuture, FutureExt};
 use h2::client;
 use http::{Request, StatusCode};
-use support::{SECOND, calls::TestService, in_virtual_time, settle};
+use support::{
+    SECOND,
+    calls::TestService,
+    http2::{
+        CONTINUATION, DATA, END_HEADERS, ENHANCE_YOUR_CALM, GOAWAY, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS, call,
+        frame, header,
+    },
+    in_virtual_time, settle,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use crate::h2_caller::{H2Caller, Reply, grpc_request, messages, server};
@@ -18,51 +26,15 @@ fn serve(service: &TestService, http: Http) -> Server {
     server(service, http).without_listener().unwrap()
 }
 
-pub(crate) const DATA: u8 = 0;
-pub(crate) const HEADERS: u8 = 1;
-pub(crate) const RST_STREAM: u8 = 3;
-pub(crate) const SETTINGS: u8 = 4;
-pub(crate) const PING: u8 = 6;
-pub(crate) const GOAWAY: u8 = 7;
-pub(crate) const CONTINUATION: u8 = 9;
-
-#[cfg(feature = "http2")]
-pub(crate) const END_STREAM: u8 = 1;
-pub(crate) const END_HEADERS: u8 = 4;
-
 /// A peer that writes raw frames.
 pub(crate) struct Frames(pub(crate) DuplexStream);
-
-pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let len = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    [&len[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
-/// Returns a header field without indexing.
-pub(crate) fn header(name: &str, value: &str) -> Vec<u8> {
-    let text = |text: &str| [&[u8::try_from(text.len()).expect("short")][..], text.as_bytes()].concat();
-    [vec![0], text(name), text(value)].concat()
-}
-
-/// Returns the header block of a call.
-pub(crate) fn call(method: &str) -> Vec<u8> {
-    let path = format!("/calls.Test/{method}");
-    let headers = [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", &path),
-        (":authority", "test"),
-        ("content-type", "application/grpc"),
-    ];
-    headers.iter().flat_map(|(name, value)| header(name, value)).collect()
-}
 
 impl Frames {
     pub(crate) async fn connect(server: &Server) -> Self {
         let (ours, theirs) = duplex(64 * 1024);
         server.attach(theirs);
         let mut frames = Self(ours);
-        assert!(frames.say(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await);
+        assert!(frames.say(PREFACE).await);
         assert!(frames.say(&frame(SETTINGS, 0, 0, b"")).await);
         frames
     }
@@ -101,8 +73,6 @@ impl Frames {
     }
 }
 
-pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
-
 #[test]
 fn rapid_resets_end_the_connection() {
     in_virtual_time(async {
@@ -133,7 +103,7 @@ fn timeouts_on_a_busy_server_do_not_affect_other_calls() {
     in_virtual_time(async {
         let server = serve(&TestService::default(), Http::new());
         let (ours, theirs) = duplex(1 << 20);
-        let mut said = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, b"")].concat();
+        let mut said = [PREFACE, &frame(SETTINGS, 0, 0, b"")].concat();
         // As many requests as may be in flight, all sent before the server runs.
         for stream in (0..256).map(|index| 2 * index + 1) {
             said.extend(frame(HEADERS, END_HEADERS, stream, &call("Gather")));
@@ -170,10 +140,10 @@ fn timeouts_hold_for_a_connection_with_many_handlers() {
     in_virtual_time(async {
         let server = serve(&TestService::default(), Http::new().mount("/calls.Test/Spend", Spender));
         let (ours, theirs) = duplex(1 << 20);
-        let mut said = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, b"")].concat();
+        let mut said = [PREFACE, &frame(SETTINGS, 0, 0, b"")].concat();
         // All sent before the server runs, so that the handlers use up the budget of its first turn.
         for stream in (0..200).map(|index| 2 * index + 1) {
-            said.extend(frame(HEADERS, END_STREAM | END_HEADERS, stream, &call("Spend")));
+            said.extend(frame(HEADERS, support::http2::END_STREAM | END_HEADERS, stream, &call("Spend")));
         }
         let mut frames = Frames(ours);
         assert!(frames.say(&said).await);

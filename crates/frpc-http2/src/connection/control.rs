@@ -66,17 +66,21 @@ impl Connection {
             // The peer has no limit unless its first SETTINGS name one.
             self.peer.streams_max = usize::MAX;
         }
+        // Moves the windows of all streams, so it happens once. A frame has room for thousands of values.
+        let mut window = None;
         for setting in parse_settings(payload, self.role == Role::Client)? {
-            // A frame has room for thousands of windows, and each of them moves those of all streams.
             self.spend_control()?;
             match setting? {
                 Setting::HeaderTableSize(max) => self.encoder.set_peer_max(max),
                 Setting::MaxConcurrentStreams(max) => self.peer.streams_max = max as usize,
-                Setting::InitialWindowSize(window) => self.set_peer_window(window.into())?,
+                Setting::InitialWindowSize(max) => window = Some(max),
                 Setting::MaxFrameSize(len) => self.peer.frame_len = FRAME_LEN_SENT.min(len as usize),
                 Setting::MaxHeaderListSize(max) => self.peer.list_max = max as usize,
                 Setting::Other => {}
             }
+        }
+        if let Some(window) = window {
+            self.set_peer_window(window.into())?;
         }
         self.handshake_due = None;
         put_settings_ack(self.output.frames());

@@ -219,7 +219,7 @@ impl Connection {
                 stream.set(is::WANTS_WRITABLE);
                 self.waiting.push(id.0);
             }
-            if stream.send_window <= 0 {
+            if stream.is_window_closed() {
                 self.park(id.0);
             }
             return Err(SendError::Full);

@@ -78,9 +78,13 @@ impl StreamState {
         self.queue.as_ref().map_or(0, |queue| queue.len)
     }
 
+    /// Returns `true` if the window has no room for a frame. Tiny windows count as closed. Otherwise they would escape the
+    /// limit on small frames, and hold back streams whose data found no room in the queue.
+    pub(super) fn is_window_closed(&self) -> bool {
+        usize::try_from(self.send_window).unwrap_or(0) < SMALL_FRAME
+    }
+
     /// Returns the data that may go out now without a queue, in bytes. `max` is the limit for all streams.
-    ///
-    /// Tiny windows count as closed. Otherwise they would escape the limit on small frames.
     pub(super) fn direct_max(&self, max: usize) -> usize {
         let room = max.min(usize::try_from(self.send_window).unwrap_or(0));
         if self.queued() == 0 && room >= SMALL_FRAME { room } else { 0 }

@@ -86,7 +86,7 @@ impl Connection {
         let mut stalled = Vec::new();
         for stream in self.streams.iter_mut() {
             // A stream may also wait with an empty queue, because others fill that of the connection.
-            let is_waiting = stream.queued() > 0 || (stream.has(is::WANTS_WRITABLE) && stream.send_window <= 0);
+            let is_waiting = stream.queued() > 0 || (stream.has(is::WANTS_WRITABLE) && stream.is_window_closed());
             let Some(queue) = stream.queue.as_deref_mut() else { continue };
             if !is_waiting {
                 queue.parked = None;
