@@ -349,7 +349,7 @@ impl ServerState {
                     None => return,
                 },
                 ServerEvent::Cancel(Some(message)) => self.cancel(&message),
-                ServerEvent::Frame(Some(message)) => self.receive(message),
+                ServerEvent::Frame(Some(message)) => self.receive(*message),
                 ServerEvent::Cancel(None) | ServerEvent::Frame(None) => return,
                 ServerEvent::Drain(waiting) => {
                     drained = Some(waiting);
@@ -367,7 +367,7 @@ impl ServerState {
         loop {
             tokio::select! {
                 Some(message) = cancels.next() => self.cancel(&message),
-                Some(message) = frames.next() => self.receive(Box::new(message)),
+                Some(message) = frames.next() => self.receive(message),
                 _ = keepalive.tick() => self.keep_alive().await,
             }
         }
@@ -388,12 +388,12 @@ impl ServerState {
         }
     }
 
-    fn receive(&self, message: Box<Message>) {
+    fn receive(&self, message: Message) {
         let id = message.subject.rsplit_once('.').and_then(|(_, id)| id.parse().ok());
         let stream = id.and_then(|id: u64| self.open().get(&id).cloned());
         // Frames for no call are dropped: the call is over, or the sender is a stranger.
         if let Some(stream) = stream {
-            stream.receive(*message);
+            stream.receive(message);
         }
     }
 

@@ -50,7 +50,7 @@ pub use self::{
     go::{GoPeers, GoServer},
     installed::is_installed,
     log::{ThreadLog, hear_log},
-    nats::{NatsProgram, NatsServer},
+    nats::{NatsProgram, NatsServer, foreign_nats_peer},
     time::{in_real_time, in_real_time_within},
 };
 

@@ -3,7 +3,7 @@
 use std::{
     fs,
     net::{SocketAddr, TcpListener},
-    path::Path,
+    path::{Path, PathBuf},
     process::Stdio,
 };
 
@@ -151,6 +151,12 @@ impl NatsServer {
     pub async fn restart(self) -> Self {
         self.program.run(&self.name, &self.settings, self.directory, Some(self.addr)).await
     }
+}
+
+/// Returns the program `micro-peer`, or `None` if `tests/nats/build.sh` has not built it.
+pub fn foreign_nats_peer() -> Option<PathBuf> {
+    let program = Path::new(NATS).join("bin/micro-peer");
+    is_installed(program.is_file(), "micro-peer", "tests/nats/build.sh").then_some(program)
 }
 
 const NATS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../nats");

@@ -5,3 +5,4 @@ mod calls;
 mod common;
 mod direct;
 mod hostile;
+mod micro;
