@@ -115,6 +115,11 @@ impl NatsServer {
         format!("nats://{}", self.addr)
     }
 
+    /// Returns the id of the process, while it runs.
+    pub fn id(&self) -> Option<u32> {
+        self.process.0.id()
+    }
+
     /// Waits until the server knows the leader of its cluster.
     pub async fn has_leader(&mut self) {
         self.says(&["new JetStream cluster metadata leader", "JetStream cluster new metadata leader"]).await;

@@ -7,9 +7,9 @@ use support::{
     in_real_time, until,
 };
 
-use super::wires::{SCHEMES, connect, serve, serve_at};
+use super::wires::{EveryWire, SCHEMES, connect, schemes, serve, serve_at};
 
-async fn client(server: &frpc::Server, (scheme, path, _): (&str, &str, bool)) -> TestClient {
+async fn client(server: &EveryWire, (scheme, path, _): (&str, &str, bool)) -> TestClient {
     TestClient::new(connect(server, scheme, path).await)
 }
 
@@ -18,7 +18,7 @@ fn a_call_ends_at_its_deadline() {
     in_real_time(async {
         let service = TestService::default();
         let server = serve(Engine::Tokio, TestServer::new(service.clone())).await;
-        for scheme in SCHEMES {
+        for scheme in schemes() {
             let client = client(&server, scheme).await;
             let mut request = Request::new(Words { text: "wait".into() });
             request.set_timeout(50 * MILLI);

@@ -12,7 +12,7 @@ use support::{
     in_real_time, until,
 };
 
-use crate::wires::{SCHEMES, connect, serve};
+use crate::wires::{SCHEMES, connect, schemes, serve};
 
 /// Calls of one method, as counted by hand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -99,7 +99,7 @@ async fn make_calls(
 
 #[test]
 fn counters_agree_with_calls_counted_by_hand_on_both_sides_of_every_wire() {
-    for (scheme, path, has_request_streams) in SCHEMES {
+    for (scheme, path, has_request_streams) in schemes() {
         in_real_time(async {
             let service = TestService::default();
             let server = serve(Engine::Tokio, TestServer::new(service.clone())).await;

@@ -1,11 +1,14 @@
 //! Other protocols over real sockets, on every engine.
 
+use std::{ops::Deref, time::Duration};
+
 use frpc::{Address, Call, Channel, Code, Engine, Layered, Server, Status, Streaming, interceptor};
 use frpc_http::Http;
 use frpc_jsonrpc::JsonRpc;
+use frpc_nats::{NatsCluster, NatsServer};
 use frpc_types::{ErrorDetails, RetryInfo, StatusExt};
 use support::{
-    SECOND,
+    NatsProgram, SECOND,
     calls::{TestClient, TestServer, TestService, ask},
     engines, in_real_time,
     interop::{
@@ -17,17 +20,71 @@ use support::{
     sockets::pattern,
     until,
 };
+use tokio::sync::OnceCell;
 
-pub(crate) async fn serve(engine: Engine, service: impl frpc::Service) -> Server {
+/// A server on a port, served through NATS as well once a channel asks for it.
+pub(crate) struct EveryWire {
+    server: Server,
+    nats: OnceCell<(support::NatsServer, NatsServer)>,
+}
+
+impl EveryWire {
+    /// Returns the address for channels through NATS.
+    async fn through_nats(&self) -> String {
+        let start = || async {
+            let nats = NatsProgram::find().unwrap().start("one", "").await;
+            let cluster = NatsCluster::new(nats.url());
+            let server = NatsServer::builder("test").serve(&cluster, self.server.endpoint()).await.unwrap();
+            (nats, server)
+        };
+        self.nats.get_or_init(start).await.0.addr.to_string()
+    }
+
+    /// Shuts both servers down. NATS runs until the result is dropped, because it may still have answers to deliver.
+    pub(crate) async fn shutdown(self, limit: Duration) -> CutCalls {
+        let (nats, through_nats) = self.nats.into_inner().unzip();
+        let through_nats = async {
+            match through_nats {
+                Some(server) => server.shutdown(limit).await,
+                None => 0,
+            }
+        };
+        let (left, cut) = tokio::join!(self.server.shutdown(limit), through_nats);
+        CutCalls { count: left + cut, _nats: nats }
+    }
+}
+
+/// The number of connections and calls cut by a shutdown.
+#[derive(Debug)]
+pub(crate) struct CutCalls {
+    count: usize,
+    _nats: Option<support::NatsServer>,
+}
+
+impl PartialEq<usize> for CutCalls {
+    fn eq(&self, other: &usize) -> bool {
+        self.count == *other
+    }
+}
+
+impl Deref for EveryWire {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+pub(crate) async fn serve(engine: Engine, service: impl frpc::Service) -> EveryWire {
     serve_at("127.0.0.1:0".parse().unwrap(), engine, service).await
 }
 
-pub(crate) async fn serve_at(address: Address, engine: Engine, service: impl frpc::Service) -> Server {
+pub(crate) async fn serve_at(address: Address, engine: Engine, service: impl frpc::Service) -> EveryWire {
     let json = JsonRpc::new();
     let server = Server::builder().engine(engine).add_service(service).wire(json.clone());
     let server = server.wire(Http::new().mount("/rpc", json)).bind(address).await.unwrap();
     assert_eq!(server.engine(), engine);
-    server
+    EveryWire { server, nats: OnceCell::new() }
 }
 
 /// Schemes of addresses with their path. The flag is set if requests can be streams.
@@ -43,11 +100,21 @@ pub(crate) const SCHEMES: [(&str, &str, bool); 9] = [
     ("tcp", "", true),
 ];
 
-pub(crate) async fn connect(server: &Server, scheme: &str, path: &str) -> Channel {
-    let address = server.local_addr().to_string();
+/// Returns the schemes, and that of NATS if nats-server is installed.
+pub(crate) fn schemes() -> Vec<(&'static str, &'static str, bool)> {
+    let nats = NatsProgram::find().map(|_| ("nats", "/test", true));
+    SCHEMES.into_iter().chain(nats).collect()
+}
+
+pub(crate) async fn connect(server: &EveryWire, scheme: &str, path: &str) -> Channel {
+    let address = match scheme {
+        "nats" => server.through_nats().await,
+        _ => server.local_addr().to_string(),
+    };
     let (_, address) = address.split_once("://").unwrap_or(("", &address));
     let channel = Channel::builder().transport(frpc_http::transport()).transport(frpc_websocket::transport());
-    channel.transport(frpc_jsonrpc::transport()).connect(format!("{scheme}://{address}{path}")).await.unwrap()
+    let channel = channel.transport(frpc_jsonrpc::transport()).transport(frpc_nats::transport());
+    channel.connect(format!("{scheme}://{address}{path}")).await.unwrap()
 }
 
 async fn converse(channel: Channel, number: i64, scheme: &str, streams: bool) {
@@ -80,7 +147,7 @@ fn every_wire_is_served_by_every_engine() {
         in_real_time(async {
             let server = serve(engine, InteropServer::new(Service)).await;
             let mut clients = Vec::new();
-            for (scheme, path, streams) in SCHEMES {
+            for (scheme, path, streams) in schemes() {
                 let channel = connect(&server, scheme, path).await;
                 clients.extend((0..4).map(|number| tokio::spawn(converse(channel.clone(), number, scheme, streams))));
             }
@@ -100,15 +167,15 @@ fn shutdown_lets_calls_finish_on_every_wire_and_engine() {
             let service = TestService::default();
             let server = serve(engine, TestServer::new(service.clone())).await;
             let mut calls = Vec::new();
-            for (scheme, path, _) in SCHEMES {
+            for (scheme, path, _) in schemes() {
                 let client = TestClient::new(connect(&server, scheme, path).await);
                 calls.push(tokio::spawn(async move { ask(&client, "wait").await }));
                 service.gate.arrival().await;
             }
             let shutdown = tokio::spawn(server.shutdown(15 * SECOND));
-            service.gate.open(SCHEMES.len());
-            for ((scheme, ..), call) in SCHEMES.into_iter().zip(calls) {
-                assert_eq!(call.await.unwrap().unwrap(), "wait", "{scheme}");
+            service.gate.open(calls.len());
+            for ((scheme, ..), call) in schemes().into_iter().zip(calls) {
+                assert_eq!(call.await.unwrap().as_deref().ok(), Some("wait"), "{scheme}");
             }
             assert_eq!(shutdown.await.unwrap(), 0, "{engine}");
         });
@@ -129,7 +196,7 @@ fn error_details_arrive_over_every_supporting_wire() {
             Err(Status::with_error_details(Code::InvalidArgument, "a mistake", told.clone()))
         });
         let server = serve(Engine::Tokio, Layered::new(InteropServer::new(Service), refusal)).await;
-        for (scheme, path, _) in SCHEMES {
+        for (scheme, path, _) in schemes() {
             let interop = InteropClient::new(connect(&server, scheme, path).await);
             let status = interop.echo(Rich::default()).await.unwrap_err();
             assert_eq!((status.code(), status.message()), (Code::InvalidArgument, "a mistake"), "{scheme}");
