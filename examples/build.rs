@@ -6,10 +6,10 @@ fn main() -> Result<(), frpc_build::Error> {
     let protos = [
         "proto/benchmark.proto",
         "proto/browser.proto",
+        "proto/gate.proto",
         "proto/helloworld.proto",
         "proto/mixed.proto",
         "proto/orders.proto",
-        "proto/postgres.proto",
         "proto/routeguide.proto",
     ];
     let bytes = [".BytesRequest", ".BytesResponse", ".BytesRepeatRequest"];
@@ -19,6 +19,8 @@ fn main() -> Result<(), frpc_build::Error> {
         .json(true)
         .topic("orders.OrderCreated", "orders.*.created")
         .compile_protos(&protos, &["proto"])?;
+    let etcd = ["mvccpb/kv", "authpb/auth", "etcdserverpb/rpc"].map(|file| format!("proto/etcd/api/{file}.proto"));
+    frpc_build::configure().build_server(false).include_file("etcd.rs").compile_protos(&etcd, &["proto"])?;
     build_json_codec_service()
 }
 

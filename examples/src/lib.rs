@@ -1,9 +1,9 @@
-//! Code shared by several examples: certificates, the PostgreSQL proxy, the server of the browser page, and the
+//! Code shared by several examples: certificates, the proxies to databases, the server of the browser page, and the
 //! services of the load tools.
 
 pub mod browser;
 pub mod certificates;
-pub mod postgres;
+pub mod gate;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +21,11 @@ pub mod benchmark {
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/guide.md")]
 pub struct Guide;
+
+/// The code of the page about takeover, which has to compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/takeover.md")]
+pub struct TakeoverPage;
 
 /// The code of the page about publish and subscribe, which has to compile.
 #[cfg(doctest)]

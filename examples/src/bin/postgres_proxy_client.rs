@@ -5,7 +5,7 @@
 
 use std::{env, error::Error};
 
-use examples::postgres::gate::{LogInRequest, OpenDatabaseRequest, gate_client::GateClient};
+use examples::gate::proto::{LogInRequest, OpenDatabaseRequest, gate_client::GateClient};
 use frpc::Channel;
 use tokio_postgres::{Config, NoTls, SimpleQueryMessage};
 

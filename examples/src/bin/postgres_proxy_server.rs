@@ -5,17 +5,18 @@
 
 use std::{collections::HashMap, env, error::Error, time::Duration};
 
-use examples::postgres::{Account, Limits, Proxy, gate::gate_server::GateServer};
+use examples::gate::{Account, Limits, Proxy, postgres::Postgres, proto::gate_server::GateServer};
 use frpc::Server;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let database = env::args().nth(1).ok_or("say where the database is")?.parse()?;
     let address = env::args().nth(2).unwrap_or("tcp://127.0.0.1:50051".into());
-    let account = Account { role: "postgres".into(), databases: vec!["postgres".into()] };
+    let (role, databases) = ("postgres".into(), vec!["postgres".into()]);
+    let account = Account { role, password: String::new(), databases };
     let accounts = HashMap::from([("ada's secret".to_owned(), account)]);
 
-    let proxy = Proxy::new(database, accounts, Limits::default());
+    let proxy = Proxy::new(Postgres, database, accounts, Limits::default());
     // The proxy is a service, a router and a wire. On an untrusted network, add `.tls` too.
     let gate = GateServer::new(proxy.clone());
     let server = Server::builder().add_service(gate).router(proxy.clone()).wire(proxy.clone()).bind(address).await?;

@@ -2,5 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod browser;
+mod etcd_proxy;
 mod functions;
+mod gateway;
 mod postgres_proxy;
+mod redis_proxy;

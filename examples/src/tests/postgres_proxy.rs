@@ -2,13 +2,10 @@
 
 #![cfg(unix)]
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
-use examples::postgres::{
-    Account, Limits, Proxy,
-    gate::{LogInRequest, OpenDatabaseRequest, OpenDatabaseResponse, gate_client::GateClient, gate_server::GateServer},
-};
-use frpc::{Address, Channel, CloseReason, Code, Raw, Server, Status};
+use examples::gate::{Limits, postgres, proto::LogInRequest};
+use frpc::{Address, CloseReason, Code};
 use support::{Identity, Postgres, in_real_time, in_real_time_within};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
@@ -19,13 +16,15 @@ use tokio::{
 };
 use tokio_postgres::{Client, Config, Error, NoTls, SimpleQueryMessage, error::SqlState};
 
+use super::gateway::{Gateway, log_in, open};
+
 #[test]
 fn a_client_logs_in_and_speaks_postgresql_on_one_socket() {
     in_real_time_within(DATABASE_MAX, async {
         let Some(postgres) = Postgres::start().await else { return };
         make_role(&postgres).await;
         for identity in [None, Some(Identity::new())] {
-            let gateway = Gateway::serve(Address::Unix(postgres.socket()), Limits::default(), identity).await;
+            let gateway = serve(Address::Unix(postgres.socket()), Limits::default(), identity).await;
             let gate = gateway.dial().await;
             let local_addr = gate.channel().connection().unwrap().local_addr().clone();
             assert_eq!(log_in(&gate).await.unwrap(), "ada");
@@ -59,16 +58,16 @@ fn queries_are_cancelled_over_an_authenticated_connection() {
     in_real_time_within(DATABASE_MAX, async {
         let Some(postgres) = Postgres::start().await else { return };
         make_role(&postgres).await;
-        let gateway = Gateway::serve(Address::Unix(postgres.socket()), Limits::default(), None).await;
-        let (client, _session) = speak(gateway.opened().await, "ada", "postgres").await.unwrap();
+        let gateway = serve(Address::Unix(postgres.socket()), Limits::default(), None).await;
+        let (client, _session) = speak(gateway.opened("postgres").await, "ada", "postgres").await.unwrap();
         // A lock held by the first client shows when the query of the second one is running: it waits for the lock.
         client.batch_execute("SELECT pg_advisory_lock(1)").await.unwrap();
-        let (waiting, _session) = speak(gateway.opened().await, "ada", "postgres").await.unwrap();
+        let (waiting, _session) = speak(gateway.opened("postgres").await, "ada", "postgres").await.unwrap();
         let token = waiting.cancel_token();
         let query = tokio::spawn(async move { waiting.batch_execute("SELECT pg_advisory_lock(1)").await });
         let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
         while value(&client, waits).await != "1" {}
-        token.cancel_query_raw(gateway.opened().await, NoTls).await.unwrap();
+        token.cancel_query_raw(gateway.opened("postgres").await, NoTls).await.unwrap();
         assert_eq!(query.await.unwrap().unwrap_err().code(), Some(&SqlState::QUERY_CANCELED));
     });
 }
@@ -76,7 +75,7 @@ fn queries_are_cancelled_over_an_authenticated_connection() {
 #[test]
 fn an_unknown_token_closes_the_connection() {
     in_real_time(async {
-        let gateway = Gateway::without_database(Limits::default()).await;
+        let gateway = without_database(Limits::default()).await;
         let gate = gateway.dial().await;
         let connection = gate.channel().connection().unwrap();
         let refused = gate.log_in(LogInRequest { token: "a guess".into() }).await.unwrap_err();
@@ -88,7 +87,7 @@ fn an_unknown_token_closes_the_connection() {
 #[test]
 fn a_denied_database_leaves_the_connection_usable() {
     in_real_time(async {
-        let gateway = Gateway::without_database(Limits::default()).await;
+        let gateway = without_database(Limits::default()).await;
         let gate = gateway.dial().await;
         let refused = open(&gate, "postgres").await.unwrap_err();
         let message = "the connection has not logged in: call LogIn on it before";
@@ -108,7 +107,7 @@ fn a_denied_database_leaves_the_connection_usable() {
 #[test]
 fn a_takeover_without_a_database_is_disconnected() {
     in_real_time(async {
-        let gateway = Gateway::without_database(Limits::default()).await;
+        let gateway = without_database(Limits::default()).await;
         for logs_in in [false, true] {
             let gate = gateway.dial().await;
             if logs_in {
@@ -124,11 +123,11 @@ fn a_takeover_without_a_database_is_disconnected() {
 #[test]
 fn postgresql_without_login_is_rejected_with_advice() {
     in_real_time(async {
-        let gateway = Gateway::without_database(Limits::default()).await;
+        let gateway = without_database(Limits::default()).await;
         let socket = || TcpStream::connect(gateway.server.local_addr().socket_addr().unwrap());
         let error = speak(socket().await.unwrap(), "ada", "postgres").await.unwrap_err();
         assert_eq!(error.code(), Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION));
-        let message = "authenticate by calls of gate.Gate before you speak PostgreSQL here";
+        let message = "authenticate by calls of gate.Gate before you speak to the database here";
         assert_eq!(error.as_db_error().unwrap().message(), message);
         // Like psql, it offers encryption and continues without.
         let mut offering = socket().await.unwrap();
@@ -143,9 +142,9 @@ fn postgresql_without_login_is_rejected_with_advice() {
 fn a_session_cannot_change_its_user_or_database() {
     in_real_time(async {
         let database = Database::listen().await;
-        let gateway = Gateway::serve(database.address(), Limits::default(), None).await;
+        let gateway = serve(database.address(), Limits::default(), None).await;
         for (role, name) in [("postgres", "postgres"), ("ada", "payroll")] {
-            let error = speak(gateway.opened().await, role, name).await.unwrap_err();
+            let error = speak(gateway.opened("postgres").await, role, name).await.unwrap_err();
             assert_eq!(error.code(), Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION));
             let refused = if role == "ada" { name } else { role };
             let message = error.as_db_error().unwrap().message();
@@ -154,12 +153,12 @@ fn a_session_cannot_change_its_user_or_database() {
         }
         // For a duplicate parameter, every value is checked, and the database receives only the checked one.
         let twice = startup(&[("user", "ada"), ("user", "postgres")]);
-        let mut raw = gateway.opened().await;
+        let mut raw = gateway.opened("postgres").await;
         raw.write_all(&twice).await.unwrap();
         let mut refusal = Vec::new();
         raw.read_to_end(&mut refusal).await.unwrap();
         assert!(refusal.starts_with(b"E"));
-        let mut raw = gateway.opened().await;
+        let mut raw = gateway.opened("postgres").await;
         raw.write_all(&startup(&[("user", "ada"), ("user", "ada"), ("options", "-c x=y")])).await.unwrap();
         raw.shutdown().await.unwrap();
         database.hears_all().await;
@@ -172,16 +171,16 @@ fn a_session_cannot_change_its_user_or_database() {
 fn silent_or_malformed_clients_are_disconnected() {
     on_one_thread(async {
         let database = Database::listen().await;
-        let gateway = Gateway::serve(database.address(), Limits::default(), None).await;
-        let mut silent = gateway.opened().await;
+        let gateway = serve(database.address(), Limits::default(), None).await;
+        let mut silent = gateway.opened("postgres").await;
         pause();
         assert_eq!(silent.read(&mut [0]).await.unwrap(), 0, "it took too long to begin");
     });
     in_real_time(async {
         let database = Database::listen().await;
-        let gateway = Gateway::serve(database.address(), Limits::default(), None).await;
+        let gateway = serve(database.address(), Limits::default(), None).await;
         for nonsense in [&b"\x00\x01\x00\x00long"[..], b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x08\x00\x04\x00\x00"] {
-            let mut raw = gateway.opened().await;
+            let mut raw = gateway.opened("postgres").await;
             raw.write_all(nonsense).await.unwrap();
             // Closing with unread bytes may reset the connection instead of ending it.
             assert!(!matches!(raw.read(&mut [0]).await, Ok(1..)));
@@ -199,7 +198,7 @@ fn silent_or_malformed_clients_are_disconnected() {
 #[test]
 fn clients_without_a_login_are_disconnected_in_time() {
     on_one_thread(async {
-        let gateway = Gateway::without_database(Limits::default()).await;
+        let gateway = without_database(Limits::default()).await;
         let connection = gateway.dial().await.channel().connection().unwrap();
         pause();
         assert!(matches!(connection.closed().await, CloseReason::Peer));
@@ -210,8 +209,8 @@ fn clients_without_a_login_are_disconnected_in_time() {
 fn sessions_are_limited_and_end_with_the_program() {
     in_real_time(async {
         let database = Database::listen().await;
-        let gateway = Gateway::serve(database.address(), Limits { sessions_max: 1, ..Limits::default() }, None).await;
-        let mut first = gateway.opened().await;
+        let gateway = serve(database.address(), Limits { sessions_max: 1, ..Limits::default() }, None).await;
+        let mut first = gateway.opened("postgres").await;
         first.write_all(&startup(&[("user", "ada")])).await.unwrap();
         let gate = gateway.dial().await;
         log_in(&gate).await.unwrap();
@@ -239,52 +238,15 @@ fn on_one_thread(test: impl Future<Output = ()>) {
     runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
 }
 
-/// A server with the proxy.
-struct Gateway {
-    proxy: Proxy,
-    server: Server,
-    identity: Option<Identity>,
+async fn serve(database: Address, limits: Limits, identity: Option<Identity>) -> Gateway<postgres::Postgres> {
+    Gateway::serve(postgres::Postgres, database, limits, identity).await
 }
 
-impl Gateway {
-    async fn serve(database: Address, limits: Limits, identity: Option<Identity>) -> Self {
-        let account = Account { role: "ada".into(), databases: vec!["postgres".into()] };
-        let proxy = Proxy::new(database, HashMap::from([(TOKEN.to_owned(), account)]), limits);
-        let server = Server::builder().add_service(GateServer::new(proxy.clone())).router(proxy.clone());
-        let mut server = server.wire(proxy.clone());
-        if let Some(identity) = &identity {
-            server = server.tls(identity.server());
-        }
-        Self { proxy, server: server.bind("tcp://127.0.0.1:0").await.unwrap(), identity }
-    }
-
-    /// Creates a proxy for a database that is not running.
-    async fn without_database(limits: Limits) -> Self {
-        // The port is free again, and the system does not reassign it that soon.
-        let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        Self::serve(address.into(), limits, None).await
-    }
-
-    async fn dial(&self) -> GateClient {
-        let mut channel = Channel::builder();
-        if let Some(identity) = &self.identity {
-            channel = channel.tls_with_name(identity.client(), "localhost");
-        }
-        GateClient::new(channel.connect(self.server.local_addr()).await.unwrap())
-    }
-
-    /// Returns a connection that has logged in and opened a database.
-    async fn opened(&self) -> Raw {
-        let gate = self.dial().await;
-        log_in(&gate).await.unwrap();
-        open(&gate, "postgres").await.unwrap();
-        gate.into_raw().await.unwrap()
-    }
-
-    async fn end(self, limit: Duration) {
-        self.server.shutdown(limit).await;
-        self.proxy.end(limit).await;
-    }
+/// Creates a proxy for a database that is not running.
+async fn without_database(limits: Limits) -> Gateway<postgres::Postgres> {
+    // The port is free again, and the system does not reassign it that soon.
+    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    serve(address.into(), limits, None).await
 }
 
 /// A listener standing in for a database.
@@ -305,14 +267,6 @@ impl Database {
         self.0.accept().await.unwrap().0.read_to_end(&mut heard).await.unwrap();
         heard
     }
-}
-
-async fn log_in(gate: &GateClient) -> Result<String, Status> {
-    Ok(gate.log_in(LogInRequest { token: TOKEN.into() }).await?.into_inner().role)
-}
-
-async fn open(gate: &GateClient, database: &str) -> Result<OpenDatabaseResponse, Status> {
-    Ok(gate.open_database(OpenDatabaseRequest { database: database.into() }).await?.into_inner())
 }
 
 /// Starts a PostgreSQL session.
@@ -352,6 +306,5 @@ fn startup(parameters: &[(&str, &str)]) -> Vec<u8> {
     [&len.to_be_bytes()[..], &content].concat()
 }
 
-const TOKEN: &str = "ada's secret";
 /// Creating a database takes seconds on a busy machine.
 const DATABASE_MAX: Duration = Duration::from_secs(240);

@@ -14,6 +14,8 @@ pub mod calls;
 #[cfg(feature = "full")]
 mod certificates;
 #[cfg(feature = "full")]
+mod databases;
+#[cfg(feature = "full")]
 mod directory;
 #[cfg(feature = "full")]
 mod engines;
@@ -32,6 +34,8 @@ mod nats;
 #[cfg(all(unix, feature = "full"))]
 mod postgres;
 #[cfg(feature = "full")]
+mod process;
+#[cfg(feature = "full")]
 pub mod sockets;
 #[cfg(all(unix, feature = "full"))]
 mod unbound;
@@ -44,6 +48,7 @@ pub use time::{DAY, MILLI, SECOND, assert_elapsed, in_virtual_time, settle, unti
 #[cfg(feature = "full")]
 pub use self::{
     certificates::{Identity, PemFile, localhost, trusting},
+    databases::{EtcdServer, RedisServer},
     directory::Directory,
     engines::{can_be_had, engines, rings},
     foreign::{foreign_browser, foreign_packages, foreign_program, foreign_python, foreign_runtime, typescript_client},

@@ -4,21 +4,19 @@
 
 use std::{
     error::Error,
-    future::ready,
-    io,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use frisbee::{ConnectRetry, Operation, Outcome, Router, RouterInfo, ServerLimits, Stream};
+use frisbee::{Operation, Outcome, Router, RouterInfo, ServerLimits, Stream};
 use frpc::{
     Address, CallError, Channel, ChannelCallSettings, Code, Config, Connection, GoAway, Packet, RefusalReason, Request,
     Response, Server, Status, Streaming,
 };
-use frpc_http::{Client, ClientSettings, Http, HttpVersion};
+use frpc_http::{Client, Http};
 use support::{
     MILLI, SECOND, assert_elapsed,
     calls::{
@@ -151,19 +149,7 @@ fn streams_at_the_end_of_a_shutdown_fail_with_the_reason() {
                 let channel = match wire {
                     "frisbee" => quiet_channel().attach(ours).await.unwrap(),
                     "plain" => quiet_channel().config(plain()).attach(ours).await.unwrap(),
-                    _ => {
-                        let once = Mutex::new(Some(ours));
-                        let once = move || ready(once.lock().unwrap().take().ok_or(io::ErrorKind::NotFound.into()));
-                        let client = Client::new()
-                            .settings(ClientSettings { http_version: HttpVersion::Http2, ..ClientSettings::default() })
-                            .connector(once);
-                        Channel::builder()
-                            .transport(client)
-                            .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() })
-                            .connect("grpc://test")
-                            .await
-                            .unwrap()
-                    }
+                    _ => Channel::builder().transport(Client::new().socket(ours)).connect("grpc://test").await.unwrap(),
                 };
                 let client = TestClient::new(channel.with_timeout(3600 * SECOND));
                 let call = tokio::spawn(async move { of_kind(&client, kind, "wait").await });

@@ -1,6 +1,12 @@
 //! Client settings.
 
-use std::{fmt, io, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::ready,
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use frpc::{ByteStream, codec::Format};
 use futures_util::future::BoxFuture;
@@ -191,6 +197,33 @@ impl Client {
             Box::pin(async move { Ok(Box::new(connecting.await?) as BoxIo) })
         });
         Self { connector: Some(connector), ..self }
+    }
+
+    /// Uses an open byte stream as the only connection, such as one [taken over](frpc::Channel::into_raw) from another
+    /// protocol.
+    ///
+    /// Further calls wait while the server allows no more on it. After its end, calls fail. Call it after
+    /// [`settings`](Self::settings), since it sets [`connections_max`](ClientSettings::connections_max) to 1.
+    ///
+    /// ```no_run
+    /// # async fn example(raw: frpc::Raw) -> Result<(), Box<dyn std::error::Error>> {
+    /// use frpc::Channel;
+    /// use frpc_http::Client;
+    ///
+    /// // The host becomes the `:authority` of the calls.
+    /// let channel = Channel::builder().transport(Client::new().socket(raw)).connect("grpc://etcd").await?;
+    /// # let _ = channel;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn socket(mut self, socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
+        self.settings.connections_max = 1;
+        let socket = Mutex::new(Some(socket));
+        self.connector(move || {
+            // Of this kind, the error ends the attempts to connect.
+            let used = || io::Error::new(io::ErrorKind::Unsupported, "the only connection of this client has ended");
+            ready(socket.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or_else(used))
+        })
     }
 }
 

@@ -1,12 +1,54 @@
-//! The startup message of a PostgreSQL client, and its refusal by a server.
+//! PostgreSQL: the startup message of a client, and its refusal by a server.
 
 use std::io;
 
+use frpc::{ProtocolMatch, Raw};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::{ADVICE, Account, Protocol, Socket};
+
+/// Sessions of the role and database of the account only.
+#[derive(Clone, Copy, Debug)]
+pub struct Postgres;
+
+impl Protocol for Postgres {
+    async fn start(
+        &self,
+        account: &Account,
+        database: &str,
+        client: &mut Raw,
+        socket: &mut dyn Socket,
+    ) -> io::Result<bool> {
+        match Startup::read(client).await? {
+            Startup::Session(session) => {
+                if let Err(refusal) = session.check(&account.role, database) {
+                    refusal.tell(client).await?;
+                    return Ok(false);
+                }
+                socket.write_all(&session.message(&account.role, database)).await?;
+            }
+            Startup::Cancel(message) => socket.write_all(&message).await?,
+        }
+        Ok(true)
+    }
+
+    fn recognize(&self, first: &[u8]) -> ProtocolMatch {
+        match Startup::may_begin_with(first) {
+            Some(true) => ProtocolMatch::Yes,
+            Some(false) => ProtocolMatch::No,
+            None => ProtocolMatch::More,
+        }
+    }
+
+    async fn refuse(&self, client: &mut Raw) -> io::Result<()> {
+        Startup::read(client).await?;
+        Refusal::new(NOT_AUTHORIZED, ADVICE).tell(client).await
+    }
+}
 
 /// The startup message of a PostgreSQL client.
 #[derive(Debug)]
-pub(super) enum Startup {
+enum Startup {
     /// A request for a session.
     Session(Session),
     /// A request to cancel a query of another session, authorized by a secret. Contains the unmodified message.
@@ -15,14 +57,14 @@ pub(super) enum Startup {
 
 /// The parameters of a session.
 #[derive(Debug)]
-pub(super) struct Session {
+struct Session {
     version: u32,
     parameters: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// The reason for refusing a session: an SQLSTATE and a message.
 #[derive(Debug)]
-pub(super) struct Refusal {
+struct Refusal {
     state: &'static str,
     message: String,
 }
@@ -30,7 +72,7 @@ pub(super) struct Refusal {
 impl Startup {
     /// Reads the message. Offers of encryption are declined: the underlying connection is encrypted already, or need
     /// not be.
-    pub(super) async fn read(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<Self> {
+    async fn read(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<Self> {
         for _ in 0..OFFERS_MAX {
             let len = stream.read_u32().await?;
             if !(LEN_MIN..=LEN_MAX).contains(&len) {
@@ -53,7 +95,7 @@ impl Startup {
     }
 
     /// Returns whether `first` is the beginning of a startup message, or `None` if more bytes are needed.
-    pub(super) fn may_begin_with(first: &[u8]) -> Option<bool> {
+    fn may_begin_with(first: &[u8]) -> Option<bool> {
         let Some((len, code)) = first.split_at_checked(size_of::<u32>()) else {
             // A length of at most 10,000 starts with two zero bytes. No frisbee header with a magic number does.
             return if first.iter().take(2).all(|byte| *byte == 0) { None } else { Some(false) };
@@ -90,7 +132,7 @@ impl Session {
     }
 
     /// Refuses parameters beyond the permissions of the caller.
-    pub(super) fn check(&self, role: &str, database: &str) -> Result<(), Refusal> {
+    fn check(&self, role: &str, database: &str) -> Result<(), Refusal> {
         for (name, value) in &self.parameters {
             let allowed: &[u8] = match &name[..] {
                 b"user" => role.as_bytes(),
@@ -113,7 +155,7 @@ impl Session {
 
     /// Returns the startup message for the database. It is built anew, so that the database reads exactly the checked
     /// values, even if the client sent parameters repeatedly or in another order.
-    pub(super) fn message(&self, role: &str, database: &str) -> Vec<u8> {
+    fn message(&self, role: &str, database: &str) -> Vec<u8> {
         let ours = [(&b"user"[..], role.as_bytes()), (b"database", database.as_bytes())];
         let theirs = self.parameters.iter().map(|(name, value)| (&name[..], &value[..]));
         let theirs = theirs.filter(|(name, _)| !matches!(*name, b"user" | b"database" | b"replication"));
@@ -127,12 +169,12 @@ impl Session {
 }
 
 impl Refusal {
-    pub(super) fn new(state: &'static str, message: impl Into<String>) -> Self {
+    fn new(state: &'static str, message: impl Into<String>) -> Self {
         Self { state, message: message.into() }
     }
 
     /// Sends the refusal to the client and ends the stream.
-    pub(super) async fn tell(&self, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+    async fn tell(&self, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
         let fields = format!("SFATAL\0VFATAL\0C{}\0M{}\0\0", self.state, self.message);
         let message = [b"E", &prefixed_with_len(fields.as_bytes())[..]].concat();
         stream.write_all(&message).await?;
@@ -151,7 +193,7 @@ fn malformed(why: &str) -> io::Error {
 }
 
 /// The SQLSTATE for an invalid authorization.
-pub(super) const NOT_AUTHORIZED: &str = "28000";
+const NOT_AUTHORIZED: &str = "28000";
 
 const SSL_REQUEST: u32 = 80_877_103;
 const GSSENC_REQUEST: u32 = 80_877_104;

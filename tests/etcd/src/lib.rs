@@ -1,0 +1,1 @@
+//! Conversations with the crate etcd-client. It brings tonic, and its build needs `protoc`.
