@@ -161,7 +161,7 @@ fn pick(criterion: &mut Criterion) {
         let servers = (0..len).map(|hash| {
             let load = EndpointLoad::new(&LoadSettings::default());
             load.record(Duration::from_micros(100), SHARE_GROWS);
-            Server(EndpointState { load, weight: 1, hash, joined: Duration::ZERO })
+            Server(EndpointState { load, weight: 1.into(), hash, joined: Duration::ZERO })
         });
         let now = SHARE_GROWS + Duration::from_millis(2);
         let picker = Picker::new(PickPolicy::TwoChoices, servers.collect(), ZonePreference::default(), now);

@@ -1,7 +1,7 @@
 //! The choice of an endpoint for a call.
 
 use std::{
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicU32, AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -45,8 +45,9 @@ impl PickPolicy {
 pub struct EndpointState {
     /// Its load.
     pub load: EndpointLoad,
-    /// Its share of the calls, relative to other endpoints. At least 1.
-    pub weight: u32,
+    /// Its share of the calls, relative to other endpoints. At least 1. A change counts for shares by load at once, and for
+    /// other policies with the next picker.
+    pub weight: AtomicU32,
     /// A number for its address, equal in all processes.
     pub hash: u64,
     /// The start of its use. Its share grows for [`SHARE_GROWS`] from then on.
@@ -54,6 +55,11 @@ pub struct EndpointState {
 }
 
 impl EndpointState {
+    #[inline]
+    fn weight(&self) -> u32 {
+        self.weight.load(Ordering::Relaxed).max(1)
+    }
+
     /// Returns `true` if the endpoint may take this call, by its share relative to that of the `oldest` endpoint.
     #[inline]
     fn admits(&self, oldest: Duration, now: Duration) -> bool {
@@ -65,7 +71,7 @@ impl EndpointState {
     fn is_better_than(&self, other: &Self, now: Duration, [my_share, other_share]: [f32; 2]) -> bool {
         // The first call of a new endpoint counts in full: otherwise every known slow endpoint would be better.
         let [mine, others] = [(self, my_share), (other, other_share)]
-            .map(|(member, share)| (member.load.known_in_flight(now) as f32 / share + 1.0) / member.weight as f32);
+            .map(|(member, share)| (member.load.known_in_flight(now) as f32 / share + 1.0) / member.weight() as f32);
         match (self.load.latency(now), other.load.latency(now)) {
             (Some(mine_latency), Some(other_latency)) => mine * mine_latency < others * other_latency,
             // Without a measurement on both sides, only calls in flight can be compared. An endpoint gets its first
@@ -133,7 +139,7 @@ impl<E: AsRef<EndpointState>> Picker<E> {
     /// Creates a picker.
     pub fn new(policy: PickPolicy, endpoints: Vec<E>, preferred: ZonePreference, now: Duration) -> Self {
         let sums = match policy {
-            PickPolicy::Weighted => sums(endpoints.iter().map(|endpoint| endpoint.as_ref().weight.max(1).into())),
+            PickPolicy::Weighted => sums(endpoints.iter().map(|endpoint| endpoint.as_ref().weight().into())),
             PickPolicy::Reported => {
                 let weights = endpoints.iter().map(|endpoint| endpoint.as_ref().load.reported_weight(now));
                 sums(proportions(&weights.collect::<Vec<_>>()).into_iter())
@@ -272,7 +278,7 @@ fn sums(weights: impl Iterator<Item = u64>) -> Vec<u64> {
 /// Returns the positions of all endpoints on a ring, more for a higher weight. The positions of one endpoint do not depend
 /// on the number of endpoints, so a change of the set moves few keys.
 fn ring<E: AsRef<EndpointState>>(endpoints: &[E]) -> Vec<(u64, usize)> {
-    let weights = endpoints.iter().map(|endpoint| u64::from(endpoint.as_ref().weight.max(1)));
+    let weights = endpoints.iter().map(|endpoint| u64::from(endpoint.as_ref().weight()));
     let least = weights.clone().min().unwrap_or(1);
     let mut ring = Vec::new();
     for ((index, endpoint), weight) in endpoints.iter().enumerate().zip(weights) {
@@ -332,7 +338,7 @@ mod tests {
     fn servers(weights: &[u32], joined: Duration) -> Vec<Server> {
         let member = |(index, weight): (usize, &u32)| EndpointState {
             load: EndpointLoad::new(&LoadSettings::default()),
-            weight: *weight,
+            weight: (*weight).into(),
             hash: index as u64,
             joined,
         };

@@ -8,6 +8,8 @@ use tokio::{
     time,
 };
 
+#[cfg(feature = "tls")]
+use crate::client::transport::ConnectTls;
 use crate::{
     client::{
         caller::Caller,
@@ -78,6 +80,11 @@ impl<S: ServiceSet, R: Router> ServerDialer<S, R> {
     fn settings_for(&self, names: EndpointNames) -> ConnectSettings {
         let mut settings = self.settings.clone();
         #[cfg(feature = "tls")]
+        if let Some(config) = names.tls {
+            let name = settings.tls.take().and_then(|tls| tls.name);
+            settings.tls = Some(ConnectTls { config, name });
+        }
+        #[cfg(feature = "tls")]
         if let Some(tls) = &mut settings.tls {
             tls.name = names.own.as_deref().map(Into::into).or(tls.name.take());
         }
@@ -102,7 +109,8 @@ impl<S: ServiceSet, R: Router> ServerDialer<S, R> {
         client: frisbee::Client<AnswerRouter<S, R>>,
         names: EndpointNames,
     ) -> frisbee::Client<AnswerRouter<S, R>> {
-        let Some(tls) = self.settings.tls.clone() else { return client };
+        let of_endpoint = names.tls.map(|config| ConnectTls { config, name: None });
+        let Some(tls) = of_endpoint.or_else(|| self.settings.tls.clone()) else { return client };
         let name = names.own.as_deref().map(Into::into).or(tls.name);
         match name.or_else(|| names.found.as_deref().map(Into::into)) {
             None => client.tls(tls.config),

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 use super::{
     attempt::{Attempt, FrisbeeAttempt, Repeat},
     replay::ReplayedRequest,
+    resolved::SharedCallPermit,
     rules::{CallRules, HashKey},
     set::Fleet,
 };
@@ -44,6 +45,8 @@ pub(super) struct FleetCall {
     pub(super) rules: CallRules,
     request: ReplayedRequest,
     pub(super) attempts: FleetAttempts,
+    /// Counts the call at the limit of the resolver.
+    permit: Option<SharedCallPermit>,
 }
 
 /// The attempts of one call so far.
@@ -86,13 +89,15 @@ impl FleetCall {
         let (method, kind, format, any_types, mut time) =
             (call.method(), call.kind(), call.format(), call.any_types(), call.time());
         let (mut head, body) = call.into_parts();
-        let rules = fleet.settings.rules(method);
+        let current = fleet.current();
+        let settings = &current.fleet;
+        let rules = settings.rules(method);
         if let Some(timeout) = rules.timeout.filter(|timeout| *timeout < time.opening.limit) {
             head.set_timeout(timeout);
             time = CallTime::start(Some(timeout), timeout);
         }
         let key = head.extensions().get::<HashKey>().map(|key| key.0).or_else(|| {
-            let name = fleet.settings.key_header.as_deref()?;
+            let name = settings.key_header.as_deref()?;
             head.metadata().get(name).map(|value| frpc_balance::hash_key(value.as_bytes()))
         });
         let body = match (body, rules.request_len_max) {
@@ -102,9 +107,10 @@ impl FleetCall {
                 body
             }
         };
-        let request = ReplayedRequest::new(body, fleet.settings.retry.replay_max);
+        let request = ReplayedRequest::new(body, settings.retry.replay_max);
+        drop(current);
         let attempts = FleetAttempts::default();
-        Ok(Self { fleet, method, kind, format, any_types, head, time, key, rules, request, attempts })
+        Ok(Self { fleet, method, kind, format, any_types, head, time, key, rules, request, attempts, permit: None })
     }
 
     /// Returns the call for another attempt.
@@ -224,7 +230,7 @@ impl FleetCall {
         let slots = (metadata.clone(), trailers.clone());
         let messages = async move {
             let (attempt, first, rest) = self.first_message(begun).await?;
-            Ok::<_, Status>(messages(self.fleet, attempt, first, rest, slots))
+            Ok::<_, Status>(messages(self.fleet, attempt, self.permit, first, rest, slots))
         };
         let mut messages = Streaming::new(stream::once(messages).try_flatten());
         if response_len_max.is_some() {
@@ -266,6 +272,7 @@ impl FleetCall {
 fn messages(
     fleet: Arc<Fleet>,
     mut attempt: Attempt,
+    permit: Option<SharedCallPermit>,
     first: Option<Bytes>,
     rest: Streaming<Bytes>,
     (metadata, trailers): (MetadataSlot, MetadataSlot),
@@ -275,7 +282,10 @@ fn messages(
     }
     let of_rest = rest.trailers_slot();
     let (is_over, endpoint) = (first.is_none(), attempt.endpoint().clone());
-    let rest = rest.inspect_err(move |status| fleet.record_failure(&mut attempt, status));
+    let rest = rest.inspect_err(move |status| {
+        let _counted = &permit;
+        fleet.record_failure(&mut attempt, status);
+    });
     let end = stream::poll_fn(move |_| {
         if let Some(known) = of_rest.as_ref().and_then(|slot| slot.get()) {
             endpoint.note_report(known);
@@ -321,8 +331,12 @@ impl Caller for Arc<Fleet> {
         if self.throttle.as_ref().is_some_and(|throttle| !throttle.admits(now.into_std(), fastrand::f32())) {
             return Box::pin(ready(Err(CallError::Throttled.into())));
         }
+        let permit = match self.admit() {
+            Ok(permit) => permit,
+            Err(status) => return Box::pin(ready(Err(status))),
+        };
         self.budget.call(self.clock.at(now));
-        match FleetCall::new(self.clone(), call) {
+        match FleetCall::new(self.clone(), call).map(|call| FleetCall { permit, ..call }) {
             Err(status) => Box::pin(ready(Err(status))),
             Ok(call) => match call.kind {
                 MethodKind::Unary | MethodKind::ClientStreaming => call.one().boxed(),
@@ -333,6 +347,20 @@ impl Caller for Arc<Fleet> {
 }
 
 impl Fleet {
+    /// Counts a call at the limit of the resolver.
+    ///
+    /// # Errors
+    ///
+    /// The limit is reached, or the resolver wants a part of the calls to fail.
+    fn admit(&self) -> Result<Option<SharedCallPermit>, Status> {
+        let current = self.current();
+        if current.dropped_per_million > fastrand::u32(..1_000_000) {
+            return Err(Status::unavailable("the configuration of the service lets a part of the calls fail"));
+        }
+        let Some(limit) = &current.calls else { return Ok(None) };
+        limit.try_begin().map(Some).ok_or_else(|| Status::unavailable("too many calls to the service are in flight"))
+    }
+
     /// Returns `true` if the limits of the channel allow one more attempt, and counts it.
     pub(super) fn may_repeat(&self) -> bool {
         self.retry_tokens.as_ref().is_none_or(RetryTokens::admits) && self.budget.try_spend(self.clock.now())
@@ -345,20 +373,20 @@ impl Fleet {
         waits: bool,
         deadline: Deadline,
     ) -> Result<Format, Status> {
-        let waits_for_ready = self.settings.rules(method).waits_for_ready;
+        let waits_for_ready = self.current().fleet.rules(method).waits_for_ready;
         self.any_ready(deadline, waits_for_ready).await?.caller().format(method, waits, deadline).await
     }
 
     /// Returns the format for a call with encoded messages.
     pub(crate) async fn bytes_format(&self, deadline: Deadline) -> Result<Format, Status> {
-        self.any_ready(deadline, self.settings.wait_for_ready).await?.caller().bytes_format(deadline).await
+        self.any_ready(deadline, self.current().fleet.wait_for_ready).await?.caller().bytes_format(deadline).await
     }
 
     /// Begins the first attempt of a unary call, if the picked endpoint speaks frisbee and the method has no rules of its
     /// own.
     #[inline]
     pub(crate) fn try_begin_frisbee(&self, method: &Method, now: Instant) -> Option<FrisbeeAttempt> {
-        if self.throttle.is_some() || self.settings.has_rules(method) {
+        if self.throttle.is_some() || self.has_rules(method) {
             return None;
         }
         let now = self.clock.at(now);
@@ -390,9 +418,11 @@ impl Fleet {
             head: head.clone(),
             time,
             key: None,
-            rules: self.settings.rules(method),
+            rules: self.current().fleet.rules(method),
             request: ReplayedRequest::One(Bytes::new()),
             attempts: FleetAttempts { made: 1, ..FleetAttempts::default() },
+            // A first attempt without rules means that there is no limit.
+            permit: None,
         };
         call.fail(failed, status).await?;
         let waits = !head.metadata().is_empty();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   target    the servers as text, an address or a list
-//!   resolve   endpoints, and resolvers that find them;  dns, file
+//!   resolve   endpoints, and resolvers that find them;  dns, file;  resolved: settings found with endpoints
 //!   server    the transport to one server;  ready: an endpoint with such a transport;  connections: more of them
 //!   set       the endpoints of a channel, and the picker over the ready ones
 //!   tasks     follow the resolver, connect, and connect again after a loss
@@ -24,6 +24,7 @@ mod hedging;
 mod ready;
 mod replay;
 mod resolve;
+mod resolved;
 mod rules;
 pub(crate) mod server;
 pub(crate) mod set;
@@ -42,6 +43,7 @@ pub use self::dns::look_up_service_config;
 pub(crate) use self::{resolve::EndpointNames, tasks::start};
 pub use self::{
     resolve::{Endpoint, Endpoints, Refresh, Resolve, ResolverFactory, register_resolver},
+    resolved::{ResolvedSettings, SharedCallLimit},
     rules::HashKey,
     settings::{FleetSettings, RetrySettings},
     target::{Target, ToTarget},

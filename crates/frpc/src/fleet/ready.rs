@@ -47,6 +47,10 @@ impl ReadyEndpoint {
         &self.0.state.load
     }
 
+    pub(super) fn set_weight(&self, weight: u32) {
+        self.0.state.weight.store(weight, Ordering::Relaxed);
+    }
+
     pub(super) fn clock(&self) -> FleetClock {
         self.0.clock
     }

@@ -11,13 +11,18 @@ use frisbee::{Address, ToAddress};
 use futures_util::stream::{self, BoxStream, StreamExt};
 use tokio::sync::Notify;
 
+use super::resolved::ResolvedSettings;
+
 /// One server of a channel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     pub(crate) address: Address,
     pub(crate) weight: u32,
     pub(crate) zone: Option<Arc<str>>,
+    pub(crate) priority: u32,
     pub(crate) tls_name: Option<Arc<str>>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<EndpointTls>,
     /// The name with which a resolver found the address.
     pub(super) host: Option<Arc<str>>,
 }
@@ -29,7 +34,16 @@ impl Endpoint {
     ///
     /// The address is invalid.
     pub fn new(address: impl ToAddress) -> io::Result<Self> {
-        Ok(Self { address: address.to_address()?, weight: 1, zone: None, tls_name: None, host: None })
+        Ok(Self {
+            address: address.to_address()?,
+            weight: 1,
+            zone: None,
+            priority: 0,
+            tls_name: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+            host: None,
+        })
     }
 
     pub(super) fn parse(text: &str) -> io::Result<Self> {
@@ -46,6 +60,18 @@ impl Endpoint {
     /// [`FleetSettings::zone`](super::FleetSettings::zone).
     pub fn zone(self, zone: impl Into<Arc<str>>) -> Self {
         Self { zone: Some(zone.into()), ..self }
+    }
+
+    /// Sets the priority of the endpoint. It gets calls while no endpoint with a lower number is ready. Default 0, the
+    /// highest priority.
+    pub fn priority(self, priority: u32) -> Self {
+        Self { priority, ..self }
+    }
+
+    /// Sets the TLS for connections to this endpoint, instead of that of the channel.
+    #[cfg(feature = "tls")]
+    pub fn tls(self, config: impl Into<Arc<frisbee::rustls::ClientConfig>>) -> Self {
+        Self { tls: Some(EndpointTls(config.into())), ..self }
     }
 
     /// Sets the name expected in the certificate of the server. Default is the name of the channel, or else the host in
@@ -65,7 +91,17 @@ impl Endpoint {
     }
 
     pub(crate) fn names(&self) -> EndpointNames {
-        EndpointNames { own: self.tls_name.clone(), found: self.host.clone() }
+        EndpointNames {
+            own: self.tls_name.clone(),
+            found: self.host.clone(),
+            #[cfg(feature = "tls")]
+            tls: self.tls.clone().map(|EndpointTls(config)| config),
+        }
+    }
+
+    /// Returns the part that decides on the connection. The rest can change while the connection stays.
+    pub(super) fn connection_key(&self) -> Self {
+        Self { weight: 1, zone: None, priority: 0, ..self.clone() }
     }
 
     /// Returns a number for the address, equal in all processes of the same build.
@@ -76,7 +112,29 @@ impl Endpoint {
     }
 }
 
-/// The names of one endpoint.
+/// A TLS configuration, compared by identity.
+#[cfg(feature = "tls")]
+#[derive(Clone, Debug)]
+pub(crate) struct EndpointTls(Arc<frisbee::rustls::ClientConfig>);
+
+#[cfg(feature = "tls")]
+impl PartialEq for EndpointTls {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Eq for EndpointTls {}
+
+#[cfg(feature = "tls")]
+impl Hash for EndpointTls {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
+/// The names and the TLS of one endpoint.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EndpointNames {
     /// The name in its certificate, if it was set for the endpoint.
@@ -84,12 +142,16 @@ pub(crate) struct EndpointNames {
     pub(crate) own: Option<Arc<str>>,
     /// The host name with which the address was found.
     pub(crate) found: Option<Arc<str>>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<Arc<frisbee::rustls::ClientConfig>>,
 }
 
 /// A set of endpoints, in the order of the resolver.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Endpoints {
     pub(crate) list: Vec<Endpoint>,
+    /// The settings found with the endpoints, if there are any.
+    pub(super) settings: Option<Box<ResolvedSettings>>,
 }
 
 impl Endpoints {
@@ -97,7 +159,12 @@ impl Endpoints {
     pub fn new(endpoints: impl IntoIterator<Item = Endpoint>) -> Self {
         let mut known = HashSet::new();
         let list = endpoints.into_iter().filter(|endpoint| known.insert(endpoint.address.clone())).collect();
-        Self { list }
+        Self { list, settings: None }
+    }
+
+    /// Adds settings. They hold until the next set, which may have others or none.
+    pub fn with_settings(self, settings: ResolvedSettings) -> Self {
+        Self { settings: Some(Box::new(settings)), ..self }
     }
 }
 

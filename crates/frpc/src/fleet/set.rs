@@ -3,11 +3,14 @@
 use std::{
     collections::HashMap,
     io,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use frisbee::ConnectRetry;
 use frpc_balance::{
     CallCounts, ClientThrottle, EndpointLoad, EndpointState, LatencyQuantile, PickRequest, Picker, RetryBudget,
@@ -22,6 +25,7 @@ use super::{
     clock::FleetClock,
     ready::ReadyEndpoint,
     resolve::{Endpoint, Endpoints, Refresh},
+    resolved::{CurrentSettings, ResolvedSettings},
     server::{CallEncoding, ServerCaller},
     settings::FleetSettings,
 };
@@ -37,7 +41,12 @@ pub(crate) struct Fleet {
     picker: ArcSwap<Picker<ReadyEndpoint>>,
     members: Mutex<Members>,
     progress: watch::Sender<Progress>,
-    pub(super) settings: FleetSettings,
+    /// The settings of the channel.
+    settings: FleetSettings,
+    /// The same, with those of the resolver.
+    current: ArcSwap<CurrentSettings>,
+    /// `true` after a resolver has found settings. Calls without rules look at nothing else.
+    has_resolved: AtomicBool,
     pub(super) budget: RetryBudget,
     /// The tokens of `retryThrottling` in the service config.
     pub(super) retry_tokens: Option<RetryTokens>,
@@ -128,6 +137,8 @@ impl Fleet {
             retry_tokens: settings.service_config.retry_throttling.map(RetryTokens::new),
             throttle: settings.throttle.map(|throttle| ClientThrottle::new(throttle, epoch)),
             latencies: Mutex::default(),
+            current: ArcSwap::from_pointee(CurrentSettings::new(settings.clone(), ResolvedSettings::default())),
+            has_resolved: AtomicBool::new(false),
             settings,
             connect_retry,
             refresh,
@@ -172,8 +183,33 @@ impl Fleet {
         }
     }
 
+    /// Returns the settings, with those of the resolver.
+    pub(super) fn current(&self) -> Guard<Arc<CurrentSettings>> {
+        self.current.load()
+    }
+
+    /// Returns `true` if a call to the method needs more than a pick by load.
+    #[inline]
+    pub(super) fn has_rules(&self, method: &Method) -> bool {
+        self.has_resolved.load(Ordering::Relaxed) || self.settings.has_rules(method)
+    }
+
+    /// Uses the settings found with endpoints.
+    fn use_settings(&self, found: Option<Box<ResolvedSettings>>) {
+        let found = found.map(|found| *found).unwrap_or_default();
+        if self.current().resolved != found {
+            self.current.store(Arc::new(CurrentSettings::new(self.settings.clone(), found)));
+            self.has_resolved.store(true, Ordering::Relaxed);
+        }
+    }
+
     pub(super) fn connect_pause(&self) -> Duration {
         self.connect_retry.pause
+    }
+
+    /// Returns the maximum number of connections to one server.
+    pub(super) fn connections_max(&self) -> usize {
+        self.settings.connections_max
     }
 
     fn members(&self) -> MutexGuard<'_, Members> {
@@ -260,9 +296,11 @@ impl Fleet {
         }
         let mut member = members.find(endpoint);
         let earlier = member.as_mut().and_then(|member| member.earlier.take());
-        let EarlierLoad { load, joined } = earlier
-            .unwrap_or_else(|| EarlierLoad { load: EndpointLoad::new(&self.settings.load), joined: self.clock.now() });
-        let state = EndpointState { load, weight: endpoint.weight, hash: endpoint.address_hash(), joined };
+        let EarlierLoad { load, joined } = earlier.unwrap_or_else(|| EarlierLoad {
+            load: EndpointLoad::new(&self.current().fleet.load),
+            joined: self.clock.now(),
+        });
+        let state = EndpointState { load, weight: endpoint.weight.into(), hash: endpoint.address_hash(), joined };
         let ready = ReadyEndpoint::new(state, caller, self.clock);
         if let Some(member) = member {
             (member.ready, member.failures, member.is_silent) = (Some(ready.clone()), 0, false);
@@ -310,13 +348,17 @@ impl Fleet {
         let mut members = self.members();
         match found {
             Ok(found) if !found.list.is_empty() => {
-                let chosen = random_subset(found.list, self.settings.endpoints_max, self.seed, Endpoint::address_hash);
-                let mut before = std::mem::take(&mut members.all);
+                self.use_settings(found.settings);
+                let chosen = self.choose(found.list);
+                let mut before: HashMap<Endpoint, FleetMember> = std::mem::take(&mut members.all)
+                    .into_iter()
+                    .map(|member| (member.endpoint.connection_key(), member))
+                    .collect();
                 for endpoint in chosen {
-                    let member = match before.iter().position(|member| member.endpoint == endpoint) {
-                        Some(known) => before.swap_remove(known),
+                    let member = match before.remove(&endpoint.connection_key()) {
+                        Some(member) => member.with_endpoint(endpoint),
                         None => {
-                            let departed = members.departed.remove(&endpoint);
+                            let departed = members.departed.remove(&endpoint.connection_key());
                             FleetMember::new(endpoint.clone(), join(endpoint), departed)
                         }
                     };
@@ -324,7 +366,7 @@ impl Fleet {
                 }
                 let now = tokio::time::Instant::now().into_std();
                 members.departed.retain(|_, member| now.saturating_duration_since(member.left) < DEPARTED_KEPT);
-                members.departed.extend(before.into_iter().map(|member| self.depart(member, now)));
+                members.departed.extend(before.into_values().map(|member| self.depart(member, now)));
             }
             Ok(_) => {
                 let error = io::Error::new(io::ErrorKind::NotFound, "the resolver found no endpoint");
@@ -335,15 +377,31 @@ impl Fleet {
         self.publish(&members);
     }
 
+    /// Chooses the endpoints to connect to, those with a lower priority last.
+    fn choose(&self, mut all: Vec<Endpoint>) -> Vec<Endpoint> {
+        let mut left = self.settings.endpoints_max;
+        if all.iter().all(|endpoint| endpoint.priority == 0) {
+            return random_subset(all, left, self.seed, Endpoint::address_hash);
+        }
+        all.sort_by_key(|endpoint| endpoint.priority);
+        let mut chosen = Vec::new();
+        for part in all.chunk_by(|one, next| one.priority == next.priority) {
+            let part = random_subset(part.to_vec(), left, self.seed, Endpoint::address_hash);
+            left -= part.len();
+            chosen.extend(part);
+        }
+        chosen
+    }
+
     fn depart(&self, member: FleetMember, now: Instant) -> (Endpoint, DepartedMember) {
         let FleetMember { endpoint, ready, ejections, ejected_until, earlier, .. } = member;
         let load = ready.map(|ready| {
-            let load = EndpointLoad::new(&self.settings.load);
+            let load = EndpointLoad::new(&self.current().fleet.load);
             load.continue_from(ready.load());
             EarlierLoad { load, joined: ready.joined() }
         });
         let load = load.or(earlier);
-        (endpoint, DepartedMember { left: now, ejections, ejected_until, load })
+        (endpoint.connection_key(), DepartedMember { left: now, ejections, ejected_until, load })
     }
 
     fn keep_last(&self, members: &mut Members, error: io::Error) {
@@ -359,7 +417,7 @@ impl Fleet {
             let now = tokio::time::Instant::now().into_std();
             if Attempt::was_accepted(status) { throttle.accepted(now) } else { throttle.refused(now) }
         }
-        let (in_row, limit) = (attempt.failed(status), self.settings.outliers.failures_in_row);
+        let (in_row, limit) = (attempt.failed(status), self.current().fleet.outliers.failures_in_row);
         if limit != 0 && in_row >= limit {
             let mut members = self.members();
             let hash = attempt.endpoint_hash();
@@ -372,7 +430,7 @@ impl Fleet {
 
     /// Ejects an endpoint, if enough others remain.
     fn eject(&self, members: &mut Members, index: usize) {
-        let settings = &self.settings.outliers;
+        let settings = &self.current().fleet.outliers;
         let ejected = members.all.iter().filter(|member| member.ejected_until.is_some()).count();
         let (ejected_max, member) = (settings.ejected_max(members.all.len()), &mut members.all[index]);
         if ejected >= ejected_max || member.ejected_until.is_some() {
@@ -391,7 +449,7 @@ impl Fleet {
         let counts =
             |member: &FleetMember| member.ready.as_ref().map(|ready| ready.outcomes().take()).unwrap_or_default();
         let calls: Vec<CallCounts> = members.all.iter().map(counts).collect();
-        let outliers = self.settings.outliers.outliers(&calls, fastrand::f32);
+        let outliers = self.current().fleet.outliers.outliers(&calls, fastrand::f32);
         for (index, member) in members.all.iter_mut().enumerate() {
             match member.ejected_until {
                 Some(until) if until <= now => {
@@ -437,18 +495,20 @@ impl Fleet {
     /// Shows the members to the calls.
     fn publish(&self, members: &Members) {
         let is_near = |member: &&FleetMember| member.endpoint.is_in_zone(self.settings.zone.as_deref());
-        let (near, far): (Vec<_>, Vec<_>) = members.all.iter().partition(is_near);
-        let (mut ready, preferred) =
-            ready_of(&near, &far, |member| member.ejected_until.is_none() && !member.is_silent);
-        if ready.is_empty() {
-            // Better an endpoint that often fails than none.
-            ready = ready_of(&near, &far, |_| true).0;
-        }
+        let is_used = |member: &&FleetMember| member.ejected_until.is_none() && !member.is_silent;
+        // Better an endpoint that often fails than none.
+        let (best, all_used) = match best_priority(members, is_used) {
+            Some(best) => (best, false),
+            None => (best_priority(members, |_| true).unwrap_or_default(), true),
+        };
+        let is_best = |member: &&FleetMember| member.endpoint.priority == best;
+        let (near, far): (Vec<_>, Vec<_>) = members.all.iter().filter(is_best).partition(is_near);
+        let (ready, preferred) = ready_of(&near, &far, |member| all_used || is_used(&member));
         let attempts_max = self.connect_retry.attempts.max(1);
         let has_failed = ready.is_empty() && members.all.iter().all(|member| member.failures >= attempts_max);
         let failed = members.error.clone().filter(|_| has_failed);
         // Under the lock of the members, so that an older state never replaces a newer one.
-        self.picker.store(Arc::new(Picker::new(self.settings.policy, ready, preferred, self.clock.now())));
+        self.picker.store(Arc::new(Picker::new(self.current().fleet.policy, ready, preferred, self.clock.now())));
         self.progress.send_replace(Progress { failed });
     }
 }
@@ -458,6 +518,12 @@ const LATENCY_WINDOW: Duration = Duration::from_secs(60);
 
 /// The time for which the load and the ejection of a vanished endpoint are kept.
 const DEPARTED_KEPT: Duration = Duration::from_secs(60);
+
+/// Returns the best priority with a ready endpoint.
+fn best_priority(members: &Members, is_used: impl Fn(&&FleetMember) -> bool) -> Option<u32> {
+    let ready = members.all.iter().filter(|member| member.ready.is_some()).filter(is_used);
+    ready.map(|member| member.endpoint.priority).min()
+}
 
 /// Returns the ready endpoints, first the ones in the zone of the channel.
 fn ready_of(
@@ -484,6 +550,14 @@ impl FleetMember {
 }
 
 impl FleetMember {
+    /// Takes over the weight, the zone and the priority of the same endpoint in a new set.
+    fn with_endpoint(self, endpoint: Endpoint) -> Self {
+        if let Some(ready) = &self.ready {
+            ready.set_weight(endpoint.weight);
+        }
+        Self { endpoint, ..self }
+    }
+
     fn view(&self, now: Instant, clock: Duration) -> EndpointView {
         let ejected = self.ejected_until.map(|until| until.saturating_duration_since(now));
         let state = match (&self.ready, ejected) {
@@ -510,6 +584,7 @@ impl FleetMember {
 
 impl Members {
     fn find(&mut self, endpoint: &Endpoint) -> Option<&mut FleetMember> {
-        self.all.iter_mut().find(|member| member.endpoint == *endpoint)
+        let key = endpoint.connection_key();
+        self.all.iter_mut().find(|member| member.endpoint.connection_key() == key)
     }
 }

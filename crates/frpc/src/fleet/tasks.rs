@@ -31,6 +31,7 @@ use tracing::{debug, info};
 use super::{
     ready::ReadyEndpoint,
     resolve::{Endpoint, Endpoints, Refresh, Resolve},
+    resolved::CurrentSettings,
     server::ConnectedServer,
     set::Fleet,
     settings::FleetSettings,
@@ -51,7 +52,7 @@ pub(crate) fn start(
 ) -> Arc<Fleet> {
     let refresh = Refresh::default();
     let fleet = Arc::new(Fleet::new(settings, connect_retry, refresh.clone(), meter));
-    let following = follow(Arc::downgrade(&fleet), resolver.resolve(refresh), connect, fleet.settings.clone());
+    let following = follow(Arc::downgrade(&fleet), resolver.resolve(refresh), connect, fleet.current().clone());
     let following = tokio::spawn(following);
     fleet.keep_task(AbortOnDropHandle::new(following));
     fleet
@@ -72,28 +73,36 @@ async fn follow(
     fleet: Weak<Fleet>,
     sets: BoxStream<'static, io::Result<Endpoints>>,
     connect: Arc<ConnectEndpoint>,
-    settings: FleetSettings,
+    mut settings: Arc<CurrentSettings>,
 ) {
     let join =
         |endpoint| AbortOnDropHandle::new(tokio::spawn(keep_connected(fleet.clone(), endpoint, connect.clone())));
     // The last set remains after the end of the resolver.
     let mut sets = sets.chain(stream::pending());
-    let [mut sweeps, mut updates, mut looks] = [settings.outliers.sweep, settings.load.reports.update, LOOK_PERIOD]
-        .map(|period| {
-            let mut ticks = interval(period);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            ticks
-        });
+    let ticks = |period| {
+        let mut ticks = interval(period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks
+    };
+    let [mut sweeps, mut updates, mut looks] =
+        [settings.fleet.outliers.sweep, settings.fleet.load.reports.update, LOOK_PERIOD].map(ticks);
     loop {
         let event = tokio::select! {
             Some(found) = sets.next() => FleetEvent::Found(found),
             _ = sweeps.tick() => FleetEvent::Sweep,
-            _ = updates.tick(), if settings.policy == PickPolicy::Reported => FleetEvent::Update,
+            _ = updates.tick(), if settings.fleet.policy == PickPolicy::Reported => FleetEvent::Update,
             _ = looks.tick() => FleetEvent::Look,
         };
         let Some(fleet) = fleet.upgrade() else { return };
         match event {
-            FleetEvent::Found(found) => fleet.apply(found, join),
+            FleetEvent::Found(found) => {
+                fleet.apply(found, join);
+                if !Arc::ptr_eq(&settings, &fleet.current()) {
+                    settings = fleet.current().clone();
+                    (sweeps, updates) =
+                        (ticks(settings.fleet.outliers.sweep), ticks(settings.fleet.load.reports.update));
+                }
+            }
             FleetEvent::Sweep => fleet.sweep(),
             FleetEvent::Update => fleet.update_shares(),
             FleetEvent::Look => fleet.look(),
@@ -158,7 +167,7 @@ async fn use_until_lost(
         };
         let Some(set) = fleet.upgrade() else { break };
         let Some(is_healthy) = event else {
-            if let Some(ready) = ready.as_ref().filter(|_| added.len() + 1 < set.settings.connections_max) {
+            if let Some(ready) = ready.as_ref().filter(|_| added.len() + 1 < set.connections_max()) {
                 added.push(use_added(ready.clone(), connect(endpoint.clone())));
             }
             continue;
