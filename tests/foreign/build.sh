@@ -34,7 +34,7 @@ go_program() {
 	echo "$3" >"bin/.$1.version"
 }
 
-wanted=${*:-$(echo "$suites" | cut -d' ' -f1) twirp-client geth-client grpc-go-fleet collector autobahn node python typescript}
+wanted=${*:-$(echo "$suites" | cut -d' ' -f1) twirp-client geth-client grpc-go-fleet collector control-plane autobahn node python typescript}
 for name in $wanted; do
 	if [ "$name" = twirp-client ]; then
 		# Ours, around a client that Twirp's generator wrote.
@@ -70,6 +70,11 @@ for name in $wanted; do
 	if [ "$name" = collector ]; then
 		# Ours, a collector with one receiver and one exporter.
 		(cd collector && CGO_ENABLED=0 go build -buildvcs=false -trimpath -o ../bin/collector . 9>&-)
+		continue
+	fi
+	if [ "$name" = control-plane ]; then
+		# Ours, around the cache and the server of go-control-plane.
+		(cd control-plane && CGO_ENABLED=0 go build -buildvcs=false -trimpath -o ../bin/control-plane . 9>&-)
 		continue
 	fi
 	if [ "$name" = python ]; then

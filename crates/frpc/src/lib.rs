@@ -68,6 +68,7 @@
 //! | JSON-RPC, plain functions as endpoints | the crate `frpc-jsonrpc` |
 //! | health checks, reflection | the crate `frpc-services` |
 //! | metrics and traces for OpenTelemetry | the crate `frpc-opentelemetry` |
+//! | servers from an xDS control plane | the crate `frpc-xds` |
 //! | a protocol or transport of your own | [`Router`], [`Wire`], [`Transport`] |
 //! | messages without generated types | [`Channel::call`], [codec] |
 //! | tests without a socket | [`Channel::in_process`] |

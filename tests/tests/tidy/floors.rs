@@ -138,6 +138,17 @@ const HOUSES: &[House] = &[
             &["bridge", "current_span", "metrics", "spans"],
         ],
     },
+    House {
+        krate: "frpc-xds",
+        floors: &[
+            &["error", "protos", "settings"],
+            &["bootstrap", "resources"],
+            &["certificates", "protocol"],
+            &["client"],
+            &["assembly", "stream"],
+            &["resolver"],
+        ],
+    },
     House { krate: "frpc-services", floors: &[&["catalog", "protos"], &["health", "reflection", "watcher"]] },
     House { krate: "frpc-sim", floors: &[&["faults", "lock"], &["pipe", "seeds"], &["network"]] },
     House { krate: "frpc-types", floors: &[&["messages"], &["details"]] },

@@ -58,7 +58,11 @@ fn checked_in_code_matches_the_generator() {
     check_crate("frpc-cli", &["echo.proto"], frpc_build::configure().json(true));
     let builder = frpc_build::configure().first_operation(METRICS_SERVICE, 65_100);
     check_crate("frpc-opentelemetry", &[METRICS_SERVICE], builder);
+    let builder = frpc_build::configure().first_operation(DISCOVERY_SERVICE, 65_120);
+    check_crate("frpc-xds", &[DISCOVERY_SERVICE, "frpc/xds/v3/resources.proto"], builder);
 }
+
+const DISCOVERY_SERVICE: &str = "envoy/service/discovery/v3/ads.proto";
 
 const METRICS_SERVICE: &str = "opentelemetry/proto/collector/metrics/v1/metrics_service.proto";
 

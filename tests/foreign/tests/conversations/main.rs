@@ -14,6 +14,7 @@ mod prometheus;
 mod tools;
 mod twirp;
 mod typescript;
+mod xds;
 
 use std::{
     fs,

@@ -1,0 +1,45 @@
+//! Fields of several resources.
+
+use std::time::Duration;
+
+use frpc::{
+    prost::Message,
+    prost_types::{self, Any},
+};
+
+use super::decode;
+use crate::protos::frpc::xds::v3::{ConfigSource, config_source::ConfigSourceSpecifier};
+
+/// Converts a duration that must not be negative.
+pub(super) fn duration(name: &str, duration: Option<prost_types::Duration>) -> Result<Option<Duration>, String> {
+    duration
+        .map(|duration| Duration::try_from(duration).map_err(|_| format!("{name} is not a valid duration")))
+        .transpose()
+}
+
+/// Decodes a message in an `Any`, which must have this type.
+pub(super) fn unpack<M: Message + Default>(field: &str, any: &Any, name: &str) -> Result<M, String> {
+    if type_name(any) != name {
+        return Err(format!("{field} has the type {:?}, expected {name}", any.type_url));
+    }
+    decode(&any.value).map_err(|error| format!("{field} {error}"))
+}
+
+pub(super) fn type_name(any: &Any) -> &str {
+    any.type_url.rsplit_once('/').map_or(&*any.type_url, |(_, name)| name)
+}
+
+/// Refuses resources from elsewhere than the aggregated stream.
+pub(super) fn check_source(field: &str, source: Option<&ConfigSource>) -> Result<(), String> {
+    match source.and_then(|source| source.config_source_specifier.as_ref()) {
+        Some(ConfigSourceSpecifier::Ads(_) | ConfigSourceSpecifier::Self_(_)) => Ok(()),
+        None => Err(format!("{field} must be ads or self")),
+    }
+}
+
+pub(super) fn check_len<T>(field: &str, list: &[T], len_max: usize) -> Result<(), String> {
+    match list.len() {
+        len if len > len_max => Err(format!("{field} has {len} elements, more than {len_max}")),
+        _ => Ok(()),
+    }
+}

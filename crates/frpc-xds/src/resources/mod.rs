@@ -1,0 +1,94 @@
+//! Resources of a control plane: checked and reduced to the needs of a channel.
+//!
+//! ```text
+//!   listener    the routes of a service;  routes: virtual hosts and their routes
+//!   cluster     settings of a cluster and the source of its endpoints;  balancing: its policy
+//!   endpoints   the endpoints of a cluster
+//!   tls         certificates and their verification
+//! ```
+
+mod balancing;
+mod cluster;
+mod endpoints;
+mod fields;
+mod listener;
+mod routes;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+use std::sync::Arc;
+
+use frpc::prost::Message;
+
+pub(crate) use self::{
+    cluster::{ClusterConfig, ClusterSource},
+    endpoints::{Assignment, ClusterEndpoint},
+    listener::{ListenerConfig, RouteSource},
+    routes::{PathRule, RouteRule, RouteTable, RouteTarget},
+    tls::{CertificateSource, SanRule, TlsRules},
+};
+use crate::protos::frpc::xds::v3::NamedResource;
+
+/// A type of resources, in the order of their requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ResourceKind {
+    Cluster,
+    Endpoints,
+    Listener,
+    Routes,
+}
+
+impl ResourceKind {
+    pub(crate) const ALL: [Self; 4] = [Self::Cluster, Self::Endpoints, Self::Listener, Self::Routes];
+
+    pub(crate) fn type_url(self) -> &'static str {
+        match self {
+            Self::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            Self::Endpoints => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+            Self::Listener => "type.googleapis.com/envoy.config.listener.v3.Listener",
+            Self::Routes => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+        }
+    }
+
+    pub(crate) fn of_url(url: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.type_url() == url)
+    }
+
+    /// Returns `true` if each response contains all resources, so a missing one was removed.
+    pub(crate) fn is_complete(self) -> bool {
+        matches!(self, Self::Cluster | Self::Listener)
+    }
+
+    /// Decodes and checks a resource.
+    ///
+    /// # Errors
+    ///
+    /// The reason to refuse it, for the control plane.
+    pub(crate) fn read(self, content: &[u8]) -> Result<Resource, String> {
+        match self {
+            Self::Cluster => ClusterConfig::read(decode(content)?).map(|one| Resource::Cluster(Arc::new(one))),
+            Self::Endpoints => Assignment::read(&decode(content)?).map(|one| Resource::Endpoints(Arc::new(one))),
+            Self::Listener => ListenerConfig::read(decode(content)?).map(|one| Resource::Listener(Arc::new(one))),
+            Self::Routes => RouteTable::read(decode(content)?).map(|one| Resource::Routes(Arc::new(one))),
+        }
+    }
+}
+
+/// A valid resource.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Resource {
+    Listener(Arc<ListenerConfig>),
+    Routes(Arc<RouteTable>),
+    Cluster(Arc<ClusterConfig>),
+    Endpoints(Arc<Assignment>),
+}
+
+/// Returns the name of a resource of any type.
+pub(crate) fn name_of(content: &[u8]) -> Result<String, String> {
+    decode::<NamedResource>(content).map(|named| named.name)
+}
+
+fn decode<M: Message + Default>(content: &[u8]) -> Result<M, String> {
+    M::decode(content).map_err(|error| format!("cannot be decoded: {error}"))
+}

@@ -1,0 +1,231 @@
+//! Route configurations: the clusters of a service, with retries and timeouts.
+
+use std::{collections::HashSet, time::Duration};
+
+use frpc::fleet::{CodeSet, RetryPolicy};
+
+use super::fields::{check_len, duration};
+use crate::protos::frpc::xds::v3::{
+    self as proto, hash_policy::PolicySpecifier, route::Action, route_action::ClusterSpecifier,
+    route_match::PathSpecifier,
+};
+
+/// The virtual hosts of a route configuration.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct RouteTable {
+    hosts: Vec<VirtualHost>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct VirtualHost {
+    domains: Vec<String>,
+    routes: Vec<RouteRule>,
+}
+
+/// One route.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RouteRule {
+    pub(crate) name: String,
+    /// The calls of the route. `None` if they cannot be told by the method alone.
+    pub(crate) path: Option<PathRule>,
+    /// The use of the calls. `None` if they fail.
+    pub(crate) target: Option<RouteTarget>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PathRule {
+    All,
+    Service(String),
+    Method(String, String),
+}
+
+/// The clusters and the rules of calls.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RouteTarget {
+    /// The clusters and their weights, with a sum above zero.
+    pub(crate) clusters: Vec<(String, u32)>,
+    /// The time limit of a call. Zero means none.
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) retry: Option<RetryPolicy>,
+    /// The metadata entry for hash policies.
+    pub(crate) key_header: Option<String>,
+}
+
+impl RouteTable {
+    pub(super) fn read(config: proto::RouteConfiguration) -> Result<Self, String> {
+        check_len("virtual_hosts", &config.virtual_hosts, HOSTS_MAX)?;
+        let routes = config.virtual_hosts.iter().map(|host| host.routes.len()).sum::<usize>();
+        if routes > ROUTES_MAX {
+            return Err(format!("there are {routes} routes, more than {ROUTES_MAX}"));
+        }
+        let mut known = HashSet::new();
+        let hosts = config.virtual_hosts.into_iter().map(|host| read_host(host, &mut known));
+        Ok(Self { hosts: hosts.collect::<Result<_, _>>()? })
+    }
+
+    /// Returns the routes of the virtual host with the best domain for a service: the exact name, else the longest
+    /// `*suffix`, else the longest `prefix*`, else `*`.
+    pub(crate) fn routes_of(&self, service: &str) -> Option<&[RouteRule]> {
+        let service = service.to_ascii_lowercase();
+        let rank = |domain: &str| match domain {
+            "*" => Some((0, 0)),
+            _ if domain == service => Some((3, 0)),
+            _ => match (domain.strip_prefix('*'), domain.strip_suffix('*')) {
+                (Some(suffix), _) if service.len() > suffix.len() && service.ends_with(suffix) => {
+                    Some((2, suffix.len()))
+                }
+                (_, Some(prefix)) if service.len() > prefix.len() && service.starts_with(prefix) => {
+                    Some((1, prefix.len()))
+                }
+                _ => None,
+            },
+        };
+        let best = |host: &VirtualHost| host.domains.iter().filter_map(|domain| rank(domain)).max();
+        let ranked = self.hosts.iter().filter_map(|host| Some((best(host)?, host)));
+        ranked.max_by_key(|(rank, _)| *rank).map(|(_, host)| &*host.routes)
+    }
+}
+
+fn read_host(host: proto::VirtualHost, known: &mut HashSet<String>) -> Result<VirtualHost, String> {
+    let name = host.name;
+    let domains: Vec<_> = host.domains.iter().map(|domain| domain.to_ascii_lowercase()).collect();
+    check_len("domains", &domains, DOMAINS_MAX)?;
+    if domains.is_empty() {
+        return Err(format!("virtual host {name:?} has no domains"));
+    }
+    for domain in &domains {
+        let inner = domain.strip_prefix('*').or(domain.strip_suffix('*')).unwrap_or(domain);
+        if domain.is_empty() || inner.contains('*') {
+            return Err(format!("virtual host {name:?} has the invalid domain {domain:?}"));
+        }
+        if !known.insert(domain.clone()) {
+            return Err(format!("the domain {domain:?} appears twice"));
+        }
+    }
+    let retry = host.retry_policy.as_ref().map(read_retry).transpose()?.flatten();
+    let route = |(index, route): (usize, proto::Route)| {
+        let at = format!("virtual host {name:?}, route {index}");
+        read_route(route, retry.as_ref()).map_err(|why| format!("{at}: {why}"))
+    };
+    let routes = host.routes.into_iter().enumerate().map(route).collect::<Result<Vec<_>, _>>()?;
+    Ok(VirtualHost { domains, routes: routes.into_iter().flatten().collect() })
+}
+
+/// Reads a route. Returns `None` for one without any gRPC call.
+fn read_route(route: proto::Route, usual: Option<&RetryPolicy>) -> Result<Option<RouteRule>, String> {
+    let found = route.r#match.ok_or("match is missing")?;
+    if !found.query_parameters.is_empty() {
+        return Ok(None);
+    }
+    let is_conditional = !found.headers.is_empty()
+        || found.runtime_fraction.is_some()
+        || found.case_sensitive.is_some_and(|is_sensitive| !is_sensitive);
+    let path = match found.path_specifier {
+        Some(PathSpecifier::Prefix(prefix)) => match &*prefix {
+            "" | "/" => Some(PathRule::All),
+            prefix if !prefix.starts_with('/') => return Ok(None),
+            prefix => prefix
+                .strip_prefix('/')
+                .and_then(|rest| rest.strip_suffix('/'))
+                .filter(|service| !service.contains('/'))
+                .map(|service| PathRule::Service(service.to_owned())),
+        },
+        Some(PathSpecifier::Path(path)) => {
+            let parts = path.strip_prefix('/').and_then(|rest| rest.split_once('/'));
+            match parts.filter(|(service, method)| !service.is_empty() && !method.is_empty() && !method.contains('/')) {
+                Some((service, method)) => Some(PathRule::Method(service.to_owned(), method.to_owned())),
+                // No call has such a path.
+                None => return Ok(None),
+            }
+        }
+        Some(PathSpecifier::SafeRegex(_) | PathSpecifier::PathSeparatedPrefix(_)) => None,
+        Some(PathSpecifier::ConnectMatcher(_) | PathSpecifier::PathMatchPolicy(_)) | None => {
+            return Err("match has no supported path".to_owned());
+        }
+    };
+    let target = match route.action {
+        Some(Action::Route(action)) => read_action(action, usual)?,
+        _ => None,
+    };
+    Ok(Some(RouteRule { name: route.name, path: path.filter(|_| !is_conditional), target }))
+}
+
+fn read_action(action: proto::RouteAction, usual: Option<&RetryPolicy>) -> Result<Option<RouteTarget>, String> {
+    let clusters = match action.cluster_specifier {
+        Some(ClusterSpecifier::Cluster(name)) if !name.is_empty() => vec![(name, 1)],
+        Some(ClusterSpecifier::Cluster(_)) => return Err("cluster is empty".to_owned()),
+        Some(ClusterSpecifier::WeightedClusters(weighted)) => {
+            check_len("weighted_clusters", &weighted.clusters, CLUSTERS_MAX)?;
+            let clusters = weighted.clusters.into_iter().map(|one| (one.name, one.weight.unwrap_or_default()));
+            let clusters: Vec<_> = clusters.filter(|(_, weight)| *weight > 0).collect();
+            let sum = clusters.iter().map(|(_, weight)| u64::from(*weight)).sum::<u64>();
+            if sum == 0 || sum > u64::from(u32::MAX) {
+                return Err(format!("the sum of the weights of weighted_clusters is {sum}"));
+            }
+            if clusters.iter().any(|(name, _)| name.is_empty()) {
+                return Err("weighted_clusters has a cluster without a name".to_owned());
+            }
+            clusters
+        }
+        Some(ClusterSpecifier::ClusterHeader(_) | ClusterSpecifier::ClusterSpecifierPlugin(_)) => return Ok(None),
+        None => return Err("the route has no cluster".to_owned()),
+    };
+    let limits = action.max_stream_duration.unwrap_or_default();
+    let timeout = match duration("grpc_timeout_header_max", limits.grpc_timeout_header_max)? {
+        Some(timeout) => Some(timeout),
+        None => duration("max_stream_duration", limits.max_stream_duration)?,
+    };
+    let retry = match &action.retry_policy {
+        Some(policy) => read_retry(policy)?,
+        None => usual.cloned(),
+    };
+    let mut headers = action.hash_policy.into_iter().filter_map(|policy| match policy.policy_specifier {
+        Some(PolicySpecifier::Header(header)) if header.regex_rewrite.is_none() => Some(header.header_name),
+        _ => None,
+    });
+    let key_header = headers.find(|name| !name.is_empty()).map(|name| name.to_ascii_lowercase());
+    Ok(Some(RouteTarget { clusters, timeout, retry, key_header }))
+}
+
+/// Reads a retry policy (gRFC A44). Returns `None` without a known condition, because nothing is retried then.
+fn read_retry(policy: &proto::RetryPolicy) -> Result<Option<RetryPolicy>, String> {
+    let mut codes = CodeSet::EMPTY;
+    for condition in policy.retry_on.split(',').map(str::trim) {
+        let code = match condition {
+            "cancelled" => 1,
+            "deadline-exceeded" => 4,
+            "resource-exhausted" => 8,
+            "internal" => 13,
+            "unavailable" => 14,
+            _ => continue,
+        };
+        codes.insert(code);
+    }
+    let retries = policy.num_retries.unwrap_or(1);
+    if retries == 0 {
+        return Err("retry_policy.num_retries is 0".to_owned());
+    }
+    let (first, most) = match &policy.retry_back_off {
+        None => (Duration::from_millis(25), Duration::from_millis(250)),
+        Some(pauses) => {
+            let first = duration("retry_back_off.base_interval", pauses.base_interval)?;
+            let first = first.filter(|first| !first.is_zero()).ok_or("retry_back_off.base_interval must be above 0")?;
+            let most = duration("retry_back_off.max_interval", pauses.max_interval)?;
+            (first, most.unwrap_or(first.saturating_mul(10)).max(first))
+        }
+    };
+    let attempts_max = retries.saturating_add(1).min(ATTEMPTS_MAX);
+    let policy = RetryPolicy { attempts_max, first_pause: first, pause_max: most, multiplier: 2.0, codes };
+    Ok(Some(policy).filter(|_| !codes.is_empty()))
+}
+
+/// The maximum number of virtual hosts of a route configuration.
+const HOSTS_MAX: usize = 10_000;
+/// The maximum number of routes of a route configuration.
+const ROUTES_MAX: usize = 10_000;
+/// The maximum number of domains of a virtual host.
+const DOMAINS_MAX: usize = 1_000;
+/// The maximum number of clusters of a route.
+const CLUSTERS_MAX: usize = 100;
+/// The maximum number of attempts of a call, as in all service configs.
+const ATTEMPTS_MAX: u32 = 5;
