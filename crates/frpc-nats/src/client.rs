@@ -40,7 +40,7 @@ struct CurrentLink {
     redial: Redial<NatsLink>,
 }
 
-/// What a channel needs for a connection.
+/// The settings of a connection of a channel.
 #[derive(Clone)]
 pub(crate) struct LinkSettings {
     pub(crate) cluster: NatsCluster,

@@ -1,4 +1,4 @@
-//! How to connect to a NATS cluster.
+//! Connections to a NATS cluster.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 

@@ -56,15 +56,15 @@ mod headers;
 mod micro;
 mod names;
 mod resolve;
+mod schemes;
 mod serve;
 mod settings;
 mod stream;
-mod transport;
 
 pub use self::{
     announce::{Announcement, AnnouncementBuilder},
     cluster::NatsCluster,
+    schemes::{NatsTransport, register, transport},
     serve::{NatsServer, NatsServerBuilder},
     settings::NatsSettings,
-    transport::{NatsTransport, register, transport},
 };

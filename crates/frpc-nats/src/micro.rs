@@ -167,7 +167,7 @@ impl MicroService {
 
 impl ServiceState {
     async fn answer(&self, question: Message) {
-        // Without a reply subject, there is nobody to answer.
+        // Without a reply subject, an answer has no receiver.
         let Some(reply) = question.reply else { return };
         let answer = match question.subject.split('.').nth(1) {
             Some("PING") => self.response("io.nats.micro.v1.ping_response", NoMore {}),

@@ -156,7 +156,7 @@ impl CallStream {
         Ok(())
     }
 
-    /// Ends the call with a status on this side.
+    /// Fails the call locally with a status.
     pub(crate) fn fail(&self, status: Status) {
         if !std::mem::replace(&mut self.state().has_failed, true) {
             let _ = self.failure.set(status.clone());
@@ -165,7 +165,7 @@ impl CallStream {
         }
     }
 
-    /// Returns the status with which the call has failed on this side.
+    /// Returns the status of a local failure.
     pub(crate) fn failure(&self) -> Option<Status> {
         self.failure.get().cloned()
     }

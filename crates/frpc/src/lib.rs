@@ -69,6 +69,7 @@
 //! | health checks, reflection | the crate `frpc-services` |
 //! | metrics and traces for OpenTelemetry | the crate `frpc-opentelemetry` |
 //! | servers from an xDS control plane | the crate `frpc-xds` |
+//! | servers found in NATS, calls through NATS | the crate `frpc-nats` |
 //! | a protocol or transport of your own | [`Router`], [`Wire`], [`Transport`] |
 //! | messages without generated types | [`Channel::call`], [codec] |
 //! | tests without a socket | [`Channel::in_process`] |

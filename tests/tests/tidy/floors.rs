@@ -130,6 +130,15 @@ const HOUSES: &[House] = &[
         floors: &[&["access", "process", "protos"], &["channelz", "page", "sampler"], &["admin"]],
     },
     House {
+        krate: "frpc-nats",
+        floors: &[
+            &["cluster", "frame", "headers", "micro", "names", "settings"],
+            &["announce", "stream"],
+            &["client", "resolve", "serve"],
+            &["schemes"],
+        ],
+    },
+    House {
         krate: "frpc-opentelemetry",
         floors: &[
             &["error", "protos"],

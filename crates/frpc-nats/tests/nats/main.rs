@@ -6,3 +6,4 @@ mod common;
 mod direct;
 mod hostile;
 mod micro;
+mod outages;
