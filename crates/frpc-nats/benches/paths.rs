@@ -102,14 +102,16 @@ fn calls_of(channel: Channel) -> MakeCall {
 /// Answers requests with their payload.
 async fn answer_plainly(client: async_nats::Client) {
     let mut requests = client.queue_subscribe("plain", "plain".to_owned()).await.expect("NATS runs");
-    client.flush().await.expect("NATS runs");
+    let answering = client.clone();
     tokio::spawn(async move {
         while let Some(request) = requests.next().await {
             if let Some(reply) = request.reply {
-                client.publish(reply, request.payload).await.expect("NATS runs");
+                answering.publish(reply, request.payload).await.expect("NATS runs");
             }
         }
     });
+    // Until NATS knows the subscription, there is no responder.
+    while client.request("plain", TEXT.into()).await.is_err() {}
 }
 
 /// Makes calls for a while.

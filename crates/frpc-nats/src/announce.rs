@@ -27,7 +27,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use crate::{
-    cluster::NatsCluster,
+    cluster::{NatsCluster, round_trip},
     micro::{EndpointCounters, MicroService, ServiceDescription, new_id},
     names,
 };
@@ -245,7 +245,8 @@ impl AnnouncementBuilder {
         let description =
             ServiceDescription { name: service.clone(), id, version, description, metadata: metadata.clone() };
         let direct = EndpointCounters::new("direct".to_owned(), format!("{service}._direct"), String::new(), metadata);
-        let micro = MicroService::start(client, description, Arc::new(vec![direct]), Some(load)).await?;
+        let micro = MicroService::start(client.clone(), description, Arc::new(vec![direct]), Some(load)).await?;
+        round_trip(&client).await?;
         let task = AbortOnDropHandle::new(tokio::spawn(renew(store.clone(), shared.clone())));
         Ok(Announcement { shared, store, task, _micro: micro })
     }

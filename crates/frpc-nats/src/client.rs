@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use async_nats::{Client, HeaderMap, Message, StatusCode, Subscriber};
+use async_nats::{Client, HeaderMap, Message, StatusCode, Subscriber, connection::State};
 use bytes::Bytes;
 use frpc::{
     Answer, Body, Call, CallError, Caller, ConnectError, Metadata, MetadataSlot, Method, MethodKind, Status, Streaming,
@@ -20,7 +20,7 @@ use frpc::{
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
 use tokio::{
     sync::{mpsc, oneshot},
-    time::{MissedTickBehavior, interval},
+    time::{MissedTickBehavior, interval, sleep},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::debug;
@@ -336,17 +336,21 @@ impl LinkState {
         self.calls().insert(id, OpenCall::Opening(sender));
         let mut guard = CallGuard { link: self.clone(), id, state: GuardState::Unsent };
         let subject = names::subject(&self.settings.service, request.method);
-        let publishing = self.client.publish_with_reply_and_headers(subject, self.reply_subject(id), headers, payload);
-        deadline
-            .bound_unsent(publishing.map(|published| {
-                published.map_err(|error| {
-                    Status::unavailable(format!("cannot publish the request: {error}")).with_source(lost(false))
-                })
-            }))
-            .await?;
+        let publishing = async {
+            // The client would keep the request until it is connected again, perhaps after the end of the call.
+            while self.client.connection_state() != State::Connected {
+                sleep(RECONNECT_POLL).await;
+            }
+            let reply = self.reply_subject(id);
+            let published = self.client.publish_with_reply_and_headers(subject, reply, headers, payload).await;
+            published.map_err(|error| {
+                Status::unavailable(format!("cannot publish the request: {error}")).with_source(lost(false))
+            })
+        };
+        deadline.bound_unsent(publishing).await?;
         guard.state = GuardState::Unanswered;
         let opened = deadline.bound(opened.map(|opened| opened.map_err(|_| connection_lost()))).await;
-        if opened.is_err() && deadline.is_over() {
+        if opened.is_err() && deadline.is_over() && request.time.answer(request.kind).is_some() {
             // The server knows the deadline.
             guard.state = GuardState::Over;
         }
@@ -582,6 +586,8 @@ impl Drop for CallGuard {
     }
 }
 
+/// The time between two looks at a lost connection. The client of NATS reports no end of an attempt.
+const RECONNECT_POLL: Duration = Duration::from_millis(20);
 /// The room for the headers of a request with its message.
 const HEADERS_LEN_MAX: usize = METADATA_LEN_MAX + 4 * 1024;
 /// The maximum size of the metadata of a call or answer.

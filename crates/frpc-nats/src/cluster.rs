@@ -3,6 +3,9 @@
 use std::{fmt, io, sync::Arc, time::Duration};
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use tokio::time::timeout;
 
 /// The servers of a NATS cluster, and how to connect to them.
 ///
@@ -52,6 +55,19 @@ impl NatsCluster {
     }
 }
 
+/// Waits until the connected server has processed everything sent before, such as subscriptions. `Client::flush` only
+/// writes it to the socket.
+pub(crate) async fn round_trip(client: &Client) -> io::Result<()> {
+    let inbox = client.new_inbox();
+    let mut echo = client.subscribe(inbox.clone()).await.map_err(io::Error::other)?;
+    client.publish(inbox, Bytes::new()).await.map_err(io::Error::other)?;
+    match timeout(ROUND_TRIP_MAX, echo.next()).await {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the connection to NATS has ended")),
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "NATS did not answer in time")),
+    }
+}
+
 impl fmt::Debug for NatsCluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Addresses may contain passwords.
@@ -65,3 +81,6 @@ pub(crate) const BACKLOG_MAX: usize = 16 * 1024;
 
 /// The interval between two pings. After two unanswered ones, a server counts as dead.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The time limit of a round trip to NATS.
+const ROUND_TRIP_MAX: Duration = Duration::from_secs(5);

@@ -22,7 +22,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{info, warn};
 
 use crate::{
-    cluster::NatsCluster,
+    cluster::{NatsCluster, round_trip},
     headers,
     micro::{EndpointCounters, MicroService, ServiceDescription, new_id},
     names,
@@ -263,7 +263,7 @@ impl Subscriptions {
         let frames = client.subscribe(format!("{inbox}.*")).await.map_err(io::Error::other)?;
         let micro = MicroService::start(client.clone(), description.clone(), state.counters.clone(), None).await?;
         // The connected server knows the subscriptions when this returns.
-        client.flush().await.map_err(io::Error::other)?;
+        round_trip(&client).await?;
         let link = ServerLink { client, inbox: inbox.into() };
         Ok(Self { link, requests, cancels, frames, _micro: micro })
     }

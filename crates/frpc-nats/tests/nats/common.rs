@@ -2,6 +2,7 @@
 
 use frpc::{Channel, IntoEndpoint};
 use frpc_nats::{NatsCluster, NatsServer};
+use futures_util::StreamExt;
 use support::NatsProgram;
 
 /// A NATS server with a server of frpc.
@@ -34,4 +35,12 @@ pub(crate) fn cluster(nats: &support::NatsServer) -> NatsCluster {
 pub(crate) async fn connect(nats: &support::NatsServer) -> Channel {
     let address = format!("{}/test", nats.url());
     Channel::builder().transport(frpc_nats::transport()).connect(address).await.unwrap()
+}
+
+/// Waits until NATS has processed everything that this client has sent.
+pub(crate) async fn round_trip(client: &async_nats::Client) {
+    let inbox = client.new_inbox();
+    let mut echo = client.subscribe(inbox.clone()).await.unwrap();
+    client.publish(inbox, "".into()).await.unwrap();
+    echo.next().await.unwrap();
 }

@@ -17,7 +17,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::common::{Setup, cluster, connect};
+use crate::common::{Setup, cluster, connect, round_trip};
 
 fn headers(entries: &[(&'static str, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -76,7 +76,7 @@ impl Spy {
     async fn start(nats: &support::NatsServer) -> Self {
         let client = async_nats::connect(nats.url()).await.unwrap();
         let messages = client.subscribe("_INBOX.>").await.unwrap();
-        client.flush().await.unwrap();
+        round_trip(&client).await;
         Self { client, messages }
     }
 
@@ -186,7 +186,7 @@ fn unlimited_credit_and_more_than_the_credit_harm_one_call_only() {
 async fn liar(nats: &support::NatsServer, answers: Vec<(HeaderMap, Vec<u8>)>) {
     let client = async_nats::connect(nats.url()).await.unwrap();
     let mut requests = client.queue_subscribe("test.>", "test".to_owned()).await.unwrap();
-    client.flush().await.unwrap();
+    round_trip(&client).await;
     tokio::spawn(async move {
         while let Some(request) = requests.next().await {
             let Some(reply) = request.reply else { continue };
@@ -318,7 +318,7 @@ fn garbage_in_the_bucket_is_ignored() {
         ] {
             stranger.publish(format!("$KV.frpc.{key}"), value.into()).await.unwrap();
         }
-        stranger.flush().await.unwrap();
+        round_trip(&stranger).await;
         let target = format!("nats+direct://{}/test", nats.addr);
         let channel = Channel::builder().resolver(frpc_nats::transport()).connect(target).await.unwrap();
         let client = TestClient::new(channel);
@@ -345,7 +345,7 @@ fn a_flood_of_answers_to_no_call_is_dropped() {
                 spy.send(&subject, vec![0; 100]).await;
             }
         }
-        spy.client.flush().await.unwrap();
+        round_trip(&spy.client).await;
         assert_eq!(asking(&client, "hello").await.unwrap().unwrap(), "hello");
     });
 }
