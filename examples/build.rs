@@ -6,6 +6,7 @@ fn main() -> Result<(), frpc_build::Error> {
     let protos = [
         "proto/benchmark.proto",
         "proto/browser.proto",
+        "proto/fleet.proto",
         "proto/gate.proto",
         "proto/helloworld.proto",
         "proto/mixed.proto",
