@@ -5,6 +5,7 @@
 
 mod attacks;
 mod http2;
+mod idle;
 mod memory;
 
 use std::{

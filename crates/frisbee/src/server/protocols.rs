@@ -222,14 +222,14 @@ impl ProtocolList {
         wire: &mut IoStream,
         alpn: Option<&[u8]>,
         limit: Duration,
-    ) -> io::Result<(Option<&dyn AnyProtocol>, BytesMut)> {
+    ) -> io::Result<(Option<&Arc<dyn AnyProtocol>>, BytesMut)> {
         let mut first = BytesMut::new();
         let recognizing = async {
             loop {
                 let mut needs_more = false;
                 for protocol in &*self.0 {
                     match protocol.recognize(&first, alpn) {
-                        ProtocolMatch::Yes => return io::Result::Ok(Some(&**protocol)),
+                        ProtocolMatch::Yes => return io::Result::Ok(Some(protocol)),
                         ProtocolMatch::More => needs_more = true,
                         ProtocolMatch::No => {}
                     }

@@ -9,10 +9,10 @@ use std::{
 use bytes::BytesMut;
 use futures_util::future::{Either, select};
 use tokio::time::{Instant, sleep, timeout};
-use tracing::debug;
+use tracing::{Instrument as _, debug};
 
 use super::{
-    protocols::{Drain, ProtocolList},
+    protocols::{AnyProtocol, Drain, ProtocolList},
     retirement::{enforce_age_limit, serve_until_old},
     shared::ServerShared,
     slot::ConnectionSlot,
@@ -21,7 +21,7 @@ use crate::{
     Address, Connection, Router,
     connection::ConnectionShared,
     driver::{BufferedStream, SHUTDOWN_GRACE, drive, refuse},
-    net::{IoStream, Raw, SecuredStream, TlsHandshake},
+    net::{IoStream, PeerCredentials, PeerIdentity, Raw, SecuredStream, TlsHandshake},
     proto::{self, ForeignProtocol, HeaderFormat, Role},
 };
 
@@ -32,11 +32,36 @@ pub(super) struct HandshakeSteps {
     pub(super) protocols: ProtocolList,
 }
 
-/// A connection after its handshake, ready for packets.
-struct OpenedConnection {
+/// A connection after its handshake.
+enum OpenedConnection {
+    Packets(PacketConnection),
+    /// Another protocol serves it.
+    Other(OtherConnection),
+}
+
+/// A connection ready for packets.
+struct PacketConnection {
     begun: Box<BufferedStream>,
     connection: Connection,
     slot: ConnectionSlot,
+}
+
+/// A connection for another protocol, and what frisbee needs if the protocol leaves the stream to it.
+struct OtherConnection {
+    protocol: Arc<dyn AnyProtocol>,
+    /// Boxed, because a future keeps the space of what it has moved out.
+    socket: Box<Raw>,
+    origin: StreamOrigin,
+    is_plain: bool,
+    slot: ConnectionSlot,
+}
+
+/// The ends of a connection.
+struct StreamOrigin {
+    local: Address,
+    peer: Address,
+    identity: PeerIdentity,
+    credentials: Option<PeerCredentials>,
 }
 
 /// Serves a connection from its handshake to its end.
@@ -52,15 +77,58 @@ pub(super) fn serve<R: Router>(
     // Boxed, to free the memory of the handshake at its end.
     let opening = Box::pin(open(server.clone(), slot, wire, local, peer, front));
     async move {
-        let Some(opened) = opening.await else { return };
-        // The slot is held until the connection ends.
-        let OpenedConnection { begun, connection, slot: _slot } = opened;
-        let Some(age_max) = server.limits.connection_age_max else {
-            return drive(begun, connection, router, server.scope.clone()).await;
-        };
-        let driving = drive(begun, connection.clone(), router, server.scope.clone());
-        // Boxed, so only servers with an age limit use the memory.
-        Box::pin(drive_until_old(driving, connection, age_max, server.limits.connection_age_grace)).await;
+        match opening.await {
+            // Boxed, so only servers with an age limit use the memory.
+            Some(OpenedConnection::Packets(opened)) if server.limits.connection_age_max.is_some() => {
+                Box::pin(serve_packets(&server, opened, router)).await;
+            }
+            // The slot is held until the connection ends.
+            Some(OpenedConnection::Packets(PacketConnection { begun, connection, slot: _slot })) => {
+                drive(begun, connection, router, server.scope.clone()).await;
+            }
+            // A task of its own: this one has the size of a driver of packets, also for a protocol that needs less.
+            Some(OpenedConnection::Other(other)) => {
+                drop(tokio::spawn(serve_other(server, other, router).in_current_span()))
+            }
+            None => {}
+        }
+    }
+}
+
+/// Serves packets until the connection ends, and enforces its age limit.
+async fn serve_packets<R: Router>(server: &ServerShared, opened: PacketConnection, router: Arc<R>) {
+    let PacketConnection { begun, connection, slot: _slot } = opened;
+    let driving = drive(begun, connection.clone(), router, server.scope.clone());
+    match server.limits.connection_age_max {
+        Some(age_max) => drive_until_old(driving, connection, age_max, server.limits.connection_age_grace).await,
+        None => driving.await,
+    }
+}
+
+/// Serves another protocol until it ends, and packets afterwards if it leaves the stream to frisbee.
+fn serve_other<R: Router>(
+    server: Arc<ServerShared>,
+    other: OtherConnection,
+    router: Arc<R>,
+) -> impl Future<Output = ()> + Send {
+    let OtherConnection { protocol, socket, origin, is_plain, slot } = other;
+    async move {
+        let age_max = server.limits.connection_age_max;
+        let leaving = age_max.map_or_else(|| server.draining.clone(), |_| server.draining.child_token());
+        let drain = Drain::new(leaving.clone(), server.scope.permits.clone());
+        let mut serving = protocol.serve(*socket, drain.clone());
+        if let Some(age_max) = age_max {
+            serving = Box::pin(serve_until_old(serving, leaving, age_max));
+        }
+        // The kill is polled first, so dropping a server does not wait for a clean end.
+        let killed = pin!(server.scope.kill.cancelled());
+        select(killed, serving).await;
+        // Without a stream to serve as frisbee, the connection ends here and frees its slot.
+        let Some(wire) = drain.take_left() else { return };
+        let wire = if is_plain { onto_ring(wire) } else { Some(wire) };
+        let Some(wire) = wire else { return };
+        let opened = begin_packets(&server, BufferedStream { wire, first: BytesMut::new() }, origin, slot);
+        Box::pin(serve_packets(&server, opened, router)).await;
     }
 }
 
@@ -115,18 +183,9 @@ async fn open(
                 }
                 // The header format does not matter: another protocol has no packets.
                 let socket = Raw::new(wire, read.freeze(), HeaderFormat::Magic10, local.clone(), peer.clone());
-                let age_max = server.limits.connection_age_max;
-                let leaving = age_max.map_or_else(|| server.draining.clone(), |_| server.draining.child_token());
-                let drain = Drain::new(leaving.clone(), server.scope.permits.clone());
-                let mut serving = protocol.serve(socket.with_identity(identity.clone()), drain.clone());
-                if let Some(age_max) = age_max {
-                    serving = Box::pin(serve_until_old(serving, leaving, age_max));
-                }
-                // The kill is polled first, so dropping a server does not wait for a clean end.
-                let killed = pin!(server.scope.kill.cancelled());
-                select(killed, serving).await;
-                // Without a stream to serve as frisbee, the connection ends here and frees its slot.
-                wire = drain.take_left()?;
+                let (protocol, socket) = (protocol.clone(), Box::new(socket.with_identity(identity.clone())));
+                let origin = StreamOrigin { local, peer, identity, credentials };
+                return Some(OpenedConnection::Other(OtherConnection { protocol, socket, origin, is_plain, slot }));
             }
             Some(Err(error)) => {
                 server.handshakes_failed.fetch_add(1, Ordering::Relaxed);
@@ -139,6 +198,18 @@ async fn open(
     if is_plain {
         wire = onto_ring(wire)?;
     }
+    let origin = StreamOrigin { local, peer, identity, credentials };
+    Some(OpenedConnection::Packets(begin_packets(&server, BufferedStream { wire, first }, origin, slot)))
+}
+
+/// Creates the connection of a stream for packets.
+fn begin_packets(
+    server: &ServerShared,
+    begun: BufferedStream,
+    origin: StreamOrigin,
+    slot: ConnectionSlot,
+) -> PacketConnection {
+    let StreamOrigin { local, peer, identity, credentials } = origin;
     let now = Instant::now().into_std();
     let proto = proto::Connection::new(Role::Server, server.config.clone(), now);
     let connection =
@@ -152,7 +223,7 @@ async fn open(
     if server.draining.is_cancelled() {
         server.retire(&connection);
     }
-    Some(OpenedConnection { begun: Box::new(BufferedStream { wire, first }), connection, slot })
+    PacketConnection { begun: Box::new(begun), connection, slot }
 }
 
 /// Waits for a handshake or a protocol decision. Returns `None` if the server is dropped, or shuts down in the

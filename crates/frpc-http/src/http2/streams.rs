@@ -129,6 +129,10 @@ impl<'a> OpenStreams<'a> {
     }
 
     fn add_slot(&mut self) -> usize {
+        if self.slots.is_empty() {
+            // Many connections never have a second call at the same time.
+            self.slots.reserve_exact(1);
+        }
         let armed = SlotWaker::new(self.wakes.clone(), self.slots.len());
         self.slots.push(Slot { waker: armed.clone().into(), armed, stream: None });
         self.slots.len() - 1

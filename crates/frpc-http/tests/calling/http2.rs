@@ -338,3 +338,27 @@ fn calls_end_at_their_own_deadlines() {
         assert_eq!(call.await.unwrap().unwrap(), "hello");
     });
 }
+
+#[test]
+fn a_server_gets_credit_for_a_long_message_as_it_arrives() {
+    in_virtual_time(async {
+        let settings = ClientSettings { stream_window: 65_535, connection_window: 65_535, ..ClientSettings::default() };
+        let (client, mut peer, _connections, _) = with_raw(Client::new().settings(settings)).await;
+        let call = tokio::spawn(async move {
+            let mut answers = client.count(words("hi")).await?.into_inner();
+            let first = answers.message().await?.unwrap().text.len();
+            Ok::<_, frpc::Status>((first, answers.message().await?))
+        });
+        assert_eq!(peer.heard().await, Heard::Request { stream: 1 });
+        peer.begin_answer(1).await;
+        // Longer than four windows. The caller gets nothing of it before its end, so it can return no credit itself.
+        let long = message(&"x".repeat(300_000));
+        for part in long.chunks(16_000) {
+            settle().await;
+            assert!(!call.is_finished(), "within the windows of the client");
+            peer.send_data(1, part).await;
+        }
+        peer.succeed(1).await;
+        assert_eq!(call.await.unwrap().unwrap(), (300_000, None));
+    });
+}
