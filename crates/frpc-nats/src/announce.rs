@@ -147,6 +147,8 @@ impl Announcement {
     /// Sets the load of the server, such as its share of busy threads, shown with the statistics of the NATS service and in
     /// the bucket. Channels do not use it: they measure the load of servers in their own calls.
     pub fn set_load(&self, load: f64) {
+        // JSON has no other numbers.
+        let load = if load.is_finite() { load } else { 0.0 };
         self.shared.load.store(load.to_bits(), Ordering::Relaxed);
         self.shared.changed.notify_one();
     }

@@ -353,8 +353,7 @@ impl ServerState {
                 ServerEvent::Cancel(None) | ServerEvent::Frame(None) => return,
                 ServerEvent::Drain(waiting) => {
                     drained = Some(waiting);
-                    // Without a connection, there is nothing to end.
-                    let _ = requests.drain().await;
+                    leave_group(requests, &link.client).await;
                 }
                 ServerEvent::Keepalive => self.keep_alive().await,
             }
@@ -613,6 +612,18 @@ impl ServerState {
     }
 }
 
+/// Ends a subscription after the requests under way.
+///
+/// `Subscriber::drain` of async-nats drops requests that arrive a moment later. So nats-server ends the subscription first:
+/// it takes a number of more than nine digits for zero, while async-nats waits for as many messages. After a round trip, all
+/// requests have arrived.
+async fn leave_group(requests: &mut Subscriber, client: &Client) {
+    // Without a connection, there is nothing to end.
+    let _ = requests.unsubscribe_after(MESSAGES_NEVER).await;
+    let _ = round_trip(client).await;
+    let _ = requests.unsubscribe().await;
+}
+
 /// Returns the single request of a call.
 async fn only_message(reader: &mut MessageReader) -> Result<Bytes, Status> {
     let Next::Message(message) = reader.next().await? else {
@@ -740,6 +751,8 @@ impl Drop for OpenStream {
 
 /// The pause between two attempts to connect again.
 const CONNECT_PAUSE: Duration = Duration::from_secs(1);
+/// A number of messages that never arrive, with more than nine digits.
+const MESSAGES_NEVER: u64 = 1_000_000_000_000_000;
 /// The time for the request of a call without a timeout.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 /// The maximum size of the metadata and trailers of an answer.
