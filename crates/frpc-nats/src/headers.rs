@@ -249,7 +249,28 @@ fn percent_decode(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_values_are_a_status_or_none(values in [r"[^\r\n]*", r"[^\r\n]*", r"[^\r\n]*", r"[^\r\n]*", r"[0-9]{0,5}"]) {
+            let mut headers = HeaderMap::new();
+            for (name, value) in [STATUS, MESSAGE, DETAILS, "x-any-bin", SERVICE_ERROR_CODE].into_iter().zip(values) {
+                headers.insert(name, value);
+            }
+            prop_assert!(status_of(Some(&headers)).is_none_or(|status| status.code() != Code::Ok));
+            let _ = (metadata_of(Some(&headers), 1000), timeout_of(Some(&headers)), format_of(Some(&headers)));
+        }
+
+        #[test]
+        fn any_message_arrives(message: String) {
+            prop_assume!(message.len() < 1000);
+            let found = status_of(Some(&of_status(&Status::aborted(message.clone())))).unwrap();
+            prop_assert_eq!(found.message(), message);
+        }
+    }
 
     #[test]
     fn a_status_arrives_whole() {
