@@ -65,7 +65,7 @@ impl HttpCaller {
     }
 
     pub(super) fn len_max(&self) -> usize {
-        usize::try_from(self.pool.dialer().connect.message_len_max).unwrap_or(usize::MAX)
+        self.pool.dialer().message_len_max()
     }
 
     /// Returns the request path of a method. The prefix is the same for all calls.

@@ -1,5 +1,7 @@
 //! A connection to a server, over HTTP/1.1 or HTTP/2.
 
+#[cfg(feature = "http2")]
+use std::task::Waker;
 use std::{
     fmt, io,
     pin::Pin,
@@ -24,7 +26,7 @@ use tokio::{
 };
 
 #[cfg(feature = "http2")]
-use super::http2::{Http2Request, Http2Sender, ShortResponse};
+use super::http2::{Http2Request, Http2Sender, PlainResponse, ShortResponse};
 use super::{
     failures,
     incoming::PendingResponse,
@@ -82,10 +84,14 @@ impl HttpConnection {
         settings: &ClientSettings,
         is_secure: bool,
         authority: &Authority,
+        message_len_max: usize,
     ) -> io::Result<Self> {
         let traffic = Arc::new(TrafficMonitor::new());
         let io = MonitoredStream { io, traffic: traffic.clone(), greeting: Some(BytesMut::new()), is_http2: true };
-        let (sender, connection) = Http2Sender::new(io, settings, is_secure, authority.clone());
+        let (sender, connection) = {
+            let plain = PlainResponse::new(settings.format, message_len_max);
+            Http2Sender::new(io, settings, is_secure, authority.clone(), plain)
+        };
         let ended = traffic.clone();
         tokio::spawn(async move { ended.end(connection.await) });
         traffic.wait_for_first_bytes().await?;
@@ -94,7 +100,13 @@ impl HttpConnection {
 
     /// Starts HTTP/2 on a byte stream, and waits a short time for the first bytes of the server.
     #[cfg(not(feature = "http2"))]
-    pub(super) async fn http2(io: BoxIo, settings: &ClientSettings, _: bool, _: &Authority) -> io::Result<Self> {
+    pub(super) async fn http2(
+        io: BoxIo,
+        settings: &ClientSettings,
+        _: bool,
+        _: &Authority,
+        _: usize,
+    ) -> io::Result<Self> {
         use std::{future::poll_fn, pin::pin};
 
         use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -277,14 +289,19 @@ impl HttpConnection {
         }
     }
 
-    /// Sends a short message on a connection of HTTP/2. Returns `None` on others.
+    /// Sends a short message on a connection of HTTP/2. The response wakes the caller. Returns `None` on others.
     #[cfg(feature = "http2")]
     #[inline]
-    pub(super) fn send_short(&self, request: Http2Request, deadline: Option<Instant>) -> Option<ShortResponse> {
+    pub(super) fn send_short(
+        &self,
+        request: Http2Request,
+        deadline: Option<Instant>,
+        caller: &Waker,
+    ) -> Option<ShortResponse> {
         self.traffic.handle_request();
         match &self.sender {
             RequestSender::Http1(_) => None,
-            RequestSender::Http2(sender) => Some(sender.send_short(request, deadline)),
+            RequestSender::Http2(sender) => Some(sender.send_short(request, deadline, caller)),
         }
     }
 

@@ -60,6 +60,11 @@ impl HttpDialer {
         frpc::frisbee::ConnectError::new(Address::Url(self.url.clone()), 1, error).into()
     }
 
+    /// Returns the maximum length of a message.
+    pub(super) fn message_len_max(&self) -> usize {
+        usize::try_from(self.connect.message_len_max).unwrap_or(usize::MAX)
+    }
+
     async fn attempt(&self) -> io::Result<HttpConnection> {
         let io = match &self.connector {
             Some(connect) => connect().await?,
@@ -67,7 +72,8 @@ impl HttpDialer {
         };
         let (io, chosen) = self.secure(io).await?;
         if chosen.unwrap_or(self.version == HttpVersion::Http2) {
-            HttpConnection::http2(io, &self.settings, self.target.is_secure, &self.target.authority).await
+            let len_max = self.message_len_max();
+            HttpConnection::http2(io, &self.settings, self.target.is_secure, &self.target.authority, len_max).await
         } else {
             HttpConnection::http1(io, &self.settings).await
         }

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use frpc::{
-    Call, CallError, Metadata, Status,
+    Call, CallError, Metadata, MethodKind, Status,
     client::{CallAttempts, CallTime, Deadline, with_own_timeout},
 };
 use http::{
@@ -56,27 +56,18 @@ pub(super) struct CallDeadlines {
 
 impl CallDeadlines {
     pub(super) fn of(call: &Call) -> Self {
-        let time = call.time();
+        Self::new(call.time(), call.kind())
+    }
+
+    pub(super) fn new(time: CallTime, kind: MethodKind) -> Self {
         let CallTime { opening, whole, .. } = time;
-        Self { opening, whole, answer: time.answer(call.kind()) }
+        Self { opening, whole, answer: time.answer(kind) }
     }
 
     /// Returns the timeout of the whole call, for a request sent right after its start. Calls with the same limit have
     /// the same header, which HTTP/2 compresses to one byte.
     pub(super) fn limit(self) -> Option<Duration> {
         self.answer.filter(|deadline| deadline.at.is_some()).map(|deadline| deadline.limit)
-    }
-
-    /// Returns the deadline of the answer.
-    #[cfg(feature = "http2")]
-    pub(super) fn at(self) -> Option<tokio::time::Instant> {
-        self.answer?.at
-    }
-
-    /// Returns the status of a call without an answer at its deadline.
-    #[cfg(feature = "http2")]
-    pub(super) fn passed(self) -> Status {
-        self.answer.unwrap_or(self.opening).passed()
     }
 
     /// Returns the time left for the whole call.
@@ -180,9 +171,11 @@ impl HttpExchange {
         let timeout = timeout.as_ref().zip(left.filter(|_| is_added));
         let (method, path, headers) = (method.clone(), path.clone(), headers.clone());
         Some(super::http2::Http2Request {
-            head: Arc::new(super::http2::MethodHead { method, path, headers }),
-            is_repeated: true,
-            timeout: timeout.map(|((name, write), left)| Box::new((name.clone(), write(left)))),
+            head: super::http2::CallHead {
+                method: Arc::new(super::http2::MethodHead { method, path, headers }),
+                is_repeated: true,
+                timeout: timeout.map(|((name, write), left)| Box::new((name.clone(), write(left)))),
+            },
             content: super::http2::Http2Content::Body(Box::new(self.content.body())),
         })
     }

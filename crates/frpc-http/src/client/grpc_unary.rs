@@ -5,20 +5,20 @@ use std::{
     mem,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
 use bytes::Buf;
-use frpc::{Answer, Body, Call, Metadata, MethodKind, Status, codec::Format};
-use frpc_http2::Head;
+use frpc::{Answer, Body, Call, Metadata, MethodKind, Status, client::CallTime};
 use futures_util::future::BoxFuture;
+use tokio::time::Instant;
 
 use super::{
     caller::HttpCaller,
     exchange::{CallDeadlines, HttpExchange, RequestHead},
     grpc,
-    http2::{Http2Content, Http2Request, Http2Response, ShortMessage, ShortOutcome, ShortResponse},
+    http2::{CallHead, Http2Content, Http2Request, Http2Response, ShortMessage, ShortOutcome, ShortResponse},
     incoming::PendingResponse,
     outgoing::RequestContent,
     pool::CallSlot,
@@ -38,40 +38,45 @@ pub(super) fn takes(caller: &HttpCaller, call: &Call) -> bool {
         && caller.framing.gzip_len_min.is_none_or(|min| len < min)
 }
 
-/// Makes a call for which [`takes`] returns `true`. Sends it now, if a connection has room.
-pub(super) fn call(caller: &Arc<HttpCaller>, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
-    let deadlines = CallDeadlines::of(&call);
-    match request(caller, call, deadlines.limit()) {
-        Ok(request) => Box::pin(UnaryCall { caller, deadlines, state: send(caller, deadlines, request) }),
+/// Makes a call for which [`takes`] returns `true`.
+pub(super) fn call(caller: &Arc<HttpCaller>, call: Call, time: CallTime) -> BoxFuture<'_, Result<Answer, Status>> {
+    match request(caller, call, limit(time)) {
+        Ok(request) => Box::pin(UnaryCall { caller, time, state: UnaryState::Unsent(Some(request)) }),
         Err(status) => Box::pin(ready(Err(status))),
     }
 }
 
+/// Returns the timeout of a unary call, unless the clock cannot represent its end.
+fn limit(time: CallTime) -> Option<Duration> {
+    time.opening.at.map(|_| time.opening.limit)
+}
+
 fn request(caller: &HttpCaller, call: Call, limit: Option<Duration>) -> Result<Http2Request, Status> {
-    let (head, said) = caller.method_head(call.method(), limit)?;
+    let (method, said) = caller.method_head(call.method(), limit)?;
     let timeout = limit.filter(|_| said.is_none());
     let timeout = timeout.map(|limit| Box::new((timeout::GRPC_TIMEOUT, timeout::grpc(limit))));
     let message = match call.into_parts().1 {
-        Body::One(message) => ShortMessage::new(message.into_bytes())?,
+        Body::One(message) => ShortMessage::new(message)?,
         _ => return Err(Status::internal("the call has no single message")),
     };
-    let content = Http2Content::Short(message);
-    Ok(Http2Request { head, is_repeated: true, timeout, content })
+    let head = CallHead { method, is_repeated: true, timeout };
+    Ok(Http2Request { head, content: Http2Content::Short(message) })
 }
 
 /// A call in progress.
 struct UnaryCall<'a> {
     caller: &'a Arc<HttpCaller>,
-    deadlines: CallDeadlines,
+    time: CallTime,
     state: UnaryState<'a>,
 }
 
 /// ```text
-///   Sent ─────────────▶ Done
-///     │                  ▲
-///     └───▶ General ─────┘
+///   Unsent ───▶ Sent ─────────▶ Done
+///     └──────────┴─▶ General ────▲
 /// ```
 enum UnaryState<'a> {
+    /// `None` once the request is taken.
+    Unsent(Option<Http2Request>),
     Sent {
         response: ShortResponse,
         place: CallSlot,
@@ -87,60 +92,85 @@ impl Future for UnaryCall<'_> {
     type Output = Result<Answer, Status>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { caller, deadlines, state } = self.get_mut();
+        let Self { caller, time, state } = self.get_mut();
         let caller = *caller;
         loop {
             let outcome = match state {
-                UnaryState::Sent { response, .. } => {
-                    let is_plain =
-                        |head: &Head, trailers: &Head| is_plain_head(caller.format(), head) && is_success(trailers);
-                    ready!(response.poll(cx, |data| is_message(caller, data), is_plain))
+                UnaryState::Unsent(request) => {
+                    let Some(request) = request.take() else { return Poll::Ready(Err(is_over())) };
+                    match send(caller, time.opening.at, request, cx.waker()) {
+                        // The response wakes this caller.
+                        Ok(sent) => {
+                            *state = sent;
+                            return Poll::Pending;
+                        }
+                        Err(request) => *state = resume(caller, *time, request, None),
+                    }
+                    continue;
                 }
+                UnaryState::Sent { response, .. } => ready!(response.poll(cx)),
                 UnaryState::General(answering) => {
                     let answer = ready!(answering.as_mut().poll(cx));
                     *state = UnaryState::Done;
                     return Poll::Ready(answer);
                 }
-                UnaryState::Done => return Poll::Ready(Err(Status::internal("the call is over"))),
+                UnaryState::Done => return Poll::Ready(Err(is_over())),
             };
-            // Ends the call, and frees its place for another one.
+            if let ShortOutcome::Plain(mut data) = outcome {
+                if let UnaryState::Sent { place, .. } = state {
+                    place.answered();
+                }
+                // Ends the call, and frees its place for another one.
+                *state = UnaryState::Done;
+                data.advance(envelope::HEADER_LEN);
+                return Poll::Ready(Ok(Answer::new(data.into())));
+            }
             let sent = mem::replace(state, UnaryState::Done);
             match (outcome, sent) {
-                (ShortOutcome::Plain(mut data), UnaryState::Sent { .. }) => {
-                    data.advance(envelope::HEADER_LEN);
-                    return Poll::Ready(Ok(Answer::new(data.into())));
-                }
                 (ShortOutcome::Other(response, Some(request)), UnaryState::Sent { place, written, .. }) => {
-                    *state = resume(caller, *deadlines, request, Some((response, place, written)));
+                    *state = resume(caller, *time, request, Some((response, place, written)));
                 }
-                _ => return Poll::Ready(Err(deadlines.passed())),
+                _ => return Poll::Ready(Err(time.opening.passed())),
             }
         }
     }
 }
 
-/// Sends a request, if a connection has room for it.
-fn send<'a>(caller: &'a Arc<HttpCaller>, deadlines: CallDeadlines, request: Http2Request) -> UnaryState<'a> {
-    let place = caller.pool.try_acquire().filter(|place| place.connection().is_http2());
-    let Some(place) = place else { return resume(caller, deadlines, request, None) };
+#[cold]
+fn is_over() -> Status {
+    Status::internal("the call is over")
+}
+
+/// Sends a request, if a connection has room for it. Otherwise returns the request.
+#[inline]
+fn send<'a>(
+    caller: &Arc<HttpCaller>,
+    deadline: Option<Instant>,
+    request: Http2Request,
+    waker: &Waker,
+) -> Result<UnaryState<'a>, Http2Request> {
+    let Some(place) = caller.pool.try_acquire().filter(|place| place.connection().is_http2()) else {
+        return Err(request);
+    };
     let written = place.connection().written();
-    let response = place.connection().send_short(request, deadlines.at()).expect("the connection is one of HTTP/2");
-    UnaryState::Sent { response, place, written }
+    let response = place.connection().send_short(request, deadline, waker).expect("the connection is one of HTTP/2");
+    Ok(UnaryState::Sent { response, place, written })
 }
 
 /// Continues a call in the general way, with the same request.
 #[cold]
 fn resume<'a>(
     caller: &'a Arc<HttpCaller>,
-    deadlines: CallDeadlines,
+    time: CallTime,
     request: Http2Request,
     sent: Option<(Http2Response, CallSlot, u64)>,
 ) -> UnaryState<'a> {
-    let Http2Request { head, timeout: added, content, .. } = request;
+    let Http2Request { head: CallHead { method: head, timeout: added, .. }, content } = request;
     let (method, path, headers) = (head.method.clone(), head.path.clone(), head.headers.clone());
-    let said = if added.is_none() { deadlines.limit() } else { None };
+    let said = if added.is_none() { limit(time) } else { None };
     let timeout = Some((timeout::GRPC_TIMEOUT, timeout::grpc as _));
     let head = RequestHead { method, path, headers, metadata: Metadata::new(), timeout, said, is_repeated: true };
+    let deadlines = CallDeadlines::new(time, MethodKind::Unary);
     UnaryState::General(Box::pin(async move {
         let Http2Content::Short(message) = content else {
             return Err(Status::internal("the request has no short message"));
@@ -154,40 +184,4 @@ fn resume<'a>(
         };
         grpc::answer(caller, None, MethodKind::Unary, exchange, deadlines).await
     }))
-}
-
-/// Returns `true` for the data of one uncompressed message within the limit.
-fn is_message(caller: &HttpCaller, data: &[u8]) -> bool {
-    let header = data.first_chunk().map(envelope::parse);
-    header.is_some_and(|(flags, len)| flags == 0 && len <= caller.len_max() && data.len() == envelope::HEADER_LEN + len)
-}
-
-/// Returns `true` for the head of a response without metadata.
-fn is_plain_head(format: Format, head: &Head) -> bool {
-    let mut has_type = false;
-    for (name, value) in head.iter() {
-        match name {
-            b"content-type" => {
-                let is_known = match format {
-                    Format::Proto => matches!(value, b"application/grpc" | b"application/grpc+proto"),
-                    _ => value == grpc::content_type(RpcProtocol::Grpc, format).as_bytes(),
-                };
-                if !is_known {
-                    return false;
-                }
-                has_type = true;
-            }
-            // No metadata.
-            b"date" | b"grpc-accept-encoding" | b"accept-encoding" => {}
-            b"grpc-encoding" if value == b"identity" => {}
-            _ => return false,
-        }
-    }
-    has_type && head.status() == Some(200)
-}
-
-fn is_success(trailers: &Head) -> bool {
-    let mut trailers = trailers.iter();
-    matches!(trailers.next(), Some((b"grpc-status", b"0")))
-        && trailers.all(|field| matches!(field, (b"grpc-message", b"")))
 }

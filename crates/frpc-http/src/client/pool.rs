@@ -94,7 +94,7 @@ impl ConnectionPool {
     /// Returns a place on a connection, if one is free.
     pub(super) fn try_acquire(self: &Arc<Self>) -> Option<CallSlot> {
         let connection = self.state().reserve(&self.dialer)?;
-        Some(CallSlot { pool: self.clone(), connection, returned: None })
+        Some(CallSlot { pool: self.clone(), connection, state: SlotState::Unused })
     }
 
     /// Waits for a place on a connection. All waiting calls share the dials of new connections.
@@ -110,7 +110,7 @@ impl ConnectionPool {
             {
                 let mut state = self.state();
                 if let Some(connection) = state.reserve(&self.dialer) {
-                    return Ok(CallSlot { pool: self.clone(), connection, returned: None });
+                    return Ok(CallSlot { pool: self.clone(), connection, state: SlotState::Unused });
                 }
                 if state.failures > failures
                     && let Some(error) = &state.error
@@ -251,7 +251,16 @@ impl Drop for PendingDial {
 pub(super) struct CallSlot {
     pool: Arc<ConnectionPool>,
     connection: Arc<HttpConnection>,
-    returned: Option<BorrowedSender>,
+    state: SlotState,
+}
+
+enum SlotState {
+    Unused,
+    /// The call has the sender of its connection of HTTP/1.1.
+    Borrowed(BorrowedSender),
+    /// The whole response has just arrived.
+    #[cfg(feature = "http2")]
+    Answered,
 }
 
 impl CallSlot {
@@ -259,7 +268,7 @@ impl CallSlot {
     pub(super) fn send(&mut self, request: Request<OutgoingBody>) -> PendingResponse {
         let (responding, returned) =
             self.connection.send(request).expect("the holder of the place is the only call on an HTTP/1.1 connection");
-        self.returned = Some(returned);
+        self.state = SlotState::Borrowed(returned);
         responding
     }
 
@@ -271,6 +280,12 @@ impl CallSlot {
 
     pub(super) fn connection(&self) -> &HttpConnection {
         &self.connection
+    }
+
+    /// Records that the whole response has arrived, so the server cannot be silent.
+    #[cfg(feature = "http2")]
+    pub(super) fn answered(&mut self) {
+        self.state = SlotState::Answered;
     }
 
     pub(super) fn pool(&self) -> &Arc<ConnectionPool> {
@@ -288,8 +303,15 @@ impl CallSlot {
 
 impl Drop for CallSlot {
     fn drop(&mut self) {
+        #[cfg(feature = "http2")]
+        if matches!(self.state, SlotState::Answered) {
+            return Self::release(&self.pool, &self.connection);
+        }
         self.connection.detect_silence();
-        let busy = self.returned.as_mut().and_then(|returned| self.connection.take_back(returned));
+        let busy = match &mut self.state {
+            SlotState::Borrowed(returned) => self.connection.take_back(returned),
+            _ => None,
+        };
         let Some(mut sender) = busy else { return Self::release(&self.pool, &self.connection) };
         // The response was read to its end or abandoned. The connection is free once hyper has noticed.
         let (pool, connection) = (Arc::downgrade(&self.pool), self.connection.clone());

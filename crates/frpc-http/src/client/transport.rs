@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use frpc::{Answer, Call, Caller, ConnectError, ConnectSettings, Connected, Status, Transport, codec::Format};
+use frpc::{
+    Answer, Call, Caller, ConnectError, ConnectSettings, Connected, Status, Transport, client::CallTime, codec::Format,
+};
 use futures_util::future::BoxFuture;
 
 #[cfg(feature = "http2")]
@@ -24,11 +26,15 @@ impl Caller for SharedHttpCaller {
         self.0.format()
     }
 
-    fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
+    fn call_within(&self, call: Call, time: CallTime) -> BoxFuture<'_, Result<Answer, Status>> {
         #[cfg(feature = "http2")]
         if grpc_unary::takes(&self.0, &call) {
-            return grpc_unary::call(&self.0, call);
+            return grpc_unary::call(&self.0, call, time);
         }
+        self.call(call.with_time(time))
+    }
+
+    fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
         match self.0.protocol() {
             RpcProtocol::Grpc | RpcProtocol::GrpcWeb => Box::pin(grpc::call(&self.0, call)),
             RpcProtocol::Connect => Box::pin(connect::call(&self.0, call)),

@@ -22,7 +22,7 @@ use super::{
     request::{self, KnownCalls, MessageHead},
     request_body::{BodyQueue, Http2Body},
     response,
-    socket::{READS_MAX, ROUNDS_MAX, copy_received, default_settings, poll_write_output, with_scratch},
+    socket::{READS_MAX, ROUNDS_MAX, ReceivedChunk, default_settings, poll_write_output, with_scratch},
     streams::{OpenStreams, StreamPhase},
     task::RequestTask,
     wakes::WakeList,
@@ -184,10 +184,16 @@ impl<'a> ServerConnection<'a> {
 
     /// Reads and handles everything that has arrived, up to a limit for one round.
     fn poll_input(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<io::Result<()>> {
-        with_scratch(|buffer| self.poll_read(cx, now, buffer))
+        with_scratch(|buffer, chunk| self.poll_read(cx, now, buffer, chunk))
     }
 
-    fn poll_read(&mut self, cx: &mut Context<'_>, now: Instant, buffer: &mut [u8]) -> Poll<io::Result<()>> {
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Instant,
+        buffer: &mut [u8],
+        chunk: &mut ReceivedChunk,
+    ) -> Poll<io::Result<()>> {
         for _ in 0..READS_MAX {
             if !self.core.wants_input() {
                 return Poll::Pending;
@@ -197,7 +203,7 @@ impl<'a> ServerConnection<'a> {
                 // Whole frames are left of the input before the pause.
                 self.is_busy = true;
                 buffer[..kept].copy_from_slice(&self.partial);
-                self.keep_rest(&buffer[..kept], now);
+                self.keep_rest(&buffer[..kept], now, chunk);
                 continue;
             }
             let mut room = ReadBuf::new(&mut buffer[kept..]);
@@ -215,21 +221,21 @@ impl<'a> ServerConnection<'a> {
                 }
                 buffer[..kept].copy_from_slice(&self.partial);
             }
-            self.keep_rest(&buffer[..kept + len], now);
+            self.keep_rest(&buffer[..kept + len], now, chunk);
         }
         Poll::Pending
     }
 
     /// Handles received bytes, and keeps the rest for later.
-    fn keep_rest(&mut self, input: &[u8], now: Instant) {
-        let rest = self.handle_input(input, now);
+    fn keep_rest(&mut self, input: &[u8], now: Instant, chunk: &mut ReceivedChunk) {
+        let rest = self.handle_input(input, now, chunk);
         self.partial.clear();
         self.partial.extend_from_slice(rest);
         self.has_paused = !self.core.wants_input();
     }
 
     /// Handles received bytes. Returns the start of an incomplete frame at their end.
-    fn handle_input<'b>(&mut self, mut input: &'b [u8], now: Instant) -> &'b [u8] {
+    fn handle_input<'b>(&mut self, mut input: &'b [u8], now: Instant, chunk: &mut ReceivedChunk) -> &'b [u8] {
         loop {
             // After an error, the connection is done once its output is written.
             let received = match self.core.receive(input, now.into_std()) {
@@ -242,6 +248,7 @@ impl<'a> ServerConnection<'a> {
             };
             input = &input[received.consumed..];
             match received.event {
+                Some(Event::Data { stream, data, end }) => self.handle_data(stream, data, end, chunk),
                 Some(event) => self.handle_event(event),
                 None => break,
             }
@@ -269,7 +276,6 @@ impl<'a> ServerConnection<'a> {
                     false => self.opening.push(request),
                 }
             }
-            Event::Data { stream, data, end } => self.handle_data(stream, data, end),
             Event::Trailers { stream, trailers } => {
                 self.start_queued(stream);
                 self.streams.push_trailers(stream, request::header_map(&trailers));
@@ -283,12 +289,19 @@ impl<'a> ServerConnection<'a> {
         }
     }
 
-    fn handle_data(&mut self, stream: StreamId, data: &[u8], is_end: bool) {
-        // Most often the data belongs to the oldest of these requests.
+    fn handle_data(&mut self, stream: StreamId, data: &[u8], is_end: bool, chunk: &mut ReceivedChunk) {
+        // Most often the data belongs to the latest of these requests, and is all of its body.
+        if let Some(mut request) = self.opening.pop_if(|request| request.stream == stream) {
+            if is_end && request.content.is_empty() {
+                request.content = chunk.copy(data);
+                return self.start(request, true);
+            }
+            self.opening.push(request);
+        }
         if let Some(at) = self.opening.iter().position(|request| request.stream == stream) {
             let request = &mut self.opening[at];
             if request.content.is_empty() {
-                request.content = copy_received(data);
+                request.content = chunk.copy(data);
                 if is_end {
                     let request = self.opening.swap_remove(at);
                     self.start(request, true);
@@ -330,8 +343,11 @@ impl<'a> ServerConnection<'a> {
                 Some(MessageHead::Grpc(call)) => {
                     // In place: a slice would share the buffer, which needs an allocation.
                     content.advance(envelope::HEADER_LEN);
-                    let answer = call.begin(context, content, self.turn);
-                    return self.streams.start(core, stream, StreamPhase::Calling(call, answer, None), None);
+                    return self.streams.call(core, stream, call, content, self.turn);
+                }
+                Some(MessageHead::LongGrpc(call)) => {
+                    content.advance(envelope::HEADER_LEN);
+                    return self.streams.call(core, stream, &call, content, self.turn);
                 }
                 Some(MessageHead::Other(parts)) => Some(*parts),
                 None => None,

@@ -16,6 +16,8 @@ mod response;
 #[cfg(feature = "http2")]
 mod sending;
 #[cfg(feature = "http2")]
+mod slot_table;
+#[cfg(feature = "http2")]
 mod socket;
 #[cfg(feature = "http2")]
 mod streams;
@@ -33,6 +35,7 @@ pub(crate) use self::{
     received::ReceivedData,
     request::header_map,
     sending::{SendProgress, SendingBody},
-    socket::{PARTIAL_KEPT, READS_MAX, ROUNDS_MAX, default_settings, poll_write_output, with_scratch},
+    slot_table::SlotTable,
+    socket::{PARTIAL_KEPT, READS_MAX, ROUNDS_MAX, ReceivedChunk, default_settings, poll_write_output, with_scratch},
     wakes::{SlotWaker, WakeList},
 };

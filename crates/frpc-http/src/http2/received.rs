@@ -101,11 +101,6 @@ impl ReceivedData {
         self.collected_len.saturating_sub(self.first.len())
     }
 
-    /// Returns all unread data if it is one piece.
-    pub(crate) fn as_piece(&self) -> Option<&[u8]> {
-        self.later.is_empty().then_some(&self.first)
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_empty() && self.later.is_empty()
     }

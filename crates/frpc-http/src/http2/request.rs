@@ -15,9 +15,11 @@ use crate::{
 };
 
 /// The head of a request whose body is a single uncompressed message.
-pub(super) enum MessageHead {
+pub(super) enum MessageHead<'a> {
     /// A valid unary call of gRPC.
-    Grpc(Arc<GrpcCall>),
+    Grpc(&'a Arc<GrpcCall>),
+    /// The same with a head too long to be remembered.
+    LongGrpc(Arc<GrpcCall>),
     Other(Box<Parts>),
 }
 
@@ -33,17 +35,27 @@ pub(super) struct KnownCalls {
 
 impl KnownCalls {
     /// Reads the head of a request. Returns `None` if a part of it is invalid.
-    pub(super) fn read(&mut self, context: &ServeContext, head: &Arc<Head>) -> Option<MessageHead> {
-        if let Some((_, call)) = self.calls.iter().find(|(known, _)| Arc::ptr_eq(known, head)) {
-            return Some(MessageHead::Grpc(call.clone()));
+    #[inline]
+    pub(super) fn read(&mut self, context: &ServeContext, head: &Arc<Head>) -> Option<MessageHead<'_>> {
+        match self.calls.iter().position(|(known, _)| Arc::ptr_eq(known, head)) {
+            Some(at) => Some(MessageHead::Grpc(&self.calls[at].1)),
+            None => self.read_new(context, head),
         }
+    }
+
+    fn read_new(&mut self, context: &ServeContext, head: &Arc<Head>) -> Option<MessageHead<'_>> {
         let parts = parts(head)?;
         let Some(call) = GrpcCall::read(context, &parts) else { return Some(MessageHead::Other(Box::new(parts))) };
         let call = Arc::new(call);
         if request_len(&parts.method, &parts.uri, &parts.headers) <= KNOWN_HEAD_LEN_MAX {
-            self.insert(head.clone(), call.clone());
+            self.insert(head.clone(), call);
+            return self
+                .calls
+                .iter()
+                .find(|(known, _)| Arc::ptr_eq(known, head))
+                .map(|(_, call)| MessageHead::Grpc(call));
         }
-        Some(MessageHead::Grpc(call))
+        Some(MessageHead::LongGrpc(call))
     }
 
     fn insert(&mut self, head: Arc<Head>, call: Arc<GrpcCall>) {

@@ -11,29 +11,39 @@ use bytes::{Bytes, BytesMut};
 use frpc_http2::{Connection, Settings};
 use tokio::io::AsyncWrite;
 
-/// Passes the input buffer of this thread to a function.
-pub(crate) fn with_scratch<T>(read: impl FnOnce(&mut [u8]) -> T) -> T {
-    let mut buffer = SCRATCH.take().unwrap_or_else(|| vec![0; SCRATCH_LEN].into_boxed_slice());
-    let read = read(&mut buffer);
-    SCRATCH.set(Some(buffer));
+/// Passes the input buffer of this thread to a function, with the rest of its chunk for short data.
+pub(crate) fn with_scratch<T>(read: impl FnOnce(&mut [u8], &mut ReceivedChunk) -> T) -> T {
+    let mut scratch = SCRATCH.take().unwrap_or_else(|| {
+        Box::new(Scratch { buffer: vec![0; SCRATCH_LEN].into_boxed_slice(), chunk: ReceivedChunk::default() })
+    });
+    let read = read(&mut scratch.buffer, &mut scratch.chunk);
+    SCRATCH.set(Some(scratch));
     read
 }
 
-/// Copies received data. Short data shares a chunk of this thread, which saves an allocation, and a second one for the
-/// first clone.
-pub(crate) fn copy_received(data: &[u8]) -> Bytes {
-    if data.len() > SHARED_LEN_MAX {
-        return Bytes::copy_from_slice(data);
+/// The buffers of a thread.
+struct Scratch {
+    buffer: Box<[u8]>,
+    chunk: ReceivedChunk,
+}
+
+/// The rest of a chunk for short data.
+#[derive(Debug, Default)]
+pub(crate) struct ReceivedChunk(BytesMut);
+
+impl ReceivedChunk {
+    /// Copies received data. Short data shares the chunk, which saves an allocation, and a second one for the first clone.
+    pub(crate) fn copy(&mut self, data: &[u8]) -> Bytes {
+        if data.len() > SHARED_LEN_MAX {
+            return Bytes::copy_from_slice(data);
+        }
+        // Reuses the memory of the chunk if all data in it was dropped.
+        if self.0.capacity() < data.len() {
+            self.0.reserve(CHUNK_LEN);
+        }
+        self.0.extend_from_slice(data);
+        self.0.split().freeze()
     }
-    let mut chunk = CHUNK.take();
-    // Reuses the memory of the chunk if all data in it was dropped.
-    if chunk.capacity() < data.len() {
-        chunk.reserve(CHUNK_LEN);
-    }
-    chunk.extend_from_slice(data);
-    let copy = chunk.split().freeze();
-    CHUNK.set(chunk);
-    copy
 }
 
 /// Writes the output of a connection. Completes when all of it is written. Returns `true` if bytes were written.
@@ -94,10 +104,8 @@ pub(crate) fn default_settings() -> Settings {
 }
 
 thread_local! {
-    /// The input buffer of this thread. A connection keeps only the start of a frame.
-    static SCRATCH: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
-    /// The rest of a chunk for short data.
-    static CHUNK: Cell<BytesMut> = Cell::new(BytesMut::new());
+    /// The buffers of this thread. A connection keeps only the start of a frame.
+    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
 /// The length of the input buffer.

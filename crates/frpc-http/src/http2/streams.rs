@@ -1,15 +1,16 @@
 //! The open streams of a connection: their handlers, request bodies and responses.
 
 use std::{
-    collections::HashMap,
     error::Error,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{Arc, atomic::AtomicUsize},
     task::{Context, Poll, Waker},
+    time::Instant,
 };
 
+use bytes::Bytes;
 use frpc::{HandlerFuture, HandlerPermit};
 use frpc_http2::{Connection, ErrorCode, StreamId};
 use futures_util::future::BoxFuture;
@@ -19,6 +20,7 @@ use super::{
     request_body::BodyQueue,
     response::{self, GrpcBlocks, SendingResponse},
     sending::SendProgress,
+    slot_table::SlotTable,
     task::RequestTask,
     wakes::{SlotWaker, WakeList},
 };
@@ -35,7 +37,7 @@ pub(super) struct OpenStreams<'a> {
     /// The slot of a waiting handler in place beyond the limit of the server.
     uncounted: Option<usize>,
     /// The slots of streams that are not done after their first poll.
-    by_id: HashMap<StreamId, usize>,
+    by_id: SlotTable,
     wakes: Arc<WakeList>,
     blocks: GrpcBlocks,
     /// The length of the answers that tasks have ready. Most connections have no tasks.
@@ -73,7 +75,7 @@ pub(super) enum StreamPhase<'a> {
 
 impl<'a> OpenStreams<'a> {
     pub(super) fn new(context: &'a ServeContext, wakes: Arc<WakeList>) -> Self {
-        let (slots, free, by_id) = (Vec::new(), Vec::new(), HashMap::new());
+        let (slots, free, by_id) = (Vec::new(), Vec::new(), SlotTable::default());
         let (uncounted, blocks, queued_answers) = (None, GrpcBlocks::default(), None);
         Self { context, slots, free, uncounted, by_id, wakes, blocks, queued_answers }
     }
@@ -97,6 +99,51 @@ impl<'a> OpenStreams<'a> {
         let slot = self.free.pop().unwrap_or_else(|| self.add_slot());
         self.slots[slot].stream = Some(OpenStream { id, phase, body });
         if self.poll_stream(core, slot).is_pending() {
+            self.by_id.insert(id, slot);
+            self.count_handler(slot);
+        }
+    }
+
+    /// Begins a unary gRPC call with its message, in a turn begun at this time. The call takes a slot only if its handler
+    /// is not ready at its first poll.
+    pub(super) fn call(
+        &mut self,
+        core: &mut Connection,
+        id: StreamId,
+        call: &Arc<GrpcCall>,
+        message: Bytes,
+        turn: Instant,
+    ) {
+        if self.free.is_empty() {
+            let slot = self.add_slot();
+            self.free.push(slot);
+        }
+        let Some(slot) = self.free.last().copied() else { return };
+        let Slot { waker, armed, .. } = &self.slots[slot];
+        armed.rearm();
+        let (context, blocks, cx) = (self.context, &mut self.blocks, &mut Context::from_waker(waker));
+        let mut answering = call.begin(context, message, turn);
+        // A panic ends the call. The state that it left behind is dropped with the call.
+        let polled = catch_unwind(AssertUnwindSafe(|| match Pin::new(&mut answering).poll(cx) {
+            Poll::Ready(answer) => {
+                Poll::Ready(response::begin_grpc(core, blocks, id, call, call.reply(context, answer)))
+            }
+            Poll::Pending => Poll::Pending,
+        }));
+        let phase = match polled {
+            Ok(Poll::Ready(None)) => return,
+            Ok(Poll::Ready(rest)) => StreamPhase::Sending(rest),
+            Ok(Poll::Pending) => StreamPhase::Calling(call.clone(), answering, None),
+            Err(_) => {
+                tracing::error!(stream = id.get(), "a handler panicked");
+                return core.reset(id, ErrorCode::INTERNAL_ERROR);
+            }
+        };
+        let is_waiting = matches!(phase, StreamPhase::Calling(..));
+        self.free.pop();
+        self.slots[slot].stream = Some(OpenStream { id, phase, body: None });
+        // The rest of a response is sent as far as there is room.
+        if is_waiting || self.poll_stream(core, slot).is_pending() {
             self.by_id.insert(id, slot);
             self.count_handler(slot);
         }
@@ -145,7 +192,7 @@ impl<'a> OpenStreams<'a> {
             return;
         };
         if self.poll_stream(core, slot).is_ready() {
-            self.by_id.remove(&id);
+            self.by_id.remove(id);
         }
     }
 
@@ -176,7 +223,7 @@ impl<'a> OpenStreams<'a> {
 
     /// Continues a response for which there is room.
     pub(super) fn resume(&mut self, core: &mut Connection, id: StreamId) {
-        if let Some(slot) = self.by_id.get(&id).copied() {
+        if let Some(slot) = self.by_id.get(id) {
             self.poll_slot(core, slot);
         }
     }
@@ -199,12 +246,12 @@ impl<'a> OpenStreams<'a> {
     }
 
     fn body(&self, id: StreamId) -> Option<&Arc<BodyQueue>> {
-        self.slots[*self.by_id.get(&id)?].stream.as_ref()?.body.as_ref()
+        self.slots[self.by_id.get(id)?].stream.as_ref()?.body.as_ref()
     }
 
     /// Drops the handler of a stream that has ended early.
     pub(super) fn cancel(&mut self, id: StreamId, reason: impl Error + Send + Sync + 'static) {
-        let Some(slot) = self.by_id.remove(&id) else { return };
+        let Some(slot) = self.by_id.remove(id) else { return };
         let stream = self.slots[slot].stream.take();
         self.free.push(slot);
         if let Some(body) = stream.and_then(|stream| stream.body) {

@@ -288,17 +288,18 @@ impl Connection {
     /// Forgets a stream, and returns its unreleased data to the window of the connection.
     pub(super) fn remove_stream(&mut self, id: u32) -> bool {
         let Some(stream) = self.streams.remove(id) else { return false };
-        self.queued -= stream.queued();
-        if stream.queue.as_ref().is_some_and(|queue| queue.is_ready) {
+        self.queued -= stream.queued;
+        if stream.is_ready {
             self.ready.retain(|ready| *ready != id);
         }
-        if !stream.has(is::CLOSED) {
+        if !stream.is_closed {
             self.end_active();
         }
         self.credit(stream.unreleased);
         true
     }
 
+    #[inline]
     fn end_active(&mut self) {
         debug_assert!(self.active > 0, "an active stream ends");
         self.active -= 1;
@@ -306,6 +307,7 @@ impl Connection {
     }
 
     /// Queues an event if a request was refused and would be accepted now.
+    #[inline]
     pub(super) fn offer_capacity(&mut self) {
         if self.wants_capacity && self.active < self.peer.streams_max {
             self.wants_capacity = false;
@@ -318,8 +320,11 @@ impl Connection {
     /// It learns earlier if less is open: unread data of one stream must not hold back the others.
     #[inline]
     pub(super) fn credit(&mut self, len: usize) {
+        if len == 0 {
+            return;
+        }
         self.due += len;
-        let is_half = self.due > 0 && self.due * 2 >= self.settings.connection_window as usize;
+        let is_half = self.due * 2 >= self.settings.connection_window as usize;
         let due = i64::try_from(self.due).unwrap_or(i64::MAX);
         if is_half || (self.due >= CREDIT_MIN && due >= self.receive_window) {
             put_window_update(self.output.frames(), 0, u32::try_from(self.due).unwrap_or(u32::MAX));

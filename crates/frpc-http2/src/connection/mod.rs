@@ -50,6 +50,11 @@ pub enum Role {
 pub struct StreamId(pub(crate) u32);
 
 impl StreamId {
+    /// Returns the id with this number on the wire. Zero is no stream.
+    pub fn new(id: u32) -> Option<Self> {
+        (id != 0).then_some(Self(id))
+    }
+
     /// Returns the number on the wire.
     pub fn get(self) -> u32 {
         self.0

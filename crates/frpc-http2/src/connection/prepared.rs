@@ -79,18 +79,22 @@ impl HeadEncoder {
         header.prepared.and_then(|block| self.prepared.get(block.0)).is_some_and(|block| block.is_head) || own()
     }
 
-    /// Appends the block of a header.
+    /// Returns the block of a prepared header without further fields, if it is encoded for the current table.
     #[inline]
+    pub(super) fn encoded(&self, header: Header<'_>) -> Option<&[u8]> {
+        let block = self.prepared.get(header.prepared?.0).filter(|_| header.fields.is_empty())?;
+        let is_current = !self.encoder.needs_update() && block.generation == self.encoder.generation();
+        is_current.then_some(&block.bytes)
+    }
+
+    /// Appends the block of a header.
     pub(super) fn encode(&mut self, out: &mut Vec<u8>, header: Header<'_>) {
-        let is_settled = !self.encoder.needs_update();
+        let prefix = self.encoded(Header { fields: &[], ..header }).is_some();
         self.encoder.begin(out);
-        if let Some(block) = header.prepared {
-            match self.prepared.get(block.0) {
-                Some(block) if is_settled && block.generation == self.encoder.generation() => {
-                    out.extend_from_slice(&block.bytes);
-                }
-                _ => self.encode_prepared(out, block),
-            }
+        match header.prepared {
+            Some(block) if prefix => out.extend_from_slice(&self.prepared[block.0].bytes),
+            Some(block) => self.encode_prepared(out, block),
+            None => {}
         }
         for field in header.fields {
             self.encoder.field(out, *field);

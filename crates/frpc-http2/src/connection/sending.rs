@@ -19,6 +19,47 @@ impl Connection {
     ///
     /// No stream was opened; see [`OpenError`].
     pub fn open(&mut self, head: Header<'_>, end: bool) -> Result<StreamId, OpenError> {
+        let mut stream = self.new_stream(head)?;
+        let id = stream.id;
+        if end {
+            stream.set(is::LOCAL_ENDED);
+        }
+        self.streams.insert(stream);
+        self.put_block(id, head, end);
+        Ok(StreamId(id))
+    }
+
+    /// Opens a stream with a request and short data at its end: the cheapest form for small messages.
+    ///
+    /// Returns `false` if the data was not sent, because it would have to queue. The stream is open then.
+    ///
+    /// # Errors
+    ///
+    /// Like [`open`](Self::open).
+    #[inline]
+    pub fn open_with(&mut self, head: Header<'_>, data: [&[u8]; 2]) -> Result<(StreamId, bool), OpenError> {
+        let mut stream = self.new_stream(head)?;
+        let (id, len) = (stream.id, data[0].len() + data[1].len());
+        let flow = i64::try_from(len).unwrap_or(i64::MAX);
+        let is_sent = len <= self.direct_max() && flow <= stream.send_window;
+        if is_sent {
+            stream.set(is::LOCAL_ENDED);
+            stream.send_window -= flow;
+        }
+        self.streams.insert(stream);
+        self.put_block(id, head, false);
+        if is_sent {
+            self.send_window -= flow;
+            let out = self.output.frames();
+            put_header(out, len, kind::DATA, flag::END_STREAM, id);
+            data.iter().for_each(|piece| out.extend_from_slice(piece));
+        }
+        Ok((StreamId(id), is_sent))
+    }
+
+    /// Returns the state of a new stream, which counts as active from now on.
+    #[inline]
+    fn new_stream(&mut self, head: Header<'_>) -> Result<StreamState, OpenError> {
         match self.state {
             ConnectionState::Open if self.role == Role::Client => {}
             ConnectionState::Open | ConnectionState::Failed(_) => return Err(OpenError::Closed),
@@ -39,19 +80,14 @@ impl Connection {
             return Err(OpenError::HeadTooLarge);
         }
         self.next_id += 2;
+        self.active += 1;
         let mut stream = StreamState::new(id, self.own_window, self.peer.window);
         stream.set(is::HEAD_SENT);
-        if end {
-            stream.set(is::LOCAL_ENDED);
-        }
         // The length in a response to HEAD announces no data.
         if self.encoder.is_head(head) {
             stream.set(is::HEAD_REQUEST);
         }
-        self.streams.insert(stream);
-        self.active += 1;
-        self.put_block(id, head, end);
-        Ok(StreamId(id))
+        Ok(stream)
     }
 
     /// Sends the final head of a response.
@@ -323,9 +359,21 @@ impl Connection {
     /// Writes HEADERS, and CONTINUATION if the block is longer than a frame.
     #[inline]
     pub(super) fn put_block(&mut self, id: u32, header: Header<'_>, end: bool) {
+        let flags = flag::END_HEADERS | if end { flag::END_STREAM } else { 0 };
+        // The common case: a prepared block, unchanged.
+        if let Some(block) = self.encoder.encoded(header)
+            && block.len() <= self.peer.frame_len
+        {
+            let out = self.output.frames();
+            put_header(out, block.len(), kind::HEADERS, flags, id);
+            return out.extend_from_slice(block);
+        }
+        self.put_new_block(id, header, flags);
+    }
+
+    fn put_new_block(&mut self, id: u32, header: Header<'_>, flags: u8) {
         let out = self.output.frames();
         let start = out.len();
-        let flags = flag::END_HEADERS | if end { flag::END_STREAM } else { 0 };
         put_header(out, 0, kind::HEADERS, flags, id);
         self.encoder.encode(out, header);
         if out.len() - start - HEADER_LEN > self.peer.frame_len {

@@ -119,41 +119,63 @@ pub(super) enum StreamEnd {
     Trailers(Option<PreparedBlock>, Box<[OwnedField]>),
 }
 
-/// Streams by id, in an open hash table. Ids come in sequence, so the first probe nearly always hits.
+/// The rest of a removed stream.
+#[derive(Debug)]
+pub(super) struct RemovedStream {
+    pub(super) is_closed: bool,
+    /// Bytes of data in events and not yet released.
+    pub(super) unreleased: usize,
+    /// Bytes queued for sending.
+    pub(super) queued: usize,
+    /// `true` if the stream is in the list of the scheduler.
+    pub(super) is_ready: bool,
+}
+
+/// Streams by id, in an open hash table.
 #[derive(Debug)]
 pub(super) struct StreamTable {
-    /// Positions in `streams` plus one, or zero.
+    /// Positions in `streams` plus one, or zero. The length is a power of two.
     index: Vec<u32>,
+    /// Streams, and free positions with the id [`FREE`]. The `due` of a free one is the next one plus one, or zero.
     streams: Vec<StreamState>,
+    /// The first free position plus one, or zero.
+    free: u32,
+    len: u32,
     /// The position of the last stream found. Most frames and calls concern the same stream as the one before.
     latest: usize,
 }
 
 const INDEX_MIN: usize = 16;
 
+/// No stream has this id: ids have 31 bits.
+const FREE: u32 = u32::MAX;
+
 impl StreamTable {
     pub(super) fn new() -> Self {
-        Self { index: vec![0; INDEX_MIN], streams: Vec::new(), latest: 0 }
+        Self { index: vec![0; INDEX_MIN], streams: Vec::new(), free: 0, len: 0, latest: 0 }
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.streams.len()
+        self.len as usize
     }
 
+    /// Returns the first slot for an id. Ids come in sequence, and the golden ratio spreads them: without gaps between
+    /// them, each removal would look at all later ones.
+    #[inline]
     fn home(&self, id: u32) -> usize {
-        (id >> 1) as usize & (self.index.len() - 1)
+        (id.wrapping_mul(0x9e37_79b9) >> (u32::BITS - self.index.len().trailing_zeros())) as usize
     }
 
     #[inline]
     fn slot(&self, id: u32) -> Option<usize> {
-        let mut slot = self.home(id);
+        let (mask, mut slot) = (self.index.len() - 1, self.home(id));
         loop {
-            let at = self.index[slot].checked_sub(1)? as usize;
+            let at = self.index[slot & mask].checked_sub(1)? as usize;
             if self.streams[at].id == id {
-                return Some(slot);
+                return Some(slot & mask);
             }
-            slot = (slot + 1) & (self.index.len() - 1);
+            slot += 1;
         }
     }
 
@@ -165,67 +187,86 @@ impl StreamTable {
         self.streams.get_mut(self.latest)
     }
 
+    #[inline]
     pub(super) fn insert(&mut self, stream: StreamState) {
         debug_assert!(self.slot(stream.id).is_none(), "ids are used once");
         let id = stream.id;
-        self.latest = self.streams.len();
-        self.streams.push(stream);
+        self.len += 1;
+        match (self.free as usize).checked_sub(1) {
+            Some(at) => {
+                let place = &mut self.streams[at];
+                self.free = u32::try_from(place.due).unwrap_or(0);
+                *place = stream;
+                self.latest = at;
+            }
+            None => {
+                self.latest = self.streams.len();
+                self.streams.push(stream);
+            }
+        }
         // Half of the index stays free, so probes end.
-        if self.streams.len() * 2 > self.index.len() {
-            self.index = vec![0; self.index.len() * 2];
-            (0..self.streams.len()).for_each(|at| self.link(self.streams[at].id, at));
+        if self.len as usize * 2 > self.index.len() {
+            self.grow();
         } else {
-            self.link(id, self.streams.len() - 1);
+            self.link(id, self.latest);
         }
     }
 
+    #[cold]
+    fn grow(&mut self) {
+        self.index = vec![0; self.index.len() * 2];
+        for at in 0..self.streams.len() {
+            let id = self.streams[at].id;
+            if id != FREE {
+                self.link(id, at);
+            }
+        }
+    }
+
+    #[inline]
     fn link(&mut self, id: u32, at: usize) {
-        let mut slot = self.home(id);
-        while self.index[slot] != 0 {
-            slot = (slot + 1) & (self.index.len() - 1);
+        let (mask, mut slot) = (self.index.len() - 1, self.home(id));
+        while self.index[slot & mask] != 0 {
+            slot += 1;
         }
-        self.index[slot] = u32::try_from(at + 1).unwrap_or(u32::MAX);
+        self.index[slot & mask] = u32::try_from(at + 1).unwrap_or(u32::MAX);
     }
 
-    pub(super) fn remove(&mut self, id: u32) -> Option<StreamState> {
+    pub(super) fn remove(&mut self, id: u32) -> Option<RemovedStream> {
         let mut hole = self.slot(id)?;
         let at = self.index[hole] as usize - 1;
         let mask = self.index.len() - 1;
-        self.index[hole] = 0;
         // Later entries of the same run move back, or probes for them would end at the hole.
         let mut slot = (hole + 1) & mask;
         while let Some(other) = self.index[slot].checked_sub(1) {
             let home = self.home(self.streams[other as usize].id);
             if slot.wrapping_sub(home) & mask >= slot.wrapping_sub(hole) & mask {
-                self.index.swap(hole, slot);
+                self.index[hole] = self.index[slot];
                 hole = slot;
             }
             slot = (slot + 1) & mask;
         }
-        let stream = self.streams.swap_remove(at);
-        if let Some(moved) = self.streams.get(at).map(|moved| moved.id) {
-            self.relink(moved, at);
-        }
-        Some(stream)
-    }
-
-    /// Points the entry of a stream that was the last one to its new position.
-    fn relink(&mut self, id: u32, at: usize) {
-        let old = u32::try_from(self.streams.len() + 1).unwrap_or(u32::MAX);
-        let mut slot = self.home(id);
-        while self.index[slot] != old {
-            slot = (slot + 1) & (self.index.len() - 1);
-        }
-        self.index[slot] = u32::try_from(at + 1).unwrap_or(u32::MAX);
+        self.index[hole] = 0;
+        self.len -= 1;
+        let stream = &mut self.streams[at];
+        (stream.id, stream.due) = (FREE, self.free as usize);
+        self.free = u32::try_from(at + 1).unwrap_or(0);
+        let queue = stream.queue.take();
+        Some(RemovedStream {
+            is_closed: stream.has(is::CLOSED),
+            unreleased: stream.unreleased,
+            queued: queue.as_ref().map_or(0, |queue| queue.len),
+            is_ready: queue.is_some_and(|queue| queue.is_ready),
+        })
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut StreamState> {
-        self.streams.iter_mut()
+        self.streams.iter_mut().filter(|stream| stream.id != FREE)
     }
 
     /// Frees the spare capacity, if there are no streams.
     pub(super) fn shrink(&mut self) {
-        if self.streams.is_empty() {
+        if self.len == 0 {
             *self = Self::new();
         }
     }
@@ -248,7 +289,7 @@ mod tests {
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let id = (seed >> 16) % 400 * 2 + 1;
             if step % 3 == 0 {
-                assert_eq!(table.remove(id).map(|stream| stream.id), set.take(&id));
+                assert_eq!(table.remove(id).is_some(), set.remove(&id));
             } else if set.insert(id) {
                 table.insert(StreamState::new(id, 0, 0));
             }

@@ -61,6 +61,28 @@ fn a_client_opens_the_last_stream_and_then_needs_another_connection() {
 }
 
 #[test]
+fn short_data_is_sent_with_its_request_if_the_windows_allow_it() {
+    let request = request();
+    for (window, is_sent) in [(4, false), (5, true)] {
+        let (mut client, mut server) = connected();
+        client.peer.window = window;
+        let (stream, sent) = client.open_with(Header::fields(&request), [b"ab", b"cde"]).unwrap();
+        assert_eq!(sent, is_sent);
+        if !is_sent {
+            // The stream is open, and the data can be queued.
+            client.send_slice(stream, b"abcde", true).unwrap();
+        }
+        assert_eq!(client.active_streams(), 1);
+        assert_eq!(pass(&mut client, &mut server), ["head 1"]);
+        assert_eq!(server.unreleased(), if is_sent { 5 } else { 4 });
+    }
+    let (mut client, _) = connected();
+    client.send_window = 4;
+    let (_, sent) = client.open_with(Header::fields(&request), [b"abcde", b""]).unwrap();
+    assert!(!sent, "the window of the connection counts too");
+}
+
+#[test]
 fn used_up_ids_count_more_than_a_lack_of_capacity() {
     let (mut client, _) = connected();
     client.peer.streams_max = 1;

@@ -157,6 +157,19 @@ impl Call {
         Ok(Self::new(method, format, head, body))
     }
 
+    /// Encodes a request as a unary call whose message is copied soon.
+    pub(crate) fn of_brief_request<M: Message>(
+        method: &'static Method,
+        format: Format,
+        any_types: &'static Types,
+        request: Request<M>,
+    ) -> Result<Self, Status> {
+        let (head, message) = request.into_parts();
+        let body = Body::One(format.encode_briefly(&message, any_types)?);
+        let (kind, memory, extras) = (MethodKind::Unary, MemoryBudget::default(), None);
+        Ok(Self { method, kind, format, memory, body, head, extras })
+    }
+
     /// Encodes a stream of requests as a call.
     pub(crate) fn of_stream<M: Message>(
         method: &'static Method,
@@ -202,8 +215,10 @@ impl Call {
         set.unwrap_or_else(|| CallTime::start(self.head.timeout(), Duration::MAX))
     }
 
-    pub(crate) fn set_time(&mut self, time: CallTime) {
+    /// Returns the call with these deadlines on the calling side.
+    pub fn with_time(mut self, time: CallTime) -> Self {
         self.extras_mut().time = Some(time);
+        self
     }
 }
 
@@ -408,13 +423,15 @@ fn decode_request<M: Message>(
     any_types: &'static Types,
     head: &Head,
 ) -> Result<M, Status> {
-    if format == Format::Polyglot {
+    // Nearly all gRPC calls are short, so that no account holds their memory.
+    let is_held = format != Format::Proto || head.extensions().get::<MemoryHold>().is_some();
+    if format == Format::Polyglot || !is_held {
         return format.decode_within(content, memory).map_err(|error| request_decode_status(method, error));
     }
     decode_held(method, format, content, memory, any_types, head)
 }
 
-/// Decodes a request message in a format other than polyglot, and accounts for its memory until the call is over.
+/// Decodes a request message in JSON, or in protobuf if its memory is held, and accounts for its memory until the call is over.
 #[cold]
 fn decode_held<M: Message>(
     method: &'static Method,

@@ -276,6 +276,13 @@ impl Channel {
         let mut attempt = None;
         let connection = match &self.route {
             ChannelTransport::One(ServerCaller::Frisbee(connection)) if self.layers.is_empty() => connection,
+            ChannelTransport::One(ServerCaller::Other(caller)) if self.layers.is_empty() => {
+                let answered = match self.begin_one(&**caller, method, request, start, &measure) {
+                    Ok(answering) => answering.await.map_err(recognize_refusal),
+                    Err(status) => Err(status),
+                };
+                return self.end_one(method, caller.format(), answered, measure);
+            }
             ChannelTransport::Many(fleet) if self.layers.is_empty() => {
                 attempt = fleet.try_begin_frisbee(method, start);
                 match &attempt {
@@ -366,6 +373,38 @@ impl Channel {
         context::inherit_metadata(head);
     }
 
+    /// Begins a unary call over another transport than frisbee, without layers. The transport boxes its future.
+    fn begin_one<'a, Q: Message>(
+        &self,
+        caller: &'a dyn Caller,
+        method: &'static Method,
+        request: Request<Q>,
+        start: Instant,
+        measure: &ChannelMeasure<'_>,
+    ) -> Result<BoxFuture<'a, Result<Answer, Status>>, Status> {
+        let time = CallTime::since(start, request.timeout(), self.timeout);
+        let call = Call::of_brief_request(method, caller.format(), self.any_types, request)?;
+        measure.add_request(call.body());
+        Ok(caller.call_within(call, time))
+    }
+
+    /// Counts and decodes the answer to a unary call.
+    fn end_one<P: Message>(
+        &self,
+        method: &'static Method,
+        format: Format,
+        answered: Result<Answer, Status>,
+        mut measure: ChannelMeasure<'_>,
+    ) -> Result<Response<P>, Status> {
+        match answered {
+            Ok(mut answer) => {
+                measure.answered(&mut answer);
+                answer.into_response(method, format, self.memory, self.any_types)
+            }
+            Err(status) => Err(measure.failed(status)),
+        }
+    }
+
     async fn call_one<Q: Message, P: Message>(
         &self,
         method: &'static Method,
@@ -382,13 +421,8 @@ impl Channel {
             Err(status) => return Err(measure.failed(status)),
         };
         measure.add_request(call.body());
-        match self.call_since(call, start).await {
-            Ok(mut answer) => {
-                measure.answered(&mut answer);
-                answer.into_response(method, format, self.memory, self.any_types)
-            }
-            Err(status) => Err(measure.failed(status)),
-        }
+        let answered = self.call_since(call, start).await;
+        self.end_one(method, format, answered, measure)
     }
 
     /// Makes a server-streaming call.
@@ -467,15 +501,15 @@ impl Channel {
     }
 
     /// Makes a call of any kind through the layers. Its time counts from `start`.
-    async fn call_since(&self, mut call: Call, start: Instant) -> Result<Answer, Status> {
+    async fn call_since(&self, call: Call, start: Instant) -> Result<Answer, Status> {
         if self.layers.is_empty() {
-            call.set_time(CallTime::since(start, call.head().timeout(), self.timeout));
-            return self.route.caller().call(call).await.map_err(recognize_refusal);
+            let time = CallTime::since(start, call.head().timeout(), self.timeout);
+            return self.route.caller().call_within(call, time).await.map_err(recognize_refusal);
         }
         // The timeout of a call includes the time spent in layers.
-        let end = |mut call: Call| -> BoxFuture<'_, _> {
-            call.set_time(CallTime::since(start, call.head().timeout(), self.timeout));
-            Box::pin(self.route.caller().call(call).map_err(recognize_refusal))
+        let end = |call: Call| -> BoxFuture<'_, _> {
+            let time = CallTime::since(start, call.head().timeout(), self.timeout);
+            Box::pin(self.route.caller().call_within(call, time).map_err(recognize_refusal))
         };
         self.layers.call(call, &end).await
     }

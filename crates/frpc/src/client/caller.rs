@@ -4,6 +4,7 @@ use std::future;
 
 use crate::{
     call::{
+        deadline::CallTime,
         exchange::{Answer, Call},
         status::Status,
     },
@@ -21,6 +22,14 @@ pub trait Caller: Send + Sync + 'static {
     /// It fails if its [timeout](crate::Head::timeout) passes before the end of the answer, or if the request is not
     /// sent before the deadline of its [opening](crate::client::CallTime::opening).
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
+
+    /// Makes a call with these deadlines. Channels make their calls in this way.
+    ///
+    /// By default, this passes the call [with the deadlines](Call::with_time) to [`call`](Self::call), which takes an
+    /// allocation.
+    fn call_within(&self, call: Call, time: CallTime) -> BoxFuture<'_, Result<Answer, Status>> {
+        self.call(call.with_time(time))
+    }
 
     /// Completes when no new call can succeed without another connection.
     ///

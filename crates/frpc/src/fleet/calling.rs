@@ -118,8 +118,7 @@ impl FleetCall {
         self.attempts.made += 1;
         let mut call = Call::new(self.method, self.format, self.head.clone(), self.request.body()).with_kind(self.kind);
         call.set_any_types(self.any_types);
-        call.set_time(self.time);
-        call
+        call.with_time(self.time)
     }
 
     /// Begins an attempt on a ready endpoint, and waits for its answer.

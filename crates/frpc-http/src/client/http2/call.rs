@@ -5,7 +5,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Waker},
 };
@@ -16,7 +16,7 @@ use http::{Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use tokio::{sync::Notify, time::Instant};
 
-use super::request::{Http2Content, Http2Request, RequestHeads};
+use super::request::{CallHead, Http2Content, Http2Request, RequestHeads, ShortMessage};
 use crate::{
     client::outgoing::OutgoingBody,
     http2::{ReceivedData, WakeList, header_map},
@@ -38,8 +38,6 @@ pub(super) struct SharedConnection {
     pub(super) is_closed: AtomicBool,
     /// Notified when `is_closed` is set.
     pub(super) closed: Notify,
-    /// The head and the trailers of the latest plain response. The cache of heads shares them with most responses.
-    pub(super) accepted: Mutex<Option<(Arc<Head>, Arc<Head>)>>,
 }
 
 impl SharedConnection {
@@ -48,20 +46,6 @@ impl SharedConnection {
         self.is_closed.store(true, Ordering::Relaxed);
         self.closed.notify_waiters();
         self.wakes.close();
-    }
-
-    /// Returns `true` if `is_plain` accepts this head and these trailers, or has accepted them before.
-    #[inline]
-    fn accepts(&self, head: &Arc<Head>, trailers: &Arc<Head>, is_plain: impl FnOnce(&Head, &Head) -> bool) -> bool {
-        let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
-        if accepted.as_ref().is_some_and(|(first, last)| Arc::ptr_eq(first, head) && Arc::ptr_eq(last, trailers)) {
-            return true;
-        }
-        let is_plain = is_plain(head, trailers);
-        if is_plain {
-            *accepted = Some((head.clone(), trailers.clone()));
-        }
-        is_plain
     }
 }
 
@@ -106,14 +90,19 @@ pub(super) struct Http2Call {
     pub(super) deadline: Option<Instant>,
     /// `true` if the request is a short message, and its caller awaits the response as a whole.
     pub(super) is_short: bool,
+    /// `true` once no caller reads the response.
+    is_dropped: AtomicBool,
+    /// The number of the stream, or zero until the request is sent.
+    stream: AtomicU32,
+    head: CallHead,
+    /// A request with a short message. It stays for a retry.
+    message: Option<ShortMessage>,
     state: Mutex<CallState>,
 }
 
 struct CallState {
-    /// The request until it is sent. A short message stays for a retry.
-    request: Option<Http2Request>,
-    /// `None` until the request is sent.
-    stream: Option<StreamId>,
+    /// The body of another request until it is sent.
+    body: Option<Box<OutgoingBody>>,
     head: Option<Arc<Head>>,
     /// `true` if the head is the whole response.
     is_head_only: bool,
@@ -127,8 +116,6 @@ struct CallState {
     is_settled: bool,
     /// `true` once the deadline has passed.
     is_late: bool,
-    /// `true` once no caller reads the response.
-    is_dropped: bool,
     /// The caller while it waits.
     reader: Option<Waker>,
 }
@@ -137,16 +124,13 @@ enum ResponseEnd {
     /// More may arrive.
     Open,
     Complete,
+    /// Complete with this data, after a plain head and before plain trailers. The data is released already.
+    Plain(Bytes),
     /// `None` once the failure is reported.
     Failed(Option<Http2Failure>),
 }
 
 impl CallState {
-    /// Returns `true` if the whole response is expected soon, and one poll reads all of it.
-    fn is_short(&self) -> bool {
-        matches!(&self.request, Some(Http2Request { content: Http2Content::Short(_), .. }))
-    }
-
     /// Returns the part of `len` bytes, which the caller has read, that is not released yet.
     fn unreleased(&mut self, len: usize) -> usize {
         let released = self.released.min(len);
@@ -159,9 +143,9 @@ impl CallState {
         if let Some(head) = start.head {
             self.head = Some(head);
         }
-        if !start.data.is_empty() && !self.is_dropped {
+        if !start.data.is_empty() {
             self.released = start.data.len();
-            self.data.push_piece(start.data);
+            self.data.push_piece(start.data.into());
         }
     }
 
@@ -186,25 +170,34 @@ pub(super) struct OpenedRequest {
 #[derive(Default)]
 pub(super) struct ResponseStart {
     pub(super) head: Option<Arc<Head>>,
-    pub(super) data: BytesMut,
+    pub(super) data: Bytes,
 }
 
 /// The part of the connection. Each method that changes the state returns the waker of the caller, if it waits.
 impl Http2Call {
+    /// Creates a call whose caller is woken by `reader`.
     #[inline]
     pub(super) fn new(
         shared: Arc<SharedConnection>,
         request: Http2Request,
         deadline: Option<Instant>,
         is_short: bool,
+        reader: Option<Waker>,
     ) -> Arc<Self> {
+        let (message, body) = match request.content {
+            Http2Content::Short(message) => (Some(message), None),
+            Http2Content::Body(body) => (None, Some(body)),
+        };
         Arc::new(Self {
             shared,
             deadline,
             is_short,
+            is_dropped: AtomicBool::new(false),
+            stream: AtomicU32::new(0),
+            head: request.head,
+            message,
             state: Mutex::new(CallState {
-                request: Some(request),
-                stream: None,
+                body,
                 head: None,
                 is_head_only: false,
                 data: ReceivedData::default(),
@@ -213,8 +206,7 @@ impl Http2Call {
                 end: ResponseEnd::Open,
                 is_settled: false,
                 is_late: false,
-                is_dropped: false,
-                reader: None,
+                reader,
             }),
         })
     }
@@ -225,20 +217,30 @@ impl Http2Call {
     }
 
     /// Sends the request, or its head and no part of its body. Returns `None` if the caller is gone.
+    #[inline]
     pub(super) fn open(
         &self,
         core: &mut Connection,
         heads: &mut RequestHeads,
     ) -> Result<Option<OpenedRequest>, OpenError> {
-        let mut state = self.state();
-        let Some(request) = &state.request else { return Ok(None) };
-        let stream = heads.open(core, request)?;
-        let body = match &request.content {
-            Http2Content::Short(message) => message.send(core, stream),
-            Http2Content::Body(_) => state.request.take().and_then(|request| request.content.into_body()),
+        let (stream, body) = match &self.message {
+            // Without the lock. A caller that leaves at the same time has its command for the connection.
+            Some(_) if self.is_dropped() => return Ok(None),
+            Some(message) => heads.open_short(core, &self.head, message)?,
+            None => {
+                let mut state = self.state();
+                let Some(body) = &state.body else { return Ok(None) };
+                let stream = heads.open(core, &self.head, body)?;
+                // Without a body, the request is complete with its head.
+                (stream, state.body.take().filter(|body| !body.is_end_stream()))
+            }
         };
-        state.stream = Some(stream);
+        self.stream.store(stream.get(), Ordering::Relaxed);
         Ok(Some(OpenedRequest { stream, body }))
+    }
+
+    fn is_dropped(&self) -> bool {
+        self.is_dropped.load(Ordering::Relaxed)
     }
 
     /// Tells the caller that its deadline has passed.
@@ -248,8 +250,10 @@ impl Http2Call {
         state.reader.take()
     }
 
+    /// Returns the stream once the request is sent.
     pub(super) fn stream(&self) -> Option<StreamId> {
-        self.state().stream
+        // Relaxed: callers have received from the stream before they ask.
+        StreamId::new(self.stream.load(Ordering::Relaxed))
     }
 
     pub(super) fn is_complete(&self) -> bool {
@@ -271,14 +275,14 @@ impl Http2Call {
         if is_end {
             (state.end, state.is_settled) = (ResponseEnd::Complete, is_settled);
         }
-        if state.is_dropped {
+        if self.is_dropped() {
             return (data.len(), None);
         }
         if data.is_empty() {
             return (0, state.reader.take());
         }
         // The credit of a short response is not worth a message from the caller to the connection.
-        let is_early = data.len() <= RELEASED_EARLY_MAX && state.is_short() && state.data.is_empty();
+        let is_early = data.len() <= RELEASED_EARLY_MAX && self.message.is_some() && state.data.is_empty();
         // The caller waits for a collected message, so its data counts as read.
         let collected = state.data.push(data);
         let released = if is_early { data.len() } else { collected };
@@ -294,6 +298,14 @@ impl Http2Call {
         state.reader.take()
     }
 
+    /// Completes the call with the released data of a plain response. The stream is closed.
+    #[inline]
+    pub(super) fn push_plain(&self, data: Bytes) -> Option<Waker> {
+        let mut state = self.state();
+        (state.end, state.is_settled) = (ResponseEnd::Plain(data), true);
+        state.reader.take()
+    }
+
     pub(super) fn push_trailers(&self, start: ResponseStart, trailers: Arc<Head>, is_settled: bool) -> Option<Waker> {
         let mut state = self.state();
         state.add_start(start);
@@ -303,8 +315,8 @@ impl Http2Call {
     }
 
     /// Tells the connection that the caller has read data.
-    fn release(&self, stream: Option<StreamId>, len: usize) {
-        if let Some(stream) = stream.filter(|_| len > 0) {
+    fn release(&self, len: usize) {
+        if let Some(stream) = self.stream().filter(|_| len > 0) {
             self.shared.wakes.release(stream, len);
         }
     }
@@ -321,32 +333,48 @@ impl Http2Call {
 }
 
 /// The caller of a call. Dropped before the end, it resets the stream.
-struct CallHandle(Arc<Http2Call>);
+struct CallHandle {
+    call: Arc<Http2Call>,
+    /// `true` if the caller has the whole response, and the stream is closed.
+    is_over: bool,
+}
 
 impl CallHandle {
+    fn new(call: Arc<Http2Call>) -> Self {
+        Self { call, is_over: false }
+    }
+
     fn release(&self, mut state: MutexGuard<'_, CallState>, len: usize) {
-        let (stream, len) = (state.stream, state.unreleased(len));
+        let len = state.unreleased(len);
         drop(state);
-        self.0.release(stream, len);
+        self.call.release(len);
+    }
+
+    /// Ends a call whose response may be incomplete.
+    fn leave(&self) {
+        let mut state = self.call.state();
+        if state.is_settled && state.data.is_empty() {
+            return;
+        }
+        self.call.is_dropped.store(true, Ordering::Relaxed);
+        state.reader = None;
+        let len = mem::take(&mut state.data).len();
+        // It may run code of the application, so it is dropped after the lock.
+        let _body = state.body.take();
+        if !state.is_settled {
+            drop(state);
+            self.call.shared.wakes.push(Command::Cancel(self.call.clone()));
+        } else {
+            self.release(state, len);
+        }
     }
 }
 
 impl Drop for CallHandle {
+    #[inline]
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        if state.is_settled && state.data.is_empty() {
-            return;
-        }
-        state.is_dropped = true;
-        state.reader = None;
-        let len = mem::take(&mut state.data).len();
-        // It may run code of the application, so it is dropped after the lock.
-        let _request = state.request.take();
-        if !state.is_settled {
-            drop(state);
-            self.0.shared.wakes.push(Command::Cancel(self.0.clone()));
-        } else {
-            self.release(state, len);
+        if !self.is_over {
+            self.leave();
         }
     }
 }
@@ -356,7 +384,7 @@ pub(in crate::client) struct ShortResponse(Option<CallHandle>);
 
 /// The outcome of a call with a short message.
 pub(in crate::client) enum ShortOutcome {
-    /// The data of a plain response.
+    /// The data of a [plain](super::PlainResponse) response.
     Plain(Bytes),
     /// The deadline has passed.
     Late,
@@ -366,41 +394,40 @@ pub(in crate::client) enum ShortOutcome {
 
 impl ShortResponse {
     pub(super) fn new(call: Arc<Http2Call>) -> Self {
-        Self(Some(CallHandle(call)))
+        Self(Some(CallHandle::new(call)))
     }
 
-    /// Waits for the outcome. A response is plain if `is_message` accepts its data, and `is_plain` its head and trailers.
-    /// The latter is the same function for all calls of a connection.
+    /// Waits for the outcome.
     #[inline]
-    pub(in crate::client) fn poll(
-        &mut self,
-        cx: &Context<'_>,
-        is_message: impl FnOnce(&[u8]) -> bool,
-        is_plain: impl FnOnce(&Head, &Head) -> bool,
-    ) -> Poll<ShortOutcome> {
-        let Some(handle) = &self.0 else { unreachable!("a call is not polled after its end") };
-        let mut state = handle.0.state();
-        match &*state {
-            CallState { end: ResponseEnd::Complete, head: Some(head), data, trailers: Some(trailers), .. }
-                if data.as_piece().is_some_and(is_message) && handle.0.shared.accepts(head, trailers, is_plain) =>
-            {
-                let data = state.data.pop().unwrap_or_default();
-                handle.release(state, data.len());
-                return Poll::Ready(ShortOutcome::Plain(data));
-            }
-            // The server may wait for the credit of unread data.
-            CallState { end: ResponseEnd::Open, .. } if state.data.len() == state.released => {
-                if state.is_late {
-                    return Poll::Ready(ShortOutcome::Late);
-                }
-                state.wait(cx);
-                return Poll::Pending;
-            }
-            _ => {}
+    pub(in crate::client) fn poll(&mut self, cx: &Context<'_>) -> Poll<ShortOutcome> {
+        let Some(handle) = &mut self.0 else { unreachable!("a call is not polled after its end") };
+        let mut state = handle.call.state();
+        if let ResponseEnd::Plain(data) = &mut state.end {
+            let data = mem::take(data);
+            drop(state);
+            handle.is_over = true;
+            return Poll::Ready(ShortOutcome::Plain(data));
         }
-        let request = state.request.take();
+        // The server may wait for the credit of unread data.
+        if matches!(state.end, ResponseEnd::Open) && state.data.len() == state.released {
+            if state.is_late {
+                return Poll::Ready(ShortOutcome::Late);
+            }
+            state.wait(cx);
+            return Poll::Pending;
+        }
         drop(state);
-        Poll::Ready(ShortOutcome::Other(Http2Response(self.0.take()), request))
+        Poll::Ready(self.other())
+    }
+
+    #[cold]
+    fn other(&mut self) -> ShortOutcome {
+        let handle = self.0.take();
+        let request = handle.as_ref().and_then(|handle| {
+            let Http2Call { head, message, .. } = &*handle.call;
+            Some(Http2Request { head: head.clone(), content: Http2Content::Short(message.clone()?) })
+        });
+        ShortOutcome::Other(Http2Response(handle), request)
     }
 }
 
@@ -409,7 +436,7 @@ pub(in crate::client) struct Http2Response(Option<CallHandle>);
 
 impl Http2Response {
     pub(super) fn new(call: Arc<Http2Call>) -> Self {
-        Self(Some(CallHandle(call)))
+        Self(Some(CallHandle::new(call)))
     }
 }
 
@@ -418,7 +445,7 @@ impl Future for Http2Response {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let handle = self.0.take().expect("a future is not polled after its end");
-        let mut state = handle.0.state();
+        let mut state = handle.call.state();
         if let Some(head) = state.head.take() {
             let is_head_only = state.is_head_only;
             drop(state);
@@ -454,7 +481,7 @@ impl Http2Body {
     /// Makes the next data a message of known length. `start` returns its start, read before, and the length. The server
     /// gets credit for the message as it arrives, so the message may be longer than the window.
     pub(in crate::client) fn collect(&mut self, start: impl FnOnce() -> Option<(BytesMut, usize)>) {
-        let mut state = self.handle.0.state();
+        let mut state = self.handle.call.state();
         if !matches!(state.end, ResponseEnd::Open) {
             return;
         }
@@ -464,10 +491,10 @@ impl Http2Body {
             *left += read as u64;
         }
         let collected = state.data.collect(start, len);
-        let (stream, unreleased) = (state.stream, state.unreleased(collected));
+        let unreleased = state.unreleased(collected);
         state.released += read + collected;
         drop(state);
-        self.handle.0.release(stream, unreleased);
+        self.handle.call.release(unreleased);
     }
 }
 
@@ -477,7 +504,7 @@ impl Body for Http2Body {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Http2Failure>>> {
         let me = &mut *self;
-        let mut state = me.handle.0.state();
+        let mut state = me.handle.call.state();
         let data = match state.end {
             ResponseEnd::Open => state.data.pop(),
             _ => state.data.pop_partial(),
@@ -494,7 +521,7 @@ impl Body for Http2Body {
                 state.wait(cx);
                 Poll::Pending
             }
-            ResponseEnd::Complete => {
+            ResponseEnd::Complete | ResponseEnd::Plain(_) => {
                 let trailers = state.trailers.take();
                 drop(state);
                 Poll::Ready(trailers.map(|trailers| match header_map(&trailers) {

@@ -1,8 +1,6 @@
 //! The open calls of a connection.
 
 use std::{
-    collections::HashMap,
-    hash::{BuildHasherDefault, Hasher},
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -12,20 +10,24 @@ use std::{
 use frpc_http2::{Connection, ErrorCode, Head, StreamId};
 use tokio::time::Instant;
 
-use super::call::{Command, Http2Call, Http2Failure, RELEASED_EARLY_MAX, ResponseStart};
+use super::{
+    call::{Command, Http2Call, Http2Failure, RELEASED_EARLY_MAX, ResponseStart},
+    plain::PlainResponse,
+};
 use crate::{
     client::outgoing::OutgoingBody,
-    http2::{SendProgress, SendingBody, SlotWaker, WakeList},
+    http2::{ReceivedChunk, SendProgress, SendingBody, SlotTable, SlotWaker, WakeList},
 };
 
 /// The calls whose streams are open, with the callers to be woken.
 pub(super) struct OpenCalls {
     slots: Vec<Slot>,
     free: Vec<usize>,
-    by_id: HashMap<StreamId, usize, BuildHasherDefault<StreamHasher>>,
+    by_id: SlotTable,
     /// The latest stream found in `by_id`. The frames of a short response arrive one after another.
     latest: Option<(StreamId, usize)>,
     wakes: Arc<WakeList<Command>>,
+    plain: PlainResponse,
     /// Callers whose response has made progress. They are woken together, once per input.
     wakers: Vec<Waker>,
     /// The time of the next search for late calls. It may be too early.
@@ -61,13 +63,14 @@ impl OpenCall {
 }
 
 impl OpenCalls {
-    pub(super) fn new(wakes: Arc<WakeList<Command>>) -> Self {
+    pub(super) fn new(wakes: Arc<WakeList<Command>>, plain: PlainResponse) -> Self {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
-            by_id: HashMap::default(),
+            by_id: SlotTable::default(),
             latest: None,
             wakes,
+            plain,
             wakers: Vec::new(),
             deadline: None,
         }
@@ -83,8 +86,13 @@ impl OpenCalls {
     }
 
     /// Includes a call, before it is started, in the search for late ones.
+    #[inline]
     pub(super) fn watch(&mut self, call: &Http2Call) {
-        self.deadline = earlier(self.deadline, call.deadline);
+        if let Some(deadline) = call.deadline
+            && self.deadline.is_none_or(|first| deadline < first)
+        {
+            self.deadline = Some(deadline);
+        }
     }
 
     /// Tells callers, including the callers in `waiting`, that their deadlines have passed.
@@ -92,15 +100,16 @@ impl OpenCalls {
         if self.deadline.is_none_or(|deadline| deadline > now) {
             return;
         }
-        self.deadline = None;
+        let mut first: Option<Instant> = None;
         let open = self.slots.iter().filter_map(|slot| slot.open.as_ref()).map(|open| &open.call);
         for call in open.chain(waiting) {
             if call.deadline.is_some_and(|deadline| deadline <= now) {
                 self.wakers.extend(call.expire());
             } else {
-                self.deadline = earlier(self.deadline, call.deadline);
+                first = first.into_iter().chain(call.deadline).min();
             }
         }
+        self.deadline = first;
     }
 
     /// Adds a call whose head was sent, and sends the part of its body for which there is room.
@@ -157,7 +166,7 @@ impl OpenCalls {
 
     /// Continues a request for which there is room.
     pub(super) fn resume(&mut self, core: &mut Connection, id: StreamId) {
-        if let Some(slot) = self.by_id.get(&id).copied() {
+        if let Some(slot) = self.by_id.get(id) {
             self.poll_slot(core, slot);
         }
     }
@@ -166,7 +175,7 @@ impl OpenCalls {
     fn open(&mut self, id: StreamId) -> Option<&mut OpenCall> {
         let slot = match self.latest {
             Some((latest, slot)) if latest == id => slot,
-            _ => *self.by_id.get(&id)?,
+            _ => self.by_id.get(id)?,
         };
         self.latest = Some((id, slot));
         self.slots[slot].open.as_mut()
@@ -184,14 +193,21 @@ impl OpenCalls {
     }
 
     /// Passes data to the caller of a stream.
-    pub(super) fn push_data(&mut self, core: &mut Connection, id: StreamId, data: &[u8], is_end: bool) {
+    pub(super) fn push_data(
+        &mut self,
+        core: &mut Connection,
+        id: StreamId,
+        data: &[u8],
+        is_end: bool,
+        chunk: &mut ReceivedChunk,
+    ) {
         // Before the release, which may forget the stream.
         let is_settled = is_end && !core.is_open(id);
         let (released, waker) = match self.open(id) {
             Some(open)
                 if open.collects && open.start.data.is_empty() && !is_end && data.len() <= RELEASED_EARLY_MAX =>
             {
-                open.start.data = data.into();
+                open.start.data = chunk.copy(data);
                 (data.len(), None)
             }
             Some(open) => {
@@ -210,7 +226,13 @@ impl OpenCalls {
     pub(super) fn push_trailers(&mut self, core: &mut Connection, id: StreamId, trailers: Arc<Head>) {
         let is_settled = !core.is_open(id);
         let Some(open) = self.open(id) else { return };
-        let waker = open.call.push_trailers(mem::take(&mut open.start), trailers, is_settled);
+        let (start, is_whole) = (mem::take(&mut open.start), open.collects && is_settled);
+        if is_whole && self.plain.matches(&start, &trailers) {
+            let waker = self.remove(id).and_then(|open| open.call.push_plain(start.data));
+            return self.wakers.extend(waker);
+        }
+        let Some(open) = self.open(id) else { return };
+        let waker = open.call.push_trailers(start, trailers, is_settled);
         self.end_push(id, waker, is_settled);
     }
 
@@ -235,8 +257,9 @@ impl OpenCalls {
     }
 
     /// Removes a call from the table. Its request is dropped with the result.
+    #[inline]
     pub(super) fn remove(&mut self, id: StreamId) -> Option<OpenCall> {
-        let slot = self.by_id.remove(&id)?;
+        let slot = self.by_id.remove(id)?;
         self.latest = None;
         let open = self.slots[slot].open.take()?;
         self.free.push(slot);
@@ -264,35 +287,10 @@ impl OpenCalls {
     /// Frees memory that a connection without calls does not need.
     pub(super) fn release_memory(&mut self) {
         if self.slots.len() > SLOTS_KEPT {
-            (self.slots, self.free, self.by_id, self.latest) = Default::default();
+            (self.slots, self.free, self.latest) = Default::default();
+            self.by_id.clear();
         }
         self.wakers.shrink_to(SLOTS_KEPT);
-    }
-}
-
-/// Returns the earlier of two times.
-fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
-    one.into_iter().chain(other).min()
-}
-
-/// A hash of stream ids. They come from this side, so they need no protection against collisions.
-#[derive(Default)]
-struct StreamHasher(u64);
-
-impl Hasher for StreamHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u32((*byte).into());
-        }
-    }
-
-    fn write_u32(&mut self, id: u32) {
-        // The table needs entropy in the highest bits too.
-        self.0 = (self.0 ^ u64::from(id)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 

@@ -6,10 +6,10 @@ use std::{
     io, mem,
     pin::{Pin, pin},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -24,12 +24,13 @@ use tokio::{
 use super::{
     call::{Command, Http2Call, Http2Failure, Http2Response, OpenedRequest, SharedConnection, ShortResponse},
     calls::OpenCalls,
+    plain::PlainResponse,
     request::{Http2Request, RequestHeads},
 };
 use crate::{
     alarm::Alarm,
     client::settings::ClientSettings,
-    http2::{PARTIAL_KEPT, READS_MAX, ROUNDS_MAX, default_settings, poll_write_output, with_scratch},
+    http2::{PARTIAL_KEPT, READS_MAX, ROUNDS_MAX, ReceivedChunk, default_settings, poll_write_output, with_scratch},
 };
 
 /// Sends requests on a connection. The connection ends after it is dropped and its calls are over.
@@ -42,9 +43,10 @@ impl Http2Sender {
         settings: &ClientSettings,
         is_secure: bool,
         authority: Authority,
+        plain: PlainResponse,
     ) -> (Self, impl Future<Output = String> + use<S>) {
         let core = Connection::client(core_settings(settings), Instant::now().into_std());
-        Self::with_core(core, socket, settings, RequestHeads::new(is_secure, authority))
+        Self::with_core(core, socket, settings, RequestHeads::new(is_secure, authority), plain)
     }
 
     pub(super) fn with_core<S: AsyncRead + AsyncWrite + Unpin>(
@@ -52,18 +54,19 @@ impl Http2Sender {
         socket: S,
         settings: &ClientSettings,
         heads: RequestHeads,
+        plain: PlainResponse,
     ) -> (Self, impl Future<Output = String> + use<S>) {
         let shared = Arc::new(SharedConnection {
             wakes: Arc::default(),
             streams_max: AtomicUsize::new(core.streams_max()),
             is_closed: AtomicBool::new(false),
             closed: Notify::new(),
-            accepted: Mutex::default(),
         });
         // The protocol core tells the server about halves of a window, so less than that need not wake it.
         let window = settings.stream_window.min(settings.connection_window) / 4;
         let released_late_max = usize::try_from(window).unwrap_or(usize::MAX);
-        let driver = ClientConnection::new(core, socket, shared.clone(), heads, released_late_max);
+        let calls = OpenCalls::new(shared.wakes.clone(), plain);
+        let driver = ClientConnection::new(core, socket, shared.clone(), heads, calls, released_late_max);
         (Self(shared), driver.run())
     }
 
@@ -88,20 +91,32 @@ impl Http2Sender {
 
     /// Sends a request.
     pub(in crate::client) fn send(&self, request: Http2Request) -> Http2Response {
-        Http2Response::new(self.submit(request, None, false))
+        Http2Response::new(self.submit(request, None, false, None))
     }
 
-    /// Sends a short message. The response ends at the deadline.
+    /// Sends a short message. The response ends at the deadline, and wakes the caller.
     #[inline]
-    pub(in crate::client) fn send_short(&self, request: Http2Request, deadline: Option<Instant>) -> ShortResponse {
-        ShortResponse::new(self.submit(request, deadline, true))
+    pub(in crate::client) fn send_short(
+        &self,
+        request: Http2Request,
+        deadline: Option<Instant>,
+        caller: &Waker,
+    ) -> ShortResponse {
+        ShortResponse::new(self.submit(request, deadline, true, Some(caller.clone())))
     }
 
     #[inline]
-    fn submit(&self, request: Http2Request, deadline: Option<Instant>, is_short: bool) -> Arc<Http2Call> {
-        let call = Http2Call::new(self.0.clone(), request, deadline, is_short);
+    fn submit(
+        &self,
+        request: Http2Request,
+        deadline: Option<Instant>,
+        is_short: bool,
+        caller: Option<Waker>,
+    ) -> Arc<Http2Call> {
+        let call = Http2Call::new(self.0.clone(), request, deadline, is_short, caller);
         if let Err(Command::Open(call)) = self.0.wakes.submit(Command::Open(call.clone())) {
-            call.fail(Http2Failure::Closed);
+            // The caller is this task, which may not poll the call again without a wake-up.
+            call.fail(Http2Failure::Closed).into_iter().for_each(Waker::wake);
         }
         call
     }
@@ -150,6 +165,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
         socket: S,
         shared: Arc<SharedConnection>,
         heads: RequestHeads,
+        calls: OpenCalls,
         released_late_max: usize,
     ) -> Self {
         Self {
@@ -157,7 +173,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
             core,
             socket,
             heads,
-            calls: OpenCalls::new(shared.wakes.clone()),
+            calls,
             shared,
             waiting: VecDeque::new(),
             partial: Vec::new(),
@@ -264,17 +280,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
                 Command::Open(call) => {
                     has_opened = true;
                     self.calls.watch(&call);
-                    self.waiting.push_back(call);
+                    // Calls that wait have precedence.
+                    let unopened = if self.waiting.is_empty() { self.open(call) } else { Some(call) };
+                    self.waiting.extend(unopened);
                 }
                 Command::Cancel(call) => self.cancel(&call),
                 Command::Close => self.core.shut_down(),
             }
-            // In the order of the commands: a call may be cancelled right after it was opened.
-            if !self.waiting.is_empty() {
-                self.open_waiting();
-            }
         }
         self.commands = commands;
+        // Cancelled calls have left room.
+        self.open_waiting();
         has_opened
     }
 
@@ -288,21 +304,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
     /// Opens streams for waiting requests, up to the limit of the server.
     fn open_waiting(&mut self) {
         while let Some(call) = self.waiting.pop_front() {
-            match call.open(&mut self.core, &mut self.heads) {
-                Ok(None) => {}
-                Ok(Some(OpenedRequest { stream, body })) => self.calls.start(&mut self.core, stream, call, body),
-                Err(OpenError::NoCapacity) => {
-                    self.waiting.push_front(call);
-                    return;
-                }
-                Err(OpenError::HeadTooLarge) => self.calls.fail_call(&call, Http2Failure::HeadTooLarge),
-                Err(_) => {
-                    // Used up, or shutting down. Other calls find another connection.
-                    self.shared.close();
-                    self.calls.fail_call(&call, Http2Failure::Closed);
-                }
+            if let Some(call) = self.open(call) {
+                self.waiting.push_front(call);
+                return;
             }
         }
+    }
+
+    /// Opens a stream for a request. Returns the call if the limit of the server is reached.
+    #[inline]
+    fn open(&mut self, call: Arc<Http2Call>) -> Option<Arc<Http2Call>> {
+        match call.open(&mut self.core, &mut self.heads) {
+            Ok(None) => {}
+            Ok(Some(OpenedRequest { stream, body })) => self.calls.start(&mut self.core, stream, call, body),
+            Err(OpenError::NoCapacity) => return Some(call),
+            Err(OpenError::HeadTooLarge) => self.calls.fail_call(&call, Http2Failure::HeadTooLarge),
+            Err(_) => {
+                // Used up, or shutting down. Other calls find another connection.
+                self.shared.close();
+                self.calls.fail_call(&call, Http2Failure::Closed);
+            }
+        }
+        None
     }
 
     /// Reads and handles everything that has arrived, up to a limit for one round.
@@ -310,10 +333,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
         if self.is_drained {
             return Poll::Pending;
         }
-        with_scratch(|buffer| self.poll_read(cx, now, buffer))
+        with_scratch(|buffer, chunk| self.poll_read(cx, now, buffer, chunk))
     }
 
-    fn poll_read(&mut self, cx: &mut Context<'_>, now: Instant, buffer: &mut [u8]) -> Poll<io::Result<()>> {
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Instant,
+        buffer: &mut [u8],
+        chunk: &mut ReceivedChunk,
+    ) -> Poll<io::Result<()>> {
         for _ in 0..READS_MAX {
             if !self.core.wants_input() {
                 return Poll::Pending;
@@ -322,7 +351,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
             if mem::take(&mut self.has_paused) {
                 // Whole frames are left of the input before the pause.
                 buffer[..kept].copy_from_slice(&self.partial);
-                self.keep_rest(&buffer[..kept], now);
+                self.keep_rest(&buffer[..kept], now, chunk);
                 continue;
             }
             let mut room = ReadBuf::new(&mut buffer[kept..]);
@@ -342,19 +371,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
                 }
                 buffer[..kept].copy_from_slice(&self.partial);
             }
-            self.keep_rest(&buffer[..kept + len], now);
+            self.keep_rest(&buffer[..kept + len], now, chunk);
         }
         Poll::Pending
     }
 
     /// Handles received bytes, and keeps the rest for later.
-    fn keep_rest(&mut self, mut input: &[u8], now: Instant) {
+    fn keep_rest(&mut self, mut input: &[u8], now: Instant, chunk: &mut ReceivedChunk) {
         loop {
             match self.core.receive(input, now.into_std()) {
                 Ok(received) => {
                     input = &input[received.consumed..];
-                    let Some(event) = received.event else { break };
-                    self.handle_event(event);
+                    match received.event {
+                        Some(Event::Data { stream, data, end }) => {
+                            self.calls.push_data(&mut self.core, stream, data, end, chunk);
+                        }
+                        Some(event) => self.handle_event(event),
+                        None => break,
+                    }
                 }
                 // The connection is done once its output is written.
                 Err(error) => {
@@ -380,7 +414,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
         let core = &mut self.core;
         match event {
             Event::Head { stream, head, end } => self.calls.push_head(core, stream, head, end),
-            Event::Data { stream, data, end } => self.calls.push_data(core, stream, data, end),
             Event::Trailers { stream, trailers } => self.calls.push_trailers(core, stream, trailers),
             Event::Reset { stream, error } => {
                 let failure = match self.last {

@@ -5,11 +5,13 @@
 //!   calls    open calls of a connection
 //!   call     one call: the arrived part of its response
 //!   request  the heads of requests, with blocks for repeated ones
+//!   plain    responses of one message, which need no further reading
 //! ```
 
 mod call;
 mod calls;
 mod driver;
+mod plain;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -17,5 +19,6 @@ mod tests;
 pub(super) use self::{
     call::{Http2Body, Http2Failure, Http2Response, ShortOutcome, ShortResponse},
     driver::Http2Sender,
-    request::{Http2Content, Http2Request, MethodHead, ShortMessage},
+    plain::PlainResponse,
+    request::{CallHead, Http2Content, Http2Request, MethodHead, ShortMessage},
 };

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use frpc::Status;
-use frpc_http2::{Connection, Field, Header, OpenError, PreparedBlock, SendError, StreamId};
+use frpc::{Status, codec::EncodedMessage};
+use frpc_http2::{Connection, Field, Header, OpenError, PreparedBlock, StreamId};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request,
     header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE},
@@ -19,12 +19,18 @@ use crate::{
 
 /// A request.
 pub(in crate::client) struct Http2Request {
-    pub(in crate::client) head: Arc<MethodHead>,
+    pub(in crate::client) head: CallHead,
+    pub(in crate::client) content: Http2Content,
+}
+
+/// The head of a request.
+#[derive(Clone)]
+pub(in crate::client) struct CallHead {
+    pub(in crate::client) method: Arc<MethodHead>,
     /// `true` if other requests have the same headers, in the same allocation.
     pub(in crate::client) is_repeated: bool,
     /// A header in addition. Boxed, because most calls have the same timeout, as a part of `headers`.
     pub(in crate::client) timeout: Option<Box<(HeaderName, HeaderValue)>>,
-    pub(in crate::client) content: Http2Content,
 }
 
 /// The parts of a head in common between calls of a method.
@@ -42,45 +48,62 @@ pub(in crate::client) enum Http2Content {
     Body(Box<OutgoingBody>),
 }
 
-/// An uncompressed message, and the header of its frame.
-pub(in crate::client) struct ShortMessage {
-    header: [u8; envelope::HEADER_LEN],
-    content: Bytes,
+/// The frame of an uncompressed message.
+#[derive(Clone)]
+pub(in crate::client) struct ShortMessage(ShortFrame);
+
+#[derive(Clone)]
+enum ShortFrame {
+    /// In place: an allocation costs more than a few copies.
+    Inline {
+        bytes: [u8; INLINE_LEN],
+        len: u8,
+    },
+    Parts {
+        header: [u8; envelope::HEADER_LEN],
+        content: Bytes,
+    },
 }
+
+/// The length of a frame in place.
+const INLINE_LEN: usize = 64;
 
 impl ShortMessage {
     /// Creates a message of at most [`LEN_MAX`](Self::LEN_MAX) bytes.
-    pub(in crate::client) fn new(content: Bytes) -> Result<Self, Status> {
+    #[inline]
+    pub(in crate::client) fn new(content: impl Into<EncodedMessage>) -> Result<Self, Status> {
+        let content = content.into();
         debug_assert!(content.len() <= Self::LEN_MAX, "longer messages are sent without a copy");
-        Ok(Self { header: envelope::header(0, content.len())?, content })
+        let header = envelope::header(0, content.len())?;
+        let len = header.len() + content.len();
+        if let Some(slice) = content.as_slice().filter(|_| len <= INLINE_LEN) {
+            let mut bytes = [0; INLINE_LEN];
+            bytes[..header.len()].copy_from_slice(&header);
+            bytes[header.len()..len].copy_from_slice(slice);
+            return Ok(Self(ShortFrame::Inline { bytes, len: u8::try_from(len).unwrap_or(u8::MAX) }));
+        }
+        Ok(Self(ShortFrame::Parts { header, content: content.into_bytes() }))
     }
 
     /// Returns the frame.
     pub(in crate::client) fn frame(&self) -> MessageFrame {
-        MessageFrame::new(Bytes::copy_from_slice(&self.header), self.content.clone())
+        match &self.0 {
+            ShortFrame::Inline { .. } => MessageFrame::new(Bytes::copy_from_slice(self.parts()[0]), Bytes::new()),
+            ShortFrame::Parts { header, content } => MessageFrame::new(Bytes::copy_from_slice(header), content.clone()),
+        }
     }
 
-    /// Sends the message. Returns it as a body if the connection has no room for it.
-    pub(super) fn send(&self, core: &mut Connection, stream: StreamId) -> Option<Box<OutgoingBody>> {
-        match core.send_slices(stream, [&self.header, &self.content], true) {
-            Err(SendError::Full) => Some(Box::new(OutgoingBody::Framed(self.frame()))),
-            // A stream that is gone gets an event.
-            _ => None,
+    /// Returns the frame in two parts.
+    #[inline]
+    pub(super) fn parts(&self) -> [&[u8]; 2] {
+        match &self.0 {
+            ShortFrame::Inline { bytes, len } => [&bytes[..usize::from(*len)], &[]],
+            ShortFrame::Parts { header, content } => [header, content],
         }
     }
 
     /// The maximum length. Longer messages are not copied.
     pub(in crate::client) const LEN_MAX: usize = 4 << 10;
-}
-
-impl Http2Content {
-    /// Returns the body, unless it is empty: such a request is complete with its head.
-    pub(super) fn into_body(self) -> Option<Box<OutgoingBody>> {
-        match self {
-            Self::Short(message) => Some(Box::new(OutgoingBody::Framed(message.frame()))),
-            Self::Body(body) => Some(body).filter(|body| !body.is_end_stream()),
-        }
-    }
 }
 
 impl From<Request<OutgoingBody>> for Http2Request {
@@ -89,9 +112,11 @@ impl From<Request<OutgoingBody>> for Http2Request {
         let path = parts.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
         let headers = Arc::new(parts.headers);
         Self {
-            head: Arc::new(MethodHead { method: parts.method, path, headers }),
-            is_repeated: false,
-            timeout: None,
+            head: CallHead {
+                method: Arc::new(MethodHead { method: parts.method, path, headers }),
+                is_repeated: false,
+                timeout: None,
+            },
             content: Http2Content::Body(Box::new(body)),
         }
     }
@@ -114,35 +139,74 @@ impl RequestHeads {
         Self { scheme: if is_secure { "https" } else { "http" }, authority, repeated: Vec::new() }
     }
 
-    /// Opens a stream for a request.
-    pub(super) fn open(&mut self, core: &mut Connection, request: &Http2Request) -> Result<StreamId, OpenError> {
-        let is_end = matches!(&request.content, Http2Content::Body(body) if body.is_end_stream());
-        let timeout = request.timeout.as_deref();
+    /// Opens a stream for a request. Its body is sent later.
+    pub(super) fn open(
+        &mut self,
+        core: &mut Connection,
+        head: &CallHead,
+        body: &OutgoingBody,
+    ) -> Result<StreamId, OpenError> {
+        self.with_header(core, head, Some(body), |core, header| core.open(header, body.is_end_stream()))
+    }
+
+    /// Opens a stream for a request with a short message. Returns the message as a body if the connection has no room for
+    /// it.
+    #[inline]
+    pub(super) fn open_short(
+        &mut self,
+        core: &mut Connection,
+        head: &CallHead,
+        message: &ShortMessage,
+    ) -> Result<(StreamId, Option<Box<OutgoingBody>>), OpenError> {
+        let (stream, is_sent) =
+            self.with_header(core, head, None, |core, header| core.open_with(header, message.parts()))?;
+        Ok((stream, (!is_sent).then(|| Box::new(OutgoingBody::Framed(message.frame())))))
+    }
+
+    /// Passes the header of a request to a function.
+    #[inline]
+    fn with_header<T>(
+        &mut self,
+        core: &mut Connection,
+        head: &CallHead,
+        body: Option<&OutgoingBody>,
+        open: impl FnOnce(&mut Connection, Header<'_>) -> T,
+    ) -> T {
+        let timeout = head.timeout.as_deref();
         let timeout = timeout.map(|(name, value)| [Field::new(name.as_str(), value.as_bytes())]);
         let timeout = timeout.as_ref().map_or(&[][..], |field| &field[..]);
-        if let Some(block) = self.block(core, request) {
-            return core.open(Header::prepared(block).with_fields(timeout), is_end);
+        // The frame of a short message contains its length.
+        let len = body.and_then(|body| content_length(&head.method, body));
+        if head.is_repeated
+            && len.is_none()
+            && let Some(block) = self.block(core, &head.method)
+        {
+            return open(core, Header::prepared(block).with_fields(timeout));
         }
         let mut len_text = itoa::Buffer::new();
-        let mut fields = self.fields(request, Field::new);
+        let mut fields = self.fields(&head.method, Field::new);
         fields.extend_from_slice(timeout);
-        if let Some(len) = content_length(request) {
+        if let Some(len) = len {
             fields.push(Field::new("content-length", len_text.format(len)));
         }
-        core.open(Header::fields(&fields), is_end)
+        open(core, Header::fields(&fields))
     }
 
     /// Returns the block of a repeated head.
-    fn block(&mut self, core: &mut Connection, request: &Http2Request) -> Option<PreparedBlock> {
-        let head = &request.head;
-        if !request.is_repeated || content_length(request).is_some() {
-            return None;
+    #[inline]
+    fn block(&mut self, core: &mut Connection, head: &Arc<MethodHead>) -> Option<PreparedBlock> {
+        match self.repeated.iter().find(|known| Arc::ptr_eq(&known.head, head)) {
+            Some(known) => Some(known.block),
+            None => self.prepare(core, head),
         }
+    }
+
+    #[cold]
+    fn prepare(&mut self, core: &mut Connection, head: &Arc<MethodHead>) -> Option<PreparedBlock> {
         let same = |known: &&RepeatedHead| {
-            Arc::ptr_eq(&known.head, head)
-                || Arc::ptr_eq(&known.head.headers, &head.headers)
-                    && known.head.path == head.path
-                    && known.head.method == head.method
+            Arc::ptr_eq(&known.head.headers, &head.headers)
+                && known.head.path == head.path
+                && known.head.method == head.method
         };
         if let Some(known) = self.repeated.iter().find(same) {
             return Some(known.block);
@@ -150,13 +214,12 @@ impl RequestHeads {
         if head.method != Method::POST || self.repeated.len() >= REPEATED_MAX {
             return None;
         }
-        let block = core.prepare(&self.fields(request, Field::repeated));
+        let block = core.prepare(&self.fields(head, Field::repeated));
         self.repeated.push(RepeatedHead { head: head.clone(), block });
         Some(block)
     }
 
-    fn fields<'a>(&'a self, request: &'a Http2Request, field: fn(&'a str, &'a [u8]) -> Field<'a>) -> Vec<Field<'a>> {
-        let head = &request.head;
+    fn fields<'a>(&'a self, head: &'a MethodHead, field: fn(&'a str, &'a [u8]) -> Field<'a>) -> Vec<Field<'a>> {
         let mut fields = Vec::with_capacity(head.headers.len() + 6);
         // `core.open` expects the method first.
         fields.push(Field::new(":method", head.method.as_str()));
@@ -177,12 +240,10 @@ impl RequestHeads {
 }
 
 /// Returns the length that the head of a request announces, if it does.
-fn content_length(request: &Http2Request) -> Option<u64> {
-    // The frame of a short message contains its length.
-    let Http2Content::Body(body) = &request.content else { return None };
+fn content_length(head: &MethodHead, body: &OutgoingBody) -> Option<u64> {
     let len = body.size_hint().exact()?;
-    let has_content = len > 0 || request.head.method == Method::POST;
-    (has_content && !request.head.headers.contains_key(CONTENT_LENGTH)).then_some(len)
+    let has_content = len > 0 || head.method == Method::POST;
+    (has_content && !head.headers.contains_key(CONTENT_LENGTH)).then_some(len)
 }
 
 /// Returns `true` for headers that HTTP/2 forbids.

@@ -5,11 +5,12 @@ use std::{
     io,
     pin::{Pin, pin},
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Instant,
 };
 
 use bytes::Bytes;
+use frpc::codec::Format;
 use frpc_http2::{Connection, ErrorCode, Event, Field, Head, Header, Settings, StreamId};
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, uri::PathAndQuery};
@@ -19,7 +20,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use super::{
     call::{Http2Failure, ShortOutcome, ShortResponse},
     driver::{Http2Sender, core_settings},
-    request::{Http2Content, Http2Request, MethodHead, RequestHeads, ShortMessage},
+    plain::PlainResponse,
+    request::{CallHead, Http2Content, Http2Request, MethodHead, RequestHeads, ShortMessage},
 };
 use crate::client::{outgoing::OutgoingBody, settings::ClientSettings};
 
@@ -80,9 +82,7 @@ impl Peer {
 
 fn request() -> Http2Request {
     Http2Request {
-        head: head("/a", &Arc::default()),
-        is_repeated: false,
-        timeout: None,
+        head: CallHead { method: head("/a", &Arc::default()), is_repeated: false, timeout: None },
         content: Http2Content::Body(Box::new(OutgoingBody::Whole(Some(Bytes::from_static(b"hi"))))),
     }
 }
@@ -92,6 +92,10 @@ fn head(path: &'static str, headers: &Arc<HeaderMap>) -> Arc<MethodHead> {
     Arc::new(MethodHead { method: Method::POST, path, headers })
 }
 
+fn plain() -> PlainResponse {
+    PlainResponse::new(Format::Proto, 100)
+}
+
 /// Starts a connection whose first stream has the id `first`.
 fn connect(first: u32, streams_max: u32) -> (Http2Sender, Peer) {
     let (ours, theirs) = duplex(64 << 10);
@@ -99,7 +103,7 @@ fn connect(first: u32, streams_max: u32) -> (Http2Sender, Peer) {
     let mut core = Connection::client(core_settings(&settings), Instant::now());
     core.skip_ids(first);
     let heads = RequestHeads::new(false, "test".parse().unwrap());
-    let (sender, connection) = Http2Sender::with_core(core, ours, &settings, heads);
+    let (sender, connection) = Http2Sender::with_core(core, ours, &settings, heads, plain());
     tokio::spawn(connection);
     (sender, Peer::new(theirs, streams_max))
 }
@@ -141,25 +145,92 @@ async fn a_connection_without_ids_closes_after_its_calls() {
     peer.socket.read_to_end(&mut rest).await.unwrap();
 }
 
-/// Awaits the outcome of a call with a short message, with any response as a plain one.
+/// Awaits the outcome of a call with a short message.
 async fn outcome(mut response: ShortResponse) -> ShortOutcome {
-    poll_fn(|cx| response.poll(cx, |_| true, |_, _| true)).await
+    poll_fn(|cx| response.poll(cx)).await
+}
+
+/// Sends a short message.
+fn send_short(sender: &Http2Sender, path: &'static str) -> ShortResponse {
+    sender.send_short(repeated(path, &Arc::default(), None).0, None, Waker::noop())
+}
+
+/// Sends a response of gRPC in parts. Returns `true` if the response is a plain one.
+async fn is_plain(head: &[Field<'_>], message: &[u8], trailers: &[Field<'_>]) -> bool {
+    let (sender, mut peer) = connect(1, 100);
+    let mut called = pin!(outcome(send_short(&sender, "/a")));
+    let stream = peer.request().await;
+    peer.core.send_head(stream, Header::fields(head), false).unwrap();
+    peer.core.send_slice(stream, message, false).unwrap();
+    peer.core.send_trailers(stream, Header::fields(trailers)).unwrap();
+    peer.write().await;
+    match called.as_mut().await {
+        ShortOutcome::Plain(data) => {
+            assert_eq!(data, message);
+            true
+        }
+        ShortOutcome::Other(response, Some(_)) => {
+            let body = response.await.unwrap().into_body().collect().await.unwrap();
+            assert_eq!(body.trailers().map(HeaderMap::len), Some(trailers.len()));
+            assert_eq!(body.to_bytes(), message);
+            false
+        }
+        _ => panic!("the response has arrived"),
+    }
+}
+
+#[tokio::test]
+async fn plain_responses_are_one_message_without_metadata() {
+    let head = [Field::new(":status", "200"), Field::new("content-type", "application/grpc")];
+    let (success, message) = ([Field::new("grpc-status", "0")], b"\0\0\0\0\x02hi");
+    assert!(is_plain(&head, message, &success).await);
+    assert!(is_plain(&head, message, &[success[0], Field::new("grpc-message", "")]).await);
+    let other_type = [head[0], Field::new("content-type", "application/grpc+json")];
+    let with_metadata = [head[0], head[1], Field::new("x", "y")];
+    let failed = [Field::new(":status", "503"), head[1]];
+    for head in [&other_type[..], &with_metadata, &failed, &head[..1]] {
+        assert!(!is_plain(head, message, &success).await, "{head:?}");
+    }
+    let long = [&[0, 0, 0, 0, 101][..], &[7; 101]].concat();
+    for message in [&b"\x01\0\0\0\x02hi"[..], b"\0\0\0\0\x03hi", b"\0\0\0\0\x01hi", b"\0\0\0\0", &long] {
+        assert!(!is_plain(&head, message, &success).await, "{message:?}");
+    }
+    let longest = [&[0, 0, 0, 0, 100][..], &[7; 100]].concat();
+    assert!(is_plain(&head, &longest, &success).await);
+    for trailers in [&[Field::new("grpc-status", "5")][..], &[success[0], Field::new("x", "y")]] {
+        assert!(!is_plain(&head, message, trailers).await, "{trailers:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_short_call_is_cancelled_before_and_after_it_is_sent() {
+    let (sender, mut peer) = connect(1, 1);
+    let first = send_short(&sender, "/a");
+    let stream = peer.request().await;
+    // Above the limit of the server, so it waits.
+    let second = send_short(&sender, "/b");
+    tokio::task::yield_now().await;
+    drop(second);
+    drop(first);
+    let third = send_short(&sender, "/c");
+    let next = peer.request().await;
+    assert_eq!(next.get(), stream.get() + 2, "a call dropped before it is sent takes no stream");
+    assert!(!peer.core.is_open(stream), "the client has reset the stream of the first call");
+    drop(third);
 }
 
 #[tokio::test]
 async fn a_response_that_proves_long_is_read_in_parts() {
     let (sender, mut peer) = connect(1, 100);
     for is_reset in [false, true] {
-        let (short, _) = repeated("/a", &Arc::default(), None);
-        let mut called = pin!(outcome(sender.send_short(short, None)));
+        let mut called = pin!(outcome(send_short(&sender, "/a")));
         assert!(called.as_mut().now_or_never().is_none());
         let stream = peer.request().await;
         peer.core.send_head(stream, Header::fields(&[Field::new(":status", "200")]), false).unwrap();
         peer.core.send_slice(stream, b"hel", false).unwrap();
         peer.write().await;
         // The client reads those frames before it writes another request.
-        let (next, _) = repeated("/b", &Arc::default(), None);
-        let next = sender.send_short(next, None);
+        let next = send_short(&sender, "/b");
         let later = peer.request().await;
         assert!(called.as_mut().now_or_never().is_none(), "the caller awaits the whole response");
         if is_reset {
@@ -180,19 +251,19 @@ async fn a_response_that_proves_long_is_read_in_parts() {
         };
         assert_eq!(data, if is_reset { &b"hel"[..] } else { b"hello" });
         assert_eq!(failure.is_some(), is_reset, "{failure:?}");
-        peer.core.send_head(later, Header::fields(&[Field::new(":status", "200")]), false).unwrap();
-        peer.core.send_slice(later, b"hello", false).unwrap();
+        let fields = [Field::new(":status", "200"), Field::new("content-type", "application/grpc")];
+        peer.core.send_head(later, Header::fields(&fields), false).unwrap();
+        peer.core.send_slice(later, b"\0\0\0\0\x05hello", false).unwrap();
         peer.core.send_trailers(later, Header::fields(&[Field::new("grpc-status", "0")])).unwrap();
         peer.write().await;
-        assert!(matches!(outcome(next).await, ShortOutcome::Plain(data) if data == "hello"));
+        assert!(matches!(outcome(next).await, ShortOutcome::Plain(data) if data.ends_with(b"hello")));
     }
 }
 
 #[tokio::test]
 async fn the_arrived_start_of_a_response_outlives_its_connection() {
     let (sender, mut peer) = connect(1, 100);
-    let (short, _) = repeated("/a", &Arc::default(), None);
-    let call = sender.send_short(short, None);
+    let call = send_short(&sender, "/a");
     let stream = peer.request().await;
     peer.core.send_head(stream, Header::fields(&[Field::new(":status", "200")]), false).unwrap();
     peer.core.send_slice(stream, b"hel", false).unwrap();
@@ -232,7 +303,7 @@ impl AsyncWrite for StuckSocket {
 async fn a_connection_to_a_server_that_reads_nothing_ends() {
     let (ours, mut theirs) = duplex(1024);
     let settings = ClientSettings::default();
-    let (sender, connection) = Http2Sender::new(StuckSocket(ours), &settings, false, "test".parse().unwrap());
+    let (sender, connection) = Http2Sender::new(StuckSocket(ours), &settings, false, "test".parse().unwrap(), plain());
     let ended = tokio::spawn(connection);
     let call = sender.send(request());
     theirs.write_all(b"this is not HTTP/2").await.unwrap();
@@ -244,7 +315,7 @@ async fn a_connection_to_a_server_that_reads_nothing_ends() {
 async fn calls_end_with_the_task_of_their_connection() {
     let (ours, _theirs) = duplex(1024);
     let settings = ClientSettings::default();
-    let (sender, connection) = Http2Sender::new(ours, &settings, false, "test".parse().unwrap());
+    let (sender, connection) = Http2Sender::new(ours, &settings, false, "test".parse().unwrap(), plain());
     let call = sender.send(request());
     drop(connection);
     assert!(call.await.is_err());
@@ -263,8 +334,8 @@ fn repeated(
     let fields = headers.iter().chain(added).map(|(name, value)| format!("{name}={}", value.to_str().unwrap()));
     let fields = [format!(":path={path}")].into_iter().chain(fields).collect();
     let content = Http2Content::Short(ShortMessage::new(Bytes::from_static(b"hi")).unwrap());
-    let (head, timeout) = (head(path, headers), timeout.map(Box::new));
-    (Http2Request { head, is_repeated: true, timeout, content }, fields)
+    let head = CallHead { method: head(path, headers), is_repeated: true, timeout: timeout.map(Box::new) };
+    (Http2Request { head, content }, fields)
 }
 
 #[tokio::test]
