@@ -35,6 +35,10 @@ struct TypeState {
     nonce: String,
     /// `true` if a request is due.
     is_due: bool,
+    /// The version of the last refused response.
+    refused_version: Option<String>,
+    /// The time before which no request is made.
+    pause_until: Option<Instant>,
     /// The reason to refuse the last response, for the next request.
     refusal: Option<String>,
     /// `true` after a request with names on this stream. A first request without names would ask for everything.
@@ -119,6 +123,7 @@ impl AdsState {
     pub(crate) fn end_stream(&mut self) {
         for state in self.types.values_mut() {
             state.nonce.clear();
+            (state.refused_version, state.pause_until) = (None, None);
             (state.was_requested, state.refusal) = (false, None);
             state.subscriptions.values_mut().for_each(|subscription| subscription.requested = None);
         }
@@ -129,8 +134,8 @@ impl AdsState {
         if stream != self.stream {
             return None;
         }
-        let (kind, state) = self.types.iter_mut().find(|(_, state)| state.is_due)?;
-        state.is_due = false;
+        let (kind, state) = self.types.iter_mut().find(|(_, state)| state.is_due_at(now))?;
+        (state.is_due, state.pause_until) = (false, None);
         if state.subscriptions.is_empty() && !state.was_requested {
             return self.next_request(stream, now);
         }
@@ -150,6 +155,11 @@ impl AdsState {
         };
         self.has_node = true;
         Some(request)
+    }
+
+    /// Returns the end of the first pause before a request.
+    pub(crate) fn next_pause_end(&self) -> Option<Instant> {
+        self.types.values().filter(|state| state.is_due).filter_map(|state| state.pause_until).min()
     }
 
     /// Returns the time at which the first requested resource counts as missing.
@@ -176,7 +186,7 @@ impl AdsState {
     }
 
     /// Takes a response. Its acceptance or refusal becomes the next request. Returns `true` if a resource has changed.
-    pub(crate) fn respond(&mut self, response: DiscoveryResponse) -> bool {
+    pub(crate) fn respond(&mut self, response: DiscoveryResponse, now: Instant) -> bool {
         let Some(kind) = ResourceKind::of_url(&response.type_url) else {
             // Without a type there is nothing to refuse.
             warn!(type_url = %response.type_url, "the control plane sent resources of an unknown type");
@@ -241,11 +251,24 @@ impl AdsState {
         match &state.refusal {
             None => {
                 debug!(?kind, version = %response.version_info, "accepted resources");
-                state.version = response.version_info;
+                (state.version, state.refused_version) = (response.version_info, None);
             }
-            Some(reason) => warn!(?kind, version = %response.version_info, %reason, "refused resources"),
+            // Some control planes send a refused version again without delay.
+            Some(_) if state.refused_version.as_ref() == Some(&response.version_info) => {
+                state.pause_until = Some(now + REFUSAL_PAUSE);
+            }
+            Some(reason) => {
+                warn!(?kind, version = %response.version_info, %reason, "refused resources");
+                state.refused_version = Some(response.version_info);
+            }
         }
         has_changed
+    }
+}
+
+impl TypeState {
+    fn is_due_at(&self, now: Instant) -> bool {
+        self.is_due && self.pause_until.is_none_or(|end| end <= now)
     }
 }
 
@@ -279,6 +302,8 @@ impl Faults {
 
 /// The time after a request in which a resource must arrive.
 pub(crate) const RESOURCE_TIME_MAX: Duration = Duration::from_secs(15);
+/// The pause before the refusal of a version that was refused before.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
 /// The maximum number of resources in a response.
 const RESOURCES_MAX: usize = 10_000;
 /// The maximum length of the reason of a refusal, except its last fault.
@@ -334,25 +359,30 @@ mod tests {
         assert_eq!(first.node.unwrap().id, "me");
         assert_eq!(state.next_request(stream, Instant::now()), None);
 
-        assert!(state.respond(response(KIND, "1", vec![assignment("a", 0)])));
+        assert!(state.respond(response(KIND, "1", vec![assignment("a", 0)]), Instant::now()));
         let ack = state.next_request(stream, Instant::now()).unwrap();
         assert_eq!((&*ack.version_info, &*ack.response_nonce, ack.error_detail), ("1", "nonce 1", None));
         assert_eq!(ack.node, None, "only the first request identifies the client");
         assert!(is_known(&state, KIND, "a"));
-        assert!(!state.respond(response(KIND, "2", vec![assignment("a", 0)])), "nothing has changed");
+        assert!(!state.respond(response(KIND, "2", vec![assignment("a", 0)]), Instant::now()), "nothing has changed");
     }
 
     #[tokio::test(start_paused = true)]
     async fn wrong_resources_are_refused_and_the_last_good_ones_stay() {
         let (mut state, stream) = state_with(KIND, &["a", "b"]);
         state.next_request(stream, Instant::now()).unwrap();
-        state.respond(response(KIND, "1", vec![assignment("a", 0)]));
+        state.respond(response(KIND, "1", vec![assignment("a", 0)]), Instant::now());
         state.next_request(stream, Instant::now()).unwrap();
         let good = state.resource(KIND, "a");
         // There is no priority 0. The valid part of the response is used.
         let broken = Any { type_url: KIND.type_url().to_owned(), value: vec![0xff; 9] };
         let other = Any { type_url: "type.googleapis.com/other".to_owned(), value: Vec::new() };
-        assert!(state.respond(response(KIND, "2", vec![assignment("a", 3), assignment("b", 0), broken, other])));
+        assert!(
+            state.respond(
+                response(KIND, "2", vec![assignment("a", 3), assignment("b", 0), broken, other]),
+                Instant::now()
+            )
+        );
         let nack = state.next_request(stream, Instant::now()).unwrap();
         assert_eq!((&*nack.version_info, &*nack.response_nonce), ("1", "nonce 2"));
         let reason = nack.error_detail.unwrap().message;
@@ -362,19 +392,39 @@ mod tests {
         assert_eq!(state.resource(KIND, "a"), good);
         assert!(is_known(&state, KIND, "b"));
         let twice = vec![assignment("a", 0), assignment("a", 0)];
-        state.respond(response(KIND, "3", twice));
+        state.respond(response(KIND, "3", twice), Instant::now());
         let nack = state.next_request(stream, Instant::now()).unwrap();
         assert_eq!(nack.error_detail.unwrap().message, "a: appears twice");
         assert!(is_known(&state, KIND, "a"));
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_version_that_is_sent_again_is_refused_once_per_second() {
+        let (mut state, stream) = state_with(KIND, &["a"]);
+        let now = Instant::now();
+        state.next_request(stream, now).unwrap();
+        for is_again in [false, true, true] {
+            state.respond(response(KIND, "1", vec![assignment("a", 3)]), now);
+            assert_eq!(state.next_request(stream, now).is_none(), is_again);
+            if is_again {
+                assert_eq!(state.next_pause_end(), Some(now + REFUSAL_PAUSE));
+                let nack = state.next_request(stream, now + REFUSAL_PAUSE).unwrap();
+                assert!(nack.error_detail.is_some());
+            }
+        }
+        state.respond(response(KIND, "2", vec![assignment("a", 3)]), now);
+        assert!(state.next_request(stream, now).is_some(), "another version is refused without a pause");
+        state.respond(response(KIND, "3", vec![assignment("a", 0)]), now);
+        assert_eq!(state.next_request(stream, now).unwrap().error_detail, None);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_first_version_that_is_wrong_is_an_error() {
         let (mut state, stream) = state_with(KIND, &["a"]);
         state.next_request(stream, Instant::now()).unwrap();
-        assert!(state.respond(response(KIND, "1", vec![assignment("a", 3)])));
+        assert!(state.respond(response(KIND, "1", vec![assignment("a", 3)]), Instant::now()));
         assert!(matches!(state.resource(KIND, "a"), ResourceState::Refused(_)));
-        assert!(state.respond(response(KIND, "2", vec![assignment("a", 0)])));
+        assert!(state.respond(response(KIND, "2", vec![assignment("a", 0)]), Instant::now()));
         assert!(is_known(&state, KIND, "a"));
     }
 
@@ -393,14 +443,17 @@ mod tests {
         assert!(state.expire(begun + RESOURCE_TIME_MAX * 2));
         assert_eq!(state.resource(KIND, "a"), ResourceState::Missing);
         assert_eq!(state.next_expiry(), None);
-        assert!(state.respond(response(KIND, "1", vec![assignment("a", 0)])), "a late resource is used");
+        assert!(
+            state.respond(response(KIND, "1", vec![assignment("a", 0)]), Instant::now()),
+            "a late resource is used"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_new_stream_resumes_with_the_last_versions() {
         let (mut state, stream) = state_with(KIND, &["a"]);
         state.next_request(stream, Instant::now()).unwrap();
-        state.respond(response(KIND, "7", vec![assignment("a", 0)]));
+        state.respond(response(KIND, "7", vec![assignment("a", 0)]), Instant::now());
         state.end_stream();
         assert!(is_known(&state, KIND, "a"), "the last resources stay in use");
         let next = state.begin_stream();
@@ -417,7 +470,7 @@ mod tests {
             state.next_request(stream, Instant::now()).unwrap();
             let Some(subscription) = state.type_state(kind).subscriptions.get_mut("a") else { panic!("it is watched") };
             subscription.state = ResourceState::Refused("".into());
-            state.respond(response(kind, "1", Vec::new()));
+            state.respond(response(kind, "1", Vec::new()), Instant::now());
             let is_missing = state.resource(kind, "a") == ResourceState::Missing;
             assert_eq!(is_missing, kind.is_complete(), "{kind:?}");
             assert_eq!(state.resource(kind, "b"), ResourceState::Pending, "it may be new to the control plane");
@@ -445,7 +498,7 @@ mod tests {
         let (mut state, stream) = state_with(KIND, &["a"]);
         state.next_request(stream, Instant::now()).unwrap();
         let many = vec![assignment("a", 0); RESOURCES_MAX + 1];
-        assert!(!state.respond(response(KIND, "1", many)));
+        assert!(!state.respond(response(KIND, "1", many), Instant::now()));
         let nack = state.next_request(stream, Instant::now()).unwrap();
         assert!(nack.error_detail.unwrap().message.contains("more than 10000"));
         // Names and types of any length give a short reason.
@@ -453,12 +506,12 @@ mod tests {
         let named = |name: &String| any(KIND, &NamedResource { name: name.clone() });
         let mut resources = vec![named(&long), Any { type_url: long.clone(), value: Vec::new() }];
         resources.extend(vec![Any { type_url: long.clone(), value: Vec::new() }; 100]);
-        state.respond(response(KIND, "2", resources));
+        state.respond(response(KIND, "2", resources), Instant::now());
         let nack = state.next_request(stream, Instant::now()).unwrap();
         let reason = nack.error_detail.unwrap().message;
         assert!(reason.len() < 2 * REASON_LEN_MAX && reason.ends_with(" more"), "{}", reason.len());
         let unknown = DiscoveryResponse { type_url: "type.googleapis.com/Secret".to_owned(), ..Default::default() };
-        assert!(!state.respond(unknown));
+        assert!(!state.respond(unknown, Instant::now()));
         assert_eq!(state.next_request(stream, Instant::now()), None);
     }
 }

@@ -102,7 +102,7 @@ async fn follow_one(
             Some(None) => return Ok(()),
             Some(Some(response)) => {
                 *has_answered = true;
-                client.change(|state| state.respond(response));
+                client.change(|state| state.respond(response, Instant::now()));
                 client.wake();
             }
         }
@@ -117,17 +117,26 @@ fn requests(
     wake: Arc<Notify>,
     timers: Arc<Notify>,
 ) -> Streaming<DiscoveryRequest> {
-    let next = |state: &mut AdsState, number| state.next_request(number, Instant::now());
+    let next = |state: &mut AdsState, number| (state.next_request(number, Instant::now()), state.next_pause_end());
     Streaming::new(stream::unfold((), move |()| {
         let (client, wake, timers) = (client.clone(), wake.clone(), timers.clone());
         async move {
             loop {
-                let request = next(&mut client.upgrade()?.lock(), number);
+                let (request, pause_end) = next(&mut client.upgrade()?.lock(), number);
                 if let Some(request) = request {
                     timers.notify_one();
                     return Some((Ok::<_, Status>(request), ()));
                 }
-                wake.notified().await;
+                let pause = async {
+                    match pause_end {
+                        Some(end) => sleep_until(end).await,
+                        None => pending().await,
+                    }
+                };
+                select! {
+                    () = wake.notified() => {}
+                    () = pause => {}
+                }
             }
         }
     }))

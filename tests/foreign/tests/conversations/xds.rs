@@ -10,11 +10,13 @@ use std::{
     time::Duration,
 };
 
-use frpc::{Answer, Call, Channel, ChannelBuilder, Layer, Next, Server, Status};
+use frpc::frisbee::rustls::ServerConfig;
+use frpc::{Answer, Call, Channel, ChannelBuilder, Code, Layer, Next, Request, Server, Status};
 use frpc_http::Http;
 use frpc_xds::{Bootstrap, XdsClient, XdsSettings};
 use serde_json::{Value, json};
 use support::{
+    Identity,
     calls::{TestClient, TestServer, TestService, words},
     foreign_program, in_real_time_within,
 };
@@ -98,14 +100,14 @@ impl Plane {
     }
 }
 
-/// Answers with the name of the server, and fails attempts before the one in `x-fail`.
+/// Answers with the name of the server, and fails attempts before the one in `x-fail`. The server `broken` fails all.
 struct Named(&'static str);
 
 impl Layer for Named {
     async fn call(&self, call: Call, next: Next<'_>) -> Result<Answer, Status> {
         let metadata = call.head().metadata().clone();
         let number = |name: &str| metadata.get(name).map_or(0, |value| value.parse::<u32>().unwrap());
-        if number("grpc-previous-rpc-attempts") < number("x-fail") {
+        if self.0 == "broken" || number("grpc-previous-rpc-attempts") < number("x-fail") {
             return Err(Status::unavailable("the attempt fails"));
         }
         if metadata.get("x-real").is_some() {
@@ -117,12 +119,23 @@ impl Layer for Named {
 }
 
 async fn serve(name: &'static str) -> Server {
+    serve_with(name, TestService::default()).await
+}
+
+async fn serve_with(name: &'static str, service: TestService) -> Server {
     let server = Server::builder().wire(Http::new()).layer(Named(name));
-    server.add_service(TestServer::new(TestService::default())).bind("tcp://127.0.0.1:0").await.unwrap()
+    server.add_service(TestServer::new(service)).bind("tcp://127.0.0.1:0").await.unwrap()
 }
 
 async fn say(client: &TestClient) -> Result<String, Status> {
     client.say(words("hi")).await.map(|answer| answer.into_inner().text)
+}
+
+/// Calls with a metadata entry.
+async fn say_with(client: &TestClient, name: &str, value: &str) -> Result<String, Status> {
+    let mut request = Request::new(words("hi"));
+    request.metadata_mut().insert(name, value).unwrap();
+    client.say(request).await.map(|answer| answer.into_inner().text)
 }
 
 /// Counts the calls that each server answers, by its name.
@@ -132,6 +145,11 @@ async fn spread(client: &TestClient, calls: usize) -> BTreeMap<String, usize> {
         *counts.entry(say(client).await.unwrap()).or_default() += 1;
     }
     counts
+}
+
+fn with_h2(mut config: ServerConfig) -> ServerConfig {
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    config
 }
 
 fn endpoint(server: &Server) -> Value {
@@ -216,5 +234,278 @@ fn endpoints_change_1000_times_under_load_and_no_call_fails() {
         plane.set(2_000, &resources(&[locality("a", 1, 0, &[endpoint(&servers[3])])], unchanged)).await;
         while say(&client).await.unwrap() != "four" {}
         assert!(!plane.events.iter().any(|event| event.starts_with("nack")), "{:?}", plane.events);
+    });
+}
+
+#[test]
+fn wrong_resources_are_refused_and_the_last_good_ones_stay() {
+    in_real_time_within(LIMIT, async {
+        let Some(mut plane) = Plane::start().await else { return };
+        let (one, two) = (serve("one").await, serve("two").await);
+        let (first, second) = (locality("a", 1, 0, &[endpoint(&one)]), locality("a", 1, 0, &[endpoint(&two)]));
+        plane.set(1, &resources(&[first.clone()], unchanged)).await;
+        let client = plane.connect().await;
+        for kind in ["Listener", "RouteConfiguration", "Cluster", "ClusterLoadAssignment"] {
+            plane.event(&format!("ack {kind} 1")).await;
+        }
+        // A gap in the priorities, an unknown policy, a domain that appears twice, and a listener without routes.
+        let gap = locality("a", 1, 3, &[endpoint(&two)]);
+        type Change = fn(&mut Value);
+        let wrong: [(&str, &str, Value, Change); 4] = [
+            ("ClusterLoadAssignment", "there is no priority 0", gap, unchanged),
+            ("Cluster", "MAGLEV", second.clone(), |all| all["clusters"][0]["lb_policy"] = json!("MAGLEV")),
+            ("RouteConfiguration", "appears twice", second.clone(), |all| {
+                all["routes"][0]["virtual_hosts"][0]["domains"] = json!(["*", "*"]);
+            }),
+            ("Listener", "api_listener is missing", second.clone(), |all| {
+                all["listeners"][0] = json!({"name": "orders"});
+            }),
+        ];
+        for (version, (kind, why, localities, change)) in (2..).zip(wrong) {
+            let mut all = resources(&[localities], change);
+            // The rest stays good.
+            if kind != "ClusterLoadAssignment" {
+                all["endpoints"] = assigned(&[first.clone()]);
+            }
+            plane.set(version, &all).await;
+            let nack = plane.event(&format!("nack {kind} ")).await;
+            assert!(nack.contains(why), "{nack}");
+            assert_eq!(spread(&client, 10).await, [("one".to_owned(), 10)].into(), "{kind}");
+            plane.set(version + 100, &resources(&[first.clone()], unchanged)).await;
+            plane.event(&format!("ack {kind} {}", version + 100)).await;
+        }
+        plane.set(1_000, &resources(&[second], unchanged)).await;
+        while say(&client).await.unwrap() != "two" {}
+    });
+}
+
+#[test]
+fn a_control_plane_may_be_gone_and_return() {
+    in_real_time_within(LIMIT, async {
+        let Some(mut plane) = Plane::start().await else { return };
+        let (one, two) = (serve("one").await, serve("two").await);
+        plane.set(1, &resources(&[locality("a", 1, 0, &[endpoint(&one)])], unchanged)).await;
+        let client = plane.connect().await;
+        for kind in ["Listener", "RouteConfiguration", "Cluster", "ClusterLoadAssignment"] {
+            plane.event(&format!("ack {kind} 1")).await;
+        }
+        plane.command("stop").await;
+        plane.event("close").await;
+        assert_eq!(spread(&client, 100).await.len(), 1, "calls go on");
+        plane.events.clear();
+        plane.command("start").await;
+        // The new stream continues with the last version and all names.
+        let first = plane.event("first").await;
+        assert!(first.ends_with(" Cluster 1 orders"), "{first}");
+        for kind in ["ClusterLoadAssignment 1 orders", "Listener 1 orders", "RouteConfiguration 1 routes"] {
+            let first = plane.event("first").await;
+            assert!(first.ends_with(kind), "{first}");
+        }
+        plane.set(2, &resources(&[locality("a", 1, 0, &[endpoint(&two)])], unchanged)).await;
+        while say(&client).await.unwrap() != "two" {}
+    });
+}
+
+/// The outage of grpc-rust#2745: the connection to the control plane is half open, so nothing ever arrives.
+#[test]
+fn a_silent_control_plane_is_left_for_a_new_connection() {
+    in_real_time_within(LIMIT, async {
+        let Some(mut plane) = Plane::start().await else { return };
+        let (one, two) = (serve("one").await, serve("two").await);
+        plane.set(1, &resources(&[locality("a", 1, 0, &[endpoint(&one)])], unchanged)).await;
+        let client = plane.connect().await;
+        plane.event("ack ClusterLoadAssignment 1").await;
+        plane.command("silence").await;
+        plane.set(2, &resources(&[locality("a", 1, 0, &[endpoint(&two)])], unchanged)).await;
+        while say(&client).await.unwrap() != "two" {}
+    });
+}
+
+#[test]
+fn weights_localities_priorities_and_shares_of_clusters_are_obeyed() {
+    in_real_time_within(LIMIT, async {
+        let Some(mut plane) = Plane::start().await else { return };
+        let [one, two, three, four] =
+            [serve("one").await, serve("two").await, serve("three").await, serve("four").await];
+        // Of zone a, which has three quarters, one gets a third.
+        let spare = locality("c", 1, 1, &[endpoint(&four)]);
+        let a = locality("a", 3, 0, &[weighted(&one, 1), weighted(&two, 2)]);
+        let b = locality("b", 1, 0, &[weighted(&three, 7)]);
+        plane.set(1, &resources(&[a, b, spare.clone()], unchanged)).await;
+        let client = plane.connect().await;
+        while spread(&client, 100).await.len() < 3 {}
+        let counts = spread(&client, 4_000).await;
+        for (name, share) in [("one", 1_000), ("two", 2_000), ("three", 1_000)] {
+            assert!(counts[name].abs_diff(share) < 200, "{counts:?}");
+        }
+        assert!(!counts.contains_key("four"), "the first priority is ready: {counts:?}");
+
+        let mut sick = endpoint(&one);
+        sick["health_status"] = json!("UNHEALTHY");
+        plane.set(2, &resources(&[locality("a", 3, 0, &[sick]), spare], unchanged)).await;
+        while spread(&client, 100).await != [("four".to_owned(), 100)].into() {}
+
+        let all = resources(&[locality("a", 1, 0, &[endpoint(&one)])], |all| {
+            all["routes"][0]["virtual_hosts"][0]["routes"][0]["route"] = json!({"weighted_clusters": {
+                "clusters": [{"name": "orders", "weight": 3}, {"name": "canary", "weight": 1}]}});
+            let mut canary = all["clusters"][0].clone();
+            canary["name"] = json!("canary");
+            all["clusters"].as_array_mut().unwrap().push(canary);
+            let canary = json!({"cluster_name": "canary", "endpoints": [locality("a", 1, 0, &[endpoint(&two)])]});
+            all["endpoints"].as_array_mut().unwrap().push(canary);
+        });
+        plane.set(3, &all).await;
+        loop {
+            let counts = spread(&client, 100).await;
+            if counts.keys().eq(["one", "two"]) {
+                break;
+            }
+        }
+        let counts = spread(&client, 4_000).await;
+        assert!(counts["one"].abs_diff(3_000) < 200, "{counts:?}");
+    });
+}
+
+#[test]
+fn circuit_breakers_limit_the_calls_of_all_channels() {
+    in_real_time_within(LIMIT, async {
+        let Some(mut plane) = Plane::start().await else { return };
+        let service = TestService::default();
+        let one = serve_with("one", service.clone()).await;
+        let all = resources(&[locality("a", 1, 0, &[endpoint(&one)])], |all| {
+            all["clusters"][0]["circuit_breakers"] = json!({"thresholds": [{"max_requests": 2}]});
+        });
+        plane.set(1, &all).await;
+        let xds = plane.client();
+        let channel = || Channel::builder().transport(frpc_http::transport()).resolver(xds.clone());
+        let client = TestClient::new(channel().connect("xds:///orders").await.unwrap());
+        let other = TestClient::new(channel().connect("xds:///orders").await.unwrap());
+        assert_eq!(say(&client).await.unwrap(), "one");
+        let mut waiting = Vec::new();
+        for _ in 0..2 {
+            let client = client.clone();
+            waiting.push(tokio::spawn(async move {
+                let mut request = Request::new(words("wait"));
+                request.metadata_mut().insert("x-real", "1").unwrap();
+                client.say(request).await
+            }));
+            service.gate.arrival().await;
+        }
+        let refused = say(&other).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unavailable);
+        assert!(refused.message().contains("too many calls"), "{refused}");
+        service.gate.open(2);
+        for call in waiting {
+            call.await.unwrap().unwrap();
+        }
+        assert_eq!(say(&other).await.unwrap(), "one");
+    });
+}
+
+#[test]
+fn routes_bring_retries_and_clusters_bring_rules_for_outliers() {
+    in_real_time_within(LIMIT, async {
+        let Some(mut plane) = Plane::start().await else { return };
+        let (one, broken) = (serve("one").await, serve("broken").await);
+        let only = [locality("a", 1, 0, &[endpoint(&one)])];
+        plane.set(1, &resources(&only, unchanged)).await;
+        let client = plane.connect().await;
+        assert!(say_with(&client, "x-fail", "1").await.is_err(), "the method is not idempotent");
+        let retries = |all: &mut Value| {
+            all["routes"][0]["virtual_hosts"][0]["routes"][0]["route"]["retry_policy"] = json!({
+                "retry_on": "unavailable", "num_retries": 2,
+                "retry_back_off": {"base_interval": "0.001s", "max_interval": "0.01s"}});
+        };
+        plane.set(2, &resources(&only, retries)).await;
+        plane.event("ack RouteConfiguration 2").await;
+        while say_with(&client, "x-fail", "2").await.is_err() {}
+        assert!(say_with(&client, "x-fail", "3").await.is_err(), "there are three attempts");
+
+        let all = resources(&[locality("a", 1, 0, &[endpoint(&one), endpoint(&broken)])], |all| {
+            all["clusters"][0]["outlier_detection"] = json!({
+                "interval": "0.05s", "base_ejection_time": "1000s", "max_ejection_time": "1000s",
+                "max_ejection_percent": 50, "enforcing_success_rate": 0, "enforcing_failure_percentage": 100,
+                "failure_percentage_threshold": 50, "failure_percentage_minimum_hosts": 2,
+                "failure_percentage_request_volume": 3});
+        });
+        plane.set(3, &all).await;
+        // Both are used, until the broken one is ejected.
+        let mut failed = false;
+        let mut good = 0;
+        while !failed || good < 100 {
+            match say(&client).await {
+                Ok(_) => good += 1,
+                Err(_) => (failed, good) = (true, 0),
+            }
+        }
+    });
+}
+
+#[test]
+fn ring_hash_keeps_each_key_on_its_server() {
+    in_real_time_within(LIMIT, async {
+        let Some(mut plane) = Plane::start().await else { return };
+        let servers = [serve("one").await, serve("two").await, serve("three").await];
+        let endpoints: Vec<_> = servers.iter().map(endpoint).collect();
+        let all = resources(&[locality("a", 1, 0, &endpoints)], |all| {
+            all["clusters"][0]["lb_policy"] = json!("RING_HASH");
+            all["routes"][0]["virtual_hosts"][0]["routes"][0]["route"]["hash_policy"] =
+                json!([{"header": {"header_name": "x-user"}}]);
+        });
+        plane.set(1, &all).await;
+        let client = plane.connect().await;
+        // All servers are ready.
+        while spread(&client, 30).await.len() < 3 {}
+        let mut used = BTreeMap::<String, u32>::new();
+        for user in 0..30 {
+            let server = say_with(&client, "x-user", &user.to_string()).await.unwrap();
+            for _ in 0..5 {
+                assert_eq!(say_with(&client, "x-user", &user.to_string()).await.unwrap(), server);
+            }
+            *used.entry(server).or_default() += 1;
+        }
+        assert_eq!(used.len(), 3, "{used:?}");
+    });
+}
+
+#[test]
+fn tls_contexts_name_certificates_of_the_bootstrap_and_names_of_servers() {
+    in_real_time_within(LIMIT, async {
+        let Some(mut plane) = Plane::start().await else { return };
+        let (server_identity, client_identity) = (Identity::new(), Identity::new());
+        let server = Server::builder().tls(with_h2(server_identity.server_for(&client_identity))).wire(Http::new());
+        let server = server.layer(Named("secure")).add_service(TestServer::new(TestService::default()));
+        let server = server.bind("tcp://127.0.0.1:0").await.unwrap();
+        let (roots, certificate, key) =
+            (server_identity.pem_file(), client_identity.pem_file(), client_identity.key_file());
+        let bootstrap = json!({
+            "xds_servers": [{"server_uri": plane.address, "channel_creds": [{"type": "insecure"}]}],
+            "certificate_providers": {"files": {"plugin_name": "file_watcher", "config": {
+                "ca_certificate_file": roots.path(), "certificate_file": certificate.path(), "private_key_file": key.path()}}},
+        });
+        let secured = |name: &str| {
+            resources(&[locality("a", 1, 0, &[endpoint(&server)])], |all| {
+                all["clusters"][0]["transport_socket"] = json!({"name": "tls", "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+                "common_tls_context": {
+                    "tls_certificate_provider_instance": {"instance_name": "files"},
+                    "combined_validation_context": {"default_validation_context": {
+                        "ca_certificate_provider_instance": {"instance_name": "files"},
+                        "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": name}}]}},
+                }}});
+            })
+        };
+        let connect = || {
+            let bootstrap = Bootstrap::from_json(&bootstrap.to_string()).unwrap();
+            let xds = XdsClient::new(bootstrap, XdsSettings::default());
+            Channel::builder().transport(frpc_http::transport()).resolver(xds).connect("xds:///orders")
+        };
+        plane.set(1, &secured("localhost")).await;
+        let client = TestClient::new(connect().await.unwrap());
+        assert_eq!(say(&client).await.unwrap(), "secure");
+        // Another expected name, and the connection is refused.
+        plane.set(2, &secured("other.example")).await;
+        let error = connect().await.map(drop).unwrap_err();
+        assert!(format!("{error:?}").contains("NotValidForName"), "{error:?}");
     });
 }
