@@ -53,16 +53,16 @@ fn fleet_client(calling: Calling) -> Calling {
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = GrpcServing::start, config = at_most(10_500, CALLS))]
-#[bench::ten(args = (10), setup = GrpcServing::start, config = at_most(5_230, CALLS))]
+#[bench::one(args = (1), setup = GrpcServing::start, config = at_most(10_450, CALLS))]
+#[bench::ten(args = (10), setup = GrpcServing::start, config = at_most(4_940, CALLS))]
 fn grpc_server(mut serving: GrpcServing) -> GrpcServing {
     serving.serve(CALLS);
     serving
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Calling::start_grpc, config = at_most(13_800, CALLS))]
-#[bench::ten(args = (10), setup = Calling::start_grpc, config = at_most(9_300, CALLS))]
+#[bench::one(args = (1), setup = Calling::start_grpc, config = at_most(12_750, CALLS))]
+#[bench::ten(args = (10), setup = Calling::start_grpc, config = at_most(7_830, CALLS))]
 fn grpc_client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling

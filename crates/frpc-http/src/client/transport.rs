@@ -35,6 +35,11 @@ impl Caller for SharedHttpCaller {
     }
 
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
+        #[cfg(feature = "http2")]
+        if grpc_unary::takes(&self.0, &call) {
+            let time = call.time();
+            return grpc_unary::call(&self.0, call, time);
+        }
         match self.0.protocol() {
             RpcProtocol::Grpc | RpcProtocol::GrpcWeb => Box::pin(grpc::call(&self.0, call)),
             RpcProtocol::Connect => Box::pin(connect::call(&self.0, call)),

@@ -228,8 +228,10 @@ impl OpenCalls {
         let Some(open) = self.open(id) else { return };
         let (start, is_whole) = (mem::take(&mut open.start), open.collects && is_settled);
         if is_whole && self.plain.matches(&start, &trailers) {
-            let waker = self.remove(id).and_then(|open| open.call.push_plain(start.data));
-            return self.wakers.extend(waker);
+            if let Some(waker) = self.remove(id).and_then(|open| open.call.push_plain(start.data)) {
+                self.wakers.push(waker);
+            }
+            return;
         }
         let Some(open) = self.open(id) else { return };
         let waker = open.call.push_trailers(start, trailers, is_settled);

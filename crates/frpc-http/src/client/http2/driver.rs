@@ -281,8 +281,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
                     has_opened = true;
                     self.calls.watch(&call);
                     // Calls that wait have precedence.
-                    let unopened = if self.waiting.is_empty() { self.open(call) } else { Some(call) };
-                    self.waiting.extend(unopened);
+                    if let Some(call) = if self.waiting.is_empty() { self.open(call) } else { Some(call) } {
+                        self.waiting.push_back(call);
+                    }
                 }
                 Command::Cancel(call) => self.cancel(&call),
                 Command::Close => self.core.shut_down(),
