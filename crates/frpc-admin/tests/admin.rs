@@ -1,7 +1,10 @@
 //! The service and its channelz, in a process of their own: they show the whole process.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use frpc::{
@@ -167,6 +170,21 @@ fn states_have_rates_connections_and_endpoints() {
         assert!(connection.traffic.as_ref().unwrap().bytes_received > 0);
         let channel = second.channels.iter().find(|channel| channel.target == address).unwrap();
         assert_eq!(channel.endpoints[0].state, "ready");
+    });
+}
+
+#[test]
+fn endpoints_have_the_latency_of_their_calls() {
+    in_real_time(async {
+        let server = server(Admin::new(AdminAccess::local())).await;
+        // Nothing listens at the second address.
+        let refusing = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let target = format!("{},tcp://{refusing}", server.local_addr());
+        let channel = Channel::connect(&*target).await.unwrap();
+        call(&channel, &WAIT, &[]).await.unwrap();
+        let view = frpc::inspect::channels().into_iter().find(|channel| channel.target() == target).unwrap();
+        let latency = view.endpoints().iter().find_map(|endpoint| endpoint.latency).unwrap();
+        assert!(!latency.is_zero() && latency < Duration::from_secs(60), "{latency:?}");
     });
 }
 

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use frpc::{Endpoint, Method, MethodHandle, Status, prost_types::FileDescriptorSet};
+use frpc::{Endpoint, Method, MethodHandle, RpcSystem, Status, prost_types::FileDescriptorSet};
 use frpc_json::{DEPTH_MAX, Scanner, text::put_string};
 use tracing::warn;
 
@@ -56,6 +56,7 @@ impl MethodNames {
         let mut short = HashMap::<String, Option<CallTarget>>::new();
         for method in endpoint.methods() {
             let Some(found) = endpoint.find(&method.path()) else { continue };
+            let found = found.over(RpcSystem::JsonRpc);
             let target = CallTarget::Service(Arc::new(ServiceMethod { found, fields: OnceLock::new() }));
             for separator in ['/', '.'] {
                 let name = format!("{}{separator}{}", method.service, method.name);

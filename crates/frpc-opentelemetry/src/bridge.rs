@@ -140,9 +140,7 @@ impl CallSpanIds {
     /// Takes the ids from the attributes of a span, if it is the span of a call.
     fn take(builder: &mut SpanBuilder) -> Option<Self> {
         let attributes = builder.attributes.as_mut()?;
-        if !attributes.iter().any(|KeyValue { key, value, .. }| key.as_str() == SYSTEM && value.as_str() == "frpc") {
-            return None;
-        }
+        find(attributes, SYSTEM)?;
         let trace = TraceId::from_hex(&find(attributes, TRACE_ID)?).ok()?;
         let span = SpanId::from_hex(&find(attributes, SPAN_ID)?).ok()?;
         let parent = find(attributes, PARENT_ID).and_then(|id| SpanId::from_hex(&id).ok());

@@ -138,6 +138,7 @@ pub use call::method::{MessageType, Method, MethodKind, MethodTypes};
 pub use call::request::{IntoRequest, IntoStreaming, IntoStreamingRequest, Request, Response};
 pub use call::status::{Code, Status};
 pub use call::streaming::{MessageFrames, MetadataSlot, StreamSender, Streaming};
+pub use call::system::RpcSystem;
 pub use call::trace::{InvalidTrace, SpanId, TraceContext, TraceId};
 pub use channel::{Channel, builder::ChannelBuilder, health::WatchHealth, settings::ChannelCallSettings};
 pub use client::caller::Caller;

@@ -27,7 +27,7 @@ pub use frpc_metrics::{
     write_text,
 };
 
-use crate::call::{meter::CallMeter, method::Method, status::Code};
+use crate::call::{meter::CallMeter, method::Method, status::Code, system::RpcSystem};
 
 /// The counters of one method.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -256,7 +256,8 @@ impl MetricsSnapshot {
         );
         for MethodMetrics { method, target, totals } in &self.called {
             let target = target.as_deref().unwrap_or(OTHER);
-            let ours: &[(&'static str, &str)] = &[(SYSTEM, "frpc"), (METHOD, method), ("server.address", target)];
+            let system = RpcSystem::of_target(target).name();
+            let ours: &[(&'static str, &str)] = &[(SYSTEM, system), (METHOD, method), ("server.address", target)];
             let grpc: &[(&'static str, &str)] = &[(GRPC_METHOD, method), ("grpc.target", target)];
             add_durations(&mut duration, &mut grpc_duration, ours, grpc, totals);
             started.add(grpc, totals.started + totals.retries + totals.hedges);
@@ -288,7 +289,7 @@ fn add_durations(
     for (code, durations) in totals.durations.iter().filter(|(_, durations)| durations.count() > 0) {
         let name = Code::from(i32::from(*code)).name();
         let mut attributes = our_attributes.to_vec();
-        attributes.push(("rpc.status_code", name));
+        attributes.push(("rpc.response.status_code", name));
         if *code != 0 {
             attributes.push(("error.type", name));
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use frpc::{
-    Answer, Body, CancelGuard, Endpoint, Metadata, MethodHandle, Status,
+    Answer, Body, CancelGuard, Endpoint, Metadata, MethodHandle, RpcSystem, Status,
     codec::{EncodedMessage, Format},
 };
 use http::{
@@ -179,7 +179,7 @@ impl GrpcHead {
         }
         let time = call_time(&parts.headers)?;
         let metadata = site.metadata(&parts.headers)?;
-        Ok(Self { method, time, metadata })
+        Ok(Self { method: method.over(RpcSystem::Grpc), time, metadata })
     }
 }
 

@@ -21,7 +21,7 @@ mod site;
 mod twirp;
 mod upgrade;
 
-use frpc::{Code, Status};
+use frpc::{Code, RpcSystem, Status};
 #[cfg(feature = "http2")]
 use frpc::{Dispatch, MethodKind};
 use http::{
@@ -183,7 +183,7 @@ async fn by_protocol<B: RequestBody>(site: &ServeContext, parts: &Parts, body: B
         return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
     }
     match endpoint.find(path) {
-        Some(method) => connect::serve(site, method, media_type, parts, body).await,
+        Some(method) => connect::serve(site, method.over(RpcSystem::Connect), media_type, parts, body).await,
         None => {
             endpoint.count_refused(None, Code::Unimplemented);
             refuse(StatusCode::NOT_FOUND, "there is no such method\n")

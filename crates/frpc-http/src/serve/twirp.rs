@@ -1,7 +1,7 @@
 //! Twirp: unary calls under a path prefix, and errors as JSON.
 
 use frpc::{
-    Body, Code, Metadata, MethodKind, Status,
+    Body, Code, Metadata, MethodKind, RpcSystem, Status,
     codec::{CodecError, Format},
 };
 use http::{
@@ -47,7 +47,7 @@ pub(super) async fn serve<B: RequestBody>(
     if parts.method != Method::POST {
         return bad_route(parts, &format!("unsupported HTTP method {}: Twirp calls must use POST", parts.method));
     }
-    let Some(method) = site.endpoint.find(path) else {
+    let Some(method) = site.endpoint.find(path).map(|method| method.over(RpcSystem::Twirp)) else {
         site.endpoint.count_refused(None, Code::Unimplemented);
         return bad_route(parts, &format!("no handler for path {}", parts.uri.path()));
     };

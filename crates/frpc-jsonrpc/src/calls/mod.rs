@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant as StdInstant},
 };
 
-use frpc::{Answer, Body, CancelGuard, Drain, Endpoint, Head, MemoryHold, Method, Status, codec::Format};
+use frpc::{Answer, Body, CancelGuard, Drain, Endpoint, Head, MemoryHold, Method, RpcSystem, Status, codec::Format};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use slab::Slab;
@@ -402,7 +402,7 @@ impl PeerCalls {
                 let (function, context) = (function.clone(), context.clone());
                 async move { handle(&*function, |head| context.with_head(head), call).await }
             };
-            let answer = endpoint.call_with(method, Format::Json, head, body, handler).await;
+            let answer = endpoint.call_with(method, RpcSystem::JsonRpc, Format::Json, head, body, handler).await;
             guard.disarm();
             answer
         });

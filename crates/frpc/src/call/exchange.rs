@@ -14,6 +14,7 @@ use super::{
     request::{Request, Response},
     status::Status,
     streaming::Streaming,
+    system::RpcSystem,
     unknown_json::UnknownJson,
 };
 use crate::codec::{CodecError, DecodeContext, EncodedMessage, Format, MemoryBudget, Message, json::Types};
@@ -24,6 +25,7 @@ pub struct Call {
     method: &'static Method,
     kind: MethodKind,
     format: Format,
+    system: RpcSystem,
     memory: MemoryBudget,
     body: Body,
     head: Head,
@@ -58,7 +60,8 @@ impl Call {
     /// Creates a call, usually one received by a wire.
     #[inline]
     pub fn new(method: &'static Method, format: Format, head: Head, body: Body) -> Self {
-        Self { method, kind: method.kind, format, memory: MemoryBudget::default(), body, head, extras: None }
+        let (system, memory) = (RpcSystem::default(), MemoryBudget::default());
+        Self { method, kind: method.kind, format, system, memory, body, head, extras: None }
     }
 
     /// Returns the called method.
@@ -80,6 +83,16 @@ impl Call {
     #[inline]
     pub fn format(&self) -> Format {
         self.format
+    }
+
+    /// Returns the RPC system of the wire.
+    pub fn system(&self) -> RpcSystem {
+        self.system
+    }
+
+    #[inline]
+    pub(crate) fn with_system(self, system: RpcSystem) -> Self {
+        Self { system, ..self }
     }
 
     /// Returns the memory limit for each decoded message of the caller.

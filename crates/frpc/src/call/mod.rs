@@ -19,5 +19,6 @@ mod refusal;
 pub(crate) mod request;
 pub(crate) mod status;
 pub(crate) mod streaming;
+pub(crate) mod system;
 pub(crate) mod trace;
 pub(crate) mod unknown_json;

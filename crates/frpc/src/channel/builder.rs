@@ -16,7 +16,7 @@ use super::{
 #[cfg(feature = "tls")]
 use crate::client::transport::ConnectTls;
 use crate::{
-    call::meter::CallMeter,
+    call::{meter::CallMeter, system::RpcSystem},
     client::{
         Redial,
         transport::{ConnectSettings, Transport},
@@ -363,6 +363,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     fn way(&self, target: &str) -> CallDefaults {
         CallDefaults {
             meter: self.calling.calls.metrics.then(|| metrics::of_target(target)),
+            system: RpcSystem::of_target(target),
             timeout: self.calling.settings.timeout,
             lost_metadata: self.calling.calls.lost_metadata,
             memory: self.services.common.messages.message_memory_max,
@@ -413,6 +414,7 @@ struct CallDefaults {
     any_types: &'static Types,
     layers: LayerStack,
     meter: Option<Arc<CallMeter>>,
+    system: RpcSystem,
 }
 
 impl CallDefaults {
@@ -423,7 +425,7 @@ impl CallDefaults {
     }
 
     fn channel_to(self, route: ChannelTransport) -> Channel {
-        let Self { timeout, memory, any_types, layers, meter, .. } = self;
-        Channel { route, layers, timeout, memory, any_types, meter }
+        let Self { timeout, memory, any_types, layers, meter, system, .. } = self;
+        Channel { route, layers, timeout, memory, any_types, meter, system }
     }
 }

@@ -26,6 +26,7 @@ use crate::{
         request::{IntoRequest, IntoStreamingRequest, Request, Response},
         status::Status,
         streaming::Streaming,
+        system::RpcSystem,
     },
     client::{caller::Caller, transport::TIMEOUT},
     codec::{Format, MemoryBudget, Message, json::Types},
@@ -111,6 +112,7 @@ pub struct Channel {
     any_types: &'static Types,
     /// The counters of calls, shared by all channels to the target.
     meter: Option<Arc<CallMeter>>,
+    system: RpcSystem,
 }
 
 /// The server or the servers of a channel.
@@ -177,6 +179,7 @@ impl Channel {
             memory: MemoryBudget::default(),
             any_types: Types::WELL_KNOWN,
             meter,
+            system: RpcSystem::default(),
         }
     }
 
@@ -511,7 +514,7 @@ impl Channel {
             let time = CallTime::since(start, call.head().timeout(), self.timeout);
             Box::pin(self.route.caller().call_within(call, time).map_err(recognize_refusal))
         };
-        self.layers.call(call, &end).await
+        self.layers.call(call.with_system(self.system), &end).await
     }
 
     /// Returns the message format for a call of this kind with this head.

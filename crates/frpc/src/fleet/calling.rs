@@ -7,6 +7,7 @@ use frisbee::Backoff;
 use frpc_balance::{RetryProgress, RetryPushback, RetryTokens};
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use tokio::time::{Instant, sleep};
+use tracing::debug;
 
 use super::{
     attempt::{Attempt, FrisbeeAttempt, Repeat},
@@ -126,6 +127,7 @@ impl FleetCall {
         let attempt =
             self.fleet.begin(self.time.opening, self.key, &self.attempts.tried, self.rules.waits_for_ready).await?;
         let mut call = self.next_call();
+        debug!(server = %attempt.endpoint().address(), attempt = self.attempts.made, "server picked");
         if self.attempts.made > 1 {
             self.fleet.count_repeat(self.method, false);
         }
@@ -149,6 +151,13 @@ impl FleetCall {
         drop(attempt);
         let deadline = self.time.whole.unwrap_or(self.time.opening);
         let Some(pause) = self.pause_after(&status) else { return Err(with_own_timeout(status, Some(deadline))) };
+        debug!(
+            attempt = self.attempts.made,
+            code = status.code().name(),
+            reason = status.message(),
+            ?pause,
+            "call retried"
+        );
         let pausing = async {
             if !pause.is_zero() {
                 sleep(pause).await;

@@ -5,6 +5,7 @@ use std::future::pending;
 use frpc_balance::{HedgingPolicy, RetryPushback};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep_until};
+use tracing::debug;
 
 use super::{
     attempt::Attempt,
@@ -71,6 +72,7 @@ impl FleetCall {
                 None if !is_allowed && !self.fleet.may_repeat() => next = None,
                 None => {
                     self.fleet.count_repeat(self.method, !is_allowed);
+                    debug!(attempts = self.attempts.made, is_hedge = !is_allowed, "another attempt begun");
                     running.push(self.begin_parallel());
                     started += 1;
                     is_allowed = false;
@@ -98,6 +100,7 @@ impl FleetCall {
                 Some(attempt) => attempt,
                 None => fleet.begin(deadline, key, &tried, waits).await?,
             };
+            debug!(server = %attempt.endpoint().address(), "server picked");
             let outcome = attempt.server().caller().call(call).await.map_err(recognize_refusal);
             Ok((attempt, outcome))
         }

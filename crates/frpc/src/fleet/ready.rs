@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use frisbee::Address;
 use frpc_balance::{CallOutcomes, EndpointLoad, EndpointState, ServerReport};
 use tokio::sync::Notify;
 
@@ -20,6 +21,7 @@ pub(crate) struct ReadyEndpoint(Arc<Ready>);
 
 struct Ready {
     state: EndpointState,
+    address: Address,
     caller: ServerCaller,
     clock: FleetClock,
     outcomes: CallOutcomes,
@@ -36,10 +38,10 @@ impl AsRef<EndpointState> for ReadyEndpoint {
 }
 
 impl ReadyEndpoint {
-    pub(super) fn new(state: EndpointState, caller: ServerCaller, clock: FleetClock) -> Self {
+    pub(super) fn new(state: EndpointState, address: Address, caller: ServerCaller, clock: FleetClock) -> Self {
         let (outcomes, retired, has_answered) = (CallOutcomes::default(), Notify::new(), AtomicBool::new(false));
         let added = AddedConnections::new(&caller);
-        Self(Arc::new(Ready { state, caller, clock, outcomes, added, retired, has_answered }))
+        Self(Arc::new(Ready { state, address, caller, clock, outcomes, added, retired, has_answered }))
     }
 
     #[inline]
@@ -58,6 +60,10 @@ impl ReadyEndpoint {
     /// Returns a number for the address.
     pub(super) fn hash(&self) -> u64 {
         self.0.state.hash
+    }
+
+    pub(super) fn address(&self) -> &Address {
+        &self.0.address
     }
 
     pub(super) fn joined(&self) -> Duration {

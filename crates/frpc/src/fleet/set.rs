@@ -301,7 +301,7 @@ impl Fleet {
             joined: self.clock.now(),
         });
         let state = EndpointState { load, weight: endpoint.weight.into(), hash: endpoint.address_hash(), joined };
-        let ready = ReadyEndpoint::new(state, caller, self.clock);
+        let ready = ReadyEndpoint::new(state, endpoint.address.clone(), caller, self.clock);
         if let Some(member) = member {
             (member.ready, member.failures, member.is_silent) = (Some(ready.clone()), 0, false);
         }
@@ -575,7 +575,7 @@ impl FleetMember {
             weight: self.endpoint.weight,
             state,
             in_flight: load.map_or(0, |load| load.in_flight()),
-            latency: latency.and_then(|seconds| Duration::try_from_secs_f32(seconds).ok()),
+            latency: latency.map(|nanos| Duration::from_nanos(nanos as u64)),
             failures: self.failures,
             ejections: self.ejections,
         }

@@ -39,6 +39,7 @@ use crate::{
         recorder::CallNotes,
         status::{Code, Status},
         streaming::Streaming,
+        system::RpcSystem,
     },
     codec::{Format, MemoryBudget},
     metrics::{self, MethodMetrics},
@@ -73,7 +74,10 @@ pub struct Endpoint(Arc<dyn AnyServices>);
 
 /// A method found in an [`Endpoint`].
 #[derive(Clone, Copy, Debug)]
-pub struct MethodHandle(MethodEntry);
+pub struct MethodHandle {
+    entry: MethodEntry,
+    system: RpcSystem,
+}
 
 impl Endpoint {
     /// Erases the type of a service, a [`BoxService`] or [`Services`].
@@ -106,18 +110,18 @@ impl Endpoint {
 
     /// Returns the method with this path, such as `"package.Service/Method"`. A leading slash is ignored.
     pub fn find(&self, path: &str) -> Option<MethodHandle> {
-        self.common().table.find_path(path).map(MethodHandle)
+        self.common().table.find_path(path).map(MethodHandle::new)
     }
 
     /// Returns the method called by a caller in this process.
     pub(crate) fn find_method(&self, method: &Method) -> Option<MethodHandle> {
         let found = self.common().table.find_name(method.service, method.name);
-        found.filter(|entry| entry.method == method).map(MethodHandle)
+        found.filter(|entry| entry.method == method).map(MethodHandle::new)
     }
 
     /// Returns the method with this frisbee operation.
     pub fn find_operation(&self, operation: u16) -> Option<MethodHandle> {
-        self.common().table.find(operation).filter(|entry| !entry.is_ambiguous()).map(MethodHandle)
+        self.common().table.find(operation).filter(|entry| !entry.is_ambiguous()).map(MethodHandle::new)
     }
 
     /// Returns the mode in which unary handlers run: [`CallSettings::dispatch`](crate::CallSettings::dispatch).
@@ -180,6 +184,7 @@ impl Endpoint {
     pub async fn call_with<F>(
         &self,
         method: &'static Method,
+        system: RpcSystem,
         format: Format,
         mut head: Head,
         body: Body,
@@ -192,7 +197,7 @@ impl Endpoint {
         let scope = CallScope::of(&head, &self.common().calls.inherit_metadata);
         let end = |call| -> BoxFuture<'_, _> { Box::pin(handler(call)) };
         let notes = CallNotes::of_head(method, &head);
-        let mut call = Call::new(method, format, head, body);
+        let mut call = Call::new(method, format, head, body).with_system(system);
         call.set_memory_budget(self.common().messages.message_memory_max);
         let meter = self.common().meter();
         let number = meter.map_or(0, |meter| meter.number(method));
@@ -265,7 +270,7 @@ impl Endpoint {
 
     /// Counts a call refused by the wire, with the code told to its caller. `None` stands for an unknown method.
     pub fn count_refused(&self, method: Option<MethodHandle>, code: Code) {
-        self.common().count_refused(method.map(|method| method.0), code);
+        self.common().count_refused(method.map(|method| method.entry), code);
     }
 
     /// Returns the time limit of the server for a call that begins now, and sets it as the deadline of its head.
@@ -281,7 +286,7 @@ impl Endpoint {
     /// Calls a method without the time limits of the server, within the given time.
     pub(crate) fn begin(
         &self,
-        MethodHandle(MethodEntry { method, target, number, .. }): MethodHandle,
+        MethodHandle { entry: MethodEntry { method, target, number, .. }, system }: MethodHandle,
         format: Format,
         head: Head,
         body: Body,
@@ -297,7 +302,7 @@ impl Endpoint {
         };
         let measure = CallMeasure::new(number, body.content_len(), turn.is_some());
         let measure = measure.noted(CallNotes::of_head(method, &head));
-        let (handler, hold) = match self.common().admit(Call::new(method, format, head, body)) {
+        let (handler, hold) = match self.common().admit(Call::new(method, format, head, body).with_system(system)) {
             Ok((call, hold)) => {
                 // A service may panic before it returns its future. The call was moved into it, so nothing sees it again.
                 let handler = catch_unwind(AssertUnwindSafe(|| self.0.handle(target, call)));
@@ -336,9 +341,18 @@ impl Endpoint {
 }
 
 impl MethodHandle {
+    fn new(entry: MethodEntry) -> Self {
+        Self { entry, system: RpcSystem::default() }
+    }
+
     /// Returns the method.
     pub fn method(self) -> &'static Method {
-        self.0.method
+        self.entry.method
+    }
+
+    /// Sets the RPC system of calls with this handle, for layers and traces.
+    pub fn over(self, system: RpcSystem) -> Self {
+        Self { system, ..self }
     }
 }
 

@@ -1,14 +1,15 @@
 //! Spans around calls.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use frisbee::Address;
 use tokio::time::Instant;
-use tracing::{Instrument, Span, debug, field, field::display, info, info_span, warn};
+use tracing::{Instrument, Level, Span, debug, enabled, field, field::display, info, info_span, trace, warn};
 
 use super::layer::{Layer, Next};
 use crate::call::{
     context::Inherited,
-    exchange::{Answer, Call},
-    method::Method,
+    exchange::{Answer, Body, Call},
     status::{Code, Status},
     trace::TraceContext,
 };
@@ -33,7 +34,10 @@ use crate::call::{
 /// ```
 ///
 /// The span is named `call` and has the fields `otel.name`, `otel.kind`, `rpc.system.name`, `rpc.method`,
-/// `rpc.status_code`, `error.type`, `trace_id`, `span_id` and `parent_span_id`.
+/// `rpc.response.status_code`, `error.type`, `trace_id`, `span_id` and `parent_span_id`.
+///
+/// Inside the span, channels to several servers make DEBUG events for picked servers, retries and hedges. Each message is
+/// an event at TRACE.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Trace {
     sampling: TraceSampling,
@@ -96,16 +100,17 @@ impl Trace {
         self.sampling != TraceSampling::Never && own.is_sampled()
     }
 
-    fn span(self, method: &Method, caller: Option<&TraceContext>, own: &TraceContext) -> Span {
+    fn span(self, call: &Call, caller: Option<&TraceContext>, own: &TraceContext) -> Span {
+        let method = call.method();
         info_span!(
             "call",
             otel.name = %method,
             otel.kind = if self.is_client { "client" } else { "server" },
             otel.status_code = field::Empty,
             otel.status_description = field::Empty,
-            rpc.system.name = "frpc",
+            rpc.system.name = call.system().name(),
             rpc.method = %method,
-            rpc.status_code = field::Empty,
+            rpc.response.status_code = field::Empty,
             "error.type" = field::Empty,
             trace_id = %own.trace_id(),
             span_id = %own.span_id(),
@@ -121,16 +126,26 @@ impl Layer for Trace {
         if !self.has_span(&own) {
             return if caller.is_some() { next.run(call).await } else { self.run(own, call, next).await };
         }
-        let span = self.span(call.method(), caller.as_ref(), &own);
+        let span = self.span(&call, caller.as_ref(), &own);
         if span.is_disabled() {
             return next.run(call).await;
         }
         if self.is_client {
             own.write_to(call.head_mut().metadata_mut());
         }
+        let has_messages = span.in_scope(|| enabled!(Level::TRACE));
+        let (requests, responses) = if self.is_client { (SENT, RECEIVED) } else { (RECEIVED, SENT) };
+        if has_messages {
+            call = call.map_body(|body| noted(body, &span, requests));
+        }
         let end = CallEnd { span: span.clone(), peer: call.head().peer_addr(), begun: Instant::now() };
         match self.run(own, call, next).instrument(span).await {
-            Ok(answer) => Ok(answer.on_end(move |ended| end.log(ended))),
+            Ok(mut answer) => {
+                if has_messages {
+                    answer = answer.map_body(|body| noted(body, &end.span, responses));
+                }
+                Ok(answer.on_end(move |ended| end.log(ended)))
+            }
             Err(status) => {
                 end.log(Err(&status));
                 Err(status)
@@ -149,6 +164,36 @@ impl Trace {
     }
 }
 
+/// Makes an event of the span for each message.
+fn noted(body: Body, span: &Span, direction: &'static str) -> Body {
+    match body {
+        Body::One(message) => {
+            note_message(span, direction, 1, message.len());
+            Body::One(message)
+        }
+        Body::Many(messages) => {
+            let (span, count) = (span.clone(), AtomicU64::new(0));
+            Body::Many(messages.map_messages(move |message| {
+                note_message(&span, direction, count.fetch_add(1, Ordering::Relaxed) + 1, message.len());
+                Ok(message)
+            }))
+        }
+    }
+}
+
+fn note_message(span: &Span, direction: &str, id: u64, len: usize) {
+    trace!(
+        parent: span,
+        rpc.message.r#type = direction,
+        rpc.message.id = id,
+        rpc.message.uncompressed_size = len,
+        "rpc.message"
+    );
+}
+
+const SENT: &str = "SENT";
+const RECEIVED: &str = "RECEIVED";
+
 /// The data for the final event of a traced call.
 struct CallEnd {
     span: Span,
@@ -161,7 +206,7 @@ impl CallEnd {
         let Self { span, peer, begun } = self;
         let (peer, elapsed) = (peer.as_ref().map(display), begun.elapsed());
         let code = ended.map_or_else(Status::code, |()| Code::Ok);
-        span.record("rpc.status_code", code.name());
+        span.record("rpc.response.status_code", code.name());
         if code != Code::Ok {
             span.record("error.type", code.name());
         }
