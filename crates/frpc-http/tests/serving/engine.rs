@@ -1,6 +1,11 @@
 //! The order of frames and the special cases of HTTP/2 requests, from a peer that decides about each frame.
 
-use std::{collections::BTreeMap, mem, task::Poll, time::Instant};
+use std::{
+    collections::BTreeMap,
+    mem,
+    task::Poll,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use frpc::{Body, Call, Method, Server, Service, Status, Streaming};
@@ -271,7 +276,7 @@ fn unread_uploads_do_not_hold_back_a_handler_in_a_task() {
         peer.finish(&[upload]).await;
         assert_eq!(texts(&peer.seen[&upload]), [[&*text; 20].join(" ")]);
         // Without credit for what the handler reads, the peer would wait for the next PING of the server.
-        assert_elapsed(start, 0 * SECOND);
+        assert_elapsed(start, Duration::ZERO);
     });
 }
 
