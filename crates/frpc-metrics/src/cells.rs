@@ -21,6 +21,10 @@ pub const CODES: usize = 17;
 #[derive(Debug, Default)]
 pub struct MethodCells {
     started: Counter,
+    /// Calls that were started, made one request and got one response, all counted at their end.
+    whole: Counter,
+    /// One request and one response of started calls.
+    exchanged: Counter,
     request_messages: Counter,
     request_bytes: Counter,
     response_messages: Counter,
@@ -69,8 +73,7 @@ fn nanos(duration: Duration) -> u64 {
 
 impl DurationCells {
     #[inline]
-    fn add(&self, duration: Duration, calls: u64) {
-        let nanos = nanos(duration);
+    fn add(&self, nanos: u64, calls: u64) {
         if let Some(count) = self.counts.get(bucket_of(nanos)) {
             count.add(calls);
         }
@@ -108,26 +111,34 @@ impl MethodCells {
     #[inline]
     pub fn end(&self, code: u8, duration: Duration) {
         match code {
-            0 => self.ok.add(duration, 1),
-            code => self.fail(code, duration),
+            0 => self.ok.add(nanos(duration), 1),
+            code => self.fail(code, nanos(duration)),
         }
     }
 
     #[cold]
-    fn fail(&self, code: u8, duration: Duration) {
+    fn fail(&self, code: u8, nanos: u64) {
         // Unknown codes count as UNKNOWN.
         let cells = self.failed.get(usize::from(code) - 1).unwrap_or(&self.failed[1]);
-        cells.get_or_init(Box::default).add(duration, 1);
+        cells.get_or_init(Box::default).add(nanos, 1);
+    }
+
+    /// Counts the only request, the only response and the success of a started call that took this time in nanoseconds.
+    #[inline]
+    pub fn end_unary(&self, request_len: usize, response_len: usize, nanos: u64) {
+        self.exchanged.add(1);
+        self.request_bytes.add(request_len as u64);
+        self.response_bytes.add(response_len as u64);
+        self.ok.add(nanos, 1);
     }
 
     /// Counts successful calls with the same duration.
-    pub(crate) fn add_run(&self, calls: u64, request_bytes: u64, response_bytes: u64, duration: Duration) {
-        self.started.add(calls);
-        self.request_messages.add(calls);
+    #[inline]
+    pub(crate) fn add_run(&self, calls: u64, request_bytes: u64, response_bytes: u64, nanos: u64) {
+        self.whole.add(calls);
         self.request_bytes.add(request_bytes);
-        self.response_messages.add(calls);
         self.response_bytes.add(response_bytes);
-        self.ok.add(duration, calls);
+        self.ok.add(nanos, calls);
     }
 
     /// Counts a retry.
@@ -146,10 +157,12 @@ impl MethodCells {
     }
 
     pub(crate) fn add_to(&self, totals: &mut CallTotals) {
-        totals.started += self.started.get();
-        totals.request_messages += self.request_messages.get();
+        let whole = self.whole.get();
+        let exchanged = whole + self.exchanged.get();
+        totals.started += self.started.get() + whole;
+        totals.request_messages += self.request_messages.get() + exchanged;
         totals.request_bytes += self.request_bytes.get();
-        totals.response_messages += self.response_messages.get();
+        totals.response_messages += self.response_messages.get() + exchanged;
         totals.response_bytes += self.response_bytes.get();
         totals.retries += self.retries.get();
         totals.hedges += self.hedges.get();

@@ -9,7 +9,6 @@ use std::{
         OnceLock,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 use crate::{cells::MethodCells, thread, totals::CallTotals};
@@ -18,6 +17,7 @@ use crate::{cells::MethodCells, thread, totals::CallTotals};
 ///
 /// Memory grows with the threads in use at the same time and with the methods called on each: 1.3 KiB for each pair.
 pub struct CallCounters {
+    /// The start of the keys of runs.
     id: u64,
     methods: usize,
     /// The counters of the first threads of the process. Most processes have no more.
@@ -33,15 +33,22 @@ struct ThreadCells {
 
 /// Successful calls of one method in the current turn of an event loop.
 struct CallRun {
-    /// The id of the counters.
-    owner: Cell<u64>,
-    method: Cell<usize>,
+    /// The counters and the method; see [`CallCounters::run_key`]. `NO_RUN` between the runs.
+    key: Cell<u64>,
     calls: Cell<u64>,
     request_bytes: Cell<u64>,
     response_bytes: Cell<u64>,
 }
 
 impl CallRun {
+    #[inline]
+    fn begin(&self, key: u64, request_len: usize, response_len: usize) {
+        self.key.set(key);
+        self.calls.set(1);
+        self.request_bytes.set(request_len as u64);
+        self.response_bytes.set(response_len as u64);
+    }
+
     #[inline]
     fn add(&self, request_len: usize, response_len: usize) {
         self.calls.set(self.calls.get() + 1);
@@ -53,8 +60,7 @@ impl CallRun {
 thread_local! {
     static RUN: CallRun = const {
         CallRun {
-            owner: Cell::new(NOBODY),
-            method: Cell::new(0),
+            key: Cell::new(NO_RUN),
             calls: Cell::new(0),
             request_bytes: Cell::new(0),
             response_bytes: Cell::new(0),
@@ -62,18 +68,28 @@ thread_local! {
     };
 }
 
-/// The owner of no run.
-const NOBODY: u64 = 0;
+/// The key of no run.
+const NO_RUN: u64 = 0;
+/// The bits of a key for the method.
+const METHOD_BITS: u32 = 16;
+
+/// Returns the method in the key of a run.
+#[inline]
+fn method_of(key: u64) -> usize {
+    let [.., high, low] = key.to_be_bytes();
+    u16::from_be_bytes([high, low]).into()
+}
 
 /// The ids given so far.
-static IDS: AtomicU64 = AtomicU64::new(NOBODY);
+static IDS: AtomicU64 = AtomicU64::new(0);
 
 impl CallCounters {
-    /// Creates counters for methods with the numbers from zero to `methods`. The last one stands for every number above.
+    /// Creates counters for methods with the numbers from zero to `methods`, at most 65,536. The last one stands for every
+    /// number above.
     pub fn new(methods: usize) -> Self {
         Self {
-            id: IDS.fetch_add(1, Ordering::Relaxed) + 1,
-            methods: methods.max(1),
+            id: (IDS.fetch_add(1, Ordering::Relaxed) + 1) << METHOD_BITS,
+            methods: methods.clamp(1, METHODS_MAX),
             first: iter::repeat_with(OnceLock::new).take(FIRST_LEN).collect(),
             more: [const { OnceLock::new() }; MORE_LEN],
         }
@@ -117,62 +133,64 @@ impl CallCounters {
     /// Counts a successful call that began and ended in the current turn of an event loop on this thread.
     ///
     /// Such calls get their duration together, with [`end_turn`](Self::end_turn) or before a call of another method, so
-    /// one reading of the clock is enough for many. `duration` returns the time since the start of the turn.
+    /// one reading of the clock is enough for many. `nanos` returns the nanoseconds since the start of the turn.
     #[inline]
-    pub fn count_in_turn(
-        &self,
-        method: usize,
-        request_len: usize,
-        response_len: usize,
-        duration: impl FnOnce() -> Duration,
-    ) {
-        RUN.with(|run| {
-            if run.owner.get() == self.id && run.method.get() == method {
-                run.add(request_len, response_len);
-            } else {
-                self.begin_run(run, method, request_len, response_len, duration);
-            }
+    pub fn count_in_turn(&self, method: usize, request_len: usize, response_len: usize, nanos: impl FnOnce() -> u64) {
+        let key = self.run_key(method);
+        RUN.with(|run| match run.key.get() {
+            now if now == key => run.add(request_len, response_len),
+            NO_RUN => run.begin(key, request_len, response_len),
+            now => self.count_next(run, now, key, request_len, response_len, nanos),
         });
     }
 
+    /// Returns the key of the runs of a method.
+    #[inline]
+    fn run_key(&self, method: usize) -> u64 {
+        self.id | method.min(METHODS_MAX - 1) as u64
+    }
+
+    /// Returns `true` for the key of a run of these counters.
+    #[inline]
+    fn owns(&self, key: u64) -> bool {
+        key >> METHOD_BITS == self.id >> METHOD_BITS
+    }
+
+    /// Counts a call after one of another method or other counters.
     #[cold]
-    fn begin_run(
+    fn count_next(
         &self,
         run: &CallRun,
-        method: usize,
+        now: u64,
+        key: u64,
         request_len: usize,
         response_len: usize,
-        duration: impl FnOnce() -> Duration,
+        nanos: impl FnOnce() -> u64,
     ) {
-        if run.owner.get() == self.id {
-            self.end_run(run, duration());
-        } else if run.owner.get() != NOBODY {
-            // The turn of another owner encloses this one.
-            let cells = self.here(method);
-            cells.start();
-            cells.add_request(1, request_len);
-            cells.add_response(1, response_len);
-            return cells.end(0, duration());
+        if self.owns(now) {
+            self.end_run(run, nanos());
+            return run.begin(key, request_len, response_len);
         }
-        run.owner.set(self.id);
-        run.method.set(method);
-        run.add(request_len, response_len);
+        // The turn of another owner encloses this one.
+        let cells = self.here(method_of(key));
+        cells.start();
+        cells.end_unary(request_len, response_len, nanos());
     }
 
-    /// Ends a turn of an event loop. `duration` returns the time since its start, if the turn has ended calls.
+    /// Ends a turn of an event loop. `nanos` returns the nanoseconds since its start, if the turn has ended calls.
     #[inline]
-    pub fn end_turn(&self, duration: impl FnOnce() -> Duration) {
+    pub fn end_turn(&self, nanos: impl FnOnce() -> u64) {
         RUN.with(|run| {
-            if run.owner.get() == self.id {
-                self.end_run(run, duration());
+            if self.owns(run.key.get()) {
+                self.end_run(run, nanos());
             }
         });
     }
 
-    fn end_run(&self, run: &CallRun, duration: Duration) {
-        run.owner.set(NOBODY);
-        let (calls, cells) = (run.calls.take(), self.here(run.method.get()));
-        cells.add_run(calls, run.request_bytes.take(), run.response_bytes.take(), duration);
+    #[inline]
+    fn end_run(&self, run: &CallRun, nanos: u64) {
+        let method = method_of(run.key.replace(NO_RUN));
+        self.here(method).add_run(run.calls.get(), run.request_bytes.get(), run.response_bytes.get(), nanos);
     }
 
     /// Adds up the counters of a method on all threads.
@@ -191,6 +209,35 @@ pub struct LocalCells<'a> {
     cells: &'a MethodCells,
     /// Another thread would lose counts.
     not_send: PhantomData<*const ()>,
+}
+
+/// The counters of a method on the thread with this number, which may be another one by now.
+#[derive(Clone, Copy)]
+pub struct ThreadedCells<'a> {
+    cells: &'a MethodCells,
+    thread: usize,
+}
+
+impl<'a> LocalCells<'a> {
+    /// Returns the same counters in a form that may move to other threads.
+    #[inline]
+    pub fn with_thread(self) -> ThreadedCells<'a> {
+        ThreadedCells { cells: self.cells, thread: thread::number() }
+    }
+}
+
+impl<'a> ThreadedCells<'a> {
+    /// Returns the counters if they belong to the current thread. Costs less than [`CallCounters::here`].
+    #[inline]
+    pub fn if_here(self) -> Option<LocalCells<'a>> {
+        (thread::number() == self.thread).then_some(LocalCells { cells: self.cells, not_send: PhantomData })
+    }
+}
+
+impl fmt::Debug for ThreadedCells<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ThreadedCells").field("thread", &self.thread).finish_non_exhaustive()
+    }
 }
 
 impl Deref for LocalCells<'_> {
@@ -229,6 +276,8 @@ impl fmt::Debug for CallCounters {
     }
 }
 
+/// The numbers of methods have as many bits as keys of runs have for them.
+const METHODS_MAX: usize = 1 << METHOD_BITS;
 /// The threads with a short way to their counters.
 const FIRST_LEN: usize = 64;
 /// Room for 4 million threads.
@@ -236,7 +285,7 @@ const MORE_LEN: usize = 16;
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Barrier;
+    use std::{sync::Barrier, time::Duration};
 
     use super::*;
 
@@ -258,7 +307,7 @@ mod tests {
                         } else {
                             counters.count_in_turn(1, 10, 20, || panic!("it is the first method of the turn"));
                         }
-                        counters.end_turn(|| Duration::from_micros(7));
+                        counters.end_turn(|| 7_000);
                     }
                 });
             }
@@ -273,15 +322,23 @@ mod tests {
     }
 
     #[test]
+    fn counters_of_another_thread_are_not_used() {
+        let counters = CallCounters::new(1);
+        let cells = counters.here(0).with_thread();
+        assert!(cells.if_here().is_some());
+        std::thread::scope(|scope| assert!(scope.spawn(|| cells.if_here().is_none()).join().unwrap()));
+    }
+
+    #[test]
     fn calls_of_a_turn_get_its_duration_at_its_end() {
         let (counters, other) = (CallCounters::new(3), CallCounters::new(1));
-        let unread = || -> Duration { panic!("no run has ended") };
+        let unread = || -> u64 { panic!("no run has ended") };
         counters.count_in_turn(0, 1, 2, unread);
         counters.count_in_turn(0, 1, 2, unread);
-        counters.count_in_turn(2, 1, 2, || Duration::from_millis(1));
-        other.count_in_turn(0, 1, 2, || Duration::from_millis(2));
+        counters.count_in_turn(2, 1, 2, || 1_000_000);
+        other.count_in_turn(0, 1, 2, || 2_000_000);
         other.end_turn(|| panic!("the turn belongs to other counters"));
-        counters.end_turn(|| Duration::from_millis(3));
+        counters.end_turn(|| 3_000_000);
         counters.end_turn(|| panic!("this turn has no calls"));
         let of = |counters: &CallCounters, method| {
             let totals = counters.totals(method);
@@ -296,8 +353,8 @@ mod tests {
         let counters = CallCounters::new(2);
         counters.here(7).start();
         counters.here(usize::MAX).end(200, Duration::ZERO);
-        counters.count_in_turn(9, 0, 0, || Duration::ZERO);
-        counters.end_turn(|| Duration::ZERO);
+        counters.count_in_turn(usize::MAX, 0, 0, || 0);
+        counters.end_turn(|| 0);
         let totals = counters.totals(1);
         assert_eq!((totals.started, totals.ended(2), totals.ended(0)), (2, 1, 1));
         assert_eq!(counters.totals(2), CallTotals::default());

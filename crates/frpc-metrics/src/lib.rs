@@ -32,7 +32,7 @@ mod thread;
 mod totals;
 
 pub use cells::{CODES, MethodCells};
-pub use counters::{CallCounters, LocalCells};
+pub use counters::{CallCounters, LocalCells, ThreadedCells};
 pub use family::{MetricFamily, MetricKind, MetricPoint, MetricValue};
 pub use histogram::{BUCKETS, DurationHistogram, bucket_bound};
 pub use text::{TextFormat, write_text};

@@ -1,5 +1,7 @@
 //! One trace through three servers over three wires.
 
+use std::time::Duration;
+
 use frpc::{
     Call, Channel, Code, Config, Layer, Metadata, Request, Response, Server, Status, Streaming, TraceContext,
     interceptor,
@@ -115,6 +117,47 @@ fn sampled_spans_form_one_tree_over_three_wires() {
         }
         for (span, context) in spans.iter().rev().zip(&contexts[1..]) {
             assert!(span.contains(&format!(" span_id={}", context.span_id())), "{span}");
+        }
+    });
+}
+
+#[test]
+fn calls_of_a_connection_keep_their_own_contexts_and_timeouts() {
+    in_real_time(async {
+        let log = EventLog::default();
+        let noting = {
+            let log = log.clone();
+            interceptor(move |call: &mut Call| {
+                let of = |name| call.head().metadata().get(name).unwrap_or_default().to_owned();
+                let hours = call.head().timeout().map(|timeout| timeout.as_secs().div_ceil(3600));
+                log.add(format!("{} {} {} {hours:?}", of("traceparent"), of("tracestate"), of("x-user")));
+                Ok(())
+            })
+        };
+        let server = Server::builder().wire(Http::new()).layer(noting).add_service(TestServer::new(Relay(None)));
+        let server = server.bind("tcp://127.0.0.1:0").await.unwrap();
+        for scheme in ["tcp", "grpc", "http"] {
+            let address = server.local_addr().to_string().replace("tcp", scheme);
+            let channel = Channel::builder().transport(frpc_http::transport()).connect(address).await.unwrap();
+            let client = TestClient::new(channel);
+            for number in 0..60_u64 {
+                let mut request = Request::new(words("hi"));
+                let text = |is_there: bool, text: String| if is_there { text } else { String::new() };
+                let parent = text(number % 5 > 0, format!("00-{ID}-{:016x}-00", number + 1));
+                let state = text(number % 3 == 0, format!("a={number}"));
+                let user = text(number % 7 > 3, format!("{}", number % 2));
+                for (name, value) in [("x-user", &user), ("traceparent", &parent), ("tracestate", &state)] {
+                    if !value.is_empty() {
+                        request.metadata_mut().insert(name, value).unwrap();
+                    }
+                }
+                let hours = if number % 4 == 0 { number + 2 } else { 1 };
+                if hours > 1 {
+                    request.set_timeout(Duration::from_secs(hours * 3600));
+                }
+                assert_eq!(client.say(request).await.unwrap().into_inner().text, "hi");
+                assert_eq!(log.take(), [format!("{parent} {state} {user} {:?}", Some(hours))], "{scheme} {number}");
+            }
         }
     });
 }

@@ -92,6 +92,21 @@ impl Connection {
         arrived().unwrap_or_else(|| self.shared.turn())
     }
 
+    /// Returns the nanoseconds since the start of the current or last turn.
+    #[doc(hidden)]
+    #[inline]
+    pub fn nanos_in_turn(&self) -> u64 {
+        self.shared.nanos_in_turn(tokio::time::Instant::now().into_std())
+    }
+
+    /// Returns the nanoseconds from this time to the start of the current or last turn. Costs less than
+    /// [`turn`](Self::turn) and a subtraction.
+    #[doc(hidden)]
+    #[inline]
+    pub fn nanos_to_turn(&self, from: std::time::Instant) -> u64 {
+        self.shared.nanos_to_turn(from)
+    }
+
     /// Returns `true` within [`Router::route`](crate::Router::route), before it returns its future, if the future is polled
     /// in the current [turn](Self::turn) of the connection's task. [`Event::Received`](crate::Event::Received) follows.
     #[inline]

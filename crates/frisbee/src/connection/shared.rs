@@ -67,8 +67,24 @@ impl ConnectionShared {
 
     /// Records the start time of a driver's turn.
     pub(crate) fn begin_turn(&self, now: Instant) {
-        let since = now.saturating_duration_since(self.began).as_nanos();
-        self.turn.store(since.try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.turn.store(self.nanos_at(now), Ordering::Relaxed);
+    }
+
+    /// Returns the nanoseconds from the start of the connection to this time.
+    #[inline]
+    fn nanos_at(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.began);
+        since.as_secs().wrapping_mul(1_000_000_000).wrapping_add(since.subsec_nanos().into())
+    }
+
+    #[inline]
+    pub(crate) fn nanos_in_turn(&self, now: Instant) -> u64 {
+        self.nanos_at(now).saturating_sub(self.turn.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn nanos_to_turn(&self, from: Instant) -> u64 {
+        self.turn.load(Ordering::Relaxed).saturating_sub(self.nanos_at(from))
     }
 
     pub(crate) fn turn(&self) -> Instant {

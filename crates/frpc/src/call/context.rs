@@ -60,6 +60,8 @@ struct ScopeExtras {
     trace: Option<TraceContext>,
     /// Cancelled when the handler is dropped before its end.
     token: OnceLock<CancellationToken>,
+    /// The metadata and the trace context, for calls without metadata of their own. Calls share it.
+    carried: OnceLock<HeadExtras>,
 }
 
 /// The values inherited by calls made inside a handler: its deadline, its [trace context](TraceContext), and [selected
@@ -166,7 +168,10 @@ impl Inherited {
         let Self { deadline, more } = self;
         let extras = match &more {
             // The token is that of the handler, so both scopes share it.
-            ScopeMore::Full(more) => ScopeExtras { metadata: more.metadata.clone(), trace, token: more.token.clone() },
+            ScopeMore::Full(more) => {
+                let (metadata, token) = (more.metadata.clone(), more.token.clone());
+                ScopeExtras { metadata, trace, token, ..ScopeExtras::default() }
+            }
             _ => ScopeExtras { trace, ..ScopeExtras::default() },
         };
         Self { deadline, more: ScopeMore::Full(Arc::new(extras)) }
@@ -275,7 +280,7 @@ impl ScopeMore {
         };
         if !names.is_empty() && metadata.entries().any(|entry| is_inherited(entry.name)) {
             let (metadata, trace) = (metadata.only(is_inherited), TraceContext::of(metadata));
-            return Self::Full(Arc::new(ScopeExtras { metadata, trace, token: OnceLock::new() }));
+            return Self::Full(Arc::new(ScopeExtras { metadata, trace, ..ScopeExtras::default() }));
         }
         if trace::has_parent(metadata) { Self::Received(head.extras.clone()) } else { Self::None }
     }
@@ -311,6 +316,25 @@ impl ScopeExtras {
             None => ScopeMore::None,
             trace => ScopeMore::Full(Arc::new(Self { trace, ..Self::default() })),
         }
+    }
+
+    /// Adds the metadata and the trace context to a call. Values of the call take precedence.
+    fn inherit(&self, extras: &mut HeadExtras) {
+        if !self.metadata.is_empty() {
+            extras.metadata_mut().inherit(&self.metadata);
+        }
+        if let Some(trace) = &self.trace {
+            trace.inherit(extras.metadata_mut());
+        }
+    }
+
+    /// Returns what a call without metadata inherits.
+    fn carried(&self) -> &HeadExtras {
+        self.carried.get_or_init(|| {
+            let mut extras = HeadExtras::default();
+            self.inherit(&mut extras);
+            extras
+        })
     }
 }
 
@@ -364,19 +388,19 @@ pub(crate) fn deadline() -> Option<Instant> {
 pub(crate) fn inherit_metadata(head: &mut Head) {
     MORE.with_borrow(|more| match more {
         ScopeMore::None => {}
+        // Most calls share the metadata, so passing it on takes no memory.
+        ScopeMore::Received(received)
+            if head.extras.is_none() && received.only_metadata().is_some_and(trace::is_only_context) =>
+        {
+            head.extras = received.clone();
+        }
+        ScopeMore::Full(more) if head.extras.is_none() => head.extras = more.carried().clone(),
         ScopeMore::Received(received) => {
             if let Some(trace) = ReceivedTrace::of(received.metadata()) {
                 trace.inherit(head.metadata_mut());
             }
         }
-        ScopeMore::Full(more) => {
-            if !more.metadata.is_empty() {
-                head.metadata_mut().inherit(&more.metadata);
-            }
-            if let Some(trace) = &more.trace {
-                trace.inherit(head.metadata_mut());
-            }
-        }
+        ScopeMore::Full(more) => more.inherit(&mut head.extras),
     });
 }
 
@@ -496,6 +520,33 @@ mod tests {
         let captured = InScope::new(scope, async { Inherited::here() }).now_or_never().unwrap();
         assert!(matches!(captured.more, ScopeMore::Full(_)));
         assert_eq!(captured.trace(), TraceContext::of(head.metadata()));
+    }
+
+    #[test]
+    fn calls_share_inherited_metadata_until_they_change_it() {
+        let mut received = Head::received(None, None);
+        received.metadata_mut().insert("traceparent", TRACE).unwrap();
+        let call = || {
+            let mut head = Head::default();
+            inherit_metadata(&mut head);
+            head
+        };
+        let scope = CallScope::of(&received, &[]);
+        let (mut first, second) = InScope::new(scope, async { (call(), call()) }).now_or_never().unwrap();
+        first.metadata_mut().insert("traceparent", "changed").unwrap();
+        first.extensions_mut().insert(1_u8);
+        assert_eq!(second.metadata().get("traceparent"), Some(TRACE));
+        assert_eq!(received.metadata(), second.metadata());
+        // Only the context is inherited, and not in a form of a later version.
+        for (parent, name) in [(TRACE, "x-user"), (&*TRACE.replacen("00", "01", 1), "tracestate")] {
+            let mut received = Head::received(None, None);
+            received.metadata_mut().insert("traceparent", parent).unwrap();
+            received.metadata_mut().insert(name, "a=1").unwrap();
+            received.extensions_mut().insert(1_u8);
+            let called = InScope::new(CallScope::of(&received, &[]), async { call() }).now_or_never().unwrap();
+            assert_eq!(called.metadata().get("traceparent"), Some(TRACE));
+            assert_eq!((called.metadata().get("x-user"), called.extensions().get::<u8>()), (None, None));
+        }
     }
 
     #[test]

@@ -74,6 +74,12 @@ impl HeadExtras {
         &mut self.get_mut().trailers
     }
 
+    /// Returns the metadata if there is nothing else.
+    pub(crate) fn only_metadata(&self) -> Option<&Metadata> {
+        let extras = self.get();
+        (extras.extensions.values.is_empty() && extras.trailers.is_empty()).then_some(&extras.metadata)
+    }
+
     #[inline]
     pub(crate) fn is_none(&self) -> bool {
         self.0.is_none()

@@ -5,18 +5,19 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use frpc_metrics::ThreadedCells;
 use pin_project_lite::pin_project;
 
 use super::{
     exchange::{Answer, Body, Call},
-    meter::CallMeter,
+    meter::{CallMeter, nanos_since},
     method::Method,
     packed::{BatchSource, MessagePrefix, PollNext, ReceivedMessages},
-    recorder::{CallFailure, CallNotes, StreamRecord},
+    recorder::{self, CallFailure, CallNotes, StreamRecord},
     status::{Code, Status},
     streaming::Streaming,
 };
@@ -104,7 +105,8 @@ impl CallMeasure {
             && self.request_len != STREAMED
             && !self.is_waiting()
         {
-            return meter.count_in_turn(self.method.into(), self.request_len as usize, len, || clock.turn());
+            return meter
+                .count_in_turn(self.method.into(), self.request_len as usize, len, || nanos_since(clock.turn()));
         }
         self.after_wait(meter, clock, polled);
     }
@@ -156,10 +158,18 @@ impl CallMeasure {
 /// The request length of calls with a stream of requests.
 const STREAMED: u32 = u32::MAX;
 
-/// The clock of a call outside of the turns of event loops.
+/// The clock of a call that knows its times itself.
 pub(crate) struct OwnClock<'a> {
     meter: Option<&'a Arc<CallMeter>>,
+    /// `None` outside of the turns of event loops.
+    turn: Option<Instant>,
     deadline: Option<Instant>,
+}
+
+impl<'a> OwnClock<'a> {
+    pub(crate) fn new(meter: Option<&'a Arc<CallMeter>>, turn: Option<Instant>, deadline: Option<Instant>) -> Self {
+        Self { meter, turn, deadline }
+    }
 }
 
 impl CallClock for OwnClock<'_> {
@@ -168,7 +178,7 @@ impl CallClock for OwnClock<'_> {
     }
 
     fn turn(&self) -> Instant {
-        now()
+        self.turn.unwrap_or_else(now)
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -187,13 +197,8 @@ pin_project! {
 }
 
 impl<'a, F> MeasuredCall<'a, F> {
-    pub(crate) fn new(
-        measure: CallMeasure,
-        meter: Option<&'a Arc<CallMeter>>,
-        deadline: Option<Instant>,
-        handling: F,
-    ) -> Self {
-        Self { handling, measure, clock: OwnClock { meter, deadline } }
+    pub(crate) fn new(measure: CallMeasure, clock: OwnClock<'a>, handling: F) -> Self {
+        Self { handling, measure, clock }
     }
 }
 
@@ -217,18 +222,22 @@ pub(crate) struct ChannelMeasure<'a> {
     /// The number of the method.
     method: usize,
     start: Instant,
+    /// The counters of the thread on which the call began. Most calls end there.
+    cells: Option<ThreadedCells<'a>>,
 }
 
 impl<'a> ChannelMeasure<'a> {
     /// Counts the start of a call.
     #[inline]
     pub(crate) fn begin(meter: Option<&'a Arc<CallMeter>>, called: &'static Method, start: Instant) -> Self {
-        let method = meter.map_or(0, |meter| {
-            let method = meter.number(called);
-            meter.here(method).start();
-            method
-        });
-        Self { meter, called, method, start }
+        let (mut method, mut cells) = (0, None);
+        if let Some(meter) = meter {
+            method = meter.number(called);
+            let here = meter.here(method);
+            here.start();
+            cells = Some(here.with_thread());
+        }
+        Self { meter, called, method, start, cells }
     }
 
     /// Counts a single request.
@@ -257,30 +266,48 @@ impl<'a> ChannelMeasure<'a> {
         }
     }
 
-    /// Counts a call with one request and one answer, and its end.
+    /// Returns the start of a call that is counted.
     #[inline]
-    pub(crate) fn end_unary(&mut self, request_len: usize, response_len: usize, at: Instant) {
-        self.add_request_len(request_len);
-        self.end_with_one(response_len, || at);
+    pub(crate) fn start(&self) -> Option<Instant> {
+        self.meter.map(|_| self.start)
+    }
+
+    /// Counts a call with one request and one answer, and its end after this time in nanoseconds.
+    #[inline]
+    pub(crate) fn end_unary(&mut self, request_len: usize, response_len: usize, nanos: u64) {
+        if let Some(meter) = self.meter.take() {
+            let cells = self.cells.and_then(ThreadedCells::if_here).unwrap_or_else(|| meter.here(self.method));
+            cells.end_unary(request_len, response_len, nanos);
+            if recorder::is_on() {
+                self.record(meter, self.start + Duration::from_nanos(nanos));
+            }
+        }
     }
 
     /// Counts the only answer, and the end of the call.
     #[inline]
-    fn end_with_one(&mut self, len: usize, at: impl FnOnce() -> Instant) {
+    fn end_with_one(&mut self, len: usize) {
         if let Some(meter) = self.meter.take() {
-            let (cells, at) = (meter.here(self.method), at());
+            let (cells, at) = (meter.here(self.method), now());
             cells.add_response(1, len);
             cells.end(0, at.saturating_duration_since(self.start));
-            if let Some(notes) = CallNotes::plain(self.called, meter.target(), None) {
-                notes.record(self.start, at, Ok(()));
+            if recorder::is_on() {
+                self.record(meter, at);
             }
+        }
+    }
+
+    #[cold]
+    fn record(&self, meter: &CallMeter, at: Instant) {
+        if let Some(notes) = CallNotes::plain(self.called, meter.target(), None) {
+            notes.record(self.start, at, Ok(()));
         }
     }
 
     /// Counts an answer. A stream is counted until its end.
     pub(crate) fn answered(&mut self, answer: &mut Answer) {
         match answer.body().content_len() {
-            Some(len) => self.end_with_one(len, now),
+            Some(len) => self.end_with_one(len),
             None => self.take_end().into_iter().for_each(|end| end.answered(answer)),
         }
     }

@@ -3,7 +3,7 @@
 use std::{
     fmt, iter, ptr,
     sync::{Arc, OnceLock},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use frpc_metrics::{CallCounters, CallTotals, LocalCells};
@@ -35,13 +35,19 @@ impl CallMeter {
     #[inline]
     pub(crate) fn number(&self, method: &'static Method) -> usize {
         let start = ptr::from_ref(method).addr() / size_of::<Method>();
-        for probe in 0..PROBES_MAX {
-            let position = start.wrapping_add(probe) % SEEN_MAX;
-            if ptr::eq(*self.seen[position].get_or_init(|| method), method) {
-                return self.known.len() + position;
-            }
+        let position = start % SEEN_MAX;
+        match self.seen[position].get() {
+            Some(seen) if ptr::eq(*seen, method) => self.known.len() + position,
+            _ => self.find(method, start),
         }
-        self.other()
+    }
+
+    /// Returns the number of a method that is new, or not at the first position for it.
+    #[cold]
+    fn find(&self, method: &'static Method, start: usize) -> usize {
+        let mut positions = (0..PROBES_MAX).map(|probe| start.wrapping_add(probe) % SEEN_MAX);
+        let found = positions.find(|position| ptr::eq(*self.seen[*position].get_or_init(|| method), method));
+        found.map_or(self.other(), |position| self.known.len() + position)
     }
 
     /// Returns the method with this number. `None` for methods without their own.
@@ -74,15 +80,15 @@ impl CallMeter {
         number: usize,
         request_len: usize,
         response_len: usize,
-        turn: impl FnOnce() -> Instant,
+        nanos: impl FnOnce() -> u64,
     ) {
-        self.cells.count_in_turn(number, request_len, response_len, || since(turn()));
+        self.cells.count_in_turn(number, request_len, response_len, nanos);
     }
 
     /// Ends a turn of an event loop; see [`CallCounters::end_turn`].
     #[inline]
-    pub(crate) fn end_turn(&self, turn: impl FnOnce() -> Instant) {
-        self.cells.end_turn(|| since(turn()));
+    pub(crate) fn end_turn(&self, nanos: impl FnOnce() -> u64) {
+        self.cells.end_turn(nanos);
     }
 
     /// Returns the counters of each called method. `None` stands for methods without a number.
@@ -104,8 +110,10 @@ impl fmt::Debug for CallMeter {
     }
 }
 
-fn since(start: Instant) -> Duration {
-    tokio::time::Instant::now().into_std().saturating_duration_since(start)
+/// Returns the nanoseconds since this time.
+pub(crate) fn nanos_since(start: Instant) -> u64 {
+    let since = tokio::time::Instant::now().into_std().saturating_duration_since(start);
+    since.as_secs().wrapping_mul(1_000_000_000).wrapping_add(since.subsec_nanos().into())
 }
 
 /// The maximum number of methods of a server or a target, in addition to the known ones.

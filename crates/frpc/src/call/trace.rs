@@ -112,7 +112,7 @@ impl TraceContext {
     pub fn of(metadata: &Metadata) -> Option<Self> {
         let parent = TraceParent::of(metadata)?;
         let mut state = None;
-        if is_state(states(metadata)) {
+        if states(metadata).next().is_some() && is_state(states(metadata)) {
             let joined = states(metadata).collect::<Vec<_>>().join(&b","[..]);
             state = String::from_utf8(joined).ok().filter(|state| !state.is_empty()).map(Arc::from);
         }
@@ -121,8 +121,10 @@ impl TraceContext {
 
     /// Replaces the context in the metadata of a call.
     pub fn write_to(&self, metadata: &mut Metadata) {
-        for name in Self::NAMES {
-            metadata.remove(name);
+        if has_any(metadata) {
+            for name in Self::NAMES {
+                metadata.remove(name);
+            }
         }
         self.add_to(metadata);
     }
@@ -185,7 +187,7 @@ impl<'a> ReceivedTrace<'a> {
             return;
         }
         metadata.push_known(PARENT, &self.parent.text());
-        if is_state(states(self.received)) {
+        if self.received.len() > 1 && is_state(states(self.received)) {
             for state in states(self.received) {
                 metadata.push_known(STATE, state);
             }
@@ -197,6 +199,18 @@ impl<'a> ReceivedTrace<'a> {
 #[inline]
 pub(super) fn has_parent(metadata: &Metadata) -> bool {
     metadata.entries().any(|entry| entry.name == PARENT)
+}
+
+/// Returns `true` if the metadata is a valid context as [`TraceContext`] writes it, and nothing else.
+pub(super) fn is_only_context(metadata: &Metadata) -> bool {
+    metadata.entries().all(|entry| entry.name == PARENT && is_canonical(entry.value) || entry.name == STATE)
+        && TraceParent::of(metadata).is_some()
+        && (metadata.len() == 1 || is_state(states(metadata)))
+}
+
+/// Returns `true` for a valid `traceparent` of the known version, with known flags.
+fn is_canonical(parent: &[u8]) -> bool {
+    matches!(parent, [b'0', b'0', .., b'0', b'0'..=b'3']) && parent.len() == PARENT_LEN
 }
 
 fn has_any(metadata: &Metadata) -> bool {
@@ -223,32 +237,32 @@ impl TraceParent {
     /// Reads `version-trace-span-flags`. A version after ours may add fields.
     fn parse(text: &[u8]) -> Option<Self> {
         let (fields, rest) = text.split_first_chunk::<PARENT_LEN>()?;
-        let mut failed = 0;
-        let mut byte = |at: usize| {
-            let (high, low) = (DIGITS[usize::from(fields[at])], DIGITS[usize::from(fields[at + 1])]);
-            failed |= high | low;
-            high << 4 | low
-        };
-        let version = byte(0);
-        let mut trace = [0; 16];
-        (0..16).for_each(|i| trace[i] = byte(3 + 2 * i));
-        let mut span = [0; 8];
-        (0..8).for_each(|i| span[i] = byte(36 + 2 * i));
-        let flags = byte(53);
-        let has_dashes = fields[2] == b'-' && fields[35] == b'-' && fields[52] == b'-';
+        let mut digits = HexReader::default();
+        let mut id = |at: usize| -> u32 { digits.read(fields[at..].first_chunk().unwrap_or(&[0; 8])) };
+        let (trace, span) = ([id(3), id(11), id(19), id(27)], [id(36), id(44)]);
+        let [a, b, dash, .., before_flags, c, d] = *fields;
+        let [_, _, version, flags] = digits.read(&[b'0', b'0', b'0', b'0', a, b, c, d]).to_be_bytes();
+        let has_dashes = dash == b'-' && fields[35] == b'-' && before_flags == b'-';
         let has_known_end = rest.is_empty() || version > 0 && rest[0] == b'-';
-        if failed > 0xf || !has_dashes || !has_known_end || version == u8::MAX {
+        if digits.has_failed() || !has_dashes || !has_known_end || version == u8::MAX {
             return None;
         }
-        Some(Self { trace: TraceId::from_bytes(trace)?, span: SpanId::from_bytes(span)?, flags: flags & KNOWN_FLAGS })
+        let [trace, span] =
+            [&trace[..], &span].map(|parts| parts.iter().fold(0, |id, part| id << 32 | u128::from(*part)));
+        let [.., a, b, c, d, e, f, g, h] = span.to_be_bytes();
+        let (trace, span) = (TraceId::from_bytes(trace.to_be_bytes())?, SpanId::from_bytes([a, b, c, d, e, f, g, h])?);
+        Some(Self { trace, span, flags: flags & KNOWN_FLAGS })
     }
 
     /// Writes the context in the version known here.
     fn text(&self) -> [u8; PARENT_LEN] {
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
-        write_hex(&self.trace.0, &mut text[3..35]);
-        write_hex(&self.span.0, &mut text[36..52]);
-        write_hex(&[self.flags], &mut text[53..]);
+        let mut put = |at: usize, bytes: [u8; 4]| {
+            text[at..at + 8].copy_from_slice(&hex(u32::from_be_bytes(bytes)));
+        };
+        self.trace.0.as_chunks().0.iter().enumerate().for_each(|(index, bytes)| put(3 + 8 * index, *bytes));
+        self.span.0.as_chunks().0.iter().enumerate().for_each(|(index, bytes)| put(36 + 8 * index, *bytes));
+        text[53..].copy_from_slice(&hex(self.flags.into())[6..]);
         text
     }
 }
@@ -261,25 +275,49 @@ const SAMPLED: u8 = 1;
 const RANDOM: u8 = 2;
 const KNOWN_FLAGS: u8 = SAMPLED | RANDOM;
 
-/// The value of each hexadecimal digit in lower case, and a larger number for all other bytes.
-const DIGITS: [u8; 256] = {
-    let mut digits = [u8::MAX; 256];
-    let mut value = 0;
-    while value < 16 {
-        digits[HEX[value as usize] as usize] = value;
-        value += 1;
+/// Reads hexadecimal digits in lower case, eight at the same time: each byte of a number holds one of them.
+#[derive(Default)]
+struct HexReader {
+    /// Bits of other characters.
+    others: u64,
+}
+
+impl HexReader {
+    #[inline]
+    fn read(&mut self, digits: &[u8; 8]) -> u32 {
+        let digits = u64::from_be_bytes(*digits);
+        let values = (digits & (BYTES * 0x0f)) + ((digits >> 6) & BYTES) * 9;
+        // Other characters have values above 15, or those of other digits.
+        self.others |= values & (BYTES * 0xf0) | hex_digits(values) ^ digits;
+        let pairs = (values | values >> 4) & 0x00ff_00ff_00ff_00ff;
+        let quads = (pairs | pairs >> 8) & 0x0000_ffff_0000_ffff;
+        let [.., a, b, c, d] = (quads | quads >> 16).to_be_bytes();
+        u32::from_be_bytes([a, b, c, d])
     }
-    digits
-};
 
-const HEX: &[u8; 16] = b"0123456789abcdef";
-
-fn write_hex(bytes: &[u8], text: &mut [u8]) {
-    for (byte, digits) in bytes.iter().zip(text.chunks_exact_mut(2)) {
-        digits[0] = HEX[usize::from(byte >> 4)];
-        digits[1] = HEX[usize::from(byte & 0xf)];
+    fn has_failed(&self) -> bool {
+        self.others != 0
     }
 }
+
+/// Writes a number as eight hexadecimal digits in lower case.
+#[inline]
+fn hex(number: u32) -> [u8; 8] {
+    let number = u64::from(number);
+    let quads = (number | number << 16) & 0x0000_ffff_0000_ffff;
+    let pairs = (quads | quads << 8) & 0x00ff_00ff_00ff_00ff;
+    hex_digits((pairs | pairs << 4) & (BYTES * 0x0f)).to_be_bytes()
+}
+
+/// Returns the digits of eight values of at most 15, each in a byte.
+#[inline]
+fn hex_digits(values: u64) -> u64 {
+    let letters = ((values + BYTES * 6) >> 4) & BYTES;
+    values + BYTES * 0x30 + letters * 39
+}
+
+/// One in each byte.
+const BYTES: u64 = u64::MAX / 0xff;
 
 /// Returns `true` if these values of `tracestate` form a valid list together.
 fn is_state<'a>(values: impl Iterator<Item = &'a [u8]>) -> bool {
@@ -461,6 +499,22 @@ mod tests {
         ReceivedTrace::of(&received).unwrap().inherit(&mut sent);
         assert_eq!(TraceContext::of(&sent), TraceContext::of(&received));
         state
+    }
+
+    #[test]
+    fn only_lower_case_digits_are_read() {
+        for byte in 0..=u8::MAX {
+            let value = b"0123456789abcdef".iter().position(|digit| *digit == byte);
+            for at in 0..8 {
+                let mut text = *b"00000000";
+                text[at] = byte;
+                let expected = value.map(|value| u32::try_from(value).unwrap() << (28 - 4 * at));
+                let mut digits = HexReader::default();
+                let number = digits.read(&text);
+                assert_eq!((!digits.has_failed()).then_some(number), expected, "{byte:#x} at {at}");
+            }
+        }
+        assert_eq!(hex(HexReader::default().read(b"0189abef")), *b"0189abef");
     }
 
     #[test]

@@ -298,15 +298,15 @@ impl Channel {
         let (time, message) =
             (CallTime::since(start, request.timeout(), self.timeout), UnencodedRequest::new(request.get_ref()));
         let call = UnaryCall::new(connection, method, None, request.head(), &message, time);
-        let outcome = match connection.unary(&call).await {
-            Ok((reply, answered)) => {
+        let outcome = match connection.unary(&call, measure.start()).await {
+            Ok((reply, nanos)) => {
                 if let (Some(attempt), UnaryReply::Enveloped(_, answer)) = (&attempt, &reply) {
                     attempt.note_report(answer.trailers());
                 }
                 let len = reply.len();
                 let response = call.response(reply, self.memory, self.any_types);
                 if response.is_ok() {
-                    measure.end_unary(message.len(), len, answered);
+                    measure.end_unary(message.len(), len, nanos);
                 }
                 response
             }

@@ -32,8 +32,8 @@ use crate::{
         deadline::{DeadlineFuture, HandlerTime, within},
         exchange::{Answer, Body, Call},
         head::Head,
-        measure::{CallClock, CallMeasure, MeasuredCall, measured_requests},
-        meter::CallMeter,
+        measure::{CallClock, CallMeasure, MeasuredCall, OwnClock, measured_requests},
+        meter::{CallMeter, nanos_since},
         method::{Method, MethodKind},
         packed::{BatchSource, MessagePrefix, PollNext},
         recorder::CallNotes,
@@ -204,7 +204,8 @@ impl Endpoint {
         let measure = CallMeasure::new(u16::try_from(number).unwrap_or(u16::MAX), call.body().content_len(), false);
         let measure = measure.noted(notes);
         let handling = within(time, catch_panics(scope, method, None, self.common().layers.call(call, &end)));
-        let answer = MeasuredCall::new(measure, meter, time.and_then(HandlerTime::at), handling).await?;
+        let clock = OwnClock::new(meter, None, time.and_then(HandlerTime::at));
+        let answer = MeasuredCall::new(measure, clock, handling).await?;
         Ok(in_time(answer_without_panics(answer, method), time))
     }
 
@@ -265,7 +266,7 @@ impl Endpoint {
     /// Ends a turn of an event loop that began at this time: its finished calls get their duration.
     #[inline]
     pub fn end_turn(&self, turn: std::time::Instant) {
-        self.common().end_turn(|| turn);
+        self.common().end_turn(|| nanos_since(turn));
     }
 
     /// Counts a call refused by the wire, with the code told to its caller. `None` stands for an unknown method.

@@ -28,7 +28,7 @@ use crate::{
         context::{CallScope, InScope},
         deadline::{HandlerTime, within},
         exchange::{Answer, Call, HELD_LEN},
-        measure::{CallMeasure, MeasuredCall, measured_requests},
+        measure::{CallMeasure, MeasuredCall, OwnClock, measured_requests},
         meter::CallMeter,
         method::Method,
         recorder::CallNotes,
@@ -118,9 +118,9 @@ impl Common {
 
     /// Ends a turn of an event loop that polled handlers.
     #[inline]
-    pub(crate) fn end_turn(&self, start: impl FnOnce() -> Instant) {
+    pub(crate) fn end_turn(&self, nanos: impl FnOnce() -> u64) {
         if let Some(meter) = self.meter() {
-            meter.end_turn(start);
+            meter.end_turn(nanos);
         }
     }
 
@@ -278,9 +278,22 @@ impl<S: ServiceSet, R> Services<S, R> {
         call: Call,
         time: Option<HandlerTime>,
     ) -> impl Future<Output = Result<Answer, Status>> + Send {
+        self.call_at(entry, call, time, None)
+    }
+
+    /// Calls a method like [`call`](Self::call). With a time, the first poll happens in a turn of an event loop begun at this
+    /// time, and [`Common::end_turn`] follows.
+    #[inline(always)]
+    pub(crate) fn call_at(
+        &self,
+        entry: MethodEntry,
+        call: Call,
+        time: Option<HandlerTime>,
+        turn: Option<Instant>,
+    ) -> impl Future<Output = Result<Answer, Status>> + Send {
         let meter = self.common.meter();
-        let (measure, deadline) =
-            (CallMeasure::new(entry.number, call.body().content_len(), false), call.head().deadline());
+        let measure = CallMeasure::new(entry.number, call.body().content_len(), turn.is_some());
+        let clock = OwnClock::new(meter, turn, call.head().deadline());
         let notes = CallNotes::of_head(entry.method, call.head());
         let call = match meter {
             Some(meter) if entry.method.kind.has_request_stream() => {
@@ -289,7 +302,7 @@ impl<S: ServiceSet, R> Services<S, R> {
             _ => call,
         };
         let scope = CallScope::of(call.head(), &self.common.calls.inherit_metadata);
-        MeasuredCall::new(measure.noted(notes), meter, deadline, within(time, self.call_in(scope, entry, call)))
+        MeasuredCall::new(measure.noted(notes), clock, within(time, self.call_in(scope, entry, call)))
     }
 
     /// Calls a method without anything around the handler but the layers. Boxed.

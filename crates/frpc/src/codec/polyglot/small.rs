@@ -9,7 +9,7 @@ pub struct SmallMessage(Vec<u8>);
 
 impl SmallMessage {
     /// The maximum length of a small message.
-    pub(in crate::codec) const LEN_MAX: usize = 4 * 1024 - 1;
+    pub(crate) const LEN_MAX: usize = 4 * 1024 - 1;
 
     /// Takes the spare buffer of this thread, and empties it.
     #[inline]
@@ -23,6 +23,14 @@ impl SmallMessage {
     #[inline]
     pub(in crate::codec) fn new(bytes: Vec<u8>) -> Self {
         Self(bytes)
+    }
+
+    /// Puts the bytes that `write` appends in front of the message.
+    pub(crate) fn prepend(mut self, write: impl FnOnce(&mut Vec<u8>)) -> Self {
+        let len = self.0.len();
+        write(&mut self.0);
+        self.0.rotate_left(len);
+        self
     }
 }
 
@@ -55,6 +63,13 @@ mod tests {
         let mut out = SmallMessage::spare();
         out.extend_from_slice(bytes);
         SmallMessage::new(out)
+    }
+
+    #[test]
+    fn a_head_is_put_before_its_message_in_the_same_buffer() {
+        let message = with(b"message").prepend(|out| out.extend_from_slice(b"head "));
+        assert_eq!(&*message, b"head message");
+        assert_eq!(&*message.prepend(|_| {}), b"head message");
     }
 
     #[test]

@@ -34,7 +34,7 @@ use crate::{
         status::{Code, Status},
         streaming::Streaming,
     },
-    codec::{EncodedMessage, Format},
+    codec::{EncodedMessage, Format, SmallMessage},
     error::{CallError, ServerCause, ServerFailure},
 };
 
@@ -102,31 +102,47 @@ pub(crate) fn request(
     timeout: Option<Duration>,
     metadata: &Metadata,
     message: impl Into<OutgoingMessage>,
-) -> Content {
+) -> EncodedMessage {
     let OutgoingMessage { compressed, message } = message.into();
-    let mut out = with_room(REQUEST_LEN + timeout.map_or(0, |_| TIMEOUT_LEN), &[metadata], compressed, &message);
-    out.push(REQUEST);
-    out.put_u16(operation);
-    out.put_u8(number(format));
-    with_head(&mut out, |out| {
-        put_timeout(out, timeout);
-        put_metadata(out, METADATA, metadata);
-        put_compressed(out, compressed);
-    });
-    join(out, message)
+    let len = head_len(REQUEST_LEN + timeout.map_or(0, |_| TIMEOUT_LEN), &[metadata], compressed);
+    join(message, len, |out| {
+        out.push(REQUEST);
+        out.put_u16(operation);
+        out.put_u8(number(format));
+        with_head(out, |out| {
+            put_timeout(out, timeout);
+            put_metadata(out, METADATA, metadata);
+            put_compressed(out, compressed);
+        });
+    })
 }
 
 /// Encodes an answer. Its message has the format of the request.
-pub(crate) fn answer(metadata: &Metadata, trailers: &Metadata, message: impl Into<OutgoingMessage>) -> Content {
+pub(crate) fn answer(metadata: &Metadata, trailers: &Metadata, message: impl Into<OutgoingMessage>) -> EncodedMessage {
     let OutgoingMessage { compressed, message } = message.into();
-    let mut out = with_room(ANSWER_LEN, &[metadata, trailers], compressed, &message);
-    out.push(ANSWER);
-    with_head(&mut out, |out| {
-        put_metadata(out, METADATA, metadata);
-        put_metadata(out, TRAILER, trailers);
-        put_compressed(out, compressed);
-    });
-    join(out, message)
+    let len = head_len(ANSWER_LEN, &[metadata, trailers], compressed);
+    join(message, len, |out| {
+        out.push(ANSWER);
+        with_head(out, |out| {
+            put_metadata(out, METADATA, metadata);
+            put_metadata(out, TRAILER, trailers);
+            put_compressed(out, compressed);
+        });
+    })
+}
+
+/// Encodes an answer with nothing but a message.
+pub(crate) fn bare_answer(message: EncodedMessage) -> EncodedMessage {
+    join(message, ANSWER_LEN, |out| out.extend_from_slice(&BARE_ANSWER))
+}
+
+/// Returns the message of an answer with nothing but a message. Any other content is returned unchanged.
+pub(crate) fn bare_answer_message(mut content: Bytes) -> Result<Bytes, Bytes> {
+    if !content.starts_with(&BARE_ANSWER) {
+        return Err(content);
+    }
+    content.advance(ANSWER_LEN);
+    Ok(content)
 }
 
 /// Encodes a request for the description of a method's messages.
@@ -324,12 +340,11 @@ pub(crate) fn deflate(data: Content, deflating: &PeerCompression) -> Content {
     let bytes = data.into_bytes();
     debug_assert_eq!(bytes[0], MESSAGES, "nothing else is compressed");
     match deflating.deflate(&bytes[KIND_LEN..]) {
-        Some((compressed, deflated)) => {
-            let mut front = Vec::with_capacity(KIND_LEN + COMPRESSED_LEN);
-            front.push(COMPRESSED);
-            front.put_slice(&compressed.encode());
-            join(front, Bytes::from(deflated).into())
-        }
+        Some((compressed, deflated)) => join(Bytes::from(deflated).into(), KIND_LEN + COMPRESSED_LEN, |out| {
+            out.push(COMPRESSED);
+            out.put_slice(&compressed.encode());
+        })
+        .into(),
         None => bytes.into(),
     }
 }
@@ -573,39 +588,36 @@ fn with_head(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out[start..start + 4].copy_from_slice(&len.to_be_bytes());
 }
 
-/// Returns a buffer with the exact capacity for the head, plus the message if that is small and copied.
-///
-/// `others` is the length of the parts with a fixed size. An exact capacity lets the full buffer become `Bytes` without
-/// another allocation.
-fn with_room(
-    others: usize,
-    metadata: &[&Metadata],
-    compressed: Option<CompressionHeader>,
-    message: &EncodedMessage,
-) -> Vec<u8> {
+/// Returns the length of everything before a message. `others` is the length of the parts with a fixed size.
+fn head_len(others: usize, metadata: &[&Metadata], compressed: Option<CompressionHeader>) -> usize {
     let framing = FIELD_LEN + size_of::<u16>();
     let metadata = metadata.iter().map(|metadata| metadata.size() - (ENTRY_OVERHEAD - framing) * metadata.len());
-    let compressed = compressed.map_or(0, |_| FIELD_LEN + COMPRESSED_LEN);
-    let message = if message.len() <= packed::COPIED_LEN_MAX { message.len() } else { 0 };
-    Vec::with_capacity(others + metadata.sum::<usize>() + compressed + message)
+    others + metadata.sum::<usize>() + compressed.map_or(0, |_| FIELD_LEN + COMPRESSED_LEN)
 }
 
-/// Joins a head and its message. Small messages are copied after the head.
-fn join(mut head: Vec<u8>, message: EncodedMessage) -> Content {
-    match message {
-        EncodedMessage::One(message) if message.len() <= packed::COPIED_LEN_MAX => {
-            head.extend_from_slice(&message);
-            head.into()
+/// Puts a head of this length in front of a message. Short messages and their heads share a buffer.
+fn join(message: EncodedMessage, head_len: usize, write: impl FnOnce(&mut Vec<u8>)) -> EncodedMessage {
+    let copied_len = match message {
+        EncodedMessage::Small(message) if head_len + message.len() <= SmallMessage::LEN_MAX => {
+            return EncodedMessage::Small(message.prepend(write));
         }
-        EncodedMessage::One(message) => vec![head.into(), message].into(),
-        EncodedMessage::Small(message) => {
-            head.extend_from_slice(&message);
-            head.into()
+        EncodedMessage::Small(_) => Some(message.len()),
+        EncodedMessage::One(ref message) => Some(message.len()).filter(|len| *len <= packed::COPIED_LEN_MAX),
+        EncodedMessage::Several(_) => None,
+    };
+    // An exact capacity lets the full buffer become `Bytes` without another allocation.
+    let mut head = Vec::with_capacity(head_len + copied_len.unwrap_or_default());
+    write(&mut head);
+    match message {
+        message if copied_len.is_some() => {
+            message.copy_to(&mut head);
+            EncodedMessage::One(head.into())
         }
         EncodedMessage::Several(mut pieces) => {
             pieces.insert(0, head.into());
-            pieces.into()
+            EncodedMessage::Several(pieces)
         }
+        message => EncodedMessage::Several(vec![head.into(), message.into_bytes()]),
     }
 }
 
@@ -665,7 +677,9 @@ const KIND_LEN: usize = 1;
 /// The length of a request before its fields and message: kind, operation, format, and the length of the head.
 const REQUEST_LEN: usize = KIND_LEN + 2 + 1 + 4;
 /// The length of an answer before its fields and message.
-const ANSWER_LEN: usize = KIND_LEN + 4;
+pub(crate) const ANSWER_LEN: usize = KIND_LEN + 4;
+/// The start of an answer without fields.
+const BARE_ANSWER: [u8; ANSWER_LEN] = [ANSWER, 0, 0, 0, 0];
 /// The length of a field before its value.
 const FIELD_LEN: usize = 1 + 4;
 const TIMEOUT_LEN: usize = FIELD_LEN + 8;

@@ -43,7 +43,7 @@ impl Caller for Arc<FrisbeeCaller> {
             let (head, body) = call.into_parts();
             if let (MethodKind::Unary, Body::One(content)) = (kind, &body) {
                 let call = UnaryCall::new(self, method, Some(format), &head, content, time);
-                return call.answer(self.unary(&call).await?.0);
+                return call.answer(self.unary(&call, None).await?.0);
             }
             // The channel's timeout bounds only the opening of a stream.
             let contents = match (kind, body) {

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use frisbee::{Connection, Content, Packet, PacketName, SendPosition, TrySendError};
+use frisbee::{Connection, Packet, PacketName, SendPosition, TrySendError};
 
 use crate::{
     call::status::Status,
-    codec::{self, EncodedMessage, Format, Message},
+    codec::{self, EncodedMessage, Format, Message, json::Types},
 };
 
 /// The request of a unary call. It can be sent again on another connection.
@@ -46,7 +46,7 @@ impl<'a, M> UnencodedRequest<'a, M> {
 
 impl<M: Message> UnaryRequest for UnencodedRequest<'_, M> {
     fn encode(&self, format: Format) -> Result<EncodedMessage, Status> {
-        Ok(self.noted(format.encode(self.message)?))
+        Ok(self.noted(format.encode_briefly(self.message, Types::WELL_KNOWN)?))
     }
 
     #[inline]
@@ -80,23 +80,16 @@ fn try_send(message: EncodedMessage, connection: &Connection, name: PacketName) 
 
 /// The request of one attempt.
 pub(crate) enum OutgoingRequest<'a> {
-    Encoded(Content),
+    Encoded(EncodedMessage),
     Message(&'a dyn UnaryRequest),
 }
 
 impl OutgoingRequest<'_> {
     /// Sends the request in a packet with this name, unless the outbox is full.
     pub(super) fn try_send(self, connection: &Connection, name: PacketName) -> Result<SendPosition, TrySendError> {
-        let PacketName { id, operation } = name;
         match self {
-            Self::Encoded(content) => connection.try_send(Packet { id, operation, content }),
+            Self::Encoded(content) => try_send(content, connection, name),
             Self::Message(message) => message.try_send(connection, name),
         }
-    }
-}
-
-impl From<Content> for OutgoingRequest<'_> {
-    fn from(content: Content) -> Self {
-        Self::Encoded(content)
     }
 }

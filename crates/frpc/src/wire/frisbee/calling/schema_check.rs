@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use frisbee::{Content, Operation};
+use frisbee::Operation;
 use tracing::{debug, warn};
 
 use super::{
@@ -15,6 +15,7 @@ use super::{
     },
     connection::ClientConnection,
     reconnecting::FrisbeeCaller,
+    request::OutgoingRequest,
     table::CallReply,
     unary::decode_envelope,
 };
@@ -76,7 +77,7 @@ impl ClientConnection {
 
     /// Requests the peer's description of a method.
     async fn description(&self, operation: u16, deadline: Deadline) -> Result<Bytes, Status> {
-        let question = Content::from(envelope::describe(operation)).into();
+        let question = OutgoingRequest::Encoded(envelope::describe(operation).into());
         let (CallReply::Plain(reply) | CallReply::Extended(reply)) =
             self.exchange(Operation::EXTENDED, question, deadline).await?;
         match decode_envelope(reply, self)?.into_body() {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{Content, Operation, PacketName, SendPosition};
+use frisbee::{Operation, PacketName, SendPosition};
 
 use super::{
     super::{
@@ -34,6 +34,7 @@ use crate::{
         deadline::{CallTime, Deadline},
         exchange::{Answer, Body, decode_response},
         head::Head,
+        meter::nanos_since,
         method::Method,
         request::Response,
         status::Status,
@@ -124,7 +125,7 @@ impl<'a> UnaryCall<'a> {
             _ => OutgoingMessage::new(self.request.encode(format)?, deflating),
         };
         let (operation, content) = match plain.filter(|_| message.compressed.is_none()) {
-            Some(plain) => (plain, Content::from(message.message)),
+            Some(plain) => (plain, message.message),
             None => {
                 // A timeout beyond any instant is sent as well. Without it, the announced timeout would apply.
                 let left = self.timeout.map(|deadline| deadline.left().unwrap_or(Duration::MAX));
@@ -132,7 +133,7 @@ impl<'a> UnaryCall<'a> {
                 (Operation::EXTENDED, content)
             }
         };
-        Ok(OutgoingPacket { operation, request: content.into(), format })
+        Ok(OutgoingPacket { operation, request: OutgoingRequest::Encoded(content), format })
     }
 
     /// Returns the answer in a reply.
@@ -177,8 +178,12 @@ impl<'a> UnaryCall<'a> {
 }
 
 impl FrisbeeCaller {
-    /// Makes a unary call. Returns the reply and the time at which it arrived.
-    pub(crate) async fn unary(self: &Arc<Self>, call: &UnaryCall<'_>) -> Result<(UnaryReply, Instant), Status> {
+    /// Makes a unary call. Returns the reply, and the nanoseconds from this start to its arrival. Zero without a start.
+    pub(crate) async fn unary(
+        self: &Arc<Self>,
+        call: &UnaryCall<'_>,
+        start: Option<Instant>,
+    ) -> Result<(UnaryReply, u64), Status> {
         let mut later = None;
         let connection = self.first().unwrap_or_else(|| &**later.insert(self.current()));
         let failed = match poll_fn(|cx| Poll::Ready(self.try_begin(connection, call, cx))).await {
@@ -190,14 +195,17 @@ impl FrisbeeCaller {
                         Some((Arc::new(connection.detached_handle()), status))
                     }
                     // No other reading of the clock for this call.
-                    outcome => return outcome.map(|reply| (reply, connection.connection.turn())),
+                    outcome => {
+                        let nanos = start.map_or(0, |start| connection.connection.nanos_to_turn(start));
+                        return outcome.map(|reply| (reply, nanos));
+                    }
                 }
             }
         };
         // The handle may be the last one that keeps the connection open.
         drop(later);
         let reply = Box::pin(self.unary_slowly(call, failed)).await?;
-        Ok((reply, tokio::time::Instant::now().into_std()))
+        Ok((reply, start.map_or(0, nanos_since)))
     }
 
     /// The fast step: sends the request. `None` if the call has to wait or needs a check first. In that case, nothing
@@ -270,6 +278,11 @@ impl FrisbeeCaller {
 
 /// Decodes an answer in an envelope, within the limits of its connection.
 pub(super) fn decode_envelope(content: Bytes, connection: &ClientConnection) -> Result<Answer, Status> {
+    let content = match envelope::bare_answer_message(content) {
+        // The common case.
+        Ok(message) => return Ok(Answer::new(Body::One(message.into()))),
+        Err(content) => content,
+    };
     match Envelope::decode(content, connection.own.metadata_max)? {
         Envelope::Answer { head, mut message } => {
             if let Some(compressed) = head.compressed {

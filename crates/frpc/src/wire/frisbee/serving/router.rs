@@ -171,7 +171,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
     #[inline]
     fn event(&self, connection: &Connection, event: Event<'_>) {
         if matches!(event, Event::Received) {
-            self.common.end_turn(|| connection.turn());
+            self.common.end_turn(|| connection.nanos_in_turn());
         }
         if matches!(event, Event::Received | Event::Writable) || self.handle_event(connection, event) {
             self.fallback.event(connection, event);
@@ -198,12 +198,13 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
             entry => {
                 // The timeout of a queued packet counts from its arrival.
                 let arrived = Instant::from_std(connection.turn());
+                let is_in_turn = connection.routes_in_turn();
                 Either::Right(async move {
-                    // Boxed, so that calls without a limit use no memory for these futures.
                     match entry {
+                        // Boxed, so that calls without a limit use no memory for this future.
                         Some(entry) => Box::pin(self.serve_limited(entry, packet, arrived, connection)).await,
                         None if packet.operation == Operation::EXTENDED => {
-                            Box::pin(self.serve_extended(packet, arrived, connection)).await
+                            self.serve_extended(packet, arrived, is_in_turn, connection).await
                         }
                         None => self.fallback.route(packet, connection).await,
                     }

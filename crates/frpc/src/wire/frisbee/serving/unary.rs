@@ -1,13 +1,15 @@
 //! Unary calls on the server: from a packet to the handler, and the answer back.
 
 use std::{
-    future::Future,
+    future::{Future, ready},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
 
+use bytes::Bytes;
 use frisbee::{Connection, Content, Operation, Outcome, Packet, PacketName, Router};
+use futures_util::{FutureExt as _, future::Either};
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
@@ -15,7 +17,7 @@ use super::{
     super::{
         bytes::{
             compressed::OutgoingMessage,
-            envelope::{self, Envelope},
+            envelope::{self, Envelope, HeadFields},
             schema,
         },
         peer::PeerState,
@@ -110,18 +112,29 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     /// Sends the answer to a request. The common case: a message that a plain packet carries as it is.
     #[inline]
     fn reply(&self, name: PacketName, method: &'static Method, answer: Answer, connection: &Connection) -> Outcome {
-        if name.operation == Operation::EXTENDED || self.common.compression.compresses() {
+        if self.common.compression.compresses() {
             return self.reply_in_full(name, method, answer, connection);
         }
+        if name.operation == Operation::EXTENDED {
+            return self.reply_extended(name, method, answer, connection);
+        }
         match answer.into_message(connection.content_len_max() as usize) {
-            Ok(EncodedMessage::Small(message)) => {
-                connection.reply_copied(name, &message);
-                Outcome::Nothing
-            }
-            Ok(message) => {
-                let PacketName { id, operation } = name;
-                Outcome::Reply(Packet { id, operation, content: message.into() })
-            }
+            Ok(message) => reply_with(name, message, connection),
+            Err(answer) => self.reply_in_full(name, method, answer, connection),
+        }
+    }
+
+    /// Sends the answer to an extended request, without compression.
+    #[cold]
+    fn reply_extended(
+        &self,
+        name: PacketName,
+        method: &'static Method,
+        answer: Answer,
+        connection: &Connection,
+    ) -> Outcome {
+        match answer.into_message((connection.content_len_max() as usize).saturating_sub(envelope::ANSWER_LEN)) {
+            Ok(message) => reply_with(name, envelope::bare_answer(message), connection),
             Err(answer) => self.reply_in_full(name, method, answer, connection),
         }
     }
@@ -169,7 +182,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         };
         let message = OutgoingMessage::new(message, PeerState::deflating(connection));
         let reply = if is_extended || message.compressed.is_some() {
-            let content = envelope::answer(&metadata, &trailers, message);
+            let content = envelope::answer(&metadata, &trailers, message).into();
             Packet { id, operation: Operation::EXTENDED, content }
         } else {
             Packet { id, operation, content: message.message.into() }
@@ -184,52 +197,95 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     }
 
     /// Serves an extended packet.
-    pub(super) async fn serve_extended(&self, packet: Packet, arrived: Instant, connection: &Connection) -> Outcome {
+    // The futures are boxed, so that plain calls use no memory for them.
+    #[cold]
+    pub(super) fn serve_extended(
+        &self,
+        packet: Packet,
+        arrived: Instant,
+        is_in_turn: bool,
+        connection: &Connection,
+    ) -> impl Future<Output = Outcome> + Send {
         let name = packet.name();
-        let failed = |status: Status| fail(name, None, status.into(), connection);
-        let (operation, format, head, mut message) =
-            match Envelope::decode(packet.content.into_bytes(), self.metadata_max()) {
-                Ok(Envelope::Request { operation, format, head, message }) => (operation, format, head, message),
-                Ok(Envelope::Describe { operation }) => {
-                    return match self.table().find(operation) {
-                        Some(entry) => match self.description(entry) {
-                            Ok(answer) => self.reply(name, entry.method, answer, connection),
-                            Err(status) => failed(status),
-                        },
-                        None => failed(no_method(operation)),
-                    };
+        let outcome = match Envelope::decode(packet.content.into_bytes(), self.metadata_max()) {
+            Ok(Envelope::Request { operation, format, head, message }) => match self.table().find(operation) {
+                Some(entry) if entry.method.kind == MethodKind::Unary => {
+                    let request = ExtendedRequest { entry, format, head, message, arrived, is_in_turn };
+                    let is_limited = request.head.compressed.is_some() || !self.common.is_unlimited;
+                    return Either::Right(match is_limited {
+                        true => Either::Left(Box::pin(self.serve_extended_limited(name, request, connection))),
+                        false => Either::Right(Box::pin(self.serve_request(name, request, connection))),
+                    });
                 }
-                // Answers to known calls were intercepted before. Answers to unknown calls are dropped.
-                Ok(_) => return Outcome::Nothing,
-                Err(status) => return failed(status),
-            };
-        let mut _held = None;
-        if let Some(compressed) = head.compressed {
-            match PeerState::inflate_request(connection, compressed, &message).await {
-                Ok((inflated, held)) => (message, _held) = (inflated, Some(held)),
-                Err(why) => return failed(why.request_status()),
+                Some(_) => fail(name, None, self.not_unary(operation).into(), connection),
+                None => {
+                    self.common.count_refused(None, Code::Unimplemented);
+                    fail(name, None, no_method(operation).into(), connection)
+                }
+            },
+            Ok(Envelope::Describe { operation }) => match self.table().find(operation) {
+                Some(entry) => match self.description(entry) {
+                    Ok(answer) => self.reply(name, entry.method, answer, connection),
+                    Err(status) => fail(name, None, status.into(), connection),
+                },
+                None => fail(name, None, no_method(operation).into(), connection),
+            },
+            // Answers to known calls were intercepted before. Answers to unknown calls are dropped.
+            Ok(_) => Outcome::Nothing,
+            Err(status) => fail(name, None, status.into(), connection),
+        };
+        Either::Left(ready(outcome))
+    }
+
+    /// Serves an extended request without limits.
+    #[inline(always)]
+    fn serve_request(
+        &self,
+        name: PacketName,
+        request: ExtendedRequest,
+        connection: &Connection,
+    ) -> impl Future<Output = Outcome> + Send {
+        let method = request.entry.method;
+        let turn = request.is_in_turn.then(|| request.arrived.into_std());
+        let (entry, (call, time)) = (request.entry, self.extended_call(request, connection));
+        self.call_at(entry, call, time, turn).map(move |answer| match answer {
+            Ok(answer) => self.reply(name, method, answer, connection),
+            Err(status) => fail_with(name, method, status, connection),
+        })
+    }
+
+    /// Serves a compressed request, or one within the limits of the server.
+    async fn serve_extended_limited(
+        &self,
+        name: PacketName,
+        mut request: ExtendedRequest,
+        connection: &Connection,
+    ) -> Outcome {
+        let (entry, mut _held) = (request.entry, None);
+        if let Some(compressed) = request.head.compressed {
+            match PeerState::inflate_request(connection, compressed, &request.message).await {
+                Ok((inflated, held)) => (request.message, _held) = (inflated, Some(held)),
+                Err(why) => return fail(name, None, why.request_status().into(), connection),
             }
         }
-        let Some(entry) = self.table().find(operation) else {
-            self.common.count_refused(None, Code::Unimplemented);
-            return failed(no_method(operation));
-        };
-        if entry.method.kind != MethodKind::Unary {
-            return failed(self.not_unary(operation));
-        }
-        let time =
-            self.common
-                .calls
-                .time_of(entry.method, head.timeout.or_else(|| PeerState::announced(connection)), || arrived);
-        let mut received = Head::received(Some(origin(connection)), time.and_then(HandlerTime::at));
-        if !head.metadata.is_empty() {
-            *received.metadata_mut() = head.metadata;
-        }
-        let call = Call::new(entry.method, format, received, Body::One(message.into()));
+        let (call, time) = self.extended_call(request, connection);
         match self.call_limited(entry, call, time, connection).await {
             Ok(answer) => self.reply(name, entry.method, answer, connection),
             Err(failure) => fail(name, Some(entry.method), failure, connection),
         }
+    }
+
+    /// Creates the call for an extended request, and its time limit.
+    #[inline(always)]
+    fn extended_call(&self, request: ExtendedRequest, connection: &Connection) -> (Call, Option<HandlerTime>) {
+        let ExtendedRequest { entry, format, head, message, arrived, .. } = request;
+        let timeout = head.timeout.or_else(|| PeerState::announced(connection));
+        let time = self.common.calls.time_of(entry.method, timeout, || arrived);
+        let mut received = Head::received(Some(origin(connection)), time.and_then(HandlerTime::at));
+        if !head.metadata.is_empty() {
+            *received.metadata_mut() = head.metadata;
+        }
+        (Call::new(entry.method, format, received, Body::One(message.into())), time)
     }
 
     /// Returns the status for a packet whose operation is not a unary method.
@@ -248,6 +304,17 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             }
         }
     }
+}
+
+/// A request of an extended packet to a unary method.
+struct ExtendedRequest {
+    entry: MethodEntry,
+    format: Format,
+    head: HeadFields,
+    message: Bytes,
+    arrived: Instant,
+    /// `true` if the handler begins in the turn of its arrival.
+    is_in_turn: bool,
 }
 
 pin_project! {
@@ -303,7 +370,22 @@ impl CallClock for PlainClock<'_, '_> {
     }
 }
 
-/// Answers a plain request with the status of its handler.
+/// Answers a request with an encoded answer.
+#[inline(always)]
+fn reply_with(name: PacketName, answer: EncodedMessage, connection: &Connection) -> Outcome {
+    match answer {
+        EncodedMessage::Small(message) => {
+            connection.reply_copied(name, &message);
+            Outcome::Nothing
+        }
+        message => {
+            let PacketName { id, operation } = name;
+            Outcome::Reply(Packet { id, operation, content: message.into() })
+        }
+    }
+}
+
+/// Answers a request with the status of its handler.
 #[cold]
 fn fail_with(name: PacketName, method: &'static Method, status: Status, connection: &Connection) -> Outcome {
     fail(name, Some(method), status.into(), connection)

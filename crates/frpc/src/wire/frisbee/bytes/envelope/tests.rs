@@ -12,7 +12,7 @@ fn metadata() -> Metadata {
     metadata
 }
 
-fn decoded(content: Content) -> Result<Envelope, Status> {
+fn decoded(content: EncodedMessage) -> Result<Envelope, Status> {
     Envelope::decode(content.into_bytes(), 8192)
 }
 
@@ -38,6 +38,21 @@ fn a_response_of_any_pieces_round_trips() {
         let content = answer(&Metadata::new(), &metadata(), pieces);
         let Ok(Envelope::Answer { head, message, .. }) = decoded(content) else { panic!("no answer") };
         assert_eq!((head.metadata.len(), head.trailers, message.len()), (0, metadata(), len));
+    }
+}
+
+#[test]
+fn an_answer_with_only_a_message_is_found_by_its_start() {
+    for len in [0, 2, 5000] {
+        let content = bare_answer(Bytes::from(vec![7; len]).into()).into_bytes();
+        assert_eq!(
+            answer(&Metadata::new(), &Metadata::new(), EncodedMessage::from(Bytes::from(vec![7; len]))).into_bytes(),
+            content
+        );
+        assert_eq!(bare_answer_message(content).unwrap(), vec![7; len]);
+    }
+    for other in [answer(&metadata(), &Metadata::new(), message("hi")).into_bytes(), describe(1), Bytes::new()] {
+        assert_eq!(bare_answer_message(other.clone()), Err(other));
     }
 }
 
@@ -234,12 +249,11 @@ fn encoders_reserve_the_exact_capacity() {
             for compressed in [None, compressed] {
                 let message = EncodedMessage::from(Bytes::from_static(b"message"));
                 let outgoing = || OutgoingMessage { compressed, message: message.clone() };
-                let capacity =
-                    with_room(REQUEST_LEN + timeout.map_or(0, |_| TIMEOUT_LEN), &[&metadata], compressed, &message)
-                        .capacity();
-                assert_eq!(request(1, Format::Polyglot, timeout, &metadata, outgoing()).len(), capacity);
-                let capacity = with_room(ANSWER_LEN, &[&metadata, &metadata], compressed, &message).capacity();
-                assert_eq!(answer(&metadata, &metadata, outgoing()).len(), capacity);
+                let len = head_len(REQUEST_LEN + timeout.map_or(0, |_| TIMEOUT_LEN), &[&metadata], compressed);
+                let request = request(1, Format::Polyglot, timeout, &metadata, outgoing());
+                assert_eq!(request.len(), len + message.len());
+                let len = head_len(ANSWER_LEN, &[&metadata, &metadata], compressed);
+                assert_eq!(answer(&metadata, &metadata, outgoing()).len(), len + message.len());
             }
         }
     }
