@@ -5,7 +5,8 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 
 /// The timeout header of gRPC and gRPC-Web.
-pub(crate) const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+pub(crate) const GRPC_TIMEOUT: HeaderName = HeaderName::from_static(GRPC_TIMEOUT_NAME);
+pub(crate) const GRPC_TIMEOUT_NAME: &str = "grpc-timeout";
 
 /// The timeout header of Connect.
 pub(crate) const CONNECT_TIMEOUT: HeaderName = HeaderName::from_static("connect-timeout-ms");

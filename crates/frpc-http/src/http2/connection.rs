@@ -345,7 +345,7 @@ impl<'a> ServerConnection<'a> {
                     content.advance(envelope::HEADER_LEN);
                     return self.streams.call(core, stream, call, content, self.turn);
                 }
-                Some(MessageHead::LongGrpc(call)) => {
+                Some(MessageHead::NewGrpc(call)) => {
                     content.advance(envelope::HEADER_LEN);
                     return self.streams.call(core, stream, &call, content, self.turn);
                 }

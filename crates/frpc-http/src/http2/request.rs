@@ -10,7 +10,7 @@ use http::{
 };
 
 use crate::{
-    headers::request_len,
+    headers::{field_len, request_len},
     serve::{GrpcCall, ServeContext},
 };
 
@@ -18,8 +18,8 @@ use crate::{
 pub(super) enum MessageHead<'a> {
     /// A valid unary call of gRPC.
     Grpc(&'a Arc<GrpcCall>),
-    /// The same with a head too long to be remembered.
-    LongGrpc(Arc<GrpcCall>),
+    /// The same with a head that is not remembered: it is long, or has a trace context.
+    NewGrpc(Arc<GrpcCall>),
     Other(Box<Parts>),
 }
 
@@ -44,26 +44,36 @@ impl KnownCalls {
     }
 
     fn read_new(&mut self, context: &ServeContext, head: &Arc<Head>) -> Option<MessageHead<'_>> {
+        if let Some(call) = self.similar(context, head) {
+            let call = Arc::new(call);
+            // A trace context does not come again, but a timeout may.
+            let is_repeated = head.get("traceparent").is_none();
+            return Some(if is_repeated { self.insert(head.clone(), call) } else { MessageHead::NewGrpc(call) });
+        }
         let parts = parts(head)?;
         let Some(call) = GrpcCall::read(context, &parts) else { return Some(MessageHead::Other(Box::new(parts))) };
         let call = Arc::new(call);
-        if request_len(&parts.method, &parts.uri, &parts.headers) <= KNOWN_HEAD_LEN_MAX {
-            self.insert(head.clone(), call);
-            return self
-                .calls
-                .iter()
-                .find(|(known, _)| Arc::ptr_eq(known, head))
-                .map(|(_, call)| MessageHead::Grpc(call));
-        }
-        Some(MessageHead::LongGrpc(call))
+        let is_short = request_len(&parts.method, &parts.uri, &parts.headers) <= KNOWN_HEAD_LEN_MAX;
+        Some(if is_short { self.insert(head.clone(), call) } else { MessageHead::NewGrpc(call) })
     }
 
-    fn insert(&mut self, head: Arc<Head>, call: Arc<GrpcCall>) {
-        if self.calls.len() < KNOWN_CALLS_MAX {
-            return self.calls.push((head, call));
-        }
-        self.calls[self.oldest] = (head, call);
-        self.oldest = (self.oldest + 1) % KNOWN_CALLS_MAX;
+    /// Returns the call of a head that differs from a known one in its timeout or its trace context only.
+    fn similar(&self, context: &ServeContext, head: &Head) -> Option<GrpcCall> {
+        let (_, call) = self.calls.iter().find(|(known, _)| is_similar(known, head))?;
+        call.with_varying(context, head.iter().filter(is_varying), head_len(head))
+    }
+
+    fn insert(&mut self, head: Arc<Head>, call: Arc<GrpcCall>) -> MessageHead<'_> {
+        let at = if self.calls.len() < KNOWN_CALLS_MAX {
+            self.calls.push((head, call));
+            self.calls.len() - 1
+        } else {
+            let at = self.oldest;
+            self.calls[at] = (head, call);
+            self.oldest = (at + 1) % KNOWN_CALLS_MAX;
+            at
+        };
+        MessageHead::Grpc(&self.calls[at].1)
     }
 }
 
@@ -72,6 +82,32 @@ const KNOWN_CALLS_MAX: usize = 8;
 
 /// The maximum size of the head of a remembered call, as HTTP/2 counts header lists.
 const KNOWN_HEAD_LEN_MAX: usize = 1024;
+
+/// Returns `true` for fields that differ between calls of the same method by the same client.
+fn is_varying(field: &(&[u8], &[u8])) -> bool {
+    GrpcCall::VARYING.iter().any(|name| name.as_bytes() == field.0)
+}
+
+/// Returns `true` if two heads are equal without their varying fields.
+fn is_similar(one: &Head, other: &Head) -> bool {
+    one.path() == other.path()
+        && one.method() == other.method()
+        && one.authority() == other.authority()
+        && one.scheme() == other.scheme()
+        && one.iter().filter(|field| !is_varying(field)).eq(other.iter().filter(|field| !is_varying(field)))
+}
+
+/// Returns the size of a head as HTTP/2 counts header lists.
+fn head_len(head: &Head) -> usize {
+    let pseudo = [
+        (":method", head.method()),
+        (":scheme", head.scheme()),
+        (":path", head.path()),
+        (":authority", head.authority()),
+    ];
+    let pseudo = pseudo.iter().map(|(name, value)| field_len(name, value.map_or(0, str::len)));
+    pseudo.chain(head.iter().map(|(name, value)| name.len() + value.len() + 32)).sum()
+}
 
 /// Converts the head of a request. Returns `None` if a part of it is invalid.
 pub(super) fn parts(head: &Head) -> Option<Parts> {

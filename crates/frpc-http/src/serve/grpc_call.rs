@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use frpc::{
-    Answer, Body, Drain, HandlerFuture, HandlerPermit, Head, Metadata, MethodHandle, MethodKind, Status,
+    Answer, Body, Drain, HandlerFuture, HandlerPermit, Head, Metadata, MethodHandle, MethodKind, Status, TraceContext,
     codec::EncodedMessage,
 };
 use http::{HeaderMap, Method, Response, header::ORIGIN, request::Parts};
@@ -18,7 +18,10 @@ use super::{
     site::{ServeContext, media_type},
     spawns_unary,
 };
-use crate::message::envelope;
+use crate::{
+    headers::{metadata, timeout},
+    message::envelope,
+};
 
 /// A unary call, as the head of its request describes it. Requests with the same head make the same call again.
 #[derive(Clone, Debug)]
@@ -74,6 +77,40 @@ impl GrpcCall {
         let head = site.head_of(&metadata, None, site.peer.as_ref()).ok()?;
         let is_unary = method.method().kind == MethodKind::Unary;
         (is_unary && !is_late).then_some(Self { dialect, coding, method, time, head })
+    }
+
+    /// The headers that differ between calls of the same method by the same client.
+    pub(crate) const VARYING: [&str; 3] = [TraceContext::NAMES[0], TraceContext::NAMES[1], timeout::GRPC_TIMEOUT_NAME];
+
+    /// Returns the same call with other [varying](Self::VARYING) headers, in a head of this size. Returns `None` for all
+    /// requests that need [`respond`](super::respond).
+    pub(crate) fn with_varying<'h>(
+        &self,
+        site: &ServeContext,
+        headers: impl Iterator<Item = (&'h [u8], &'h [u8])>,
+        head_len: usize,
+    ) -> Option<Self> {
+        if head_len > usize::try_from(site.settings.head_len_max).unwrap_or(usize::MAX) {
+            return None;
+        }
+        let (mut head, mut time) = (self.head.clone(), None);
+        for name in TraceContext::NAMES {
+            // Mutable access allocates.
+            if head.metadata().contains_key(name) {
+                head.metadata_mut().remove(name);
+            }
+        }
+        for (name, value) in headers {
+            if name != timeout::GRPC_TIMEOUT_NAME.as_bytes() {
+                metadata::append(head.metadata_mut(), str::from_utf8(name).ok()?, value).ok()?;
+            } else if time.is_none() {
+                // As with several headers of this name, the first one counts.
+                time = Some(timeout::parse_grpc(value).filter(|time| !time.is_zero())?);
+            }
+        }
+        let metadata = head.metadata();
+        let fits = metadata.size() + 2 * metadata.len() <= site.endpoint.metadata_len_max();
+        fits.then_some(Self { head, time, ..*self })
     }
 
     /// Returns the content type of the response.
