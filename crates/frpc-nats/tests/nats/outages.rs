@@ -67,16 +67,16 @@ fn no_direct_call_fails_while_each_server_of_the_cluster_dies_in_turn() {
             }
         }
         let answered = |outcomes: &Outcomes| outcomes.answered.load(Ordering::Relaxed);
-        for dying in 0..3 {
+        for dying in &mut cluster {
             let before = [answered(&directly), answered(&passed)];
             until(|| answered(&directly) > before[0] + 100 && answered(&passed) > before[1] + 100).await;
-            let mut server = cluster[dying].take().unwrap();
+            let mut server = dying.take().unwrap();
             server.kill().await;
             let before = [answered(&directly), answered(&passed)];
             until(|| answered(&directly) > before[0] + 100 && answered(&passed) > before[1] + 100).await;
             let mut server = server.restart().await;
             server.has_leader().await;
-            cluster[dying] = Some(server);
+            *dying = Some(server);
         }
         // The watch has survived: another server is found, and the first one is left.
         let service = TestService::default();
