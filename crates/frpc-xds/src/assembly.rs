@@ -301,3 +301,216 @@ const ENDPOINTS_MAX: usize = 10_000;
 const WEIGHT_MAX: u32 = 65_535;
 /// Shares with a smaller relative difference count as equal.
 const SHARE_TOLERANCE: f64 = 1e-6;
+
+#[cfg(test)]
+mod tests {
+    use frpc::{prost::Message, prost_types::Any};
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::{
+        bootstrap::Bootstrap,
+        protos::{
+            envoy::service::discovery::v3::DiscoveryResponse,
+            frpc::xds::v3::{
+                self as proto, address, cluster, config_source::ConfigSourceSpecifier,
+                http_connection_manager::RouteSpecifier, route, route_action, route_match,
+            },
+        },
+        settings::XdsSettings,
+    };
+
+    /// A service with its resources, without a control plane.
+    struct Mesh {
+        client: Arc<ClientState>,
+        assembly: Assembly,
+    }
+
+    impl Mesh {
+        fn new() -> Self {
+            let bootstrap = r#"{"xds_servers": [{"server_uri": "plane:1", "channel_creds": [{"type": "insecure"}]}]}"#;
+            let bootstrap = Bootstrap::from_json(bootstrap).unwrap();
+            let client = Arc::new(ClientState::new(bootstrap, XdsSettings::default()));
+            let assembly = Assembly::new(client.clone(), "orders".to_owned(), "grpc".to_owned());
+            Self { client, assembly }
+        }
+
+        /// Sends resources, and looks at the result.
+        fn send(&mut self, kind: ResourceKind, resources: &[Vec<u8>]) -> Result<Option<Endpoints>> {
+            let any = |value: &Vec<u8>| Any { type_url: kind.type_url().to_owned(), value: value.clone() };
+            let response = DiscoveryResponse {
+                resources: resources.iter().map(any).collect(),
+                type_url: kind.type_url().to_owned(),
+                ..DiscoveryResponse::default()
+            };
+            self.client.change(|state| state.respond(response, Instant::now()));
+            self.assembly.update()
+        }
+
+        /// Sends a listener with one route for all calls.
+        fn route(&mut self, cluster: &str) -> Result<Option<Endpoints>> {
+            self.routes(&[("", cluster)])
+        }
+
+        fn routes(&mut self, routes: &[(&str, &str)]) -> Result<Option<Endpoints>> {
+            let _ = self.assembly.update();
+            let routes = routes.iter().map(|(prefix, cluster)| {
+                let specifier = Some(route_match::PathSpecifier::Prefix((*prefix).to_owned()));
+                let found = proto::RouteMatch { path_specifier: specifier, ..Default::default() };
+                let cluster = route_action::ClusterSpecifier::Cluster((*cluster).to_owned());
+                let action = proto::RouteAction { cluster_specifier: Some(cluster), ..Default::default() };
+                proto::Route {
+                    r#match: Some(found),
+                    action: Some(route::Action::Route(action)),
+                    name: (*prefix).to_owned(),
+                }
+            });
+            let host = proto::VirtualHost {
+                domains: vec!["*".to_owned()],
+                routes: routes.collect(),
+                ..proto::VirtualHost::default()
+            };
+            let config = proto::RouteConfiguration { name: String::new(), virtual_hosts: vec![host] };
+            let manager = proto::HttpConnectionManager {
+                route_specifier: Some(RouteSpecifier::RouteConfig(config)),
+                ..Default::default()
+            };
+            let url =
+                "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+            let api = Any { type_url: url.to_owned(), value: manager.encode_to_vec() };
+            let api_listener = Some(proto::ApiListener { api_listener: Some(api) });
+            let listener = proto::Listener { name: "orders".to_owned(), api_listener };
+            self.send(ResourceKind::Listener, &[listener.encode_to_vec()])
+        }
+
+        fn is_watched(&self, kind: ResourceKind, name: &str) -> bool {
+            self.client.lock().is_watched(kind, name)
+        }
+    }
+
+    fn discovered(name: &str) -> Vec<u8> {
+        let specifier = Some(ConfigSourceSpecifier::Ads(proto::AggregatedConfigSource {}));
+        let eds_config = Some(proto::ConfigSource { config_source_specifier: specifier });
+        let config = proto::EdsClusterConfig { eds_config, service_name: String::new() };
+        let kind = cluster::ClusterDiscoveryType::Type(cluster::DiscoveryType::Eds as i32);
+        let cluster = proto::Cluster {
+            name: name.to_owned(),
+            cluster_discovery_type: Some(kind),
+            eds_cluster_config: Some(config),
+            ..Default::default()
+        };
+        cluster.encode_to_vec()
+    }
+
+    fn aggregate(name: &str, clusters: &[&str]) -> Vec<u8> {
+        let config =
+            proto::AggregateClusterConfig { clusters: clusters.iter().map(|name| (*name).to_owned()).collect() };
+        let url = "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig";
+        let typed_config = Some(Any { type_url: url.to_owned(), value: config.encode_to_vec() });
+        let kind = proto::CustomClusterType { name: String::new(), typed_config };
+        let kind = Some(cluster::ClusterDiscoveryType::ClusterType(kind));
+        proto::Cluster { name: name.to_owned(), cluster_discovery_type: kind, ..Default::default() }.encode_to_vec()
+    }
+
+    fn assigned(name: &str, port: u32) -> Vec<u8> {
+        let socket = proto::SocketAddress { address: "127.0.0.1".to_owned(), port_value: port, ..Default::default() };
+        let address = proto::Address { address: Some(address::Address::SocketAddress(socket)) };
+        let endpoint = proto::Endpoint { address: Some(address), ..Default::default() };
+        let endpoint = proto::LbEndpoint { endpoint: Some(endpoint), ..Default::default() };
+        let locality = proto::LocalityLbEndpoints { lb_endpoints: vec![endpoint], ..Default::default() };
+        let endpoints = vec![locality];
+        proto::ClusterLoadAssignment { cluster_name: name.to_owned(), endpoints, policy: None }.encode_to_vec()
+    }
+
+    fn failure(result: Result<Option<Endpoints>>) -> String {
+        match result {
+            Err(Incomplete::Failed(why)) => why,
+            other => panic!("it has not failed: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_service_is_complete_with_its_last_resource() {
+        let mut mesh = Mesh::new();
+        assert_eq!(mesh.route("a"), Err(Incomplete::Waiting));
+        assert_eq!(mesh.send(ResourceKind::Cluster, &[discovered("a")]), Err(Incomplete::Waiting));
+        let found = mesh.send(ResourceKind::Endpoints, &[assigned("a", 1)]).unwrap().unwrap();
+        assert!(format!("{found:?}").contains("grpc://127.0.0.1:1"));
+        assert_eq!(mesh.send(ResourceKind::Endpoints, &[assigned("a", 1)]), Ok(None), "nothing has changed");
+        assert!(mesh.send(ResourceKind::Endpoints, &[assigned("a", 2)]).unwrap().is_some());
+        let why = failure(mesh.send(ResourceKind::Cluster, &[]));
+        assert!(why.contains("no Cluster resource \"a\""), "{why}");
+    }
+
+    #[test]
+    fn earlier_resources_stay_subscribed_until_others_are_complete() {
+        let mut mesh = Mesh::new();
+        let _ = mesh.route("a");
+        let _ = mesh.send(ResourceKind::Cluster, &[discovered("a")]);
+        mesh.send(ResourceKind::Endpoints, &[assigned("a", 1)]).unwrap().unwrap();
+        assert_eq!(mesh.route("b"), Err(Incomplete::Waiting));
+        assert!(mesh.is_watched(ResourceKind::Endpoints, "a"));
+        let _ = mesh.send(ResourceKind::Cluster, &[discovered("a"), discovered("b")]);
+        assert!(mesh.send(ResourceKind::Endpoints, &[assigned("b", 2)]).unwrap().is_some());
+        assert!(!mesh.is_watched(ResourceKind::Endpoints, "a"));
+        assert!(mesh.is_watched(ResourceKind::Endpoints, "b"));
+    }
+
+    #[test]
+    fn clusters_of_an_aggregate_have_priorities_and_cycles_end() {
+        let mut mesh = Mesh::new();
+        let _ = mesh.route("all");
+        let clusters = [
+            aggregate("all", &["a", "all", "more"]),
+            aggregate("more", &["all", "b", "a"]),
+            discovered("a"),
+            discovered("b"),
+        ];
+        // Each pass subscribes to the next level.
+        for _ in 0..3 {
+            let _ = mesh.send(ResourceKind::Cluster, &clusters);
+        }
+        let found = mesh.send(ResourceKind::Endpoints, &[assigned("a", 1), assigned("b", 2)]).unwrap().unwrap();
+        let endpoint = |port: u32| Endpoint::new(format!("grpc://127.0.0.1:{port}")).unwrap();
+        let expected = Endpoints::new([endpoint(1), endpoint(2).priority(1)]);
+        let (endpoints, _) = mesh.assembly.last.clone().unwrap();
+        assert_eq!(endpoints, expected, "{found:?}");
+    }
+
+    #[test]
+    fn hostile_graphs_of_clusters_are_bounded() {
+        // Each cluster names each other one many times.
+        let names: Vec<_> = (0..15).map(|index| format!("c{index}")).collect();
+        let every: Vec<&str> = names.iter().cycle().take(100).map(|name| &**name).collect();
+        let all: Vec<_> = names.iter().map(|name| aggregate(name, &every)).collect();
+        let mut mesh = Mesh::new();
+        let _ = mesh.route("c0");
+        for _ in 0..3 {
+            let _ = mesh.send(ResourceKind::Cluster, &all);
+        }
+        assert!(failure(mesh.send(ResourceKind::Cluster, &all)).contains("has no cluster"), "none has endpoints");
+
+        // A long chain, and one with too many clusters.
+        let chain: Vec<_> =
+            (0..20).map(|index| aggregate(&format!("d{index}"), &[&format!("d{}", index + 1)])).collect();
+        let mut mesh = Mesh::new();
+        let _ = mesh.route("d0");
+        let last = (0..20).map(|_| mesh.send(ResourceKind::Cluster, &chain)).last().unwrap();
+        assert!(failure(last).contains("nested more than 16 times"));
+        let wide: Vec<_> = (0..100).map(|index| format!("e{index}")).collect();
+        let wide = aggregate("wide", &wide.iter().map(|name| &**name).collect::<Vec<_>>());
+        let mut mesh = Mesh::new();
+        let _ = mesh.route("wide");
+        assert!(matches!(mesh.send(ResourceKind::Cluster, &[wide]), Err(Incomplete::Failed(_) | Incomplete::Waiting)));
+    }
+
+    #[test]
+    fn routes_to_other_clusters_are_an_error_unless_nothing_reaches_them() {
+        let mut mesh = Mesh::new();
+        let why = failure(mesh.routes(&[("/a.B/", "a"), ("", "b")]));
+        assert!(why.contains("leads to other clusters"), "{why}");
+        assert_eq!(mesh.routes(&[("/a.B/", "a"), ("", "a"), ("/c.D/", "b")]), Err(Incomplete::Waiting));
+        let why = failure(mesh.routes(&[]));
+        assert!(why.contains("no route"), "{why}");
+    }
+}

@@ -102,6 +102,11 @@ impl AdsState {
         subscription.map_or(ResourceState::Pending, |subscription| subscription.state.clone())
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_watched(&self, kind: ResourceKind, name: &str) -> bool {
+        self.types.get(&kind).is_some_and(|state| state.subscriptions.contains_key(name))
+    }
+
     /// Returns `true` if a resource was never received.
     pub(crate) fn has_unknown(&self) -> bool {
         let mut all = self.types.values().flat_map(|state| state.subscriptions.values());

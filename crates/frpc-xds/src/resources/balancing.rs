@@ -26,7 +26,7 @@ impl ClusterBalancing {
                 least_request(cluster.least_request_lb_config.as_ref().and_then(|config| config.choice_count))
             }
             Ok(LbPolicy::RingHash) => {
-                let config = cluster.ring_hash_lb_config.clone().unwrap_or_default();
+                let config = cluster.ring_hash_lb_config.unwrap_or_default();
                 check_ring(config.minimum_ring_size, config.maximum_ring_size)?;
                 match config.hash_function == ring_hash_lb_config::HashFunction::XxHash as i32 {
                     true => Ok(PickPolicy::RingHash.into()),

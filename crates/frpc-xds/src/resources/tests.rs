@@ -166,7 +166,7 @@ fn policies_limits_and_outliers_of_clusters_are_read() {
     let Ok(Resource::Cluster(config)) = read(ResourceKind::Cluster, &found) else { panic!("it is valid") };
     assert_eq!((config.calls_max, config.balancing.policy), (7, PickPolicy::RingHash));
     assert_eq!(config.source, ClusterSource::Discovered("c".to_owned()));
-    let outliers = config.outliers.clone().unwrap();
+    let outliers = config.outliers.unwrap();
     assert_eq!((outliers.success_rate, outliers.ejected_max), (None, 0.2));
     assert_eq!(outliers.failures.unwrap().enforcement, 0.5);
     let Ok(Resource::Cluster(usual)) = read(ResourceKind::Cluster, &cluster()) else { panic!("it is valid") };

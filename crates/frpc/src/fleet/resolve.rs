@@ -100,8 +100,14 @@ impl Endpoint {
     }
 
     /// Returns the part that decides on the connection. The rest can change while the connection stays.
-    pub(super) fn connection_key(&self) -> Self {
-        Self { weight: 1, zone: None, priority: 0, ..self.clone() }
+    pub(super) fn connection_key(&self) -> ConnectionKey {
+        ConnectionKey {
+            address: self.address.clone(),
+            tls_name: self.tls_name.clone(),
+            #[cfg(feature = "tls")]
+            tls: self.tls.as_ref().map(|EndpointTls(config)| Arc::as_ptr(config).addr()),
+            host: self.host.clone(),
+        }
     }
 
     /// Returns a number for the address, equal in all processes of the same build.
@@ -110,6 +116,17 @@ impl Endpoint {
         self.address.hash(&mut hasher);
         hasher.finish()
     }
+}
+
+/// The part of an endpoint that decides on its connection.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ConnectionKey {
+    address: Address,
+    tls_name: Option<Arc<str>>,
+    /// The identity of the configuration.
+    #[cfg(feature = "tls")]
+    tls: Option<usize>,
+    host: Option<Arc<str>>,
 }
 
 /// A TLS configuration, compared by identity.

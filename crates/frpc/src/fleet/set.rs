@@ -24,7 +24,7 @@ use super::{
     attempt::Attempt,
     clock::FleetClock,
     ready::ReadyEndpoint,
-    resolve::{Endpoint, Endpoints, Refresh},
+    resolve::{ConnectionKey, Endpoint, Endpoints, Refresh},
     resolved::{CurrentSettings, ResolvedSettings},
     server::{CallEncoding, ServerCaller},
     settings::FleetSettings,
@@ -72,7 +72,7 @@ pub(crate) struct Fleet {
 struct Members {
     all: Vec<FleetMember>,
     /// Endpoints that vanished from the set a short time ago. Answers of resolvers may flap.
-    departed: HashMap<Endpoint, DepartedMember>,
+    departed: HashMap<ConnectionKey, DepartedMember>,
     /// Methods that clients will call.
     declared: Vec<&'static [Method]>,
     /// The error of the resolver, or of the last endpoint that could not be reached.
@@ -350,7 +350,7 @@ impl Fleet {
             Ok(found) if !found.list.is_empty() => {
                 self.use_settings(found.settings);
                 let chosen = self.choose(found.list);
-                let mut before: HashMap<Endpoint, FleetMember> = std::mem::take(&mut members.all)
+                let mut before: HashMap<ConnectionKey, FleetMember> = std::mem::take(&mut members.all)
                     .into_iter()
                     .map(|member| (member.endpoint.connection_key(), member))
                     .collect();
@@ -393,7 +393,7 @@ impl Fleet {
         chosen
     }
 
-    fn depart(&self, member: FleetMember, now: Instant) -> (Endpoint, DepartedMember) {
+    fn depart(&self, member: FleetMember, now: Instant) -> (ConnectionKey, DepartedMember) {
         let FleetMember { endpoint, ready, ejections, ejected_until, earlier, .. } = member;
         let load = ready.map(|ready| {
             let load = EndpointLoad::new(&self.current().fleet.load);
