@@ -8,7 +8,9 @@ use std::{
 
 use bytes::Bytes;
 use frpc::{
-    Answer, Body, Call, Channel, Code, Head, Method, Request, Server, Service, Status, Streaming, codec::Format,
+    Answer, Body, Call, Channel, Code, Head, Method, Request, Server, Service, Status, Streaming,
+    codec::Format,
+    metrics::{MetricsSnapshot, TextFormat},
     prost_types::Any,
 };
 use frpc_admin::{
@@ -185,6 +187,31 @@ fn endpoints_have_the_latency_of_their_calls() {
         let view = frpc::inspect::channels().into_iter().find(|channel| channel.target() == target).unwrap();
         let latency = view.endpoints().iter().find_map(|endpoint| endpoint.latency).unwrap();
         assert!(!latency.is_zero() && latency < Duration::from_secs(60), "{latency:?}");
+    });
+}
+
+#[test]
+fn metrics_have_the_connections_of_all_servers() {
+    in_real_time(async {
+        let server = server(Admin::new(AdminAccess::local())).await;
+        let channel = connect(&server, "tcp").await;
+        call(&channel, &WAIT, &[]).await.unwrap();
+        let running = MetricsSnapshot::take();
+        assert!(running.transport.connections >= 1 && running.transport.counters.bytes_in > 0, "{running:?}");
+        let text = running.to_text(TextFormat::Prometheus);
+        for line in [
+            "frpc_server_connections ",
+            "frpc_server_connections_failed_total{reason=\"handshake\"} ",
+            "frpc_server_connection_io_bytes_total{network_io_direction=\"receive\"} ",
+            "frpc_server_connection_packets_lost_total{reason=\"too_large\"} ",
+        ] {
+            assert!(text.contains(line), "{line} is missing in {text}");
+        }
+        server.shutdown(Duration::ZERO).await;
+        // Counters of ended servers remain.
+        let ended = MetricsSnapshot::take().transport;
+        assert!(ended.accepted >= running.transport.accepted, "{ended:?}");
+        assert!(ended.counters.bytes_in >= running.transport.counters.bytes_in, "{ended:?}");
     });
 }
 

@@ -175,6 +175,7 @@ pub fn channels() -> Vec<ChannelView> {
 }
 
 pub(crate) fn add_server(observer: ServerObserver, meter: Option<&Arc<CallMeter>>, calls: String) {
+    metrics::add_transport(observer.clone());
     let meter = meter.map(Arc::downgrade).unwrap_or_default();
     let mut views = views();
     views.servers.retain(|server| server.observer.is_running());

@@ -27,6 +27,8 @@ pub use frpc_metrics::{
     write_text,
 };
 
+use frisbee::ServerObserver;
+
 use crate::call::{meter::CallMeter, method::Method, status::Code, system::RpcSystem};
 
 /// The counters of one method.
@@ -74,6 +76,8 @@ pub struct MetricsSnapshot {
     pub served: Vec<MethodMetrics>,
     /// The methods called by all channels, per target.
     pub called: Vec<MethodMetrics>,
+    /// The connections of all servers. Counters include servers that have ended.
+    pub transport: frisbee::ServerMetrics,
 }
 
 /// Returns the counters of each method of a meter, sorted by name.
@@ -103,6 +107,10 @@ struct Meters {
     targets: BTreeMap<Arc<str>, Arc<CallMeter>>,
     /// The counters of targets without channels, forgotten at the limit.
     left: BTreeMap<String, CallTotals>,
+    /// The connections of the servers, as read last.
+    transports: Vec<(ServerObserver, frisbee::ServerMetrics)>,
+    /// The counters of the connections of ended servers.
+    ended_transports: frisbee::ServerMetrics,
 }
 
 static METERS: Mutex<Option<Meters>> = Mutex::new(None);
@@ -120,6 +128,14 @@ pub(crate) fn add_server(methods: Vec<&'static Method>) -> Arc<CallMeter> {
         meters.servers.push(meter.clone());
     });
     meter
+}
+
+/// Adds the connections of a server to the metrics of the process.
+pub(crate) fn add_transport(observer: ServerObserver) {
+    with_meters(|meters| {
+        meters.fold_transports();
+        meters.transports.push((observer, frisbee::ServerMetrics::default()));
+    });
 }
 
 /// Returns the counters of the channels to a target.
@@ -149,11 +165,34 @@ impl Meters {
         servers.retain(|meter| is_used(meter, ended));
     }
 
+    /// Reads the connections of all servers. Those of ended servers count as they were read last, so counters never fall.
+    fn fold_transports(&mut self) {
+        let Self { transports, ended_transports, .. } = self;
+        transports.retain_mut(|(observer, last)| match observer.metrics() {
+            Some(metrics) => {
+                *last = metrics;
+                true
+            }
+            None => {
+                add_transport_counters(ended_transports, last);
+                false
+            }
+        });
+    }
+
     /// Does the same for targets without channels.
     fn fold_left(&mut self) {
         let Self { targets, left, .. } = self;
         targets.retain(|_, meter| is_used(meter, left));
     }
+}
+
+/// Adds what only grows.
+fn add_transport_counters(sum: &mut frisbee::ServerMetrics, one: &frisbee::ServerMetrics) {
+    sum.accepted += one.accepted;
+    sum.refused += one.refused;
+    sum.handshakes_failed += one.handshakes_failed;
+    sum.counters += one.counters;
 }
 
 /// Returns `true` if a server or a channel counts with this meter. Otherwise adds its counts to `kept`.
@@ -170,6 +209,14 @@ impl MetricsSnapshot {
     pub fn take() -> Self {
         with_meters(|meters| {
             meters.fold_ended();
+            meters.fold_transports();
+            let mut transport = meters.ended_transports;
+            for (_, one) in &meters.transports {
+                add_transport_counters(&mut transport, one);
+                transport.connections += one.connections;
+                transport.outbox_len += one.outbox_len;
+                transport.handlers += one.handlers;
+            }
             let mut served = meters.ended.clone();
             meters.servers.iter().for_each(|meter| add_methods(meter, &mut served));
             let mut left = meters.left.clone();
@@ -177,7 +224,7 @@ impl MetricsSnapshot {
             let named = meters.targets.iter().filter(|(target, _)| &***target != OTHER);
             let mut called: Vec<_> = named.flat_map(|(_, meter)| methods_of(meter)).collect();
             called.extend(listed(left, Some(&OTHER.into())));
-            Self { served: listed(served, None), called }
+            Self { served: listed(served, None), called, transport }
         })
     }
 
@@ -186,6 +233,7 @@ impl MetricsSnapshot {
     pub fn families(&self) -> Vec<MetricFamily> {
         let mut families = self.server_families();
         families.extend(self.client_families());
+        families.extend(self.transport_families());
         families
     }
 
@@ -270,6 +318,81 @@ impl MetricsSnapshot {
             blocked.add(ours, totals.blocked);
         }
         vec![duration, started, grpc_duration, sent, received, retries, hedges, in_flight, blocked]
+    }
+
+    /// Returns the metrics of connections. Sums over all of them: a label per peer would let clients create time series.
+    fn transport_families(&self) -> Vec<MetricFamily> {
+        let frisbee::ServerMetrics { counters, .. } = self.transport;
+        let gauge = |name, unit, description, value: usize| {
+            let mut family = MetricFamily::gauge(name, unit, description);
+            family.add(&[], value as u64);
+            family
+        };
+        let counter = |name, unit, description, points: &[(&[(&'static str, &str)], u64)]| {
+            let mut family = MetricFamily::counter(name, unit, description);
+            points.iter().for_each(|(attributes, value)| family.add(attributes, *value));
+            family
+        };
+        let (received, sent) = ([("network.io.direction", "receive")], [("network.io.direction", "transmit")]);
+        vec![
+            gauge("frpc.server.connections", "{connection}", "Open connections.", self.transport.connections),
+            counter(
+                "frpc.server.connections.accepted",
+                "{connection}",
+                "Connections accepted.",
+                &[(&[], self.transport.accepted)],
+            ),
+            counter(
+                "frpc.server.connections.failed",
+                "{connection}",
+                "Connections refused at the limit or during a shutdown, and failed TLS handshakes and protocol detections.",
+                &[
+                    (&[("reason", "refused")], self.transport.refused),
+                    (&[("reason", "handshake")], self.transport.handshakes_failed),
+                ],
+            ),
+            counter(
+                "frpc.server.connection.io",
+                "By",
+                "Bytes of frisbee connections.",
+                &[(&received, counters.bytes_in), (&sent, counters.bytes_out)],
+            ),
+            counter(
+                "frpc.server.connection.packets",
+                "{packet}",
+                "Packets of frisbee connections.",
+                &[(&received, counters.packets_in), (&sent, counters.packets_out)],
+            ),
+            counter(
+                "frpc.server.connection.packets.lost",
+                "{packet}",
+                "Packets without effect: unknown, refused by a limit, too large, or not sent because a buffer was full.",
+                &[
+                    (&[("reason", "dropped")], counters.dropped),
+                    (&[("reason", "refused")], counters.refused),
+                    (&[("reason", "too_large")], counters.too_large),
+                    (&[("reason", "unsent")], counters.unsent),
+                ],
+            ),
+            counter(
+                "frpc.server.connection.streams.refused",
+                "{stream}",
+                "Streams refused or closed because a limit was reached.",
+                &[(&[], counters.streams_refused)],
+            ),
+            gauge(
+                "frpc.server.connection.queued",
+                "By",
+                "Bytes queued for writing on frisbee connections.",
+                self.transport.outbox_len,
+            ),
+            gauge(
+                "frpc.server.handlers",
+                "{handler}",
+                "Running handlers that were not ready at once.",
+                self.transport.handlers,
+            ),
+        ]
     }
 
     /// Returns the metrics in a text format.

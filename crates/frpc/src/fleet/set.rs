@@ -575,7 +575,7 @@ impl FleetMember {
             weight: self.endpoint.weight,
             state,
             in_flight: load.map_or(0, |load| load.in_flight()),
-            latency: latency.map(|nanos| Duration::from_nanos(nanos as u64)),
+            latency: latency.and_then(|nanos| Duration::try_from_secs_f32(nanos / 1e9).ok()),
             failures: self.failures,
             ejections: self.ejections,
         }

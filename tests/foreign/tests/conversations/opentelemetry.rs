@@ -36,6 +36,7 @@ fn a_collector_receives_metrics_and_spans() {
         "Name: rpc.client.call.duration",
         "Name: grpc.server.call.started",
         "Name: frpc.server.calls_in_flight",
+        "Name: frpc.server.connection.io",
         "Unit: s",
         "DataType: Histogram",
         "DataType: ExponentialHistogram",
