@@ -49,7 +49,7 @@ struct PacketConnection {
 /// A connection for another protocol, and what frisbee needs if the protocol leaves the stream to it.
 struct OtherConnection {
     protocol: Arc<dyn AnyProtocol>,
-    /// Boxed, because a future keeps the space of what it has moved out.
+    /// Boxed, because a future keeps the space of values after they have moved out.
     socket: Box<Raw>,
     origin: StreamOrigin,
     is_plain: bool,
@@ -86,7 +86,7 @@ pub(super) fn serve<R: Router>(
             Some(OpenedConnection::Packets(PacketConnection { begun, connection, slot: _slot })) => {
                 drive(begun, connection, router, server.scope.clone()).await;
             }
-            // A task of its own: this one has the size of a driver of packets, also for a protocol that needs less.
+            // A separate task: this one has room for a driver of packets, and other protocols need less.
             Some(OpenedConnection::Other(other)) => {
                 drop(tokio::spawn(serve_other(server, other, router).in_current_span()))
             }
