@@ -53,8 +53,8 @@ fn fleet_client(calling: Calling) -> Calling {
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = GrpcServing::start, config = at_most(10_450, CALLS))]
-#[bench::ten(args = (10), setup = GrpcServing::start, config = at_most(4_940, CALLS))]
+#[bench::one(args = (1), setup = GrpcServing::start, config = at_most(10_400, CALLS))]
+#[bench::ten(args = (10), setup = GrpcServing::start, config = at_most(4_900, CALLS))]
 fn grpc_server(mut serving: GrpcServing) -> GrpcServing {
     serving.serve(CALLS);
     serving
@@ -70,7 +70,7 @@ fn grpc_client(calling: Calling) -> Calling {
 
 #[library_benchmark]
 #[bench::plain(args = (plain,), setup = Both::start, config = at_most(7_600, CALLS))]
-#[bench::metadata(args = (with_metadata,), setup = Both::start, config = at_most(17_050, CALLS))]
+#[bench::metadata(args = (with_metadata,), setup = Both::start, config = at_most(17_200, CALLS))]
 fn both(both: Both) -> Both {
     both.call(CALLS);
     both
