@@ -361,6 +361,9 @@ impl Fleet {
     ///
     /// The limit is reached, or the resolver wants a part of the calls to fail.
     fn admit(&self) -> Result<Option<SharedCallPermit>, Status> {
+        if !self.has_resolved() {
+            return Ok(None);
+        }
         let current = self.current();
         if current.dropped_per_million > fastrand::u32(..1_000_000) {
             return Err(Status::unavailable("the configuration of the service lets a part of the calls fail"));

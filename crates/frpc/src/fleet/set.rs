@@ -188,10 +188,16 @@ impl Fleet {
         self.current.load()
     }
 
+    /// Returns `true` after a resolver has found settings.
+    #[inline]
+    pub(super) fn has_resolved(&self) -> bool {
+        self.has_resolved.load(Ordering::Relaxed)
+    }
+
     /// Returns `true` if a call to the method needs more than a pick by load.
     #[inline]
     pub(super) fn has_rules(&self, method: &Method) -> bool {
-        self.has_resolved.load(Ordering::Relaxed) || self.settings.has_rules(method)
+        self.has_resolved() || self.settings.has_rules(method)
     }
 
     /// Uses the settings found with endpoints.
