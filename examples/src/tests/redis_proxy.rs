@@ -98,7 +98,8 @@ async fn serve(redis: &RedisServer, identity: Option<Identity>) -> Gateway<gate:
 }
 
 async fn speak(raw: Raw) -> (MultiplexedConnection, JoinHandle<()>) {
-    let (info, config) = (RedisConnectionInfo::default(), AsyncConnectionConfig::default());
+    // Half a second is too short for long values on a busy machine.
+    let (info, config) = (RedisConnectionInfo::default(), AsyncConnectionConfig::default().set_response_timeout(None));
     let (client, session) = MultiplexedConnection::new_with_config(&info, raw, config).await.unwrap();
     (client, tokio::spawn(session))
 }
