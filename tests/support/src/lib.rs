@@ -28,6 +28,8 @@ mod installed;
 #[cfg(feature = "full")]
 pub mod interop;
 #[cfg(feature = "full")]
+mod kubernetes;
+#[cfg(feature = "full")]
 mod log;
 #[cfg(feature = "full")]
 mod nats;
@@ -54,6 +56,7 @@ pub use self::{
     foreign::{foreign_browser, foreign_packages, foreign_program, foreign_python, foreign_runtime, typescript_client},
     go::{GoPeers, GoServer},
     installed::is_installed,
+    kubernetes::KubeApiServer,
     log::{ThreadLog, hear_log},
     nats::{NatsProgram, NatsServer, foreign_nats_peer},
     time::{in_real_time, in_real_time_within},

@@ -30,14 +30,19 @@ impl LoggedProcess {
 
     /// Waits for a log line with this text and returns it. Discards the lines before it.
     pub(crate) async fn says(&mut self, text: &str) -> String {
+        self.says_one_of(&[text]).await
+    }
+
+    /// Waits for a log line with one of these texts and returns it. Discards the lines before it.
+    pub(crate) async fn says_one_of(&mut self, texts: &[&str]) -> String {
         let mut before = Vec::new();
         while let Some(line) = self.log.recv().await {
-            if line.contains(text) {
+            if texts.iter().any(|text| line.contains(text)) {
                 return line;
             }
             before.push(line);
         }
-        panic!("the server has ended before it said {text:?}:\n{}", before.join("\n"));
+        panic!("the server has ended before it said {texts:?}:\n{}", before.join("\n"));
     }
 
     pub(crate) fn directory(&self) -> &Directory {

@@ -158,6 +158,16 @@ const HOUSES: &[House] = &[
             &["resolver"],
         ],
     },
+    House {
+        krate: "frpc-kubernetes",
+        floors: &[
+            &["settings", "slices", "target"],
+            &["config", "events", "select"],
+            &["api", "kubeconfig"],
+            &["watch"],
+            &["resolver"],
+        ],
+    },
     House { krate: "frpc-services", floors: &[&["catalog", "protos"], &["health", "reflection", "watcher"]] },
     House { krate: "frpc-sim", floors: &[&["faults", "lock"], &["pipe", "seeds"], &["network"]] },
     House { krate: "frpc-types", floors: &[&["messages"], &["details"]] },
