@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use frpc::{
-    Call, CallError, Metadata, MethodKind, Status,
+    Call, CallError, Head, Metadata, MethodKind, Status,
     client::{CallAttempts, CallTime, Deadline, with_own_timeout},
 };
 use http::{
@@ -174,7 +174,10 @@ impl HttpExchange {
             head: super::http2::CallHead {
                 method: Arc::new(super::http2::MethodHead { method, path, headers }),
                 is_repeated: true,
-                timeout: timeout.map(|((name, write), left)| Box::new((name.clone(), write(left)))),
+                added: timeout.map(|((name, write), left)| {
+                    let timeout = Some((name.clone(), write(left)));
+                    Box::new(super::http2::AddedHeaders { timeout, head: Head::default() })
+                }),
             },
             content: super::http2::Http2Content::Body(Box::new(self.content.body())),
         })

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Buf;
-use frpc::{Answer, Body, Call, Metadata, MethodKind, Status, client::CallTime};
+use frpc::{Answer, Body, Call, MethodKind, Status, client::CallTime};
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
@@ -18,7 +18,9 @@ use super::{
     caller::HttpCaller,
     exchange::{CallDeadlines, HttpExchange, RequestHead},
     grpc,
-    http2::{CallHead, Http2Content, Http2Request, Http2Response, ShortMessage, ShortOutcome, ShortResponse},
+    http2::{
+        AddedHeaders, CallHead, Http2Content, Http2Request, Http2Response, ShortMessage, ShortOutcome, ShortResponse,
+    },
     incoming::PendingResponse,
     outgoing::RequestContent,
     pool::CallSlot,
@@ -26,13 +28,13 @@ use super::{
 };
 use crate::{headers::timeout, message::envelope};
 
-/// Returns `true` for calls of this path: a short message without metadata and compression.
+/// Returns `true` for calls of this path: a short message with little metadata, without compression.
 pub(super) fn takes(caller: &HttpCaller, call: &Call) -> bool {
     let Body::One(message) = call.body() else { return false };
     let len = message.len();
     call.kind() == MethodKind::Unary
         && caller.protocol() == RpcProtocol::Grpc
-        && call.head().metadata().is_empty()
+        && AddedHeaders::carry(call.head().metadata())
         && call.method().codec().is_none()
         && len <= ShortMessage::LEN_MAX
         && caller.framing.gzip_len_min.is_none_or(|min| len < min)
@@ -54,12 +56,15 @@ fn limit(time: CallTime) -> Option<Duration> {
 fn request(caller: &HttpCaller, call: Call, limit: Option<Duration>) -> Result<Http2Request, Status> {
     let (method, said) = caller.method_head(call.method(), limit)?;
     let timeout = limit.filter(|_| said.is_none());
-    let timeout = timeout.map(|limit| Box::new((timeout::GRPC_TIMEOUT, timeout::grpc(limit))));
-    let message = match call.into_parts().1 {
+    let timeout = timeout.map(|limit| (timeout::GRPC_TIMEOUT, timeout::grpc(limit)));
+    let (call_head, body) = call.into_parts();
+    let message = match body {
         Body::One(message) => ShortMessage::new(message)?,
         _ => return Err(Status::internal("the call has no single message")),
     };
-    let head = CallHead { method, is_repeated: true, timeout };
+    let has_added = timeout.is_some() || !call_head.metadata().is_empty();
+    let added = has_added.then(|| Box::new(AddedHeaders { timeout, head: call_head }));
+    let head = CallHead { method, is_repeated: true, added };
     Ok(Http2Request { head, content: Http2Content::Short(message) })
 }
 
@@ -152,6 +157,14 @@ fn send<'a>(
     let Some(place) = caller.pool.try_acquire().filter(|place| place.connection().is_http2()) else {
         return Err(request);
     };
+    // The general way refuses metadata above the limit of the server.
+    if let Some(added) = request.head.added.as_deref()
+        && !added.head.metadata().is_empty()
+        && let Some(max) = place.connection().head_len_max()
+        && request.head.method.len(caller.pool.dialer().target.authority.as_str().len()) + added.len() > max
+    {
+        return Err(request);
+    }
     let written = place.connection().written();
     let response = place.connection().send_short(request, deadline, waker).expect("the connection is one of HTTP/2");
     Ok(UnaryState::Sent { response, place, written })
@@ -165,11 +178,13 @@ fn resume<'a>(
     request: Http2Request,
     sent: Option<(Http2Response, CallSlot, u64)>,
 ) -> UnaryState<'a> {
-    let Http2Request { head: CallHead { method: head, timeout: added, .. }, content } = request;
+    let Http2Request { head: CallHead { method: head, added, .. }, content } = request;
     let (method, path, headers) = (head.method.clone(), head.path.clone(), head.headers.clone());
-    let said = if added.is_none() { limit(time) } else { None };
+    let has_timeout = added.as_ref().is_some_and(|added| added.timeout.is_some());
+    let said = if has_timeout { None } else { limit(time) };
+    let metadata = added.map(|added| added.head.metadata().clone()).unwrap_or_default();
     let timeout = Some((timeout::GRPC_TIMEOUT, timeout::grpc as _));
-    let head = RequestHead { method, path, headers, metadata: Metadata::new(), timeout, said, is_repeated: true };
+    let head = RequestHead { method, path, headers, metadata, timeout, said, is_repeated: true };
     let deadlines = CallDeadlines::new(time, MethodKind::Unary);
     UnaryState::General(Box::pin(async move {
         let Http2Content::Short(message) = content else {

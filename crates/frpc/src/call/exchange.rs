@@ -179,8 +179,7 @@ impl Call {
     ) -> Result<Self, Status> {
         let (head, message) = request.into_parts();
         let body = Body::One(format.encode_briefly(&message, any_types)?);
-        let (kind, memory, extras) = (MethodKind::Unary, MemoryBudget::default(), None);
-        Ok(Self { method, kind, format, memory, body, head, extras })
+        Ok(Self::new(method, format, head, body).with_kind(MethodKind::Unary))
     }
 
     /// Encodes a stream of requests as a call.

@@ -20,5 +20,5 @@ pub(super) use self::{
     call::{Http2Body, Http2Failure, Http2Response, ShortOutcome, ShortResponse},
     driver::Http2Sender,
     plain::PlainResponse,
-    request::{CallHead, Http2Content, Http2Request, MethodHead, ShortMessage},
+    request::{AddedHeaders, CallHead, Http2Content, Http2Request, MethodHead, ShortMessage},
 };

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use frpc::{Status, codec::EncodedMessage};
+use frpc::{Head, Metadata, MetadataValue, Status, codec::EncodedMessage};
 use frpc_http2::{Connection, Field, Header, OpenError, PreparedBlock, StreamId};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request,
-    header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE},
+    header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE, USER_AGENT},
     uri::{Authority, PathAndQuery},
 };
 use http_body::Body;
 
 use crate::{
     client::outgoing::{MessageFrame, OutgoingBody},
+    headers::{field_len, list_len, metadata::is_reserved},
     message::envelope,
 };
 
@@ -29,8 +30,47 @@ pub(in crate::client) struct CallHead {
     pub(in crate::client) method: Arc<MethodHead>,
     /// `true` if other requests have the same headers, in the same allocation.
     pub(in crate::client) is_repeated: bool,
-    /// A header in addition. Boxed, because most calls have the same timeout, as a part of `headers`.
-    pub(in crate::client) timeout: Option<Box<(HeaderName, HeaderValue)>>,
+    /// Headers in addition. Boxed, because most calls have none.
+    pub(in crate::client) added: Option<Box<AddedHeaders>>,
+}
+
+/// The headers of a single call.
+#[derive(Clone)]
+pub(in crate::client) struct AddedHeaders {
+    /// The timeout, unless it is the same for all calls.
+    pub(in crate::client) timeout: Option<(HeaderName, HeaderValue)>,
+    /// The head of a call whose metadata is [short](Self::carry).
+    pub(in crate::client) head: Head,
+}
+
+impl AddedHeaders {
+    /// The maximum number of headers.
+    const LEN_MAX: usize = 6;
+    /// The maximum size of the metadata, as HTTP/2 counts header lists.
+    const METADATA_MAX: usize = 1024;
+
+    /// Returns `true` for metadata that needs neither base64 nor a change of other headers, and is short.
+    pub(in crate::client) fn carry(metadata: &Metadata) -> bool {
+        let is_simple = |(name, value): (&str, MetadataValue<'_>)| {
+            matches!(value, MetadataValue::Ascii(_)) && name != USER_AGENT.as_str() && !is_reserved(name)
+        };
+        metadata.len() < Self::LEN_MAX && metadata.size() <= Self::METADATA_MAX && metadata.iter().all(is_simple)
+    }
+
+    /// Returns the size of the headers, as HTTP/2 counts header lists.
+    pub(in crate::client) fn len(&self) -> usize {
+        let timeout = self.timeout.as_ref().map_or(0, |(name, value)| field_len(name.as_str(), value.len()));
+        timeout + self.head.metadata().size()
+    }
+
+    fn fields(&self) -> impl Iterator<Item = Field<'_>> {
+        let timeout = self.timeout.iter().map(|(name, value)| Field::new(name.as_str(), value.as_bytes()));
+        let metadata = self.head.metadata().iter().filter_map(|(name, value)| match value {
+            MetadataValue::Ascii(text) => Some(Field::new(name, text)),
+            _ => None,
+        });
+        timeout.chain(metadata)
+    }
 }
 
 /// The parts of a head in common between calls of a method.
@@ -106,6 +146,17 @@ impl ShortMessage {
     pub(in crate::client) const LEN_MAX: usize = 4 << 10;
 }
 
+impl MethodHead {
+    /// Returns the maximum size of the head with an authority of this length, as HTTP/2 counts header lists.
+    pub(in crate::client) fn len(&self, authority_len: usize) -> usize {
+        field_len(":method", self.method.as_str().len())
+            + field_len(":scheme", "https".len())
+            + field_len(":authority", authority_len)
+            + field_len(":path", self.path.as_str().len())
+            + list_len(&self.headers)
+    }
+}
+
 impl From<Request<OutgoingBody>> for Http2Request {
     fn from(request: Request<OutgoingBody>) -> Self {
         let (parts, body) = request.into_parts();
@@ -115,7 +166,7 @@ impl From<Request<OutgoingBody>> for Http2Request {
             head: CallHead {
                 method: Arc::new(MethodHead { method: parts.method, path, headers }),
                 is_repeated: false,
-                timeout: None,
+                added: None,
             },
             content: Http2Content::Body(Box::new(body)),
         }
@@ -172,20 +223,21 @@ impl RequestHeads {
         body: Option<&OutgoingBody>,
         open: impl FnOnce(&mut Connection, Header<'_>) -> T,
     ) -> T {
-        let timeout = head.timeout.as_deref();
-        let timeout = timeout.map(|(name, value)| [Field::new(name.as_str(), value.as_bytes())]);
-        let timeout = timeout.as_ref().map_or(&[][..], |field| &field[..]);
+        let mut added = [Field::new("", ""); AddedHeaders::LEN_MAX];
+        let added_fields = head.added.iter().flat_map(|added| added.fields());
+        let added_len = added.iter_mut().zip(added_fields).map(|(slot, field)| *slot = field).count();
+        let added = &added[..added_len];
         // The frame of a short message contains its length.
         let len = body.and_then(|body| content_length(&head.method, body));
         if head.is_repeated
             && len.is_none()
             && let Some(block) = self.block(core, &head.method)
         {
-            return open(core, Header::prepared(block).with_fields(timeout));
+            return open(core, Header::prepared(block).with_fields(added));
         }
         let mut len_text = itoa::Buffer::new();
         let mut fields = self.fields(&head.method, Field::new);
-        fields.extend_from_slice(timeout);
+        fields.extend_from_slice(added);
         if let Some(len) = len {
             fields.push(Field::new("content-length", len_text.format(len)));
         }

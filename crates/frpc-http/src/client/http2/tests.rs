@@ -21,7 +21,7 @@ use super::{
     call::{Http2Failure, ShortOutcome, ShortResponse},
     driver::{Http2Sender, core_settings},
     plain::PlainResponse,
-    request::{CallHead, Http2Content, Http2Request, MethodHead, RequestHeads, ShortMessage},
+    request::{AddedHeaders, CallHead, Http2Content, Http2Request, MethodHead, RequestHeads, ShortMessage},
 };
 use crate::client::{outgoing::OutgoingBody, settings::ClientSettings};
 
@@ -82,7 +82,7 @@ impl Peer {
 
 fn request() -> Http2Request {
     Http2Request {
-        head: CallHead { method: head("/a", &Arc::default()), is_repeated: false, timeout: None },
+        head: CallHead { method: head("/a", &Arc::default()), is_repeated: false, added: None },
         content: Http2Content::Body(Box::new(OutgoingBody::Whole(Some(Bytes::from_static(b"hi"))))),
     }
 }
@@ -334,7 +334,8 @@ fn repeated(
     let fields = headers.iter().chain(added).map(|(name, value)| format!("{name}={}", value.to_str().unwrap()));
     let fields = [format!(":path={path}")].into_iter().chain(fields).collect();
     let content = Http2Content::Short(ShortMessage::new(Bytes::from_static(b"hi")).unwrap());
-    let head = CallHead { method: head(path, headers), is_repeated: true, timeout: timeout.map(Box::new) };
+    let added = timeout.map(|timeout| Box::new(AddedHeaders { timeout: Some(timeout), head: frpc::Head::default() }));
+    let head = CallHead { method: head(path, headers), is_repeated: true, added };
     (Http2Request { head, content }, fields)
 }
 
