@@ -12,22 +12,20 @@
 //! leave up to 3 % for other versions of the C library and for changes elsewhere that move what is inlined.
 #![allow(missing_docs, reason = "the macros of gungraun write none")]
 
-use std::{
-    io,
-    process::{self, Command},
-};
+use std::process;
 
 use bench_rpc::{
-    GrpcServing, Service, connected_by_grpc,
-    in_memory::{Calling, MESSAGE_LEN, Serving, WARM_UP_CALLS, current_thread, quiet},
+    GrpcServing,
+    callgrind::missing_tool,
+    connected_by_grpc,
+    in_memory::{Both, Calling, MESSAGE_LEN, Serving, connected, current_thread},
     plain,
-    schema::{Message, RepeatRequest, echo_client::EchoClient, echo_server::EchoServer},
+    schema::{Message, RepeatRequest, echo_client::EchoClient},
     text, with_metadata,
 };
-use frpc::{Channel, Request, Server};
-use futures_util::future::join_all;
+use frpc::Server;
 use gungraun::{Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main};
-use tokio::{io::duplex, runtime::Runtime};
+use tokio::runtime::Runtime;
 
 #[library_benchmark]
 #[bench::one(args = (1), setup = Serving::start, config = at_most(7_600, CALLS))]
@@ -103,7 +101,7 @@ impl Streaming {
     }
 
     fn start_grpc() -> Self {
-        Self::start_over(|runtime| connected_by_grpc(runtime, LARGE_PIPE_LEN))
+        Self::start_over(connected_by_grpc)
     }
 
     fn start_over(connect: fn(&Runtime) -> (Server, EchoClient)) -> Self {
@@ -128,49 +126,6 @@ impl Streaming {
     }
 }
 
-/// A client and a server in one process, and calls of one kind between them.
-struct Both {
-    runtime: Runtime,
-    _server: Server,
-    client: EchoClient,
-    request: fn(usize) -> Request<Message>,
-}
-
-impl Both {
-    fn start(request: fn(usize) -> Request<Message>) -> Self {
-        let runtime = current_thread();
-        let (server, client) = connected(&runtime);
-        let both = Self { runtime, _server: server, client, request };
-        both.call(WARM_UP_CALLS);
-        both
-    }
-
-    fn call(&self, calls: usize) {
-        let callers = (0..CALLERS).map(|_| {
-            let (client, request) = (self.client.clone(), self.request);
-            self.runtime.spawn(async move {
-                for _ in 0..calls / CALLERS {
-                    client.once(request(MESSAGE_LEN)).await.expect("the server answers");
-                }
-            })
-        });
-        for called in self.runtime.block_on(join_all(callers)) {
-            called.expect("a call that fails ends the bench");
-        }
-    }
-}
-
-fn connected(runtime: &Runtime) -> (Server, EchoClient) {
-    let (wire, peer) = duplex(LARGE_PIPE_LEN);
-    let server = Server::builder().config(quiet()).add_service(EchoServer::new(Service)).without_listener();
-    let server = server.expect("it has one service");
-    let channel = runtime.block_on(async {
-        server.attach(wire);
-        Channel::builder().config(quiet()).attach(peer).await.expect("there is nothing to connect to")
-    });
-    (server, EchoClient::new(channel))
-}
-
 fn at_most(instructions_each: usize, count: usize) -> LibraryBenchmarkConfig {
     let limit = (instructions_each * count) as u64;
     LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits([(EventKind::Ir, limit)])).clone()
@@ -178,22 +133,17 @@ fn at_most(instructions_each: usize, count: usize) -> LibraryBenchmarkConfig {
 
 /// Ends the program if it cannot count. The runner evaluates the configuration first of all.
 fn if_there_are_tools() -> LibraryBenchmarkConfig {
-    for tool in ["valgrind", "gungraun-runner"] {
-        let found = Command::new(tool).arg("--version").output();
-        if found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-            println!("nothing is counted: {tool} is not installed");
-            process::exit(0);
-        }
+    if let Some(tool) = missing_tool(&["valgrind", "gungraun-runner"]) {
+        println!("nothing is counted: {tool} is not installed");
+        process::exit(0);
     }
     LibraryBenchmarkConfig::default()
 }
 
 const CALLS: usize = 1000;
-const CALLERS: usize = 10;
 /// Many times what may be under way.
 const MESSAGES: usize = 100_000;
 const WARM_UP_MESSAGES: usize = 20_000;
-const LARGE_PIPE_LEN: usize = 64 << 10;
 
 library_benchmark_group!(
     name = calls,

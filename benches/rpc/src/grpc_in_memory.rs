@@ -3,7 +3,7 @@
 
 use std::{future::ready, io, sync::Mutex};
 
-use frpc::{Channel, Server};
+use frpc::{CallSettings, Channel, ChannelCallSettings, Server};
 use frpc_http::{Client, Http};
 use frpc_http2::{BlockEncoder, Field};
 use tokio::{
@@ -13,7 +13,7 @@ use tokio::{
 
 use crate::{
     Service,
-    in_memory::{Calling, MESSAGE_LEN, PIPE_LEN, WARM_UP_CALLS, current_thread, quiet},
+    in_memory::{Calling, LARGE_PIPE_LEN, MESSAGE_LEN, PIPE_LEN, WARM_UP_CALLS, current_thread, quiet},
     schema::{echo_client::EchoClient, echo_server::EchoServer},
     text,
 };
@@ -33,9 +33,16 @@ pub struct GrpcServing {
 impl GrpcServing {
     /// Starts a server and warms it up, with `calls` calls in flight.
     pub fn start(calls: usize) -> Self {
+        Self::start_measured(calls, true)
+    }
+
+    /// Starts a gRPC server with metrics or without, and warms it up.
+    pub fn start_measured(calls: usize, metrics: bool) -> Self {
         let runtime = current_thread();
         let (wire, peer) = duplex(PIPE_LEN);
-        let server = Server::builder().config(quiet()).wire(Http::new()).add_service(EchoServer::new(Service));
+        let settings = CallSettings { metrics, ..CallSettings::default() };
+        let server = Server::builder().config(quiet()).calls(settings).wire(Http::new());
+        let server = server.add_service(EchoServer::new(Service));
         let server = server.without_listener().expect("it has one service");
         let entered = runtime.enter();
         server.attach(wire);
@@ -81,23 +88,29 @@ impl GrpcServing {
 impl Calling {
     /// Starts a gRPC client whose peer echoes all messages, and warms it up with `callers` concurrent callers.
     pub fn start_grpc(callers: usize) -> Self {
+        Self::start_measured_grpc(callers, true)
+    }
+
+    /// Starts such a client with metrics or without, and warms it up.
+    pub fn start_measured_grpc(callers: usize, metrics: bool) -> Self {
+        let calls = ChannelCallSettings { metrics, ..ChannelCallSettings::default() };
         let runtime = current_thread();
         let client = Client::new().connector(|| async {
             let (wire, peer) = duplex(PIPE_LEN);
             tokio::spawn(echo(peer));
             Ok(wire)
         });
-        let connecting = Channel::builder().config(quiet()).transport(client).connect("grpc://memory");
+        let connecting = Channel::builder().config(quiet()).calls(calls).transport(client).connect("grpc://memory");
         let channel = runtime.block_on(connecting).expect("the peer is in this process");
         Self::warmed_up(runtime, EchoClient::new(channel), callers)
     }
 }
 
-/// Returns a server, and a client that is connected to it by a pipe of this length.
-pub fn connected_by_grpc(runtime: &Runtime, pipe_len: usize) -> (Server, EchoClient) {
+/// Returns a server, and a client that is connected to it over gRPC.
+pub fn connected_by_grpc(runtime: &Runtime) -> (Server, EchoClient) {
     let server = Server::builder().config(quiet()).wire(Http::new()).add_service(EchoServer::new(Service));
     let server = server.without_listener().expect("it has one service");
-    let (wire, peer) = duplex(pipe_len);
+    let (wire, peer) = duplex(LARGE_PIPE_LEN);
     let peer = Mutex::new(Some(peer));
     let client = Client::new().connector(move || {
         let peer = peer.lock().expect("no thread panics").take();

@@ -1,8 +1,8 @@
 //! One side of a connection in memory, for benchmarks that count instructions instead of measuring time.
 
 use frpc::{
-    Channel, Config, ConnectError, ConnectSettings, Connected, Request, Response, Server, Status, Streaming, Transport,
-    codec,
+    CallSettings, Channel, ChannelCallSettings, Config, ConnectError, ConnectSettings, Connected, Inherited, Request,
+    Response, Server, Status, Streaming, TraceContext, Transport, codec,
 };
 use futures_util::future::{BoxFuture, join_all};
 use tokio::{
@@ -35,19 +35,24 @@ pub struct Serving {
 impl Serving {
     /// Starts a server and warms it up, with `calls` calls in flight.
     pub fn start(calls: usize) -> Self {
-        Self::start_with(Service, calls)
+        Self::start_with(Service, calls, true)
+    }
+
+    /// Starts a server with metrics or without, and warms it up.
+    pub fn start_measured(calls: usize, metrics: bool) -> Self {
+        Self::start_with(Service, calls, metrics)
     }
 
     /// Starts a server whose handlers wait for one turn of the scheduler.
     pub fn start_waiting(calls: usize) -> Self {
-        Self::start_with(Waiting, calls)
+        Self::start_with(Waiting, calls, true)
     }
 
-    fn start_with(service: impl Echo, calls: usize) -> Self {
+    fn start_with(service: impl Echo, calls: usize, metrics: bool) -> Self {
         let runtime = current_thread();
         let (wire, peer) = duplex(PIPE_LEN);
-        let server = Server::builder().config(quiet()).add_service(EchoServer::new(service)).without_listener();
-        let server = server.expect("it has one service");
+        let server = Server::builder().config(quiet()).calls(CallSettings { metrics, ..CallSettings::default() });
+        let server = server.add_service(EchoServer::new(service)).without_listener().expect("it has one service");
         let entered = runtime.enter();
         server.attach(wire);
         drop(entered);
@@ -80,11 +85,17 @@ pub struct Calling {
 impl Calling {
     /// Starts a client and warms it up with `callers` concurrent callers.
     pub fn start(callers: usize) -> Self {
+        Self::start_measured(callers, true)
+    }
+
+    /// Starts a client with metrics or without, and warms it up.
+    pub fn start_measured(callers: usize, metrics: bool) -> Self {
         let runtime = current_thread();
         let (wire, peer) = duplex(PIPE_LEN);
         runtime.spawn(echo(peer));
-        let channel =
-            runtime.block_on(Channel::builder().config(quiet()).attach(wire)).expect("there is nothing to connect to");
+        let calls = ChannelCallSettings { metrics, ..ChannelCallSettings::default() };
+        let connecting = Channel::builder().config(quiet()).calls(calls).attach(wire);
+        let channel = runtime.block_on(connecting).expect("there is nothing to connect to");
         Self::warmed_up(runtime, EchoClient::new(channel), callers)
     }
 
@@ -119,6 +130,63 @@ impl Calling {
             called.expect("a call that fails ends the bench");
         }
     }
+}
+
+/// A client and a server in one process, and calls of one kind between them.
+pub struct Both {
+    runtime: Runtime,
+    _server: Server,
+    client: EchoClient,
+    request: fn(usize) -> Request<Message>,
+    context: fn(usize) -> Option<TraceContext>,
+}
+
+impl Both {
+    /// Starts both over frisbee and warms them up.
+    pub fn start(request: fn(usize) -> Request<Message>) -> Self {
+        Self::start_over(connected, request, |_| None)
+    }
+
+    /// Starts both over a connection and warms them up. Each caller has a number and inherits a trace context.
+    pub fn start_over(
+        connect: fn(&Runtime) -> (Server, EchoClient),
+        request: fn(usize) -> Request<Message>,
+        context: fn(usize) -> Option<TraceContext>,
+    ) -> Self {
+        let runtime = current_thread();
+        let (server, client) = connect(&runtime);
+        let both = Self { runtime, _server: server, client, request, context };
+        both.call(WARM_UP_CALLS);
+        both
+    }
+
+    /// Makes `calls` calls.
+    pub fn call(&self, calls: usize) {
+        let callers = (0..CALLERS).map(|caller| {
+            let (client, request) = (self.client.clone(), self.request);
+            let inherited = Inherited::here().with_trace((self.context)(caller));
+            self.runtime.spawn(inherited.wrap(async move {
+                for _ in 0..calls / CALLERS {
+                    client.once(request(MESSAGE_LEN)).await.expect("the server answers");
+                }
+            }))
+        });
+        for called in self.runtime.block_on(join_all(callers)) {
+            called.expect("a call that fails ends the bench");
+        }
+    }
+}
+
+/// Returns a server, and a client that is connected to it over frisbee.
+pub fn connected(runtime: &Runtime) -> (Server, EchoClient) {
+    let (wire, peer) = duplex(LARGE_PIPE_LEN);
+    let server = Server::builder().config(quiet()).add_service(EchoServer::new(Service)).without_listener();
+    let server = server.expect("it has one service");
+    let channel = runtime.block_on(async {
+        server.attach(wire);
+        Channel::builder().config(quiet()).attach(peer).await.expect("there is nothing to connect to")
+    });
+    (server, EchoClient::new(channel))
 }
 
 /// Sends all bytes back.
@@ -186,6 +254,8 @@ pub const WARM_UP_CALLS: usize = 1000;
 /// The text length of each message.
 pub const MESSAGE_LEN: usize = 32;
 pub(crate) const PIPE_LEN: usize = 4 << 10;
+pub(crate) const LARGE_PIPE_LEN: usize = 64 << 10;
+const CALLERS: usize = 10;
 const ENDPOINTS: [&str; 4] = ["pipe://one", "pipe://two", "pipe://three", "pipe://four"];
 const MAGIC: [u8; 2] = [0x00, 0x0f];
 const ID: [u8; 2] = [0, 1];

@@ -1,5 +1,6 @@
 //! The same echo service on frpc and on tonic, with the same messages, each over loopback TCP with `TCP_NODELAY`.
 
+pub mod callgrind;
 mod grpc_in_memory;
 pub mod in_memory;
 mod over_frpc;

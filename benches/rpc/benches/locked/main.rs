@@ -12,13 +12,12 @@ mod code;
 mod profile;
 mod table;
 
-use std::{
-    env, fs, io,
-    path::Path,
-    process::{Command, ExitCode},
-};
+use std::{env, path::Path, process::ExitCode};
 
-use bench_rpc::in_memory::{Calling, Serving};
+use bench_rpc::{
+    callgrind,
+    in_memory::{Calling, Serving},
+};
 use profile::Profile;
 
 /// The most for a call. 3 % are left for other versions of tokio and of the compiler.
@@ -57,28 +56,16 @@ fn why_not() -> Option<String> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Some("it is done with the instructions of x86-64, on Linux".to_owned());
     }
-    let missing = ["valgrind", "objdump", "addr2line"].into_iter().find(|tool| {
-        let found = Command::new(tool).arg("--version").output();
-        found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
-    })?;
+    let missing = callgrind::missing_tool(&["valgrind", "objdump", "addr2line"])?;
     Some(format!("{missing} is not installed"))
 }
 
 /// Has this program make calls under callgrind.
 fn count(side: &str) -> Profile {
-    let dump = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("locked.{}.callgrind", side.replace(' ', "-")));
-    let program = env::current_exe().expect("this runs");
-    let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--dump-instr=yes", "--compress-pos=no", "--compress-strings=no", "--demangle=no"])
-        .args(["--collect-atstart=no", "--toggle-collect=*make_counted_calls*"])
-        .arg(format!("--callgrind-out-file={}", dump.display()))
-        .args([program.as_os_str(), COUNT.as_ref(), side.as_ref()])
-        .output()
-        .expect("valgrind is there");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = fs::read_to_string(&dump).expect("valgrind wrote it");
-    let profile = Profile::parse(&text);
-    assert!(!profile.executed.is_empty(), "nothing was counted: {}", dump.display());
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("locked.{}.callgrind", side.replace(' ', "-")));
+    let options = ["--dump-instr=yes", "--compress-pos=no", "--compress-strings=no", "--demangle=no"];
+    let profile = Profile::parse(&callgrind::dump(&file, "make_counted_calls", &options, &[COUNT, side]));
+    assert!(!profile.executed.is_empty(), "nothing was counted: {}", file.display());
     profile
 }
 
