@@ -54,10 +54,13 @@ fn check_filter(filter: &HttpFilter) -> Result<(), String> {
     let kind = filter.typed_config.as_ref().map(type_name);
     match kind {
         Some(ROUTER) => Ok(()),
+        // Istio sends it to all clients, without faults.
+        Some(FAULT) if filter.typed_config.as_ref().is_some_and(|config| config.value.is_empty()) => Ok(()),
         _ if filter.is_optional => Ok(()),
         kind => Err(format!("http_filter {:?} has the unsupported type {:?}", filter.name, kind.unwrap_or_default())),
     }
 }
 
 const MANAGER: &str = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+const FAULT: &str = "envoy.extensions.filters.http.fault.v3.HTTPFault";
 const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";

@@ -337,12 +337,20 @@ fn wrong_routes_and_listeners_are_refused() {
         name: "l".to_owned(),
         api_listener: Some(proto::ApiListener { api_listener: Some(manager) }),
     };
+    let fault = |value: &[u8]| {
+        let url = "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault";
+        let typed_config = Some(Any { type_url: url.to_owned(), value: value.to_vec() });
+        let filter = proto::HttpFilter { name: "fault".to_owned(), typed_config, is_optional: false };
+        proto::HttpConnectionManager { http_filters: vec![filter], ..Default::default() }
+    };
     let filter = proto::HttpFilter { name: "rbac".to_owned(), ..Default::default() };
     let filtered = proto::HttpConnectionManager { http_filters: vec![filter], ..Default::default() };
     for (found, why) in [
         (proto::Listener::default(), "api_listener is missing"),
         (listener(pack("other", &filtered)), "has the type"),
         (listener(pack(MANAGER, &filtered)), "unsupported type"),
+        (listener(pack(MANAGER, &fault(&[10, 0]))), "unsupported type"),
+        (listener(pack(MANAGER, &fault(&[]))), "neither rds nor route_config"),
         (listener(pack(MANAGER, &proto::HttpConnectionManager::default())), "neither rds nor route_config"),
     ] {
         let error = read(ResourceKind::Listener, &found).unwrap_err();
