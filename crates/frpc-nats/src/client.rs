@@ -27,7 +27,8 @@ use tracing::debug;
 
 use crate::{
     cluster::NatsCluster,
-    headers, names,
+    headers::{self, METADATA_LEN_MAX},
+    names,
     stream::{CallStream, Incoming, KEEPALIVE, MessageReader, MessageWriter, Next, lost},
 };
 
@@ -241,7 +242,10 @@ impl LinkState {
             Some(OpenCall::Open(stream)) => {
                 calls.insert(id, OpenCall::Open(stream.clone()));
                 drop(calls);
-                stream.receive(message);
+                if !stream.receive(message) {
+                    // Now: until the caller reads the failure, the server would keep sending.
+                    let _ = self.notices.send(Notice::Open(stream));
+                }
             }
             Some(OpenCall::Opening(waiting)) => {
                 let peer = message
@@ -590,5 +594,3 @@ impl Drop for CallGuard {
 const RECONNECT_POLL: Duration = Duration::from_millis(20);
 /// The room for the headers of a request with its message.
 const HEADERS_LEN_MAX: usize = METADATA_LEN_MAX + 4 * 1024;
-/// The maximum size of the metadata of a call or answer.
-const METADATA_LEN_MAX: usize = 32 * 1024;

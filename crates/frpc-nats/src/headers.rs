@@ -28,6 +28,8 @@ const TRAILER: &str = "Rpc-Trailer-";
 const SERVICE_ERROR: &str = "Nats-Service-Error";
 const SERVICE_ERROR_CODE: &str = "Nats-Service-Error-Code";
 
+/// The maximum size of the metadata of a request, and of the metadata and trailers of an answer.
+pub(crate) const METADATA_LEN_MAX: usize = 32 * 1024;
 /// The maximum length of the headers of a failed call, without its message.
 const STATUS_LEN_MAX: usize = 16 * 1024;
 /// The maximum length of the message of a status.

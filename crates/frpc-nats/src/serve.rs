@@ -23,7 +23,7 @@ use tracing::{info, warn};
 
 use crate::{
     cluster::{NatsCluster, round_trip},
-    headers,
+    headers::{self, METADATA_LEN_MAX},
     micro::{EndpointCounters, MicroService, ServiceDescription, new_id},
     names,
     settings::NatsSettings,
@@ -755,8 +755,6 @@ const CONNECT_PAUSE: Duration = Duration::from_secs(1);
 const MESSAGES_NEVER: u64 = 1_000_000_000_000_000;
 /// The time for the request of a call without a timeout.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
-/// The maximum size of the metadata and trailers of an answer.
-const METADATA_LEN_MAX: usize = 32 * 1024;
 
 #[cfg(test)]
 mod tests {

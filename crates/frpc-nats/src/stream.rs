@@ -26,7 +26,7 @@ pub(crate) const FRAME_COST: usize = 64;
 /// The maximum number of bytes of a message in one frame.
 const PIECE_LEN_MAX: usize = 64 * 1024;
 /// The maximum credit in use, whatever the peer grants.
-const CREDIT_MAX: usize = 64 * 1024 * 1024;
+const CREDIT_MAX: usize = 8 * 1024 * 1024;
 /// The interval of the credit frames that keep a call alive.
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(5);
 /// The time without a frame of the peer after which a call fails.
@@ -102,11 +102,14 @@ impl CallStream {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a message of the peer.
-    pub(crate) fn receive(&self, message: Message) {
-        if let Err(status) = self.take(message) {
+    /// Takes a message of the peer. Returns `false` if it fails the call.
+    pub(crate) fn receive(&self, message: Message) -> bool {
+        let taken = self.take(message);
+        let is_valid = taken.is_ok();
+        if let Err(status) = taken {
             self.fail(status);
         }
+        is_valid
     }
 
     fn take(&self, message: Message) -> Result<(), Status> {
