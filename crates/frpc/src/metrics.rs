@@ -412,7 +412,7 @@ fn add_durations(
     for (code, durations) in totals.durations.iter().filter(|(_, durations)| durations.count() > 0) {
         let name = Code::from(i32::from(*code)).name();
         let mut attributes = our_attributes.to_vec();
-        attributes.push(("rpc.response.status_code", name));
+        attributes.push(("rpc.status_code", name));
         if *code != 0 {
             attributes.push(("error.type", name));
         }

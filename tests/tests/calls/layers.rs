@@ -552,13 +552,9 @@ fn a_trace_has_a_method_span_and_an_event_with_the_code(transport: Transport) {
             for (kind, method) in methods {
                 let span = format!("DEBUG call{{otel.name=calls.Test/{method} otel.kind=\"{side}\"");
                 of_kind(&client, kind, "hi").await.unwrap();
-                assert_one_has(
-                    &traced(&log),
-                    &span,
-                    "rpc.response.status_code=\"OK\"}: call answered code=Ok elapsed=",
-                );
+                assert_one_has(&traced(&log), &span, "rpc.status_code=\"OK\"}: call answered code=Ok elapsed=");
                 of_kind(&client, kind, "fail 5 no such order").await.unwrap_err();
-                let end = "rpc.response.status_code=\"NOT_FOUND\" error.type=\"NOT_FOUND\"}: call failed code=NotFound reason=\"no such order\" elapsed=";
+                let end = "rpc.status_code=\"NOT_FOUND\" error.type=\"NOT_FOUND\"}: call failed code=NotFound reason=\"no such order\" elapsed=";
                 assert_one_has(&traced(&log), &span, end);
             }
         }

@@ -200,7 +200,7 @@ fn calls_without_a_span_begin_a_trace() {
     assert_eq!(server.span_context.trace_id(), client.span_context.trace_id());
     for span in [server, client] {
         assert_eq!(attribute(span, "error.type"), Some("INTERNAL"));
-        assert_eq!(attribute(span, "rpc.response.status_code"), Some("INTERNAL"));
+        assert_eq!(attribute(span, "rpc.status_code"), Some("INTERNAL"));
         assert_eq!(span.status, SpanStatus::error("as told"));
         let events: Vec<_> = span.events.iter().map(|event| &*event.name).collect();
         assert_eq!(events, ["rpc.message", "call failed"]);

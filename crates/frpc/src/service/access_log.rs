@@ -41,7 +41,7 @@ use crate::call::{
 /// ```
 ///
 /// ```json
-/// {"time":"2026-11-23T09:30:00.125Z","rpc.method":"helloworld.Greeter/SayHello","rpc.response.status_code":"OK","duration_ms":0.08,"request_messages":1,"request_bytes":5,"response_messages":1,"response_bytes":11,"peer":"tcp://10.0.0.7:51234","trace_id":"4bf92f3577b34da6a3ce929d0e0e4736"}
+/// {"time":"2026-11-23T09:30:00.125Z","rpc.method":"helloworld.Greeter/SayHello","rpc.status_code":"OK","duration_ms":0.08,"request_messages":1,"request_bytes":5,"response_messages":1,"response_bytes":11,"peer":"tcp://10.0.0.7:51234","trace_id":"4bf92f3577b34da6a3ce929d0e0e4736"}
 /// ```
 ///
 /// A thread writes the lines, so a slow writer delays no call. While [`LINES_MAX`](Self::LINES_MAX) lines wait, further lines
@@ -250,7 +250,7 @@ impl CallRecord {
         let mut line = LogLine::new(self.settings.format);
         line.text("time", &rfc_3339(now));
         line.text("rpc.method", &self.method.path());
-        line.text("rpc.response.status_code", code.name());
+        line.text("rpc.status_code", code.name());
         if let Some(message) = message {
             line.text("message", message);
         }
@@ -462,8 +462,8 @@ mod tests {
         call(&log, "stream");
         let lines = lines.take(&log);
         let expected = [
-            r#" rpc.method=a.A/Say rpc.response.status_code=OK duration_ms="#,
-            r#","rpc.method":"a.A/Say","rpc.response.status_code":"NOT_FOUND","message":"no\nsuch \"thing\"","duration_ms":"#,
+            r#" rpc.method=a.A/Say rpc.status_code=OK duration_ms="#,
+            r#","rpc.method":"a.A/Say","rpc.status_code":"NOT_FOUND","message":"no\nsuch \"thing\"","duration_ms":"#,
             " request_messages=1 request_bytes=6 response_messages=2 response_bytes=3 trace_id=4bf92f3577b34da6a3ce929d0e0e4736 ",
         ];
         assert_eq!(lines.len(), 3, "{lines:?}");
@@ -486,7 +486,7 @@ mod tests {
         let call = Call::new(&SAY, Format::Proto, Head::default(), Body::from("a"));
         assert!(layers.call(call, &|_| Box::pin(std::future::pending())).now_or_never().is_none());
         let lines = lines.take(&log);
-        assert!(lines.len() == 1 && lines[0].contains("rpc.response.status_code=CANCELLED"), "{lines:?}");
+        assert!(lines.len() == 1 && lines[0].contains("rpc.status_code=CANCELLED"), "{lines:?}");
     }
 
     #[test]
@@ -498,7 +498,7 @@ mod tests {
         }
         let lines = lines.take(&log);
         assert_eq!(lines.len(), 2);
-        assert!(lines.iter().all(|line| line.contains("rpc.response.status_code=NOT_FOUND")), "{lines:?}");
+        assert!(lines.iter().all(|line| line.contains("rpc.status_code=NOT_FOUND")), "{lines:?}");
     }
 
     #[test]
@@ -555,7 +555,7 @@ mod tests {
         let lines = lines.take(&log);
         let counts = " request_messages=1 request_bytes=2 response_messages=1 response_bytes=2";
         assert!(
-            lines.len() == 1 && lines[0].contains(" rpc.response.status_code=CANCELLED ") && lines[0].ends_with(counts),
+            lines.len() == 1 && lines[0].contains(" rpc.status_code=CANCELLED ") && lines[0].ends_with(counts),
             "{lines:?}"
         );
     }
@@ -673,7 +673,7 @@ mod tests {
                     let mut scanner = Scanner::new(line, 4);
                     prop_assert_eq!(scanner.value().unwrap(), line);
                     prop_assert_eq!(scanner.peek(), None);
-                    prop_assert!(line.contains(r#""rpc.response.status_code":"INTERNAL","#) && line.contains(r#""duration_ms":1.500,"#));
+                    prop_assert!(line.contains(r#""rpc.status_code":"INTERNAL","#) && line.contains(r#""duration_ms":1.500,"#));
                 }
             }
         }

@@ -34,7 +34,7 @@ use crate::call::{
 /// ```
 ///
 /// The span is named `call` and has the fields `otel.name`, `otel.kind`, `rpc.system.name`, `rpc.method`,
-/// `rpc.response.status_code`, `error.type`, `trace_id`, `span_id` and `parent_span_id`.
+/// `rpc.status_code`, `error.type`, `trace_id`, `span_id` and `parent_span_id`.
 ///
 /// Inside the span, channels to several servers make DEBUG events for picked servers, retries and hedges. Each message is
 /// an event at TRACE.
@@ -110,7 +110,7 @@ impl Trace {
             otel.status_description = field::Empty,
             rpc.system.name = call.system().name(),
             rpc.method = %method,
-            rpc.response.status_code = field::Empty,
+            rpc.status_code = field::Empty,
             "error.type" = field::Empty,
             trace_id = %own.trace_id(),
             span_id = %own.span_id(),
@@ -206,7 +206,7 @@ impl CallEnd {
         let Self { span, peer, begun } = self;
         let (peer, elapsed) = (peer.as_ref().map(display), begun.elapsed());
         let code = ended.map_or_else(Status::code, |()| Code::Ok);
-        span.record("rpc.response.status_code", code.name());
+        span.record("rpc.status_code", code.name());
         if code != Code::Ok {
             span.record("error.type", code.name());
         }

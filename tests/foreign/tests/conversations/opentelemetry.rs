@@ -44,7 +44,7 @@ fn a_collector_receives_metrics_and_spans() {
         "AggregationTemporality: Cumulative",
         "rpc.system.name: Str(frpc)",
         "rpc.method: Str(helloworld.Greeter/SayHello)",
-        "rpc.response.status_code: Str(INVALID_ARGUMENT)",
+        "rpc.status_code: Str(INVALID_ARGUMENT)",
         "error.type: Str(INVALID_ARGUMENT)",
     ] {
         assert!(output.contains(expected), "{expected:?} is missing in:\n{output}");

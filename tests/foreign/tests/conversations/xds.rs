@@ -243,7 +243,7 @@ fn wrong_resources_are_refused_and_the_last_good_ones_stay() {
         let Some(mut plane) = Plane::start().await else { return };
         let (one, two) = (serve("one").await, serve("two").await);
         let (first, second) = (locality("a", 1, 0, &[endpoint(&one)]), locality("a", 1, 0, &[endpoint(&two)]));
-        plane.set(1, &resources(&[first.clone()], unchanged)).await;
+        plane.set(1, &resources(std::slice::from_ref(&first), unchanged)).await;
         let client = plane.connect().await;
         for kind in ["Listener", "RouteConfiguration", "Cluster", "ClusterLoadAssignment"] {
             plane.event(&format!("ack {kind} 1")).await;
@@ -265,13 +265,13 @@ fn wrong_resources_are_refused_and_the_last_good_ones_stay() {
             let mut all = resources(&[localities], change);
             // The rest stays good.
             if kind != "ClusterLoadAssignment" {
-                all["endpoints"] = assigned(&[first.clone()]);
+                all["endpoints"] = assigned(std::slice::from_ref(&first));
             }
             plane.set(version, &all).await;
             let nack = plane.event(&format!("nack {kind} ")).await;
             assert!(nack.contains(why), "{nack}");
             assert_eq!(spread(&client, 10).await, [("one".to_owned(), 10)].into(), "{kind}");
-            plane.set(version + 100, &resources(&[first.clone()], unchanged)).await;
+            plane.set(version + 100, &resources(std::slice::from_ref(&first), unchanged)).await;
             plane.event(&format!("ack {kind} {}", version + 100)).await;
         }
         plane.set(1_000, &resources(&[second], unchanged)).await;
