@@ -1,4 +1,4 @@
-//! Where the API server is, and who asks it.
+//! The address of the API server, and the account of the client.
 
 use std::{
     env, fmt, fs,
@@ -12,7 +12,7 @@ use tokio_rustls::rustls::{ClientConfig, pki_types::ServerName};
 
 use crate::target::is_label;
 
-/// How to reach the API server of a cluster.
+/// The API server of a cluster, and the account of the client.
 ///
 /// | made by | for |
 /// |---|---|
@@ -27,7 +27,7 @@ use crate::target::is_label;
 pub struct ClusterConfig {
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// The path before all others, without a slash at its end.
+    /// The path before that of each request, without a slash at its end.
     pub(crate) path: String,
     /// `None` for plain HTTP.
     pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,

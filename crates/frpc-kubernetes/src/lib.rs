@@ -34,7 +34,7 @@
 //!
 //! # Which endpoints
 //!
-//! - Those that are ready. If none is, those that terminate and still serve, as kube-proxy does.
+//! - Ready endpoints. If none is ready, endpoints that terminate and still serve, as kube-proxy does.
 //! - One address for each pod of a dual-stack Service: see [`ResolverSettings::prefer_ipv6`].
 //! - Their zone becomes the [zone](frpc::fleet::Endpoint::zone) of the endpoint. With [`ResolverSettings::zone`], hints of
 //!   the topology apply.

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 pub struct ResolverSettings {
     /// The zone of this process, for hints of topology-aware routing. Default `None`: hints are ignored.
     ///
-    /// If every endpoint has hints and some name this zone, the others are left out. To prefer servers of the same zone
+    /// If every endpoint has hints and some name this zone, all without it are left out. To prefer servers of the same zone
     /// without hints, set [`FleetSettings::zone`](frpc::fleet::FleetSettings::zone).
     pub zone: Option<Arc<str>>,
     /// Uses the IPv6 address of pods that have both. Default false.

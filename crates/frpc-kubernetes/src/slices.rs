@@ -1,4 +1,4 @@
-//! EndpointSlices as the API server sends them, reduced to what a channel needs.
+//! EndpointSlices as the API server sends them, reduced to the fields for channels.
 
 use std::{collections::BTreeMap, io};
 
