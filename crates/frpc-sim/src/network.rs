@@ -35,8 +35,17 @@ pub struct SimNetwork(Arc<NetworkState>);
 #[derive(Debug)]
 struct NetworkState {
     servers: Mutex<BTreeMap<String, SimServer>>,
-    /// The names in the answers of the resolver.
-    found: watch::Sender<Vec<String>>,
+    /// The last answer of the resolver.
+    found: watch::Sender<ResolverAnswer>,
+}
+
+/// An answer of the resolver.
+#[derive(Clone, Debug)]
+enum ResolverAnswer {
+    Names(Vec<String>),
+    Failed,
+    /// The stream of answers has ended.
+    Ended,
 }
 
 /// One server of a simulation.
@@ -70,7 +79,8 @@ impl Default for SimNetwork {
 impl SimNetwork {
     /// Creates a network without servers.
     pub fn new() -> Self {
-        Self(Arc::new(NetworkState { servers: Mutex::default(), found: watch::Sender::default() }))
+        let found = watch::Sender::new(ResolverAnswer::Names(Vec::new()));
+        Self(Arc::new(NetworkState { servers: Mutex::default(), found }))
     }
 
     /// Starts servers. `start` builds each of them, again after each restart.
@@ -83,7 +93,8 @@ impl SimNetwork {
         count: usize,
         start: impl Fn(FaultLayer) -> Result<Server, ServeError> + Clone + Send + Sync + 'static,
     ) -> Vec<SimServer> {
-        let known = lock(&self.0.servers).len();
+        let mut all: Vec<_> = lock(&self.0.servers).keys().cloned().collect();
+        let known = all.len();
         let servers: Vec<_> = (known..known + count)
             .map(|number| {
                 let server = SimServer(Arc::new(ServerState {
@@ -98,13 +109,31 @@ impl SimNetwork {
                 server
             })
             .collect();
-        self.0.found.send_modify(|found| found.extend(servers.iter().map(|server| server.name().to_owned())));
+        all.extend(servers.iter().map(|server| server.name().to_owned()));
+        self.publish_names(all);
         servers
     }
 
-    /// Replaces the answer of the resolver. It contains all servers at the start.
+    /// Replaces the answer of the resolver. It contains all servers at the start, and again after more are started.
     pub fn publish<'a>(&self, servers: impl IntoIterator<Item = &'a SimServer>) {
-        self.0.found.send_replace(servers.into_iter().map(|server| server.name().to_owned()).collect());
+        self.publish_names(servers.into_iter().map(|server| server.name().to_owned()));
+    }
+
+    /// Replaces the answer of the resolver by names of servers. Connections to unknown names are refused, as those to
+    /// servers that are gone.
+    pub fn publish_names(&self, names: impl IntoIterator<Item = String>) {
+        self.0.found.send_replace(ResolverAnswer::Names(names.into_iter().collect()));
+    }
+
+    /// Lets the resolver report an error.
+    pub fn fail_resolver(&self) {
+        self.0.found.send_replace(ResolverAnswer::Failed);
+    }
+
+    /// Ends the answers of the resolver for all channels of now. It answers later channels after the next set is
+    /// published.
+    pub fn end_resolver(&self) {
+        self.0.found.send_replace(ResolverAnswer::Ended);
     }
 
     /// Returns the transport for channels to the servers.
@@ -217,7 +246,7 @@ impl Transport for SimTransport {
 }
 
 /// Finds the published servers.
-struct SimResolver(watch::Receiver<Vec<String>>);
+struct SimResolver(watch::Receiver<ResolverAnswer>);
 
 impl Resolve for SimResolver {
     fn resolve(&self, _: Refresh) -> BoxStream<'static, io::Result<Endpoints>> {
@@ -225,7 +254,12 @@ impl Resolve for SimResolver {
         found.mark_changed();
         stream::unfold(found, async |mut found| {
             found.changed().await.ok()?;
-            let names = found.borrow_and_update().clone();
+            let answer = found.borrow_and_update().clone();
+            let names = match answer {
+                ResolverAnswer::Names(names) => names,
+                ResolverAnswer::Failed => return Some((Err(io::Error::other("a simulated failure")), found)),
+                ResolverAnswer::Ended => return None,
+            };
             let endpoints = names.iter().map(|name| Endpoint::new(Address::Url(format!("{SCHEME}://{name}"))));
             Some((endpoints.collect::<io::Result<Vec<_>>>().map(Endpoints::new), found))
         })

@@ -71,6 +71,9 @@ pub(crate) struct Fleet {
 #[derive(Default)]
 struct Members {
     all: Vec<FleetMember>,
+    /// Endpoints missing from the last set, in use until one of that set is ready. A set with dead addresses alone, whether it
+    /// is wrong or early, must not stop the calls. At most as many as were ready at the same time.
+    leaving: Vec<FleetMember>,
     /// Endpoints that vanished from the set a short time ago. Answers of resolvers may flap.
     departed: HashMap<ConnectionKey, DepartedMember>,
     /// Methods that clients will call.
@@ -230,7 +233,7 @@ impl Fleet {
             return;
         }
         members.declared.push(methods);
-        members.all.iter().filter_map(|member| member.ready.as_ref()).for_each(|ready| ready.caller().declare(methods));
+        members.in_use().filter_map(|member| member.ready.as_ref()).for_each(|ready| ready.caller().declare(methods));
     }
 
     /// Returns the latencies of a method.
@@ -311,6 +314,7 @@ impl Fleet {
         if let Some(member) = member {
             (member.ready, member.failures, member.is_silent) = (Some(ready.clone()), 0, false);
         }
+        self.replace_leaving(&mut members);
         self.publish(&members);
         Ok(ready)
     }
@@ -356,13 +360,13 @@ impl Fleet {
             Ok(found) if !found.list.is_empty() => {
                 self.use_settings(found.settings);
                 let chosen = self.choose(found.list);
-                let mut before: HashMap<ConnectionKey, FleetMember> = std::mem::take(&mut members.all)
-                    .into_iter()
-                    .map(|member| (member.endpoint.connection_key(), member))
-                    .collect();
+                let mut before = std::mem::take(&mut members.all);
+                before.append(&mut members.leaving);
+                let mut before: HashMap<ConnectionKey, (usize, FleetMember)> =
+                    before.into_iter().enumerate().map(|one| (one.1.endpoint.connection_key(), one)).collect();
                 for endpoint in chosen {
                     let member = match before.remove(&endpoint.connection_key()) {
-                        Some(member) => member.with_endpoint(endpoint),
+                        Some((_, member)) => member.with_endpoint(endpoint),
                         None => {
                             let departed = members.departed.remove(&endpoint.connection_key());
                             FleetMember::new(endpoint.clone(), join(endpoint), departed)
@@ -370,9 +374,10 @@ impl Fleet {
                     };
                     members.all.push(member);
                 }
-                let now = tokio::time::Instant::now().into_std();
-                members.departed.retain(|_, member| now.saturating_duration_since(member.left) < DEPARTED_KEPT);
-                members.departed.extend(before.into_values().map(|member| self.depart(member, now)));
+                let mut leaving: Vec<_> = before.into_values().collect();
+                leaving.sort_unstable_by_key(|(order, _)| *order);
+                members.leaving = leaving.into_iter().map(|(_, member)| member).collect();
+                self.replace_leaving(&mut members);
             }
             Ok(_) => {
                 let error = io::Error::new(io::ErrorKind::NotFound, "the resolver found no endpoint");
@@ -397,6 +402,20 @@ impl Fleet {
             chosen.extend(part);
         }
         chosen
+    }
+
+    /// Removes the endpoints missing from the last set, once one of that set is ready. Until then, the connected ones stay.
+    fn replace_leaving(&self, members: &mut Members) {
+        let is_ready = |member: &FleetMember| member.ready.is_some();
+        let is_replaced = members.all.iter().any(is_ready);
+        let gone: Vec<_> = members.leaving.extract_if(.., |member| is_replaced || !is_ready(member)).collect();
+        if gone.is_empty() {
+            return;
+        }
+        let now = tokio::time::Instant::now().into_std();
+        members.departed.retain(|_, member| now.saturating_duration_since(member.left) < DEPARTED_KEPT);
+        let departed = gone.into_iter().map(|member| self.depart(member, now));
+        members.departed.extend(departed.filter(|(_, member)| member.load.is_some() || member.ejections > 0));
     }
 
     fn depart(&self, member: FleetMember, now: Instant) -> (ConnectionKey, DepartedMember) {
@@ -475,13 +494,14 @@ impl Fleet {
     /// Returns the state of each endpoint.
     pub(crate) fn endpoints(&self) -> Vec<EndpointView> {
         let (now, clock) = (tokio::time::Instant::now().into_std(), self.clock.now());
-        self.members().all.iter().map(|member| member.view(now, clock)).collect()
+        self.members().in_use().map(|member| member.view(now, clock)).collect()
     }
 
     /// Looks at the PONGs of the servers: their loads, and the missing ones.
     pub(super) fn look(&self) {
         let (mut members, mut has_changed) = (self.members(), false);
-        for member in &mut members.all {
+        let Members { all, leaving, .. } = &mut *members;
+        for member in all.iter_mut().chain(leaving) {
             let is_silent = member.ready.as_ref().is_some_and(|ready| !ready.look());
             if std::mem::replace(&mut member.is_silent, is_silent) != is_silent {
                 info!(address = %member.endpoint.address, is_silent, "an endpoint began or ceased to answer PINGs");
@@ -508,7 +528,7 @@ impl Fleet {
             None => (best_priority(members, |_| true).unwrap_or_default(), true),
         };
         let is_best = |member: &&FleetMember| member.endpoint.priority == best;
-        let (near, far): (Vec<_>, Vec<_>) = members.all.iter().filter(is_best).partition(is_near);
+        let (near, far): (Vec<_>, Vec<_>) = members.in_use().filter(is_best).partition(is_near);
         let (ready, preferred) = ready_of(&near, &far, |member| all_used || is_used(&member));
         let attempts_max = self.connect_retry.attempts.max(1);
         let has_failed = ready.is_empty() && members.all.iter().all(|member| member.failures >= attempts_max);
@@ -527,7 +547,7 @@ const DEPARTED_KEPT: Duration = Duration::from_secs(60);
 
 /// Returns the best priority with a ready endpoint.
 fn best_priority(members: &Members, is_used: impl Fn(&&FleetMember) -> bool) -> Option<u32> {
-    let ready = members.all.iter().filter(|member| member.ready.is_some()).filter(is_used);
+    let ready = members.in_use().filter(|member| member.ready.is_some()).filter(is_used);
     ready.map(|member| member.endpoint.priority).min()
 }
 
@@ -591,6 +611,11 @@ impl FleetMember {
 impl Members {
     fn find(&mut self, endpoint: &Endpoint) -> Option<&mut FleetMember> {
         let key = endpoint.connection_key();
-        self.all.iter_mut().find(|member| member.endpoint.connection_key() == key)
+        self.all.iter_mut().chain(&mut self.leaving).find(|member| member.endpoint.connection_key() == key)
+    }
+
+    /// Returns all endpoints with a task. Those of the last set come first.
+    fn in_use(&self) -> impl Iterator<Item = &FleetMember> {
+        self.all.iter().chain(&self.leaving)
     }
 }

@@ -12,7 +12,8 @@
 //!              └─ unhealthy ───────────────────┘
 //! ```
 //!
-//! From each state, an endpoint missing from a new set is removed. Its calls in flight finish.
+//! From each state, an endpoint missing from a new set is removed, but a ready one only after an endpoint of the new set is
+//! ready. Its calls in flight finish.
 
 use std::{
     future::pending,
