@@ -119,8 +119,8 @@ impl SimNetwork {
         self.publish_names(servers.into_iter().map(|server| server.name().to_owned()));
     }
 
-    /// Replaces the answer of the resolver by names of servers. Connections to unknown names are refused, as those to
-    /// servers that are gone.
+    /// Replaces the answer of the resolver by names of servers. Connections to unknown names are refused, like
+    /// connections to servers that are gone.
     pub fn publish_names(&self, names: impl IntoIterator<Item = String>) {
         self.0.found.send_replace(ResolverAnswer::Names(names.into_iter().collect()));
     }

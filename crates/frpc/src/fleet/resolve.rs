@@ -211,7 +211,7 @@ pub trait Resolve: Send + Sync + 'static {
     /// Returns the sets of endpoints, each of which replaces the last.
     ///
     /// After an error or an empty set, the channel keeps the last set. After the end of the stream, it keeps it for ever. While
-    /// no endpoint of a new set can be reached, it also keeps its connections to those of the last one.
+    /// no endpoint of a new set can be reached, it also keeps the connections of the last set.
     /// Each stream serves one channel, which polls it on its own task.
     fn resolve(&self, refresh: Refresh) -> BoxStream<'static, io::Result<Endpoints>>;
 }

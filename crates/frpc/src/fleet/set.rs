@@ -71,7 +71,7 @@ pub(crate) struct Fleet {
 #[derive(Default)]
 struct Members {
     all: Vec<FleetMember>,
-    /// Endpoints missing from the last set, in use until one of that set is ready. A set with dead addresses alone, whether it
+    /// Endpoints missing from the last set, in use until one of the new set is ready. A set with dead addresses alone, whether it
     /// is wrong or early, must not stop the calls. At most as many as were ready at the same time.
     leaving: Vec<FleetMember>,
     /// Endpoints that vanished from the set a short time ago. Answers of resolvers may flap.
