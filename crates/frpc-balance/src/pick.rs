@@ -45,7 +45,7 @@ impl PickPolicy {
 pub struct EndpointState {
     /// Its load.
     pub load: EndpointLoad,
-    /// Its share of the calls, relative to other endpoints. At least 1. A change counts for shares by load at once, and for
+    /// Its share of the calls, relative to other endpoints. At least 1. A change counts for shares by load immediately, and for
     /// other policies with the next picker.
     pub weight: AtomicU32,
     /// A number for its address, equal in all processes.

@@ -38,8 +38,8 @@ pub(crate) struct Assembly {
     service: String,
     /// The scheme of the addresses, such as `grpc`.
     scheme: String,
-    /// The resources of the last pass, and those of the last complete one. The latter stay subscribed until others are
-    /// complete.
+    /// The resources of the last pass, and of the last complete pass. The latter stay subscribed until the next
+    /// complete pass.
     current: Watches,
     complete: Watches,
     last: Option<(Endpoints, ResolvedSettings)>,

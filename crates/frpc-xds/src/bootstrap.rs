@@ -20,7 +20,7 @@ use crate::{
 ///
 /// | field | use |
 /// |---|---|
-/// | `xds_servers[]` | the control planes: `server_uri` and `channel_creds` (`insecure`, `tls`). Others than the first are used while it cannot be reached and a resource is unknown |
+/// | `xds_servers[]` | the control planes: `server_uri` and `channel_creds` (`insecure`, `tls`). The next one is used while the first cannot be reached and a resource is unknown |
 /// | `node` | the identity of this client: `id`, `cluster`, `locality`, `metadata` |
 /// | `certificate_providers` | names for files with certificates (`file_watcher`) |
 /// | `client_default_listener_resource_name_template` | the name of the listener for a target, with `%s` for the service |
@@ -62,7 +62,7 @@ impl fmt::Display for PlaneAddress {
 /// Files with certificates in PEM. They are read again after changes, so `refresh_interval` has no use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CertificateFiles {
-    /// The authorities to trust. `None` for those of the system.
+    /// The authorities to trust. `None` for the authorities of the system.
     pub(crate) authorities: Option<PathBuf>,
     /// The own certificate and its private key.
     pub(crate) identity: Option<(PathBuf, PathBuf)>,

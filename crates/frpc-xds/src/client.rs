@@ -64,7 +64,7 @@ impl ClientState {
         self.wake.lock().unwrap_or_else(PoisonError::into_inner).notify_one();
     }
 
-    /// Begins a stream. Returns its number, and what wakes its requests and its timers.
+    /// Begins a stream. Returns its number, and the signals for its requests and its timers.
     pub(crate) fn begin_stream(&self) -> (u64, Arc<Notify>, Arc<Notify>) {
         let (wake, number) = (Arc::<Notify>::default(), self.lock().begin_stream());
         *self.wake.lock().unwrap_or_else(PoisonError::into_inner) = wake.clone();

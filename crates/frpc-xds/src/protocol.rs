@@ -217,7 +217,7 @@ impl AdsState {
                     continue;
                 }
             };
-            // Others may be for other kinds of clients.
+            // The rest may be for other kinds of clients.
             if !state.subscriptions.contains_key(&*name) {
                 continue;
             }

@@ -81,7 +81,7 @@ struct Following {
 
 impl Resolve for XdsResolver {
     fn resolve(&self, _: Refresh) -> BoxStream<'static, io::Result<Endpoints>> {
-        // The control plane sends changes by itself, so there is nothing to ask for after a failure.
+        // The control plane sends changes unasked, so there is nothing to ask for after a failure.
         let assembly = Assembly::new(self.client.clone(), self.service.clone(), self.scheme.clone());
         stream_to_plane::ensure(&self.client);
         let following = Following { assembly, changes: self.client.changes(), error: None };

@@ -172,7 +172,7 @@ async fn connect(plane: &ControlPlane, settings: &XdsSettings) -> Result<Channel
         .transport(transport)
         .calls(ChannelCallSettings { metrics: false, ..ChannelCallSettings::default() })
         .config(Config { content_len_max: settings.response_len_max, ..Config::default() })
-        // A dead host shows by itself. The pings find dead processes and broken proxies.
+        // Probes find a dead host. The pings find dead processes and broken proxies.
         .sockets(SocketOptions { keepalive: Some(TCP_KEEPALIVE), ..SocketOptions::default() })
         .connect_timeout(settings.connect_timeout)
         .retry(ConnectRetry { attempts: 1, ..ConnectRetry::default() })

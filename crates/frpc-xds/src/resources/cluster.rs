@@ -35,7 +35,7 @@ pub(crate) enum ClusterSource {
     Inline(Arc<Assignment>),
     /// `HOST:PORT`, looked up when a channel connects.
     Named(String),
-    /// The endpoints of other clusters. Each one is used while those before it fail.
+    /// The endpoints of other clusters. Each one is used while the clusters before it fail.
     Aggregate(Vec<String>),
 }
 

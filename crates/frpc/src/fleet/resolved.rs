@@ -36,7 +36,7 @@ pub struct ResolvedSettings {
     pub key_header: Option<String>,
     /// A limit on the calls in flight.
     pub calls: Option<Arc<SharedCallLimit>>,
-    /// The number of calls to fail at once, of a million: a relief for overloaded servers.
+    /// The number of calls to fail immediately, of a million: a relief for overloaded servers.
     pub dropped_per_million: u32,
 }
 
