@@ -145,23 +145,30 @@ struct StoredMessages {
 
 /// Reads the stream from its beginning, without acknowledgements.
 async fn read_stored(raw: &jetstream::Context) -> StoredMessages {
-    let stream = loop {
-        if let Ok(stream) = raw.get_stream("ORDERS").await {
-            break stream;
-        }
-    };
-    let config = pull::Config { ack_policy: AckPolicy::None, ..pull::Config::default() };
-    let consumer = stream.create_consumer(config).await.unwrap();
-    let mut stored = StoredMessages { messages: 0, ids: HashSet::new() };
-    let mut messages = consumer.stream().max_messages_per_batch(WINDOW).messages().await.unwrap();
     loop {
-        let message = poll_fn(|cx| Pin::new(&mut messages).poll_next(cx)).await.unwrap().unwrap();
-        stored.messages += 1;
-        stored.ids.insert(number(&message.payload));
-        if message.info().unwrap().pending == 0 {
-            return stored;
+        // After a kill, the cluster may still elect a leader.
+        match try_read_stored(raw).await {
+            Ok(stored) => return stored,
+            Err(error) => println!("reading the stored messages again: {error}"),
         }
     }
+}
+
+async fn try_read_stored(raw: &jetstream::Context) -> Result<StoredMessages, async_nats::Error> {
+    let stream = raw.get_stream("ORDERS").await?;
+    let config = pull::Config { ack_policy: AckPolicy::None, ..pull::Config::default() };
+    let consumer = stream.create_consumer(config).await?;
+    let mut stored = StoredMessages { messages: 0, ids: HashSet::new() };
+    let mut messages = consumer.stream().max_messages_per_batch(WINDOW).messages().await?;
+    while let Some(message) = poll_fn(|cx| Pin::new(&mut messages).poll_next(cx)).await {
+        let message = message?;
+        stored.messages += 1;
+        stored.ids.insert(number(&message.payload));
+        if message.info()?.pending == 0 {
+            return Ok(stored);
+        }
+    }
+    Err("the messages have ended".into())
 }
 
 async fn connect(servers: &[NatsServer]) -> Nats {

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use frpc::{
-    Call, CallError, Head, Metadata, MethodKind, Status,
+    Call, CallError, Metadata, MethodKind, Status,
     client::{CallAttempts, CallTime, Deadline, with_own_timeout},
 };
 use http::{
@@ -176,7 +176,7 @@ impl HttpExchange {
                 is_repeated: true,
                 added: timeout.map(|((name, write), left)| {
                     let timeout = Some((name.clone(), write(left)));
-                    Box::new(super::http2::AddedHeaders { timeout, head: Head::default() })
+                    Box::new(super::http2::AddedHeaders { timeout, head: frpc::Head::default() })
                 }),
             },
             content: super::http2::Http2Content::Body(Box::new(self.content.body())),
