@@ -35,8 +35,8 @@ pub(super) struct HandshakeSteps {
 /// A connection after its handshake.
 enum OpenedConnection {
     Packets(PacketConnection),
-    /// Another protocol serves it.
-    Other(OtherConnection),
+    /// Another protocol serves it. Boxed, because the future of a connection keeps the space of both variants.
+    Other(Box<OtherConnection>),
 }
 
 /// A connection ready for packets.
@@ -49,7 +49,7 @@ struct PacketConnection {
 /// A connection for another protocol, and what frisbee needs if the protocol leaves the stream to it.
 struct OtherConnection {
     protocol: Arc<dyn AnyProtocol>,
-    /// Boxed, because a future keeps the space of values after they have moved out.
+    /// Boxed for the same reason.
     socket: Box<Raw>,
     origin: StreamOrigin,
     is_plain: bool,
@@ -88,7 +88,7 @@ pub(super) fn serve<R: Router>(
             }
             // A separate task: this one has room for a driver of packets, and other protocols need less.
             Some(OpenedConnection::Other(other)) => {
-                drop(tokio::spawn(serve_other(server, other, router).in_current_span()))
+                drop(tokio::spawn(serve_other(server, *other, router).in_current_span()))
             }
             None => {}
         }
@@ -185,7 +185,8 @@ async fn open(
                 let socket = Raw::new(wire, read.freeze(), HeaderFormat::Magic10, local.clone(), peer.clone());
                 let (protocol, socket) = (protocol.clone(), Box::new(socket.with_identity(identity.clone())));
                 let origin = StreamOrigin { local, peer, identity, credentials };
-                return Some(OpenedConnection::Other(OtherConnection { protocol, socket, origin, is_plain, slot }));
+                let other = OtherConnection { protocol, socket, origin, is_plain, slot };
+                return Some(OpenedConnection::Other(Box::new(other)));
             }
             Some(Err(error)) => {
                 server.handshakes_failed.fetch_add(1, Ordering::Relaxed);

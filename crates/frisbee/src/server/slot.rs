@@ -30,13 +30,21 @@ struct OpenSlots {
 /// The slot of one connection.
 struct OpenSlot {
     number: u64,
+    accepted: Instant,
+    occupant: SlotOccupant,
+}
+
+enum SlotOccupant {
+    Frisbee(Connection),
+    /// A handshake, or another protocol. Boxed, because connections of frisbee know their addresses themselves.
+    Other(Box<OtherOccupant>),
+}
+
+struct OtherOccupant {
     peer: Address,
     local: Address,
-    accepted: Instant,
     /// The name of its protocol. `None` during the handshake.
     protocol: Option<&'static str>,
-    /// The connection, if it speaks frisbee.
-    connection: Option<Connection>,
 }
 
 /// An open connection of a server.
@@ -58,14 +66,25 @@ pub struct ConnectionInfo {
 }
 
 impl OpenSlot {
+    fn connection(&self) -> Option<&Connection> {
+        match &self.occupant {
+            SlotOccupant::Frisbee(connection) => Some(connection),
+            SlotOccupant::Other(_) => None,
+        }
+    }
+
     fn info(&self) -> ConnectionInfo {
+        let (peer, local, protocol) = match &self.occupant {
+            SlotOccupant::Frisbee(connection) => (connection.peer_addr(), connection.local_addr(), Some("frisbee")),
+            SlotOccupant::Other(other) => (&other.peer, &other.local, other.protocol),
+        };
         ConnectionInfo {
             number: self.number,
-            peer: self.peer.clone(),
-            local: self.local.clone(),
+            peer: peer.clone(),
+            local: local.clone(),
             age: self.accepted.elapsed(),
-            protocol: self.protocol,
-            connection: self.connection.as_ref().map(Connection::without_keeping_open),
+            protocol,
+            connection: self.connection().map(Connection::without_keeping_open),
         }
     }
 }
@@ -86,14 +105,15 @@ impl ConnectionSlots {
         (local, peer): (&Address, &Address),
         may_take: impl FnOnce() -> bool,
     ) -> Option<ConnectionSlot> {
-        let (accepted, local, peer) = (Instant::now(), local.clone(), peer.clone());
+        let accepted = Instant::now();
+        let other = Box::new(OtherOccupant { peer: peer.clone(), local: local.clone(), protocol: None });
         let mut open = self.open();
         if open.connections.len() >= limit || !may_take() {
             return None;
         }
         open.accepted += 1;
         let number = open.accepted;
-        let slot = OpenSlot { number, peer, local, accepted, protocol: None, connection: None };
+        let slot = OpenSlot { number, accepted, occupant: SlotOccupant::Other(other) };
         let key = open.connections.insert(slot);
         drop(open);
         Some(ConnectionSlot { slots: self.clone(), key, on_thread: None })
@@ -106,7 +126,7 @@ impl ConnectionSlots {
 
     /// Returns the connections with a finished handshake.
     pub(super) fn connections(&self) -> Vec<Connection> {
-        self.open().connections.iter().filter_map(|(_, slot)| slot.connection.clone()).collect()
+        self.open().connections.iter().filter_map(|(_, slot)| slot.connection().cloned()).collect()
     }
 
     /// Returns the first `max` slots after this number, in the order of their connections.
@@ -125,7 +145,7 @@ impl ConnectionSlots {
     /// instant.
     pub(super) fn snapshot(&self) -> (usize, Counters, Vec<Connection>) {
         let open = self.open();
-        let connections = open.connections.iter().filter_map(|(_, slot)| slot.connection.clone()).collect();
+        let connections = open.connections.iter().filter_map(|(_, slot)| slot.connection().cloned()).collect();
         (open.connections.len(), open.past, connections)
     }
 
@@ -150,13 +170,14 @@ impl ConnectionSlots {
 impl ConnectionSlot {
     /// Puts the connection into its slot after the handshake.
     pub(super) fn fill(&self, connection: &Connection) {
-        let slot = &mut self.slots.open().connections[self.key];
-        (slot.protocol, slot.connection) = (Some("frisbee"), Some(connection.clone()));
+        self.slots.open().connections[self.key].occupant = SlotOccupant::Frisbee(connection.clone());
     }
 
     /// Notes that the connection speaks another protocol.
     pub(super) fn set_protocol(&self, name: &'static str) {
-        self.slots.open().connections[self.key].protocol = Some(name);
+        if let SlotOccupant::Other(other) = &mut self.slots.open().connections[self.key].occupant {
+            other.protocol = Some(name);
+        }
     }
 }
 
@@ -164,7 +185,7 @@ impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut open = self.slots.open();
         let slot = open.connections.remove(self.key);
-        if let Some(connection) = &slot.connection {
+        if let Some(connection) = slot.connection() {
             open.past += connection.metrics().counters;
         }
         let is_empty = open.connections.is_empty();
