@@ -20,6 +20,7 @@ mod metrics;
 mod pem;
 #[cfg(target_os = "linux")]
 mod processes;
+mod random_calls;
 mod reconnecting;
 mod redials;
 mod refusals;

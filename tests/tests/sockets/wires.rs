@@ -112,6 +112,11 @@ pub(crate) async fn connect(server: &EveryWire, scheme: &str, path: &str) -> Cha
         _ => server.local_addr().to_string(),
     };
     let (_, address) = address.split_once("://").unwrap_or(("", &address));
+    connect_at(address, scheme, path).await
+}
+
+/// Returns a channel to this host and port.
+pub(crate) async fn connect_at(address: &str, scheme: &str, path: &str) -> Channel {
     let channel = Channel::builder().transport(frpc_http::transport()).transport(frpc_websocket::transport());
     let channel = channel.transport(frpc_jsonrpc::transport()).transport(frpc_nats::transport());
     channel.connect(format!("{scheme}://{address}{path}")).await.unwrap()

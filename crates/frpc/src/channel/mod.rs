@@ -8,7 +8,7 @@ pub(crate) mod health;
 mod listed;
 pub(crate) mod settings;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, mem, sync::Arc, time::Duration};
 
 use frisbee::{Connection, Raw};
 use futures_util::TryFutureExt;
@@ -298,6 +298,7 @@ impl Channel {
         let (time, message) =
             (CallTime::since(start, request.timeout(), self.timeout), UnencodedRequest::new(request.get_ref()));
         let call = UnaryCall::new(connection, method, None, request.head(), &message, time);
+        let uncounted = UncountedRequest { measure: &measure, message: &message };
         let outcome = match connection.unary(&call, measure.start()).await {
             Ok((reply, nanos)) => {
                 if let (Some(attempt), UnaryReply::Enveloped(_, answer)) = (&attempt, &reply) {
@@ -306,12 +307,15 @@ impl Channel {
                 let len = reply.len();
                 let response = call.response(reply, self.memory, self.any_types);
                 if response.is_ok() {
+                    mem::forget(uncounted);
                     measure.end_unary(message.len(), len, nanos);
+                } else {
+                    drop(uncounted);
                 }
                 response
             }
             Err(status) => {
-                measure.add_request_len(message.len());
+                drop(uncounted);
                 Err(status)
             }
         };
@@ -534,6 +538,18 @@ impl Channel {
             ChannelTransport::One(server) => server.format(method, waits, opening).await,
             ChannelTransport::Many(fleet) => Box::pin(fleet.method_format(method, waits, opening)).await,
         }
+    }
+}
+
+/// Counts the request of a dropped or failed call. Answers are counted with their requests.
+struct UncountedRequest<'a, M> {
+    measure: &'a ChannelMeasure<'a>,
+    message: &'a UnencodedRequest<'a, M>,
+}
+
+impl<M> Drop for UncountedRequest<'_, M> {
+    fn drop(&mut self) {
+        self.measure.add_request_len(self.message.len());
     }
 }
 

@@ -21,7 +21,7 @@ use super::{
     boxed::{BoxFuture, BoxService},
     ending::{EndFuture, EndSignal},
     handle::Service,
-    services::{Common, GuardedHandler, Services, catch_panics, panicked, refuse, sanitize_handler_status},
+    services::{Common, GuardedHandler, Services, catch_panics, panicked, refuse},
     set::ServiceSet,
     table::{Collision, MethodEntry, MethodPosition},
 };
@@ -206,7 +206,7 @@ impl Endpoint {
         let handling = within(time, catch_panics(scope, method, None, self.common().layers.call(call, &end)));
         let clock = OwnClock::new(meter, None, time.and_then(HandlerTime::at));
         let answer = MeasuredCall::new(measure, clock, handling).await?;
-        Ok(in_time(answer_without_panics(answer, method), time))
+        Ok(in_time(answer, time))
     }
 
     /// Calls a method. The messages of the answer have the same format. A panic of the handler becomes a status, and so
@@ -404,12 +404,7 @@ impl Future for HandlerFuture<'_> {
         this.measure.before_poll(this.clock);
         let mut polled = this.handler.poll(cx);
         this.measure.after_poll(this.clock, &mut polled);
-        match polled {
-            Poll::Ready(Ok(answer)) if matches!(answer.body(), Body::Many(_)) => {
-                Poll::Ready(Ok(answer_without_panics(answer, this.method)))
-            }
-            polled => polled,
-        }
+        polled
     }
 }
 
@@ -438,58 +433,6 @@ impl CallClock for EndpointClock<'_> {
 impl fmt::Debug for HandlerFuture<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HandlerFuture").field("method", &self.method).finish_non_exhaustive()
-    }
-}
-
-fn answer_without_panics(answer: Answer, method: &'static Method) -> Answer {
-    answer.map_body(|body| match body {
-        Body::Many(contents) => Body::Many(without_panics(contents, method)),
-        body => body,
-    })
-}
-
-fn without_panics(contents: Streaming<Bytes>, method: &'static Method) -> Streaming<Bytes> {
-    let trailers = contents.trailers_slot();
-    let messages = HandlerMessages { contents: Some(contents), method };
-    Streaming::from_source(messages).with_trailers_slot(trailers)
-}
-
-/// The messages of a handler. A panic ends them with a status.
-struct HandlerMessages {
-    /// `None` after a panic.
-    contents: Option<Streaming<Bytes>>,
-    method: &'static Method,
-}
-
-impl HandlerMessages {
-    fn poll_with<T>(&mut self, poll: impl FnOnce(&mut Streaming<Bytes>) -> PollNext<T>) -> PollNext<T> {
-        let Some(contents) = &mut self.contents else { return Poll::Ready(None) };
-        let method = self.method;
-        match catch_unwind(AssertUnwindSafe(|| poll(contents))) {
-            Ok(next) => {
-                next.map(|next| next.map(|next| next.map_err(|status| sanitize_handler_status(status, method))))
-            }
-            Err(_) => {
-                self.contents = None;
-                Poll::Ready(Some(Err(panicked(method))))
-            }
-        }
-    }
-}
-
-impl BatchSource<Bytes> for HandlerMessages {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<Bytes> {
-        self.poll_with(|contents| contents.poll(cx))
-    }
-
-    fn poll_into(
-        &mut self,
-        cx: &mut Context<'_>,
-        out: &mut Vec<u8>,
-        full: usize,
-        prefix: MessagePrefix,
-    ) -> PollNext<Option<Bytes>> {
-        self.poll_with(|contents| contents.poll_into(cx, out, full, prefix))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    mem,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{Arc, OnceLock},
@@ -9,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use futures_util::future::Either;
 use pin_project_lite::pin_project;
 use tracing::error;
@@ -27,12 +29,14 @@ use crate::{
         account::{MemoryAccount, MemoryHold},
         context::{CallScope, InScope},
         deadline::{HandlerTime, within},
-        exchange::{Answer, Call, HELD_LEN},
+        exchange::{Answer, Body, Call, HELD_LEN},
         measure::{CallMeasure, MeasuredCall, OwnClock, measured_requests},
         meter::CallMeter,
         method::Method,
+        packed::{BatchSource, MessagePrefix, PollNext},
         recorder::CallNotes,
         status::{Code, Status},
+        streaming::Streaming,
     },
     metrics,
 };
@@ -384,12 +388,64 @@ impl<F: Future<Output = Result<Answer, Status>>> Future for GuardedHandler<F> {
         let mut polled = catch_unwind(AssertUnwindSafe(|| this.handler.poll(cx)))
             .unwrap_or_else(|_| Poll::Ready(Err(panicked(this.method))));
         // By reference: an answer is not moved.
-        if let Poll::Ready(Err(status)) = &mut polled
-            && status.code() == Code::Ok
-        {
-            *status = failed_with_ok(status, this.method);
+        match &mut polled {
+            Poll::Ready(Err(status)) if status.code() == Code::Ok => *status = failed_with_ok(status, this.method),
+            Poll::Ready(Ok(answer)) if matches!(answer.body(), Body::Many(_)) => guard_messages(answer, this.method),
+            _ => {}
         }
         polled
+    }
+}
+
+#[cold]
+fn guard_messages(answer: &mut Answer, method: &'static Method) {
+    let guarded = mem::replace(answer, Answer::new(Body::from(Bytes::new())));
+    *answer = guarded.map_body(|body| match body {
+        Body::Many(contents) => {
+            let trailers = contents.trailers_slot();
+            let messages = HandlerMessages { contents: Some(contents), method };
+            Body::Many(Streaming::from_source(messages).with_trailers_slot(trailers))
+        }
+        body => body,
+    });
+}
+
+/// The messages of a handler. A panic ends them with a status.
+struct HandlerMessages {
+    /// `None` after a panic.
+    contents: Option<Streaming<Bytes>>,
+    method: &'static Method,
+}
+
+impl HandlerMessages {
+    fn poll_with<T>(&mut self, poll: impl FnOnce(&mut Streaming<Bytes>) -> PollNext<T>) -> PollNext<T> {
+        let Some(contents) = &mut self.contents else { return Poll::Ready(None) };
+        let method = self.method;
+        match catch_unwind(AssertUnwindSafe(|| poll(contents))) {
+            Ok(next) => {
+                next.map(|next| next.map(|next| next.map_err(|status| sanitize_handler_status(status, method))))
+            }
+            Err(_) => {
+                self.contents = None;
+                Poll::Ready(Some(Err(panicked(method))))
+            }
+        }
+    }
+}
+
+impl BatchSource<Bytes> for HandlerMessages {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<Bytes> {
+        self.poll_with(|contents| contents.poll(cx))
+    }
+
+    fn poll_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        full: usize,
+        prefix: MessagePrefix,
+    ) -> PollNext<Option<Bytes>> {
+        self.poll_with(|contents| contents.poll_into(cx, out, full, prefix))
     }
 }
 

@@ -35,7 +35,7 @@ use crate::{
     error::{ServerCause, ServerFailure},
     service::{
         ending::EndSignal,
-        services::{Services, panicked, sanitize_handler_status},
+        services::{Services, panicked},
         set::ServiceSet,
         table::MethodEntry,
     },
@@ -206,12 +206,7 @@ async fn send_answer(
             Body::One(content) => Streaming::from_iter([content.into_bytes()]).with_trailers(trailers),
             Body::Many(contents) => contents,
         };
-        let sent = message_streams::send_all(framing, &mut contents, sender).await;
-        sent.map_err(|halted| match halted {
-            // Only errors in the contents are attributed to the handler here. The answer itself was checked before.
-            IncompleteSend::Failed(status) => IncompleteSend::Failed(sanitize_handler_status(status, method)),
-            halted => halted,
-        })?;
+        message_streams::send_all(framing, &mut contents, sender).await?;
         if framing == StreamFraming::Plain
             && let Some(trailers) = contents.trailers_slot().as_ref().and_then(|slot| slot.get())
             && !trailers.is_empty()
