@@ -36,6 +36,7 @@
 //!
 //! | feature | default | brings |
 //! |---|---|---|
+//! | `metrics` | no | `Broker::export_metrics`, for Prometheus and OpenTelemetry |
 //! | `prost` | no | prost messages as [`Payload`]s of a [`Topic`] |
 //!
 //! # Limits

@@ -23,8 +23,8 @@ use std::{
 };
 
 pub use frpc_metrics::{
-    CallTotals, DurationHistogram, MetricFamily, MetricKind, MetricPoint, MetricValue, TextFormat, bucket_bound,
-    write_text,
+    CallTotals, DurationHistogram, MetricFamily, MetricKind, MetricPoint, MetricValue, TextFormat, add_source,
+    bucket_bound, source_families, write_text,
 };
 
 use frisbee::ServerObserver;
@@ -78,6 +78,8 @@ pub struct MetricsSnapshot {
     pub called: Vec<MethodMetrics>,
     /// The connections of all servers. Counters include servers that have ended.
     pub transport: frisbee::ServerMetrics,
+    /// The metrics of [added sources](add_source), such as brokers.
+    pub sources: Vec<MetricFamily>,
 }
 
 /// Returns the counters of each method of a meter, sorted by name.
@@ -207,6 +209,7 @@ fn is_used(meter: &Arc<CallMeter>, kept: &mut BTreeMap<String, CallTotals>) -> b
 impl MetricsSnapshot {
     /// Reads the counters of all servers and channels of this process.
     pub fn take() -> Self {
+        let sources = source_families();
         with_meters(|meters| {
             meters.fold_ended();
             meters.fold_transports();
@@ -224,7 +227,7 @@ impl MetricsSnapshot {
             let named = meters.targets.iter().filter(|(target, _)| &***target != OTHER);
             let mut called: Vec<_> = named.flat_map(|(_, meter)| methods_of(meter)).collect();
             called.extend(listed(left, Some(&OTHER.into())));
-            Self { served: listed(served, None), called, transport }
+            Self { served: listed(served, None), called, transport, sources }
         })
     }
 
@@ -234,6 +237,7 @@ impl MetricsSnapshot {
         let mut families = self.server_families();
         families.extend(self.client_families());
         families.extend(self.transport_families());
+        families.extend(self.sources.iter().cloned());
         families
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use frisbee_pubsub::Broker;
 use frpc::{
     Answer, BoxService, Channel, Code, Dispatch, Engine, Method, Request, Services, Streaming,
     metrics::{MethodMetrics, MetricsSnapshot, TextFormat},
@@ -182,6 +183,30 @@ fn handlers_in_tasks_are_counted_when_they_end() {
             };
             until(|| counted() == calls).await;
         }
+    });
+}
+
+#[test]
+fn brokers_are_exported_as_totals_until_they_are_dropped() {
+    in_real_time(async {
+        let text = || MetricsSnapshot::take().to_text(TextFormat::Prometheus);
+        let brokers = [(); 2].map(|()| Broker::new());
+        for broker in &brokers {
+            broker.export_metrics("orders");
+            for subject in ["eu.created", "us.created", "eu.paid"] {
+                broker.publish(subject, "a book").await.unwrap();
+            }
+        }
+        let shown = text();
+        for line in [
+            r#"frisbee_broker_published_total{frisbee_broker="orders"} 6"#,
+            r#"frisbee_broker_published_io_bytes_total{frisbee_broker="orders"} 36"#,
+            r#"frisbee_broker_queued_bytes{frisbee_broker="orders"} 0"#,
+        ] {
+            assert!(shown.contains(line), "{line} is not in {shown}");
+        }
+        drop(brokers);
+        assert!(!text().contains("frisbee_broker"));
     });
 }
 

@@ -109,7 +109,7 @@ const HOUSES: &[House] = &[
     },
     House {
         krate: "frpc-metrics",
-        floors: &[&["histogram", "thread"], &["family", "totals"], &["cells", "text"], &["counters"]],
+        floors: &[&["histogram", "thread"], &["family", "totals"], &["cells", "sources", "text"], &["counters"]],
     },
     House {
         krate: "frpc-jsonrpc",

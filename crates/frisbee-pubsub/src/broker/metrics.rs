@@ -43,6 +43,48 @@ pub struct PrefixMetrics {
     pub deliveries: u64,
 }
 
+#[cfg(feature = "metrics")]
+impl BrokerMetrics {
+    /// Returns the totals with their names.
+    pub(super) fn families(&self, broker: &str) -> Vec<frpc_metrics::MetricFamily> {
+        use frpc_metrics::MetricFamily;
+
+        let sum = |number: fn(&PrefixMetrics) -> u64| self.prefixes.iter().map(number).sum::<u64>();
+        let with = |mut family: MetricFamily, value: u64| {
+            family.add(&[("frisbee.broker", broker)], value);
+            family
+        };
+        let counter = |name, unit, description, value| with(MetricFamily::counter(name, unit, description), value);
+        let gauge =
+            |name, unit, description, value: usize| with(MetricFamily::gauge(name, unit, description), value as u64);
+        vec![
+            counter("frisbee.broker.published", "{message}", "Messages published.", sum(|prefix| prefix.published)),
+            counter("frisbee.broker.published.io", "By", "Bytes of their payloads.", sum(|prefix| prefix.bytes)),
+            counter(
+                "frisbee.broker.deliveries",
+                "{message}",
+                "Deliveries to subscriptions.",
+                sum(|prefix| prefix.deliveries),
+            ),
+            counter("frisbee.broker.missing", "{message}", "Messages dropped for slow subscribers.", self.missing),
+            counter(
+                "frisbee.broker.refused",
+                "{packet}",
+                "Packets without permission, beyond a limit, or malformed.",
+                self.refused,
+            ),
+            gauge(
+                "frisbee.broker.patterns",
+                "{pattern}",
+                "Subscribed patterns and members of queue groups.",
+                self.patterns,
+            ),
+            gauge("frisbee.broker.queued", "By", "Bytes of queued messages.", self.queued_len),
+            gauge("frisbee.broker.retained", "{subject}", "Subjects with a retained value.", self.retained),
+        ]
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct PrefixCounters {
     published: AtomicU64,

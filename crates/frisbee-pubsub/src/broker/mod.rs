@@ -171,6 +171,17 @@ impl Broker {
         self.0.shared.metrics()
     }
 
+    /// Exports the broker's counters next to the metrics of calls (`frpc_http::MetricsPage`, `frpc-opentelemetry`), until the
+    /// last handle and server of the broker are dropped.
+    ///
+    /// The attribute `frisbee.broker` has this name. Brokers with the same name are added up. The numbers are totals of the
+    /// broker, so clients cannot create time series.
+    #[cfg(feature = "metrics")]
+    pub fn export_metrics(&self, name: impl Into<String>) {
+        let (shared, name) = (Arc::downgrade(&self.0.shared), name.into());
+        frpc_metrics::add_source(move || Some(shared.upgrade()?.metrics().families(&name)));
+    }
+
     /// Returns the first operation number of publish and subscribe.
     pub(crate) fn base(&self) -> u16 {
         self.0.shared.common.base.number()
