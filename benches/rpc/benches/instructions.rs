@@ -68,7 +68,7 @@ fn grpc_client(calling: Calling) -> Calling {
 
 #[library_benchmark]
 #[bench::plain(args = (plain,), setup = Both::start, config = at_most(7_600, CALLS))]
-#[bench::metadata(args = (with_metadata,), setup = Both::start, config = at_most(17_200, CALLS))]
+#[bench::metadata(args = (with_metadata,), setup = Both::start, config = at_most(14_900, CALLS))]
 fn both(both: Both) -> Both {
     both.call(CALLS);
     both

@@ -3,7 +3,10 @@
 use std::{
     mem,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll},
     time::{Duration, Instant},
 };
@@ -224,6 +227,9 @@ pub(crate) struct ChannelMeasure<'a> {
     start: Instant,
     /// The counters of the thread on which the call began. Most calls end there.
     cells: Option<ThreadedCells<'a>>,
+    /// The length of a single request that is counted with the end of the call, zero before it is sent. [`COUNTED`] for
+    /// others.
+    request_len: AtomicUsize,
 }
 
 impl<'a> ChannelMeasure<'a> {
@@ -237,7 +243,7 @@ impl<'a> ChannelMeasure<'a> {
             here.start();
             cells = Some(here.with_thread());
         }
-        Self { meter, called, method, start, cells }
+        Self { meter, called, method, start, cells, request_len: AtomicUsize::new(COUNTED) }
     }
 
     /// Counts a single request.
@@ -272,10 +278,27 @@ impl<'a> ChannelMeasure<'a> {
         self.meter.map(|_| self.start)
     }
 
-    /// Counts a call with one request and one answer, and its end after this time in nanoseconds.
+    /// Begins a single request, counted with the end of the call. Returns where to note its length once it is encoded.
     #[inline]
-    pub(crate) fn end_unary(&mut self, request_len: usize, response_len: usize, nanos: u64) {
+    pub(crate) fn begin_request(&self) -> &AtomicUsize {
+        self.request_len.store(0, Ordering::Relaxed);
+        &self.request_len
+    }
+
+    /// Counts a [begun](Self::begin_request) request without an answer.
+    #[cold]
+    pub(crate) fn add_begun_request(&mut self) {
+        let len = mem::replace(self.request_len.get_mut(), COUNTED);
+        if len != COUNTED {
+            self.add_request_len(len);
+        }
+    }
+
+    /// Counts a call with one begun request and one answer, and its end after this time in nanoseconds.
+    #[inline]
+    pub(crate) fn end_unary(&mut self, response_len: usize, nanos: u64) {
         if let Some(meter) = self.meter.take() {
+            let request_len = *self.request_len.get_mut();
             let cells = self.cells.and_then(ThreadedCells::if_here).unwrap_or_else(|| meter.here(self.method));
             cells.end_unary(request_len, response_len, nanos);
             if recorder::is_on() {
@@ -333,10 +356,14 @@ impl<'a> ChannelMeasure<'a> {
     }
 }
 
+/// The length of requests that are counted otherwise.
+const COUNTED: usize = usize::MAX;
+
 impl Drop for ChannelMeasure<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.meter.is_some() {
+            self.add_begun_request();
             self.fail(CallFailure::Code(Code::Cancelled));
         }
     }

@@ -8,7 +8,11 @@ pub(crate) mod health;
 mod listed;
 pub(crate) mod settings;
 
-use std::{fmt, mem, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicUsize},
+    time::Duration,
+};
 
 use frisbee::{Connection, Raw};
 use futures_util::TryFutureExt;
@@ -295,10 +299,9 @@ impl Channel {
             }
             _ => return Box::pin(self.call_one(method, request, start, measure)).await,
         };
-        let (time, message) =
-            (CallTime::since(start, request.timeout(), self.timeout), UnencodedRequest::new(request.get_ref()));
+        let time = CallTime::since(start, request.timeout(), self.timeout);
+        let message = UnencodedRequest::new(request.get_ref(), measure.begin_request());
         let call = UnaryCall::new(connection, method, None, request.head(), &message, time);
-        let uncounted = UncountedRequest { measure: &measure, message: &message };
         let outcome = match connection.unary(&call, measure.start()).await {
             Ok((reply, nanos)) => {
                 if let (Some(attempt), UnaryReply::Enveloped(_, answer)) = (&attempt, &reply) {
@@ -306,16 +309,14 @@ impl Channel {
                 }
                 let len = reply.len();
                 let response = call.response(reply, self.memory, self.any_types);
-                if response.is_ok() {
-                    mem::forget(uncounted);
-                    measure.end_unary(message.len(), len, nanos);
-                } else {
-                    drop(uncounted);
+                match response {
+                    Ok(_) => measure.end_unary(len, nanos),
+                    Err(_) => measure.add_begun_request(),
                 }
                 response
             }
             Err(status) => {
-                drop(uncounted);
+                measure.add_begun_request();
                 Err(status)
             }
         };
@@ -347,7 +348,8 @@ impl Channel {
     ) -> Result<Response<P>, Status> {
         match (&self.route, outcome) {
             (ChannelTransport::Many(fleet), Err(status)) => {
-                let message = UnencodedRequest::new(request.get_ref());
+                let len = AtomicUsize::new(0);
+                let message = UnencodedRequest::new(request.get_ref(), &len);
                 let repeated = fleet.repeat_unary(method, request.head(), &message, time, attempt.into(), status);
                 let (mut answer, format) = Box::pin(repeated).await?;
                 measure.answered(&mut answer);
@@ -538,18 +540,6 @@ impl Channel {
             ChannelTransport::One(server) => server.format(method, waits, opening).await,
             ChannelTransport::Many(fleet) => Box::pin(fleet.method_format(method, waits, opening)).await,
         }
-    }
-}
-
-/// Counts the request of a dropped or failed call. Answers are counted with their requests.
-struct UncountedRequest<'a, M> {
-    measure: &'a ChannelMeasure<'a>,
-    message: &'a UnencodedRequest<'a, M>,
-}
-
-impl<M> Drop for UncountedRequest<'_, M> {
-    fn drop(&mut self) {
-        self.measure.add_request_len(self.message.len());
     }
 }
 

@@ -21,20 +21,14 @@ pub(crate) trait UnaryRequest: Sync {
 /// A request encoded at the moment of sending. A small message needs no allocation.
 pub(crate) struct UnencodedRequest<'a, M> {
     message: &'a M,
-    /// The length of the message when it was last encoded.
-    len: AtomicUsize,
+    /// Where the length of the message is noted when it is encoded.
+    len: &'a AtomicUsize,
 }
 
 impl<'a, M> UnencodedRequest<'a, M> {
     #[inline]
-    pub(crate) fn new(message: &'a M) -> Self {
-        Self { message, len: AtomicUsize::new(0) }
-    }
-
-    /// Returns the length of the encoded message. Zero before it was sent.
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.len.load(Ordering::Relaxed)
+    pub(crate) fn new(message: &'a M, len: &'a AtomicUsize) -> Self {
+        Self { message, len }
     }
 
     #[inline]

@@ -125,6 +125,7 @@ impl CallIdTable {
     }
 
     /// Adds a call and returns its id. `None` at the limit.
+    #[inline]
     pub(super) fn insert(
         &mut self,
         operation: u16,
@@ -159,6 +160,7 @@ impl CallIdTable {
     }
 
     /// Takes the result of a call, or stores the waker of its task.
+    #[inline]
     pub(super) fn poll(&mut self, cx: &Context<'_>, id: u16) -> Poll<Result<CallReply, NoAnswer>> {
         let place = self.slot_index(id);
         let call = self.places[place].as_mut().expect("a call has its place until it is dropped");
@@ -204,6 +206,7 @@ impl CallIdTable {
     }
 
     /// Frees the slot of a call, and its id unless an answer may still arrive. Returns `true` in that case.
+    #[inline]
     pub(super) fn remove(&mut self, id: u16, is_sent: bool) -> bool {
         let place = self.slot_index(id);
         let Some(call) = self.places[place].take() else { return false };
