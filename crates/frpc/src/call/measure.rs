@@ -227,8 +227,7 @@ pub(crate) struct ChannelMeasure<'a> {
     start: Instant,
     /// The counters of the thread on which the call began. Most calls end there.
     cells: Option<ThreadedCells<'a>>,
-    /// The length of a single request that is counted with the end of the call, zero before it is sent. [`COUNTED`] for
-    /// others.
+    /// The length of a single request, counted with the end of the call. Zero before it is sent, [`COUNTED`] without one.
     request_len: AtomicUsize,
 }
 
@@ -356,7 +355,7 @@ impl<'a> ChannelMeasure<'a> {
     }
 }
 
-/// The length of requests that are counted otherwise.
+/// The length of a request counted at its start.
 const COUNTED: usize = usize::MAX;
 
 impl Drop for ChannelMeasure<'_> {

@@ -202,7 +202,7 @@ impl Metadata {
         only
     }
 
-    /// Adds the values of `others` for names without a value here.
+    /// Adds values of another set for names without a value here.
     pub(crate) fn inherit(&mut self, others: &Self) {
         let mut missing = others.clone();
         missing.retain(|entry| !self.entries().any(|known| known.name == entry.name));

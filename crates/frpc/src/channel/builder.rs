@@ -164,7 +164,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self
     }
 
-    /// Adds resolvers for targets with its schemes. It takes precedence over those added before and over the
+    /// Adds resolvers for targets with its schemes. It takes precedence over earlier ones and over the
     /// [defaults](crate::fleet::register_resolver) of the process.
     pub fn resolver(mut self, factory: impl ResolverFactory) -> Self {
         self.calling.resolvers.push(Arc::new(factory));

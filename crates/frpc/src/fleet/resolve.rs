@@ -179,7 +179,7 @@ impl Endpoints {
         Self { list, settings: None }
     }
 
-    /// Adds settings. They hold until the next set, which may have others or none.
+    /// Adds settings. They hold until the next set, with its own settings or none.
     pub fn with_settings(self, settings: ResolvedSettings) -> Self {
         Self { settings: Some(Box::new(settings)), ..self }
     }

@@ -43,7 +43,7 @@ pub(crate) struct Fleet {
     progress: watch::Sender<Progress>,
     /// The settings of the channel.
     settings: FleetSettings,
-    /// The same, with those of the resolver.
+    /// The same, with the settings of the resolver.
     current: ArcSwap<CurrentSettings>,
     /// `true` after a resolver has found settings. Calls without rules look at nothing else.
     has_resolved: AtomicBool,
@@ -186,7 +186,7 @@ impl Fleet {
         }
     }
 
-    /// Returns the settings, with those of the resolver.
+    /// Returns the settings, including the ones of the resolver.
     pub(super) fn current(&self) -> Guard<Arc<CurrentSettings>> {
         self.current.load()
     }
@@ -388,7 +388,7 @@ impl Fleet {
         self.publish(&members);
     }
 
-    /// Chooses the endpoints to connect to, those with a lower priority last.
+    /// Chooses the endpoints to connect to, the ones with a lower priority last.
     fn choose(&self, mut all: Vec<Endpoint>) -> Vec<Endpoint> {
         let mut left = self.settings.endpoints_max;
         if all.iter().all(|endpoint| endpoint.priority == 0) {
@@ -453,7 +453,7 @@ impl Fleet {
         }
     }
 
-    /// Ejects an endpoint, if enough others remain.
+    /// Ejects an endpoint, if enough remain.
     fn eject(&self, members: &mut Members, index: usize) {
         let settings = &self.current().fleet.outliers;
         let ejected = members.all.iter().filter(|member| member.ejected_until.is_some()).count();
@@ -614,7 +614,7 @@ impl Members {
         self.all.iter_mut().chain(&mut self.leaving).find(|member| member.endpoint.connection_key() == key)
     }
 
-    /// Returns all endpoints with a task. Those of the last set come first.
+    /// Returns all endpoints with a task. The last set comes first.
     fn in_use(&self) -> impl Iterator<Item = &FleetMember> {
         self.all.iter().chain(&self.leaving)
     }
