@@ -291,7 +291,7 @@ mod tests {
             size_of::<F>()
         }
         let len = size_of_future(Http::serve_http2);
-        assert!(len <= 2_584, "{len} bytes per connection");
+        assert!(len <= 2_576, "{len} bytes per connection");
     }
 
     #[test]
