@@ -123,6 +123,9 @@ pub struct MethodState {
     pub blocked: f64,
     #[prost(message, repeated, tag = "16")]
     pub codes: Vec<CodeCount>,
+    /// The kind of the wire, such as `grpc`: the attribute `rpc.system.name` of OpenTelemetry.
+    #[prost(string, tag = "17")]
+    pub system: String,
 }
 
 /// Ended calls by status code.
@@ -354,7 +357,7 @@ pub mod admin_methods {
         use frpc::generated::MessageType;
         pub(super) const PROCESS_STATE: MessageType = MessageType::new(
             "frpc.admin.v1.ProcessState",
-            0x039a_bc00_95ac_2780_4da6_596b_72e5_1a89,
+            0x33bd_2a70_a69f_d3ae_152b_3aa7_ad7b_4366,
             FILE_DESCRIPTOR_SET,
         );
         pub(super) const SET_LOG_FILTER_REQUEST: MessageType = MessageType::new(
@@ -663,7 +666,7 @@ const _: () = {
             Some(&LAYOUT)
         }
 
-        #[inline]
+        #[inline(never)]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
             out.string(&self.method);
             out.string(&self.target);
@@ -680,10 +683,11 @@ const _: () = {
             out.f64(self.request_rate);
             out.f64(self.response_rate);
             out.f64(self.blocked);
+            out.string(&self.system);
             out.message_list(&self.codes);
         }
 
-        #[inline]
+        #[inline(never)]
         fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
             input.string(&mut self.method).at("method")?;
             input.string(&mut self.target).at("target")?;
@@ -700,6 +704,7 @@ const _: () = {
             input.f64(&mut self.request_rate).at("request_rate")?;
             input.f64(&mut self.response_rate).at("response_rate")?;
             input.f64(&mut self.blocked).at("blocked")?;
+            input.string(&mut self.system).at("system")?;
             input.message_list(&mut self.codes).at("codes")?;
             Ok(())
         }
@@ -1239,6 +1244,7 @@ const _: () = {
             out.f64("responseRate", self.response_rate);
             out.f64("blocked", self.blocked);
             out.list("codes", &self.codes, Writer::message);
+            out.string("system", &self.system);
             out.end();
         }
 
@@ -1260,6 +1266,7 @@ const _: () = {
                 Field::new("responseRate", "response_rate"),
                 Field::new("blocked", "blocked"),
                 Field::new("codes", "codes"),
+                Field::new("system", "system"),
             ];
             input
                 .object(
@@ -1280,7 +1287,8 @@ const _: () = {
                         12 => input.f64(&mut self.request_rate),
                         13 => input.f64(&mut self.response_rate),
                         14 => input.f64(&mut self.blocked),
-                        _ => input.list(&mut self.codes, Reader::message),
+                        15 => input.list(&mut self.codes, Reader::message),
+                        _ => input.string(&mut self.system),
                     },
                 )
         }

@@ -28,8 +28,8 @@ pub(crate) struct Sampler {
 /// The counters at the last state.
 struct Sample {
     at: Instant,
-    /// By side, target and method.
-    totals: HashMap<(bool, String, String), CallTotals>,
+    /// By side, target, method and system.
+    totals: HashMap<(bool, String, String, &'static str), CallTotals>,
 }
 
 impl Sampler {
@@ -41,10 +41,10 @@ impl Sampler {
         let elapsed = before.as_ref().map_or(Duration::ZERO, |before| at.saturating_duration_since(before.at));
         let mut sample = Sample { at, totals: HashMap::new() };
         let mut methods = |is_served: bool, metrics: Vec<MethodMetrics>| {
-            let state = |MethodMetrics { method, target, totals, .. }: MethodMetrics| {
-                let key = (is_served, target.as_deref().unwrap_or_default().to_owned(), method);
+            let state = |MethodMetrics { method, target, system, totals, .. }: MethodMetrics| {
+                let key = (is_served, target.as_deref().unwrap_or_default().to_owned(), method, system.name());
                 let earlier = before.as_ref().map(|before| before.totals.get(&key).cloned().unwrap_or_default());
-                let state = method_state(&key.2, &key.1, &totals, earlier.as_ref(), elapsed);
+                let state = method_state((&key.2, &key.1, key.3), &totals, earlier.as_ref(), elapsed);
                 sample.totals.insert(key, totals);
                 state
             };
@@ -87,8 +87,7 @@ fn is_of_interest(call: &RecordedCall) -> bool {
 }
 
 fn method_state(
-    method: &str,
-    target: &str,
+    (method, target, system): (&str, &str, &'static str),
     totals: &CallTotals,
     earlier: Option<&CallTotals>,
     elapsed: Duration,
@@ -123,6 +122,7 @@ fn method_state(
         response_rate: rate(totals.response_bytes, |earlier| earlier.response_bytes),
         blocked: totals.blocked.as_secs_f64(),
         codes: codes.filter(|code| code.calls > 0).collect(),
+        system: system.to_owned(),
     }
 }
 

@@ -12,7 +12,9 @@ use std::{
 
 use async_nats::{Client, HeaderMap, Message, Subject, Subscriber};
 use bytes::Bytes;
-use frpc::{Answer, Body, Code, Endpoint, Head, IntoEndpoint, Method, MethodHandle, MethodKind, Status, Streaming};
+use frpc::{
+    Answer, Body, Code, Endpoint, Head, IntoEndpoint, Method, MethodHandle, MethodKind, RpcSystem, Status, Streaming,
+};
 use futures_util::{StreamExt, stream};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
@@ -426,7 +428,7 @@ impl ServerState {
     ) {
         let start = Instant::now();
         let Some(method) = self.find(&message.subject) else {
-            self.endpoint.count_refused(None, Code::Unimplemented);
+            self.endpoint.count_refused(None, RpcSystem::Nats, Code::Unimplemented);
             let status = Status::unimplemented(format!("the server has no method for the subject {}", message.subject));
             return link.fail(reply, &status).await;
         };
@@ -447,7 +449,7 @@ impl ServerState {
 
     fn find(&self, subject: &str) -> Option<MethodHandle> {
         let (service, method) = names::path_of(&self.name, subject)?;
-        self.endpoint.find(&format!("{service}/{method}"))
+        self.endpoint.find(&format!("{service}/{method}")).map(|found| found.over(RpcSystem::Nats))
     }
 
     /// Returns the head of a call.

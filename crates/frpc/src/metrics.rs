@@ -29,9 +29,12 @@ pub use frpc_metrics::{
 
 use frisbee::ServerObserver;
 
-use crate::call::{meter::CallMeter, method::Method, status::Code, system::RpcSystem};
+use crate::{
+    RpcSystem,
+    call::{meter::CallMeter, method::Method, status::Code},
+};
 
-/// The counters of one method.
+/// The counters of one method, called over wires of one system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MethodMetrics {
@@ -39,6 +42,8 @@ pub struct MethodMetrics {
     pub method: String,
     /// The target of the channels. `None` on a server.
     pub target: Option<Arc<str>>,
+    /// The kind of the wire: `rpc.system.name`.
+    pub system: RpcSystem,
     /// The counters.
     pub totals: CallTotals,
 }
@@ -47,16 +52,18 @@ pub struct MethodMetrics {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerMetrics {
-    /// The called methods, sorted by name.
+    /// The called methods, sorted by name and system.
     pub methods: Vec<MethodMetrics>,
     /// The connections of all wires.
     pub transport: frisbee::ServerMetrics,
 }
 
 impl ServerMetrics {
-    /// Returns the counters of a method, such as `package.Service/Method`. Zeros if it was never called.
+    /// Returns the counters of a method, such as `package.Service/Method`, over all wires. Zeros if it was never called.
     pub fn method(&self, name: &str) -> CallTotals {
-        self.methods.iter().find(|found| found.method == name).map(|found| found.totals.clone()).unwrap_or_default()
+        let mut totals = CallTotals::default();
+        self.methods.iter().filter(|found| found.method == name).for_each(|found| totals.add(&found.totals));
+        totals
     }
 }
 
@@ -82,22 +89,28 @@ pub struct MetricsSnapshot {
     pub sources: Vec<MetricFamily>,
 }
 
-/// Returns the counters of each method of a meter, sorted by name.
+/// The counters of methods, by name and system.
+type MethodTotals = BTreeMap<(String, RpcSystem), CallTotals>;
+
+/// Returns the counters of each method of a meter, sorted by name and system.
 pub(crate) fn methods_of(meter: &CallMeter) -> Vec<MethodMetrics> {
-    let mut methods = BTreeMap::new();
+    let mut methods = MethodTotals::new();
     add_methods(meter, &mut methods);
     listed(methods, meter.target())
 }
 
-fn add_methods(meter: &CallMeter, methods: &mut BTreeMap<String, CallTotals>) {
-    for (method, totals) in meter.totals() {
-        methods.entry(method.map_or_else(|| OTHER.to_owned(), Method::path)).or_default().add(&totals);
+fn add_methods(meter: &CallMeter, methods: &mut MethodTotals) {
+    for (method, system, totals) in meter.totals() {
+        let name = method.map_or_else(|| OTHER.to_owned(), Method::path);
+        methods.entry((name, system)).or_default().add(&totals);
     }
 }
 
-fn listed(methods: BTreeMap<String, CallTotals>, target: Option<&Arc<str>>) -> Vec<MethodMetrics> {
+fn listed(methods: MethodTotals, target: Option<&Arc<str>>) -> Vec<MethodMetrics> {
     let methods = methods.into_iter();
-    methods.map(|(method, totals)| MethodMetrics { method, target: target.cloned(), totals }).collect()
+    methods
+        .map(|((method, system), totals)| MethodMetrics { method, target: target.cloned(), system, totals })
+        .collect()
 }
 
 /// The meters of the process.
@@ -105,10 +118,11 @@ fn listed(methods: BTreeMap<String, CallTotals>, target: Option<&Arc<str>>) -> V
 struct Meters {
     servers: Vec<Arc<CallMeter>>,
     /// The counters of servers that have ended.
-    ended: BTreeMap<String, CallTotals>,
-    targets: BTreeMap<Arc<str>, Arc<CallMeter>>,
+    ended: MethodTotals,
+    /// By name and system. Only `_OTHER` has several systems.
+    targets: BTreeMap<(Arc<str>, RpcSystem), Arc<CallMeter>>,
     /// The counters of targets without channels, forgotten at the limit.
-    left: BTreeMap<String, CallTotals>,
+    left: MethodTotals,
     /// The connections of the servers, as read last.
     transports: Vec<(ServerObserver, frisbee::ServerMetrics)>,
     /// The counters of the connections of ended servers.
@@ -124,7 +138,7 @@ fn with_meters<T>(read: impl FnOnce(&mut Meters) -> T) -> T {
 
 /// Creates the counters of a server with these methods.
 pub(crate) fn add_server(methods: Vec<&'static Method>) -> Arc<CallMeter> {
-    let meter = Arc::new(CallMeter::new(methods, None));
+    let meter = Arc::new(CallMeter::of_server(methods));
     with_meters(|meters| {
         meters.fold_ended();
         meters.servers.push(meter.clone());
@@ -142,14 +156,17 @@ pub(crate) fn add_transport(observer: ServerObserver) {
 
 /// Returns the counters of the channels to a target.
 pub(crate) fn of_target(target: &str) -> Arc<CallMeter> {
+    let system = RpcSystem::of_target(target);
     with_meters(|meters| {
-        if meters.targets.len() >= TARGETS_MAX && !meters.targets.contains_key(target) {
+        let mut key = (Arc::from(target), system);
+        if meters.targets.len() >= TARGETS_MAX && !meters.targets.contains_key(&key) {
             meters.fold_left();
+            if meters.targets.len() >= TARGETS_MAX {
+                key.0 = OTHER.into();
+            }
         }
-        let is_known = meters.targets.contains_key(target) || meters.targets.len() < TARGETS_MAX;
-        let name: Arc<str> = if is_known { target.into() } else { OTHER.into() };
-        let new = || Arc::new(CallMeter::new(Vec::new(), Some(name.clone())));
-        meters.targets.entry(name.clone()).or_insert_with(new).clone()
+        let new = || Arc::new(CallMeter::of_target(key.0.clone(), system));
+        meters.targets.entry(key.clone()).or_insert_with(new).clone()
     })
 }
 
@@ -198,7 +215,7 @@ fn add_transport_counters(sum: &mut frisbee::ServerMetrics, one: &frisbee::Serve
 }
 
 /// Returns `true` if a server or a channel counts with this meter. Otherwise adds its counts to `kept`.
-fn is_used(meter: &Arc<CallMeter>, kept: &mut BTreeMap<String, CallTotals>) -> bool {
+fn is_used(meter: &Arc<CallMeter>, kept: &mut MethodTotals) -> bool {
     let is_used = Arc::strong_count(meter) > 1;
     if !is_used {
         add_methods(meter, kept);
@@ -223,9 +240,13 @@ impl MetricsSnapshot {
             let mut served = meters.ended.clone();
             meters.servers.iter().for_each(|meter| add_methods(meter, &mut served));
             let mut left = meters.left.clone();
-            meters.targets.get(OTHER).into_iter().for_each(|meter| add_methods(meter, &mut left));
-            let named = meters.targets.iter().filter(|(target, _)| &***target != OTHER);
-            let mut called: Vec<_> = named.flat_map(|(_, meter)| methods_of(meter)).collect();
+            let mut called = Vec::new();
+            for ((target, _), meter) in &meters.targets {
+                match &**target {
+                    OTHER => add_methods(meter, &mut left),
+                    _ => called.extend(methods_of(meter)),
+                }
+            }
             called.extend(listed(left, Some(&OTHER.into())));
             Self { served: listed(served, None), called, transport, sources }
         })
@@ -265,18 +286,21 @@ impl MetricsSnapshot {
             "s",
             "Time in which streams had responses to send and their connections took none.",
         );
-        for MethodMetrics { method, totals, .. } in &self.served {
-            let ours: &[(&'static str, &str)] = &[(SYSTEM, "frpc"), (METHOD, method)];
-            let grpc: &[(&'static str, &str)] = &[(GRPC_METHOD, method)];
-            add_durations(&mut duration, &mut grpc_duration, ours, grpc, totals);
-            started.add(grpc, totals.started);
+        for MethodMetrics { method, system, totals, .. } in &self.served {
+            let attributes: &[(&'static str, &str)] = &[(SYSTEM, system.name()), (METHOD, method)];
+            add_durations(&mut duration, &OTEL_STATUS, attributes, totals);
+            in_flight.add(attributes, totals.in_flight());
+            requests.add(attributes, totals.request_messages);
+            responses.add(attributes, totals.response_messages);
+            blocked.add(attributes, totals.blocked);
+        }
+        for ((method, _), totals) in over_all_systems(&self.served) {
+            let attributes: &[(&'static str, &str)] = &[(GRPC_METHOD, method)];
+            add_durations(&mut grpc_duration, &GRPC_STATUS, attributes, &totals);
+            started.add(attributes, totals.started);
             let calls = totals.all_ended();
-            sent.add(grpc, MetricValue::Sizes { count: calls, sum: totals.response_bytes });
-            received.add(grpc, MetricValue::Sizes { count: calls, sum: totals.request_bytes });
-            in_flight.add(ours, totals.in_flight());
-            requests.add(ours, totals.request_messages);
-            responses.add(ours, totals.response_messages);
-            blocked.add(ours, totals.blocked);
+            sent.add(attributes, MetricValue::Sizes { count: calls, sum: totals.response_bytes });
+            received.add(attributes, MetricValue::Sizes { count: calls, sum: totals.request_bytes });
         }
         vec![duration, started, grpc_duration, sent, received, in_flight, requests, responses, blocked]
     }
@@ -306,20 +330,23 @@ impl MetricsSnapshot {
             "s",
             "Time in which streams had requests to send and their connections took none.",
         );
-        for MethodMetrics { method, target, totals } in &self.called {
+        for MethodMetrics { method, target, system, totals } in &self.called {
             let target = target.as_deref().unwrap_or(OTHER);
-            let system = RpcSystem::of_target(target).name();
-            let ours: &[(&'static str, &str)] = &[(SYSTEM, system), (METHOD, method), ("server.address", target)];
-            let grpc: &[(&'static str, &str)] = &[(GRPC_METHOD, method), ("grpc.target", target)];
-            add_durations(&mut duration, &mut grpc_duration, ours, grpc, totals);
-            started.add(grpc, totals.started + totals.retries + totals.hedges);
+            let attributes: &[(&'static str, &str)] =
+                &[(SYSTEM, system.name()), (METHOD, method), ("server.address", target)];
+            add_durations(&mut duration, &OTEL_STATUS, attributes, totals);
+            in_flight.add(attributes, totals.in_flight());
+            blocked.add(attributes, totals.blocked);
+        }
+        for ((method, target), totals) in over_all_systems(&self.called) {
+            let attributes: &[(&'static str, &str)] = &[(GRPC_METHOD, method), (GRPC_TARGET, target.unwrap_or(OTHER))];
+            add_durations(&mut grpc_duration, &GRPC_STATUS, attributes, &totals);
+            started.add(attributes, totals.started + totals.retries + totals.hedges);
             let calls = totals.all_ended();
-            sent.add(grpc, MetricValue::Sizes { count: calls, sum: totals.request_bytes });
-            received.add(grpc, MetricValue::Sizes { count: calls, sum: totals.response_bytes });
-            retries.add(grpc, totals.retries);
-            hedges.add(grpc, totals.hedges);
-            in_flight.add(ours, totals.in_flight());
-            blocked.add(ours, totals.blocked);
+            sent.add(attributes, MetricValue::Sizes { count: calls, sum: totals.request_bytes });
+            received.add(attributes, MetricValue::Sizes { count: calls, sum: totals.response_bytes });
+            retries.add(attributes, totals.retries);
+            hedges.add(attributes, totals.hedges);
         }
         vec![duration, started, grpc_duration, sent, received, retries, hedges, in_flight, blocked]
     }
@@ -405,25 +432,36 @@ impl MetricsSnapshot {
     }
 }
 
-/// Adds the durations of a method by status code, under both names.
+/// Adds up the counters of each method and target over all systems. The metrics of gRPC have no attribute for them.
+fn over_all_systems(methods: &[MethodMetrics]) -> BTreeMap<(&str, Option<&str>), CallTotals> {
+    let mut all = BTreeMap::<_, CallTotals>::new();
+    for MethodMetrics { method, target, totals, .. } in methods {
+        all.entry((&**method, target.as_deref())).or_default().add(totals);
+    }
+    all
+}
+
+/// The attributes for a status code, and those added for failures.
+struct StatusAttributes {
+    code: &'static str,
+    error: Option<&'static str>,
+}
+
+const OTEL_STATUS: StatusAttributes = StatusAttributes { code: "rpc.status_code", error: Some("error.type") };
+const GRPC_STATUS: StatusAttributes = StatusAttributes { code: "grpc.status", error: None };
+
+/// Adds the durations of a method by status code.
 fn add_durations(
-    ours: &mut MetricFamily,
-    grpc: &mut MetricFamily,
-    our_attributes: &[(&'static str, &str)],
-    grpc_attributes: &[(&'static str, &str)],
+    family: &mut MetricFamily,
+    status: &StatusAttributes,
+    attributes: &[(&'static str, &str)],
     totals: &CallTotals,
 ) {
     for (code, durations) in totals.durations.iter().filter(|(_, durations)| durations.count() > 0) {
         let name = Code::from(i32::from(*code)).name();
-        let mut attributes = our_attributes.to_vec();
-        attributes.push(("rpc.status_code", name));
-        if *code != 0 {
-            attributes.push(("error.type", name));
-        }
-        ours.add(&attributes, durations.clone());
-        let mut attributes = grpc_attributes.to_vec();
-        attributes.push(("grpc.status", name));
-        grpc.add(&attributes, durations.clone());
+        let error = status.error.filter(|_| *code != 0).map(|error| (error, name));
+        let attributes: Vec<_> = attributes.iter().copied().chain([(status.code, name)]).chain(error).collect();
+        family.add(&attributes, durations.clone());
     }
 }
 
@@ -440,3 +478,4 @@ const OTHER: &str = "_OTHER";
 const SYSTEM: &str = "rpc.system.name";
 const METHOD: &str = "rpc.method";
 const GRPC_METHOD: &str = "grpc.method";
+const GRPC_TARGET: &str = "grpc.target";

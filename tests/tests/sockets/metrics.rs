@@ -116,6 +116,15 @@ fn counters_agree_with_calls_counted_by_hand_on_both_sides_of_every_wire() {
                 methods.iter().map(|method| (method.method.clone(), HandCount::of(method))).collect()
             };
             assert_eq!(by_hand(&called), counts, "{scheme}");
+            let system = match scheme.split('+').next().unwrap() {
+                "grpc-web" => "grpc",
+                "http" => "connectrpc",
+                "ws" | "tcp" => "frpc",
+                scheme => scheme,
+            };
+            for method in served.iter().chain(&called) {
+                assert_eq!(method.system.name(), system, "{scheme}: {}", method.method);
+            }
             let mut at_server = by_hand(&served);
             // The server may learn of the deadline from its caller, as of any cancellation, or of neither.
             let (say, expected) = (at_server.get_mut("calls.Test/Say").unwrap(), &counts["calls.Test/Say"]);
@@ -135,6 +144,33 @@ fn counters_agree_with_calls_counted_by_hand_on_both_sides_of_every_wire() {
             assert_eq!(bytes(&served), received, "{scheme}");
         });
     }
+}
+
+#[test]
+fn each_wire_of_a_method_has_a_series_and_the_names_of_grpc_have_their_sum() {
+    static UNKNOWN: Method = Method::unary("calls.No", "One", 1);
+    in_real_time(async {
+        let service = TestService::default();
+        let server = serve(Engine::Tokio, TestServer::new(service.clone())).await;
+        for (scheme, path, _) in SCHEMES {
+            let channel = connect(&server, scheme, path).await;
+            ask(&TestClient::new(channel.clone()), "a").await.unwrap();
+            let _ = channel.unary::<Words, Words>(&UNKNOWN, words("a")).await;
+        }
+        let metrics = server.metrics();
+        let said = metrics.methods.iter().filter(|method| method.method == "calls.Test/Say");
+        let said: Vec<_> = said.map(|method| (method.system.name(), method.totals.ended(0))).collect();
+        assert_eq!(said, [("frpc", 2), ("grpc", 2), ("connectrpc", 1), ("twirp", 1), ("jsonrpc", 3)]);
+        assert_eq!(metrics.method("calls.Test/Say").ended(0), 9);
+        // Two points with the same attributes are invalid in every format.
+        for family in MetricsSnapshot::take().families() {
+            let mut attributes: Vec<_> = family.points.iter().map(|point| &point.attributes).collect();
+            attributes.sort();
+            let len = attributes.len();
+            attributes.dedup();
+            assert_eq!(attributes.len(), len, "{family:?}");
+        }
+    });
 }
 
 #[test]

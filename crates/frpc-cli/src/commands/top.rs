@@ -182,7 +182,7 @@ impl StateView {
             return;
         }
         let heads = ["CALLS/S", "ERR/S", "P50", "P90", "P99", "FLIGHT", "TOTAL"];
-        self.title(&format!("{title:<NAME_LEN$}{}", heads.map(|head| format!("{head:>9}")).concat()));
+        self.title(&format!("{title:<NAME_LEN$}{}  WIRE", heads.map(|head| format!("{head:>9}")).concat()));
         let mut methods: Vec<_> = methods.iter().collect();
         methods.sort_by(|a, b| b.rate.total_cmp(&a.rate).then(b.started.cmp(&a.started)));
         for method in methods.into_iter().take(max) {
@@ -190,10 +190,9 @@ impl StateView {
             let errors = if method.failure_rate > 0.0 { self.style.red(&errors) } else { errors };
             let times =
                 [method.p50, method.p90, method.p99].map(|seconds| format!("{:>9}", duration(seconds))).concat();
-            let target =
-                if method.target.is_empty() { String::new() } else { format!("  {}", printable_name(&method.target)) };
+            let wire = [&method.system, &method.target].map(|text| printable_name(text)).join("  ");
             self.line(format_args!(
-                "{}{:>9}{errors}{times}{:>9}{:>9}{target}",
+                "{}{:>9}{errors}{times}{:>9}{:>9}  {wire}",
                 name(&method.method),
                 count(method.rate),
                 method.in_flight,

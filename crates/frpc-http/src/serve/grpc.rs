@@ -143,7 +143,7 @@ pub(super) async fn serve<B: RequestBody>(
     let answer = async {
         let read = GrpcHead::read(site, dialect, parts);
         let GrpcHead { method, time, metadata } = read.inspect_err(|status| {
-            site.endpoint.count_refused(site.endpoint.find(parts.uri.path()), status.code());
+            site.endpoint.count_refused(site.endpoint.find(parts.uri.path()), RpcSystem::Grpc, status.code());
         })?;
         let head = site.head_of(&metadata, time, site.peer(&parts.extensions))?;
         let mut requests = RequestMessages::new(body, coding.of_requests, site.settings.message_len_max, &site.account);

@@ -185,7 +185,7 @@ async fn by_protocol<B: RequestBody>(site: &ServeContext, parts: &Parts, body: B
     match endpoint.find(path) {
         Some(method) => connect::serve(site, method.over(RpcSystem::Connect), media_type, parts, body).await,
         None => {
-            endpoint.count_refused(None, Code::Unimplemented);
+            endpoint.count_refused(None, RpcSystem::Connect, Code::Unimplemented);
             refuse(StatusCode::NOT_FOUND, "there is no such method\n")
         }
     }

@@ -48,7 +48,7 @@ pub(super) async fn serve<B: RequestBody>(
         return bad_route(parts, &format!("unsupported HTTP method {}: Twirp calls must use POST", parts.method));
     }
     let Some(method) = site.endpoint.find(path).map(|method| method.over(RpcSystem::Twirp)) else {
-        site.endpoint.count_refused(None, Code::Unimplemented);
+        site.endpoint.count_refused(None, RpcSystem::Twirp, Code::Unimplemented);
         return bad_route(parts, &format!("no handler for path {}", parts.uri.path()));
     };
     let (format, answer_type) = match media_type(&parts.headers) {

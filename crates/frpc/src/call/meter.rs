@@ -8,53 +8,83 @@ use std::{
 
 use frpc_metrics::{CallCounters, CallTotals, LocalCells};
 
-use super::method::Method;
+use super::{
+    method::Method,
+    system::{RpcSystem, SYSTEMS_MAX},
+};
 
-/// The counters of all methods of a server or a target.
+/// The counters of all methods of a server or a target, by the systems of their calls.
+///
+/// A known method has [`SYSTEMS_MAX`] numbers in a row, one per system. A wire adds the number of its system to the
+/// [first](first_number) of them once, when it finds the method. So the system costs a call nothing.
 pub(crate) struct CallMeter {
     cells: CallCounters,
     /// The target of the channels. `None` for a server.
     target: Option<Arc<str>>,
+    /// The system of the channels. Calls of a server have their own.
+    system: RpcSystem,
     /// The methods known from the start, in the order of their numbers.
     known: Vec<&'static Method>,
-    /// Methods seen later, in a hash table. A number is the position after the known ones.
-    seen: Box<[OnceLock<&'static Method>]>,
+    /// Methods seen later and their systems, in a hash table. A number is the position after the known ones.
+    seen: Box<[OnceLock<(&'static Method, RpcSystem)>]>,
 }
 
 impl CallMeter {
-    pub(crate) fn new(known: Vec<&'static Method>, target: Option<Arc<str>>) -> Self {
+    pub(crate) fn of_server(mut known: Vec<&'static Method>) -> Self {
+        known.truncate(KNOWN_MAX);
+        Self::new(known, None, RpcSystem::default())
+    }
+
+    pub(crate) fn of_target(target: Arc<str>, system: RpcSystem) -> Self {
+        Self::new(Vec::new(), Some(target), system)
+    }
+
+    fn new(known: Vec<&'static Method>, target: Option<Arc<str>>, system: RpcSystem) -> Self {
         Self {
             target,
-            cells: CallCounters::new(known.len() + SEEN_MAX + 1),
+            system,
+            cells: CallCounters::new(known.len() * SYSTEMS + SEEN_MAX + SYSTEMS),
             seen: iter::repeat_with(OnceLock::new).take(SEEN_MAX).collect(),
             known,
         }
     }
 
-    /// Returns the number of a method. Methods above the limit share one.
+    /// Returns the number of a method of a channel. Methods above the limit share one.
     #[inline]
     pub(crate) fn number(&self, method: &'static Method) -> usize {
-        let start = ptr::from_ref(method).addr() / size_of::<Method>();
+        let start = start_of(method);
         let position = start % SEEN_MAX;
         match self.seen[position].get() {
-            Some(seen) if ptr::eq(*seen, method) => self.known.len() + position,
-            _ => self.find(method, start),
+            Some((seen, _)) if ptr::eq(*seen, method) => self.seen_number(position),
+            _ => self.find(method, self.system, start),
         }
+    }
+
+    /// Returns the number of a method that is not one of the services of a server, for calls over a system.
+    pub(crate) fn number_over(&self, method: &'static Method, system: RpcSystem) -> usize {
+        self.find(method, system, start_of(method).wrapping_add(system.number().into()))
     }
 
     /// Returns the number of a method that is new, or not at the first position for it.
     #[cold]
-    fn find(&self, method: &'static Method, start: usize) -> usize {
+    fn find(&self, method: &'static Method, system: RpcSystem, start: usize) -> usize {
         let mut positions = (0..PROBES_MAX).map(|probe| start.wrapping_add(probe) % SEEN_MAX);
-        let found = positions.find(|position| ptr::eq(*self.seen[*position].get_or_init(|| method), method));
-        found.map_or(self.other(), |position| self.known.len() + position)
+        let found = positions.find(|position| {
+            let (seen, over) = self.seen[*position].get_or_init(|| (method, system));
+            ptr::eq(*seen, method) && *over == system
+        });
+        found.map_or(self.other(system), |position| self.seen_number(position))
+    }
+
+    fn seen_number(&self, position: usize) -> usize {
+        self.known.len() * SYSTEMS + position
     }
 
     /// Returns the method with this number. `None` for methods without their own.
     pub(crate) fn method(&self, number: usize) -> Option<&'static Method> {
-        match number.checked_sub(self.known.len()) {
-            None => Some(self.known[number]),
-            Some(position) => self.seen.get(position)?.get().copied(),
+        match number.checked_sub(self.seen_number(0)) {
+            None => Some(self.known[number / SYSTEMS]),
+            Some(position) => self.seen.get(position)?.get().map(|(method, _)| *method),
         }
     }
 
@@ -62,9 +92,9 @@ impl CallMeter {
         self.target.as_ref()
     }
 
-    /// Returns the number of all methods without one.
-    pub(crate) fn other(&self) -> usize {
-        self.known.len() + SEEN_MAX
+    /// Returns the number of all methods without one, for calls over a system.
+    pub(crate) fn other(&self, system: RpcSystem) -> usize {
+        self.seen_number(SEEN_MAX) + usize::from(system.number())
     }
 
     /// Returns the counters of a method on this thread.
@@ -91,15 +121,20 @@ impl CallMeter {
         self.cells.end_turn(nanos);
     }
 
-    /// Returns the counters of each called method. `None` stands for methods without a number.
-    pub(crate) fn totals(&self) -> impl Iterator<Item = (Option<&'static Method>, CallTotals)> {
-        let known = self.known.iter().copied().enumerate();
-        let seen = self.seen.iter().enumerate();
-        let seen = seen.filter_map(|(position, method)| Some((self.known.len() + position, *method.get()?)));
-        let methods = known.chain(seen).map(|(number, method)| (number, Some(method)));
-        methods.chain(iter::once((self.other(), None))).filter_map(|(number, method)| {
+    /// Returns the counters of each called method and system. `None` stands for methods without a number.
+    pub(crate) fn totals(&self) -> impl Iterator<Item = (Option<&'static Method>, RpcSystem, CallTotals)> {
+        let known = self.known.iter().enumerate().flat_map(|(position, method)| {
+            let first = position * SYSTEMS;
+            RpcSystem::ALL.map(|system| (first + usize::from(system.number()), Some(*method), system))
+        });
+        let seen = self.seen.iter().enumerate().filter_map(|(position, seen)| {
+            let (method, system) = seen.get()?;
+            Some((self.seen_number(position), Some(*method), *system))
+        });
+        let others = RpcSystem::ALL.into_iter().map(|system| (self.other(system), None, system));
+        known.chain(seen).chain(others).filter_map(|(number, method, system)| {
             let totals = self.cells.totals(number);
-            (totals.started > 0).then_some((method, totals))
+            (totals.started > 0).then_some((method, system, totals))
         })
     }
 }
@@ -116,6 +151,21 @@ pub(crate) fn nanos_since(start: Instant) -> u64 {
     since.as_secs().wrapping_mul(1_000_000_000).wrapping_add(since.subsec_nanos().into())
 }
 
+/// Returns the first number of the known method at this position. Methods above the limit share one per system.
+pub(crate) fn first_number(position: usize) -> u16 {
+    let first = if position < KNOWN_MAX { position * SYSTEMS } else { KNOWN_MAX * SYSTEMS + SEEN_MAX };
+    u16::try_from(first).unwrap_or(u16::MAX)
+}
+
+/// Returns the start of the search for a method.
+#[inline]
+fn start_of(method: &'static Method) -> usize {
+    ptr::from_ref(method).addr() / size_of::<Method>()
+}
+
+const SYSTEMS: usize = SYSTEMS_MAX as usize;
+/// The maximum number of methods of a server with their own counters: all numbers have 16 bits.
+const KNOWN_MAX: usize = ((1 << 16) - SEEN_MAX - SYSTEMS) / SYSTEMS;
 /// The maximum number of methods of a server or a target, in addition to the known ones.
 const SEEN_MAX: usize = 256;
 const PROBES_MAX: usize = 16;
@@ -127,16 +177,57 @@ mod tests {
     #[test]
     fn methods_above_the_limit_share_a_number() {
         static KNOWN: Method = Method::unary("a.A", "Do", 10);
-        let meter = CallMeter::new(vec![&KNOWN], None);
+        let meter = CallMeter::of_server(vec![&KNOWN]);
+        let other = meter.other(RpcSystem::Frpc);
         let methods: &'static [Method] = Box::leak(vec![Method::unary("a.B", "Do", 10); 2 * SEEN_MAX].into());
         let numbers: Vec<usize> = methods.iter().map(|method| meter.number(method)).collect();
-        let others = numbers.iter().filter(|number| **number == meter.other()).count();
+        let others = numbers.iter().filter(|number| **number == other).count();
         assert!((SEEN_MAX..SEEN_MAX + 64).contains(&others), "{others}");
         assert_eq!(numbers, methods.iter().map(|method| meter.number(method)).collect::<Vec<_>>());
-        assert!(numbers.iter().all(|number| *number > 0));
+        assert!(numbers.iter().all(|number| *number >= SYSTEMS));
         meter.here(0).start();
-        meter.here(meter.other()).start();
-        let totals: Vec<_> = meter.totals().map(|(method, totals)| (method, totals.started)).collect();
+        meter.here(other).start();
+        let totals: Vec<_> = meter.totals().map(|(method, _, totals)| (method, totals.started)).collect();
         assert_eq!(totals, [(Some(&KNOWN), 1), (None, 1)]);
+    }
+
+    #[test]
+    fn each_system_of_a_method_has_its_own_counters() {
+        static KNOWN: [Method; 2] = [Method::unary("a.A", "Do", 10), Method::unary("a.A", "Say", 11)];
+        static SEEN: Method = Method::unary("a.B", "Do", 10);
+        let meter = CallMeter::of_server(KNOWN.iter().collect());
+        let mut expected = Vec::new();
+        for system in RpcSystem::ALL {
+            let known = usize::from(first_number(1) + system.number());
+            for (number, method) in
+                [(known, Some(&KNOWN[1])), (meter.number_over(&SEEN, system), Some(&SEEN)), (meter.other(system), None)]
+            {
+                assert_eq!(meter.method(number), method);
+                meter.here(number).start();
+                expected.push((method, system, 1));
+            }
+        }
+        let mut totals: Vec<_> =
+            meter.totals().map(|(method, system, totals)| (method, system, totals.started)).collect();
+        // The list is sorted by methods.
+        let by_system = |(method, system, _): &(Option<&Method>, RpcSystem, u64)| {
+            (*system, method.is_none(), method.map(|method| method.service))
+        };
+        totals.sort_by_key(by_system);
+        assert_eq!(totals, expected);
+    }
+
+    #[test]
+    fn known_methods_above_the_limit_share_a_number_per_system() {
+        static KNOWN: Method = Method::unary("a.A", "Do", 10);
+        let meter = CallMeter::of_server(vec![&KNOWN; KNOWN_MAX + 5]);
+        for system in RpcSystem::ALL {
+            let last = usize::from(first_number(KNOWN_MAX - 1) + system.number());
+            assert_eq!(meter.method(last), Some(&KNOWN));
+            for position in [KNOWN_MAX, KNOWN_MAX + 4, 1 << 16] {
+                assert_eq!(usize::from(first_number(position) + system.number()), meter.other(system));
+            }
+        }
+        assert_eq!(meter.other(RpcSystem::Frpc) + SYSTEMS, meter.cells.methods());
     }
 }

@@ -200,7 +200,7 @@ impl Endpoint {
         let mut call = Call::new(method, format, head, body).with_system(system);
         call.set_memory_budget(self.common().messages.message_memory_max);
         let meter = self.common().meter();
-        let number = meter.map_or(0, |meter| meter.number(method));
+        let number = meter.map_or(0, |meter| meter.number_over(method, system));
         let measure = CallMeasure::new(u16::try_from(number).unwrap_or(u16::MAX), call.body().content_len(), false);
         let measure = measure.noted(notes);
         let handling = within(time, catch_panics(scope, method, None, self.common().layers.call(call, &end)));
@@ -269,9 +269,10 @@ impl Endpoint {
         self.common().end_turn(|| nanos_since(turn));
     }
 
-    /// Counts a call refused by the wire, with the code told to its caller. `None` stands for an unknown method.
-    pub fn count_refused(&self, method: Option<MethodHandle>, code: Code) {
-        self.common().count_refused(method.map(|method| method.entry), code);
+    /// Counts a call refused by a wire of this system, with the code told to its caller. `None` stands for an unknown
+    /// method.
+    pub fn count_refused(&self, method: Option<MethodHandle>, system: RpcSystem, code: Code) {
+        self.common().count_refused(method.map(|method| method.over(system).entry), system, code);
     }
 
     /// Returns the time limit of the server for a call that begins now, and sets it as the deadline of its head.
@@ -351,9 +352,10 @@ impl MethodHandle {
         self.entry.method
     }
 
-    /// Sets the RPC system of calls with this handle, for layers and traces.
+    /// Sets the RPC system of calls with this handle, for layers, traces and metrics.
     pub fn over(self, system: RpcSystem) -> Self {
-        Self { system, ..self }
+        let number = self.entry.number - self.system.number() + system.number();
+        Self { entry: MethodEntry { number, ..self.entry }, system }
     }
 }
 

@@ -37,6 +37,7 @@ use crate::{
         recorder::CallNotes,
         status::{Code, Status},
         streaming::Streaming,
+        system::RpcSystem,
     },
     metrics,
 };
@@ -112,9 +113,9 @@ impl Common {
 
     /// Counts a call that never reached a handler.
     #[cold]
-    pub(crate) fn count_refused(&self, method: Option<MethodEntry>, code: Code) {
+    pub(crate) fn count_refused(&self, method: Option<MethodEntry>, system: RpcSystem, code: Code) {
         if let Some(meter) = self.meter() {
-            let cells = meter.here(method.map_or(meter.other(), |entry| entry.number.into()));
+            let cells = meter.here(method.map_or_else(|| meter.other(system), |entry| entry.number.into()));
             cells.start();
             cells.end(code.into(), Duration::ZERO);
         }

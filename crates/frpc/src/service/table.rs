@@ -10,7 +10,7 @@ use bytes::Bytes;
 use frpc_schema::FIRST_OPERATION;
 use tracing::warn;
 
-use crate::call::{method::Method, status::Status};
+use crate::call::{meter::first_number, method::Method, status::Status};
 
 /// The methods of several services. Cheap to clone.
 ///
@@ -39,7 +39,7 @@ pub(crate) struct MethodEntry {
     pub(crate) target: MethodPosition,
     /// The operation that calls the method. It may differ from the one in the proto file.
     pub(crate) operation: u16,
-    /// The position of the method among those [sorted by path](MethodTable::by_path).
+    /// The number of its counters for calls over frisbee; see [`first_number`].
     pub(crate) number: u16,
 }
 
@@ -163,7 +163,7 @@ impl MethodLookup {
         self.by_path.sort_by_key(|entry| path(entry.method));
         self.by_operation.clear();
         for (position, entry) in self.by_path.iter_mut().enumerate() {
-            entry.number = number(position);
+            entry.number = first_number(position);
             let operation = entry.method.operation;
             // More than 55,000 numbers exist, so this fallback is theoretical.
             let Some(operation) = (if shared.contains(&operation) { free.next() } else { Some(operation) }) else {

@@ -16,6 +16,7 @@ use crate::{
         method::MethodKind,
         status::{Code, Status},
         streaming::{MetadataSlot, StreamSender, Streaming},
+        system::RpcSystem,
     },
     client::{caller::Caller, end_at_deadline},
     codec::Format,
@@ -149,7 +150,7 @@ async fn answered(endpoint: Result<Endpoint, Collision>, call: Call) -> Result<A
     let endpoint = endpoint.map_err(|collision| Status::failed_precondition(collision.to_string()))?;
     let (method, format) = (call.method(), call.format());
     let Some(found) = endpoint.find_method(method) else {
-        endpoint.count_refused(None, Code::Unimplemented);
+        endpoint.count_refused(None, RpcSystem::Frpc, Code::Unimplemented);
         return Err(Status::unimplemented(format!("no method {method} here")));
     };
     if call.kind() != method.kind {

@@ -30,6 +30,7 @@ use crate::{
         packed::{PackedMessages, UnpackedContents},
         status::{Code, Status},
         streaming::Streaming,
+        system::RpcSystem,
     },
     codec::Format,
     error::{ServerCause, ServerFailure},
@@ -125,7 +126,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         };
         let opened = opened.and_then(|OpenFrame { operation, format, head }| {
             let entry = self.table().find(operation).ok_or_else(|| {
-                self.common.count_refused(None, Code::Unimplemented);
+                self.common.count_refused(None, RpcSystem::Frpc, Code::Unimplemented);
                 no_method(operation)
             })?;
             if let Some(ambiguity) = self.table().ambiguity(operation) {

@@ -37,6 +37,7 @@ use crate::{
         method::{Method, MethodKind},
         recorder::CallNotes,
         status::{Code, Status},
+        system::RpcSystem,
     },
     codec::{EncodedMessage, Format},
     error::ServerFailure,
@@ -104,8 +105,9 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         connection: &Connection,
     ) -> Result<Answer, ServerFailure> {
         let calls = PeerState::of(connection).map(|state| state.served.take(self.common.calls.calls_max));
-        let _permit =
-            calls.transpose().inspect_err(|_| self.common.count_refused(Some(entry), Code::ResourceExhausted))?;
+        let _permit = calls
+            .transpose()
+            .inspect_err(|_| self.common.count_refused(Some(entry), RpcSystem::Frpc, Code::ResourceExhausted))?;
         Ok(self.call(entry, call, time).await?)
     }
 
@@ -219,7 +221,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                 }
                 Some(_) => fail(name, None, self.not_unary(operation).into(), connection),
                 None => {
-                    self.common.count_refused(None, Code::Unimplemented);
+                    self.common.count_refused(None, RpcSystem::Frpc, Code::Unimplemented);
                     fail(name, None, no_method(operation).into(), connection)
                 }
             },
