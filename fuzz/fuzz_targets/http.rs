@@ -24,6 +24,7 @@ enum Input<'a> {
     Headers(Vec<(&'a [u8], &'a [u8])>),
     Value(&'a [u8]),
     Status(&'a [u8]),
+    Similar { fields: Vec<Field<'a>>, later: Vec<Field<'a>> },
     Any(&'a [u8]),
     Http1(Vec<Request<'a>>),
     Http2(Vec<Frame<'a>>),
@@ -49,6 +50,39 @@ struct Frame<'a> {
     call: Option<(u8, u8)>,
     payload: &'a [u8],
 }
+
+/// A field of a gRPC request.
+#[derive(Arbitrary, Debug)]
+struct Field<'a> {
+    name: u8,
+    value: &'a [u8],
+    /// A valid value of the timeout or of the trace context, instead of `value`.
+    valid: Option<u8>,
+}
+
+const FIELDS: [&str; 10] = [
+    "traceparent",
+    "tracestate",
+    "grpc-timeout",
+    "x-a",
+    "x-a-bin",
+    "user-agent",
+    "grpc-encoding",
+    "grpc-accept-encoding",
+    "content-type",
+    "te",
+];
+
+const VALUES: [&str; 8] = [
+    "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    "rojo=00f067aa0ba902b7",
+    "10S",
+    "0S",
+    "99999999H",
+    "identity",
+    "gzip",
+    "trailers",
+];
 
 const METHODS: [&str; 5] = ["POST", "GET", "OPTIONS", "PUT", "HEAD"];
 
@@ -105,6 +139,21 @@ impl Frame<'_> {
     }
 }
 
+/// Returns the head of a call with these fields.
+fn grpc_head<'a>(fields: &'a [Field<'a>]) -> Vec<(&'static str, &'a [u8])> {
+    let start: [(&str, &[u8]); 5] = [
+        (":method", b"POST"),
+        (":scheme", b"http"),
+        (":path", b"/echo.Echo/Say"),
+        (":authority", b"a"),
+        ("content-type", b"application/grpc"),
+    ];
+    let fields = fields.iter().map(|Field { name, value, valid }| {
+        (pick(&FIELDS, *name), valid.map_or(*value, |valid| pick(&VALUES, valid).as_bytes()))
+    });
+    start.into_iter().chain(fields).collect()
+}
+
 /// Returns the encoded headers of a request, as literals outside the dynamic table.
 fn head(path: &str, kind: &str) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).expect("it is short")][..], text.as_bytes()].concat();
@@ -133,6 +182,14 @@ fuzz_target!(|input: Input<'_>| match input {
     Input::Headers(lines) => fuzzing::headers(lines),
     Input::Value(bytes) => fuzzing::value(bytes),
     Input::Status(bytes) => fuzzing::statuses(bytes),
+    Input::Similar { fields, later } => {
+        // Both heads differ by the last fields only.
+        let (first, all) = (grpc_head(&fields), grpc_head(&later));
+        let second = [&first[..], &all[5..]].concat();
+        fuzzing::similar_heads(&first, &second);
+        fuzzing::similar_heads(&second, &first);
+        fuzzing::similar_heads(&first, &all);
+    }
     Input::Any(bytes) => serve(bytes),
     Input::Http1(requests) => serve(&requests.iter().flat_map(Request::bytes).collect::<Vec<_>>()),
     Input::Http2(frames) => {

@@ -81,6 +81,12 @@ pub fn value(bytes: &[u8]) {
     }
 }
 
+/// Checks that a head read after another one makes the same call as alone.
+#[cfg(feature = "http2")]
+pub fn similar_heads(first: &[(&str, &[u8])], second: &[(&str, &[u8])]) {
+    crate::http2::check_similar_heads([first, second]);
+}
+
 /// Reads a response as the error of each protocol.
 pub fn statuses(bytes: &[u8]) {
     let _ = connect::read_error(bytes, Code::Unknown);

@@ -15,6 +15,8 @@ mod request_body;
 mod response;
 #[cfg(feature = "http2")]
 mod sending;
+#[cfg(all(feature = "http2", any(test, fuzzing)))]
+mod similar_heads;
 #[cfg(feature = "http2")]
 mod slot_table;
 #[cfg(feature = "http2")]
@@ -29,6 +31,8 @@ mod wakes;
 #[cfg(not(feature = "http2"))]
 pub(crate) use self::answers::{PiecewiseBody, ResponseExecutor};
 pub(crate) use self::preface::read_preface;
+#[cfg(all(feature = "http2", fuzzing))]
+pub(crate) use self::similar_heads::check as check_similar_heads;
 #[cfg(feature = "http2")]
 pub(crate) use self::{
     connection::serve,

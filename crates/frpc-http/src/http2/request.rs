@@ -132,10 +132,43 @@ fn uri(head: &Head) -> Option<Uri> {
 
 /// Converts the fields of a head, or trailers.
 pub(crate) fn header_map(head: &Head) -> Option<HeaderMap> {
-    let mut headers = HeaderMap::with_capacity(head.len());
+    // A map has room for 32,768 headers, and the limits of an application may allow more.
+    let mut headers = HeaderMap::try_with_capacity(head.len()).ok()?;
     for (name, value) in head.iter() {
         let value = HeaderValue::from_bytes(value).ok()?;
-        headers.append(HeaderName::from_lowercase(name).ok()?, value);
+        headers.try_append(HeaderName::from_lowercase(name).ok()?, value).ok()?;
     }
     Some(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use frpc_http2::{Connection, Event, Settings};
+
+    use super::*;
+
+    #[test]
+    fn a_head_with_too_many_fields_for_a_map_is_invalid() {
+        let settings = Settings { header_list_max: 4 << 20, header_block_max: 4 << 20, ..Settings::default() };
+        let mut connection = Connection::server(settings, Instant::now());
+        let mut wire = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+        // HEADERS, and CONTINUATION until the end: indices of the static table, `GET`, `http`, `/` and `gzip, deflate`.
+        wire.extend_from_slice(b"\0\0\x03\x01\x01\0\0\0\x01\x82\x86\x84");
+        for flags in [0, 0, 4] {
+            wire.extend_from_slice(&[0, 0x3f, 0xff, 9, flags, 0, 0, 0, 1]);
+            wire.extend_from_slice(&[0x90; 0x3fff]);
+        }
+        let mut rest = &wire[..];
+        let head = loop {
+            let received = connection.receive(rest, Instant::now()).unwrap();
+            rest = &rest[received.consumed..];
+            if let Event::Head { head, .. } = received.event.unwrap() {
+                break head;
+            }
+        };
+        assert_eq!(head.len(), 3 * 0x3fff);
+        assert!(parts(&head).is_none());
+    }
 }

@@ -101,6 +101,10 @@ impl GrpcCall {
             }
         }
         for (name, value) in headers {
+            // Other bytes are forbidden in metadata, or even in headers.
+            if !value.iter().all(|byte| (0x20..0x7f).contains(byte)) {
+                return None;
+            }
             if name != timeout::GRPC_TIMEOUT_NAME.as_bytes() {
                 metadata::append(head.metadata_mut(), str::from_utf8(name).ok()?, value).ok()?;
             } else if time.is_none() {
@@ -116,6 +120,16 @@ impl GrpcCall {
     /// Returns the content type of the response.
     pub(crate) fn content_type(&self) -> &'static str {
         self.dialect.content_type()
+    }
+
+    /// Describes the call, with its metadata sorted by name.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn summary(&self) -> String {
+        let Self { dialect, coding, method, time, mut head } = self.clone();
+        let metadata = std::mem::take(head.metadata_mut());
+        let mut values: Vec<_> = metadata.iter().collect();
+        values.sort_by_key(|(name, _)| *name);
+        format!("{dialect:?} {coding:?} {method:?} {time:?} {values:?} {head:?}")
     }
 
     /// Begins the call with its message, in a turn begun at this time.
