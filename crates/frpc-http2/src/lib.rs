@@ -42,7 +42,7 @@ mod head;
 mod hpack;
 mod settings;
 
-pub use connection::{Connection, Event, Header, PreparedBlock, Received, Role, StreamId};
+pub use connection::{Connection, Event, Header, PreparedBlock, Received, ReceivedMessage, Role, StreamId};
 pub use error::{ConnectionError, ErrorCode, Fault, OpenError, SendError, StreamError};
 pub use head::Head;
 pub use hpack::{BlockDecoder, BlockEncoder, Field, HpackError};

@@ -237,6 +237,13 @@ impl<'a> ServerConnection<'a> {
     /// Handles received bytes. Returns the start of an incomplete frame at their end.
     fn handle_input<'b>(&mut self, mut input: &'b [u8], now: Instant, chunk: &mut ReceivedChunk) -> &'b [u8] {
         loop {
+            if let Some(message) = self.core.receive_message(input, now.into_std()) {
+                input = &input[message.consumed..];
+                let request =
+                    OpeningRequest { stream: message.stream, head: message.head, content: chunk.copy(message.data) };
+                self.start(request, true);
+                continue;
+            }
             // After an error, the connection is done once its output is written.
             let received = match self.core.receive(input, now.into_std()) {
                 Ok(received) => received,
@@ -294,7 +301,7 @@ impl<'a> ServerConnection<'a> {
         if let Some(mut request) = self.opening.pop_if(|request| request.stream == stream) {
             if is_end && request.content.is_empty() {
                 request.content = chunk.copy(data);
-                return self.start(request, true);
+                return self.start_whole(request);
             }
             self.opening.push(request);
         }
@@ -304,13 +311,13 @@ impl<'a> ServerConnection<'a> {
                 request.content = chunk.copy(data);
                 if is_end {
                     let request = self.opening.swap_remove(at);
-                    self.start(request, true);
+                    self.start_whole(request);
                 }
                 return;
             }
             if is_end && data.is_empty() {
                 let request = self.opening.swap_remove(at);
-                return self.start(request, true);
+                return self.start_whole(request);
             }
             self.start_queued(stream);
         }
@@ -327,16 +334,19 @@ impl<'a> ServerConnection<'a> {
         }
     }
 
-    /// Starts the handler of a request.
+    /// Starts the handler of a request whose body is complete, and returns its credit.
+    fn start_whole(&mut self, request: OpeningRequest) {
+        self.core.release(request.stream, request.content.len());
+        self.start(request, true);
+    }
+
+    /// Starts the handler of a request. A complete body has returned its credit.
     fn start(&mut self, request: OpeningRequest, is_whole: bool) {
         let OpeningRequest { stream, head, mut content } = request;
         if matches!(self.phase, ConnectionPhase::New { .. }) {
             self.phase = ConnectionPhase::Open;
         }
         let (context, core) = (self.context, &mut self.core);
-        if is_whole {
-            core.release(stream, content.len());
-        }
         let is_fast = self.is_fast && is_whole && !self.streams.is_at_limit();
         let parts = if is_fast && serve::is_short_message(context, &content) {
             match self.calls.read(context, &head) {

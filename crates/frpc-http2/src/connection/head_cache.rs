@@ -50,16 +50,23 @@ impl HeadDecoder {
 
     #[inline]
     pub(super) fn decode(&mut self, block: &[u8]) -> Result<Arc<Head>, ConnectionError> {
-        let generation = self.decoder.generation();
-        let hit = |cached: &&CachedHead| cached.generation == generation && *cached.block == *block;
-        if let Some(cached) = self.cached.iter().find(hit) {
-            return Ok(cached.head.clone());
+        if let Some(head) = self.cached(block) {
+            return Ok(head.clone());
         }
         let invalid = |error: HpackError| ConnectionError::peer(ErrorCode::COMPRESSION_ERROR, error.reason());
-        self.decode_new(block, generation).map_err(invalid)
+        self.decode_new(block).map_err(invalid)
     }
 
-    fn decode_new(&mut self, block: &[u8], generation: u64) -> Result<Arc<Head>, HpackError> {
+    /// Returns the head of a repeated block. Decoding it would not change the table.
+    #[inline]
+    pub(super) fn cached(&self, block: &[u8]) -> Option<&Arc<Head>> {
+        let generation = self.decoder.generation();
+        let hit = |cached: &&CachedHead| cached.generation == generation && *cached.block == *block;
+        self.cached.iter().find(hit).map(|cached| &cached.head)
+    }
+
+    fn decode_new(&mut self, block: &[u8]) -> Result<Arc<Head>, HpackError> {
+        let generation = self.decoder.generation();
         let mut head = Head::default();
         let list_max = self.list_max;
         if !self.decoder.decode(block, |name, value| head.push(name, value, list_max))? {

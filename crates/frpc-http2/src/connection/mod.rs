@@ -6,6 +6,7 @@ mod head_cache;
 mod headers;
 mod input;
 mod keepalive;
+mod message;
 mod output;
 mod prepared;
 mod recent_resets;
@@ -18,7 +19,6 @@ mod timers;
 
 use std::{collections::VecDeque, io::IoSlice, sync::Arc, time::Instant};
 
-pub use self::prepared::{Header, PreparedBlock};
 use self::{
     budget::{RateBudget, WorkBudget},
     head_cache::HeadDecoder,
@@ -29,6 +29,10 @@ use self::{
     prepared::HeadEncoder,
     recent_resets::RecentResets,
     streams::StreamTable,
+};
+pub use self::{
+    message::ReceivedMessage,
+    prepared::{Header, PreparedBlock},
 };
 use crate::{
     ConnectionError, ErrorCode, Field, Head, Settings, StreamError,
@@ -167,7 +171,8 @@ struct PeerSettings {
 ///
 /// A driver repeats four steps:
 ///
-/// 1. It passes input to [`receive`](Self::receive) until it returns no event, and keeps the rest of the input.
+/// 1. It passes input to [`receive`](Self::receive) until it returns no event, and keeps the rest of the input. If it
+///    tries [`receive_message`](Self::receive_message) before each call, short messages cost less.
 /// 2. It takes the events of [`poll_event`](Self::poll_event).
 /// 3. It writes the output of [`poll_output`](Self::poll_output) or [`take_output`](Self::take_output).
 /// 4. It waits for input, a request, room in its socket, or the time of [`poll_timeout`](Self::poll_timeout).

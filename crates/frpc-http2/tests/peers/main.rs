@@ -5,6 +5,7 @@ mod attacks;
 mod h2_crate;
 mod h2spec;
 mod limits;
+mod messages;
 mod model;
 mod rules;
 mod two_cores;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use frpc_http2::{Connection, ConnectionError, ErrorCode, Event, Field, Header, Settings, StreamId};
+use frpc_http2::{Connection, ConnectionError, ErrorCode, Event, Field, Header, ReceivedMessage, Settings, StreamId};
 
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -84,6 +84,8 @@ pub(crate) struct Victim {
     pub(crate) memory_max: usize,
     /// Data of requests is released as it arrives.
     pub(crate) releases: bool,
+    /// Whole short messages are received in one step. Their credit has returned then.
+    pub(crate) takes_messages: bool,
     /// The length and end of the response to each complete request.
     pub(crate) response: Option<usize>,
     ids: HashMap<u32, StreamId>,
@@ -114,15 +116,37 @@ impl Victim {
     }
 
     fn new(side: Connection, now: Instant) -> Self {
-        Self { side, now, memory_max: MEMORY_MAX, releases: true, response: None, ids: HashMap::new() }
+        Self {
+            side,
+            now,
+            memory_max: MEMORY_MAX,
+            releases: true,
+            takes_messages: false,
+            response: None,
+            ids: HashMap::new(),
+        }
     }
 
     /// Passes input until all of it is handled, the connection pauses, or it fails.
-    pub(crate) fn feed(&mut self, mut input: &[u8]) -> Result<Vec<Seen>, ConnectionError> {
-        let mut events = Vec::new();
+    pub(crate) fn feed(&mut self, input: &[u8]) -> Result<Vec<Seen>, ConnectionError> {
+        self.feed_from(input, &mut 0)
+    }
+
+    /// Passes input from a position on, which moves to the unhandled rest.
+    pub(crate) fn feed_from(&mut self, all: &[u8], start: &mut usize) -> Result<Vec<Seen>, ConnectionError> {
+        let (mut events, mut input) = (Vec::new(), &all[*start..]);
         loop {
+            if self.takes_messages
+                && let Some(message) = self.side.receive_message(input, self.now)
+            {
+                input = &input[message.consumed..];
+                *start = all.len() - input.len();
+                events.extend(self.note_message(&message));
+                continue;
+            }
             let received = self.side.receive(input, self.now)?;
             input = &input[received.consumed..];
+            *start = all.len() - input.len();
             let event = received.event.as_ref().map(Seen::new);
             if let Some(Event::Head { stream, .. }) = received.event {
                 self.ids.insert(stream.get(), stream);
@@ -144,6 +168,17 @@ impl Victim {
             }
             events.push(event);
         }
+    }
+
+    /// Returns the events that the frames of a message cause otherwise.
+    fn note_message(&mut self, message: &ReceivedMessage<'_>) -> Vec<Seen> {
+        let (id, end) = (message.stream.get(), message.trailers.is_none());
+        self.ids.insert(id, message.stream);
+        if let Some(len) = self.response.filter(|_| end) {
+            self.respond(id, len);
+        }
+        let trailers = message.trailers.as_ref().map(|_| Seen::Trailers(id));
+        [Seen::Head(id, false), Seen::Data(id, message.data.len(), end)].into_iter().chain(trailers).collect()
     }
 
     pub(crate) fn respond(&mut self, stream: u32, len: usize) {

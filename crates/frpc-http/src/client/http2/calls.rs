@@ -7,7 +7,7 @@ use std::{
     task::{Context, Waker},
 };
 
-use frpc_http2::{Connection, ErrorCode, Head, StreamId};
+use frpc_http2::{Connection, ErrorCode, Head, ReceivedMessage, StreamId};
 use tokio::time::Instant;
 
 use super::{
@@ -223,11 +223,24 @@ impl OpenCalls {
         self.end_push(id, waker, is_settled);
     }
 
+    /// Completes a call with a whole response, whose stream is closed.
+    pub(super) fn push_message(&mut self, message: ReceivedMessage<'_>, chunk: &mut ReceivedChunk) {
+        let Some(open) = self.remove(message.stream) else { return };
+        let (head, trailers) = (message.head, message.trailers.unwrap_or_default());
+        let data = chunk.copy(message.data);
+        let waker = match open.collects && self.plain.matches(&head, &data, &trailers) {
+            true => open.call.push_plain(data),
+            false => open.call.push_trailers(ResponseStart { head: Some(head), data }, trailers, true),
+        };
+        self.wakers.extend(waker);
+    }
+
     pub(super) fn push_trailers(&mut self, core: &mut Connection, id: StreamId, trailers: Arc<Head>) {
         let is_settled = !core.is_open(id);
         let Some(open) = self.open(id) else { return };
         let (start, is_whole) = (mem::take(&mut open.start), open.collects && is_settled);
-        if is_whole && self.plain.matches(&start, &trailers) {
+        let is_plain = |head: &Arc<Head>| is_whole && self.plain.matches(head, &start.data, &trailers);
+        if start.head.as_ref().is_some_and(is_plain) {
             if let Some(waker) = self.remove(id).and_then(|open| open.call.push_plain(start.data)) {
                 self.wakers.push(waker);
             }

@@ -380,6 +380,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
     /// Handles received bytes, and keeps the rest for later.
     fn keep_rest(&mut self, mut input: &[u8], now: Instant, chunk: &mut ReceivedChunk) {
         loop {
+            if let Some(message) = self.core.receive_message(input, now.into_std()) {
+                input = &input[message.consumed..];
+                self.calls.push_message(message, chunk);
+                continue;
+            }
             match self.core.receive(input, now.into_std()) {
                 Ok(received) => {
                     input = &input[received.consumed..];

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use frpc::codec::Format;
 use frpc_http2::Head;
 
-use super::call::ResponseStart;
 use crate::message::envelope;
 
 /// Recognizes the plain responses of a connection to unary gRPC calls.
@@ -23,14 +21,14 @@ impl PlainResponse {
         Self { format, len_max, accepted: None }
     }
 
-    /// Returns `true` for a plain response.
+    /// Returns `true` for the parts of a plain response.
     #[inline]
-    pub(super) fn matches(&mut self, start: &ResponseStart, trailers: &Arc<Head>) -> bool {
-        start.head.as_ref().is_some_and(|head| self.is_message(&start.data) && self.accepts(head, trailers))
+    pub(super) fn matches(&mut self, head: &Arc<Head>, data: &[u8], trailers: &Arc<Head>) -> bool {
+        self.is_message(data) && self.accepts(head, trailers)
     }
 
     /// Returns `true` for the data of one uncompressed message within the limit.
-    fn is_message(&self, data: &Bytes) -> bool {
+    fn is_message(&self, data: &[u8]) -> bool {
         let header = data.first_chunk().map(envelope::parse);
         header.is_some_and(|(flags, len)| flags == 0 && len <= self.len_max && data.len() == envelope::HEADER_LEN + len)
     }

@@ -1,0 +1,148 @@
+//! Short messages whose frames have arrived together, handled in one step.
+
+use std::{sync::Arc, time::Instant};
+
+use super::{
+    Connection, ConnectionState, Role, StreamId,
+    streams::{StreamState, is},
+};
+use crate::{
+    Head,
+    frame::{FrameHeader, HEADER_LEN, flag, kind},
+};
+
+/// A request or response of one short message. The result of [`Connection::receive_message`].
+#[derive(Clone, Debug)]
+pub struct ReceivedMessage<'a> {
+    /// Bytes of the input that are handled and can be dropped.
+    pub consumed: usize,
+    /// The stream, which is new on a server and closed on a client.
+    pub stream: StreamId,
+    /// The head.
+    pub head: Arc<Head>,
+    /// All data. Its credit has returned to the peer, so it needs no [`release`](Connection::release).
+    pub data: &'a [u8],
+    /// The trailers of a response.
+    pub trailers: Option<Arc<Head>>,
+}
+
+/// The frames of a message at the start of some input.
+struct MessageFrames<'a> {
+    stream: u32,
+    head: &'a [u8],
+    data: &'a [u8],
+    trailers: &'a [u8],
+    len: usize,
+}
+
+impl Connection {
+    /// Handles the frames of one short message at the start of the input, if all of them have arrived.
+    ///
+    /// Returns `None`, and changes nothing, if the next frame needs [`receive`](Self::receive). A server handles a
+    /// request of HEADERS and DATA, and a client a response with trailers to a complete request. Their header blocks
+    /// have been received before.
+    #[inline]
+    pub fn receive_message<'a>(&mut self, input: &'a [u8], now: Instant) -> Option<ReceivedMessage<'a>> {
+        let is_between_frames = self.data_rest.is_none() && self.open_block.is_none() && self.preface_left == 0;
+        if !is_between_frames || self.handshake_due.is_some() || !self.wants_input() {
+            return None;
+        }
+        let received = match self.role {
+            Role::Server => self.receive_whole_request(input)?,
+            Role::Client => self.receive_whole_response(input)?,
+        };
+        self.now = now;
+        self.keepalive.heard(now);
+        self.empty_frames.earn();
+        self.credit(received.data.len());
+        Some(received)
+    }
+
+    #[inline]
+    fn receive_whole_request<'a>(&mut self, input: &'a [u8]) -> Option<ReceivedMessage<'a>> {
+        let frames = MessageFrames::parse(input, false)?;
+        let (id, flow) = (frames.stream, i64::try_from(frames.data.len()).unwrap_or(i64::MAX));
+        let is_acceptable = matches!(self.state, ConnectionState::Open | ConnectionState::Announced { .. })
+            && id & 1 == 1
+            && id > self.last_peer_id
+            && self.active < self.settings.streams_max as usize
+            && flow <= self.receive_window.min(self.own_window);
+        if !is_acceptable {
+            return None;
+        }
+        let head = self.decoder.cached(frames.head).filter(|head| {
+            head.is_request() && !head.is_connect() && !head.is_too_large() && announces(head, frames.data.len())
+        })?;
+        let head = head.clone();
+        self.last_peer_id = id;
+        self.receive_window -= flow;
+        let mut stream = StreamState::new(id, self.own_window - flow, self.peer.window);
+        stream.set(is::HEAD_RECEIVED | is::REMOTE_ENDED);
+        self.streams.insert(stream);
+        self.active += 1;
+        let (stream, data, consumed) = (StreamId(id), frames.data, frames.len);
+        Some(ReceivedMessage { consumed, stream, head, data, trailers: None })
+    }
+
+    #[inline]
+    fn receive_whole_response<'a>(&mut self, input: &'a [u8]) -> Option<ReceivedMessage<'a>> {
+        let frames = MessageFrames::parse(input, true)?;
+        let (id, flow) = (frames.stream, i64::try_from(frames.data.len()).unwrap_or(i64::MAX));
+        let stream = self.streams.get(id)?;
+        let others = is::REMOTE_ENDED | is::HEAD_RECEIVED | is::HEAD_REQUEST;
+        let is_acceptable = stream.has(is::LOCAL_ENDED)
+            && !stream.has(others)
+            && flow <= stream.receive_window.min(self.receive_window);
+        if !is_acceptable {
+            return None;
+        }
+        let head = self.decoder.cached(frames.head).filter(|head| {
+            let is_final = head.is_response() && !head.is_informational() && !matches!(head.status(), Some(204 | 304));
+            is_final && !head.is_too_large() && announces(head, frames.data.len())
+        })?;
+        let trailers = self.decoder.cached(frames.trailers);
+        let trailers = trailers.filter(|trailers| trailers.is_trailers() && !trailers.is_too_large())?;
+        let (head, trailers) = (head.clone(), Some(trailers.clone()));
+        self.receive_window -= flow;
+        self.remove_stream(id);
+        self.resets.earn();
+        Some(ReceivedMessage { consumed: frames.len, stream: StreamId(id), head, data: frames.data, trailers })
+    }
+}
+
+/// Returns `true` if the head allows data of this length.
+#[inline]
+fn announces(head: &Head, len: usize) -> bool {
+    head.content_length().is_none_or(|announced| announced == len as u64)
+}
+
+impl<'a> MessageFrames<'a> {
+    /// Parses frames without padding and priorities. Returns `None` if they do not form a whole message.
+    #[inline]
+    fn parse(input: &'a [u8], has_trailers: bool) -> Option<Self> {
+        let (stream, head, rest) = take_frame(input, kind::HEADERS, flag::END_HEADERS)?;
+        let (data_stream, data, rest) = take_frame(rest, kind::DATA, if has_trailers { 0 } else { flag::END_STREAM })?;
+        if data_stream != stream || data.is_empty() || data.len() > MESSAGE_LEN_MAX {
+            return None;
+        }
+        let (trailers, rest) = match has_trailers {
+            true => match take_frame(rest, kind::HEADERS, flag::END_HEADERS | flag::END_STREAM)? {
+                (last_stream, trailers, rest) if last_stream == stream => (trailers, rest),
+                _ => return None,
+            },
+            false => (&[][..], rest),
+        };
+        Some(Self { stream, head, data, trailers, len: input.len() - rest.len() })
+    }
+}
+
+/// Splits a frame off the input, if it has this kind and these flags and is whole.
+#[inline]
+fn take_frame(input: &[u8], kind: u8, flags: u8) -> Option<(u32, &[u8], &[u8])> {
+    let header = FrameHeader::parse(input).filter(|header| header.kind == kind && header.flags == flags)?;
+    let (payload, rest) = input[HEADER_LEN..].split_at_checked(header.len)?;
+    Some((header.stream, payload, rest))
+}
+
+/// The maximum data of such a message, in bytes. Its credit returns before the application reads it.
+const MESSAGE_LEN_MAX: usize = 4 << 10;
