@@ -22,8 +22,8 @@ pub struct Head {
     content_length: Option<u64>,
     list_len: usize,
     is_malformed: bool,
-    /// The result of the rules for requests. A head in the cache is checked once.
-    is_request: bool,
+    /// Bits of the rules that the list follows. A head in the cache is checked once.
+    shapes: u8,
     is_too_large: bool,
 }
 
@@ -45,6 +45,15 @@ const SCHEME: u8 = 2;
 const PATH: u8 = 4;
 const AUTHORITY: u8 = 8;
 const STATUS: u8 = 16;
+
+/// The list is a valid head of a request.
+const REQUEST: u8 = 1;
+/// The same, within the limit and without CONNECT.
+const PLAIN_REQUEST: u8 = 2;
+/// The list is a final head of a response that may have data, within the limit.
+const PLAIN_RESPONSE: u8 = 4;
+/// The list is valid as trailers, within the limit.
+const PLAIN_TRAILERS: u8 = 8;
 
 impl Head {
     /// Returns `:method`.
@@ -193,9 +202,40 @@ impl Head {
         self.is_too_large
     }
 
-    /// Ends the list, and checks it as a request.
+    /// Ends the list, and checks it.
     pub(crate) fn finish(&mut self) {
-        self.is_request = self.has_shape_of_request();
+        let is_request = self.has_shape_of_request();
+        let may_have_data = !self.is_informational() && !matches!(self.status(), Some(204 | 304));
+        let shapes = [
+            (REQUEST, is_request),
+            (PLAIN_REQUEST, is_request && !self.is_connect() && !self.is_too_large),
+            (PLAIN_RESPONSE, self.is_response() && may_have_data && !self.is_too_large),
+            (PLAIN_TRAILERS, self.is_trailers() && !self.is_too_large),
+        ];
+        self.shapes = shapes.iter().filter(|(_, is_true)| *is_true).map(|(shape, _)| shape).sum();
+    }
+
+    /// Returns `true` for a request other than CONNECT with data of this length.
+    #[inline]
+    pub(crate) fn is_plain_request(&self, len: usize) -> bool {
+        self.shapes & PLAIN_REQUEST != 0 && self.allows(len)
+    }
+
+    /// Returns `true` for a final response with data of this length, unless the request forbids data.
+    #[inline]
+    pub(crate) fn is_plain_response(&self, len: usize) -> bool {
+        self.shapes & PLAIN_RESPONSE != 0 && self.allows(len)
+    }
+
+    /// Returns `true` for valid trailers within the limit.
+    #[inline]
+    pub(crate) fn is_plain_trailers(&self) -> bool {
+        self.shapes & PLAIN_TRAILERS != 0
+    }
+
+    #[inline]
+    fn allows(&self, len: usize) -> bool {
+        self.content_length.is_none_or(|announced| announced == len as u64)
     }
 
     /// Frees spare capacity, for a head in a cache.
@@ -207,7 +247,7 @@ impl Head {
 
     /// Returns `true` if the list is a valid head of a request.
     pub(crate) fn is_request(&self) -> bool {
-        self.is_request
+        self.shapes & REQUEST != 0
     }
 
     fn has_shape_of_request(&self) -> bool {

@@ -70,10 +70,7 @@ impl Connection {
         if !is_acceptable {
             return None;
         }
-        let head = self.decoder.cached(frames.head).filter(|head| {
-            head.is_request() && !head.is_connect() && !head.is_too_large() && announces(head, frames.data.len())
-        })?;
-        let head = head.clone();
+        let head = self.decoder.cached(frames.head).filter(|head| head.is_plain_request(frames.data.len()))?.clone();
         self.last_peer_id = id;
         self.receive_window -= flow;
         let mut stream = StreamState::new(id, self.own_window - flow, self.peer.window);
@@ -96,24 +93,14 @@ impl Connection {
         if !is_acceptable {
             return None;
         }
-        let head = self.decoder.cached(frames.head).filter(|head| {
-            let is_final = head.is_response() && !head.is_informational() && !matches!(head.status(), Some(204 | 304));
-            is_final && !head.is_too_large() && announces(head, frames.data.len())
-        })?;
-        let trailers = self.decoder.cached(frames.trailers);
-        let trailers = trailers.filter(|trailers| trailers.is_trailers() && !trailers.is_too_large())?;
+        let head = self.decoder.cached(frames.head).filter(|head| head.is_plain_response(frames.data.len()))?;
+        let trailers = self.decoder.cached(frames.trailers).filter(|trailers| trailers.is_plain_trailers())?;
         let (head, trailers) = (head.clone(), Some(trailers.clone()));
         self.receive_window -= flow;
         self.remove_stream(id);
         self.resets.earn();
         Some(ReceivedMessage { consumed: frames.len, stream: StreamId(id), head, data: frames.data, trailers })
     }
-}
-
-/// Returns `true` if the head allows data of this length.
-#[inline]
-fn announces(head: &Head, len: usize) -> bool {
-    head.content_length().is_none_or(|announced| announced == len as u64)
 }
 
 impl<'a> MessageFrames<'a> {

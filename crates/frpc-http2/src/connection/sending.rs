@@ -155,6 +155,7 @@ impl Connection {
             return Err(SendError::Full);
         }
         state.set(is::HEAD_SENT);
+        let is_over = state.has(is::REMOTE_ENDED);
         self.send_window -= flow;
         self.put_block(stream.0, head, false);
         if len > 0 {
@@ -163,7 +164,12 @@ impl Connection {
             data.iter().for_each(|piece| out.extend_from_slice(piece));
         }
         self.put_block(stream.0, trailers, true);
-        self.end_local(stream.0);
+        if is_over && self.role == Role::Server {
+            self.remove_stream(stream.0);
+            self.resets.earn();
+        } else {
+            self.end_local(stream.0);
+        }
         Ok(())
     }
 

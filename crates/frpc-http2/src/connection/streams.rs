@@ -142,7 +142,10 @@ pub(super) struct StreamTable {
     free: u32,
     len: u32,
     /// The position of the last stream found. Most frames and calls concern the same stream as the one before.
-    latest: usize,
+    latest: u32,
+    /// The position of the newest stream plus one, or zero, if that stream is not in the index. Many streams of servers
+    /// end before the next one begins.
+    newest: u32,
 }
 
 const INDEX_MIN: usize = 16;
@@ -152,7 +155,7 @@ const FREE: u32 = u32::MAX;
 
 impl StreamTable {
     pub(super) fn new() -> Self {
-        Self { index: vec![0; INDEX_MIN], streams: Vec::new(), free: 0, len: 0, latest: 0 }
+        Self { index: vec![0; INDEX_MIN], streams: Vec::new(), free: 0, len: 0, latest: 0, newest: 0 }
     }
 
     #[cfg(test)]
@@ -181,34 +184,46 @@ impl StreamTable {
 
     #[inline]
     pub(super) fn get(&mut self, id: u32) -> Option<&mut StreamState> {
-        if self.streams.get(self.latest).is_none_or(|stream| stream.id != id) {
-            self.latest = self.index[self.slot(id)?] as usize - 1;
+        if self.streams.get(self.latest as usize).is_none_or(|stream| stream.id != id) {
+            self.latest = if self.is_newest(id) { self.newest - 1 } else { self.index[self.slot(id)?] - 1 };
         }
-        self.streams.get_mut(self.latest)
+        self.streams.get_mut(self.latest as usize)
+    }
+
+    /// Returns `true` for the stream that is not in the index.
+    #[inline]
+    fn is_newest(&self, id: u32) -> bool {
+        (self.newest as usize).checked_sub(1).is_some_and(|at| self.streams[at].id == id)
     }
 
     #[inline]
     pub(super) fn insert(&mut self, stream: StreamState) {
-        debug_assert!(self.slot(stream.id).is_none(), "ids are used once");
-        let id = stream.id;
+        debug_assert!(self.slot(stream.id).is_none() && !self.is_newest(stream.id), "ids are used once");
+        if let Some(at) = self.newest.checked_sub(1) {
+            self.link_newest(at);
+        }
         self.len += 1;
-        match (self.free as usize).checked_sub(1) {
+        match self.free.checked_sub(1) {
             Some(at) => {
-                let place = &mut self.streams[at];
+                let place = &mut self.streams[at as usize];
                 self.free = u32::try_from(place.due).unwrap_or(0);
                 *place = stream;
                 self.latest = at;
             }
             None => {
-                self.latest = self.streams.len();
+                self.latest = u32::try_from(self.streams.len()).unwrap_or(u32::MAX);
                 self.streams.push(stream);
             }
         }
+        self.newest = self.latest + 1;
+    }
+
+    fn link_newest(&mut self, at: u32) {
         // Half of the index stays free, so probes end.
         if self.len as usize * 2 > self.index.len() {
             self.grow();
         } else {
-            self.link(id, self.latest);
+            self.link(self.streams[at as usize].id, at as usize);
         }
     }
 
@@ -233,8 +248,24 @@ impl StreamTable {
     }
 
     pub(super) fn remove(&mut self, id: u32) -> Option<RemovedStream> {
+        let at = if self.is_newest(id) { std::mem::take(&mut self.newest) - 1 } else { self.unlink(id)? };
+        self.len -= 1;
+        let stream = &mut self.streams[at as usize];
+        (stream.id, stream.due) = (FREE, self.free as usize);
+        self.free = at + 1;
+        let queue = stream.queue.take();
+        Some(RemovedStream {
+            is_closed: stream.has(is::CLOSED),
+            unreleased: stream.unreleased,
+            queued: queue.as_ref().map_or(0, |queue| queue.len),
+            is_ready: queue.is_some_and(|queue| queue.is_ready),
+        })
+    }
+
+    /// Removes a stream from the index. Returns its position.
+    fn unlink(&mut self, id: u32) -> Option<u32> {
         let mut hole = self.slot(id)?;
-        let at = self.index[hole] as usize - 1;
+        let at = self.index[hole] - 1;
         let mask = self.index.len() - 1;
         // Later entries of the same run move back, or probes for them would end at the hole.
         let mut slot = (hole + 1) & mask;
@@ -247,17 +278,7 @@ impl StreamTable {
             slot = (slot + 1) & mask;
         }
         self.index[hole] = 0;
-        self.len -= 1;
-        let stream = &mut self.streams[at];
-        (stream.id, stream.due) = (FREE, self.free as usize);
-        self.free = u32::try_from(at + 1).unwrap_or(0);
-        let queue = stream.queue.take();
-        Some(RemovedStream {
-            is_closed: stream.has(is::CLOSED),
-            unreleased: stream.unreleased,
-            queued: queue.as_ref().map_or(0, |queue| queue.len),
-            is_ready: queue.is_some_and(|queue| queue.is_ready),
-        })
+        Some(at)
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut StreamState> {

@@ -46,8 +46,8 @@ pub(super) struct OpenCall {
     call: Arc<Http2Call>,
     /// The rest of the request. Boxed, because a call with a short message has none, and moves.
     sending: Option<Box<SendingBody<OutgoingBody>>>,
-    /// The arrived part of a response, until it is passed to the caller.
-    start: ResponseStart,
+    /// The arrived part of a response, until it is passed to the caller. Boxed, because most responses arrive whole.
+    start: Option<Box<ResponseStart>>,
     /// `true` while the response may be short: its caller gets it as a whole.
     collects: bool,
 }
@@ -58,7 +58,16 @@ impl OpenCall {
         if !mem::take(&mut self.collects) {
             return None;
         }
-        self.call.push_start(mem::take(&mut self.start))
+        let start = self.take_start();
+        self.call.push_start(start)
+    }
+
+    fn has_no_data(&self) -> bool {
+        self.start.as_ref().is_none_or(|start| start.data.is_empty())
+    }
+
+    fn take_start(&mut self) -> ResponseStart {
+        self.start.take().map(|start| *start).unwrap_or_default()
     }
 }
 
@@ -124,7 +133,7 @@ impl OpenCalls {
         let sending = body.map(|body| Box::new(SendingBody::new(*body)));
         let is_sending = sending.is_some();
         let collects = call.is_short && !is_sending;
-        self.slots[slot].open = Some(OpenCall { id, call, sending, start: ResponseStart::default(), collects });
+        self.slots[slot].open = Some(OpenCall { id, call, sending, start: None, collects });
         self.by_id.insert(id, slot);
         if is_sending {
             self.poll_slot(core, slot);
@@ -185,7 +194,7 @@ impl OpenCalls {
         let is_settled = is_end && !core.is_open(id);
         let Some(open) = self.open(id) else { return };
         if open.collects && !is_end {
-            open.start.head = Some(head);
+            open.start.get_or_insert_default().head = Some(head);
             return;
         }
         let waker = open.call.push_head(head, is_end, is_settled);
@@ -205,9 +214,9 @@ impl OpenCalls {
         let is_settled = is_end && !core.is_open(id);
         let (released, waker) = match self.open(id) {
             Some(open)
-                if open.collects && open.start.data.is_empty() && !is_end && data.len() <= RELEASED_EARLY_MAX =>
+                if open.collects && open.has_no_data() && !is_end && data.len() <= RELEASED_EARLY_MAX =>
             {
-                open.start.data = chunk.copy(data);
+                open.start.get_or_insert_default().data = chunk.copy(data);
                 (data.len(), None)
             }
             Some(open) => {
@@ -238,7 +247,7 @@ impl OpenCalls {
     pub(super) fn push_trailers(&mut self, core: &mut Connection, id: StreamId, trailers: Arc<Head>) {
         let is_settled = !core.is_open(id);
         let Some(open) = self.open(id) else { return };
-        let (start, is_whole) = (mem::take(&mut open.start), open.collects && is_settled);
+        let (start, is_whole) = (open.take_start(), open.collects && is_settled);
         let is_plain = |head: &Arc<Head>| is_whole && self.plain.matches(head, &start.data, &trailers);
         if start.head.as_ref().is_some_and(is_plain) {
             if let Some(waker) = self.remove(id).and_then(|open| open.call.push_plain(start.data)) {

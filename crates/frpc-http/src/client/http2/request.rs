@@ -223,16 +223,17 @@ impl RequestHeads {
         body: Option<&OutgoingBody>,
         open: impl FnOnce(&mut Connection, Header<'_>) -> T,
     ) -> T {
+        // The frame of a short message contains its length.
+        let len = body.and_then(|body| content_length(&head.method, body));
+        let block = if head.is_repeated && len.is_none() { self.block(core, &head.method) } else { None };
+        if let Some(block) = block.filter(|_| head.added.is_none()) {
+            return open(core, Header::prepared(block));
+        }
         let mut added = [Field::new("", ""); AddedHeaders::LEN_MAX];
         let added_fields = head.added.iter().flat_map(|added| added.fields());
         let added_len = added.iter_mut().zip(added_fields).map(|(slot, field)| *slot = field).count();
         let added = &added[..added_len];
-        // The frame of a short message contains its length.
-        let len = body.and_then(|body| content_length(&head.method, body));
-        if head.is_repeated
-            && len.is_none()
-            && let Some(block) = self.block(core, &head.method)
-        {
+        if let Some(block) = block {
             return open(core, Header::prepared(block).with_fields(added));
         }
         let mut len_text = itoa::Buffer::new();
