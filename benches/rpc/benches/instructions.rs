@@ -15,7 +15,7 @@
 use std::process;
 
 use bench_rpc::{
-    GrpcServing,
+    GrpcServing, TonicStreaming,
     callgrind::missing_tool,
     connected_by_grpc,
     in_memory::{Both, Calling, MESSAGE_LEN, Serving, connected, current_thread},
@@ -88,6 +88,20 @@ fn grpc_stream(mut streaming: Streaming) -> Streaming {
     streaming
 }
 
+// The same with tonic over loopback TCP, for comparison.
+#[library_benchmark]
+#[bench::small(setup = start_tonic)]
+fn tonic_stream(mut streaming: TonicStreaming) -> TonicStreaming {
+    streaming.receive(TONIC_MESSAGES);
+    streaming
+}
+
+fn start_tonic() -> TonicStreaming {
+    let mut streaming = TonicStreaming::start(text(MESSAGE_LEN));
+    streaming.receive(TONIC_MESSAGES);
+    streaming
+}
+
 /// A client and a server in one process, and a stream between them.
 struct Streaming {
     runtime: Runtime,
@@ -144,9 +158,11 @@ const CALLS: usize = 1000;
 /// Many times what may be under way.
 const MESSAGES: usize = 100_000;
 const WARM_UP_MESSAGES: usize = 20_000;
+/// Fewer, because each one takes several times as long.
+const TONIC_MESSAGES: usize = 20_000;
 
 library_benchmark_group!(
     name = calls,
-    benchmarks = [server, client, fleet_client, grpc_server, grpc_client, both, stream, grpc_stream]
+    benchmarks = [server, client, fleet_client, grpc_server, grpc_client, both, stream, grpc_stream, tonic_stream]
 );
 main!(config = if_there_are_tools(), library_benchmark_groups = calls);

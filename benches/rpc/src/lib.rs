@@ -11,7 +11,7 @@ use std::{future::Future, net::SocketAddr};
 
 pub use grpc_in_memory::{GrpcServing, connected_by_grpc};
 pub use over_frpc::{OverFrpc, Service, plain, with_metadata};
-pub use over_tonic::OverTonic;
+pub use over_tonic::{OverTonic, TonicStreaming};
 pub use pair::Pair;
 
 /// Code generated from `proto/echo.proto`.

@@ -2,7 +2,10 @@ use std::{iter, net::SocketAddr};
 
 use futures_util::stream;
 use peers::http2::{CONNECTION_WINDOW_LEN, FRAME_LEN_MAX, MESSAGE_LEN_MAX, STREAM_WINDOW_LEN};
-use tokio::net::TcpListener;
+use tokio::{
+    net::TcpListener,
+    runtime::{self, Runtime},
+};
 use tonic::{
     Request, Response, Status, Streaming,
     codegen::BoxStream,
@@ -64,6 +67,36 @@ impl Echo for OverTonic {
     async fn each(&mut self, text: String, count: u32) -> u32 {
         let messages = stream::iter(iter::repeat_n(Message { text }, count as usize));
         received(self.0.each(messages).await.expect("the server answers").into_inner()).await
+    }
+}
+
+/// A tonic client and server on one thread, and a stream between them over loopback TCP.
+pub struct TonicStreaming {
+    runtime: Runtime,
+    messages: Streaming<Message>,
+}
+
+impl TonicStreaming {
+    /// Begins a stream of messages with this text.
+    pub fn start(text: String) -> Self {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("it has no threads");
+        let messages = runtime.block_on(async {
+            let mut client = OverTonic::connect(OverTonic::serve().await).await.0;
+            let messages = client.repeat(RepeatRequest { text, count: u32::MAX }).await;
+            messages.expect("the server answers").into_inner()
+        });
+        Self { runtime, messages }
+    }
+
+    /// Receives this number of messages.
+    pub fn receive(&mut self, count: usize) {
+        let Self { runtime, messages } = self;
+        runtime.block_on(async {
+            for _ in 0..count {
+                let message = messages.message().await.expect("the server sends on");
+                assert!(message.is_some(), "it sends more than are read");
+            }
+        });
     }
 }
 

@@ -226,31 +226,25 @@ impl<'a> ServerConnection<'a> {
         Poll::Pending
     }
 
-    /// Handles received bytes, and keeps the rest for later.
+    /// Handles received bytes, and keeps the start of an incomplete frame for later.
     fn keep_rest(&mut self, input: &[u8], now: Instant, chunk: &mut ReceivedChunk) {
-        let rest = self.handle_input(input, now, chunk);
-        self.partial.clear();
-        self.partial.extend_from_slice(rest);
-        self.has_paused = !self.core.wants_input();
-    }
-
-    /// Handles received bytes. Returns the start of an incomplete frame at their end.
-    fn handle_input<'b>(&mut self, mut input: &'b [u8], now: Instant, chunk: &mut ReceivedChunk) -> &'b [u8] {
+        let shared = chunk.share(input);
+        let mut input = shared.as_deref().unwrap_or(input);
         loop {
             if let Some(message) = self.core.receive_message(input, now.into_std()) {
                 input = &input[message.consumed..];
-                let request =
-                    OpeningRequest { stream: message.stream, head: message.head, content: chunk.copy(message.data) };
-                self.start(request, true);
+                let content = chunk.part(shared.as_ref(), message.data);
+                self.start(OpeningRequest { stream: message.stream, head: message.head, content }, true);
                 continue;
             }
             // After an error, the connection is done once its output is written.
             let received = match self.core.receive(input, now.into_std()) {
                 Ok(received) => received,
                 Err(error) => {
+                    input = &[];
                     self.opening.clear();
                     self.streams.cancel_all(&error);
-                    return &[];
+                    break;
                 }
             };
             input = &input[received.consumed..];
@@ -264,7 +258,9 @@ impl<'a> ServerConnection<'a> {
         for request in mem::take(&mut self.opening) {
             self.start(request, false);
         }
-        input
+        self.partial.clear();
+        self.partial.extend_from_slice(input);
+        self.has_paused = !self.core.wants_input();
     }
 
     fn handle_events(&mut self) {

@@ -1,4 +1,4 @@
-//! Received data that its application has not read.
+//! Received data, until its application reads it.
 
 use std::{collections::VecDeque, mem};
 
@@ -9,8 +9,7 @@ use crate::message::envelope;
 
 /// Unread data in pieces. A piece never moves to grow, except the start of a long message.
 ///
-/// A reader that waits for a long message [collects](Self::collect) it: all its data goes into one piece, where it is
-/// decoded in place.
+/// The reader of a long message [collects](Self::collect) it: all its data goes into one piece, and is decoded there.
 #[derive(Debug, Default)]
 pub(crate) struct ReceivedData {
     /// The oldest piece, and later ones. Most messages have one piece.
@@ -22,7 +21,7 @@ pub(crate) struct ReceivedData {
 }
 
 impl ReceivedData {
-    /// Adds data. Returns the length of its part that belongs to a collected message.
+    /// Adds data. Returns the length of its part in a collected message.
     pub(crate) fn push(&mut self, data: &[u8]) -> usize {
         let collected = self.missing().min(data.len());
         if collected > 0 {
@@ -79,8 +78,8 @@ impl ReceivedData {
         Some(mem::take(&mut self.first).freeze())
     }
 
-    /// Collects a message of `len` bytes in one piece, after its start. Returns the length of unread data that belongs
-    /// to it.
+    /// Collects a message of `len` bytes in one piece, after its start. Returns the length of its data among the unread
+    /// data.
     pub(crate) fn collect(&mut self, start: BytesMut, len: usize) -> usize {
         let collected = self.len().min(len - start.len());
         let unread = mem::take(self);
@@ -96,7 +95,7 @@ impl ReceivedData {
         collected
     }
 
-    /// Returns the length of a collected message that has not arrived.
+    /// Returns the missing length of a collected message.
     pub(crate) fn missing(&self) -> usize {
         self.collected_len.saturating_sub(self.first.len())
     }

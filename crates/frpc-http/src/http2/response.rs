@@ -1,6 +1,9 @@
 //! Responses of HTTP/2 streams.
 
-use std::task::{Context, Waker};
+use std::{
+    ptr,
+    task::{Context, Waker},
+};
 
 use bytes::Bytes;
 use frpc::codec::EncodedMessage;
@@ -19,10 +22,10 @@ use crate::{
     serve::{self, GrpcCall, GrpcReply, ResponseBody},
 };
 
-/// A response whose head is sent, and whose body is being sent.
+/// A response after its head, with a body being sent.
 pub(super) type SendingResponse = SendingBody<ResponseBody>;
 
-/// The header blocks of most gRPC responses, which are encoded once per connection.
+/// The header blocks of most gRPC responses, encoded once per connection.
 #[derive(Debug, Default)]
 pub(super) struct GrpcBlocks {
     /// Heads by content type.
@@ -32,7 +35,8 @@ pub(super) struct GrpcBlocks {
 
 impl GrpcBlocks {
     fn head(&mut self, core: &mut Connection, content_type: &'static str) -> PreparedBlock {
-        if let Some((_, block)) = self.heads.iter().find(|(other, _)| *other == content_type) {
+        // Each content type is a constant, so its address identifies it. A second address would only repeat its block.
+        if let Some((_, block)) = self.heads.iter().find(|(other, _)| ptr::eq(*other, content_type)) {
             return *block;
         }
         let block = core.prepare(&[Field::new(":status", "200"), Field::repeated("content-type", content_type)]);
@@ -45,7 +49,7 @@ impl GrpcBlocks {
     }
 }
 
-/// Sends the part of the reply to a unary gRPC call for which there is room. Returns the rest.
+/// Sends as much of the reply to a unary gRPC call as there is room for. Returns the rest.
 pub(super) fn begin_grpc(
     core: &mut Connection,
     blocks: &mut GrpcBlocks,
@@ -113,7 +117,7 @@ pub(super) fn begin(
     (!is_end).then_some(SendingBody::new(body))
 }
 
-/// Sends a response whose body is ready.
+/// Sends a response with a complete body.
 pub(super) fn send_whole(core: &mut Connection, stream: StreamId, response: Response<ResponseBody>) {
     if let Some(mut sending) = begin(core, stream, response) {
         // Without a waker: everything is ready, and an empty queue accepts it.
@@ -121,7 +125,7 @@ pub(super) fn send_whole(core: &mut Connection, stream: StreamId, response: Resp
     }
 }
 
-/// Tells the peer that the server reads the body of its request.
+/// Asks the peer for the body of its request.
 pub(super) fn send_continue(core: &mut Connection, stream: StreamId) {
     // The stream may be gone.
     let _ = core.send_informational(stream, Header::fields(&[Field::new(":status", "100")]));
@@ -142,7 +146,7 @@ fn send_head(
         }
     }
     let (mut len_text, date) = (itoa::Buffer::new(), DateText::now());
-    // The end of the stream already says that there is no body.
+    // The end of the stream already tells the peer about the missing body.
     if let Some(len) = len.filter(|_| !is_end && !parts.headers.contains_key(CONTENT_LENGTH)) {
         fields.push(Field::new("content-length", len_text.format(len)));
     }
@@ -152,7 +156,7 @@ fn send_head(
     core.send_head(stream, Header::fields(&fields), is_end)
 }
 
-/// Returns `true` for headers that HTTP/2 forbids. A mount may return any headers.
+/// Returns `true` for headers forbidden by HTTP/2. A mount may return any headers.
 fn is_of_connection(name: &HeaderName) -> bool {
     [CONNECTION, TRANSFER_ENCODING, UPGRADE].contains(name)
         || ["keep-alive", "proxy-connection"].contains(&name.as_str())

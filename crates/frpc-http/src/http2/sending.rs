@@ -1,4 +1,4 @@
-//! Bodies of HTTP/2 messages, sent in pieces for which there is room.
+//! Bodies of HTTP/2 messages, sent in pieces that fit the windows and queues.
 
 use std::{
     pin::Pin,
@@ -13,7 +13,7 @@ use http_body::Body;
 /// A body being sent, after its head.
 pub(crate) struct SendingBody<B> {
     body: B,
-    /// Data that the queue of the stream did not accept.
+    /// Data refused by the queue of the stream.
     rest: Option<Bytes>,
 }
 
@@ -67,7 +67,7 @@ impl<B: Body<Data = Bytes> + Unpin> SendingBody<B> {
         SendProgress::Pending
     }
 
-    /// Sends data, in pieces for which there is room. Returns the progress of the body unless it goes on now.
+    /// Sends data, in pieces as long as the room. Returns the progress of the body unless it goes on now.
     fn send_data(&mut self, core: &mut Connection, stream: StreamId, mut data: Bytes) -> Option<SendProgress> {
         let is_end = self.body.is_end_stream();
         loop {
@@ -75,7 +75,7 @@ impl<B: Body<Data = Bytes> + Unpin> SendingBody<B> {
             let room = Some(core.capacity(stream)).filter(|room| *room > 0).unwrap_or(data.len());
             let piece = data.split_to(data.len().min(room));
             let is_last = data.is_empty();
-            // The clone keeps data that the queue does not accept. Short data is copied into the output instead.
+            // The clone keeps refused data. Short data is copied into the output instead.
             let sent = if piece.len() < COPIED_LEN_MAX {
                 core.send_slice(stream, &piece, is_end && is_last)
             } else {
@@ -102,7 +102,7 @@ fn send_trailers(core: &mut Connection, stream: StreamId, trailers: &HeaderMap) 
     }
 }
 
-/// Resets a stream that cannot carry its message.
+/// Resets a stream after its message was refused.
 #[cold]
 pub(super) fn fail(core: &mut Connection, stream: StreamId, error: SendError) {
     if error != SendError::Closed {

@@ -32,11 +32,26 @@ struct Scratch {
 pub(crate) struct ReceivedChunk(BytesMut);
 
 impl ReceivedChunk {
+    /// Copies short input as a whole. Each [part](Self::part) of it shares the copy.
+    pub(crate) fn share(&mut self, input: &[u8]) -> Option<Bytes> {
+        (input.len() <= SHARED_INPUT_MAX).then(|| self.append(input))
+    }
+
+    /// Returns a part of input, which is copied unless the input was [shared](Self::share).
+    #[inline]
+    pub(crate) fn part(&mut self, shared: Option<&Bytes>, data: &[u8]) -> Bytes {
+        shared.map_or_else(|| self.copy(data), |shared| shared.slice_ref(data))
+    }
+
     /// Copies received data. Short data shares the chunk, which saves an allocation, and a second one for the first clone.
     pub(crate) fn copy(&mut self, data: &[u8]) -> Bytes {
         if data.len() > SHARED_LEN_MAX {
             return Bytes::copy_from_slice(data);
         }
+        self.append(data)
+    }
+
+    fn append(&mut self, data: &[u8]) -> Bytes {
         // Reuses the memory of the chunk if all data in it was dropped.
         if self.0.capacity() < data.len() {
             self.0.reserve(CHUNK_LEN);
@@ -116,6 +131,9 @@ const CHUNK_LEN: usize = 16 << 10;
 
 /// The maximum length of data in a shared chunk.
 const SHARED_LEN_MAX: usize = 1 << 10;
+
+/// The maximum length of input that is copied as a whole.
+const SHARED_INPUT_MAX: usize = 8 << 10;
 
 /// The maximum number of reads in a round. A peer that sends without a pause must not delay responses.
 pub(crate) const READS_MAX: usize = 2;

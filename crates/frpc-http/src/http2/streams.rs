@@ -26,7 +26,7 @@ use super::{
 };
 use crate::serve::{GrpcCall, ResponseBody, ServeContext};
 
-/// The streams of a connection whose handlers run or whose responses are being sent.
+/// The streams of a connection with running handlers or unsent responses.
 ///
 /// The connection polls them in its own task, except handlers in separate tasks. Most of the rest are ready at the
 /// first poll, so their streams leave the table immediately.
@@ -36,15 +36,15 @@ pub(super) struct OpenStreams<'a> {
     free: Vec<usize>,
     /// The slot of a waiting handler in place beyond the limit of the server.
     uncounted: Option<usize>,
-    /// The slots of streams that are not done after their first poll.
+    /// The slots of streams pending after their first poll.
     by_id: SlotTable,
     wakes: Arc<WakeList>,
     blocks: GrpcBlocks,
-    /// The length of the answers that tasks have ready. Most connections have no tasks.
+    /// The length of the queued answers of tasks. Most connections have no tasks.
     queued_answers: Option<Arc<AtomicUsize>>,
 }
 
-/// A place for one stream, with a waker that all its streams share.
+/// A place for one stream, with a waker shared by its streams.
 struct Slot<'a> {
     waker: Waker,
     armed: Arc<SlotWaker>,
@@ -123,7 +123,7 @@ impl<'a> OpenStreams<'a> {
         armed.rearm();
         let (context, blocks, cx) = (self.context, &mut self.blocks, &mut Context::from_waker(waker));
         let mut answering = call.begin(context, message, turn);
-        // A panic ends the call. The state that it left behind is dropped with the call.
+        // A panic ends the call. Its possibly broken state is dropped with the call.
         let polled = catch_unwind(AssertUnwindSafe(|| match Pin::new(&mut answering).poll(cx) {
             Poll::Ready(answer) => {
                 Poll::Ready(response::begin_grpc(core, blocks, id, call, call.reply(context, answer)))
@@ -142,14 +142,14 @@ impl<'a> OpenStreams<'a> {
         let is_waiting = matches!(phase, StreamPhase::Calling(..));
         self.free.pop();
         self.slots[slot].stream = Some(OpenStream { id, phase, body: None });
-        // The rest of a response is sent as far as there is room.
+        // Sends as much of the rest as there is room for.
         if is_waiting || self.poll_stream(core, slot).is_pending() {
             self.by_id.insert(id, slot);
             self.count_handler(slot);
         }
     }
 
-    /// Takes a permit for a handler in place that waits. Without one, it is the only such handler of the connection.
+    /// Takes a permit for a waiting handler in place. Without one, it is the only such handler of the connection.
     fn count_handler(&mut self, slot: usize) {
         if let Some(OpenStream { phase: StreamPhase::Calling(_, _, permit), .. }) = &mut self.slots[slot].stream {
             *permit = GrpcCall::handler_permit(self.context);
@@ -187,7 +187,7 @@ impl<'a> OpenStreams<'a> {
 
     /// Polls the stream of a slot.
     pub(super) fn poll_slot(&mut self, core: &mut Connection, slot: usize) {
-        // A late waker may belong to a slot that is free, or gone.
+        // A late waker may belong to a free or removed slot.
         let Some(id) = self.slots.get(slot).and_then(|slot| slot.stream.as_ref()).map(|stream| stream.id) else {
             return;
         };
@@ -202,7 +202,7 @@ impl<'a> OpenStreams<'a> {
         let Some(stream) = place else { return Poll::Ready(()) };
         armed.rearm();
         let cx = &mut Context::from_waker(waker);
-        // A panic ends the call. The state that it left behind is dropped with the call.
+        // A panic ends the call. Its possibly broken state is dropped with the call.
         let polled = catch_unwind(AssertUnwindSafe(|| stream.poll(cx, self.context, &mut self.blocks, core)));
         match polled {
             Ok(Poll::Pending) => return Poll::Pending,
@@ -212,7 +212,7 @@ impl<'a> OpenStreams<'a> {
                 core.reset(stream.id, ErrorCode::INTERNAL_ERROR);
             }
         }
-        // Tells a task that still reads the request that the call is over.
+        // A task may still read the request. The error tells it about the end of the call.
         if let Some(body) = stream.body.take() {
             body.fail("the call is over");
         }
@@ -221,7 +221,7 @@ impl<'a> OpenStreams<'a> {
         Poll::Ready(())
     }
 
-    /// Continues a response for which there is room.
+    /// Continues a response after room was freed.
     pub(super) fn resume(&mut self, core: &mut Connection, id: StreamId) {
         if let Some(slot) = self.by_id.get(id) {
             self.poll_slot(core, slot);
@@ -249,7 +249,7 @@ impl<'a> OpenStreams<'a> {
         self.slots[self.by_id.get(id)?].stream.as_ref()?.body.as_ref()
     }
 
-    /// Drops the handler of a stream that has ended early.
+    /// Drops the handler of a stream after its early end.
     pub(super) fn cancel(&mut self, id: StreamId, reason: impl Error + Send + Sync + 'static) {
         let Some(slot) = self.by_id.remove(id) else { return };
         let stream = self.slots[slot].stream.take();
@@ -259,7 +259,7 @@ impl<'a> OpenStreams<'a> {
         }
     }
 
-    /// Frees memory that a connection without streams does not need.
+    /// Frees unneeded memory of a connection without streams.
     pub(super) fn release_memory(&mut self) {
         debug_assert!(self.by_id.is_empty(), "streams keep their slots");
         (self.slots, self.free, self.by_id, self.queued_answers) = Default::default();

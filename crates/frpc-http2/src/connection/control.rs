@@ -1,8 +1,7 @@
 //! Control frames of the peer: SETTINGS, PING, GOAWAY, RST_STREAM, WINDOW_UPDATE and PRIORITY.
 
 use super::{
-    Connection, ConnectionState, Event, Role, StreamId,
-    input::FrameResult,
+    Connection, ConnectionState, Event, FrameResult, Role, StreamId,
     streams::{StreamTable, is},
 };
 use crate::{

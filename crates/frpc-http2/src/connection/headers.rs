@@ -1,26 +1,16 @@
 //! Header blocks of the peer: heads, informational responses and trailers.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use super::{
-    Connection, ConnectionState, Event, Header, Role, StreamId,
-    input::FrameResult,
+    Connection, ConnectionState, Event, FrameResult, Header, Role, StreamId,
+    partial::OpenBlock,
     streams::{StreamState, is},
 };
 use crate::{
     ConnectionError, ErrorCode, Field, Head,
     frame::{FrameHeader, block_fragment, flag, put_reset},
 };
-
-/// A header block without its last frame.
-#[derive(Debug)]
-pub(super) struct OpenBlock {
-    pub(super) stream: u32,
-    end: bool,
-    depends_on_itself: bool,
-    /// The time for the last frame.
-    pub(super) due: Instant,
-}
 
 impl Connection {
     #[inline]

@@ -2,30 +2,13 @@
 
 use std::time::Instant;
 
-use super::{Connection, ConnectionState, Event, Received, Role, StreamId, streams::is};
+use super::{
+    Connection, ConnectionState, Event, FrameResult, Received, Role, StreamId, partial::DataRest, streams::is,
+};
 use crate::{
     ConnectionError, ErrorCode, Fault, StreamError,
     frame::{FrameHeader, HEADER_LEN, PREFACE, flag, kind, put_reset, put_settings, put_window_update, setting, unpad},
 };
-
-/// The rest of a DATA frame whose start was handled.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DataRest {
-    stream: u32,
-    len: u32,
-    end: bool,
-}
-
-impl DataRest {
-    /// Returns the header of a frame with this content.
-    fn header(self) -> FrameHeader {
-        let flags = if self.end { flag::END_STREAM } else { 0 };
-        FrameHeader { len: self.len as usize, kind: kind::DATA, flags, stream: self.stream }
-    }
-}
-
-/// The result of a frame.
-pub(super) type FrameResult<'a> = Result<Option<Event<'a>>, ConnectionError>;
 
 impl Connection {
     /// Handles received bytes up to the first event.

@@ -1,30 +1,12 @@
 //! Short messages whose frames have arrived together, handled in one step.
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
 use super::{
-    Connection, ConnectionState, Role, StreamId,
+    Connection, ConnectionState, ReceivedMessage, Role, StreamId,
     streams::{StreamState, is},
 };
-use crate::{
-    Head,
-    frame::{FrameHeader, HEADER_LEN, flag, kind},
-};
-
-/// A request or response of one short message. The result of [`Connection::receive_message`].
-#[derive(Clone, Debug)]
-pub struct ReceivedMessage<'a> {
-    /// Bytes of the input that are handled and can be dropped.
-    pub consumed: usize,
-    /// The stream, which is new on a server and closed on a client.
-    pub stream: StreamId,
-    /// The head.
-    pub head: Arc<Head>,
-    /// All data. Its credit has returned to the peer, so it needs no [`release`](Connection::release).
-    pub data: &'a [u8],
-    /// The trailers of a response.
-    pub trailers: Option<Arc<Head>>,
-}
+use crate::frame::{FrameHeader, HEADER_LEN, flag, kind};
 
 /// The frames of a message at the start of some input.
 struct MessageFrames<'a> {

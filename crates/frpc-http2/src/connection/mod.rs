@@ -8,6 +8,7 @@ mod input;
 mod keepalive;
 mod message;
 mod output;
+mod partial;
 mod prepared;
 mod recent_resets;
 mod scheduler;
@@ -19,20 +20,16 @@ mod timers;
 
 use std::{collections::VecDeque, io::IoSlice, sync::Arc, time::Instant};
 
+pub use self::prepared::{Header, PreparedBlock};
 use self::{
     budget::{RateBudget, WorkBudget},
     head_cache::HeadDecoder,
-    headers::OpenBlock,
-    input::DataRest,
     keepalive::KeepAlive,
     output::OutputBuffer,
+    partial::{DataRest, OpenBlock},
     prepared::HeadEncoder,
     recent_resets::RecentResets,
     streams::StreamTable,
-};
-pub use self::{
-    message::ReceivedMessage,
-    prepared::{Header, PreparedBlock},
 };
 use crate::{
     ConnectionError, ErrorCode, Field, Head, Settings, StreamError,
@@ -133,6 +130,24 @@ pub struct Received<'a> {
     /// An event. The driver handles it and calls `receive` with the rest of the input.
     pub event: Option<Event<'a>>,
 }
+
+/// A request or response of one short message. The result of [`Connection::receive_message`].
+#[derive(Clone, Debug)]
+pub struct ReceivedMessage<'a> {
+    /// Bytes of the input that are handled and can be dropped.
+    pub consumed: usize,
+    /// The stream, which is new on a server and closed on a client.
+    pub stream: StreamId,
+    /// The head.
+    pub head: Arc<Head>,
+    /// All data. Its credit has returned to the peer, so it needs no [`release`](Connection::release).
+    pub data: &'a [u8],
+    /// The trailers of a response.
+    pub trailers: Option<Arc<Head>>,
+}
+
+/// The result of a frame.
+type FrameResult<'a> = Result<Option<Event<'a>>, ConnectionError>;
 
 /// The state of a connection.
 ///

@@ -1,6 +1,10 @@
 //! Encoding of header blocks, with blocks prepared in advance.
 
-use crate::{BlockEncoder, Field, hpack::OwnedField};
+use crate::{
+    BlockEncoder, Field,
+    frame::{HEADER_LEN, kind},
+    hpack::OwnedField,
+};
 
 /// The fields of a head or of trailers, for sending.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +50,37 @@ struct EncodedBlock {
     /// The encoded fields, if the dynamic table still has this generation.
     bytes: Vec<u8>,
     generation: u64,
+    /// The HEADERS frame of a short block, without flags and stream.
+    frame: Option<ShortFrame>,
+}
+
+/// A short frame. Its copy has a fixed length, which takes no call of `memcpy`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ShortFrame {
+    bytes: [u8; SHORT_FRAME_LEN],
+    len: usize,
+}
+
+const SHORT_FRAME_LEN: usize = 32;
+
+impl ShortFrame {
+    fn new(block: &[u8]) -> Option<Self> {
+        let len = HEADER_LEN + block.len();
+        let mut bytes = [0; SHORT_FRAME_LEN];
+        bytes.get_mut(HEADER_LEN..len)?.copy_from_slice(block);
+        (bytes[2], bytes[3]) = (u8::try_from(block.len()).ok()?, kind::HEADERS);
+        Some(Self { bytes, len })
+    }
+
+    /// Appends the frame.
+    #[inline]
+    pub(super) fn put(&self, out: &mut Vec<u8>, flags: u8, stream: u32) {
+        let (mut bytes, end) = (self.bytes, out.len() + self.len);
+        bytes[4] = flags;
+        bytes[5..HEADER_LEN].copy_from_slice(&stream.to_be_bytes());
+        out.extend_from_slice(&bytes);
+        out.truncate(end);
+    }
 }
 
 impl HeadEncoder {
@@ -62,7 +97,7 @@ impl HeadEncoder {
         let is_head = fields.iter().any(is_method_head);
         let fields = fields.iter().map(|field| field.detach()).collect();
         // Generations begin at 1, so the first use encodes.
-        self.prepared.push(EncodedBlock { fields, list_len, is_head, bytes: Vec::new(), generation: 0 });
+        self.prepared.push(EncodedBlock { fields, list_len, is_head, bytes: Vec::new(), generation: 0, frame: None });
         PreparedBlock(self.prepared.len() - 1)
     }
 
@@ -85,6 +120,14 @@ impl HeadEncoder {
         let block = self.prepared.get(header.prepared?.0).filter(|_| header.fields.is_empty())?;
         let is_current = !self.encoder.needs_update() && block.generation == self.encoder.generation();
         is_current.then_some(&block.bytes)
+    }
+
+    /// Returns the frame of such a block, if it is short.
+    #[inline]
+    pub(super) fn short_frame(&self, header: Header<'_>) -> Option<&ShortFrame> {
+        let block = self.prepared.get(header.prepared?.0).filter(|_| header.fields.is_empty())?;
+        let is_current = !self.encoder.needs_update() && block.generation == self.encoder.generation();
+        block.frame.as_ref().filter(|_| is_current)
     }
 
     /// Appends the block of a header.
@@ -115,6 +158,7 @@ impl HeadEncoder {
             block.bytes.clear();
             block.bytes.extend_from_slice(&out[start..]);
             block.generation = generation;
+            block.frame = ShortFrame::new(&block.bytes);
         }
     }
 

@@ -52,7 +52,7 @@ impl Connection {
             self.send_window -= flow;
             let out = self.output.frames();
             put_header(out, len, kind::DATA, flag::END_STREAM, id);
-            data.iter().for_each(|piece| out.extend_from_slice(piece));
+            put_pieces(out, data);
         }
         Ok((StreamId(id), is_sent))
     }
@@ -117,7 +117,7 @@ impl Connection {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)] // Once per call.
     fn check_head(&mut self, stream: StreamId, head: Header<'_>) -> Result<&mut StreamState, SendError> {
         let exceeds_list_max = self.exceeds_list_max(head);
         let is_failed = self.is_failed();
@@ -161,7 +161,7 @@ impl Connection {
         if len > 0 {
             let out = self.output.frames();
             put_header(out, len, kind::DATA, 0, stream.0);
-            data.iter().for_each(|piece| out.extend_from_slice(piece));
+            put_pieces(out, data);
         }
         self.put_block(stream.0, trailers, true);
         if is_over && self.role == Role::Server {
@@ -366,7 +366,10 @@ impl Connection {
     #[inline]
     pub(super) fn put_block(&mut self, id: u32, header: Header<'_>, end: bool) {
         let flags = flag::END_HEADERS | if end { flag::END_STREAM } else { 0 };
-        // The common case: a prepared block, unchanged.
+        // The common case: a prepared block, unchanged. Frames may have 16 KiB or more.
+        if let Some(frame) = self.encoder.short_frame(header) {
+            return frame.put(self.output.frames(), flags, id);
+        }
         if let Some(block) = self.encoder.encoded(header)
             && block.len() <= self.peer.frame_len
         {
@@ -388,4 +391,15 @@ impl Connection {
             patch_len(out, start);
         }
     }
+}
+
+/// Appends the pieces of short data.
+#[inline]
+fn put_pieces(out: &mut Vec<u8>, [first, second]: [&[u8]; 2]) {
+    // The header of a gRPC message: a copy of fixed length takes no call of `memcpy`.
+    match first.first_chunk::<5>() {
+        Some(header) if first.len() == header.len() => out.extend_from_slice(header),
+        _ => out.extend_from_slice(first),
+    }
+    out.extend_from_slice(second);
 }

@@ -7,6 +7,7 @@ use std::{
     task::{Context, Waker},
 };
 
+use bytes::Bytes;
 use frpc_http2::{Connection, ErrorCode, Head, ReceivedMessage, StreamId};
 use tokio::time::Instant;
 
@@ -19,7 +20,7 @@ use crate::{
     http2::{ReceivedChunk, SendProgress, SendingBody, SlotTable, SlotWaker, WakeList},
 };
 
-/// The calls whose streams are open, with the callers to be woken.
+/// The calls with open streams, and the callers to be woken.
 pub(super) struct OpenCalls {
     slots: Vec<Slot>,
     free: Vec<usize>,
@@ -28,13 +29,13 @@ pub(super) struct OpenCalls {
     latest: Option<(StreamId, usize)>,
     wakes: Arc<WakeList<Command>>,
     plain: PlainResponse,
-    /// Callers whose response has made progress. They are woken together, once per input.
+    /// Callers of responses with progress. They are woken together, once per input.
     wakers: Vec<Waker>,
     /// The time of the next search for late calls. It may be too early.
     deadline: Option<Instant>,
 }
 
-/// A place for one call, with a waker that all its calls share.
+/// A place for one call, with a waker shared by its calls.
 struct Slot {
     waker: Waker,
     armed: Arc<SlotWaker<Command>>,
@@ -104,7 +105,7 @@ impl OpenCalls {
         }
     }
 
-    /// Tells callers, including the callers in `waiting`, that their deadlines have passed.
+    /// Ends late calls, including those in `waiting`.
     pub(super) fn expire<'a>(&'a mut self, now: Instant, waiting: impl Iterator<Item = &'a Arc<Http2Call>>) {
         if self.deadline.is_none_or(|deadline| deadline > now) {
             return;
@@ -121,7 +122,7 @@ impl OpenCalls {
         self.deadline = first;
     }
 
-    /// Adds a call whose head was sent, and sends the part of its body for which there is room.
+    /// Adds a call after its head, and sends as much of its body as there is room for.
     pub(super) fn start(
         &mut self,
         core: &mut Connection,
@@ -148,7 +149,7 @@ impl OpenCalls {
 
     /// Continues the request of a slot.
     pub(super) fn poll_slot(&mut self, core: &mut Connection, slot: usize) {
-        // A late waker may belong to a slot that is free, or gone.
+        // A late waker may belong to a free or removed slot.
         let Some(Slot { waker, armed, open: Some(open) }) = self.slots.get_mut(slot) else { return };
         let Some(sending) = &mut open.sending else { return };
         armed.rearm();
@@ -173,7 +174,7 @@ impl OpenCalls {
         }
     }
 
-    /// Continues a request for which there is room.
+    /// Continues a request after room was freed.
     pub(super) fn resume(&mut self, core: &mut Connection, id: StreamId) {
         if let Some(slot) = self.by_id.get(id) {
             self.poll_slot(core, slot);
@@ -210,12 +211,10 @@ impl OpenCalls {
         is_end: bool,
         chunk: &mut ReceivedChunk,
     ) {
-        // Before the release, which may forget the stream.
+        // Before the release: it may forget the stream.
         let is_settled = is_end && !core.is_open(id);
         let (released, waker) = match self.open(id) {
-            Some(open)
-                if open.collects && open.has_no_data() && !is_end && data.len() <= RELEASED_EARLY_MAX =>
-            {
+            Some(open) if open.collects && open.has_no_data() && !is_end && data.len() <= RELEASED_EARLY_MAX => {
                 open.start.get_or_insert_default().data = chunk.copy(data);
                 (data.len(), None)
             }
@@ -232,11 +231,10 @@ impl OpenCalls {
         self.end_push(id, waker, is_settled);
     }
 
-    /// Completes a call with a whole response, whose stream is closed.
-    pub(super) fn push_message(&mut self, message: ReceivedMessage<'_>, chunk: &mut ReceivedChunk) {
+    /// Completes a call with a whole response. Its stream is closed.
+    pub(super) fn push_message(&mut self, message: ReceivedMessage<'_>, data: Bytes) {
         let Some(open) = self.remove(message.stream) else { return };
         let (head, trailers) = (message.head, message.trailers.unwrap_or_default());
-        let data = chunk.copy(message.data);
         let waker = match open.collects && self.plain.matches(&head, &data, &trailers) {
             true => open.call.push_plain(data),
             false => open.call.push_trailers(ResponseStart { head: Some(head), data }, trailers, true),
@@ -275,7 +273,7 @@ impl OpenCalls {
         }
     }
 
-    /// Ends a call that has no stream.
+    /// Ends a call without a stream.
     pub(super) fn fail_call(&mut self, call: &Http2Call, failure: Http2Failure) {
         self.wakers.extend(call.fail(failure));
     }
@@ -308,7 +306,7 @@ impl OpenCalls {
         }
     }
 
-    /// Frees memory that a connection without calls does not need.
+    /// Frees unneeded memory of a connection without calls.
     pub(super) fn release_memory(&mut self) {
         if self.slots.len() > SLOTS_KEPT {
             (self.slots, self.free, self.latest) = Default::default();
@@ -318,5 +316,5 @@ impl OpenCalls {
     }
 }
 
-/// The maximum number of slots that a connection without calls keeps.
+/// The maximum number of slots kept by a connection without calls.
 const SLOTS_KEPT: usize = 64;

@@ -37,7 +37,7 @@ use crate::{
 pub(in crate::client) struct Http2Sender(Arc<SharedConnection>);
 
 impl Http2Sender {
-    /// Creates a connection and its task, which completes with the reason of its end.
+    /// Creates a connection and its task. The task completes with the reason of its end.
     pub(in crate::client) fn new<S: AsyncRead + AsyncWrite + Unpin>(
         socket: S,
         settings: &ClientSettings,
@@ -62,7 +62,7 @@ impl Http2Sender {
             is_closed: AtomicBool::new(false),
             closed: Notify::new(),
         });
-        // The protocol core tells the server about halves of a window, so less than that need not wake it.
+        // The protocol core returns credit in halves of a window, so less need not wake the task.
         let window = settings.stream_window.min(settings.connection_window) / 4;
         let released_late_max = usize::try_from(window).unwrap_or(usize::MAX);
         let calls = OpenCalls::new(shared.wakes.clone(), plain);
@@ -84,7 +84,7 @@ impl Http2Sender {
         }
     }
 
-    /// Returns the number of calls that the server allows at the same time.
+    /// Returns the server's limit for concurrent calls.
     pub(in crate::client) fn streams_max(&self) -> usize {
         self.0.streams_max.load(Ordering::Relaxed)
     }
@@ -115,7 +115,7 @@ impl Http2Sender {
     ) -> Arc<Http2Call> {
         let call = Http2Call::new(self.0.clone(), request, deadline, is_short, caller);
         if let Err(Command::Open(call)) = self.0.wakes.submit(Command::Open(call.clone())) {
-            // The caller is this task, which may not poll the call again without a wake-up.
+            // The caller is this task. It may not poll the call again without a wake-up.
             call.fail(Http2Failure::Closed).into_iter().for_each(Waker::wake);
         }
         call
@@ -138,16 +138,16 @@ struct ClientConnection<S> {
     waiting: VecDeque<Arc<Http2Call>>,
     /// Data of this length, read by callers, does not wake the connection while its window is open.
     released_late_max: usize,
-    /// The start of a frame whose rest has not arrived.
+    /// The start of an incomplete frame.
     partial: Vec<u8>,
     /// `true` if the core stopped taking input because the server does not read its output.
     has_paused: bool,
     alarm: Alarm<'static>,
-    /// The last stream that the server handles, once it shuts down.
+    /// The last stream handled by the server, once it shuts down.
     last: Option<(StreamId, ErrorCode)>,
     /// The number of callers woken by the latest input.
     woken_callers: usize,
-    /// `true` if this turn was put off once, so that other callers can add their requests.
+    /// `true` if this turn was put off once, for the requests of other callers.
     has_yielded: bool,
     /// `true` if another round may find more to do.
     is_busy: bool,
@@ -227,16 +227,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
             if let Poll::Ready(Err(error)) = read {
                 return Poll::Ready(Err(error));
             }
-            // Nothing of value is left to be written: a server that stops reading must not keep the socket open.
+            // Nothing of value is left to be written, so a stalled server must not keep the socket open.
             if self.core.is_done() {
                 return Poll::Ready(Ok(()));
             }
             // The steps of this round are complete. Another one is due for more input, and for requests with room now.
             self.is_busy = self.core.wants_input() && !self.is_drained;
             self.handle_events();
-            // Not before reading: on a busy machine this task may itself be late. It must see the bytes that arrived
-            // in the meantime before it treats the server as silent.
-            // And again before a sleep: a call that has just begun may start the pings.
+            // Not before reading: on a busy machine this task may itself be late. It reads the bytes of the meantime
+            // before it treats the server as silent.
+            // And again before a sleep: a new call may start the pings.
             if round == 0 || !self.is_busy {
                 self.poll_alarm(cx);
             }
@@ -251,8 +251,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
         Poll::Pending
     }
 
-    /// Returns `true` once per turn, unless there is a single caller: callers that are awake will add their requests to
-    /// the same write.
+    /// Returns `true` once per turn, unless there is a single caller: runnable callers will add their requests to the
+    /// same write.
     fn puts_off_writing(&mut self) -> bool {
         let is_lone = self.core.active_streams() <= 1 && self.woken_callers <= 1;
         if is_lone || self.has_yielded {
@@ -262,7 +262,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
         true
     }
 
-    /// Handles commands, woken requests and data that callers have read. Returns `true` if there were new calls.
+    /// Handles commands, woken requests and consumed data. Returns `true` if there were new calls.
     fn handle_wakes(&mut self) -> bool {
         self.shared.wakes.take(&mut self.woken, &mut self.released, &mut self.commands);
         for (stream, len) in self.released.drain(..) {
@@ -280,7 +280,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
                 Command::Open(call) => {
                     has_opened = true;
                     self.calls.watch(&call);
-                    // Calls that wait have precedence.
+                    // Waiting calls have precedence.
                     if let Some(call) = if self.waiting.is_empty() { self.open(call) } else { Some(call) } {
                         self.waiting.push_back(call);
                     }
@@ -329,7 +329,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
         None
     }
 
-    /// Reads and handles everything that has arrived, up to a limit for one round.
+    /// Reads and handles the arrived bytes, up to a limit for one round.
     fn poll_input(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<io::Result<()>> {
         if self.is_drained {
             return Poll::Pending;
@@ -378,11 +378,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
     }
 
     /// Handles received bytes, and keeps the rest for later.
-    fn keep_rest(&mut self, mut input: &[u8], now: Instant, chunk: &mut ReceivedChunk) {
+    fn keep_rest(&mut self, input: &[u8], now: Instant, chunk: &mut ReceivedChunk) {
+        let shared = chunk.share(input);
+        let mut input = shared.as_deref().unwrap_or(input);
         loop {
             if let Some(message) = self.core.receive_message(input, now.into_std()) {
                 input = &input[message.consumed..];
-                self.calls.push_message(message, chunk);
+                let data = chunk.part(shared.as_ref(), message.data);
+                self.calls.push_message(message, data);
                 continue;
             }
             match self.core.receive(input, now.into_std()) {
@@ -464,7 +467,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
         }
     }
 
-    /// Frees memory that a quiet connection does not need.
+    /// Frees unneeded memory of a quiet connection.
     fn release_memory(&mut self) {
         if self.calls.is_empty() {
             self.calls.release_memory();
@@ -491,7 +494,7 @@ impl<S> ClientConnection<S> {
     }
 }
 
-/// Also ends the calls of a task that its runtime has dropped.
+/// Also ends the calls if the runtime drops the task.
 impl<S> Drop for ClientConnection<S> {
     fn drop(&mut self) {
         self.end(&Http2Failure::Lost("the runtime of the connection has ended".into()));
@@ -521,13 +524,13 @@ pub(super) fn core_settings(settings: &ClientSettings) -> Settings {
     }
 }
 
-/// The maximum length of a header block that the client reads.
+/// The maximum length of a received header block.
 const HEADER_BLOCK_MAX: usize = 256 << 10;
 
-/// The maximum number of cancelled calls whose late frames are recognized.
+/// The maximum number of remembered cancelled calls. Their late frames are ignored.
 const RECENT_RESETS_MAX: usize = 1024;
 
-/// The number of commands for which an idle connection keeps room.
+/// The capacity for commands kept by an idle connection.
 const COMMANDS_KEPT: usize = 64;
 
 /// The maximum time for the end of a socket, such as the last record of TLS.

@@ -1,4 +1,4 @@
-//! Limits of a connection that no server of a test reaches through a channel.
+//! Limits of a connection, without a channel: real servers do not reach them.
 
 use std::{
     future::poll_fn,
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::client::{outgoing::OutgoingBody, settings::ClientSettings};
 
-/// A server that answers requests on demand.
+/// A server with answers on demand.
 struct Peer {
     core: Connection,
     socket: DuplexStream,
@@ -96,7 +96,7 @@ fn plain() -> PlainResponse {
     PlainResponse::new(Format::Proto, 100)
 }
 
-/// Starts a connection whose first stream has the id `first`.
+/// Starts a connection with `first` as the id of its first stream.
 fn connect(first: u32, streams_max: u32) -> (Http2Sender, Peer) {
     let (ours, theirs) = duplex(64 << 10);
     let settings = ClientSettings::default();
@@ -276,7 +276,7 @@ async fn the_arrived_start_of_a_response_outlives_its_connection() {
     assert!(matches!(body.frame().await, Some(Err(Http2Failure::Lost(_)))));
 }
 
-/// A socket of a server that reads nothing: no write ends, and neither does a shutdown.
+/// A socket to a stalled server: no write ends, and neither does a shutdown.
 struct StuckSocket(DuplexStream);
 
 impl AsyncRead for StuckSocket {
