@@ -126,6 +126,14 @@ pub struct MethodState {
     /// The kind of the wire, such as `grpc`: the attribute `rpc.system.name` of OpenTelemetry.
     #[prost(string, tag = "17")]
     pub system: String,
+    /// Calls that waited in a queue before they could begin, since the start.
+    #[prost(uint64, tag = "18")]
+    pub queued: u64,
+    /// The time in the queue of recent calls. 0 without calls that waited.
+    #[prost(double, tag = "19")]
+    pub queued_p50: f64,
+    #[prost(double, tag = "20")]
+    pub queued_p99: f64,
 }
 
 /// Ended calls by status code.
@@ -357,7 +365,7 @@ pub mod admin_methods {
         use frpc::generated::MessageType;
         pub(super) const PROCESS_STATE: MessageType = MessageType::new(
             "frpc.admin.v1.ProcessState",
-            0x33bd_2a70_a69f_d3ae_152b_3aa7_ad7b_4366,
+            0x8d67_1e22_9206_e04d_5055_d64d_4393_e9ef,
             FILE_DESCRIPTOR_SET,
         );
         pub(super) const SET_LOG_FILTER_REQUEST: MessageType = MessageType::new(
@@ -684,6 +692,9 @@ const _: () = {
             out.f64(self.response_rate);
             out.f64(self.blocked);
             out.string(&self.system);
+            out.u64(self.queued);
+            out.f64(self.queued_p50);
+            out.f64(self.queued_p99);
             out.message_list(&self.codes);
         }
 
@@ -705,6 +716,9 @@ const _: () = {
             input.f64(&mut self.response_rate).at("response_rate")?;
             input.f64(&mut self.blocked).at("blocked")?;
             input.string(&mut self.system).at("system")?;
+            input.u64(&mut self.queued).at("queued")?;
+            input.f64(&mut self.queued_p50).at("queued_p50")?;
+            input.f64(&mut self.queued_p99).at("queued_p99")?;
             input.message_list(&mut self.codes).at("codes")?;
             Ok(())
         }
@@ -1245,6 +1259,9 @@ const _: () = {
             out.f64("blocked", self.blocked);
             out.list("codes", &self.codes, Writer::message);
             out.string("system", &self.system);
+            out.u64("queued", self.queued);
+            out.f64("queuedP50", self.queued_p50);
+            out.f64("queuedP99", self.queued_p99);
             out.end();
         }
 
@@ -1267,6 +1284,9 @@ const _: () = {
                 Field::new("blocked", "blocked"),
                 Field::new("codes", "codes"),
                 Field::new("system", "system"),
+                Field::new("queued", "queued"),
+                Field::new("queuedP50", "queued_p50"),
+                Field::new("queuedP99", "queued_p99"),
             ];
             input
                 .object(
@@ -1288,7 +1308,10 @@ const _: () = {
                         13 => input.f64(&mut self.response_rate),
                         14 => input.f64(&mut self.blocked),
                         15 => input.list(&mut self.codes, Reader::message),
-                        _ => input.string(&mut self.system),
+                        16 => input.string(&mut self.system),
+                        17 => input.u64(&mut self.queued),
+                        18 => input.f64(&mut self.queued_p50),
+                        _ => input.f64(&mut self.queued_p99),
                     },
                 )
         }

@@ -8,7 +8,7 @@ use std::{
 use frpc::{
     Code,
     inspect::{self, CallSubject, ChannelView, EndpointPhase, EndpointView, OpenStream, RecordedCall, ServerView},
-    metrics::{CallTotals, MethodMetrics, MetricsSnapshot},
+    metrics::{CallTotals, DurationHistogram, MethodMetrics, MetricsSnapshot},
 };
 
 use crate::{
@@ -100,7 +100,9 @@ fn method_state(
         _ => 0.0,
     };
     let recent = earlier.map(|earlier| all.since(&earlier.all_durations())).unwrap_or_default();
-    let quantile = |share| recent.quantile(share).map_or(0.0, |time| time.as_secs_f64());
+    let waits = earlier.map(|earlier| totals.queued.since(&earlier.queued)).unwrap_or_default();
+    let seconds_of = |times: &DurationHistogram, share| times.quantile(share).map_or(0.0, |time| time.as_secs_f64());
+    let quantile = |share| seconds_of(&recent, share);
     let codes = totals.durations.iter().map(|(code, durations)| CodeCount {
         code: Code::from(i32::from(*code)).name().to_owned(),
         calls: durations.count(),
@@ -123,6 +125,9 @@ fn method_state(
         blocked: totals.blocked.as_secs_f64(),
         codes: codes.filter(|code| code.calls > 0).collect(),
         system: system.to_owned(),
+        queued: totals.queued.count(),
+        queued_p50: seconds_of(&waits, 0.5),
+        queued_p99: seconds_of(&waits, 0.99),
     }
 }
 

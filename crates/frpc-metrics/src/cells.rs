@@ -32,6 +32,8 @@ pub struct MethodCells {
     retries: Counter,
     hedges: Counter,
     blocked_nanos: Counter,
+    /// The times of calls in queues. Most methods have none.
+    queued: OnceLock<Box<DurationCells>>,
     /// The durations by code. The most frequent code needs no allocation.
     ok: DurationCells,
     failed: [OnceLock<Box<DurationCells>>; CODES - 1],
@@ -156,6 +158,11 @@ impl MethodCells {
         self.blocked_nanos.add(nanos(time));
     }
 
+    /// Counts the time of a call in a queue before it could begin.
+    pub fn add_queued(&self, time: Duration) {
+        self.queued.get_or_init(Box::default).add(nanos(time), 1);
+    }
+
     pub(crate) fn add_to(&self, totals: &mut CallTotals) {
         let whole = self.whole.get();
         let exchanged = whole + self.exchanged.get();
@@ -167,6 +174,9 @@ impl MethodCells {
         totals.retries += self.retries.get();
         totals.hedges += self.hedges.get();
         totals.blocked += Duration::from_nanos(self.blocked_nanos.get());
+        if let Some(queued) = self.queued.get() {
+            queued.add_to(&mut totals.queued);
+        }
         let failed = self.failed.iter().map(|cells| cells.get().map(|cells| &**cells));
         for (code, cells) in (0..).zip(iter::once(Some(&self.ok)).chain(failed)) {
             if let Some(cells) = cells {

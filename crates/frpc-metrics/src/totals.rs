@@ -24,6 +24,8 @@ pub struct CallTotals {
     pub hedges: u64,
     /// The time in which calls had messages to send and their peers or connections took none.
     pub blocked: Duration,
+    /// The times of calls in a queue before they could begin. Calls that did not wait are not counted.
+    pub queued: DurationHistogram,
     /// The durations of ended calls, by status code.
     pub durations: BTreeMap<u8, DurationHistogram>,
 }
@@ -61,6 +63,7 @@ impl CallTotals {
         self.retries += other.retries;
         self.hedges += other.hedges;
         self.blocked += other.blocked;
+        self.queued.add(&other.queued);
         for (code, durations) in &other.durations {
             self.durations.entry(*code).or_default().add(durations);
         }

@@ -286,6 +286,8 @@ impl MetricsSnapshot {
             "s",
             "Time in which streams had responses to send and their connections took none.",
         );
+        let mut queued =
+            MetricFamily::histogram("frpc.server.call.queued", "s", "Time of calls in a queue before their handlers.");
         for MethodMetrics { method, system, totals, .. } in &self.served {
             let attributes: &[(&'static str, &str)] = &[(SYSTEM, system.name()), (METHOD, method)];
             add_durations(&mut duration, &OTEL_STATUS, attributes, totals);
@@ -293,6 +295,9 @@ impl MetricsSnapshot {
             requests.add(attributes, totals.request_messages);
             responses.add(attributes, totals.response_messages);
             blocked.add(attributes, totals.blocked);
+            if totals.queued.count() > 0 {
+                queued.add(attributes, totals.queued.clone());
+            }
         }
         for ((method, _), totals) in over_all_systems(&self.served) {
             let attributes: &[(&'static str, &str)] = &[(GRPC_METHOD, method)];
@@ -302,7 +307,7 @@ impl MetricsSnapshot {
             sent.add(attributes, MetricValue::Sizes { count: calls, sum: totals.response_bytes });
             received.add(attributes, MetricValue::Sizes { count: calls, sum: totals.request_bytes });
         }
-        vec![duration, started, grpc_duration, sent, received, in_flight, requests, responses, blocked]
+        vec![duration, started, grpc_duration, sent, received, in_flight, requests, responses, blocked, queued]
     }
 
     fn client_families(&self) -> Vec<MetricFamily> {
@@ -330,6 +335,11 @@ impl MetricsSnapshot {
             "s",
             "Time in which streams had requests to send and their connections took none.",
         );
+        let mut queued = MetricFamily::histogram(
+            "frpc.client.call.queued",
+            "s",
+            "Time of calls before a server was ready or a limit had room.",
+        );
         for MethodMetrics { method, target, system, totals } in &self.called {
             let target = target.as_deref().unwrap_or(OTHER);
             let attributes: &[(&'static str, &str)] =
@@ -337,6 +347,9 @@ impl MetricsSnapshot {
             add_durations(&mut duration, &OTEL_STATUS, attributes, totals);
             in_flight.add(attributes, totals.in_flight());
             blocked.add(attributes, totals.blocked);
+            if totals.queued.count() > 0 {
+                queued.add(attributes, totals.queued.clone());
+            }
         }
         for ((method, target), totals) in over_all_systems(&self.called) {
             let attributes: &[(&'static str, &str)] = &[(GRPC_METHOD, method), (GRPC_TARGET, target.unwrap_or(OTHER))];
@@ -348,7 +361,7 @@ impl MetricsSnapshot {
             retries.add(attributes, totals.retries);
             hedges.add(attributes, totals.hedges);
         }
-        vec![duration, started, grpc_duration, sent, received, retries, hedges, in_flight, blocked]
+        vec![duration, started, grpc_duration, sent, received, retries, hedges, in_flight, blocked, queued]
     }
 
     /// Returns the metrics of connections. Sums over all of them: a label per peer would let clients create time series.

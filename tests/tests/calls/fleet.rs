@@ -420,6 +420,8 @@ fn a_lazy_channel_waits_for_a_server() {
         let mut server = Replica { address, service: TestService::default(), server: None };
         server.restart().await;
         assert_eq!(waiting.await.unwrap().unwrap(), "hi");
+        let totals = &client.channel().metrics()[0].totals;
+        assert!(totals.queued.count() == 1 && totals.queued.sum >= 300 * MILLI, "{totals:?}");
     });
 }
 

@@ -12,6 +12,7 @@ use frpc::{
     Call, CallError, CallSettings, Channel, ChannelCallSettings, Code, Config, Dispatch, RefusalReason, Request,
     Response, Server, ServerBuilder, Services, Status, Streaming, TimeLimits, interceptor,
     layers::{AdaptiveLimit, CallPriority, ConcurrencyLimit, LimitSettings, OverloadSettings, RateLimit, RateSettings},
+    metrics::CallTotals,
 };
 use support::{
     MILLI, SECOND, assert_elapsed,
@@ -429,4 +430,66 @@ fn callers_above_their_rate_are_refused() {
         sleep(SECOND / 2).await;
         say("low").await.unwrap();
     });
+}
+
+/// Returns the number of waits of a method in queues, and their sum in milliseconds.
+fn waits(totals: &CallTotals) -> (u64, u128) {
+    (totals.queued.count(), totals.queued.sum.as_millis())
+}
+
+#[test]
+fn times_in_queues_are_counted_on_both_sides() {
+    let one = LimitSettings { first: 1, least: 1, most: 1, ..LimitSettings::default() };
+    let adaptive = AdaptiveLimit::new(OverloadSettings { limit: one, ..OverloadSettings::default() }).unwrap();
+    let server = || Server::builder().config(quiet());
+    let at_most_one = ChannelCallSettings { calls_max: 1, ..ChannelCallSettings::default() };
+    // Without a server, the limit is on the channel: calls, or a layer.
+    let queues = [
+        ("in place", Some(server().config(Config { handlers_max: 1, ..quiet() }))),
+        ("as tasks", Some(server().calls(as_tasks(1)))),
+        (
+            "limited",
+            Some(
+                server()
+                    .config(Config { handlers_max: 1, ..quiet() })
+                    .calls(CallSettings { calls_max: Some(9), ..CallSettings::default() }),
+            ),
+        ),
+        ("in a layer", Some(server().layer(ConcurrencyLimit::new(1)))),
+        ("in an adaptive layer", Some(server().layer(adaptive))),
+        ("on the channel", None),
+        ("in a layer on the channel", None),
+    ];
+    for (name, queue) in queues {
+        in_virtual_time(async {
+            let is_at_server = queue.is_some();
+            let queue = queue.unwrap_or_else(server).add_service(TestServer::new(Slow::new(10 * MILLI)));
+            let server = queue.without_listener().unwrap();
+            let (ours, theirs) = duplex(64 * 1024);
+            server.attach(theirs);
+            let channel = match name {
+                "on the channel" => quiet_channel().calls(at_most_one),
+                "in a layer on the channel" => quiet_channel().layer(ConcurrencyLimit::new(1)),
+                _ => quiet_channel(),
+            };
+            let channel = channel.attach(ours).await.unwrap();
+            let client = TestClient::new(channel.clone());
+            let before = channel.metrics().first().map(|method| method.totals.clone()).unwrap_or_default();
+            let calls: Vec<_> = (0..3).map(|_| asking(&client, "hi")).collect();
+            for call in calls {
+                call.await.unwrap().unwrap();
+            }
+            settle().await;
+            let (called, served) = (&channel.metrics()[0].totals, server.metrics().method("calls.Test/Say"));
+            // All channels over this kind of connection share their counters.
+            let called =
+                (called.queued.count() - before.queued.count(), (called.queued.sum - before.queued.sum).as_millis());
+            // Each task waits for a thread, even if for no time.
+            let expected = if name == "as tasks" { (3, 30) } else { (2, 30) };
+            let (at_server, at_channel) = if is_at_server { (expected, (0, 0)) } else { ((0, 0), expected) };
+            assert_eq!((waits(&served), called), (at_server, at_channel), "{name}");
+            // The time in a queue is a part of the duration.
+            assert_eq!(served.all_durations().sum.as_millis(), if is_at_server { 60 } else { 30 }, "{name}");
+        });
+    }
 }

@@ -23,6 +23,7 @@ use super::{
     recorder::{self, CallFailure, CallNotes, StreamRecord},
     status::{Code, Status},
     streaming::Streaming,
+    waits,
 };
 
 /// The count of a call received by a server. It begins with the first poll of the handler.
@@ -41,10 +42,39 @@ pub(crate) struct CallMeasure {
 
 /// The state of a call with more than a count.
 enum MeasureState {
-    /// The call has not begun, and is recorded.
-    Noted(CallNotes),
+    /// The call has not begun, and is recorded or was queued.
+    Unbegun(CallStart),
     /// The handler was not ready at its first poll.
     Waiting(CancelledCall),
+}
+
+/// The known facts of a call before its start.
+#[derive(Default)]
+struct CallStart {
+    /// The arrival of a queued call.
+    arrived: Option<Instant>,
+    notes: Option<CallNotes>,
+}
+
+/// The arrival of a call at a server.
+#[derive(Clone, Copy)]
+pub(crate) enum CallArrival {
+    /// In a turn of an event loop that began at this time. The first poll follows in it, and then
+    /// [`CallMeter::end_turn`].
+    InTurn(Instant),
+    /// At this time. The call waited in a queue, or for a thread.
+    Queued(Instant),
+    /// Shortly before the first poll.
+    Now,
+}
+
+impl CallArrival {
+    fn turn(self) -> Option<Instant> {
+        match self {
+            Self::InTurn(turn) => Some(turn),
+            Self::Queued(_) | Self::Now => None,
+        }
+    }
 }
 
 /// The counters and the times of a call, as its first poll needs them.
@@ -73,13 +103,51 @@ impl CallMeasure {
         Self { method, is_in_turn, request_len, state: None }
     }
 
+    /// Creates the count of a call with this arrival.
+    #[inline]
+    pub(crate) fn arrived(method: u16, request_len: Option<usize>, arrival: CallArrival) -> Self {
+        let measure = Self::new(method, request_len, matches!(arrival, CallArrival::InTurn(_)));
+        match arrival {
+            CallArrival::Queued(arrived) => measure.queued(arrived),
+            _ => measure,
+        }
+    }
+
+    /// Notes the arrival of a call that was queued.
+    #[cold]
+    pub(crate) fn queued(mut self, arrived: Instant) -> Self {
+        self.set_state(MeasureState::Unbegun(CallStart { arrived: Some(arrived), notes: None }));
+        self
+    }
+
     /// Adds the notes of a call that is recorded.
     #[inline]
     pub(crate) fn noted(mut self, notes: Option<CallNotes>) -> Self {
-        if let Some(notes) = notes {
-            self.state = Some(Box::new(MeasureState::Noted(notes)));
+        if notes.is_some() {
+            let arrived = self.take_start().arrived;
+            self.set_state(MeasureState::Unbegun(CallStart { arrived, notes }));
         }
         self
+    }
+
+    fn take_start(&mut self) -> CallStart {
+        match self.state.as_deref_mut() {
+            Some(MeasureState::Unbegun(start)) => mem::take(start),
+            _ => CallStart::default(),
+        }
+    }
+
+    /// Sets the state, in the same memory if there was one.
+    fn set_state(&mut self, state: MeasureState) {
+        match &mut self.state {
+            Some(before) => **before = state,
+            None => self.state = Some(Box::new(state)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_in_turn(&self) -> bool {
+        self.is_in_turn
     }
 
     #[inline]
@@ -125,6 +193,10 @@ impl CallMeasure {
         if !self.is_waiting() {
             self.begin(meter, clock.turn(), clock);
         }
+        // The wait for a permit of a layer has ended in this poll, if there was one.
+        if let Some(waited) = meter.method(self.method.into()).and_then(waits::take_ended) {
+            meter.here(self.method.into()).add_queued(waited);
+        }
         let Some(MeasureState::Waiting(CancelledCall(waiting))) = self.state.as_deref_mut() else { return };
         let Poll::Ready(outcome) = polled else {
             if let Some(notes) = waiting.as_mut().and_then(|end| end.notes.as_mut()) {
@@ -139,22 +211,24 @@ impl CallMeasure {
         }
     }
 
-    /// Counts the start of the call.
+    /// Counts the start of the call, now or at its arrival.
     #[cold]
-    fn begin(&mut self, meter: &Arc<CallMeter>, start: Instant, clock: &impl CallClock) {
+    fn begin(&mut self, meter: &Arc<CallMeter>, now: Instant, clock: &impl CallClock) {
         let method = self.method.into();
         let cells = meter.here(method);
         cells.start();
+        let CallStart { arrived, notes } = self.take_start();
+        if let Some(arrived) = arrived {
+            cells.add_queued(now.saturating_duration_since(arrived));
+        }
+        let start = arrived.unwrap_or(now);
         if self.request_len != STREAMED {
             cells.add_request(1, self.request_len as usize);
         }
-        let notes = match self.state.take().map(|state| *state) {
-            Some(MeasureState::Noted(notes)) => Some(notes),
-            _ => clock.notes(method),
-        };
+        let notes = notes.or_else(|| clock.notes(method));
         let (meter, deadline) = (meter.clone(), clock.deadline());
         let end = CallEnd { meter, method, start, deadline, notes: notes.map(Box::new) };
-        self.state = Some(Box::new(MeasureState::Waiting(CancelledCall(Some(end)))));
+        self.set_state(MeasureState::Waiting(CancelledCall(Some(end))));
     }
 }
 
@@ -170,8 +244,8 @@ pub(crate) struct OwnClock<'a> {
 }
 
 impl<'a> OwnClock<'a> {
-    pub(crate) fn new(meter: Option<&'a Arc<CallMeter>>, turn: Option<Instant>, deadline: Option<Instant>) -> Self {
-        Self { meter, turn, deadline }
+    pub(crate) fn new(meter: Option<&'a Arc<CallMeter>>, arrival: CallArrival, deadline: Option<Instant>) -> Self {
+        Self { meter, turn: arrival.turn(), deadline }
     }
 }
 
@@ -271,6 +345,11 @@ impl<'a> ChannelMeasure<'a> {
         }
     }
 
+    /// Counts the waits of the call in queues that end while this future is polled.
+    pub(crate) fn with_waits<F>(&self, calling: F) -> CountedWaits<'_, F> {
+        CountedWaits { calling, meter: self.meter.map(|meter| &**meter), called: self.called, method: self.method }
+    }
+
     /// Returns the start of a call that is counted.
     #[inline]
     pub(crate) fn start(&self) -> Option<Instant> {
@@ -352,6 +431,30 @@ impl<'a> ChannelMeasure<'a> {
         let meter = self.meter.take()?.clone();
         let notes = CallNotes::plain(self.called, meter.target(), None).map(Box::new);
         Some(CallEnd { meter, method: self.method, start: self.start, deadline: None, notes })
+    }
+}
+
+pin_project! {
+    /// A call of a channel whose waits are counted.
+    pub(crate) struct CountedWaits<'a, F> {
+        #[pin]
+        calling: F,
+        meter: Option<&'a CallMeter>,
+        called: &'static Method,
+        method: usize,
+    }
+}
+
+impl<F: Future> Future for CountedWaits<'_, F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let polled = this.calling.poll(cx);
+        if let (Some(waited), Some(meter)) = (waits::take_ended(this.called), this.meter) {
+            meter.here(*this.method).add_queued(waited);
+        }
+        polled
     }
 }
 

@@ -22,3 +22,4 @@ pub(crate) mod streaming;
 pub(crate) mod system;
 pub(crate) mod trace;
 pub(crate) mod unknown_json;
+pub(crate) mod waits;

@@ -302,7 +302,7 @@ impl Channel {
         let time = CallTime::since(start, request.timeout(), self.timeout);
         let message = UnencodedRequest::new(request.get_ref(), measure.begin_request());
         let call = UnaryCall::new(connection, method, None, request.head(), &message, time);
-        let outcome = match connection.unary(&call, measure.start()).await {
+        let outcome = match connection.unary(&call, Some(&measure)).await {
             Ok((reply, nanos)) => {
                 if let (Some(attempt), UnaryReply::Enveloped(_, answer)) = (&attempt, &reply) {
                     attempt.note_report(answer.trailers());
@@ -430,7 +430,7 @@ impl Channel {
             Err(status) => return Err(measure.failed(status)),
         };
         measure.add_request(call.body());
-        let answered = self.call_since(call, start).await;
+        let answered = measure.with_waits(self.call_since(call, start)).await;
         self.end_one(method, format, answered, measure)
     }
 
@@ -498,7 +498,7 @@ impl Channel {
         let sending = async {
             let format = self.format(method, kind, request.head(), start).await?;
             let call = measure.with_requests(call(method, format, self.any_types, request)?.with_kind(kind));
-            Ok((self.call_since(call, start).await?, format))
+            Ok((measure.with_waits(self.call_since(call, start)).await?, format))
         };
         match sending.await {
             Ok((mut answer, format)) => {

@@ -124,8 +124,8 @@ impl FleetCall {
 
     /// Begins an attempt on a ready endpoint, and waits for its answer.
     async fn attempt(&mut self) -> Result<(Attempt, Result<Answer, Status>), Status> {
-        let attempt =
-            self.fleet.begin(self.time.opening, self.key, &self.attempts.tried, self.rules.waits_for_ready).await?;
+        let Self { fleet, time, key, attempts, rules, method, .. } = &*self;
+        let attempt = fleet.begin(time.opening, *key, &attempts.tried, rules.waits_for_ready, method).await?;
         let mut call = self.next_call();
         debug!(server = %attempt.endpoint().address(), attempt = self.attempts.made, "server picked");
         if self.attempts.made > 1 {
@@ -385,12 +385,12 @@ impl Fleet {
         deadline: Deadline,
     ) -> Result<Format, Status> {
         let waits_for_ready = self.current().fleet.rules(method).waits_for_ready;
-        self.any_ready(deadline, waits_for_ready).await?.caller().format(method, waits, deadline).await
+        self.any_ready(deadline, waits_for_ready, Some(method)).await?.caller().format(method, waits, deadline).await
     }
 
     /// Returns the format for a call with encoded messages.
     pub(crate) async fn bytes_format(&self, deadline: Deadline) -> Result<Format, Status> {
-        self.any_ready(deadline, self.current().fleet.wait_for_ready).await?.caller().bytes_format(deadline).await
+        self.any_ready(deadline, self.current().fleet.wait_for_ready, None).await?.caller().bytes_format(deadline).await
     }
 
     /// Begins the first attempt of a unary call, if the picked endpoint speaks frisbee and the method has no rules of its

@@ -89,8 +89,8 @@ impl FleetCall {
     fn begin_parallel(
         &mut self,
     ) -> impl Future<Output = Result<(Attempt, Result<Answer, Status>), Status>> + Send + use<> {
-        let (fleet, deadline, key, waits) =
-            (self.fleet.clone(), self.time.opening, self.key, self.rules.waits_for_ready);
+        let (fleet, deadline, key, waits, method) =
+            (self.fleet.clone(), self.time.opening, self.key, self.rules.waits_for_ready, self.method);
         let (tried, call) = (self.attempts.tried().to_vec(), self.next_call());
         // Further attempts avoid this endpoint, which is known only if one is ready now.
         let picked = fleet.try_begin(fleet.clock.now(), key, &tried);
@@ -98,7 +98,7 @@ impl FleetCall {
         async move {
             let attempt = match picked {
                 Some(attempt) => attempt,
-                None => fleet.begin(deadline, key, &tried, waits).await?,
+                None => fleet.begin(deadline, key, &tried, waits, method).await?,
             };
             debug!(server = %attempt.endpoint().address(), "server picked");
             let outcome = attempt.server().caller().call(call).await.map_err(recognize_refusal);

@@ -259,20 +259,33 @@ impl Fleet {
         key: Option<u64>,
         tried: &[u64],
         waits: bool,
+        method: &'static Method,
     ) -> Result<Attempt, Status> {
-        self.when_ready(deadline, waits, || self.try_begin(self.clock.now(), key, tried)).await
+        self.when_ready(deadline, waits, Some(method), || self.try_begin(self.clock.now(), key, tried)).await
     }
 
     /// Returns any ready endpoint, without effect on the choice for calls.
-    pub(super) async fn any_ready(&self, deadline: Deadline, waits: bool) -> Result<ReadyEndpoint, Status> {
-        self.when_ready(deadline, waits, || self.picker.load().endpoints().first().cloned()).await
+    pub(super) async fn any_ready(
+        &self,
+        deadline: Deadline,
+        waits: bool,
+        method: Option<&'static Method>,
+    ) -> Result<ReadyEndpoint, Status> {
+        self.when_ready(deadline, waits, method, || self.picker.load().endpoints().first().cloned()).await
     }
 
-    async fn when_ready<T>(&self, deadline: Deadline, waits: bool, find: impl Fn() -> Option<T>) -> Result<T, Status> {
+    /// Waits until an endpoint is found. The wait of a call to a method is counted.
+    async fn when_ready<T>(
+        &self,
+        deadline: Deadline,
+        waits: bool,
+        method: Option<&'static Method>,
+        find: impl Fn() -> Option<T>,
+    ) -> Result<T, Status> {
         if let Some(found) = find() {
             return Ok(found);
         }
-        let mut progress = self.progress.subscribe();
+        let (mut progress, begun) = (self.progress.subscribe(), self.clock.now());
         let waiting = async {
             loop {
                 let failed = progress.borrow_and_update().failed.clone();
@@ -286,7 +299,11 @@ impl Fleet {
                 let _ = progress.changed().await;
             }
         };
-        deadline.bound_unsent(waiting).await
+        let outcome = deadline.bound_unsent(waiting).await;
+        if let (Some(meter), Some(method)) = (&self.meter, method) {
+            meter.here(meter.number(method)).add_queued(self.clock.now().saturating_sub(begun));
+        }
+        outcome
     }
 
     /// Adds a connection to an endpoint.

@@ -32,7 +32,7 @@ use crate::{
         deadline::{DeadlineFuture, HandlerTime, within},
         exchange::{Answer, Body, Call},
         head::Head,
-        measure::{CallClock, CallMeasure, MeasuredCall, OwnClock, measured_requests},
+        measure::{CallArrival, CallClock, CallMeasure, MeasuredCall, OwnClock, measured_requests},
         meter::{CallMeter, nanos_since},
         method::{Method, MethodKind},
         packed::{BatchSource, MessagePrefix, PollNext},
@@ -204,7 +204,7 @@ impl Endpoint {
         let measure = CallMeasure::new(u16::try_from(number).unwrap_or(u16::MAX), call.body().content_len(), false);
         let measure = measure.noted(notes);
         let handling = within(time, catch_panics(scope, method, None, self.common().layers.call(call, &end)));
-        let clock = OwnClock::new(meter, None, time.and_then(HandlerTime::at));
+        let clock = OwnClock::new(meter, CallArrival::Now, time.and_then(HandlerTime::at));
         let answer = MeasuredCall::new(measure, clock, handling).await?;
         Ok(in_time(answer, time))
     }

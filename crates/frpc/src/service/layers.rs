@@ -36,6 +36,7 @@ use super::layer::{Layer, Next};
 use crate::call::{
     exchange::{Answer, Body, Call},
     status::Status,
+    waits::CallWait,
 };
 
 /// Fails calls with [`DeadlineExceeded`](crate::Code::DeadlineExceeded) if the answer does not start in time. A stream of answers may then take
@@ -87,20 +88,23 @@ impl ConcurrencyLimit {
 
 impl Layer for ConcurrencyLimit {
     async fn call(&self, call: Call, next: Next<'_>) -> Result<Answer, Status> {
-        let (permits, begun) = (self.permits.clone(), Instant::now().into_std());
-        let permit = if self.fails { permits.try_acquire_owned().ok() } else { permits.acquire_owned().await.ok() };
+        let (mut permit, mut waited) = (self.permits.clone().try_acquire_owned().ok(), Duration::ZERO);
+        if permit.is_none() && !self.fails {
+            let wait = CallWait::begin(call.method());
+            permit = self.permits.clone().acquire_owned().await.ok();
+            waited = wait.end();
+        }
         let Some(permit) = permit else {
             return Err(Status::resource_exhausted(format!("the limit of {} concurrent calls is reached", self.limit)));
         };
-        if let Some(deadline) = call.head().deadline() {
-            let now = Instant::now().into_std();
-            let (waited, left) = (now.saturating_duration_since(begun), deadline.saturating_duration_since(now));
-            if !waited.is_zero() && waited >= left {
-                return Err(Status::resource_exhausted(format!(
-                    "the call waited half of its time for one of {} permits, and the rest is unlikely to suffice",
-                    self.limit
-                )));
-            }
+        if let Some(deadline) = call.head().deadline()
+            && !waited.is_zero()
+            && waited >= deadline.saturating_duration_since(Instant::now().into_std())
+        {
+            return Err(Status::resource_exhausted(format!(
+                "the call waited half of its time for one of {} permits, and the rest is unlikely to suffice",
+                self.limit
+            )));
         }
         let answer = next.run(call).await?;
         Ok(answer.map_body(|body| match body {

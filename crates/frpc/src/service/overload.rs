@@ -20,6 +20,7 @@ use crate::call::{
     exchange::{Answer, Call},
     method::{Method, MethodKind},
     status::{Code, Status},
+    waits::CallWait,
 };
 
 /// Refuses calls while the server is overloaded. It finds the limit on concurrent calls itself, from their latency.
@@ -184,7 +185,7 @@ impl SharedLimit {
     /// Waits for a place.
     async fn admit(
         self: &Arc<Self>,
-        method: &Method,
+        method: &'static Method,
         priority: CallPriority,
         deadline: Option<Instant>,
     ) -> Result<CallPlace, Status> {
@@ -202,9 +203,12 @@ impl SharedLimit {
         let patient = begun + self.settings.wait_max.min(WAIT_MAX);
         let latest = in_time.map_or(patient, |in_time| in_time.min(patient));
         let waiting = (latest > begun).then(|| self.queue_call(priority, latest)).flatten().ok_or_else(refused)?;
+        let wait = CallWait::begin(method);
         // A call that ended before this one was in the queue has not seen it.
         self.admit_waiting();
-        match timeout_at(latest.into(), waiting).await {
+        let admitted = timeout_at(latest.into(), waiting).await;
+        wait.end();
+        match admitted {
             Ok(Ok(mut place)) => {
                 place.deadline = deadline;
                 Ok(place)

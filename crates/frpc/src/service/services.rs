@@ -7,7 +7,7 @@ use std::{
     pin::Pin,
     sync::{Arc, OnceLock},
     task::{Context, Poll},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -30,7 +30,7 @@ use crate::{
         context::{CallScope, InScope},
         deadline::{HandlerTime, within},
         exchange::{Answer, Body, Call, HELD_LEN},
-        measure::{CallMeasure, MeasuredCall, OwnClock, measured_requests},
+        measure::{CallArrival, CallMeasure, MeasuredCall, OwnClock, measured_requests},
         meter::CallMeter,
         method::Method,
         packed::{BatchSource, MessagePrefix, PollNext},
@@ -283,22 +283,21 @@ impl<S: ServiceSet, R> Services<S, R> {
         call: Call,
         time: Option<HandlerTime>,
     ) -> impl Future<Output = Result<Answer, Status>> + Send {
-        self.call_at(entry, call, time, None)
+        self.call_at(entry, call, time, CallArrival::Now)
     }
 
-    /// Calls a method like [`call`](Self::call). With a time, the first poll happens in a turn of an event loop begun at this
-    /// time, and [`Common::end_turn`] follows.
+    /// Calls a method like [`call`](Self::call), with this arrival.
     #[inline(always)]
     pub(crate) fn call_at(
         &self,
         entry: MethodEntry,
         call: Call,
         time: Option<HandlerTime>,
-        turn: Option<Instant>,
+        arrival: CallArrival,
     ) -> impl Future<Output = Result<Answer, Status>> + Send {
         let meter = self.common.meter();
-        let measure = CallMeasure::new(entry.number, call.body().content_len(), turn.is_some());
-        let clock = OwnClock::new(meter, turn, call.head().deadline());
+        let measure = CallMeasure::arrived(entry.number, call.body().content_len(), arrival);
+        let clock = OwnClock::new(meter, arrival, call.head().deadline());
         let notes = CallNotes::of_head(entry.method, call.head());
         let call = match meter {
             Some(meter) if entry.method.kind.has_request_stream() => {

@@ -13,7 +13,7 @@ use super::{
     table::{CallReply, CannotBegin, NoAnswer},
 };
 use crate::{
-    call::{deadline::Deadline, status::Status},
+    call::{deadline::Deadline, method::Method, status::Status, waits::CallWait},
     error::CallError,
 };
 use frisbee::{
@@ -149,8 +149,9 @@ impl ClientConnection {
         operation: Operation,
         request: OutgoingRequest<'_>,
         deadline: Deadline,
+        method: &'static Method,
     ) -> Result<CallReply, Status> {
-        let mut pending = self.begin(operation, deadline).await?;
+        let mut pending = self.begin(operation, deadline, method).await?;
         let sent = match request.try_send(&self.connection, PacketName { id: pending.id, operation }) {
             Ok(sent) => sent,
             Err(error) => self.send_later(error, deadline).await?,
@@ -180,7 +181,12 @@ impl ClientConnection {
     }
 
     /// Begins a call. At the limit, it waits or fails, as configured.
-    async fn begin(&self, operation: Operation, deadline: Deadline) -> Result<PendingCall<'_>, Status> {
+    async fn begin(
+        &self,
+        operation: Operation,
+        deadline: Deadline,
+        method: &'static Method,
+    ) -> Result<PendingCall<'_>, Status> {
         let begun = self.calls.try_begin(operation.number(), deadline.at, None).map_err(begin_status)?;
         match (begun, self.when_full) {
             (Some(waiting), _) => Ok(waiting),
@@ -189,8 +195,10 @@ impl ClientConnection {
                 CallLimit::Peer(limit) => CallError::TooManyForPeer { limit }.into(),
             }),
             (None, CallLimitPolicy::Wait) => {
-                let begin = self.calls.begin(operation.number(), deadline.at);
-                deadline.bound_unsent(async { begin.await.map_err(begin_status) }).await
+                let (begin, wait) = (self.calls.begin(operation.number(), deadline.at), CallWait::begin(method));
+                let begun = deadline.bound_unsent(async { begin.await.map_err(begin_status) }).await;
+                wait.end();
+                begun
             }
         }
     }

@@ -46,7 +46,7 @@ impl ClientConnection {
         operation: u16,
         deadline: Deadline,
     ) -> Result<Result<(), Status>, Status> {
-        let description = match self.description(operation, deadline).await {
+        let description = match self.description(method, operation, deadline).await {
             Ok(description) => MethodDescription::decode(description),
             Err(status) => match status.call_error() {
                 // No part of the call itself was sent.
@@ -76,10 +76,10 @@ impl ClientConnection {
     }
 
     /// Requests the peer's description of a method.
-    async fn description(&self, operation: u16, deadline: Deadline) -> Result<Bytes, Status> {
+    async fn description(&self, method: &'static Method, operation: u16, deadline: Deadline) -> Result<Bytes, Status> {
         let question = OutgoingRequest::Encoded(envelope::describe(operation).into());
         let (CallReply::Plain(reply) | CallReply::Extended(reply)) =
-            self.exchange(Operation::EXTENDED, question, deadline).await?;
+            self.exchange(Operation::EXTENDED, question, deadline, method).await?;
         match decode_envelope(reply, self)?.into_body() {
             Body::One(description) => Ok(description.into_bytes()),
             Body::Many(_) => Err(Status::internal("the peer described a method with a stream")),

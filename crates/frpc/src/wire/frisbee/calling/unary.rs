@@ -7,7 +7,7 @@ use std::{
     future::poll_fn,
     sync::Arc,
     task::{Context, Poll},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -34,6 +34,7 @@ use crate::{
         deadline::{CallTime, Deadline},
         exchange::{Answer, Body, decode_response},
         head::Head,
+        measure::ChannelMeasure,
         meter::nanos_since,
         method::Method,
         request::Response,
@@ -178,12 +179,13 @@ impl<'a> UnaryCall<'a> {
 }
 
 impl FrisbeeCaller {
-    /// Makes a unary call. Returns the reply, and the nanoseconds from this start to its arrival. Zero without a start.
+    /// Makes a unary call. Returns the reply, and the nanoseconds from the measured start to its arrival. Zero without one.
     pub(crate) async fn unary(
         self: &Arc<Self>,
         call: &UnaryCall<'_>,
-        start: Option<Instant>,
+        measure: Option<&ChannelMeasure<'_>>,
     ) -> Result<(UnaryReply, u64), Status> {
+        let start = measure.and_then(ChannelMeasure::start);
         let mut later = None;
         let connection = self.first().unwrap_or_else(|| &**later.insert(self.current()));
         let failed = match poll_fn(|cx| Poll::Ready(self.try_begin(connection, call, cx))).await {
@@ -204,7 +206,11 @@ impl FrisbeeCaller {
         };
         // The handle may be the last one that keeps the connection open.
         drop(later);
-        let reply = Box::pin(self.unary_slowly(call, failed)).await?;
+        let calling = Box::pin(self.unary_slowly(call, failed));
+        let reply = match measure {
+            Some(measure) => measure.with_waits(calling).await?,
+            None => calling.await?,
+        };
         Ok((reply, start.map_or(0, nanos_since)))
     }
 
@@ -268,7 +274,7 @@ impl FrisbeeCaller {
         let waits = !head.metadata().is_empty() || format.is_some_and(|format| format != Format::Polyglot);
         let route = self.prepare(connection, method, format, head, waits, deadline).await?;
         let OutgoingPacket { operation, request, format } = call.packet(connection, route)?;
-        let reply = connection.exchange(operation, request, deadline).await?;
+        let reply = connection.exchange(operation, request, deadline, method).await?;
         if let CallRoute::Plain { operation, is_assumed: true } = route {
             connection.check_assumed(method, operation)?;
         }

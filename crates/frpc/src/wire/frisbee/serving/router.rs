@@ -202,7 +202,9 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
                 Either::Right(async move {
                     match entry {
                         // Boxed, so that calls without a limit use no memory for this future.
-                        Some(entry) => Box::pin(self.serve_limited(entry, packet, arrived, connection)).await,
+                        Some(entry) => {
+                            Box::pin(self.serve_limited(entry, packet, arrived, is_in_turn, connection)).await
+                        }
                         None if packet.operation == Operation::EXTENDED => {
                             self.serve_extended(packet, arrived, is_in_turn, connection).await
                         }

@@ -32,7 +32,7 @@ use crate::{
         deadline::HandlerTime,
         exchange::{Answer, Body, Call},
         head::Head,
-        measure::{CallClock, CallMeasure},
+        measure::{CallArrival, CallClock, CallMeasure},
         meter::CallMeter,
         method::{Method, MethodKind},
         recorder::CallNotes,
@@ -61,7 +61,10 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         // The caller ends the call at its deadline. So the handler is told the deadline, but no timer runs for it here.
         let announced = PeerState::announced(connection);
         let deadline = announced.and_then(|limit| connection.turn().checked_add(limit));
-        let measure = CallMeasure::new(entry.number, Some(content.len()), connection.routes_in_turn());
+        let mut measure = CallMeasure::new(entry.number, Some(content.len()), connection.routes_in_turn());
+        if !measure.is_in_turn() {
+            measure = measure.queued(connection.turn());
+        }
         let call = incoming_call(entry, content, deadline, connection);
         let handler = self.call_in(CallScope::until(deadline), entry, call);
         let clock = PlainClock { connection, common: &self.common };
@@ -79,14 +82,16 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         entry: MethodEntry,
         packet: Packet,
         arrived: Instant,
+        is_in_turn: bool,
         connection: &Connection,
     ) -> Outcome {
         let name = packet.name();
+        let arrival = if is_in_turn { CallArrival::Now } else { CallArrival::Queued(arrived.into_std()) };
         let answer = match entry.method.kind {
             MethodKind::Unary => {
                 let time = self.common.calls.time_of(entry.method, PeerState::announced(connection), || arrived);
                 let call = incoming_call(entry, packet.content, time.and_then(HandlerTime::at), connection);
-                self.call_limited(entry, call, time, connection).await
+                self.call_limited(entry, call, time, arrival, connection).await
             }
             _ => Err(self.not_unary(packet.operation.number()).into()),
         };
@@ -102,13 +107,14 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         entry: MethodEntry,
         call: Call,
         time: Option<HandlerTime>,
+        arrival: CallArrival,
         connection: &Connection,
     ) -> Result<Answer, ServerFailure> {
         let calls = PeerState::of(connection).map(|state| state.served.take(self.common.calls.calls_max));
         let _permit = calls
             .transpose()
             .inspect_err(|_| self.common.count_refused(Some(entry), RpcSystem::Frpc, Code::ResourceExhausted))?;
-        Ok(self.call(entry, call, time).await?)
+        Ok(self.call_at(entry, call, time, arrival).await?)
     }
 
     /// Sends the answer to a request. The common case: a message that a plain packet carries as it is.
@@ -248,9 +254,10 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         connection: &Connection,
     ) -> impl Future<Output = Outcome> + Send {
         let method = request.entry.method;
-        let turn = request.is_in_turn.then(|| request.arrived.into_std());
+        let arrived = request.arrived.into_std();
+        let arrival = if request.is_in_turn { CallArrival::InTurn(arrived) } else { CallArrival::Queued(arrived) };
         let (entry, (call, time)) = (request.entry, self.extended_call(request, connection));
-        self.call_at(entry, call, time, turn).map(move |answer| match answer {
+        self.call_at(entry, call, time, arrival).map(move |answer| match answer {
             Ok(answer) => self.reply(name, method, answer, connection),
             Err(status) => fail_with(name, method, status, connection),
         })
@@ -270,8 +277,12 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                 Err(why) => return fail(name, None, why.request_status().into(), connection),
             }
         }
+        let arrival = match request.is_in_turn {
+            true => CallArrival::Now,
+            false => CallArrival::Queued(request.arrived.into_std()),
+        };
         let (call, time) = self.extended_call(request, connection);
-        match self.call_limited(entry, call, time, connection).await {
+        match self.call_limited(entry, call, time, arrival, connection).await {
             Ok(answer) => self.reply(name, entry.method, answer, connection),
             Err(failure) => fail(name, Some(entry.method), failure, connection),
         }
