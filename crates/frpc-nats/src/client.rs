@@ -5,13 +5,13 @@ use std::{
     io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use async_nats::{Client, HeaderMap, Message, StatusCode, Subscriber, connection::State};
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use frpc::{
     Answer, Body, Call, CallError, Caller, ConnectError, Metadata, MetadataSlot, Method, MethodKind, Status, Streaming,
     client::{CallTime, Deadline, ReconnectingTransport, Redial, end_at_deadline, open, with_own_timeout},
@@ -61,6 +61,10 @@ struct LinkState {
     calls: Mutex<HashMap<u64, OpenCall>>,
     next: AtomicU64,
     received: AtomicU64,
+    /// The number of past probes. Only the task of the connection changes it.
+    round: AtomicU64,
+    /// A server has answered a probe, so all servers do.
+    has_probes: AtomicBool,
     /// Messages about dropped calls, published by the task.
     notices: mpsc::UnboundedSender<Notice>,
     over: CancellationToken,
@@ -68,7 +72,11 @@ struct LinkState {
 }
 
 enum OpenCall {
-    Opening(oneshot::Sender<Opened>),
+    /// `heard` is the round in which the call was sent, or a server last claimed it.
+    Opening {
+        opened: oneshot::Sender<Result<Opened, Status>>,
+        heard: u64,
+    },
     Open(Arc<CallStream>),
 }
 
@@ -168,6 +176,8 @@ impl NatsLink {
             calls: Mutex::default(),
             next: AtomicU64::new(0),
             received: AtomicU64::new(0),
+            round: AtomicU64::new(0),
+            has_probes: AtomicBool::new(false),
             notices,
             over: CancellationToken::new(),
             task: Mutex::default(),
@@ -178,15 +188,19 @@ impl NatsLink {
     }
 }
 
-/// Receives the answers of a connection, and publishes what dropped calls leave.
+/// Receives the answers of a connection, publishes the ends of dropped calls, and finds calls of dead servers.
 async fn drive(link: Weak<LinkState>, mut answers: Subscriber, mut notices: mpsc::UnboundedReceiver<Notice>) {
     let mut keepalive = interval(KEEPALIVE);
     keepalive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut probes = interval(PROBE_INTERVAL);
+    probes.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut empty_probes = EmptyProbes::default();
     loop {
         let event = tokio::select! {
             message = answers.next() => LinkEvent::Message(message.map(Box::new)),
             Some(notice) = notices.recv() => LinkEvent::Notice(notice),
             _ = keepalive.tick() => LinkEvent::Keepalive,
+            _ = probes.tick() => LinkEvent::Probe,
         };
         let Some(link) = link.upgrade() else { return };
         match event {
@@ -202,6 +216,7 @@ async fn drive(link: Weak<LinkState>, mut answers: Subscriber, mut notices: mpsc
                     stream.keep_alive().await;
                 }
             }
+            LinkEvent::Probe => link.probe(&mut empty_probes).await,
         }
     }
 }
@@ -210,12 +225,30 @@ enum LinkEvent {
     Message(Option<Box<Message>>),
     Notice(Notice),
     Keepalive,
+    Probe,
+}
+
+/// Probes without calls, to learn if the servers answer probes: one at the start, and one after the first answers.
+#[derive(Default)]
+struct EmptyProbes {
+    sent: u8,
+    received: u64,
+}
+
+impl EmptyProbes {
+    fn is_due(&mut self, received: u64) -> bool {
+        let is_due = self.sent < EMPTY_PROBES_MAX && (self.sent == 0 || received > self.received);
+        if is_due {
+            *self = Self { sent: self.sent + 1, received };
+        }
+        is_due
+    }
 }
 
 impl OpenCall {
     fn stream(&self) -> Option<Arc<CallStream>> {
         match self {
-            Self::Opening(_) => None,
+            Self::Opening { .. } => None,
             Self::Open(stream) => Some(stream.clone()),
         }
     }
@@ -233,9 +266,12 @@ impl LinkState {
 
     /// Passes a message to its call. Messages for no call are dropped: the call is over, or the sender is a stranger.
     fn receive(&self, message: Message) {
+        let Some((_, token)) = message.subject.rsplit_once('.') else { return };
+        if token == names::PROBE_TOKEN {
+            return self.take_claims(&message);
+        }
         self.received.fetch_add(1, Ordering::Relaxed);
-        let id = message.subject.rsplit_once('.').and_then(|(_, id)| id.parse().ok());
-        let Some(id) = id else { return };
+        let Ok(id) = token.parse() else { return };
         let mut calls = self.calls();
         match calls.remove(&id) {
             None => {}
@@ -247,7 +283,7 @@ impl LinkState {
                     let _ = self.notices.send(Notice::Open(stream));
                 }
             }
-            Some(OpenCall::Opening(waiting)) => {
+            Some(OpenCall::Opening { opened: waiting, .. }) => {
                 let peer = message
                     .reply
                     .clone()
@@ -262,7 +298,7 @@ impl LinkState {
                 };
                 drop(calls);
                 // The guard of a dropped call removes the entry.
-                let _ = waiting.send(opened);
+                let _ = waiting.send(Ok(opened));
             }
         }
     }
@@ -274,6 +310,66 @@ impl LinkState {
                 let subject = names::cancel_subject(&self.settings.service);
                 // Without a connection, the server learns of nothing.
                 let _ = self.client.publish(subject, self.reply_subject(id).into()).await;
+            }
+        }
+    }
+
+    /// Asks the servers which of the calls without an answer they have, and fails calls that none of them claims.
+    ///
+    /// Calls that are answered within a second cost nothing. Servers of other clients answer no probes, so their calls
+    /// end at their deadlines.
+    async fn probe(&self, empty_probes: &mut EmptyProbes) {
+        // Without a connection, no claim could arrive.
+        if self.client.connection_state() != State::Connected {
+            return;
+        }
+        let round = self.round.fetch_add(1, Ordering::Relaxed) + 1;
+        let has_probes = self.has_probes.load(Ordering::Relaxed);
+        let (mut asked, mut lost_calls) = (BytesMut::new(), Vec::new());
+        for (id, call) in &*self.calls() {
+            let OpenCall::Opening { heard, .. } = call else { continue };
+            match round - heard {
+                missed if has_probes && missed > PROBES_MISSED_MAX => lost_calls.push(*id),
+                0 | 1 => {}
+                _ => asked.put_u64(*id),
+            }
+        }
+        for id in lost_calls {
+            let lost_call = self.calls().remove(&id);
+            if let Some(OpenCall::Opening { opened, .. }) = lost_call {
+                let _ = opened.send(Err(unclaimed()));
+                // The server may be alive, and only its answers are lost.
+                self.publish_notice(Notice::Unanswered(id)).await;
+            }
+        }
+        let mut asked = asked.freeze();
+        if asked.is_empty() && (has_probes || !empty_probes.is_due(self.received.load(Ordering::Relaxed))) {
+            return;
+        }
+        let subject = names::probe_subject(&self.settings.service);
+        loop {
+            let ids = asked.split_to(asked.len().min(names::PROBE_LEN_MAX));
+            let reply = format!("{}.{}", self.inbox, names::PROBE_TOKEN);
+            // Without a connection, the next probe repeats it.
+            let _ = self.client.publish_with_reply(subject.clone(), reply, ids).await;
+            if asked.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Takes the answer of a server to a probe: the calls in progress there.
+    fn take_claims(&self, message: &Message) {
+        // Without servers, NATS answers.
+        if message.status.is_some() {
+            return;
+        }
+        self.has_probes.store(true, Ordering::Relaxed);
+        let round = self.round.load(Ordering::Relaxed);
+        let mut calls = self.calls();
+        for id in names::ids_of(&message.payload) {
+            if let Some(OpenCall::Opening { heard, .. }) = calls.get_mut(&id) {
+                *heard = round;
             }
         }
     }
@@ -325,7 +421,7 @@ impl LinkState {
         headers.insert(headers::CONTENT_TYPE, headers::content_type(self.settings.format));
         if let Some(left) = request.time.answer(request.kind).and_then(Deadline::left) {
             if left.is_zero() {
-                return Err(deadline.passed_unsent());
+                return Err(deadline.passed());
             }
             headers::put_timeout(&mut headers, left);
         }
@@ -337,7 +433,6 @@ impl LinkState {
         headers::put_metadata(&mut headers, metadata);
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, opened) = oneshot::channel();
-        self.calls().insert(id, OpenCall::Opening(sender));
         let mut guard = CallGuard { link: self.clone(), id, state: GuardState::Unsent };
         let subject = names::subject(&self.settings.service, request.method);
         let publishing = async {
@@ -345,6 +440,8 @@ impl LinkState {
             while self.client.connection_state() != State::Connected {
                 sleep(RECONNECT_POLL).await;
             }
+            let heard = self.round.load(Ordering::Relaxed);
+            self.calls().insert(id, OpenCall::Opening { opened: sender, heard });
             let reply = self.reply_subject(id);
             let published = self.client.publish_with_reply_and_headers(subject, reply, headers, payload).await;
             published.map_err(|error| {
@@ -353,7 +450,7 @@ impl LinkState {
         };
         deadline.bound_unsent(publishing).await?;
         guard.state = GuardState::Unanswered;
-        let opened = deadline.bound(opened.map(|opened| opened.map_err(|_| connection_lost()))).await;
+        let opened = deadline.bound(opened.map(|opened| opened.unwrap_or_else(|_| Err(connection_lost())))).await;
         if opened.is_err() && deadline.is_over() && request.time.answer(request.kind).is_some() {
             // The server knows the deadline.
             guard.state = GuardState::Over;
@@ -551,6 +648,12 @@ fn connection_lost() -> Status {
     Status::unavailable("the connection to NATS has ended, the request may have been executed").with_source(lost(true))
 }
 
+fn unclaimed() -> Status {
+    let why =
+        "no server has claimed the call for 6 s: its server has ended, or NATS has lost the request or the answer";
+    Status::unavailable(why).with_source(lost(true))
+}
+
 /// Removes a call at its end. A call without an answer is cancelled at the server.
 struct CallGuard {
     link: Arc<LinkState>,
@@ -582,7 +685,7 @@ impl Drop for CallGuard {
             GuardState::Unanswered => match open {
                 // The answer arrived while the call was dropped.
                 Some(OpenCall::Open(stream)) => Notice::Open(stream),
-                Some(OpenCall::Opening(_)) => Notice::Unanswered(self.id),
+                Some(OpenCall::Opening { .. }) => Notice::Unanswered(self.id),
                 None => return,
             },
         };
@@ -590,6 +693,12 @@ impl Drop for CallGuard {
     }
 }
 
+/// The interval of the probes for calls without an answer.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// The probes without a claim after which a call has failed: more than pass while a server connects to NATS again.
+const PROBES_MISSED_MAX: u64 = 5;
+/// The number of probes without calls.
+const EMPTY_PROBES_MAX: u8 = 2;
 /// The time between two looks at a lost connection. The client of NATS reports no end of an attempt.
 const RECONNECT_POLL: Duration = Duration::from_millis(20);
 /// The room for the headers of a request with its message.

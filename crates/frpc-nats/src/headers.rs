@@ -1,6 +1,6 @@
 //! Metadata, statuses and timeouts as headers of messages.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use async_nats::{HeaderMap, HeaderName};
 use base64::{
@@ -30,10 +30,12 @@ const SERVICE_ERROR_CODE: &str = "Nats-Service-Error-Code";
 
 /// The maximum size of the metadata of a request, and of the metadata and trailers of an answer.
 pub(crate) const METADATA_LEN_MAX: usize = 32 * 1024;
+/// The maximum length of the message for clients of NATS services.
+const SHOWN_LEN_MAX: usize = 1024;
 /// The maximum length of the headers of a failed call, without its message.
 const STATUS_LEN_MAX: usize = 16 * 1024;
-/// The maximum length of the message of a status.
-const MESSAGE_LEN_MAX: usize = 8 * 1024;
+/// The maximum length of the message of a status, in a cluster with short messages and with long ones.
+const MESSAGE_LEN_MAX: RangeInclusive<usize> = 8 * 1024..=64 * 1024;
 
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
@@ -116,8 +118,11 @@ pub(crate) struct ReceivedMetadata {
 pub(crate) fn metadata_of(headers: Option<&HeaderMap>, len_max: usize) -> Result<ReceivedMetadata, Status> {
     let mut received = ReceivedMetadata::default();
     let mut left = len_max;
-    for (name, values) in headers.into_iter().flat_map(HeaderMap::iter) {
-        let name: &str = name.as_ref();
+    let mut all: Vec<(&str, _)> =
+        headers.into_iter().flat_map(HeaderMap::iter).map(|(name, values)| (name.as_ref(), values)).collect();
+    // The client of NATS keeps no order.
+    all.sort_unstable_by_key(|(name, _)| *name);
+    for (name, values) in all {
         let (name, target) = match name.strip_prefix(TRAILER) {
             Some(name) => (name, &mut received.trailers),
             None if name.starts_with("Rpc-") || name.starts_with("Nats-") || name == CONTENT_TYPE => continue,
@@ -146,15 +151,17 @@ fn too_large(len_max: usize) -> Status {
 
 /// Returns the headers of a failed call, for Rust peers and for clients of NATS services.
 ///
-/// The code is always sent. The message is cut, and details and metadata are left out if they are too long for a message.
-pub(crate) fn of_status(status: &Status) -> HeaderMap {
+/// The code is always sent. The message is cut, and details and metadata are left out if they are too long for a message
+/// of the cluster, with this `max_payload`.
+pub(crate) fn of_status(status: &Status, max_payload: usize) -> HeaderMap {
     let mut headers = HeaderMap::new();
     // A failed call must not carry `Ok`.
     let code = if status.code() == Code::Ok { Code::Unknown } else { status.code() };
     headers.insert(STATUS, u8::from(code).to_string());
-    let message = percent_encode(status.message(), MESSAGE_LEN_MAX);
+    let len_max = (max_payload / 4).clamp(*MESSAGE_LEN_MAX.start(), *MESSAGE_LEN_MAX.end());
+    let message = percent_encode(status.message(), len_max);
     headers.insert(SERVICE_ERROR_CODE, http_number(code).to_string());
-    let shown = if message.is_empty() { code.name() } else { &*message };
+    let shown = if message.is_empty() { code.name() } else { &message[..message.len().min(SHOWN_LEN_MAX)] };
     headers.insert(SERVICE_ERROR, shown);
     headers.insert(MESSAGE, message);
     let details = BASE64.encode(status.details());
@@ -255,6 +262,9 @@ mod tests {
 
     use super::*;
 
+    /// The default of nats-server.
+    const MAX_PAYLOAD: usize = 1024 * 1024;
+
     proptest! {
         #[test]
         fn any_values_are_a_status_or_none(values in [r"[^\r\n]*", r"[^\r\n]*", r"[^\r\n]*", r"[^\r\n]*", r"[0-9]{0,5}"]) {
@@ -269,7 +279,7 @@ mod tests {
         #[test]
         fn any_message_arrives(message: String) {
             prop_assume!(message.len() < 1000);
-            let found = status_of(Some(&of_status(&Status::aborted(message.clone())))).unwrap();
+            let found = status_of(Some(&of_status(&Status::aborted(message.clone()), MAX_PAYLOAD))).unwrap();
             prop_assert_eq!(found.message(), message);
         }
     }
@@ -280,7 +290,7 @@ mod tests {
             let mut status = Status::with_details(Code::NotFound, message, vec![1, 2, 3]);
             status.metadata_mut().insert("why", "so").unwrap();
             status.metadata_mut().insert_bin("trace-bin", [0, 255]).unwrap();
-            let found = status_of(Some(&of_status(&status))).unwrap();
+            let found = status_of(Some(&of_status(&status, MAX_PAYLOAD))).unwrap();
             assert_eq!((found.code(), found.message(), found.details()), (Code::NotFound, message, &[1, 2, 3][..]));
             assert_eq!(found.metadata().get("why"), Some("so"));
             assert_eq!(found.metadata().get_bin("trace-bin"), Some(&[0, 255][..]));
@@ -291,10 +301,12 @@ mod tests {
     fn the_code_arrives_however_long_the_rest_is() {
         let mut status = Status::with_details(Code::Aborted, "x".repeat(100_000), vec![7; 100_000]);
         status.metadata_mut().insert("why", "y".repeat(50_000)).unwrap();
-        let headers = of_status(&status);
-        let found = status_of(Some(&headers)).unwrap();
-        assert_eq!((found.code(), found.message().len()), (Code::Aborted, MESSAGE_LEN_MAX));
-        assert!(found.details().is_empty() && found.metadata().is_empty());
+        for (max_payload, len) in [(50_000, 12_500), (MAX_PAYLOAD, 64 * 1024)] {
+            let headers = of_status(&status, max_payload);
+            let found = status_of(Some(&headers)).unwrap();
+            assert_eq!((found.code(), found.message().len()), (Code::Aborted, len));
+            assert!(found.details().is_empty() && found.metadata().is_empty());
+        }
     }
 
     #[test]

@@ -29,6 +29,27 @@ pub(crate) fn cancel_subject(name: &str) -> String {
     format!("_FRPC.cancel.{name}")
 }
 
+/// Returns the subject on which the servers of a service are asked for calls in progress.
+pub(crate) fn probe_subject(name: &str) -> String {
+    format!("_FRPC.probe.{name}")
+}
+
+/// Returns the subject of both kinds of notices.
+pub(crate) fn notice_subjects(name: &str) -> String {
+    format!("_FRPC.*.{name}")
+}
+
+/// Returns `true` for the subject of a probe.
+pub(crate) fn is_probe(subject: &str) -> bool {
+    subject.starts_with("_FRPC.probe.")
+}
+
+/// Returns the numbers of calls in a probe, or in the answer to one.
+pub(crate) fn ids_of(payload: &[u8]) -> impl Iterator<Item = u64> {
+    let ids = payload.as_chunks().0.iter().take(PROBE_LEN_MAX / size_of::<u64>());
+    ids.copied().map(u64::from_be_bytes)
+}
+
 /// A target such as `nats://cluster/orders?format=json`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NatsTarget<'a> {
@@ -59,6 +80,10 @@ impl<'a> NatsTarget<'a> {
     }
 }
 
+/// The last token of the subject for answers to probes. Those of calls end with a number.
+pub(crate) const PROBE_TOKEN: &str = "probe";
+/// The maximum length of a probe: 1,024 calls.
+pub(crate) const PROBE_LEN_MAX: usize = 8 * 1024;
 /// The maximum length of the name of a service.
 const NAME_LEN_MAX: usize = 64;
 

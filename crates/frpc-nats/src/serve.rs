@@ -11,7 +11,7 @@ use std::{
 };
 
 use async_nats::{Client, HeaderMap, Message, Subject, Subscriber};
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use frpc::{
     Answer, Body, Code, Endpoint, Head, IntoEndpoint, Method, MethodHandle, MethodKind, RpcSystem, Status, Streaming,
 };
@@ -104,7 +104,7 @@ struct ServerLink {
 struct Subscriptions {
     link: ServerLink,
     requests: Subscriber,
-    cancels: Subscriber,
+    notices: Subscriber,
     frames: Subscriber,
     _micro: MicroService,
 }
@@ -260,14 +260,14 @@ impl Subscriptions {
     async fn open(client: Client, state: &ServerState, description: &ServiceDescription) -> io::Result<Self> {
         let name = &state.name;
         let requests = client.queue_subscribe(format!("{name}.>"), name.clone()).await.map_err(io::Error::other)?;
-        let cancels = client.subscribe(names::cancel_subject(name)).await.map_err(io::Error::other)?;
+        let notices = client.subscribe(names::notice_subjects(name)).await.map_err(io::Error::other)?;
         let inbox = client.new_inbox();
         let frames = client.subscribe(format!("{inbox}.*")).await.map_err(io::Error::other)?;
         let micro = MicroService::start(client.clone(), description.clone(), state.counters.clone(), None).await?;
         // The connected server knows the subscriptions when this returns.
         round_trip(&client).await?;
         let link = ServerLink { client, inbox: inbox.into() };
-        Ok(Self { link, requests, cancels, frames, _micro: micro })
+        Ok(Self { link, requests, notices, frames, _micro: micro })
     }
 }
 
@@ -295,7 +295,7 @@ async fn serve(
 
 enum ServerEvent {
     Request(Option<Box<Message>>),
-    Cancel(Option<Box<Message>>),
+    Notice(Option<Box<Message>>),
     Frame(Option<Box<Message>>),
     Drain(oneshot::Sender<()>),
     Keepalive,
@@ -328,14 +328,14 @@ impl ServerState {
         subscriptions: &mut Subscriptions,
         draining: &mut mpsc::Receiver<oneshot::Sender<()>>,
     ) {
-        let Subscriptions { link, requests, cancels, frames, .. } = subscriptions;
+        let Subscriptions { link, requests, notices, frames, .. } = subscriptions;
         let mut keepalive = interval(KEEPALIVE);
         keepalive.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut drained = None::<oneshot::Sender<()>>;
         loop {
             let event = tokio::select! {
                 message = requests.next() => ServerEvent::Request(message.map(Box::new)),
-                message = cancels.next() => ServerEvent::Cancel(message.map(Box::new)),
+                message = notices.next() => ServerEvent::Notice(message.map(Box::new)),
                 message = frames.next() => ServerEvent::Frame(message.map(Box::new)),
                 Some(drained) = draining.recv() => ServerEvent::Drain(drained),
                 _ = keepalive.tick() => ServerEvent::Keepalive,
@@ -346,13 +346,13 @@ impl ServerState {
                     // All requests that the cluster had sent are in progress.
                     Some(waiting) => {
                         let _ = waiting.send(());
-                        return self.serve_drained(cancels, frames).await;
+                        return self.serve_drained(link, notices, frames).await;
                     }
                     None => return,
                 },
-                ServerEvent::Cancel(Some(message)) => self.cancel(&message),
+                ServerEvent::Notice(Some(message)) => self.take_notice(link, *message).await,
                 ServerEvent::Frame(Some(message)) => self.receive(*message),
-                ServerEvent::Cancel(None) | ServerEvent::Frame(None) => return,
+                ServerEvent::Notice(None) | ServerEvent::Frame(None) => return,
                 ServerEvent::Drain(waiting) => {
                     drained = Some(waiting);
                     leave_group(requests, &link.client).await;
@@ -363,11 +363,11 @@ impl ServerState {
     }
 
     /// Serves the calls in progress.
-    async fn serve_drained(&self, cancels: &mut Subscriber, frames: &mut Subscriber) {
+    async fn serve_drained(&self, link: &ServerLink, notices: &mut Subscriber, frames: &mut Subscriber) {
         let mut keepalive = interval(KEEPALIVE);
         loop {
             tokio::select! {
-                Some(message) = cancels.next() => self.cancel(&message),
+                Some(message) = notices.next() => self.take_notice(link, message).await,
                 Some(message) = frames.next() => self.receive(message),
                 _ = keepalive.tick() => self.keep_alive().await,
             }
@@ -379,6 +379,24 @@ impl ServerState {
         for stream in open {
             stream.keep_alive().await;
         }
+    }
+
+    /// Cancels a call, or tells a caller which of its calls are in progress here.
+    async fn take_notice(&self, link: &ServerLink, message: Message) {
+        if !names::is_probe(&message.subject) {
+            return self.cancel(&message);
+        }
+        let Some(reply) = message.reply else { return };
+        let Some(inbox) = reply.strip_suffix(names::PROBE_TOKEN) else { return };
+        let claimed = {
+            let (running, mut claimed) = (self.running(), BytesMut::new());
+            for id in names::ids_of(&message.payload).filter(|id| running.contains_key(&format!("{inbox}{id}"))) {
+                claimed.put_u64(id);
+            }
+            claimed.freeze()
+        };
+        // An empty answer says that this server answers probes.
+        link.publish(reply, HeaderMap::new(), claimed).await;
     }
 
     fn cancel(&self, message: &Message) {
@@ -489,10 +507,12 @@ impl ServerState {
         let payload = if is_empty_json { Bytes::from_static(b"{}") } else { message.payload };
         // Clients other than ours cancel nothing.
         let running = has_peer.then(|| RunningCall::register(self, reply));
-        let signal = head.cancel_on_drop();
+        let (signal, deadline) = (head.cancel_on_drop(), deadline_of(&head));
         let answer = async {
             let answer = self.endpoint.call_unary(method, format, head, payload.into()).await;
-            signal.disarm();
+            if !is_over(deadline) {
+                signal.disarm();
+            }
             answer
         };
         let answer = match &running {
@@ -576,7 +596,7 @@ impl ServerState {
         let writer = MessageWriter::new(stream.clone());
         let account = self.endpoint.server_account();
         let mut reader = MessageReader::new(stream.clone(), incoming, self.settings.message_len_max, Some(account));
-        let signal = head.cancel_on_drop();
+        let (signal, deadline) = (head.cancel_on_drop(), deadline_of(&head));
         let serving = async {
             let calling = async {
                 let body = match method.method().kind.has_request_stream() {
@@ -596,7 +616,7 @@ impl ServerState {
             };
             if let Err((writer, status)) = outcome {
                 // Without a connection, the caller notices the silence.
-                let _ = writer.end(headers::of_status(&status)).await;
+                let _ = writer.end(headers::of_status(&status, link.client.max_payload())).await;
             }
         };
         tokio::select! {
@@ -605,13 +625,27 @@ impl ServerState {
             () = stream.over.cancelled() => {
                 // The caller waits, unless it has given up itself.
                 if let Some(status) = stream.failure().filter(|status| status.code() != Code::Cancelled) {
-                    let _ = MessageWriter::new(stream.clone()).end(headers::of_status(&status)).await;
+                    let headers = headers::of_status(&status, link.client.max_payload());
+                    let _ = MessageWriter::new(stream.clone()).end(headers).await;
                 }
             }
-            () = serving => signal.disarm(),
+            () = serving => {
+                if !is_over(deadline) {
+                    signal.disarm();
+                }
+            }
         }
         Ok(())
     }
+}
+
+fn deadline_of(head: &Head) -> Option<Instant> {
+    Instant::now().checked_add(head.timeout()?)
+}
+
+/// Returns `true` if the caller has given up, so tasks of the handler learn of it.
+fn is_over(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| deadline <= Instant::now())
 }
 
 /// Ends a subscription after the requests under way.
@@ -712,7 +746,8 @@ impl ServerLink {
     }
 
     async fn fail(&self, reply: Subject, status: &Status) {
-        self.publish(reply, headers::of_status(status), Bytes::new()).await;
+        let headers = headers::of_status(status, self.client.max_payload());
+        self.publish(reply, headers, Bytes::new()).await;
     }
 }
 

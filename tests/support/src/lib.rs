@@ -33,6 +33,8 @@ mod kubernetes;
 mod log;
 #[cfg(feature = "full")]
 mod nats;
+#[cfg(feature = "full")]
+mod nats_broker;
 #[cfg(all(unix, feature = "full"))]
 mod postgres;
 #[cfg(feature = "full")]
@@ -59,6 +61,7 @@ pub use self::{
     kubernetes::KubeApiServer,
     log::{ThreadLog, hear_log},
     nats::{NatsProgram, NatsServer, foreign_nats_peer},
+    nats_broker::NatsBroker,
     time::{in_real_time, in_real_time_within},
 };
 

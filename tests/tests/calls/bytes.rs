@@ -16,6 +16,7 @@ use crate::transport::Transport;
 crate::transport::over_every_transport! { extended Extended: calls_of_every_kind_find_their_methods_by_path metadata_arrives an_unknown_method_is_unimplemented }
 crate::transport::over_every_transport! { grpc Grpc: calls_of_every_kind_find_their_methods_by_path metadata_arrives an_unknown_method_is_unimplemented }
 crate::transport::over_every_transport! { connect Connect: calls_of_every_kind_find_their_methods_by_path metadata_arrives an_unknown_method_is_unimplemented }
+crate::transport::over_every_transport! { nats Nats: calls_of_every_kind_find_their_methods_by_path metadata_arrives an_unknown_method_is_unimplemented }
 
 fn calls_of_every_kind_find_their_methods_by_path(transport: Transport) {
     in_virtual_time(async {

@@ -9,7 +9,9 @@ use std::{
 use frisbee::{ConnectRetry, Protocol};
 use frpc::{Channel, Config, Drain, Endpoint, IntoEndpoint, ProtocolMatch, Raw, Router, Services, Wire};
 use frpc_http::{Client, ClientSettings, Http, HttpVersion};
+use frpc_nats::{NatsCluster, NatsServer};
 use support::{
+    NatsBroker,
     calls::{TestClient, TestServer, TestService, quiet, quiet_channel},
     settle,
 };
@@ -22,6 +24,7 @@ macro_rules! over_every_transport {
         crate::transport::over_own_transports! { $($test)* }
         over_every_transport! { grpc Grpc: $($test)* }
         over_every_transport! { connect Connect: $($test)* }
+        over_every_transport! { nats Nats: $($test)* }
     };
     ($name:ident $transport:ident: $($test:ident)*) => {
         mod $name {
@@ -54,6 +57,7 @@ macro_rules! over_full_transports {
         crate::transport::over_every_transport! { full_websocket WebSocket: $($test)* }
         crate::transport::over_every_transport! { full_grpc Grpc: $($test)* }
         crate::transport::over_every_transport! { full_connect Connect: $($test)* }
+        crate::transport::over_every_transport! { full_nats Nats: $($test)* }
     };
 }
 
@@ -71,30 +75,40 @@ pub(crate) enum Transport {
     Grpc,
     /// Connect over HTTP/2.
     Connect,
+    /// Through a NATS server in the process.
+    Nats,
 }
 
 /// Services served over a transport, with a channel to them.
 pub(crate) struct Served {
     pub(crate) channel: Channel,
-    /// `None` in process.
+    /// `None` in process and through NATS.
     pub(crate) server: Option<frisbee::Server>,
+    /// The server through NATS.
+    _nats: Option<ServedThroughNats>,
+}
+
+pub(crate) struct ServedThroughNats {
+    _server: NatsServer,
+    _broker: NatsBroker,
 }
 
 impl Transport {
     /// Serves services without timers.
     pub(crate) async fn serve(self, services: impl Router + IntoEndpoint) -> Served {
         match self {
-            Self::InProcess => Served { channel: Channel::in_process(services), server: None },
+            Self::InProcess => Served { channel: Channel::in_process(services), server: None, _nats: None },
             Self::Frisbee | Self::Extended => {
                 let config = Config { extended: self == Self::Extended, ..quiet() };
                 let server = frisbee::Server::builder(services).config(config).without_listener();
                 let (ours, theirs) = duplex(64 * 1024);
                 server.attach(theirs);
-                Served { channel: quiet_channel().attach(ours).await.unwrap(), server: Some(server) }
+                Served { channel: quiet_channel().attach(ours).await.unwrap(), server: Some(server), _nats: None }
             }
             Self::WebSocket => serve_websocket(services).await,
             Self::Grpc => serve_http(services, "grpc://test").await,
             Self::Connect => serve_http(services, "http://test").await,
+            Self::Nats => serve_nats(services).await,
         }
     }
 
@@ -126,7 +140,7 @@ async fn serve_http(services: impl IntoEndpoint, url: &str) -> Served {
         .connect(url)
         .await
         .unwrap();
-    Served { channel, server: Some(server) }
+    Served { channel, server: Some(server), _nats: None }
 }
 
 /// Serves services over in-memory WebSocket.
@@ -141,7 +155,17 @@ async fn serve_websocket(services: impl Router) -> Served {
         .connect("ws://test")
         .await
         .unwrap();
-    Served { channel, server: Some(server) }
+    Served { channel, server: Some(server), _nats: None }
+}
+
+/// Serves services through a NATS server in the process.
+async fn serve_nats(services: impl IntoEndpoint) -> Served {
+    let broker = NatsBroker::start().await;
+    let cluster = NatsCluster::new(broker.addr().to_string());
+    let server = NatsServer::builder("test").serve(&cluster, services).await.unwrap();
+    let channel = Channel::builder().transport(frpc_nats::transport());
+    let channel = channel.connect(format!("nats://{}/test", broker.addr())).await.unwrap();
+    Served { channel, server: None, _nats: Some(ServedThroughNats { _server: server, _broker: broker }) }
 }
 
 /// Returns a connector for a single in-memory connection to a server.

@@ -40,6 +40,12 @@ impl EveryWire {
         self.nats.get_or_init(start).await.0.addr.to_string()
     }
 
+    /// Ends both servers, and continues NATS.
+    pub(crate) fn stop(self) -> StoppedWires {
+        let nats = self.nats.into_inner().map(|(nats, _server)| nats);
+        StoppedWires { address: self.server.local_addr().clone(), nats }
+    }
+
     /// Shuts both servers down. NATS runs until the result is dropped, because it may still have answers to deliver.
     pub(crate) async fn shutdown(self, limit: Duration) -> CutCalls {
         let (nats, through_nats) = self.nats.into_inner().unzip();
@@ -51,6 +57,23 @@ impl EveryWire {
         };
         let (left, cut) = tokio::join!(self.server.shutdown(limit), through_nats);
         CutCalls { count: left + cut, _nats: nats }
+    }
+}
+
+/// What is left of a server on every wire.
+pub(crate) struct StoppedWires {
+    address: Address,
+    nats: Option<support::NatsServer>,
+}
+
+impl StoppedWires {
+    /// Serves again for the same channels.
+    pub(crate) async fn serve(self, engine: Engine, service: impl frpc::Service) -> EveryWire {
+        let EveryWire { server, .. } = serve_at(self.address, engine, service).await;
+        let Some(nats) = self.nats else { return EveryWire { server, nats: OnceCell::new() } };
+        let cluster = NatsCluster::new(nats.url());
+        let through_nats = NatsServer::builder("test").serve(&cluster, server.endpoint()).await.unwrap();
+        EveryWire { server, nats: OnceCell::new_with(Some((nats, through_nats))) }
     }
 }
 

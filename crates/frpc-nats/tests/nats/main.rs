@@ -5,5 +5,6 @@ mod calls;
 mod common;
 mod direct;
 mod hostile;
+mod lost;
 mod micro;
 mod outages;
