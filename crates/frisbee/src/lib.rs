@@ -120,6 +120,8 @@ pub use self::{
 #[cfg(feature = "tokio")]
 #[doc(hidden)]
 pub use self::driver::keep_freed_memory;
+#[cfg(all(feature = "tokio", unix))]
+pub use self::net::{Handover, SystemdListeners};
 #[cfg(feature = "tls")]
 pub use self::pem::{ClientTls, Pem, ServerTls, TlsError, TlsName};
 

@@ -170,6 +170,8 @@ pub use frisbee::{
 
 #[cfg(feature = "tls")]
 pub use frisbee::{ClientTls, Pem, ServerTls, TlsError, TlsName};
+#[cfg(unix)]
+pub use frisbee::{Handover, SystemdListeners};
 
 #[doc(hidden)]
 pub use {prost, prost_types};

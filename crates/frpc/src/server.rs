@@ -2,6 +2,8 @@
 
 use std::{convert::Infallible, fmt, future, pin::pin, sync::Arc, time::Duration};
 
+#[cfg(unix)]
+use frisbee::Handover;
 use frisbee::{Address, Config, Connection, Engine, ListenOn, Router, ServerLimits, SocketOptions};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -109,6 +111,21 @@ impl Server {
     /// Returns the counters of the server: its calls by method, and its connections.
     pub fn metrics(&self) -> ServerMetrics {
         ServerMetrics { methods: self.endpoint.metrics(), transport: self.inner.metrics() }
+    }
+
+    /// Stops the previous process, then waits for the next one and passes it the listeners of this server.
+    ///
+    /// Returns once the next process serves and this server has stopped accepting. Call
+    /// [`shutdown`](Self::shutdown) afterwards. No connection is refused, and no call of a
+    /// [`Channel`](crate::Channel) fails. See [`frisbee::Server::hand_over`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the handover socket. A next process that has received the listeners goes on with
+    /// them.
+    #[cfg(unix)]
+    pub async fn hand_over(&self, handover: Handover) {
+        self.inner.hand_over(handover).await;
     }
 
     /// Shuts down gracefully: stops accepting, lets calls in flight finish, and closes the connections.

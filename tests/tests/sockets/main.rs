@@ -15,6 +15,8 @@ mod engines;
 mod extended;
 mod fleet;
 mod foreign;
+#[cfg(target_os = "linux")]
+mod handover;
 mod keepalive;
 mod metrics;
 mod pem;
@@ -32,6 +34,8 @@ mod shutdowns;
 mod starting;
 #[cfg(target_os = "linux")]
 mod stops;
+#[cfg(target_os = "linux")]
+mod systemd;
 mod tls;
 mod traces;
 mod wires;

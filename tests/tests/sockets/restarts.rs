@@ -53,14 +53,14 @@ async fn serve_at(address: &Address, engine: Engine) -> Server {
 }
 
 /// Callers that run until stopped and wait only for their answers.
-struct Load {
+pub(crate) struct Load {
     is_over: Arc<AtomicBool>,
     answered: Arc<Semaphore>,
     callers: JoinSet<Result<(), Status>>,
 }
 
 impl Load {
-    async fn on(address: &Address) -> Self {
+    pub(crate) async fn on(address: &Address) -> Self {
         let mut load = Self { is_over: Arc::default(), answered: Arc::new(Semaphore::new(0)), callers: JoinSet::new() };
         for _ in 0..CHANNELS {
             let client = TestClient::new(Channel::connect(address).await.unwrap());
@@ -79,14 +79,14 @@ impl Load {
     }
 
     /// Waits for this number of further answers.
-    async fn goes_on(&mut self, calls: u32) {
+    pub(crate) async fn goes_on(&mut self, calls: u32) {
         tokio::select! {
             answered = self.answered.acquire_many(calls) => answered.unwrap().forget(),
             failed = self.callers.join_next() => panic!("{:?}", failed.unwrap().unwrap()),
         }
     }
 
-    async fn end(mut self) {
+    pub(crate) async fn end(mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         while let Some(caller) = self.callers.join_next().await {
             caller.unwrap().unwrap();
@@ -146,4 +146,4 @@ const CHANNELS: u64 = 2;
 /// Number of callers per channel.
 const CALLERS: u32 = 8;
 /// Minimum number of calls answered by each server.
-const CALLS_EACH: u32 = 500;
+pub(crate) const CALLS_EACH: u32 = 500;

@@ -11,6 +11,7 @@ use crate::{Address, ToAddress};
 /// | `"tcp://127.0.0.1:7300"`, any [`ToAddress`] | an array, a slice or a `Vec` of addresses |
 /// | a `TcpListener` or `UnixListener`, of std or tokio | an array or a `Vec` of them |
 /// | a [`ListenTarget`] | an array or a `Vec` of them, for mixed kinds |
+/// | | `SystemdListeners`, and the targets of a `Handover`, on Unix |
 ///
 /// An existing listener keeps its options, and the file of an existing `UnixListener` is not removed at the end.
 /// Both are the responsibility of its creator, for example a service manager.
@@ -42,6 +43,8 @@ pub(crate) enum TargetKind {
     Tcp(TcpListener),
     #[cfg(unix)]
     Unix(std::os::unix::net::UnixListener),
+    #[cfg(unix)]
+    Passed(super::passed::PassedListeners),
 }
 
 impl fmt::Display for TargetKind {
@@ -51,6 +54,20 @@ impl fmt::Display for TargetKind {
             Self::Tcp(_) => f.write_str("a TCP listener"),
             #[cfg(unix)]
             Self::Unix(_) => f.write_str("a Unix listener"),
+            #[cfg(unix)]
+            Self::Passed(passed) => f.write_str(&passed.name),
+        }
+    }
+}
+
+impl TargetKind {
+    /// Returns the requested address. Existing listeners have none.
+    pub(crate) fn requested(&self) -> Option<String> {
+        match self {
+            Self::Address(address) => Some(address.to_string()),
+            #[cfg(unix)]
+            Self::Passed(passed) => Some(passed.name.clone()),
+            _ => None,
         }
     }
 }
@@ -166,7 +183,7 @@ impl<T: ToAddress> ListenOn for &Vec<T> {
     }
 }
 
-fn targets_of(all: impl IntoIterator<Item: ListenOn>) -> io::Result<Vec<ListenTarget>> {
+pub(super) fn targets_of(all: impl IntoIterator<Item: ListenOn>) -> io::Result<Vec<ListenTarget>> {
     let mut targets = Vec::new();
     for one in all {
         targets.extend(one.into_targets()?);

@@ -139,26 +139,27 @@ impl<R: Router> ServerBuilder<R> {
         // client connects to a server that fails to start.
         let mut bound = Vec::new();
         for ListenTarget(target) in targets {
-            let name = target.to_string();
+            let (name, requested) = (target.to_string(), target.requested());
             let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {name}: {error}"));
-            bound.push((BoundSocket::bind(target, &sockets, threads).await.map_err(named)?, name));
+            bound.push((BoundSocket::bind(target, &sockets, threads).await.map_err(named)?, name, requested));
         }
         let shared = Arc::new(self.into_shared(info));
         let starting = StartingThreads::new(&shared, threads)?;
         let (mut local, mut listeners) = (Vec::new(), Vec::new());
-        for (bound, name) in bound {
+        for (bound, name, requested) in bound {
             let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {name}: {error}"));
             let (address, on_runtimes) = bound.listen(&sockets, &starting.runtimes).await.map_err(named)?;
             debug!(local = %address, "listening");
+            let requested = requested.unwrap_or_else(|| address.to_string());
             local.push(address);
-            listeners.extend(on_runtimes);
+            listeners.extend(on_runtimes.into_iter().map(|on_runtime| (requested.clone(), on_runtime)));
         }
         if shared.engine != Engine::Tokio {
             shared.threads.set(&starting.runtimes);
         }
         starting.succeed();
-        for (runtime, listener) in listeners {
-            runtime.spawn(shared.begin_accepting(listener));
+        for (requested, (runtime, listener)) in listeners {
+            runtime.spawn(shared.begin_accepting(requested, listener));
         }
         Ok(Server { shared, local })
     }

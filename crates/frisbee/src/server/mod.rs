@@ -2,6 +2,8 @@
 
 mod accept;
 mod builder;
+#[cfg(unix)]
+mod handover;
 mod metrics;
 mod observer;
 mod protocols;

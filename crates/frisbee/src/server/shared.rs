@@ -33,10 +33,12 @@ pub(super) struct ServerShared {
     pub(super) scope: DriverScope,
     /// Cancelled at the start of a shutdown.
     pub(super) draining: CancellationToken,
+    /// Cancelled when accepting ends, with `draining` at the latest.
+    accepting: CancellationToken,
     /// `true` once a shutdown drains all connections instead of waiting for peers to leave.
     serves_nobody: AtomicBool,
     /// All listeners. Emptying a cell closes its listener immediately, whatever its task does.
-    listeners: Mutex<Vec<Arc<ListenerCell>>>,
+    pub(super) listeners: Mutex<Vec<Arc<ListenerCell>>>,
     pub(super) slots: Arc<ConnectionSlots>,
     /// The threads of the engine, if it has its own.
     pub(super) threads: Arc<ServerThreads>,
@@ -60,12 +62,14 @@ impl ServerShared {
         scope: DriverScope,
         start: impl Fn(Arc<Self>, ConnectionSlot, IoStream, Address, Address, Option<Handle>) + Send + Sync + 'static,
     ) -> Self {
+        let draining = CancellationToken::new();
         Self {
             config: Arc::new(config),
             engine,
             limits,
             scope,
-            draining: CancellationToken::new(),
+            accepting: draining.child_token(),
+            draining,
             serves_nobody: AtomicBool::new(false),
             listeners: Mutex::default(),
             slots: Arc::default(),
@@ -77,16 +81,20 @@ impl ServerShared {
         }
     }
 
-    /// Accepts connections until the server shuts down.
-    pub(super) fn begin_accepting(self: &Arc<Self>, listener: Listener) -> impl Future<Output = ()> + Send + use<> {
-        let place = Arc::new(ListenerCell(Mutex::new(Some(listener))));
+    /// Accepts connections until the server shuts down or is handed over.
+    pub(super) fn begin_accepting(
+        self: &Arc<Self>,
+        name: String,
+        listener: Listener,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let place = Arc::new(ListenerCell::new(name, listener));
         lock(&self.listeners).push(place.clone());
         self.clone().accept(ListenerGuard(place))
     }
 
     async fn accept(self: Arc<Self>, accepting: ListenerGuard) {
         let mut pause = ACCEPT_PAUSE_MIN;
-        while let Some(Some(accepted)) = self.draining.run_until_cancelled(accepting.accept()).await {
+        while let Some(Some(accepted)) = self.accepting.run_until_cancelled(accepting.accept()).await {
             match accepted {
                 Ok((wire, local, peer)) => {
                     pause = ACCEPT_PAUSE_MIN;
@@ -97,7 +105,7 @@ impl ServerShared {
                 }
                 Err(error) => {
                     warn!(%error, ?pause, "cannot accept, trying again after a pause");
-                    self.draining.run_until_cancelled(sleep(pause)).await;
+                    self.accepting.run_until_cancelled(sleep(pause)).await;
                     pause = (pause * 2).min(ACCEPT_PAUSE_MAX);
                 }
             }
@@ -110,6 +118,17 @@ impl ServerShared {
         self.draining.cancel();
         for place in std::mem::take(&mut *lock(&self.listeners)) {
             place.close();
+        }
+    }
+
+    /// Closes all listeners, after the connections that they have accepted were admitted.
+    #[cfg(unix)]
+    pub(super) async fn stop_accepting_gently(&self) {
+        self.accepting.cancel();
+        let places = std::mem::take(&mut *lock(&self.listeners));
+        for place in places {
+            place.close();
+            place.ended.cancelled().await;
         }
     }
 
@@ -160,6 +179,6 @@ impl ServerShared {
 /// The pause after a failed accept, for example without free file descriptors. Doubles with each failure.
 const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(5);
 /// The longest pause after a failed accept.
-const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
+pub(super) const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The time for connections to end after a kill.
 pub(super) const KILL_GRACE: Duration = Duration::from_millis(100);

@@ -5,8 +5,10 @@ mod mem;
 mod resolve;
 mod tcp;
 #[cfg(unix)]
-mod unix;
+pub(super) mod unix;
 
+#[cfg(unix)]
+use std::os::fd::{AsFd, OwnedFd};
 use std::{
     io,
     task::{Context, Poll, ready},
@@ -18,25 +20,27 @@ use tokio::{net::TcpListener, runtime::Handle};
 
 pub(crate) use self::connect::connect;
 #[cfg(unix)]
-use self::unix::{SocketFile, UnixName};
+use self::unix::UnixName;
 use self::{
     mem::MemListener,
     resolve::resolve,
-    tcp::{TcpSockets, cloned},
+    tcp::{TcpSockets, spread},
 };
 use super::{options::SocketOptions, target::TargetKind, wire::IoStream};
+#[cfg(unix)]
+use super::{passed::PassedSockets, socket_file::SocketFile};
 use crate::Address;
 
 /// A listen address after binding and before listening. TCP ports are already reserved.
 pub(crate) enum BoundSocket {
     Tcp(TcpSockets),
-    /// A listener created by the application.
-    TcpListener(std::net::TcpListener),
+    /// Listeners of one port, created by the application or another process.
+    TcpListeners(Vec<std::net::TcpListener>),
     #[cfg(unix)]
     Unix(Address),
-    /// A listener created by the application.
+    /// Listeners of one name, created by the application or another process.
     #[cfg(unix)]
-    UnixListener(std::os::unix::net::UnixListener),
+    UnixListeners(Vec<std::os::unix::net::UnixListener>, Option<SocketFile>),
     Mem(String),
 }
 
@@ -68,18 +72,23 @@ impl BoundSocket {
             TargetKind::Address(address) => Err(address.unsupported()),
             TargetKind::Tcp(listener) => {
                 listener.set_nonblocking(true)?;
-                Ok(Self::TcpListener(listener))
+                Ok(Self::TcpListeners(vec![listener]))
             }
             #[cfg(unix)]
             TargetKind::Unix(listener) => {
                 listener.set_nonblocking(true)?;
-                Ok(Self::UnixListener(listener))
+                Ok(Self::UnixListeners(vec![listener], None))
             }
+            #[cfg(unix)]
+            TargetKind::Passed(passed) => Ok(match passed.sockets {
+                PassedSockets::Tcp(listeners) => Self::TcpListeners(listeners),
+                PassedSockets::Unix(listeners, file) => Self::UnixListeners(listeners, file),
+            }),
         }
     }
 
-    /// Starts listening, with one listener per runtime if this kind supports several. Returns the address and the
-    /// listeners.
+    /// Starts listening, with at least one listener per runtime if this kind supports several. Returns the address
+    /// and the listeners.
     ///
     /// From now on the kernel, or other tasks of the process, may connect.
     pub(crate) async fn listen(
@@ -87,7 +96,7 @@ impl BoundSocket {
         options: &SocketOptions,
         runtimes: &[Handle],
     ) -> io::Result<(Address, Vec<(Handle, Listener)>)> {
-        let with_runtimes = |listeners: Vec<Listener>| runtimes.iter().cloned().zip(listeners).collect();
+        let with_runtimes = |listeners: Vec<Listener>| runtimes.iter().cycle().cloned().zip(listeners).collect();
         match self {
             Self::Tcp(sockets) => {
                 let sockets = sockets.listen(options.backlog)?;
@@ -97,9 +106,9 @@ impl BoundSocket {
                 })?;
                 Ok((address, with_runtimes(listeners)))
             }
-            Self::TcpListener(listener) => {
-                let address = Address::Tcp(listener.local_addr()?);
-                let listeners = cloned(listener, runtimes.len(), std::net::TcpListener::try_clone)?;
+            Self::TcpListeners(listeners) => {
+                let address = Address::Tcp(listeners[0].local_addr()?);
+                let listeners = spread(listeners, runtimes.len(), std::net::TcpListener::try_clone)?;
                 let listeners = on_each(runtimes, listeners, |listener| {
                     Ok(Listener::Tcp(TcpListener::from_std(listener)?, options.clone()))
                 })?;
@@ -108,13 +117,13 @@ impl BoundSocket {
             #[cfg(unix)]
             Self::Unix(address) => {
                 let (owned, listener) = unix::bind(&address).await?;
-                let listeners = unix_listeners(runtimes, &address, listener, owned)?;
+                let listeners = unix_listeners(runtimes, &address, vec![listener], owned)?;
                 Ok((address, with_runtimes(listeners)))
             }
             #[cfg(unix)]
-            Self::UnixListener(listener) => {
-                let address = unix::address_of(&listener.local_addr()?);
-                let listeners = unix_listeners(runtimes, &address, listener, None)?;
+            Self::UnixListeners(listeners, file) => {
+                let address = unix::address_of(&listeners[0].local_addr()?);
+                let listeners = unix_listeners(runtimes, &address, listeners, file)?;
                 Ok((address, with_runtimes(listeners)))
             }
             Self::Mem(name) => {
@@ -125,7 +134,7 @@ impl BoundSocket {
     }
 }
 
-/// Registers one listener with each runtime.
+/// Registers the listeners with the runtimes in turn.
 fn on_each<T>(
     runtimes: &[Handle],
     listeners: Vec<T>,
@@ -135,7 +144,31 @@ fn on_each<T>(
         let _inside = runtime.enter();
         register(listener)
     };
-    runtimes.iter().zip(listeners).map(register).collect()
+    runtimes.iter().cycle().zip(listeners).map(register).collect()
+}
+
+#[cfg(unix)]
+impl Listener {
+    /// Duplicates the socket for another process. Returns `None` for a listener that works in this process only.
+    pub(crate) fn duplicate(&self) -> io::Result<Option<OwnedFd>> {
+        match self {
+            Self::Tcp(listener, _) => listener.as_fd().try_clone_to_owned().map(Some),
+            Self::Unix(_, listener) => listener.as_fd().try_clone_to_owned().map(Some),
+            Self::Mem(_) => Ok(None),
+        }
+    }
+
+    /// Returns `true` if the end of this listener removes a socket file.
+    pub(crate) fn has_file(&self) -> bool {
+        matches!(self, Self::Unix(UnixName { owned: Some(_), .. }, _))
+    }
+
+    /// Sets whether the end of this listener removes its socket file, if it created one.
+    pub(crate) fn set_removes_file(&mut self, removes_file: bool) {
+        if let Self::Unix(UnixName { owned: Some(file), .. }, _) = self {
+            file.is_kept = !removes_file;
+        }
+    }
 }
 
 impl Listener {
@@ -166,11 +199,11 @@ impl Listener {
 fn unix_listeners(
     runtimes: &[Handle],
     address: &Address,
-    listener: std::os::unix::net::UnixListener,
+    listeners: Vec<std::os::unix::net::UnixListener>,
     mut owned: Option<SocketFile>,
 ) -> io::Result<Vec<Listener>> {
-    on_each(runtimes, cloned(listener, runtimes.len(), std::os::unix::net::UnixListener::try_clone)?, |listener| {
-        let name = UnixName { address: address.clone(), _owned: owned.take() };
+    on_each(runtimes, spread(listeners, runtimes.len(), std::os::unix::net::UnixListener::try_clone)?, |listener| {
+        let name = UnixName { address: address.clone(), owned: owned.take() };
         Ok(Listener::Unix(name, UnixListener::from_std(listener)?))
     })
 }

@@ -25,8 +25,7 @@ impl TcpSockets {
                 sockets.push(bind_tcp(addr, true)?);
             }
         } else {
-            let first = sockets.remove(0);
-            sockets = cloned(first, count, Socket::try_clone)?;
+            sockets = spread(sockets, count, Socket::try_clone)?;
         }
         Ok(Self { sockets, is_exclusive: !options.reuse_port })
     }
@@ -76,12 +75,10 @@ fn set_reuse_port(_: &Socket, _: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Duplicates a listener, for sockets without a better distribution over threads.
-pub(super) fn cloned<T>(listener: T, count: usize, clone: impl Fn(&T) -> io::Result<T>) -> io::Result<Vec<T>> {
-    let mut all = Vec::with_capacity(count);
-    for _ in 1..count {
-        all.push(clone(&listener)?);
+/// Duplicates listeners in turn until there are `count`, for sockets without a better distribution over threads.
+pub(super) fn spread<T>(mut all: Vec<T>, count: usize, clone: impl Fn(&T) -> io::Result<T>) -> io::Result<Vec<T>> {
+    for index in 0..count.saturating_sub(all.len()) {
+        all.push(clone(&all[index])?);
     }
-    all.push(listener);
     Ok(all)
 }

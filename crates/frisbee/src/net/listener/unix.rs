@@ -3,12 +3,9 @@
 use std::{
     fs::File,
     io,
-    os::unix::{
-        fs::{FileTypeExt, MetadataExt},
-        net,
-    },
-    path::{Path, PathBuf},
-    time::{Duration, Instant, SystemTime},
+    os::unix::{fs::FileTypeExt, net},
+    path::Path,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -17,7 +14,7 @@ use rustix::{
 };
 use tokio::net::UnixStream;
 
-use crate::Address;
+use crate::{Address, net::socket_file::SocketFile};
 
 /// The name of a Unix listener. The creator of a socket file removes it.
 ///
@@ -26,41 +23,10 @@ use crate::Address;
 pub(crate) struct UnixName {
     pub(super) address: Address,
     /// The socket file, if this listener created it.
-    pub(super) _owned: Option<SocketFile>,
+    pub(super) owned: Option<SocketFile>,
 }
 
-/// The file of a Unix socket, with its identity at creation.
-pub(super) struct SocketFile {
-    path: PathBuf,
-    identity: FileIdentity,
-}
-
-impl SocketFile {
-    fn new(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), identity: identity(path)? })
-    }
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        // The file may have been removed and replaced by another server's socket.
-        if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// The identity of a file: device, inode number, and creation time if known.
-///
-/// The creation time matters because an inode number is reused once the file is removed and its socket closed.
-type FileIdentity = (u64, u64, Option<SystemTime>);
-
-fn identity(path: &Path) -> io::Result<FileIdentity> {
-    let metadata = std::fs::symlink_metadata(path)?;
-    Ok((metadata.dev(), metadata.ino(), metadata.created().ok()))
-}
-
-pub(super) async fn bind(address: &Address) -> io::Result<(Option<SocketFile>, net::UnixListener)> {
+pub(in crate::net) async fn bind(address: &Address) -> io::Result<(Option<SocketFile>, net::UnixListener)> {
     let (owned, listener) = match address {
         Address::Unix(path) => {
             // Without the lock, another server could replace a stale file between this server's check and its
