@@ -57,6 +57,28 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .out_dir(out_dir.join("vectors"))
         .compile_protos(&["../vectors/vectors.proto"], &["../vectors"])?;
 
+    // The golden messages again, now with an `Option` for each required field.
+    let golden = "../../crates/frpc-build/tests/golden/required";
+    frpc_build::configure()
+        .json(true)
+        .out_dir(out_dir.join("optional"))
+        .extern_path(".buf.validate", "::rules")
+        .extern_path(".google.api", "::rules")
+        .compile_protos(&[format!("{golden}/required.proto")], &[golden])?;
+
+    // Required fields of proto2, in messages that are hard to express in Rust.
+    frpc_build::configure()
+        .json(true)
+        .required_fields(true)
+        .out_dir(out_dir.join("strict"))
+        .boxed(".names.old.Old.inner")
+        .bytes(".")
+        .extern_path(".google.api", "::rules")
+        .compile_protos(
+            &["proto/names/old.proto", "proto/accepted/old_defaults.proto", "proto/marks.proto"],
+            &["proto", "proto/accepted", golden],
+        )?;
+
     let dir = "proto/accepted";
     println!("cargo:rerun-if-changed={dir}");
     let protos = fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>()?;

@@ -9,6 +9,14 @@ fn main() -> Result<(), frpc_build::Error> {
             .out_dir(out_dir.join(version))
             .compile_protos(&[format!("{dir}/schemas.proto")], &[dir])?;
     }
+    for (name, has_required_fields) in [("required", true), ("optional", false)] {
+        frpc_build::configure()
+            .json(true)
+            .required_fields(has_required_fields)
+            .out_dir(out_dir.join(name))
+            .extern_path(".google.api", "::none")
+            .compile_protos(&["proto/contracts.proto"], &["proto"])?;
+    }
     frpc_build::configure()
         .json(true)
         .first_operation("callback.proto", 200)

@@ -33,6 +33,7 @@ pub(crate) fn missing(message: &MessageSchema) -> Vec<&FieldSchema> {
 fn has_getter(field: &FieldSchema) -> bool {
     match &field.shape {
         FieldShape::Always(of) | FieldShape::List(of) => matches!(of, ValueType::Enum(_)),
+        FieldShape::Optional(of) if field.is_required => matches!(of, ValueType::Enum(_)),
         FieldShape::Optional(of) => !matches!(of, ValueType::Message(_)),
         FieldShape::Member(..) | FieldShape::Map(..) => false,
     }

@@ -18,7 +18,7 @@ use crate::{
     files::{self, GeneratedFiles},
     lock::{LockContent, LockFile},
     naming::{self, TypePaths},
-    prost_input, protoc_rules,
+    prost_input, protoc_rules, required,
     resolver::{ParsedFiles, ProtoResolver},
     sources::IncludeDirs,
 };
@@ -42,6 +42,7 @@ pub fn configure() -> Builder {
         has_server: true,
         has_client: true,
         has_json: false,
+        has_required_fields: false,
         has_well_known_types: false,
         externs: Vec::new(),
         uncommented: Vec::new(),
@@ -70,6 +71,7 @@ pub struct Builder {
     has_server: bool,
     has_client: bool,
     has_json: bool,
+    has_required_fields: bool,
     has_well_known_types: bool,
     externs: Vec<(String, String)>,
     uncommented: Vec<String>,
@@ -111,6 +113,24 @@ impl Builder {
     /// the result of their function `json_types` to `MessageSettings::any_types` of the server or channel.
     pub fn json(mut self, enable: bool) -> Self {
         self.has_json = enable;
+        self
+    }
+
+    /// Sets whether fields marked as required have the type `T` instead of `Option<T>`. Default: no.
+    ///
+    /// A mark is `(buf.validate.field).required = true`, `(google.api.field_behavior) = REQUIRED`, or `required` in
+    /// proto2. It counts for fields that would be an `Option`: those with a message, and `optional` ones. A decoded
+    /// message without such a field is an error in every format, which names the field: `Order.customer.address is
+    /// required`. Servers respond with the code `InvalidArgument`.
+    ///
+    /// The bytes on the wire are the same as without this option, so peers may differ in it. `prost::Message::decode` does
+    /// not check required fields, only frpc does. Generate the target of an [`extern_path`](Self::extern_path) with the
+    /// same setting.
+    ///
+    /// The marks are in options, and the types of prost drop them. Use [`compile_protos`](Self::compile_protos) or
+    /// [`compile_descriptor_set`](Self::compile_descriptor_set), but not [`compile_fds`](Self::compile_fds).
+    pub fn required_fields(mut self, enable: bool) -> Self {
+        self.has_required_fields = enable;
         self
     }
 
@@ -343,10 +363,11 @@ impl Builder {
             let paths = compiler.files().map(|file| sources.path(file.name()));
             paths.filter(|path| path.is_file()).for_each(|path| rerun_if_changed(&path));
         }
+        let encoded = compiler.encode_file_descriptor_set();
         if let Some(path) = &self.file_descriptor_set_path {
-            files::write(path, &compiler.encode_file_descriptor_set())?;
+            files::write(path, &encoded)?;
         }
-        self.generate(compiler.file_descriptor_set(), &sources)
+        self.generate(compiler.file_descriptor_set(), &encoded, &sources)
     }
 
     /// Checks proto files against the [lock file](Self::lock) and updates it like a build, without generating code.
@@ -391,19 +412,32 @@ impl Builder {
         if self.emits_rerun_if_changed {
             rerun_if_changed(path);
         }
-        self.compile_fds(set)
+        if let Some(path) = &self.file_descriptor_set_path {
+            files::write(path, &bytes)?;
+        }
+        self.generate(set, &bytes, &IncludeDirs::default())
     }
 
     /// Compiles descriptors. Files with an edition are read as proto2: a field that occurs at most once may be unset.
     pub fn compile_fds(self, set: FileDescriptorSet) -> Result<(), Error> {
-        if let Some(path) = &self.file_descriptor_set_path {
-            files::write(path, &set.encode_to_vec())?;
+        if self.has_required_fields {
+            return Err(Error::other(
+                "the types of prost drop the options that mark required fields: use `compile_descriptor_set`",
+            ));
         }
-        self.generate(set, &IncludeDirs::default())
+        let encoded = set.encode_to_vec();
+        if let Some(path) = &self.file_descriptor_set_path {
+            files::write(path, &encoded)?;
+        }
+        self.generate(set, &encoded, &IncludeDirs::default())
     }
 
-    fn generate(mut self, set: FileDescriptorSet, sources: &IncludeDirs) -> Result<(), Error> {
+    /// Generates code from descriptors. `encoded` are the same descriptors with all options.
+    fn generate(mut self, set: FileDescriptorSet, encoded: &[u8], sources: &IncludeDirs) -> Result<(), Error> {
         let emitter = self.emitter()?;
+        if self.has_required_fields {
+            self.schema.required_fields = required::marked(encoded).map_err(Error::other)?;
+        }
         let schema = Schema::read(&set, &self.schema).map_err(|error| Error::schema(&error.diagnostics, sources))?;
         let unnamed = conflicts::unnamed(&schema);
         if !unnamed.is_empty() {
@@ -468,6 +502,7 @@ impl Builder {
             has_server: self.has_server,
             has_client: self.has_client,
             has_json: self.has_json,
+            has_required_fields: self.has_required_fields,
             topics: self.topics.clone(),
             attributes: self.service_attributes()?,
             uncommented: self.uncommented.clone(),

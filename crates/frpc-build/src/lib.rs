@@ -45,6 +45,7 @@ mod prost_input;
 mod protoc_rules;
 mod protox_errors;
 mod render;
+mod required;
 mod resolver;
 mod sources;
 

@@ -276,6 +276,7 @@ impl Builder {
             has_server: self.has_server,
             has_client: self.has_client,
             has_json: false,
+            has_required_fields: false,
             topics: Vec::new(),
             codecs,
             attributes: Vec::new(),

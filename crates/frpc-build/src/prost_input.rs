@@ -2,7 +2,7 @@
 //!
 //! Marks replace comments, because prost would keep text that rustdoc misinterprets; [`RemovedComments::fill_in`] puts the
 //! converted comments back. Default values get the only form accepted by prost's macro. Enum fields whose accessors
-//! would collide with other functions become numbers, which have no accessors.
+//! would collide with other functions become numbers, which have no accessors. Fields marked as required get the label.
 
 use std::collections::{HashMap, HashSet};
 
@@ -50,7 +50,17 @@ pub(crate) fn of(set: &FileDescriptorSet, schema: &Schema) -> (Vec<FileDescripto
     let numbers = messages.flat_map(|message| {
         accessors::missing(message).into_iter().map(|field| (format!(".{}", message.full_name), field.name.clone()))
     });
-    let mut rewriter = Rewriter { enums, numbers: numbers.collect(), comments: RemovedComments::default() };
+    let messages = schema.packages.iter().flat_map(|package| &package.messages);
+    let required = messages.flat_map(|message| {
+        let fields = message.fields.iter().filter(|field| field.is_required);
+        fields.map(|field| (format!(".{}", message.full_name), field.name.clone()))
+    });
+    let mut rewriter = Rewriter {
+        enums,
+        numbers: numbers.collect(),
+        required: required.collect(),
+        comments: RemovedComments::default(),
+    };
     let files = set.file.iter().map(|file| rewriter.file(file)).collect();
     (files, rewriter.comments)
 }
@@ -59,6 +69,8 @@ struct Rewriter {
     enums: HashMap<String, EnumDescriptorProto>,
     /// The fields that become numbers: the full name of the message, with a leading dot, and the name of the field.
     numbers: HashSet<(String, String)>,
+    /// The required fields, in the same form.
+    required: HashSet<(String, String)>,
     comments: RemovedComments,
 }
 
@@ -87,7 +99,12 @@ impl Rewriter {
             let path = joined(path, &[FIELDS_OF_MESSAGE, index]);
             self.default(field);
             let mut note = None;
-            if self.numbers.contains(&(full_name.clone(), field.name().to_owned())) {
+            let name = (full_name.clone(), field.name().to_owned());
+            if self.required.contains(&name) {
+                field.set_label(Label::Required);
+                (field.proto3_optional, field.oneof_index) = (None, None);
+            }
+            if self.numbers.contains(&name) {
                 let entries = &mut declared.nested_type;
                 let entry =
                     entries.iter_mut().find(|entry| field.type_name() == format!("{full_name}.{}", entry.name()));

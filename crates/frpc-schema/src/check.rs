@@ -15,11 +15,12 @@ use crate::{
         ENUMS_OF_FILE, ENUMS_OF_MESSAGE, FIELDS_OF_MESSAGE, Locations, MESSAGES_OF_FILE, MESSAGES_OF_MESSAGE,
         METHODS_OF_SERVICE, ONEOFS_OF_MESSAGE, PACKAGE_OF_FILE, SERVICES_OF_FILE, VALUES_OF_ENUM, joined,
     },
+    operations::SchemaOptions,
     rules::{self, DeclarationRules, NUMBER_MAX},
 };
 
 /// Returns all mistakes in a set of files.
-pub(crate) fn find(set: &FileDescriptorSet) -> Vec<Diagnostic> {
+pub(crate) fn find(set: &FileDescriptorSet, options: &SchemaOptions) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let mut files = HashSet::new();
     for file in &set.file {
@@ -32,7 +33,7 @@ pub(crate) fn find(set: &FileDescriptorSet) -> Vec<Diagnostic> {
     let mut packages: HashMap<_, HashSet<_>> = HashMap::new();
     for file in &set.file {
         let names = packages.entry(file.package()).or_default();
-        FileChecker { file, locations: Locations::new(file), types: &types, found: &mut found }.file(names);
+        FileChecker { file, locations: Locations::new(file), types: &types, options, found: &mut found }.file(names);
     }
     found.extend(rules::extensions(set));
     found
@@ -124,23 +125,24 @@ impl<'a> TypeIndex<'a> {
         }
     }
 
-    /// Returns `true` if a message contains itself through required fields only, so that no value can be complete.
-    fn requires_itself(&self, name: &str) -> bool {
+    /// Returns the required fields by which a message contains itself, so that no value can be complete.
+    fn required_cycle(&self, name: &str, options: &SchemaOptions) -> Option<Vec<&'a str>> {
         let mut seen = HashSet::new();
-        let mut next = vec![name];
-        while let Some(at) = next.pop() {
+        let mut next = vec![(name, Vec::new())];
+        while let Some((at, path)) = next.pop() {
             let Some(DeclaredType::Message(message)) = self.0.get(at) else { continue };
-            let required = message.field.iter().filter(|field| field.label() == Label::Required);
-            for of in required.filter(|field| field.r#type() == Type::Message).map(|field| field.type_name()) {
-                if of == name {
-                    return true;
+            let messages = message.field.iter().filter(|field| field.r#type() == Type::Message);
+            for field in messages.filter(|field| options.is_required(at, field)) {
+                let path = [&path[..], &[field.name()]].concat();
+                if field.type_name() == name {
+                    return Some(path);
                 }
-                if seen.insert(of) {
-                    next.push(of);
+                if seen.insert(field.type_name()) {
+                    next.push((field.type_name(), path));
                 }
             }
         }
-        false
+        None
     }
 }
 
@@ -148,6 +150,7 @@ struct FileChecker<'a, 'b> {
     file: &'a FileDescriptorProto,
     locations: Locations<'a>,
     types: &'b TypeIndex<'a>,
+    options: &'b SchemaOptions,
     found: &'b mut Vec<Diagnostic>,
 }
 
@@ -189,11 +192,15 @@ impl<'a> FileChecker<'a, '_> {
         if is_entry(declared) {
             self.entry(declared, path, depth);
         }
-        if self.types.requires_itself(&full_name) {
-            let message =
-                format!("message {} requires itself, so no value of it can be complete", shown(&full_name[1..]));
-            let help = "make one of the required fields of this cycle `optional`";
-            self.found.push(Diagnostic::new(message).at(self.locations.place(path)).help(help));
+        if let Some(cycle) = self.types.required_cycle(&full_name, self.options) {
+            let name = shown(&full_name[1..]);
+            let message = format!("message {name} requires itself, so no value of it can be complete");
+            self.found.push(
+                Diagnostic::new(message)
+                    .at(self.locations.place(path))
+                    .note(format_args!("{name}.{} is required", shown(&cycle.join("."))))
+                    .help("make one of the required fields of this cycle optional"),
+            );
         }
 
         let mistakes = DeclarationRules::new(self.file, &self.locations).message(declared, path);

@@ -56,7 +56,8 @@ pub struct FieldSchema {
     pub number: i32,
     /// Type and cardinality.
     pub shape: FieldShape,
-    /// True for a `required` field of proto2.
+    /// True for a `required` field of proto2, and for [`SchemaOptions::required_fields`](crate::SchemaOptions). The latter
+    /// keep their shape, because the encoding is the same.
     pub is_required: bool,
     /// True if protobuf encodes its values with a fixed length: `fixed32`, `sfixed64`, `float`, `double` and similar
     /// types.

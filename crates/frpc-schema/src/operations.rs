@@ -3,9 +3,12 @@
 //! Every file has its own sequence over all methods of all its services, in the order of declaration. It starts at
 //! [`FIRST_OPERATION`] or at the file's number in [`SchemaOptions`].
 
-use std::{collections::BTreeMap, ops::RangeInclusive};
+use std::{
+    collections::{BTreeMap, HashSet},
+    ops::RangeInclusive,
+};
 
-use prost_types::{FileDescriptorProto, FileDescriptorSet};
+use prost_types::{FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet, field_descriptor_proto::Label};
 
 use crate::{diagnostic::Diagnostic, location::SourceLocation};
 
@@ -18,9 +21,19 @@ pub const FIRST_OPERATION: u16 = 10;
 pub struct SchemaOptions {
     /// First operation of each file, by file name. Default: [`FIRST_OPERATION`].
     pub first_operations: BTreeMap<String, u16>,
+    /// Full names of fields to read as required, such as `shop.Order.customer`. They must not be lists, maps or members
+    /// of a oneof.
+    pub required_fields: HashSet<String>,
 }
 
 impl SchemaOptions {
+    /// Returns `true` if a field must be set. `message` is the full name of its message with a leading dot.
+    pub(crate) fn is_required(&self, message: &str, field: &FieldDescriptorProto) -> bool {
+        field.label() == Label::Required
+            || (!self.required_fields.is_empty()
+                && self.required_fields.contains(&format!("{}.{}", message.trim_start_matches('.'), field.name())))
+    }
+
     /// Returns the mistakes in the options.
     pub(crate) fn mistakes(&self, set: &FileDescriptorSet) -> Vec<Diagnostic> {
         let files: Vec<_> = set.file.iter().map(FileDescriptorProto::name).collect();

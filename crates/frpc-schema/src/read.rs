@@ -27,14 +27,14 @@ impl Schema {
     ///
     /// Files of an edition are read as proto2: single fields may be unset.
     pub fn read(set: &FileDescriptorSet, options: &SchemaOptions) -> Result<Self, Error> {
-        let mut mistakes = check::find(set);
+        let mut mistakes = check::find(set, options);
         mistakes.extend(options.mistakes(set));
         if !mistakes.is_empty() {
             return Err(Error { diagnostics: mistakes });
         }
         let mut schema = Self::default();
         for file in &set.file {
-            FileReader::new(file).read_into(&mut schema, FileOperations::new(file, options))?;
+            FileReader::new(file, options).read_into(&mut schema, FileOperations::new(file, options))?;
         }
         Ok(schema)
     }
@@ -55,11 +55,12 @@ struct FileReader<'a> {
     file: &'a FileDescriptorProto,
     locations: Locations<'a>,
     has_presence: bool,
+    options: &'a SchemaOptions,
 }
 
 impl<'a> FileReader<'a> {
-    fn new(file: &'a FileDescriptorProto) -> Self {
-        Self { file, locations: Locations::new(file), has_presence: file.syntax() != "proto3" }
+    fn new(file: &'a FileDescriptorProto, options: &'a SchemaOptions) -> Self {
+        Self { file, locations: Locations::new(file), has_presence: file.syntax() != "proto3", options }
     }
 
     fn read_into(&self, schema: &mut Schema, mut operations: FileOperations) -> Result<(), Diagnostic> {
@@ -105,7 +106,7 @@ impl<'a> FileReader<'a> {
                 json_name: field.json_name.clone().unwrap_or_else(|| camel_case(field.name())),
                 number: field.number(),
                 shape,
-                is_required: field.label() == Label::Required,
+                is_required: self.options.is_required(&full_name, field),
                 is_fixed: is_fixed(field.r#type()),
                 is_deprecated: field.options.as_ref().is_some_and(|options| options.deprecated()),
                 place: self.place(&path),

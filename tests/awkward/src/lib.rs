@@ -19,6 +19,17 @@ pub mod schemas {
     include!(concat!(env!("OUT_DIR"), "/accepted/_includes.rs"));
 }
 
+/// The golden messages with required fields as a peer without this option has them.
+pub mod optional {
+    include!(concat!(env!("OUT_DIR"), "/optional/_includes.rs"));
+}
+
+/// Messages of proto2 with checked required fields.
+pub mod strict {
+    #![deny(warnings)]
+    include!(concat!(env!("OUT_DIR"), "/strict/_includes.rs"));
+}
+
 /// The types of `google.protobuf` in prost that frpc does not send.
 pub mod google_protobuf {
     #![deny(warnings)]
@@ -41,6 +52,9 @@ pub mod golden {
     }
     pub mod json {
         include!("../../../crates/frpc-build/tests/golden/json/_includes.rs");
+    }
+    pub mod required {
+        include!("../../../crates/frpc-build/tests/golden/required/_includes.rs");
     }
     pub mod shop {
         include!("../../../crates/frpc-build/tests/golden/shop/_includes.rs");

@@ -75,6 +75,19 @@ pub mod echo {
     frpc::include_proto!("echo");
 }
 
+/// A service whose messages have required fields, with and without their check.
+#[cfg(feature = "full")]
+pub mod contracts {
+    #![allow(missing_docs, reason = "the schema has none")]
+
+    pub mod required {
+        include!(concat!(env!("OUT_DIR"), "/required/contracts.rs"));
+    }
+    pub mod optional {
+        include!(concat!(env!("OUT_DIR"), "/optional/contracts.rs"));
+    }
+}
+
 /// Messages with an enum, and an echo service for them.
 #[cfg(feature = "full")]
 pub mod paint;

@@ -28,6 +28,7 @@ mod redials;
 mod refusals;
 #[cfg(target_os = "linux")]
 mod replicas;
+mod required;
 mod restarts;
 mod shutdowns;
 #[cfg(unix)]

@@ -2,13 +2,16 @@
 
 use std::collections::{HashMap, HashSet};
 
-use frpc_schema::{EnumSchema, FieldSchema, FieldShape, MessageSchema, PackageSchema, PositionTables, ValueType};
+use frpc_schema::{
+    EnumSchema, FieldSchema, FieldShape, MessageSchema, PackageSchema, PositionTables, Schema, ValueType,
+};
 use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::{
     EmitSettings,
     layout::{self, LayoutNames},
+    required,
     rust::{number, tokens},
     scope::{ModuleImports, ModuleScope},
     types::TypeEmitter,
@@ -17,8 +20,14 @@ use crate::naming;
 
 /// Returns the impls for all enums and messages of a package. A block around them holds their imports, so these cannot
 /// conflict with names of the module.
-pub(super) fn block(emitter: &EmitSettings, package: &PackageSchema, scope: &ModuleScope) -> Option<TokenStream> {
+pub(super) fn block(
+    emitter: &EmitSettings,
+    package: &PackageSchema,
+    schema: &Schema,
+    scope: &ModuleScope,
+) -> Option<TokenStream> {
     let recursive = recursive(package);
+    let requiring = if emitter.has_required_fields { required::requiring(schema) } else { HashSet::new() };
     let imports = ModuleImports::new(scope);
     let types = TypeEmitter {
         package: package.name.as_str(),
@@ -27,7 +36,7 @@ pub(super) fn block(emitter: &EmitSettings, package: &PackageSchema, scope: &Mod
         imports: &imports,
         module: "codec",
     };
-    let codec = CodecEmitter { types: &types, has_json: emitter.has_json };
+    let codec = CodecEmitter { types: &types, has_json: emitter.has_json, requiring: &requiring };
     let enums = package.enums.iter().filter(|declared| emitter.is_here(&declared.full_name));
     let enums = enums.map(|declared| codec.enumeration(declared));
     let messages = package.messages.iter().filter(|declared| emitter.is_here(&declared.full_name));
@@ -71,6 +80,8 @@ pub(super) fn recursive(package: &PackageSchema) -> HashSet<&str> {
 struct CodecEmitter<'a> {
     types: &'a TypeEmitter<'a>,
     has_json: bool,
+    /// The messages that can lack a required field. Empty if these are not checked.
+    requiring: &'a HashSet<&'a str>,
 }
 
 impl CodecEmitter<'_> {
@@ -140,6 +151,7 @@ impl MessageCodec<'_> {
                 message: &|of| self.codec.types.path(of),
             },
         );
+        let required = required::table_of(self.message, self.codec.requiring, self.codec.types);
         let (out, writes) = self.writes();
         let (input, reads) = self.reads();
         // Inlined large messages take minutes to compile, and inlined recursive ones use too much stack.
@@ -159,6 +171,8 @@ impl MessageCodec<'_> {
                 fn layout() -> #option<&'static #layout_type> {
                     #layout
                 }
+
+                #required
 
                 #inline
                 fn encode_fields<S: #sink>(&self, #out: &mut #writer<S>) {
@@ -204,9 +218,9 @@ impl MessageCodec<'_> {
         let name = tokens(&naming::snake(&field.name));
         let write = match &field.shape {
             // The field may be boxed. With an explicit type, a reference converts in either case.
-            FieldShape::Always(ValueType::Message(of)) => {
-                let of = self.codec.types.path(of);
-                quote! { out.message::<#of>(&#message.#name) }
+            FieldShape::Always(ValueType::Message(of)) => self.write_message(of, quote! { &#message.#name }),
+            FieldShape::Optional(ValueType::Message(of)) if field.is_required => {
+                self.write_message(of, quote! { &#message.#name })
             }
             FieldShape::Always(of) if self.is_large() && !matches!(of, ValueType::Enum(_)) => {
                 quote! { out.scalar(&#message.#name) }
@@ -215,6 +229,7 @@ impl MessageCodec<'_> {
                 self.write_value(of, quote! { &#message.#name })
             }
             FieldShape::Always(of) => self.write_value(of, quote! { #message.#name }),
+            FieldShape::Optional(of) if field.is_required => self.write_optional(of, quote! { Some(&#message.#name) }),
             FieldShape::Optional(of) => self.write_optional(of, quote! { #message.#name.as_ref() }),
             FieldShape::Member(oneof, of) => {
                 let oneof = &self.message.oneofs[*oneof];
@@ -237,6 +252,11 @@ impl MessageCodec<'_> {
             }
         };
         quote! { #write; }
+    }
+
+    fn write_message(&self, of: &str, value: TokenStream) -> TokenStream {
+        let of = self.codec.types.path(of);
+        quote! { out.message::<#of>(#value) }
     }
 
     fn write_optional(&self, of: &ValueType, value: TokenStream) -> TokenStream {
@@ -288,7 +308,16 @@ impl MessageCodec<'_> {
     fn read(&self, field: &FieldSchema) -> TokenStream {
         let name = tokens(&naming::snake(&field.name));
         let into = quote! { &mut self.#name };
+        let is_checked = field.is_required && self.codec.requiring.contains(self.message.full_name.as_str());
         let read = match &field.shape {
+            FieldShape::Always(ValueType::Message(of)) | FieldShape::Optional(ValueType::Message(of)) if is_checked => {
+                let of = self.codec.types.path(of);
+                quote! { input.required_message::<#of>(#into) }
+            }
+            FieldShape::Optional(of) if is_checked => {
+                let (reader, read) = (self.codec.types.import("Reader"), self.read_optional(of));
+                quote! { input.required(#into, #reader::#read) }
+            }
             FieldShape::Always(ValueType::Message(of)) => {
                 let of = self.codec.types.path(of);
                 quote! { input.message_or_default::<#of>(#into) }

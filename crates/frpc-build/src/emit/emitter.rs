@@ -59,6 +59,7 @@ pub(crate) struct EmitSettings {
     pub(crate) has_server: bool,
     pub(crate) has_client: bool,
     pub(crate) has_json: bool,
+    pub(crate) has_required_fields: bool,
     pub(crate) topics: Vec<MessageTopic>,
     pub(crate) codecs: Vec<CodecPath>,
     pub(crate) attributes: Vec<ServiceAttribute>,

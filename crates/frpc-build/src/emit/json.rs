@@ -308,7 +308,9 @@ impl MessageJson<'_> {
     fn write(&self, field: &FieldSchema) -> TokenStream {
         let (name, value) = (escaped(&field.json_name), tokens(&naming::snake(&field.name)));
         let write = match &field.shape {
-            FieldShape::Always(of) if field.is_required || matches!(of, ValueType::Message(_)) => {
+            FieldShape::Always(of) | FieldShape::Optional(of)
+                if field.is_required || matches!(field.shape, FieldShape::Always(ValueType::Message(_))) =>
+            {
                 let write = self.writer(of);
                 quote! { out.present(#name, &self.#value, #write) }
             }
@@ -425,6 +427,10 @@ impl MessageJson<'_> {
         let value = tokens(&naming::snake(&field.name));
         match &field.shape {
             FieldShape::Always(of) => {
+                let read = self.reader(of);
+                quote! { input.#read(&mut self.#value) }
+            }
+            FieldShape::Optional(of) if field.is_required => {
                 let read = self.reader(of);
                 quote! { input.#read(&mut self.#value) }
             }

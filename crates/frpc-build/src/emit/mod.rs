@@ -6,6 +6,7 @@ mod emitter;
 mod json;
 mod layout;
 mod methods;
+mod required;
 mod rust;
 mod scope;
 mod server;
@@ -47,7 +48,7 @@ pub(crate) fn package(
         items.extend(client::module(service, &package.name, emitter));
     }
     items.extend(topics::module(package, emitter));
-    items.extend(codec::block(emitter, package, &scope));
+    items.extend(codec::block(emitter, package, schema, &scope));
     items.extend(json::block(emitter, package, schema, &scope));
     file.items.extend(syn::parse2::<File>(items).expect("generated code is valid Rust").items);
     Ok(rust::formatted(&file))

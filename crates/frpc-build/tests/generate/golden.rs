@@ -30,6 +30,13 @@ fn messages_with_json_describe_each_field() {
     check("json", &["json.proto"], frpc_build::configure().json(true));
 }
 
+#[test]
+fn required_fields_are_no_options() {
+    let builder = frpc_build::configure().json(true).required_fields(true).build_server(false).build_client(false);
+    let builder = builder.extern_path(".buf.validate", "::rules").extern_path(".google.api", "::rules");
+    check("required", &["required.proto"], builder);
+}
+
 /// The crates of the workspace come with generated code, so that those who use them need no compiler of proto files.
 #[test]
 fn checked_in_code_matches_the_generator() {

@@ -8,6 +8,7 @@ mod golden;
 mod lock;
 mod options;
 mod refused;
+mod required;
 
 use std::{fs, path::PathBuf, thread};
 

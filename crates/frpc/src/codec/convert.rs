@@ -172,7 +172,13 @@ impl Format {
             let checked = checked_memory::<M>(part, reading.budget, uncounted_max);
             reading.memory_len += checked.map_err(|limit| CodecError::TooMuchMemory { message: M::NAME, limit })?;
         }
-        (functions.decode)(content, part, reading)
+        let message = (functions.decode)(content, part, reading)?;
+        if self == Self::Proto
+            && let Some(required) = M::required()
+        {
+            required.check(M::NAME, part)?;
+        }
+        Ok(message)
     }
 
     fn functions<M: Message>(self) -> Result<&'static FormatFunctions<M>, CodecError> {

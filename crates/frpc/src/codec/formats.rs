@@ -178,6 +178,11 @@ pub enum CodecError {
         /// The memory limit in bytes.
         limit: usize,
     },
+    /// A protobuf message lacks a [required field](super::RequiredFields).
+    Missing {
+        /// The path of the field: the name of the message, its field, the field of that field, and so on.
+        path: String,
+    },
     /// A user-defined [codec](super::Codec) failed.
     Custom {
         /// The name of the codec.
@@ -212,6 +217,7 @@ impl CodecError {
             Self::Json(error) => matches!(error.kind(), json::ErrorKind::TooMuchMemory { .. }),
             Self::Proto(_)
             | Self::Failure(_)
+            | Self::Missing { .. }
             | Self::Custom { .. }
             | Self::OtherCodec { .. }
             | Self::Unsupported { .. } => false,
@@ -242,6 +248,7 @@ impl fmt::Display for CodecError {
             Self::TooMuchMemory { message, limit } => {
                 write!(f, "{message}: would take more than {limit} bytes of memory")
             }
+            Self::Missing { path } => write!(f, "{path} is required"),
             Self::Custom { codec, text } => write!(f, "the codec `{codec}` refuses it: {text}"),
             Self::OtherCodec { codec, format } => {
                 write!(f, "the messages are written by the codec `{codec}`, not in {format}")
@@ -266,6 +273,7 @@ impl Error for CodecError {
             Self::Json(error) => Some(error),
             Self::Failure(_)
             | Self::TooMuchMemory { .. }
+            | Self::Missing { .. }
             | Self::Custom { .. }
             | Self::OtherCodec { .. }
             | Self::Unsupported { .. } => None,

@@ -2,6 +2,7 @@
 //!
 //! This module knows no packets, sockets or tasks.
 
+mod checked_fields;
 mod compression;
 mod convert;
 mod custom;
@@ -12,6 +13,7 @@ pub mod json;
 mod layout;
 mod polyglot;
 mod reading;
+mod required;
 
 pub use self::compression::Compression;
 pub use self::custom::Codec;
@@ -26,3 +28,4 @@ pub use self::polyglot::{
 };
 pub(crate) use self::polyglot::{decode_error, encode_small, short_error};
 pub(crate) use self::reading::DecodeContext;
+pub use self::required::{CheckedField, RequiredFields};

@@ -14,6 +14,7 @@ mod polyglot;
 mod properties;
 mod proto_json;
 mod proto_memory;
+mod required;
 mod services;
 mod slices;
 mod stack;

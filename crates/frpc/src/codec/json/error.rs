@@ -47,7 +47,7 @@ pub enum ErrorKind {
     },
     /// A field or map key occurs twice.
     Duplicate,
-    /// A `required` field of proto2 is missing.
+    /// A required field is missing.
     Missing,
     /// Another member of the same oneof is already set.
     OneofTwice,
@@ -136,7 +136,8 @@ impl From<ErrorKind> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.0.path.is_empty() {
-            write!(f, "{}: ", self.0.path)?;
+            let separator = if self.0.kind == ErrorKind::Missing { "" } else { ":" };
+            write!(f, "{}{separator} ", self.0.path)?;
         }
         self.0.kind.fmt(f)?;
         self.0.position.map_or(Ok(()), |position| write!(f, " (at byte {position})"))
@@ -153,7 +154,7 @@ impl fmt::Display for ErrorKind {
             Self::Invalid { what } => write!(f, "not {what}"),
             Self::OutOfRange { of } => write!(f, "out of the range of {of}"),
             Self::Duplicate => f.write_str("occurs twice"),
-            Self::Missing => f.write_str("is required, and not there"),
+            Self::Missing => f.write_str("is required"),
             Self::OneofTwice => f.write_str("another member of the same oneof is set already"),
             Self::TooDeep { limit } => write!(f, "messages are nested deeper than {limit}"),
             Self::TooMuchMemory { limit } => write!(f, "would take more than {limit} bytes of memory"),

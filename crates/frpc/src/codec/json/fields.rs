@@ -27,7 +27,7 @@ impl Field {
         Self { json, proto, is_nullable: true, is_required: false, is_plain: is_plain(json.as_bytes()) }
     }
 
-    /// Marks the field as `required` in proto2: its absence is an error.
+    /// Marks the field as required: its absence is an error.
     pub const fn required(self) -> Self {
         Self { is_required: true, ..self }
     }
@@ -112,19 +112,19 @@ fn find(fields: &[Field], expected: usize, name: &str) -> Option<usize> {
 }
 
 /// The set of fields found so far.
-struct SeenFields {
+pub(in crate::codec) struct SeenFields {
     first: u128,
     others: Vec<u128>,
 }
 
 impl SeenFields {
-    fn new(count: usize) -> Self {
+    pub(in crate::codec) fn new(count: usize) -> Self {
         Self { first: 0, others: vec![0; count.saturating_sub(1) / 128] }
     }
 
     /// Adds a field, or returns `None` if it was there before.
     #[inline]
-    fn add(&mut self, index: usize) -> Option<()> {
+    pub(in crate::codec) fn add(&mut self, index: usize) -> Option<()> {
         let seen = match index / 128 {
             0 => &mut self.first,
             other => &mut self.others[other - 1],
@@ -136,7 +136,7 @@ impl SeenFields {
     }
 
     /// Returns `true` if the field was found.
-    fn has(&self, index: usize) -> bool {
+    pub(in crate::codec) fn has(&self, index: usize) -> bool {
         let seen = match index / 128 {
             0 => self.first,
             other => self.others[other - 1],

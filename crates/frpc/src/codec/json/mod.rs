@@ -62,7 +62,7 @@ mod types;
 mod well_known;
 mod writer;
 
-pub(super) use self::any::read;
+pub(super) use self::{any::read, fields::SeenFields};
 pub use self::{
     any::{from_slice, from_slice_with, from_str, from_str_with, to_string, to_string_with, to_vec, to_vec_with},
     error::{Error, ErrorKind, Result},

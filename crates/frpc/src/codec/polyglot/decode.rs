@@ -3,10 +3,10 @@
 use bytes::Bytes;
 
 use super::{
-    error::{Failure, Result},
+    error::{DecodeErrorKind, Failure, Result},
     kind::Kind,
     message::Message,
-    reader::Reader,
+    reader::{PresenceCheck, Reader},
     scalar::{MapEntries, PolyglotScalar},
     slots::SlotTable,
     storage::MessageStorage,
@@ -24,7 +24,7 @@ pub enum DecodedContent<M> {
 }
 
 /// Decodes a message, or the error sent instead of it. Ignores bytes after the message. An absent message decodes as
-/// the default. `Bytes` fields are slices of `content`.
+/// the default, unless it has required fields. `Bytes` fields are slices of `content`.
 #[inline]
 pub fn decode<M: Message>(content: &Bytes) -> Result<DecodedContent<M>> {
     decode_part(content, content, MemoryBudget::default())
@@ -33,7 +33,18 @@ pub fn decode<M: Message>(content: &Bytes) -> Result<DecodedContent<M>> {
 /// Decodes a message like [`decode`] from `part`, a slice of `content`.
 #[inline]
 pub(crate) fn decode_part<M: Message>(content: &Bytes, part: &[u8], budget: MemoryBudget) -> Result<DecodedContent<M>> {
-    decode_part_with(content, part, budget, M::NAME, M::default, M::decode_fields)
+    check_absent::<M>(part).map_err(|error| error.in_message(M::NAME))?;
+    let has_required = M::required().is_some();
+    decode_part_with(content, part, budget, has_required, M::NAME, M::default, M::decode_fields)
+}
+
+/// Returns an error if the next message is absent and has required fields.
+#[inline]
+fn check_absent<M: Message>(rest: &[u8]) -> Result<()> {
+    match M::required() {
+        Some(required) if rest.first() == Some(&(Kind::Nil as u8)) => required.check_absent(),
+        _ => Ok(()),
+    }
 }
 
 /// Decodes a message with functions instead of a type, for programs without generated code for it.
@@ -55,7 +66,7 @@ pub fn decode_with<M>(
     make: impl Fn() -> M,
     read_fields: impl Fn(&mut M, &mut Reader<'_>) -> Result<()>,
 ) -> Result<DecodedContent<M>> {
-    decode_part_with(content, content, MemoryBudget::default(), name, make, read_fields)
+    decode_part_with(content, content, MemoryBudget::default(), true, name, make, read_fields)
 }
 
 #[inline(always)] // Moving a small message between stack frames takes longer than decoding it.
@@ -63,20 +74,22 @@ fn decode_part_with<M>(
     content: &Bytes,
     part: &[u8],
     budget: MemoryBudget,
+    has_required: bool,
     name: &str,
     make: impl Fn() -> M,
     read_fields: impl Fn(&mut M, &mut Reader<'_>) -> Result<()>,
 ) -> Result<DecodedContent<M>> {
     let mut input = Reader::of_part(content, part, budget);
     let first = input.root_with(name, &make, &read_fields)?;
-    if input.is_empty() {
+    let is_incomplete = has_required && input.presence == PresenceCheck::Needed;
+    if input.is_empty() && !is_incomplete {
         return Ok(first);
     }
     match trailer::read(&mut input).map_err(|error| error.in_message(name))? {
-        None => Ok(first),
-        Some(kept) => {
+        None if !is_incomplete => Ok(first),
+        kept => {
             drop(first);
-            decode_with_trailer(content, part, budget, kept, name, make, read_fields)
+            decode_with_trailer(content, part, budget, kept.unwrap_or_default(), name, make, read_fields)
         }
     }
 }
@@ -112,6 +125,7 @@ impl Reader<'_> {
     /// Decodes the outermost message. It may be absent or replaced by an error.
     #[inline(always)] // Moving a small message between stack frames takes longer than decoding it.
     pub fn root<M: Message>(&mut self) -> Result<DecodedContent<M>> {
+        check_absent::<M>(self.rest()).map_err(|error| error.in_message(M::NAME))?;
         self.root_with(M::NAME, M::default, M::decode_fields)
     }
 
@@ -161,9 +175,38 @@ impl Reader<'_> {
         self.message(message)
     }
 
-    /// Decodes a list element, a map value or a required field. Nil means a default message.
+    /// Decodes a required field. Nil is an error.
+    #[inline]
+    pub fn required_message<M: Message>(&mut self, into: &mut M) -> Result<()> {
+        if self.rest().first() == Some(&(Kind::Nil as u8)) {
+            return Err(DecodeErrorKind::Missing.into());
+        }
+        self.message(into)
+    }
+
+    /// Decodes a required field with `read`, a function for an optional field. Without the trailer, a default value may
+    /// be absent or present, so the decoder of the whole message reads it again with the trailer.
+    #[inline]
+    pub fn required<T>(
+        &mut self,
+        into: &mut T,
+        read: impl FnOnce(&mut Self, &mut Option<T>) -> Result<()>,
+    ) -> Result<()> {
+        let mut value = None;
+        read(self, &mut value)?;
+        match value {
+            Some(value) => *into = value,
+            None if self.presence == PresenceCheck::Final => return Err(DecodeErrorKind::Missing.into()),
+            None => self.presence = PresenceCheck::Needed,
+        }
+        Ok(())
+    }
+
+    /// Decodes a list element, a map value, or a field of proto2 that must be set. Nil means a default message, unless
+    /// the message has required fields.
     #[inline]
     pub fn message_or_default<M: Message>(&mut self, into: &mut M) -> Result<()> {
+        check_absent::<M>(self.rest())?;
         if self.skip_nil() { Ok(()) } else { self.message(into) }
     }
 

@@ -74,6 +74,8 @@ pub enum DecodeErrorKind {
         /// first; see [`Reader::STACK_LEN_MAX`](super::Reader::STACK_LEN_MAX).
         limit: u32,
     },
+    /// A required field is missing.
+    Missing,
 }
 
 impl DecodeError {
@@ -88,7 +90,7 @@ impl DecodeError {
     }
 
     #[cold]
-    pub(super) fn in_message(mut self, name: &str) -> Self {
+    pub(in crate::codec) fn in_message(mut self, name: &str) -> Self {
         self.0.path = match self.0.path.as_str() {
             "" => name.to_owned(),
             path if path.starts_with('[') => format!("{name}{path}"),
@@ -98,7 +100,7 @@ impl DecodeError {
     }
 
     #[cold]
-    pub(super) fn at_index(self, index: usize) -> Self {
+    pub(in crate::codec) fn at_index(self, index: usize) -> Self {
         self.in_message(&format!("[{index}]"))
     }
 }
@@ -113,7 +115,8 @@ impl From<DecodeErrorKind> for DecodeError {
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.0.path.is_empty() {
-            write!(f, "{}: ", self.0.path)?;
+            let separator = if self.0.kind == DecodeErrorKind::Missing { "" } else { ":" };
+            write!(f, "{}{separator} ", self.0.path)?;
         }
         self.0.kind.fmt(f)
     }
@@ -137,6 +140,7 @@ impl fmt::Display for DecodeErrorKind {
             ),
             Self::OverBudget { limit } => write!(f, "would take more than {limit} bytes of memory"),
             Self::TooDeep { limit } => write!(f, "messages are nested deeper than {limit}"),
+            Self::Missing => f.write_str("is required"),
         }
     }
 }

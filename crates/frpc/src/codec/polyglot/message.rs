@@ -1,5 +1,5 @@
 use super::{error::Result, reader::Reader, sink::Sink, writer::Writer};
-use crate::codec::{formats::Formats, layout::Layout};
+use crate::codec::{formats::Formats, layout::Layout, required::RequiredFields};
 
 /// A message for RPC and pub/sub. Generated code implements this trait.
 pub trait Message: Default + Send + Sync + 'static {
@@ -15,6 +15,14 @@ pub trait Message: Default + Send + Sync + 'static {
     /// [`MemoryBudget`](crate::codec::MemoryBudget) is exact only for types with layouts.
     // Not in `FORMATS`: a reference to `FORMATS` makes the compiler generate the functions of all formats.
     fn layout() -> Option<&'static Layout> {
+        None
+    }
+
+    /// Returns the required fields of the message, and its fields with messages that have some.
+    ///
+    /// The function [`decode_fields`](Self::decode_fields) has to check the required fields, too, for polyglot.
+    #[inline]
+    fn required() -> Option<&'static RequiredFields> {
         None
     }
 

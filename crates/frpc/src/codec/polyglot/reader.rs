@@ -30,6 +30,18 @@ pub struct Reader<'a> {
     memory_left: usize,
     budget: MemoryBudget,
     slots: SlotTable,
+    pub(super) presence: PresenceCheck,
+}
+
+/// The check of required scalars. Without the trailer, their default values look absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PresenceCheck {
+    /// The trailer was not read yet, and no such value was met.
+    Pending,
+    /// The trailer was not read yet, and has to tell whether a value is present.
+    Needed,
+    /// The trailer was read, so an absent value is an error.
+    Final,
 }
 
 impl<'a> Reader<'a> {
@@ -64,6 +76,7 @@ impl<'a> Reader<'a> {
             memory_left: budget.within(memory_max(part.len()), part.len()),
             budget,
             slots: SlotTable::default(),
+            presence: PresenceCheck::Pending,
         }
     }
 
@@ -71,7 +84,7 @@ impl<'a> Reader<'a> {
     pub(super) fn with_trailer(content: &'a Bytes, part: &'a [u8], budget: MemoryBudget, slots: SlotTable) -> Self {
         let mut input = Self::of_part(content, part, budget);
         input.memory_left = input.memory_left.saturating_sub(slots.len_in_memory());
-        Self { slots, ..input }
+        Self { slots, presence: PresenceCheck::Final, ..input }
     }
 
     /// Decodes a `bool`.
