@@ -5,14 +5,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use frpc_schema::{Diagnostic, PackageSchema, Schema, SchemaOptions, descriptors_of};
+use frpc_schema::{Diagnostic, PackageSchema, Schema, SchemaOptions};
 use prost_build::Module;
 use prost_types::{EnumDescriptorProto, EnumValueDescriptorProto, FileDescriptorProto, FileDescriptorSet};
 use protox::prost::Message as _;
 use syn::parse::Parser as _;
 
 use crate::{
-    conflicts,
+    conflicts, descriptors,
     emit::{self, CodecPath, EmitSettings, MessageTopic, ServiceAttribute, ServiceItem},
     error::Error,
     files::{self, GeneratedFiles},
@@ -473,7 +473,7 @@ impl Builder {
             })?;
             if !code.is_empty() || !emitter.is_extern(package) {
                 self.check_descriptor_set_path(&dir.join(naming::descriptors_file(&package.name)), &package.name)?;
-                files.add(&package.name, &code, descriptors_of(&package.name, &set).encode_to_vec());
+                files.add(&package.name, &code, descriptors::of(&package.name, &set, encoded));
             }
         }
         files.write_to(&dir, &self.include_file)?;

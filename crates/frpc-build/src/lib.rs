@@ -35,6 +35,7 @@ mod accessors;
 mod builder;
 mod comments;
 mod conflicts;
+mod descriptors;
 mod emit;
 mod error;
 mod files;

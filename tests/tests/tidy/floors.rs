@@ -61,7 +61,7 @@ const HOUSES: &[House] = &[
         krate: "frpc-build",
         floors: &[
             &["comments", "naming", "sources"],
-            &["accessors", "protoc_rules", "protox_errors", "render", "required", "resolver"],
+            &["accessors", "descriptors", "protoc_rules", "protox_errors", "render", "required", "resolver"],
             &["error", "prost_input"],
             &["emit"],
             &["conflicts", "files"],

@@ -46,6 +46,22 @@ fn descriptor_sets_keep_the_marks() {
 }
 
 #[test]
+fn descriptors_of_a_package_keep_options() {
+    let dir = new_dir();
+    options(&dir).compile_protos(&[golden().join("required.proto")], &[golden()]).unwrap();
+    let set = fs::read(dir.join("required.binpb")).unwrap();
+    assert!(FileDescriptorSet::decode(&set[..]).unwrap().file.iter().all(|file| file.source_code_info.is_none()));
+    // `[(buf.validate.field).required = true]`: extension 1159 with field 25.
+    let mark = [0xba, 0x48, 3, 0xc8, 1, 1];
+    assert!(set.windows(mark.len()).any(|window| window == mark));
+
+    // A set of descriptors in a file has the same options.
+    fs::write(dir.join("set.binpb"), &set).unwrap();
+    options(&dir).compile_descriptor_set(dir.join("set.binpb")).unwrap();
+    assert_eq!(fs::read(dir.join("required.binpb")).unwrap(), set);
+}
+
+#[test]
 fn marks_change_neither_fingerprints_nor_lock_files() {
     let files = |has_required_fields| {
         let dir = new_dir();
