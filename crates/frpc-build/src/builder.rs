@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use frpc_schema::{Diagnostic, PackageSchema, Schema, SchemaOptions};
+use frpc_schema::{Diagnostic, PackageSchema, Schema, SchemaOptions, decode_descriptors};
 use prost_build::Module;
 use prost_types::{EnumDescriptorProto, EnumValueDescriptorProto, FileDescriptorProto, FileDescriptorSet};
 use protox::prost::Message as _;
@@ -363,11 +363,7 @@ impl Builder {
             let paths = compiler.files().map(|file| sources.path(file.name()));
             paths.filter(|path| path.is_file()).for_each(|path| rerun_if_changed(&path));
         }
-        let encoded = compiler.encode_file_descriptor_set();
-        if let Some(path) = &self.file_descriptor_set_path {
-            files::write(path, &encoded)?;
-        }
-        self.generate(compiler.file_descriptor_set(), &encoded, &sources)
+        self.generate(&compiler.file_descriptor_set(), &compiler.encode_file_descriptor_set(), &sources)
     }
 
     /// Checks proto files against the [lock file](Self::lock) and updates it like a build, without generating code.
@@ -403,42 +399,45 @@ impl Builder {
         LockFile { path, has_plain_peers: self.has_plain_peers }.check(&schema, &set, is_here, &sources)
     }
 
-    /// Compiles a file of descriptors, as written by `protoc --include_imports --include_source_info -o`.
+    /// Compiles a file of descriptors, as written by `buf build -o` or by
+    /// `protoc --include_imports --include_source_info -o`.
+    ///
+    /// The files may be of edition 2023 or 2024: the features of each declaration are resolved.
     pub fn compile_descriptor_set(self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let bytes = fs::read(path).map_err(|error| Error::io("read", path, error))?;
-        let set = FileDescriptorSet::decode(&bytes[..])
-            .map_err(|error| Error::other(format_args!("{} is not a descriptor set: {error}", path.display())))?;
         if self.emits_rerun_if_changed {
             rerun_if_changed(path);
         }
-        if let Some(path) = &self.file_descriptor_set_path {
-            files::write(path, &bytes)?;
-        }
-        self.generate(set, &bytes, &IncludeDirs::default())
+        let sources = IncludeDirs::default();
+        let set = decode_descriptors(&bytes).map_err(|error| {
+            let text = Error::schema(&error.diagnostics, &sources);
+            Error::other(format_args!("cannot read {}: {text}", path.display()))
+        })?;
+        self.generate(&set, &bytes, &sources)
     }
 
-    /// Compiles descriptors. Files with an edition are read as proto2: a field that occurs at most once may be unset.
+    /// Compiles descriptors. The types of prost have no editions, so files with an edition are refused: use
+    /// [`compile_descriptor_set`](Self::compile_descriptor_set) for them.
     pub fn compile_fds(self, set: FileDescriptorSet) -> Result<(), Error> {
         if self.has_required_fields {
             return Err(Error::other(
                 "the types of prost drop the options that mark required fields: use `compile_descriptor_set`",
             ));
         }
-        let encoded = set.encode_to_vec();
-        if let Some(path) = &self.file_descriptor_set_path {
-            files::write(path, &encoded)?;
-        }
-        self.generate(set, &encoded, &IncludeDirs::default())
+        self.generate(&set, &set.encode_to_vec(), &IncludeDirs::default())
     }
 
-    /// Generates code from descriptors. `encoded` are the same descriptors with all options.
-    fn generate(mut self, set: FileDescriptorSet, encoded: &[u8], sources: &IncludeDirs) -> Result<(), Error> {
+    /// Generates the code for descriptors. `encoded` holds their bytes, with the options that the types of prost lack.
+    fn generate(mut self, set: &FileDescriptorSet, encoded: &[u8], sources: &IncludeDirs) -> Result<(), Error> {
+        if let Some(path) = &self.file_descriptor_set_path {
+            files::write(path, encoded)?;
+        }
         let emitter = self.emitter()?;
         if self.has_required_fields {
             self.schema.required_fields = required::marked(encoded).map_err(Error::other)?;
         }
-        let schema = Schema::read(&set, &self.schema).map_err(|error| Error::schema(&error.diagnostics, sources))?;
+        let schema = Schema::read(set, &self.schema).map_err(|error| Error::schema(&error.diagnostics, sources))?;
         let unnamed = conflicts::unnamed(&schema);
         if !unnamed.is_empty() {
             return Err(Error::schema(&unnamed, sources));
@@ -456,9 +455,12 @@ impl Builder {
             rerun_if_changed(&lock.path);
         }
         let is_here = |service: &str| emitter.names.external(service).is_none();
-        let lock = lock.map(|lock| lock.check(&schema, &set, is_here, sources)).transpose()?;
+        let lock = lock.map(|lock| lock.check(&schema, set, is_here, sources)).transpose()?;
 
-        let (input, comments) = prost_input::of(&set, &schema);
+        for path in prost_input::recursive_groups(set, &schema) {
+            self.config.boxed(path);
+        }
+        let (input, comments) = prost_input::of(set, &schema);
         let modules = input.into_iter().map(|file| (Module::from_protobuf_package_name(file.package()), file));
         let mut structs = self.config.generate(modules.collect()).map_err(Error::other)?;
         let dir = self.target_dir()?;
@@ -473,7 +475,7 @@ impl Builder {
             })?;
             if !code.is_empty() || !emitter.is_extern(package) {
                 self.check_descriptor_set_path(&dir.join(naming::descriptors_file(&package.name)), &package.name)?;
-                files.add(&package.name, &code, descriptors::of(&package.name, &set, encoded));
+                files.add(&package.name, &code, descriptors::of(&package.name, set, encoded));
             }
         }
         files.write_to(&dir, &self.include_file)?;

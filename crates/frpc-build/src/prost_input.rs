@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use frpc_schema::{
-    Schema,
+    FieldShape, MessageSchema, Schema, ValueType, is_resolved_edition,
     location::{
         ENUMS_OF_FILE, ENUMS_OF_MESSAGE, FIELDS_OF_MESSAGE, Locations, MESSAGES_OF_FILE, MESSAGES_OF_MESSAGE,
         ONEOFS_OF_MESSAGE, VALUES_OF_ENUM, joined,
@@ -65,6 +65,59 @@ pub(crate) fn of(set: &FileDescriptorSet, schema: &Schema) -> (Vec<FileDescripto
     (files, rewriter.comments)
 }
 
+/// Returns the paths of the groups that contain their own message, for prost to box them. It finds recursion through
+/// messages only.
+pub(crate) fn recursive_groups(set: &FileDescriptorSet, schema: &Schema) -> Vec<String> {
+    let mut groups = HashSet::new();
+    for file in &set.file {
+        add_groups(&mut groups, &prefix(file), &file.message_type);
+    }
+    let messages = schema.packages.iter().flat_map(|package| &package.messages);
+    let messages: HashMap<_, _> = messages.map(|message| (message.full_name.as_str(), message)).collect();
+    let mut paths = Vec::new();
+    for message in messages.values() {
+        for field in &message.fields {
+            let of = match &field.shape {
+                FieldShape::Always(of) | FieldShape::Optional(of) | FieldShape::Member(_, of) => of,
+                FieldShape::List(_) | FieldShape::Map(..) => continue,
+            };
+            let ValueType::Message(of) = of else { continue };
+            let name = format!(".{}", message.full_name);
+            if groups.contains(&(name.clone(), field.name.clone())) && reaches(&messages, of, &message.full_name) {
+                paths.push(match &field.shape {
+                    FieldShape::Member(oneof, _) => format!("{name}.{}.{}", message.oneofs[*oneof].name, field.name),
+                    _ => format!("{name}.{}", field.name),
+                });
+            }
+        }
+    }
+    paths
+}
+
+/// Returns `true` if a message contains the other one through single fields.
+fn reaches(messages: &HashMap<&str, &MessageSchema>, from: &str, to: &str) -> bool {
+    let (mut seen, mut left) = (HashSet::new(), vec![from]);
+    while let Some(name) = left.pop() {
+        if name == to {
+            return true;
+        }
+        if seen.insert(name) {
+            left.extend(messages.get(name).into_iter().flat_map(|message| message.messages()));
+        }
+    }
+    false
+}
+
+/// Collects the group fields of messages: the full name of the message, with a leading dot, and the name of the field.
+fn add_groups(groups: &mut HashSet<(String, String)>, parent: &str, messages: &[DescriptorProto]) {
+    for message in messages {
+        let full_name = format!("{parent}.{}", message.name());
+        let own = message.field.iter().filter(|field| field.r#type() == Type::Group);
+        groups.extend(own.map(|field| (full_name.clone(), field.name().to_owned())));
+        add_groups(groups, &full_name, &message.nested_type);
+    }
+}
+
 struct Rewriter {
     enums: HashMap<String, EnumDescriptorProto>,
     /// The fields that become numbers: the full name of the message, with a leading dot, and the name of the field.
@@ -79,7 +132,9 @@ impl Rewriter {
         let mut file = original.clone();
         file.name.get_or_insert_default();
         file.package = file.package.filter(|package| !package.is_empty());
-        file.syntax = file.syntax.filter(|syntax| syntax == "proto3");
+        // With resolved features, each field has its presence and packing.
+        let is_proto3 = |syntax: &String| syntax == "proto3" || is_resolved_edition(syntax);
+        file.syntax = file.syntax.filter(is_proto3).map(|_| "proto3".to_owned());
         let prefix = prefix(&file);
         let mut marks = CommentMarks { locations: Locations::new(original), marked: Vec::new() };
         for (index, message) in (0..).zip(&mut file.message_type) {

@@ -26,8 +26,12 @@ fn diagnostic(part: &dyn miette::Diagnostic, error: &protox::Error, sources: &In
         message = "two fields have the same name in JSON".to_owned();
     }
     if error.is_parse() && message.ends_with("found 'edition'") {
-        message = "editions are not supported yet".to_owned();
-        help = Some("write `syntax = \"proto3\";` instead, or \"proto2\"".to_owned());
+        message = "files of an edition cannot be read as text".to_owned();
+        help = Some(
+            "write descriptors with `buf build -o FILE` or `protoc --include_imports --include_source_info -o FILE`, \
+             and call `compile_descriptor_set(FILE)`"
+                .to_owned(),
+        );
     }
     let mut diagnostic = Diagnostic::new(message);
     if let Some(file) = error.file() {

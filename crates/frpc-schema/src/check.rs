@@ -17,6 +17,7 @@ use crate::{
     },
     operations::SchemaOptions,
     rules::{self, DeclarationRules, NUMBER_MAX},
+    syntax::{UNRESOLVED, is_resolved_edition},
 };
 
 /// Returns all mistakes in a set of files.
@@ -131,7 +132,7 @@ impl<'a> TypeIndex<'a> {
         let mut next = vec![(name, Vec::new())];
         while let Some((at, path)) = next.pop() {
             let Some(DeclaredType::Message(message)) = self.0.get(at) else { continue };
-            let messages = message.field.iter().filter(|field| field.r#type() == Type::Message);
+            let messages = message.field.iter().filter(|field| matches!(field.r#type(), Type::Message | Type::Group));
             for field in messages.filter(|field| options.is_required(at, field)) {
                 let path = [&path[..], &[field.name()]].concat();
                 if field.type_name() == name {
@@ -158,7 +159,12 @@ impl<'a> FileChecker<'a, '_> {
     /// Checks all declarations. `names` holds the names declared in other files of the package.
     fn file(&mut self, names: &mut HashSet<&'a str>) {
         let file = self.file;
-        if !matches!(file.syntax(), "" | "proto2" | "proto3" | "editions") {
+        if file.syntax() == UNRESOLVED {
+            let message = "the features of this file are not resolved: the types of prost have no editions".to_owned();
+            let help = "decode the descriptors with `frpc_schema::decode_descriptors`, or generate code with \
+                        `compile_descriptor_set`";
+            self.found.push(Diagnostic::new(message).at(self.locations.place(&[])).help(help));
+        } else if !matches!(file.syntax(), "" | "proto2" | "proto3") && !is_resolved_edition(file.syntax()) {
             self.refuse(format!("syntax '{}' is not known", shown(file.syntax())), &[]);
         }
         if !file.package().is_empty() {
@@ -264,7 +270,8 @@ impl<'a> FileChecker<'a, '_> {
         if is_proto3 && label == Label::Required {
             return Err("fields of proto3 cannot be required".to_owned());
         }
-        if field.proto3_optional() && (label != Label::Optional || !is_proto3) {
+        let may_be_marked = is_proto3 || is_resolved_edition(self.file.syntax());
+        if field.proto3_optional() && (label != Label::Optional || !may_be_marked) {
             return Err("only fields of proto3 that are not repeated can be `optional`".to_owned());
         }
         if let Some(oneof) = field.oneof_index {
@@ -289,7 +296,10 @@ impl<'a> FileChecker<'a, '_> {
             }
             (Type::Message, Some(DeclaredType::Message(_)))
             | (Type::Enum, Some(DeclaredType::Enum(_) | DeclaredType::ClosedEnum(_))) => {}
-            (Type::Message | Type::Enum, found) => return Err(not_declared(field.type_name(), found.is_some())),
+            (Type::Group, Some(DeclaredType::Message(message))) if !is_entry(message) => {}
+            (Type::Message | Type::Group | Type::Enum, found) => {
+                return Err(not_declared(field.type_name(), found.is_some()));
+            }
             _ => {}
         }
         match &field.default_value {

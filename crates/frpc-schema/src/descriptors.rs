@@ -2,11 +2,39 @@
 
 use std::collections::{HashMap, HashSet};
 
+use prost::{
+    Message,
+    encoding::{DecodeContext, decode_key, skip_field},
+};
 use prost_types::{FileDescriptorProto, FileDescriptorSet};
 
 /// Returns the files of a package and all their imports, as needed for server reflection. Keeps the order of the set
 /// and drops source information.
 pub fn descriptors_of(package: &str, set: &FileDescriptorSet) -> FileDescriptorSet {
+    let wanted = wanted(package, set);
+    let files = set.file.iter().filter(|file| wanted.contains(file.name()));
+    let files = files.map(|file| FileDescriptorProto { source_code_info: None, ..file.clone() });
+    FileDescriptorSet { file: files.collect() }
+}
+
+/// Returns the same files as [`descriptors_of`], encoded, with everything the types of prost lack: options of options,
+/// editions and their features. `encoded` must be the bytes of `set`.
+pub fn encoded_descriptors_of(package: &str, set: &FileDescriptorSet, encoded: &[u8]) -> Vec<u8> {
+    let wanted = wanted(package, set);
+    let files = EncodedFiles::decode(encoded).unwrap_or_default().file;
+    let files = set.file.iter().zip(files).filter(|(file, _)| wanted.contains(file.name()));
+    EncodedFiles { file: files.map(|(_, file)| without_source_info(&file)).collect() }.encode_to_vec()
+}
+
+/// A set of descriptors with files that stay encoded.
+#[derive(Clone, PartialEq, Message)]
+struct EncodedFiles {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    file: Vec<Vec<u8>>,
+}
+
+/// Returns the names of the files of a package, and of all their imports.
+fn wanted<'a>(package: &str, set: &'a FileDescriptorSet) -> HashSet<&'a str> {
     let by_name: HashMap<_, _> = set.file.iter().map(|file| (file.name(), file)).collect();
     let mut left: Vec<_> = set.file.iter().filter(|file| file.package() == package).map(|file| file.name()).collect();
     let mut wanted = HashSet::new();
@@ -15,10 +43,27 @@ pub fn descriptors_of(package: &str, set: &FileDescriptorSet) -> FileDescriptorS
             left.extend(by_name.get(name).iter().flat_map(|file| &file.dependency).map(String::as_str));
         }
     }
-    let files = set.file.iter().filter(|file| wanted.contains(file.name()));
-    let files = files.map(|file| FileDescriptorProto { source_code_info: None, ..file.clone() });
-    FileDescriptorSet { file: files.collect() }
+    wanted
 }
+
+/// Returns an encoded file without its source information.
+fn without_source_info(file: &[u8]) -> Vec<u8> {
+    let (mut left, mut kept) = (file, Vec::with_capacity(file.len()));
+    while !left.is_empty() {
+        let field = left;
+        let Ok((number, wire_type)) = decode_key(&mut left) else { break };
+        if skip_field(wire_type, number, &mut left, DecodeContext::default()).is_err() {
+            break;
+        }
+        if number != SOURCE_CODE_INFO {
+            kept.extend_from_slice(&field[..field.len() - left.len()]);
+        }
+    }
+    kept
+}
+
+/// The number of the field in `FileDescriptorProto`.
+const SOURCE_CODE_INFO: u32 = 9;
 
 #[cfg(test)]
 mod tests {

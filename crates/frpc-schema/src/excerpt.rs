@@ -21,7 +21,11 @@ pub fn excerpt(set: &FileDescriptorSet, messages: &[&str]) -> FileDescriptorSet 
         // Visit each message once, because messages may contain each other.
         if wanted.insert(ptr::from_ref(message)) {
             left.extend(
-                message.field.iter().filter(|field| field.r#type() == Type::Message).map(|field| field.type_name()),
+                message
+                    .field
+                    .iter()
+                    .filter(|field| matches!(field.r#type(), Type::Message | Type::Group))
+                    .map(|field| field.type_name()),
             );
         }
     }

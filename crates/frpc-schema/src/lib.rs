@@ -28,6 +28,7 @@ mod check;
 pub mod compat;
 mod descriptors;
 mod diagnostic;
+mod editions;
 mod excerpt;
 #[cfg(feature = "fingerprint")]
 pub mod fingerprint;
@@ -38,12 +39,14 @@ mod order;
 mod positions;
 mod read;
 mod rules;
+mod syntax;
 #[cfg(test)]
 mod testing;
 
 pub use check::unescaped;
-pub use descriptors::descriptors_of;
+pub use descriptors::{descriptors_of, encoded_descriptors_of};
 pub use diagnostic::{Diagnostic, Error, Label};
+pub use editions::decode_descriptors;
 pub use excerpt::excerpt;
 pub use location::Comment;
 pub use model::{
@@ -53,3 +56,4 @@ pub use model::{
 pub use operations::{FIRST_OPERATION, SchemaOptions};
 pub use positions::PositionTables;
 pub use prost_types;
+pub use syntax::is_resolved_edition;

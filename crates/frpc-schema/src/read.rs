@@ -25,7 +25,7 @@ use crate::{
 impl Schema {
     /// Reads the declarations of all files in a set. The set must contain all imports.
     ///
-    /// Files of an edition are read as proto2: single fields may be unset.
+    /// Decode the set with [`decode_descriptors`](crate::decode_descriptors) if it may contain files of an edition.
     pub fn read(set: &FileDescriptorSet, options: &SchemaOptions) -> Result<Self, Error> {
         let mut mistakes = check::find(set, options);
         mistakes.extend(options.mistakes(set));
@@ -60,7 +60,7 @@ struct FileReader<'a> {
 
 impl<'a> FileReader<'a> {
     fn new(file: &'a FileDescriptorProto, options: &'a SchemaOptions) -> Self {
-        Self { file, locations: Locations::new(file), has_presence: file.syntax() != "proto3", options }
+        Self { file, locations: Locations::new(file), has_presence: matches!(file.syntax(), "" | "proto2"), options }
     }
 
     fn read_into(&self, schema: &mut Schema, mut operations: FileOperations) -> Result<(), Diagnostic> {
@@ -98,8 +98,8 @@ impl<'a> FileReader<'a> {
                 .map(|(_, entry)| *entry)
                 .find(|entry| field.type_name().strip_prefix('.') == Some(within(&full_name, entry.name()).as_str()));
             let shape = match entry {
-                Some(entry) => self.map(entry, &path)?,
-                None => self.shape(field, &path)?,
+                Some(entry) => map(entry),
+                None => self.shape(field),
             };
             fields.push(FieldSchema {
                 name: field.name().to_owned(),
@@ -151,9 +151,9 @@ impl<'a> FileReader<'a> {
         oneofs
     }
 
-    fn shape(&self, field: &FieldDescriptorProto, path: &[i32]) -> Result<FieldShape, Diagnostic> {
-        let of = self.type_of(field, path)?;
-        Ok(match (field.label(), field.oneof_index) {
+    fn shape(&self, field: &FieldDescriptorProto) -> FieldShape {
+        let of = type_of(field);
+        match (field.label(), field.oneof_index) {
             (Label::Repeated, _) => FieldShape::List(of),
             (Label::Required, _) => FieldShape::Always(of),
             (Label::Optional, Some(oneof)) if !field.proto3_optional() => FieldShape::Member(index(oneof), of),
@@ -162,25 +162,7 @@ impl<'a> FileReader<'a> {
                 _ if self.has_presence || field.proto3_optional() => FieldShape::Optional(of),
                 _ => FieldShape::Always(of),
             },
-        })
-    }
-
-    fn map(&self, entry: &DescriptorProto, path: &[i32]) -> Result<FieldShape, Diagnostic> {
-        let [key, value] = &entry.field[..] else { unreachable!("a checked map entry has a key and a value") };
-        Ok(FieldShape::Map(self.type_of(key, path)?, self.type_of(value, path)?))
-    }
-
-    fn type_of(&self, field: &FieldDescriptorProto, path: &[i32]) -> Result<ValueType, Diagnostic> {
-        Ok(match field.r#type() {
-            FieldType::Enum => ValueType::Enum(undotted(field.type_name())),
-            FieldType::Message => ValueType::Message(undotted(field.type_name())),
-            FieldType::Group => {
-                let message = format!("field '{}' is a group, which frpc cannot send", field.name());
-                let help = "declare a message and a field of its type instead";
-                return Err(Diagnostic::new(message).at(self.place(path)).help(help));
-            }
-            scalar => ValueType::of_scalar(scalar).expect("all other types are scalars, strings or bytes"),
-        })
+        }
     }
 
     fn enumeration(&self, declared: &EnumDescriptorProto, parent: &str, path: &[i32]) -> EnumSchema {
@@ -241,6 +223,19 @@ impl<'a> FileReader<'a> {
 
     fn place(&self, path: &[i32]) -> SourceLocation {
         self.locations.place(path)
+    }
+}
+
+fn map(entry: &DescriptorProto) -> FieldShape {
+    let [key, value] = &entry.field[..] else { unreachable!("a checked map entry has a key and a value") };
+    FieldShape::Map(type_of(key), type_of(value))
+}
+
+fn type_of(field: &FieldDescriptorProto) -> ValueType {
+    match field.r#type() {
+        FieldType::Enum => ValueType::Enum(undotted(field.type_name())),
+        FieldType::Message | FieldType::Group => ValueType::Message(undotted(field.type_name())),
+        scalar => ValueType::of_scalar(scalar).expect("all other types are scalars, strings or bytes"),
     }
 }
 

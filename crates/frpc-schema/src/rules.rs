@@ -224,7 +224,7 @@ fn holder(ranges: &[NumberRange], number: i32) -> Option<&NumberRange> {
     ranges[..behind].last().filter(|range| number <= range.end)
 }
 
-fn is_packable(of: Type) -> bool {
+pub(crate) fn is_packable(of: Type) -> bool {
     !matches!(of, Type::String | Type::Bytes | Type::Message | Type::Group)
 }
 

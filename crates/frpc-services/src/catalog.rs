@@ -9,7 +9,7 @@ use bytes::Bytes;
 use frpc::{
     Method,
     prost::Message,
-    prost_types::{DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet},
+    prost_types::{DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto},
 };
 
 /// Truncates a name from a request for use in an error message. A peer can send megabytes.
@@ -31,6 +31,14 @@ pub(crate) struct FileCatalog {
     extensions: BTreeMap<(String, i32), String>,
 }
 
+/// A `google.protobuf.FileDescriptorSet` with files that stay encoded.
+#[derive(Clone, PartialEq, Message)]
+#[prost(prost_path = "::frpc::prost")]
+struct EncodedFiles {
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    file: Vec<Bytes>,
+}
+
 #[derive(Debug)]
 struct CatalogFile {
     encoded: Bytes,
@@ -49,8 +57,11 @@ impl FileCatalog {
                 // All methods of a package share a descriptor set, so read it once.
                 if read.insert(ptr::from_ref(message.descriptors)) {
                     // Generated descriptors are valid. Skip invalid ones from handwritten methods.
-                    let set = FileDescriptorSet::decode(message.descriptors).unwrap_or_default();
-                    set.file.into_iter().for_each(|file| catalog.add(&file));
+                    let files = EncodedFiles::decode(message.descriptors).unwrap_or_default().file;
+                    let files = files
+                        .into_iter()
+                        .filter_map(|encoded| Some((FileDescriptorProto::decode(encoded.clone()).ok()?, encoded)));
+                    files.for_each(|(file, encoded)| catalog.add(&file, encoded));
                 }
             }
         }
@@ -96,12 +107,12 @@ impl FileCatalog {
         Some(found)
     }
 
-    fn add(&mut self, file: &FileDescriptorProto) {
+    /// Adds a file. `encoded` also has the edition and the custom options, which the types of prost lack.
+    fn add(&mut self, file: &FileDescriptorProto, encoded: Bytes) {
         if self.files.contains_key(file.name()) {
             return;
         }
         let name = file.name().to_owned();
-        let encoded = file.encode_to_vec().into();
         self.files.insert(name.clone(), CatalogFile { encoded, imports: file.dependency.clone() });
         let mut names = SymbolIndexer { catalog: self, file: name };
         let package = file.package();

@@ -41,6 +41,12 @@ pub mod vectors {
     include!(concat!(env!("OUT_DIR"), "/vectors/vectors.rs"));
 }
 
+/// Files of editions.
+pub mod editions {
+    #![deny(warnings)]
+    include!(concat!(env!("OUT_DIR"), "/editions/_includes.rs"));
+}
+
 /// The reviewed golden files of the code generator.
 #[allow(clippy::module_inception, reason = "the modules around the packages are called like them")]
 pub mod golden {

@@ -51,10 +51,10 @@ const HOUSES: &[House] = &[
     House {
         krate: "frpc-schema",
         floors: &[
-            &["location"],
+            &["location", "syntax"],
             &["descriptors", "diagnostic", "model"],
             &["check", "fingerprint", "operations", "order", "positions", "rules"],
-            &["compat", "excerpt", "read", "testing"],
+            &["compat", "editions", "excerpt", "read", "testing"],
         ],
     },
     House {

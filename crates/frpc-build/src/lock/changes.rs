@@ -203,6 +203,7 @@ impl<'a> LockComparison<'a> {
                 let (plain, older) = ((!plain).then_some(BY_TYPE), (!older).then_some(BY_ENCODING));
                 self.found.push(BreakingChange { plain, older, ..change(message, place) });
             } else if let (LockedType::Message(old), LockedType::Message(new))
+            | (LockedType::Group(old), LockedType::Group(new))
             | (LockedType::Enum(old), LockedType::Enum(new)) = (&old.of, &new.of)
             {
                 self.left.push([old, new]);
@@ -302,7 +303,8 @@ fn parted<'a>(
 fn is_same_plain(old: &LockedField, new: &LockedField) -> bool {
     let of = match (&old.of, &new.of) {
         (LockedType::Scalar(old), LockedType::Scalar(new)) => ValueType::of_scalar(*old) == ValueType::of_scalar(*new),
-        (LockedType::Enum(_), LockedType::Enum(_)) | (LockedType::Message(_), LockedType::Message(_)) => true,
+        (LockedType::Enum(_), LockedType::Enum(_)) => true,
+        (LockedType::Message(_) | LockedType::Group(_), LockedType::Message(_) | LockedType::Group(_)) => true,
         _ => false,
     };
     of && is_same_shape(&old.label, &new.label, |old, new| ValueType::of_scalar(old) == ValueType::of_scalar(new))
@@ -314,6 +316,7 @@ fn is_same_in_protobuf(old: &LockedField, new: &LockedField) -> bool {
         LockedType::Scalar(of) => *of,
         LockedType::Enum(_) => Scalar::Enum,
         LockedType::Message(_) => Scalar::Message,
+        LockedType::Group(_) => Scalar::Group,
     };
     has_same_values(declared(&old.of), declared(&new.of)) && is_same_shape(&old.label, &new.label, has_same_values)
 }

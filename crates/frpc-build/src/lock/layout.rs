@@ -50,6 +50,8 @@ pub(super) enum LockedType {
     Scalar(Scalar),
     Enum(String),
     Message(String),
+    /// A message in the form of a group.
+    Group(String),
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -156,6 +158,7 @@ fn of(declared: &FieldDescriptorProto) -> LockedType {
     match declared.r#type() {
         Scalar::Enum => LockedType::Enum(undotted(declared.type_name())),
         Scalar::Message => LockedType::Message(undotted(declared.type_name())),
+        Scalar::Group => LockedType::Group(undotted(declared.type_name())),
         scalar => LockedType::Scalar(scalar),
     }
 }

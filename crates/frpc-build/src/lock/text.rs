@@ -56,6 +56,7 @@ impl fmt::Display for LockedType {
             Self::Scalar(of) => f.write_str(&scalar_name(*of)),
             Self::Enum(of) => write!(f, "enum {of}"),
             Self::Message(of) => write!(f, "message {of}"),
+            Self::Group(of) => write!(f, "group {of}"),
         }
     }
 }
@@ -160,6 +161,7 @@ fn field<'a>(number: i32, words: &mut impl Iterator<Item = &'a str>) -> Option<L
     let of = match word {
         "enum" => LockedType::Enum(words.next()?.to_owned()),
         "message" => LockedType::Message(words.next()?.to_owned()),
+        "group" => LockedType::Group(words.next()?.to_owned()),
         word => LockedType::Scalar(scalar(word)?),
     };
     Some(LockedField { number, name: words.next()?.to_owned(), label, of })

@@ -152,21 +152,6 @@ fn retained_prefixes_keep_enum_values_distinct() {
 }
 
 #[test]
-fn a_group_is_refused() {
-    let text = error(&[("old.proto", "syntax = \"proto2\";\nmessage Old {\n  optional group Inner = 1 {\n  }\n}\n")]);
-    assert_eq!(
-        text,
-        "\
-field 'inner' is a group, which frpc cannot send
- --> old.proto:3:3
-  |
-3 |   optional group Inner = 1 {
-  |   ^^^^^^^^^^^^^^^^^^^^^^^^^^
-  = help: declare a message and a field of its type instead"
-    );
-}
-
-#[test]
 fn methods_of_a_file_are_limited_by_the_operations() {
     let services = |methods: usize| {
         let methods: Vec<_> = (0..methods).map(|index| format!("  rpc M{index}(E) returns (E);\n")).collect();

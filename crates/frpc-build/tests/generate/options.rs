@@ -192,13 +192,46 @@ fn file_descriptor_set_path_must_not_collide() {
 }
 
 #[test]
-fn singular_fields_are_optional_in_editions() {
+fn editions_need_encoded_descriptors() {
     let dir = dir();
     let mut set = descriptors(&dir);
     set.file[0].syntax = Some("editions".to_owned());
-    options(&dir).compile_fds(set).unwrap();
-    let code = fs::read_to_string(dir.join("shop.rs")).unwrap();
-    assert!(code.contains("out.optional_scalar(self.id.as_ref());"));
+    let text = options(&dir).compile_fds(set).unwrap_err().to_string();
+    assert!(text.starts_with("the features of this file are not resolved"), "{text}");
+    assert!(text.contains("`compile_descriptor_set`"), "{text}");
+}
+
+#[test]
+fn descriptors_of_an_edition_have_the_features_of_protoc() {
+    let dir = dir();
+    let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors/editions.binpb");
+    let all = dir.join("all.binpb");
+    options(&dir).file_descriptor_set_path(&all).compile_descriptor_set(&vectors).unwrap();
+    let code = fs::read_to_string(dir.join("vectors.editions.rs")).unwrap();
+    let code = code.split_whitespace().collect::<Vec<_>>().join(" ");
+    for expected in [
+        "#[prost(string, optional, tag = \"1\")] pub id: Option<String>,",
+        "#[prost(int32, optional, tag = \"2\", default = \"7\")] pub count: Option<i32>,",
+        "#[prost(bool, tag = \"3\")] pub is_paid: bool,",
+        "#[prost(string, required, tag = \"4\")] pub customer: String,",
+        "#[prost(int32, repeated, packed = \"false\", tag = \"5\")] pub sizes: Vec<i32>,",
+        "#[prost(int32, repeated, tag = \"6\")] pub packed: Vec<i32>,",
+        "#[prost(group, optional, tag = \"8\")] pub line: Option<Line>,",
+        "#[prost(group, repeated, tag = \"9\")] pub lines: Vec<Line>,",
+        "#[prost(map = \"string, message\", tag = \"10\")]",
+        "#[prost(group, optional, boxed, tag = \"14\")]",
+        "#[prost(group, tag = \"13\")] Voucher(super::Line),",
+        "#[prost(map = \"int32, message\", tag = \"2\")]",
+    ] {
+        assert!(code.contains(expected), "{expected} is missing in {code}");
+    }
+    assert_eq!(fs::read(all).unwrap(), fs::read(vectors).unwrap());
+    // Reflection serves the files as they were declared.
+    let own = fs::read(dir.join("vectors.editions.later.binpb")).unwrap();
+    let read = frpc_schema::decode_descriptors(&own).unwrap();
+    let names: Vec<_> = read.file.iter().map(|file| (file.name(), file.syntax())).collect();
+    assert_eq!(names, [("editions.proto", "edition 2023"), ("editions_2024.proto", "edition 2024")]);
+    assert!(read.file.iter().all(|file| file.source_code_info.is_none()));
 }
 
 #[test]

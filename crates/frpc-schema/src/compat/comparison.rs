@@ -84,7 +84,9 @@ impl<'a> MessageComparison<'a> {
             return FieldFit::Incompatible;
         }
         match (kind(own), kind(other)) {
-            (Some(EncodingKind::Message), Some(EncodingKind::Message)) => {
+            (Some(own_kind @ (EncodingKind::Message | EncodingKind::Group)), other_kind)
+                if Some(own_kind) == other_kind =>
+            {
                 let (own, other) = (self.here.find(own.type_name()), self.there.find(other.type_name()));
                 let Some((own, other)) = own.zip(other) else { return FieldFit::Incompatible };
                 let entries = [self.here.message(own), self.there.message(other)].map(is_entry);

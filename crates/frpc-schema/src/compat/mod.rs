@@ -17,7 +17,7 @@
 //! - Fields the writer can set at the same time must not be members of one oneof on the reader's side, because the
 //!   reader would keep only the last of them. A single field may move into a new oneof, and members may leave theirs.
 //! - `optional` and `required` do not matter: the reader treats an absent field as unset.
-//! - Groups are incompatible, because frpc cannot send them.
+//! - A group is compatible only with a group. Their fields are compared like those of messages.
 //!
 //! Some compatible changes lose values without an error. [`narrowing`] finds the first such field:
 //!

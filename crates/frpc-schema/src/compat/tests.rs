@@ -185,11 +185,24 @@ fn required_fields_may_be_absent() {
 }
 
 #[test]
-fn a_group_is_incompatible() {
-    let old = "syntax = \"proto2\"; package t; message M { optional group A = 1 {} }";
-    let old = compiled_files(&[("t.proto", old)]);
-    let text = ask_sets(&old, &old, PeerRole::Server, MessageRole::Request).unwrap().to_string();
-    assert_eq!(text, "field `a` (1) of t.M is a group here and a group on the server");
+fn a_group_fits_groups_only() {
+    let file =
+        |body: &str| compiled_files(&[("t.proto", &format!("syntax = \"proto2\"; package t; message M {{ {body} }}"))]);
+    let ask = |old: &str, new: &str| {
+        let (old, new) = (file(old), file(new));
+        ask_sets(&old, &new, PeerRole::Server, MessageRole::Request).map(|found| found.to_string())
+    };
+    let group = "optional group A = 1 { optional string b = 2; }";
+    assert_eq!(ask(group, group), None);
+    assert_eq!(ask(group, "optional group Other = 1 { optional bytes c = 2; }"), None);
+    assert_eq!(
+        ask(group, "optional group A = 1 { optional bool b = 2; }").unwrap(),
+        "field `b` (2) of t.M.A is string here and bool on the server"
+    );
+    assert_eq!(
+        ask(group, "optional M a = 1;").unwrap(),
+        "field `a` (1) of t.M is group t.M.A here and t.M on the server"
+    );
 }
 
 #[test]

@@ -9,8 +9,7 @@ use crate::diagnostic::shown;
 
 /// Returns `true` if two types share protobuf's own encoding and have the same range.
 pub fn has_same_values(one: Type, other: Type) -> bool {
-    let is_same_encoding = EncodingKind::of(one).is_some_and(|kind| EncodingKind::of(other) == Some(kind));
-    is_same_encoding && range(one) == range(other)
+    EncodingKind::of(one) == EncodingKind::of(other) && range(one) == range(other)
 }
 
 /// Groups of types with the same encoding.
@@ -24,15 +23,16 @@ pub(super) enum EncodingKind {
     Double,
     Bytes,
     Message,
+    Group,
 }
 
 pub(super) fn kind(field: &FieldDescriptorProto) -> Option<EncodingKind> {
-    EncodingKind::of(scalar(field)?)
+    scalar(field).map(EncodingKind::of)
 }
 
 impl EncodingKind {
-    pub(super) fn of(declared: Type) -> Option<Self> {
-        Some(match declared {
+    pub(super) fn of(declared: Type) -> Self {
+        match declared {
             Type::Int32 | Type::Int64 | Type::Uint32 | Type::Uint64 | Type::Bool | Type::Enum => Self::Varint,
             Type::Sint32 | Type::Sint64 => Self::ZigZag,
             Type::Fixed32 | Type::Sfixed32 => Self::Fixed32,
@@ -41,8 +41,8 @@ impl EncodingKind {
             Type::Double => Self::Double,
             Type::String | Type::Bytes => Self::Bytes,
             Type::Message => Self::Message,
-            Type::Group => return None,
-        })
+            Type::Group => Self::Group,
+        }
     }
 }
 
@@ -77,7 +77,7 @@ pub(super) fn single_type(field: &FieldDescriptorProto) -> String {
         Some(Type::Message) if field.type_name().is_empty() => "untyped".to_owned(),
         Some(Type::Message) => shown(field.type_name()),
         Some(Type::Enum) => format!("enum {}", shown(field.type_name())),
-        Some(Type::Group) => "a group".to_owned(),
+        Some(Type::Group) => format!("group {}", shown(field.type_name())),
         Some(of) => of.as_str_name().trim_start_matches("TYPE_").to_lowercase(),
         None => "untyped".to_owned(),
     }

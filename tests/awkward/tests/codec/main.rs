@@ -5,6 +5,7 @@ mod dynamic;
 mod enums;
 mod errors;
 mod formats;
+mod groups;
 mod json;
 mod json_hostile;
 mod json_oracle;

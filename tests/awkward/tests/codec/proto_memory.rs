@@ -6,11 +6,13 @@ use awkward::{
     codec::hostile::{self, Cell, Holder, Nest, Rows, Wide, rows::Row},
     names::shapes::{Lists, Maps},
     other::codec::hostile as other,
+    schemas::accepted::groups::Order,
     vectors::Tree,
 };
 use bytes::Bytes;
 use frpc::{
     codec::{CodecError, Format, MemoryBudget, Message, json},
+    prost::encoding::WireType,
     prost_types::{ListValue, Struct, Value, value::Kind},
 };
 use proptest::prelude::*;
@@ -112,6 +114,36 @@ fn boxes_packed_numbers_and_short_texts_are_counted() {
     // A repeated single message takes only one box.
     let only = number_of::<Tree>("only", |tree| tree.only = Some(Box::default()));
     read::<Tree>(&field(only, &[]).repeat(100).into(), 64 << 10).expect("it is one message");
+}
+
+/// The fields of a group are followed by a key instead of a length.
+#[test]
+fn groups_are_refused_beyond_the_budget() {
+    let group = |number: u32, content: &[u8]| {
+        let key = |kind| {
+            let mut bytes = Vec::new();
+            frpc::prost::encoding::encode_key(number, kind, &mut bytes);
+            bytes
+        };
+        [key(WireType::StartGroup), content.to_vec(), key(WireType::EndGroup)].concat()
+    };
+    refused::<Order>(group(1, &[]).repeat(200_000));
+    refused::<Order>(group(4, &field(5, &group(1, &[]).repeat(200_000))));
+    let sizes = [vec![24]; 1].concat().iter().chain([&1]).copied().collect::<Vec<u8>>();
+    refused::<Order>(group(1, &sizes.repeat(4 << 20)));
+    // The lists after a group belong to the message again.
+    refused::<Order>([group(4, &[]), group(1, &[]).repeat(200_000)].concat());
+    // Unknown groups take no memory, whatever their fields are called.
+    let unknown = group(90, &group(1, &[]).repeat(1000));
+    read::<Order>(&[unknown, group(7, &[64, 1])].concat().into(), 64 << 10).expect("nothing of it is kept");
+    for cut in [group(1, &[])[..1].to_vec(), vec![0x0c], group(4, &[0x0c])] {
+        read::<Order>(&cut.into(), 64 << 10).expect_err("it is malformed");
+    }
+    let mut deep = Vec::new();
+    for _ in 0..5_000 {
+        deep = group(4, &group(6, &deep));
+    }
+    read::<Order>(&deep.into(), 8 << 10).expect_err("too deep");
 }
 
 /// The recursion of `google.protobuf.Value`, which has no generated tables.

@@ -79,6 +79,24 @@ pub fn from_str_with<M: Message>(text: &str, any_types: &'static Types) -> Resul
     read_text(text, &mut DecodeContext { any_types, ..DecodeContext::default() })
 }
 
+/// Parses a message like [`from_str_with`], and rejects fields and enum names that the message lacks.
+///
+/// ```
+/// use frpc::{codec::json, prost_types::Any};
+///
+/// let text = r#"{"@type":"type.googleapis.com/google.protobuf.Empty","extra":1}"#;
+/// assert!(json::from_str::<Any>(text).is_ok());
+/// let error = json::from_str_strict::<Any>(text, json::Types::WELL_KNOWN).unwrap_err();
+/// assert!(error.to_string().starts_with("google.protobuf.Any.extra: this side knows no such field"));
+/// ```
+///
+/// # Errors
+///
+/// The errors of [`from_str`]. Also fails for an unknown field or enum name.
+pub fn from_str_strict<M: Message>(text: &str, any_types: &'static Types) -> Result<M> {
+    read_text(text, &mut DecodeContext { is_strict: true, any_types, ..DecodeContext::default() })
+}
+
 /// Parses a message from UTF-8 bytes.
 ///
 /// # Errors

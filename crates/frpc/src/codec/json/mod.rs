@@ -37,8 +37,8 @@
 //! Fields are written in lower camel case or with their `json_name`. Parsing also accepts their names in the proto
 //! file. Fields without presence are omitted if they have the default value.
 //!
-//! Unknown fields and unknown enum names are ignored. A wire can [reject](crate::Head::set_strict_json) them in
-//! requests. A duplicate field, map key or oneof member is an error.
+//! Unknown fields and unknown enum names are ignored, except by [`from_str_strict`]. A wire can
+//! [reject](crate::Head::set_strict_json) them in requests. A duplicate field, map key or oneof member is an error.
 //!
 //! # Any
 //!
@@ -64,7 +64,10 @@ mod writer;
 
 pub(super) use self::{any::read, fields::SeenFields};
 pub use self::{
-    any::{from_slice, from_slice_with, from_str, from_str_with, to_string, to_string_with, to_vec, to_vec_with},
+    any::{
+        from_slice, from_slice_with, from_str, from_str_strict, from_str_with, to_string, to_string_with, to_vec,
+        to_vec_with,
+    },
     error::{Error, ErrorKind, Result},
     fields::Field,
     message::{Enumeration, Message},

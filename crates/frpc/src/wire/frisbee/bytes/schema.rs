@@ -9,7 +9,7 @@ use std::ptr;
 use bytes::{Buf, BufMut, Bytes};
 use frpc_schema::{
     compat::{Declarations, DeclaredMessage, MessageMismatch, MessageRole, PeerRole, find_mismatch, narrowing},
-    excerpt,
+    decode_descriptors, excerpt,
     prost_types::FileDescriptorSet,
 };
 use prost::Message as _;
@@ -38,12 +38,12 @@ pub(crate) struct MessageDifference {
 /// Describes the messages of a method. `None` if their types are unknown or the description is too long.
 pub(crate) fn describe(method: &Method, accepts_narrowing: bool) -> Option<Bytes> {
     let MethodTypes { request, response } = method.types?;
-    let own = FileDescriptorSet::decode(request.descriptors).ok()?;
+    let own = decode_descriptors(request.descriptors).ok()?;
     let declared = if ptr::eq(request.descriptors, response.descriptors) {
         excerpt(&own, &[request.name, response.name])
     } else {
         let mut both = excerpt(&own, &[request.name]);
-        both.file.extend(excerpt(&FileDescriptorSet::decode(response.descriptors).ok()?, &[response.name]).file);
+        both.file.extend(excerpt(&decode_descriptors(response.descriptors).ok()?, &[response.name]).file);
         both
     };
     let mut out = Vec::new();
@@ -92,7 +92,7 @@ impl MethodDescription {
             ("response", MessageRole::Response, response, &self.response, accepts_narrowing, "this side"),
         ];
         let differences = messages.into_iter().filter_map(|(which, part, own, name, is_accepted, reader)| {
-            let set = FileDescriptorSet::decode(own.descriptors).ok()?;
+            let set = decode_descriptors(own.descriptors).ok()?;
             let ours = Declarations::of(&set);
             let here = DeclaredMessage { declarations: &ours, name: own.name };
             let there = DeclaredMessage { declarations: &theirs, name };
