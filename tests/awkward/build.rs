@@ -81,6 +81,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     frpc_build::configure()
         .json(true)
+        .field_masks(true)
+        .pages(true)
+        .out_dir(out_dir.join("masks"))
+        .compile_protos(&["proto/masks/library.proto"], &["proto/masks"])?;
+
+    frpc_build::configure()
+        .json(true)
+        .field_masks(true)
         .out_dir(out_dir.join("editions"))
         .compile_descriptor_set("../vectors/editions.binpb")?;
 
@@ -89,6 +97,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let protos = fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>()?;
     frpc_build::configure()
         .json(true)
+        .field_masks(true)
         .out_dir(out_dir.join("accepted"))
         .compile_protos(&protos, &[dir])?;
 

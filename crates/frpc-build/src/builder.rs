@@ -43,6 +43,8 @@ pub fn configure() -> Builder {
         has_client: true,
         has_json: false,
         has_required_fields: false,
+        has_field_masks: false,
+        has_pages: false,
         has_well_known_types: false,
         externs: Vec::new(),
         uncommented: Vec::new(),
@@ -72,6 +74,8 @@ pub struct Builder {
     has_client: bool,
     has_json: bool,
     has_required_fields: bool,
+    has_field_masks: bool,
+    has_pages: bool,
     has_well_known_types: bool,
     externs: Vec<(String, String)>,
     uncommented: Vec<String>,
@@ -131,6 +135,29 @@ impl Builder {
     /// [`compile_descriptor_set`](Self::compile_descriptor_set), but not [`compile_fds`](Self::compile_fds).
     pub fn required_fields(mut self, enable: bool) -> Self {
         self.has_required_fields = enable;
+        self
+    }
+
+    /// Sets whether messages support [field masks]: the projection to a mask, and updates with a mask. Default: no.
+    ///
+    /// For each package, a module `paths` contains the paths of all fields as constants, such as
+    /// `paths::order::LINE_ITEM` for `Order.line_item`. Generate the target of an [`extern_path`](Self::extern_path)
+    /// with the same setting.
+    ///
+    /// [field masks]: https://docs.rs/frpc/latest/frpc/field_mask/index.html
+    pub fn field_masks(mut self, enable: bool) -> Self {
+        self.has_field_masks = enable;
+        self
+    }
+
+    /// Sets whether lists in pages can be read as [streams]. Default: no.
+    ///
+    /// It applies to unary methods as in AIP-158: the request has `page_size` and `page_token`, and the response has
+    /// `next_page_token` and a list of messages or strings. That is the field with number 1, or the only list.
+    ///
+    /// [streams]: https://docs.rs/frpc/latest/frpc/pages/index.html
+    pub fn pages(mut self, enable: bool) -> Self {
+        self.has_pages = enable;
         self
     }
 
@@ -443,6 +470,7 @@ impl Builder {
             return Err(Error::schema(&unnamed, sources));
         }
         emit::check_topics(&schema, &self.topics).map_err(Error::other)?;
+        emit::check_masks(&emitter, &schema).map_err(|diagnostic| Error::schema(&[diagnostic], sources))?;
         self.check_include_file(&schema).map_err(|diagnostic| Error::schema(&[diagnostic], sources))?;
         self.config.format(false); // Formatted later, together with the other code.
         let conflicts = conflicts::find(&schema, &emitter, self.keeps_enum_prefix());
@@ -505,6 +533,8 @@ impl Builder {
             has_client: self.has_client,
             has_json: self.has_json,
             has_required_fields: self.has_required_fields,
+            has_field_masks: self.has_field_masks,
+            has_pages: self.has_pages,
             topics: self.topics.clone(),
             attributes: self.service_attributes()?,
             uncommented: self.uncommented.clone(),

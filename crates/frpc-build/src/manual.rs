@@ -277,6 +277,8 @@ impl Builder {
             has_client: self.has_client,
             has_json: false,
             has_required_fields: false,
+            has_field_masks: false,
+            has_pages: false,
             topics: Vec::new(),
             codecs,
             attributes: Vec::new(),

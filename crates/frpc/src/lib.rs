@@ -62,6 +62,8 @@
 //! | deadlines of handlers | [`Request::deadline`], [`TimeLimits`] in the [`CallSettings`] |
 //! | streams of messages | [`Streaming`], [`StreamSender`] |
 //! | errors | [`Status`], [`Code`], [`CallError`] |
+//! | field masks | [field_mask], with `configure().field_masks(true)` |
+//! | lists in pages | [pages], with `configure().pages(true)` |
 //! | error details such as `BadRequest` | [`Status::details`] as bytes; typed in the crate `frpc-types` |
 //! | middleware | [`Layer`], [`interceptor`], ready-made [layers], tower with the feature `tower` |
 //! | gRPC, gRPC-Web, Connect, Twirp, WebSocket | the crates `frpc-http` and `frpc-websocket` |
@@ -110,6 +112,7 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
+pub mod field_mask;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -123,6 +126,7 @@ pub mod client;
 mod error;
 pub mod fleet;
 pub mod metrics;
+pub mod pages;
 mod server;
 mod service;
 mod wire;

@@ -41,6 +41,12 @@ pub mod vectors {
     include!(concat!(env!("OUT_DIR"), "/vectors/vectors.rs"));
 }
 
+/// Messages with field masks.
+pub mod masks {
+    #![deny(warnings)]
+    include!(concat!(env!("OUT_DIR"), "/masks/_includes.rs"));
+}
+
 /// Files of editions.
 pub mod editions {
     #![deny(warnings)]

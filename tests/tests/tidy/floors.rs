@@ -81,7 +81,7 @@ const HOUSES: &[House] = &[
             &["metrics"],
             &["inspect"],
             &["service"],
-            &["error"],
+            &["error", "field_mask", "pages"],
             &["client"],
             &[
                 "wire::call_limit",

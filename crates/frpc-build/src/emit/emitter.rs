@@ -60,6 +60,8 @@ pub(crate) struct EmitSettings {
     pub(crate) has_client: bool,
     pub(crate) has_json: bool,
     pub(crate) has_required_fields: bool,
+    pub(crate) has_field_masks: bool,
+    pub(crate) has_pages: bool,
     pub(crate) topics: Vec<MessageTopic>,
     pub(crate) codecs: Vec<CodecPath>,
     pub(crate) attributes: Vec<ServiceAttribute>,

@@ -5,7 +5,9 @@ mod codec;
 mod emitter;
 mod json;
 mod layout;
+mod masks;
 mod methods;
+mod pages;
 mod required;
 mod rust;
 mod scope;
@@ -21,6 +23,7 @@ use syn::File;
 use self::scope::ModuleScope;
 pub(crate) use self::{
     emitter::{CodecPath, EmitSettings, MessageTopic, ServiceAttribute, ServiceItem},
+    masks::check as check_masks,
     topics::check as check_topics,
 };
 use crate::naming;
@@ -50,6 +53,8 @@ pub(crate) fn package(
     items.extend(topics::module(package, emitter));
     items.extend(codec::block(emitter, package, schema, &scope));
     items.extend(json::block(emitter, package, schema, &scope));
+    items.extend(masks::block(emitter, package, &scope));
+    items.extend(pages::block(emitter, package, schema, &scope));
     file.items.extend(syn::parse2::<File>(items).expect("generated code is valid Rust").items);
     Ok(rust::formatted(&file))
 }
@@ -65,5 +70,5 @@ fn modules(emitter: &EmitSettings, package: &PackageSchema, schema: &Schema) -> 
         let modules = naming::modules(&other.name);
         modules.starts_with(&own).then(|| modules.get(own.len()).cloned())?
     });
-    services.chain(others).collect()
+    services.chain(others).chain(masks::module_name(emitter, package)).collect()
 }

@@ -1,0 +1,48 @@
+//! Paths that do not fit their message.
+
+use std::{error, fmt};
+
+use crate::call::status::Status;
+
+/// A path of a field mask that does not fit the message: it names a field that the message lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidPath {
+    path: String,
+    message: &'static str,
+    reason: String,
+}
+
+impl InvalidPath {
+    pub(super) fn new(path: &str, message: &'static str, reason: String) -> Self {
+        Self { path: shown(path), message, reason }
+    }
+
+    /// Returns the path. A long one is truncated.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+impl fmt::Display for InvalidPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, message, reason } = self;
+        write!(f, "the path `{path}` does not fit {message}: {reason}")
+    }
+}
+
+impl error::Error for InvalidPath {}
+
+impl From<InvalidPath> for Status {
+    fn from(error: InvalidPath) -> Self {
+        Self::invalid_argument(error.to_string())
+    }
+}
+
+/// Returns a name of a peer without control characters, truncated to a readable length.
+pub(super) fn shown(name: &str) -> String {
+    let shown: String = name.escape_debug().take(SHOWN_LEN_MAX).collect();
+    if name.len() > SHOWN_LEN_MAX { shown + "…" } else { shown }
+}
+
+/// The maximum length of a name in an error, in characters.
+const SHOWN_LEN_MAX: usize = 200;
