@@ -23,12 +23,43 @@
 //!
 //! Details from other packages can be added: [`ErrorDetails`] is an iterator over [`Any`](frpc::prost_types::Any)
 //! messages, the argument of [`Status::with_error_details`](frpc::Status::with_error_details).
+//!
+//! # Error enums
+//!
+//! [`IntoStatus`](derive@IntoStatus) converts an enum into a status, and [`FromStatus`](derive@FromStatus) restores it
+//! at the client.
+//!
+//! ```
+//! use frpc::{Code, Status};
+//! use frpc_types::{FromStatus, IntoStatus, RetryInfo};
+//!
+//! #[derive(Debug, PartialEq, IntoStatus, FromStatus)]
+//! #[status(domain = "shop.example.com")]
+//! enum OrderError {
+//!     #[status(NotFound, reason = "NO_ORDER", message = "there is no order {id}")]
+//!     NoOrder {
+//!         #[metadata]
+//!         id: u64,
+//!     },
+//!     #[status(Unavailable, message = "too many orders")]
+//!     Busy(#[detail] RetryInfo),
+//! }
+//!
+//! let status = Status::from(OrderError::NoOrder { id: 7 });
+//! assert_eq!((status.code(), status.message()), (Code::NotFound, "there is no order 7"));
+//! assert_eq!(OrderError::try_from(status).unwrap(), OrderError::NoOrder { id: 7 });
+//! // Any other status is returned.
+//! assert_eq!(OrderError::try_from(Status::internal("lost")).unwrap_err().code(), Code::Internal);
+//! ```
 #![forbid(unsafe_code)]
 
 mod details;
+#[doc(hidden)]
+pub mod generated;
 mod messages;
 
 pub use details::{ErrorDetails, StatusExt};
+pub use frpc_macros::{FromStatus, IntoStatus};
 pub use messages::{
     BadRequest, DebugInfo, ErrorInfo, FieldViolation, Help, HelpLink, LocalizedMessage, PreconditionFailure,
     PreconditionViolation, QuotaFailure, QuotaViolation, RequestInfo, ResourceInfo, RetryInfo,

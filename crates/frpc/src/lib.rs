@@ -64,6 +64,7 @@
 //! | errors | [`Status`], [`Code`], [`CallError`] |
 //! | field masks | [field_mask], with `configure().field_masks(true)` |
 //! | lists in pages | [pages], with `configure().pages(true)` |
+//! | error enums as statuses | the derives of the crate `frpc-types` |
 //! | error details such as `BadRequest` | [`Status::details`] as bytes; typed in the crate `frpc-types` |
 //! | middleware | [`Layer`], [`interceptor`], ready-made [layers], tower with the feature `tower` |
 //! | gRPC, gRPC-Web, Connect, Twirp, WebSocket | the crates `frpc-http` and `frpc-websocket` |

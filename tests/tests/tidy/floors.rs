@@ -124,6 +124,10 @@ const HOUSES: &[House] = &[
         ],
     },
     House { krate: "frpc-jsonrpc-macros", floors: &[&["docs", "options", "parameter"], &["expand", "schema"], &[""]] },
+    House {
+        krate: "frpc-macros",
+        floors: &[&["message", "variants"], &["from_status", "into_status"], &["", "tests"]],
+    },
     House { krate: "frpc-http2", floors: &[&["error", "settings"], &["frame", "hpack"], &["head"], &["connection"]] },
     House {
         krate: "frpc-admin",
@@ -170,7 +174,7 @@ const HOUSES: &[House] = &[
     },
     House { krate: "frpc-services", floors: &[&["catalog", "protos"], &["health", "reflection", "watcher"]] },
     House { krate: "frpc-sim", floors: &[&["faults", "lock"], &["pipe", "seeds"], &["network"]] },
-    House { krate: "frpc-types", floors: &[&["messages"], &["details"]] },
+    House { krate: "frpc-types", floors: &[&["messages"], &["details", "generated"]] },
     House {
         krate: "frpc-websocket",
         floors: &[
