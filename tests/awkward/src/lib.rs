@@ -44,7 +44,7 @@ pub mod vectors {
 /// Messages with field masks.
 pub mod masks {
     #![deny(warnings)]
-    include!(concat!(env!("OUT_DIR"), "/masks/_includes.rs"));
+    include!(concat!(env!("OUT_DIR"), "/masks/masks.rs"));
 }
 
 /// Files of editions.

@@ -130,7 +130,7 @@ fn paths(emitter: &EmitSettings, package: &PackageSchema) -> TokenStream {
     let (about, module, inner) = (doc("The paths of fields, for field masks."), tokens(MODULE), root.tokens(""));
     quote! {
         #about
-        #[allow(dead_code)]
+        #[allow(clippy::module_inception, dead_code)]
         pub mod #module {
             #inner
         }
@@ -232,13 +232,14 @@ impl MaskEmitter<'_> {
 
     fn merge_oneof(&self, message: &MessageSchema, oneof: &OneofSchema, members: &[&FieldSchema]) -> TokenStream {
         let value = tokens(&naming::snake(&oneof.name));
+        let default = tokens(&self.types.scope.short("::core::default::Default"));
         let sets = members.iter().map(|member| {
             let (variant, name) = (self.types.variant(message, oneof, &member.name), &member.name);
             match inner(member) {
                 Some(_) => quote! {
                     (into, Some(#variant(value))) if mask.has(#name) => {
                         if !matches!(into, Some(#variant(_))) {
-                            *into = Some(#variant(Default::default()));
+                            *into = Some(#variant(#default::default()));
                         }
                         if let Some(#variant(into)) = into {
                             mask.merge_required(#name, into, value, options);

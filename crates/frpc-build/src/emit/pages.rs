@@ -94,6 +94,8 @@ impl<'a> PagedList<'a> {
 impl PagedMessage<'_> {
     fn of(&self, full_name: &str, types: &TypeEmitter<'_>) -> TokenStream {
         let path = types.path(full_name);
+        let [string, vec] = ["string::String", "vec::Vec"]
+            .map(|name| tokens(&types.scope.short(&format!("::frpc::prost::alloc::{name}"))));
         match self {
             Self::Request(token) => {
                 let (trait_name, field) = (types.import("PagedRequest"), tokens(&naming::snake(&token.name)));
@@ -104,7 +106,7 @@ impl PagedMessage<'_> {
                 };
                 quote! {
                     impl #trait_name for #path {
-                        fn set_page_token(&mut self, token: String) {
+                        fn set_page_token(&mut self, token: #string) {
                             self.#field = #token;
                         }
                     }
@@ -121,7 +123,7 @@ impl PagedMessage<'_> {
                 let allow_deprecated = deprecated.then(|| quote! { #[allow(deprecated)] });
                 let item = match items.shape.element() {
                     ValueType::Message(of) => types.path(of),
-                    _ => quote! { String },
+                    _ => string,
                 };
                 quote! {
                     #allow_deprecated
@@ -136,7 +138,7 @@ impl PagedMessage<'_> {
                             &self.#list
                         }
 
-                        fn into_items(self) -> Vec<Self::Item> {
+                        fn into_items(self) -> #vec<Self::Item> {
                             self.#list
                         }
                     }

@@ -2,7 +2,7 @@
 
 use awkward::{
     editions::vectors::editions as vectors,
-    masks::masks::{Author, Book, Genre, book, paths},
+    masks::{Author, Book, Genre, book, paths},
 };
 use frpc::{
     Code, Status,

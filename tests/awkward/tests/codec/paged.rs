@@ -1,6 +1,6 @@
 //! Lists in pages, with generated messages.
 
-use awkward::masks::masks::{
+use awkward::masks::{
     Book, ListBooksRequest, ListBooksResponse, ListNumbersResponse, ListShelvesRequest, ListShelvesResponse,
     library_client::LibraryClient,
     library_server::{Library, LibraryServer},
