@@ -12,7 +12,7 @@ use protox::prost::Message as _;
 use syn::parse::Parser as _;
 
 use crate::{
-    conflicts, descriptors,
+    conflicts, descriptors, editions,
     emit::{self, CodecPath, EmitSettings, MessageTopic, ServiceAttribute, ServiceItem},
     error::Error,
     files::{self, GeneratedFiles},
@@ -385,12 +385,12 @@ impl Builder {
 
     /// Compiles proto files. An include directory must contain each of them, and each import.
     pub fn compile_protos(self, protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<(), Error> {
-        let (compiler, sources) = compiler(protos, includes)?;
+        let CompiledProtos { set, encoded, sources } = compile(protos, includes)?;
         if self.emits_rerun_if_changed {
-            let paths = compiler.files().map(|file| sources.path(file.name()));
+            let paths = set.file.iter().map(|file| sources.path(file.name()));
             paths.filter(|path| path.is_file()).for_each(|path| rerun_if_changed(&path));
         }
-        self.generate(&compiler.file_descriptor_set(), &compiler.encode_file_descriptor_set(), &sources)
+        self.generate(&set, &encoded, &sources)
     }
 
     /// Checks proto files against the [lock file](Self::lock) and updates it like a build, without generating code.
@@ -418,8 +418,7 @@ impl Builder {
 
     fn check_lock(mut self, protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<LockContent, Error> {
         let path = self.lock.take().ok_or_else(|| Error::other("no lock file is set: call `lock` first"))?;
-        let (compiler, sources) = compiler(protos, includes)?;
-        let set = compiler.file_descriptor_set();
+        let CompiledProtos { set, sources, .. } = compile(protos, includes)?;
         let schema = Schema::read(&set, &self.schema).map_err(|error| Error::schema(&error.diagnostics, &sources))?;
         let emitter = self.emitter()?;
         let is_here = |service: &str| emitter.names.external(service).is_none();
@@ -594,11 +593,16 @@ fn rerun_if_changed(path: &Path) {
     println!("cargo:rerun-if-changed={}", path.display());
 }
 
+/// Proto files and all their imports, as descriptors.
+struct CompiledProtos {
+    set: FileDescriptorSet,
+    /// The same descriptors, with the options that the types of prost lack.
+    encoded: Vec<u8>,
+    sources: IncludeDirs,
+}
+
 /// Parses proto files and all their imports.
-fn compiler(
-    protos: &[impl AsRef<Path>],
-    includes: &[impl AsRef<Path>],
-) -> Result<(protox::Compiler, IncludeDirs), Error> {
+fn compile(protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<CompiledProtos, Error> {
     let sources = IncludeDirs::new(includes);
     let parsed = ParsedFiles::default();
     let mut compiler = protox::Compiler::with_file_resolver(ProtoResolver::new(&sources, &parsed));
@@ -610,9 +614,12 @@ fn compiler(
         compiler.open_file(proto).map_err(|error| Error::protox(&error, &sources))?;
     }
     let set = compiler.file_descriptor_set();
-    let mistakes = protoc_rules::find(&parsed.take(), &set, &compiler.encode_file_descriptor_set());
+    let encoded = editions::restored(&set, compiler.encode_file_descriptor_set(), &sources);
+    let set = decode_descriptors(&encoded).map_err(|error| Error::schema(&error.diagnostics, &sources))?;
+    let mut mistakes = editions::mistakes(&set, &sources);
+    mistakes.extend(protoc_rules::find(&parsed.take(), &set, &encoded));
     if !mistakes.is_empty() {
         return Err(Error::schema(&mistakes, &sources));
     }
-    Ok((compiler, sources))
+    Ok(CompiledProtos { set, encoded, sources })
 }

@@ -36,6 +36,8 @@ mod builder;
 mod comments;
 mod conflicts;
 mod descriptors;
+mod edition_text;
+mod editions;
 mod emit;
 mod error;
 mod files;

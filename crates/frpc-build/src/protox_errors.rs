@@ -20,18 +20,10 @@ pub(crate) fn diagnostics(error: &protox::Error, sources: &IncludeDirs) -> Vec<D
 /// Returns the diagnostic of a part of an error: the error itself, or a related one.
 fn diagnostic(part: &dyn miette::Diagnostic, error: &protox::Error, sources: &IncludeDirs) -> Diagnostic {
     let mut message = part.to_string();
-    let mut help = part.help().map(|help| help.to_string());
+    let help = part.help().map(|help| help.to_string());
     // protox knows JSON names only for proto3, so the name in this message is empty.
     if message == "a field with JSON name '' is already defined" {
         message = "two fields have the same name in JSON".to_owned();
-    }
-    if error.is_parse() && message.ends_with("found 'edition'") {
-        message = "files of an edition cannot be read as text".to_owned();
-        help = Some(
-            "write descriptors with `buf build -o FILE` or `protoc --include_imports --include_source_info -o FILE`, \
-             and call `compile_descriptor_set(FILE)`"
-                .to_owned(),
-        );
     }
     let mut diagnostic = Diagnostic::new(message);
     if let Some(file) = error.file() {
@@ -59,8 +51,15 @@ fn labels(
     if let Some((place, remark)) = unlabelled(file, message, sources) {
         return vec![(place, remark.to_owned())];
     }
-    let source = sources.text(file);
-    let place = |offset, len| SourceLocation::new(file, source.as_deref().and_then(|source| span(source, offset, len)));
+    let edition = sources.edition(file);
+    let source = edition.as_ref().map(|edition| edition.text.clone()).or_else(|| sources.text(file));
+    let place = |offset, len| {
+        let found = source.as_deref().and_then(|source| span(source, offset, len));
+        SourceLocation::new(
+            file,
+            found.map(|span| edition.as_ref().map_or(span, |edition| edition.original_span(span))),
+        )
+    };
     let labels = part.labels().into_iter().flatten();
     let labels: Vec<_> = labels
         .map(|label| (place(label.offset(), label.len()), label.label().unwrap_or_default().to_owned()))

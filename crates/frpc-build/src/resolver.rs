@@ -9,9 +9,9 @@ use std::{
 use prost_types::FileDescriptorProto;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver};
 
-use crate::sources::IncludeDirs;
+use crate::{editions, sources::IncludeDirs};
 
-/// Finds proto files like protox, and also reads files with a byte order mark.
+/// Finds proto files like protox, and also reads files of an edition or with a byte order mark.
 pub(crate) struct ProtoResolver {
     resolver: ChainFileResolver,
     sources: IncludeDirs,
@@ -37,15 +37,20 @@ impl FileResolver for ProtoResolver {
     }
 
     fn open_file(&self, name: &str) -> Result<File, protox::Error> {
-        let file = match self.sources.marked_text(name) {
+        let edition = self.sources.edition(name);
+        let file = match edition.as_ref().map(|edition| edition.text.clone()).or(self.sources.marked_text(name)) {
             Some(text) => File::from_source(name, &text),
             None => self.resolver.open_file(name),
         }?;
         // The well-known types come without a source. They need no check.
         if file.source().is_some() {
-            self.parsed
-                .lock()
-                .push(FileDescriptorProto { name: Some(name.to_owned()), ..file.file_descriptor_proto().clone() });
+            let mut parsed =
+                FileDescriptorProto { name: Some(name.to_owned()), ..file.file_descriptor_proto().clone() };
+            if let Some(edition) = &edition {
+                editions::convert(edition, parsed.source_code_info.as_mut());
+                parsed.syntax = Some("editions".to_owned());
+            }
+            self.parsed.lock().push(parsed);
         }
         Ok(file)
     }

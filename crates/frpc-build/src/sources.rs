@@ -5,6 +5,8 @@ use std::{
     path::{self, Path, PathBuf},
 };
 
+use crate::edition_text::EditionText;
+
 /// The include directories.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IncludeDirs {
@@ -36,6 +38,12 @@ impl IncludeDirs {
     pub(crate) fn marked_text(&self, file: &str) -> Option<String> {
         let bytes = fs::read(self.path(file)).ok()?;
         String::from_utf8(bytes.strip_prefix(BYTE_ORDER_MARK)?.to_owned()).ok()
+    }
+
+    /// Returns the rewritten text of a file of an edition. `None` for other files.
+    pub(crate) fn edition(&self, file: &str) -> Option<EditionText> {
+        let bytes = fs::read(self.path(file)).ok()?;
+        EditionText::of(std::str::from_utf8(bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&bytes)).ok()?)
     }
 
     /// Returns an error message if a proto file does not exist.

@@ -28,9 +28,9 @@ pub fn encoded_descriptors_of(package: &str, set: &FileDescriptorSet, encoded: &
 
 /// A set of descriptors with files that stay encoded.
 #[derive(Clone, PartialEq, Message)]
-struct EncodedFiles {
+pub(crate) struct EncodedFiles {
     #[prost(bytes = "vec", repeated, tag = "1")]
-    file: Vec<Vec<u8>>,
+    pub(crate) file: Vec<Vec<u8>>,
 }
 
 /// Returns the names of the files of a package, and of all their imports.
@@ -47,7 +47,7 @@ fn wanted<'a>(package: &str, set: &'a FileDescriptorSet) -> HashSet<&'a str> {
 }
 
 /// Returns an encoded file without its source information.
-fn without_source_info(file: &[u8]) -> Vec<u8> {
+pub(crate) fn without_source_info(file: &[u8]) -> Vec<u8> {
     let (mut left, mut kept) = (file, Vec::with_capacity(file.len()));
     while !left.is_empty() {
         let field = left;

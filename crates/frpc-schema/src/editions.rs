@@ -6,12 +6,13 @@
 
 use prost::Message;
 use prost_types::{
-    DescriptorProto, FieldDescriptorProto, FieldOptions, FileDescriptorProto, FileDescriptorSet,
+    DescriptorProto, FieldDescriptorProto, FieldOptions, FileDescriptorProto, FileDescriptorSet, SourceCodeInfo,
     field_descriptor_proto::{Label, Type},
 };
 
 use crate::{
     check::is_entry,
+    descriptors::{EncodedFiles, without_source_info},
     diagnostic::{Diagnostic, Error},
     location::{FIELDS_OF_MESSAGE, Locations, MESSAGES_OF_FILE, MESSAGES_OF_MESSAGE, joined},
     rules::is_packable,
@@ -47,6 +48,47 @@ pub fn decode_descriptors(encoded: &[u8]) -> Result<FileDescriptorSet, Error> {
         }
     }
     Ok(set)
+}
+
+/// The edition of a file, and the locations of its declarations.
+#[derive(Clone, Debug)]
+pub struct FileEdition {
+    number: i32,
+    source_code_info: Option<SourceCodeInfo>,
+}
+
+impl FileEdition {
+    /// Creates an edition by its name, such as `2023`.
+    pub fn new(name: &str, source_code_info: Option<SourceCodeInfo>) -> Self {
+        let known = EDITIONS.iter().find(|(_, own)| *own == name).map(|(number, _)| *number);
+        // An unknown edition is refused by this number.
+        Self { number: known.or(name.parse().ok()).unwrap_or_default(), source_code_info }
+    }
+}
+
+/// Returns encoded descriptors with editions for some files, one element for each file of the set. Compilers without
+/// editions read such files in another syntax.
+pub fn with_editions(encoded: &[u8], editions: impl IntoIterator<Item = Option<FileEdition>>) -> Vec<u8> {
+    let mut files = EncodedFiles::decode(encoded).unwrap_or_default();
+    for (file, edition) in files.file.iter_mut().zip(editions) {
+        if let Some(FileEdition { number, source_code_info }) = edition {
+            *file = without_source_info(file);
+            let own = EditionFields { source_code_info, syntax: UNRESOLVED.to_owned(), edition: number };
+            // A field that occurs twice has the last value.
+            file.extend(own.encode_to_vec());
+        }
+    }
+    files.encode_to_vec()
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct EditionFields {
+    #[prost(message, optional, tag = "9")]
+    source_code_info: Option<SourceCodeInfo>,
+    #[prost(string, tag = "12")]
+    syntax: String,
+    #[prost(int32, tag = "14")]
+    edition: i32,
 }
 
 /// Resolves the features of a file.
@@ -86,6 +128,12 @@ impl FeatureResolver<'_> {
         // Entries of maps are as in proto3, whatever the features say.
         if is_entry(message) {
             return Ok(());
+        }
+        let own = features.options.as_ref().and_then(|options| options.features.as_ref());
+        if own.is_some_and(|own| *own != FeatureSet::default()) {
+            let message = "presence, packing and encoding are features of fields, not of messages".to_owned();
+            let help = "set the feature for the file or for each field";
+            return Err(Diagnostic::new(message).at(self.locations.place(path)).help(help));
         }
         let entries: Vec<String> =
             message.nested_type.iter().filter(|nested| is_entry(nested)).map(|entry| entry.name().to_owned()).collect();
@@ -188,6 +236,8 @@ struct FeatureMessage {
     field: Vec<FeatureField>,
     #[prost(message, repeated, tag = "3")]
     nested_type: Vec<FeatureMessage>,
+    #[prost(message, optional, tag = "7")]
+    options: Option<MessageFeatures>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -199,6 +249,12 @@ struct FeatureField {
 #[derive(Clone, PartialEq, Message)]
 struct FileFeatures {
     #[prost(message, optional, tag = "50")]
+    features: Option<FeatureSet>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct MessageFeatures {
+    #[prost(message, optional, tag = "12")]
     features: Option<FeatureSet>,
 }
 

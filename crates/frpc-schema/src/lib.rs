@@ -46,7 +46,7 @@ mod testing;
 pub use check::unescaped;
 pub use descriptors::{descriptors_of, encoded_descriptors_of};
 pub use diagnostic::{Diagnostic, Error, Label};
-pub use editions::decode_descriptors;
+pub use editions::{FileEdition, decode_descriptors, with_editions};
 pub use excerpt::excerpt;
 pub use location::Comment;
 pub use model::{

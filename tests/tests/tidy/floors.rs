@@ -60,8 +60,17 @@ const HOUSES: &[House] = &[
     House {
         krate: "frpc-build",
         floors: &[
-            &["comments", "naming", "sources"],
-            &["accessors", "descriptors", "protoc_rules", "protox_errors", "render", "required", "resolver"],
+            &["comments", "edition_text", "naming", "sources"],
+            &[
+                "accessors",
+                "descriptors",
+                "editions",
+                "protoc_rules",
+                "protox_errors",
+                "render",
+                "required",
+                "resolver",
+            ],
             &["error", "prost_input"],
             &["emit"],
             &["conflicts", "files"],

@@ -141,7 +141,7 @@ impl<'a> SourceRules<'a> {
         let is_features = |option: &UninterpretedOption| {
             option.name.first().is_some_and(|part| !part.is_extension && part.name_part == "features")
         };
-        if options.iter().any(is_features) {
+        if self.file.syntax() != "editions" && options.iter().any(is_features) {
             let message = "`features` are only allowed in files with an edition".to_owned();
             self.refuse(message, path, "remove the option");
         }

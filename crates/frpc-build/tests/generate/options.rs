@@ -234,6 +234,25 @@ fn descriptors_of_an_edition_have_the_features_of_protoc() {
     assert!(read.file.iter().all(|file| file.source_code_info.is_none()));
 }
 
+/// The descriptors were written by protoc, with the same comments.
+#[test]
+fn files_of_an_edition_become_the_code_of_their_descriptors() {
+    let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors");
+    let (from_text, from_descriptors) = (dir(), dir());
+    let protos = ["editions.proto", "editions_2024.proto", "editions_implicit.proto"];
+    let configured = |dir: &Path| options(dir).json(true).field_masks(true);
+    configured(&from_text).compile_protos(&protos.map(|proto| vectors.join(proto)), &[&vectors]).unwrap();
+    configured(&from_descriptors).compile_descriptor_set(vectors.join("editions.binpb")).unwrap();
+    for code in ["vectors.editions.rs", "vectors.editions.later.rs"] {
+        let [text, descriptors] =
+            [&from_text, &from_descriptors].map(|dir| fs::read_to_string(dir.join(code)).unwrap());
+        assert_eq!(text, descriptors, "{code}");
+    }
+    let own = fs::read(from_text.join("vectors.editions.binpb")).unwrap();
+    let read = frpc_schema::decode_descriptors(&own).unwrap();
+    assert!(read.file.iter().any(|file| file.syntax() == "edition 2023"));
+}
+
 #[test]
 fn unchanged_files_are_not_written() {
     let dir = dir();
