@@ -70,6 +70,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     frpc_build::configure()
         .json(true)
         .required_fields(true)
+        .field_masks(true)
+        .pages(true)
         .out_dir(out_dir.join("strict"))
         .boxed(".names.old.Old.inner")
         .bytes(".")

@@ -11,30 +11,6 @@ use prost_types::{FileDescriptorProto, FileDescriptorSet};
 /// Returns the files of a package and all their imports, as needed for server reflection. Keeps the order of the set
 /// and drops source information.
 pub fn descriptors_of(package: &str, set: &FileDescriptorSet) -> FileDescriptorSet {
-    let wanted = wanted(package, set);
-    let files = set.file.iter().filter(|file| wanted.contains(file.name()));
-    let files = files.map(|file| FileDescriptorProto { source_code_info: None, ..file.clone() });
-    FileDescriptorSet { file: files.collect() }
-}
-
-/// Returns the same files as [`descriptors_of`], encoded, with everything the types of prost lack: options of options,
-/// editions and their features. `encoded` must be the bytes of `set`.
-pub fn encoded_descriptors_of(package: &str, set: &FileDescriptorSet, encoded: &[u8]) -> Vec<u8> {
-    let wanted = wanted(package, set);
-    let files = EncodedFiles::decode(encoded).unwrap_or_default().file;
-    let files = set.file.iter().zip(files).filter(|(file, _)| wanted.contains(file.name()));
-    EncodedFiles { file: files.map(|(_, file)| without_source_info(&file)).collect() }.encode_to_vec()
-}
-
-/// A set of descriptors with files that stay encoded.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct EncodedFiles {
-    #[prost(bytes = "vec", repeated, tag = "1")]
-    pub(crate) file: Vec<Vec<u8>>,
-}
-
-/// Returns the names of the files of a package, and of all their imports.
-fn wanted<'a>(package: &str, set: &'a FileDescriptorSet) -> HashSet<&'a str> {
     let by_name: HashMap<_, _> = set.file.iter().map(|file| (file.name(), file)).collect();
     let mut left: Vec<_> = set.file.iter().filter(|file| file.package() == package).map(|file| file.name()).collect();
     let mut wanted = HashSet::new();
@@ -43,7 +19,16 @@ fn wanted<'a>(package: &str, set: &'a FileDescriptorSet) -> HashSet<&'a str> {
             left.extend(by_name.get(name).iter().flat_map(|file| &file.dependency).map(String::as_str));
         }
     }
-    wanted
+    let files = set.file.iter().filter(|file| wanted.contains(file.name()));
+    let files = files.map(|file| FileDescriptorProto { source_code_info: None, ..file.clone() });
+    FileDescriptorSet { file: files.collect() }
+}
+
+/// A set of descriptors with files that stay encoded.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct EncodedFiles {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    pub(crate) file: Vec<Vec<u8>>,
 }
 
 /// Returns an encoded file without its source information.

@@ -277,8 +277,8 @@ impl MaskEmitter<'_> {
 fn project(field: &FieldSchema) -> TokenStream {
     let (name, value) = (&field.name, tokens(&naming::snake(&field.name)));
     let project = match (&field.shape, inner(field)) {
-        (FieldShape::Optional(_), Some(_)) => quote! { project_message },
-        (FieldShape::Always(_), Some(_)) => quote! { project_required },
+        (FieldShape::Optional(_), Some(_)) if !field.is_required => quote! { project_message },
+        (FieldShape::Always(_) | FieldShape::Optional(_), Some(_)) => quote! { project_required },
         _ => quote! { project_value },
     };
     quote! { mask.#project(#name, &mut self.#value); }
@@ -287,10 +287,10 @@ fn project(field: &FieldSchema) -> TokenStream {
 fn merge(field: &FieldSchema) -> TokenStream {
     let (name, value) = (&field.name, tokens(&naming::snake(&field.name)));
     match (&field.shape, inner(field)) {
-        (FieldShape::Optional(_), Some(_)) => {
+        (FieldShape::Optional(_), Some(_)) if !field.is_required => {
             quote! { mask.merge_message(#name, &mut self.#value, from.#value, options); }
         }
-        (FieldShape::Always(_), Some(_)) => {
+        (FieldShape::Always(_) | FieldShape::Optional(_), Some(_)) => {
             quote! { mask.merge_required(#name, &mut self.#value, from.#value, options); }
         }
         (FieldShape::List(_) | FieldShape::Map(..), _) => {

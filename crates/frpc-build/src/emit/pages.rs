@@ -165,5 +165,5 @@ fn text<'a>(message: &'a MessageSchema, name: &str) -> Option<&'a FieldSchema> {
 }
 
 fn is_optional(field: &FieldSchema) -> bool {
-    matches!(field.shape, FieldShape::Optional(_))
+    matches!(field.shape, FieldShape::Optional(_)) && !field.is_required
 }
