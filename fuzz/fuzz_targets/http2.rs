@@ -65,7 +65,8 @@ fn attack(connection: &mut Connection, wire: &[u8], cuts: &[u8]) {
             assert!(received.consumed == 0 && received.event.is_none());
             continue;
         }
-        if !pass(connection, &mut inbox, |connection, event| match event {
+        let takes_messages = cuts[0] % 2 == 1;
+        if !pass(connection, &mut inbox, takes_messages, |connection, event| match event {
             Event::Head { stream, .. } => {
                 let _ = connection.send_head(stream, Header::fields(&[Field::new(":status", "200")]), false);
                 let _ = connection.send_data(stream, vec![0; 5000].into(), true);
@@ -82,9 +83,19 @@ fn attack(connection: &mut Connection, wire: &[u8], cuts: &[u8]) {
 }
 
 /// Handles all of the inbox. Returns `false` after an error, which stays.
-fn pass(connection: &mut Connection, inbox: &mut Vec<u8>, mut handle: impl FnMut(&mut Connection, Event<'_>)) -> bool {
+fn pass(
+    connection: &mut Connection,
+    inbox: &mut Vec<u8>,
+    takes_messages: bool,
+    mut handle: impl FnMut(&mut Connection, Event<'_>),
+) -> bool {
     let mut start = 0;
     loop {
+        if takes_messages && let Some(message) = connection.receive_message(&inbox[start..], Instant::now()) {
+            start += message.consumed;
+            handle(connection, Event::Head { stream: message.stream, head: message.head, end: false });
+            continue;
+        }
         match connection.receive(&inbox[start..], Instant::now()) {
             Ok(received) => {
                 start += received.consumed;

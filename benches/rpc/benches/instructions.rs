@@ -9,7 +9,7 @@
 //! its setup.
 //!
 //! Runs of one build differ by less than 0.01 %: no thread, no seed of a hash and no heartbeat takes part. The limits
-//! leave up to 3 % for other versions of the C library and for changes elsewhere that move what is inlined.
+//! leave 0.5 to 3 % for other versions of the C library and for changes elsewhere that move what is inlined.
 #![allow(missing_docs, reason = "the macros of gungraun write none")]
 
 use std::process;
@@ -51,16 +51,16 @@ fn fleet_client(calling: Calling) -> Calling {
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = GrpcServing::start, config = at_most(10_400, CALLS))]
-#[bench::ten(args = (10), setup = GrpcServing::start, config = at_most(4_900, CALLS))]
+#[bench::one(args = (1), setup = GrpcServing::start, config = at_most(9_215, CALLS))]
+#[bench::ten(args = (10), setup = GrpcServing::start, config = at_most(4_000, CALLS))]
 fn grpc_server(mut serving: GrpcServing) -> GrpcServing {
     serving.serve(CALLS);
     serving
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Calling::start_grpc, config = at_most(12_750, CALLS))]
-#[bench::ten(args = (10), setup = Calling::start_grpc, config = at_most(7_830, CALLS))]
+#[bench::one(args = (1), setup = Calling::start_grpc, config = at_most(11_360, CALLS))]
+#[bench::ten(args = (10), setup = Calling::start_grpc, config = at_most(6_535, CALLS))]
 fn grpc_client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling
@@ -82,7 +82,7 @@ fn stream(mut streaming: Streaming) -> Streaming {
 }
 
 #[library_benchmark]
-#[bench::small(setup = Streaming::start_grpc, config = at_most(1_220, MESSAGES))]
+#[bench::small(setup = Streaming::start_grpc, config = at_most(1_195, MESSAGES))]
 fn grpc_stream(mut streaming: Streaming) -> Streaming {
     streaming.receive(MESSAGES);
     streaming
@@ -158,8 +158,8 @@ const CALLS: usize = 1000;
 /// Many times what may be under way.
 const MESSAGES: usize = 100_000;
 const WARM_UP_MESSAGES: usize = 20_000;
-/// Fewer, because each one takes several times as long.
-const TONIC_MESSAGES: usize = 20_000;
+/// More than the windows of its client hold.
+const TONIC_MESSAGES: usize = 200_000;
 
 library_benchmark_group!(
     name = calls,

@@ -167,8 +167,15 @@ impl Drop for ConnectionPool {
 impl PoolState {
     /// Reserves a place on a connection with room for a call.
     fn reserve(&mut self, dialer: &HttpDialer) -> Option<Arc<HttpConnection>> {
-        self.remove_closed(dialer);
-        self.remove_idle(dialer.settings.idle_max);
+        // The common case: a single open connection, which is kept.
+        let is_kept = match &self.connections[..] {
+            [connection] => self.is_http2 && !connection.is_closed(),
+            _ => false,
+        };
+        if !is_kept {
+            self.remove_closed(dialer);
+            self.remove_idle(dialer.settings.idle_max);
+        }
         let mut free = self.connections.iter();
         let free = free.find(|connection| connection.calls.load(Ordering::SeqCst) < connection.calls_max())?;
         free.calls.fetch_add(1, Ordering::Relaxed);

@@ -36,9 +36,8 @@ fn received<B: AsRef<[u8]>>(fields: &[(&str, B)]) -> Option<Arc<Head>> {
     loop {
         let received = connection.receive(rest, now).ok()?;
         rest = &rest[received.consumed..];
-        match received.event? {
-            Event::Head { head, .. } => return Some(head),
-            _ => {}
+        if let Event::Head { head, .. } = received.event? {
+            return Some(head);
         }
     }
 }

@@ -101,16 +101,8 @@ pub(super) struct Http2Call {
 }
 
 struct CallState {
-    /// The body of another request until it is sent.
-    body: Option<Box<OutgoingBody>>,
-    head: Option<Arc<Head>>,
-    /// `true` if the head is the whole response.
-    is_head_only: bool,
-    /// Unread data.
-    data: ReceivedData,
-    /// The length of unread data that is released already.
-    released: usize,
-    trailers: Option<Arc<Head>>,
+    /// The parts of a call in general. Boxed, because most short calls need none of them.
+    parts: Option<Box<CallParts>>,
     end: ResponseEnd,
     /// `true` once the stream has ended in both directions.
     is_settled: bool,
@@ -118,6 +110,20 @@ struct CallState {
     is_late: bool,
     /// The caller while it waits.
     reader: Option<Waker>,
+}
+
+/// The body of a request until it is sent, and the arrived parts of its response.
+#[derive(Default)]
+struct CallParts {
+    body: Option<Box<OutgoingBody>>,
+    head: Option<Arc<Head>>,
+    /// `true` if the head is the whole response.
+    is_head_only: bool,
+    /// Unread data.
+    data: ReceivedData,
+    /// The released part of unread data, in bytes.
+    released: usize,
+    trailers: Option<Arc<Head>>,
 }
 
 enum ResponseEnd {
@@ -130,15 +136,14 @@ enum ResponseEnd {
     Failed(Option<Http2Failure>),
 }
 
-impl CallState {
-    /// Returns the part of `len` bytes, which the caller has read, that is not released yet.
+impl CallParts {
+    /// Returns the unreleased part of `len` consumed bytes.
     fn unreleased(&mut self, len: usize) -> usize {
         let released = self.released.min(len);
         self.released -= released;
         len - released
     }
 
-    #[inline]
     fn add_start(&mut self, start: ResponseStart) {
         if let Some(head) = start.head {
             self.head = Some(head);
@@ -147,6 +152,17 @@ impl CallState {
             self.released = start.data.len();
             self.data.push_piece(start.data.into());
         }
+    }
+}
+
+impl CallState {
+    fn parts(&mut self) -> &mut CallParts {
+        self.parts.get_or_insert_default()
+    }
+
+    /// Returns `true` if the caller has read all data.
+    fn is_read(&self) -> bool {
+        self.parts.as_ref().is_none_or(|parts| parts.data.is_empty())
     }
 
     fn wait(&mut self, cx: &Context<'_>) {
@@ -197,12 +213,7 @@ impl Http2Call {
             head: request.head,
             message,
             state: Mutex::new(CallState {
-                body,
-                head: None,
-                is_head_only: false,
-                data: ReceivedData::default(),
-                released: 0,
-                trailers: None,
+                parts: body.map(|body| Box::new(CallParts { body: Some(body), ..CallParts::default() })),
                 end: ResponseEnd::Open,
                 is_settled: false,
                 is_late: false,
@@ -229,10 +240,11 @@ impl Http2Call {
             Some(message) => heads.open_short(core, &self.head, message)?,
             None => {
                 let mut state = self.state();
-                let Some(body) = &state.body else { return Ok(None) };
+                let Some(CallParts { body: place, .. }) = state.parts.as_deref_mut() else { return Ok(None) };
+                let Some(body) = &*place else { return Ok(None) };
                 let stream = heads.open(core, &self.head, body)?;
                 // Without a body, the request is complete with its head.
-                (stream, state.body.take().filter(|body| !body.is_end_stream()))
+                (stream, place.take().filter(|body| !body.is_end_stream()))
             }
         };
         self.stream.store(stream.get(), Ordering::Relaxed);
@@ -262,7 +274,8 @@ impl Http2Call {
 
     pub(super) fn push_head(&self, head: Arc<Head>, is_end: bool, is_settled: bool) -> Option<Waker> {
         let mut state = self.state();
-        (state.head, state.is_head_only) = (Some(head), is_end);
+        let parts = state.parts();
+        (parts.head, parts.is_head_only) = (Some(head), is_end);
         if is_end {
             (state.end, state.is_settled) = (ResponseEnd::Complete, is_settled);
         }
@@ -282,19 +295,20 @@ impl Http2Call {
             return (0, state.reader.take());
         }
         // The credit of a short response is not worth a message from the caller to the connection.
-        let is_early = data.len() <= RELEASED_EARLY_MAX && self.message.is_some() && state.data.is_empty();
+        let parts = state.parts();
+        let is_early = data.len() <= RELEASED_EARLY_MAX && self.message.is_some() && parts.data.is_empty();
         // The caller waits for a collected message, so its data counts as read.
-        let collected = state.data.push(data);
+        let collected = parts.data.push(data);
         let released = if is_early { data.len() } else { collected };
-        state.released += released;
-        let is_waiting = state.data.missing() > 0 && !is_end;
+        parts.released += released;
+        let is_waiting = parts.data.missing() > 0 && !is_end;
         (released, if is_waiting { None } else { state.reader.take() })
     }
 
     /// Adds the start of a response. Its data is released already.
     pub(super) fn push_start(&self, start: ResponseStart) -> Option<Waker> {
         let mut state = self.state();
-        state.add_start(start);
+        state.parts().add_start(start);
         state.reader.take()
     }
 
@@ -308,8 +322,9 @@ impl Http2Call {
 
     pub(super) fn push_trailers(&self, start: ResponseStart, trailers: Arc<Head>, is_settled: bool) -> Option<Waker> {
         let mut state = self.state();
-        state.add_start(start);
-        state.trailers = Some(trailers);
+        let parts = state.parts();
+        parts.add_start(start);
+        parts.trailers = Some(trailers);
         (state.end, state.is_settled) = (ResponseEnd::Complete, is_settled);
         state.reader.take()
     }
@@ -345,7 +360,7 @@ impl CallHandle {
     }
 
     fn release(&self, mut state: MutexGuard<'_, CallState>, len: usize) {
-        let len = state.unreleased(len);
+        let len = state.parts().unreleased(len);
         drop(state);
         self.call.release(len);
     }
@@ -353,14 +368,16 @@ impl CallHandle {
     /// Ends a call whose response may be incomplete.
     fn leave(&self) {
         let mut state = self.call.state();
-        if state.is_settled && state.data.is_empty() {
+        if state.is_settled && state.is_read() {
             return;
         }
         self.call.is_dropped.store(true, Ordering::Relaxed);
         state.reader = None;
-        let len = mem::take(&mut state.data).len();
-        // It may run code of the application, so it is dropped after the lock.
-        let _body = state.body.take();
+        let (len, _body) = match &mut state.parts {
+            // The body may run code of the application, so it is dropped after the lock.
+            Some(parts) => (mem::take(&mut parts.data).len(), parts.body.take()),
+            None => (0, None),
+        };
         if !state.is_settled {
             drop(state);
             self.call.shared.wakes.push(Command::Cancel(self.call.clone()));
@@ -409,7 +426,8 @@ impl ShortResponse {
             return Poll::Ready(ShortOutcome::Plain(data));
         }
         // The server may wait for the credit of unread data.
-        if matches!(state.end, ResponseEnd::Open) && state.data.len() == state.released {
+        let is_read = state.parts.as_ref().is_none_or(|parts| parts.data.len() == parts.released);
+        if matches!(state.end, ResponseEnd::Open) && is_read {
             if state.is_late {
                 return Poll::Ready(ShortOutcome::Late);
             }
@@ -446,8 +464,10 @@ impl Future for Http2Response {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let handle = self.0.take().expect("a future is not polled after its end");
         let mut state = handle.call.state();
-        if let Some(head) = state.head.take() {
-            let is_head_only = state.is_head_only;
+        if let Some(parts) = state.parts.as_deref_mut()
+            && let Some(head) = parts.head.take()
+        {
+            let is_head_only = parts.is_head_only;
             drop(state);
             return Poll::Ready(response(&head, is_head_only, handle).ok_or_else(Http2Failure::unreadable));
         }
@@ -490,9 +510,10 @@ impl Http2Body {
         if let Some(left) = &mut self.len_left {
             *left += read as u64;
         }
-        let collected = state.data.collect(start, len);
-        let unreleased = state.unreleased(collected);
-        state.released += read + collected;
+        let parts = state.parts();
+        let collected = parts.data.collect(start, len);
+        let unreleased = parts.unreleased(collected);
+        parts.released += read + collected;
         drop(state);
         self.handle.call.release(unreleased);
     }
@@ -505,10 +526,9 @@ impl Body for Http2Body {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Http2Failure>>> {
         let me = &mut *self;
         let mut state = me.handle.call.state();
-        let data = match state.end {
-            ResponseEnd::Open => state.data.pop(),
-            _ => state.data.pop_partial(),
-        };
+        let is_open = matches!(state.end, ResponseEnd::Open);
+        let data = state.parts.as_deref_mut().map(|parts| &mut parts.data);
+        let data = data.and_then(|data| if is_open { data.pop() } else { data.pop_partial() });
         if let Some(data) = data {
             me.handle.release(state, data.len());
             if let Some(left) = &mut me.len_left {
@@ -522,7 +542,7 @@ impl Body for Http2Body {
                 Poll::Pending
             }
             ResponseEnd::Complete | ResponseEnd::Plain(_) => {
-                let trailers = state.trailers.take();
+                let trailers = state.parts.as_deref_mut().and_then(|parts| parts.trailers.take());
                 drop(state);
                 Poll::Ready(trailers.map(|trailers| match header_map(&trailers) {
                     Some(trailers) => Ok(Frame::trailers(trailers)),

@@ -54,7 +54,8 @@ impl AddedHeaders {
         let is_simple = |(name, value): (&str, MetadataValue<'_>)| {
             matches!(value, MetadataValue::Ascii(_)) && name != USER_AGENT.as_str() && !is_reserved(name)
         };
-        metadata.len() < Self::LEN_MAX && metadata.size() <= Self::METADATA_MAX && metadata.iter().all(is_simple)
+        metadata.is_empty()
+            || metadata.len() < Self::LEN_MAX && metadata.size() <= Self::METADATA_MAX && metadata.iter().all(is_simple)
     }
 
     /// Returns the size of the headers, as HTTP/2 counts header lists.
