@@ -176,6 +176,11 @@ pub struct ServerState {
     /// All settings as text, in the first state of a call only.
     #[prost(string, tag = "11")]
     pub settings: String,
+    #[prost(uint64, tag = "12")]
+    pub tls_handshakes: u64,
+    /// A part of `handshakes_failed`.
+    #[prost(uint64, tag = "13")]
+    pub tls_failed: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, frpc::prost::Message)]
@@ -205,7 +210,7 @@ pub struct ConnectionState {
     pub protocol: String,
     #[prost(double, tag = "5")]
     pub age: f64,
-    /// Counters of frisbee connections.
+    /// Other protocols than frisbee have bytes only.
     #[prost(message, optional, tag = "6")]
     pub traffic: Option<TrafficState>,
 }
@@ -229,6 +234,12 @@ pub struct TrafficState {
     /// Bytes queued for writing.
     #[prost(uint64, tag = "7")]
     pub queued: u64,
+    /// Streams without credit of the peer.
+    #[prost(uint64, tag = "8")]
+    pub streams_blocked: u64,
+    /// Times that a sender waited for credit.
+    #[prost(uint64, tag = "9")]
+    pub credit_waits: u64,
 }
 
 #[derive(Clone, PartialEq, frpc::prost::Message)]
@@ -270,6 +281,18 @@ pub struct EndpointState {
     pub failures: u32,
     #[prost(uint32, tag = "9")]
     pub ejections: u32,
+    /// Connections, failed attempts to connect, lost connections and ejections since it joined the channel.
+    #[prost(uint64, tag = "10")]
+    pub connects: u64,
+    #[prost(uint64, tag = "11")]
+    pub connects_failed: u64,
+    #[prost(uint64, tag = "12")]
+    pub disconnects: u64,
+    #[prost(uint64, tag = "13")]
+    pub all_ejections: u64,
+    /// The first connection, for frisbee only.
+    #[prost(message, optional, tag = "14")]
+    pub traffic: Option<TrafficState>,
 }
 
 /// A stream of messages in one direction.
@@ -365,7 +388,7 @@ pub mod admin_methods {
         use frpc::generated::MessageType;
         pub(super) const PROCESS_STATE: MessageType = MessageType::new(
             "frpc.admin.v1.ProcessState",
-            0x8d67_1e22_9206_e04d_5055_d64d_4393_e9ef,
+            0x878a_e620_9aff_bc61_8ea0_1196_196c_ab6f,
             FILE_DESCRIPTOR_SET,
         );
         pub(super) const SET_LOG_FILTER_REQUEST: MessageType = MessageType::new(
@@ -777,6 +800,8 @@ const _: () = {
             out.u64(self.packets_received);
             out.u64(self.packets_sent);
             out.string(&self.settings);
+            out.u64(self.tls_handshakes);
+            out.u64(self.tls_failed);
             out.scalar_list(&self.addresses);
             out.message_list(&self.limits);
             out.message_list(&self.connections);
@@ -792,6 +817,8 @@ const _: () = {
             input.u64(&mut self.packets_received).at("packets_received")?;
             input.u64(&mut self.packets_sent).at("packets_sent")?;
             input.string(&mut self.settings).at("settings")?;
+            input.u64(&mut self.tls_handshakes).at("tls_handshakes")?;
+            input.u64(&mut self.tls_failed).at("tls_failed")?;
             input.scalar_list(&mut self.addresses).at("addresses")?;
             input.message_list(&mut self.limits).at("limits")?;
             input.message_list(&mut self.connections).at("connections")?;
@@ -882,6 +909,8 @@ const _: () = {
             out.u64(self.streams);
             out.u64(self.handlers);
             out.u64(self.queued);
+            out.u64(self.streams_blocked);
+            out.u64(self.credit_waits);
         }
 
         #[inline]
@@ -893,6 +922,8 @@ const _: () = {
             input.u64(&mut self.streams).at("streams")?;
             input.u64(&mut self.handlers).at("handlers")?;
             input.u64(&mut self.queued).at("queued")?;
+            input.u64(&mut self.streams_blocked).at("streams_blocked")?;
+            input.u64(&mut self.credit_waits).at("credit_waits")?;
             Ok(())
         }
     }
@@ -937,7 +968,10 @@ const _: () = {
 
         #[inline]
         fn layout() -> Option<&'static Layout> {
-            Some(Layout::flat())
+            static LAYOUT: Layout = Layout::new(
+                &[FieldLayout::message::<TrafficState>(14)],
+            );
+            Some(&LAYOUT)
         }
 
         #[inline]
@@ -951,6 +985,11 @@ const _: () = {
             out.f64(self.latency);
             out.u32(self.failures);
             out.u32(self.ejections);
+            out.u64(self.connects);
+            out.u64(self.connects_failed);
+            out.u64(self.disconnects);
+            out.u64(self.all_ejections);
+            out.message_or_nil::<TrafficState>(self.traffic.as_ref());
         }
 
         #[inline]
@@ -964,6 +1003,11 @@ const _: () = {
             input.f64(&mut self.latency).at("latency")?;
             input.u32(&mut self.failures).at("failures")?;
             input.u32(&mut self.ejections).at("ejections")?;
+            input.u64(&mut self.connects).at("connects")?;
+            input.u64(&mut self.connects_failed).at("connects_failed")?;
+            input.u64(&mut self.disconnects).at("disconnects")?;
+            input.u64(&mut self.all_ejections).at("all_ejections")?;
+            input.message_or_nil::<TrafficState, _>(&mut self.traffic).at("traffic")?;
             Ok(())
         }
     }
@@ -1359,6 +1403,8 @@ const _: () = {
             out.list("limits", &self.limits, Writer::message);
             out.list("connections", &self.connections, Writer::message);
             out.string("settings", &self.settings);
+            out.u64("tlsHandshakes", self.tls_handshakes);
+            out.u64("tlsFailed", self.tls_failed);
             out.end();
         }
 
@@ -1375,6 +1421,8 @@ const _: () = {
                 Field::new("limits", "limits"),
                 Field::new("connections", "connections"),
                 Field::new("settings", "settings"),
+                Field::new("tlsHandshakes", "tls_handshakes"),
+                Field::new("tlsFailed", "tls_failed"),
             ];
             input
                 .object(
@@ -1390,7 +1438,9 @@ const _: () = {
                         7 => input.u64(&mut self.packets_sent),
                         8 => input.list(&mut self.limits, Reader::message),
                         9 => input.list(&mut self.connections, Reader::message),
-                        _ => input.string(&mut self.settings),
+                        10 => input.string(&mut self.settings),
+                        11 => input.u64(&mut self.tls_handshakes),
+                        _ => input.u64(&mut self.tls_failed),
                     },
                 )
         }
@@ -1475,6 +1525,8 @@ const _: () = {
             out.u64("streams", self.streams);
             out.u64("handlers", self.handlers);
             out.u64("queued", self.queued);
+            out.u64("streamsBlocked", self.streams_blocked);
+            out.u64("creditWaits", self.credit_waits);
             out.end();
         }
 
@@ -1487,6 +1539,8 @@ const _: () = {
                 Field::new("streams", "streams"),
                 Field::new("handlers", "handlers"),
                 Field::new("queued", "queued"),
+                Field::new("streamsBlocked", "streams_blocked"),
+                Field::new("creditWaits", "credit_waits"),
             ];
             input
                 .object(
@@ -1498,7 +1552,9 @@ const _: () = {
                         3 => input.u64(&mut self.bytes_sent),
                         4 => input.u64(&mut self.streams),
                         5 => input.u64(&mut self.handlers),
-                        _ => input.u64(&mut self.queued),
+                        6 => input.u64(&mut self.queued),
+                        7 => input.u64(&mut self.streams_blocked),
+                        _ => input.u64(&mut self.credit_waits),
                     },
                 )
         }
@@ -1550,6 +1606,11 @@ const _: () = {
             out.f64("latency", self.latency);
             out.u32("failures", self.failures);
             out.u32("ejections", self.ejections);
+            out.u64("connects", self.connects);
+            out.u64("connectsFailed", self.connects_failed);
+            out.u64("disconnects", self.disconnects);
+            out.u64("allEjections", self.all_ejections);
+            out.optional("traffic", self.traffic.as_ref(), Writer::message);
             out.end();
         }
 
@@ -1564,6 +1625,11 @@ const _: () = {
                 Field::new("latency", "latency"),
                 Field::new("failures", "failures"),
                 Field::new("ejections", "ejections"),
+                Field::new("connects", "connects"),
+                Field::new("connectsFailed", "connects_failed"),
+                Field::new("disconnects", "disconnects"),
+                Field::new("allEjections", "all_ejections"),
+                Field::new("traffic", "traffic"),
             ];
             input
                 .object(
@@ -1577,7 +1643,12 @@ const _: () = {
                         5 => input.u32(&mut self.in_flight),
                         6 => input.f64(&mut self.latency),
                         7 => input.u32(&mut self.failures),
-                        _ => input.u32(&mut self.ejections),
+                        8 => input.u32(&mut self.ejections),
+                        9 => input.u64(&mut self.connects),
+                        10 => input.u64(&mut self.connects_failed),
+                        11 => input.u64(&mut self.disconnects),
+                        12 => input.u64(&mut self.all_ejections),
+                        _ => input.optional_message(&mut self.traffic),
                     },
                 )
         }

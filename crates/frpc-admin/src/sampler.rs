@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use frpc::frisbee::ConnectionMetrics;
 use frpc::{
     Code,
     inspect::{self, CallSubject, ChannelView, EndpointPhase, EndpointView, OpenStream, RecordedCall, ServerView},
@@ -137,18 +138,14 @@ fn server_state(server: &ServerView, is_first: bool) -> ServerState {
     let limit =
         |name: &str, used: usize, max: usize| LimitState { name: name.to_owned(), used: count(used), max: count(max) };
     let connections = observer.connections(0, CONNECTIONS_SHOWN).into_iter().map(|info| {
-        let traffic = info.connection.map(|connection| {
-            let metrics = connection.metrics();
-            TrafficState {
-                packets_received: metrics.counters.packets_in,
-                packets_sent: metrics.counters.packets_out,
-                bytes_received: metrics.counters.bytes_in,
-                bytes_sent: metrics.counters.bytes_out,
-                streams: count(metrics.streams),
-                handlers: count(metrics.handlers),
-                queued: count(metrics.outbox_len),
-            }
-        });
+        let traffic = match &info.connection {
+            Some(connection) => Some(traffic_state(&connection.metrics())),
+            None => info.protocol.map(|_| TrafficState {
+                bytes_received: info.counters.bytes_in,
+                bytes_sent: info.counters.bytes_out,
+                ..TrafficState::default()
+            }),
+        };
         ConnectionState {
             number: info.number,
             peer: info.peer.to_string(),
@@ -165,6 +162,8 @@ fn server_state(server: &ServerView, is_first: bool) -> ServerState {
         accepted: metrics.accepted,
         refused: metrics.refused,
         handshakes_failed: metrics.handshakes_failed,
+        tls_handshakes: metrics.tls_handshakes,
+        tls_failed: metrics.tls_failed,
         packets_received: metrics.counters.packets_in,
         packets_sent: metrics.counters.packets_out,
         limits: vec![
@@ -173,6 +172,20 @@ fn server_state(server: &ServerView, is_first: bool) -> ServerState {
         ],
         connections: connections.collect(),
         settings: if is_first { server.settings() } else { String::new() },
+    }
+}
+
+fn traffic_state(metrics: &ConnectionMetrics) -> TrafficState {
+    TrafficState {
+        packets_received: metrics.counters.packets_in,
+        packets_sent: metrics.counters.packets_out,
+        bytes_received: metrics.counters.bytes_in,
+        bytes_sent: metrics.counters.bytes_out,
+        streams: count(metrics.streams),
+        handlers: count(metrics.handlers),
+        queued: count(metrics.outbox_len),
+        streams_blocked: count(metrics.streams_blocked),
+        credit_waits: metrics.counters.credit_waits,
     }
 }
 
@@ -200,6 +213,11 @@ fn endpoint_state(endpoint: EndpointView) -> EndpointState {
         latency: endpoint.latency.unwrap_or_default().as_secs_f64(),
         failures: u32::try_from(endpoint.failures).unwrap_or(u32::MAX),
         ejections: endpoint.ejections,
+        connects: endpoint.history.connects,
+        connects_failed: endpoint.history.connects_failed,
+        disconnects: endpoint.history.disconnects,
+        all_ejections: endpoint.history.ejections,
+        traffic: endpoint.traffic.as_ref().map(traffic_state),
     }
 }
 

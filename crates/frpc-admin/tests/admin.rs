@@ -24,7 +24,7 @@ use frpc_admin::{
 };
 use frpc_http::Http;
 use futures_util::stream;
-use support::in_real_time;
+use support::{in_real_time, in_virtual_time};
 
 static FAIL: Method = Method::unary("test.Test", "Fail", 10);
 static WAIT: Method = Method::unary("test.Test", "Wait", 11);
@@ -106,6 +106,34 @@ fn a_stalled_stream_is_blocked_on_every_wire() {
             drop(answer);
             state_with(&other, |state| !is_blocked(state)).await;
         }
+    });
+}
+
+#[test]
+fn a_stalled_stream_is_shown_within_two_seconds() {
+    in_virtual_time(async {
+        let admin = Admin::new(AdminAccess::token("t"));
+        let server = Server::builder().add_service(Test).add_service(admin).without_listener().unwrap();
+        let attach = async || {
+            let (ours, theirs) = tokio::io::duplex(64 << 10);
+            server.attach(theirs);
+            Channel::builder().attach(ours).await.unwrap()
+        };
+        let (channel, other) = (attach().await, attach().await);
+        let mut request = Request::new(WatchRequest::default());
+        request.metadata_mut().insert("authorization", "Bearer t").unwrap();
+        // The page has the same interval.
+        let mut states = AdminClient::new(other).watch(request).await.unwrap().into_inner();
+        states.message().await.unwrap().unwrap();
+        let begun = tokio::time::Instant::now();
+        let _unread = call(&channel, &LIST, &[]).await.unwrap();
+        loop {
+            let state = states.message().await.unwrap().unwrap();
+            if state.streams.iter().any(|stream| &*stream.method == "test.Test/List" && stream.blocked.is_some()) {
+                break;
+            }
+        }
+        assert!(begun.elapsed() <= Duration::from_secs(2), "{:?}", begun.elapsed());
     });
 }
 
@@ -201,8 +229,8 @@ fn metrics_have_the_connections_of_all_servers() {
         let text = running.to_text(TextFormat::Prometheus);
         for line in [
             "frpc_server_connections ",
-            "frpc_server_connections_failed_total{reason=\"handshake\"} ",
-            "frpc_server_connection_io_bytes_total{network_io_direction=\"receive\"} ",
+            "frpc_server_connections_failed_total{reason=\"protocol\"} ",
+            "frpc_server_connection_io_bytes_total{network_io_direction=\"receive\",network_protocol_name=\"frisbee\"} ",
             "frpc_server_connection_packets_lost_total{reason=\"too_large\"} ",
         ] {
             assert!(text.contains(line), "{line} is missing in {text}");

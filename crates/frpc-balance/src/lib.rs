@@ -26,7 +26,7 @@ pub use config::{
 pub use error::InvalidSetting;
 pub use limit::{CallEnd, CallPriority, ConcurrencyLimit, LimitSettings};
 pub use load::{EndpointLoad, LoadSettings};
-pub use outlier::{CallCounts, CallOutcomes, OutlierRule, OutlierSettings};
+pub use outlier::{CallCounts, CallOutcomes, FoundOutlier, OutlierMethod, OutlierRule, OutlierSettings};
 pub use pick::{EndpointState, PickPolicy, PickRequest, Picker, SHARE_GROWS, ZonePreference, hash_key};
 pub use report::{ReportSettings, ServerReport};
 pub use retry::{

@@ -94,13 +94,14 @@ impl OutlierSettings {
         share.max(1).min(all.saturating_sub(1))
     }
 
-    /// Returns the indices of the outliers among the calls of all endpoints. `chance` returns a random number below 1.
-    pub fn outliers(&self, calls: &[CallCounts], mut chance: impl FnMut() -> f32) -> Vec<usize> {
-        let mut found = Vec::new();
-        let mut eject = |rule: &OutlierRule, endpoints: Vec<(usize, f64)>, is_outlier: &dyn Fn(f64) -> bool| {
+    /// Returns the outliers among the calls of all endpoints. `chance` returns a random number below 1.
+    pub fn outliers(&self, calls: &[CallCounts], mut chance: impl FnMut() -> f32) -> Vec<FoundOutlier> {
+        let mut found = Vec::<FoundOutlier>::new();
+        let mut eject = |method, rule: &OutlierRule, endpoints: Vec<(usize, f64)>, is_outlier: &dyn Fn(f64) -> bool| {
             for (index, value) in endpoints {
-                if is_outlier(value) && chance() < rule.enforcement && !found.contains(&index) {
-                    found.push(index);
+                let is_known = found.iter().any(|outlier| outlier.index == index && outlier.is_enforced);
+                if is_outlier(value) && !is_known {
+                    found.push(FoundOutlier { index, method, is_enforced: chance() < rule.enforcement });
                 }
             }
         };
@@ -110,11 +111,11 @@ impl OutlierSettings {
             let mean = rates.iter().map(|(_, rate)| rate).sum::<f64>() / len;
             let variance = rates.iter().map(|(_, rate)| (rate - mean).powi(2)).sum::<f64>() / len;
             let least = mean - f64::from(rule.threshold) * variance.sqrt();
-            eject(rule, rates, &|rate| rate < least);
+            eject(OutlierMethod::SuccessRate, rule, rates, &|rate| rate < least);
         }
         if let Some(rule) = &self.failures {
             let rates = rule.counted(calls, CallCounts::all, CallCounts::success_rate);
-            eject(rule, rates, &|rate| 1.0 - rate > f64::from(rule.threshold));
+            eject(OutlierMethod::FailurePercentage, rule, rates, &|rate| 1.0 - rate > f64::from(rule.threshold));
         }
         if let Some(rule) = &self.latency {
             let latencies = rule.counted(calls, |calls| calls.measured, CallCounts::latency_nanos);
@@ -122,9 +123,48 @@ impl OutlierSettings {
             sorted.sort_unstable_by(f64::total_cmp);
             let median = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
             let most = (median * f64::from(rule.threshold)).max(LATENCY_MIN.as_nanos() as f64);
-            eject(rule, latencies, &|latency| latency > most);
+            eject(OutlierMethod::Latency, rule, latencies, &|latency| latency > most);
         }
         found
+    }
+}
+
+/// An outlier found by a sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundOutlier {
+    /// The index of the endpoint.
+    pub index: usize,
+    /// The rule that found it.
+    pub method: OutlierMethod,
+    /// `false` if the [chance](OutlierRule::enforcement) of the rule leaves it in use.
+    pub is_enforced: bool,
+}
+
+/// The rule that found an outlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutlierMethod {
+    /// [`OutlierSettings::failures_in_row`].
+    FailuresInRow,
+    /// [`OutlierSettings::success_rate`].
+    SuccessRate,
+    /// [`OutlierSettings::failures`].
+    FailurePercentage,
+    /// [`OutlierSettings::latency`].
+    Latency,
+}
+
+impl OutlierMethod {
+    /// All rules.
+    pub const ALL: [Self; 4] = [Self::FailuresInRow, Self::SuccessRate, Self::FailurePercentage, Self::Latency];
+
+    /// Returns the name in metrics: gRPC's (A91) if it has one.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FailuresInRow => "consecutive_failures",
+            Self::SuccessRate => "success_rate",
+            Self::FailurePercentage => "failure_percentage",
+            Self::Latency => "latency",
+        }
     }
 }
 
@@ -237,8 +277,12 @@ mod tests {
         all.iter().map(|&(succeeded, failed)| CallCounts { succeeded, failed, ..CallCounts::default() }).collect()
     }
 
+    fn enforced(found: Vec<FoundOutlier>) -> Vec<usize> {
+        found.iter().filter(|outlier| outlier.is_enforced).map(|outlier| outlier.index).collect()
+    }
+
     fn outliers(settings: &OutlierSettings, calls: &[CallCounts]) -> Vec<usize> {
-        settings.outliers(calls, || 0.5)
+        enforced(settings.outliers(calls, || 0.5))
     }
 
     #[test]
@@ -309,8 +353,9 @@ mod tests {
         let rule = OutlierRule { enforcement: 0.5, ..OutlierRule::new(0.85, 50) };
         let settings = OutlierSettings { failures: Some(rule), success_rate: None, ..OutlierSettings::default() };
         let all = counts(&[(100, 0), (0, 100), (100, 0), (100, 0), (100, 0)]);
-        assert_eq!(settings.outliers(&all, || 0.4), [1]);
-        assert_eq!(settings.outliers(&all, || 0.6), []);
+        let found = |is_enforced| [FoundOutlier { index: 1, method: OutlierMethod::FailurePercentage, is_enforced }];
+        assert_eq!(settings.outliers(&all, || 0.4), found(true));
+        assert_eq!(settings.outliers(&all, || 0.6), found(false));
     }
 
     #[test]

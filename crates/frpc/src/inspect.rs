@@ -21,7 +21,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use frisbee::{Address, ServerObserver};
+use frisbee::{Address, ConnectionMetrics, ServerObserver};
 
 pub use crate::call::recorder::{
     CallSubject, FAILURES_MAX, OpenStream, RecordedCall, SLOW_KEPT, SLOW_MAX, STREAMS_MAX, open_streams,
@@ -120,6 +120,24 @@ pub struct EndpointView {
     pub failures: usize,
     /// Recent ejections as an outlier.
     pub ejections: u32,
+    /// Its connections and ejections since it joined the channel.
+    pub history: EndpointHistory,
+    /// The counters and queues of its first connection, for frisbee only.
+    pub traffic: Option<ConnectionMetrics>,
+}
+
+/// The past of an endpoint, since it joined its channel. Channels to a single server keep none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EndpointHistory {
+    /// Connections to it.
+    pub connects: u64,
+    /// Failed attempts to connect.
+    pub connects_failed: u64,
+    /// Connections closed by the server or lost.
+    pub disconnects: u64,
+    /// Ejections as an outlier.
+    pub ejections: u64,
 }
 
 /// The state of an endpoint of a channel.

@@ -22,12 +22,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
+pub use crate::call::connects::ConnectTotals;
 pub use frpc_metrics::{
     CallTotals, DurationHistogram, MetricFamily, MetricKind, MetricPoint, MetricValue, TextFormat, add_source,
     bucket_bound, source_families, write_text,
 };
 
 use frisbee::ServerObserver;
+use frpc_balance::OutlierMethod;
 
 use crate::{
     RpcSystem,
@@ -83,6 +85,8 @@ pub struct MetricsSnapshot {
     pub served: Vec<MethodMetrics>,
     /// The methods called by all channels, per target.
     pub called: Vec<MethodMetrics>,
+    /// The connections of the channels to several servers, per target.
+    pub connects: BTreeMap<Arc<str>, ConnectTotals>,
     /// The connections of all servers. Counters include servers that have ended.
     pub transport: frisbee::ServerMetrics,
     /// The metrics of [added sources](add_source), such as brokers.
@@ -123,6 +127,7 @@ struct Meters {
     targets: BTreeMap<(Arc<str>, RpcSystem), Arc<CallMeter>>,
     /// The counters of targets without channels, forgotten at the limit.
     left: MethodTotals,
+    left_connects: ConnectTotals,
     /// The connections of the servers, as read last.
     transports: Vec<(ServerObserver, frisbee::ServerMetrics)>,
     /// The counters of the connections of ended servers.
@@ -201,8 +206,14 @@ impl Meters {
 
     /// Does the same for targets without channels.
     fn fold_left(&mut self) {
-        let Self { targets, left, .. } = self;
-        targets.retain(|_, meter| is_used(meter, left));
+        let Self { targets, left, left_connects, .. } = self;
+        targets.retain(|_, meter| {
+            let is_used = is_used(meter, left);
+            if !is_used {
+                left_connects.add(&meter.connects().totals());
+            }
+            is_used
+        });
     }
 }
 
@@ -211,6 +222,9 @@ fn add_transport_counters(sum: &mut frisbee::ServerMetrics, one: &frisbee::Serve
     sum.accepted += one.accepted;
     sum.refused += one.refused;
     sum.handshakes_failed += one.handshakes_failed;
+    sum.tls_handshakes += one.tls_handshakes;
+    sum.tls_failed += one.tls_failed;
+    sum.others += one.others;
     sum.counters += one.counters;
 }
 
@@ -240,15 +254,18 @@ impl MetricsSnapshot {
             let mut served = meters.ended.clone();
             meters.servers.iter().for_each(|meter| add_methods(meter, &mut served));
             let mut left = meters.left.clone();
-            let mut called = Vec::new();
+            let (mut called, mut connects) = (Vec::new(), BTreeMap::<_, ConnectTotals>::new());
+            connects.insert(Arc::from(OTHER), meters.left_connects.clone());
             for ((target, _), meter) in &meters.targets {
+                connects.entry(target.clone()).or_default().add(&meter.connects().totals());
                 match &**target {
                     OTHER => add_methods(meter, &mut left),
                     _ => called.extend(methods_of(meter)),
                 }
             }
             called.extend(listed(left, Some(&OTHER.into())));
-            Self { served: listed(served, None), called, transport, sources }
+            connects.retain(|_, totals| *totals != ConnectTotals::default());
+            Self { served: listed(served, None), called, connects, transport, sources }
         })
     }
 
@@ -257,6 +274,7 @@ impl MetricsSnapshot {
     pub fn families(&self) -> Vec<MetricFamily> {
         let mut families = self.server_families();
         families.extend(self.client_families());
+        families.extend(self.connect_families());
         families.extend(self.transport_families());
         families.extend(self.sources.iter().cloned());
         families
@@ -364,9 +382,58 @@ impl MetricsSnapshot {
         vec![duration, started, grpc_duration, sent, received, retries, hedges, in_flight, blocked, queued]
     }
 
+    /// Returns the metrics of the connections of channels, with the names of gRPC (A94, A91).
+    fn connect_families(&self) -> Vec<MetricFamily> {
+        let mut connected = MetricFamily::counter(
+            "grpc.subchannel.connection_attempts_succeeded",
+            "{attempt}",
+            "Successful attempts to connect.",
+        );
+        let mut failed = MetricFamily::counter(
+            "grpc.subchannel.connection_attempts_failed",
+            "{attempt}",
+            "Failed attempts to connect.",
+        );
+        let mut lost = MetricFamily::counter(
+            "grpc.subchannel.disconnections",
+            "{disconnection}",
+            "Connections closed by the server or lost.",
+        );
+        let mut open = MetricFamily::gauge("grpc.subchannel.open_connections", "{connection}", "Open connections.");
+        let mut ejected = MetricFamily::counter(
+            "grpc.lb.outlier_detection.ejections_enforced",
+            "{ejection}",
+            "Ejections of outliers, by the rule that found them.",
+        );
+        let mut kept = MetricFamily::counter(
+            "grpc.lb.outlier_detection.ejections_unenforced",
+            "{ejection}",
+            "Outliers that were not ejected, by rule and reason.",
+        );
+        for (target, totals) in &self.connects {
+            let attributes: &[(&'static str, &str)] = &[(GRPC_TARGET, target)];
+            connected.add(attributes, totals.connected);
+            failed.add(attributes, totals.failed);
+            lost.add(attributes, totals.lost);
+            open.add(attributes, totals.open);
+            for (method, [enforced, overflow, chance]) in OutlierMethod::ALL.into_iter().zip(totals.ejections) {
+                let method = (DETECTION_METHOD, method.name());
+                if enforced > 0 {
+                    ejected.add(&[attributes[0], method], enforced);
+                }
+                for (reason, count) in [("max_ejection_overflow", overflow), ("enforcement_percentage", chance)] {
+                    if count > 0 {
+                        kept.add(&[attributes[0], method, (UNENFORCED_REASON, reason)], count);
+                    }
+                }
+            }
+        }
+        vec![connected, failed, lost, open, ejected, kept]
+    }
+
     /// Returns the metrics of connections. Sums over all of them: a label per peer would let clients create time series.
     fn transport_families(&self) -> Vec<MetricFamily> {
-        let frisbee::ServerMetrics { counters, .. } = self.transport;
+        let frisbee::ServerMetrics { counters, others, handshakes_failed, tls_failed, .. } = self.transport;
         let gauge = |name, unit, description, value: usize| {
             let mut family = MetricFamily::gauge(name, unit, description);
             family.add(&[], value as u64);
@@ -377,7 +444,7 @@ impl MetricsSnapshot {
             points.iter().for_each(|(attributes, value)| family.add(attributes, *value));
             family
         };
-        let (received, sent) = ([("network.io.direction", "receive")], [("network.io.direction", "transmit")]);
+        let (received, sent) = (("network.io.direction", "receive"), ("network.io.direction", "transmit"));
         vec![
             gauge("frpc.server.connections", "{connection}", "Open connections.", self.transport.connections),
             counter(
@@ -389,23 +456,46 @@ impl MetricsSnapshot {
             counter(
                 "frpc.server.connections.failed",
                 "{connection}",
-                "Connections refused at the limit or during a shutdown, and failed TLS handshakes and protocol detections.",
+                "Connections refused at the limit or during a shutdown, failed TLS handshakes, and unknown protocols.",
                 &[
                     (&[("reason", "refused")], self.transport.refused),
-                    (&[("reason", "handshake")], self.transport.handshakes_failed),
+                    (&[("reason", "tls")], tls_failed),
+                    (&[("reason", "protocol")], handshakes_failed.saturating_sub(tls_failed)),
                 ],
+            ),
+            counter(
+                "frpc.server.tls.handshakes",
+                "{handshake}",
+                "Successful TLS handshakes.",
+                &[(&[], self.transport.tls_handshakes)],
             ),
             counter(
                 "frpc.server.connection.io",
                 "By",
-                "Bytes of frisbee connections.",
-                &[(&received, counters.bytes_in), (&sent, counters.bytes_out)],
+                "Bytes of connections, above TLS.",
+                &[
+                    (&[received, (PROTOCOL, "frisbee")], counters.bytes_in),
+                    (&[sent, (PROTOCOL, "frisbee")], counters.bytes_out),
+                    (&[received, (PROTOCOL, OTHER)], others.bytes_in),
+                    (&[sent, (PROTOCOL, OTHER)], others.bytes_out),
+                ],
+            ),
+            counter(
+                "frpc.server.connection.batches",
+                "{batch}",
+                "Reads with data, and writes.",
+                &[
+                    (&[received, (PROTOCOL, "frisbee")], counters.batches_in),
+                    (&[sent, (PROTOCOL, "frisbee")], counters.batches_out),
+                    (&[received, (PROTOCOL, OTHER)], others.batches_in),
+                    (&[sent, (PROTOCOL, OTHER)], others.batches_out),
+                ],
             ),
             counter(
                 "frpc.server.connection.packets",
                 "{packet}",
                 "Packets of frisbee connections.",
-                &[(&received, counters.packets_in), (&sent, counters.packets_out)],
+                &[(&[received], counters.packets_in), (&[sent], counters.packets_out)],
             ),
             counter(
                 "frpc.server.connection.packets.lost",
@@ -423,6 +513,12 @@ impl MetricsSnapshot {
                 "{stream}",
                 "Streams refused or closed because a limit was reached.",
                 &[(&[], counters.streams_refused)],
+            ),
+            counter(
+                "frpc.server.connection.credit.waits",
+                "{wait}",
+                "Times that the sender of a stream found no credit of its peer, and waited.",
+                &[(&[], counters.credit_waits)],
             ),
             gauge(
                 "frpc.server.connection.queued",
@@ -492,3 +588,6 @@ const SYSTEM: &str = "rpc.system.name";
 const METHOD: &str = "rpc.method";
 const GRPC_METHOD: &str = "grpc.method";
 const GRPC_TARGET: &str = "grpc.target";
+const PROTOCOL: &str = "network.protocol.name";
+const DETECTION_METHOD: &str = "grpc.lb.outlier_detection.detection_method";
+const UNENFORCED_REASON: &str = "grpc.lb.outlier_detection.unenforced_reason";

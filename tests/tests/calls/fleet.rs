@@ -9,11 +9,13 @@ use frpc::{
         Endpoint, Endpoints, FleetSettings, HashKey, HedgingDelay, HedgingPolicy, PickPolicy, Refresh, Resolve,
         RetryPolicy, RetrySettings, ServiceConfig, Target, ThrottleSettings,
     },
-    layers::ReportLoad,
+    inspect::{self, EndpointPhase, EndpointView},
+    layers::{ReportLoad, Trace},
+    metrics::{MetricsSnapshot, TextFormat},
 };
 use futures_util::stream::{BoxStream, StreamExt};
 use support::{
-    MILLI, SECOND, assert_elapsed,
+    MILLI, SECOND, ThreadLog, assert_elapsed,
     calls::{
         TestClient, TestServer, TestService, Words, all, ask, asking, each_kind, may_have_executed, quiet,
         quiet_channel, schema::test_methods, stream_of, unused_address, words,
@@ -24,6 +26,7 @@ use tokio::{
     sync::watch,
     time::{Instant, sleep},
 };
+use tracing::Level;
 
 static SAY: Method = test_methods::SAY.idempotent();
 
@@ -503,6 +506,101 @@ fn a_server_that_fails_gets_no_calls_for_some_time() {
             ask(&client, "hi").await.unwrap();
         }
         assert_eq!(servers.each_ref().map(Replica::calls), [3, 3, 3], "after 30 s it gets calls again");
+    });
+}
+
+#[test]
+fn connections_and_ejections_of_endpoints_are_counted() {
+    in_virtual_time(async {
+        let mut servers = replicas::<3>().await;
+        let client = connect(&servers, round_robin()).await;
+        settle().await;
+        ask(&client, "hi").await.unwrap();
+        let target = client.channel().metrics()[0].target.clone().unwrap();
+        let totals = || MetricsSnapshot::take().connects[&target].clone();
+        assert_eq!((totals().connected, totals().open, totals().lost), (3, 3, 0));
+        servers[0].kill().await;
+        sleep(5 * SECOND).await;
+        let without = totals();
+        assert!(without.lost == 1 && without.open == 2 && without.failed > 0, "{without:?}");
+        servers[0].restart().await;
+        // Longer than the longest pause between attempts.
+        sleep(150 * SECOND).await;
+        assert_eq!((totals().connected, totals().open), (4, 3));
+
+        let timed = TestClient::new(client.channel().clone().with_timeout(SECOND));
+        for _ in 0..30 {
+            servers[1].service.gate.open(1);
+            servers[2].service.gate.open(1);
+            let _ = ask(&timed, "wait").await;
+        }
+        assert_eq!(totals().ejections, [[1, 0, 0], [0; 3], [0; 3], [0; 3]]);
+        let channel = inspect::channels().into_iter().find(|channel| channel.target() == &*target).unwrap();
+        let EndpointView { state, history, traffic, .. } = &channel.endpoints()[0];
+        assert!(matches!(state, EndpointPhase::Ejected(_)), "{state:?}");
+        assert_eq!((history.connects, history.disconnects, history.ejections), (2, 1, 1));
+        assert_eq!(history.connects_failed, totals().failed);
+        assert!(traffic.unwrap().counters.packets_in > 0);
+        let text = MetricsSnapshot::take().to_text(TextFormat::Prometheus);
+        for line in [
+            format!("grpc_subchannel_connection_attempts_succeeded_total{{grpc_target=\"{target}\"}} 4"),
+            format!("grpc_subchannel_disconnections_total{{grpc_target=\"{target}\"}} 1"),
+            format!("grpc_subchannel_open_connections{{grpc_target=\"{target}\"}} 3"),
+            format!("grpc_target=\"{target}\",grpc_lb_outlier_detection_detection_method=\"consecutive_failures\"}} 1"),
+        ] {
+            assert!(text.contains(&line), "{line} is not in {text}");
+        }
+        drop((client, timed));
+        settle().await;
+        assert_eq!(totals().open, 0);
+    });
+}
+
+/// Returns the events in spans of calls, without the spans.
+fn call_events(log: &ThreadLog) -> Vec<String> {
+    let lines = log.take().into_iter().filter(|line| line.contains("call{"));
+    lines.map(|line| line.rsplit_once("}: ").unwrap().1.to_owned()).collect()
+}
+
+#[test]
+fn picks_retries_and_hedges_are_events_in_the_span_of_their_call() {
+    in_virtual_time(async {
+        let log = ThreadLog::hear(Level::DEBUG);
+        let servers = replicas::<2>().await;
+        let hedging = HedgingPolicy { delay: HedgingDelay::Fixed(100 * MILLI), ..HedgingPolicy::default() };
+        let first = FleetSettings { policy: PickPolicy::First, ..FleetSettings::default() };
+        let hedged = RetrySettings { hedging: Some(hedging), ..RetrySettings::default() };
+        let [retrying, hedging] = [first.clone(), FleetSettings { retry: hedged, ..first }].map(|fleet| {
+            let channel = quiet_channel().layer(Trace::for_channel()).fleet(fleet);
+            TestClient::new(channel.connect_lazy(target(&servers)).unwrap())
+        });
+        for client in [&retrying, &hedging] {
+            ask(client, "hi").await.unwrap();
+        }
+        settle().await;
+        log.take();
+        let begins = |events: &[String], expected: &[&str]| {
+            let agree = events.iter().zip(expected).all(|(event, begin)| event.starts_with(begin));
+            assert!(agree && events.len() == expected.len(), "{events:?} instead of {expected:?}");
+        };
+
+        ask_idempotent(&retrying, "fail 14 busy").await.unwrap_err();
+        let events = call_events(&log);
+        let retried = |attempt: usize| format!("call retried attempt={attempt} code=\"UNAVAILABLE\" reason=\"busy\"");
+        let expected: Vec<String> = (1..=5)
+            .flat_map(|attempt| [Some("server picked".to_owned()), (attempt < 5).then(|| retried(attempt))])
+            .flatten()
+            .chain(["call failed".to_owned()])
+            .collect();
+        begins(&events, &expected.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(events[2].contains("attempt=2"), "{events:?}");
+
+        servers[1].service.gate.open(1);
+        ask_idempotent(&hedging, "wait").await.unwrap();
+        let hedge = "another attempt begun attempts=1 is_hedge=true";
+        begins(&call_events(&log), &["server picked", hedge, "server picked", "call answered"]);
+        ask(&retrying, "hi").await.unwrap();
+        begins(&call_events(&log), &["server picked", "call answered"]);
     });
 }
 

@@ -12,6 +12,10 @@ use support::{
     calls::{TestClient, TestServer, TestService, Words, ask, words},
     in_real_time, until,
 };
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 use crate::wires::{SCHEMES, connect, schemes, serve};
 
@@ -170,6 +174,33 @@ fn each_wire_of_a_method_has_a_series_and_the_names_of_grpc_have_their_sum() {
             attributes.dedup();
             assert_eq!(attributes.len(), len, "{family:?}");
         }
+    });
+}
+
+#[test]
+fn bytes_of_http_connections_are_counted() {
+    in_real_time(async {
+        let server = serve(Engine::Tokio, TestServer::new(TestService::default())).await;
+        let address = server.local_addr().to_string();
+        let request = "POST /calls.Test/Say HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\
+                       content-type: application/json\r\ncontent-length: 12\r\n\r\n{\"text\":\"a\"}";
+        let mut socket = TcpStream::connect(address.trim_start_matches("tcp://")).await.unwrap();
+        socket.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer).await.unwrap();
+        let counted = || {
+            let others = server.metrics().others;
+            [others.bytes_in, others.bytes_out].map(|bytes| usize::try_from(bytes).unwrap())
+        };
+        let one = [request.len(), answer.len()];
+        until(|| counted() == one).await;
+
+        // HTTP/2, while it is open.
+        let client = TestClient::new(connect(&server, "grpc", "").await);
+        let long = "a long text ".repeat(1000);
+        ask(&client, &long).await.unwrap();
+        assert!(counted().iter().zip(one).all(|(now, before)| *now > before + long.len()), "{:?}", counted());
+        assert_eq!(server.metrics().counters.bytes_in, 0, "no frisbee");
     });
 }
 

@@ -68,6 +68,7 @@ fn an_untrusted_server_is_rejected() {
         let error = client.connect(server.local_addr()).await.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{error}");
         until(|| server.metrics().handshakes_failed == 1).await;
+        assert_eq!((server.metrics().tls_failed, server.metrics().tls_handshakes), (1, 0));
         drop(server);
         assert_eq!(reports.recv().await, None, "no hook was called");
     });
@@ -123,6 +124,7 @@ fn a_client_without_the_required_certificate_is_rejected() {
             assert!(matches!(reason, CloseReason::Io(_) | CloseReason::Peer), "{reason:?}");
         }
         until(|| server.metrics().handshakes_failed == 1).await;
+        assert_eq!((server.metrics().tls_failed, server.metrics().tls_handshakes), (1, 0));
         drop(server);
         assert_eq!(reports.recv().await, None, "no hook was called");
     });
@@ -138,6 +140,7 @@ fn a_plain_client_is_rejected_by_a_tls_server() {
         let reason = connection.closed().await;
         assert!(matches!(reason, CloseReason::Protocol(_) | CloseReason::Io(_) | CloseReason::Peer), "{reason:?}");
         until(|| server.metrics().handshakes_failed == 1).await;
+        assert_eq!((server.metrics().tls_failed, server.metrics().tls_handshakes), (1, 0));
         drop(server);
         assert_eq!(reports.recv().await, None, "no hook was called");
     });

@@ -245,6 +245,7 @@ impl Connection {
             counters: core.proto.counters(),
             outbox_len: core.proto.queued_len(),
             streams: core.proto.streams_len(),
+            streams_blocked: core.proto.streams_blocked(),
             handlers: core.handlers,
         }
     }
@@ -313,6 +314,8 @@ pub struct ConnectionMetrics {
     pub outbox_len: usize,
     /// Number of streams.
     pub streams: usize,
+    /// Number of streams that may send nothing until the peer grants credit.
+    pub streams_blocked: usize,
     /// Number of handlers in flight that were not ready immediately.
     pub handlers: usize,
 }

@@ -116,6 +116,7 @@ impl ConnectionShared {
         let senders = core.senders.get_or_default(key);
         if !senders.iter().any(|sender| sender.will_wake(cx.waker())) {
             senders.push(cx.waker().clone());
+            core.proto.count_credit_wait();
         }
         let driver = core.begin_to_wait();
         drop(core);

@@ -42,6 +42,7 @@ pub use self::{
 pub use self::{handover::Handover, systemd::SystemdListeners};
 pub(crate) use self::{
     listener::{BoundSocket, Listener, connect},
+    raw::StreamTraffic,
     ring_kind::RingKind,
     secure::{PeerIdentity, SecuredStream, TlsHandshake},
     wire::IoStream,

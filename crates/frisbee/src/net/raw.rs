@@ -3,6 +3,10 @@
 use std::{
     fmt, io,
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     task::{Context, Poll, ready},
 };
 
@@ -14,7 +18,7 @@ use tokio_util::io::poll_read_buf;
 use super::{secure::PeerIdentity, wire::IoStream};
 use crate::{
     Address,
-    proto::{HeaderFormat, LeftoverFrames},
+    proto::{Counters, HeaderFormat, LeftoverFrames},
 };
 
 /// The byte stream below a connection, including bytes already read and not consumed.
@@ -33,11 +37,36 @@ pub struct Raw {
     /// The identity proved by the peer in a TLS handshake, for connections passed to another protocol.
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "without TLS nobody proves anything"))]
     identity: PeerIdentity,
+    /// The counters of a connection passed to another protocol.
+    traffic: Option<Arc<StreamTraffic>>,
+}
+
+/// The bytes of a connection of another protocol, and its reads and writes.
+#[derive(Default)]
+pub(crate) struct StreamTraffic {
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+    batches_in: AtomicU64,
+    batches_out: AtomicU64,
+}
+
+impl StreamTraffic {
+    pub(crate) fn counters(&self) -> Counters {
+        let [bytes_in, bytes_out, batches_in, batches_out] =
+            [&self.bytes_in, &self.bytes_out, &self.batches_in, &self.batches_out].map(|count| count.load(Relaxed));
+        Counters { bytes_in, bytes_out, batches_in, batches_out, ..Counters::default() }
+    }
+}
+
+/// Counts a read or a write. The socket is borrowed mutably, so no increment is lost.
+fn count(bytes: &AtomicU64, batches: &AtomicU64, len: usize) {
+    bytes.store(bytes.load(Relaxed) + len as u64, Relaxed);
+    batches.store(batches.load(Relaxed) + u64::from(len > 0), Relaxed);
 }
 
 impl Raw {
     pub(crate) fn new(wire: IoStream, unread: Bytes, format: HeaderFormat, local: Address, peer: Address) -> Self {
-        Self { wire, unread, format, has_checksums: false, skipping: false, local, peer, identity: None }
+        Self { wire, unread, format, has_checksums: false, skipping: false, local, peer, identity: None, traffic: None }
     }
 
     /// Sets whether heartbeats in the input are followed by checksums.
@@ -48,6 +77,19 @@ impl Raw {
     /// Sets the identity proved by the peer.
     pub(crate) fn with_identity(self, identity: PeerIdentity) -> Self {
         Self { identity, ..self }
+    }
+
+    /// Sets the counters of its bytes. Those read before count as received.
+    pub(crate) fn with_traffic(self, traffic: Arc<StreamTraffic>) -> Self {
+        count(&traffic.bytes_in, &traffic.batches_in, self.unread.len());
+        Self { traffic: Some(traffic), ..self }
+    }
+
+    fn count_written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let (Poll::Ready(Ok(len)), Some(traffic)) = (&written, &self.traffic) {
+            count(&traffic.bytes_out, &traffic.batches_out, *len);
+        }
+        written
     }
 
     /// Returns the identity proved by the peer.
@@ -139,7 +181,12 @@ impl AsyncRead for Raw {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_skip(cx))?;
         if self.unread.is_empty() {
-            return Pin::new(&mut self.wire).poll_read(cx, buf);
+            let before = buf.filled().len();
+            ready!(Pin::new(&mut self.wire).poll_read(cx, buf))?;
+            if let Some(traffic) = &self.traffic {
+                count(&traffic.bytes_in, &traffic.batches_in, buf.filled().len() - before);
+            }
+            return Poll::Ready(Ok(()));
         }
         let len = self.unread.len().min(buf.remaining());
         buf.put_slice(&self.unread.split_to(len));
@@ -149,7 +196,8 @@ impl AsyncRead for Raw {
 
 impl AsyncWrite for Raw {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.wire).poll_write(cx, buf)
+        let written = Pin::new(&mut self.wire).poll_write(cx, buf);
+        self.count_written(written)
     }
 
     fn poll_write_vectored(
@@ -157,7 +205,8 @@ impl AsyncWrite for Raw {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.wire).poll_write_vectored(cx, slices)
+        let written = Pin::new(&mut self.wire).poll_write_vectored(cx, slices);
+        self.count_written(written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -29,6 +29,8 @@ pub struct Counters {
     pub streams_refused: u64,
     /// Packets not sent because the outbox was full ([`WhenFull::Drop`](crate::WhenFull::Drop)).
     pub unsent: u64,
+    /// Times that a sender found its stream without credit of the peer, and waited.
+    pub credit_waits: u64,
 }
 
 impl std::ops::AddAssign for Counters {
@@ -45,5 +47,6 @@ impl std::ops::AddAssign for Counters {
         self.too_large += other.too_large;
         self.streams_refused += other.streams_refused;
         self.unsent += other.unsent;
+        self.credit_waits += other.credit_waits;
     }
 }

@@ -17,8 +17,14 @@ pub struct ServerMetrics {
     pub refused: u64,
     /// Failed TLS handshakes and protocol detections, including timeouts.
     pub handshakes_failed: u64,
-    /// Packets and bytes of all connections, including closed ones.
+    /// Successful TLS handshakes.
+    pub tls_handshakes: u64,
+    /// Failed TLS handshakes: a part of `handshakes_failed`.
+    pub tls_failed: u64,
+    /// Packets and bytes of all frisbee connections, including closed ones.
     pub counters: Counters,
+    /// Bytes and reads of the connections of [other protocols](crate::Protocol), including closed ones.
+    pub others: Counters,
     /// Bytes queued for writing on all connections.
     pub outbox_len: usize,
     /// Running handlers, except those ready on their first poll.
@@ -27,13 +33,16 @@ pub struct ServerMetrics {
 
 impl ServerMetrics {
     pub(super) fn of(shared: &ServerShared) -> Self {
-        let (connections, past, open) = shared.slots.snapshot();
+        let (connections, past, others, open) = shared.slots.snapshot();
         let mut metrics = Self {
             connections,
             accepted: shared.accepted.load(Ordering::Relaxed),
             refused: shared.refused.load(Ordering::Relaxed),
             handshakes_failed: shared.handshakes_failed.load(Ordering::Relaxed),
+            tls_handshakes: shared.tls_handshakes.load(Ordering::Relaxed),
+            tls_failed: shared.tls_failed.load(Ordering::Relaxed),
             counters: past,
+            others,
             outbox_len: 0,
             handlers: 0,
         };

@@ -150,9 +150,13 @@ async fn open(
         Some(secure) => {
             let handshake = timeout(server.config.handshake_max, secure.handshake(wire, &peer));
             match unless_shut_down(&server, handshake).await {
-                Some(Ok(Ok(secured))) => secured,
+                Some(Ok(Ok(secured))) => {
+                    server.tls_handshakes.fetch_add(1, Ordering::Relaxed);
+                    secured
+                }
                 failed => {
                     server.handshakes_failed.fetch_add(1, Ordering::Relaxed);
+                    server.tls_failed.fetch_add(1, Ordering::Relaxed);
                     let error = failed.map(|result| result.map(|handshake| handshake.err()));
                     debug!(?error, "a TLS handshake failed");
                     return None;
@@ -177,13 +181,14 @@ async fn open(
                 return None;
             }
             Some(Ok((Some(protocol), read))) => {
-                slot.set_protocol(protocol.name());
+                let traffic = slot.set_protocol(protocol.name());
                 if is_plain {
                     wire = onto_ring(wire)?;
                 }
                 // The header format does not matter: another protocol has no packets.
                 let socket = Raw::new(wire, read.freeze(), HeaderFormat::Magic10, local.clone(), peer.clone());
-                let (protocol, socket) = (protocol.clone(), Box::new(socket.with_identity(identity.clone())));
+                let (protocol, socket) =
+                    (protocol.clone(), Box::new(socket.with_identity(identity.clone()).with_traffic(traffic)));
                 let origin = StreamOrigin { local, peer, identity, credentials };
                 let other = OtherConnection { protocol, socket, origin, is_plain, slot };
                 return Some(OpenedConnection::Other(Box::new(other)));

@@ -45,6 +45,8 @@ pub(super) struct ServerShared {
     pub(super) accepted: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) handshakes_failed: AtomicU64,
+    pub(super) tls_handshakes: AtomicU64,
+    pub(super) tls_failed: AtomicU64,
     /// Spawns the task of a connection. The only part that depends on the router's type.
     pub(super) start: SpawnConnection,
 }
@@ -77,6 +79,8 @@ impl ServerShared {
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             handshakes_failed: AtomicU64::new(0),
+            tls_handshakes: AtomicU64::new(0),
+            tls_failed: AtomicU64::new(0),
             start: Box::new(start),
         }
     }

@@ -9,7 +9,7 @@ use slab::Slab;
 use tokio::{sync::Notify, time::Instant};
 
 use super::threads::ThreadPlacement;
-use crate::{Address, Connection, proto::Counters};
+use crate::{Address, Connection, net::StreamTraffic, proto::Counters};
 
 /// The connections of a server.
 #[derive(Default)]
@@ -23,6 +23,8 @@ struct OpenSlots {
     connections: Slab<OpenSlot>,
     /// Counters of closed connections.
     past: Counters,
+    /// Counters of closed connections of other protocols.
+    past_others: Counters,
     /// The number of all connections so far.
     accepted: u64,
 }
@@ -43,8 +45,8 @@ enum SlotOccupant {
 struct OtherOccupant {
     peer: Address,
     local: Address,
-    /// The name of its protocol. `None` during the handshake.
-    protocol: Option<&'static str>,
+    /// The name of its protocol, and its counters. `None` during the handshake.
+    protocol: Option<(&'static str, Arc<StreamTraffic>)>,
 }
 
 /// An open connection of a server.
@@ -63,6 +65,8 @@ pub struct ConnectionInfo {
     pub protocol: Option<&'static str>,
     /// The connection, if it speaks frisbee. This handle does not keep it open.
     pub connection: Option<Connection>,
+    /// Its counters. Only bytes, reads and writes for [other protocols](crate::Protocol).
+    pub counters: Counters,
 }
 
 impl OpenSlot {
@@ -73,10 +77,17 @@ impl OpenSlot {
         }
     }
 
+    fn counters(&self) -> Counters {
+        match &self.occupant {
+            SlotOccupant::Frisbee(connection) => connection.metrics().counters,
+            SlotOccupant::Other(other) => other.counters(),
+        }
+    }
+
     fn info(&self) -> ConnectionInfo {
         let (peer, local, protocol) = match &self.occupant {
             SlotOccupant::Frisbee(connection) => (connection.peer_addr(), connection.local_addr(), Some("frisbee")),
-            SlotOccupant::Other(other) => (&other.peer, &other.local, other.protocol),
+            SlotOccupant::Other(other) => (&other.peer, &other.local, other.protocol.as_ref().map(|(name, _)| *name)),
         };
         ConnectionInfo {
             number: self.number,
@@ -85,7 +96,14 @@ impl OpenSlot {
             age: self.accepted.elapsed(),
             protocol,
             connection: self.connection().map(Connection::without_keeping_open),
+            counters: self.counters(),
         }
+    }
+}
+
+impl OtherOccupant {
+    fn counters(&self) -> Counters {
+        self.protocol.as_ref().map(|(_, traffic)| traffic.counters()).unwrap_or_default()
     }
 }
 
@@ -141,12 +159,18 @@ impl ConnectionSlots {
         found
     }
 
-    /// Returns the number of slots taken, the counters of closed connections, and the open connections, all at one
-    /// instant.
-    pub(super) fn snapshot(&self) -> (usize, Counters, Vec<Connection>) {
+    /// Returns the number of slots taken, the counters of closed connections, the counters of other protocols, and the open
+    /// connections, all at one instant.
+    pub(super) fn snapshot(&self) -> (usize, Counters, Counters, Vec<Connection>) {
         let open = self.open();
-        let connections = open.connections.iter().filter_map(|(_, slot)| slot.connection().cloned()).collect();
-        (open.connections.len(), open.past, connections)
+        let (mut connections, mut others) = (Vec::new(), open.past_others);
+        for (_, slot) in &open.connections {
+            match &slot.occupant {
+                SlotOccupant::Frisbee(connection) => connections.push(connection.clone()),
+                SlotOccupant::Other(other) => others += other.counters(),
+            }
+        }
+        (open.connections.len(), open.past, others, connections)
     }
 
     /// Waits until no slot is taken.
@@ -170,14 +194,22 @@ impl ConnectionSlots {
 impl ConnectionSlot {
     /// Puts the connection into its slot after the handshake.
     pub(super) fn fill(&self, connection: &Connection) {
-        self.slots.open().connections[self.key].occupant = SlotOccupant::Frisbee(connection.clone());
+        let mut open = self.slots.open();
+        let occupant = SlotOccupant::Frisbee(connection.clone());
+        let before = std::mem::replace(&mut open.connections[self.key].occupant, occupant);
+        // A protocol may have left its stream to frisbee.
+        if let SlotOccupant::Other(other) = before {
+            open.past_others += other.counters();
+        }
     }
 
-    /// Notes that the connection speaks another protocol.
-    pub(super) fn set_protocol(&self, name: &'static str) {
+    /// Notes that the connection speaks another protocol. Returns its counters.
+    pub(super) fn set_protocol(&self, name: &'static str) -> Arc<StreamTraffic> {
+        let traffic = Arc::<StreamTraffic>::default();
         if let SlotOccupant::Other(other) = &mut self.slots.open().connections[self.key].occupant {
-            other.protocol = Some(name);
+            other.protocol = Some((name, traffic.clone()));
         }
+        traffic
     }
 }
 
@@ -185,8 +217,9 @@ impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut open = self.slots.open();
         let slot = open.connections.remove(self.key);
-        if let Some(connection) = slot.connection() {
-            open.past += connection.metrics().counters;
+        match slot.occupant {
+            SlotOccupant::Frisbee(connection) => open.past += connection.metrics().counters,
+            SlotOccupant::Other(other) => open.past_others += other.counters(),
         }
         let is_empty = open.connections.is_empty();
         drop(open);

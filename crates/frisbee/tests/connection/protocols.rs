@@ -103,7 +103,8 @@ fn unrecognized_connections_are_closed() {
             let mut io = connect(&server);
             io.write_all(said).await.unwrap();
             assert_eq!(io.read_to_end(&mut Vec::new()).await.unwrap(), 0, "{said:?}");
-            assert_eq!((server.metrics().handshakes_failed, server.metrics().connections), (count, 0));
+            let metrics = server.metrics();
+            assert_eq!((metrics.handshakes_failed, metrics.tls_failed, metrics.connections), (count, 0, 0));
         }
     });
 }

@@ -9,6 +9,7 @@ use std::{
 use frpc_metrics::{CallCounters, CallTotals, LocalCells};
 
 use super::{
+    connects::ConnectCounters,
     method::Method,
     system::{RpcSystem, SYSTEMS_MAX},
 };
@@ -23,6 +24,8 @@ pub(crate) struct CallMeter {
     target: Option<Arc<str>>,
     /// The system of the channels. Calls of a server have their own.
     system: RpcSystem,
+    /// The connections of channels to several servers.
+    connects: Arc<ConnectCounters>,
     /// The methods known from the start, in the order of their numbers.
     known: Vec<&'static Method>,
     /// Methods seen later and their systems, in a hash table. A number is the position after the known ones.
@@ -43,6 +46,7 @@ impl CallMeter {
         Self {
             target,
             system,
+            connects: Arc::default(),
             cells: CallCounters::new(known.len() * SYSTEMS + SEEN_MAX + SYSTEMS),
             seen: iter::repeat_with(OnceLock::new).take(SEEN_MAX).collect(),
             known,
@@ -90,6 +94,10 @@ impl CallMeter {
 
     pub(crate) fn target(&self) -> Option<&Arc<str>> {
         self.target.as_ref()
+    }
+
+    pub(crate) fn connects(&self) -> &Arc<ConnectCounters> {
+        &self.connects
     }
 
     /// Returns the number of all methods without one, for calls over a system.

@@ -3,6 +3,7 @@
 pub(crate) mod account;
 pub(crate) mod codec_stream;
 pub(crate) mod coded;
+pub(crate) mod connects;
 pub(crate) mod context;
 pub(crate) mod deadline;
 pub(crate) mod exchange;

@@ -8,7 +8,7 @@ use super::ChannelTransport;
 use crate::{
     client::caller::Caller,
     fleet::{server::ServerCaller, set::Fleet},
-    inspect::{ChannelSource, EndpointPhase, EndpointView},
+    inspect::{ChannelSource, EndpointHistory, EndpointPhase, EndpointView},
     wire::frisbee::calling::reconnecting::FrisbeeCaller,
 };
 
@@ -45,7 +45,9 @@ impl ChannelSource for ListedTransport {
             Self::Frisbee(caller, address) => {
                 let Some(caller) = caller.upgrade() else { return Vec::new() };
                 let is_open = caller.current().connection.close_reason().is_none();
-                vec![single(address, if is_open { EndpointPhase::Ready } else { EndpointPhase::Connecting })]
+                let state = if is_open { EndpointPhase::Ready } else { EndpointPhase::Connecting };
+                let traffic = ServerCaller::Frisbee(caller).traffic();
+                vec![EndpointView { traffic, ..single(address, state) }]
             }
             Self::Other(_, address) if self.is_open() => vec![single(address, EndpointPhase::Ready)],
             Self::Other(..) => Vec::new(),
@@ -65,5 +67,7 @@ fn single(address: &Address, state: EndpointPhase) -> EndpointView {
         latency: None,
         failures: 0,
         ejections: 0,
+        history: EndpointHistory::default(),
+        traffic: None,
     }
 }

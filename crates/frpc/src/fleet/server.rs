@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use frisbee::Connection;
+use frisbee::{Connection, ConnectionMetrics};
 use futures_util::stream::BoxStream;
 
 use crate::{
@@ -104,6 +104,11 @@ impl ServerCaller {
             Self::Frisbee(connection) => Some(connection.current().connection.clone()),
             Self::Other(_) => None,
         }
+    }
+
+    /// Returns the counters and queues of the current connection, for frisbee only.
+    pub(crate) fn traffic(&self) -> Option<ConnectionMetrics> {
+        self.connection().map(|connection| connection.metrics())
     }
 
     /// Announces the methods of a client, for the comparison with the methods of the server.

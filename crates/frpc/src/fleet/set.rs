@@ -13,8 +13,8 @@ use std::{
 use arc_swap::{ArcSwap, Guard};
 use frisbee::ConnectRetry;
 use frpc_balance::{
-    CallCounts, ClientThrottle, EndpointLoad, EndpointState, LatencyQuantile, PickRequest, Picker, RetryBudget,
-    RetryTokens, ZonePreference, random_subset,
+    CallCounts, ClientThrottle, EndpointLoad, EndpointState, FoundOutlier, LatencyQuantile, OutlierMethod, PickRequest,
+    Picker, RetryBudget, RetryTokens, ZonePreference, random_subset,
 };
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
@@ -30,9 +30,15 @@ use super::{
     settings::FleetSettings,
 };
 use crate::{
-    call::{deadline::Deadline, meter::CallMeter, method::Method, status::Status},
+    call::{
+        connects::{EjectionOutcome, OpenConnection},
+        deadline::Deadline,
+        meter::CallMeter,
+        method::Method,
+        status::Status,
+    },
     error::{CallError, ConnectError},
-    inspect::{EndpointPhase, EndpointView},
+    inspect::{EndpointHistory, EndpointPhase, EndpointView},
 };
 
 /// The servers of a channel. Its tasks end when it is dropped.
@@ -94,6 +100,7 @@ struct FleetMember {
     is_silent: bool,
     /// The load before the endpoint vanished for a short time.
     earlier: Option<EarlierLoad>,
+    history: EndpointHistory,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -160,6 +167,14 @@ impl Fleet {
             let cells = meter.here(meter.number(method));
             if is_hedge { cells.hedge() } else { cells.retry() }
         }
+    }
+
+    /// Counts a connection to an endpoint, until the result is dropped.
+    pub(super) fn opened(&self, endpoint: &Endpoint) -> OpenConnection {
+        if let Some(member) = self.members().find(endpoint) {
+            member.history.connects += 1;
+        }
+        OpenConnection::begin(self.meter.as_ref().map(|meter| meter.connects().clone()))
     }
 
     /// Keeps a task until the set is dropped.
@@ -340,7 +355,7 @@ impl Fleet {
     pub(super) fn disconnected(&self, endpoint: &Endpoint) {
         let mut members = self.members();
         if let Some(member) = members.find(endpoint) {
-            member.ready = None;
+            (member.ready, member.history.disconnects) = (None, member.history.disconnects + 1);
         }
         self.publish(&members);
         self.refresh.request();
@@ -360,9 +375,13 @@ impl Fleet {
 
     /// Counts a failed attempt to connect to an endpoint.
     pub(super) fn failed(&self, endpoint: &Endpoint, error: ConnectError) {
+        if let Some(meter) = &self.meter {
+            meter.connects().fail();
+        }
         let mut members = self.members();
         if let Some(member) = members.find(endpoint) {
             let is_final = !matches!(&error, ConnectError::Connect(error) if !error.is_final());
+            member.history.connects_failed += 1;
             member.failures += if is_final { self.connect_retry.attempts.max(1) } else { 1 };
         }
         members.error = Some(Arc::new(error));
@@ -464,24 +483,34 @@ impl Fleet {
             let mut members = self.members();
             let hash = attempt.endpoint_hash();
             if let Some(index) = members.all.iter().position(|member| member.endpoint.address_hash() == hash) {
-                self.eject(&mut members, index);
+                let method = OutlierMethod::FailuresInRow;
+                self.eject(&mut members, FoundOutlier { index, method, is_enforced: true });
                 self.publish(&members);
             }
         }
     }
 
     /// Ejects an endpoint, if enough remain.
-    fn eject(&self, members: &mut Members, index: usize) {
+    fn eject(&self, members: &mut Members, FoundOutlier { index, method, is_enforced }: FoundOutlier) {
+        let count = |outcome| self.meter.iter().for_each(|meter| meter.connects().eject(method, outcome));
+        if !is_enforced {
+            return count(EjectionOutcome::Chance);
+        }
         let settings = &self.current().fleet.outliers;
         let ejected = members.all.iter().filter(|member| member.ejected_until.is_some()).count();
         let (ejected_max, member) = (settings.ejected_max(members.all.len()), &mut members.all[index]);
-        if ejected >= ejected_max || member.ejected_until.is_some() {
+        if member.ejected_until.is_some() {
             return;
         }
+        if ejected >= ejected_max {
+            return count(EjectionOutcome::Overflow);
+        }
+        count(EjectionOutcome::Enforced);
         let length = settings.ejection_after(member.ejections);
         warn!(address = %member.endpoint.address, ?length, "an endpoint fails more often than others, it gets no calls");
         member.ejected_until = Some(tokio::time::Instant::now().into_std() + length);
         member.ejections += 1;
+        member.history.ejections += 1;
     }
 
     /// Ends ejections, and looks for other outliers.
@@ -498,12 +527,14 @@ impl Fleet {
                     member.ejected_until = None;
                     member.ready.iter().for_each(|ready| ready.outcomes().reset());
                 }
-                None if !outliers.contains(&index) => member.ejections = member.ejections.saturating_sub(1),
+                None if !outliers.iter().any(|outlier| outlier.is_enforced && outlier.index == index) => {
+                    member.ejections = member.ejections.saturating_sub(1)
+                }
                 _ => {}
             }
         }
-        for index in outliers {
-            self.eject(&mut members, index);
+        for outlier in outliers {
+            self.eject(&mut members, outlier);
         }
         self.publish(&members);
     }
@@ -588,7 +619,17 @@ impl FleetMember {
     fn new(endpoint: Endpoint, task: AbortOnDropHandle<()>, departed: Option<DepartedMember>) -> Self {
         let (ejections, ejected_until, earlier) =
             departed.map_or((0, None, None), |departed| (departed.ejections, departed.ejected_until, departed.load));
-        Self { endpoint, ready: None, failures: 0, ejections, ejected_until, is_silent: false, earlier, _task: task }
+        Self {
+            endpoint,
+            ready: None,
+            failures: 0,
+            ejections,
+            ejected_until,
+            is_silent: false,
+            earlier,
+            history: EndpointHistory::default(),
+            _task: task,
+        }
     }
 }
 
@@ -621,6 +662,8 @@ impl FleetMember {
             latency: latency.and_then(|nanos| Duration::try_from_secs_f32(nanos / 1e9).ok()),
             failures: self.failures,
             ejections: self.ejections,
+            history: self.history,
+            traffic: self.ready.as_ref().and_then(|ready| ready.caller().traffic()),
         }
     }
 }

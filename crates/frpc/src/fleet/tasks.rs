@@ -37,7 +37,12 @@ use super::{
     set::Fleet,
     settings::FleetSettings,
 };
-use crate::{call::meter::CallMeter, client::RedialPauses, error::ConnectError, service::boxed::BoxFuture};
+use crate::{
+    call::{connects::OpenConnection, meter::CallMeter},
+    client::RedialPauses,
+    error::ConnectError,
+    service::boxed::BoxFuture,
+};
 
 /// Connects to an endpoint, with one attempt.
 pub(crate) type ConnectEndpoint =
@@ -117,7 +122,10 @@ pub(super) async fn keep_connected(fleet: Weak<Fleet>, endpoint: Endpoint, conne
     loop {
         sleep(pauses.next_pause()).await;
         let outcome = match connect(endpoint.clone()).await {
-            Ok(server) => use_until_lost(&fleet, &endpoint, server, &connect).await,
+            Ok(server) => {
+                let Some(open) = fleet.upgrade().map(|set| set.opened(&endpoint)) else { return };
+                use_until_lost(&fleet, &endpoint, server, &connect).await.inspect(|_| open.lose())
+            }
             Err(error) => Err(error),
         };
         let Some(set) = fleet.upgrade() else { return };
@@ -169,7 +177,7 @@ async fn use_until_lost(
         let Some(set) = fleet.upgrade() else { break };
         let Some(is_healthy) = event else {
             if let Some(ready) = ready.as_ref().filter(|_| added.len() + 1 < set.connections_max()) {
-                added.push(use_added(ready.clone(), connect(endpoint.clone())));
+                added.push(use_added(fleet.clone(), endpoint, ready.clone(), connect(endpoint.clone())));
             }
             continue;
         };
@@ -193,9 +201,18 @@ async fn use_until_lost(
 }
 
 /// Uses one more connection to a ready endpoint until the connection is lost.
-async fn use_added(ready: ReadyEndpoint, connecting: BoxFuture<'static, Result<ConnectedServer, ConnectError>>) {
+async fn use_added(
+    fleet: Weak<Fleet>,
+    endpoint: &Endpoint,
+    ready: ReadyEndpoint,
+    connecting: BoxFuture<'static, Result<ConnectedServer, ConnectError>>,
+) {
     match connecting.await {
-        Ok(server) => ready.added().serve(server.caller).await,
+        Ok(server) => {
+            let open = fleet.upgrade().map(|set| set.opened(endpoint));
+            ready.added().serve(server.caller).await;
+            open.into_iter().for_each(OpenConnection::lose);
+        }
         Err(error) => {
             debug!(%error, "cannot open another connection to a full endpoint");
             sleep(ADD_PAUSE).await;

@@ -283,6 +283,16 @@ impl Connection {
         self.streams.has_credit(key)
     }
 
+    /// Counts a sender that waits for credit.
+    pub fn count_credit_wait(&mut self) {
+        self.counters.credit_waits += 1;
+    }
+
+    /// Returns the number of streams without credit of the peer.
+    pub fn streams_blocked(&self) -> usize {
+        self.streams.blocked_len()
+    }
+
     /// Returns `true` if credit is due to the peer. [`poll_transmit`](Self::poll_transmit) sends it.
     pub fn owes_credit(&self) -> bool {
         self.streams.owes_credit()

@@ -341,6 +341,11 @@ impl Streams {
         self.peer_window.is_none() || entry.credit.may_send() || entry.end.is_some()
     }
 
+    /// Returns the number of streams that wait for credit.
+    pub(super) fn blocked_len(&self) -> usize {
+        self.open.values().filter(|key| !self.has_credit(StreamKey(**key))).count()
+    }
+
     /// Subtracts the cost of data of this length from the credit.
     pub(super) fn spend_credit(&mut self, key: StreamKey, len: usize) {
         self.entries[key.0].credit.spend(len + PACKET_COST);
