@@ -32,12 +32,12 @@ struct Case {
 
 const CASES: [Case; 11] = [
     Case { name: "reading and writing a trace context", start: |on| pass_contexts(on), limit: 780.0 },
-    Case { name: "metrics, server, 1 call in flight", start: |on| server(1, on), limit: 235.0 },
-    Case { name: "metrics, server, 10 calls in flight", start: |on| server(10, on), limit: 60.0 },
+    Case { name: "metrics, server, 1 call in flight", start: |on| server(1, on), limit: 225.0 },
+    Case { name: "metrics, server, 10 calls in flight", start: |on| server(10, on), limit: 55.0 },
     Case { name: "metrics, channel, 1 call in flight", start: |on| channel(1, on), limit: 190.0 },
     Case { name: "metrics, channel, 10 calls in flight", start: |on| channel(10, on), limit: 195.0 },
-    Case { name: "metrics, gRPC server, 1 call in flight", start: |on| grpc_server(1, on), limit: 250.0 },
-    Case { name: "metrics, gRPC server, 10 calls in flight", start: |on| grpc_server(10, on), limit: 62.0 },
+    Case { name: "metrics, gRPC server, 1 call in flight", start: |on| grpc_server(1, on), limit: 240.0 },
+    Case { name: "metrics, gRPC server, 10 calls in flight", start: |on| grpc_server(10, on), limit: 52.0 },
     Case { name: "metrics, gRPC channel, 1 call in flight", start: |on| grpc_channel(1, on), limit: 255.0 },
     Case { name: "metrics, gRPC channel, 10 calls in flight", start: |on| grpc_channel(10, on), limit: 258.0 },
     Case { name: "trace context, both sides", start: |on| traced(connected, on), limit: 3_600.0 },
