@@ -60,7 +60,7 @@ impl EveryWire {
     }
 }
 
-/// What is left of a server on every wire.
+/// The address and NATS of a stopped server.
 pub(crate) struct StoppedWires {
     address: Address,
     nats: Option<support::NatsServer>,
