@@ -1,8 +1,13 @@
 //! Direct calls to a server found in NATS, calls through NATS, and plain requests of the NATS client, in one run.
 //!
 //! `cargo bench -p frpc-nats` prints calls per second, and the CPU time per call of all processes: this one, with clients
-//! and servers, and nats-server. Needs Linux, and nats-server from `tests/nats/build.sh`. The argument `--seconds N` sets
-//! the length of each of three rounds.
+//! and servers, and nats-server. Needs Linux, and nats-server from `tests/nats/build.sh`.
+//!
+//! | argument | default |
+//! |---|---|
+//! | `--seconds N`: the length of each of three rounds | 2 |
+//! | `--callers N`: the calls in flight on each path | 64 |
+//! | `--per-core`: the server of direct calls has one thread per core | the runtime of the callers |
 
 use std::{
     env, fs,
@@ -13,21 +18,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use frpc::{Channel, Server};
+use frpc::{Channel, Engine, Server};
 use frpc_nats::{Announcement, NatsCluster, NatsServer};
-use futures_util::{StreamExt, future::BoxFuture};
+use futures_util::StreamExt;
 use support::{
     NatsProgram,
     calls::{TestClient, TestServer, TestService, ask},
 };
 
-/// The calls in flight.
-const CALLERS: usize = 64;
 const ROUNDS: usize = 3;
 /// A text of 32 bytes.
 const TEXT: &str = "a message of thirty-two bytes...";
-
-type MakeCall = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// The figures of a round.
 #[derive(Clone, Copy)]
@@ -40,12 +41,15 @@ struct Sample {
 async fn main() {
     let Some(program) = NatsProgram::find() else { return };
     let arguments: Vec<String> = env::args().collect();
-    let seconds = arguments.iter().position(|argument| argument == "--seconds");
-    let seconds = seconds.and_then(|at| arguments.get(at + 1)?.parse().ok()).unwrap_or(2.0);
+    let place = |name: &str| arguments.iter().position(|argument| argument == name);
+    let number = |name: &str| place(name).and_then(|at| arguments.get(at + 1)?.parse::<f64>().ok());
+    let length = Duration::from_secs_f64(number("--seconds").unwrap_or(2.0));
+    let callers = number("--callers").map_or(64, |callers| callers as usize);
+    let engine = if place("--per-core").is_some() { Engine::PerCore } else { Engine::Tokio };
     let nats = program.start("one", "").await;
     let cluster = NatsCluster::new(nats.url());
 
-    let server = Server::builder().add_service(TestServer::new(TestService::default()));
+    let server = Server::builder().engine(engine).add_service(TestServer::new(TestService::default()));
     let server = server.bind("tcp://127.0.0.1:0").await.expect("a port is free");
     let announced = Announcement::builder("test", server.local_addr()).expect("the address is valid");
     let _announced = announced.start(&cluster).await.expect("NATS runs");
@@ -60,43 +64,23 @@ async fn main() {
     let through = Channel::builder().transport(transport).connect(format!("nats://{}/test", nats.addr));
     let through = through.await.expect("NATS runs");
     let requester = async_nats::connect(nats.url()).await.expect("NATS runs");
-    let paths: [(&str, MakeCall); 3] = [
-        ("direct, found in NATS", calls_of(direct)),
-        ("through NATS", calls_of(through)),
-        (
-            "request of async-nats",
-            Arc::new(move || {
-                let client = requester.clone();
-                Box::pin(async move {
-                    let answer = client.request("plain", TEXT.into()).await.expect("there is a responder");
-                    assert_eq!(answer.payload, TEXT);
-                })
-            }),
-        ),
-    ];
     let pid = nats.id().expect("it runs");
     let mut samples = [const { Vec::new() }; 3];
     // Interleaved, so that a busy machine slows all of them.
+    let (direct, through) = (TestClient::new(direct), TestClient::new(through));
     for _ in 0..ROUNDS {
-        for ((_, make), samples) in paths.iter().zip(&mut samples) {
-            samples.push(measure(make, pid, Duration::from_secs_f64(seconds)).await);
-        }
+        samples[0].push(measure(&direct, callers, pid, length).await);
+        samples[1].push(measure(&through, callers, pid, length).await);
+        samples[2].push(measure(&requester, callers, pid, length).await);
     }
     let medians = samples.map(median);
     println!("{:<24} {:>12} {:>14} {:>8} {:>8}", "path", "calls/s", "CPU per call", "calls", "CPU");
-    for ((name, _), Sample { per_second, cpu }) in paths.iter().zip(medians) {
+    let paths = ["direct, found in NATS", "through NATS", "request of async-nats"];
+    for (name, Sample { per_second, cpu }) in paths.iter().zip(medians) {
         let base = medians[2];
         let (calls, cost) = (per_second / base.per_second, base.cpu.as_secs_f64() / cpu.as_secs_f64());
         println!("{name:<24} {per_second:>12.0} {:>11.2} us {calls:>7.1}x {cost:>6.1}:1", cpu.as_secs_f64() * 1e6);
     }
-}
-
-fn calls_of(channel: Channel) -> MakeCall {
-    let client = TestClient::new(channel);
-    Arc::new(move || {
-        let client = client.clone();
-        Box::pin(async move { assert_eq!(ask(&client, TEXT).await.expect("the server answers"), TEXT) })
-    })
 }
 
 /// Answers requests with their payload.
@@ -114,29 +98,50 @@ async fn answer_plainly(client: async_nats::Client) {
     while client.request("plain", TEXT.into()).await.is_err() {}
 }
 
+/// A way to make a call. Not a closure: the callers are tasks, and each call must not allocate a future.
+trait Path: Clone + Send + 'static {
+    fn call(&self) -> impl Future<Output = ()> + Send;
+}
+
+impl Path for TestClient {
+    async fn call(&self) {
+        assert_eq!(ask(self, TEXT).await.expect("the server answers"), TEXT);
+    }
+}
+
+impl Path for async_nats::Client {
+    async fn call(&self) {
+        let answer = self.request("plain", TEXT.into()).await.expect("there is a responder");
+        assert_eq!(answer.payload, TEXT);
+    }
+}
+
 /// Makes calls for a while.
-async fn measure(make: &MakeCall, nats: u32, length: Duration) -> Sample {
-    let (is_over, made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let callers: Vec<_> = (0..CALLERS)
-        .map(|_| {
-            let (make, is_over, made) = (make.clone(), is_over.clone(), made.clone());
+async fn measure(path: &impl Path, callers: usize, nats: u32, length: Duration) -> Sample {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let made: Vec<_> = (0..callers).map(|_| Arc::new(AtomicU64::new(0))).collect();
+    let tasks: Vec<_> = made
+        .iter()
+        .map(|made| {
+            let (path, is_over, made) = (path.clone(), is_over.clone(), made.clone());
             tokio::spawn(async move {
                 while !is_over.load(Ordering::Relaxed) {
-                    make().await;
+                    path.call().await;
                     made.fetch_add(1, Ordering::Relaxed);
                 }
             })
         })
         .collect();
+    let sum = || made.iter().map(|made| made.load(Ordering::Relaxed)).sum::<u64>();
     // The first calls warm up.
     tokio::time::sleep(length / 10).await;
-    let (start, cpu, before) = (Instant::now(), cpu_time(nats), made.load(Ordering::Relaxed));
+    let (start, cpu, before) = (Instant::now(), cpu_time(nats), sum());
     tokio::time::sleep(length).await;
     let (time, used) = (start.elapsed(), cpu_time(nats) - cpu);
-    let calls = (made.load(Ordering::Relaxed) - before).max(1);
+    let calls = (sum() - before).max(1);
     is_over.store(true, Ordering::Relaxed);
-    for caller in callers {
-        caller.await.expect("no call fails");
+    for task in tasks {
+        task.await.expect("no call fails");
     }
     Sample { per_second: calls as f64 / time.as_secs_f64(), cpu: used.div_f64(calls as f64) }
 }
