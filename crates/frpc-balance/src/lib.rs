@@ -27,7 +27,10 @@ pub use error::InvalidSetting;
 pub use limit::{CallEnd, CallPriority, ConcurrencyLimit, LimitSettings};
 pub use load::{EndpointLoad, LoadSettings};
 pub use outlier::{CallCounts, CallOutcomes, FoundOutlier, OutlierMethod, OutlierRule, OutlierSettings};
-pub use pick::{EndpointState, PickPolicy, PickRequest, Picker, SHARE_GROWS, ZonePreference, hash_key};
+pub use pick::{
+    EndpointState, HashRing, PickPolicy, PickRequest, Picker, RingEndpoint, RingSize, SHARE_GROWS, ZonePreference,
+    hash_key,
+};
 pub use report::{ReportSettings, ServerReport};
 pub use retry::{
     ATTEMPTS_MAX, HedgingDelay, HedgingPolicy, LATENCIES_MIN, LatencyQuantile, RetryPolicy, RetryProgress,

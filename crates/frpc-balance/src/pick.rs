@@ -1,9 +1,12 @@
 //! The choice of an endpoint for a call.
 
 use std::{
+    collections::HashMap,
     sync::atomic::{AtomicU32, AtomicUsize, Ordering},
     time::Duration,
 };
+
+use twox_hash::XxHash64;
 
 use crate::{load::EndpointLoad, report::proportions};
 
@@ -136,7 +139,7 @@ pub struct Picker<E> {
 }
 
 impl<E: AsRef<EndpointState>> Picker<E> {
-    /// Creates a picker.
+    /// Creates a picker. For [`PickPolicy::RingHash`], [`with_ring`](Self::with_ring) adds the ring.
     pub fn new(policy: PickPolicy, endpoints: Vec<E>, preferred: ZonePreference, now: Duration) -> Self {
         let sums = match policy {
             PickPolicy::Weighted => sums(endpoints.iter().map(|endpoint| endpoint.as_ref().weight().into())),
@@ -146,16 +149,25 @@ impl<E: AsRef<EndpointState>> Picker<E> {
             }
             _ => Vec::new(),
         };
-        let ring = match policy {
-            PickPolicy::RingHash => ring(&endpoints),
-            _ => Vec::new(),
-        };
         // Clients started together must not visit the endpoints in the same order.
         let next = fastrand::usize(..).into();
         let joined = || endpoints.iter().map(|endpoint| endpoint.as_ref().joined);
         let [oldest, newest] = [joined().min(), joined().max()].map(Option::unwrap_or_default);
         let equal_from = if newest - oldest < EQUAL_AGE { Duration::ZERO } else { newest + SHARE_GROWS };
-        Self { policy, endpoints, preferred, oldest, equal_from, next, sums, ring }
+        Self { policy, endpoints, preferred, oldest, equal_from, next, sums, ring: Vec::new() }
+    }
+
+    /// Places the endpoints on a ring. Without it, the keys of calls have no effect.
+    ///
+    /// The ring has its positions for all endpoints of the set, so an endpoint that is not ready moves only its own keys.
+    /// Other implementations of gRPC have the same ring for the same set.
+    #[must_use]
+    pub fn with_ring(mut self, ring: &HashRing) -> Self {
+        let ready: HashMap<_, _> =
+            self.endpoints.iter().enumerate().map(|(index, endpoint)| (endpoint.as_ref().hash, index)).collect();
+        let positions = ring.positions.iter();
+        self.ring = positions.filter_map(|(position, hash)| Some((*position, *ready.get(hash)?))).collect();
+        self
     }
 
     /// Returns the endpoints.
@@ -181,7 +193,11 @@ impl<E: AsRef<EndpointState>> Picker<E> {
     fn choose(&self, pick: PickRequest<'_>) -> usize {
         let len = self.endpoints.len();
         match (self.policy, pick.key) {
-            (PickPolicy::TwoChoices, _) | (PickPolicy::RingHash, None) => self.better_of_two(pick.now),
+            (PickPolicy::RingHash, Some(key)) if !self.ring.is_empty() => {
+                let at = self.ring.partition_point(|(position, _)| *position < key);
+                self.ring[if at == self.ring.len() { 0 } else { at }].1
+            }
+            (PickPolicy::TwoChoices | PickPolicy::RingHash, _) => self.better_of_two(pick.now),
             (PickPolicy::Choices(choices), _) => {
                 let first = self.better_of_two(pick.now);
                 (2..choices).fold(first, |best, _| self.better_of([best, fastrand::usize(..len)], pick.now))
@@ -191,10 +207,6 @@ impl<E: AsRef<EndpointState>> Picker<E> {
             (PickPolicy::Weighted | PickPolicy::Reported, _) => {
                 let at = fastrand::u64(..self.sums[len - 1]);
                 self.sums.partition_point(|sum| *sum <= at)
-            }
-            (PickPolicy::RingHash, Some(key)) => {
-                let at = self.ring.partition_point(|(position, _)| *position < key);
-                self.ring[if at == self.ring.len() { 0 } else { at }].1
             }
         }
     }
@@ -275,26 +287,71 @@ fn sums(weights: impl Iterator<Item = u64>) -> Vec<u64> {
     weights.scan(0, add).collect()
 }
 
-/// Returns the positions of all endpoints on a ring, more for a higher weight. The positions of one endpoint do not depend
-/// on the number of endpoints, so a change of the set moves few keys.
-fn ring<E: AsRef<EndpointState>>(endpoints: &[E]) -> Vec<(u64, usize)> {
-    let weights = endpoints.iter().map(|endpoint| u64::from(endpoint.as_ref().weight()));
-    let least = weights.clone().min().unwrap_or(1);
-    let mut ring = Vec::new();
-    for ((index, endpoint), weight) in endpoints.iter().enumerate().zip(weights) {
-        let positions = RING_POSITIONS * (weight / least).min(RING_WEIGHT_MAX);
-        ring.extend((0..positions).map(|position| (mix(endpoint.as_ref().hash ^ mix(position)), index)));
-    }
-    ring.sort_unstable();
-    ring
+/// The positions of all endpoints of a set, for [`PickPolicy::RingHash`] (gRFC A42).
+#[derive(Clone, Debug, Default)]
+pub struct HashRing {
+    /// The positions in order, each with the hash of its endpoint.
+    positions: Vec<(u64, u64)>,
 }
 
-/// Returns a hash of the key of a call, for [`PickRequest::key`].
+/// One endpoint of a [`HashRing`].
+#[derive(Clone, Debug)]
+pub struct RingEndpoint {
+    /// The address as text, such as `10.0.0.1:7300`.
+    pub name: String,
+    /// The share of the ring, relative to other endpoints.
+    pub weight: u32,
+    /// [`EndpointState::hash`] of the endpoint.
+    pub hash: u64,
+}
+
+/// The limits on the number of positions of a [`HashRing`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingSize {
+    /// The minimum. Default 1,024.
+    pub min: u32,
+    /// The maximum. Default 4,096, also for higher values.
+    pub max: u32,
+}
+
+impl Default for RingSize {
+    fn default() -> Self {
+        Self { min: 1_024, max: RING_SIZE_MAX }
+    }
+}
+
+impl HashRing {
+    /// Creates a ring.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to RING_SIZE_MAX")]
+    pub fn new(mut endpoints: Vec<RingEndpoint>, size: RingSize) -> Self {
+        endpoints.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        let weight = |endpoint: &RingEndpoint| f64::from(endpoint.weight.max(1));
+        let sum: f64 = endpoints.iter().map(weight).sum();
+        let Some(least) = endpoints.iter().map(weight).min_by(f64::total_cmp).map(|least| least / sum) else {
+            return Self::default();
+        };
+        let (min, max) = (size.min.min(RING_SIZE_MAX), size.max.min(RING_SIZE_MAX));
+        let scale = ((least * f64::from(min)).ceil() / least).min(f64::from(max));
+        let mut positions = Vec::with_capacity(scale.ceil() as usize);
+        // As the other implementations compute it, including the errors of rounding.
+        let (mut target, mut made) = (0.0, 0.0);
+        for endpoint in &endpoints {
+            target += scale * (weight(endpoint) / sum);
+            let mut index = 0_u32;
+            while made < target {
+                positions.push((hash_key(format!("{}_{index}", endpoint.name).as_bytes()), endpoint.hash));
+                index += 1;
+                made += 1.0;
+            }
+        }
+        positions.sort_unstable();
+        Self { positions }
+    }
+}
+
+/// Returns the hash of the key of a call, for [`PickRequest::key`]: xxHash64, as in other implementations of gRPC.
 pub fn hash_key(key: &[u8]) -> u64 {
-    let hash = key
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
-    mix(hash)
+    XxHash64::oneshot(0, key)
 }
 
 /// Spreads the bits of a number (the finalizer of SplitMix64).
@@ -315,15 +372,11 @@ const SHARE_FIRST: f32 = 0.1;
 const DRAWS_MAX: usize = 8;
 /// The part of a zone's endpoints needed to keep all calls in the zone.
 const SPILL_BELOW: f32 = 0.7;
-/// The number of positions on a ring of the endpoint with the lowest weight.
-const RING_POSITIONS: u64 = 128;
-/// The maximum ratio of two weights on a ring.
-const RING_WEIGHT_MAX: u64 = 16;
+/// The maximum number of positions on a ring, whatever its settings.
+const RING_SIZE_MAX: u32 = 4_096;
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use super::*;
     use crate::{load::LoadSettings, report::ServerReport};
 
@@ -513,16 +566,23 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_keeps_most_keys_when_a_server_leaves() {
+    fn a_ring_moves_only_the_keys_of_a_lost_server() {
         let (joined, now) = old();
+        let ring = |len: u64| {
+            let endpoint = |hash: u64| RingEndpoint { name: format!("10.0.0.{hash}:80"), weight: 1, hash };
+            HashRing::new((0..len).map(endpoint).collect(), RingSize::default())
+        };
+        let picker = |servers: Vec<Server>, ring: &HashRing| {
+            Picker::new(PickPolicy::RingHash, servers, ZonePreference::default(), now).with_ring(ring)
+        };
         let owner = |picker: &Picker<Server>, key: u64| {
             let key = Some(hash_key(&key.to_le_bytes()));
             picker.pick(PickRequest { key, ..pick(now) }).unwrap().0.hash
         };
-        let before = Picker::new(PickPolicy::RingHash, servers(&[1; 10], joined), ZonePreference::default(), now);
+        let before = picker(servers(&[1; 10], joined), &ring(10));
         let mut remaining = servers(&[1; 10], joined);
         remaining.remove(3);
-        let after = Picker::new(PickPolicy::RingHash, remaining, ZonePreference::default(), now);
+        let after = picker(remaining, &ring(10));
         let mut moved = HashMap::<u64, usize>::new();
         for key in 0..10_000 {
             let owner_before = owner(&before, key);
@@ -530,8 +590,44 @@ mod tests {
                 *moved.entry(owner_before).or_default() += 1;
             }
         }
-        assert_eq!(moved.keys().collect::<Vec<_>>(), [&3], "only keys of the server that left move");
+        assert_eq!(moved.keys().collect::<Vec<_>>(), [&3], "only keys of the lost server move");
         assert!((600..1_500).contains(&moved[&3]), "{moved:?}");
+    }
+
+    /// The expected owners are those of grpc-go 1.85 for the same weights and keys.
+    #[test]
+    fn rings_are_those_of_grpc_go() {
+        let (joined, now) = old();
+        let weights = [3, 3, 4, 1];
+        let names = (0..).zip(weights).map(|(hash, weight)| RingEndpoint {
+            name: format!("10.0.0.{}:80", hash + 1),
+            weight,
+            hash,
+        });
+        let names: Vec<_> = names.collect();
+        for (min, max, len, owners) in [
+            (1_024, 4_096, 1_034, "422321232222312332322331"),
+            (7, 4_096, 11, "213122121111211221111131"),
+            (1_024, 100, 100, "433143213233212232313331"),
+        ] {
+            let ring = HashRing::new(names.clone(), RingSize { min, max });
+            assert_eq!(ring.positions.len(), len);
+            let picker = Picker::new(PickPolicy::RingHash, servers(&weights, joined), ZonePreference::default(), now);
+            let picker = picker.with_ring(&ring);
+            let found = (0..24).map(|user| {
+                let key = Some(hash_key(format!("user-{user}").as_bytes()));
+                (picker.pick(PickRequest { key, ..pick(now) }).unwrap().0.hash + 1).to_string()
+            });
+            assert_eq!(found.collect::<String>(), owners);
+        }
+    }
+
+    #[test]
+    fn hashes_are_xxhash64() {
+        for (text, hash) in [("", 0xef46_db37_51d8_e999), ("a", 0xd24e_c4f1_a98c_6e5b), ("abc", 0x44bc_2cf5_ad77_0999)]
+        {
+            assert_eq!(hash_key(text.as_bytes()), hash, "{text}");
+        }
     }
 
     #[test]

@@ -316,11 +316,11 @@ pub struct RouteMatch {
     #[prost(message, optional, tag = "4")]
     pub case_sensitive: Option<bool>,
     #[prost(message, repeated, tag = "6")]
-    pub headers: Vec<Unread>,
+    pub headers: Vec<HeaderMatcher>,
     #[prost(message, repeated, tag = "7")]
     pub query_parameters: Vec<Unread>,
     #[prost(message, optional, tag = "9")]
-    pub runtime_fraction: Option<Unread>,
+    pub runtime_fraction: Option<RuntimeFractionalPercent>,
     #[prost(oneof = "route_match::PathSpecifier", tags = "1, 2, 10, 12, 14, 15")]
     pub path_specifier: Option<route_match::PathSpecifier>,
 }
@@ -337,7 +337,7 @@ pub mod route_match {
         #[prost(string, tag = "2")]
         Path(String),
         #[prost(message, tag = "10")]
-        SafeRegex(super::Unread),
+        SafeRegex(super::RegexMatcher),
         #[prost(message, tag = "12")]
         ConnectMatcher(super::Unread),
         #[prost(string, tag = "14")]
@@ -345,6 +345,73 @@ pub mod route_match {
         #[prost(message, tag = "15")]
         PathMatchPolicy(super::Unread),
     }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, frpc::prost::Message)]
+#[prost(prost_path = "::frpc::prost")]
+#[allow(dead_code)]
+pub struct RegexMatcher {
+    #[prost(string, tag = "2")]
+    pub regex: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, frpc::prost::Message)]
+#[prost(prost_path = "::frpc::prost")]
+#[allow(dead_code)]
+pub struct HeaderMatcher {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(bool, tag = "8")]
+    pub invert_match: bool,
+    #[prost(
+        oneof = "header_matcher::HeaderMatchSpecifier",
+        tags = "4, 6, 7, 9, 10, 11, 12, 13"
+    )]
+    pub header_match_specifier: Option<header_matcher::HeaderMatchSpecifier>,
+}
+
+/// Nested message and enum types in `HeaderMatcher`.
+#[allow(dead_code)]
+pub mod header_matcher {
+    #[derive(Clone, PartialEq, Eq, Hash, frpc::prost::Oneof)]
+    #[prost(prost_path = "::frpc::prost")]
+    #[allow(clippy::enum_variant_names, clippy::large_enum_variant)]
+    pub enum HeaderMatchSpecifier {
+        #[prost(string, tag = "4")]
+        ExactMatch(String),
+        #[prost(message, tag = "6")]
+        RangeMatch(super::Int64Range),
+        #[prost(bool, tag = "7")]
+        PresentMatch(bool),
+        #[prost(string, tag = "9")]
+        PrefixMatch(String),
+        #[prost(string, tag = "10")]
+        SuffixMatch(String),
+        #[prost(message, tag = "11")]
+        SafeRegexMatch(super::RegexMatcher),
+        #[prost(string, tag = "12")]
+        ContainsMatch(String),
+        #[prost(message, tag = "13")]
+        StringMatch(super::StringMatcher),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, frpc::prost::Message)]
+#[prost(prost_path = "::frpc::prost")]
+#[allow(dead_code)]
+pub struct Int64Range {
+    #[prost(int64, tag = "1")]
+    pub start: i64,
+    #[prost(int64, tag = "2")]
+    pub end: i64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, frpc::prost::Message)]
+#[prost(prost_path = "::frpc::prost")]
+#[allow(dead_code)]
+pub struct RuntimeFractionalPercent {
+    #[prost(message, optional, tag = "1")]
+    pub default_value: Option<FractionalPercent>,
 }
 
 /// A message whose content is not needed.
@@ -407,6 +474,8 @@ pub struct ClusterWeight {
 #[prost(prost_path = "::frpc::prost")]
 #[allow(dead_code)]
 pub struct HashPolicy {
+    #[prost(bool, tag = "4")]
+    pub terminal: bool,
     #[prost(oneof = "hash_policy::PolicySpecifier", tags = "1, 2, 3, 5, 6")]
     pub policy_specifier: Option<hash_policy::PolicySpecifier>,
 }
@@ -427,8 +496,16 @@ pub mod hash_policy {
         #[prost(message, tag = "5")]
         QueryParameter(super::Unread),
         #[prost(message, tag = "6")]
-        FilterState(super::Unread),
+        FilterState(super::HashFilterState),
     }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, frpc::prost::Message)]
+#[prost(prost_path = "::frpc::prost")]
+#[allow(dead_code)]
+pub struct HashFilterState {
+    #[prost(string, tag = "1")]
+    pub key: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, frpc::prost::Message)]
@@ -1183,7 +1260,7 @@ pub mod string_matcher {
         #[prost(string, tag = "3")]
         Suffix(String),
         #[prost(message, tag = "5")]
-        SafeRegex(super::Unread),
+        SafeRegex(super::RegexMatcher),
         #[prost(string, tag = "7")]
         Contains(String),
         #[prost(message, tag = "8")]
@@ -2006,10 +2083,10 @@ const _: () = {
             static LAYOUT: Layout = Layout::new(
                 &[
                     FieldLayout::message::<bool>(4),
-                    FieldLayout::message_list::<Unread>(6),
+                    FieldLayout::message_list::<HeaderMatcher>(6),
                     FieldLayout::message_list::<Unread>(7),
-                    FieldLayout::message::<Unread>(9),
-                    FieldLayout::message::<Unread>(10),
+                    FieldLayout::message::<RuntimeFractionalPercent>(9),
+                    FieldLayout::message::<RegexMatcher>(10),
                     FieldLayout::message::<Unread>(12),
                     FieldLayout::message::<Unread>(15),
                 ],
@@ -2042,7 +2119,7 @@ const _: () = {
                 Some(route_match::PathSpecifier::SafeRegex(value)) => Some(value),
                 _ => None,
             };
-            out.message_or_nil::<Unread>(safe_regex);
+            out.message_or_nil::<RegexMatcher>(safe_regex);
             let connect_matcher = match &self.path_specifier {
                 Some(route_match::PathSpecifier::ConnectMatcher(value)) => Some(value),
                 _ => None,
@@ -2054,7 +2131,9 @@ const _: () = {
             };
             out.message_or_nil::<Unread>(path_match_policy);
             out.message_or_nil::<bool>(self.case_sensitive.as_ref());
-            out.message_or_nil::<Unread>(self.runtime_fraction.as_ref());
+            out.message_or_nil::<
+                    RuntimeFractionalPercent,
+                >(self.runtime_fraction.as_ref());
         }
 
         #[inline]
@@ -2091,7 +2170,7 @@ const _: () = {
                     2,
                     input,
                     route_match::PathSpecifier::SafeRegex,
-                    Reader::message_or_nil::<Unread, _>,
+                    Reader::message_or_nil::<RegexMatcher, _>,
                 )
                 .at("safe_regex")?;
             path_specifier
@@ -2114,8 +2193,234 @@ const _: () = {
                 .message_or_nil::<bool, _>(&mut self.case_sensitive)
                 .at("case_sensitive")?;
             input
-                .message_or_nil::<Unread, _>(&mut self.runtime_fraction)
+                .message_or_nil::<
+                    RuntimeFractionalPercent,
+                    _,
+                >(&mut self.runtime_fraction)
                 .at("runtime_fraction")?;
+            Ok(())
+        }
+    }
+
+    impl Message for RegexMatcher {
+        const NAME: &'static str = "RegexMatcher";
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+
+        #[inline]
+        fn layout() -> Option<&'static Layout> {
+            Some(Layout::flat())
+        }
+
+        #[inline]
+        fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+            out.string(&self.regex);
+        }
+
+        #[inline]
+        fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
+            input.string(&mut self.regex).at("regex")?;
+            Ok(())
+        }
+    }
+
+    impl Message for HeaderMatcher {
+        const NAME: &'static str = "HeaderMatcher";
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+
+        #[inline]
+        fn layout() -> Option<&'static Layout> {
+            static LAYOUT: Layout = Layout::new(
+                &[
+                    FieldLayout::message::<Int64Range>(6),
+                    FieldLayout::message::<RegexMatcher>(11),
+                    FieldLayout::message::<StringMatcher>(13),
+                ],
+            );
+            Some(&LAYOUT)
+        }
+
+        #[inline]
+        fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+            out.string(&self.name);
+            let exact_match = match &self.header_match_specifier {
+                Some(header_matcher::HeaderMatchSpecifier::ExactMatch(value)) => {
+                    Some(value)
+                }
+                _ => None,
+            };
+            out.optional_scalar(exact_match);
+            let present_match = match &self.header_match_specifier {
+                Some(header_matcher::HeaderMatchSpecifier::PresentMatch(value)) => {
+                    Some(value)
+                }
+                _ => None,
+            };
+            out.optional_scalar(present_match);
+            let prefix_match = match &self.header_match_specifier {
+                Some(header_matcher::HeaderMatchSpecifier::PrefixMatch(value)) => {
+                    Some(value)
+                }
+                _ => None,
+            };
+            out.optional_scalar(prefix_match);
+            let suffix_match = match &self.header_match_specifier {
+                Some(header_matcher::HeaderMatchSpecifier::SuffixMatch(value)) => {
+                    Some(value)
+                }
+                _ => None,
+            };
+            out.optional_scalar(suffix_match);
+            let contains_match = match &self.header_match_specifier {
+                Some(header_matcher::HeaderMatchSpecifier::ContainsMatch(value)) => {
+                    Some(value)
+                }
+                _ => None,
+            };
+            out.optional_scalar(contains_match);
+            out.bool(self.invert_match);
+            let range_match = match &self.header_match_specifier {
+                Some(header_matcher::HeaderMatchSpecifier::RangeMatch(value)) => {
+                    Some(value)
+                }
+                _ => None,
+            };
+            out.message_or_nil::<Int64Range>(range_match);
+            let safe_regex_match = match &self.header_match_specifier {
+                Some(header_matcher::HeaderMatchSpecifier::SafeRegexMatch(value)) => {
+                    Some(value)
+                }
+                _ => None,
+            };
+            out.message_or_nil::<RegexMatcher>(safe_regex_match);
+            let string_match = match &self.header_match_specifier {
+                Some(header_matcher::HeaderMatchSpecifier::StringMatch(value)) => {
+                    Some(value)
+                }
+                _ => None,
+            };
+            out.message_or_nil::<StringMatcher>(string_match);
+        }
+
+        #[inline]
+        fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
+            let mut header_match_specifier = Choice::new(
+                &mut self.header_match_specifier,
+            );
+            input.string(&mut self.name).at("name")?;
+            header_match_specifier
+                .member(
+                    0,
+                    input,
+                    header_matcher::HeaderMatchSpecifier::ExactMatch,
+                    Reader::optional_scalar,
+                )
+                .at("exact_match")?;
+            header_match_specifier
+                .member(
+                    2,
+                    input,
+                    header_matcher::HeaderMatchSpecifier::PresentMatch,
+                    Reader::optional_scalar,
+                )
+                .at("present_match")?;
+            header_match_specifier
+                .member(
+                    3,
+                    input,
+                    header_matcher::HeaderMatchSpecifier::PrefixMatch,
+                    Reader::optional_scalar,
+                )
+                .at("prefix_match")?;
+            header_match_specifier
+                .member(
+                    4,
+                    input,
+                    header_matcher::HeaderMatchSpecifier::SuffixMatch,
+                    Reader::optional_scalar,
+                )
+                .at("suffix_match")?;
+            header_match_specifier
+                .member(
+                    6,
+                    input,
+                    header_matcher::HeaderMatchSpecifier::ContainsMatch,
+                    Reader::optional_scalar,
+                )
+                .at("contains_match")?;
+            input.bool(&mut self.invert_match).at("invert_match")?;
+            header_match_specifier
+                .member(
+                    1,
+                    input,
+                    header_matcher::HeaderMatchSpecifier::RangeMatch,
+                    Reader::message_or_nil::<Int64Range, _>,
+                )
+                .at("range_match")?;
+            header_match_specifier
+                .member(
+                    5,
+                    input,
+                    header_matcher::HeaderMatchSpecifier::SafeRegexMatch,
+                    Reader::message_or_nil::<RegexMatcher, _>,
+                )
+                .at("safe_regex_match")?;
+            header_match_specifier
+                .member(
+                    7,
+                    input,
+                    header_matcher::HeaderMatchSpecifier::StringMatch,
+                    Reader::message_or_nil::<StringMatcher, _>,
+                )
+                .at("string_match")?;
+            Ok(())
+        }
+    }
+
+    impl Message for Int64Range {
+        const NAME: &'static str = "Int64Range";
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+
+        #[inline]
+        fn layout() -> Option<&'static Layout> {
+            Some(Layout::flat())
+        }
+
+        #[inline]
+        fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+            out.i64(self.start);
+            out.i64(self.end);
+        }
+
+        #[inline]
+        fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
+            input.i64(&mut self.start).at("start")?;
+            input.i64(&mut self.end).at("end")?;
+            Ok(())
+        }
+    }
+
+    impl Message for RuntimeFractionalPercent {
+        const NAME: &'static str = "RuntimeFractionalPercent";
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+
+        #[inline]
+        fn layout() -> Option<&'static Layout> {
+            static LAYOUT: Layout = Layout::new(
+                &[FieldLayout::message::<FractionalPercent>(1)],
+            );
+            Some(&LAYOUT)
+        }
+
+        #[inline]
+        fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+            out.message_or_nil::<FractionalPercent>(self.default_value.as_ref());
+        }
+
+        #[inline]
+        fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
+            input
+                .message_or_nil::<FractionalPercent, _>(&mut self.default_value)
+                .at("default_value")?;
             Ok(())
         }
     }
@@ -2292,7 +2597,7 @@ const _: () = {
                     FieldLayout::message::<Unread>(2),
                     FieldLayout::message::<Unread>(3),
                     FieldLayout::message::<Unread>(5),
-                    FieldLayout::message::<Unread>(6),
+                    FieldLayout::message::<HashFilterState>(6),
                 ],
             );
             Some(&LAYOUT)
@@ -2300,6 +2605,7 @@ const _: () = {
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+            out.bool(self.terminal);
             let header = match &self.policy_specifier {
                 Some(hash_policy::PolicySpecifier::Header(value)) => Some(value),
                 _ => None,
@@ -2326,12 +2632,13 @@ const _: () = {
                 Some(hash_policy::PolicySpecifier::FilterState(value)) => Some(value),
                 _ => None,
             };
-            out.message_or_nil::<Unread>(filter_state);
+            out.message_or_nil::<HashFilterState>(filter_state);
         }
 
         #[inline]
         fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
             let mut policy_specifier = Choice::new(&mut self.policy_specifier);
+            input.bool(&mut self.terminal).at("terminal")?;
             policy_specifier
                 .member(
                     0,
@@ -2369,9 +2676,30 @@ const _: () = {
                     4,
                     input,
                     hash_policy::PolicySpecifier::FilterState,
-                    Reader::message_or_nil::<Unread, _>,
+                    Reader::message_or_nil::<HashFilterState, _>,
                 )
                 .at("filter_state")?;
+            Ok(())
+        }
+    }
+
+    impl Message for HashFilterState {
+        const NAME: &'static str = "HashFilterState";
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+
+        #[inline]
+        fn layout() -> Option<&'static Layout> {
+            Some(Layout::flat())
+        }
+
+        #[inline]
+        fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+            out.string(&self.key);
+        }
+
+        #[inline]
+        fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
+            input.string(&mut self.key).at("key")?;
             Ok(())
         }
     }
@@ -3664,7 +3992,10 @@ const _: () = {
         #[inline]
         fn layout() -> Option<&'static Layout> {
             static LAYOUT: Layout = Layout::new(
-                &[FieldLayout::message::<Unread>(5), FieldLayout::message::<Unread>(8)],
+                &[
+                    FieldLayout::message::<RegexMatcher>(5),
+                    FieldLayout::message::<Unread>(8),
+                ],
             );
             Some(&LAYOUT)
         }
@@ -3696,7 +4027,7 @@ const _: () = {
                 Some(string_matcher::MatchPattern::SafeRegex(value)) => Some(value),
                 _ => None,
             };
-            out.message_or_nil::<Unread>(safe_regex);
+            out.message_or_nil::<RegexMatcher>(safe_regex);
             let custom = match &self.match_pattern {
                 Some(string_matcher::MatchPattern::Custom(value)) => Some(value),
                 _ => None,
@@ -3745,7 +4076,7 @@ const _: () = {
                     3,
                     input,
                     string_matcher::MatchPattern::SafeRegex,
-                    Reader::message_or_nil::<Unread, _>,
+                    Reader::message_or_nil::<RegexMatcher, _>,
                 )
                 .at("safe_regex")?;
             match_pattern

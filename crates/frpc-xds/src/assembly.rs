@@ -1,21 +1,23 @@
 //! The endpoints and settings of a service, put together from its listener, routes, clusters and assignments.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     io,
     sync::Arc,
     time::Duration,
 };
 
-use frpc::fleet::{Endpoint, Endpoints, MethodConfig, MethodName, PickPolicy, ResolvedSettings};
+use frpc::fleet::{Endpoint, Endpoints, MethodConfig, PickPolicy, ResolvedSettings, RouteCalls};
+use tracing::debug;
 
 use crate::{
     client::{ClientState, ResourceWatch},
     protocol::ResourceState,
     resources::{
-        Assignment, ClusterConfig, ClusterEndpoint, ClusterSource, ListenerConfig, PathRule, Resource, ResourceKind,
-        RouteRule, RouteSource, RouteTable, RouteTarget,
+        Assignment, ClusterConfig, ClusterEndpoint, ClusterSource, ListenerConfig, Resource, ResourceKind, RouteRule,
+        RouteSource, RouteTable, RouteTarget,
     },
+    routing::{RemovedRoutes, ServiceRoutes},
 };
 
 /// The reason why a service has no new endpoints.
@@ -23,6 +25,8 @@ use crate::{
 pub(crate) enum Incomplete {
     /// A resource has not arrived yet.
     Waiting,
+    /// The control plane has removed a resource, or never had it.
+    Missing(String),
     Failed(String),
 }
 
@@ -38,14 +42,27 @@ pub(crate) struct Assembly {
     service: String,
     /// The scheme of the addresses, such as `grpc`.
     scheme: String,
+    /// The key of the channel, for hash policies without a header.
+    channel_key: u64,
     /// The resources of the last pass, and of the last complete pass. The latter stay subscribed until the next
     /// complete pass.
     current: Watches,
     complete: Watches,
-    last: Option<(Endpoints, ResolvedSettings)>,
+    last: Option<AssembledService>,
 }
 
-/// A cluster with endpoints, and its share of the calls.
+/// A complete service.
+#[derive(Clone, Debug)]
+struct AssembledService {
+    rules: Vec<(RouteRule, MethodConfig)>,
+    routes: Arc<dyn RouteCalls>,
+    /// The endpoints of each cluster, or the reason why its calls fail.
+    clusters: BTreeMap<Arc<str>, std::result::Result<AssembledCluster, Arc<str>>>,
+}
+
+type AssembledCluster = (Endpoints, ResolvedSettings);
+
+/// A cluster with endpoints.
 #[derive(Debug)]
 struct LeafCluster {
     name: String,
@@ -56,7 +73,8 @@ struct LeafCluster {
 
 impl Assembly {
     pub(crate) fn new(client: Arc<ClientState>, service: String, scheme: String) -> Self {
-        Self { client, service, scheme, current: Watches::new(), complete: Watches::new(), last: None }
+        let channel_key = fastrand::u64(..);
+        Self { client, service, scheme, channel_key, current: Watches::new(), complete: Watches::new(), last: None }
     }
 
     /// Looks at the resources again. Returns the endpoints if they have changed, and `None` if they have not.
@@ -64,13 +82,28 @@ impl Assembly {
         let mut used = Watches::new();
         let found = self.resolve(&mut used);
         self.current = used;
-        let found = found?;
-        self.complete = self.current.clone();
-        if self.last.as_ref() == Some(&found) {
+        let found = match found {
+            // Calls that the control plane no longer wants must not go to the last servers (gRFC A53). The other resources
+            // stay subscribed: many control planes do not send an unchanged one again.
+            Err(Incomplete::Missing(why)) if self.last.is_some() => {
+                let routes = Arc::new(RemovedRoutes(why.into()));
+                AssembledService { rules: Vec::new(), routes, clusters: BTreeMap::new() }
+            }
+            found => {
+                let found = found?;
+                self.complete = self.current.clone();
+                found
+            }
+        };
+        let is_same = |last: &AssembledService| last.rules == found.rules && last.clusters == found.clusters;
+        if self.last.as_ref().is_some_and(is_same) {
             return Ok(None);
         }
-        let (endpoints, settings) = self.last.insert(found).clone();
-        Ok(Some(endpoints.with_settings(settings)))
+        let AssembledService { routes, clusters, .. } = self.last.insert(found).clone();
+        let clusters = clusters
+            .into_iter()
+            .map(|(name, found)| (name, found.map(|(endpoints, settings)| endpoints.with_settings(settings))));
+        Ok(Some(Endpoints::routed(routes, clusters)))
     }
 
     fn watch(&self, used: &mut Watches, kind: ResourceKind, name: &str) -> Result<Resource> {
@@ -80,50 +113,79 @@ impl Assembly {
         match watch.state() {
             ResourceState::Known(resource) => Ok(resource),
             ResourceState::Pending => Err(Incomplete::Waiting),
-            ResourceState::Missing => Err(failed(format!("the control plane has no {kind:?} resource {name:?}"))),
+            ResourceState::Missing => {
+                Err(Incomplete::Missing(format!("the control plane has no {kind:?} resource {name:?}")))
+            }
             ResourceState::Refused(why) => Err(failed(format!("{kind:?} resource {name:?} is invalid: {why}"))),
         }
     }
 
-    fn resolve(&self, used: &mut Watches) -> Result<(Endpoints, ResolvedSettings)> {
+    fn resolve(&self, used: &mut Watches) -> Result<AssembledService> {
         let listener = self.listener(used)?;
         let routes = self.routes(used, &listener)?;
         let Some(routes) = routes.routes_of(&self.service) else {
             return Err(failed(format!("no virtual host has the domain {:?}", self.service)));
         };
-        let (target, methods) = methods(routes, listener.timeout).map_err(failed)?;
-        let mut settings =
-            ResolvedSettings { methods, key_header: target.key_header.clone(), ..ResolvedSettings::default() };
-        let mut all = Vec::new();
+        let names: BTreeSet<_> =
+            routes.iter().filter_map(|route| route.target.as_ref()).flat_map(RouteTarget::clusters).cloned().collect();
+        if names.is_empty() {
+            return Err(failed("the virtual host has no route to a cluster".to_owned()));
+        }
+        if names.len() > ROUTED_CLUSTERS_MAX {
+            return Err(failed(format!("routes lead to {} clusters, more than {ROUTED_CLUSTERS_MAX}", names.len())));
+        }
         // All are watched, although the first may be incomplete.
-        let clusters: Vec<_> = target
-            .clusters
-            .iter()
-            .map(|(name, weight)| (*weight, self.leaves(used, name, 0, &mut HashSet::new())))
-            .collect();
-        let mut leaves = Vec::new();
-        for (weight, found) in clusters {
-            leaves.push((weight, found?));
+        let found: Vec<_> = names.into_iter().map(|name| (self.cluster(used, &name), name)).collect();
+        let mut clusters = BTreeMap::<Arc<str>, std::result::Result<AssembledCluster, Arc<str>>>::new();
+        let mut endpoints = 0;
+        for (found, name) in found {
+            let found = match found {
+                Err(Incomplete::Waiting) => return Err(Incomplete::Waiting),
+                Err(Incomplete::Missing(why)) => Err(Arc::from(why)),
+                // The last good set stays.
+                Err(Incomplete::Failed(why)) => match self.last.as_ref().and_then(|last| last.clusters.get(&name)) {
+                    Some(Ok(last)) => {
+                        debug!(cluster = %name, %why, "a cluster keeps its last endpoints");
+                        Ok(last.clone())
+                    }
+                    _ => Err(why.into()),
+                },
+                Ok(found) => Ok(found),
+            };
+            endpoints += found.as_ref().map_or(0, |(found, _)| found.len());
+            clusters.insert(name, found);
         }
-        let mut calls_max = 0_u32;
-        let mut main: Option<(u32, &LeafCluster)> = None;
-        for (weight, leaves) in &leaves {
-            let (share, mut before) = (f64::from(*weight), 0);
-            for leaf in leaves {
-                calls_max = calls_max.saturating_add(leaf.config.calls_max);
-                if main.is_none_or(|(most, _)| *weight > most) {
-                    main = Some((*weight, leaf));
-                }
-                for (priority, endpoints) in leaf.priorities.iter().enumerate() {
-                    let shared = endpoints.iter().map(|one| (before + priority, one.share * share, one, leaf));
-                    all.extend(shared);
-                }
-                before += leaf.priorities.len();
+        if endpoints > ENDPOINTS_MAX {
+            return Err(failed(format!("there are {endpoints} endpoints, more than {ENDPOINTS_MAX}")));
+        }
+        if self.last.is_none() && clusters.values().all(std::result::Result::is_err) {
+            let why = clusters.into_values().find_map(std::result::Result::err);
+            return Err(failed(why.map(|why| why.to_string()).unwrap_or_default()));
+        }
+        let rules: Vec<_> =
+            routes.iter().map(|route| (route.clone(), method_config(route, listener.timeout))).collect();
+        // The same routes keep the key of the channel.
+        let routes = match &self.last {
+            Some(last) if last.rules == rules => last.routes.clone(),
+            _ => Arc::new(ServiceRoutes::new(rules.clone(), self.channel_key)),
+        };
+        Ok(AssembledService { rules, routes, clusters })
+    }
+
+    /// Returns the endpoints and settings of one cluster of the routes.
+    fn cluster(&self, used: &mut Watches, name: &str) -> Result<AssembledCluster> {
+        let leaves = self.leaves(used, name, 0, &mut HashSet::new())?;
+        let main = leaves.first().ok_or_else(|| failed(format!("the aggregate cluster {name:?} has no cluster")))?;
+        let (mut all, mut before, mut calls_max) = (Vec::new(), 0, 0_u32);
+        for leaf in &leaves {
+            calls_max = calls_max.saturating_add(leaf.config.calls_max);
+            for (priority, endpoints) in leaf.priorities.iter().enumerate() {
+                all.extend(endpoints.iter().map(|one| (before + priority, one.share, one, leaf)));
             }
+            before += leaf.priorities.len();
         }
-        let (_, main) = main.ok_or_else(|| failed("the route has no cluster".to_owned()))?;
-        if all.len() > ENDPOINTS_MAX {
-            return Err(failed(format!("there are {} endpoints, more than {ENDPOINTS_MAX}", all.len())));
+        if all.is_empty() {
+            return Err(failed(format!("the cluster {name:?} has no endpoints")));
         }
         // The greatest share of each priority.
         let mut most = HashMap::<usize, f64>::new();
@@ -139,14 +201,17 @@ impl Assembly {
             endpoints
                 .push(self.endpoint(one, leaf)?.weight(weight).priority(u32::try_from(priority).unwrap_or(u32::MAX)));
         }
-        settings.policy = Some(match main.config.balancing.policy {
-            PickPolicy::RoundRobin if !are_equal => PickPolicy::Weighted,
-            policy => policy,
-        });
-        settings.reports = main.config.balancing.reports;
-        settings.outliers.clone_from(&main.config.outliers);
-        settings.dropped_per_million = main.dropped;
-        settings.calls = Some(self.client.call_limit(&main.name, calls_max));
+        let settings = ResolvedSettings {
+            policy: Some(match main.config.balancing.policy {
+                PickPolicy::RoundRobin if !are_equal => PickPolicy::Weighted,
+                policy => policy,
+            }),
+            reports: main.config.balancing.reports,
+            ring: main.config.balancing.ring,
+            outliers: main.config.outliers,
+            dropped_per_million: main.dropped,
+            calls: Some(self.client.call_limit(&main.name, calls_max)),
+        };
         Ok((Endpoints::new(endpoints), settings))
     }
 
@@ -239,62 +304,19 @@ fn scale(share: f64) -> u32 {
     (share * f64::from(WEIGHT_MAX)).round().max(1.0) as u32
 }
 
-/// Returns the clusters of all routes, and the rules of methods. A channel has one set of endpoints, so the reachable
-/// routes must have the same clusters.
-///
-/// # Errors
-///
-/// The routes cannot be followed by a channel.
-fn methods(
-    routes: &[RouteRule],
-    timeout: Option<Duration>,
-) -> std::result::Result<(&RouteTarget, Vec<MethodConfig>), String> {
-    let (mut first, mut methods, mut known) = (None::<&RouteTarget>, Vec::new(), HashSet::new());
-    for route in routes {
-        let name = match &route.path {
-            Some(PathRule::All) => Some(MethodName::default()),
-            Some(PathRule::Service(service)) => Some(MethodName { service: service.clone(), method: String::new() }),
-            Some(PathRule::Method(service, method)) => {
-                Some(MethodName { service: service.clone(), method: method.clone() })
-            }
-            None => None,
-        };
-        let is_shadowed = name.as_ref().is_some_and(|name| {
-            let service = MethodName { service: name.service.clone(), method: String::new() };
-            known.contains(name) || known.contains(&service)
-        });
-        if is_shadowed {
-            continue;
-        }
-        let Some(target) = &route.target else {
-            return Err(format!("the action of route {:?} is not supported", route.name));
-        };
-        if first.is_some_and(|first| first.clusters != target.clusters) {
-            return Err(format!(
-                "route {:?} leads to other clusters than the routes before it, but a channel has one set of endpoints",
-                route.name
-            ));
-        }
-        first.get_or_insert(target);
-        let is_last = route.path == Some(PathRule::All);
-        if let Some(name) = name {
-            known.insert(name.clone());
-            let timeout = target.timeout.or(timeout).filter(|timeout| !timeout.is_zero());
-            let retry = target.retry.clone();
-            methods.push(MethodConfig { names: vec![name], timeout, retry, ..MethodConfig::default() });
-        }
-        if is_last {
-            break;
-        }
-    }
-    let first = first.ok_or_else(|| "the virtual host has no route".to_owned())?;
-    Ok((first, methods))
+/// Returns the rules of the calls of a route.
+fn method_config(route: &RouteRule, usual: Option<Duration>) -> MethodConfig {
+    let Some(target) = &route.target else { return MethodConfig::default() };
+    let timeout = target.timeout.or(usual).filter(|timeout| !timeout.is_zero());
+    MethodConfig { timeout, retry: target.retry.clone(), ..MethodConfig::default() }
 }
 
 /// The maximum nesting of aggregate clusters.
 const AGGREGATES_MAX: usize = 16;
 /// The maximum number of clusters below a cluster of a route.
 const CLUSTERS_MAX: usize = 100;
+/// The maximum number of clusters of the routes of a service.
+const ROUTED_CLUSTERS_MAX: usize = 1_000;
 /// The maximum number of endpoints of a service.
 const ENDPOINTS_MAX: usize = 10_000;
 /// The weight of the greatest share.
@@ -383,6 +405,10 @@ mod tests {
             self.send(ResourceKind::Listener, &[listener.encode_to_vec()])
         }
 
+        fn cluster(&self, name: &str) -> std::result::Result<Endpoints, Arc<str>> {
+            self.assembly.last.as_ref().unwrap().clusters[name].clone().map(|(endpoints, _)| endpoints)
+        }
+
         fn is_watched(&self, kind: ResourceKind, name: &str) -> bool {
             self.client.lock().is_watched(kind, name)
         }
@@ -438,8 +464,37 @@ mod tests {
         assert!(format!("{found:?}").contains("grpc://127.0.0.1:1"));
         assert_eq!(mesh.send(ResourceKind::Endpoints, &[assigned("a", 1)]), Ok(None), "nothing has changed");
         assert!(mesh.send(ResourceKind::Endpoints, &[assigned("a", 2)]).unwrap().is_some());
-        let why = failure(mesh.send(ResourceKind::Cluster, &[]));
+    }
+
+    #[test]
+    fn calls_to_removed_resources_fail_and_the_rest_continues() {
+        let mut mesh = Mesh::new();
+        let _ = mesh.routes(&[("/a.A/", "a"), ("", "b")]);
+        let _ = mesh.send(ResourceKind::Cluster, &[discovered("a"), discovered("b")]);
+        mesh.send(ResourceKind::Endpoints, &[assigned("a", 1), assigned("b", 2)]).unwrap().unwrap();
+        mesh.send(ResourceKind::Cluster, &[discovered("b")]).unwrap().unwrap();
+        let why = mesh.cluster("a").unwrap_err();
         assert!(why.contains("no Cluster resource \"a\""), "{why}");
+        assert!(mesh.cluster("b").is_ok());
+        let both = [discovered("a"), discovered("b")];
+        assert_eq!(mesh.send(ResourceKind::Cluster, &both), Err(Incomplete::Waiting));
+        mesh.send(ResourceKind::Endpoints, &[assigned("a", 1)]).unwrap().unwrap();
+        assert!(mesh.cluster("a").is_ok(), "it has returned");
+        mesh.send(ResourceKind::Listener, &[]).unwrap().unwrap();
+        assert!(mesh.assembly.last.as_ref().unwrap().clusters.is_empty());
+        mesh.routes(&[("", "b")]).unwrap().unwrap();
+        assert!(mesh.cluster("b").is_ok(), "it has returned");
+    }
+
+    #[test]
+    fn deletions_are_ignored_if_the_bootstrap_says_so() {
+        let mut mesh = Mesh::new();
+        let _ = mesh.route("a");
+        let _ = mesh.send(ResourceKind::Cluster, &[discovered("a")]);
+        mesh.send(ResourceKind::Endpoints, &[assigned("a", 1)]).unwrap().unwrap();
+        mesh.client.lock().begin_stream(true);
+        assert_eq!(mesh.send(ResourceKind::Cluster, &[]), Ok(None));
+        assert_eq!(mesh.send(ResourceKind::Listener, &[]), Ok(None));
     }
 
     #[test]
@@ -470,11 +525,10 @@ mod tests {
         for _ in 0..3 {
             let _ = mesh.send(ResourceKind::Cluster, &clusters);
         }
-        let found = mesh.send(ResourceKind::Endpoints, &[assigned("a", 1), assigned("b", 2)]).unwrap().unwrap();
+        mesh.send(ResourceKind::Endpoints, &[assigned("a", 1), assigned("b", 2)]).unwrap().unwrap();
         let endpoint = |port: u32| Endpoint::new(format!("grpc://127.0.0.1:{port}")).unwrap();
         let expected = Endpoints::new([endpoint(1), endpoint(2).priority(1)]);
-        let (endpoints, _) = mesh.assembly.last.clone().unwrap();
-        assert_eq!(endpoints, expected, "{found:?}");
+        assert_eq!(mesh.cluster("all").unwrap(), expected);
     }
 
     #[test]
@@ -505,11 +559,17 @@ mod tests {
     }
 
     #[test]
-    fn routes_to_other_clusters_are_an_error_unless_nothing_reaches_them() {
+    fn routes_lead_to_several_clusters_and_one_may_fail() {
         let mut mesh = Mesh::new();
-        let why = failure(mesh.routes(&[("/a.B/", "a"), ("", "b")]));
-        assert!(why.contains("leads to other clusters"), "{why}");
-        assert_eq!(mesh.routes(&[("/a.B/", "a"), ("", "a"), ("/c.D/", "b")]), Err(Incomplete::Waiting));
+        assert_eq!(mesh.routes(&[("/a.B/", "a"), ("", "b")]), Err(Incomplete::Waiting));
+        let _ = mesh.send(ResourceKind::Cluster, &[discovered("a"), discovered("b")]);
+        assert_eq!(mesh.send(ResourceKind::Endpoints, &[assigned("a", 1)]), Err(Incomplete::Waiting));
+        let empty = proto::ClusterLoadAssignment { cluster_name: "b".to_owned(), ..Default::default() };
+        mesh.send(ResourceKind::Endpoints, &[assigned("a", 1), empty.encode_to_vec()]).unwrap().unwrap();
+        let why = mesh.cluster("b").unwrap_err();
+        assert!(mesh.cluster("a").is_ok() && why.contains("has no endpoints"), "{why}");
+        mesh.send(ResourceKind::Endpoints, &[assigned("a", 1), assigned("b", 2)]).unwrap().unwrap();
+        assert_eq!(mesh.send(ResourceKind::Endpoints, &[empty.encode_to_vec()]), Ok(None), "the last good set stays");
         let why = failure(mesh.routes(&[]));
         assert!(why.contains("no route"), "{why}");
     }

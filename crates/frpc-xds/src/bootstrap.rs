@@ -20,7 +20,7 @@ use crate::{
 ///
 /// | field | use |
 /// |---|---|
-/// | `xds_servers[]` | the control planes: `server_uri` and `channel_creds` (`insecure`, `tls`). The next one is used while the first cannot be reached and a resource is unknown |
+/// | `xds_servers[]` | the control planes: `server_uri`, `channel_creds` (`insecure`, `tls`), and `server_features` with `ignore_resource_deletion`. The next one is used while the first cannot be reached and a resource is unknown |
 /// | `node` | the identity of this client: `id`, `cluster`, `locality`, `metadata` |
 /// | `certificate_providers` | names for files with certificates (`file_watcher`) |
 /// | `client_default_listener_resource_name_template` | the name of the listener for a target, with `%s` for the service |
@@ -40,6 +40,8 @@ pub(crate) struct ControlPlane {
     pub(crate) address: PlaneAddress,
     /// The files for TLS, unless the connection is insecure.
     pub(crate) tls: Option<CertificateFiles>,
+    /// Resources stay in use although this control plane removes them.
+    pub(crate) ignores_removals: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,7 +186,9 @@ fn read_server(field: &str, server: &Value) -> Result<ControlPlane, XdsError> {
             }),
             _ => continue,
         };
-        return Ok(ControlPlane { address, tls });
+        let features = server.get("server_features").and_then(Value::as_array);
+        let ignores_removals = features.is_some_and(|features| features.iter().any(|one| one == IGNORE_REMOVALS));
+        return Ok(ControlPlane { address, tls, ignores_removals });
     }
     Err(invalid(&creds_field, "has no supported type: expected insecure or tls"))
 }
@@ -260,6 +264,8 @@ fn to_value(value: &Value) -> prost_types::Value {
 
 /// The maximum length of a bootstrap in bytes.
 pub const BOOTSTRAP_LEN_MAX: usize = 1 << 20;
+/// The feature of control planes with gaps in their sets (gRFC A53).
+const IGNORE_REMOVALS: &str = "ignore_resource_deletion";
 const TEMPLATE: &str = "client_default_listener_resource_name_template";
 
 #[cfg(test)]
@@ -287,7 +293,8 @@ mod tests {
     #[test]
     fn all_fields_are_read() {
         let bootstrap = Bootstrap::from_json(WHOLE).unwrap();
-        let plane = ControlPlane { address: PlaneAddress::Host("plane:18000".to_owned()), tls: None };
+        let plane =
+            ControlPlane { address: PlaneAddress::Host("plane:18000".to_owned()), tls: None, ignores_removals: false };
         assert_eq!(bootstrap.servers[0], plane);
         assert_eq!(bootstrap.servers[1].address, PlaneAddress::Unix("/run/plane".into()));
         assert_eq!(bootstrap.servers[1].tls.as_ref().unwrap().authorities, Some("/ca.pem".into()));

@@ -65,8 +65,8 @@ impl ClientState {
     }
 
     /// Begins a stream. Returns its number, and the signals for its requests and its timers.
-    pub(crate) fn begin_stream(&self) -> (u64, Arc<Notify>, Arc<Notify>) {
-        let (wake, number) = (Arc::<Notify>::default(), self.lock().begin_stream());
+    pub(crate) fn begin_stream(&self, ignores_removals: bool) -> (u64, Arc<Notify>, Arc<Notify>) {
+        let (wake, number) = (Arc::<Notify>::default(), self.lock().begin_stream(ignores_removals));
         *self.wake.lock().unwrap_or_else(PoisonError::into_inner) = wake.clone();
         (number, wake, Arc::default())
     }

@@ -26,6 +26,7 @@ mod protocol;
 mod protos;
 mod resolver;
 mod resources;
+mod routing;
 mod settings;
 mod stream;
 

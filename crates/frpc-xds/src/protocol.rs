@@ -23,6 +23,8 @@ pub(crate) struct AdsState {
     stream: u64,
     /// `true` after the first request of a stream, which identifies the client.
     has_node: bool,
+    /// The control plane of the stream may forget resources for a time.
+    ignores_removals: bool,
 }
 
 /// The resources of one type.
@@ -68,7 +70,7 @@ pub(crate) enum ResourceState {
 impl AdsState {
     pub(crate) fn new(node: Node) -> Self {
         let types = ResourceKind::ALL.into_iter().map(|kind| (kind, TypeState::default())).collect();
-        Self { node, types, stream: 0, has_node: false }
+        Self { node, types, stream: 0, has_node: false, ignores_removals: false }
     }
 
     fn type_state(&mut self, kind: ResourceKind) -> &mut TypeState {
@@ -113,9 +115,11 @@ impl AdsState {
         all.any(|one| !matches!(one.state, ResourceState::Known(_)))
     }
 
-    /// Begins a stream: everything is requested again, with the last versions. Returns its number.
-    pub(crate) fn begin_stream(&mut self) -> u64 {
+    /// Begins a stream: everything is requested again, with the last versions. Returns its number. With
+    /// `ignores_removals`, known resources stay although the control plane removes them (gRFC A53).
+    pub(crate) fn begin_stream(&mut self, ignores_removals: bool) -> u64 {
         self.end_stream();
+        self.ignores_removals = ignores_removals;
         self.stream += 1;
         self.has_node = false;
         for state in self.types.values_mut() {
@@ -197,6 +201,7 @@ impl AdsState {
             warn!(type_url = %response.type_url, "the control plane sent resources of an unknown type");
             return false;
         };
+        let ignores_removals = self.ignores_removals;
         let state = self.type_state(kind);
         let mut faults = Faults::default();
         let mut found = HashMap::new();
@@ -241,6 +246,12 @@ impl AdsState {
                 Some(Err(_)) => continue,
                 // The response to an earlier request lacks a new name, so a pending resource only fails by time.
                 None if kind.is_complete() && is_short && subscription.state != ResourceState::Pending => {
+                    if matches!(subscription.state, ResourceState::Known(_)) {
+                        warn!(?kind, %name, ignored = ignores_removals, "the control plane has removed a resource");
+                        if ignores_removals {
+                            continue;
+                        }
+                    }
                     ResourceState::Missing
                 }
                 None => continue,
@@ -347,7 +358,7 @@ mod tests {
     fn state_with(kind: ResourceKind, names: &[&str]) -> (AdsState, u64) {
         let mut state = AdsState::new(Node { id: "me".to_owned(), ..Node::default() });
         names.iter().for_each(|name| assert!(state.watch(kind, &(*name).into())));
-        let stream = state.begin_stream();
+        let stream = state.begin_stream(false);
         (state, stream)
     }
 
@@ -443,7 +454,7 @@ mod tests {
         assert!(!state.expire(begun + RESOURCE_TIME_MAX / 2));
         state.end_stream();
         assert!(!state.expire(begun + RESOURCE_TIME_MAX), "without a stream, nothing can arrive");
-        let stream = state.begin_stream();
+        let stream = state.begin_stream(false);
         state.next_request(stream, begun + RESOURCE_TIME_MAX).unwrap();
         assert!(state.expire(begun + RESOURCE_TIME_MAX * 2));
         assert_eq!(state.resource(KIND, "a"), ResourceState::Missing);
@@ -461,7 +472,7 @@ mod tests {
         state.respond(response(KIND, "7", vec![assignment("a", 0)]), Instant::now());
         state.end_stream();
         assert!(is_known(&state, KIND, "a"), "the last resources stay in use");
-        let next = state.begin_stream();
+        let next = state.begin_stream(false);
         assert_eq!(state.next_request(stream, Instant::now()), None, "the earlier stream sends nothing");
         let first = state.next_request(next, Instant::now()).unwrap();
         assert_eq!((&*first.version_info, &*first.response_nonce), ("7", ""), "nonces belong to their stream");
@@ -491,7 +502,7 @@ mod tests {
         assert!(state.unwatch(KIND, &"a".into()));
         assert!(state.next_request(stream, Instant::now()).unwrap().resource_names.is_empty());
         // An empty first request would subscribe to everything.
-        let stream = state.begin_stream();
+        let stream = state.begin_stream(false);
         assert_eq!(state.next_request(stream, Instant::now()), None);
         assert!(state.watch(KIND, &"b".into()));
         assert!(state.unwatch(KIND, &"b".into()));

@@ -101,7 +101,7 @@ impl Following {
                     return Some(Ok(endpoints));
                 }
                 Err(Incomplete::Waiting) => {}
-                Err(Incomplete::Failed(why)) => {
+                Err(Incomplete::Missing(why) | Incomplete::Failed(why)) => {
                     if self.error.as_ref() != Some(&why) {
                         self.error = Some(why.clone());
                         return Some(Err(io::Error::new(io::ErrorKind::NotFound, why)));

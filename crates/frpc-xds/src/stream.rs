@@ -79,7 +79,8 @@ async fn follow_one(
     has_answered: &mut bool,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let channel = connect(plane, settings).await?;
-    let Some((number, wake, timers)) = client.upgrade().map(|client| client.begin_stream()) else { return Ok(()) };
+    let begin = |client: Arc<ClientState>| client.begin_stream(plane.ignores_removals);
+    let Some((number, wake, timers)) = client.upgrade().map(begin) else { return Ok(()) };
     let requests = requests(client.clone(), number, wake, timers.clone());
     let service = AggregatedDiscoveryServiceClient::new(channel);
     let mut responses = service.stream_aggregated_resources(Request::new(requests)).await?.into_inner();

@@ -26,6 +26,7 @@ mod overload;
 mod pieces;
 mod refusals;
 mod request_streams;
+mod routes;
 mod schemas;
 mod serving;
 mod several_files;

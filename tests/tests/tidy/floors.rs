@@ -165,7 +165,7 @@ const HOUSES: &[House] = &[
         floors: &[
             &["error", "protos", "settings"],
             &["bootstrap", "resources"],
-            &["certificates", "protocol"],
+            &["certificates", "protocol", "routing"],
             &["client"],
             &["assembly", "stream"],
             &["resolver"],

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use frpc::fleet::{PickPolicy, ReportSettings};
+use frpc::fleet::{PickPolicy, ReportSettings, RingSize};
 
 use super::fields::{duration, type_name, unpack};
 use crate::protos::frpc::xds::v3::{self as proto, cluster::LbPolicy, ring_hash, ring_hash_lb_config};
@@ -13,6 +13,7 @@ pub(crate) struct ClusterBalancing {
     pub(crate) policy: PickPolicy,
     /// The use of load reports, for [`PickPolicy::Reported`].
     pub(crate) reports: Option<ReportSettings>,
+    pub(crate) ring: Option<RingSize>,
 }
 
 impl ClusterBalancing {
@@ -27,9 +28,9 @@ impl ClusterBalancing {
             }
             Ok(LbPolicy::RingHash) => {
                 let config = cluster.ring_hash_lb_config.unwrap_or_default();
-                check_ring(config.minimum_ring_size, config.maximum_ring_size)?;
+                let ring = read_ring(config.minimum_ring_size, config.maximum_ring_size)?;
                 match config.hash_function == ring_hash_lb_config::HashFunction::XxHash as i32 {
-                    true => Ok(PickPolicy::RingHash.into()),
+                    true => Ok(ring),
                     false => Err("ring_hash_lb_config.hash_function is not XX_HASH".to_owned()),
                 }
             }
@@ -41,7 +42,7 @@ impl ClusterBalancing {
 
 impl From<PickPolicy> for ClusterBalancing {
     fn from(policy: PickPolicy) -> Self {
-        Self { policy, reports: None }
+        Self { policy, reports: None, ring: None }
     }
 }
 
@@ -67,9 +68,9 @@ fn read_policies(policies: &proto::LoadBalancingPolicy, depth: usize) -> Result<
             }
             "ring_hash.v3.RingHash" => {
                 let config: proto::RingHash = unpack("ring_hash", config, name)?;
-                check_ring(config.minimum_ring_size, config.maximum_ring_size)?;
+                let ring = read_ring(config.minimum_ring_size, config.maximum_ring_size)?;
                 return match config.hash_function == ring_hash::HashFunction::MurmurHash2 as i32 {
-                    false => Ok(PickPolicy::RingHash.into()),
+                    false => Ok(ring),
                     true => Err("ring_hash.hash_function is not XX_HASH".to_owned()),
                 };
             }
@@ -94,13 +95,13 @@ fn least_request(choices: Option<u32>) -> Result<ClusterBalancing, String> {
     }
 }
 
-/// Checks the bounds of a ring. The size of ours depends on the weights alone.
-fn check_ring(least: Option<u64>, most: Option<u64>) -> Result<(), String> {
-    let (least, most) = (least.unwrap_or(1_024), most.unwrap_or(RING_MAX));
-    match least <= most && most <= RING_MAX {
-        true => Ok(()),
-        false => Err(format!("the ring size from {least} to {most} is invalid")),
+fn read_ring(min: Option<u64>, max: Option<u64>) -> Result<ClusterBalancing, String> {
+    let (min, max) = (min.unwrap_or(1_024), max.unwrap_or(RING_MAX));
+    if min > max || max > RING_MAX {
+        return Err(format!("the ring size from {min} to {max} is invalid"));
     }
+    let [min, max] = [min, max].map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+    Ok(ClusterBalancing { ring: Some(RingSize { min, max }), ..PickPolicy::RingHash.into() })
 }
 
 fn read_reports(config: &proto::ClientSideWeightedRoundRobin) -> Result<ClusterBalancing, String> {
@@ -116,7 +117,7 @@ fn read_reports(config: &proto::ClientSideWeightedRoundRobin) -> Result<ClusterB
         update: time("weight_update_period", config.weight_update_period, usual.update)?.max(UPDATE_MIN),
         failure_penalty: penalty,
     };
-    Ok(ClusterBalancing { policy: PickPolicy::Reported, reports: Some(reports) })
+    Ok(ClusterBalancing { reports: Some(reports), ..PickPolicy::Reported.into() })
 }
 
 const PREFIX: &str = "envoy.extensions.load_balancing_policies.";

@@ -2,9 +2,9 @@
 
 use std::{collections::HashSet, net::IpAddr};
 
+use super::fields::{fraction, per_million};
 use crate::protos::frpc::xds::v3::{
-    self as proto, address::Address, fractional_percent::DenominatorType, lb_endpoint::HealthStatus,
-    socket_address::Protocol,
+    self as proto, address::Address, lb_endpoint::HealthStatus, socket_address::Protocol,
 };
 
 /// The endpoints of a cluster.
@@ -60,24 +60,11 @@ impl Assignment {
         let priorities = priorities.into_iter().map(|localities| read_priority(&localities, &mut addresses));
         let priorities = priorities.collect::<Result<Vec<_>, _>>()?;
         let kept = assignment.policy.iter().flat_map(|policy| &policy.drop_overloads).try_fold(1.0, |kept, drop| {
-            let dropped = read_fraction(drop.drop_percentage.as_ref())?;
+            let dropped = fraction("drop_percentage", drop.drop_percentage.as_ref())?;
             Ok::<_, String>(kept * (1.0 - dropped))
         })?;
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 1,000,000")]
-        let dropped = ((1.0_f64 - kept) * 1e6).round() as u32;
-        Ok(Self { priorities, dropped })
+        Ok(Self { priorities, dropped: per_million(1.0 - kept) })
     }
-}
-
-fn read_fraction(fraction: Option<&proto::FractionalPercent>) -> Result<f64, String> {
-    let Some(fraction) = fraction else { return Ok(0.0) };
-    let whole = match DenominatorType::try_from(fraction.denominator) {
-        Ok(DenominatorType::Hundred) => 100.0,
-        Ok(DenominatorType::TenThousand) => 10_000.0,
-        Ok(DenominatorType::Million) => 1e6,
-        Err(_) => return Err(format!("drop_percentage has the unknown denominator {}", fraction.denominator)),
-    };
-    Ok((f64::from(fraction.numerator) / whole).min(1.0))
 }
 
 /// Reads the localities of one priority. One without a weight gets no calls if another has one. If none has, all

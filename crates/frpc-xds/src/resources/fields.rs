@@ -8,7 +8,9 @@ use frpc::{
 };
 
 use super::decode;
-use crate::protos::frpc::xds::v3::{ConfigSource, config_source::ConfigSourceSpecifier};
+use crate::protos::frpc::xds::v3::{
+    ConfigSource, FractionalPercent, config_source::ConfigSourceSpecifier, fractional_percent::DenominatorType,
+};
 
 /// Converts a duration that must not be negative.
 pub(super) fn duration(name: &str, duration: Option<prost_types::Duration>) -> Result<Option<Duration>, String> {
@@ -35,6 +37,23 @@ pub(super) fn check_source(field: &str, source: Option<&ConfigSource>) -> Result
         Some(ConfigSourceSpecifier::Ads(_) | ConfigSourceSpecifier::Self_(_)) => Ok(()),
         None => Err(format!("{field} must be ads or self")),
     }
+}
+
+/// Converts a share of the calls. Absent means none.
+pub(super) fn fraction(field: &str, fraction: Option<&FractionalPercent>) -> Result<f64, String> {
+    let Some(fraction) = fraction else { return Ok(0.0) };
+    let whole = match DenominatorType::try_from(fraction.denominator) {
+        Ok(DenominatorType::Hundred) => 100.0,
+        Ok(DenominatorType::TenThousand) => 10_000.0,
+        Ok(DenominatorType::Million) => 1e6,
+        Err(_) => return Err(format!("{field} has the unknown denominator {}", fraction.denominator)),
+    };
+    Ok((f64::from(fraction.numerator) / whole).min(1.0))
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 1,000,000")]
+pub(super) fn per_million(share: f64) -> u32 {
+    (share * 1e6).round() as u32
 }
 
 pub(super) fn check_len<T>(field: &str, list: &[T], len_max: usize) -> Result<(), String> {

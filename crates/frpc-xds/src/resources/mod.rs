@@ -4,7 +4,7 @@
 //!   listener    the routes of a service;  routes: virtual hosts and their routes
 //!   cluster     settings of a cluster and the source of its endpoints;  balancing: its policy
 //!   endpoints   the endpoints of a cluster
-//!   tls         certificates and their verification
+//!   tls         certificates and their verification;  text: conditions on headers and paths
 //! ```
 
 mod balancing;
@@ -15,17 +15,21 @@ mod listener;
 mod routes;
 #[cfg(test)]
 mod tests;
+mod text;
 mod tls;
 
 use std::sync::Arc;
 
 use frpc::prost::Message;
 
+#[cfg(test)]
+pub(crate) use self::text::{FullRegex, TextRule};
 pub(crate) use self::{
     cluster::{ClusterConfig, ClusterSource},
     endpoints::{Assignment, ClusterEndpoint},
     listener::{ListenerConfig, RouteSource},
-    routes::{PathRule, RouteRule, RouteTable, RouteTarget},
+    routes::{HashRule, PathRule, RouteCondition, RouteRule, RouteTable, RouteTarget},
+    text::{HeaderCondition, HeaderRule},
     tls::{CertificateSource, SanRule, TlsRules},
 };
 use crate::protos::frpc::xds::v3::NamedResource;

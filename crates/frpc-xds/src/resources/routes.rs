@@ -1,10 +1,13 @@
 //! Route configurations: the clusters of a service, with retries and timeouts.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use frpc::fleet::{CodeSet, RetryPolicy};
 
-use super::fields::{check_len, duration};
+use super::{
+    fields::{check_len, duration, fraction, per_million},
+    text::{FullRegex, HeaderCondition},
+};
 use crate::protos::frpc::xds::v3::{
     self as proto, hash_policy::PolicySpecifier, route::Action, route_action::ClusterSpecifier,
     route_match::PathSpecifier,
@@ -26,29 +29,62 @@ struct VirtualHost {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RouteRule {
     pub(crate) name: String,
-    /// The calls of the route. `None` if they cannot be told by the method alone.
-    pub(crate) path: Option<PathRule>,
+    pub(crate) condition: RouteCondition,
     /// The use of the calls. `None` if they fail.
     pub(crate) target: Option<RouteTarget>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The calls of a route.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RouteCondition {
+    pub(crate) path: PathRule,
+    pub(crate) ignores_case: bool,
+    pub(crate) headers: Vec<HeaderCondition>,
+    /// The share of the calls. `None` for all.
+    pub(crate) per_million: Option<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PathRule {
-    All,
-    Service(String),
-    Method(String, String),
+    Prefix(String),
+    Exact(String),
+    /// A prefix that ends with the path or before a slash.
+    Folder(String),
+    Regex(FullRegex),
 }
 
 /// The clusters and the rules of calls.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RouteTarget {
-    /// The clusters and their weights, with a sum above zero.
-    pub(crate) clusters: Vec<(String, u32)>,
+    /// The clusters and the sums of the weights up to each.
+    clusters: Vec<(Arc<str>, u32)>,
     /// The time limit of a call. Zero means none.
     pub(crate) timeout: Option<Duration>,
     pub(crate) retry: Option<RetryPolicy>,
-    /// The metadata entry for hash policies.
-    pub(crate) key_header: Option<String>,
+    pub(crate) hash: Vec<HashRule>,
+}
+
+/// A part of the key for ring hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HashRule {
+    /// The metadata entry. `None` for the channel.
+    pub(crate) header: Option<String>,
+    /// No further rule is used after a key is found.
+    pub(crate) is_terminal: bool,
+}
+
+impl RouteTarget {
+    /// Returns the names of the clusters.
+    pub(crate) fn clusters(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.clusters.iter().map(|(name, _)| name)
+    }
+
+    /// Chooses a cluster by weight.
+    pub(crate) fn choose(&self) -> &Arc<str> {
+        let sum = self.clusters.last().map_or(1, |(_, sum)| *sum);
+        let point = if self.clusters.len() == 1 { 0 } else { fastrand::u32(..sum) };
+        &self.clusters[self.clusters.partition_point(|(_, sum)| *sum <= point)].0
+    }
 }
 
 impl RouteTable {
@@ -111,48 +147,41 @@ fn read_host(host: proto::VirtualHost, known: &mut HashSet<String>) -> Result<Vi
     Ok(VirtualHost { domains, routes: routes.into_iter().flatten().collect() })
 }
 
-/// Reads a route. Returns `None` for one without any gRPC call.
+/// Reads a route. Returns `None` for one without any call.
 fn read_route(route: proto::Route, usual: Option<&RetryPolicy>) -> Result<Option<RouteRule>, String> {
     let found = route.r#match.ok_or("match is missing")?;
     if !found.query_parameters.is_empty() {
         return Ok(None);
     }
-    let is_conditional = !found.headers.is_empty()
-        || found.runtime_fraction.is_some()
-        || found.case_sensitive.is_some_and(|is_sensitive| !is_sensitive);
     let path = match found.path_specifier {
-        Some(PathSpecifier::Prefix(prefix)) => match &*prefix {
-            "" | "/" => Some(PathRule::All),
-            prefix if !prefix.starts_with('/') => return Ok(None),
-            prefix => prefix
-                .strip_prefix('/')
-                .and_then(|rest| rest.strip_suffix('/'))
-                .filter(|service| !service.contains('/'))
-                .map(|service| PathRule::Service(service.to_owned())),
-        },
-        Some(PathSpecifier::Path(path)) => {
-            let parts = path.strip_prefix('/').and_then(|rest| rest.split_once('/'));
-            match parts.filter(|(service, method)| !service.is_empty() && !method.is_empty() && !method.contains('/')) {
-                Some((service, method)) => Some(PathRule::Method(service.to_owned(), method.to_owned())),
-                // No call has such a path.
-                None => return Ok(None),
-            }
-        }
-        Some(PathSpecifier::SafeRegex(_) | PathSpecifier::PathSeparatedPrefix(_)) => None,
+        Some(PathSpecifier::Prefix(prefix)) => PathRule::Prefix(prefix),
+        Some(PathSpecifier::Path(path)) => PathRule::Exact(path),
+        Some(PathSpecifier::PathSeparatedPrefix(folder)) => PathRule::Folder(folder),
+        Some(PathSpecifier::SafeRegex(regex)) => PathRule::Regex(FullRegex::read(&regex)?),
         Some(PathSpecifier::ConnectMatcher(_) | PathSpecifier::PathMatchPolicy(_)) | None => {
             return Err("match has no supported path".to_owned());
         }
+    };
+    check_len("match.headers", &found.headers, HEADERS_MAX)?;
+    let condition = RouteCondition {
+        path,
+        ignores_case: found.case_sensitive.is_some_and(|is_sensitive| !is_sensitive),
+        headers: found.headers.into_iter().map(HeaderCondition::read).collect::<Result<_, _>>()?,
+        per_million: match found.runtime_fraction.and_then(|fraction| fraction.default_value) {
+            Some(share) => Some(per_million(fraction("runtime_fraction", Some(&share))?)),
+            None => None,
+        },
     };
     let target = match route.action {
         Some(Action::Route(action)) => read_action(action, usual)?,
         _ => None,
     };
-    Ok(Some(RouteRule { name: route.name, path: path.filter(|_| !is_conditional), target }))
+    Ok(Some(RouteRule { name: route.name, condition, target }))
 }
 
 fn read_action(action: proto::RouteAction, usual: Option<&RetryPolicy>) -> Result<Option<RouteTarget>, String> {
     let clusters = match action.cluster_specifier {
-        Some(ClusterSpecifier::Cluster(name)) if !name.is_empty() => vec![(name, 1)],
+        Some(ClusterSpecifier::Cluster(name)) if !name.is_empty() => vec![(name.into(), 1)],
         Some(ClusterSpecifier::Cluster(_)) => return Err("cluster is empty".to_owned()),
         Some(ClusterSpecifier::WeightedClusters(weighted)) => {
             check_len("weighted_clusters", &weighted.clusters, CLUSTERS_MAX)?;
@@ -165,7 +194,11 @@ fn read_action(action: proto::RouteAction, usual: Option<&RetryPolicy>) -> Resul
             if clusters.iter().any(|(name, _)| name.is_empty()) {
                 return Err("weighted_clusters has a cluster without a name".to_owned());
             }
-            clusters
+            let sums = clusters.into_iter().scan(0, |sum, (name, weight)| {
+                *sum += weight;
+                Some((name.into(), *sum))
+            });
+            sums.collect()
         }
         Some(ClusterSpecifier::ClusterHeader(_) | ClusterSpecifier::ClusterSpecifierPlugin(_)) => return Ok(None),
         None => return Err("the route has no cluster".to_owned()),
@@ -179,12 +212,20 @@ fn read_action(action: proto::RouteAction, usual: Option<&RetryPolicy>) -> Resul
         Some(policy) => read_retry(policy)?,
         None => usual.cloned(),
     };
-    let mut headers = action.hash_policy.into_iter().filter_map(|policy| match policy.policy_specifier {
-        Some(PolicySpecifier::Header(header)) if header.regex_rewrite.is_none() => Some(header.header_name),
-        _ => None,
+    check_len("hash_policy", &action.hash_policy, HASH_RULES_MAX)?;
+    let hash = action.hash_policy.into_iter().filter_map(|policy| {
+        let header = match policy.policy_specifier {
+            Some(PolicySpecifier::Header(header))
+                if header.regex_rewrite.is_none() && !header.header_name.is_empty() =>
+            {
+                Some(header.header_name.to_ascii_lowercase())
+            }
+            Some(PolicySpecifier::FilterState(state)) if state.key == CHANNEL_KEY => None,
+            _ => return None,
+        };
+        Some(HashRule { header, is_terminal: policy.terminal })
     });
-    let key_header = headers.find(|name| !name.is_empty()).map(|name| name.to_ascii_lowercase());
-    Ok(Some(RouteTarget { clusters, timeout, retry, key_header }))
+    Ok(Some(RouteTarget { clusters, timeout, retry, hash: hash.collect() }))
 }
 
 /// Reads a retry policy (gRFC A44). Returns `None` without a known condition, because nothing is retried then.
@@ -227,5 +268,11 @@ const ROUTES_MAX: usize = 10_000;
 const DOMAINS_MAX: usize = 1_000;
 /// The maximum number of clusters of a route.
 const CLUSTERS_MAX: usize = 100;
+/// The maximum number of conditions on headers of a route.
+const HEADERS_MAX: usize = 100;
+/// The maximum number of hash policies of a route.
+const HASH_RULES_MAX: usize = 100;
+/// The name for the key of the channel (gRFC A42).
+const CHANNEL_KEY: &str = "io.grpc.channel_id";
 /// The maximum number of attempts of a call, as in all service configs.
 const ATTEMPTS_MAX: u32 = 5;

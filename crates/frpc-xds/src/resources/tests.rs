@@ -251,7 +251,7 @@ fn the_best_domain_of_a_service_decides() {
         (&["Orders.internal"], all("exact")),
     ]);
     let Ok(Resource::Routes(found)) = read(ResourceKind::Routes, &config) else { panic!("it is valid") };
-    let chosen = |service: &str| found.routes_of(service).unwrap()[0].target.as_ref().unwrap().clusters[0].0.clone();
+    let chosen = |service: &str| found.routes_of(service).unwrap()[0].target.as_ref().unwrap().choose().to_string();
     for (service, expected) in [
         ("orders.internal", "exact"),
         ("ORDERS.INTERNAL", "exact"),
@@ -282,28 +282,29 @@ fn routes_bring_paths_retries_timeouts_and_keys() {
             max_stream_duration: seconds(9),
             grpc_timeout_header_max: seconds(3),
         }),
-        hash_policy: vec![proto::HashPolicy { policy_specifier: Some(hash_policy::PolicySpecifier::Header(header)) }],
+        hash_policy: vec![proto::HashPolicy {
+            policy_specifier: Some(hash_policy::PolicySpecifier::Header(header)),
+            terminal: true,
+        }],
         ..to_cluster("c")
     };
     let path = |path: &str| route_match::PathSpecifier::Path(path.to_owned());
     let prefix = |prefix: &str| route_match::PathSpecifier::Prefix(prefix.to_owned());
     let routes = vec![
         routed(path("/a.B/C"), action),
-        routed(path("no path"), to_cluster("unused")),
         routed(prefix("/a.B/"), to_cluster("c")),
-        routed(prefix("/a.B/Ge"), to_cluster("c")),
+        routed(route_match::PathSpecifier::PathSeparatedPrefix("/a".to_owned()), to_cluster("c")),
         routed(prefix("/"), to_cluster("c")),
     ];
     let Ok(Resource::Routes(found)) = read(ResourceKind::Routes, &table(&[(&["*"], routes)])) else { panic!("valid") };
     let routes = found.routes_of("x").unwrap();
-    let paths: Vec<_> = routes.iter().map(|route| route.path.clone()).collect();
-    let [service, method] = ["a.B", "C"].map(str::to_owned);
-    assert_eq!(
-        paths,
-        [Some(PathRule::Method(service.clone(), method)), Some(PathRule::Service(service)), None, Some(PathRule::All)]
-    );
+    let paths: Vec<_> = routes.iter().map(|route| route.condition.path.clone()).collect();
+    let prefix = |text: &str| PathRule::Prefix(text.to_owned());
+    let [exact, folder] = ["/a.B/C", "/a"].map(str::to_owned);
+    assert_eq!(paths, [PathRule::Exact(exact), prefix("/a.B/"), PathRule::Folder(folder), prefix("/")]);
     let target = routes[0].target.clone().unwrap();
-    assert_eq!((target.timeout, target.key_header.as_deref()), (Some(Duration::from_secs(3)), Some("x-user")));
+    let hash = HashRule { header: Some("x-user".to_owned()), is_terminal: true };
+    assert_eq!((target.timeout, target.hash), (Some(Duration::from_secs(3)), vec![hash]));
     let retry = target.retry.unwrap();
     assert!(retry.codes.contains(14) && retry.codes.contains(8) && !retry.codes.contains(13));
     assert_eq!((retry.attempts_max, retry.first_pause), (5, Duration::from_millis(25)));
@@ -393,7 +394,7 @@ fn names_in_certificates_are_matched() {
         let found = rules(pattern.clone(), ignore_case, kind).unwrap();
         assert_eq!(found.names[0].matches(name, is_uri), expected, "{pattern:?} {name}");
     }
-    assert!(rules(SafeRegex(proto::Unread {}), false, DNS).unwrap_err().contains("no supported pattern"));
+    assert!(rules(SafeRegex(proto::RegexMatcher::default()), false, DNS).unwrap_err().contains("no supported pattern"));
     assert!(rules(Exact(String::new()), false, DNS).unwrap_err().contains("empty"));
     assert!(rules(Exact("a".to_owned()), false, 1).unwrap_err().contains("SAN type 1"));
 }

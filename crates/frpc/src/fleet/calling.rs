@@ -13,6 +13,7 @@ use super::{
     attempt::{Attempt, FrisbeeAttempt, Repeat},
     replay::ReplayedRequest,
     resolved::SharedCallPermit,
+    routing::RouteRules,
     rules::{CallRules, HashKey},
     set::Fleet,
 };
@@ -92,7 +93,7 @@ impl FleetCall {
         let (mut head, body) = call.into_parts();
         let current = fleet.current();
         let settings = &current.fleet;
-        let rules = settings.rules(method);
+        let rules = settings.rules(method, head.extensions().get::<RouteRules>().map(|route| &*route.0));
         if let Some(timeout) = rules.timeout.filter(|timeout| *timeout < time.opening.limit) {
             head.set_timeout(timeout);
             time = CallTime::start(Some(timeout), timeout);
@@ -335,6 +336,12 @@ impl Caller for Arc<Fleet> {
     }
 
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
+        if let Some(clusters) = self.clusters() {
+            return match clusters.route(call) {
+                Ok((fleet, call)) => Box::pin(async move { fleet.call(call).await }),
+                Err(status) => Box::pin(ready(Err(status))),
+            };
+        }
         let now = Instant::now();
         if self.throttle.as_ref().is_some_and(|throttle| !throttle.admits(now.into_std(), fastrand::f32())) {
             return Box::pin(ready(Err(CallError::Throttled.into())));
@@ -384,7 +391,7 @@ impl Fleet {
         waits: bool,
         deadline: Deadline,
     ) -> Result<Format, Status> {
-        let waits_for_ready = self.current().fleet.rules(method).waits_for_ready;
+        let waits_for_ready = self.current().fleet.rules(method, None).waits_for_ready;
         self.any_ready(deadline, waits_for_ready, Some(method)).await?.caller().format(method, waits, deadline).await
     }
 
@@ -429,7 +436,7 @@ impl Fleet {
             head: head.clone(),
             time,
             key: None,
-            rules: self.current().fleet.rules(method),
+            rules: self.current().fleet.rules(method, None),
             request: ReplayedRequest::One(Bytes::new()),
             attempts: FleetAttempts { made: 1, ..FleetAttempts::default() },
             // A first attempt without rules means that there is no limit.

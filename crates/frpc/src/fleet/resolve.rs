@@ -1,17 +1,18 @@
 //! Endpoints, and resolvers that find them.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     hash::{DefaultHasher, Hash, Hasher},
     io,
     sync::{Arc, PoisonError, RwLock},
 };
 
 use frisbee::{Address, ToAddress};
+use frpc_balance::RingEndpoint;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use tokio::sync::Notify;
 
-use super::resolved::ResolvedSettings;
+use super::{resolved::ResolvedSettings, routing::RouteCalls};
 
 /// One server of a channel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -110,6 +111,13 @@ impl Endpoint {
         }
     }
 
+    /// Returns the endpoint for a ring.
+    pub(super) fn on_ring(&self) -> RingEndpoint {
+        let text = self.address.to_string();
+        let name = text.split_once("://").map_or(&*text, |(_, rest)| rest).to_owned();
+        RingEndpoint { name, weight: self.weight, hash: self.address_hash() }
+    }
+
     /// Returns a number for the address, equal in all processes of the same build.
     pub(super) fn address_hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
@@ -169,6 +177,8 @@ pub struct Endpoints {
     pub(crate) list: Vec<Endpoint>,
     /// The settings found with the endpoints, if there are any.
     pub(super) settings: Option<Box<ResolvedSettings>>,
+    /// Several sets, instead of one list.
+    pub(super) routed: Option<Box<RoutedEndpoints>>,
 }
 
 impl Endpoints {
@@ -176,12 +186,48 @@ impl Endpoints {
     pub fn new(endpoints: impl IntoIterator<Item = Endpoint>) -> Self {
         let mut known = HashSet::new();
         let list = endpoints.into_iter().filter(|endpoint| known.insert(endpoint.address.clone())).collect();
-        Self { list, settings: None }
+        Self { list, settings: None, routed: None }
+    }
+
+    /// Returns the number of endpoints, without those of clusters.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Returns `true` if there are no endpoints.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Creates the sets of several clusters, each with its own settings. `routes` chooses the cluster for each call.
+    ///
+    /// The calls to a cluster without endpoints fail with `UNAVAILABLE` and the given reason.
+    pub fn routed(
+        routes: Arc<dyn RouteCalls>,
+        clusters: impl IntoIterator<Item = (Arc<str>, Result<Self, Arc<str>>)>,
+    ) -> Self {
+        let clusters = clusters.into_iter().collect();
+        Self { routed: Some(Box::new(RoutedEndpoints { routes, clusters })), ..Self::default() }
     }
 
     /// Adds settings. They hold until the next set, with its own settings or none.
     pub fn with_settings(self, settings: ResolvedSettings) -> Self {
         Self { settings: Some(Box::new(settings)), ..self }
+    }
+}
+
+/// The clusters of a channel.
+#[derive(Clone, Debug)]
+pub(super) struct RoutedEndpoints {
+    pub(super) routes: Arc<dyn RouteCalls>,
+    /// The endpoints of each cluster, or the reason why its calls fail.
+    pub(super) clusters: BTreeMap<Arc<str>, Result<Endpoints, Arc<str>>>,
+}
+
+impl PartialEq for RoutedEndpoints {
+    /// Compares the routes by identity.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.routes, &other.routes) && self.clusters == other.clusters
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
-use frpc_balance::{MethodConfig, OutlierSettings, PickPolicy, ReportSettings};
+use frpc_balance::{OutlierSettings, PickPolicy, ReportSettings, RingSize};
 
 use super::settings::FleetSettings;
 
@@ -30,10 +30,8 @@ pub struct ResolvedSettings {
     pub reports: Option<ReportSettings>,
     /// The rules for outliers.
     pub outliers: Option<OutlierSettings>,
-    /// The rules of methods. They precede equal names in the service config of the channel.
-    pub methods: Vec<MethodConfig>,
-    /// The metadata entry with the key for [`PickPolicy::RingHash`].
-    pub key_header: Option<String>,
+    /// The size of the ring for [`PickPolicy::RingHash`].
+    pub ring: Option<RingSize>,
     /// A limit on the calls in flight.
     pub calls: Option<Arc<SharedCallLimit>>,
     /// The number of calls to fail immediately, of a million: a relief for overloaded servers.
@@ -93,6 +91,7 @@ impl Drop for SharedCallPermit {
 #[derive(Clone, Debug)]
 pub(super) struct CurrentSettings {
     pub(super) fleet: FleetSettings,
+    pub(super) ring: RingSize,
     pub(super) calls: Option<Arc<SharedCallLimit>>,
     pub(super) dropped_per_million: u32,
     /// The settings of the resolver, for comparison.
@@ -101,14 +100,11 @@ pub(super) struct CurrentSettings {
 
 impl CurrentSettings {
     pub(super) fn new(mut fleet: FleetSettings, resolved: ResolvedSettings) -> Self {
-        let ResolvedSettings { policy, reports, outliers, methods, key_header, calls, dropped_per_million } =
-            resolved.clone();
+        let ResolvedSettings { policy, reports, outliers, ring, calls, dropped_per_million } = resolved.clone();
         fleet.policy = policy.unwrap_or(fleet.policy);
         fleet.load.reports = reports.unwrap_or(fleet.load.reports);
         fleet.outliers = outliers.unwrap_or(fleet.outliers);
-        fleet.key_header = key_header.or(fleet.key_header);
-        fleet.service_config.methods.splice(..0, methods);
-        Self { fleet, calls, dropped_per_million, resolved }
+        Self { fleet, ring: ring.unwrap_or_default(), calls, dropped_per_million, resolved }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use frpc_balance::{BalancingConfig, HedgingPolicy, PickPolicy, RetryPolicy};
+use frpc_balance::{BalancingConfig, HedgingPolicy, MethodConfig, PickPolicy, RetryPolicy};
 
 use super::settings::FleetSettings;
 use crate::call::method::Method;
@@ -23,6 +23,16 @@ impl HashKey {
     /// Creates the key for these bytes.
     pub fn new(key: impl AsRef<[u8]>) -> Self {
         Self(frpc_balance::hash_key(key.as_ref()))
+    }
+
+    /// Creates a key from a hash.
+    pub fn of_hash(hash: u64) -> Self {
+        Self(hash)
+    }
+
+    /// Returns the hash.
+    pub fn hash(self) -> u64 {
+        self.0
     }
 }
 
@@ -47,14 +57,15 @@ impl FleetSettings {
             || self.retry.hedging.is_some() && method.is_idempotent
     }
 
-    pub(super) fn rules(&self, method: &Method) -> CallRules {
+    /// Returns the rules for a call. `route` precedes the service config.
+    pub(super) fn rules(&self, method: &Method, route: Option<&MethodConfig>) -> CallRules {
         let of_settings = |is_idempotent: bool| CallRules {
             retry: is_idempotent.then(|| self.retry.policy.clone()),
             hedging: self.retry.hedging.clone().filter(|_| is_idempotent),
             waits_for_ready: self.wait_for_ready,
             ..CallRules::default()
         };
-        let Some(config) = self.service_config.method(method.service, method.name) else {
+        let Some(config) = route.or_else(|| self.service_config.method(method.service, method.name)) else {
             return of_settings(method.is_idempotent);
         };
         let is_silent = config.retry.is_none() && config.hedging.is_none();

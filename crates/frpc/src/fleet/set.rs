@@ -1,7 +1,7 @@
 //! The endpoints of a channel, and the picker over the ready ones.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     io,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -10,12 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use frisbee::ConnectRetry;
 use frpc_balance::{
-    CallCounts, ClientThrottle, EndpointLoad, EndpointState, FoundOutlier, LatencyQuantile, OutlierMethod, PickRequest,
-    Picker, RetryBudget, RetryTokens, ZonePreference, random_subset,
+    CallCounts, ClientThrottle, EndpointLoad, EndpointState, FoundOutlier, HashRing, LatencyQuantile, OutlierMethod,
+    PickPolicy, PickRequest, Picker, RetryBudget, RetryTokens, ZonePreference, random_subset,
 };
+use futures_util::future::select_ok;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
@@ -23,9 +24,12 @@ use tracing::{info, warn};
 use super::{
     attempt::Attempt,
     clock::FleetClock,
+    members::{EarlierLoad, EndpointChoice, FleetMember, Members},
     ready::ReadyEndpoint,
-    resolve::{ConnectionKey, Endpoint, Endpoints, Refresh},
+    resolve::{Endpoint, Endpoints, Refresh, RoutedEndpoints},
     resolved::{CurrentSettings, ResolvedSettings},
+    routing::{CallRoute, RouteCalls, RouteRules},
+    rules::HashKey,
     server::{CallEncoding, ServerCaller},
     settings::FleetSettings,
 };
@@ -33,16 +37,20 @@ use crate::{
     call::{
         connects::{EjectionOutcome, OpenConnection},
         deadline::Deadline,
+        exchange::Call,
         meter::CallMeter,
         method::Method,
         status::Status,
     },
     error::{CallError, ConnectError},
-    inspect::{EndpointHistory, EndpointPhase, EndpointView},
+    inspect::EndpointView,
+    service::boxed::BoxFuture,
 };
 
 /// The servers of a channel. Its tasks end when it is dropped.
 pub(crate) struct Fleet {
+    /// The sets of several clusters, in use instead of the own endpoints.
+    clusters: ArcSwapOption<FleetClusters>,
     /// The endpoints that take calls. Replaced whenever one becomes ready or is lost.
     picker: ArcSwap<Picker<ReadyEndpoint>>,
     members: Mutex<Members>,
@@ -66,55 +74,24 @@ pub(crate) struct Fleet {
     epoch: Instant,
     /// The choice of a part of a large set.
     seed: u64,
-    /// The encoding of the first server.
-    encoding: OnceLock<CallEncoding>,
+    /// The encoding of the first server, also of all clusters.
+    encoding: Arc<OnceLock<CallEncoding>>,
     /// The counters of the target.
     meter: Option<Arc<CallMeter>>,
     task: OnceLock<AbortOnDropHandle<()>>,
 }
 
-/// All endpoints of the resolver.
-#[derive(Default)]
-struct Members {
-    all: Vec<FleetMember>,
-    /// Endpoints missing from the last set, in use until one of the new set is ready. A set with dead addresses alone, whether it
-    /// is wrong or early, must not stop the calls. At most as many as were ready at the same time.
-    leaving: Vec<FleetMember>,
-    /// Endpoints that vanished from the set a short time ago. Answers of resolvers may flap.
-    departed: HashMap<ConnectionKey, DepartedMember>,
-    /// Methods that clients will call.
-    declared: Vec<&'static [Method]>,
-    /// The error of the resolver, or of the last endpoint that could not be reached.
-    error: Option<Arc<ConnectError>>,
+/// The sets of several clusters, and the routes to them.
+pub(super) struct FleetClusters {
+    routes: Arc<dyn RouteCalls>,
+    sets: BTreeMap<Arc<str>, Result<ClusterFleet, Arc<str>>>,
 }
 
-struct FleetMember {
-    endpoint: Endpoint,
-    ready: Option<ReadyEndpoint>,
-    /// The number of failed attempts to connect since the endpoint was ready.
-    failures: usize,
-    /// The number of times it was ejected, less one for each sweep since then that found nothing.
-    ejections: u32,
-    ejected_until: Option<Instant>,
-    /// `true` while it owes an answer to a PING for too long.
-    is_silent: bool,
-    /// The load before the endpoint vanished for a short time.
-    earlier: Option<EarlierLoad>,
-    history: EndpointHistory,
-    _task: AbortOnDropHandle<()>,
-}
-
-struct DepartedMember {
-    left: Instant,
-    ejections: u32,
-    ejected_until: Option<Instant>,
-    load: Option<EarlierLoad>,
-}
-
-/// The load on a connection closed by this side.
-struct EarlierLoad {
-    load: EndpointLoad,
-    joined: Duration,
+/// The set of one cluster. It follows the endpoints that are sent to it.
+#[derive(Clone)]
+pub(super) struct ClusterFleet {
+    pub(super) fleet: Arc<Fleet>,
+    pub(super) found: watch::Sender<Endpoints>,
 }
 
 /// The state of all connections, for calls that wait.
@@ -135,6 +112,7 @@ impl Fleet {
         let (clock, epoch, settings) =
             (FleetClock::start(), tokio::time::Instant::now().into_std(), settings.with_balancing());
         Self {
+            clusters: ArcSwapOption::empty(),
             picker: ArcSwap::from_pointee(Picker::new(
                 settings.policy,
                 Vec::new(),
@@ -155,10 +133,17 @@ impl Fleet {
             clock,
             epoch,
             seed: fastrand::u64(..),
-            encoding: OnceLock::new(),
+            encoding: Arc::default(),
             meter,
             task: OnceLock::new(),
         }
+    }
+
+    /// Creates an empty set for a cluster of this channel.
+    pub(super) fn of_cluster(&self) -> Self {
+        let (settings, refresh) = (self.settings.clone(), self.refresh.clone());
+        let fleet = Self::new(settings, self.connect_retry, refresh, self.meter.clone());
+        Self { encoding: self.encoding.clone(), ..fleet }
     }
 
     /// Counts a retry, or a parallel attempt.
@@ -190,6 +175,11 @@ impl Fleet {
     pub(crate) async fn first(&self) -> Result<(), Arc<ConnectError>> {
         let mut progress = self.progress.subscribe();
         loop {
+            if let Some(clusters) = self.clusters() {
+                let error =
+                    || Arc::new(ConnectError::Address(io::Error::new(io::ErrorKind::NotFound, clusters.fault())));
+                return clusters.any(|fleet| fleet.boxed_first()).await.unwrap_or_else(|| Err(error()));
+            }
             if !self.picker.load().endpoints().is_empty() {
                 return Ok(());
             }
@@ -199,6 +189,11 @@ impl Fleet {
             // The sender lives as long as `self`.
             let _ = progress.changed().await;
         }
+    }
+
+    // Not async: a future that contains itself has no known size.
+    fn boxed_first(&self) -> BoxFuture<'_, Result<(), Arc<ConnectError>>> {
+        Box::pin(self.first())
     }
 
     /// Returns the settings, including the ones of the resolver.
@@ -248,6 +243,9 @@ impl Fleet {
             return;
         }
         members.declared.push(methods);
+        if let Some(clusters) = self.clusters() {
+            clusters.fleets().for_each(|fleet| fleet.declare(methods));
+        }
         members.in_use().filter_map(|member| member.ready.as_ref()).for_each(|ready| ready.caller().declare(methods));
     }
 
@@ -286,7 +284,16 @@ impl Fleet {
         waits: bool,
         method: Option<&'static Method>,
     ) -> Result<ReadyEndpoint, Status> {
+        if let Some(clusters) = self.clusters() {
+            // Not counted: the wait of the call for its own cluster is.
+            let ready = clusters.any(|fleet| fleet.boxed_any_ready(deadline, waits)).await;
+            return ready.unwrap_or_else(|| Err(Status::unavailable(clusters.fault())));
+        }
         self.when_ready(deadline, waits, method, || self.picker.load().endpoints().first().cloned()).await
+    }
+
+    fn boxed_any_ready(&self, deadline: Deadline, waits: bool) -> BoxFuture<'_, Result<ReadyEndpoint, Status>> {
+        Box::pin(self.any_ready(deadline, waits, None))
     }
 
     /// Waits until an endpoint is found. The wait of a call to a method is counted.
@@ -346,7 +353,7 @@ impl Fleet {
         if let Some(member) = member {
             (member.ready, member.failures, member.is_silent) = (Some(ready.clone()), 0, false);
         }
-        self.replace_leaving(&mut members);
+        self.release_leaving(&mut members);
         self.publish(&members);
         Ok(ready)
     }
@@ -394,26 +401,11 @@ impl Fleet {
         let mut members = self.members();
         match found {
             Ok(found) if !found.list.is_empty() => {
+                self.clusters.store(None);
                 self.use_settings(found.settings);
-                let chosen = self.choose(found.list);
-                let mut before = std::mem::take(&mut members.all);
-                before.append(&mut members.leaving);
-                let mut before: HashMap<ConnectionKey, (usize, FleetMember)> =
-                    before.into_iter().enumerate().map(|one| (one.1.endpoint.connection_key(), one)).collect();
-                for endpoint in chosen {
-                    let member = match before.remove(&endpoint.connection_key()) {
-                        Some((_, member)) => member.with_endpoint(endpoint),
-                        None => {
-                            let departed = members.departed.remove(&endpoint.connection_key());
-                            FleetMember::new(endpoint.clone(), join(endpoint), departed)
-                        }
-                    };
-                    members.all.push(member);
-                }
-                let mut leaving: Vec<_> = before.into_values().collect();
-                leaving.sort_unstable_by_key(|(order, _)| *order);
-                members.leaving = leaving.into_iter().map(|(_, member)| member).collect();
-                self.replace_leaving(&mut members);
+                let now = tokio::time::Instant::now().into_std();
+                members.replace(self.choose(found.list), now, join);
+                self.release_leaving(&mut members);
             }
             Ok(_) => {
                 let error = io::Error::new(io::ErrorKind::NotFound, "the resolver found no endpoint");
@@ -422,6 +414,42 @@ impl Fleet {
             Err(error) => self.keep_last(&mut members, error),
         }
         self.publish(&members);
+    }
+
+    /// Uses the sets of several clusters. `start` starts the set of a new one.
+    pub(super) fn route(&self, found: RoutedEndpoints, start: impl Fn(Endpoints) -> ClusterFleet) {
+        let mut members = self.members();
+        let before = self.clusters();
+        let sets = found.clusters.into_iter().map(|(name, found)| {
+            let known = before.as_ref().and_then(|before| before.sets.get(&name)?.as_ref().ok());
+            let set = found.map(|endpoints| match known {
+                Some(known) => {
+                    known.found.send_if_modified(|last| {
+                        *last != endpoints && {
+                            *last = endpoints;
+                            true
+                        }
+                    });
+                    known.clone()
+                }
+                None => {
+                    let started = start(endpoints);
+                    members.declared.iter().for_each(|methods| started.fleet.declare(methods));
+                    started
+                }
+            });
+            (name, set)
+        });
+        let clusters = FleetClusters { routes: found.routes, sets: sets.collect() };
+        self.clusters.store(Some(Arc::new(clusters)));
+        self.has_resolved.store(true, Ordering::Relaxed);
+        (members.all, members.leaving) = (Vec::new(), Vec::new());
+        self.publish(&members);
+    }
+
+    /// Returns the sets of several clusters, if the resolver has found any.
+    pub(super) fn clusters(&self) -> Option<Arc<FleetClusters>> {
+        self.clusters.load_full()
     }
 
     /// Chooses the endpoints to connect to, the ones with a lower priority last.
@@ -440,29 +468,8 @@ impl Fleet {
         chosen
     }
 
-    /// Removes the endpoints missing from the last set, once one of that set is ready. Until then, the connected ones stay.
-    fn replace_leaving(&self, members: &mut Members) {
-        let is_ready = |member: &FleetMember| member.ready.is_some();
-        let is_replaced = members.all.iter().any(is_ready);
-        let gone: Vec<_> = members.leaving.extract_if(.., |member| is_replaced || !is_ready(member)).collect();
-        if gone.is_empty() {
-            return;
-        }
-        let now = tokio::time::Instant::now().into_std();
-        members.departed.retain(|_, member| now.saturating_duration_since(member.left) < DEPARTED_KEPT);
-        let departed = gone.into_iter().map(|member| self.depart(member, now));
-        members.departed.extend(departed.filter(|(_, member)| member.load.is_some() || member.ejections > 0));
-    }
-
-    fn depart(&self, member: FleetMember, now: Instant) -> (ConnectionKey, DepartedMember) {
-        let FleetMember { endpoint, ready, ejections, ejected_until, earlier, .. } = member;
-        let load = ready.map(|ready| {
-            let load = EndpointLoad::new(&self.current().fleet.load);
-            load.continue_from(ready.load());
-            EarlierLoad { load, joined: ready.joined() }
-        });
-        let load = load.or(earlier);
-        (endpoint.connection_key(), DepartedMember { left: now, ejections, ejected_until, load })
+    fn release_leaving(&self, members: &mut Members) {
+        members.release_leaving(tokio::time::Instant::now().into_std(), &self.current().fleet.load);
     }
 
     fn keep_last(&self, members: &mut Members, error: io::Error) {
@@ -541,6 +548,9 @@ impl Fleet {
 
     /// Returns the state of each endpoint.
     pub(crate) fn endpoints(&self) -> Vec<EndpointView> {
+        if let Some(clusters) = self.clusters() {
+            return clusters.fleets().flat_map(|fleet| fleet.endpoints()).collect();
+        }
         let (now, clock) = (tokio::time::Instant::now().into_std(), self.clock.now());
         self.members().in_use().map(|member| member.view(now, clock)).collect()
     }
@@ -568,114 +578,68 @@ impl Fleet {
 
     /// Shows the members to the calls.
     fn publish(&self, members: &Members) {
-        let is_near = |member: &&FleetMember| member.endpoint.is_in_zone(self.settings.zone.as_deref());
-        let is_used = |member: &&FleetMember| member.ejected_until.is_none() && !member.is_silent;
-        // Better an endpoint that often fails than none.
-        let (best, all_used) = match best_priority(members, is_used) {
-            Some(best) => (best, false),
-            None => (best_priority(members, |_| true).unwrap_or_default(), true),
-        };
-        let is_best = |member: &&FleetMember| member.endpoint.priority == best;
-        let (near, far): (Vec<_>, Vec<_>) = members.in_use().filter(is_best).partition(is_near);
-        let (ready, preferred) = ready_of(&near, &far, |member| all_used || is_used(&member));
+        let EndpointChoice { priority, ready, preferred } = members.choice(self.settings.zone.as_deref());
         let attempts_max = self.connect_retry.attempts.max(1);
         let has_failed = ready.is_empty() && members.all.iter().all(|member| member.failures >= attempts_max);
         let failed = members.error.clone().filter(|_| has_failed);
         // Under the lock of the members, so that an older state never replaces a newer one.
-        self.picker.store(Arc::new(Picker::new(self.current().fleet.policy, ready, preferred, self.clock.now())));
+        let current = self.current();
+        let mut picker = Picker::new(current.fleet.policy, ready, preferred, self.clock.now());
+        if current.fleet.policy == PickPolicy::RingHash {
+            let all =
+                members.all.iter().map(|member| &member.endpoint).filter(|endpoint| endpoint.priority == priority);
+            picker = picker.with_ring(&HashRing::new(all.map(Endpoint::on_ring).collect(), current.ring));
+        }
+        self.picker.store(Arc::new(picker));
         self.progress.send_replace(Progress { failed });
+    }
+}
+
+impl FleetClusters {
+    /// Returns the set for a call, and the call with the rules of its route.
+    ///
+    /// # Errors
+    ///
+    /// No route takes the call, or its cluster has no servers.
+    pub(super) fn route(&self, mut call: Call) -> Result<(Arc<Fleet>, Call), Status> {
+        let CallRoute { cluster, rules, key } = self.routes.route(&call)?;
+        let set = match self.sets.get(&cluster) {
+            Some(Ok(set)) => set.fleet.clone(),
+            Some(Err(why)) => return Err(Status::unavailable(&**why)),
+            None => return Err(Status::unavailable(format!("the route leads to the unknown cluster {cluster:?}"))),
+        };
+        let extensions = call.head_mut().extensions_mut();
+        if let Some(rules) = rules {
+            extensions.insert(RouteRules(rules));
+        }
+        if let Some(key) = key.filter(|_| extensions.get::<HashKey>().is_none()) {
+            extensions.insert(key);
+        }
+        Ok((set, call))
+    }
+
+    fn fleets(&self) -> impl Iterator<Item = &Arc<Fleet>> {
+        self.sets.values().filter_map(|set| set.as_ref().ok()).map(|set| &set.fleet)
+    }
+
+    /// Waits until one of the sets succeeds. Returns the last error if none does, and `None` without sets.
+    async fn any<'a, T, E>(
+        &'a self,
+        wait: impl FnMut(&'a Arc<Fleet>) -> BoxFuture<'a, Result<T, E>>,
+    ) -> Option<Result<T, E>> {
+        let waiting: Vec<_> = self.fleets().map(wait).collect();
+        if waiting.is_empty() {
+            return None;
+        }
+        Some(select_ok(waiting).await.map(|(found, _)| found))
+    }
+
+    /// Returns the reason why no cluster takes calls.
+    fn fault(&self) -> String {
+        let why = self.sets.values().find_map(|set| set.as_ref().err().map(|why| &**why));
+        why.unwrap_or("the channel has no cluster").to_owned()
     }
 }
 
 /// The time after which an old latency counts half as much for parallel attempts.
 const LATENCY_WINDOW: Duration = Duration::from_secs(60);
-
-/// The time for which the load and the ejection of a vanished endpoint are kept.
-const DEPARTED_KEPT: Duration = Duration::from_secs(60);
-
-/// Returns the best priority with a ready endpoint.
-fn best_priority(members: &Members, is_used: impl Fn(&&FleetMember) -> bool) -> Option<u32> {
-    let ready = members.in_use().filter(|member| member.ready.is_some()).filter(is_used);
-    ready.map(|member| member.endpoint.priority).min()
-}
-
-/// Returns the ready endpoints, first the ones in the zone of the channel.
-fn ready_of(
-    near: &[&FleetMember],
-    far: &[&FleetMember],
-    is_used: impl Fn(&FleetMember) -> bool,
-) -> (Vec<ReadyEndpoint>, ZonePreference) {
-    let ready = |members: &[&FleetMember]| {
-        let used = members.iter().filter(|member| is_used(member));
-        used.filter_map(|member| member.ready.clone()).collect::<Vec<_>>()
-    };
-    let (mut all, far) = (ready(near), ready(far));
-    let preferred = ZonePreference::new(all.len(), near.len());
-    all.extend(far);
-    (all, preferred)
-}
-
-impl FleetMember {
-    fn new(endpoint: Endpoint, task: AbortOnDropHandle<()>, departed: Option<DepartedMember>) -> Self {
-        let (ejections, ejected_until, earlier) =
-            departed.map_or((0, None, None), |departed| (departed.ejections, departed.ejected_until, departed.load));
-        Self {
-            endpoint,
-            ready: None,
-            failures: 0,
-            ejections,
-            ejected_until,
-            is_silent: false,
-            earlier,
-            history: EndpointHistory::default(),
-            _task: task,
-        }
-    }
-}
-
-impl FleetMember {
-    /// Takes over the weight, the zone and the priority of the same endpoint in a new set.
-    fn with_endpoint(self, endpoint: Endpoint) -> Self {
-        if let Some(ready) = &self.ready {
-            ready.set_weight(endpoint.weight);
-        }
-        Self { endpoint, ..self }
-    }
-
-    fn view(&self, now: Instant, clock: Duration) -> EndpointView {
-        let ejected = self.ejected_until.map(|until| until.saturating_duration_since(now));
-        let state = match (&self.ready, ejected) {
-            (Some(_), Some(left)) => EndpointPhase::Ejected(left),
-            (Some(_), None) if self.is_silent => EndpointPhase::Silent,
-            (Some(_), None) => EndpointPhase::Ready,
-            (None, _) if self.failures > 0 => EndpointPhase::Failing,
-            (None, _) => EndpointPhase::Connecting,
-        };
-        let load = self.ready.as_ref().map(ReadyEndpoint::load);
-        let latency = load.and_then(|load| load.latency(clock));
-        EndpointView {
-            address: self.endpoint.address.clone(),
-            zone: self.endpoint.zone.clone(),
-            weight: self.endpoint.weight,
-            state,
-            in_flight: load.map_or(0, |load| load.in_flight()),
-            latency: latency.and_then(|nanos| Duration::try_from_secs_f32(nanos / 1e9).ok()),
-            failures: self.failures,
-            ejections: self.ejections,
-            history: self.history,
-            traffic: self.ready.as_ref().and_then(|ready| ready.caller().traffic()),
-        }
-    }
-}
-
-impl Members {
-    fn find(&mut self, endpoint: &Endpoint) -> Option<&mut FleetMember> {
-        let key = endpoint.connection_key();
-        self.all.iter_mut().chain(&mut self.leaving).find(|member| member.endpoint.connection_key() == key)
-    }
-
-    /// Returns all endpoints with a task. The last set comes first.
-    fn in_use(&self) -> impl Iterator<Item = &FleetMember> {
-        self.all.iter().chain(&self.leaving)
-    }
-}

@@ -25,7 +25,10 @@ use std::{
 use frisbee::ConnectRetry;
 use frpc_balance::PickPolicy;
 use futures_util::stream::{self, BoxStream, FuturesUnordered, StreamExt};
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::{
+    sync::watch,
+    time::{MissedTickBehavior, interval, sleep},
+};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
@@ -34,7 +37,7 @@ use super::{
     resolve::{Endpoint, Endpoints, Refresh, Resolve},
     resolved::CurrentSettings,
     server::ConnectedServer,
-    set::Fleet,
+    set::{ClusterFleet, Fleet},
     settings::FleetSettings,
 };
 use crate::{
@@ -58,10 +61,28 @@ pub(crate) fn start(
 ) -> Arc<Fleet> {
     let refresh = Refresh::default();
     let fleet = Arc::new(Fleet::new(settings, connect_retry, refresh.clone(), meter));
-    let following = follow(Arc::downgrade(&fleet), resolver.resolve(refresh), connect, fleet.current().clone());
-    let following = tokio::spawn(following);
-    fleet.keep_task(AbortOnDropHandle::new(following));
+    start_following(&fleet, resolver.resolve(refresh), connect);
     fleet
+}
+
+fn start_following(fleet: &Arc<Fleet>, sets: BoxStream<'static, io::Result<Endpoints>>, connect: Arc<ConnectEndpoint>) {
+    let following = tokio::spawn(follow(Arc::downgrade(fleet), sets, connect, fleet.current().clone()));
+    fleet.keep_task(AbortOnDropHandle::new(following));
+}
+
+/// Starts the set of one cluster of a channel.
+fn start_cluster(channel: &Fleet, endpoints: Endpoints, connect: Arc<ConnectEndpoint>) -> ClusterFleet {
+    let fleet = Arc::new(channel.of_cluster());
+    let (found, changes) = watch::channel(endpoints);
+    let sets = stream::unfold((changes, true), async |(mut changes, is_first)| {
+        if !is_first {
+            changes.changed().await.ok()?;
+        }
+        let endpoints = changes.borrow_and_update().clone();
+        Some((Ok(endpoints), (changes, false)))
+    });
+    start_following(&fleet, sets.boxed(), connect);
+    ClusterFleet { fleet, found }
 }
 
 /// An event in the life of a set.
@@ -101,6 +122,9 @@ async fn follow(
         };
         let Some(fleet) = fleet.upgrade() else { return };
         match event {
+            FleetEvent::Found(Ok(Endpoints { routed: Some(found), .. })) => {
+                fleet.route(*found, |endpoints| start_cluster(&fleet, endpoints, connect.clone()));
+            }
             FleetEvent::Found(found) => {
                 fleet.apply(found, join);
                 if !Arc::ptr_eq(&settings, &fleet.current()) {

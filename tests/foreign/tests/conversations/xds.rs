@@ -441,6 +441,94 @@ fn routes_bring_retries_and_clusters_bring_rules_for_outliers() {
     });
 }
 
+/// Adds a cluster with one server.
+fn add_cluster(all: &mut Value, name: &str, server: &Server) {
+    let mut cluster = all["clusters"][0].clone();
+    cluster["name"] = json!(name);
+    all["clusters"].as_array_mut().unwrap().push(cluster);
+    let assigned = json!({"cluster_name": name, "endpoints": [locality("a", 1, 0, &[endpoint(server)])]});
+    all["endpoints"].as_array_mut().unwrap().push(assigned);
+}
+
+fn set_routes(all: &mut Value, routes: &Value) {
+    all["routes"][0]["virtual_hosts"][0]["routes"] = routes.clone();
+}
+
+#[test]
+fn routes_send_methods_and_headers_to_different_clusters() {
+    in_real_time_within(LIMIT, async {
+        let Some(mut plane) = Plane::start().await else { return };
+        let [one, two, three] = [serve("one").await, serve("two").await, serve("three").await];
+        let routes = json!([
+            {"match": {"prefix": "", "headers": [{"name": "x-stage", "string_match": {"prefix": "can"}}]},
+             "route": {"cluster": "canary"}},
+            {"match": {"safe_regex": {"regex": "/calls\\.[A-Z]est/Count"}}, "route": {"cluster": "streams"}},
+            {"match": {"path": "/calls.Test/Say", "headers": [{"name": "x-slow", "present_match": true}]},
+             "route": {"cluster": "orders", "max_stream_duration": {"max_stream_duration": "0.05s"}}},
+            {"match": {"prefix": "/calls.Test/"}, "route": {"cluster": "orders"}},
+        ]);
+        let all = resources(&[locality("a", 1, 0, &[endpoint(&one)])], |all| {
+            set_routes(all, &routes);
+            add_cluster(all, "canary", &two);
+            add_cluster(all, "streams", &three);
+        });
+        plane.set(1, &all).await;
+        let client = plane.connect().await;
+        assert_eq!(say(&client).await.unwrap(), "one");
+        assert_eq!(say_with(&client, "x-stage", "canary").await.unwrap(), "two");
+        assert_eq!(say_with(&client, "x-stage", "prod").await.unwrap(), "one");
+        let mut counted = client.count(words("hi")).await.unwrap().into_inner();
+        assert_eq!(counted.message().await.unwrap().unwrap().text, "three");
+        let mut slow = Request::new(words("wait"));
+        slow.metadata_mut().insert("x-slow", "1").unwrap();
+        slow.metadata_mut().insert("x-real", "1").unwrap();
+        assert_eq!(client.say(slow).await.unwrap_err().code(), Code::DeadlineExceeded);
+
+        // A cluster that the control plane removes fails its calls alone.
+        let mut less = all.clone();
+        less["clusters"].as_array_mut().unwrap().retain(|cluster| cluster["name"] != "canary");
+        less["endpoints"].as_array_mut().unwrap().retain(|assigned| assigned["cluster_name"] != "canary");
+        plane.set(2, &less).await;
+        let removed = loop {
+            if let Err(status) = say_with(&client, "x-stage", "canary").await {
+                break status;
+            }
+        };
+        assert!(removed.message().contains("no Cluster resource \"canary\""), "{removed}");
+        assert_eq!(say(&client).await.unwrap(), "one");
+        plane.set(3, &all).await;
+        while say_with(&client, "x-stage", "canary").await.is_err() {}
+        // Without the listener, all calls fail.
+        let mut nothing = all.clone();
+        nothing["listeners"] = json!([]);
+        plane.set(4, &nothing).await;
+        while say(&client).await.is_ok() {}
+        plane.set(5, &all).await;
+        while say(&client).await.is_err() {}
+    });
+}
+
+#[test]
+fn removed_resources_stay_in_use_if_the_bootstrap_wants_it() {
+    in_real_time_within(LIMIT, async {
+        let Some(mut plane) = Plane::start().await else { return };
+        let (one, two) = (serve("one").await, serve("two").await);
+        let all = resources(&[locality("a", 1, 0, &[endpoint(&one)])], |all| add_cluster(all, "other", &two));
+        plane.set(1, &all).await;
+        let bootstrap = json!({"xds_servers": [{"server_uri": plane.address,
+            "channel_creds": [{"type": "insecure"}], "server_features": ["ignore_resource_deletion"]}]});
+        let bootstrap = Bootstrap::from_json(&bootstrap.to_string()).unwrap();
+        let xds = XdsClient::new(bootstrap, XdsSettings::default());
+        let channel = Channel::builder().transport(frpc_http::transport()).resolver(xds);
+        let client = TestClient::new(channel.connect("xds:///orders").await.unwrap());
+        let mut less = all.clone();
+        less["clusters"].as_array_mut().unwrap().retain(|cluster| cluster["name"] == "other");
+        plane.set(2, &less).await;
+        plane.event("ack Cluster 2").await;
+        assert_eq!(spread(&client, 20).await, [("one".to_owned(), 20)].into());
+    });
+}
+
 #[test]
 fn ring_hash_keeps_each_key_on_its_server() {
     in_real_time_within(LIMIT, async {
