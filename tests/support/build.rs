@@ -17,6 +17,13 @@ fn main() -> Result<(), frpc_build::Error> {
             .extern_path(".google.api", "::none")
             .compile_protos(&["proto/contracts.proto"], &["proto"])?;
     }
+    let library = "../../crates/frpc-rest/tests";
+    frpc_build::configure()
+        .rest(true)
+        .openapi("library.json")
+        .openapi_info("Library", "1.0.0")
+        .out_dir(out_dir.join("rest"))
+        .compile_protos(&[format!("{library}/library.proto")], &[library])?;
     frpc_build::configure()
         .json(true)
         .first_operation("callback.proto", 200)

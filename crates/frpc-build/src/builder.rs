@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use frpc_rest::{OpenApiInfo, RestApi};
 use frpc_schema::{Diagnostic, PackageSchema, Schema, SchemaOptions, decode_descriptors};
 use prost_build::Module;
 use prost_types::{EnumDescriptorProto, EnumValueDescriptorProto, FileDescriptorProto, FileDescriptorSet};
@@ -45,6 +46,9 @@ pub fn configure() -> Builder {
         has_required_fields: false,
         has_field_masks: false,
         has_pages: false,
+        has_rest: false,
+        open_api: None,
+        open_api_info: OpenApiInfo::new("", env::var("CARGO_PKG_VERSION").unwrap_or_default()),
         has_well_known_types: false,
         externs: Vec::new(),
         uncommented: Vec::new(),
@@ -76,6 +80,9 @@ pub struct Builder {
     has_required_fields: bool,
     has_field_masks: bool,
     has_pages: bool,
+    has_rest: bool,
+    open_api: Option<PathBuf>,
+    open_api_info: OpenApiInfo,
     has_well_known_types: bool,
     externs: Vec<(String, String)>,
     uncommented: Vec<String>,
@@ -158,6 +165,32 @@ impl Builder {
     /// [streams]: https://docs.rs/frpc/latest/frpc/pages/index.html
     pub fn pages(mut self, enable: bool) -> Self {
         self.has_pages = enable;
+        self
+    }
+
+    /// Sets whether the services have a REST API, given by the option `google.api.http` of their methods. Default: no.
+    ///
+    /// It enables [`json`](Self::json), and the build fails if an annotation is invalid or two methods have the same HTTP
+    /// method and path. `frpc_http::Http::rest` serves the API. `google/api/annotations.proto` is known without
+    /// an include directory.
+    pub fn rest(mut self, enable: bool) -> Self {
+        self.has_rest = enable;
+        self
+    }
+
+    /// Writes a description of the REST API, an OpenAPI 3.1 document in JSON: `.openapi("openapi.json")`. Default: none.
+    ///
+    /// The path is relative to the directory for generated files, so `frpc_http::OpenApiPage` can show the document with
+    /// `include_str!(concat!(env!("OUT_DIR"), "/openapi.json"))`. The comments of the proto files become descriptions.
+    pub fn openapi(mut self, path: impl Into<PathBuf>) -> Self {
+        self.open_api = Some(path.into());
+        self
+    }
+
+    /// Sets the title and the version in the [OpenAPI document](Self::openapi). Default: the names of the services, and
+    /// the version of the crate.
+    pub fn openapi_info(mut self, title: impl Into<String>, version: impl Into<String>) -> Self {
+        self.open_api_info = OpenApiInfo::new(title, version);
         self
     }
 
@@ -416,6 +449,13 @@ impl Builder {
         self.check_lock(protos, includes)?.is_stale()
     }
 
+    /// Returns the [OpenAPI document](Self::openapi) of proto files, without generating code.
+    pub fn openapi_document(self, protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<String, Error> {
+        let CompiledProtos { encoded, sources, .. } = compile(protos, includes)?;
+        let api = read_api(&encoded, &sources)?;
+        Ok(api.open_api(&self.open_api_info))
+    }
+
     fn check_lock(mut self, protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<LockContent, Error> {
         let path = self.lock.take().ok_or_else(|| Error::other("no lock file is set: call `lock` first"))?;
         let CompiledProtos { set, sources, .. } = compile(protos, includes)?;
@@ -445,6 +485,8 @@ impl Builder {
 
     /// Compiles descriptors. The types of prost have no editions, so files with an edition are refused: use
     /// [`compile_descriptor_set`](Self::compile_descriptor_set) for them.
+    ///
+    /// These types have no options of extensions, so [`rest`](Self::rest) finds no annotations.
     pub fn compile_fds(self, set: FileDescriptorSet) -> Result<(), Error> {
         if self.has_required_fields {
             return Err(Error::other(
@@ -463,6 +505,8 @@ impl Builder {
         if self.has_required_fields {
             self.schema.required_fields = required::marked(encoded).map_err(Error::other)?;
         }
+        let has_api = self.has_rest || self.open_api.is_some();
+        let api = has_api.then(|| read_api(encoded, sources)).transpose()?;
         let schema = Schema::read(set, &self.schema).map_err(|error| Error::schema(&error.diagnostics, sources))?;
         let unnamed = conflicts::unnamed(&schema);
         if !unnamed.is_empty() {
@@ -506,6 +550,9 @@ impl Builder {
             }
         }
         files.write_to(&dir, &self.include_file)?;
+        if let (Some(path), Some(api)) = (&self.open_api, &api) {
+            files::write(&dir.join(path), api.open_api(&self.open_api_info).as_bytes())?;
+        }
         lock.map_or(Ok(()), |lock| lock.write())
     }
 
@@ -530,7 +577,7 @@ impl Builder {
             codecs,
             has_server: self.has_server,
             has_client: self.has_client,
-            has_json: self.has_json,
+            has_json: self.has_json || self.has_rest,
             has_required_fields: self.has_required_fields,
             has_field_masks: self.has_field_masks,
             has_pages: self.has_pages,
@@ -587,6 +634,10 @@ impl Builder {
         let from_cargo = || env::var_os("OUT_DIR").map(PathBuf::from);
         self.out_dir.clone().or_else(from_cargo).ok_or_else(|| Error::other(files::NO_DIR))
     }
+}
+
+fn read_api(encoded: &[u8], sources: &IncludeDirs) -> Result<RestApi, Error> {
+    RestApi::read([encoded], |_| true).map_err(|error| Error::schema(&error.diagnostics, sources))
 }
 
 fn rerun_if_changed(path: &Path) {

@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use frpc_rest::GOOGLE_API_FILES;
 use prost_types::FileDescriptorProto;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver};
 
@@ -27,7 +28,20 @@ impl ProtoResolver {
         let mut resolver = ChainFileResolver::new();
         sources.includes().iter().for_each(|include| resolver.add(IncludeFileResolver::new(include.clone())));
         resolver.add(GoogleFileResolver::new());
+        resolver.add(AnnotationResolver);
         Self { resolver, sources: sources.clone(), parsed: parsed.clone() }
+    }
+}
+
+/// Finds the proto files that declare REST annotations. The include directories come first.
+struct AnnotationResolver;
+
+impl FileResolver for AnnotationResolver {
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        match GOOGLE_API_FILES.iter().find(|(file, _)| *file == name) {
+            Some((_, text)) => File::from_source(name, text),
+            None => Err(protox::Error::file_not_found(name)),
+        }
     }
 }
 

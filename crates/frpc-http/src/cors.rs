@@ -99,13 +99,19 @@ impl Cors {
     }
 
     /// Returns the response to a CORS preflight request. `None` if the request is not a preflight.
-    pub(crate) fn preflight(&self, method: &Method, headers: &HeaderMap) -> Option<(StatusCode, HeaderMap)> {
+    pub(crate) fn preflight(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+        has_rest: bool,
+    ) -> Option<(StatusCode, HeaderMap)> {
+        let methods = if has_rest { "GET, POST, PUT, PATCH, DELETE" } else { "GET, POST" };
         let asks = method == Method::OPTIONS && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
         let origin = headers.get(ORIGIN).filter(|_| asks)?;
         let mut answer = HeaderMap::new();
         // An origin without permission gets no CORS headers, so its browser makes no call.
         if self.put_origin(&mut answer, Some(origin)) {
-            answer.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
+            answer.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(methods));
             answer.insert(ACCESS_CONTROL_ALLOW_HEADERS, self.allowed.clone());
             answer.insert(ACCESS_CONTROL_MAX_AGE, self.max_age.clone());
         }

@@ -1,4 +1,4 @@
-//! gRPC, gRPC-Web, Connect and Twirp for [`frpc`] services and clients.
+//! gRPC, gRPC-Web, Connect and Twirp for [`frpc`] services and clients, and REST for services.
 //!
 //! A server speaks these protocols on the same port as frisbee.
 //!
@@ -24,7 +24,9 @@ mod http2;
 mod message;
 mod metrics_page;
 mod mount;
+mod open_api;
 mod plain;
+mod rest_routes;
 mod serve;
 #[cfg(feature = "tower")]
 mod service;
@@ -38,6 +40,7 @@ pub use self::{
     cors::Cors,
     metrics_page::MetricsPage,
     mount::{Mount, MountContext},
+    open_api::{OpenApiDocument, OpenApiPage},
     settings::HttpSettings,
     wire::Http,
 };

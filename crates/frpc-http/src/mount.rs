@@ -85,13 +85,14 @@ impl MountContext {
 
 /// The mounts of a server, by path.
 #[derive(Clone, Default)]
-pub(crate) struct MountTable(Vec<(String, Arc<dyn Mount>)>);
+pub(crate) struct MountTable(Arc<Vec<(String, Arc<dyn Mount>)>>);
 
 impl MountTable {
     pub(crate) fn add(&mut self, path: String, mount: impl Mount) {
         let path = if path.starts_with('/') { path } else { format!("/{path}") };
-        self.0.retain(|(other, _)| *other != path);
-        self.0.push((path, Arc::new(mount)));
+        let mounts = Arc::make_mut(&mut self.0);
+        mounts.retain(|(other, _)| *other != path);
+        mounts.push((path, Arc::new(mount)));
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use frpc::{Collision, Endpoint, IntoEndpoint};
+use frpc::{Endpoint, IntoEndpoint, ServeError};
 use http::{Request, Response};
 use tower_service::Service;
 
@@ -51,16 +51,17 @@ impl Http {
     /// let app: Router = Router::new()
     ///     .route("/health", routing::get(async || "fine"))
     ///     .fallback_service(Http::new().into_service(services)?);
-    /// # Ok::<(), frpc::Collision>(())
+    /// # Ok::<(), frpc::ServeError>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// If a service was added twice.
-    pub fn into_service(self, services: impl IntoEndpoint) -> Result<HttpService, Collision> {
+    /// If a service was added twice, or a REST annotation is invalid.
+    pub fn into_service(self, services: impl IntoEndpoint) -> Result<HttpService, ServeError> {
         let endpoint = Endpoint::new(services)?;
         let account = endpoint.server_account();
-        let Self { settings, additions } = self;
+        let Self { settings, mut additions } = self;
+        additions.rest.prepare(&endpoint).map_err(|error| ServeError::Wire(error.into()))?;
         let site = ServeContext {
             endpoint,
             settings,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{cors::Cors, hosts::AllowedHosts, mount::MountTable};
+use crate::{cors::Cors, hosts::AllowedHosts, mount::MountTable, rest_routes::RestRoutes};
 
 /// Settings of [`Http`](crate::Http).
 ///
@@ -131,6 +131,7 @@ pub(crate) struct Additions {
     pub(crate) cors: Option<Cors>,
     pub(crate) hosts: Option<AllowedHosts>,
     pub(crate) mounts: MountTable,
+    pub(crate) rest: RestRoutes,
 }
 
 impl Additions {

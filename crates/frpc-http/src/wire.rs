@@ -1,6 +1,6 @@
 //! The HTTP wire: HTTP connections on the port of a server.
 
-use std::{pin::pin, sync::Arc};
+use std::{error::Error, pin::pin, sync::Arc};
 
 use frpc::{CallCounter, Drain, Endpoint, ProtocolMatch, Raw, Wire, WirePeer};
 use futures_util::future::BoxFuture;
@@ -15,6 +15,7 @@ use crate::{
     http2::{self, read_preface},
     mount::Mount,
     plain,
+    rest_routes::RestRoutes,
     serve::{self, DiscardOnDrop, GuardedBody, ServeContext, UnreadFlag, UpgradeSlot},
     settings::{Additions, HttpSettings, path_prefix},
     write_timeout::WriteTimeout,
@@ -88,6 +89,19 @@ impl Http {
     /// If a value is not a host with an optional port.
     pub fn allowed_hosts(mut self, hosts: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         self.additions.hosts = Some(AllowedHosts::new(hosts));
+        self
+    }
+
+    /// Serves the HTTP methods and paths in the option `google.api.http` of methods, with JSON. Default: off.
+    ///
+    /// The messages need JSON, so generate them with `frpc_build::configure().rest(true)`. A stream of responses is sent
+    /// as JSON lines, `{"result": …}` and at the end of a failed call `{"error": …}`, or as server-sent events if the caller
+    /// accepts `text/event-stream`. Errors are JSON of `google.rpc.Status`; the codes have the HTTP statuses of Connect.
+    ///
+    /// The server does not start if two methods have the same HTTP method and path. Paths of other protocols and mounts
+    /// take precedence.
+    pub fn rest(mut self) -> Self {
+        self.additions.rest = RestRoutes::Wanted;
         self
     }
 
@@ -218,6 +232,10 @@ impl Wire for Http {
 
     fn name(&self) -> &'static str {
         "http"
+    }
+
+    fn prepare(&mut self, endpoint: &Endpoint) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Ok(self.additions.rest.prepare(endpoint)?)
     }
 
     // Boxed by version: otherwise each connection would take the memory of the largest version.

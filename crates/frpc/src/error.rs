@@ -264,6 +264,8 @@ pub enum ServeError {
     Setting(InvalidSetting),
     /// The address is invalid or in use.
     Listen(io::Error),
+    /// A wire cannot serve the services: [`Wire::prepare`](crate::Wire::prepare).
+    Wire(Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// The reason for a failed connect.
@@ -308,7 +310,12 @@ macro_rules! one_of {
     };
 }
 
-one_of!(ServeError { Collision(Collision), Setting(InvalidSetting), Listen(io::Error) });
+one_of!(ServeError {
+    Collision(Collision),
+    Setting(InvalidSetting),
+    Listen(io::Error),
+    Wire(Box<dyn std::error::Error + Send + Sync>)
+});
 one_of!(ConnectError {
     Collision(Collision),
     Setting(InvalidSetting),

@@ -172,7 +172,11 @@ pub struct ServerBuilder<S = (), R = Unimplemented> {
     drain_max: Duration,
 }
 
-type AddWire = Box<dyn FnOnce(frisbee::ServerBuilder<()>, &Endpoint) -> frisbee::ServerBuilder<()> + Send>;
+/// A transport that serves services.
+type Transport<S, R> = frisbee::ServerBuilder<Arc<Services<S, R>>>;
+
+type AddWire =
+    Box<dyn FnOnce(frisbee::ServerBuilder<()>, &Endpoint) -> Result<frisbee::ServerBuilder<()>, ServeError> + Send>;
 
 impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     /// Sets the limits of calls, such as their number and time.
@@ -225,10 +229,11 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     /// Serves the same services over another wire on the same port.
     ///
     /// For each connection, wires are asked in the order of these calls.
-    pub fn wire(mut self, wire: impl Wire) -> Self {
+    pub fn wire(mut self, mut wire: impl Wire) -> Self {
         self.wires.push(Box::new(|transport, endpoint| {
+            wire.prepare(endpoint).map_err(ServeError::Wire)?;
             let endpoint = endpoint.clone();
-            transport.protocol(WireAdapter { wire, endpoint })
+            Ok(transport.protocol(WireAdapter { wire, endpoint }))
         }));
         self
     }
@@ -275,15 +280,15 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     ///
     /// # Errors
     ///
-    /// A service added [twice](crate::Collision), settings that allow no call to be served, or an error of the
-    /// listening socket. No listener is left open.
+    /// A service added [twice](crate::Collision), settings that allow no call to be served, a wire that cannot serve
+    /// the services, or an error of the listening socket. No listener is left open.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves no listener open.
     pub async fn bind(self, on: impl ListenOn) -> Result<Server, ServeError> {
         self.check()?;
-        let (transport, endpoint) = self.into_transport();
+        let (transport, endpoint) = self.into_transport()?;
         Ok(Server::observed(transport.bind(on).await?, endpoint))
     }
 
@@ -294,7 +299,7 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     /// The same collisions and settings as for [`bind`](Self::bind).
     pub fn without_listener(self) -> Result<Server, ServeError> {
         self.check()?;
-        let (transport, endpoint) = self.into_transport();
+        let (transport, endpoint) = self.into_transport()?;
         Ok(Server::observed(transport.without_listener(), endpoint))
     }
 
@@ -331,12 +336,12 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
         Ok(self.transport.check()?)
     }
 
-    fn into_transport(self) -> (frisbee::ServerBuilder<Arc<Services<S, R>>>, Endpoint) {
+    fn into_transport(self) -> Result<(Transport<S, R>, Endpoint), ServeError> {
         let services = Arc::new(self.services);
         let endpoint = Endpoint::shared(services.clone());
         let transport = self.transport.dispatch(services.common.calls.dispatch);
-        let transport = self.wires.into_iter().fold(transport, |transport, add| add(transport, &endpoint));
-        (transport.router(services), endpoint)
+        let transport = self.wires.into_iter().try_fold(transport, |transport, add| add(transport, &endpoint))?;
+        Ok((transport.router(services), endpoint))
     }
 
     fn map<S2, R2>(self, change: impl FnOnce(Services<S, R>) -> Services<S2, R2>) -> ServerBuilder<S2, R2> {

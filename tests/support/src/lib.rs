@@ -92,6 +92,9 @@ pub mod contracts {
 #[cfg(feature = "full")]
 pub mod paint;
 
+#[cfg(feature = "full")]
+pub mod rest;
+
 /// Two versions of one proto file.
 #[cfg(feature = "full")]
 pub mod schemas {

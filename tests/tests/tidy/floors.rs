@@ -79,6 +79,16 @@ const HOUSES: &[House] = &[
         ],
     },
     House {
+        krate: "frpc-rest",
+        floors: &[
+            &["annotations", "comments", "params", "protos", "template"],
+            &["trie", "types"],
+            &["routes", "values"],
+            &["mask", "openapi", "response"],
+            &["request"],
+        ],
+    },
+    House {
         krate: "frpc-json",
         floors: &[&["base64", "end_finder", "error", "search"], &["text"], &["scanner", "splitter"], &["numbers"]],
     },

@@ -9,6 +9,7 @@ mod lock;
 mod options;
 mod refused;
 mod required;
+mod rest;
 
 use std::{fs, path::PathBuf, thread};
 

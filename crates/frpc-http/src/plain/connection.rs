@@ -81,7 +81,7 @@ impl PlainConnection<'_> {
                     return Ok(PlainOutcome::Closed);
                 }
             }
-            match head::take(&mut self.input, head_len_max) {
+            match head::take(&mut self.input, head_len_max, &self.site.additions.rest) {
                 Ok(request) => {
                     is_waiting = false;
                     if !self.answer(request, idle_timer).await? {

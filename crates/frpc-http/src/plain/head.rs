@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, request::Parts};
 use httparse::{Header, Status};
 
-use crate::{hosts, serve::may_stream};
+use crate::{hosts, rest_routes::RestRoutes, serve::may_stream};
 
 /// A request without its body.
 pub(super) struct PlainRequest {
@@ -36,8 +36,8 @@ struct HeadRanges {
 }
 
 /// Takes the head of a plain request from the start of the input.
-pub(super) fn take(input: &mut BytesMut, head_len_max: usize) -> Result<PlainRequest, NotPlain> {
-    let places = find(input, head_len_max)?;
+pub(super) fn take(input: &mut BytesMut, head_len_max: usize, rest: &RestRoutes) -> Result<PlainRequest, NotPlain> {
+    let places = find(input, head_len_max, rest)?;
     let head = input.split_to(places.head_len).freeze();
     let Some(parts) = build(&head, &places) else {
         // hyper must see the whole input.
@@ -49,7 +49,7 @@ pub(super) fn take(input: &mut BytesMut, head_len_max: usize) -> Result<PlainReq
 
 /// Finds the parts of a head, if the request is plain.
 #[inline]
-fn find(input: &[u8], head_len_max: usize) -> Result<HeadRanges, NotPlain> {
+fn find(input: &[u8], head_len_max: usize, rest: &RestRoutes) -> Result<HeadRanges, NotPlain> {
     let mut fields = [const { MaybeUninit::<Header<'_>>::uninit() }; FIELDS_MAX];
     let mut request = httparse::Request::new(&mut []);
     // Positions are stored as `u16`.
@@ -65,7 +65,8 @@ fn find(input: &[u8], head_len_max: usize) -> Result<HeadRanges, NotPlain> {
         _ => return Err(NotPlain::Other),
     };
     let target = request.path.filter(|target| target.starts_with('/')).ok_or(NotPlain::Other)?;
-    if request.version != Some(1) {
+    // Plain requests and responses are complete, so streams are left to hyper.
+    if request.version != Some(1) || rest.is_streaming(&method, target) {
         return Err(NotPlain::Other);
     }
     let place = |part: &[u8]| {
@@ -94,7 +95,6 @@ fn find(input: &[u8], head_len_max: usize) -> Result<HeadRanges, NotPlain> {
                 value if value.eq_ignore_ascii_case(b"close") => places.is_last = true,
                 _ => return Err(NotPlain::Other),
             },
-            // Plain requests and responses are complete, so streams are left to hyper.
             12 if is("content-type") && may_stream(field.value) => return Err(NotPlain::Other),
             14 if is("content-length") => {
                 // Several lengths are left to hyper, which refuses contradictory ones.
@@ -158,7 +158,7 @@ mod tests {
 
     fn seen(head: &str) -> (Result<PlainRequest, NotPlain>, BytesMut) {
         let mut input = BytesMut::from(head);
-        (take(&mut input, 1024), input)
+        (take(&mut input, 1024, &RestRoutes::Off), input)
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Messages sent as a whole body: unary Connect calls and all Twirp calls.
+//! Messages sent as a whole body: unary calls of Connect and REST, and all Twirp calls.
 
 use std::{
     future::poll_fn,
@@ -99,11 +99,11 @@ pub(super) fn respond(
     site: &ServeContext,
     answer: Answer,
     coding: CallCompression,
-    content_type: &'static str,
+    content_type: HeaderValue,
     trailer_prefix: &str,
 ) -> Result<Response<ResponseBody>, Status> {
     let mut headers = HeaderMap::with_capacity(4 + answer.metadata().len() + answer.trailers().len());
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CONTENT_TYPE, content_type);
     metadata::extend(&mut headers, answer.metadata(), "");
     metadata::extend(&mut headers, answer.trailers(), trailer_prefix);
     site.check_answer_head(&headers)?;

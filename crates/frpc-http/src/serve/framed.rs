@@ -19,9 +19,6 @@ pub(super) async fn call<B: RequestBody>(
     mut requests: RequestMessages<B>,
 ) -> Result<(Answer, Option<CancelGuard>), Status> {
     let kind = method.method().kind;
-    // A handler with a single response runs inside this future. Dropping the future drops the handler, so it needs no
-    // guard.
-    let guard = kind.has_response_stream().then(|| head.cancel_on_drop());
     let body = if kind.has_request_stream() {
         Body::Many(requests.into_stream())
     } else {
@@ -29,6 +26,22 @@ pub(super) async fn call<B: RequestBody>(
         requests.attach_memory_to(&mut head);
         Body::from(message)
     };
+    call_guarded(site, method, format, head, body).await
+}
+
+/// Makes a call with this request. For a response stream, also returns a guard that cancels the call if the stream is
+/// dropped early.
+pub(super) async fn call_guarded(
+    site: &ServeContext,
+    method: MethodHandle,
+    format: Format,
+    mut head: Head,
+    body: Body,
+) -> Result<(Answer, Option<CancelGuard>), Status> {
+    let kind = method.method().kind;
+    // A handler with a single response runs inside this future. Dropping the future drops the handler, so it needs no
+    // guard.
+    let guard = kind.has_response_stream().then(|| head.cancel_on_drop());
     let called = match kind {
         MethodKind::Unary => site.call_unary(method, format, head, body).await,
         _ => site.endpoint.call(method, format, head, body).await,

@@ -17,6 +17,7 @@ mod remainder;
 mod request_memory;
 mod requests;
 mod responses;
+mod rest;
 mod site;
 mod twirp;
 mod upgrade;
@@ -24,6 +25,7 @@ mod upgrade;
 use frpc::{Code, RpcSystem, Status};
 #[cfg(feature = "http2")]
 use frpc::{Dispatch, MethodKind};
+use frpc_rest::RouteMatch;
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
     header::{CONNECTION, CONTENT_LENGTH, ORIGIN, TRANSFER_ENCODING},
@@ -42,8 +44,11 @@ pub(crate) use self::complete_body::CompleteBody;
 pub(crate) use self::grpc_call::{GrpcCall, GrpcReply, is_short_message, ok_trailers};
 #[cfg(fuzzing)]
 pub(crate) use self::grpc_web::TextDecoder;
+#[cfg(test)]
+pub(crate) use self::page::tests::check_page;
 pub(crate) use self::{
     body::GuardedBody,
+    page::{EscapedHtml, headers as page_headers},
     remainder::{DiscardOnDrop, UnreadFlag},
     requests::RequestBody,
     site::{ServeContext, refuse},
@@ -60,7 +65,9 @@ pub(crate) async fn respond<B: RequestBody>(site: &ServeContext, parts: Parts, b
         return response_to(is_head, refusal);
     }
     let cors = site.additions.cors.as_ref();
-    if let Some((status, headers)) = cors.and_then(|cors| cors.preflight(&parts.method, &parts.headers)) {
+    if let Some((status, headers)) =
+        cors.and_then(|cors| cors.preflight(&parts.method, &parts.headers, site.additions.rest.is_on()))
+    {
         let mut response = Response::new(ResponseBody::empty());
         (*response.status_mut(), *response.headers_mut()) = (status, headers);
         return response;
@@ -148,8 +155,8 @@ pub(crate) fn spawns_unary(site: &ServeContext) -> bool {
     matches!(site.endpoint.dispatch(), Dispatch::Spawned | Dispatch::Limited(_))
 }
 
-/// Returns `true` if the handler of a request runs in a separate task: a call with streams, a mount, or a unary call
-/// if the server spawns them.
+/// Returns `true` if the handler of a request runs in a separate task: a call with streams, a mount, a path of REST, or
+/// a unary call if the server spawns them.
 #[cfg(feature = "http2")]
 pub(crate) fn needs_task(site: &ServeContext, parts: &Parts) -> bool {
     let path = parts.uri.path();
@@ -157,8 +164,10 @@ pub(crate) fn needs_task(site: &ServeContext, parts: &Parts) -> bool {
         return true;
     }
     let path = twirp::path(&site.settings, path, media_type(&parts.headers)).unwrap_or(path);
-    let found = site.endpoint.find(path);
-    found.is_some_and(|found| found.method().kind != MethodKind::Unary || spawns_unary(site))
+    match site.endpoint.find(path) {
+        Some(found) => found.method().kind != MethodKind::Unary || spawns_unary(site),
+        None => site.additions.rest.is_on(),
+    }
 }
 
 /// Answers a request in the protocol given by its content type and path.
@@ -169,7 +178,16 @@ async fn by_protocol<B: RequestBody>(site: &ServeContext, parts: &Parts, body: B
     if let Some(dialect) = dialect.filter(|dialect| dialect.is_enabled(settings)) {
         return grpc::serve(site, dialect, parts, body).await;
     }
-    if let Some(path) = twirp::path(settings, path, media_type) {
+    let twirp_path = twirp::path(settings, path, media_type);
+    if site.additions.rest.is_on()
+        && endpoint.find(twirp_path.unwrap_or(path)).is_none()
+        && let Some(found) = site.additions.rest.find(&parts.method, path)
+        && !matches!(found, RouteMatch::NotFound)
+    {
+        // Boxed to keep ordinary calls small.
+        return Box::pin(rest::serve(site, found, parts, body)).await;
+    }
+    if let Some(path) = twirp_path {
         return twirp::serve(site, path, parts, body).await;
     }
     if settings.page && path == "/" && matches!(parts.method, Method::GET | Method::HEAD) {
@@ -185,6 +203,9 @@ async fn by_protocol<B: RequestBody>(site: &ServeContext, parts: &Parts, body: B
     match endpoint.find(path) {
         Some(method) => connect::serve(site, method.over(RpcSystem::Connect), media_type, parts, body).await,
         None => {
+            if site.additions.rest.is_on() {
+                return Box::pin(rest::serve(site, RouteMatch::NotFound, parts, body)).await;
+            }
             endpoint.count_refused(None, RpcSystem::Connect, Code::Unimplemented);
             refuse(StatusCode::NOT_FOUND, "there is no such method\n")
         }

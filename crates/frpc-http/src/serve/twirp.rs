@@ -72,7 +72,7 @@ pub(super) async fn serve<B: RequestBody>(
         holding.attach_to(&mut head);
         let answer = site.call_unary(method, format, head, Body::from(message)).await?;
         // Twirp has no trailers; they become ordinary headers.
-        bare::respond(site, answer, coding, answer_type, "")
+        bare::respond(site, answer, coding, HeaderValue::from_static(answer_type), "")
     };
     answered.await.unwrap_or_else(|status| failed(&status))
 }

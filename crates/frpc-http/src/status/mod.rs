@@ -1,13 +1,14 @@
-//! Statuses as gRPC headers, and as the JSON error objects of Connect and Twirp.
+//! Statuses as gRPC headers, and as the JSON error objects of Connect, Twirp and REST.
 
 pub(crate) mod connect;
 pub(crate) mod grpc;
+pub(crate) mod rest;
 pub(crate) mod twirp;
 
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
 
-/// Serializes a value that consists of strings.
+/// Serializes a value that consists of strings and numbers.
 fn json(value: &impl Serialize) -> Bytes {
     serde_json::to_vec(value).expect("strings can be written as JSON").into()
 }

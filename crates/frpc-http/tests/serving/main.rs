@@ -26,6 +26,7 @@ mod plain;
 mod port;
 mod probe;
 mod remainder;
+mod rest;
 mod silence;
 mod strict_json;
 mod twirp;

@@ -17,11 +17,14 @@ pub enum RpcSystem {
     JsonRpc,
     /// Messages of NATS.
     Nats,
+    /// REST, by the paths in the annotations of methods.
+    Rest,
 }
 
 impl RpcSystem {
     /// All systems, in the order of their numbers.
-    pub(crate) const ALL: [Self; 6] = [Self::Frpc, Self::Grpc, Self::Connect, Self::Twirp, Self::JsonRpc, Self::Nats];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Frpc, Self::Grpc, Self::Connect, Self::Twirp, Self::JsonRpc, Self::Nats, Self::Rest];
 
     /// Returns the number of the system, below [`SYSTEMS_MAX`].
     #[inline]
@@ -38,6 +41,7 @@ impl RpcSystem {
             Self::Twirp => "twirp",
             Self::JsonRpc => "jsonrpc",
             Self::Nats => "nats",
+            Self::Rest => "rest",
         }
     }
 

@@ -41,7 +41,7 @@ use crate::{
         streaming::Streaming,
         system::RpcSystem,
     },
-    codec::{Format, MemoryBudget},
+    codec::{Format, MemoryBudget, json::Types},
     metrics::{self, MethodMetrics},
 };
 
@@ -143,6 +143,11 @@ impl Endpoint {
     /// [`MessageSettings::message_memory_max`](crate::MessageSettings::message_memory_max).
     pub fn memory_budget(&self) -> MemoryBudget {
         self.common().messages.message_memory_max
+    }
+
+    /// Returns the types for an `Any` in JSON: [`MessageSettings::any_types`](crate::MessageSettings::any_types).
+    pub fn any_types(&self) -> &'static Types {
+        self.common().messages.any_types
     }
 
     /// Returns the memory account of the server: [`CallSettings::server_memory_max`](crate::CallSettings::server_memory_max).

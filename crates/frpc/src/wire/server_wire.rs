@@ -1,6 +1,6 @@
 //! Wires of a server in addition to frisbee.
 
-use std::future::Future;
+use std::{error::Error, future::Future};
 
 use frisbee::{Drain, Protocol, ProtocolMatch, Raw};
 
@@ -61,6 +61,16 @@ pub trait Wire: Send + Sync + 'static {
     /// Returns the name shown in lists of connections; see [`Protocol::name`].
     fn name(&self) -> &'static str {
         "other"
+    }
+
+    /// Prepares this wire for the services of a server, before it serves connections.
+    ///
+    /// # Errors
+    ///
+    /// If the wire cannot serve them. The server then does not start.
+    fn prepare(&mut self, endpoint: &Endpoint) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let _ = endpoint;
+        Ok(())
     }
 
     /// Serves a recognized connection from its first byte; see [`Protocol::serve`].

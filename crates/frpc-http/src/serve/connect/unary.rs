@@ -45,7 +45,8 @@ pub(super) async fn post<B: RequestBody>(
         let message = bare::collect_message(body, coding, time, &site.settings, &mut holding).await?;
         holding.attach_to(&mut head);
         let answer = site.call_unary(method, format, head, Body::from(message)).await?;
-        bare::respond(site, answer, coding, ConnectContentType::Message(format).media_type(), "trailer-")
+        let content_type = HeaderValue::from_static(ConnectContentType::Message(format).media_type());
+        bare::respond(site, answer, coding, content_type, "trailer-")
     };
     answered.await.unwrap_or_else(|status| failed(site, &status))
 }
@@ -69,7 +70,8 @@ pub(super) async fn get(site: &ServeContext, method: MethodHandle, parts: &Parts
         holding.set(message.len())?;
         holding.attach_to(&mut head);
         let answer = site.call_unary(method, format, head, Body::from(message)).await?;
-        bare::respond(site, answer, coding, ConnectContentType::Message(format).media_type(), "trailer-")
+        let content_type = HeaderValue::from_static(ConnectContentType::Message(format).media_type());
+        bare::respond(site, answer, coding, content_type, "trailer-")
     };
     answered.await.unwrap_or_else(|status| failed(site, &status))
 }

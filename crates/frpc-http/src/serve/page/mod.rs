@@ -31,7 +31,7 @@ pub(crate) fn render(endpoint: &Endpoint) -> (HeaderMap, Bytes) {
         html.push_str("<p>This server has no services.</p>\n");
     }
     html.push_str(after);
-    (headers(), html.into())
+    (headers(POLICY), html.into())
 }
 
 fn put_method(html: &mut String, method: &Method) {
@@ -66,7 +66,7 @@ fn put(html: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 /// Text escaped for HTML content and attributes.
-struct EscapedHtml<'a>(&'a str);
+pub(crate) struct EscapedHtml<'a>(pub(crate) &'a str);
 
 impl std::fmt::Display for EscapedHtml<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -84,10 +84,11 @@ impl std::fmt::Display for EscapedHtml<'_> {
     }
 }
 
-fn headers() -> HeaderMap {
+/// Returns the headers of a page with this content security policy.
+pub(crate) fn headers(policy: &'static str) -> HeaderMap {
     let pairs: [(HeaderName, &'static str); 6] = [
         (CONTENT_TYPE, "text/html; charset=utf-8"),
-        (CONTENT_SECURITY_POLICY, POLICY),
+        (CONTENT_SECURITY_POLICY, policy),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (X_FRAME_OPTIONS, "DENY"),
         (REFERRER_POLICY, "no-referrer"),
@@ -103,7 +104,7 @@ const POLICY: &str = "default-src 'none'; script-src 'sha256-Xm1FRYWDqIX9MDwB5hi
                       form-action 'none'; frame-ancestors 'none'";
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use base64::{Engine, engine::general_purpose::STANDARD};
     use frpc::{Answer, Call, Service, Status};
     use sha2::{Digest, Sha256};
@@ -124,23 +125,24 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_policy_allows_only_the_script_of_the_page() {
+    /// Checks that a policy allows only the script and the style of a page, and that the page loads nothing else.
+    pub(crate) fn check_page(html: &str, policy: &str) {
         for tag in ["script", "style"] {
-            let (_, behind) = TEMPLATE.split_once(&format!("<{tag}>")).unwrap();
+            let (_, behind) = html.split_once(&format!("<{tag}>")).unwrap();
             let (content, behind) = behind.split_once(&format!("</{tag}>")).unwrap();
             assert!(!behind.contains(&format!("<{tag}")), "there is one {tag}");
             let digest = STANDARD.encode(Sha256::digest(content));
-            assert!(POLICY.contains(&format!("{tag}-src 'sha256-{digest}';")), "the digest of the {tag} is {digest}");
+            assert!(policy.contains(&format!("{tag}-src 'sha256-{digest}';")), "the digest of the {tag} is {digest}");
+        }
+        for word in ["http:", "https:", "src=", "@import", "url(", "innerHTML", "eval(", " on"] {
+            let found = html.lines().find(|line| line.contains(word) && line.contains('<'));
+            assert_eq!(found, None, "{word}");
         }
     }
 
     #[test]
-    fn the_page_loads_no_external_resources() {
-        for word in ["http:", "https:", "src=", "@import", "url(", "innerHTML", "eval(", " on"] {
-            let found = TEMPLATE.lines().find(|line| line.contains(word) && line.contains('<'));
-            assert_eq!(found, None, "{word}");
-        }
+    fn the_policy_allows_only_the_script_of_the_page() {
+        check_page(TEMPLATE, POLICY);
     }
 
     #[test]
