@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use commands::{
     bench::BenchCommand, call::CallCommand, describe::DescribeCommand, list::ListCommand, lock::LockCommand,
-    serve::ServeCommand, top::TopCommand,
+    openapi::OpenapiCommand, serve::ServeCommand, top::TopCommand,
 };
 #[cfg(feature = "pubsub")]
 use commands::{publish::PublishCommand, subscribe::SubscribeCommand};
@@ -77,6 +77,7 @@ enum CliCommand {
     Top(Box<TopCommand>),
     Serve(ServeCommand),
     Lock(LockCommand),
+    Openapi(OpenapiCommand),
     /// Prints a completion script for a shell.
     #[command(after_help = "Examples:\n  frpc completions bash > /etc/bash_completion.d/frpc")]
     Completions {
@@ -114,6 +115,7 @@ fn run(command: CliCommand, json: bool) -> Result<()> {
         CliCommand::Top(top) => runtime.block_on(top.run(json)),
         CliCommand::Serve(serve) => runtime.block_on(serve.run(json)),
         CliCommand::Lock(lock) => lock.run(json),
+        CliCommand::Openapi(openapi) => openapi.run(),
         CliCommand::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut CommandLine::command(), "frpc", &mut script);

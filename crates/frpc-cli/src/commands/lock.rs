@@ -46,9 +46,7 @@ impl LockCommand {
             terminal::{print_json, print_line},
         };
 
-        let own = self.protos.iter().filter_map(|path| path.parent());
-        let own = own.map(|dir| if dir.as_os_str().is_empty() { ".".into() } else { dir.to_owned() });
-        let imports: Vec<PathBuf> = if self.imports.is_empty() { own.collect() } else { self.imports.clone() };
+        let imports = super::proto_dirs(&self.protos, &self.imports);
         let builder = frpc_build::configure()
             .emit_rerun_if_changed(false)
             .lock(&self.lock)

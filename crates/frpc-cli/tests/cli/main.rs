@@ -8,6 +8,8 @@ mod declarations;
 #[cfg(feature = "proto")]
 mod lock;
 mod mistakes;
+#[cfg(feature = "proto")]
+mod openapi;
 mod output;
 #[cfg(feature = "proto")]
 mod plain;
