@@ -34,7 +34,7 @@ go_program() {
 	echo "$3" >"bin/.$1.version"
 }
 
-wanted=${*:-$(echo "$suites" | cut -d' ' -f1) twirp-client geth-client grpc-go-fleet collector control-plane conformance_test_runner autobahn node python typescript}
+wanted=${*:-$(echo "$suites" | cut -d' ' -f1) twirp-client gateway geth-client grpc-go-fleet collector control-plane conformance_test_runner autobahn node python typescript}
 for name in $wanted; do
 	if [ "$name" = twirp-client ]; then
 		# Ours, around a client that Twirp's generator wrote.
@@ -73,6 +73,11 @@ for name in $wanted; do
 	if [ "$name" = geth-client ]; then
 		# Ours, around the client that is in go-ethereum.
 		(cd geth && CGO_ENABLED=0 go build -buildvcs=false -trimpath -o ../bin/geth-client . 9>&-)
+		continue
+	fi
+	if [ "$name" = gateway ]; then
+		# Ours, around the runtime of grpc-gateway.
+		(cd gateway && CGO_ENABLED=0 go build -buildvcs=false -trimpath -o ../bin/gateway . 9>&-)
 		continue
 	fi
 	if [ "$name" = grpc-go-fleet ]; then

@@ -11,6 +11,7 @@ mod json_rpc;
 mod node;
 mod opentelemetry;
 mod prometheus;
+mod rest;
 mod tools;
 mod twirp;
 mod typescript;
