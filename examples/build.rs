@@ -20,6 +20,11 @@ fn main() -> Result<(), frpc_build::Error> {
         .json(true)
         .topic("orders.OrderCreated", "orders.*.created")
         .compile_protos(&protos, &["proto"])?;
+    frpc_build::configure()
+        .rest(true)
+        .openapi("library.openapi.json")
+        .include_file("library_includes.rs")
+        .compile_protos(&["proto/library.proto"], &["proto"])?;
     let etcd = ["mvccpb/kv", "authpb/auth", "etcdserverpb/rpc"].map(|file| format!("proto/etcd/api/{file}.proto"));
     frpc_build::configure().build_server(false).include_file("etcd.rs").compile_protos(&etcd, &["proto"])?;
     build_json_codec_service()
