@@ -14,6 +14,7 @@ fn main() -> Result<(), frpc_build::Error> {
             .json(true)
             .required_fields(has_required_fields)
             .out_dir(out_dir.join(name))
+            .extern_path(".buf.validate", "::none")
             .extern_path(".google.api", "::none")
             .compile_protos(&["proto/contracts.proto"], &["proto"])?;
     }

@@ -16,7 +16,6 @@ mod messages;
 mod open_rpc;
 mod paint;
 mod paths;
-mod polyglot;
 mod schema;
 mod suggest;
 mod terminal;

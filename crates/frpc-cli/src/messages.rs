@@ -8,6 +8,7 @@ use frpc::{
     codec::{DecodedContent, Format},
     prost::Message as _,
 };
+use frpc_dynamic::SchemaLayouts;
 use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, Kind, MessageDescriptor, SerializeOptions};
 use serde::{Serialize, de::IgnoredAny};
 use serde_json::{Map, Value, json};
@@ -17,7 +18,6 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use crate::{
     failure::{CommandError, Result},
     fields,
-    polyglot::SchemaLayouts,
 };
 
 /// The codec for the messages of one direction of a call.

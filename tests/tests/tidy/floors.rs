@@ -193,6 +193,8 @@ const HOUSES: &[House] = &[
     },
     House { krate: "frpc-services", floors: &[&["catalog", "protos"], &["health", "reflection", "watcher"]] },
     House { krate: "frpc-sim", floors: &[&["faults", "lock"], &["pipe", "seeds"], &["network"]] },
+    House { krate: "frpc-dynamic", floors: &[&["layouts"]] },
+    House { krate: "frpc-validate", floors: &[&["rules"], &["violations"], &["layer"]] },
     House { krate: "frpc-types", floors: &[&["messages"], &["details", "generated"]] },
     House {
         krate: "frpc-websocket",
@@ -210,7 +212,7 @@ const HOUSES: &[House] = &[
     House {
         krate: "frpc-cli",
         floors: &[
-            &["polyglot", "suggest", "terminal"],
+            &["suggest", "terminal"],
             &["failure", "paint"],
             &["paths"],
             &["fields", "tls"],

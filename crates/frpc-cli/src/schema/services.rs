@@ -1,12 +1,12 @@
 //! Services and methods by name.
 
 use frpc::{MethodKind, prost_types::FileDescriptorSet};
+use frpc_dynamic::SchemaLayouts;
 use frpc_schema::{SchemaOptions, descriptors_of};
 use prost_reflect::{DescriptorPool, MethodDescriptor, ServiceDescriptor};
 
 use crate::{
     failure::{CommandError, Result},
-    polyglot::SchemaLayouts,
     suggest,
 };
 

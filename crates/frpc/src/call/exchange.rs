@@ -153,6 +153,15 @@ impl Call {
         Self { body: change(self.body), ..self }
     }
 
+    /// Replaces the messages of the caller, or fails.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `change`. Useful for layers that check or rewrite messages.
+    pub fn try_map_body<E>(self, change: impl FnOnce(Body) -> Result<Body, E>) -> Result<Self, E> {
+        Ok(Self { body: change(self.body)?, ..self })
+    }
+
     /// Splits the call into its head and its messages.
     pub fn into_parts(self) -> (Head, Body) {
         (self.head, self.body)
@@ -273,6 +282,15 @@ impl Answer {
     /// Replaces the messages of the answer.
     pub fn map_body(self, change: impl FnOnce(Body) -> Body) -> Self {
         Self { body: change(self.body), extras: self.extras }
+    }
+
+    /// Replaces the messages of the answer, or fails.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `change`.
+    pub fn try_map_body<E>(self, change: impl FnOnce(Body) -> Result<Body, E>) -> Result<Self, E> {
+        Ok(Self { body: change(self.body)?, extras: self.extras })
     }
 
     /// Calls `end` once with the outcome of the answer. For a stream: after the last message is read, when the stream

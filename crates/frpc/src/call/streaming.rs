@@ -186,7 +186,7 @@ impl<T> Streaming<T> {
     }
 
     /// Converts each message. A failed conversion becomes an error item. Keeps metadata and trailers.
-    pub(crate) fn map_messages<U, F>(self, change: F) -> Streaming<U>
+    pub fn map_messages<U, F>(self, change: F) -> Streaming<U>
     where
         T: Send + 'static,
         F: Fn(T) -> Result<U, Status> + Send + 'static,

@@ -1,8 +1,5 @@
-//! The codec of the command line for messages known only by their descriptors. It reads and writes the same bytes as
+//! The codec of `frpc-dynamic` for messages known only by their descriptors. It reads and writes the same bytes as
 //! generated code, and refuses the same bytes for the same reasons.
-
-#[path = "../../../../crates/frpc-cli/src/polyglot.rs"]
-mod polyglot;
 
 use std::{fmt::Debug, sync::LazyLock};
 
@@ -31,13 +28,13 @@ use proptest::prelude::*;
 use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, Kind, MessageDescriptor, Value};
 
-use self::polyglot::SchemaLayouts;
 use crate::{
     memory::{absent_children, peak_of},
     properties::{Damage, choice, choices, config, damage, enums, lists, maps, optionals, scalars, tree},
     unhex,
     vectors::{cases, for_message, text},
 };
+use frpc_dynamic::SchemaLayouts;
 
 trait Tested: Message + json::Message + prost::Message + PartialEq + Clone + Debug {}
 impl<M: Message + json::Message + prost::Message + PartialEq + Clone + Debug> Tested for M {}
