@@ -76,22 +76,23 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
     }
 
     fn poll_timer(&mut self, cx: &mut Context<'_>, now: Instant) {
-        while self.timer.poll(cx, now) {
-            let mut core = self.shared.core();
-            core.proto.handle_timeout(now.into_std());
-            if self.timer.give_up.take_if(|due| *due <= now).is_some() {
-                core.proto.fail(self.failure());
-            }
-            let mut waiting = Vec::new();
-            while let Some(key) = core.proto.poll_overflowed() {
-                waiting.extend(core.take_waiting(key));
-            }
-            let next = self.next_timeout(&core);
-            drop(core);
-            waiting.into_iter().for_each(Waker::wake);
-            self.timer.reset(next, now);
-            self.release();
+        if !self.timer.poll(cx, now) {
+            return;
         }
+        let mut core = self.shared.core();
+        core.proto.handle_timeout(now.into_std());
+        if self.timer.give_up.take_if(|due| *due <= now).is_some() {
+            core.proto.fail(self.failure());
+        }
+        let mut waiting = Vec::new();
+        while let Some(key) = core.proto.poll_overflowed() {
+            waiting.extend(core.take_waiting(key));
+        }
+        let next = self.next_timeout(&core);
+        drop(core);
+        waiting.into_iter().for_each(Waker::wake);
+        self.timer.reset(cx, next, now);
+        self.release();
     }
 
     /// Frees memory not needed by a quiet connection.

@@ -35,9 +35,9 @@ impl DriverTimer {
         has_fired
     }
 
-    /// Sets the next deadline after the timer has fired, but not within the same turn.
-    pub(super) fn reset(&mut self, next: Option<Instant>, now: Instant) {
-        self.sleep.as_mut().reset(next.unwrap_or_else(far_future).max(now + MOMENT));
+    /// Sets the next deadline after the timer has fired.
+    pub(super) fn reset(&mut self, cx: &mut Context<'_>, next: Option<Instant>, now: Instant) {
+        self.set(cx, next.unwrap_or_else(far_future).max(now + MOMENT));
     }
 
     /// Sets an earlier deadline.
@@ -46,10 +46,15 @@ impl DriverTimer {
     #[inline]
     pub(super) fn advance(&mut self, cx: &mut Context<'_>, next: Instant) {
         if next < self.sleep.deadline() {
-            self.sleep.as_mut().reset(next);
-            if self.poll_sleep(cx) {
-                cx.waker().wake_by_ref();
-            }
+            self.set(cx, next);
+        }
+    }
+
+    /// Sets the deadline. One that has passed is for the next turn: the time of this turn is too early for it.
+    fn set(&mut self, cx: &mut Context<'_>, next: Instant) {
+        self.sleep.as_mut().reset(next);
+        if self.poll_sleep(cx) {
+            cx.waker().wake_by_ref();
         }
     }
 }
@@ -65,7 +70,10 @@ const MOMENT: Duration = Duration::from_millis(1);
 mod tests {
     use std::{future::poll_fn, task::Poll};
 
-    use tokio::{task::coop, time::timeout};
+    use tokio::{
+        task::coop,
+        time::{advance, timeout},
+    };
 
     use super::*;
 
@@ -82,5 +90,27 @@ mod tests {
             if timer.poll(cx, Instant::now()) { Poll::Ready(()) } else { Poll::Pending }
         });
         timeout(Duration::from_secs(60), firing).await.expect("the timer fires");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_that_passes_in_a_long_turn_is_handled_in_the_next_turn() {
+        let turn = Instant::now();
+        let mut timer = DriverTimer::new(Some(turn));
+        let due = turn + MOMENT * 2;
+        advance(MOMENT * 10).await;
+        let mut turns = 0;
+        let turns = poll_fn(|cx| {
+            turns += 1;
+            match turns {
+                1 => {
+                    assert!(timer.poll(cx, turn));
+                    timer.reset(cx, Some(due), turn);
+                    Poll::Pending
+                }
+                _ if timer.poll(cx, Instant::now()) => Poll::Ready(turns),
+                _ => Poll::Pending,
+            }
+        });
+        assert_eq!(timeout(Duration::from_secs(60), turns).await, Ok(2));
     }
 }
