@@ -42,9 +42,9 @@ async fn main() {
     let Some(program) = NatsProgram::find() else { return };
     let arguments: Vec<String> = env::args().collect();
     let place = |name: &str| arguments.iter().position(|argument| argument == name);
-    let number = |name: &str| place(name).and_then(|at| arguments.get(at + 1)?.parse::<f64>().ok());
-    let length = Duration::from_secs_f64(number("--seconds").unwrap_or(2.0));
-    let callers = number("--callers").map_or(64, |callers| callers as usize);
+    let value = |name: &str| place(name).and_then(|at| arguments.get(at + 1));
+    let length = Duration::from_secs_f64(value("--seconds").and_then(|seconds| seconds.parse().ok()).unwrap_or(2.0));
+    let callers = value("--callers").and_then(|callers| callers.parse().ok()).unwrap_or(64_usize);
     let engine = if place("--per-core").is_some() { Engine::PerCore } else { Engine::Tokio };
     let nats = program.start("one", "").await;
     let cluster = NatsCluster::new(nats.url());

@@ -151,6 +151,13 @@ fn inner(field: &FieldSchema) -> Option<&str> {
     }
 }
 
+/// Returns `true` for a required `google.protobuf.Empty`, the type `()` in Rust.
+fn is_unit(field: &FieldSchema) -> bool {
+    let is_empty = |of: &str| of == "google.protobuf.Empty";
+    field.is_required
+        && matches!(&field.shape, FieldShape::Always(ValueType::Message(of)) | FieldShape::Optional(ValueType::Message(of)) if is_empty(of))
+}
+
 struct MaskEmitter<'a> {
     types: &'a TypeEmitter<'a>,
 }
@@ -160,6 +167,7 @@ impl MaskEmitter<'_> {
         let MessageSchema { full_name, fields, oneofs, .. } = message;
         let path = self.types.path(full_name);
         let allow_deprecated = fields.iter().any(|field| field.is_deprecated).then(|| quote! { #[allow(deprecated)] });
+        let allow_unit = fields.iter().any(is_unit).then(|| quote! { #[allow(clippy::unit_arg)] });
         let [trait_name, field_type, node, options] =
             ["MaskedMessage", "MaskedField", "MaskNode", "MergeOptions"].map(|name| self.types.import(name));
         let names = fields.iter().map(|field| {
@@ -193,6 +201,7 @@ impl MaskEmitter<'_> {
         let (from, options_name) = (is_unused("from", !fields.is_empty()), is_unused("options", uses_options));
         quote! {
             #allow_deprecated
+            #allow_unit
             impl #trait_name for #path {
                 const NAME: &'static str = #full_name;
                 const FIELDS: &'static [#field_type] = &[#(#names),*];

@@ -29,8 +29,8 @@ fn order() -> Order {
 
 fn round_trips<M: Message + json::Message + PartialEq + std::fmt::Debug>(message: &M) {
     for format in [Format::Polyglot, Format::Proto, Format::Json] {
-        let bytes: Bytes = format.encode(message).unwrap().into_bytes();
-        assert_eq!(&format.decode::<M>(&bytes).unwrap(), message, "{format}");
+        let bytes: Bytes = format.encode(message).expect("it can be encoded").into_bytes();
+        assert_eq!(&format.decode::<M>(&bytes).expect("it can be decoded"), message, "{format}");
     }
 }
 

@@ -38,13 +38,13 @@ fn book() -> Book {
 
 fn projected(paths: &str) -> Book {
     let mut book = book();
-    project(&mut book, &mask(paths)).unwrap();
+    project(&mut book, &mask(paths)).expect("the mask fits");
     book
 }
 
 fn merged(into: Book, from: Book, paths: &str, options: MergeOptions) -> Book {
     let mut into = into;
-    merge(&mut into, from, &mask(paths), options).unwrap();
+    merge(&mut into, from, &mask(paths), options).expect("the mask fits");
     into
 }
 
