@@ -16,6 +16,8 @@ pub(crate) enum CommandError {
     Call { status: Status, details: Vec<Value>, tries: Vec<String> },
     /// Failed calls of a load test, with their most frequent code. They have been reported already.
     Load(Code),
+    /// Replayed answers differ from recorded ones. They have been reported already.
+    Different,
     /// Standard output was closed by its reader, such as `head` in `frpc … | head`. This is a success.
     OutputClosed,
 }
@@ -40,17 +42,18 @@ impl CommandError {
     pub(crate) fn with_try(mut self, advice: impl Into<String>) -> Self {
         match &mut self {
             Self::Own { tries, .. } | Self::Call { tries, .. } => tries.push(advice.into()),
-            Self::Load(_) | Self::OutputClosed => {}
+            Self::Load(_) | Self::Different | Self::OutputClosed => {}
         }
         self
     }
 
-    /// Returns the exit code: 1 for local failures, and 64 plus the status code for calls, like grpcurl.
+    /// Returns the exit code: 1 for local failures, 3 for differences, and 64 plus the status code for calls, like grpcurl.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Own { .. } => 1,
             Self::Call { status, .. } => exit_code_of(status.code()),
             Self::Load(code) => exit_code_of(*code),
+            Self::Different => 3,
             Self::OutputClosed => 0,
         }
     }
@@ -66,7 +69,7 @@ impl CommandError {
     pub(crate) fn report(&self, as_json: bool) {
         let style = OutputStyle::of_stderr();
         match self {
-            Self::Load(_) | Self::OutputClosed => {}
+            Self::Load(_) | Self::Different | Self::OutputClosed => {}
             _ if as_json => print_error(printable_json(&self.to_json().to_string())),
             Self::Own { what, tries } => {
                 print_error(format_args!("{}: {}", style.red("error"), printable(what)));
@@ -93,7 +96,7 @@ impl CommandError {
                 } })
             }
             Self::Load(code) => json!({ "error": { "code": code_name(*code), "number": i32::from(*code) } }),
-            Self::OutputClosed => Value::Null,
+            Self::Different | Self::OutputClosed => Value::Null,
         }
     }
 }

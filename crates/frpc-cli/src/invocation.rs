@@ -351,7 +351,7 @@ fn leaked_path(path: &str, kind: MethodKind, operation: u16) -> &'static Method 
 }
 
 /// Creates a method with names known only at run time. They are leaked, but a process uses few.
-fn leaked(service: Option<&str>, name: &str, kind: MethodKind, operation: u16) -> &'static Method {
+pub(crate) fn leaked(service: Option<&str>, name: &str, kind: MethodKind, operation: u16) -> &'static Method {
     let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
     let (service, name) = (leak(service.unwrap_or_default()), leak(name));
     let method = match kind {

@@ -16,6 +16,7 @@ mod messages;
 mod open_rpc;
 mod paint;
 mod paths;
+mod replay;
 mod schema;
 mod suggest;
 mod terminal;
@@ -26,7 +27,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use commands::{
     bench::BenchCommand, call::CallCommand, describe::DescribeCommand, list::ListCommand, lock::LockCommand,
-    openapi::OpenapiCommand, serve::ServeCommand, top::TopCommand,
+    openapi::OpenapiCommand, replay::ReplayCommand, serve::ServeCommand, top::TopCommand,
 };
 #[cfg(feature = "pubsub")]
 use commands::{publish::PublishCommand, subscribe::SubscribeCommand};
@@ -37,7 +38,7 @@ use crate::{
     terminal::print_bytes,
 };
 
-/// Calls, lists, describes and load-tests services over fRPC, gRPC, gRPC-Web, Connect, Twirp and JSON-RPC, and
+/// Calls, lists, describes, load-tests and replays services over fRPC, gRPC, gRPC-Web, Connect, Twirp and JSON-RPC, and
 /// publishes and subscribes to messages.
 #[derive(Parser, Debug)]
 #[command(name = "frpc", version, max_term_width = 120, after_help = EXAMPLES)]
@@ -56,6 +57,7 @@ const EXAMPLES: &str = addresses!(
   frpc describe :7300 Say                   shows a method and its messages
   frpc call :7300 Say text=hello number=7   calls a method
   frpc bench :7300 Say text=hello           measures many calls
+  frpc replay calls.frec --to :7300         sends recorded calls again
   frpc sub :7300 'orders.>'                 prints messages with these subjects
   frpc pub :7300 orders.eu 'one for Ada'    publishes a message
   frpc top :7300                            shows a process live
@@ -69,6 +71,7 @@ enum CliCommand {
     List(Box<ListCommand>),
     Describe(Box<DescribeCommand>),
     Bench(Box<BenchCommand>),
+    Replay(Box<ReplayCommand>),
     #[cfg(feature = "pubsub")]
     Pub(Box<PublishCommand>),
     #[cfg(feature = "pubsub")]
@@ -107,6 +110,7 @@ fn run(command: CliCommand, json: bool) -> Result<()> {
         CliCommand::List(list) => runtime.block_on(list.run(json)),
         CliCommand::Describe(describe) => runtime.block_on(describe.run(json)),
         CliCommand::Bench(bench) => runtime.block_on(bench.run(json)),
+        CliCommand::Replay(replay) => runtime.block_on(replay.run(json)),
         #[cfg(feature = "pubsub")]
         CliCommand::Pub(publish) => runtime.block_on(publish.run(json)),
         #[cfg(feature = "pubsub")]

@@ -9,7 +9,9 @@ use frpc::{
     prost::Message as _,
 };
 use frpc_dynamic::SchemaLayouts;
-use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, Kind, MessageDescriptor, SerializeOptions};
+use prost_reflect::{
+    DescriptorPool, DeserializeOptions, DynamicMessage, Kind, MapKey, MessageDescriptor, SerializeOptions,
+};
 use serde::{Serialize, de::IgnoredAny};
 use serde_json::{Map, Value, json};
 
@@ -53,10 +55,41 @@ impl DynamicCodec {
         let options = DeserializeOptions::new().deny_unknown_fields(true);
         let read = DynamicMessage::deserialize_with_options(shape.clone(), message, &options);
         let read = read.map_err(|error| self.misfit(shape, &error.to_string()))?;
+        self.encode_message(&read)
+    }
+
+    fn encode_message(&self, message: &DynamicMessage) -> Result<Bytes> {
         match (self.format, &self.layouts) {
-            (Format::Json, _) => Ok(write(&read, JsonOptions { is_compact: true, ..JsonOptions::default() })?.into()),
-            (_, Some(layouts)) => Ok(layouts.encode(&read)),
-            (_, None) => Ok(read.encode_to_vec().into()),
+            (Format::Json, _) => Ok(write(message, JsonOptions { is_compact: true, ..JsonOptions::default() })?.into()),
+            (_, Some(layouts)) => Ok(layouts.encode(message)),
+            (_, None) => Ok(message.encode_to_vec().into()),
+        }
+    }
+
+    /// Returns a message of this codec in the format of another codec for the same type.
+    pub(crate) fn convert(&self, content: &Bytes, other: &Self) -> Result<Bytes> {
+        match &self.shape {
+            Some(shape) if self.format != other.format => other.encode_message(&self.read(shape, content)?),
+            _ => Ok(content.clone()),
+        }
+    }
+
+    /// Returns all fields of a message as JSON, for comparisons. Fields outside of the schema are named by `#` and number.
+    pub(crate) fn value(&self, content: &Bytes) -> Result<Value> {
+        match (&self.shape, self.format) {
+            (Some(shape), _) => {
+                let message = self.read(shape, content)?;
+                let options = SerializeOptions::new().skip_default_fields(false).use_proto_field_name(true);
+                let value = message.serialize_with_options(serde_json::value::Serializer, &options);
+                let mut value = value.map_err(|error| {
+                    CommandError::new(format!("the message cannot be represented in JSON: {error}"))
+                })?;
+                add_unknown(&mut value, &message);
+                Ok(value)
+            }
+            (None, Format::Json) => serde_json::from_slice(content)
+                .map_err(|error| CommandError::new(format!("the answer is not valid JSON: {error}"))),
+            (None, _) => Ok(BASE64_STANDARD.encode(content).into()),
         }
     }
 
@@ -113,6 +146,7 @@ impl DynamicCodec {
 
     fn read(&self, shape: &MessageDescriptor, content: &Bytes) -> Result<DynamicMessage> {
         let read = match &self.layouts {
+            None if self.format == Format::Json => read_json(shape, content),
             None => DynamicMessage::decode(shape.clone(), content.clone()).map_err(|error| error.to_string()),
             Some(layouts) => match layouts.decode(shape, content) {
                 Ok(DecodedContent::Message(message)) => Ok(message),
@@ -124,6 +158,54 @@ impl DynamicCodec {
             CommandError::new(format!("the answer is not a valid {}: {error}", shape.full_name()))
                 .with_try("the proto files of the server, if those given here are older")
         })
+    }
+}
+
+fn read_json(shape: &MessageDescriptor, content: &Bytes) -> std::result::Result<DynamicMessage, String> {
+    let mut reading = serde_json::Deserializer::from_slice(content);
+    let options = DeserializeOptions::new().deny_unknown_fields(false);
+    DynamicMessage::deserialize_with_options(shape.clone(), &mut reading, &options).map_err(|error| error.to_string())
+}
+
+/// Adds the fields outside of the schema to the JSON of a message.
+fn add_unknown(value: &mut Value, message: &DynamicMessage) {
+    let Value::Object(object) = value else { return };
+    for field in message.unknown_fields() {
+        let mut bytes = Vec::new();
+        field.encode(&mut bytes);
+        let values = object.entry(format!("#{}", field.number())).or_insert_with(|| Value::Array(Vec::new()));
+        if let Value::Array(values) = values {
+            values.push(BASE64_STANDARD.encode(bytes).into());
+        }
+    }
+    for (field, inner) in message.fields() {
+        let Some(value) = object.get_mut(field.name()) else { continue };
+        match (inner, value) {
+            (prost_reflect::Value::Message(inner), value) => add_unknown(value, inner),
+            (prost_reflect::Value::List(inner), Value::Array(values)) => {
+                for (inner, value) in inner.iter().zip(values) {
+                    if let Some(inner) = inner.as_message() {
+                        add_unknown(value, inner);
+                    }
+                }
+            }
+            (prost_reflect::Value::Map(inner), Value::Object(values)) => {
+                for (key, inner) in inner {
+                    let key = match key {
+                        MapKey::String(text) => text.clone(),
+                        MapKey::Bool(key) => key.to_string(),
+                        MapKey::I32(key) => key.to_string(),
+                        MapKey::I64(key) => key.to_string(),
+                        MapKey::U32(key) => key.to_string(),
+                        MapKey::U64(key) => key.to_string(),
+                    };
+                    if let (Some(inner), Some(value)) = (inner.as_message(), values.get_mut(&key)) {
+                        add_unknown(value, inner);
+                    }
+                }
+            }
+            _ => {}
+        }
     }
 }
 

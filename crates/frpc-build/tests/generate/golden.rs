@@ -67,6 +67,8 @@ fn checked_in_code_matches_the_generator() {
     check_crate("frpc-opentelemetry", &[METRICS_SERVICE], builder);
     let builder = frpc_build::configure().first_operation(DISCOVERY_SERVICE, 65_120);
     check_crate("frpc-xds", &[DISCOVERY_SERVICE, "frpc/xds/v3/resources.proto"], builder);
+    let builder = frpc_build::configure().bytes(".frpc.record");
+    check_crate("frpc-record", &["frpc/record/v1/record.proto"], builder);
 }
 
 const DISCOVERY_SERVICE: &str = "envoy/service/discovery/v3/ads.proto";

@@ -8,6 +8,7 @@ pub(crate) mod lock;
 pub(crate) mod openapi;
 #[cfg(feature = "pubsub")]
 pub(crate) mod publish;
+pub(crate) mod replay;
 pub(crate) mod serve;
 #[cfg(feature = "pubsub")]
 pub(crate) mod subscribe;

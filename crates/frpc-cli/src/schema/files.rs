@@ -59,12 +59,16 @@ pub(super) fn add_protos(pool: &mut DescriptorPool, protos: &[PathBuf], imports:
 pub(super) fn add_set(pool: &mut DescriptorPool, path: &Path) -> Result<()> {
     let shown = path.display();
     let bytes = fs::read(path).map_err(|error| CommandError::new(format!("{shown}: {error}")))?;
-    let set = <frpc::prost_types::FileDescriptorSet as frpc::prost::Message>::decode(&bytes[..]);
-    let set = set.map_err(|error| {
-        CommandError::new(format!("{shown} is not a descriptor set: {error}"))
-            .with_try("`protoc --include_imports -o FILE` or `buf build -o FILE`, or --proto for a proto file")
-    })?;
-    add(pool, set.file, &shown.to_string())
+    add_descriptors(pool, &bytes, &shown.to_string()).map_err(|failure| {
+        failure.with_try("`protoc --include_imports -o FILE` or `buf build -o FILE`, or --proto for a proto file")
+    })
+}
+
+/// Adds the declarations of an encoded descriptor set.
+pub(super) fn add_descriptors(pool: &mut DescriptorPool, bytes: &[u8], from: &str) -> Result<()> {
+    let set = <frpc::prost_types::FileDescriptorSet as frpc::prost::Message>::decode(bytes);
+    let set = set.map_err(|error| CommandError::new(format!("{from} is not a descriptor set: {error}")))?;
+    add(pool, set.file, from)
 }
 
 fn add(pool: &mut DescriptorPool, files: Vec<frpc::prost_types::FileDescriptorProto>, from: &str) -> Result<()> {

@@ -1,10 +1,12 @@
 //! Services and methods by name.
 
+use bytes::Bytes;
 use frpc::{MethodKind, prost_types::FileDescriptorSet};
 use frpc_dynamic::SchemaLayouts;
 use frpc_schema::{SchemaOptions, descriptors_of};
 use prost_reflect::{DescriptorPool, MethodDescriptor, ServiceDescriptor};
 
+use super::files;
 use crate::{
     failure::{CommandError, Result},
     suggest,
@@ -25,6 +27,15 @@ impl ServerSchema {
         let mut services: Vec<_> = pool.services().collect();
         services.sort_by(|one, other| one.full_name().cmp(other.full_name()));
         Self { pool, services, unknown: Vec::new() }
+    }
+
+    /// Reads encoded descriptor sets. `from` names them in errors.
+    pub(crate) fn of_descriptors(sets: &[Bytes], from: &str) -> Result<Self> {
+        let mut pool = DescriptorPool::global();
+        for set in sets {
+            files::add_descriptors(&mut pool, set, from)?;
+        }
+        Ok(Self::new(pool))
     }
 
     pub(super) fn with_unknown(self, unknown: Vec<String>) -> Self {

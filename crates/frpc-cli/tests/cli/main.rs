@@ -18,4 +18,5 @@ mod plain_go;
 mod program;
 #[cfg(feature = "pubsub")]
 mod pubsub;
+mod replay;
 mod tls;

@@ -148,8 +148,8 @@ impl Call {
         }
     }
 
-    /// Replaces the messages of the caller.
-    pub(crate) fn map_body(self, change: impl FnOnce(Body) -> Body) -> Self {
+    /// Replaces the messages of the caller. Useful for layers that read or change them.
+    pub fn map_body(self, change: impl FnOnce(Body) -> Body) -> Self {
         Self { body: change(self.body), ..self }
     }
 

@@ -159,9 +159,14 @@ impl<T> Streaming<T> {
         Self { metadata, ..self }
     }
 
-    /// Returns the trailers slot, for a stream that wraps this one or for the wire that sends its end. The slot may be
+    /// Returns the slot of the metadata, for a stream that wraps this one. It may be empty until the first message.
+    pub fn metadata_slot(&self) -> Option<MetadataSlot> {
+        self.metadata.clone()
+    }
+
+    /// Returns the slot of the trailers, for a stream that wraps this one or for the wire that sends its end. It may be
     /// empty until the end.
-    pub(crate) fn trailers_slot(&self) -> Option<MetadataSlot> {
+    pub fn trailers_slot(&self) -> Option<MetadataSlot> {
         self.trailers.clone()
     }
 
