@@ -6,7 +6,7 @@ use std::{env, fs, path::PathBuf};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out_dir = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
 
-    frpc_build::configure().json(true).compile_protos(
+    frpc_build::configure().json(true).mocks(true).compile_protos(
         &[
             "proto/names/cases.proto",
             "proto/names/keywords.proto",

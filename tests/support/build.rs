@@ -27,6 +27,7 @@ fn main() -> Result<(), frpc_build::Error> {
         .compile_protos(&[format!("{library}/library.proto")], &[library])?;
     frpc_build::configure()
         .json(true)
+        .mocks(true)
         .first_operation("callback.proto", 200)
         .first_operation("paint.proto", 210)
         .compile_protos(

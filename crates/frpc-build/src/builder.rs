@@ -42,6 +42,7 @@ pub fn configure() -> Builder {
         config,
         has_server: true,
         has_client: true,
+        has_mocks: false,
         has_json: false,
         has_required_fields: false,
         has_field_masks: false,
@@ -76,6 +77,7 @@ pub struct Builder {
     config: prost_build::Config,
     has_server: bool,
     has_client: bool,
+    has_mocks: bool,
     has_json: bool,
     has_required_fields: bool,
     has_field_masks: bool,
@@ -111,6 +113,16 @@ impl Builder {
     /// Sets whether to generate a client for services. Default: yes.
     pub fn build_client(mut self, enable: bool) -> Self {
         self.has_client = enable;
+        self
+    }
+
+    /// Sets whether to generate a mock for each service with a server, such as `greeter_mock::MockGreeter`. Default: no.
+    ///
+    /// Mocks implement the trait of the service by expectations; see `frpc::testing`. They are part of all builds, so that
+    /// integration tests and other crates can use them. `.mock_mod_attribute(".", "#[cfg(test)]")` keeps them in the tests
+    /// of this crate.
+    pub fn mocks(mut self, enable: bool) -> Self {
+        self.has_mocks = enable;
         self
     }
 
@@ -391,6 +403,11 @@ impl Builder {
         self.service_attribute(ServiceItem::ServerModule, path.into(), attribute.into())
     }
 
+    /// Adds an attribute to the mock modules of these services, such as `#[cfg(test)]`.
+    pub fn mock_mod_attribute(self, path: impl Into<String>, attribute: impl Into<String>) -> Self {
+        self.service_attribute(ServiceItem::MockModule, path.into(), attribute.into())
+    }
+
     /// Adds an attribute to the traits of these services.
     pub fn trait_attribute(self, path: impl Into<String>, attribute: impl Into<String>) -> Self {
         self.service_attribute(ServiceItem::Trait, path.into(), attribute.into())
@@ -577,6 +594,7 @@ impl Builder {
             codecs,
             has_server: self.has_server,
             has_client: self.has_client,
+            has_mocks: self.has_mocks && self.has_server,
             has_json: self.has_json || self.has_rest,
             has_required_fields: self.has_required_fields,
             has_field_masks: self.has_field_masks,

@@ -191,7 +191,8 @@ impl<'a> UsedPaths<'a> {
         let package = parent(&service.full_name);
         self.add_modules(package, &service.place);
         let (server, client) = (emitter.has_server, emitter.has_client);
-        let modules = [("server", server), ("client", client), ("methods", server || client)];
+        let modules =
+            [("server", server), ("client", client), ("methods", server || client), ("mock", emitter.has_mocks)];
         for (module, _) in modules.iter().filter(|(_, is_built)| *is_built) {
             let path = naming::modules(&format!("{package}.{}_{module}", service.name)).join("::");
             self.add(&path, &service.full_name, &service.place);

@@ -275,6 +275,7 @@ impl Builder {
             names,
             has_server: self.has_server,
             has_client: self.has_client,
+            has_mocks: false,
             has_json: false,
             has_required_fields: false,
             has_field_masks: false,

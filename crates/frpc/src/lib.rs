@@ -75,7 +75,7 @@
 //! | servers found in NATS, calls through NATS | the crate `frpc-nats` |
 //! | a protocol or transport of your own | [`Router`], [`Wire`], [`Transport`] |
 //! | messages without generated types | [`Channel::call`], [codec] |
-//! | tests without a socket | [`Channel::in_process`] |
+//! | tests without a socket, mocks, faults | [`testing`], [`Channel::in_process`] |
 //!
 //! # Streams
 //!
@@ -130,6 +130,7 @@ pub mod metrics;
 pub mod pages;
 mod server;
 mod service;
+pub mod testing;
 mod wire;
 
 pub use call::account::{MemoryAccount, MemoryHold};

@@ -65,6 +65,9 @@ pub mod golden {
     pub mod json {
         include!("../../../crates/frpc-build/tests/golden/json/_includes.rs");
     }
+    pub mod mocks {
+        include!("../../../crates/frpc-build/tests/golden/mocks/_includes.rs");
+    }
     pub mod required {
         include!("../../../crates/frpc-build/tests/golden/required/_includes.rs");
     }

@@ -11,6 +11,7 @@ mod bombs;
 mod bytes;
 mod changed_bits;
 mod compression;
+mod doubles;
 mod endpoints;
 mod extended;
 mod fleet;

@@ -115,7 +115,7 @@ const HOUSES: &[House] = &[
             &["wire"],
             &["fleet"],
             &["channel", "server"],
-            &["fuzzing", "generated"],
+            &["fuzzing", "generated", "testing"],
         ],
     },
     House {

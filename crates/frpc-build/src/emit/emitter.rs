@@ -47,6 +47,7 @@ pub(crate) struct ServiceAttribute {
 pub(crate) enum ServiceItem {
     Client,
     ClientModule,
+    MockModule,
     Server,
     ServerModule,
     Trait,
@@ -58,6 +59,7 @@ pub(crate) struct EmitSettings {
     pub(crate) names: TypePaths,
     pub(crate) has_server: bool,
     pub(crate) has_client: bool,
+    pub(crate) has_mocks: bool,
     pub(crate) has_json: bool,
     pub(crate) has_required_fields: bool,
     pub(crate) has_field_masks: bool,

@@ -7,6 +7,7 @@ mod json;
 mod layout;
 mod masks;
 mod methods;
+mod mock;
 mod pages;
 mod required;
 mod rust;
@@ -49,6 +50,7 @@ pub(crate) fn package(
         items.extend(methods::module(service, &package.name, emitter, &fingerprints));
         items.extend(server::module(service, &package.name, emitter));
         items.extend(client::module(service, &package.name, emitter));
+        items.extend(mock::module(service, &package.name, emitter));
     }
     items.extend(topics::module(package, emitter));
     items.extend(codec::block(emitter, package, schema, &scope));
@@ -63,7 +65,7 @@ pub(crate) fn package(
 fn modules(emitter: &EmitSettings, package: &PackageSchema, schema: &Schema) -> Vec<String> {
     let services = package.services.iter().filter(|service| emitter.is_here(&service.full_name));
     let services = services.flat_map(|service| {
-        ["methods", "server", "client"].map(|side| naming::snake(&format!("{}_{side}", service.name)))
+        ["methods", "server", "client", "mock"].map(|side| naming::snake(&format!("{}_{side}", service.name)))
     });
     let own = naming::modules(&package.name);
     let others = schema.packages.iter().filter_map(|other| {

@@ -37,6 +37,11 @@ fn required_fields_are_no_options() {
     check("required", &["required.proto"], builder);
 }
 
+#[test]
+fn mocks_implement_the_trait_by_expectations() {
+    check("mocks", &["echo.proto"], frpc_build::configure().mocks(true));
+}
+
 /// The crates of the workspace come with generated code, so that those who use them need no compiler of proto files.
 #[test]
 fn checked_in_code_matches_the_generator() {
