@@ -26,12 +26,13 @@ def check(found):
     counts = {}
     for sample in duration.samples:
         if sample.name.endswith("_count"):
-            counts[sample.labels["rpc_method"], sample.labels["rpc_status_code"]] = sample.value
-    answered = counts["helloworld.Greeter/SayHello", "OK"]
-    refused = counts["helloworld.Greeter/SayHello", "INVALID_ARGUMENT"]
+            labels = sample.labels
+            counts[labels["rpc_system_name"], labels["rpc_method"], labels["rpc_status_code"]] = sample.value
+    answered = counts["frpc", "helloworld.Greeter/SayHello", "OK"]
+    refused = counts["frpc", "helloworld.Greeter/SayHello", "INVALID_ARGUMENT"]
     assert answered >= 3 and refused >= 1, counts
     # Buckets are cumulative, and the last one has all values.
-    method = {"rpc_method": "helloworld.Greeter/SayHello", "rpc_status_code": "OK"}
+    method = {"rpc_system_name": "frpc", "rpc_method": "helloworld.Greeter/SayHello", "rpc_status_code": "OK"}
     buckets = [
         sample.value
         for sample in duration.samples
