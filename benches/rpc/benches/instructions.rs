@@ -29,7 +29,7 @@ use tokio::runtime::Runtime;
 
 #[library_benchmark]
 #[bench::one(args = (1), setup = Serving::start, config = at_most(7_600, CALLS))]
-#[bench::ten(args = (10), setup = Serving::start, config = at_most(2_640, CALLS))]
+#[bench::ten(args = (10), setup = Serving::start, config = at_most(2_700, CALLS))]
 fn server(mut serving: Serving) -> Serving {
     serving.serve(CALLS);
     serving
@@ -67,7 +67,7 @@ fn grpc_client(calling: Calling) -> Calling {
 }
 
 #[library_benchmark]
-#[bench::plain(args = (plain,), setup = Both::start, config = at_most(7_600, CALLS))]
+#[bench::plain(args = (plain,), setup = Both::start, config = at_most(7_640, CALLS))]
 #[bench::metadata(args = (with_metadata,), setup = Both::start, config = at_most(14_900, CALLS))]
 fn both(both: Both) -> Both {
     both.call(CALLS);
@@ -75,14 +75,14 @@ fn both(both: Both) -> Both {
 }
 
 #[library_benchmark]
-#[bench::small(setup = Streaming::start, config = at_most(1_060, MESSAGES))]
+#[bench::small(setup = Streaming::start, config = at_most(1_070, MESSAGES))]
 fn stream(mut streaming: Streaming) -> Streaming {
     streaming.receive(MESSAGES);
     streaming
 }
 
 #[library_benchmark]
-#[bench::small(setup = Streaming::start_grpc, config = at_most(1_195, MESSAGES))]
+#[bench::small(setup = Streaming::start_grpc, config = at_most(1_205, MESSAGES))]
 fn grpc_stream(mut streaming: Streaming) -> Streaming {
     streaming.receive(MESSAGES);
     streaming

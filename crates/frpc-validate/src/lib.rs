@@ -1,4 +1,4 @@
-//! Checks requests and responses of [frpc](frpc) by the rules of [protovalidate](https://protovalidate.com) in proto
+//! Checks requests and responses of [frpc] by the rules of [protovalidate](https://protovalidate.com) in proto
 //! files, CEL included.
 //!
 //! ```proto
