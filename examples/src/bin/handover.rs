@@ -22,6 +22,9 @@ struct Host;
 impl Greeter for Host {
     async fn say_hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
         let name = request.into_inner().name;
+        if name.is_empty() {
+            return Err(Status::invalid_argument("a greeting needs a name"));
+        }
         Ok(HelloReply { message: format!("Hello {name}, from process {}!", std::process::id()) }.into())
     }
 }

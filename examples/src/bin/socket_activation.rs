@@ -22,7 +22,11 @@ struct Host;
 
 impl Greeter for Host {
     async fn say_hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
-        Ok(HelloReply { message: format!("Hello {}!", request.into_inner().name) }.into())
+        let name = request.into_inner().name;
+        if name.is_empty() {
+            return Err(Status::invalid_argument("a greeting needs a name"));
+        }
+        Ok(HelloReply { message: format!("Hello {name}!") }.into())
     }
 }
 

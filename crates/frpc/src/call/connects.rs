@@ -29,7 +29,7 @@ pub(crate) enum EjectionOutcome {
     Chance,
 }
 
-/// The values of [`ConnectCounters`].
+/// The connections of a channel, counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectTotals {
