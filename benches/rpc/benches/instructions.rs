@@ -29,7 +29,7 @@ use tokio::runtime::Runtime;
 
 #[library_benchmark]
 #[bench::one(args = (1), setup = Serving::start, config = at_most(7_600, CALLS))]
-#[bench::ten(args = (10), setup = Serving::start, config = at_most(2_700, CALLS))]
+#[bench::ten(args = (10), setup = Serving::start, config = at_most(2_640, CALLS))]
 fn server(mut serving: Serving) -> Serving {
     serving.serve(CALLS);
     serving
@@ -51,7 +51,7 @@ fn fleet_client(calling: Calling) -> Calling {
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = GrpcServing::start, config = at_most(9_215, CALLS))]
+#[bench::one(args = (1), setup = GrpcServing::start, config = at_most(9_230, CALLS))]
 #[bench::ten(args = (10), setup = GrpcServing::start, config = at_most(4_000, CALLS))]
 fn grpc_server(mut serving: GrpcServing) -> GrpcServing {
     serving.serve(CALLS);
@@ -67,7 +67,7 @@ fn grpc_client(calling: Calling) -> Calling {
 }
 
 #[library_benchmark]
-#[bench::plain(args = (plain,), setup = Both::start, config = at_most(7_640, CALLS))]
+#[bench::plain(args = (plain,), setup = Both::start, config = at_most(7_600, CALLS))]
 #[bench::metadata(args = (with_metadata,), setup = Both::start, config = at_most(14_900, CALLS))]
 fn both(both: Both) -> Both {
     both.call(CALLS);
@@ -75,7 +75,7 @@ fn both(both: Both) -> Both {
 }
 
 #[library_benchmark]
-#[bench::small(setup = Streaming::start, config = at_most(1_070, MESSAGES))]
+#[bench::small(setup = Streaming::start, config = at_most(1_060, MESSAGES))]
 fn stream(mut streaming: Streaming) -> Streaming {
     streaming.receive(MESSAGES);
     streaming

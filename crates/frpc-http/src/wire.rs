@@ -309,7 +309,7 @@ mod tests {
             size_of::<F>()
         }
         let len = size_of_future(Http::serve_http2);
-        assert!(len <= 2_592, "{len} bytes per connection");
+        assert!(len <= 2_576, "{len} bytes per connection");
     }
 
     #[test]

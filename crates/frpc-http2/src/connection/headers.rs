@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Connection, ConnectionState, Event, FrameResult, Header, Role, StreamId,
-    partial::OpenBlock,
+    partial::{OpenBlock, PartialInput},
     streams::{StreamState, is},
 };
 use crate::{
@@ -25,13 +25,13 @@ impl Connection {
             return self.receive_block(id, end, depends_on_itself, fragment);
         }
         let due = self.now + self.settings.handshake_timeout;
-        self.open_block = Some(OpenBlock { stream: id, end, depends_on_itself, due });
+        self.partial = PartialInput::Block(OpenBlock { stream: id, end, depends_on_itself, due });
         self.extend_block(fragment)?;
         Ok(None)
     }
 
     pub(super) fn receive_continuation<'a>(&mut self, header: FrameHeader, payload: &[u8]) -> FrameResult<'a> {
-        if self.open_block.is_none() {
+        if self.partial.block().is_none() {
             return Err(ConnectionError::protocol("CONTINUATION follows no header block"));
         }
         // The length limit does not count empty frames.
@@ -42,7 +42,7 @@ impl Connection {
         if !header.has(flag::END_HEADERS) {
             return Ok(None);
         }
-        let Some(open) = self.open_block.take() else { return Ok(None) };
+        let Some(open) = self.partial.take_block() else { return Ok(None) };
         let block = std::mem::take(&mut self.block);
         self.receive_block(open.stream, open.end, open.depends_on_itself, &block)
     }
@@ -58,7 +58,10 @@ impl Connection {
     #[inline]
     fn receive_block<'a>(&mut self, id: u32, end: bool, depends_on_itself: bool, block: &[u8]) -> FrameResult<'a> {
         // Every block is decoded, also one for a refused stream: it may change the table.
-        let head = self.decoder.decode(block)?;
+        let head = match self.partial.take_decoded() {
+            Some(head) => head,
+            None => self.decoder.decode(block)?,
+        };
         let Some(stream) = self.streams.get(id) else {
             return self.receive_request(id, end, depends_on_itself, head);
         };

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use super::{
-    Connection, ConnectionState, Event, FrameResult, Received, Role, StreamId, partial::DataRest, streams::is,
+    Connection, ConnectionState, Event, FrameResult, Received, Role, StreamId,
+    partial::{DataRest, PartialInput},
+    streams::is,
 };
 use crate::{
     ConnectionError, ErrorCode, Fault, StreamError,
@@ -33,7 +35,7 @@ impl Connection {
     /// Returns `true` if a frame that begins with `start`, the rest of earlier input, needs more than `len` further bytes.
     /// [`receive`](Self::receive) would handle none of it, so a driver keeps these bytes without a call.
     pub fn awaits_more(&mut self, start: &[u8], len: usize, now: Instant) -> bool {
-        let (header, arrived) = match (self.data_rest, FrameHeader::parse(start)) {
+        let (header, arrived) = match (self.partial.data(), FrameHeader::parse(start)) {
             (Some(rest), _) => (rest.header(), start.len()),
             (None, Some(header)) => (header, start.len() - HEADER_LEN),
             (None, None) => return false,
@@ -51,19 +53,21 @@ impl Connection {
         let mut consumed = self.receive_preface(input)?;
         // Answers to frames are output. A peer that does not read gets no more of them.
         while self.output.len() <= self.settings.output_max {
-            let (header, start) = match self.data_rest {
+            let (header, start) = match self.partial.data() {
                 Some(rest) => (rest.header(), consumed),
                 None => match FrameHeader::parse(&input[consumed..]) {
                     Some(header) => (header, consumed + HEADER_LEN),
                     None => break,
                 },
             };
-            if header.len >= self.frame_len_max {
+            if header.len >= self.frame_len_max as usize {
                 self.receive_full_frame(header)?;
             }
             let (header, payload) = match input.get(start..start + header.len) {
                 Some(payload) => {
-                    self.data_rest = None;
+                    if self.partial.data().is_some() {
+                        self.partial = PartialInput::None;
+                    }
                     (header, payload)
                 }
                 None => match self.split_data(header, &input[start..]) {
@@ -84,13 +88,13 @@ impl Connection {
     /// peers stay in short frames.
     #[cold]
     fn receive_full_frame(&mut self, header: FrameHeader) -> Result<(), ConnectionError> {
-        if header.len > self.frame_len_max {
+        if header.len > self.frame_len_max as usize {
             return Err(ConnectionError::frame_size("a frame is longer than MAX_FRAME_SIZE"));
         }
-        let (before, max) = (self.frame_len_max, self.settings.frame_len_max as usize);
+        let (before, max) = (self.frame_len_max, self.settings.frame_len_max);
         if header.kind == kind::DATA && max > before {
             self.frame_len_max = max;
-            put_settings(self.output.frames(), &[(setting::MAX_FRAME_SIZE, self.settings.frame_len_max)]);
+            put_settings(self.output.frames(), &[(setting::MAX_FRAME_SIZE, max)]);
         }
         Ok(())
     }
@@ -102,7 +106,7 @@ impl Connection {
             return None;
         }
         let len = u32::try_from(header.len - part.len()).ok()?;
-        self.data_rest = Some(DataRest { stream: header.stream, len, end: header.has(flag::END_STREAM) });
+        self.partial = PartialInput::Data(DataRest { stream: header.stream, len, end: header.has(flag::END_STREAM) });
         Some((FrameHeader { len: part.len(), flags: 0, ..header }, part))
     }
 
@@ -127,7 +131,7 @@ impl Connection {
 
     #[inline]
     fn receive_frame<'a>(&mut self, header: FrameHeader, payload: &'a [u8]) -> FrameResult<'a> {
-        if let Some(block) = &self.open_block
+        if let Some(block) = self.partial.block()
             && (header.kind != kind::CONTINUATION || header.stream != block.stream)
         {
             return Err(ConnectionError::protocol("a frame interrupts a header block"));

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::{
     Connection, ConnectionState, ReceivedMessage, Role, StreamId,
+    partial::PartialInput,
     streams::{StreamState, is},
 };
 use crate::frame::{FrameHeader, HEADER_LEN, flag, kind};
@@ -20,13 +21,12 @@ struct MessageFrames<'a> {
 impl Connection {
     /// Handles the frames of one short message at the start of the input, if all of them have arrived.
     ///
-    /// Returns `None`, and changes nothing, if the next frame needs [`receive`](Self::receive). A server handles a
-    /// request of HEADERS and DATA, and a client a response with trailers to a complete request. Their header blocks
-    /// have been received before.
+    /// Returns `None` if the next frame needs [`receive`](Self::receive): call it next, with the same input. A server
+    /// handles a request of HEADERS and DATA. A client handles a response with trailers to a complete request, whose
+    /// header blocks have been received before.
     #[inline]
     pub fn receive_message<'a>(&mut self, input: &'a [u8], now: Instant) -> Option<ReceivedMessage<'a>> {
-        let is_between_frames = self.data_rest.is_none() && self.open_block.is_none() && self.preface_left == 0;
-        if !is_between_frames || self.handshake_due.is_some() || !self.wants_input() {
+        if !self.partial.is_none() || self.preface_left > 0 || self.handshake_due.is_some() || !self.wants_input() {
             return None;
         }
         let received = match self.role {
@@ -48,11 +48,23 @@ impl Connection {
             && id & 1 == 1
             && id > self.last_peer_id
             && self.active < self.settings.streams_max as usize
-            && flow <= self.receive_window.min(self.own_window);
+            && flow <= self.receive_window.min(self.own_window)
+            && frames.head.len() < self.frame_len_max as usize
+            && frames.head.len() <= self.settings.header_block_max;
         if !is_acceptable {
             return None;
         }
-        let head = self.decoder.cached(frames.head).filter(|head| head.is_plain_request(frames.data.len()))?.clone();
+        let head = match self.decoder.decode(frames.head) {
+            Ok(head) => head,
+            Err(error) => {
+                self.fail(error);
+                return None;
+            }
+        };
+        if !head.is_plain_request(frames.data.len()) {
+            self.partial = PartialInput::Decoded(head);
+            return None;
+        }
         self.last_peer_id = id;
         self.receive_window -= flow;
         let mut stream = StreamState::new(id, self.own_window - flow, self.peer.window);

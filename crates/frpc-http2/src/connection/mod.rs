@@ -26,7 +26,7 @@ use self::{
     head_cache::HeadDecoder,
     keepalive::KeepAlive,
     output::OutputBuffer,
-    partial::{DataRest, OpenBlock},
+    partial::PartialInput,
     prepared::HeadEncoder,
     recent_resets::RecentResets,
     streams::StreamTable,
@@ -209,11 +209,9 @@ pub struct Connection {
     peer: PeerSettings,
     decoder: HeadDecoder,
     encoder: HeadEncoder,
-    /// A header block over several frames.
-    open_block: Option<OpenBlock>,
-    data_rest: Option<DataRest>,
+    partial: PartialInput,
     /// The longest frame that the peer may send so far.
-    frame_len_max: usize,
+    frame_len_max: u32,
     block: Vec<u8>,
     streams: StreamTable,
     /// Open and half-closed streams.
@@ -280,9 +278,8 @@ impl Connection {
             peer,
             decoder: HeadDecoder::new(&settings),
             encoder: HeadEncoder::new(settings.encoder_table_max),
-            open_block: None,
-            data_rest: None,
-            frame_len_max: FRAME_LEN_MIN as usize,
+            partial: PartialInput::None,
+            frame_len_max: FRAME_LEN_MIN,
             block: Vec::new(),
             streams: StreamTable::new(),
             active: 0,
@@ -483,7 +480,7 @@ impl Connection {
         // Nothing is sent on streams any more.
         self.ready.clear();
         self.waiting.clear();
-        self.open_block = None;
+        self.partial = PartialInput::None;
         error
     }
 }

@@ -1,8 +1,69 @@
-//! Frames and header blocks whose rest has not arrived.
+//! Input that the next frame continues.
 
-use std::time::Instant;
+use std::{mem, sync::Arc, time::Instant};
 
-use crate::frame::{FrameHeader, flag, kind};
+use crate::{
+    Head,
+    frame::{FrameHeader, flag, kind},
+};
+
+/// The state between two frames.
+#[derive(Debug, Default)]
+pub(super) enum PartialInput {
+    /// A new frame follows.
+    #[default]
+    None,
+    /// The rest of a DATA frame follows.
+    Data(DataRest),
+    /// The rest of a header block follows.
+    Block(OpenBlock),
+    /// A header block follows that is decoded already. Decoding it again would change the table twice.
+    Decoded(Arc<Head>),
+}
+
+impl PartialInput {
+    #[inline]
+    pub(super) fn is_none(&self) -> bool {
+        matches!(self, Self::None)
+    }
+
+    #[inline]
+    pub(super) fn data(&self) -> Option<DataRest> {
+        match self {
+            Self::Data(rest) => Some(*rest),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn block(&self) -> Option<&OpenBlock> {
+        match self {
+            Self::Block(block) => Some(block),
+            _ => None,
+        }
+    }
+
+    pub(super) fn take_block(&mut self) -> Option<OpenBlock> {
+        match mem::take(self) {
+            Self::Block(block) => Some(block),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn take_decoded(&mut self) -> Option<Arc<Head>> {
+        match self {
+            Self::Decoded(_) => match mem::take(self) {
+                Self::Decoded(head) => Some(head),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
 
 /// The rest of a DATA frame whose start was handled.
 #[derive(Clone, Copy, Debug)]

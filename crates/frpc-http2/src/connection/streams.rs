@@ -196,7 +196,7 @@ impl StreamTable {
         (self.newest as usize).checked_sub(1).is_some_and(|at| self.streams[at].id == id)
     }
 
-    #[inline]
+    #[inline(always)] // The stream is made in its place.
     pub(super) fn insert(&mut self, stream: StreamState) {
         debug_assert!(self.slot(stream.id).is_none() && !self.is_newest(stream.id), "ids are used once");
         if let Some(at) = self.newest.checked_sub(1) {

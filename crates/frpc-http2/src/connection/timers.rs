@@ -18,7 +18,7 @@ impl Connection {
             ConnectionState::Announced { due } => Some(due),
             _ => None,
         };
-        let block = self.open_block.as_ref().map(|block| block.due);
+        let block = self.partial.block().map(|block| block.due);
         let stalled = self.stalled.zip(self.settings.stall_timeout).map(|(since, timeout)| since + timeout);
         let keepalive = self.keepalive.poll_timeout().filter(|_| self.keeps_alive());
         let timers = [shutdown, block, stalled, self.handshake_due, self.stall_check, keepalive];
@@ -44,7 +44,7 @@ impl Connection {
             let code = ErrorCode::SETTINGS_TIMEOUT;
             return Err(ConnectionError::peer(code, "the preface or SETTINGS did not arrive in time"));
         }
-        if is_due(self.open_block.as_ref().map(|block| block.due)) {
+        if is_due(self.partial.block().map(|block| block.due)) {
             return Err(ConnectionError::calm("a header block was not completed in time"));
         }
         if self.stalled.is_some() {

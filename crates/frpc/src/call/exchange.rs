@@ -486,7 +486,7 @@ fn decode_held<M: Message>(
 }
 
 /// Decodes a response message, or the status sent in its place.
-#[inline]
+#[inline(always)] // Moving a small message between stack frames takes longer than decoding it.
 pub(crate) fn decode_response<M: Message>(
     method: &Method,
     format: Format,

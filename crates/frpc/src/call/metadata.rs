@@ -150,11 +150,9 @@ impl Metadata {
 
     /// Removes all values of a name, binary or not. Returns `true` if it had any.
     pub fn remove(&mut self, name: &str) -> bool {
-        let has_any = self.contains_key(name);
-        if has_any {
-            self.retain(|entry| !entry.is_named(name.as_bytes()));
-        }
-        has_any
+        let before = self.len;
+        self.retain(|entry| !entry.is_named(name.as_bytes()));
+        self.len < before
     }
 
     /// Returns `true` if the name has a value, binary or not.
@@ -268,11 +266,13 @@ impl Metadata {
         let (mut from, mut to) = (0, 0);
         while let Some(entry) = MetadataEntries(&self.entries[from..]).next() {
             let (len, is_kept) = (LENGTHS_LEN + entry.name.len() + entry.value.len(), is_kept(entry));
-            if is_kept {
-                self.entries.copy_within(from..from + len, to);
-                to += len;
-            } else {
+            if !is_kept {
                 self.len -= 1;
+            } else {
+                if from > to {
+                    self.entries.copy_within(from..from + len, to);
+                }
+                to += len;
             }
             from += len;
         }

@@ -72,7 +72,7 @@ impl Format {
     #[inline(always)] // On the hot path of each call.
     pub fn decode_within<M: Message>(self, content: &Bytes, budget: MemoryBudget) -> Result<M, CodecError> {
         match self {
-            Self::Polyglot => message_of(polyglot::decode_part(content, content, budget)?),
+            Self::Polyglot => message_of(polyglot::decode_within(content, budget)?),
             other => other.decode_by_table(content, content, &mut DecodeContext::within(budget)),
         }
     }

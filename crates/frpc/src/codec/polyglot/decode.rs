@@ -27,12 +27,23 @@ pub enum DecodedContent<M> {
 /// the default, unless it has required fields. `Bytes` fields are slices of `content`.
 #[inline]
 pub fn decode<M: Message>(content: &Bytes) -> Result<DecodedContent<M>> {
-    decode_part(content, content, MemoryBudget::default())
+    decode_within(content, MemoryBudget::default())
+}
+
+/// Decodes a message like [`decode`], with a limit on its memory.
+#[inline(always)] // Moving a small message between stack frames takes longer than decoding it.
+pub(crate) fn decode_within<M: Message>(content: &Bytes, budget: MemoryBudget) -> Result<DecodedContent<M>> {
+    decode_checked(content, content, budget)
 }
 
 /// Decodes a message like [`decode`] from `part`, a slice of `content`.
 #[inline]
 pub(crate) fn decode_part<M: Message>(content: &Bytes, part: &[u8], budget: MemoryBudget) -> Result<DecodedContent<M>> {
+    decode_checked(content, part, budget)
+}
+
+#[inline(always)] // As above.
+fn decode_checked<M: Message>(content: &Bytes, part: &[u8], budget: MemoryBudget) -> Result<DecodedContent<M>> {
     check_absent::<M>(part).map_err(|error| error.in_message(M::NAME))?;
     let has_required = M::required().is_some();
     decode_part_with(content, part, budget, has_required, M::NAME, M::default, M::decode_fields)

@@ -57,7 +57,7 @@ pub use self::{
     writer::Writer,
 };
 pub(crate) use self::{
-    decode::{decode_error, decode_part},
+    decode::{decode_error, decode_part, decode_within},
     encode::{encode_small, encode_small_to, short_error},
 };
 pub(super) use self::{

@@ -63,7 +63,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let deadline = announced.and_then(|limit| connection.turn().checked_add(limit));
         let mut measure = CallMeasure::new(entry.number, Some(content.len()), connection.routes_in_turn());
         if !measure.is_in_turn() {
-            measure = measure.queued(connection.turn());
+            measure.set_queued(connection.turn());
         }
         let call = incoming_call(entry, content, deadline, connection);
         let handler = self.call_in(CallScope::until(deadline), entry, call);
