@@ -8,7 +8,6 @@ fn main() -> Result<(), frpc_build::Error> {
         "proto/browser.proto",
         "proto/fleet.proto",
         "proto/gate.proto",
-        "proto/helloworld.proto",
         "proto/mixed.proto",
         "proto/orders.proto",
         "proto/routeguide.proto",
@@ -20,6 +19,11 @@ fn main() -> Result<(), frpc_build::Error> {
         .json(true)
         .topic("orders.OrderCreated", "orders.*.created")
         .compile_protos(&protos, &["proto"])?;
+    frpc_build::configure()
+        .json(true)
+        .mocks(true)
+        .include_file("helloworld_includes.rs")
+        .compile_protos(&["proto/helloworld.proto"], &["proto"])?;
     frpc_build::configure()
         .rest(true)
         .openapi("library.openapi.json")
