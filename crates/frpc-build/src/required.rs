@@ -1,8 +1,7 @@
-//! Fields that options mark as required. The types of prost lack these options.
+//! Fields marked as required by options. The types of prost lack these options.
 
 use std::collections::HashSet;
 
-use prost_types::field_descriptor_proto::Label;
 use protox::prost::{self, Message as _};
 
 /// The parts of descriptor.proto needed to reach the options of fields.
@@ -20,8 +19,6 @@ struct OptionFile {
     package: String,
     #[prost(message, repeated, tag = "4")]
     message_type: Vec<OptionMessage>,
-    #[prost(string, tag = "12")]
-    syntax: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -40,16 +37,8 @@ struct OptionMessage {
 struct OptionField {
     #[prost(string, tag = "1")]
     name: String,
-    #[prost(int32, tag = "4")]
-    label: i32,
-    #[prost(int32, tag = "5")]
-    of: i32,
     #[prost(message, optional, tag = "8")]
     options: Option<FieldMarks>,
-    #[prost(int32, optional, tag = "9")]
-    oneof_index: Option<i32>,
-    #[prost(bool, tag = "17")]
-    proto3_optional: bool,
 }
 
 /// The options with marks: `(google.api.field_behavior)` and `(buf.validate.field)`.
@@ -71,7 +60,7 @@ struct FieldRules {
     ignore: i32,
 }
 
-/// Returns the full names of all fields that options mark as required and that are otherwise an `Option`.
+/// Returns the full names of all fields marked as required.
 ///
 /// # Errors
 ///
@@ -79,29 +68,19 @@ struct FieldRules {
 pub(crate) fn marked(encoded: &[u8]) -> Result<HashSet<String>, prost::DecodeError> {
     let mut marked = HashSet::new();
     for file in OptionFiles::decode(encoded)?.file {
-        let has_presence = file.syntax != "proto3";
-        for message in &file.message_type {
-            add(message, &file.package, has_presence, &mut marked);
-        }
+        file.message_type.iter().for_each(|message| add(message, &file.package, &mut marked));
     }
     Ok(marked)
 }
 
-fn add(message: &OptionMessage, parent: &str, has_presence: bool, marked: &mut HashSet<String>) {
+fn add(message: &OptionMessage, parent: &str, marked: &mut HashSet<String>) {
     let full_name = if parent.is_empty() { message.name.clone() } else { format!("{parent}.{}", message.name) };
-    let fields = message.field.iter().filter(|field| field.is_option(has_presence) && field.is_marked());
+    let fields = message.field.iter().filter(|field| field.is_marked());
     marked.extend(fields.map(|field| format!("{full_name}.{}", field.name)));
-    message.nested_type.iter().for_each(|nested| add(nested, &full_name, has_presence, marked));
+    message.nested_type.iter().for_each(|nested| add(nested, &full_name, marked));
 }
 
 impl OptionField {
-    /// Returns `true` if the field is an `Option` in Rust.
-    fn is_option(&self, has_presence: bool) -> bool {
-        let is_member = self.oneof_index.is_some() && !self.proto3_optional;
-        let is_message = self.of == prost_types::field_descriptor_proto::Type::Message as i32;
-        self.label == Label::Optional as i32 && !is_member && (is_message || has_presence || self.proto3_optional)
-    }
-
     fn is_marked(&self) -> bool {
         let Some(options) = &self.options else { return false };
         let rules = options.rules.as_ref().filter(|rules| rules.ignore != IGNORE_ALWAYS);

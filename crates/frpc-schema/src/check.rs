@@ -133,7 +133,7 @@ impl<'a> TypeIndex<'a> {
         while let Some((at, path)) = next.pop() {
             let Some(DeclaredType::Message(message)) = self.0.get(at) else { continue };
             let messages = message.field.iter().filter(|field| matches!(field.r#type(), Type::Message | Type::Group));
-            for field in messages.filter(|field| options.is_required(at, field)) {
+            for field in messages.filter(|field| options.is_required(at, field, true)) {
                 let path = [&path[..], &[field.name()]].concat();
                 if field.type_name() == name {
                     return Some(path);

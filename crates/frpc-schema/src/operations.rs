@@ -8,7 +8,10 @@ use std::{
     ops::RangeInclusive,
 };
 
-use prost_types::{FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet, field_descriptor_proto::Label};
+use prost_types::{
+    FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet,
+    field_descriptor_proto::{Label, Type},
+};
 
 use crate::{diagnostic::Diagnostic, location::SourceLocation};
 
@@ -21,17 +24,21 @@ pub const FIRST_OPERATION: u16 = 10;
 pub struct SchemaOptions {
     /// First operation of each file, by file name. Default: [`FIRST_OPERATION`].
     pub first_operations: BTreeMap<String, u16>,
-    /// Full names of fields to read as required, such as `shop.Order.customer`. They must not be lists, maps or members
-    /// of a oneof.
+    /// Full names of fields to read as required, such as `shop.Order.customer`. Names of fields that are never unset,
+    /// and of members of oneofs, have no effect.
     pub required_fields: HashSet<String>,
 }
 
 impl SchemaOptions {
-    /// Returns `true` if a field must be set. `message` is the full name of its message with a leading dot.
-    pub(crate) fn is_required(&self, message: &str, field: &FieldDescriptorProto) -> bool {
+    /// Returns `true` if a field must be set. `message` is the full name of its message, and `has_presence` says whether
+    /// scalars of its file may be unset.
+    pub(crate) fn is_required(&self, message: &str, field: &FieldDescriptorProto, has_presence: bool) -> bool {
+        let is_named = || {
+            let name = format!("{}.{}", message.trim_start_matches('.'), field.name());
+            self.required_fields.contains(&name)
+        };
         field.label() == Label::Required
-            || (!self.required_fields.is_empty()
-                && self.required_fields.contains(&format!("{}.{}", message.trim_start_matches('.'), field.name())))
+            || (!self.required_fields.is_empty() && may_be_unset(field, has_presence) && is_named())
     }
 
     /// Returns the mistakes in the options.
@@ -53,6 +60,12 @@ impl SchemaOptions {
         };
         self.first_operations.iter().filter_map(mistake).map(Diagnostic::new).collect()
     }
+}
+
+fn may_be_unset(field: &FieldDescriptorProto, has_presence: bool) -> bool {
+    let is_member = field.oneof_index.is_some() && !field.proto3_optional();
+    let is_message = matches!(field.r#type(), Type::Message | Type::Group);
+    field.label() == Label::Optional && !is_member && (is_message || has_presence || field.proto3_optional())
 }
 
 /// The operations of a file.

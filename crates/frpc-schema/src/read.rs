@@ -106,7 +106,7 @@ impl<'a> FileReader<'a> {
                 json_name: field.json_name.clone().unwrap_or_else(|| camel_case(field.name())),
                 number: field.number(),
                 shape,
-                is_required: self.options.is_required(&full_name, field),
+                is_required: self.options.is_required(&full_name, field, self.has_presence),
                 is_fixed: is_fixed(field.r#type()),
                 is_deprecated: field.options.as_ref().is_some_and(|options| options.deprecated()),
                 place: self.place(&path),

@@ -9,7 +9,7 @@ use crate::proto::Counters;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerMetrics {
-    /// Open connections, including those in a handshake.
+    /// Open connections, also during a handshake.
     pub connections: usize,
     /// Connections accepted since the start.
     pub accepted: u64,
@@ -27,7 +27,7 @@ pub struct ServerMetrics {
     pub others: Counters,
     /// Bytes queued for writing on all connections.
     pub outbox_len: usize,
-    /// Running handlers, except those ready on their first poll.
+    /// Running handlers. A handler that is ready on its first poll does not count.
     pub handlers: usize,
 }
 

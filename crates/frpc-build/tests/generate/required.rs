@@ -46,6 +46,28 @@ fn descriptor_sets_keep_the_marks() {
 }
 
 #[test]
+fn fields_of_an_edition_are_required_only_with_presence() {
+    let dir = new_dir();
+    let text = r#"
+        edition = "2023";
+        package shop;
+        import "google/api/field_behavior.proto";
+        option features.field_presence = IMPLICIT;
+        message Order {
+            int32 count = 1 [(google.api.field_behavior) = REQUIRED];
+            string name = 2 [features.field_presence = EXPLICIT, (google.api.field_behavior) = REQUIRED];
+            Order next = 3;
+        }"#;
+    fs::write(dir.join("shop.proto"), text).unwrap();
+    options(&dir).compile_protos(&[dir.join("shop.proto")], &[&dir, &golden()]).unwrap();
+    let code = fs::read_to_string(dir.join("shop.rs")).unwrap();
+    let lines = |part: &str| code.lines().map(str::trim).filter(|line| line.contains(part)).collect::<Vec<_>>();
+    assert_eq!(lines("#[prost(int32"), ["#[prost(int32, tag = \"1\")]"]);
+    assert_eq!(lines("#[prost(string"), ["#[prost(string, required, tag = \"2\")]"]);
+    assert_eq!(lines(").required()"), ["CheckedField::value(2, \"name\").required(),"]);
+}
+
+#[test]
 fn descriptors_of_a_package_keep_options() {
     let dir = new_dir();
     options(&dir).compile_protos(&[golden().join("required.proto")], &[golden()]).unwrap();
