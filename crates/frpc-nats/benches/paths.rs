@@ -18,12 +18,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use frpc::{Channel, Engine, Server};
+use frpc::{Channel, Engine, Request, Response, Server, Status};
 use frpc_nats::{Announcement, NatsCluster, NatsServer};
 use futures_util::StreamExt;
 use support::{
     NatsProgram,
-    calls::{TestClient, TestServer, TestService, ask},
+    echo::{
+        Text,
+        echo_client::EchoClient,
+        echo_server::{Echo, EchoServer},
+    },
 };
 
 const ROUNDS: usize = 3;
@@ -49,7 +53,7 @@ async fn main() {
     let nats = program.start("one", "").await;
     let cluster = NatsCluster::new(nats.url());
 
-    let server = Server::builder().engine(engine).add_service(TestServer::new(TestService::default()));
+    let server = Server::builder().engine(engine).add_service(EchoServer::new(Unchanged));
     let server = server.bind("tcp://127.0.0.1:0").await.expect("a port is free");
     let announced = Announcement::builder("test", server.local_addr()).expect("the address is valid");
     let _announced = announced.start(&cluster).await.expect("NATS runs");
@@ -67,7 +71,7 @@ async fn main() {
     let pid = nats.id().expect("it runs");
     let mut samples = [const { Vec::new() }; 3];
     // Interleaved, so that a busy machine slows all of them.
-    let (direct, through) = (TestClient::new(direct), TestClient::new(through));
+    let (direct, through) = (EchoClient::new(direct), EchoClient::new(through));
     for _ in 0..ROUNDS {
         samples[0].push(measure(&direct, callers, pid, length).await);
         samples[1].push(measure(&through, callers, pid, length).await);
@@ -80,6 +84,15 @@ async fn main() {
         let base = medians[2];
         let (calls, cost) = (per_second / base.per_second, base.cpu.as_secs_f64() / cpu.as_secs_f64());
         println!("{name:<24} {per_second:>12.0} {:>11.2} us {calls:>7.1}x {cost:>6.1}:1", cpu.as_secs_f64() * 1e6);
+    }
+}
+
+/// Answers calls with their message.
+struct Unchanged;
+
+impl Echo for Unchanged {
+    async fn echo(&self, request: Request<Text>) -> Result<Response<Text>, Status> {
+        Ok(Response::new(request.into_inner()))
     }
 }
 
@@ -103,9 +116,10 @@ trait Path: Clone + Send + 'static {
     fn call(&self) -> impl Future<Output = ()> + Send;
 }
 
-impl Path for TestClient {
+impl Path for EchoClient {
     async fn call(&self) {
-        assert_eq!(ask(self, TEXT).await.expect("the server answers"), TEXT);
+        let answer = self.echo(Text { text: TEXT.to_owned() }).await.expect("the server answers");
+        assert_eq!(answer.into_inner().text, TEXT);
     }
 }
 
