@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use commands::{
     bench::BenchCommand, call::CallCommand, describe::DescribeCommand, list::ListCommand, lock::LockCommand,
-    openapi::OpenapiCommand, replay::ReplayCommand, serve::ServeCommand, top::TopCommand,
+    new::NewCommand, openapi::OpenapiCommand, replay::ReplayCommand, serve::ServeCommand, top::TopCommand,
 };
 #[cfg(feature = "pubsub")]
 use commands::{publish::PublishCommand, subscribe::SubscribeCommand};
@@ -38,8 +38,8 @@ use crate::{
     terminal::print_bytes,
 };
 
-/// Calls, lists, describes, load-tests and replays services over fRPC, gRPC, gRPC-Web, Connect, Twirp and JSON-RPC, and
-/// publishes and subscribes to messages.
+/// Calls, lists, describes, load-tests and replays services over fRPC, gRPC, gRPC-Web, Connect, Twirp and JSON-RPC,
+/// publishes and subscribes to messages, and makes new projects.
 #[derive(Parser, Debug)]
 #[command(name = "frpc", version, max_term_width = 120, after_help = EXAMPLES)]
 struct CommandLine {
@@ -52,6 +52,7 @@ struct CommandLine {
 
 const EXAMPLES: &str = addresses!(
     "Examples:
+  frpc new hello                            makes a project with a service and tests
   frpc serve --echo                         starts a test server on :7300
   frpc list :7300                           lists its services and methods
   frpc describe :7300 Say                   shows a method and its messages
@@ -67,6 +68,7 @@ const EXAMPLES: &str = addresses!(
 
 #[derive(clap::Subcommand, Debug)]
 enum CliCommand {
+    New(NewCommand),
     Call(Box<CallCommand>),
     List(Box<ListCommand>),
     Describe(Box<DescribeCommand>),
@@ -106,6 +108,7 @@ fn main() -> ExitCode {
 fn run(command: CliCommand, json: bool) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new().map_err(CommandError::new)?;
     let outcome = match command {
+        CliCommand::New(new) => new.run(json),
         CliCommand::Call(call) => runtime.block_on(call.run(json)),
         CliCommand::List(list) => runtime.block_on(list.run(json)),
         CliCommand::Describe(describe) => runtime.block_on(describe.run(json)),

@@ -5,6 +5,7 @@ pub(crate) mod call;
 pub(crate) mod describe;
 pub(crate) mod list;
 pub(crate) mod lock;
+pub(crate) mod new;
 pub(crate) mod openapi;
 #[cfg(feature = "pubsub")]
 pub(crate) mod publish;

@@ -8,6 +8,7 @@ mod declarations;
 #[cfg(feature = "proto")]
 mod lock;
 mod mistakes;
+mod new;
 #[cfg(feature = "proto")]
 mod openapi;
 mod output;
