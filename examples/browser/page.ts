@@ -6,6 +6,7 @@ function element<T extends HTMLElement>(id: string): T {
   return document.getElementById(id) as T;
 }
 
+// ANCHOR: connect
 // Connect to the server of this page.
 const channel = createChannel("/", {
   onState: (state) => {
@@ -14,6 +15,7 @@ const channel = createChannel("/", {
   },
 });
 const board = createClient(Board, channel);
+// ANCHOR_END: connect
 
 /** Restarts a stream whenever it ends, for example because the server was restarted. */
 async function forEver(stream: () => Promise<void>): Promise<void> {
@@ -34,11 +36,13 @@ const samples: Sample[] = [];
 let count = 0;
 
 void forEver(async () => {
+  // ANCHOR: watch
   for await (const sample of board.watch({ intervalMs: INTERVAL_MS })) {
     samples.push(sample);
     samples.splice(0, samples.length - SAMPLES_MAX);
     draw(sample);
   }
+  // ANCHOR_END: watch
 });
 
 function draw({ busy, people, lines }: Sample): void {
@@ -68,9 +72,11 @@ async function* said() {
 }
 
 void forEver(async () => {
+  // ANCHOR: join
   for await (const line of board.join(said())) {
     show(line);
   }
+  // ANCHOR_END: join
 });
 
 element("say").addEventListener("submit", (event) => {

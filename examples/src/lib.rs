@@ -17,10 +17,10 @@ pub mod benchmark {
     frpc::include_proto!("_");
 }
 
-/// The code of the guide, compiled as a doctest.
+/// The code of the page about protocols, which has to compile. Other pages of the guide take theirs from examples.
 #[cfg(doctest)]
-#[doc = include_str!("../../docs/guide.md")]
-pub struct Guide;
+#[doc = include_str!("../../docs/guide/protocols.md")]
+pub struct ProtocolsPage;
 
 /// The code of the page about takeover, which has to compile.
 #[cfg(doctest)]

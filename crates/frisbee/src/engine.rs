@@ -23,7 +23,7 @@ use crate::net::{RingKind, uring};
 /// The io_uring engines need the feature `uring` and a Linux kernel that allows io_uring. Otherwise they fail with
 /// an error that names the missing part; [`choose`](Self::choose) helps with a fallback. TLS connections stay on
 /// tokio's sockets. A ring shares system calls among the connections of a thread. This pays off for many busy
-/// connections and costs time for a few. `docs/guide.md` lists the requirements, and `docs/notes/performance.md` has
+/// connections and costs time for a few. `docs/guide/engines.md` lists the requirements, and `docs/notes/performance.md` has
 /// measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -21,12 +21,15 @@ struct User(&'static str);
 struct Host;
 
 impl Greeter for Host {
+    // ANCHOR: handler
     async fn say_hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
         let User(user) = request.extensions().get().ok_or_else(|| Status::internal("the interceptor is missing"))?;
         Ok(HelloReply { message: format!("Hello {}, says {user}!", request.get_ref().name) }.into())
     }
+    // ANCHOR_END: handler
 }
 
+// ANCHOR: check
 fn check(call: &mut Call) -> Result<(), Status> {
     let user = match call.head().metadata().get("authorization") {
         Some("Bearer ada's secret") => User("Ada"),
@@ -36,14 +39,17 @@ fn check(call: &mut Call) -> Result<(), Status> {
     call.head_mut().extensions_mut().insert(user);
     Ok(())
 }
+// ANCHOR_END: check
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
+    // ANCHOR: server
     let server = Server::builder()
         .layer(interceptor(check))
         .add_service(GreeterServer::new(Host))
         .bind("tcp://127.0.0.1:0")
         .await?;
+    // ANCHOR_END: server
     let channel = Channel::connect(server.local_addr()).await?;
 
     let refused = GreeterClient::new(channel.clone()).say_hello(HelloRequest { name: "Bob".into() }).await;
@@ -51,10 +57,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(status.code(), Code::Unauthenticated);
     println!("without a token: {status}");
 
+    // ANCHOR: client
     let with_token = interceptor(|call: &mut Call| {
         Ok(call.head_mut().metadata_mut().insert("authorization", "Bearer ada's secret")?)
     });
     let client = GreeterClient::new(channel.layer(with_token));
+    // ANCHOR_END: client
     let reply = client.say_hello(HelloRequest { name: "Bob".into() }).await?;
     println!("with a token: {}", reply.into_inner().message);
     Ok(())

@@ -36,6 +36,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let path = arguments.next().ok_or("usage: handover PATH [ADDRESS]")?;
     let address = arguments.next().unwrap_or("tcp://127.0.0.1:50051".into());
 
+    // ANCHOR: handover
     // The listeners of the running process, or a new one if this is the first process.
     let mut handover = frpc::Handover::join(path).await?;
     let targets = handover.targets(address)?;
@@ -47,6 +48,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         () = server.hand_over(handover) => println!("handed over to the next process"),
         interrupted = tokio::signal::ctrl_c() => interrupted?,
     }
+    // ANCHOR_END: handover
     println!("connections cut: {}", server.shutdown(Duration::from_secs(30)).await);
     Ok(())
 }

@@ -19,10 +19,12 @@ struct Host;
 
 impl Greeter for Host {
     async fn say_hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
+        // ANCHOR: caller
         // The handshake has verified the certificate. A crate such as x509-parser can read the name in it.
         let certificates = request.peer_certificates();
         let certificate = certificates.as_ref().and_then(|chain| chain.first());
         let Some(certificate) = certificate else { return Err(Status::unauthenticated("show a certificate")) };
+        // ANCHOR_END: caller
         println!("server: asked by the holder of a certificate of {} bytes", certificate.len());
         Ok(HelloReply { message: format!("Hello {}!", request.into_inner().name) }.into())
     }
@@ -35,11 +37,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let roots = || Pem::bytes(authority.pem());
     let (host, guest) = (authority.issue("localhost")?, authority.issue("guest")?);
 
+    // ANCHOR: server
     let tls = ServerTls::new(Pem::bytes(host.certificate), Pem::bytes(host.key))?.client_roots(roots())?;
+    // ANCHOR_END: server
     let server = Server::builder().add_service(GreeterServer::new(Host)).tls(tls).bind("tcp://127.0.0.1:0").await?;
     println!("server: listening on {}", server.local_addr());
 
+    // ANCHOR: client
     let tls = ClientTls::with_roots(roots())?.identity(Pem::bytes(guest.certificate), Pem::bytes(guest.key))?;
+    // ANCHOR_END: client
     let channel = Channel::builder().tls_with_name(tls, "localhost").connect(server.local_addr()).await?;
     let reply = GreeterClient::new(channel).say_hello(HelloRequest { name: "guest".into() }).await?;
     println!("client: {}", reply.into_inner().message);

@@ -29,6 +29,7 @@ struct Host {
 impl Greeter for Host {
     async fn say_hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
         let name = request.into_inner().name;
+        // ANCHOR: details
         let mut details = ErrorDetails::new();
         if name.is_empty() {
             details.add_bad_request_violation("name", "must not be empty");
@@ -39,6 +40,7 @@ impl Greeter for Host {
         if details.has_bad_request_violations() {
             return Err(Status::with_error_details(Code::InvalidArgument, "the request is not valid", details));
         }
+        // ANCHOR_END: details
         if !self.was_asked.swap(true, Ordering::Relaxed) {
             details.set_retry_info(Duration::from_millis(50));
             return Err(Status::with_error_details(Code::Unavailable, "busy just now", details));

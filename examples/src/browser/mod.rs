@@ -20,11 +20,13 @@ pub mod protos {
 
 /// Serves the page and its service. Run `browser/start` first to compile the page.
 pub async fn serve(address: &str) -> Result<Server, ServeError> {
+    // ANCHOR: serve
     let mut http = Http::new();
     for (path, file) in page() {
         http = http.mount(path, file);
     }
     Server::builder().add_service(BoardServer::new(Board::default())).wire(http).bind(address).await
+    // ANCHOR_END: serve
 }
 
 /// Returns the files of the page by path: its own files, and the packages named in its import map.

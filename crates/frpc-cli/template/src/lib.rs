@@ -15,9 +15,9 @@ pub mod greeter {
 }
 
 /// Implements the service.
-pub struct Host;
+pub struct GreeterService;
 
-impl Greeter for Host {
+impl Greeter for GreeterService {
     async fn say_hello(
         &self,
         request: Request<HelloRequest>,
@@ -36,7 +36,7 @@ impl Greeter for Host {
 /// Starts a server. One port serves fRPC, gRPC, gRPC-Web, Connect and WebSocket.
 pub async fn serve(address: &str) -> Result<Server, ServeError> {
     Server::builder()
-        .add_service(GreeterServer::new(Host))
+        .add_service(GreeterServer::new(GreeterService))
         .add_service(Health::new())
         .add_service(Reflection::v1())
         .wire(Http::new())

@@ -1,14 +1,14 @@
 use frpc::{Channel, Code};
 
 use CRATE::{
-    Host,
+    GreeterService,
     greeter::{HelloRequest, greeter_client::GreeterClient, greeter_server::GreeterServer},
 };
 
 #[tokio::test]
 async fn greets_by_name() {
     // In process: no socket and no port.
-    let client = GreeterClient::new(Channel::in_process(GreeterServer::new(Host)));
+    let client = GreeterClient::new(Channel::in_process(GreeterServer::new(GreeterService)));
     let reply = client
         .say_hello(HelloRequest { name: "Ada".into() })
         .await
@@ -18,7 +18,7 @@ async fn greets_by_name() {
 
 #[tokio::test]
 async fn refuses_an_empty_name() {
-    let client = GreeterClient::new(Channel::in_process(GreeterServer::new(Host)));
+    let client = GreeterClient::new(Channel::in_process(GreeterServer::new(GreeterService)));
     let status = client.say_hello(HelloRequest::default()).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
 }
