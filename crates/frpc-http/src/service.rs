@@ -35,23 +35,17 @@ impl Http {
     /// Converts services into a tower service for an existing HTTP server.
     ///
     /// ```
-    /// # mod echo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../frpc-build/tests/golden/echo/echo.rs")); }
-    /// # use echo::{Words, parrot_server::{Parrot, ParrotServer}};
-    /// # use frpc::{Request, Response, Status};
-    /// # struct Polly;
-    /// # impl Parrot for Polly {
-    /// #     async fn say(&self, request: Request<Words>) -> Result<Response<Words>, Status> {
-    /// #         Ok(request.into_inner().into())
-    /// #     }
-    /// # }
+    /// # fn app(services: frpc::Services) -> Result<axum::Router, frpc::ServeError> {
     /// use axum::{Router, routing};
     /// use frpc_http::Http;
     ///
-    /// let services = frpc::Services::new().add_service(ParrotServer::new(Polly));
+    /// // `services` is `Services::new().add_service(GreeterServer::new(Host))`.
     /// let app: Router = Router::new()
     ///     .route("/health", routing::get(async || "fine"))
     ///     .fallback_service(Http::new().into_service(services)?);
-    /// # Ok::<(), frpc::ServeError>(())
+    /// # Ok(app)
+    /// # }
+    /// # app(frpc::Services::new()).unwrap();
     /// ```
     ///
     /// # Errors

@@ -21,7 +21,7 @@
 //! and `frpc-build` as a build dependency:
 //!
 //! ```
-//! # mod echo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../frpc-build/tests/golden/echo/echo.rs")); }
+//! # mod echo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/generated/echo.rs")); }
 //! # /*
 //! mod echo {
 //!     frpc::include_proto!("echo");

@@ -66,7 +66,7 @@ pub mod golden {
         include!("../../../crates/frpc-build/tests/golden/json/_includes.rs");
     }
     pub mod mocks {
-        include!("../../../crates/frpc-build/tests/golden/mocks/_includes.rs");
+        include!("../../../crates/frpc/generated/_includes.rs");
     }
     pub mod required {
         include!("../../../crates/frpc-build/tests/golden/required/_includes.rs");

@@ -37,9 +37,10 @@ fn required_fields_are_no_options() {
     check("required", &["required.proto"], builder);
 }
 
+/// The examples in the documentation of `frpc` use this code.
 #[test]
 fn mocks_implement_the_trait_by_expectations() {
-    check("mocks", &["echo.proto"], frpc_build::configure().mocks(true));
+    check_crate("frpc", &["echo.proto"], frpc_build::configure().mocks(true));
 }
 
 /// The crates of the workspace come with generated code, so that those who use them need no compiler of proto files.

@@ -6,7 +6,7 @@
 //! `expect_…` return an [`Expectation`]: the requests, the number of calls, and the answer.
 //!
 //! ```
-//! # mod echo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../frpc-build/tests/golden/mocks/echo.rs")); }
+//! # mod echo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/generated/echo.rs")); }
 //! use echo::{Words, echo_client::EchoClient, echo_mock::MockEcho};
 //! use frpc::{Code, Status};
 //!
