@@ -224,7 +224,8 @@ const HOUSES: &[House] = &[
             &["broker", "invocation"],
             &["load", "replay"],
             &["commands"],
-            &["main"],
+            &[""],
+            &["bin::frpc", "bin::frpcli"],
         ],
     },
 ];

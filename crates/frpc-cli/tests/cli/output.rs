@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, pipe},
-    process::Stdio,
+    process::{Command, Stdio},
 };
 
 use serde_json::json;
@@ -164,4 +164,14 @@ fn serve_prints_its_address() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(line.starts_with("listening on tcp://127.0.0.1:"), "{line}");
+}
+
+#[test]
+fn the_command_has_a_second_name() {
+    for (program, name) in [(env!("CARGO_BIN_EXE_frpc"), "frpc"), (env!("CARGO_BIN_EXE_frpcli"), "frpcli")] {
+        let run = |arguments: &[&str]| Ran::from(Command::new(program).args(arguments).output().unwrap());
+        let script = run(&["completions", "bash"]);
+        assert!(script.out.contains(&format!("complete -F _{name} ")), "{script:?}");
+        assert!(run(&["call", "--help"]).out.contains(&format!("Usage: {name} call ")));
+    }
 }

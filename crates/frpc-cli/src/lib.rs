@@ -1,4 +1,4 @@
-//! The command `frpc`.
+//! The command `frpc`, which is also installed as `frpcli`. Not a library for other programs.
 
 #![forbid(unsafe_code)]
 
@@ -22,7 +22,7 @@ mod suggest;
 mod terminal;
 mod tls;
 
-use std::process::ExitCode;
+use std::{env, path::Path, process::ExitCode};
 
 use clap::{CommandFactory, Parser};
 use commands::{
@@ -90,7 +90,8 @@ enum CliCommand {
     },
 }
 
-fn main() -> ExitCode {
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
     let CommandLine { json, command } = CommandLine::parse();
     frpc_http::register();
     frpc_websocket::register();
@@ -124,13 +125,19 @@ fn run(command: CliCommand, json: bool) -> Result<()> {
         CliCommand::Openapi(openapi) => openapi.run(),
         CliCommand::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut CommandLine::command(), "frpc", &mut script);
+            clap_complete::generate(shell, &mut CommandLine::command(), program_name(), &mut script);
             print_bytes(&script).map_err(CommandError::from)
         }
     };
     // Do not wait for connections or for the thread reading standard input, which may block.
     runtime.shutdown_background();
     outcome
+}
+
+/// Returns the name under which this program was started: `frpc` or `frpcli`.
+fn program_name() -> String {
+    let path = env::args_os().next().unwrap_or_default();
+    Path::new(&path).file_stem().map_or("frpc".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]

@@ -1,0 +1,7 @@
+//! The command `frpc`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    frpc_cli::main()
+}
