@@ -57,6 +57,7 @@ mod lock;
 mod message;
 mod remote;
 mod subject;
+mod sync;
 mod topic;
 mod trie;
 mod wire;

@@ -1,11 +1,9 @@
 //! A client of a broker in the same process.
 
-use std::sync::Mutex;
-
 use frisbee::{Connection, Event, Outcome, Packet, Router, Server};
 use tokio::io::duplex;
 
-use crate::{Broker, Client, ConnectError, lock::lock};
+use crate::{Broker, Client, ConnectError, lock::lock, sync::Mutex};
 
 impl Broker {
     /// Returns a client of this broker, connected within the process.

@@ -1,6 +1,8 @@
 //! Locks that ignore poison.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// Locks a mutex, also after a panic of another thread that held it.
 ///

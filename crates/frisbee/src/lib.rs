@@ -87,6 +87,8 @@ mod reload;
 mod router;
 #[cfg(feature = "tokio")]
 mod server;
+#[cfg(feature = "tokio")]
+mod sync;
 #[cfg(feature = "tls")]
 mod tls;
 
@@ -124,6 +126,9 @@ pub use self::driver::keep_freed_memory;
 pub use self::net::{Handover, SystemdListeners};
 #[cfg(feature = "tls")]
 pub use self::pem::{ClientTls, Pem, ServerTls, TlsError, TlsName};
+#[cfg(all(feature = "tokio", loom))]
+#[doc(hidden)]
+pub use self::{connection::ConnectionModel, sync::Notify};
 
 /// The version of rustls for configurations passed to [`Client::tls`] and [`ServerBuilder::tls`].
 #[cfg(feature = "tls")]

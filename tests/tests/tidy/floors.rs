@@ -16,7 +16,10 @@ const HOUSES: &[House] = &[
     House {
         krate: "frisbee",
         floors: &[
-            &["address", "arrival", "backoff", "config", "content", "error", "lazy_map", "packet", "proto", "reload"],
+            &[
+                "address", "arrival", "backoff", "config", "content", "error", "lazy_map", "packet", "proto", "reload",
+                "sync",
+            ],
             &["engine", "net", "pem"],
             &["connection"],
             &["router"],
@@ -27,7 +30,7 @@ const HOUSES: &[House] = &[
     House {
         krate: "frisbee-pubsub",
         floors: &[
-            &["lock", "subject"],
+            &["lock", "subject", "sync"],
             &["message"],
             &["error"],
             &["trie", "wire"],

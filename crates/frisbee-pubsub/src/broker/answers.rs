@@ -1,19 +1,13 @@
 //! The broker's answers to one client. They wait while the outbox is full. None is dropped while the connection is
 //! open.
 
-use std::{
-    collections::VecDeque,
-    sync::{
-        Mutex, MutexGuard,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::{collections::VecDeque, sync::atomic::Ordering};
 
 use frisbee::{Connection, Packet, TrySendError};
-use tokio::sync::Notify;
 
 use crate::{
     lock::lock,
+    sync::{AtomicUsize, Mutex, MutexGuard, Notify},
     wire::{OperationBase, PacketKind},
 };
 
@@ -75,6 +69,11 @@ impl AnswerQueue {
     /// Returns `true` if the queue has reached its limit.
     pub(super) fn is_full(&self) -> bool {
         self.len.load(Ordering::Relaxed) >= self.len_max
+    }
+
+    #[cfg(all(loom, test))]
+    pub(super) fn allowed(&self) -> usize {
+        lock(&self.waiting).allowed
     }
 
     /// Drops the queue and the connection, after the connection has ended.

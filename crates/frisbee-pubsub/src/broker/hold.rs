@@ -1,13 +1,11 @@
 //! A publisher's account at the broker: its credit, and the messages held by blocking subscribers.
 
-use std::sync::{
-    Arc, Weak,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::sync::{Arc, Weak, atomic::Ordering};
+
+use crate::{
+    broker::{answers::AnswerQueue, gauge::QueueGauge},
+    sync::{AtomicBool, AtomicUsize, Notify},
 };
-
-use tokio::sync::Notify;
-
-use crate::broker::{answers::AnswerQueue, gauge::QueueGauge};
 
 /// The account of one publisher.
 ///
@@ -107,5 +105,35 @@ impl Drop for MessageHold {
         self.account.held.fetch_sub(self.cost, Ordering::Relaxed);
         self.account.freed.notify_waiters();
         self.account.return_credit();
+    }
+}
+
+#[cfg(all(loom, test))]
+mod models {
+    use loom::{model, thread};
+
+    use super::*;
+    use crate::wire::{BASE, OperationBase};
+
+    const WINDOW: u32 = 4;
+
+    #[test]
+    fn credit_is_neither_lost_nor_granted_twice() {
+        model(|| {
+            let answers = Arc::new(AnswerQueue::new(OperationBase::new(BASE), 1, None));
+            let gauge = Arc::new(QueueGauge::new(usize::MAX));
+            let account = Arc::new(PublisherAccount::new(WINDOW, gauge, Arc::downgrade(&answers)));
+            account.keep_to_credit();
+            // A subscriber blocks. The next message is not for it, and uses up the window.
+            account.spend(2);
+            let hold = MessageHold::new(account.clone(), 2);
+            let taker = thread::spawn(move || drop(hold));
+            account.spend(2);
+            account.return_credit();
+            taker.join().unwrap();
+            let unreturned = account.unreturned.load(Ordering::Relaxed);
+            assert!(unreturned < WINDOW as usize, "the publisher waits forever");
+            assert_eq!(unreturned + answers.allowed(), WINDOW as usize);
+        });
     }
 }

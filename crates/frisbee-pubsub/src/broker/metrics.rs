@@ -3,12 +3,12 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use crate::lock::lock;
+use crate::{lock::lock, sync::Mutex};
 
 /// A snapshot of a broker's state and traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

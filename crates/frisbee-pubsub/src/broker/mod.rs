@@ -20,7 +20,7 @@ mod testing;
 
 use std::{
     pin::pin,
-    sync::{Arc, Mutex, Weak},
+    sync::{Arc, Weak},
 };
 
 use bytes::Bytes;
@@ -40,6 +40,7 @@ use self::{
 use crate::{
     Publication, PublishError, Subject, TryPublishError,
     lock::lock,
+    sync::Mutex,
     wire::{BASE, OperationBase, publication_flags, write_publish},
 };
 

@@ -3,7 +3,7 @@
 use std::{
     pin::pin,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -23,6 +23,7 @@ use crate::{
     },
     client::check_group,
     lock::{lock, take},
+    sync::Mutex,
     wire::{EndReason, PacketKind, PublishPacket, SubscribePacket},
 };
 

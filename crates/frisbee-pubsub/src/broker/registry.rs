@@ -3,7 +3,7 @@
 use std::{
     collections::{HashSet, VecDeque},
     sync::{
-        Arc, Mutex, Weak,
+        Arc, Weak,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -12,6 +12,7 @@ use crate::{
     Pattern,
     broker::subscriber::{ReadyMembers, Subscriber},
     lock::lock,
+    sync::Mutex,
     trie::{PatternShapes, PatternTrie},
 };
 
@@ -181,6 +182,11 @@ impl QueueGroup {
         let member = ready.pop_front()?;
         ready.push_back(member.clone());
         Some(member)
+    }
+
+    #[cfg(all(loom, test))]
+    pub(super) fn ready(&self) -> usize {
+        lock(&self.ready).len()
     }
 
     /// Removes a member without room from the ready list. The member adds itself again later.

@@ -215,3 +215,144 @@ impl<F: Router> Router for BrokerRouter<F> {
         Packet::new(refused.id, base.operation(PacketKind::Refused), write_refused(kind, &refusal)).into()
     }
 }
+
+#[cfg(all(loom, test))]
+mod models {
+    use frisbee::{CloseReason, Config, ConnectionModel};
+    use loom::{future::block_on, model::Builder, thread};
+
+    use super::*;
+    use crate::{
+        Pattern, Policy,
+        broker::{
+            BrokerLimits,
+            groups::deliver_to_one,
+            registry::PatternRegistry,
+            subscriber::{Subscriber, SubscriberConnection},
+        },
+        wire::{BASE, OperationBase, SubscribePacket},
+    };
+
+    /// Checks all orders with at most three switches of a thread that could go on.
+    fn check(model: impl Fn() + Send + Sync + 'static) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let _entered = runtime.enter();
+        let mut builder = Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(model);
+    }
+
+    /// A broker with one connection, whose outbox has room for one packet.
+    struct Scene {
+        model: ConnectionModel,
+        connection: Connection,
+        router: BrokerRouter<()>,
+        peer: Arc<BrokerPeer>,
+        registry: PatternRegistry,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            Self::with(BrokerLimits::default())
+        }
+
+        fn with(limits: BrokerLimits) -> Self {
+            let model = ConnectionModel::new(Config { outbox_len_max: 1, ..Config::default() });
+            let connection = model.handle();
+            let shared = BrokerShared::new(OperationBase::new(BASE), limits, None);
+            let router = BrokerRouter { shared, fallback: () };
+            let peer = router.peer(&connection).clone();
+            Self { model, connection, router, peer, registry: PatternRegistry::default() }
+        }
+
+        fn subscribe(&mut self, group: &str) -> Arc<Subscriber> {
+            let Self { connection, router, peer, registry, .. } = self;
+            let pattern = Pattern::new("jobs").unwrap();
+            let packet = SubscribePacket { policy: Policy::DropNewest, window: 0, slot: 0, pattern: &pattern, group };
+            let place = SubscriberConnection {
+                connection,
+                answers: &peer.answers,
+                slow: &peer.slow,
+                subscriptions: &peer.subscriptions,
+                common: &router.shared.common,
+                stalled: router.shared.itself(),
+            };
+            let make = |number| Arc::new(Subscriber::new(number, packet, pattern.clone(), place));
+            registry.add(&pattern, group, 0, make).0
+        }
+
+        /// Writes what is queued, with the events that follow.
+        fn write(&mut self) {
+            let Self { model, connection, router, .. } = self;
+            model.write(|| router.event(connection, Event::Writable));
+        }
+
+        fn end(self) {
+            self.router.event(&self.connection, Event::Closed(&CloseReason::Local));
+        }
+    }
+
+    fn message(number: u32) -> frisbee::Content {
+        number.to_be_bytes().to_vec().into()
+    }
+
+    #[test]
+    fn messages_and_answers_for_a_full_outbox_follow_once_it_has_room() {
+        check(|| {
+            let mut scene = Scene::new();
+            let subscriber = scene.subscribe("");
+            subscriber.offer_one(&message(1), &scene.peer.account);
+            let publisher = thread::spawn({
+                let (subscriber, peer) = (subscriber.clone(), scene.peer.clone());
+                move || {
+                    subscriber.offer_one(&message(1), &peer.account);
+                    peer.answers.queue_answer(PacketKind::Published, 1, message(1));
+                }
+            });
+            scene.write();
+            publisher.join().unwrap();
+            scene.write();
+            assert!(!scene.peer.answers.are_waiting());
+            assert_eq!(subscriber.queued(), 0);
+            scene.end();
+        });
+    }
+
+    #[test]
+    fn a_packet_delayed_for_lack_of_room_goes_on() {
+        check(|| {
+            let mut scene = Scene::with(BrokerLimits { answers_max: 1, ..BrokerLimits::default() });
+            for id in 1..=2 {
+                scene.peer.answers.queue_answer(PacketKind::Published, id, message(1));
+            }
+            assert!(scene.peer.is_full());
+            let delayed = thread::spawn({
+                let peer = scene.peer.clone();
+                move || block_on(peer.wait_for_room())
+            });
+            scene.write();
+            delayed.join().unwrap();
+            scene.end();
+        });
+    }
+
+    #[test]
+    fn a_full_member_of_a_group_is_ready_again_once_it_has_room() {
+        check(|| {
+            let mut scene = Scene::new();
+            let member = scene.subscribe("workers");
+            let group = scene.registry.group_of(&member).unwrap();
+            assert!(deliver_to_one(&group, &scene.peer.account, message, &mut Vec::new()));
+            let publisher = thread::spawn({
+                let (group, peer) = (group.clone(), scene.peer.clone());
+                move || assert!(deliver_to_one(&group, &peer.account, message, &mut Vec::new()))
+            });
+            scene.write();
+            publisher.join().unwrap();
+            scene.write();
+            assert_eq!(member.queued(), 0);
+            assert_eq!(group.ready(), 1);
+            scene.end();
+        });
+    }
+}

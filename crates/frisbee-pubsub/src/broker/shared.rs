@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+        Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -24,6 +24,7 @@ use crate::{
         subscriber::{EndStalled, Subscriber, SubscriptionShared, UndeliveredMessages},
     },
     lock::lock,
+    sync::Mutex,
     wire::{EndReason, EndedPacket, OperationBase, PacketKind},
 };
 

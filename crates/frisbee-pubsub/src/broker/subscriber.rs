@@ -5,7 +5,7 @@ use std::{
     collections::{HashMap, HashSet, VecDeque},
     fmt,
     sync::{
-        Arc, Mutex, OnceLock, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -24,6 +24,7 @@ use crate::{
         queue::{MessageQueue, NextDelivery, PushOutcome, cost},
     },
     lock::lock,
+    sync::Mutex,
     trie::PatternShapes,
     wire::{MESSAGE_COST, OperationBase, PacketKind, SubscribePacket, write_missing},
 };
@@ -292,6 +293,11 @@ impl Subscriber {
     /// Delivers a retained value at the beginning of a subscription.
     pub(super) fn deliver_retained(self: &Arc<Self>, delivery: &mut DeliveryState, content: &Content) -> OfferOutcome {
         self.push(delivery, content, &SharedMessage::default(), None)
+    }
+
+    #[cfg(all(loom, test))]
+    pub(super) fn queued(&self) -> usize {
+        lock(&self.delivery).queue.count()
     }
 
     /// Returns `true` if nothing is queued before a new message.

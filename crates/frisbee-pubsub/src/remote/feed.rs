@@ -3,11 +3,15 @@
 use std::{
     collections::VecDeque,
     mem,
-    sync::{Mutex, MutexGuard},
     task::{Context, Poll, Waker},
 };
 
-use crate::{Message, SubscriptionEnd, SubscriptionEvent, lock::lock, wire::MESSAGE_COST};
+use crate::{
+    Message, SubscriptionEnd, SubscriptionEvent,
+    lock::lock,
+    sync::{Mutex, MutexGuard},
+    wire::MESSAGE_COST,
+};
 
 /// A queue of events for one subscription. Bounded by twice the window, even if the broker ignores its credit.
 #[derive(Debug)]

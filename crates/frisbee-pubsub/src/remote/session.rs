@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, HashSet, VecDeque},
     hash::{BuildHasher, RandomState},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicI64, AtomicU64, Ordering},
     },
 };
@@ -18,6 +18,7 @@ use crate::{
     SubscriptionEvent,
     lock::{lock, take},
     remote::feed::EventFeed,
+    sync::Mutex,
     wire::{OperationBase, PacketKind, SubscribePacket, VERSION, write_credit},
 };
 

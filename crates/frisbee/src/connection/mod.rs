@@ -2,12 +2,16 @@
 
 mod core;
 mod handle;
+#[cfg(loom)]
+mod model;
 mod sending;
 mod shared;
 mod states;
 mod stream;
 mod waiting;
 
+#[cfg(loom)]
+pub use self::model::ConnectionModel;
 pub(crate) use self::{core::ConnectionCore, sending::WriteStep, shared::ConnectionShared};
 pub use self::{
     handle::{Connection, ConnectionMetrics},

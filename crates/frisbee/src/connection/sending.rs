@@ -1,6 +1,6 @@
 //! Sending through the outbox of a connection: attempts, waits for space, and batches for the driver.
 
-use std::{future::poll_fn, pin::pin, sync::MutexGuard, task::Waker, time::Instant};
+use std::{future::poll_fn, pin::pin, task::Waker, time::Instant};
 
 use bytes::Buf as _;
 use tokio::task::coop;
@@ -9,6 +9,7 @@ use super::{core::ConnectionCore, handle::Connection, shared::ConnectionShared};
 use crate::{
     CloseReason, Frames, OutboxLimit, Packet, PacketName, SendError, StreamSendError, TrySendError, WhenFull,
     proto::{self, StreamKey, Transmit},
+    sync::MutexGuard,
 };
 
 /// Position of a packet in the order of sending. See [`Connection::may_have_left`].

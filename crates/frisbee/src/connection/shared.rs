@@ -1,17 +1,19 @@
 //! State shared by the handles and the driver of one connection.
 
 use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    },
+    sync::{Arc, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
 };
 
-use tokio::{runtime::Handle, sync::Notify};
+use tokio::runtime::Handle;
 
 use super::{core::ConnectionCore, states::AttachedStates};
-use crate::{Address, CloseReason, Config, net::PeerIdentity, proto};
+use crate::{
+    Address, CloseReason, Config,
+    net::PeerIdentity,
+    proto,
+    sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Notify},
+};
 
 /// State shared by the handles and the driver of one connection.
 pub(crate) struct ConnectionShared {

@@ -1,6 +1,8 @@
 //! User values attached to a connection, one of each type. Lookups take no lock. Values live as long as the connection.
 
-use std::{any::Any, sync::OnceLock};
+use std::any::Any;
+
+use crate::sync::OnceLock;
 
 pub(super) struct AttachedStates {
     first: OnceLock<Box<AttachedState>>,
@@ -51,5 +53,47 @@ impl AttachedStates {
             place = &taken.next;
         }
         Ok(place.get().and_then(|state| state.value.downcast_ref()).expect("it was set right now"))
+    }
+}
+
+#[cfg(all(loom, test))]
+mod models {
+    use std::sync::Arc;
+
+    use loom::{model, thread};
+
+    use super::*;
+
+    #[test]
+    fn of_two_values_of_a_type_one_is_kept_and_both_threads_see_it() {
+        model(|| {
+            let states = Arc::new(AttachedStates::new(Some(Box::new("the identity"))));
+            let add = |states: &AttachedStates, value: u32| {
+                let added = states.add(value).copied();
+                let kept = added.unwrap_or_else(|(there, _)| *there);
+                assert_eq!(states.get::<u32>(), Some(&kept));
+                (added.is_ok(), kept)
+            };
+            let other = thread::spawn({
+                let states = states.clone();
+                move || add(&states, 1)
+            });
+            let ((is_ours, ours), (is_theirs, theirs)) = (add(&states, 2), other.join().unwrap());
+            assert!(is_ours != is_theirs && ours == theirs);
+        });
+    }
+
+    #[test]
+    fn values_of_different_types_are_all_kept() {
+        model(|| {
+            let states = Arc::new(AttachedStates::new(None));
+            let other = thread::spawn({
+                let states = states.clone();
+                move || states.add(1_u8).is_ok() && states.get::<u8>() == Some(&1)
+            });
+            assert!(states.add(2_u16).is_ok() && states.get::<u16>() == Some(&2));
+            assert!(other.join().unwrap());
+            assert_eq!((states.get::<u8>(), states.get::<u16>()), (Some(&1), Some(&2)));
+        });
     }
 }

@@ -7,12 +7,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::{sync::Notify, task::coop, time::timeout};
+use tokio::{task::coop, time::timeout};
 
 use super::{core::ConnectionCore, shared::ConnectionShared};
 use crate::{
     CloseReason,
     proto::{self, PeerProtocol, StreamEnd, StreamKey},
+    sync::Notify,
 };
 
 impl ConnectionShared {

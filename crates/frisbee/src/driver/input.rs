@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     mem,
-    sync::{Arc, MutexGuard},
+    sync::Arc,
     task::{Context, Poll, Waker},
 };
 
@@ -22,6 +22,7 @@ use crate::{
     connection::ConnectionCore,
     proto::{self, PeerProtocol},
     router::{Event, RefusalReason, RefusedPacket},
+    sync::MutexGuard,
 };
 
 impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {

@@ -8,12 +8,11 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     future::poll_fn,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::{Arc, PoisonError, atomic::Ordering::Relaxed},
     task::{Context, Poll, Waker, ready},
 };
+
+use crate::sync::{AtomicUsize, Mutex, MutexGuard};
 
 /// Permits shared by the connections of one scope.
 pub(crate) struct HandlerPermits {
@@ -380,5 +379,56 @@ mod tests {
         });
         assert_eq!(permits.free.load(SeqCst), LIMIT);
         assert!(permits.queue().waiting.is_empty() && permits.queue().granted.is_empty());
+    }
+}
+
+#[cfg(all(loom, test))]
+mod models {
+    use loom::{future::block_on, model, thread};
+
+    use super::*;
+
+    /// Runs a handler on a connection.
+    async fn run(permits: Arc<HandlerPermits>, running: Arc<AtomicUsize>) {
+        let mut held = HeldPermits::new(permits);
+        poll_fn(|cx| held.poll_hold(cx, 1)).await;
+        assert_eq!(running.fetch_add(1, Relaxed), 0, "there is one permit");
+        running.fetch_sub(1, Relaxed);
+        drop(held.take_task_permit());
+    }
+
+    #[test]
+    fn each_permit_is_used_by_one_connection_and_released_once() {
+        model(|| {
+            let (permits, running) = (HandlerPermits::new(1), Arc::new(AtomicUsize::new(0)));
+            let other = thread::spawn({
+                let (permits, running) = (permits.clone(), running.clone());
+                move || block_on(run(permits, running))
+            });
+            block_on(run(permits.clone(), running));
+            other.join().unwrap();
+            assert_eq!(permits.free.load(Relaxed), 1);
+        });
+    }
+
+    #[test]
+    fn a_queued_connection_that_leaves_passes_its_permit_on() {
+        model(|| {
+            let (permits, running) = (HandlerPermits::new(1), Arc::new(AtomicUsize::new(0)));
+            let mut first = HeldPermits::new(permits.clone());
+            assert!(first.poll_hold(&mut Context::from_waker(Waker::noop()), 1).is_ready());
+            let mut leaving = HeldPermits::new(permits.clone());
+            assert!(leaving.poll_hold(&mut Context::from_waker(Waker::noop()), 1).is_pending());
+            let other = thread::spawn({
+                let (permits, running) = (permits.clone(), running.clone());
+                move || block_on(run(permits, running))
+            });
+            let leaves = thread::spawn(move || drop(leaving));
+            first.release_beyond(0);
+            leaves.join().unwrap();
+            other.join().unwrap();
+            assert_eq!(permits.free.load(Relaxed), 1);
+            assert!(permits.queue().waiting.is_empty() && permits.queue().granted.is_empty());
+        });
     }
 }
