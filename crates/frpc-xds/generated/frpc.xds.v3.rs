@@ -1170,6 +1170,32 @@ pub struct CertificateProviderPluginInstance {
 pub struct SdsSecretConfig {
     #[prost(string, tag = "1")]
     pub name: String,
+    #[prost(message, optional, tag = "2")]
+    pub sds_config: Option<ConfigSource>,
+}
+
+#[derive(Clone, PartialEq, frpc::prost::Message)]
+#[prost(prost_path = "::frpc::prost")]
+#[allow(dead_code)]
+pub struct Secret {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(oneof = "secret::Type", tags = "2, 4")]
+    pub r#type: Option<secret::Type>,
+}
+
+/// Nested message and enum types in `Secret`.
+#[allow(dead_code)]
+pub mod secret {
+    #[derive(Clone, PartialEq, frpc::prost::Oneof)]
+    #[prost(prost_path = "::frpc::prost")]
+    #[allow(clippy::large_enum_variant)]
+    pub enum Type {
+        #[prost(message, tag = "2")]
+        TlsCertificate(super::TlsCertificate),
+        #[prost(message, tag = "4")]
+        ValidationContext(super::CertificateValidationContext),
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, frpc::prost::Message)]
@@ -3909,17 +3935,78 @@ const _: () = {
 
         #[inline]
         fn layout() -> Option<&'static Layout> {
-            Some(Layout::flat())
+            static LAYOUT: Layout = Layout::new(
+                &[FieldLayout::message::<ConfigSource>(2)],
+            );
+            Some(&LAYOUT)
         }
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
             out.string(&self.name);
+            out.message_or_nil::<ConfigSource>(self.sds_config.as_ref());
         }
 
         #[inline]
         fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
             input.string(&mut self.name).at("name")?;
+            input
+                .message_or_nil::<ConfigSource, _>(&mut self.sds_config)
+                .at("sds_config")?;
+            Ok(())
+        }
+    }
+
+    impl Message for Secret {
+        const NAME: &'static str = "Secret";
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+
+        #[inline]
+        fn layout() -> Option<&'static Layout> {
+            static LAYOUT: Layout = Layout::new(
+                &[
+                    FieldLayout::message::<TlsCertificate>(2),
+                    FieldLayout::message::<CertificateValidationContext>(4),
+                ],
+            );
+            Some(&LAYOUT)
+        }
+
+        #[inline]
+        fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+            out.string(&self.name);
+            let tls_certificate = match &self.r#type {
+                Some(secret::Type::TlsCertificate(value)) => Some(value),
+                _ => None,
+            };
+            out.message_or_nil::<TlsCertificate>(tls_certificate);
+            let validation_context = match &self.r#type {
+                Some(secret::Type::ValidationContext(value)) => Some(value),
+                _ => None,
+            };
+            out.message_or_nil::<CertificateValidationContext>(validation_context);
+        }
+
+        #[inline]
+        fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
+            let mut r#type = Choice::new(&mut self.r#type);
+            input.string(&mut self.name).at("name")?;
+            r#type
+                .member(
+                    0,
+                    input,
+                    secret::Type::TlsCertificate,
+                    Reader::message_or_nil::<TlsCertificate, _>,
+                )
+                .at("tls_certificate")?;
+            r#type
+                .member(
+                    1,
+                    input,
+                    secret::Type::ValidationContext,
+                    Reader::message_or_nil::<CertificateValidationContext, _>,
+                )
+                .at("validation_context")?;
             Ok(())
         }
     }

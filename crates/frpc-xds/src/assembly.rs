@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use frpc::fleet::{Endpoint, Endpoints, MethodConfig, PickPolicy, ResolvedSettings, RouteCalls};
+use frpc::{
+    fleet::{Endpoint, Endpoints, MethodConfig, PickPolicy, ResolvedSettings, RouteCalls},
+    frisbee::rustls::ClientConfig,
+};
 use tracing::debug;
 
 use crate::{
@@ -15,7 +18,7 @@ use crate::{
     protocol::ResourceState,
     resources::{
         Assignment, ClusterConfig, ClusterEndpoint, ClusterSource, ListenerConfig, Resource, ResourceKind, RouteRule,
-        RouteSource, RouteTable, RouteTarget,
+        RouteSource, RouteTable, RouteTarget, TlsSecrets,
     },
     routing::{RemovedRoutes, ServiceRoutes},
 };
@@ -67,6 +70,7 @@ type AssembledCluster = (Endpoints, ResolvedSettings);
 struct LeafCluster {
     name: String,
     config: Arc<ClusterConfig>,
+    tls: Option<Arc<ClientConfig>>,
     priorities: Vec<Vec<ClusterEndpoint>>,
     dropped: u32,
 }
@@ -255,6 +259,8 @@ impl Assembly {
             Resource::Cluster(cluster) => cluster,
             _ => unreachable!("resources are kept by their types"),
         };
+        // Its secrets are watched, although the endpoints may be incomplete.
+        let tls = self.tls(used, &config);
         let assignment = match &config.source {
             ClusterSource::Aggregate(clusters) => {
                 // All are watched, although the first may be incomplete.
@@ -270,7 +276,27 @@ impl Assembly {
             },
         };
         let (priorities, dropped) = (assignment.priorities.clone(), assignment.dropped);
-        Ok(vec![LeafCluster { name: name.to_owned(), config, priorities, dropped }])
+        let tls = tls.map_err(|error| match error {
+            Incomplete::Failed(why) => failed(format!("the cluster {name:?}: {why}")),
+            error => error,
+        })?;
+        Ok(vec![LeafCluster { name: name.to_owned(), config, tls, priorities, dropped }])
+    }
+
+    /// Returns the TLS of a cluster, with the current secrets.
+    fn tls(&self, used: &mut Watches, config: &ClusterConfig) -> Result<Option<Arc<ClientConfig>>> {
+        let Some(rules) = &config.tls else { return Ok(None) };
+        // All are watched, although the first may be incomplete.
+        let found: Vec<_> = rules.secrets().map(|name| (name, self.watch(used, ResourceKind::Secret, name))).collect();
+        let mut secrets = TlsSecrets::new();
+        for (name, found) in found {
+            match found? {
+                Resource::Secret(secret) => secrets.insert(name.clone(), secret),
+                _ => unreachable!("resources are kept by their types"),
+            };
+        }
+        let tls = self.client.tls.get(&self.client.bootstrap, rules, &secrets);
+        tls.map(Some).map_err(|error| failed(error.to_string()))
     }
 
     fn endpoint(&self, one: &ClusterEndpoint, leaf: &LeafCluster) -> Result<Endpoint> {
@@ -280,8 +306,8 @@ impl Assembly {
             (scheme, _) => scheme,
         };
         let mut endpoint = Endpoint::new(format!("{scheme}://{}", one.address)).map_err(invalid)?;
-        if let Some(rules) = &leaf.config.tls {
-            endpoint = endpoint.tls(self.client.tls.get(&self.client.bootstrap, rules).map_err(invalid)?);
+        if let (Some(rules), Some(tls)) = (&leaf.config.tls, &leaf.tls) {
+            endpoint = endpoint.tls(tls.clone());
             let host_name = Some(&one.host_name).filter(|name| !name.is_empty());
             if let Some(name) = rules.sni.as_ref().or(host_name) {
                 endpoint = endpoint.tls_name(&**name);

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     fs, io,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -13,12 +13,14 @@ use frpc::{
     frisbee::rustls::{
         self, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
         client::{
+            ResolvesClientCert, Resumption,
             danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
             verify_server_cert_signed_by_trust_anchor,
         },
         crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature},
         pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
         server::ParsedCertificate,
+        sign::CertifiedKey,
     },
 };
 use tracing::warn;
@@ -26,7 +28,7 @@ use webpki::EndEntityCert;
 
 use crate::{
     bootstrap::{Bootstrap, CertificateFiles, read_limited},
-    resources::{CertificateSource, SanRule, TlsRules},
+    resources::{CertificateSource, SanRule, TlsIdentity, TlsRules, TlsSecrets},
 };
 
 impl CertificateFiles {
@@ -61,29 +63,56 @@ fn unusable(why: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why.into())
 }
 
-/// The TLS configurations in use. Clusters with the same rules share one, so connections stay when a cluster is sent again.
+/// The TLS configurations in use. Clusters with the same rules share one, so connections stay when a cluster is sent again,
+/// and when a secret changes.
 #[derive(Debug, Default)]
-pub(crate) struct TlsConfigs(Mutex<HashMap<TlsRules, Weak<ClientConfig>>>);
+pub(crate) struct TlsConfigs(Mutex<HashMap<TlsRules, SharedTls>>);
+
+#[derive(Debug)]
+struct SharedTls {
+    config: Weak<ClientConfig>,
+    /// The changing part of a configuration with secrets.
+    rotating: Weak<RotatingTls>,
+}
 
 impl TlsConfigs {
-    /// Returns the configuration for these rules.
+    /// Returns the configuration for these rules. New connections of a known one use these secrets.
     ///
     /// # Errors
     ///
-    /// A provider is not in the bootstrap, or a file is unusable.
-    pub(crate) fn get(&self, bootstrap: &Bootstrap, rules: &TlsRules) -> io::Result<Arc<ClientConfig>> {
+    /// A provider is not in the bootstrap, a file is unusable, or a secret has a different type.
+    pub(crate) fn get(
+        &self,
+        bootstrap: &Bootstrap,
+        rules: &TlsRules,
+        secrets: &TlsSecrets,
+    ) -> io::Result<Arc<ClientConfig>> {
         let mut configs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(config) = configs.get(rules).and_then(Weak::upgrade) {
+        if let Some(SharedTls { config, rotating }) = configs.get(rules)
+            && let Some(config) = config.upgrade()
+        {
+            if let Some(rotating) = rotating.upgrade() {
+                rotating.update(bootstrap, rules.with_secrets(secrets).map_err(unusable)?)?;
+            }
             return Ok(config);
         }
-        let config = create(bootstrap, rules)?;
-        configs.retain(|_, config| config.strong_count() > 0);
-        configs.insert(rules.clone(), Arc::downgrade(&config));
+        let mut rotating = Weak::new();
+        let config = match rules.secrets().next() {
+            None => create(bootstrap, rules)?.0,
+            Some(_) => {
+                let shared = RotatingTls::new(bootstrap, rules.with_secrets(secrets).map_err(unusable)?)?;
+                rotating = Arc::downgrade(&shared);
+                shared.config()
+            }
+        };
+        configs.retain(|_, shared| shared.config.strong_count() > 0);
+        configs.insert(rules.clone(), SharedTls { config: Arc::downgrade(&config), rotating });
         Ok(config)
     }
 }
 
-fn create(bootstrap: &Bootstrap, rules: &TlsRules) -> io::Result<Arc<ClientConfig>> {
+/// Returns a configuration, and its verifier for authorities other than those of the system.
+fn create(bootstrap: &Bootstrap, rules: &TlsRules) -> io::Result<(Arc<ClientConfig>, Option<Arc<ServerVerifier>>)> {
     let provider = |name: &String| {
         let files = bootstrap.certificates.get(name);
         files.ok_or_else(|| unusable(format!("the bootstrap has no certificate provider {name:?}")))
@@ -97,6 +126,7 @@ fn create(bootstrap: &Bootstrap, rules: &TlsRules) -> io::Result<Arc<ClientConfi
             CertificateSource::File(path) => PemSource::File(path.clone()),
             CertificateSource::Inline(text) => PemSource::Text(text.clone()),
             CertificateSource::System => return Err(unusable(format!("the system has no {what} for a cluster"))),
+            CertificateSource::Secret(name) => return Err(unusable(format!("there is no secret {name:?}"))),
         })
     };
     let roots = match &rules.authorities {
@@ -110,7 +140,7 @@ fn create(bootstrap: &Bootstrap, rules: &TlsRules) -> io::Result<Arc<ClientConfi
         Some(roots) => ClientTls::with_roots(roots.pem()).map_err(invalid)?,
         None => system_roots()?,
     };
-    if let Some((certificate, key)) = &rules.identity {
+    if let Some(TlsIdentity { certificate, key }) = &rules.identity {
         let part = |index: usize| {
             move |files: &CertificateFiles| {
                 let (certificate, key) = files.identity.clone()?;
@@ -122,13 +152,118 @@ fn create(bootstrap: &Bootstrap, rules: &TlsRules) -> io::Result<Arc<ClientConfi
         tls = tls.identity(certificate.pem(), key.pem()).map_err(invalid)?;
     }
     let config: Arc<ClientConfig> = tls.into();
-    let Some(source) = roots else { return Ok(config) };
+    let Some(source) = roots else { return Ok((config, None)) };
     let mut config = ClientConfig::clone(&config);
     let algorithms = config.crypto_provider().signature_verification_algorithms;
     let roots = ReloadedRoots::new(source)?;
-    let verifier = ServerVerifier { roots, names: rules.names.clone(), algorithms };
-    config.dangerous().set_certificate_verifier(Arc::new(verifier));
-    Ok(Arc::new(config))
+    let verifier = Arc::new(ServerVerifier { roots, names: rules.names.clone(), algorithms });
+    config.dangerous().set_certificate_verifier(verifier.clone());
+    Ok((Arc::new(config), Some(verifier)))
+}
+
+/// The certificates of a configuration with secrets: each handshake uses the current ones.
+#[derive(Debug)]
+struct RotatingTls(Mutex<CurrentTls>);
+
+#[derive(Debug)]
+struct CurrentTls {
+    rules: TlsRules,
+    config: Arc<ClientConfig>,
+    verifier: Arc<dyn ServerCertVerifier>,
+}
+
+impl CurrentTls {
+    fn new(bootstrap: &Bootstrap, rules: TlsRules) -> io::Result<Self> {
+        let (config, verifier) = create(bootstrap, &rules)?;
+        match verifier {
+            Some(verifier) => Ok(Self { rules, config, verifier }),
+            // The identity is a secret, and the authorities are fixed.
+            None => Err(unusable("a certificate by SDS needs authorities from SDS, files or a provider")),
+        }
+    }
+}
+
+impl RotatingTls {
+    fn new(bootstrap: &Bootstrap, rules: TlsRules) -> io::Result<Arc<Self>> {
+        CurrentTls::new(bootstrap, rules).map(|current| Arc::new(Self(Mutex::new(current))))
+    }
+
+    /// Replaces the certificates. Without an error only: the last ones stay.
+    fn update(&self, bootstrap: &Bootstrap, rules: TlsRules) -> io::Result<()> {
+        if self.current().rules == rules {
+            return Ok(());
+        }
+        let next = CurrentTls::new(bootstrap, rules)?;
+        *self.current() = next;
+        Ok(())
+    }
+
+    fn config(self: Arc<Self>) -> Arc<ClientConfig> {
+        let mut config = ClientConfig::clone(&self.current().config);
+        config.dangerous().set_certificate_verifier(self.clone());
+        config.client_auth_cert_resolver = self;
+        // A resumed session would keep the earlier certificates.
+        config.resumption = Resumption::disabled();
+        Arc::new(config)
+    }
+
+    fn current(&self) -> MutexGuard<'_, CurrentTls> {
+        // It is only replaced.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn verifier(&self) -> Arc<dyn ServerCertVerifier> {
+        self.current().verifier.clone()
+    }
+
+    fn resolver(&self) -> Arc<dyn ResolvesClientCert> {
+        self.current().config.client_auth_cert_resolver.clone()
+    }
+}
+
+impl ResolvesClientCert for RotatingTls {
+    fn resolve(&self, hints: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.resolver().resolve(hints, schemes)
+    }
+
+    fn has_certs(&self) -> bool {
+        self.resolver().has_certs()
+    }
+}
+
+impl ServerCertVerifier for RotatingTls {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.verifier().verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier().verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier().verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier().supported_verify_schemes()
+    }
 }
 
 /// PEM in a file or in a resource.

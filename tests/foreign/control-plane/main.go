@@ -44,6 +44,7 @@ import (
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listener "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	route "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	tls "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
@@ -52,7 +53,6 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 )
 
 // everyone is the key of the only snapshot.
@@ -208,6 +208,7 @@ func (p *plane) set(version, text string) error {
 		"routes":    func() (string, proto.Message) { return resource.RouteType, new(route.RouteConfiguration) },
 		"clusters":  func() (string, proto.Message) { return resource.ClusterType, new(cluster.Cluster) },
 		"endpoints": func() (string, proto.Message) { return resource.EndpointType, new(endpoint.ClusterLoadAssignment) },
+		"secrets":   func() (string, proto.Message) { return resource.SecretType, new(tls.Secret) },
 	}
 	all := make(map[resource.Type][]types.Resource)
 	for name, list := range lists {

@@ -4,7 +4,7 @@
 //!   listener    the routes of a service;  routes: virtual hosts and their routes
 //!   cluster     settings of a cluster and the source of its endpoints;  balancing: its policy
 //!   endpoints   the endpoints of a cluster
-//!   tls         certificates and their verification;  text: conditions on headers and paths
+//!   tls         certificates, their verification, and secrets;  text: conditions on headers and paths
 //! ```
 
 mod balancing;
@@ -30,7 +30,7 @@ pub(crate) use self::{
     listener::{ListenerConfig, RouteSource},
     routes::{HashRule, PathRule, RouteCondition, RouteRule, RouteTable, RouteTarget},
     text::{HeaderCondition, HeaderRule},
-    tls::{CertificateSource, SanRule, TlsRules},
+    tls::{CertificateSource, SanRule, TlsIdentity, TlsRules, TlsSecret, TlsSecrets},
 };
 use crate::protos::frpc::xds::v3::NamedResource;
 
@@ -41,10 +41,11 @@ pub(crate) enum ResourceKind {
     Endpoints,
     Listener,
     Routes,
+    Secret,
 }
 
 impl ResourceKind {
-    pub(crate) const ALL: [Self; 4] = [Self::Cluster, Self::Endpoints, Self::Listener, Self::Routes];
+    pub(crate) const ALL: [Self; 5] = [Self::Cluster, Self::Endpoints, Self::Listener, Self::Routes, Self::Secret];
 
     pub(crate) fn type_url(self) -> &'static str {
         match self {
@@ -52,6 +53,7 @@ impl ResourceKind {
             Self::Endpoints => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
             Self::Listener => "type.googleapis.com/envoy.config.listener.v3.Listener",
             Self::Routes => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+            Self::Secret => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
         }
     }
 
@@ -75,6 +77,7 @@ impl ResourceKind {
             Self::Endpoints => Assignment::read(&decode(content)?).map(|one| Resource::Endpoints(Arc::new(one))),
             Self::Listener => ListenerConfig::read(decode(content)?).map(|one| Resource::Listener(Arc::new(one))),
             Self::Routes => RouteTable::read(decode(content)?).map(|one| Resource::Routes(Arc::new(one))),
+            Self::Secret => TlsSecret::read(decode(content)?).map(|one| Resource::Secret(Arc::new(one))),
         }
     }
 }
@@ -86,6 +89,7 @@ pub(crate) enum Resource {
     Routes(Arc<RouteTable>),
     Cluster(Arc<ClusterConfig>),
     Endpoints(Arc<Assignment>),
+    Secret(Arc<TlsSecret>),
 }
 
 /// Returns the name of a resource of any type.

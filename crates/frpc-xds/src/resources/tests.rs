@@ -399,6 +399,111 @@ fn names_in_certificates_are_matched() {
     assert!(rules(Exact("a".to_owned()), false, 1).unwrap_err().contains("SAN type 1"));
 }
 
+/// Returns a TLS context with secrets for the authorities and the certificate of the client.
+fn context_with_secrets(change: impl FnOnce(&mut proto::CommonTlsContext)) -> Result<TlsRules, String> {
+    let secret = |name: &str| proto::SdsSecretConfig { name: name.to_owned(), sds_config: ads() };
+    let mut common = proto::CommonTlsContext {
+        tls_certificate_sds_secret_configs: vec![secret("mine")],
+        validation_context_sds_secret_config: Some(secret("roots")),
+        ..Default::default()
+    };
+    change(&mut common);
+    let context = proto::UpstreamTlsContext { common_tls_context: Some(common), sni: String::new() };
+    let config = pack("envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext", &context);
+    TlsRules::read(&proto::TransportSocket { name: String::new(), typed_config: Some(config) })
+}
+
+fn file(path: &str) -> Option<proto::DataSource> {
+    Some(proto::DataSource { specifier: Some(proto::data_source::Specifier::Filename(path.to_owned())) })
+}
+
+fn secret(kind: Option<proto::secret::Type>) -> Vec<u8> {
+    proto::Secret { name: "one".to_owned(), r#type: kind }.encode_to_vec()
+}
+
+#[test]
+fn secrets_take_the_place_of_their_names() {
+    use proto::secret::Type;
+    let read = |content: &[u8]| match ResourceKind::Secret.read(content).unwrap() {
+        Resource::Secret(secret) => secret,
+        other => panic!("{other:?}"),
+    };
+    let rule = |name: &str| proto::StringMatcher {
+        match_pattern: Some(proto::string_matcher::MatchPattern::Exact(name.to_owned())),
+        ..Default::default()
+    };
+    let validation = proto::CertificateValidationContext {
+        trusted_ca: file("/ca.pem"),
+        match_subject_alt_names: vec![rule("b.example")],
+        ..Default::default()
+    };
+    let certificate = proto::TlsCertificate { certificate_chain: file("/c.pem"), private_key: file("/k.pem") };
+    let roots = read(&secret(Some(Type::ValidationContext(validation))));
+    let mine = read(&secret(Some(Type::TlsCertificate(certificate))));
+    let rules = context_with_secrets(|common| {
+        common.combined_validation_context = Some(proto::CombinedCertificateValidationContext {
+            default_validation_context: Some(proto::CertificateValidationContext {
+                trusted_ca: file("/replaced.pem"),
+                match_subject_alt_names: vec![rule("a.example")],
+                ..Default::default()
+            }),
+            validation_context_sds_secret_config: common.validation_context_sds_secret_config.take(),
+            ..Default::default()
+        });
+    });
+    let rules = rules.unwrap();
+    assert_eq!(rules.secrets().map(|name| &**name).collect::<Vec<_>>(), ["roots", "mine"]);
+    let secrets = [("roots".into(), roots.clone()), ("mine".into(), mine.clone())].into();
+    let found = rules.with_secrets(&secrets).unwrap();
+    assert_eq!(found.authorities, CertificateSource::File("/ca.pem".into()));
+    let identity = found.identity.unwrap();
+    assert_eq!(identity.certificate, CertificateSource::File("/c.pem".into()));
+    assert_eq!(identity.key, CertificateSource::File("/k.pem".into()));
+    assert!(found.names.iter().any(|rule| rule.matches("a.example", false)));
+    assert!(found.names.iter().any(|rule| rule.matches("b.example", false)));
+    // Each in the place of the other.
+    let swapped = [("roots".into(), mine), ("mine".into(), roots)].into();
+    assert!(rules.with_secrets(&swapped).unwrap_err().contains("\"roots\" is no validation_context"));
+}
+
+#[test]
+fn unusable_secrets_are_refused() {
+    use proto::secret::Type;
+    let text = |text: &str| {
+        Some(proto::DataSource { specifier: Some(proto::data_source::Specifier::InlineString(text.to_owned())) })
+    };
+    let certificate = |certificate_chain, private_key| {
+        Some(Type::TlsCertificate(proto::TlsCertificate { certificate_chain, private_key }))
+    };
+    let validation = |trusted_ca| {
+        Some(Type::ValidationContext(proto::CertificateValidationContext { trusted_ca, ..Default::default() }))
+    };
+    for (kind, why) in [
+        (None, "neither tls_certificate nor validation_context"),
+        (certificate(text("x"), None), "needs certificate_chain and private_key"),
+        (certificate(text("x"), text("y")), "tls_certificate is unusable"),
+        (validation(None), "needs trusted_ca"),
+        (validation(text("-----BEGIN CERTIFICATE-----")), "trusted_ca is unusable"),
+    ] {
+        let error = ResourceKind::Secret.read(&secret(kind)).unwrap_err();
+        assert!(error.contains(why), "{why}: {error}");
+    }
+    for (change, why) in [
+        (
+            (|common| common.tls_certificate_sds_secret_configs[0].name.clear()) as fn(&mut proto::CommonTlsContext),
+            "name is empty",
+        ),
+        (|common| common.tls_certificate_sds_secret_configs[0].sds_config = None, "must be ads or self"),
+        (|common| common.tls_certificate_sds_secret_configs.push(Default::default()), "more than one"),
+        (|common| common.tls_certificates.push(Default::default()), "more than one"),
+    ] {
+        let error = context_with_secrets(change).unwrap_err();
+        assert!(error.contains(why), "{why}: {error}");
+    }
+    let shown = format!("{:?}", CertificateSource::Inline(b"secret".to_vec()));
+    assert_eq!(shown, "Inline(6 bytes)");
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_refused_or_read(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {

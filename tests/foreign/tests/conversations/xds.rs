@@ -597,3 +597,65 @@ fn tls_contexts_name_certificates_of_the_bootstrap_and_names_of_servers() {
         assert!(format!("{error:?}").contains("NotValidForName"), "{error:?}");
     });
 }
+
+/// Returns the secret of a client, and of the authorities for servers.
+fn secrets(client: &Identity, key: &Identity, servers: &[&Identity]) -> Value {
+    let text = |file: support::PemFile| std::fs::read_to_string(file.path()).unwrap();
+    let roots: String = servers.iter().map(|server| text(server.pem_file())).collect();
+    json!([
+        {"name": "mine", "tls_certificate": {
+            "certificate_chain": {"inline_string": text(client.pem_file())},
+            "private_key": {"inline_string": text(key.key_file())}}},
+        {"name": "roots", "validation_context": {"trusted_ca": {"inline_string": roots}}},
+    ])
+}
+
+#[test]
+fn secrets_of_the_control_plane_are_rotated_for_new_connections() {
+    in_real_time_within(LIMIT, async {
+        let Some(mut plane) = Plane::start().await else { return };
+        let [first_server, second_server, first_client, second_client] = std::array::from_fn(|_| Identity::new());
+        let serve = async |name, server: &Identity, client: &Identity| {
+            let server = Server::builder().tls(with_h2(server.server_for(client))).wire(Http::new());
+            let server = server.layer(Named(name)).add_service(TestServer::new(TestService::default()));
+            server.bind("tcp://127.0.0.1:0").await.unwrap()
+        };
+        // Each server knows one certificate of the client.
+        let first = serve("first", &first_server, &first_client).await;
+        let second = serve("second", &second_server, &second_client).await;
+        let with = |servers: &[&Server], secrets: Value| {
+            let endpoints: Vec<_> = servers.iter().map(|server| endpoint(server)).collect();
+            resources(&[locality("a", 1, 0, &endpoints)], |all| {
+                let source = json!({"ads": {}, "resource_api_version": "V3"});
+                let secret = |name: &str| json!({"name": name, "sds_config": source});
+                all["clusters"][0]["transport_socket"] = json!({"name": "tls", "typed_config": {
+                    "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+                    "common_tls_context": {
+                        "tls_certificate_sds_secret_configs": [secret("mine")],
+                        "combined_validation_context": {
+                            "default_validation_context": {
+                                "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "localhost"}}]},
+                            "validation_context_sds_secret_config": secret("roots")}}}});
+                all["secrets"] = secrets;
+            })
+        };
+        plane.set(1, &with(&[&first], secrets(&first_client, &first_client, &[&first_server]))).await;
+        let client = plane.connect().await;
+        assert_eq!(say(&client).await.unwrap(), "first");
+        let rotated = secrets(&second_client, &second_client, &[&second_server]);
+        plane.set(2, &with(&[&first], rotated.clone())).await;
+        plane.event("ack Secret 2").await;
+        plane.set(3, &with(&[&first, &second], rotated.clone())).await;
+        // The connection to the first server stays: a new one would fail with the new certificates.
+        while !spread(&client, 8).await.contains_key("second") {}
+        assert!(spread(&client, 40).await["first"] > 0);
+        // A key of a different certificate is refused, and the last good secrets stay.
+        plane.set(4, &with(&[&second], secrets(&first_client, &second_client, &[&second_server]))).await;
+        let reason = plane.event("nack Secret").await;
+        assert!(reason.contains("mine: tls_certificate is unusable"), "{reason}");
+        while spread(&client, 8).await.contains_key("first") {}
+        assert_eq!(say(&client).await.unwrap(), "second");
+        let error = plane.channel().connect("xds:///orders").await.map(drop).unwrap_err();
+        assert!(format!("{error:?}").contains("tls_certificate is unusable"), "{error:?}");
+    });
+}
