@@ -32,11 +32,13 @@
 #![forbid(unsafe_code)]
 
 mod faults;
+mod link;
 mod lock;
 mod network;
 mod pipe;
 mod seeds;
 
-pub use faults::{FaultLayer, Faults};
+pub use faults::{FaultLayer, Faults, LinkFaults};
+pub use link::SimStream;
 pub use network::{SimNetwork, SimServer, SimTransport};
 pub use seeds::run;

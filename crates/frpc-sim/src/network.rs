@@ -2,8 +2,11 @@
 
 use std::{
     collections::BTreeMap,
-    fmt, io,
-    sync::{Arc, Mutex},
+    fmt, io, mem,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -24,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     faults::{FaultLayer, Faults},
+    link::SimStream,
     lock::lock,
     pipe::{self, LostRequests},
 };
@@ -37,6 +41,8 @@ struct NetworkState {
     servers: Mutex<BTreeMap<String, SimServer>>,
     /// The last answer of the resolver.
     found: watch::Sender<ResolverAnswer>,
+    /// Stalls and cuts of links.
+    injected: Arc<AtomicU64>,
 }
 
 /// An answer of the resolver.
@@ -80,7 +86,7 @@ impl SimNetwork {
     /// Creates a network without servers.
     pub fn new() -> Self {
         let found = watch::Sender::new(ResolverAnswer::Names(Vec::new()));
-        Self(Arc::new(NetworkState { servers: Mutex::default(), found }))
+        Self(Arc::new(NetworkState { servers: Mutex::default(), found, injected: Arc::default() }))
     }
 
     /// Starts servers. `start` builds each of them, again after each restart.
@@ -146,7 +152,25 @@ impl SimNetwork {
         Target::resolved_by(SimResolver(self.0.found.subscribe()))
     }
 
-    async fn connect(&self, name: &str) -> io::Result<tokio::io::DuplexStream> {
+    /// Returns the number of stalls and cuts by [`LinkFaults`](crate::LinkFaults).
+    pub fn link_faults(&self) -> u64 {
+        self.0.injected.load(Ordering::Relaxed)
+    }
+
+    /// Connects to a server, for protocols other than frisbee and for clients without a channel.
+    ///
+    /// ```
+    /// # async fn example(network: frpc_sim::SimNetwork) {
+    /// // let client = frpc_http::Client::new().connector(move || { let network = network.clone(); async move { network.dial("server-0").await } });
+    /// let stream = network.dial("server-0").await.unwrap();
+    /// # drop(stream);
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// No server with this name runs.
+    pub async fn dial(&self, name: &str) -> io::Result<SimStream> {
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
         let SimServer(state) = lock(&self.0.servers).get(name).cloned().ok_or_else(refused)?;
         let mut faults = state.faults.subscribe();
@@ -154,7 +178,7 @@ impl SimNetwork {
         let _ = faults.wait_for(|faults| !faults.is_partitioned && !faults.is_black_hole).await;
         let running = lock(&state.running);
         let (RunningServer { server, cut }, lost) = (running.as_ref().ok_or_else(refused)?, state.lost.clone());
-        let (client, theirs) = pipe::connection(&faults, cut.clone(), lost);
+        let (client, theirs) = pipe::connection(&faults, cut.clone(), lost, self.0.injected.clone());
         server.attach(theirs);
         Ok(client)
     }
@@ -217,6 +241,18 @@ impl SimServer {
         }
     }
 
+    /// Cuts the connections of now. The server runs on.
+    pub fn disconnect(&self) {
+        if let Some(running) = &mut *lock(&self.0.running) {
+            mem::take(&mut running.cut).cancel();
+        }
+    }
+
+    /// Calls a function with the running server, for example for its metrics.
+    pub fn inspect<T>(&self, look: impl FnOnce(&Server) -> T) -> Option<T> {
+        lock(&self.0.running).as_ref().map(|running| look(&running.server))
+    }
+
     /// Stops the server gracefully: it refuses new connections, and ends its calls within the limit.
     pub async fn shut_down(&self, limit: Duration) {
         let running = lock(&self.0.running).take();
@@ -236,7 +272,7 @@ impl Transport for SimTransport {
         let Self(network) = self.clone();
         Box::pin(async move {
             let name = url.split_once("://").map_or("", |(_, name)| name);
-            let connecting = timeout(settings.connect_timeout, network.connect(name)).await;
+            let connecting = timeout(settings.connect_timeout, network.dial(name)).await;
             match connecting.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
                 Ok(stream) => Ok(Connected::Frisbee(Box::new(stream))),
                 Err(error) => Err(frisbee::ConnectError::new(Address::Url(url), 1, error).into()),

@@ -2,17 +2,21 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::AtomicU64},
 };
 
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex, split},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, duplex, split},
     sync::watch,
     time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{faults::Faults, lock::lock};
+use crate::{
+    faults::Faults,
+    link::{LinkCut, SimStream},
+    lock::lock,
+};
 
 /// The bytes from clients that reached no server.
 pub(crate) type LostRequests = Arc<Mutex<Vec<(Instant, Vec<u8>)>>>;
@@ -22,7 +26,8 @@ pub(crate) fn connection(
     faults: &watch::Receiver<Faults>,
     cut: CancellationToken,
     lost: LostRequests,
-) -> (DuplexStream, DuplexStream) {
+    injected: Arc<AtomicU64>,
+) -> (SimStream, SimStream) {
     let (client, from_client) = duplex(BUFFER_LEN);
     let (server, from_server) = duplex(BUFFER_LEN);
     let ((mut client_read, mut client_write), (server_read, server_write)) = (split(from_client), split(from_server));
@@ -43,7 +48,8 @@ pub(crate) fn connection(
             lock(&lost).push((Instant::now(), buffer[..len].to_vec()));
         }
     });
-    (client, server)
+    let link = LinkCut::new(&faults.borrow().links, injected);
+    (SimStream::new(client, faults.clone(), link.clone()), SimStream::new(server, faults.clone(), link))
 }
 
 /// Carries bytes in one direction until its end.
@@ -53,7 +59,7 @@ async fn carry(
     mut faults: watch::Receiver<Faults>,
     lost: Option<&LostRequests>,
 ) -> io::Result<()> {
-    let mut buffer = vec![0; BUFFER_LEN];
+    let (mut buffer, mut is_lost) = (vec![0; BUFFER_LEN], false);
     loop {
         let read = from.read(&mut buffer).await?;
         if faults.wait_for(|faults| !faults.is_partitioned).await.is_err() {
@@ -63,9 +69,11 @@ async fn carry(
         if !latency.is_zero() {
             sleep(latency).await;
         }
+        // No network delivers bytes after lost ones, so the connection stays in the black hole.
+        is_lost |= is_black_hole;
         match read {
             // A black hole hides the end too.
-            _ if is_black_hole => {
+            _ if is_lost => {
                 if let Some(lost) = lost.filter(|_| read > 0) {
                     lock(lost).push((Instant::now(), buffer[..read].to_vec()));
                 }

@@ -199,7 +199,7 @@ const HOUSES: &[House] = &[
         krate: "frpc-record",
         floors: &[&["error", "protos", "settings"], &["frame", "metadata"], &["reader", "writer"], &["recorder"]],
     },
-    House { krate: "frpc-sim", floors: &[&["faults", "lock"], &["pipe", "seeds"], &["network"]] },
+    House { krate: "frpc-sim", floors: &[&["faults", "lock"], &["link", "seeds"], &["pipe"], &["network"]] },
     House { krate: "frpc-dynamic", floors: &[&["layouts"]] },
     House { krate: "frpc-validate", floors: &[&["rules"], &["violations"], &["layer"]] },
     House { krate: "frpc-types", floors: &[&["messages"], &["details", "generated"]] },

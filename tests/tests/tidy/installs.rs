@@ -4,7 +4,9 @@ use crate::{code, offences};
 
 #[test]
 fn tests_install_nothing() {
-    let places = offences(|path| path.ends_with(".rs"), commands);
+    // The campaign starts cargo for its user.
+    let is_checked = |path: &str| path.ends_with(".rs") && !path.starts_with("campaign/src/");
+    let places = offences(is_checked, commands);
     assert!(places.is_empty(), "scripts install things, not Rust code:\n{}", places.join("\n"));
 }
 

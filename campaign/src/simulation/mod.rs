@@ -1,0 +1,319 @@
+//! A world of nodes in virtual time: servers, channels, publishers and subscribers, and a checker of all that they see.
+//!
+//! ```text
+//!   mod         the world: nodes, wires, phases
+//!   callers     random calls;  publishing: messages;  chaos: faults;  service: the handlers
+//!   ledger      the checker;  defect: deliberate defects for it
+//!   message     texts whose changes are found
+//! ```
+
+mod callers;
+mod chaos;
+mod defect;
+mod ledger;
+mod message;
+mod publishing;
+mod service;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use frisbee_pubsub::{Broker, ClientRouter};
+use frpc::{
+    Channel, ChannelBuilder, Config, ConnectError, ConnectSettings, Connected, Server, Transport, Unimplemented,
+};
+use frpc_http::{ClientSettings, Http, HttpSettings};
+use frpc_sim::{SimNetwork, SimServer};
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use support::calls::{TestClient, TestServer};
+use tokio::{runtime, task::JoinSet, time::sleep};
+
+pub(crate) use self::defect::Defect;
+use self::{
+    callers::Caller,
+    chaos::Chaos,
+    defect::{DefectLayer, DefectiveStream},
+    ledger::Ledger,
+    publishing::Party,
+    service::OrderService,
+};
+use crate::{deterministic, memory};
+
+/// The result of one world.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct WorldReport {
+    pub(crate) seed: u64,
+    /// The virtual time with load and faults.
+    pub(crate) seconds: f64,
+    /// The processor time of the world.
+    pub(crate) cpu_seconds: f64,
+    pub(crate) counts: BTreeMap<String, u64>,
+    pub(crate) violations: Vec<String>,
+    /// A hash of all events with their times.
+    pub(crate) digest: u64,
+}
+
+/// Runs the world of a seed in this process, which must not have run another.
+pub(crate) fn run(seed: u64, size: WorldSize, defect: Option<Defect>) -> WorldReport {
+    deterministic::begin(seed);
+    let mut report = run_once(seed, size, defect);
+    if seed.is_multiple_of(MEMORY_CHECKED) {
+        // The first worlds fill buffers and counters of the process.
+        run_once(seed, size, defect);
+        let before = memory::in_use();
+        run_once(seed, size, defect);
+        let grown = memory::in_use().saturating_sub(before);
+        report.counts.insert("memory checks".to_owned(), 1);
+        if grown > MEMORY_GROWTH_MAX {
+            report.violations.push(format!("the third world has left {grown} bytes"));
+        }
+    }
+    report.cpu_seconds = deterministic::processor_seconds();
+    report
+}
+
+fn run_once(seed: u64, size: WorldSize, defect: Option<Defect>) -> WorldReport {
+    fastrand::seed(seed);
+    let runtime = runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let runtime = runtime.expect("the system has room for a runtime");
+    let world = runtime.block_on(async {
+        let world = World::start(size, defect).await;
+        world.run(seed).await
+    });
+    drop(runtime);
+    world
+}
+
+/// The size of a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WorldSize {
+    /// For the tests: well below a second.
+    Short,
+    /// For the campaign: up to 32 nodes and five minutes.
+    Full,
+}
+
+/// The sizes of one world, drawn from its seed.
+#[derive(Clone, Debug)]
+struct WorldPlan {
+    nodes: usize,
+    channels: usize,
+    length: Duration,
+    call_pause: Duration,
+    fault_pause: Duration,
+    has_layers: bool,
+    /// Faults let the connections of the broker live, so that each message can be accounted for.
+    spares_broker: bool,
+    config: Config,
+    http: HttpSettings,
+}
+
+struct World {
+    plan: WorldPlan,
+    network: SimNetwork,
+    servers: Vec<SimServer>,
+    ledger: Arc<Ledger>,
+    defect: Option<Defect>,
+}
+
+impl WorldPlan {
+    fn draw(size: WorldSize) -> Self {
+        let (nodes_max, seconds_max, calls_max) = match size {
+            WorldSize::Short => (4, 30, 250),
+            WorldSize::Full => (32, 300, 2_500),
+        };
+        let nodes = fastrand::usize(2..=if fastrand::u8(..4) == 0 { nodes_max } else { nodes_max.min(6) });
+        let channels = nodes * fastrand::usize(1..=3);
+        let length = Duration::from_secs(fastrand::u64(10..seconds_max));
+        let calls = fastrand::u32(200..calls_max);
+        let one = |lens: &[usize]| lens[fastrand::usize(..lens.len())];
+        let config = Config {
+            outbox_len_max: one(&[1 << 10, 32 << 10, 1 << 20]),
+            backlog_max: one(&[2, 32, 1024]),
+            handlers_max: one(&[4, 1024]),
+            stream_queue_len_max: one(&[8 << 10, 1 << 20]),
+            streams_len_max: one(&[4 << 20, 32 << 20]),
+            streams_max: one(&[32, 1024]),
+            checksums: fastrand::bool(),
+            ..Config::default()
+        };
+        let http =
+            HttpSettings { streams_max: u32::try_from(one(&[4, 256])).unwrap_or(256), ..HttpSettings::default() };
+        let call_pause = (length * u32::try_from(channels).unwrap_or(1) / calls).max(Duration::from_millis(1));
+        let fault_pause = Duration::from_millis(fastrand::u64(300..6_000));
+        let (has_layers, spares_broker) = (fastrand::bool(), fastrand::bool());
+        Self { nodes, channels, length, call_pause, fault_pause, has_layers, spares_broker, config, http }
+    }
+}
+
+impl World {
+    async fn start(size: WorldSize, defect: Option<Defect>) -> Self {
+        let (plan, network, ledger) = (WorldPlan::draw(size), SimNetwork::new(), Arc::new(Ledger::new()));
+        let service = OrderService { ledger: ledger.clone(), defect, last_call: Arc::default() };
+        let at_server = plan.clone();
+        let servers = network.servers(plan.nodes, move |faults| {
+            let broker = Broker::new();
+            let server = Server::builder().config(at_server.config.clone());
+            let server = if at_server.has_layers { server.layer(faults) } else { server };
+            server
+                .add_service(TestServer::new(service.clone()))
+                .router(broker.over(Unimplemented))
+                .wire(Http::new().settings(at_server.http.clone()))
+                .without_listener()
+        });
+        Self { plan, network, servers, ledger, defect }
+    }
+
+    async fn run(self, seed: u64) -> WorldReport {
+        let WorldPlan { channels, length, fault_pause, spares_broker, .. } = self.plan;
+        let mut callers = Vec::new();
+        let party = Party::new(self.ledger.clone(), self.defect, 3, "orders".to_owned());
+        let mut publishers = Vec::new();
+        for number in 0..channels {
+            // The first channels share the broker of one node.
+            let is_frisbee = number < 2 || fastrand::bool();
+            let target = if number < 2 { 0 } else { fastrand::usize(..self.servers.len()) };
+            let inbox = frisbee_pubsub::Client::builder().router();
+            let client = inbox.client();
+            let Some(caller) = self.connect(number, target, is_frisbee, inbox).await else { continue };
+            if is_frisbee && target == 0 {
+                for _ in 0..fastrand::usize(1..4) {
+                    party.subscribe(&client).await;
+                }
+                publishers.push(party.clone().publish(client, number as u64, length));
+            }
+            callers.push(caller);
+        }
+        // All subscriptions exist, so each of them gets all messages.
+        let publishing: JoinSet<_> = publishers.into_iter().collect();
+        let mut calling = JoinSet::new();
+        for caller in &callers {
+            calling.spawn(caller.clone().run(length));
+        }
+        let chaos = Chaos { servers: &self.servers, ledger: &self.ledger, spares_broker };
+        let faults = chaos.break_servers(length, fault_pause);
+        let ended = tokio::join!(faults, calling.join_all(), publishing.join_all());
+        drop(ended);
+        let seconds = self.ledger.elapsed().as_secs_f64();
+        self.prove_health(&callers, &party).await;
+        self.prove_end(callers, &party).await;
+        party.close();
+        let faults = self.network.link_faults();
+        self.ledger.count("faults", faults);
+        let (counts, violations, digest) = self.ledger.close();
+        let counts = counts.into_iter().map(|(what, count)| (what.to_owned(), count)).collect();
+        WorldReport { seed, seconds, cpu_seconds: 0.0, counts, violations, digest }
+    }
+
+    async fn connect(&self, number: usize, target: usize, is_frisbee: bool, inbox: ClientRouter) -> Option<Caller> {
+        let (name, wire) = (self.servers[target].name(), if is_frisbee { "frisbee" } else { "grpc" });
+        let mut builder = Channel::builder().config(self.plan.config.clone());
+        if matches!(self.defect, Some(Defect::ClaimsNotSent | Defect::Hangs)) {
+            builder = builder.layer(DefectLayer(self.defect));
+        }
+        let dialer = NodeDialer { network: self.network.clone(), defect: self.defect };
+        let channel = match is_frisbee {
+            true => builder.router(inbox).transport(dialer).connect(format!("node://{name}")).await,
+            false => self.with_grpc(builder, name, dialer).connect(format!("grpc://{name}")).await,
+        };
+        let name: Arc<str> = format!("channel {number} over {wire} to {name}").into();
+        let channel = match channel {
+            Ok(channel) => channel,
+            Err(error) => {
+                self.ledger.violate(format!("{name} cannot connect before the first fault: {error}"));
+                return None;
+            }
+        };
+        let (ledger, defect, pause) = (self.ledger.clone(), self.defect, self.plan.call_pause);
+        Some(Caller { client: TestClient::new(channel), ledger, name, defect, pause })
+    }
+
+    fn with_grpc(&self, builder: ChannelBuilder, name: &str, dialer: NodeDialer) -> ChannelBuilder {
+        let settings = ClientSettings {
+            // A half-open connection shows by this only.
+            keepalive_interval: Some(Duration::from_secs(10)),
+            keepalive_timeout: Duration::from_secs(5),
+            stream_window: if fastrand::bool() { 64 << 10 } else { 2 << 20 },
+            ..ClientSettings::default()
+        };
+        let name = name.to_owned();
+        builder.transport(frpc_http::Client::new().settings(settings).connector(move || {
+            let (dialer, name) = (dialer.clone(), name.clone());
+            async move { dialer.dial(&name).await }
+        }))
+    }
+
+    /// Checks each channel without faults: calls, credits, and the resources of servers.
+    async fn prove_health(&self, callers: &[Caller], party: &Party) {
+        for caller in callers {
+            caller.prove_healthy().await;
+        }
+        // Longer than the keepalive of all wires.
+        sleep(Duration::from_secs(120)).await;
+        party.end();
+        for server in &self.servers {
+            let Some(metrics) = server.inspect(Server::metrics) else { continue };
+            let (name, here) = (server.name(), format!(" to {}", server.name()));
+            let channels = callers.iter().filter(|caller| caller.name.ends_with(&here)).count();
+            // Channels over HTTP/2 open more connections for more calls than the server allows on one.
+            let has_several = self.plan.http.streams_max < HttpSettings::default().streams_max;
+            let is_over = !has_several && metrics.connections > channels;
+            if metrics.handlers > 0 || metrics.outbox_len > 0 || is_over {
+                let (handlers, outbox_len, open) = (metrics.handlers, metrics.outbox_len, metrics.connections);
+                self.ledger.violate(format!(
+                    "{name} with {channels} idle channels: {handlers} handlers, {outbox_len} bytes queued, {open} connections"
+                ));
+            }
+        }
+    }
+
+    /// Ends all servers and channels, and checks that no task is left.
+    async fn prove_end(&self, callers: Vec<Caller>, party: &Party) {
+        drop(callers);
+        for server in &self.servers {
+            match fastrand::bool() {
+                true => server.shut_down(Duration::from_secs(5)).await,
+                false => server.kill(),
+            }
+        }
+        party.end();
+        sleep(Duration::from_secs(120)).await;
+        let left = runtime::Handle::current().metrics().num_alive_tasks();
+        if left > 0 {
+            self.ledger.violate(format!("{left} tasks are left after the end of all servers and channels"));
+        }
+    }
+}
+
+/// Dials nodes.
+#[derive(Clone)]
+struct NodeDialer {
+    network: SimNetwork,
+    defect: Option<Defect>,
+}
+
+impl NodeDialer {
+    async fn dial(&self, name: &str) -> std::io::Result<DefectiveStream> {
+        self.network.dial(name).await.map(|stream| DefectiveStream::new(stream, self.defect))
+    }
+}
+
+impl Transport for NodeDialer {
+    fn schemes(&self) -> &[&str] {
+        &["node"]
+    }
+
+    fn connect(&self, url: String, settings: ConnectSettings) -> BoxFuture<'static, Result<Connected, ConnectError>> {
+        let dialer = self.clone();
+        Box::pin(async move {
+            let name = url.trim_start_matches("node://");
+            let stream = frpc::client::connect(&url, &settings, || dialer.dial(name)).await?;
+            Ok(Connected::Frisbee(Box::new(stream)))
+        })
+    }
+}
+
+/// One of this many seeds checks its memory with two more runs.
+const MEMORY_CHECKED: u64 = 16;
+/// The tolerance for memory that is kept for later worlds.
+const MEMORY_GROWTH_MAX: usize = 64 << 10;

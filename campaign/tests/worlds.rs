@@ -1,0 +1,93 @@
+//! Worlds of the simulation, and the proofs that its checker finds defects and repeats seeds exactly.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+fn campaign(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_frpc-campaign")).args(arguments).output().unwrap()
+}
+
+/// Returns the report of one world.
+fn report(arguments: &[&str]) -> serde_json::Value {
+    let output = campaign(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn violations(report: &serde_json::Value) -> Vec<&str> {
+    report["violations"].as_array().unwrap().iter().map(|violation| violation.as_str().unwrap()).collect()
+}
+
+#[test]
+fn worlds_break_no_rule() {
+    let output = campaign(&["simulate", "0..16", "short"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn failures_of_the_campaign_stay_fixed() {
+    let list = fs::read_to_string(folder().join("regressions.txt")).unwrap();
+    for line in list.lines().filter(|line| !line.starts_with('#')) {
+        let world = line.split('#').next().unwrap();
+        let ["world", size, seed] = *world.split_whitespace().collect::<Vec<_>>() else { panic!("{line}") };
+        let report = report(&["seed", seed, size]);
+        assert!(violations(&report).is_empty(), "{line}: {report:#}");
+    }
+}
+
+#[test]
+fn a_seed_repeats_exactly() {
+    for seed in ["3", "4", "16"] {
+        let [first, second] = [(); 2].map(|()| report(&["seed", seed, "short"]));
+        assert_eq!((&first["digest"], &first["counts"]), (&second["digest"], &second["counts"]), "seed {seed}");
+    }
+    assert_ne!(report(&["seed", "3", "short"])["digest"], report(&["seed", "4", "short"])["digest"]);
+}
+
+/// Each defect, and words of the rule that it breaks.
+const DEFECTS: [(&str, &[&str]); 10] = [
+    ("duplicates-writes", &["executed 2 times", "after Some("]),
+    ("swallows-writes", &["request", "answer", "ends well", "waits longer", "uncertain"]),
+    ("claims-not-sent", &["reported as safe to repeat"]),
+    ("hangs", &["does not end within"]),
+    ("repeats-calls", &["executed 2 times"]),
+    ("crosses-answers", &["answer 0 to call"]),
+    ("leaks-tasks", &["tasks are left"]),
+    ("leaks-memory", &["has left"]),
+    ("loses-messages", &["delivered and"]),
+    ("repeats-messages", &["after Some("]),
+];
+
+#[test]
+fn the_checker_finds_each_deliberate_defect() {
+    for (defect, rules) in DEFECTS {
+        // Every sixteenth seed has a check of memory.
+        let seeds = [0, 1, 2, 3, 16, 32].map(|seed: u64| seed.to_string());
+        let finds = |seed: &String| {
+            let report = report(&["seed", seed, "short", defect]);
+            violations(&report).iter().any(|violation| rules.iter().any(|rule| violation.contains(rule)))
+        };
+        assert!(seeds.iter().any(finds), "{defect} stays hidden in the worlds {seeds:?}");
+    }
+}
+
+#[test]
+fn the_page_has_the_totals_of_the_file() {
+    let page = fs::read_to_string(folder().join("../docs/notes/campaign.md")).unwrap();
+    let totals: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(folder().join("totals.json")).unwrap()).unwrap();
+    let failures = totals["failures"].as_array().unwrap().len();
+    assert!(page.contains(&format!("| failures found | {failures} |")), "run `frpc-campaign table`");
+    for failure in totals["failures"].as_array().unwrap() {
+        assert_ne!(failure["fix"], "", "{failure}: write the cause and the fix");
+    }
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
+}
