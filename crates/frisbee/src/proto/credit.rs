@@ -290,6 +290,59 @@ mod tests {
         assert!(lent.window.is_due(false));
     }
 
+    /// Takes every sequence of steps of this length, from a state in which sender and receiver agree.
+    fn check_all(credit: SendCredit, window: &Lent, held: &[usize], budget: &WindowBudget, steps: u32) {
+        let queued: usize = held.iter().sum();
+        let sum = credit.left() + i64::try_from(queued + window.window.owed).unwrap();
+        assert_eq!(sum, i64::try_from(window.window.len).unwrap(), "credit is lost or made up");
+        let copy = || {
+            let ReceiveWindow { initial, len, owed, returned, since } = window.window;
+            let budget = WindowBudget { ..*budget };
+            (Lent { window: ReceiveWindow { initial, len, owed, returned, since }, claim: window.claim }, budget)
+        };
+        let now = window.window.since.unwrap_or_else(Instant::now);
+        let give = |credit: &mut SendCredit, window: &mut Lent, budget: &mut WindowBudget| {
+            let given = window.window.take_credit(now, ROUND_TRIP, budget, window.claim);
+            credit.grant(given).expect("the credit is below its maximum");
+        };
+        if steps == 0 {
+            let (mut credit, (mut window, mut budget)) = (credit, copy());
+            window.window.release(queued);
+            while window.window.is_due(true) {
+                give(&mut credit, &mut window, &mut budget);
+            }
+            return assert!(credit.may_send(), "the sender waits forever");
+        }
+        for cost in [1, 400, 3 * INITIAL] {
+            let (mut credit, (mut window, mut budget)) = (credit, copy());
+            if credit.may_send() {
+                assert!(window.window.receive(now, queued), "the receiver has seen no credit for it");
+                credit.spend(cost);
+                window.hold(queued + cost, &mut budget);
+                check_all(credit, &window, &[held, &[cost]].concat(), &budget, steps - 1);
+            }
+        }
+        if let [first, rest @ ..] = held {
+            let (mut window, mut budget) = copy();
+            window.window.release(*first);
+            window.hold(queued - first, &mut budget);
+            check_all(credit, &window, rest, &budget, steps - 1);
+        }
+        if window.window.is_due(held.is_empty()) {
+            let (mut credit, (mut window, mut budget)) = (credit, copy());
+            give(&mut credit, &mut window, &mut budget);
+            window.hold(queued, &mut budget);
+            check_all(credit, &window, held, &budget, steps - 1);
+        }
+    }
+
+    #[test]
+    fn every_sequence_of_steps_conserves_credit_and_no_sender_waits_forever() {
+        let budget = budget();
+        let window = Lent::new(&budget);
+        check_all(SendCredit::new(INITIAL.try_into().unwrap()), &window, &[], &budget, 7);
+    }
+
     #[test]
     fn bytes_sent_before_the_window_is_known_count() {
         let mut credit = SendCredit::new(0);

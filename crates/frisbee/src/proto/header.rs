@@ -178,6 +178,20 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn every_header_decodes_as_it_was_encoded() {
+        let lens = (0..32).flat_map(|bit| [(1_u32 << bit) - 1, 1 << bit]).chain([u32::MAX]);
+        let of_numbers = (0..=u16::MAX).map(|number| Header { id: number, operation: !number, len: number.into() });
+        let of_lens = lens.map(|len| Header { id: 1, operation: 10, len });
+        for header in of_numbers.chain(of_lens) {
+            for format in [HeaderFormat::Magic10, HeaderFormat::Plain8] {
+                let bytes = encoded(header, format);
+                assert_eq!(Header::decode(format, &bytes), Ok(Some(header)));
+                assert_eq!(Header::decode(format, &bytes[..bytes.len() - 1]), Ok(None));
+            }
+        }
+    }
+
+    #[test]
     fn a_wrong_magic_number_is_detected_at_its_second_byte() {
         assert_eq!(Header::decode(HeaderFormat::Magic10, &[0x47]), Ok(None));
         let found = Header::decode(HeaderFormat::Magic10, b"GE");

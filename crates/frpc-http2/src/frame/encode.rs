@@ -86,6 +86,31 @@ mod tests {
     }
 
     #[test]
+    fn every_length_of_three_bytes_and_every_stream_fits_a_header() {
+        let lens = (0..1 << 24).step_by(251).chain([(1 << 24) - 1]);
+        let streams = (0..31).flat_map(|bit| [(1_u32 << bit) - 1, 1 << bit]).chain([0x7fff_ffff]);
+        let headers = lens.map(|len| (len, 1)).chain(streams.map(|stream| (1, stream)));
+        for (len, stream) in headers {
+            let mut out = Vec::new();
+            put_header(&mut out, len, kind::DATA, flag::END_STREAM, stream);
+            let header = FrameHeader { len, kind: kind::DATA, flags: flag::END_STREAM, stream };
+            assert_eq!((FrameHeader::parse(&out), out.len()), (Some(header), HEADER_LEN));
+        }
+    }
+
+    #[test]
+    fn padding_leaves_the_payload_or_is_an_error() {
+        let header = FrameHeader { len: 0, kind: kind::DATA, flags: flag::PADDED, stream: 1 };
+        for len in 0..=300 {
+            for padding in 0..=u8::MAX {
+                let payload: Vec<u8> = std::iter::once(padding).chain((1..len).map(|_| 7)).take(len).collect();
+                let expected = len.checked_sub(1 + usize::from(padding)).map(|len| &payload[1..=len]);
+                assert_eq!(super::super::unpad(header, &payload).ok(), expected);
+            }
+        }
+    }
+
+    #[test]
     fn a_long_block_is_split_with_its_flags_on_the_right_frames() {
         for (len, expected) in [(1, vec![1]), (4, vec![4]), (5, vec![4, 1]), (12, vec![4, 4, 4])] {
             let mut out = vec![0xee];

@@ -109,6 +109,54 @@ mod tests {
     }
 
     #[test]
+    fn every_short_integer_is_read_as_its_bytes_say() {
+        for prefix in 1..=7 {
+            let mask = (1_u8 << prefix) - 1;
+            for first in 0..=u8::MAX {
+                let expected =
+                    if first & mask == mask { Err(HpackError::Truncated) } else { Ok((first & mask).into()) };
+                assert_eq!(read_integer(&mut &[first][..], prefix), expected);
+            }
+            for rest in 0..=u16::MAX {
+                let [low, high] = rest.to_le_bytes();
+                let mut input = &[mask, low, high][..];
+                let (expected, left) = match (low & 0x80, high & 0x80) {
+                    (0, _) => (Ok(usize::from(mask) + usize::from(low)), 1),
+                    (_, 0) => (Ok(usize::from(mask) + usize::from(low & 0x7f) + (usize::from(high) << 7)), 0),
+                    _ => (Err(HpackError::Truncated), 3),
+                };
+                assert_eq!(read_integer(&mut input, prefix), expected);
+                assert_eq!(input.len(), left, "an error consumes nothing");
+            }
+            for value in 0..=usize::from(u16::MAX) {
+                let mut out = Vec::new();
+                put_integer(&mut out, 0, prefix, value);
+                assert_eq!(read_integer(&mut &out[..], prefix), Ok(value));
+            }
+        }
+    }
+
+    #[test]
+    fn every_short_string_has_one_huffman_code() {
+        let texts = (0..=u16::MAX).map(u16::to_be_bytes);
+        for text in texts.flat_map(|text| [text[1..].to_vec(), text.to_vec()]) {
+            let mut code = Vec::new();
+            encode_huffman(&text, &mut code);
+            assert_eq!(code.len(), huffman_len(&text));
+            let mut decoded = Vec::new();
+            assert_eq!(decode_huffman(&code, &mut decoded), Ok(()));
+            assert_eq!(decoded, text);
+            // Read as a code, the text is invalid or the only code of its decoded bytes.
+            decoded.clear();
+            if decode_huffman(&text, &mut decoded).is_ok() {
+                code.clear();
+                encode_huffman(&decoded, &mut code);
+                assert_eq!(code, text);
+            }
+        }
+    }
+
+    #[test]
     fn integers_have_at_most_four_bytes_after_the_prefix() {
         assert!(read_integer(&mut &[0x7f, 0xff, 0xff, 0xff, 0x7f][..], 7).is_ok());
         assert_eq!(read_integer(&mut &[0x7f, 0xff, 0xff, 0xff, 0xff, 0][..], 7), Err(HpackError::IntegerOverflow));
