@@ -1,21 +1,17 @@
 //! Compares contenders in interleaved rounds of separate processes, and prints Markdown tables.
 //!
-//! `report [--quick] [--rounds N] [--minutes N] [--contenders A,B] [--row A,B] [--syscalls] [--json FILE] [--charts
-//! DIRECTORY]`
-//!
-//! `report --merge FILE...` prints the range of each ratio over several runs, from files written by `--json`.
-//!
-//! Without `--quick`, it takes three quarters of an hour, or the given minutes. Missing programs are left out, and the
-//! command that builds them is printed.
+//! `report --help` lists the options.
 
 mod chart;
 mod charts;
+mod help;
 mod idle;
 mod machine;
 mod merge;
 mod noise;
 mod plan;
 mod progress;
+mod published;
 mod row;
 mod sample;
 mod scaling;
@@ -53,9 +49,19 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let mut arguments = Arguments::from_env();
-    if arguments.contains("--merge") {
-        let files: Vec<_> = arguments.finish().into_iter().map(PathBuf::from).collect();
-        return merge::print(&files);
+    if arguments.contains(["-h", "--help"]) {
+        print!("{}", help::HELP);
+        return Ok(());
+    }
+    if arguments.contains("--list") {
+        print!("{}", help::list());
+        return Ok(());
+    }
+    for (option, print) in [("--merge", merge::print as fn(&[PathBuf]) -> _), ("--tables", published::print)] {
+        if arguments.contains(option) {
+            let files: Vec<_> = arguments.finish().into_iter().map(PathBuf::from).collect();
+            return print(&files);
+        }
     }
     let mut plan = Plan::parse(arguments)?;
     process::raise_open_files_limit()?;

@@ -14,6 +14,12 @@ use crate::workload::{WORKLOADS, Workload, subjects};
 
 /// Prints the origin of the runs, and the range of each ratio over them.
 pub(crate) fn print(files: &[PathBuf]) -> Result<(), Box<dyn Error>> {
+    print!("{}", merged(&read(files, "--merge")?)?);
+    Ok(())
+}
+
+/// Reads the results of at least one run, for an option that takes their files.
+pub(crate) fn read(files: &[PathBuf], option: &str) -> Result<Vec<Run>, Box<dyn Error>> {
     let read = |file: &PathBuf| -> Result<Run, Box<dyn Error>> {
         let named = |error: &dyn fmt::Display| format!("{}: {error}", file.display());
         let text = fs::read(file).map_err(|error| named(&error))?;
@@ -21,18 +27,43 @@ pub(crate) fn print(files: &[PathBuf]) -> Result<(), Box<dyn Error>> {
     };
     let runs = files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     if runs.is_empty() {
-        return Err("--merge takes the files of at least one run".into());
+        return Err(format!("{option} takes the files of at least one run").into());
     }
-    print!("{}", merged(&runs)?);
+    Ok(runs)
+}
+
+/// The part of a results file needed for ranges and tables.
+#[derive(Deserialize)]
+pub(crate) struct Run {
+    machine: Machine,
+    pub(crate) noise: f64,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) idle: Vec<IdleMemory>,
+}
+
+impl Run {
+    /// Returns the results of a workload, if this run has them.
+    pub(crate) fn row(&self, workload: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.workload.name == workload)
+    }
+}
+
+/// Writes the date, the machine and the software of each run.
+pub(crate) fn write_origins(text: &mut String, runs: &[Run]) -> fmt::Result {
+    for Run { machine: Machine { date, kernel, cpu, cores, profile, commit }, noise, .. } in runs {
+        let noise = noise * 100.0;
+        writeln!(
+            text,
+            "- {date}, commit {commit}, profile {profile}, Linux {kernel}, {cpu}, {cores} cores, other work up to {noise:.0} %"
+        )?;
+    }
     Ok(())
 }
 
-/// The part of a results file needed for ranges.
 #[derive(Deserialize)]
-struct Run {
-    machine: Machine,
-    noise: f64,
-    rows: Vec<Row>,
+pub(crate) struct IdleMemory {
+    pub(crate) contender: String,
+    pub(crate) bytes_per_connection: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -46,9 +77,15 @@ struct Machine {
 }
 
 #[derive(Deserialize)]
-struct Row {
+pub(crate) struct Row {
     workload: Name,
     contenders: Vec<Rounds>,
+}
+
+impl Row {
+    pub(crate) fn samples(&self, contender: &str) -> Option<&[Sample]> {
+        self.contenders.iter().find(|rounds| rounds.contender == contender).map(|rounds| &*rounds.samples)
+    }
 }
 
 #[derive(Deserialize)]
@@ -65,13 +102,7 @@ struct Rounds {
 /// Returns the runs and their ranges as Markdown.
 fn merged(runs: &[Run]) -> Result<String, Box<dyn Error>> {
     let mut text = String::new();
-    for Run { machine: Machine { date, kernel, cpu, cores, profile, commit }, noise, .. } in runs {
-        let noise = noise * 100.0;
-        writeln!(
-            text,
-            "- {date}, commit {commit}, profile {profile}, Linux {kernel}, {cpu}, {cores} cores, other work up to {noise:.0} %"
-        )?;
-    }
+    write_origins(&mut text, runs)?;
     writeln!(
         text,
         "\nCalls per second as a multiple of the contender's: least–most of {} runs, each the median of its rounds.",
@@ -84,8 +115,7 @@ fn merged(runs: &[Run]) -> Result<String, Box<dyn Error>> {
     }
     let mut contest = None;
     for workload in &WORKLOADS {
-        let rows: Vec<_> =
-            runs.iter().filter_map(|run| run.rows.iter().find(|row| row.workload.name == workload.name)).collect();
+        let rows: Vec<_> = runs.iter().filter_map(|run| run.row(workload.name)).collect();
         if rows.is_empty() {
             continue;
         }
@@ -116,14 +146,16 @@ fn lines(text: &mut String, workload: &Workload, rows: &[&Row], subjects: &[&str
 
 /// Returns the range of a ratio over all runs that contain it.
 fn range(rows: &[&Row], subject: &str, other: &str) -> Option<String> {
-    let ratio = |row: &&Row| {
-        let samples_of =
-            |name| row.contenders.iter().find(|rounds| rounds.contender == name).map(|rounds| &rounds.samples);
-        row::ratios(samples_of(subject)?, samples_of(other)?, |sample| sample.report.rps).median()
-    };
+    let ratio =
+        |row: &&Row| row::ratios(row.samples(subject)?, row.samples(other)?, |sample| sample.report.rps).median();
     let ratios: Vec<_> = rows.iter().filter(|_| subject != other).filter_map(ratio).collect();
-    let least = short(ratios.iter().copied().reduce(f64::min)?);
-    let most = short(ratios.iter().copied().reduce(f64::max)?);
+    least_to_most(&ratios)
+}
+
+/// Formats the least and the most of several figures, or one if both look the same.
+pub(crate) fn least_to_most(figures: &[f64]) -> Option<String> {
+    let least = short(figures.iter().copied().reduce(f64::min)?);
+    let most = short(figures.iter().copied().reduce(f64::max)?);
     Some(if least == most { least } else { format!("{least}–{most}") })
 }
 

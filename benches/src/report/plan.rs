@@ -6,6 +6,7 @@ use benches::Contender;
 use load::Arguments;
 use serde::Serialize;
 
+use crate::published;
 use crate::workload::{WORKLOADS, Workload};
 
 /// The workloads to measure, and their times.
@@ -43,8 +44,12 @@ impl Plan {
             return Err(format!("unexpected {unknown:?}").into());
         }
         contenders.check(Contender::ALL.iter().map(|contender| contender.name))?;
-        rows.check(WORKLOADS.iter().map(|workload| workload.name).chain([IDLE]))?;
-        let is_chosen = |workload: &Workload| rows.chosen(workload.name).unwrap_or(!quick || workload.quick);
+        rows.check(WORKLOADS.iter().map(|workload| workload.name).chain([IDLE, published::GROUP]))?;
+        let is_published = rows.chosen(published::GROUP) == Some(true);
+        let is_chosen = |workload: &Workload| {
+            let is_named = rows.chosen(workload.name).unwrap_or(!quick || workload.quick);
+            is_named || is_published && published::includes(workload.name)
+        };
         let takes_part = |contender: &Contender| contenders.chosen(contender.name).unwrap_or(contender.is_default());
         let mut plan = Self {
             rounds: rounds.unwrap_or(if quick { 1 } else { 3 }).max(1),
@@ -52,7 +57,7 @@ impl Plan {
             seconds: Duration::ZERO,
             contenders: Contender::ALL.into_iter().filter(takes_part).collect(),
             workloads: WORKLOADS.into_iter().filter(is_chosen).collect(),
-            idle: rows.chosen(IDLE).unwrap_or(true),
+            idle: is_published || rows.chosen(IDLE).unwrap_or(true),
             syscalls,
             json,
             charts,
@@ -110,7 +115,8 @@ impl Choice {
     }
 }
 
-const IDLE: &str = "idle";
+/// The name of the measurement of idle connections, for the option `--row`.
+pub(crate) const IDLE: &str = "idle";
 
 /// The total time of all runs of a quick report, apart from slow starts.
 const QUICK: Duration = Duration::from_secs(125);

@@ -77,7 +77,7 @@ pub(crate) fn subjects(contest: Contest) -> &'static [&'static str] {
     }
 }
 
-pub(crate) const WORKLOADS: [Workload; 50] = [
+pub(crate) const WORKLOADS: [Workload; 51] = [
     Workload { name: "32B-C1-K1", clients: 1, ..SMALL },
     Workload { name: "32B-C32-K1", clients: 32, ..SMALL },
     Workload { name: "32B-C256-K1", clients: 256, ..SMALL },
@@ -91,6 +91,7 @@ pub(crate) const WORKLOADS: [Workload; 50] = [
     Workload { name: "32B-C32-K10", clients: 32, concurrent: 10, ..SMALL },
     Workload { name: "32B-C256-K10", clients: 256, concurrent: 10, ..SMALL },
     Workload { name: "32B-C1024-K10", clients: 1024, concurrent: 10, ..SMALL },
+    Workload { name: "50us-C32-K10", quick: false, clients: 32, concurrent: 10, sleep_us: 50, ..SMALL },
     Workload { name: "50us-C256-K10", clients: 256, concurrent: 10, sleep_us: 50, ..SMALL },
     Workload { name: "stream-32B-C1-K1", ..STREAM },
     Workload { name: "stream-16KiB-C1-K1", quick: false, size: 16 << 10, ..STREAM },
