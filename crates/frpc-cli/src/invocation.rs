@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use frpc::{Body, Call, CallError, Channel, Head, Metadata, Method, MethodKind, codec::Format};
+use frpc::{Body, Call, CallError, Channel, Head, Metadata, Method, MethodKind, codec::Format, interceptor};
 use frpc_http::HttpStatusError;
 use prost_reflect::DescriptorPool;
 use serde_json::Value;
@@ -160,7 +160,17 @@ impl PreparedCall {
         if call_format == Format::Polyglot {
             channel = options.for_plain_peer(channel)?;
         }
-        let schema = Self::schema(options, address, method, &channel).await?;
+        let mut metadata = Metadata::new();
+        let headers = options.headers.iter().map(|header| {
+            let (name, value) = header.split_once(':')?;
+            Some((name.trim(), value.trim()))
+        });
+        let headers = headers.collect::<Option<Vec<_>>>();
+        let headers =
+            headers.ok_or_else(|| CommandError::new("a header without a colon").with_try("-H 'NAME: VALUE'"))?;
+        let given = arguments.metadata.iter().map(|(name, value)| (&**name, &**value));
+        add_metadata(&mut metadata, headers.into_iter().chain(given))?;
+        let schema = Self::schema(options, address, method, &channel, &metadata).await?;
         if schema.is_none() && call_format == Format::Proto {
             if !options.no_schema && !is_json {
                 print_note("the server does not describe its services (no reflection): sending JSON as given");
@@ -190,16 +200,6 @@ impl PreparedCall {
         // Only plain fRPC uses operation numbers. Other peers find the method by its path.
         let operation = layouts.as_ref().and_then(|layouts| layouts.operation(&path)).unwrap_or_default();
         let (request, response) = shapes.unzip();
-        let mut metadata = Metadata::new();
-        let headers = options.headers.iter().map(|header| {
-            let (name, value) = header.split_once(':')?;
-            Some((name.trim(), value.trim()))
-        });
-        let headers = headers.collect::<Option<Vec<_>>>();
-        let headers =
-            headers.ok_or_else(|| CommandError::new("a header without a colon").with_try("-H 'NAME: VALUE'"))?;
-        let given = arguments.metadata.iter().map(|(name, value)| (&**name, &**value));
-        add_metadata(&mut metadata, headers.into_iter().chain(given))?;
         Ok(Self {
             channel,
             // JSON-RPC names may contain any characters, so do not split them.
@@ -223,6 +223,7 @@ impl PreparedCall {
         address: &str,
         method: &str,
         channel: &Channel,
+        metadata: &Metadata,
     ) -> Result<Option<ServerSchema>> {
         if options.no_schema || is_json_rpc(address) && options.sources.is_empty() {
             return Ok(None);
@@ -233,7 +234,14 @@ impl PreparedCall {
             None if options.as_json => options.connect.connect(address, Format::Proto).await.ok(),
             None => None,
         };
-        match options.sources.schema(beside.as_ref().unwrap_or(channel), Some(method)).await {
+        // A server that asks for a token does so for reflection, too.
+        let metadata = metadata.clone();
+        let with_metadata = interceptor(move |call: &mut Call| {
+            call.head_mut().metadata_mut().clone_from(&metadata);
+            Ok(())
+        });
+        let channel = beside.unwrap_or_else(|| channel.clone()).layer(with_metadata);
+        match options.sources.schema(&channel, Some(method)).await {
             Ok(schema) => Ok(Some(schema)),
             Err(ReflectionError::Unsupported(_) | ReflectionError::Plain) => Ok(None),
             Err(ReflectionError::Failed(failure)) => Err(failure),

@@ -5,6 +5,8 @@ use std::{
     process::Stdio,
 };
 
+use frpc::{Call, Status, interceptor};
+use frpc_services::{Health, Reflection};
 use serde_json::{Value, json};
 
 #[cfg(feature = "proto")]
@@ -298,4 +300,24 @@ fn responses_are_printed_in_the_requested_format() {
     assert_eq!(ran.json()[0]["number"], "0");
     let ran = frpc(&["call", &server.address, "Say", "text=hello", "-v"]);
     assert!(ran.err.contains("> frpc.echo.v1.Echo/Say · unary · protobuf"), "{}", ran.err);
+}
+
+#[test]
+fn metadata_is_sent_with_reflection_as_well() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(async {
+        let known = interceptor(|call: &mut Call| match call.head().metadata().get("authorization") {
+            Some("Bearer secret") => Ok(()),
+            _ => Err(Status::unauthenticated("the token is missing")),
+        });
+        let server = frpc::Server::builder().layer(known).add_service(Health::new()).add_service(Reflection::v1());
+        server.bind("tcp://127.0.0.1:0").await.unwrap()
+    });
+    let address = server.local_addr().to_string();
+    for token in [&["authorization:Bearer secret"][..], &["-H", "authorization: Bearer secret"]] {
+        let ran = frpc(&[&["call", &address, "Check", "--json"], token].concat());
+        assert_eq!(ran.json(), [json!({ "status": "SERVING" })], "{ran:?}");
+    }
+    let ran = frpc(&["call", &address, "Check"]);
+    assert_eq!(ran.err, "unauthenticated (16): the token is missing\ntry: -H 'authorization: Bearer TOKEN'\n");
 }
