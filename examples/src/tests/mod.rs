@@ -5,5 +5,6 @@ mod browser;
 mod etcd_proxy;
 mod functions;
 mod gateway;
+mod pages;
 mod postgres_proxy;
 mod redis_proxy;
