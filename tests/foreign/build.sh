@@ -34,7 +34,7 @@ go_program() {
 	echo "$3" >"bin/.$1.version"
 }
 
-wanted=${*:-$(echo "$suites" | cut -d' ' -f1) twirp-client gateway geth-client grpc-go-fleet collector control-plane conformance_test_runner autobahn node python typescript}
+wanted=${*:-$(echo "$suites" | cut -d' ' -f1) twirp-client gateway geth-client grpc-go-fleet collector control-plane conformance_test_runner autobahn node python typescript wasm}
 for name in $wanted; do
 	if [ "$name" = twirp-client ]; then
 		# Ours, around a client that Twirp's generator wrote.
@@ -130,6 +130,12 @@ for name in $wanted; do
 				../../examples/browser/build.sh
 			fi
 		)
+		continue
+	fi
+	if [ "$name" = wasm ]; then
+		# Our client on WebAssembly: the page of the examples, and a conversation.
+		../../examples/browser/rust/build.sh 9>&-
+		../../examples/browser/rust/build.sh wasm_conversation tests/foreign/bin/wasm 9>&-
 		continue
 	fi
 	line=$(echo "$suites" | grep "^$name ") || { echo "there is no suite '$name'" >&2; exit 1; }

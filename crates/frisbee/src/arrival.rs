@@ -1,6 +1,8 @@
 //! The arrival time of a packet that had to wait, while its handler starts.
 
-use std::{cell::Cell, time::Instant};
+use std::cell::Cell;
+
+use crate::clock::Instant;
 
 thread_local! {
     static ARRIVED: Cell<Option<Instant>> = const { Cell::new(None) };

@@ -7,7 +7,6 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::{Instant, sleep, timeout},
 };
-use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument, debug_span, info};
 
 use crate::{
@@ -17,6 +16,7 @@ use crate::{
     driver::{BufferedStream, DriverScope, drive},
     net::{IoStream, TlsHandshake, connect},
     proto::{self, Role},
+    task::AbortOnDropHandle,
 };
 
 /// Connects to servers, and handles their packets with a router.

@@ -14,7 +14,9 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use tokio::runtime::{Builder, Handle};
+#[cfg(not(target_family = "wasm"))]
+use tokio::runtime::Builder;
+use tokio::runtime::Handle;
 
 use crate::net::{RingKind, uring};
 
@@ -133,7 +135,7 @@ impl Engine {
             };
             let ran = match self.rings() {
                 Some(kind) => uring::block_on(kind, run),
-                None => Builder::new_current_thread().enable_all().build().and_then(|runtime| runtime.block_on(run())),
+                None => block_on(run()),
             };
             if let Err(error) = ran {
                 // Has no receiver if the runtime started: the starting thread has left by then.
@@ -150,6 +152,18 @@ impl Engine {
             }
         }
     }
+}
+
+/// Runs a future on a runtime of its thread.
+#[cfg(not(target_family = "wasm"))]
+fn block_on(future: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+    Builder::new_current_thread().enable_all().build()?.block_on(future)
+}
+
+/// Returns an error: a browser has one event loop.
+#[cfg(target_family = "wasm")]
+fn block_on(_: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "a browser has only the engine `tokio`"))
 }
 
 /// Formats as in settings and on command lines: `tokio`, `per-core`, `uring`, `uring-portable`, `tokio-uring`,

@@ -53,6 +53,11 @@
 //!
 //! Without any feature, the crate is only [`proto`]: the protocol without I/O, for custom drivers.
 
+#[cfg(all(feature = "tokio", target_family = "wasm"))]
+extern crate frisbee_wasm as tokio;
+
+#[doc(hidden)]
+pub mod clock;
 mod config;
 mod content;
 mod error;
@@ -89,6 +94,9 @@ mod router;
 mod server;
 #[cfg(feature = "tokio")]
 mod sync;
+#[cfg(feature = "tokio")]
+#[doc(hidden)]
+pub mod task;
 #[cfg(feature = "tls")]
 mod tls;
 

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+mod clock;
 mod codes;
 mod config;
 mod error;

@@ -5,10 +5,10 @@ use std::{
         Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use crate::InvalidSetting;
+use crate::{InvalidSetting, clock::Instant};
 
 /// The rules for finding the limit.
 ///

@@ -2,10 +2,10 @@
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use crate::{CodeSet, InvalidSetting};
+use crate::{CodeSet, InvalidSetting, clock::Instant};
 
 /// The maximum number of attempts of a call in a service config, as in gRFC A6. Larger numbers mean this one.
 pub const ATTEMPTS_MAX: u32 = 5;

@@ -2,10 +2,10 @@
 
 use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use crate::InvalidSetting;
+use crate::{InvalidSetting, clock::Instant};
 
 /// The rules for refusing calls in the client while servers refuse many of them.
 ///

@@ -201,7 +201,8 @@ pub(crate) fn add_server(observer: ServerObserver, meter: Option<&Arc<CallMeter>
 }
 
 pub(crate) fn add_channel(target: &str, meter: Option<&Arc<CallMeter>>, source: impl ChannelSource + 'static) {
-    let (meter, target, made) = (meter.map(Arc::downgrade).unwrap_or_default(), target.into(), SystemTime::now());
+    let (meter, target, made) =
+        (meter.map(Arc::downgrade).unwrap_or_default(), target.into(), frisbee::clock::time_of_day());
     let mut views = views();
     // Rarely: a process may make and drop a channel per call.
     if views.channels.len() >= views.channels_kept.max(CHANNELS_MIN) {

@@ -112,6 +112,9 @@
 //! | `uring` | no | the [`Engine`] for connections on io_uring, if the Linux kernel allows it |
 #![forbid(unsafe_code)]
 
+#[cfg(target_family = "wasm")]
+extern crate frisbee_wasm as tokio;
+
 pub mod codec;
 pub mod field_mask;
 #[cfg(fuzzing)]

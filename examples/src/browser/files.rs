@@ -18,11 +18,24 @@ pub(super) struct File {
 
 impl File {
     pub(super) fn read(path: &Path) -> Self {
-        let is_page = path.extension().is_some_and(|extension| extension == "html");
+        let extension = path.extension().and_then(|extension| extension.to_str());
         Self {
             content: fs::read(path).ok().map(Bytes::from),
-            content_type: if is_page { "text/html; charset=utf-8" } else { "text/javascript; charset=utf-8" },
+            content_type: match extension {
+                Some("html") => "text/html; charset=utf-8",
+                Some("wasm") => "application/wasm",
+                _ => "text/javascript; charset=utf-8",
+            },
         }
+    }
+
+    /// Returns this page with another script.
+    pub(super) fn with_script(&self, script: &str) -> Self {
+        let page = self.content.as_deref().map(String::from_utf8_lossy);
+        let changed = page.map(|page| {
+            page.replace(r#"<script type="module" src="/page.js">"#, &format!(r#"<script type="module">{script}"#))
+        });
+        Self { content: changed.map(Bytes::from), content_type: self.content_type }
     }
 }
 
@@ -37,15 +50,15 @@ impl Mount for File {
     }
 }
 
-/// Adds the scripts of a folder, recursively.
-pub(super) fn add_scripts(files: &mut Files, path: &str, folder: &Path) {
+/// Adds the scripts and WebAssembly of a folder, recursively.
+pub(super) fn add_programs(files: &mut Files, path: &str, folder: &Path) {
     // A missing folder has no scripts. The page reports the problem.
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let (name, file) = (entry.file_name(), entry.path());
         let path = format!("{path}/{}", name.to_string_lossy());
         if file.is_dir() {
-            add_scripts(files, &path, &file);
-        } else if path.ends_with(".js") {
+            add_programs(files, &path, &file);
+        } else if path.ends_with(".js") || path.ends_with(".wasm") {
             files.insert(path, File::read(&file));
         }
     }

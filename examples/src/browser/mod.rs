@@ -34,14 +34,17 @@ fn page() -> Files {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let client = here.join("../clients/typescript");
     let mut files = Files::default();
-    files.insert("/".into(), File::read(&here.join("browser/index.html")));
+    let index = File::read(&here.join("browser/index.html"));
+    // The same page with its script in Rust, compiled by `browser/rust/build.sh`.
+    files.insert("/rust".into(), index.with_script("import start from '/rust/browser_page.js'; start();"));
+    files.insert("/".into(), index);
     let folders: [(&str, PathBuf); 3] = [
         ("", here.join("browser/build")),
         ("/frpc", client.join("dist")),
         ("/protobuf", client.join("node_modules/@bufbuild/protobuf/dist/esm")),
     ];
     for (path, folder) in folders {
-        files::add_scripts(&mut files, path, &folder);
+        files::add_programs(&mut files, path, &folder);
     }
     files
 }

@@ -2,6 +2,7 @@
 
 use std::{
     env, fs,
+    io::{self, Write as _},
     path::{Path, PathBuf},
     process,
 };
@@ -46,6 +47,17 @@ pub fn foreign_browser() -> Option<PathBuf> {
     let program =
         env::var_os("CHROMIUM").map_or_else(|| PathBuf::from("/usr/bin/chromium-headless-shell"), PathBuf::from);
     is_there(program.is_file(), "chromium-headless-shell").then_some(program)
+}
+
+/// Returns `true` if a WebAssembly module of ours is built. Unlike [`is_installed`], it may be missing in CI: the script
+/// leaves it out where Rust has no such target.
+pub fn has_wasm(module: &Path) -> bool {
+    let found = module.is_file();
+    if !found {
+        // `eprintln!` output is shown only for failed tests.
+        let _ = writeln!(io::stderr(), "skipped, missing: {}; run `tests/foreign/build.sh wasm`", module.display());
+    }
+    found && has_node()
 }
 
 fn has_node() -> bool {

@@ -55,7 +55,10 @@ pub use self::{
     databases::{EtcdServer, RedisServer},
     directory::Directory,
     engines::{can_be_had, engines, rings},
-    foreign::{foreign_browser, foreign_packages, foreign_program, foreign_python, foreign_runtime, typescript_client},
+    foreign::{
+        foreign_browser, foreign_packages, foreign_program, foreign_python, foreign_runtime, has_wasm,
+        typescript_client,
+    },
     go::{GoPeers, GoServer},
     installed::is_installed,
     kubernetes::KubeApiServer,

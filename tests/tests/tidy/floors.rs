@@ -17,8 +17,8 @@ const HOUSES: &[House] = &[
         krate: "frisbee",
         floors: &[
             &[
-                "address", "arrival", "backoff", "config", "content", "error", "lazy_map", "packet", "proto", "reload",
-                "sync",
+                "address", "arrival", "backoff", "clock", "config", "content", "error", "lazy_map", "packet", "proto",
+                "reload", "sync", "task",
             ],
             &["engine", "net", "pem"],
             &["connection"],
@@ -124,7 +124,7 @@ const HOUSES: &[House] = &[
     House {
         krate: "frpc-balance",
         floors: &[
-            &["budget", "codes", "error", "load", "outlier", "report"],
+            &["budget", "clock", "codes", "error", "load", "outlier", "report"],
             &["limit", "pick", "retry", "throttle"],
             &["config", "subset"],
         ],
@@ -199,6 +199,7 @@ const HOUSES: &[House] = &[
         krate: "frpc-record",
         floors: &[&["error", "protos", "settings"], &["frame", "metadata"], &["reader", "writer"], &["recorder"]],
     },
+    House { krate: "frisbee-wasm", floors: &[&["io", "task", "timers"], &["net", "runtime", "time"]] },
     House { krate: "frpc-sim", floors: &[&["faults", "lock"], &["link", "seeds"], &["pipe"], &["network"]] },
     House { krate: "frpc-dynamic", floors: &[&["layouts"]] },
     House { krate: "frpc-validate", floors: &[&["rules"], &["violations"], &["layer"]] },
@@ -206,7 +207,7 @@ const HOUSES: &[House] = &[
     House {
         krate: "frpc-websocket",
         floors: &[
-            &["close", "keepalive", "mask", "sha1", "utf8"],
+            &["browser", "close", "keepalive", "mask", "sha1", "utf8"],
             &["frame", "handshake"],
             &["decoder"],
             &["encoder"],

@@ -1,12 +1,13 @@
 //! The part of a connection's state under its lock.
 
-use std::{collections::VecDeque, task::Waker, time::Instant};
+use std::{collections::VecDeque, task::Waker};
 
 use tokio::sync::oneshot;
 use tracing::warn;
 
 use crate::{
     CloseReason, Raw, SendError, WhenFull,
+    clock::Instant,
     lazy_map::LazyMap,
     proto::{self, StreamKey},
 };

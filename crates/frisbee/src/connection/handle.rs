@@ -88,7 +88,7 @@ impl Connection {
     /// For a handler that runs in place, this is the time at which its packets arrived. Within
     /// [`Router::route`](crate::Router::route), before it returns its future, it is the arrival time of the packet,
     /// even if the packet was queued. Costs less than reading the clock.
-    pub fn turn(&self) -> std::time::Instant {
+    pub fn turn(&self) -> crate::clock::Instant {
         arrived().unwrap_or_else(|| self.shared.turn())
     }
 
@@ -103,7 +103,7 @@ impl Connection {
     /// [`turn`](Self::turn) and a subtraction.
     #[doc(hidden)]
     #[inline]
-    pub fn nanos_to_turn(&self, from: std::time::Instant) -> u64 {
+    pub fn nanos_to_turn(&self, from: crate::clock::Instant) -> u64 {
         self.shared.nanos_to_turn(from)
     }
 

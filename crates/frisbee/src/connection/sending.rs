@@ -1,6 +1,6 @@
 //! Sending through the outbox of a connection: attempts, waits for space, and batches for the driver.
 
-use std::{future::poll_fn, pin::pin, task::Waker, time::Instant};
+use std::{future::poll_fn, pin::pin, task::Waker};
 
 use bytes::Buf as _;
 use tokio::task::coop;
@@ -8,6 +8,7 @@ use tokio::task::coop;
 use super::{core::ConnectionCore, handle::Connection, shared::ConnectionShared};
 use crate::{
     CloseReason, Frames, OutboxLimit, Packet, PacketName, SendError, StreamSendError, TrySendError, WhenFull,
+    clock::Instant,
     proto::{self, StreamKey, Transmit},
     sync::MutexGuard,
 };

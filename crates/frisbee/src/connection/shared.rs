@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, PoisonError, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use tokio::runtime::Handle;
@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use super::{core::ConnectionCore, states::AttachedStates};
 use crate::{
     Address, CloseReason, Config,
+    clock::Instant,
     net::PeerIdentity,
     proto,
     sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Notify},

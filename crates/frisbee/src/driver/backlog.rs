@@ -1,13 +1,10 @@
 //! The queue of packets without a handler.
 
-use std::{
-    collections::VecDeque,
-    mem,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, mem, time::Duration};
 
 use crate::{
     Config, Packet, PacketName,
+    clock::Instant,
     proto::{COPY_LEN_MAX, PACKET_COST},
 };
 

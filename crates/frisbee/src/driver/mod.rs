@@ -190,7 +190,7 @@ struct Output {
 
 /// The current or last turn.
 struct Turn {
-    start: std::time::Instant,
+    start: crate::clock::Instant,
     /// `true` if this round has done anything, so that another round may find more work. A handler that finishes at the
     /// end of a turn counts for the next turn.
     is_busy: bool,
@@ -222,7 +222,7 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
             output: Output { cork: Cork::default(), batch: Transmit::default(), state: OutputState::Flushed },
             idle_close: IdleClose::Off,
             timer: DriverTimer::new(first_timeout),
-            turn: Turn { start: std::time::Instant::now(), is_busy: false, waker: None },
+            turn: Turn { start: crate::clock::Instant::now(), is_busy: false, waker: None },
         }
     }
 

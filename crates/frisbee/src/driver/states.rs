@@ -1,10 +1,10 @@
 //! The states of a driver's input, output and shutdown.
 
-use std::{io, sync::Arc, time};
+use std::{io, sync::Arc};
 
 use tokio::time::Instant;
 
-use crate::{CloseReason, ProtocolError};
+use crate::{CloseReason, ProtocolError, clock};
 
 /// The state of the peer's input. The end takes effect when the backlog is empty.
 ///
@@ -46,9 +46,9 @@ impl InputState {
 pub(super) enum ReadPace {
     UpToDate,
     /// Reading has paused for lack of room. Contains the time of the first pause.
-    Paused(time::Instant),
+    Paused(clock::Instant),
     /// Reading continues after a pause.
-    CatchingUp(time::Instant),
+    CatchingUp(clock::Instant),
 }
 
 impl ReadPace {
@@ -58,7 +58,7 @@ impl ReadPace {
     }
 
     /// Returns the time of the first pause since the input was last read completely.
-    pub(super) fn behind_since(self) -> Option<time::Instant> {
+    pub(super) fn behind_since(self) -> Option<clock::Instant> {
         match self {
             Self::UpToDate => None,
             Self::Paused(since) | Self::CatchingUp(since) => Some(since),
@@ -66,7 +66,7 @@ impl ReadPace {
     }
 
     /// Returns the pace after a decision to read or to pause.
-    pub(super) fn after(self, may_read: bool, now: time::Instant) -> Self {
+    pub(super) fn after(self, may_read: bool, now: clock::Instant) -> Self {
         match (may_read, self.behind_since()) {
             (true, None) => Self::UpToDate,
             (true, Some(since)) => Self::CatchingUp(since),

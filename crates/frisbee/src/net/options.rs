@@ -3,6 +3,7 @@
 use std::{io, iter, net::SocketAddr, time::Duration};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
+#[cfg(not(target_family = "wasm"))]
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::{TcpStream, ToSocketAddrs, lookup_host},
@@ -55,6 +56,7 @@ impl SocketOptions {
     /// Sets these options on a connected socket.
     pub(super) fn set(&self, socket: &TcpStream) -> io::Result<()> {
         socket.set_nodelay(self.nodelay)?;
+        #[cfg(not(target_family = "wasm"))]
         if let Some(time) = self.keepalive {
             // The system counts up to a maximum. Longer periods are cut to it.
             let time = time.min(KEEPALIVE_MAX);
@@ -113,6 +115,7 @@ async fn connect_to_first(places: Vec<SocketAddr>) -> io::Result<TcpStream> {
 /// The time after which the next address is tried (RFC 8305).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// The longest keepalive period on Linux.
+#[cfg(not(target_family = "wasm"))]
 const KEEPALIVE_MAX: Duration = Duration::from_secs(32_767);
 
 #[cfg(test)]

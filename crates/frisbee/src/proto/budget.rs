@@ -1,6 +1,8 @@
 //! A token bucket against floods of useless packets.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::clock::Instant;
 
 /// A token bucket for control packets. Each packet takes a token; time and useful packets return tokens.
 #[derive(Debug)]

@@ -10,7 +10,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     hash::BuildHasherDefault,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -24,7 +24,7 @@ use super::{
     share::{FrameCause, QueuedBytes},
     transmit::{BatchPart, Transmit},
 };
-use crate::Content;
+use crate::{Content, clock::Instant};
 
 /// Queued large contents, and later frames with the same ids.
 #[derive(Debug, Default)]

@@ -18,9 +18,9 @@
 //! high, but never too low for its next frame: for a waiting reader, the receiver returns credit once it owes the
 //! initial window, however wide it believes the window to be. It never shrinks a window.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::Config;
+use crate::{Config, clock::Instant};
 
 /// The credit of a stream's sender: the bytes it may still send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,9 @@
 //! flight are limited to a window. It widens while PONGs take about the shortest time seen, because then nothing
 //! is queued on the way. It shrinks if they take much longer.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, time::Duration};
+
+use crate::clock::Instant;
 
 #[derive(Debug)]
 pub(super) struct PiecesInFlight {

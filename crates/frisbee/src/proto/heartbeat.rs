@@ -1,6 +1,8 @@
 //! Heartbeats: the times to send a PING and to give up a silent peer, and the round-trip time.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::clock::Instant;
 
 /// The clock-driven part of liveness.
 #[derive(Debug)]

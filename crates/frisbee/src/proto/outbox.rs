@@ -1,7 +1,7 @@
 //! The queue of outgoing frames. Small frames share one buffer. Large contents are not copied, and have a separate
 //! queue if the peer accepts pieces.
 
-use std::{collections::VecDeque, mem, time::Instant};
+use std::{collections::VecDeque, mem};
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -15,7 +15,7 @@ use super::{
     share::{FrameCause, QueuedBytes},
     transmit::{BatchPart, COPY_LEN_MAX, FLAT_LEN_MAX, Transmit},
 };
-use crate::Content;
+use crate::{Content, clock::Instant};
 
 /// The queue of frames to write.
 #[derive(Debug)]

@@ -6,9 +6,9 @@ use std::{
     pin::Pin,
     sync::{Arc, OnceLock},
     task::{Context as TaskContext, Poll},
-    time::Instant,
 };
 
+use frisbee::clock::Instant;
 use pin_project_lite::pin_project;
 use tokio_util::sync::CancellationToken;
 

@@ -87,7 +87,7 @@ pub(crate) struct HandlerTime {
 
 impl HandlerTime {
     /// Returns the point in time, or `None` if the clock cannot represent it.
-    pub(crate) fn at(self) -> Option<std::time::Instant> {
+    pub(crate) fn at(self) -> Option<frisbee::clock::Instant> {
         self.deadline.at.map(Instant::into_std)
     }
 

@@ -1,12 +1,8 @@
 //! The head of a call, sent along with its messages.
 
-use std::{
-    any::Any,
-    fmt,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{any::Any, fmt, sync::Arc, time::Duration};
 
+use frisbee::clock::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{

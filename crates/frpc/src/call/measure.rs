@@ -8,10 +8,11 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
+use frisbee::clock::Instant;
 use frpc_metrics::ThreadedCells;
 use pin_project_lite::pin_project;
 

@@ -3,9 +3,9 @@
 use std::{
     fmt, iter, ptr,
     sync::{Arc, OnceLock},
-    time::Instant,
 };
 
+use frisbee::clock::Instant;
 use frpc_metrics::{CallCounters, CallTotals, LocalCells};
 
 use super::{

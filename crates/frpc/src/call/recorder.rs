@@ -7,10 +7,10 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
-use frisbee::Address;
+use frisbee::{Address, clock::Instant};
 use slab::Slab;
 
 use super::{
@@ -240,7 +240,7 @@ impl CallNotes {
             }
         };
         let first_wait = self.first_wait.map(|at| at.saturating_duration_since(start));
-        let (subject, ended) = (self.subject(), SystemTime::now());
+        let (subject, ended) = (self.subject(), frisbee::clock::time_of_day());
         records = self::records();
         records.add(RecordedCall { subject, ended, duration, first_wait, code, message, details }, at);
     }

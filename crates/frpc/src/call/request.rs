@@ -1,7 +1,8 @@
 //! Requests and responses of callers and handlers: a message or stream, with metadata and extensions.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use frisbee::clock::Instant;
 use futures_core::Stream;
 use futures_util::StreamExt;
 

@@ -1,10 +1,8 @@
 //! Times for which calls waited in a queue, on the way from the queue to the counters of their method.
 
-use std::{
-    cell::Cell,
-    ptr,
-    time::{Duration, Instant},
-};
+use std::{cell::Cell, ptr, time::Duration};
+
+use frisbee::clock::Instant;
 
 use super::method::Method;
 

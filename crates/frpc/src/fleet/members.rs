@@ -1,13 +1,9 @@
 //! The endpoints of a channel: in the last set, leaving it, and gone a short time ago.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use frisbee::{clock::Instant, task::AbortOnDropHandle};
 use frpc_balance::{EndpointLoad, LoadSettings, ZonePreference};
-use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     ready::ReadyEndpoint,

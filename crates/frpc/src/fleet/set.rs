@@ -7,18 +7,17 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
-use frisbee::ConnectRetry;
+use frisbee::{ConnectRetry, clock::Instant, task::AbortOnDropHandle};
 use frpc_balance::{
     CallCounts, ClientThrottle, EndpointLoad, EndpointState, FoundOutlier, HashRing, LatencyQuantile, OutlierMethod,
     PickPolicy, PickRequest, Picker, RetryBudget, RetryTokens, ZonePreference, random_subset,
 };
 use futures_util::future::select_ok;
 use tokio::sync::watch;
-use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use super::{

@@ -22,14 +22,13 @@ use std::{
     time::Duration,
 };
 
-use frisbee::ConnectRetry;
+use frisbee::{ConnectRetry, task::AbortOnDropHandle};
 use frpc_balance::PickPolicy;
 use futures_util::stream::{self, BoxStream, FuturesUnordered, StreamExt};
 use tokio::{
     sync::watch,
     time::{MissedTickBehavior, interval, sleep},
 };
-use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
 use super::{

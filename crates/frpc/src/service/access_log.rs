@@ -242,7 +242,8 @@ impl CallRecord {
         if code == Code::Ok && ratio < 1.0 && fastrand::f64() >= ratio {
             return;
         }
-        let line = self.line(SystemTime::now(), self.begun.elapsed(), code, ended.err().map(Status::message));
+        let line =
+            self.line(frisbee::clock::time_of_day(), self.begun.elapsed(), code, ended.err().map(Status::message));
         self.output.write(line);
     }
 

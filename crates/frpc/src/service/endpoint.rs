@@ -262,7 +262,7 @@ impl Endpoint {
         format: Format,
         mut head: Head,
         body: Body,
-        turn: std::time::Instant,
+        turn: frisbee::clock::Instant,
     ) -> HandlerFuture<'_> {
         let time = self.limit(method.method(), &mut head);
         self.begin(method, format, head, body, time, Some(turn))
@@ -270,7 +270,7 @@ impl Endpoint {
 
     /// Ends a turn of an event loop that began at this time: its finished calls get their duration.
     #[inline]
-    pub fn end_turn(&self, turn: std::time::Instant) {
+    pub fn end_turn(&self, turn: frisbee::clock::Instant) {
         self.common().end_turn(|| nanos_since(turn));
     }
 
@@ -298,7 +298,7 @@ impl Endpoint {
         head: Head,
         body: Body,
         time: Option<HandlerTime>,
-        turn: Option<std::time::Instant>,
+        turn: Option<frisbee::clock::Instant>,
     ) -> HandlerFuture<'_> {
         let (scope, meter) = (CallScope::of(&head, &self.common().calls.inherit_metadata), self.common().meter());
         let body = match (body, meter) {
@@ -418,8 +418,8 @@ impl Future for HandlerFuture<'_> {
 /// The clock of a call of an [`Endpoint`].
 struct EndpointClock<'a> {
     common: &'a Common,
-    turn: Option<std::time::Instant>,
-    deadline: Option<std::time::Instant>,
+    turn: Option<frisbee::clock::Instant>,
+    deadline: Option<frisbee::clock::Instant>,
 }
 
 impl CallClock for EndpointClock<'_> {
@@ -428,11 +428,11 @@ impl CallClock for EndpointClock<'_> {
         self.common.meter()
     }
 
-    fn turn(&self) -> std::time::Instant {
+    fn turn(&self) -> frisbee::clock::Instant {
         self.turn.unwrap_or_else(|| Instant::now().into_std())
     }
 
-    fn deadline(&self) -> Option<std::time::Instant> {
+    fn deadline(&self) -> Option<frisbee::clock::Instant> {
         self.deadline
     }
 }

@@ -8,10 +8,10 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use frisbee::InvalidSetting;
+use frisbee::{InvalidSetting, clock::Instant};
 use frpc_balance::{CallEnd, CallPriority, ConcurrencyLimit, LimitSettings};
 use tokio::{sync::oneshot, time::timeout_at};
 

@@ -3,6 +3,7 @@
 
 mod admin;
 mod autobahn;
+mod echo;
 mod grpc_go;
 mod grpc_go_fleet;
 mod grpc_servers;
@@ -15,6 +16,7 @@ mod rest;
 mod tools;
 mod twirp;
 mod typescript;
+mod wasm;
 mod xds;
 
 use std::{

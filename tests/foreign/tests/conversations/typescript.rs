@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use frpc::{Answer, Call, Layer, Next, Server, Status};
+use frpc::Server;
 use frpc_http::Http;
 use support::{
     Identity,
@@ -11,22 +11,7 @@ use support::{
 };
 use tokio::process::Command;
 
-use crate::{LIMIT, output, port, run, with_server};
-
-/// Sends the metadata of calls back, in front of the answer and behind it.
-struct Echo;
-
-impl Layer for Echo {
-    async fn call(&self, call: Call, next: Next<'_>) -> Result<Answer, Status> {
-        let metadata = call.head().metadata().clone();
-        let mut answer = next.run(call).await?;
-        if !metadata.is_empty() {
-            *answer.trailers_mut() = metadata.clone();
-            *answer.metadata_mut() = metadata;
-        }
-        Ok(answer)
-    }
-}
+use crate::{LIMIT, echo::Echo, output, port, run, with_server};
 
 /// Has the conversation, or skips it.
 fn converse(runtime: Runtime, security: Security) {

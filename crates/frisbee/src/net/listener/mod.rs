@@ -2,7 +2,11 @@
 
 mod connect;
 mod mem;
+#[cfg(target_family = "wasm")]
+mod no_tcp;
 mod resolve;
+mod spread;
+#[cfg(not(target_family = "wasm"))]
 mod tcp;
 #[cfg(unix)]
 pub(super) mod unix;
@@ -19,13 +23,11 @@ use tokio::net::UnixListener;
 use tokio::{net::TcpListener, runtime::Handle};
 
 pub(crate) use self::connect::connect;
+#[cfg(target_family = "wasm")]
+use self::no_tcp as tcp;
 #[cfg(unix)]
 use self::unix::UnixName;
-use self::{
-    mem::MemListener,
-    resolve::resolve,
-    tcp::{TcpSockets, spread},
-};
+use self::{mem::MemListener, resolve::resolve, spread::spread, tcp::TcpSockets};
 use super::{options::SocketOptions, target::TargetKind, wire::IoStream};
 #[cfg(unix)]
 use super::{passed::PassedSockets, socket_file::SocketFile};

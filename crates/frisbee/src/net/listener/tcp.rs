@@ -4,6 +4,7 @@ use std::{io, net::SocketAddr};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::spread::spread;
 use crate::net::options::SocketOptions;
 
 /// Sockets bound to one port. The kernel distributes connections among them.
@@ -73,12 +74,4 @@ fn set_reuse_port(socket: &Socket, reuse_port: bool) -> io::Result<()> {
 #[cfg(not(unix))]
 fn set_reuse_port(_: &Socket, _: bool) -> io::Result<()> {
     Ok(())
-}
-
-/// Duplicates listeners in turn until there are `count`, for sockets without a better distribution over threads.
-pub(super) fn spread<T>(mut all: Vec<T>, count: usize, clone: impl Fn(&T) -> io::Result<T>) -> io::Result<Vec<T>> {
-    for index in 0..count.saturating_sub(all.len()) {
-        all.push(clone(&all[index])?);
-    }
-    Ok(all)
 }

@@ -1,8 +1,6 @@
 //! Allowances: the control packets and CANCEL frames that each side may send.
 
-use std::time::Instant;
-
-use crate::{Config, ProtocolError, proto::budget::TokenBucket};
+use crate::{Config, ProtocolError, clock::Instant, proto::budget::TokenBucket};
 
 /// The tokens for control packets, and the number of answers that take none.
 #[derive(Debug)]

@@ -1,12 +1,11 @@
 //! Input: decoding frames and acting on each of them.
 
-use std::time::Instant;
-
 use bytes::{Bytes, BytesMut};
 
 use super::{Connection, InputEvent, Role, allowances::Answer};
 use crate::{
     Operation, Packet, ProtocolError,
+    clock::Instant,
     proto::{
         control::Control,
         credit::CreditOverflow,

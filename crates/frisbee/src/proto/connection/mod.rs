@@ -9,7 +9,7 @@ mod reading;
 mod sending;
 mod writing;
 
-use std::{ops::RangeInclusive, sync::Arc, time::Instant};
+use std::{ops::RangeInclusive, sync::Arc};
 
 use bytes::Bytes;
 
@@ -28,7 +28,7 @@ use super::{
     share::FrameCause,
     streams::{StreamKey, Streams},
 };
-use crate::{CloseReason, Config, Operation, Packet, PacketName, ProtocolError};
+use crate::{CloseReason, Config, Operation, Packet, PacketName, ProtocolError, clock::Instant};
 
 /// One side of a frisbee connection, as a state machine without I/O.
 ///

@@ -1,8 +1,11 @@
 //! The receiving half of a connection: the decoder, contents in pieces, and discarded contents.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::proto::{decoder::Decoder, heartbeat::sooner, pieces::PieceAssembly};
+use crate::{
+    clock::Instant,
+    proto::{decoder::Decoder, heartbeat::sooner, pieces::PieceAssembly},
+};
 
 /// The decoder and the deadlines of the input.
 #[derive(Debug)]

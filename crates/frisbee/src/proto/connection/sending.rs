@@ -1,12 +1,11 @@
 //! Sending packets, and the streams of both sides.
 
-use std::time::Instant;
-
 use bytes::{Buf as _, Bytes};
 
 use super::{Connection, PEER_INDUCED_LEN_MAX, allowances::Answer};
 use crate::{
     Content, Operation, Packet, PacketName, SendError,
+    clock::Instant,
     error::{OpenError, StreamEnd, StreamSendError},
     proto::{
         control::Control, frames::Frames, header::Header, hello::Features, share::FrameCause, streams::StreamKey,

@@ -1,10 +1,13 @@
 //! The sending half of a connection: the outbox, its limit, and the progress of writing.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Buf as _;
 
-use crate::proto::{flight::PiecesInFlight, heartbeat::Heartbeat, outbox::Outbox, transmit::Transmit};
+use crate::{
+    clock::Instant,
+    proto::{flight::PiecesInFlight, heartbeat::Heartbeat, outbox::Outbox, transmit::Transmit},
+};
 
 /// The outbox and the progress of writing it.
 #[derive(Debug)]

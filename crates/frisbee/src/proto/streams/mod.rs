@@ -19,7 +19,7 @@ use std::{
     hash::BuildHasherDefault,
     mem,
     ops::RangeInclusive,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -33,6 +33,7 @@ use super::{
 };
 use crate::{
     Config,
+    clock::Instant,
     error::{OpenError, StreamEnd},
 };
 

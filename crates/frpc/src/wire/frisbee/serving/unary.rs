@@ -370,11 +370,11 @@ impl CallClock for PlainClock<'_, '_> {
         self.common.meter()
     }
 
-    fn turn(&self) -> std::time::Instant {
+    fn turn(&self) -> frisbee::clock::Instant {
         self.connection.turn()
     }
 
-    fn deadline(&self) -> Option<std::time::Instant> {
+    fn deadline(&self) -> Option<frisbee::clock::Instant> {
         PeerState::announced(self.connection).and_then(|limit| self.turn().checked_add(limit))
     }
 
@@ -421,7 +421,7 @@ fn fail(name: PacketName, method: Option<&'static Method>, failure: ServerFailur
 fn incoming_call(
     entry: MethodEntry,
     content: Content,
-    deadline: Option<std::time::Instant>,
+    deadline: Option<frisbee::clock::Instant>,
     connection: &Connection,
 ) -> Call {
     let head = Head::received(Some(origin(connection)), deadline);
