@@ -26,7 +26,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::debug;
 
 use crate::{
-    cluster::NatsCluster,
+    cluster::{NatsCluster, next_of_batch},
     headers::{self, METADATA_LEN_MAX},
     names,
     stream::{CallStream, Incoming, KEEPALIVE, MessageReader, MessageWriter, Next, lost},
@@ -196,36 +196,35 @@ async fn drive(link: Weak<LinkState>, mut answers: Subscriber, mut notices: mpsc
     probes.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut empty_probes = EmptyProbes::default();
     loop {
-        let event = tokio::select! {
-            message = answers.next() => LinkEvent::Message(message.map(Box::new)),
-            Some(notice) = notices.recv() => LinkEvent::Notice(notice),
-            _ = keepalive.tick() => LinkEvent::Keepalive,
-            _ = probes.tick() => LinkEvent::Probe,
-        };
-        let Some(link) = link.upgrade() else { return };
-        match event {
-            LinkEvent::Message(Some(message)) => link.receive(*message),
-            LinkEvent::Message(None) => {
-                debug!("the connection to NATS has ended");
-                return link.end();
+        tokio::select! {
+            message = answers.next() => {
+                let Some(link) = link.upgrade() else { return };
+                let Some(message) = message else {
+                    debug!("the connection to NATS has ended");
+                    return link.end();
+                };
+                link.receive(message);
+                while let Some(message) = next_of_batch(&mut answers) {
+                    link.receive(message);
+                }
             }
-            LinkEvent::Notice(notice) => link.publish_notice(notice).await,
-            LinkEvent::Keepalive => {
+            Some(notice) = notices.recv() => {
+                let Some(link) = link.upgrade() else { return };
+                link.publish_notice(notice).await;
+            }
+            _ = keepalive.tick() => {
+                let Some(link) = link.upgrade() else { return };
                 let open: Vec<_> = link.calls().values().filter_map(OpenCall::stream).collect();
                 for stream in open {
                     stream.keep_alive().await;
                 }
             }
-            LinkEvent::Probe => link.probe(&mut empty_probes).await,
+            _ = probes.tick() => {
+                let Some(link) = link.upgrade() else { return };
+                link.probe(&mut empty_probes).await;
+            }
         }
     }
-}
-
-enum LinkEvent {
-    Message(Option<Box<Message>>),
-    Notice(Notice),
-    Keepalive,
-    Probe,
 }
 
 /// Probes without calls, to learn if the servers answer probes: one at the start, and one after the first answers.
@@ -271,7 +270,7 @@ impl LinkState {
             return self.take_claims(&message);
         }
         self.received.fetch_add(1, Ordering::Relaxed);
-        let Ok(id) = token.parse() else { return };
+        let Some(id) = names::id_of(token) else { return };
         let mut calls = self.calls();
         match calls.remove(&id) {
             None => {}
@@ -416,21 +415,18 @@ impl LinkState {
         payload: Bytes,
         deadline: Deadline,
     ) -> Result<(CallGuard, Opened), Status> {
-        let mut headers = HeaderMap::new();
-        headers.insert(headers::CALL, kind);
-        headers.insert(headers::CONTENT_TYPE, headers::content_type(self.settings.format));
-        if let Some(left) = request.time.answer(request.kind).and_then(Deadline::left) {
-            if left.is_zero() {
-                return Err(deadline.passed());
-            }
-            headers::put_timeout(&mut headers, left);
+        let left = request.time.answer(request.kind).and_then(Deadline::left);
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(deadline.passed());
         }
         let metadata = &request.metadata;
         if metadata.size() > METADATA_LEN_MAX {
             let why = format!("the metadata exceeds the limit of {METADATA_LEN_MAX} bytes through NATS");
             return Err(Status::resource_exhausted(why));
         }
-        headers::put_metadata(&mut headers, metadata);
+        // Headers cost more than the rest of a short call, so servers of frpc find this in the reply subject.
+        let is_plain = kind == headers::UNARY && metadata.is_empty() && self.has_probes.load(Ordering::Relaxed);
+        let head = (!is_plain).then(|| self.headers(kind, left, metadata));
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, opened) = oneshot::channel();
         let mut guard = CallGuard { link: self.clone(), id, state: GuardState::Unsent };
@@ -442,8 +438,16 @@ impl LinkState {
             }
             let heard = self.round.load(Ordering::Relaxed);
             self.calls().insert(id, OpenCall::Opening { opened: sender, heard });
-            let reply = self.reply_subject(id);
-            let published = self.client.publish_with_reply_and_headers(subject, reply, headers, payload).await;
+            let published = match head {
+                None => {
+                    let reply = names::plain_reply(&self.inbox, id, self.settings.format, left);
+                    self.client.publish_with_reply(subject, reply, payload).await
+                }
+                Some(headers) => {
+                    let reply = self.reply_subject(id);
+                    self.client.publish_with_reply_and_headers(subject, reply, headers, payload).await
+                }
+            };
             published.map_err(|error| {
                 Status::unavailable(format!("cannot publish the request: {error}")).with_source(lost(false))
             })
@@ -465,6 +469,17 @@ impl LinkState {
                 Ok((guard, Opened::Stream(stream, incoming)))
             }
         }
+    }
+
+    fn headers(&self, kind: &'static str, left: Option<Duration>, metadata: &Metadata) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(headers::CALL, kind);
+        headers.insert(headers::CONTENT_TYPE, headers::content_type(self.settings.format));
+        if let Some(left) = left {
+            headers::put_timeout(&mut headers, left);
+        }
+        headers::put_metadata(&mut headers, metadata);
+        headers
     }
 
     async fn unary(self: &Arc<Self>, call: Call) -> Result<Answer, Status> {

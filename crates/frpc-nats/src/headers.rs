@@ -73,10 +73,14 @@ pub(crate) fn put_timeout(headers: &mut HeaderMap, timeout: Duration) {
 pub(crate) fn timeout_of(headers: Option<&HeaderMap>) -> Result<Option<Duration>, Status> {
     let Some(value) = text(headers, TIMEOUT) else { return Ok(None) };
     match value.parse() {
-        Ok(0) => Err(Status::deadline_exceeded("the timeout of the call is zero")),
+        Ok(0) => Err(no_time()),
         Ok(micros) => Ok(Some(Duration::from_micros(micros))),
         Err(_) => Err(Status::invalid_argument(format!("the header {TIMEOUT} is not a number of microseconds"))),
     }
+}
+
+pub(crate) fn no_time() -> Status {
+    Status::deadline_exceeded("the timeout of the call is zero")
 }
 
 /// Adds metadata under its own names.

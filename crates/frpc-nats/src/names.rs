@@ -1,8 +1,8 @@
 //! Names of services, and subjects of their methods.
 
-use std::io;
+use std::{io, time::Duration};
 
-use frpc::Method;
+use frpc::{Method, codec::Format};
 
 /// Checks the name of a service, as the specification of NATS services limits it.
 pub(crate) fn check_name(name: &str) -> io::Result<()> {
@@ -19,9 +19,56 @@ pub(crate) fn subject(name: &str, method: &Method) -> String {
     format!("{name}.{}.{}", method.service, method.name)
 }
 
-/// Returns the path of the method called by this subject.
-pub(crate) fn path_of<'a>(name: &str, subject: &'a str) -> Option<(&'a str, &'a str)> {
-    subject.strip_prefix(name)?.strip_prefix('.')?.rsplit_once('.')
+/// Returns the reply subject of a unary call without headers: after the number of the call follow its format and the
+/// remaining time.
+pub(crate) fn plain_reply(inbox: &str, id: u64, format: Format, left: Option<Duration>) -> String {
+    let format = if format == Format::Json { 'j' } else { 'p' };
+    match left {
+        Some(left) => format!("{inbox}.{id}~{format}{}", u64::try_from(left.as_micros()).unwrap_or(u64::MAX)),
+        None => format!("{inbox}.{id}~{format}"),
+    }
+}
+
+/// The facts of a unary call without headers.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PlainCall {
+    pub(crate) format: Format,
+    pub(crate) timeout: Option<Duration>,
+}
+
+impl PlainCall {
+    /// Reads the reply subject of a request without headers. `None` for the requests of other clients.
+    pub(crate) fn read(reply: &str) -> Option<Self> {
+        let (call, facts) = reply.rsplit_once('~')?;
+        let (_, id) = call.rsplit_once('.')?;
+        let format = match facts.as_bytes().first()? {
+            b'j' => Format::Json,
+            b'p' => Format::Proto,
+            _ => return None,
+        };
+        let timeout = match &facts[1..] {
+            "" => None,
+            micros => Some(Duration::from_micros(digits(micros)?)),
+        };
+        digits(id).map(|_| Self { format, timeout })
+    }
+}
+
+/// Returns the reply subject of a call, without the facts of a plain one.
+pub(crate) fn call_of(reply: &str) -> &str {
+    match PlainCall::read(reply) {
+        Some(_) => reply.rsplit_once('~').map_or(reply, |(call, _)| call),
+        None => reply,
+    }
+}
+
+/// Returns the number of a call, from the last token of its reply subject.
+pub(crate) fn id_of(token: &str) -> Option<u64> {
+    digits(token.split_once('~').map_or(token, |(id, _)| id))
+}
+
+fn digits(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 /// Returns the subject on which the servers of a service learn of cancelled calls.
@@ -96,10 +143,36 @@ mod tests {
         let method = Method::unary("shop.v1.Orders", "Get", 10);
         let subject = subject("orders", &method);
         assert_eq!(subject, "orders.shop.v1.Orders.Get");
-        assert_eq!(path_of("orders", &subject), Some(("shop.v1.Orders", "Get")));
-        for other in ["orders", "orders.Get", "orders2.a.B.C", "a.b.c"] {
-            assert_eq!(path_of("orders", other), None, "{other}");
+    }
+
+    #[test]
+    fn reply_subjects_carry_the_facts_of_plain_calls() {
+        for (format, timeout, expected) in [
+            (Format::Proto, Some(Duration::from_millis(3)), "_INBOX.a.17~p3000"),
+            (Format::Json, None, "_INBOX.a.17~j"),
+            (Format::Proto, Some(Duration::MAX), "_INBOX.a.17~p18446744073709551615"),
+        ] {
+            let reply = plain_reply("_INBOX.a", 17, format, timeout);
+            assert_eq!(reply, expected);
+            let timeout = timeout.map(|timeout| timeout.min(Duration::from_micros(u64::MAX)));
+            assert_eq!(PlainCall::read(&reply), Some(PlainCall { format, timeout }));
+            assert_eq!((call_of(&reply), id_of(reply.rsplit_once('.').unwrap().1)), ("_INBOX.a.17", Some(17)));
         }
+        for other in [
+            "_INBOX.a.17",
+            "_INBOX.a.b",
+            "_INBOX.a.17~",
+            "_INBOX.a.17~x1",
+            "_INBOX.a.17~p-1",
+            "_INBOX.a.17~p18446744073709551616",
+            "_INBOX.a.x~p1",
+            "_INBOX.a.17~\u{e9}",
+            "17~p1",
+            "",
+        ] {
+            assert_eq!((PlainCall::read(other), call_of(other)), (None, other), "{other}");
+        }
+        assert_eq!((id_of("+17"), id_of(""), id_of("x")), (None, None, None));
     }
 
     #[test]

@@ -3,19 +3,22 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fmt, io,
+    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    task::Poll,
     time::Duration,
 };
 
 use async_nats::{Client, HeaderMap, Message, Subject, Subscriber};
 use bytes::{BufMut, Bytes, BytesMut};
 use frpc::{
-    Answer, Body, Code, Endpoint, Head, IntoEndpoint, Method, MethodHandle, MethodKind, RpcSystem, Status, Streaming,
+    Answer, Body, Code, Dispatch, Endpoint, Head, IntoEndpoint, Method, MethodHandle, MethodKind, RpcSystem, Status,
+    Streaming,
 };
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, poll, stream};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
     time::{Instant, MissedTickBehavior, interval, sleep, timeout},
@@ -24,10 +27,10 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{info, warn};
 
 use crate::{
-    cluster::{NatsCluster, round_trip},
+    cluster::{NatsCluster, next_of_batch, round_trip},
     headers::{self, METADATA_LEN_MAX},
     micro::{EndpointCounters, MicroService, ServiceDescription, new_id},
-    names,
+    names::{self, PlainCall},
     settings::NatsSettings,
     stream::{CallStream, Incoming, KEEPALIVE, MessageReader, MessageWriter, Next},
 };
@@ -79,8 +82,8 @@ struct ServerState {
     endpoint: Endpoint,
     settings: NatsSettings,
     counters: Arc<Vec<EndpointCounters>>,
-    /// The positions in `counters`, by method.
-    positions: HashMap<&'static Method, usize>,
+    /// The methods by subject, with their positions in `counters`.
+    methods: HashMap<String, (MethodHandle, usize)>,
     calls: Arc<Semaphore>,
     streams: Arc<Semaphore>,
     /// Cancels a running call, by the reply subject of its caller.
@@ -202,12 +205,17 @@ impl NatsServerBuilder {
         let endpoint = Endpoint::new(services).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let methods: Vec<_> = endpoint.methods().collect();
         let counters = methods.iter().map(|method| counters_of(&name, method)).collect();
+        let handles = methods.iter().filter_map(|method| Some((*method, endpoint.find(&method.path())?)));
+        let handles = handles
+            .enumerate()
+            .map(|(index, (method, handle))| (names::subject(&name, method), (handle.over(RpcSystem::Nats), index)));
+        let methods = handles.collect();
         let (calls, streams) =
             (Semaphore::new(settings.calls_max as usize), Semaphore::new(settings.streams_max as usize));
         let client = cluster.connect().await?;
         let state = Arc::new(ServerState {
             name: name.clone(),
-            positions: methods.into_iter().enumerate().map(|(index, method)| (method, index)).collect(),
+            methods,
             endpoint,
             settings,
             counters: Arc::new(counters),
@@ -294,9 +302,9 @@ async fn serve(
 }
 
 enum ServerEvent {
-    Request(Option<Box<Message>>),
-    Notice(Option<Box<Message>>),
-    Frame(Option<Box<Message>>),
+    Request(Option<Message>),
+    Notice(Option<Message>),
+    Frame(Option<Message>),
     Drain(oneshot::Sender<()>),
     Keepalive,
 }
@@ -334,14 +342,20 @@ impl ServerState {
         let mut drained = None::<oneshot::Sender<()>>;
         loop {
             let event = tokio::select! {
-                message = requests.next() => ServerEvent::Request(message.map(Box::new)),
-                message = notices.next() => ServerEvent::Notice(message.map(Box::new)),
-                message = frames.next() => ServerEvent::Frame(message.map(Box::new)),
+                message = requests.next() => ServerEvent::Request(message),
+                message = notices.next() => ServerEvent::Notice(message),
+                message = frames.next() => ServerEvent::Frame(message),
                 Some(drained) = draining.recv() => ServerEvent::Drain(drained),
                 _ = keepalive.tick() => ServerEvent::Keepalive,
             };
             match event {
-                ServerEvent::Request(Some(message)) => self.begin(link, *message).await,
+                ServerEvent::Request(Some(message)) => {
+                    self.begin(link, message).await;
+                    for _ in 0..BATCH_MAX {
+                        let Some(message) = next_of_batch(requests) else { break };
+                        self.begin(link, message).await;
+                    }
+                }
                 ServerEvent::Request(None) => match drained.take() {
                     // All requests that the cluster had sent are in progress.
                     Some(waiting) => {
@@ -350,8 +364,8 @@ impl ServerState {
                     }
                     None => return,
                 },
-                ServerEvent::Notice(Some(message)) => self.take_notice(link, *message).await,
-                ServerEvent::Frame(Some(message)) => self.receive(*message),
+                ServerEvent::Notice(Some(message)) => self.take_notice(link, message).await,
+                ServerEvent::Frame(Some(message)) => self.receive(message),
                 ServerEvent::Notice(None) | ServerEvent::Frame(None) => return,
                 ServerEvent::Drain(waiting) => {
                     drained = Some(waiting);
@@ -416,7 +430,7 @@ impl ServerState {
         }
     }
 
-    /// Starts a call as a task, or refuses it.
+    /// Starts a call, or refuses it. Handlers that are ready at their first poll need no task.
     async fn begin(self: &Arc<Self>, link: &ServerLink, message: Message) {
         // A call without a reply subject could not be answered.
         let Some(reply) = message.reply.clone() else { return };
@@ -427,47 +441,47 @@ impl ServerState {
             ));
             return link.fail(reply, &status).await;
         };
-        let (state, link) = (self.clone(), link.clone());
+        let mut call = Box::pin(self.clone().handle(link.clone(), reply, message, permit));
+        let is_in_place = matches!(self.endpoint.dispatch(), Dispatch::InPlace | Dispatch::Ordered);
+        if is_in_place && poll!(&mut call).is_ready() {
+            return;
+        }
+        let gone = self.gone.clone();
         tokio::spawn(async move {
-            let gone = state.gone.clone();
             tokio::select! {
                 () = gone.cancelled() => {}
-                () = state.handle(link, reply, message, permit) => {}
+                () = call => {}
             }
         });
     }
 
     async fn handle(
-        self: &Arc<Self>,
+        self: Arc<Self>,
         link: ServerLink,
         reply: Subject,
         message: Message,
         _permit: OwnedSemaphorePermit,
     ) {
         let start = Instant::now();
-        let Some(method) = self.find(&message.subject) else {
+        let Some((method, index)) = self.methods.get(&*message.subject).copied() else {
             self.endpoint.count_refused(None, RpcSystem::Nats, Code::Unimplemented);
             let status = Status::unimplemented(format!("the server has no method for the subject {}", message.subject));
             return link.fail(reply, &status).await;
         };
         let kind = headers::text(message.headers.as_ref(), headers::CALL);
+        let plain = message.headers.is_none().then(|| PlainCall::read(&reply)).flatten();
         let outcome = match kind {
             Some(headers::STREAM) => self.handle_stream(&link, &reply, message, method).await,
-            None | Some(headers::UNARY) => self.handle_unary(&link, &reply, message, method).await,
+            None | Some(headers::UNARY) => self.handle_unary(&link, &reply, message, plain, method).await,
             Some(_) => Err(Status::unimplemented(format!("the value of the header {} is unknown", headers::CALL))),
         };
         let error = outcome.as_ref().err().map(ToString::to_string);
         if let Err(status) = outcome {
             link.fail(reply, &status).await;
         }
-        if let Some(counters) = self.positions.get(method.method()).and_then(|index| self.counters.get(*index)) {
+        if let Some(counters) = self.counters.get(index) {
             counters.count(start.elapsed(), error);
         }
-    }
-
-    fn find(&self, subject: &str) -> Option<MethodHandle> {
-        let (service, method) = names::path_of(&self.name, subject)?;
-        self.endpoint.find(&format!("{service}/{method}")).map(|found| found.over(RpcSystem::Nats))
     }
 
     /// Returns the head of a call.
@@ -489,10 +503,11 @@ impl ServerState {
         link: &ServerLink,
         reply: &Subject,
         message: Message,
+        plain: Option<PlainCall>,
         method: MethodHandle,
     ) -> Result<(), Status> {
         let headers = message.headers.as_ref();
-        let has_peer = headers::text(headers, headers::CALL).is_some();
+        let has_peer = plain.is_some() || headers::text(headers, headers::CALL).is_some();
         if method.method().kind != MethodKind::Unary {
             let why = format!("{} takes or returns a stream: call it with a client of frpc-nats", method.method());
             return Err(Status::unimplemented(why));
@@ -500,28 +515,38 @@ impl ServerState {
         if message.payload.len() > self.settings.message_len_max {
             return Err(too_long(self.settings.message_len_max));
         }
-        let format = headers::format_of(headers)?;
-        let mut head = self.head(headers)?;
+        let (format, mut head) = match plain {
+            None => (headers::format_of(headers)?, self.head(headers)?),
+            Some(PlainCall { timeout: Some(Duration::ZERO), .. }) => return Err(headers::no_time()),
+            Some(PlainCall { format, timeout }) => {
+                let mut head = Head::default();
+                timeout.into_iter().for_each(|timeout| head.set_timeout(timeout));
+                (format, head)
+            }
+        };
         // A request without a payload, as the command line sends it, is an empty message.
         let is_empty_json = format == frpc::codec::Format::Json && message.payload.is_empty();
         let payload = if is_empty_json { Bytes::from_static(b"{}") } else { message.payload };
-        // Clients other than ours cancel nothing.
-        let running = has_peer.then(|| RunningCall::register(self, reply));
         let (signal, deadline) = (head.cancel_on_drop(), deadline_of(&head));
-        let answer = async {
+        let mut answer = pin!(async {
             let answer = self.endpoint.call_unary(method, format, head, payload.into()).await;
             if !is_over(deadline) {
                 signal.disarm();
             }
             answer
-        };
-        let answer = match &running {
-            None => answer.await?,
-            Some(running) => tokio::select! {
-                biased;
-                () = running.cancelled.cancelled() => return Ok(()),
-                answer = answer => answer?,
-            },
+        });
+        let answer = match poll!(&mut answer) {
+            Poll::Ready(answer) => answer?,
+            // Clients other than ours cancel nothing.
+            Poll::Pending if !has_peer => answer.await?,
+            Poll::Pending => {
+                let running = RunningCall::register(self, reply);
+                tokio::select! {
+                    biased;
+                    () = running.cancelled.cancelled() => return Ok(()),
+                    answer = answer => answer?,
+                }
+            }
         };
         let mut headers = HeaderMap::new();
         if !has_peer {
@@ -760,7 +785,7 @@ struct RunningCall<'a> {
 
 impl<'a> RunningCall<'a> {
     fn register(state: &'a ServerState, reply: &'a str) -> Self {
-        let cancelled = CancellationToken::new();
+        let (reply, cancelled) = (names::call_of(reply), CancellationToken::new());
         state.running().insert(reply.to_owned(), cancelled.clone());
         Self { state, reply, cancelled }
     }
@@ -786,6 +811,8 @@ impl Drop for OpenStream {
     }
 }
 
+/// The maximum number of requests in one turn of a connection. Frames and cancellations come after it.
+const BATCH_MAX: usize = 64;
 /// The pause between two attempts to connect again.
 const CONNECT_PAUSE: Duration = Duration::from_secs(1);
 /// A number of messages that never arrive, with more than nine digits.
