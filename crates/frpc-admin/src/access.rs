@@ -24,18 +24,24 @@ enum PageRule {
 impl AdminAccess {
     /// Allows peers on this machine: loopback addresses, Unix sockets of frisbee, and channels in process.
     ///
-    /// Requests forwarded by a proxy, and requests of browsers for pages of a different host, are refused. Peers of HTTP
-    /// over Unix sockets have no address and are refused, too.
+    /// Refuses requests with headers of a proxy, requests of browsers for pages of a different host, and calls over
+    /// WebSockets, which may come from both. A proxy on this machine that adds no header looks like a local peer: use a
+    /// [`token`](Self::token). Peers of HTTP over Unix sockets have no address and are refused, too.
     pub fn local() -> Self {
         Self { rule: Arc::new(check_local), shows_page: PageRule::Allowed }
     }
 
     /// Allows callers with the metadata `authorization: Bearer TOKEN`. The page asks for the token.
+    ///
+    /// An empty token, as an unset variable gives it, allows no caller.
     pub fn token(token: impl Into<String>) -> Self {
         let token = token.into();
         let rule = move |head: &Head| {
             let sent = head.metadata().get("authorization").and_then(|value| value.strip_prefix("Bearer "));
             match sent {
+                _ if token.is_empty() => {
+                    Err(Status::permission_denied("the admin services have an empty token: set one"))
+                }
                 Some(sent) if is_equal(sent.as_bytes(), token.as_bytes()) => Ok(()),
                 Some(_) => Err(Status::permission_denied("the token is wrong")),
                 None => Err(Status::unauthenticated("send the token as `authorization: Bearer TOKEN`")),
@@ -72,11 +78,13 @@ fn check_local(head: &Head) -> Result<(), Status> {
         // Channels in process have no connection.
         None => true,
     };
+    // Neither the page nor the proxy at the other end of a WebSocket is known for its packets.
+    let is_carried = head.connection().is_some_and(|connection| connection.carrier().is_some());
     let metadata = head.metadata();
     let is_forwarded = FORWARDED.iter().any(|name| metadata.get(name).is_some());
     // A page of a different host can reach this address by DNS rebinding. Browsers send its origin.
     let is_foreign = metadata.get("origin").is_some_and(|origin| !is_local_origin(origin));
-    match is_local && !is_forwarded && !is_foreign {
+    match is_local && !is_carried && !is_forwarded && !is_foreign {
         true => Ok(()),
         false => Err(Status::permission_denied("the admin services are only for peers on the machine of the server")),
     }
@@ -87,7 +95,18 @@ fn is_of_machine(address: &Address) -> bool {
 }
 
 /// Headers added by proxies.
-const FORWARDED: [&str; 3] = ["forwarded", "x-forwarded-for", "x-real-ip"];
+const FORWARDED: [&str; 10] = [
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+    "x-client-ip",
+    "x-envoy-external-address",
+    "true-client-ip",
+    "cf-connecting-ip",
+    "via",
+];
 
 fn is_local_origin(origin: &str) -> bool {
     let Ok(origin) = origin.parse::<Uri>() else { return false };
@@ -144,6 +163,8 @@ mod tests {
                 ("origin", "http://127.0.0.1.example"),
                 ("x-forwarded-for", "127.0.0.1"),
                 ("forwarded", "for=127.0.0.1"),
+                ("x-forwarded-proto", "https"),
+                ("via", "1.1 proxy"),
             ] {
                 let refused = access.check(&head(peer, &[(name, value)])).unwrap_err();
                 assert_eq!(refused.code(), Code::PermissionDenied, "{name}: {value}");
@@ -166,6 +187,11 @@ mod tests {
         let missing = access.check(&head(None, &[])).unwrap_err();
         assert_eq!(missing.code(), Code::Unauthenticated);
         assert!(!format!("{access:?}").contains("s3cret"));
+        let empty = AdminAccess::token("");
+        for value in ["Bearer ", "Bearer x"] {
+            let refused = empty.check(&head(None, &[("authorization", value)])).unwrap_err();
+            assert_eq!(refused.code(), Code::PermissionDenied);
+        }
         access.check_page(&head(Some("tcp://10.0.0.7:9"), &[])).unwrap();
     }
 }

@@ -36,6 +36,9 @@ impl Admin {
     /// The maximum number of concurrent watchers, such as open pages.
     pub const WATCHERS_MAX: usize = 32;
 
+    /// The maximum length of a log filter.
+    pub const FILTER_LEN_MAX: usize = 4096;
+
     /// Creates the service for the allowed peers.
     pub fn new(access: AdminAccess) -> Self {
         inspect::start_recording();
@@ -134,6 +137,10 @@ impl admin_server::Admin for AdminState {
         request: Request<SetLogFilterRequest>,
     ) -> Result<Response<SetLogFilterResponse>, Status> {
         let SetLogFilterRequest { filter } = request.into_inner();
+        if filter.len() > Admin::FILTER_LEN_MAX {
+            let (len, max) = (filter.len(), Admin::FILTER_LEN_MAX);
+            return Err(Status::invalid_argument(format!("the filter has {len} bytes, more than {max}")));
+        }
         let mut current = self.log_filter();
         let Some(current) = &mut *current else {
             return Err(Status::failed_precondition("this process has no log filter: see `Admin::log_filter`"));

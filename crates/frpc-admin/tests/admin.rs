@@ -110,6 +110,20 @@ fn a_stalled_stream_is_blocked_on_every_wire() {
 }
 
 #[test]
+fn calls_over_websockets_are_not_local() {
+    in_real_time(async {
+        let server = server(Admin::new(AdminAccess::local())).await;
+        let address = server.local_addr().to_string().replace("tcp", "ws");
+        // A page whose name leads to this machine has the same origin as the server.
+        let channel = Channel::builder().transport(frpc_websocket::transport()).connect(&*address).await.unwrap();
+        call(&channel, &WAIT, &[]).await.unwrap();
+        let request = SetLogFilterRequest { filter: "off".to_owned() };
+        let refused = AdminClient::new(channel).set_log_filter(request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied);
+    });
+}
+
+#[test]
 fn a_stalled_stream_is_shown_within_two_seconds() {
     in_virtual_time(async {
         let admin = Admin::new(AdminAccess::token("t"));

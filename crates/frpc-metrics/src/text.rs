@@ -34,7 +34,7 @@ impl TextFormat {
 
 /// Writes metrics in a text format. Metrics without points are left out.
 ///
-/// Names get underscores for dots, and the suffixes of Prometheus: `rpc.server.call.duration` in `s` becomes
+/// Names get underscores for dots and all other characters than letters and digits, and the suffixes of Prometheus: `rpc.server.call.duration` in `s` becomes
 /// `rpc_server_call_duration_seconds`. Histograms of durations get one bucket per power of two.
 pub fn write_text(families: &[MetricFamily], format: TextFormat) -> String {
     let mut out = String::new();
@@ -54,7 +54,7 @@ fn write_family(out: &mut String, family: &MetricFamily, format: TextFormat) -> 
         "By" => "bytes",
         _ => "",
     };
-    let mut name = family.name.replace('.', "_");
+    let mut name = identifier(family.name);
     if !unit.is_empty() && !name.ends_with(unit) {
         write!(name, "_{unit}")?;
     }
@@ -64,7 +64,7 @@ fn write_family(out: &mut String, family: &MetricFamily, format: TextFormat) -> 
         MetricKind::Histogram => ("histogram", ""),
     };
     let title = if format == TextFormat::Prometheus { format!("{name}{suffix}") } else { name.clone() };
-    writeln!(out, "# HELP {title} {}", escaped(family.description, false))?;
+    writeln!(out, "# HELP {title} {}", escaped(family.description, format == TextFormat::OpenMetrics))?;
     writeln!(out, "# TYPE {title} {kind}")?;
     if format == TextFormat::OpenMetrics && !unit.is_empty() {
         writeln!(out, "# UNIT {title} {unit}")?;
@@ -103,7 +103,7 @@ fn write_durations(
 
 /// Returns the labels of a point in braces, with the bound of a bucket.
 fn labels(point: &MetricPoint, bound: Option<f64>) -> String {
-    let own = point.attributes.iter().map(|(name, value)| (name.replace('.', "_"), escaped(value, true)));
+    let own = point.attributes.iter().map(|(name, value)| (identifier(name), escaped(value, true)));
     let bound = bound.map(|bound| {
         let text = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
         ("le".to_owned(), text)
@@ -112,13 +112,20 @@ fn labels(point: &MetricPoint, bound: Option<f64>) -> String {
     if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) }
 }
 
-fn escaped(text: &str, is_label: bool) -> String {
+/// Returns a name of ASCII letters, digits and underscores. One bad name would make the whole text invalid.
+fn identifier(name: &str) -> String {
+    let valid = |char: char| if char.is_ascii_alphanumeric() { char } else { '_' };
+    let digit = name.starts_with(|char: char| char.is_ascii_digit()).then_some('_');
+    digit.into_iter().chain(name.chars().map(valid)).collect()
+}
+
+fn escaped(text: &str, is_quoted: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for char in text.chars() {
         match char {
             '\\' => out.push_str("\\\\"),
             '\n' => out.push_str("\\n"),
-            '"' if is_label => out.push_str("\\\""),
+            '"' if is_quoted => out.push_str("\\\""),
             char => out.push(char),
         }
     }
@@ -178,6 +185,15 @@ mod tests {
         }
         assert!(!text.contains("unused") && !text.contains("# EOF"));
         assert_eq!(text.lines().filter(|line| line.contains("duration_seconds_bucket")).count(), 28);
+    }
+
+    #[test]
+    fn names_and_descriptions_of_programs_keep_the_text_valid() {
+        let mut odd = MetricFamily::gauge("2shop-jobs.open\u{e9} {", "{job}", "The \"open\" jobs.");
+        odd.add(&[("job kind", "a")], 1);
+        let text = write_text(&[odd], TextFormat::OpenMetrics);
+        assert!(text.contains("# HELP _2shop_jobs_open___ The \\\"open\\\" jobs.\n"), "{text}");
+        assert!(text.contains("\n_2shop_jobs_open___{job_kind=\"a\"} 1\n"), "{text}");
     }
 
     #[test]

@@ -28,6 +28,9 @@ pub struct Connection {
     _keep_open: Option<Arc<CloseOnDrop>>,
 }
 
+/// The name of the protocol that carries the packets of a connection.
+struct CarrierName(&'static str);
+
 impl Connection {
     /// Returns the protocol of the peer, and the announcements of an extended peer.
     pub fn peer(&self) -> PeerProtocol {
@@ -160,6 +163,18 @@ impl Connection {
     /// one.
     pub fn state_or_insert_with<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> &T {
         self.state().unwrap_or_else(|| self.shared.states.add(make()).unwrap_or_else(|(there, _)| there))
+    }
+
+    /// Returns the name of the protocol under the packets, such as HTTP for a WebSocket. `None` for a plain socket.
+    ///
+    /// The peer of such a connection may be a page in a browser, or a proxy for one.
+    pub fn carrier(&self) -> Option<&'static str> {
+        self.state::<CarrierName>().map(|carrier| carrier.0)
+    }
+
+    pub(crate) fn set_carrier(&self, name: &'static str) {
+        // Fails only for a second value of this type.
+        let _ = self.set_state(CarrierName(name));
     }
 
     /// Returns the user, group and process of the peer. `None` except for Unix sockets accepted or connected by this

@@ -116,6 +116,7 @@ fn serve_other<R: Router>(
         let age_max = server.limits.connection_age_max;
         let leaving = age_max.map_or_else(|| server.draining.clone(), |_| server.draining.child_token());
         let drain = Drain::new(leaving.clone(), server.scope.permits.clone());
+        let carrier = protocol.name();
         let mut serving = protocol.serve(*socket, drain.clone());
         if let Some(age_max) = age_max {
             serving = Box::pin(serve_until_old(serving, leaving, age_max));
@@ -128,6 +129,7 @@ fn serve_other<R: Router>(
         let wire = if is_plain { onto_ring(wire) } else { Some(wire) };
         let Some(wire) = wire else { return };
         let opened = begin_packets(&server, BufferedStream { wire, first: BytesMut::new() }, origin, slot);
+        opened.connection.set_carrier(carrier);
         Box::pin(serve_packets(&server, opened, router)).await;
     }
 }

@@ -86,14 +86,18 @@ pub fn start_recording() {
 
 /// Returns the most recent failed calls, the last one first. At most [`FAILURES_MAX`].
 pub fn recent_failures() -> Vec<RecordedCall> {
-    records().failures.iter().rev().cloned().collect()
+    // Copied without the lock, which calls take at their end.
+    let failures: Vec<_> = records().failures.iter().rev().cloned().collect();
+    failures.into_iter().map(Arc::unwrap_or_clone).collect()
 }
 
 /// Returns the slowest calls without streams of the last [`SLOW_KEPT`], the slowest first. At most [`SLOW_MAX`].
 pub fn slow_calls() -> Vec<RecordedCall> {
     let mut records = records();
     records.forget_old(now());
-    records.slow.iter().map(|(_, call)| call.clone()).collect()
+    let slow: Vec<_> = records.slow.iter().map(|(_, call)| call.clone()).collect();
+    drop(records);
+    slow.into_iter().map(Arc::unwrap_or_clone).collect()
 }
 
 /// Returns the open streams, the oldest first. At most [`STREAMS_MAX`] are recorded.
@@ -112,8 +116,10 @@ pub const SLOW_MAX: usize = 32;
 pub const SLOW_KEPT: Duration = Duration::from_secs(300);
 /// The maximum number of recorded streams. Further streams are not shown.
 pub const STREAMS_MAX: usize = 4096;
-/// The maximum number of metadata entries per call, and of characters in a value or a message.
+/// The maximum number of metadata entries per call, the bytes of their names and values, and the characters of a value or a
+/// message. Further entries are left out.
 const ENTRIES_MAX: usize = 32;
+const METADATA_MAX: usize = 4096;
 const TEXT_MAX: usize = 1024;
 
 static IS_ON: AtomicBool = AtomicBool::new(false);
@@ -126,9 +132,9 @@ pub(crate) fn is_on() -> bool {
 }
 
 struct Records {
-    failures: VecDeque<RecordedCall>,
+    failures: VecDeque<Arc<RecordedCall>>,
     /// The slow calls with the times of their ends, the slowest first.
-    slow: Vec<(Instant, RecordedCall)>,
+    slow: Vec<(Instant, Arc<RecordedCall>)>,
 }
 
 fn records() -> MutexGuard<'static, Records> {
@@ -143,7 +149,7 @@ impl Records {
             && (self.slow.len() < SLOW_MAX || self.slow.last().is_some_and(|(_, fastest)| duration > fastest.duration))
     }
 
-    fn add(&mut self, call: RecordedCall, at: Instant) {
+    fn add(&mut self, call: Arc<RecordedCall>, at: Instant) {
         if call.code != Code::Ok {
             if self.failures.len() == FAILURES_MAX {
                 self.failures.pop_front();
@@ -204,6 +210,7 @@ impl CallNotes {
 
     fn subject(self) -> CallSubject {
         let Self { method, target, peer, metadata, origin, .. } = self;
+        let mut len = 0;
         let entries = metadata.iter().take(ENTRIES_MAX).map(|(name, value)| {
             let value = match value {
                 _ if looks_secret(name) => HIDDEN.to_owned(),
@@ -211,6 +218,11 @@ impl CallNotes {
                 MetadataValue::Binary(bytes) => format!("{} bytes", bytes.len()),
             };
             (name.to_owned(), value)
+        });
+        // Names of callers have any length up to the limit on metadata.
+        let entries = entries.take_while(|(name, value)| {
+            len += name.len() + value.len();
+            len <= METADATA_MAX
         });
         let (entries, trace) = (entries.collect(), TraceContext::of(&metadata));
         CallSubject {
@@ -225,11 +237,10 @@ impl CallNotes {
     /// Records the end of the call.
     #[cold]
     pub(crate) fn record(self, start: Instant, at: Instant, outcome: Result<(), CallFailure<'_>>) {
-        let (duration, mut records) = (at.saturating_duration_since(start), records());
-        if outcome.is_ok() && !records.is_slow(self.method, duration, at) {
+        let duration = at.saturating_duration_since(start);
+        if outcome.is_ok() && !records().is_slow(self.method, duration, at) {
             return;
         }
-        drop(records);
         let (code, message, details) = match outcome {
             Ok(()) => (Code::Ok, String::new(), Vec::new()),
             Err(CallFailure::Code(code)) => (code, String::new(), Vec::new()),
@@ -241,8 +252,8 @@ impl CallNotes {
         };
         let first_wait = self.first_wait.map(|at| at.saturating_duration_since(start));
         let (subject, ended) = (self.subject(), frisbee::clock::time_of_day());
-        records = self::records();
-        records.add(RecordedCall { subject, ended, duration, first_wait, code, message, details }, at);
+        let call = Arc::new(RecordedCall { subject, ended, duration, first_wait, code, message, details });
+        self::records().add(call, at);
     }
 }
 
@@ -370,6 +381,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn recorded_metadata_is_bounded_and_hides_secrets() {
+        static SAY: Method = Method::unary("a.A", "Say", 10);
+        let subject = |entries: &[(String, String)]| {
+            let mut head = Head::default();
+            entries.iter().for_each(|(name, value)| head.metadata_mut().append(name, value.clone()).unwrap());
+            CallNotes::received(&SAY, &head).subject().metadata
+        };
+        let many: Vec<_> = (0..100).map(|index| (format!("x-{index}"), "v".to_owned())).collect();
+        assert_eq!(subject(&many).len(), ENTRIES_MAX);
+        let long: Vec<_> = (0..10).map(|index| (format!("x-{index}-{}", "n".repeat(600)), "v".repeat(600))).collect();
+        assert_eq!(subject(&long).len(), 3);
+        assert_eq!(subject(&[("n".repeat(METADATA_MAX), "v".to_owned())]), []);
+        let secret = subject(&[("x-session-id".to_owned(), "s3cret".to_owned())]);
+        assert_eq!(secret, [("x-session-id".to_owned(), HIDDEN.to_owned())]);
+    }
+
+    #[test]
     fn slow_calls_are_the_slowest_of_the_last_minutes() {
         static SAY: Method = Method::unary("a.A", "Say", 10);
         static LIST: Method = Method::server_streaming("a.A", "List", 11);
@@ -384,7 +412,7 @@ mod tests {
                 message: String::new(),
                 details: Vec::new(),
             };
-            records.add(call, at);
+            records.add(Arc::new(call), at);
             let slow: Vec<_> = records.slow.iter().map(|(_, call)| call.duration.as_millis()).collect();
             (slow, records.failures.len())
         };
