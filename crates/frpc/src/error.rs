@@ -324,6 +324,36 @@ one_of!(ConnectError {
     Endpoints(Arc<ConnectError>)
 });
 
+impl ConnectError {
+    /// Returns `true` for failed TLS handshakes, such as for an untrusted certificate or a server without TLS.
+    ///
+    /// With TLS 1.3, a server refuses the certificate of a client after the handshake: the connection is then lost.
+    pub fn is_tls(&self) -> bool {
+        #[cfg(feature = "tls")]
+        {
+            use std::error::Error;
+
+            let first: &(dyn Error + 'static) = match self {
+                Self::Endpoints(last) => return last.is_tls(),
+                Self::Address(error) => error,
+                Self::Connect(error) => error,
+                Self::Collision(_) | Self::Setting(_) => return false,
+            };
+            // The source of an I/O error is that of the error inside.
+            std::iter::successors(Some(first), |&error| {
+                match error.downcast_ref::<io::Error>().map(io::Error::get_ref) {
+                    Some(Some(inner)) => Some(inner as &(dyn Error + 'static)),
+                    Some(None) => None,
+                    None => error.source(),
+                }
+            })
+            .any(|error| error.is::<frisbee::rustls::Error>())
+        }
+        #[cfg(not(feature = "tls"))]
+        false
+    }
+}
+
 /// Converts the error of a message that could not be encoded or decoded: a bug on either side, or different schemas.
 impl From<CodecError> for Status {
     fn from(error: CodecError) -> Self {

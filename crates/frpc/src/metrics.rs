@@ -394,6 +394,11 @@ impl MetricsSnapshot {
             "{attempt}",
             "Failed attempts to connect.",
         );
+        let mut tls = MetricFamily::counter(
+            "frpc.client.tls.failures",
+            "{handshake}",
+            "Failed TLS handshakes of channels: a part of the failed attempts to connect.",
+        );
         let mut lost = MetricFamily::counter(
             "grpc.subchannel.disconnections",
             "{disconnection}",
@@ -414,6 +419,7 @@ impl MetricsSnapshot {
             let attributes: &[(&'static str, &str)] = &[(GRPC_TARGET, target)];
             connected.add(attributes, totals.connected);
             failed.add(attributes, totals.failed);
+            tls.add(attributes, totals.tls_failed);
             lost.add(attributes, totals.lost);
             open.add(attributes, totals.open);
             for (method, [enforced, overflow, chance]) in OutlierMethod::ALL.into_iter().zip(totals.ejections) {
@@ -428,7 +434,7 @@ impl MetricsSnapshot {
                 }
             }
         }
-        vec![connected, failed, lost, open, ejected, kept]
+        vec![connected, failed, tls, lost, open, ejected, kept]
     }
 
     /// Returns the metrics of connections. Sums over all of them: a label per peer would let clients create time series.

@@ -110,24 +110,29 @@ impl ServeContext {
         body: Body,
     ) -> Result<Answer, Status> {
         let _counted = self.calls.as_ref().map(|calls| self.endpoint.count_unary(calls)).transpose()?;
-        let _permit = self.handler_permit(&head).await?;
-        self.endpoint.call(method, format, head, body).await
+        let (_permit, arrived) = self.handler_permit(&head).await?;
+        match arrived {
+            None => self.endpoint.call_unary(method, format, head, body).await,
+            Some(arrived) => self.endpoint.call_unary_queued(method, format, head, body, arrived.into_std()).await,
+        }
     }
 
-    /// Waits until the server allows one more handler.
-    async fn handler_permit(&self, head: &Head) -> Result<Option<HandlerPermit>, Status> {
-        let Some(drain) = &self.drain else { return Ok(None) };
+    /// Waits until the server allows one more handler. Returns the start of a wait, too.
+    async fn handler_permit(&self, head: &Head) -> Result<(Option<HandlerPermit>, Option<Instant>), Status> {
+        let Some(drain) = &self.drain else { return Ok((None, None)) };
         if let Some(permit) = drain.try_handler_permit() {
-            return Ok(Some(permit));
+            return Ok((Some(permit), None));
         }
+        let arrived = Instant::now();
         // Boxed to keep calls without a wait small.
         let waiting = Box::pin(drain.handler_permit());
-        Ok(Some(match head.deadline() {
+        let permit = match head.deadline() {
             Some(due) => timeout_at(due.into(), waiting).await.map_err(|_| {
                 Status::deadline_exceeded("the time of the call was over before its handler could begin")
             })?,
             None => waiting.await,
-        }))
+        };
+        Ok((Some(permit), Some(arrived)))
     }
 }
 

@@ -1,9 +1,12 @@
 //! Handlers in tasks of their own, next to the task of their HTTP/2 connection, and the limits on handlers.
 
-use std::sync::{
-    Mutex,
-    atomic::{AtomicUsize, Ordering},
-    mpsc,
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -20,7 +23,10 @@ use support::{
     calls::{TestService, asking, connect},
     in_real_time, in_virtual_time, settle,
 };
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::{
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    time::sleep,
+};
 
 use crate::h2_caller::{H2Caller, Reply, grpc_request, messages, server};
 
@@ -266,6 +272,32 @@ fn a_call_may_run_out_of_time_before_its_handler_begins() {
         service.gate.open(2);
         assert_eq!(first.reply().await.texts(), ["wait"]);
         assert_eq!(service.log.take(), ["say wait"]);
+    });
+}
+
+#[test]
+fn the_wait_for_the_limit_counts_as_time_in_a_queue() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = server(&service, Http::new()).calls(dispatch(limited(1))).without_listener().unwrap();
+        let mut caller = H2Caller::connect(&server).await;
+        let mut calls = Vec::new();
+        for text in ["wait", "hi"] {
+            let mut call = caller.open(grpc_request("Say", &[])).await;
+            call.sending.send_data(messages(&[text]), true).unwrap();
+            settle().await;
+            calls.push((call, text));
+        }
+        sleep(Duration::from_millis(20)).await;
+        service.gate.open(1);
+        for (call, text) in calls {
+            assert_eq!(call.reply().await.texts(), [text]);
+        }
+        settle().await;
+        let say = server.metrics().method("calls.Test/Say");
+        let (waits, wait, durations) = (say.queued.count(), say.queued.sum, say.all_durations().sum);
+        assert!(waits == 1 && wait >= Duration::from_millis(20), "{wait:?}");
+        assert!(durations >= 2 * wait, "the wait is a part of the duration: {durations:?}");
     });
 }
 

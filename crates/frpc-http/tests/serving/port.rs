@@ -4,10 +4,13 @@ use frisbee::ServerLimits;
 use std::sync::Arc;
 
 use frisbee::proto::{Header, HeaderFormat};
-use frpc::Server;
+use frpc::{
+    Channel, ConnectRetry, Server,
+    metrics::{MetricsSnapshot, TextFormat},
+};
 use frpc_http::Http;
 use support::{
-    SECOND,
+    Identity, SECOND,
     calls::{SAY, TestClient, TestService, ask, connect, encoded, peer_of},
     engines, in_real_time, in_virtual_time, localhost, settle,
     sockets::IDENTITY,
@@ -194,4 +197,28 @@ fn every_engine_serves_http_and_frisbee() {
             }
         });
     }
+}
+
+#[test]
+fn failed_tls_handshakes_of_channels_are_counted() {
+    in_real_time(async {
+        let server = server(&TestService::default(), Http::new()).tls(IDENTITY.server());
+        let server = server.bind("tcp://127.0.0.1:0").await.unwrap();
+        for scheme in ["tcp", "grpcs"] {
+            // Two addresses: the first belongs to a server with a different certificate, and no server has the second.
+            let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let address = server.local_addr().to_string().replace("tcp", scheme);
+            let target = format!("{address},{scheme}://{closed}");
+            let channel = Channel::builder().transport(frpc_http::transport()).tls(Identity::new().client());
+            let once = ConnectRetry { attempts: 1, ..ConnectRetry::default() };
+            channel.retry(once).connect(&*target).await.unwrap_err();
+            let snapshot = MetricsSnapshot::take();
+            let totals = &snapshot.connects[&*target];
+            // One server may be tried again while the other attempt lasts.
+            let tls_failed = totals.tls_failed;
+            assert!(tls_failed > 0 && totals.failed > tls_failed && totals.connected == 0, "{scheme}: {totals:?}");
+            let line = format!("frpc_client_tls_failures_total{{grpc_target=\"{target}\"}} {tls_failed}");
+            assert!(snapshot.to_text(TextFormat::Prometheus).lines().any(|found| found == line), "{line}");
+        }
+    });
 }

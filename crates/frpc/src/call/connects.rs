@@ -12,6 +12,8 @@ use frpc_balance::OutlierMethod;
 pub(crate) struct ConnectCounters {
     connected: AtomicU64,
     failed: AtomicU64,
+    /// Failed TLS handshakes, a part of `failed`.
+    tls_failed: AtomicU64,
     lost: AtomicU64,
     /// Connections closed by this side, such as those to servers missing from a new set.
     closed: AtomicU64,
@@ -37,6 +39,8 @@ pub struct ConnectTotals {
     pub connected: u64,
     /// Failed attempts to connect.
     pub failed: u64,
+    /// Failed TLS handshakes: a part of `failed`.
+    pub tls_failed: u64,
     /// Connections closed by the server or lost.
     pub lost: u64,
     /// Open connections.
@@ -50,6 +54,7 @@ impl ConnectTotals {
     pub(crate) fn add(&mut self, other: &Self) {
         self.connected += other.connected;
         self.failed += other.failed;
+        self.tls_failed += other.tls_failed;
         self.lost += other.lost;
         self.open += other.open;
         let counts = self.ejections.iter_mut().flatten().zip(other.ejections.iter().flatten());
@@ -58,8 +63,9 @@ impl ConnectTotals {
 }
 
 impl ConnectCounters {
-    pub(crate) fn fail(&self) {
+    pub(crate) fn fail(&self, is_tls: bool) {
         self.failed.fetch_add(1, Relaxed);
+        self.tls_failed.fetch_add(u64::from(is_tls), Relaxed);
     }
 
     pub(crate) fn eject(&self, method: OutlierMethod, outcome: EjectionOutcome) {
@@ -67,10 +73,12 @@ impl ConnectCounters {
     }
 
     pub(crate) fn totals(&self) -> ConnectTotals {
-        let [connected, failed, lost, closed] =
-            [&self.connected, &self.failed, &self.lost, &self.closed].map(|count| count.load(Relaxed));
+        let [connected, failed, tls_failed, lost, closed] =
+            [&self.connected, &self.failed, &self.tls_failed, &self.lost, &self.closed]
+                .map(|count| count.load(Relaxed));
         let ejections = self.ejections.each_ref().map(|counts| counts.each_ref().map(|count| count.load(Relaxed)));
-        ConnectTotals { connected, failed, lost, open: connected.saturating_sub(lost + closed), ejections }
+        let open = connected.saturating_sub(lost + closed);
+        ConnectTotals { connected, failed, tls_failed, lost, open, ejections }
     }
 }
 
@@ -115,10 +123,11 @@ mod tests {
         let [lost, closed, kept] = open;
         lost.lose();
         drop(closed);
-        counters.fail();
+        counters.fail(true);
+        counters.fail(false);
         counters.eject(OutlierMethod::Latency, EjectionOutcome::Overflow);
         let totals = counters.totals();
-        assert_eq!((totals.connected, totals.failed, totals.lost, totals.open), (3, 1, 1, 1));
+        assert_eq!((totals.connected, totals.failed, totals.tls_failed, totals.lost, totals.open), (3, 2, 1, 1, 1));
         assert_eq!(totals.ejections, [[0; 3], [0; 3], [0; 3], [0, 1, 0]]);
         drop(kept);
         assert_eq!(counters.totals().open, 0);

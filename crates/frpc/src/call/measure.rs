@@ -70,7 +70,7 @@ pub(crate) enum CallArrival {
 }
 
 impl CallArrival {
-    fn turn(self) -> Option<Instant> {
+    pub(crate) fn turn(self) -> Option<Instant> {
         match self {
             Self::InTurn(turn) => Some(turn),
             Self::Queued(_) | Self::Now => None,

@@ -382,7 +382,7 @@ impl Fleet {
     /// Counts a failed attempt to connect to an endpoint.
     pub(super) fn failed(&self, endpoint: &Endpoint, error: ConnectError) {
         if let Some(meter) = &self.meter {
-            meter.connects().fail();
+            meter.connects().fail(error.is_tls());
         }
         let mut members = self.members();
         if let Some(member) = members.find(endpoint) {

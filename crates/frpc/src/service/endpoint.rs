@@ -235,7 +235,7 @@ impl Endpoint {
         let (time, ending) = (self.limit(method.method(), &mut head), &self.common().ending);
         let answer = tokio::select! {
             biased;
-            answer = self.begin(method, format, head, body, time, None) => answer?,
+            answer = self.begin(method, format, head, body, time, CallArrival::Now) => answer?,
             () = ending.ended() => return Err(EndSignal::status()),
         };
         Ok(in_time(answer, time).map_body(|body| match body {
@@ -250,7 +250,7 @@ impl Endpoint {
     #[inline]
     pub fn call_unary(&self, method: MethodHandle, format: Format, mut head: Head, body: Body) -> HandlerFuture<'_> {
         let time = self.limit(method.method(), &mut head);
-        self.begin(method, format, head, body, time, None)
+        self.begin(method, format, head, body, time, CallArrival::Now)
     }
 
     /// Calls a unary method in a turn of an event loop that began at this time. The first poll follows in the same turn,
@@ -265,7 +265,21 @@ impl Endpoint {
         turn: frisbee::clock::Instant,
     ) -> HandlerFuture<'_> {
         let time = self.limit(method.method(), &mut head);
-        self.begin(method, format, head, body, time, Some(turn))
+        self.begin(method, format, head, body, time, CallArrival::InTurn(turn))
+    }
+
+    /// Calls a unary method that arrived at this time and waited in a queue of its wire. Metrics count the wait, and the
+    /// duration of the call includes it.
+    pub fn call_unary_queued(
+        &self,
+        method: MethodHandle,
+        format: Format,
+        mut head: Head,
+        body: Body,
+        arrived: frisbee::clock::Instant,
+    ) -> HandlerFuture<'_> {
+        let time = self.limit(method.method(), &mut head);
+        self.begin(method, format, head, body, time, CallArrival::Queued(arrived))
     }
 
     /// Ends a turn of an event loop that began at this time: its finished calls get their duration.
@@ -298,7 +312,7 @@ impl Endpoint {
         head: Head,
         body: Body,
         time: Option<HandlerTime>,
-        turn: Option<frisbee::clock::Instant>,
+        arrival: CallArrival,
     ) -> HandlerFuture<'_> {
         let (scope, meter) = (CallScope::of(&head, &self.common().calls.inherit_metadata), self.common().meter());
         let body = match (body, meter) {
@@ -307,7 +321,7 @@ impl Endpoint {
             }
             (body, _) => body,
         };
-        let measure = CallMeasure::new(number, body.content_len(), turn.is_some());
+        let measure = CallMeasure::arrived(number, body.content_len(), arrival);
         let measure = measure.noted(CallNotes::of_head(method, &head));
         let (handler, hold) = match self.common().admit(Call::new(method, format, head, body).with_system(system)) {
             Ok((call, hold)) => {
@@ -317,7 +331,8 @@ impl Endpoint {
             }
             Err(status) => (refuse(status), None),
         };
-        let clock = EndpointClock { common: self.common(), turn, deadline: time.and_then(HandlerTime::at) };
+        let clock =
+            EndpointClock { common: self.common(), turn: arrival.turn(), deadline: time.and_then(HandlerTime::at) };
         HandlerFuture { handler: within(time, catch_panics(scope, method, hold, handler)), method, measure, clock }
     }
 

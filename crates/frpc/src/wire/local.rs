@@ -13,6 +13,7 @@ use crate::{
         deadline::{Deadline, DeadlineFuture},
         exchange::{Answer, Body, Call},
         head::Head,
+        measure::CallArrival,
         method::MethodKind,
         status::{Code, Status},
         streaming::{MetadataSlot, StreamSender, Streaming},
@@ -157,7 +158,7 @@ async fn answered(endpoint: Result<Endpoint, Collision>, call: Call) -> Result<A
         return Err(Status::unimplemented("the method is called as one of another kind"));
     }
     let (head, body) = call.into_parts();
-    endpoint.begin(found, format, head, body, None, None).await.map_err(without_source)
+    endpoint.begin(found, format, head, body, None, CallArrival::Now).await.map_err(without_source)
 }
 
 /// Returns the status of a handler without its source. The caller must not take it for a failure of its own side.
