@@ -34,7 +34,7 @@ go_program() {
 	echo "$3" >"bin/.$1.version"
 }
 
-wanted=${*:-$(echo "$suites" | cut -d' ' -f1) twirp-client gateway geth-client grpc-go-fleet collector control-plane conformance_test_runner autobahn node python typescript wasm}
+wanted=${*:-$(echo "$suites" | cut -d' ' -f1) twirp-client gateway geth-client grpc-go-fleet collector control-plane promlint conformance_test_runner autobahn node python typescript wasm}
 for name in $wanted; do
 	if [ "$name" = twirp-client ]; then
 		# Ours, around a client that Twirp's generator wrote.
@@ -93,6 +93,11 @@ for name in $wanted; do
 	if [ "$name" = control-plane ]; then
 		# Ours, around the cache and the server of go-control-plane.
 		(cd control-plane && CGO_ENABLED=0 go build -buildvcs=false -trimpath -o ../bin/control-plane . 9>&-)
+		continue
+	fi
+	if [ "$name" = promlint ]; then
+		# Ours, around the linter of `promtool check metrics`.
+		(cd promlint && CGO_ENABLED=0 go build -buildvcs=false -trimpath -o ../bin/promlint . 9>&-)
 		continue
 	fi
 	if [ "$name" = python ]; then
