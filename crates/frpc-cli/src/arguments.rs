@@ -150,6 +150,31 @@ impl ArgumentValue {
     }
 }
 
+/// The option for metadata.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct MetadataOptions {
+    /// Metadata of each call, as in `-H 'authorization: Bearer …'`, also for reflection. Values of names ending in -bin
+    /// are base64. Can be repeated.
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", help_heading = "Call")]
+    headers: Vec<String>,
+}
+
+impl MetadataOptions {
+    /// Returns the given metadata.
+    pub(crate) fn metadata(&self) -> Result<Metadata> {
+        let mut metadata = Metadata::new();
+        let headers = self.headers.iter().map(|header| {
+            let (name, value) = header.split_once(':')?;
+            Some((name.trim(), value.trim()))
+        });
+        let headers = headers.collect::<Option<Vec<_>>>();
+        let headers =
+            headers.ok_or_else(|| CommandError::new("a header without a colon").with_try("-H 'NAME: VALUE'"))?;
+        add_metadata(&mut metadata, headers)?;
+        Ok(metadata)
+    }
+}
+
 /// Adds pairs to `metadata`. Values of names with the suffix `-bin` are base64.
 pub(crate) fn add_metadata<'a>(
     metadata: &mut Metadata,

@@ -3,13 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use frpc::{Body, Call, CallError, Channel, Head, Metadata, Method, MethodKind, codec::Format, interceptor};
+use frpc::{Body, Call, CallError, Channel, Head, Metadata, Method, MethodKind, codec::Format};
 use frpc_http::HttpStatusError;
 use prost_reflect::DescriptorPool;
 use serde_json::Value;
 
 use crate::{
-    arguments::{CallArguments, add_metadata, read},
+    arguments::{CallArguments, MetadataOptions, add_metadata, read},
     connect::ConnectOptions,
     failure::{CommandError, Result},
     messages::DynamicCodec,
@@ -41,9 +41,8 @@ pub(crate) struct CallOptions {
     /// A file with the message in protobuf format.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["data", "file"], help_heading = "Message")]
     pub(crate) binary: Option<String>,
-    /// Metadata, as in `-H 'authorization: Bearer …'`. Values of names ending in -bin are base64.
-    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", help_heading = "Call")]
-    pub(crate) headers: Vec<String>,
+    #[command(flatten)]
+    metadata: MetadataOptions,
     /// The deadline of the call, such as 500ms, also sent to the server. Default: an hour for the first answer, or 30s
     /// with plain fRPC.
     #[arg(long, short = 't', visible_alias = "max-time", value_name = "TIME", value_parser = crate::connect::parse_time, help_heading = "Call")]
@@ -160,16 +159,8 @@ impl PreparedCall {
         if call_format == Format::Polyglot {
             channel = options.for_plain_peer(channel)?;
         }
-        let mut metadata = Metadata::new();
-        let headers = options.headers.iter().map(|header| {
-            let (name, value) = header.split_once(':')?;
-            Some((name.trim(), value.trim()))
-        });
-        let headers = headers.collect::<Option<Vec<_>>>();
-        let headers =
-            headers.ok_or_else(|| CommandError::new("a header without a colon").with_try("-H 'NAME: VALUE'"))?;
-        let given = arguments.metadata.iter().map(|(name, value)| (&**name, &**value));
-        add_metadata(&mut metadata, headers.into_iter().chain(given))?;
+        let mut metadata = options.metadata.metadata()?;
+        add_metadata(&mut metadata, arguments.metadata.iter().map(|(name, value)| (&**name, &**value)))?;
         let schema = Self::schema(options, address, method, &channel, &metadata).await?;
         if schema.is_none() && call_format == Format::Proto {
             if !options.no_schema && !is_json {
@@ -234,14 +225,7 @@ impl PreparedCall {
             None if options.as_json => options.connect.connect(address, Format::Proto).await.ok(),
             None => None,
         };
-        // A server that asks for a token does so for reflection, too.
-        let metadata = metadata.clone();
-        let with_metadata = interceptor(move |call: &mut Call| {
-            call.head_mut().metadata_mut().clone_from(&metadata);
-            Ok(())
-        });
-        let channel = beside.unwrap_or_else(|| channel.clone()).layer(with_metadata);
-        match options.sources.schema(&channel, Some(method)).await {
+        match options.sources.schema(beside.as_ref().unwrap_or(channel), metadata, Some(method)).await {
             Ok(schema) => Ok(Some(schema)),
             Err(ReflectionError::Unsupported(_) | ReflectionError::Plain) => Ok(None),
             Err(ReflectionError::Failed(failure)) => Err(failure),

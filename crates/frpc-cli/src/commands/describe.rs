@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::list::{address_and_name, schema_of};
 use crate::{
+    arguments::MetadataOptions,
     connect::{ConnectOptions, addresses},
     declarations::ProtoDeclaration,
     failure::{CommandError, Result},
@@ -35,6 +36,8 @@ pub(crate) struct DescribeCommand {
     #[command(flatten)]
     sources: SchemaSources,
     #[command(flatten)]
+    metadata: MetadataOptions,
+    #[command(flatten)]
     connect: ConnectOptions,
 }
 
@@ -51,7 +54,7 @@ impl DescribeCommand {
         if let Some(address) = address.filter(|address| is_json_rpc(address) && self.sources.is_empty()) {
             return self.describe_functions(address, name, is_json).await;
         }
-        let schema = schema_of(&self.sources, &self.connect, address, None).await?;
+        let schema = schema_of(&self.sources, &self.connect, &self.metadata, address, None).await?;
         if let Some(path) = &self.save {
             let written = std::fs::write(path, schema.pool.encode_to_vec());
             written.map_err(|error| CommandError::new(format!("{}: {error}", path.display())))?;

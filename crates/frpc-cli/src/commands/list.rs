@@ -4,6 +4,7 @@ use frpc::codec::Format;
 use serde_json::json;
 
 use crate::{
+    arguments::MetadataOptions,
     connect::{ConnectOptions, addresses},
     failure::{CommandError, Result},
     invocation::{call_failure, is_json_rpc},
@@ -26,6 +27,8 @@ pub(crate) struct ListCommand {
     #[command(flatten)]
     sources: SchemaSources,
     #[command(flatten)]
+    metadata: MetadataOptions,
+    #[command(flatten)]
     connect: ConnectOptions,
 }
 
@@ -42,7 +45,7 @@ impl ListCommand {
         if let Some(address) = address.filter(|address| is_json_rpc(address) && self.sources.is_empty()) {
             return self.list_functions(address, is_json).await;
         }
-        let schema = schema_of(&self.sources, &self.connect, address, None).await?;
+        let schema = schema_of(&self.sources, &self.connect, &self.metadata, address, None).await?;
         let services: Vec<_> = match service {
             None => schema.services().iter().collect(),
             Some(name) => vec![schema.service(name).ok_or_else(|| no_service(&schema, name))?],
@@ -117,6 +120,7 @@ pub(super) fn address_and_name<'a>(
 pub(super) async fn schema_of(
     sources: &SchemaSources,
     connect: &ConnectOptions,
+    metadata: &MetadataOptions,
     address: Option<&str>,
     needed: Option<&str>,
 ) -> Result<ServerSchema> {
@@ -133,9 +137,10 @@ pub(super) async fn schema_of(
     }
     // Twirp has no streams, as needed for reflection, so use Connect on the same port.
     let address = address.strip_prefix("twirp+").unwrap_or(address);
+    let metadata = metadata.metadata()?;
     let channel = connect.connect(address, Format::Proto).await?;
     connect.format_of(&channel).await?;
-    sources.schema(&channel, needed).await.map_err(|error| match error {
+    sources.schema(&channel, &metadata, needed).await.map_err(|error| match error {
         ReflectionError::Unsupported(why) => {
             CommandError::new(format!("the server does not describe its services: {why}"))
                 .with_try("--proto FILE or --descriptor-set FILE")

@@ -2,12 +2,11 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use frpc::Metadata;
 use frpc_record::{RecordedCall, Recording};
 use serde_json::{Value, json};
 
 use crate::{
-    arguments::add_metadata,
+    arguments::MetadataOptions,
     connect::{ConnectOptions, addresses, parse_time},
     failure::{CommandError, Result},
     replay::{self, Difference, IgnoredPaths, ReplayPlan, ReplayTarget, ReplayedCall, is_replayable},
@@ -42,9 +41,8 @@ pub(crate) struct ReplayCommand {
     /// A method or service to replay, such as shop.Orders/Create or shop.Orders. Can be repeated. Default: all.
     #[arg(long, value_name = "METHOD", help_heading = "Replay")]
     only: Vec<String>,
-    /// Metadata of each call, such as `-H 'authorization: Bearer …'`. Recordings contain no secrets. Can be repeated.
-    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", help_heading = "Replay")]
-    headers: Vec<String>,
+    #[command(flatten)]
+    given: MetadataOptions,
     /// Does not send the recorded metadata, for wires without metadata.
     #[arg(long, help_heading = "Replay")]
     no_metadata: bool,
@@ -87,7 +85,8 @@ impl ReplayCommand {
                 .with_try(paths.into_iter().collect::<Vec<_>>().join(" or ")));
         }
         let plan = self.plan()?;
-        let target = ReplayTarget::prepare(&recording, &calls, &self.to, &self.connect, &self.sources).await?;
+        let target =
+            ReplayTarget::prepare(&recording, &calls, &self.to, &self.connect, &self.sources, &plan.metadata).await?;
         if !is_json {
             self.tell(&recording, &calls, &plan, skipped, target.is_plain);
         }
@@ -127,18 +126,9 @@ impl ReplayCommand {
     }
 
     fn plan(&self) -> Result<ReplayPlan> {
-        let mut metadata = Metadata::new();
-        let headers = self.headers.iter().map(|header| {
-            let (name, value) = header.split_once(':')?;
-            Some((name.trim(), value.trim()))
-        });
-        let headers = headers.collect::<Option<Vec<_>>>();
-        let headers =
-            headers.ok_or_else(|| CommandError::new("a header without a colon").with_try("-H 'NAME: VALUE'"))?;
-        add_metadata(&mut metadata, headers)?;
         Ok(ReplayPlan {
             speed: self.speed,
-            metadata,
+            metadata: self.given.metadata()?,
             sends_metadata: !self.no_metadata,
             compares_metadata: self.metadata,
             timeout: self.timeout,

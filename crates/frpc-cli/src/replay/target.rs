@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use frpc::{Channel, Method, codec::Format};
+use frpc::{Channel, Metadata, Method, codec::Format};
 use frpc_record::{RecordedCall, Recording};
 
 use crate::{
@@ -46,10 +46,11 @@ impl ReplayTarget {
         address: &str,
         connect: &ConnectOptions,
         sources: &SchemaSources,
+        metadata: &Metadata,
     ) -> Result<Self> {
         let channel = connect.connect(address, Format::Proto).await?;
         let format = connect.format_of(&channel).await?;
-        let schema = schema(recording, &channel, address, sources).await?;
+        let schema = schema(recording, &channel, address, sources, metadata).await?;
         let mut target = Self { methods: HashMap::new(), schema, is_plain: format == Format::Polyglot };
         // Over HTTP, a call with JSON needs a separate channel.
         let mut json_channel = None;
@@ -119,6 +120,7 @@ async fn schema(
     channel: &Channel,
     address: &str,
     sources: &SchemaSources,
+    metadata: &Metadata,
 ) -> Result<Option<ServerSchema>> {
     if sources.is_empty() && !recording.schemas().is_empty() {
         return ServerSchema::of_descriptors(recording.schemas(), "the schema of the recording").map(Some);
@@ -126,7 +128,7 @@ async fn schema(
     if sources.is_empty() && is_json_rpc(address) {
         return Ok(None);
     }
-    match sources.schema(channel, None).await {
+    match sources.schema(channel, metadata, None).await {
         Ok(schema) => Ok(Some(schema)),
         Err(ReflectionError::Unsupported(_) | ReflectionError::Plain) => Ok(None),
         Err(ReflectionError::Failed(failure)) => Err(failure),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use frpc::Channel;
+use frpc::{Call, Channel, Metadata, interceptor};
 use prost_reflect::DescriptorPool;
 
 use super::{ReflectionError, ServerSchema, files, reflection};
@@ -43,11 +43,18 @@ impl SchemaSources {
     pub(crate) async fn schema(
         &self,
         channel: &Channel,
+        metadata: &Metadata,
         needed: Option<&str>,
     ) -> std::result::Result<ServerSchema, ReflectionError> {
-        match self.is_empty() {
-            true => reflection::schema(channel, needed).await,
-            false => self.read().map_err(ReflectionError::Failed),
+        if !self.is_empty() {
+            return self.read().map_err(ReflectionError::Failed);
         }
+        // A server that asks for a token does so for reflection, too.
+        let metadata = metadata.clone();
+        let with_metadata = interceptor(move |call: &mut Call| {
+            call.head_mut().metadata_mut().clone_from(&metadata);
+            Ok(())
+        });
+        reflection::schema(&channel.clone().layer(with_metadata), needed).await
     }
 }

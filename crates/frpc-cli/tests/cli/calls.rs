@@ -318,6 +318,10 @@ fn metadata_is_sent_with_reflection_as_well() {
         let ran = frpc(&[&["call", &address, "Check", "--json"], token].concat());
         assert_eq!(ran.json(), [json!({ "status": "SERVING" })], "{ran:?}");
     }
+    let ran = frpc(&["list", &address, "--header", "authorization: Bearer secret"]);
+    assert!(ran.out.contains("grpc.health.v1.Health"), "{ran:?}");
+    let ran = frpc(&["describe", &address, "Check", "-H", "authorization: Bearer secret"]);
+    assert!(ran.out.contains("HealthCheckRequest"), "{ran:?}");
     let ran = frpc(&["call", &address, "Check"]);
     assert_eq!(ran.err, "unauthenticated (16): the token is missing\ntry: -H 'authorization: Bearer TOKEN'\n");
 }
