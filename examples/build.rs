@@ -24,11 +24,13 @@ fn main() -> Result<(), frpc_build::Error> {
         .mocks(true)
         .include_file("helloworld_includes.rs")
         .compile_protos(&["proto/helloworld.proto"], &["proto"])?;
+    // ANCHOR: rest
     frpc_build::configure()
         .rest(true)
         .openapi("library.openapi.json")
         .include_file("library_includes.rs")
         .compile_protos(&["proto/library.proto"], &["proto"])?;
+    // ANCHOR_END: rest
     let etcd = ["mvccpb/kv", "authpb/auth", "etcdserverpb/rpc"].map(|file| format!("proto/etcd/api/{file}.proto"));
     frpc_build::configure().build_server(false).include_file("etcd.rs").compile_protos(&etcd, &["proto"])?;
     build_json_codec_service()

@@ -36,12 +36,14 @@ impl Greeter for Host {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
+    // ANCHOR: mock
     let mock = MockGreeter::new();
     let ada = HelloRequest { name: "Ada".into() };
     mock.expect_say_hello().with(ada.clone()).times(1).failing(Status::resource_exhausted("too many greetings"));
     mock.expect_say_hello().with(ada).times(1).answering(HelloReply { message: "Hello again, Ada!".into() });
     println!("mock: {}", greet(&GreeterClient::new(mock.channel()), "Ada").await?);
     mock.verify();
+    // ANCHOR_END: mock
 
     let channel = Channel::in_process(GreeterServer::new(Host));
     println!("in process: {}", greet(&GreeterClient::new(channel), "Bob").await?);

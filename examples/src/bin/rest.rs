@@ -21,8 +21,10 @@ pub mod library {
     frpc::include_proto!("library");
 }
 
+// ANCHOR: document
 /// The description of the API, written by the build script.
 const DOCUMENT: &str = include_str!(concat!(env!("OUT_DIR"), "/library.openapi.json"));
+// ANCHOR_END: document
 
 /// Books by name.
 #[derive(Default)]
@@ -57,11 +59,13 @@ impl Library for Shelves {
 }
 
 async fn serve(address: &str) -> Result<Server, Box<dyn Error>> {
+    // ANCHOR: serve
     let http = Http::new()
         .rest()
         .mount("/openapi.json", OpenApiDocument::new(DOCUMENT))
         .mount("/docs", OpenApiPage::new("/openapi.json"));
     Ok(Server::builder().wire(http).add_service(LibraryServer::new(Shelves::default())).bind(address).await?)
+    // ANCHOR_END: serve
 }
 
 /// Makes a request as any HTTP client does, and returns the body.

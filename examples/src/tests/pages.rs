@@ -282,3 +282,103 @@ mod wires {
         Ok(())
     }
 }
+
+/// `docs/contracts.md`.
+mod contracts {
+    use super::*;
+
+    #[allow(dead_code, reason = "build scripts are compiled only")]
+    fn build_scripts() -> Result<(), frpc_build::Error> {
+        // ANCHOR: required_fields
+        // build.rs
+        frpc_build::configure().required_fields(true).compile_protos(&["proto/shop.proto"], &["proto"])?;
+        // ANCHOR_END: required_fields
+
+        // ANCHOR: field_masks
+        // build.rs
+        frpc_build::configure().field_masks(true).compile_protos(&["proto/library.proto"], &["proto"])?;
+        // ANCHOR_END: field_masks
+
+        // ANCHOR: pages
+        // build.rs
+        frpc_build::configure().pages(true).compile_protos(&["proto/library.proto"], &["proto"])?;
+        // ANCHOR_END: pages
+
+        // ANCHOR: validation
+        // build.rs: no code for the options themselves
+        frpc_build::configure()
+            .extern_path(".buf.validate", "::frpc_validate::types")
+            .compile_protos(&["proto/shop.proto"], &["proto"])?;
+        // ANCHOR_END: validation
+        Ok(())
+    }
+
+    mod errors {
+        use frpc::Status;
+        use frpc_types::BadRequest;
+
+        // ANCHOR: errors
+        #[derive(Debug, frpc_types::IntoStatus, frpc_types::FromStatus)]
+        #[status(domain = "shop.example.com")]
+        enum OrderError {
+            #[status(NotFound, reason = "NO_ORDER", message = "there is no order {id}")]
+            NoOrder {
+                #[metadata]
+                id: u64,
+            },
+            #[status(InvalidArgument, message = "the request is not valid")]
+            Invalid(#[detail] BadRequest),
+            #[status(transparent)]
+            Other(Status),
+        }
+        // ANCHOR_END: errors
+
+        #[test]
+        fn errors_are_restored() {
+            for error in [
+                OrderError::NoOrder { id: 7 },
+                OrderError::Invalid(BadRequest::default()),
+                OrderError::Other(Status::aborted("again")),
+            ] {
+                let variant = std::mem::discriminant(&error);
+                let restored = OrderError::try_from(Status::from(error)).unwrap();
+                assert_eq!(std::mem::discriminant(&restored), variant, "{restored:?}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn messages_are_validated() -> Outcome {
+        let service = GreeterServer::new(Host);
+        use super::hello_world as shop;
+        // ANCHOR: layer
+        let validation = frpc_validate::Validation::new([shop::FILE_DESCRIPTOR_SET])?;
+        let server = Server::builder().layer(validation).add_service(service).bind("tcp://127.0.0.1:0").await?;
+        // ANCHOR_END: layer
+        drop(server);
+        Ok(())
+    }
+
+    #[allow(dead_code, reason = "it writes a file")]
+    fn records() -> Outcome {
+        let service = GreeterServer::new(Host);
+        // ANCHOR: recorder
+        let recorder = frpc_record::Recorder::create("calls.frec")?;
+        let server = Server::builder().layer(recorder.clone()).add_service(service);
+        // ANCHOR_END: recorder
+        drop((server, recorder));
+        Ok(())
+    }
+
+    #[test]
+    fn faults_have_rates() {
+        // ANCHOR: faults
+        use frpc::testing::{FaultInjector, FaultRates};
+
+        let faults = FaultInjector::new(7)
+            .rates(FaultRates { failed: 0.1, delayed: 0.5, ..FaultRates::default() })
+            .rates_of("shop.Orders/Watch", FaultRates { cut: 1.0, cut_after: 3..=3, ..FaultRates::default() });
+        // ANCHOR_END: faults
+        drop(faults);
+    }
+}

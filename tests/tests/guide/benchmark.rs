@@ -54,7 +54,7 @@ struct Sample {
 
 #[derive(Deserialize)]
 struct Load {
-    rpcs_total: u64,
+    rpcs_total: f64,
     rps: f64,
     p99_us: f64,
 }
@@ -121,9 +121,10 @@ impl ContenderRounds {
         let of = |figure: fn(&Sample) -> f64| Figures::of(self.samples.iter().map(figure));
         let calls = of(|sample| sample.report.rps);
         let p99 = of(|sample| sample.report.p99_us).median / 1000.0;
-        let cpu = of(|sample| 1e6 * sample.server_cpu_s / sample.report.rpcs_total as f64).median;
+        let cpu = of(|sample| 1e6 * sample.server_cpu_s / sample.report.rpcs_total).median;
         let noise = 100.0 * of(|sample| sample.noise).most;
-        let [median, least, most] = [calls.median, calls.least, calls.most].map(|calls| grouped(calls as u64));
+        let [median, least, most] =
+            [calls.median, calls.least, calls.most].map(|calls| grouped(&format!("{calls:.0}")));
         let contender = &self.contender;
         writeln!(
             page,

@@ -137,10 +137,10 @@ fn shown(field: &str, value: &str) -> String {
     if let Ok(number) = value.parse::<u64>() {
         let is_bytes = ["len", "memory", "window", "replay"].iter().any(|part| field.contains(part));
         return match number {
-            _ if is_bytes && number >= 1 << 30 && number % (1 << 30) == 0 => format!("{} GiB", number >> 30),
-            _ if is_bytes && number >= 1 << 20 && number % (1 << 20) == 0 => format!("{} MiB", number >> 20),
-            _ if is_bytes && number >= 1 << 10 && number % (1 << 10) == 0 => format!("{} KiB", number >> 10),
-            _ => grouped(number),
+            _ if is_bytes && number >= 1 << 30 && number.is_multiple_of(1 << 30) => format!("{} GiB", number >> 30),
+            _ if is_bytes && number >= 1 << 20 && number.is_multiple_of(1 << 20) => format!("{} MiB", number >> 20),
+            _ if is_bytes && number >= 1 << 10 && number.is_multiple_of(1 << 10) => format!("{} KiB", number >> 10),
+            _ => grouped(value),
         };
     }
     let duration = Regex::new(r"^([\d.]+)(ns|µs|ms|s)$").unwrap();
@@ -156,10 +156,9 @@ fn shown(field: &str, value: &str) -> String {
 }
 
 /// Returns a number with a comma for thousands.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
+pub(crate) fn grouped(digits: &str) -> String {
     let len = digits.len();
-    let comma = |at: usize| if at > 0 && (len - at) % 3 == 0 { "," } else { "" };
+    let comma = |at: usize| if at > 0 && (len - at).is_multiple_of(3) { "," } else { "" };
     digits.char_indices().map(|(at, digit)| format!("{}{digit}", comma(at))).collect()
 }
 

@@ -174,12 +174,14 @@ fn oneofs_follow_their_members() {
 
 #[test]
 fn messages_of_proto2_and_editions_have_masks() {
+    // ANCHOR: masks
     let mut order = vectors::Order { count: Some(1), customer: "Ada".to_owned(), ..vectors::Order::default() };
     let mask = PathSet::new().with(vectors::paths::order::COUNT).into_mask();
     project(&mut order, &mask).unwrap();
     assert_eq!(order, vectors::Order { count: Some(1), ..vectors::Order::default() });
     merge(&mut order, vectors::Order::default(), &mask, REPLACE).unwrap();
     assert_eq!(order.count(), 7);
+    // ANCHOR_END: masks
 }
 
 #[test]

@@ -40,8 +40,10 @@ impl Library for Shelf {
 #[tokio::test]
 async fn generated_lists_are_streams() {
     let client = LibraryClient::new(Channel::in_process(LibraryServer::new(Shelf)));
+    // ANCHOR: items
     let request = ListBooksRequest { page_size: 2, ..ListBooksRequest::default() };
     let books = pages::items(request.clone(), PageLimits::default(), |request| client.list_books(request));
+    // ANCHOR_END: items
     let titles: Vec<_> = books.map_ok(|book| book.title).try_collect().await.unwrap();
     assert_eq!(titles, ["0", "1", "2", "3", "4"]);
     let sizes = pages::pages(request, PageLimits::default(), |request| client.list_books(request));
