@@ -31,6 +31,7 @@ mod serve;
 #[cfg(feature = "tower")]
 mod service;
 mod settings;
+mod static_file;
 mod status;
 mod wire;
 mod write_timeout;
@@ -42,6 +43,7 @@ pub use self::{
     mount::{Mount, MountContext},
     open_api::{OpenApiDocument, OpenApiPage},
     settings::HttpSettings,
+    static_file::StaticFile,
     wire::Http,
 };
 #[cfg(feature = "tower")]

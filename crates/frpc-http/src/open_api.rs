@@ -4,14 +4,12 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{
-    HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
-    header::{ALLOW, CONTENT_TYPE},
-};
+use http::{HeaderValue, Request, Response, header::CONTENT_TYPE};
 
 use crate::{
     Mount, MountContext,
     serve::{EscapedHtml, page_headers},
+    static_file::answer,
 };
 
 /// Serves the OpenAPI document of a REST API, as written by `frpc_build::configure().openapi("openapi.json")`.
@@ -67,17 +65,6 @@ impl Mount for OpenApiPage {
     fn respond<'a>(&'a self, _: MountContext, request: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
         answer(request.method(), page_headers(POLICY), self.html.clone())
     }
-}
-
-fn answer(method: &Method, headers: HeaderMap, body: Bytes) -> BoxFuture<'static, Response<Bytes>> {
-    let mut response = Response::new(body);
-    *response.headers_mut() = headers;
-    if !matches!(*method, Method::GET | Method::HEAD) {
-        response = Response::new(Bytes::from_static(b"use GET\n"));
-        *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-    }
-    Box::pin(std::future::ready(response))
 }
 
 const TEMPLATE: &str = include_str!("open_api.html");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use frpc::Server;
-use frpc_http::{Cors, Http, HttpSettings, Mount, MountContext};
+use frpc_http::{Cors, Http, HttpSettings, Mount, MountContext, StaticFile};
 use futures_util::future::{BoxFuture, FutureExt};
 use http::{Request, Response};
 use support::{calls::TestService, in_virtual_time};
@@ -94,5 +94,23 @@ fn only_a_port_with_mounts_capitalizes_headers() {
             let (head, _) = split(&ask(&port, post("/calls.Test/Say", "application/json", b"{}")).await);
             assert!(head.contains(&expected.to_owned()), "{head:?}");
         }
+    });
+}
+
+#[test]
+fn a_file_is_served_to_get_and_head() {
+    in_virtual_time(async {
+        let file = StaticFile::new("text/html; charset=utf-8", "<p>hi</p>");
+        let server = serve(Http::new().mount("/", file));
+        let request = |method: &str| format!("{method} / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        let (head, body) = split(&ask(&server, request("GET")).await);
+        assert_eq!((&*head[0], &body[..]), ("HTTP/1.1 200 OK", &b"<p>hi</p>"[..]));
+        let has = |line: &str| head.iter().any(|found| found.eq_ignore_ascii_case(line));
+        assert!(has("content-type: text/html; charset=utf-8"), "{head:?}");
+        let (line, body) = answer(&server, request("HEAD")).await;
+        assert_eq!((&*line, &*body), ("HTTP/1.1 200 OK", ""));
+        let (head, _) = split(&ask(&server, request("DELETE")).await);
+        assert_eq!(head[0], "HTTP/1.1 405 Method Not Allowed");
+        assert!(head.iter().any(|found| found.eq_ignore_ascii_case("allow: GET, HEAD")), "{head:?}");
     });
 }
