@@ -272,7 +272,9 @@ impl<'a> StatementScan<'a> {
     }
 
     fn blank(&mut self, token: usize) {
-        let blanks = " ".repeat(self.tokens[token].text.len());
+        // A text in quotes may have several lines.
+        let blank = |byte| if byte == b'\n' { '\n' } else { ' ' };
+        let blanks: String = self.tokens[token].text.bytes().map(blank).collect();
         self.replace(token, blanks);
     }
 
@@ -413,6 +415,15 @@ service S { rpc R(M) returns (M) { option (q) = { get: \"/a\" }; } rpc Q(stream 
         let mut span = [1, 1, 24];
         text.convert(&mut span);
         assert_eq!(span, [1, 1, 15]);
+    }
+
+    #[test]
+    fn no_line_is_removed() {
+        let source =
+            "edition = \"2023\"; option features.enforce_naming_style = \"a\\\nb\"; message M { string a = 1; }";
+        let text = rewritten(source);
+        let (first, second) = text.split_once('\n').unwrap();
+        assert_eq!((first.trim_end(), second), ("syntax = \"proto2\";", "    message M { optional string a = 1; }"));
     }
 
     #[test]
