@@ -1,5 +1,5 @@
-//! Compiles the messages of `fuzz_targets/codec.rs` and `fuzz_targets/json.rs`. Maps become `BTreeMap`s, so their
-//! entries are always encoded in the same order.
+//! Compiles the messages of the fuzz targets. Maps become `BTreeMap`s, so their entries are always encoded in the same
+//! order.
 
 fn main() -> Result<(), frpc_build::Error> {
     let builder = frpc_build::configure().json(true).bytes(".").btree_map(".");
@@ -10,5 +10,10 @@ fn main() -> Result<(), frpc_build::Error> {
             "../tests/awkward/proto/names/shapes.proto",
         ],
         &["../tests/vectors", "../tests/awkward/proto"],
-    )
+    )?;
+    frpc_build::configure()
+        .rest(true)
+        .build_server(false)
+        .build_client(false)
+        .compile_protos(&["../crates/frpc-rest/tests/library.proto"], &["../crates/frpc-rest/tests"])
 }

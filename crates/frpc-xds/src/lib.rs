@@ -22,6 +22,9 @@ mod bootstrap;
 mod certificates;
 mod client;
 mod error;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod protocol;
 mod protos;
 mod resolver;

@@ -181,7 +181,7 @@ const HOUSES: &[House] = &[
             &["certificates", "protocol", "routing"],
             &["client"],
             &["assembly", "stream"],
-            &["resolver"],
+            &["fuzzing", "resolver"],
         ],
     },
     House {
