@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use benches::Contender;
 
 use crate::plan::IDLE;
-use crate::published;
+use crate::rows;
 use crate::workload::WORKLOADS;
 
 pub(crate) const HELP: &str = "\
@@ -32,7 +32,7 @@ Programs that are not built are left out; the command that builds them is printe
 pub(crate) fn list() -> String {
     let mut text = "rows (* also with --quick):\n".to_owned();
     let rows = WORKLOADS.iter().map(|workload| (workload.name, workload.quick));
-    lines(&mut text, rows.chain([(IDLE, true), (published::GROUP, false)]));
+    lines(&mut text, rows.chain([(IDLE, true), (rows::GROUP, false)]));
     text += "\ncontenders (* without --contenders):\n";
     lines(&mut text, Contender::ALL.iter().map(|contender| (contender.name, contender.is_default())));
     text

@@ -13,6 +13,7 @@ mod plan;
 mod progress;
 mod published;
 mod row;
+mod rows;
 mod sample;
 mod scaling;
 mod spread;

@@ -6,7 +6,7 @@ use benches::Contender;
 use load::Arguments;
 use serde::Serialize;
 
-use crate::published;
+use crate::rows::{GROUP, is_published};
 use crate::workload::{WORKLOADS, Workload};
 
 /// The workloads to measure, and their times.
@@ -44,11 +44,11 @@ impl Plan {
             return Err(format!("unexpected {unknown:?}").into());
         }
         contenders.check(Contender::ALL.iter().map(|contender| contender.name))?;
-        rows.check(WORKLOADS.iter().map(|workload| workload.name).chain([IDLE, published::GROUP]))?;
-        let is_published = rows.chosen(published::GROUP) == Some(true);
+        rows.check(WORKLOADS.iter().map(|workload| workload.name).chain([IDLE, GROUP]))?;
+        let is_group = rows.chosen(GROUP) == Some(true);
         let is_chosen = |workload: &Workload| {
             let is_named = rows.chosen(workload.name).unwrap_or(!quick || workload.quick);
-            is_named || is_published && published::includes(workload.name)
+            is_named || is_group && is_published(workload.name)
         };
         let takes_part = |contender: &Contender| contenders.chosen(contender.name).unwrap_or(contender.is_default());
         let mut plan = Self {
@@ -57,7 +57,7 @@ impl Plan {
             seconds: Duration::ZERO,
             contenders: Contender::ALL.into_iter().filter(takes_part).collect(),
             workloads: WORKLOADS.into_iter().filter(is_chosen).collect(),
-            idle: is_published || rows.chosen(IDLE).unwrap_or(true),
+            idle: is_group || rows.chosen(IDLE).unwrap_or(true),
             syscalls,
             json,
             charts,

@@ -7,32 +7,9 @@ use std::path::PathBuf;
 use crate::merge::{self, Run};
 use crate::noise;
 use crate::row;
+use crate::rows::ROWS;
 use crate::sample::Sample;
 use crate::spread::Spread;
-
-/// The rows of the first table: workloads, with their names on the page.
-const ROWS: [(&str, &str); 17] = [
-    ("32B-C1-K1", "C=1 K=1"),
-    ("32B-C32-K1", "C=32 K=1"),
-    ("32B-C256-K1", "C=256 K=1"),
-    ("32B-C8192-K1", "C=8192 K=1"),
-    ("32B-C1-K10", "C=1 K=10"),
-    ("32B-C32-K10", "C=32 K=10"),
-    ("32B-C256-K10", "C=256 K=10"),
-    ("32B-C1024-K10", "C=1024 K=10"),
-    ("128KiB-string-C32-K1", "128 KiB `string`, C=32 K=1"),
-    ("128KiB-bytes-C32-K1", "128 KiB `bytes`, C=32 K=1"),
-    ("1MiB-string-C32-K1", "1 MiB `string`, C=32 K=1"),
-    ("1MiB-bytes-C32-K1", "1 MiB `bytes`, C=32 K=1"),
-    ("50us-C32-K10", "handler sleeps 50 µs, C=32 K=10"),
-    ("50us-C256-K10", "handler sleeps 50 µs, C=256 K=10"),
-    ("stream-32B-C1-K1", "one stream of 32 B"),
-    ("stream-16KiB-C1-K1", "one stream of 16 KiB"),
-    ("stream-1MiB-C1-K1", "one stream of 1 MiB"),
-];
-
-/// The rows of the charts that [`ROWS`] lacks.
-const CHARTED: [&str; 3] = ["grpc-32B-C32-K1", "grpc-32B-C32-K10", "grpc-32B-C32-K100"];
 
 /// The columns of the first table: our engine, and the contender to compare with.
 const COLUMNS: [(&str, &str); 9] = [
@@ -50,14 +27,6 @@ const COLUMNS: [(&str, &str); 9] = [
 /// The columns of the second table.
 const CONTENDERS: [&str; 8] =
     ["frpc", "frpc-per-core", "frpc-uring", "floor", "tonic", "connect-rust", "tarpc", "go-frpc"];
-
-/// The name of all these rows together, for the option `--row`.
-pub(crate) const GROUP: &str = "published";
-
-/// Returns `true` for the workloads of the published tables and charts.
-pub(crate) fn includes(workload: &str) -> bool {
-    ROWS.iter().any(|(name, _)| *name == workload) || CHARTED.contains(&workload)
-}
 
 /// Prints the published tables of these runs, with the range over several.
 pub(crate) fn print(files: &[PathBuf]) -> Result<(), Box<dyn Error>> {
@@ -133,6 +102,7 @@ fn median(run: &Run, workload: &str, contender: &str, metric: impl Fn(&Sample) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rows::CHARTED;
     use crate::workload::WORKLOADS;
 
     #[test]
