@@ -2,7 +2,7 @@
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
-use frisbee::{CloseReason, GoAway, InvalidSetting, RefusalReason};
+use frisbee::{CloseReason, GoAway, InvalidSetting, OpenError, RefusalReason};
 
 use crate::{
     call::status::{Code, Status},
@@ -63,6 +63,13 @@ pub enum CallError {
     TooManyForPeer {
         /// [`CallSettings::calls_max`](crate::CallSettings::calls_max) of the peer.
         limit: u32,
+    },
+    /// The connection is at its limit of concurrent streams. Nothing was sent.
+    ///
+    /// [`Config::streams_max`](frisbee::Config::streams_max) of one side allows no more. Other calls of the connection go on.
+    TooManyStreams {
+        /// The limit, and the side that sets it.
+        why: OpenError,
     },
     /// No packet id is free: too many cancelled calls may still be answered.
     ///
@@ -176,6 +183,7 @@ impl fmt::Display for CallError {
             Self::TooManyForPeer { limit } => {
                 write!(f, "the peer takes at most {limit} calls at once (calls_max): the call was not executed")
             }
+            Self::TooManyStreams { why } => write!(f, "{why}: the call was not sent"),
             Self::OutOfIds { owed } => {
                 write!(f, "{owed} cancelled calls on the connection may still be answered: it takes no new calls")
             }
@@ -245,6 +253,7 @@ impl From<CallError> for Status {
             CallError::Refused { .. }
             | CallError::TooManyCalls { .. }
             | CallError::TooManyForPeer { .. }
+            | CallError::TooManyStreams { .. }
             | CallError::OutOfIds { .. }
             | CallError::Throttled
             | CallError::MessageTooLarge { .. }

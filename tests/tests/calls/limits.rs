@@ -175,3 +175,28 @@ fn unknown_operations_are_answered_despite_the_limit() {
         assert_eq!(heard, ["999 7: error 12 no method has operation 999"]);
     });
 }
+
+#[test]
+fn a_stream_above_the_limit_of_either_side_fails_with_a_typed_error() {
+    for [at_server, at_client] in [[1024, 1], [1, 1024]] {
+        in_virtual_time(async {
+            let config = |streams_max| Config { streams_max, ..quiet() };
+            let server =
+                Server::builder().config(config(at_server)).add_service(TestServer::new(TestService::default()));
+            let server = server.without_listener().unwrap();
+            let (ours, theirs) = tokio::io::duplex(64 * 1024);
+            server.attach(theirs);
+            let client = TestClient::new(quiet_channel().config(config(at_client)).attach(ours).await.unwrap());
+            ask(&client, "hi").await.unwrap();
+            let held = client.count(words("a, wait")).await.unwrap();
+            let status = client.count(words("b")).await.unwrap_err();
+            assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+            let error = status.call_error().unwrap();
+            assert!(matches!(error, CallError::TooManyStreams { .. }) && error.is_safe_to_repeat(), "{status:?}");
+            ask(&client, "unary calls go on").await.unwrap();
+            drop(held);
+            settle().await;
+            client.count(words("b")).await.unwrap();
+        });
+    }
+}

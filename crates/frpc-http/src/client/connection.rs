@@ -3,13 +3,13 @@
 #[cfg(feature = "http2")]
 use std::task::Waker;
 use std::{
-    fmt, io,
+    fmt, io, mem,
     pin::Pin,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -22,7 +22,7 @@ use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::Notify,
-    time::{Instant, timeout},
+    time::{Instant, Sleep, sleep, timeout},
 };
 
 #[cfg(feature = "http2")]
@@ -87,7 +87,13 @@ impl HttpConnection {
         message_len_max: usize,
     ) -> io::Result<Self> {
         let traffic = Arc::new(TrafficMonitor::new());
-        let io = MonitoredStream { io, traffic: traffic.clone(), greeting: Some(BytesMut::new()), is_http2: true };
+        let io = MonitoredStream {
+            io,
+            traffic: traffic.clone(),
+            greeting: Some(BytesMut::new()),
+            is_http2: true,
+            silence: SilenceTimer::new(None),
+        };
         let (sender, connection) = {
             let plain = PlainResponse::new(settings.format, message_len_max);
             Http2Sender::new(io, settings, is_secure, authority.clone(), plain)
@@ -126,6 +132,7 @@ impl HttpConnection {
             traffic: traffic.clone(),
             greeting: Some(BytesMut::new()),
             is_http2: true,
+            silence: SilenceTimer::new(None),
         });
         let (sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
         let streams_max = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
@@ -147,7 +154,9 @@ impl HttpConnection {
     /// Starts HTTP/1.1 on a byte stream. The server sends nothing before the first request.
     pub(super) async fn http1(io: BoxIo, settings: &ClientSettings) -> io::Result<Self> {
         let traffic = Arc::new(TrafficMonitor::new());
-        let io = TokioIo::new(MonitoredStream { io, traffic: traffic.clone(), greeting: None, is_http2: false });
+        let silence = SilenceTimer::new(settings.http1_silence_max);
+        let io = MonitoredStream { io, traffic: traffic.clone(), greeting: None, is_http2: false, silence };
+        let io = TokioIo::new(io);
         let mut builder = http1::Builder::new();
         builder.max_header_size(usize::try_from(settings.headers_len_max).unwrap_or(usize::MAX));
         let (mut sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
@@ -400,6 +409,36 @@ struct MonitoredStream {
     /// The first bytes of an HTTP/2 server, until its settings are complete.
     greeting: Option<BytesMut>,
     is_http2: bool,
+    silence: SilenceTimer,
+}
+
+/// The limit on the silence of an HTTP/1.1 server, which cannot be pinged.
+struct SilenceTimer {
+    /// `None` for HTTP/2 and without a limit.
+    limit: Option<Duration>,
+    /// The timer of a pending read.
+    late: Option<Pin<Box<Sleep>>>,
+    /// `true` if bytes were written since the start of the timer.
+    has_written: bool,
+}
+
+impl SilenceTimer {
+    fn new(limit: Option<Duration>) -> Self {
+        Self { limit, late: None, has_written: false }
+    }
+
+    /// Fails after the time limit of a pending read. Written bytes prolong it, because the server takes them.
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let Some(limit) = self.limit else { return Poll::Pending };
+        loop {
+            ready!(self.late.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(cx));
+            self.late = None;
+            if !mem::take(&mut self.has_written) {
+                let text = format!("no bytes in either direction for {limit:?} (http1_silence_max)");
+                return Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+        }
+    }
 }
 
 impl MonitoredStream {
@@ -415,8 +454,9 @@ impl MonitoredStream {
         }
     }
 
-    fn count_written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn count_written(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(written)) = written {
+            self.silence.has_written = true;
             self.traffic.written.fetch_add(written as u64, Ordering::Relaxed);
         }
         written
@@ -450,7 +490,11 @@ impl AsyncRead for MonitoredStream {
                 self.traffic.changed.notify_one();
             }
         }
-        polled
+        if polled.is_ready() {
+            self.silence.late = None;
+            return polled;
+        }
+        self.silence.poll_late(cx).map(Err)
     }
 }
 

@@ -117,6 +117,12 @@ pub struct ClientSettings {
     pub keepalive_interval: Option<Duration>,
     /// The maximum time for a response to a ping before the connection is closed. Default 20 s.
     pub keepalive_timeout: Duration,
+    /// The maximum time without bytes in either direction on an HTTP/1.1 connection before it is closed. Default 1 hour;
+    /// `None` waits forever.
+    ///
+    /// HTTP/1.1 has no pings. Without this limit, a stream without a timeout would wait for a stopped server forever.
+    /// Lower it if the servers send messages more often. Written bytes may double the time.
+    pub http1_silence_max: Option<Duration>,
     /// Sends pings even while no call is in flight. Default false.
     pub keepalive_while_idle: bool,
     /// The HTTP/2 flow-control window of a response: how much unread data the server may send for it. Default 2 MiB.
@@ -142,6 +148,7 @@ impl Default for ClientSettings {
             // longer.
             keepalive_interval: Some(Duration::from_secs(310)),
             keepalive_timeout: Duration::from_secs(20),
+            http1_silence_max: Some(Duration::from_secs(3600)),
             keepalive_while_idle: false,
             stream_window: 2 * 1024 * 1024,
             connection_window: 4 * 1024 * 1024,

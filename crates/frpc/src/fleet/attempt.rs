@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use frisbee::RefusalReason;
+use frisbee::{OpenError, RefusalReason};
 
 use super::{connections::AddedCall, ready::ReadyEndpoint, server::ServerCaller};
 use crate::{
@@ -181,7 +181,11 @@ impl Repeat {
     pub(super) fn of(status: &Status) -> Option<Self> {
         match status.call_error() {
             _ if needs_another_connection(status) => Some(Self::NotExecuted),
-            Some(CallError::Unreachable(_) | CallError::TooManyForPeer { .. }) => Some(Self::NotExecuted),
+            Some(
+                CallError::Unreachable(_)
+                | CallError::TooManyForPeer { .. }
+                | CallError::TooManyStreams { why: OpenError::TooManyForPeer { .. } },
+            ) => Some(Self::NotExecuted),
             Some(CallError::Refused { why: RefusalReason::Busy }) => Some(Self::NotExecuted),
             Some(CallError::ConnectionLost { .. }) => Some(Self::ByRules),
             None if status.was_refused() => Some(Self::NotExecuted),
@@ -194,7 +198,12 @@ impl Repeat {
 /// Returns whether the status shows a fault of the server rather than of the request.
 fn is_fault_of_server(status: &Status) -> bool {
     match status.call_error() {
-        Some(CallError::TooManyCalls { .. } | CallError::MessageTooLarge { .. } | CallError::NotSent { .. }) => false,
+        Some(
+            CallError::TooManyCalls { .. }
+            | CallError::TooManyStreams { why: OpenError::TooManyStreams { .. } }
+            | CallError::MessageTooLarge { .. }
+            | CallError::NotSent { .. },
+        ) => false,
         Some(_) => true,
         None => matches!(
             status.code(),

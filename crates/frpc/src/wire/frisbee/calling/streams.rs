@@ -76,7 +76,7 @@ impl ClientConnection {
         };
         let stream = self.connection.open_stream().map_err(|error| match error {
             OpenError::ConnectionClosed => self.unsent(SendError::Closed),
-            error => Status::resource_exhausted(error.to_string()),
+            why => CallError::TooManyStreams { why }.into(),
         })?;
         let (sender, reader) = stream.split();
         let sending = async { sender.send_tracked(open).await.map_err(|error| self.unsent_on_stream(error)) };
