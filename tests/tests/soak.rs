@@ -1,5 +1,7 @@
-//! Concurrent connections of every kind, including misbehaving ones, on io_uring engines. No resource may remain after
-//! they end. `SOAK_SECONDS` sets the duration. Runs in its own process, because it counts the resources of the process.
+//! Load, restarts and hostile clients on all wires and engines, without leaks of memory, descriptors or threads.
+//!
+//! `SOAK_SECONDS` sets the time for each engine; `frpc-campaign` runs it for hours. It counts
+//! the resources of its process, so it has one of its own.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -16,10 +18,14 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{Client, Config, Connection, Engine, Operation, Outcome, Packet, Router};
+use frisbee_pubsub::{Broker, Policy};
 use frpc::{Channel, Server, Streaming};
+use frpc_http::Http;
+use frpc_jsonrpc::JsonRpc;
 use futures_util::future::join_all;
 use socket2::SockRef;
 use support::{
+    http2::{PREFACE, frame},
     interop::{
         Service,
         schema::{
@@ -41,7 +47,7 @@ use tokio::{
 #[test]
 fn no_resources_leak_under_load() {
     let duration = Duration::from_secs(env::var("SOAK_SECONDS").map_or(5, |seconds| seconds.parse().unwrap()));
-    for engine in rings() {
+    for engine in [Engine::Tokio].into_iter().chain(rings()) {
         let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async {
             soak(engine, duration / 5).await;
@@ -105,7 +111,9 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// Serves users on an engine for a duration. Returns the number of times each of [`ACTS`] was performed.
 async fn soak(engine: Engine, duration: Duration) -> [usize; ACTS.len()] {
-    let server = Server::builder().engine(engine).router(Raws);
+    let json_rpc = JsonRpc::new();
+    let server = Server::builder().engine(engine).router(Broker::new().over(Raws));
+    let server = server.wire(Http::new().mount("/rpc", json_rpc.clone())).wire(json_rpc);
     let server = server.add_service(InteropServer::new(Service)).add_service(SecondServer::new(Service));
     let server = server.bind("127.0.0.1:0").await.unwrap();
     let addr = server.local_addr().socket_addr().unwrap();
@@ -139,7 +147,7 @@ async fn act(addr: SocketAddr, rings: Engine, user: usize, end: Instant) -> [usi
         let (name, act) = ACTS[turn % ACTS.len()];
         let round = user + turn / ACTS.len();
         let engine = if round % 4 == 3 { Engine::Tokio } else { rings };
-        let done = timeout(LIMIT, act(Visit { addr, engine, round })).await;
+        let done = timeout(LIMIT, act(Visit { addr, engine, user, round })).await;
         assert!(done.is_ok(), "{name} takes longer than {LIMIT:?}");
         counts[turn % ACTS.len()] += 1;
     }
@@ -151,6 +159,7 @@ async fn act(addr: SocketAddr, rings: Engine, user: usize, end: Instant) -> [usi
 struct Visit {
     addr: SocketAddr,
     engine: Engine,
+    user: usize,
     /// Varies the act from one time to the next.
     round: usize,
 }
@@ -163,7 +172,7 @@ macro_rules! acts {
     };
 }
 
-const ACTS: [(&str, Act); 9] = acts![
+const ACTS: [(&str, Act); 20] = acts![
     unary_calls,
     calls_with_streams,
     cancelled_calls,
@@ -173,6 +182,17 @@ const ACTS: [(&str, Act); 9] = acts![
     unread_replies,
     truncated_packets,
     garbage,
+    calls_over_grpc,
+    calls_over_connect,
+    calls_over_grpc_web,
+    calls_over_twirp,
+    calls_over_websocket,
+    calls_over_json_rpc,
+    calls_over_json_rpc_posts,
+    messages_through_the_broker,
+    restarts,
+    truncated_http,
+    http2_frames_of_garbage,
 ];
 
 async fn unary_calls(visit: Visit) {
@@ -318,7 +338,132 @@ async fn garbage(visit: Visit) {
     }
 }
 
+async fn calls_over_grpc(visit: Visit) {
+    visit.calls_over("grpc://ADDRESS", true).await;
+}
+
+async fn calls_over_connect(visit: Visit) {
+    visit.calls_over("http://ADDRESS", true).await;
+}
+
+async fn calls_over_grpc_web(visit: Visit) {
+    visit.calls_over("grpc-web+http://ADDRESS", true).await;
+}
+
+async fn calls_over_twirp(visit: Visit) {
+    visit.calls_over("twirp+http://ADDRESS", false).await;
+}
+
+async fn calls_over_websocket(visit: Visit) {
+    visit.calls_over("ws://ADDRESS/", true).await;
+}
+
+async fn calls_over_json_rpc(visit: Visit) {
+    visit.calls_over("jsonrpc+tcp://ADDRESS", true).await;
+}
+
+async fn calls_over_json_rpc_posts(visit: Visit) {
+    visit.calls_over("jsonrpc+http://ADDRESS/rpc", false).await;
+}
+
+async fn messages_through_the_broker(visit: Visit) {
+    let settings = || frisbee_pubsub::Client::builder().frisbee(Client::new(()).engine(visit.engine));
+    let (publisher, reader) =
+        (settings().connect(visit.addr).await.unwrap(), settings().connect(visit.addr).await.unwrap());
+    let subject = format!("soak.{}.{}", visit.user, visit.round);
+    let mut messages = reader.subscribe(&subject).policy(Policy::Block).await.unwrap();
+    let publishing = async {
+        for number in 0..200_u32 {
+            publisher.publish(&subject, number.to_string()).await.unwrap();
+        }
+        publisher.flush().await.unwrap();
+    };
+    let reading = async {
+        for number in 0..200_u32 {
+            assert_eq!(messages.next_message().await.unwrap().payload, number.to_string());
+        }
+    };
+    tokio::join!(publishing, reading);
+}
+
+/// A channel goes on after its server has stopped in each way, and started again at the same address.
+async fn restarts(visit: Visit) {
+    let serve = async |address: String| {
+        let server = Server::builder().engine(visit.engine).wire(Http::new());
+        server.add_service(SecondServer::new(Service)).bind(&*address).await.unwrap()
+    };
+    let mut server = serve("127.0.0.1:0".to_owned()).await;
+    let address = server.local_addr().clone();
+    let channels = [
+        Channel::builder().engine(visit.engine).connect(&address).await.unwrap(),
+        Channel::builder()
+            .transport(frpc_http::transport())
+            .connect(format!("grpc://{}", address.socket_addr().unwrap()))
+            .await
+            .unwrap(),
+    ];
+    for turn in 0..2 {
+        for channel in &channels {
+            let greeted = SecondClient::new(channel.clone()).greet(text("you")).await;
+            assert_eq!(greeted.unwrap().into_inner(), text("hello you"));
+        }
+        let limit = if (turn + visit.round).is_multiple_of(2) { LIMIT } else { Duration::ZERO };
+        server.shutdown(limit).await;
+        server = serve(address.to_string()).await;
+    }
+    server.shutdown(LIMIT).await;
+}
+
+async fn truncated_http(visit: Visit) {
+    let request = b"POST /interop.Interop/Payload HTTP/1.1\r\nhost: a\r\ncontent-type: application/proto\r\n\
+        content-length: 9000\r\n\r\nabc";
+    let mut socket = TcpStream::connect(visit.addr).await.unwrap();
+    socket.write_all(&request[..1 + visit.round * 7919 % (request.len() - 1)]).await.unwrap();
+    match visit.round % 2 {
+        0 => reset(&socket),
+        _ => socket.shutdown().await.unwrap(),
+    }
+}
+
+async fn http2_frames_of_garbage(visit: Visit) {
+    let mut socket = TcpStream::connect(visit.addr).await.unwrap();
+    let mut bytes = PREFACE.to_vec();
+    for number in 0..visit.round % 40 {
+        let kind = u8::try_from((number * 7 + visit.round) % 11).unwrap();
+        bytes.extend(frame(kind, kind, u32::try_from(number).unwrap(), &pattern(number * visit.round % 500)));
+    }
+    // The server may close the connection at any point.
+    if socket.write_all(&bytes).await.is_ok() && socket.shutdown().await.is_ok() {
+        let _ = socket.read_to_end(&mut Vec::new()).await;
+    }
+}
+
 impl Visit {
+    /// Makes calls over another wire.
+    async fn calls_over(self, url: &str, has_streams: bool) {
+        let builder = Channel::builder().transport(frpc_http::transport()).transport(frpc_websocket::transport());
+        let url = url.replace("ADDRESS", &self.addr.to_string());
+        let channel = builder.transport(frpc_jsonrpc::transport()).connect(url).await.unwrap();
+        let (interop, second) = (InteropClient::new(channel.clone()), SecondClient::new(channel));
+        for number in 0..10 {
+            let blob = Blob { data: pattern(self.round * 7919 * number % 100_000).to_vec() };
+            assert!(interop.payload(blob.clone()).await.unwrap().into_inner() == blob);
+            assert_eq!(second.greet(text("you")).await.unwrap().into_inner(), text("hello you"));
+            assert_eq!(interop.fail(text("as asked")).await.unwrap_err().message(), "as asked");
+        }
+        if has_streams {
+            let series = Series { start: 7, count: 300, fail_with: String::new() };
+            let mut numbers = interop.numbers(series.clone()).await.unwrap().into_inner();
+            for value in 7..307 {
+                assert_eq!(numbers.message().await.unwrap(), Some(Number { value }));
+            }
+            assert_eq!(numbers.message().await.unwrap(), None);
+            // Dropped in the middle.
+            let mut numbers = interop.numbers(series).await.unwrap().into_inner();
+            assert_eq!(numbers.message().await.unwrap(), Some(Number { value: 7 }));
+        }
+    }
+
     async fn connect(self) -> Channel {
         Channel::builder().engine(self.engine).connect(self.addr).await.unwrap()
     }
