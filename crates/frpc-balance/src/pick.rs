@@ -236,12 +236,7 @@ impl<E: AsRef<EndpointState>> Picker<E> {
         if len == 1 {
             return start;
         }
-        let (one, other) = if now >= self.equal_from {
-            let one = fastrand::usize(..len);
-            (one, (one + 1 + fastrand::usize(..len - 1)) % len)
-        } else {
-            self.pair_by_age(start, len, now)
-        };
+        let (one, other) = if now >= self.equal_from { draw_pair(len) } else { self.pair_by_age(start, len, now) };
         self.better_of([start + one, start + other], now)
     }
 
@@ -276,6 +271,17 @@ impl<E: AsRef<EndpointState>> Picker<E> {
             (0..self.endpoints.len()).filter(untried).reduce(|best, next| self.better_of([next, best], pick.now));
         best.map(|best| &self.endpoints[best])
     }
+}
+
+/// Draws two different numbers below `len`, which is at least 2.
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "products are below `len`")]
+fn draw_pair(len: usize) -> (usize, usize) {
+    // One random number for both. A set of endpoints is so small that the products are even enough.
+    let random = fastrand::u64(..);
+    let below = |half: u64, len: usize| ((half * len as u64) >> 32) as usize;
+    let (one, other) = (below(random >> 32, len), below(random & u64::from(u32::MAX), len - 1));
+    (one, if other < one { other } else { other + 1 })
 }
 
 /// Returns the sum up to each weight.

@@ -1,12 +1,13 @@
 //! Read buffers: contents can be slices of them, and idle connections hold none.
 //!
 //! Small packets are read into a chunk, or into a longer chunk after a read has filled one. A connection that waits for
-//! input holds no chunk, but leaves it to the next connection on its thread. A content too large for a chunk gets its
-//! own buffer, which grows with the arriving bytes and holds nothing else. A retained slice therefore pins one chunk or
-//! one content.
+//! input holds no chunk, but leaves it to the next connection on its thread. A thread keeps up to [`IN_USE_MAX`] chunks
+//! with slices in use for later. A content too large for a chunk gets its own buffer, which grows with the arriving bytes
+//! and holds nothing else. A retained slice therefore pins one chunk or one content.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
+    collections::VecDeque,
     hint::black_box,
     io,
     pin::Pin,
@@ -168,8 +169,14 @@ impl Inbox {
             self.is_long = self.is_busy;
             let (len, spare) =
                 if self.is_long { (LONG_CHUNK_LEN, LONG_SPARE.take()) } else { (CHUNK_LEN, SPARE.take()) };
-            let spare = spare.and_then(|mut chunk| chunk.try_reclaim(len).then_some(chunk));
-            let mut chunk = spare.unwrap_or_else(|| BytesMut::with_capacity(len));
+            let mut chunk = match spare {
+                None => BytesMut::with_capacity(len),
+                Some(mut chunk) => match chunk.try_reclaim(len) {
+                    true => chunk,
+                    false if self.is_long => BytesMut::with_capacity(len),
+                    false => next_chunk(chunk),
+                },
+            };
             chunk.extend_from_slice(&self.bytes);
             chunk.reserve(wanted);
             self.bytes = chunk;
@@ -235,10 +242,34 @@ pub fn keep_freed_memory() {
     }
 }
 
+/// Sets aside a chunk with slices in use, and returns a free chunk.
+#[cold]
+fn next_chunk(in_use: BytesMut) -> BytesMut {
+    IN_USE.with_borrow_mut(|chunks| {
+        if chunks.len() < IN_USE_MAX {
+            chunks.push_back(in_use);
+        }
+        // The oldest one is probably free by now. If not, it goes to the end: its user may keep it.
+        if let Some(mut oldest) = chunks.pop_front() {
+            if oldest.try_reclaim(CHUNK_LEN) {
+                return oldest;
+            }
+            chunks.push_back(oldest);
+        }
+        BytesMut::with_capacity(CHUNK_LEN)
+    })
+}
+
 thread_local! {
     static SPARE: Cell<Option<BytesMut>> = const { Cell::new(None) };
     static LONG_SPARE: Cell<Option<BytesMut>> = const { Cell::new(None) };
+    /// Chunks that were in use when another connection needed one. Several connections of a client read before the
+    /// callers of the first one run.
+    static IN_USE: RefCell<VecDeque<BytesMut>> = const { RefCell::new(VecDeque::new()) };
 }
+
+/// Maximum number of chunks in use that are kept for each thread.
+const IN_USE_MAX: usize = 16;
 
 /// Small enough to be pinned by one packet, large enough for hundreds.
 const CHUNK_LEN: usize = 16 * 1024;
@@ -261,7 +292,7 @@ const HEADER_LEN_MAX: usize = HeaderFormat::Magic10.header_len();
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, task::Waker, time::Instant};
+    use std::{collections::HashSet, sync::Arc, task::Waker, time::Instant};
 
     use bytes::Bytes;
     use futures_util::FutureExt as _;
@@ -384,6 +415,35 @@ mod tests {
             }
             assert!(held.iter().all(|(number, len, bytes)| *bytes == content(*number, *len)));
         }
+    }
+
+    #[test]
+    fn chunks_in_use_are_used_again_once_they_are_free() {
+        let (mut readers, mut held) = ([Reader::new(), Reader::new(), Reader::new()], VecDeque::new());
+        let mut addresses = HashSet::new();
+        for number in 0..300 {
+            let reader = &mut readers[number % 3];
+            reader.say(&packet(number, 50));
+            let heard = reader.hear().remove(0);
+            addresses.insert(heard.as_ptr().addr());
+            held.push_back((number, heard));
+            if held.len() > 2 {
+                held.pop_front();
+            }
+            assert!(held.iter().all(|(number, bytes)| *bytes == content(*number, 50)));
+        }
+        assert!(addresses.len() <= 4, "{} chunks", addresses.len());
+    }
+
+    #[test]
+    fn few_chunks_are_kept_for_contents_that_are_never_freed() {
+        let (mut reader, mut held) = (Reader::new(), Vec::new());
+        for number in 0..10 * IN_USE_MAX {
+            reader.say(&packet(number, 50));
+            held.extend(reader.hear());
+        }
+        assert_eq!(IN_USE.with_borrow(VecDeque::len), IN_USE_MAX);
+        assert!(held.iter().enumerate().all(|(number, bytes)| *bytes == content(number, 50)));
     }
 
     #[test]

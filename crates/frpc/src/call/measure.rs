@@ -320,14 +320,22 @@ impl<'a> ChannelMeasure<'a> {
     }
 
     /// Counts a single request.
-    pub(crate) fn add_request(&self, body: &Body) {
+    fn add_request(&self, body: &Body) {
         if let Some(len) = body.content_len() {
             self.add_request_len(len);
         }
     }
 
+    /// Notes a single request, counted with the end of the call.
+    #[inline]
+    pub(crate) fn note_request(&mut self, body: &Body) {
+        if let Some(len) = body.content_len() {
+            *self.request_len.get_mut() = len;
+        }
+    }
+
     /// Counts a single request of this length.
-    pub(crate) fn add_request_len(&self, len: usize) {
+    fn add_request_len(&self, len: usize) {
         if let Some(meter) = self.meter {
             meter.here(self.method).add_request(1, len);
         }
@@ -363,7 +371,7 @@ impl<'a> ChannelMeasure<'a> {
         &self.request_len
     }
 
-    /// Counts a [begun](Self::begin_request) request without an answer.
+    /// Counts a request without an answer, if one was [begun](Self::begin_request) or [noted](Self::note_request).
     #[cold]
     pub(crate) fn add_begun_request(&mut self) {
         let len = mem::replace(self.request_len.get_mut(), COUNTED);
@@ -372,7 +380,7 @@ impl<'a> ChannelMeasure<'a> {
         }
     }
 
-    /// Counts a call with one begun request and one answer, and its end after this time in nanoseconds.
+    /// Counts a call with one begun or noted request and one answer, and its end after this time in nanoseconds.
     #[inline]
     pub(crate) fn end_unary(&mut self, response_len: usize, nanos: u64) {
         if let Some(meter) = self.meter.take() {
@@ -388,6 +396,9 @@ impl<'a> ChannelMeasure<'a> {
     /// Counts the only answer, and the end of the call.
     #[inline]
     fn end_with_one(&mut self, len: usize) {
+        if self.meter.is_some() && *self.request_len.get_mut() != COUNTED {
+            return self.end_unary(len, nanos_since(self.start));
+        }
         if let Some(meter) = self.meter.take() {
             let (cells, at) = (meter.here(self.method), now());
             cells.add_response(1, len);
@@ -428,6 +439,7 @@ impl<'a> ChannelMeasure<'a> {
 
     /// Returns the rest of the count.
     fn take_end(&mut self) -> Option<CallEnd> {
+        self.add_begun_request();
         let meter = self.meter.take()?.clone();
         let notes = CallNotes::plain(self.called, meter.target(), None).map(Box::new);
         Some(CallEnd { meter, method: self.method, start: self.start, deadline: None, notes })
@@ -465,7 +477,6 @@ impl Drop for ChannelMeasure<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.meter.is_some() {
-            self.add_begun_request();
             self.fail(CallFailure::Code(Code::Cancelled));
         }
     }

@@ -284,7 +284,7 @@ impl Channel {
         let connection = match &self.route {
             ChannelTransport::One(ServerCaller::Frisbee(connection)) if self.layers.is_empty() => connection,
             ChannelTransport::One(ServerCaller::Other(caller)) if self.layers.is_empty() => {
-                let answered = match self.begin_one(&**caller, method, request, start, &measure) {
+                let answered = match self.begin_one(&**caller, method, request, start, &mut measure) {
                     Ok(answering) => answering.await.map_err(recognize_refusal),
                     Err(status) => Err(status),
                 };
@@ -302,7 +302,7 @@ impl Channel {
         let time = CallTime::since(start, request.timeout(), self.timeout);
         let message = UnencodedRequest::new(request.get_ref(), measure.begin_request());
         let call = UnaryCall::new(connection, method, None, request.head(), &message, time);
-        let outcome = match connection.unary(&call, Some(&measure)).await {
+        let mut outcome = match connection.unary(&call, Some(&measure)).await {
             Ok((reply, nanos)) => {
                 if let (Some(attempt), UnaryReply::Enveloped(_, answer)) = (&attempt, &reply) {
                     attempt.note_report(answer.trailers());
@@ -320,10 +320,15 @@ impl Channel {
                 Err(status)
             }
         };
-        let outcome = match attempt {
-            None => outcome,
-            Some(attempt) => self.end_first_attempt(attempt, method, &request, time, outcome, &mut measure).await,
-        };
+        if let Some(attempt) = attempt {
+            // The response is not moved: it is large.
+            match outcome {
+                Ok(_) => attempt.answered(),
+                Err(status) => {
+                    outcome = Box::pin(self.repeat_unary(attempt, method, &request, time, status, &mut measure)).await;
+                }
+            }
+        }
         match outcome {
             Ok(response) => Ok(response),
             Err(status) => Err(measure.failed(status)),
@@ -336,30 +341,23 @@ impl Channel {
         ChannelMeasure::begin(self.meter.as_ref(), method, start.into_std())
     }
 
-    /// Records the first attempt of a unary call to one of several servers, and makes more if it has failed.
-    async fn end_first_attempt<Q: Message, P: Message>(
+    /// Makes more attempts of a unary call to one of several servers after its first has failed.
+    async fn repeat_unary<Q: Message, P: Message>(
         &self,
-        attempt: FrisbeeAttempt,
+        failed: FrisbeeAttempt,
         method: &'static Method,
         request: &Request<Q>,
         time: CallTime,
-        outcome: Result<Response<P>, Status>,
+        status: Status,
         measure: &mut ChannelMeasure<'_>,
     ) -> Result<Response<P>, Status> {
-        match (&self.route, outcome) {
-            (ChannelTransport::Many(fleet), Err(status)) => {
-                let len = AtomicUsize::new(0);
-                let message = UnencodedRequest::new(request.get_ref(), &len);
-                let repeated = fleet.repeat_unary(method, request.head(), &message, time, attempt.into(), status);
-                let (mut answer, format) = Box::pin(repeated).await?;
-                measure.answered(&mut answer);
-                answer.into_response(method, format, self.memory, self.any_types)
-            }
-            (_, outcome) => {
-                attempt.answered();
-                outcome
-            }
-        }
+        let ChannelTransport::Many(fleet) = &self.route else { return Err(status) };
+        let len = AtomicUsize::new(0);
+        let message = UnencodedRequest::new(request.get_ref(), &len);
+        let repeated = fleet.repeat_unary(method, request.head(), &message, time, failed.into(), status);
+        let (mut answer, format) = repeated.await?;
+        measure.answered(&mut answer);
+        answer.into_response(method, format, self.memory, self.any_types)
     }
 
     /// Adds the inherited deadline and metadata to a call made by a handler.
@@ -389,11 +387,11 @@ impl Channel {
         method: &'static Method,
         request: Request<Q>,
         start: Instant,
-        measure: &ChannelMeasure<'_>,
+        measure: &mut ChannelMeasure<'_>,
     ) -> Result<BoxFuture<'a, Result<Answer, Status>>, Status> {
         let time = CallTime::since(start, request.timeout(), self.timeout);
         let call = Call::of_brief_request(method, caller.format(), self.any_types, request)?;
-        measure.add_request(call.body());
+        measure.note_request(call.body());
         Ok(caller.call_within(call, time))
     }
 
@@ -429,7 +427,7 @@ impl Channel {
             Ok(call) => call.with_kind(MethodKind::Unary),
             Err(status) => return Err(measure.failed(status)),
         };
-        measure.add_request(call.body());
+        measure.note_request(call.body());
         let answered = measure.with_waits(self.call_since(call, start)).await;
         self.end_one(method, format, answered, measure)
     }
