@@ -60,7 +60,7 @@ impl MaskBuilder<'_> {
             self.path.push_str(&json_mask(&field.name));
             let inner = field.message().filter(|name| field.shape.is_one() && WellKnown::of(name).is_none());
             match inner.and_then(|name| self.types.message(name)) {
-                Some(inner) if value.starts_with('{') && value != "{}" => self.add(inner, value)?,
+                Some(inner) if has_members(value) => self.add(inner, value)?,
                 _ => self.put()?,
             }
             self.path.truncate(len);
@@ -80,6 +80,12 @@ impl MaskBuilder<'_> {
         self.mask.push_str(&self.path);
         Ok(())
     }
+}
+
+/// Returns `true` for an object that is not empty.
+fn has_members(text: &str) -> bool {
+    let mut members = Splitter::new(text);
+    members.next_byte() == Some(b'{') && members.peek() != Some(b'}')
 }
 
 /// The maximum length of a mask made from a body.

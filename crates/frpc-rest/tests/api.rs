@@ -217,6 +217,8 @@ fn a_body_is_the_message_or_a_field() {
             r#"{{"book":{{"title":"T","author":{{"first_name": "A", "surname": "B"}},{name}}},"updateMask":"name,title,author.firstName,author.lastName"}}"#
         )
     );
+    let empty = update(r#"{"author": { }, "title": ""}"#);
+    assert!(empty.ends_with(r#""updateMask":"author,title"}"#), "{empty}");
     let masked = message(&api, "PATCH", "/v1/shelves/1/books/2?update_mask=title", r#"{"title": "T"}"#);
     assert_eq!(masked, format!(r#"{{"book":{{"title":"T",{name}}},"updateMask":"title"}}"#));
     let first = message(&api, "PUT", "/v1/echo/x?flag=true&author.surname=B&author.first_name=no", "\"A\"");
