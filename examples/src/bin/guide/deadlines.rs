@@ -35,7 +35,7 @@ pub(crate) async fn run() -> Outcome {
     // ANCHOR: call
     let mut request = Request::new(HelloRequest { name: "Ada".into() });
     request.set_timeout(Duration::from_millis(100));
-    let status = client.say_hello(request).await.unwrap_err();
+    let status = client.say_hello(request).await.expect_err("the handler never ends");
     assert_eq!(status.code(), Code::DeadlineExceeded);
     // ANCHOR_END: call
     Ok(())
