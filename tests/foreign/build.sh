@@ -34,7 +34,7 @@ go_program() {
 	echo "$3" >"bin/.$1.version"
 }
 
-wanted=${*:-$(echo "$suites" | cut -d' ' -f1) twirp-client gateway geth-client grpc-go-fleet collector control-plane promlint conformance_test_runner autobahn node python typescript wasm}
+wanted=${*:-$(echo "$suites" | cut -d' ' -f1) twirp-client gateway geth-client grpc-go-fleet collector control-plane promlint protovalidate conformance_test_runner autobahn node python typescript wasm}
 for name in $wanted; do
 	if [ "$name" = twirp-client ]; then
 		# Ours, around a client that Twirp's generator wrote.
@@ -67,6 +67,21 @@ for name in $wanted; do
 			protobuf/install.sh bin/.protobuf 33.2.0 9>&-
 			ln -sf .protobuf/run bin/conformance_test_runner
 			echo 33.2.0 >bin/.conformance_test_runner.version
+		fi
+		continue
+	fi
+	if [ "$name" = protovalidate ]; then
+		# The rules in Go, as their authors judge them, and the schemas of that suite.
+		if [ "$(cat bin/.protovalidate.version 2>/dev/null)" != "1.4.0 1.2.2" ]; then
+			rm -rf bin/.protovalidate
+			mkdir -p bin/.protovalidate
+			GOBIN="$PWD/bin/.protovalidate" GOFLAGS=-mod=mod CGO_ENABLED=0 \
+				go install -trimpath buf.build/go/protovalidate/internal/cmd/protovalidate-conformance-go@v1.4.0 9>&-
+			schemas=$(go mod download -json github.com/bufbuild/protovalidate@v1.2.2 9>&- | sed -n 's/.*"Dir": "\(.*\)",/\1/p')
+			cp -R "$schemas/proto" bin/.protovalidate/
+			chmod -R u+w bin/.protovalidate
+			ln -sf .protovalidate/protovalidate-conformance-go bin/protovalidate-conformance-go
+			echo "1.4.0 1.2.2" >bin/.protovalidate.version
 		fi
 		continue
 	fi

@@ -6,6 +6,7 @@
 
 pub mod client;
 mod headers;
+pub mod protovalidate;
 pub mod service;
 
 use std::io;
