@@ -88,7 +88,7 @@ impl ReplayCommand {
         let target =
             ReplayTarget::prepare(&recording, &calls, &self.to, &self.connect, &self.sources, &plan.metadata).await?;
         if !is_json {
-            self.tell(&recording, &calls, &plan, skipped, target.is_plain);
+            self.tell(&recording, &calls, &plan, skipped, target.has_metadata);
         }
         let (mut totals, calls) = (ReplayTotals::default(), Arc::new(calls));
         let shown = calls.clone();
@@ -137,7 +137,14 @@ impl ReplayCommand {
     }
 
     /// Prints notes about the parts that are not replayed.
-    fn tell(&self, recording: &Recording, calls: &[RecordedCall], plan: &ReplayPlan, skipped: usize, is_plain: bool) {
+    fn tell(
+        &self,
+        recording: &Recording,
+        calls: &[RecordedCall],
+        plan: &ReplayPlan,
+        skipped: usize,
+        has_metadata: bool,
+    ) {
         if let Some(at) = recording.cut_at() {
             print_note(&format!("the recording is cut at byte {at}: its process ended early, or still records"));
         }
@@ -149,12 +156,12 @@ impl ReplayCommand {
         }
         let hidden: BTreeSet<_> = calls.iter().flat_map(|call| &call.metadata.hidden).collect();
         let hidden: Vec<_> = hidden.into_iter().filter(|name| !plan.metadata.contains_key(name)).cloned().collect();
-        if !hidden.is_empty() && !is_plain && plan.sends_metadata {
+        if !hidden.is_empty() && has_metadata && plan.sends_metadata {
             let names = hidden.join(", ");
             print_note(&format!("the recording has no values of secret metadata: {names}. -H adds them"));
         }
-        if is_plain && calls.iter().any(|call| !call.metadata.values.is_empty()) {
-            print_note("the server speaks plain fRPC, without metadata: the recorded metadata is not sent");
+        if !has_metadata && calls.iter().any(|call| !call.metadata.values.is_empty()) {
+            print_note("this wire has no metadata: the recorded metadata is not sent");
         }
     }
 

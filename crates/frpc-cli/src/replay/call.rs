@@ -39,8 +39,8 @@ pub(crate) struct ReplayPlan {
 
 impl ReplayPlan {
     pub(crate) fn scaled(&self, time: Duration) -> Duration {
-        // More than a century has no effect.
-        Duration::try_from_secs_f64(time.as_secs_f64() / self.speed).unwrap_or(Duration::MAX / 2)
+        let scaled = Duration::try_from_secs_f64(time.as_secs_f64() / self.speed);
+        scaled.map_or(SCALED_MAX, |scaled| scaled.min(SCALED_MAX))
     }
 }
 
@@ -52,6 +52,9 @@ struct ReplayedAnswer {
     metadata: Metadata,
     trailers: Metadata,
 }
+
+/// The longest scaled time: a century. Later instants cannot be represented.
+const SCALED_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
 
 /// The deadline of calls recorded without one, in addition to their recorded time.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
@@ -74,7 +77,7 @@ pub(crate) async fn replay<'a>(
 ) -> Result<DifferenceList<'a>> {
     let requests = call.requests().map(|message| method.request.recorded.convert(message, &method.request.replayed));
     let requests = requests.collect::<Result<Vec<_>>>()?;
-    let answer = answer(method, call, plan, target.is_plain, requests).await;
+    let answer = answer(method, call, plan, target.has_metadata, requests).await;
     let mut list = DifferenceList::new(&plan.ignored);
     compare(&mut list, target, method, call, plan, &answer)?;
     Ok(list)
@@ -84,7 +87,7 @@ async fn answer(
     method: &ReplayMethod,
     call: &RecordedCall,
     plan: &ReplayPlan,
-    is_plain: bool,
+    has_metadata: bool,
     requests: Vec<Bytes>,
 ) -> ReplayedAnswer {
     let begun = Instant::now();
@@ -123,7 +126,7 @@ async fn answer(
             _ => pending().await,
         }
     };
-    let request = request(method, call, plan, is_plain, body);
+    let request = request(method, call, plan, has_metadata, body);
     tokio::select! {
         () = receive(method, request, &mut answer, &progress) => {}
         () = sending => {}
@@ -166,9 +169,9 @@ async fn send(
     false
 }
 
-fn request(method: &ReplayMethod, call: &RecordedCall, plan: &ReplayPlan, is_plain: bool, body: Body) -> Call {
+fn request(method: &ReplayMethod, call: &RecordedCall, plan: &ReplayPlan, has_metadata: bool, body: Body) -> Call {
     let mut head = Head::default();
-    if plan.sends_metadata && !is_plain {
+    if plan.sends_metadata && has_metadata {
         let mut metadata = call.metadata.values.clone();
         // The replay is not a part of the recorded trace, and given values replace recorded ones.
         for name in ["traceparent", "tracestate"].into_iter().chain(plan.metadata.keys()) {
@@ -275,4 +278,32 @@ fn compare_metadata(list: &mut DifferenceList<'_>, path: &str, recorded: &Record
 pub(crate) fn is_replayable(call: &RecordedCall) -> bool {
     let has_request = call.kind.has_request_stream() || call.requests().next().is_some();
     call.outcome.is_some() && has_request
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl ReplayPlan {
+        pub(in crate::replay) fn at_speed(speed: f64) -> Self {
+            Self {
+                speed,
+                metadata: Metadata::new(),
+                sends_metadata: true,
+                compares_metadata: false,
+                timeout: None,
+                ignored: IgnoredPaths::parse(&[]).unwrap(),
+            }
+        }
+    }
+
+    #[test]
+    fn any_recorded_time_can_be_scaled() {
+        for speed in [f64::MIN_POSITIVE, 1e-10, 1.0, f64::MAX, f64::INFINITY] {
+            let plan = ReplayPlan::at_speed(speed);
+            for time in [0, 1, u64::MAX] {
+                let _ = Instant::now() + plan.scaled(Duration::from_micros(time)) + ANSWER_MAX;
+            }
+        }
+    }
 }

@@ -79,3 +79,67 @@ async fn next(
         None => Err(CommandError::new("no call is running")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{self, Read},
+        time::Duration,
+    };
+
+    use frpc::{Channel, Layered, Server, Streaming, testing::MemoryServer};
+    use frpc_record::{RecordSettings, Recorder, Recording};
+    use support::{
+        calls::{TestClient, TestServer, TestService, words},
+        in_virtual_time,
+    };
+
+    use super::*;
+
+    /// Records a conversation of two requests, with ten seconds after each.
+    async fn recorded() -> Recording {
+        let (mut file, writer) = io::pipe().unwrap();
+        let recorder = Recorder::to_writer(writer, RecordSettings::default()).unwrap();
+        let service = Layered::new(TestServer::new(TestService::default()), recorder.clone());
+        let (sender, requests) = Streaming::channel(1);
+        let mut answers = TestClient::new(Channel::in_process(service)).chat(requests).await.unwrap().into_inner();
+        for text in ["one", "two"] {
+            sender.send(words(text)).await.unwrap();
+            answers.message().await.unwrap().unwrap();
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        drop(sender);
+        assert!(answers.message().await.unwrap().is_none());
+        recorder.close();
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).unwrap();
+        Recording::parse(bytes).unwrap()
+    }
+
+    /// Returns the time of a replay without differences.
+    async fn replayed(calls: &[RecordedCall], speed: f64) -> Duration {
+        let mut target = ReplayTarget::new(None, true);
+        let service = TestServer::new(TestService::default());
+        let server = MemoryServer::start(Server::builder().add_service(service)).await.unwrap();
+        target.add(&calls[0], server.channel().await.unwrap(), calls[0].format).unwrap();
+        let begun = Instant::now();
+        let report = |call: ReplayedCall| {
+            assert_eq!(call.total, 0, "{:?}", call.differences);
+            Ok(())
+        };
+        run(Arc::new(target), Arc::new(calls.to_vec()), Arc::new(ReplayPlan::at_speed(speed)), 1, report)
+            .await
+            .unwrap();
+        begun.elapsed()
+    }
+
+    #[test]
+    fn recorded_times_are_scaled() {
+        in_virtual_time(async {
+            let recording = recorded().await;
+            for (speed, seconds) in [(1.0, 20), (0.5, 40), (4.0, 5), (f64::INFINITY, 0)] {
+                assert_eq!(replayed(recording.calls(), speed).await.as_secs(), seconds, "{speed}");
+            }
+        });
+    }
+}

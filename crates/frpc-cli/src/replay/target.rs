@@ -34,8 +34,8 @@ pub(crate) struct MessagePair {
 pub(crate) struct ReplayTarget {
     methods: HashMap<(String, Format), ReplayMethod>,
     pub(crate) schema: Option<ServerSchema>,
-    /// The server speaks plain fRPC, without metadata.
-    pub(crate) is_plain: bool,
+    /// `false` for plain fRPC, and for JSON-RPC over other connections than HTTP.
+    pub(crate) has_metadata: bool,
 }
 
 impl ReplayTarget {
@@ -51,7 +51,8 @@ impl ReplayTarget {
         let channel = connect.connect(address, Format::Proto).await?;
         let format = connect.format_of(&channel).await?;
         let schema = schema(recording, &channel, address, sources, metadata).await?;
-        let mut target = Self { methods: HashMap::new(), schema, is_plain: format == Format::Polyglot };
+        let has_metadata = format != Format::Polyglot && (!is_json_rpc(address) || address.starts_with("jsonrpc+http"));
+        let mut target = Self::new(schema, has_metadata);
         // Over HTTP, a call with JSON needs a separate channel.
         let mut json_channel = None;
         for call in calls {
@@ -69,10 +70,20 @@ impl ReplayTarget {
             } else {
                 (channel.clone(), format)
             };
-            let method = target.method(call, channel, format)?;
-            target.methods.insert(key, method);
+            target.add(call, channel, format)?;
         }
         Ok(target)
+    }
+
+    pub(super) fn new(schema: Option<ServerSchema>, has_metadata: bool) -> Self {
+        Self { methods: HashMap::new(), schema, has_metadata }
+    }
+
+    /// Prepares the method of a call.
+    pub(super) fn add(&mut self, call: &RecordedCall, channel: Channel, format: Format) -> Result<()> {
+        let method = self.method(call, channel, format)?;
+        self.methods.insert((call.path(), call.format), method);
+        Ok(())
     }
 
     fn method(&self, call: &RecordedCall, channel: Channel, format: Format) -> Result<ReplayMethod> {

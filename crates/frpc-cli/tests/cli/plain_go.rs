@@ -17,14 +17,14 @@ use crate::{
 const PROTO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/go/interop.proto");
 
 /// A server in Go, killed when this value is dropped.
-struct GoServer {
+pub(crate) struct GoServer {
     child: Child,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl GoServer {
     /// Starts a server with headers of ten bytes. Returns `None` if the servers are not built; see [`GoPeers::find`].
-    fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         Self::with(HeaderFormat::Magic10, &[])
     }
 
