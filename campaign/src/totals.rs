@@ -112,7 +112,8 @@ impl CampaignTotals {
         row("faults, with stalls and cuts of links", grouped(count("faults")));
         row("worlds with a check of memory", grouped(count("memory checks")));
         let inputs = self.fuzzing.values().map(|target| target.inputs).sum();
-        let fuzzed: f64 = self.fuzzing.values().map(|target| target.cpu_hours).sum();
+        // Without a target, the sum of floats is -0.
+        let fuzzed = 0.0 + self.fuzzing.values().map(|target| target.cpu_hours).sum::<f64>();
         row("fuzz inputs", grouped(inputs));
         row("CPU hours of fuzzing", format!("{fuzzed:.2}"));
         row("hours of soak", format!("{:.2}", self.soak.hours));

@@ -13,12 +13,13 @@ use std::{
     time::Duration,
 };
 
-use frisbee_pubsub::Broker;
+use frisbee::{Connection, Operation, Outcome, Packet, Router};
+use frisbee_pubsub::{BASE, Broker, PublishError, RequestError, SubscribeError};
 use frpc::{Channel, ChannelBuilder, Code, ConnectRetry, Server, Status, Streaming, Unimplemented};
 use frpc_http::Http;
 use frpc_jsonrpc::JsonRpc;
 use support::{
-    SECOND,
+    SECOND, assert_elapsed,
     calls::{TestClient, TestServer, TestService, ask, next, words},
     in_virtual_time,
 };
@@ -294,6 +295,43 @@ fn a_stopped_stream_ends_within_the_limits() {
             assert!(reading.is_err(), "{}: a stream of a living server goes on: {reading:?}", wire.url);
         });
     }
+}
+
+/// A broker that welcomes its clients, and answers nothing else.
+struct MuteBroker;
+
+impl Router for MuteBroker {
+    async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
+        let [hello, welcome] = [BASE, BASE + 1].map(|number| Operation::new(number).unwrap());
+        // The version of the protocol, and credit for publications.
+        let content = vec![1, 0, 1, 0, 0];
+        match packet.operation == hello && packet.id == 0 {
+            true => Outcome::Reply(Packet::new(packet.id, welcome, content)),
+            false => Outcome::Nothing,
+        }
+    }
+}
+
+#[test]
+fn a_broker_without_answers_leaves_no_client_waiting() {
+    in_virtual_time(async {
+        let server = frisbee::Server::builder(MuteBroker).without_listener();
+        let (ours, theirs) = duplex(BUFFER_LEN);
+        server.attach(theirs);
+        let client = frisbee_pubsub::Client::builder().answer_max(7 * SECOND).attach(ours).await.unwrap();
+        let begun = Instant::now();
+        let error = client.publish_acknowledged("a", "1").await.unwrap_err();
+        assert!(matches!(error, PublishError::NoAnswer { limit } if limit == 7 * SECOND), "{error}");
+        let error = client.subscribe("a").await.unwrap_err();
+        assert!(matches!(error, SubscribeError::NoAnswer { .. }), "{error}");
+        client.publish("a", "2").await.unwrap();
+        let error = client.flush().await.unwrap_err();
+        assert!(matches!(error, PublishError::NoAnswer { .. }), "{error}");
+        assert_elapsed(begun, 21 * SECOND);
+        let error = client.request("a", "3").await.unwrap_err();
+        assert!(matches!(error, RequestError::TimedOut), "{error}");
+        timeout(SECOND * 60, client.close()).await.unwrap();
+    });
 }
 
 /// The buffer of a socket in each direction.

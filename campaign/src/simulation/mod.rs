@@ -58,14 +58,20 @@ pub(crate) fn run(seed: u64, size: WorldSize, defect: Option<Defect>) -> WorldRe
     deterministic::begin(seed);
     let mut report = run_once(seed, size, defect);
     if seed.is_multiple_of(MEMORY_CHECKED) {
-        // The first worlds fill buffers and counters of the process.
+        // The first worlds fill buffers and counters of the process, and later ones sometimes. A leak grows in each.
         run_once(seed, size, defect);
-        let before = memory::in_use();
-        run_once(seed, size, defect);
-        let grown = memory::in_use().saturating_sub(before);
+        let mut grown_least = usize::MAX;
+        for _ in 0..MEMORY_WORLDS_MAX {
+            let before = memory::in_use();
+            run_once(seed, size, defect);
+            grown_least = grown_least.min(memory::in_use().saturating_sub(before));
+            if grown_least <= MEMORY_GROWTH_MAX {
+                break;
+            }
+        }
         report.counts.insert("memory checks".to_owned(), 1);
-        if grown > MEMORY_GROWTH_MAX {
-            report.violations.push(format!("the third world has left {grown} bytes"));
+        if grown_least > MEMORY_GROWTH_MAX {
+            report.violations.push(format!("each repeated world has left {grown_least} bytes or more"));
         }
     }
     report.cpu_seconds = deterministic::processor_seconds();
@@ -313,7 +319,9 @@ impl Transport for NodeDialer {
     }
 }
 
-/// One of this many seeds checks its memory with two more runs.
+/// One of this many seeds checks its memory with more runs.
 const MEMORY_CHECKED: u64 = 16;
+/// The number of further worlds, if each of them leaves memory.
+const MEMORY_WORLDS_MAX: u32 = 4;
 /// The tolerance for memory that is kept for later worlds.
 const MEMORY_GROWTH_MAX: usize = 64 << 10;

@@ -1,6 +1,6 @@
 //! Error types, one for each operation of a client.
 
-use std::{error::Error, fmt, sync::Arc};
+use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
@@ -73,6 +73,12 @@ pub enum PublishError {
         /// True if the socket accepted the message. The broker may have received it then.
         may_have_left: bool,
     },
+    /// The broker did not answer within [`answer_max`](crate::ClientBuilder::answer_max), although the connection lives. It
+    /// may have received the message.
+    NoAnswer {
+        /// Limit of the wait.
+        limit: Duration,
+    },
     /// No connection was established within [`wait_max`](crate::ClientBuilder::wait_max). Nothing was sent.
     NotConnected,
     /// The client was closed. Nothing was sent.
@@ -91,6 +97,9 @@ impl fmt::Display for PublishError {
                 f.write_str("the connection was lost before the broker answered; it may have received the message")
             }
             Self::Lost { may_have_left: false } => f.write_str("the connection was lost before the message was sent"),
+            Self::NoAnswer { limit } => {
+                write!(f, "the broker did not answer within {limit:?} (answer_max); it may have received the message")
+            }
             Self::NotConnected => f.write_str("no connection to the broker was established in time"),
             Self::Closed => f.write_str("the client is closed"),
             Self::Backend(error) => error.fmt(f),
@@ -165,6 +174,11 @@ pub enum SubscribeError {
     },
     /// The connection was lost before the broker answered.
     Lost,
+    /// The broker did not answer within [`answer_max`](crate::ClientBuilder::answer_max), or there was no connection.
+    NoAnswer {
+        /// Limit of the wait.
+        limit: Duration,
+    },
     /// The client was closed.
     Closed,
     /// Error of another [`Backend`](crate::Backend).
@@ -180,6 +194,7 @@ impl fmt::Display for SubscribeError {
                 write!(f, "this client has reached its limit of {limit} subscriptions, in total or with this pattern")
             }
             Self::Lost => f.write_str("the connection was lost before the broker answered"),
+            Self::NoAnswer { limit } => write!(f, "no broker answered within {limit:?} (answer_max)"),
             Self::Closed => f.write_str("the client is closed"),
             Self::Backend(error) => error.fmt(f),
         }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use frisbee::{Connection, Content, Packet, PacketName, Reconnecting, SendError, SendPosition, TrySendError};
-use tokio::time::timeout;
+use tokio::{sync::oneshot, time::timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
@@ -29,6 +29,7 @@ use crate::{
 pub(super) struct FrisbeeBackend {
     pub(super) session: Arc<ClientSession>,
     pub(super) wait_max: Duration,
+    pub(super) answer_max: Duration,
     pub(super) keeper: ConnectionKeeper,
 }
 
@@ -120,7 +121,15 @@ impl FrisbeeBackend {
                     .await_acknowledgement(|connection, id| self.send_now(connection, id, ACKNOWLEDGE, publication))
             })
             .await?;
-        answer.await.unwrap_or(Err(PublishError::Lost { may_have_left: true }))
+        self.answered(answer).await
+    }
+
+    /// Waits for the answer to a sent packet, at most `answer_max`.
+    async fn answered(&self, answer: oneshot::Receiver<Result<u32, PublishError>>) -> Result<u32, PublishError> {
+        match timeout(self.answer_max, answer).await {
+            Ok(answer) => answer.unwrap_or(Err(PublishError::Lost { may_have_left: true })),
+            Err(_) => Err(PublishError::NoAnswer { limit: self.answer_max }),
+        }
     }
 
     /// Waits until the broker has processed all earlier packets. It answers in order, so the answer to another HELLO
@@ -134,7 +143,7 @@ impl FrisbeeBackend {
             })
         };
         let answer = self.retry_until_ready(|| self.session.await_acknowledgement(hello)).await?;
-        answer.await.unwrap_or(Err(PublishError::Lost { may_have_left: true })).map(drop)
+        self.answered(answer).await.map(drop)
     }
 
     async fn request_reply(&self, request: Publication<'_>) -> Result<Message, RequestError> {
@@ -219,7 +228,9 @@ impl Backend for FrisbeeBackend {
             let (key, answer) = self.session.subscribe(options, MessageSink::Feed(feed.clone()))?;
             // Create the reader before awaiting the answer. Dropping the call then drops the reader and unsubscribes.
             let reader = FeedReader { backend: self.clone(), key, feed, events: VecDeque::new(), owed: 0 };
-            answer.await.unwrap_or(Err(SubscribeError::Lost))?;
+            let limit = self.answer_max;
+            let answered = timeout(limit, answer).await.map_err(|_| SubscribeError::NoAnswer { limit })?;
+            answered.unwrap_or(Err(SubscribeError::Lost))?;
             Ok(Subscription::new(Box::new(reader)))
         })
     }

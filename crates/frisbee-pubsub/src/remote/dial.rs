@@ -37,6 +37,7 @@ pub struct ClientBuilder {
     frisbee: frisbee::Client<()>,
     base: u16,
     wait_max: Duration,
+    answer_max: Duration,
     connect_max: Duration,
 }
 
@@ -53,7 +54,13 @@ impl Client {
 
     /// Returns a builder for a client with other settings.
     pub fn builder() -> ClientBuilder {
-        ClientBuilder { frisbee: frisbee::Client::new(()), base: BASE, wait_max: WAIT_MAX, connect_max: CONNECT_MAX }
+        ClientBuilder {
+            frisbee: frisbee::Client::new(()),
+            base: BASE,
+            wait_max: WAIT_MAX,
+            answer_max: ANSWER_MAX,
+            connect_max: CONNECT_MAX,
+        }
     }
 }
 
@@ -81,6 +88,16 @@ impl ClientBuilder {
     /// [`PublishError::NotConnected`](crate::PublishError::NotConnected).
     pub fn wait_max(mut self, limit: Duration) -> Self {
         self.wait_max = limit;
+        self
+    }
+
+    /// Limits the time for the answer of the broker to an acknowledged publication, a subscription or a flush. Default 30 s.
+    ///
+    /// A subscription may wait for a connection in this time. After it, calls fail with
+    /// [`PublishError::NoAnswer`](crate::PublishError::NoAnswer) or
+    /// [`SubscribeError::NoAnswer`](crate::SubscribeError::NoAnswer).
+    pub fn answer_max(mut self, limit: Duration) -> Self {
+        self.answer_max = limit;
         self
     }
 
@@ -141,13 +158,15 @@ impl ClientBuilder {
         ClientRouter {
             session: ClientSession::new(OperationBase::new(self.base), ConnectionOwnership::Foreign),
             wait_max: self.wait_max,
+            answer_max: self.answer_max,
         }
     }
 
     fn checked_inbox(&self, connections: ConnectionOwnership) -> Result<ClientRouter, ConnectError> {
         let base = OperationBase::new(self.base);
         base.check().map_err(|error| ConnectError::Setting(error.into()))?;
-        Ok(ClientRouter { session: ClientSession::new(base, connections), wait_max: self.wait_max })
+        let session = ClientSession::new(base, connections);
+        Ok(ClientRouter { session, wait_max: self.wait_max, answer_max: self.answer_max })
     }
 }
 
@@ -158,7 +177,8 @@ impl ClientRouter {
     }
 
     fn client_with(&self, keeper: ConnectionKeeper) -> Client {
-        let backend = FrisbeeBackend { session: self.session.clone(), wait_max: self.wait_max, keeper };
+        let Self { session, wait_max, answer_max } = self.clone();
+        let backend = FrisbeeBackend { session, wait_max, answer_max, keeper };
         Client::on(Arc::new(backend))
     }
 }
@@ -241,6 +261,7 @@ impl Error for ConnectError {
     }
 }
 
+const ANSWER_MAX: Duration = Duration::from_secs(30);
 const WAIT_MAX: Duration = Duration::from_secs(10);
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 const WELCOME_MAX: Duration = Duration::from_secs(5);

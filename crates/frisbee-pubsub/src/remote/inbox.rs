@@ -34,6 +34,7 @@ use crate::{
 pub struct ClientRouter {
     pub(super) session: Arc<ClientSession>,
     pub(super) wait_max: std::time::Duration,
+    pub(super) answer_max: std::time::Duration,
 }
 
 impl ClientRouter {

@@ -230,7 +230,8 @@ impl StreamSender {
             let expected = len;
             let mut push = |proto: &mut proto::Connection, ()| {
                 for _ in 0..SENT_AT_ONCE_MAX {
-                    if proto.is_full_for(len) || !proto.has_credit(*key) {
+                    // On a closing connection, sending has to fail: without a failure, this loop would never end.
+                    if proto.is_open() && proto.is_full_for(len) || !proto.has_credit(*key) {
                         break;
                     }
                     let Some(content) = contents.pop_front() else { break };

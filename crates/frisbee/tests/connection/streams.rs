@@ -12,7 +12,7 @@ use support::{
     frames::{frame, ping, stream_frame},
     in_virtual_time, settle,
 };
-use tokio::time::timeout;
+use tokio::{task::yield_now, time::timeout};
 
 use crate::scripts::{
     Script, client, connected, only_connection, packet_frame, peer_of, peer_of_client, peer_of_client_with_buffer,
@@ -230,6 +230,28 @@ fn send_many_sends_up_to_the_first_failure() {
         assert_eq!(sender.send_many(&mut contents).await, Err(refused));
         assert_eq!(contents, [Bytes::from("d")]);
         assert_eq!(peer.hear().await, "stream 1: c");
+    });
+}
+
+#[test]
+fn send_many_ends_on_a_closing_connection_with_a_full_outbox() {
+    in_virtual_time(async {
+        let config = Config { outbox_len_max: 100, ..quiet() };
+        let (connection, _peer) = peer_of_client_with_buffer(&client(()).config(config), 64).await;
+        let (sender, _reader) = connection.open_stream().unwrap().split();
+        // A batch leaves the outbox before the socket blocks.
+        for _ in 0..3 {
+            while sender.try_send(zeros(50)).is_ok() {}
+            settle().await;
+        }
+        connection.close();
+        let sending = tokio::spawn(async move { sender.send_many(&mut VecDeque::from([zeros(50)])).await });
+        // A task that is never idle would stop virtual time.
+        for _ in 0..1000 {
+            yield_now().await;
+        }
+        assert!(sending.is_finished());
+        assert_eq!(sending.await.unwrap(), Err(StreamSendError::Ended(StreamEnd::ConnectionClosed)));
     });
 }
 
