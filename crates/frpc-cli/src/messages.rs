@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use frpc::{
     Status,
-    codec::{DecodedContent, Format},
+    codec::{DecodedContent, Format, MemoryBudget},
     prost::Message as _,
 };
 use frpc_dynamic::SchemaLayouts;
@@ -148,7 +148,7 @@ impl DynamicCodec {
         let read = match &self.layouts {
             None if self.format == Format::Json => read_json(shape, content),
             None => DynamicMessage::decode(shape.clone(), content.clone()).map_err(|error| error.to_string()),
-            Some(layouts) => match layouts.decode(shape, content) {
+            Some(layouts) => match layouts.decode(shape, content, MemoryBudget::default()) {
                 Ok(DecodedContent::Message(message)) => Ok(message),
                 Ok(DecodedContent::Error(failure)) => Err(failure.text),
                 Err(error) => Err(error.to_string()),

@@ -3,7 +3,9 @@
 use std::{collections::HashMap, hash::Hash};
 
 use bytes::Bytes;
-use frpc::codec::{self, At, Choice, DecodeError, DecodedContent, Kind, Positions, Presence, Reader, Result, Writer};
+use frpc::codec::{
+    self, At, Choice, DecodeError, DecodedContent, Kind, MemoryBudget, Positions, Presence, Reader, Result, Writer,
+};
 use frpc_schema::{
     FieldSchema, FieldShape, MessageSchema, PositionTables, Schema, SchemaOptions, ValueType,
     prost_types::FileDescriptorSet,
@@ -11,6 +13,8 @@ use frpc_schema::{
 use prost_reflect::{
     DynamicMessage, FieldDescriptor, Kind as FieldKind, MapKey, MessageDescriptor, ReflectMessage, Value,
 };
+
+use crate::memory::DynamicMemory;
 
 /// The layouts of messages and the operation numbers of methods, by full name.
 #[derive(Debug)]
@@ -53,16 +57,18 @@ impl SchemaLayouts {
         codec::encode_with(|out| self.write_fields(message, out))
     }
 
-    /// Decodes a message, or the error sent instead of it.
+    /// Decodes a message, or the error sent instead of it. The message takes no more memory than `budget`.
     pub fn decode(
         &self,
         shape: &MessageDescriptor,
         content: &Bytes,
+        budget: MemoryBudget,
     ) -> Result<DecodedContent<DynamicMessage>, DecodeError> {
+        let reader = MessageReader { layouts: self, memory: DynamicMemory::new(budget, content.len()) };
         let make = || DynamicMessage::new(shape.clone());
         let name = shape.full_name().strip_prefix(shape.package_name()).unwrap_or(shape.full_name());
         codec::decode_with(content, name.trim_start_matches('.'), make, |message, input| {
-            self.read_fields(message, input)
+            reader.read_fields(message, input)
         })
     }
 
@@ -173,11 +179,17 @@ fn write_key(out: &mut Writer<Vec<u8>>, key: &MapKey) {
     }
 }
 
-/// Decoding. Lists and maps are decoded into the types used by generated code, so the same memory limits apply.
-impl SchemaLayouts {
+/// A message in progress. Lists and maps are decoded into the types used by generated code, so the same limits apply to
+/// them, and then into values.
+struct MessageReader<'a> {
+    layouts: &'a SchemaLayouts,
+    memory: DynamicMemory,
+}
+
+impl MessageReader<'_> {
     fn read_fields(&self, message: &mut DynamicMessage, input: &mut Reader<'_>) -> Result<()> {
         let shape = message.descriptor();
-        let layout = self.layout(&shape);
+        let layout = self.layouts.layout(&shape);
         let mut members = vec![None; layout.oneofs.len()];
         let mut choices: Vec<_> = members.iter_mut().map(Choice::new).collect();
         for field in &layout.fields {
@@ -221,11 +233,13 @@ impl SchemaLayouts {
     /// Reads a field without messages.
     fn read_plain_field(&self, input: &mut Reader<'_>, shape: &FieldShape) -> Result<Option<Value>> {
         match shape {
-            FieldShape::Always(of) => by_type!(of, read_one(input, self.positions(of))).map(Some),
+            FieldShape::Always(of) => by_type!(of, read_one(input, self.layouts.positions(of))).map(Some),
             FieldShape::Optional(of) | FieldShape::Member(_, of) => {
-                by_type!(of, read_optional(input, self.positions(of)))
+                by_type!(of, read_optional(input, self.layouts.positions(of)))
             }
-            FieldShape::List(of) => by_type!(of, read_list(input, kind(of), self.positions(of))).map(Some),
+            FieldShape::List(of) => {
+                by_type!(of, read_list(input, &self.memory, kind(of), self.layouts.positions(of))).map(Some)
+            }
             FieldShape::Map(..) => unreachable!("the entries of maps are messages"),
         }
     }
@@ -233,6 +247,7 @@ impl SchemaLayouts {
     /// Reads a message, or `None` for nil.
     fn read_message(&self, input: &mut Reader<'_>, shape: &MessageDescriptor) -> Result<Option<DynamicMessage>> {
         input.message_with(|input| {
+            self.memory.add_message()?;
             let mut message = DynamicMessage::new(shape.clone());
             self.read_fields(&mut message, input)?;
             Ok(message)
@@ -265,11 +280,12 @@ impl SchemaLayouts {
     ) -> Result<Value> {
         let kinds = (kind(key), kind(of));
         let FieldKind::Message(shape) = value.kind() else {
-            return by_type!(of, read_entries::<K>(input, kinds, self.positions(of)));
+            return by_type!(of, read_entries::<K>(input, &self.memory, kinds, self.layouts.positions(of)));
         };
         let mut entries = HashMap::new();
         let read = |input: &mut Reader<'_>, value: &mut _| self.read_message(input, &shape).map(|read| *value = read);
         input.map(kinds, &mut entries, K::read_plain, read)?;
+        self.memory.add_entries(entries.len())?;
         Ok(map_of(entries.into_iter().map(|(key, value)| (key, message_or_default(value, &shape)))))
     }
 }
@@ -311,19 +327,27 @@ fn read_optional<T: NativeScalar>(input: &mut Reader<'_>, positions: Positions<'
     Ok(value.map(T::into_value))
 }
 
-fn read_list<T: NativeScalar>(input: &mut Reader<'_>, kind: Kind, positions: Positions<'_>) -> Result<Value> {
+fn read_list<T: NativeScalar>(
+    input: &mut Reader<'_>,
+    memory: &DynamicMemory,
+    kind: Kind,
+    positions: Positions<'_>,
+) -> Result<Value> {
     let mut items = Vec::new();
     input.list(kind, &mut items, |input, item: &mut T| item.read(input, positions))?;
+    memory.add_values(items.len())?;
     Ok(Value::List(items.into_iter().map(T::into_value).collect()))
 }
 
 fn read_entries<V: NativeScalar, K: NativeScalar + Eq + Hash>(
     input: &mut Reader<'_>,
+    memory: &DynamicMemory,
     kinds: (Kind, Kind),
     positions: Positions<'_>,
 ) -> Result<Value> {
     let mut entries = HashMap::new();
     input.map(kinds, &mut entries, K::read_plain, |input, value: &mut V| value.read(input, positions))?;
+    memory.add_entries(entries.len())?;
     Ok(map_of(entries.into_iter().map(|(key, value)| (key, value.into_value()))))
 }
 

@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 mod layouts;
+mod memory;
 
-pub use frpc_schema::SchemaOptions;
+pub use frpc_schema::{SchemaOptions, decode_descriptors};
 pub use layouts::SchemaLayouts;
+pub use memory::check_memory;

@@ -303,7 +303,7 @@ impl<'a> FileChecker<'a, '_> {
             _ => {}
         }
         match &field.default_value {
-            Some(_) if is_proto3 || label == Label::Repeated || field.oneof_index.is_some() => {
+            Some(_) if is_proto3 || label == Label::Repeated => {
                 Err("only fields of proto2 that are not repeated can have a default".to_owned())
             }
             Some(default) if !self.is_default(default, of, field.type_name()) => {

@@ -31,8 +31,8 @@ pub(crate) struct EncodedFiles {
     pub(crate) file: Vec<Vec<u8>>,
 }
 
-/// Returns an encoded file without its source information.
-pub(crate) fn without_source_info(file: &[u8]) -> Vec<u8> {
+/// Returns an encoded file without the fields of these numbers.
+pub(crate) fn without_fields(file: &[u8], numbers: &[u32]) -> Vec<u8> {
     let (mut left, mut kept) = (file, Vec::with_capacity(file.len()));
     while !left.is_empty() {
         let field = left;
@@ -40,15 +40,12 @@ pub(crate) fn without_source_info(file: &[u8]) -> Vec<u8> {
         if skip_field(wire_type, number, &mut left, DecodeContext::default()).is_err() {
             break;
         }
-        if number != SOURCE_CODE_INFO {
+        if !numbers.contains(&number) {
             kept.extend_from_slice(&field[..field.len() - left.len()]);
         }
     }
     kept
 }
-
-/// The number of the field in `FileDescriptorProto`.
-const SOURCE_CODE_INFO: u32 = 9;
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@ use prost_types::{
 
 use crate::{
     check::is_entry,
-    descriptors::{EncodedFiles, without_source_info},
+    descriptors::{EncodedFiles, without_fields},
     diagnostic::{Diagnostic, Error},
     location::{FIELDS_OF_MESSAGE, Locations, MESSAGES_OF_FILE, MESSAGES_OF_MESSAGE, joined},
     rules::is_packable,
@@ -72,14 +72,16 @@ pub fn with_editions(encoded: &[u8], editions: impl IntoIterator<Item = Option<F
     let mut files = EncodedFiles::decode(encoded).unwrap_or_default();
     for (file, edition) in files.file.iter_mut().zip(editions) {
         if let Some(FileEdition { number, source_code_info }) = edition {
-            *file = without_source_info(file);
+            *file = without_fields(file, &EDITION_FIELDS);
             let own = EditionFields { source_code_info, syntax: UNRESOLVED.to_owned(), edition: number };
-            // A field that occurs twice has the last value.
             file.extend(own.encode_to_vec());
         }
     }
     files.encode_to_vec()
 }
+
+/// The numbers of [`EditionFields`] in `FileDescriptorProto`.
+const EDITION_FIELDS: [u32; 3] = [9, 12, 14];
 
 #[derive(Clone, PartialEq, Message)]
 struct EditionFields {

@@ -1,7 +1,10 @@
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
-use frpc::{Answer, Body, Call, Layer, Method, Next, Status, codec::Format};
+use frpc::{
+    Answer, Body, Call, Layer, Method, Next, Status,
+    codec::{Format, MemoryBudget},
+};
 
 use crate::{
     rules::{MessageRole, MethodRules, RulesError},
@@ -13,7 +16,9 @@ use crate::{
 /// On a server, an invalid request is answered with the code `InvalidArgument`. On a channel, it is not sent. Each
 /// message of a stream is checked. Methods without descriptors here, such as health checks, pass unchecked.
 ///
-/// A message with rules is decoded once more, into a dynamic message. Other messages cost a look-up of the method.
+/// A message with rules is decoded once more, into a dynamic message. It is refused with the code `ResourceExhausted`
+/// if two of them take more memory than [`message_memory_max`](frpc::MessageSettings::message_memory_max) allows. Other
+/// messages cost a look-up of the method.
 #[derive(Clone)]
 pub struct Validation {
     rules: Arc<MethodRules>,
@@ -39,10 +44,17 @@ impl Validation {
     }
 
     /// Checks the messages of one direction.
-    fn checked(&self, method: &'static Method, format: Format, role: MessageRole, body: Body) -> Result<Body, Status> {
+    fn checked(
+        &self,
+        method: &'static Method,
+        format: Format,
+        budget: MemoryBudget,
+        role: MessageRole,
+        body: Body,
+    ) -> Result<Body, Status> {
         let Some(message) = self.rules.message(method, role) else { return Ok(body) };
         let (rules, message) = (Arc::clone(&self.rules), message.clone());
-        let check = move |content: Bytes| match rules.check(&message, format, &content) {
+        let check = move |content: Bytes| match rules.check(&message, format, &content, budget) {
             Ok(()) => Ok(content),
             Err(failure) => Err(violations::status(method, role, failure)),
         };
@@ -56,13 +68,13 @@ impl Validation {
 
 impl Layer for Validation {
     async fn call(&self, call: Call, next: Next<'_>) -> Result<Answer, Status> {
-        let (method, format) = (call.method(), call.format());
-        let call = call.try_map_body(|body| self.checked(method, format, MessageRole::Request, body))?;
+        let (method, format, budget) = (call.method(), call.format(), call.memory_budget());
+        let call = call.try_map_body(|body| self.checked(method, format, budget, MessageRole::Request, body))?;
         let answer = next.run(call).await?;
         if !self.checks_responses {
             return Ok(answer);
         }
-        answer.try_map_body(|body| self.checked(method, format, MessageRole::Response, body))
+        answer.try_map_body(|body| self.checked(method, format, budget, MessageRole::Response, body))
     }
 }
 

@@ -8,12 +8,14 @@ use std::{
 use bytes::Bytes;
 use frpc::{
     Method,
-    codec::{DecodedContent, Format},
+    codec::{DecodeError, DecodeErrorKind, DecodedContent, Format, MemoryBudget},
     prost::Message as _,
     prost_types::FileDescriptorSet,
 };
-use frpc_dynamic::{SchemaLayouts, SchemaOptions};
-use prost_protovalidate::{Error, ValidationOption, Validator, ValidatorOption, Violation};
+use frpc_dynamic::{SchemaLayouts, SchemaOptions, check_memory, decode_descriptors};
+use prost_protovalidate::{
+    Error, ValidationOption, Validator, ValidatorOption, Violation, normalize_edition_descriptor_set,
+};
 use prost_protovalidate_types::MessageRules;
 use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, ExtensionDescriptor, Kind, MessageDescriptor};
 
@@ -44,6 +46,8 @@ pub(crate) enum CheckFailure {
     Violations(Vec<Violation>),
     /// The message does not match its descriptor.
     Malformed(String),
+    /// The message would take more memory than its budget.
+    TooLarge(String),
     /// A rule failed while it was evaluated.
     BrokenRule(String),
 }
@@ -63,18 +67,21 @@ impl std::error::Error for RulesError {}
 impl MethodRules {
     pub(crate) fn read<'a>(sets: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, RulesError> {
         let malformed = |error: &dyn fmt::Display| RulesError(format!("the descriptors are malformed: {error}"));
-        let mut pool = DescriptorPool::new();
-        let mut files = FileDescriptorSet::default();
+        let (mut files, mut encoded) = (FileDescriptorSet::default(), EncodedFiles::default());
         let mut known = HashSet::new();
-        let mut options = Vec::new();
         for set in sets {
-            pool.decode_file_descriptor_set(set).map_err(|error| malformed(&error))?;
-            let decoded = FileDescriptorSet::decode(set).map_err(|error| malformed(&error))?;
-            files.file.extend(decoded.file.into_iter().filter(|file| known.insert(file.name().to_owned())));
-            options.push(ValidatorOption::AdditionalDescriptorSetBytes(set.to_vec()));
+            let decoded = decode_descriptors(set).map_err(|error| malformed(&error))?;
+            let raw = EncodedFiles::decode(set).map_err(|error| malformed(&error))?;
+            let fresh = decoded.file.into_iter().zip(raw.file).filter(|(file, _)| known.insert(file.name().to_owned()));
+            let (decoded, raw): (Vec<_>, Vec<_>) = fresh.unzip();
+            files.file.extend(decoded);
+            encoded.file.extend(raw);
         }
+        // prost-reflect knows no editions, and panics for an error in a set after the first one.
+        let encoded = normalize_edition_descriptor_set(&encoded.encode_to_vec());
+        let pool = DescriptorPool::decode(&encoded[..]).map_err(|error| malformed(&error))?;
         let layouts = SchemaLayouts::read(&files, &SchemaOptions::default()).map_err(|error| malformed(&error))?;
-        let validator = Validator::with_options(&options);
+        let validator = Validator::with_options(&[ValidatorOption::AdditionalDescriptorSetBytes(encoded)]);
         let marks = RuleMarks::of(&pool);
         let (mut checked, mut texts) = (HashSet::new(), RuleTexts::default());
         let mut services: HashMap<_, HashMap<_, _>> = HashMap::new();
@@ -111,9 +118,32 @@ impl MethodRules {
         message: &MessageDescriptor,
         format: Format,
         content: &Bytes,
+        budget: MemoryBudget,
     ) -> Result<(), CheckFailure> {
-        let Some(decoded) = self.decode(message, format, content).map_err(CheckFailure::Malformed)? else {
-            return Ok(());
+        // The rules see a copy.
+        let budget = MemoryBudget::new(budget.for_len(content.len()) / 2);
+        let over_budget = |error: &DecodeError| match error.kind() {
+            DecodeErrorKind::OverBudget { .. } | DecodeErrorKind::TooMuchMemory { .. } => {
+                CheckFailure::TooLarge(error.to_string())
+            }
+            _ => CheckFailure::Malformed(error.to_string()),
+        };
+        check_memory(message, format, content, budget).map_err(|error| over_budget(&error))?;
+        let decoded = match format {
+            Format::Polyglot => match self.layouts.decode(message, content, budget) {
+                Ok(DecodedContent::Message(message)) => message,
+                Ok(DecodedContent::Error(_)) => return Ok(()),
+                Err(error) => return Err(over_budget(&error)),
+            },
+            Format::Proto => DynamicMessage::decode(message.clone(), content.clone())
+                .map_err(|error| CheckFailure::Malformed(error.to_string()))?,
+            // The formats of frpc are these three.
+            _ => {
+                let mut input = serde_json::Deserializer::from_slice(content);
+                let options = DeserializeOptions::new().deny_unknown_fields(false);
+                DynamicMessage::deserialize_with_options(message.clone(), &mut input, &options)
+                    .map_err(|error| CheckFailure::Malformed(error.to_string()))?
+            }
         };
         let options: &[_] = if content.len() > ALL_VIOLATIONS_LEN_MAX { &[ValidationOption::FailFast] } else { &[] };
         self.validator.validate_with(&decoded, options).map_err(|error| match error {
@@ -123,33 +153,14 @@ impl MethodRules {
             error => CheckFailure::BrokenRule(error.to_string()),
         })
     }
+}
 
-    /// Decodes a message. Returns `None` for an error in its place.
-    fn decode(
-        &self,
-        message: &MessageDescriptor,
-        format: Format,
-        content: &Bytes,
-    ) -> Result<Option<DynamicMessage>, String> {
-        match format {
-            Format::Polyglot => match self.layouts.decode(message, content) {
-                Ok(DecodedContent::Message(message)) => Ok(Some(message)),
-                Ok(DecodedContent::Error(_)) => Ok(None),
-                Err(error) => Err(error.to_string()),
-            },
-            Format::Proto => {
-                let decoded = DynamicMessage::decode(message.clone(), content.clone());
-                decoded.map(Some).map_err(|error| error.to_string())
-            }
-            // The formats of frpc are these three.
-            _ => {
-                let mut input = serde_json::Deserializer::from_slice(content);
-                let options = DeserializeOptions::new().deny_unknown_fields(false);
-                let decoded = DynamicMessage::deserialize_with_options(message.clone(), &mut input, &options);
-                decoded.map(Some).map_err(|error| error.to_string())
-            }
-        }
-    }
+/// A set of descriptors with files that stay encoded: rules are extensions of options, and a decoded file lacks them.
+#[derive(Clone, PartialEq, frpc::prost::Message)]
+#[prost(prost_path = "frpc::prost")]
+struct EncodedFiles {
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    file: Vec<Bytes>,
 }
 
 /// Compiles the rules of a message.

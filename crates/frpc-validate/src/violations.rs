@@ -19,6 +19,9 @@ pub(crate) fn status(method: &Method, role: MessageRole, failure: CheckFailure) 
         CheckFailure::Malformed(error) => {
             Status::new(code, format!("the {which} of {method} cannot be checked: {error}"))
         }
+        CheckFailure::TooLarge(error) => Status::resource_exhausted(format!(
+            "the {which} of {method} is too large to be checked: it {error}; see `message_memory_max`"
+        )),
         CheckFailure::BrokenRule(error) => {
             Status::internal(format!("a rule for the {which} of {method} failed: {error}"))
         }

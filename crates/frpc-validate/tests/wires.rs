@@ -2,9 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-use frpc::{Channel, Code, Request, Response, Server, Status, Streaming, codec::Format, prost::Message as _};
+use bytes::Bytes;
+use frpc::{
+    Body, Call, Channel, Code, Head, MessageSettings, Method, Request, Response, Server, Status, Streaming,
+    codec::{Format, MemoryBudget},
+    prost::Message as _,
+    prost_types::{FileDescriptorProto, FileDescriptorSet},
+};
 use frpc_http::{ClientSettings, Http};
 use frpc_jsonrpc::JsonRpc;
+use frpc_schema::FileEdition;
 use frpc_types::{ErrorDetails, StatusExt};
 use frpc_validate::{Validation, types::Violations};
 use support::{
@@ -17,6 +24,8 @@ use support::{
 };
 
 struct Depot;
+
+static SEND: Method = Method::unary("contracts.Parcels", "Send", 10);
 
 impl Parcels for Depot {
     /// Returns the parcel. One to `echo` comes back with an invalid item.
@@ -140,6 +149,69 @@ fn a_rule_that_does_not_compile_fails_at_the_start() {
     let error = Validation::new([&set[..]]).unwrap_err().to_string();
     assert!(error.starts_with("a rule of contracts.Item does not compile: "), "{error}");
     assert!(Validation::new([&set[..set.len() - 1]]).unwrap_err().to_string().contains("malformed"));
+}
+
+#[test]
+fn rules_in_files_of_an_edition_are_checked() {
+    let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let is_own = |file: &FileDescriptorProto| file.package() == "contracts";
+    let editions = set.file.iter().map(|file| is_own(file).then(|| FileEdition::new("2023", None)));
+    let set = frpc_schema::with_editions(FILE_DESCRIPTOR_SET, editions);
+    let validation = Validation::new([&set[..]]).unwrap();
+    in_real_time(async {
+        let depot = ParcelsClient::new(Channel::in_process(ParcelsServer::new(Depot)).layer(validation));
+        let valid = parcel("a", "b", &["x"]);
+        assert_eq!(depot.send(valid.clone()).await.unwrap().into_inner(), valid);
+        let status = depot.send(parcel("a", "b", &["X"])).await.unwrap_err();
+        assert!(status.message().ends_with("items[0].name: must not contain X"), "{status}");
+    });
+}
+
+#[test]
+fn a_mistake_in_any_set_is_an_error() {
+    let file = |dependency: &str| FileDescriptorProto {
+        name: Some("late.proto".to_owned()),
+        dependency: vec![dependency.to_owned()],
+        ..FileDescriptorProto::default()
+    };
+    let set = FileDescriptorSet { file: vec![file("absent.proto")] }.encode_to_vec();
+    for sets in [[FILE_DESCRIPTOR_SET, &set], [&set, FILE_DESCRIPTOR_SET]] {
+        let error = Validation::new(sets).unwrap_err().to_string();
+        assert!(error.starts_with("the descriptors are malformed: ") && error.contains("absent.proto"), "{error}");
+    }
+}
+
+/// A dynamic message takes hundreds of bytes for each of its messages, however short they are.
+#[test]
+fn messages_with_too_much_memory_are_refused_before_they_are_checked() {
+    in_real_time(async {
+        let budget = MemoryBudget::new(2 << 20);
+        let settings = MessageSettings { message_memory_max: budget, ..MessageSettings::default() };
+        let server = Server::builder().messages(settings).layer(validation()).add_service(ParcelsServer::new(Depot));
+        let server = server.wire(Http::new()).bind("tcp://127.0.0.1:0").await.unwrap();
+        for (scheme, format) in [("tcp", Format::Polyglot), ("grpc", Format::Proto), ("http", Format::Json)] {
+            let settings = ClientSettings { format, ..ClientSettings::default() };
+            let channel = Channel::builder().transport(frpc_http::Client::new().settings(settings));
+            let address = server.local_addr().to_string().replacen("tcp", scheme, 1);
+            let depot = ParcelsClient::new(channel.connect(address).await.unwrap());
+            depot.send(parcel("a", "b", &["x"; 500])).await.unwrap();
+            let status = depot.send(parcel("a", "b", &["x"; 4_000])).await.unwrap_err();
+            assert_eq!(status.code(), Code::ResourceExhausted, "{scheme}: {status}");
+            assert!(status.message().contains("see `message_memory_max`"), "{scheme}: {status}");
+        }
+    });
+}
+
+#[test]
+fn deep_messages_are_refused() {
+    // Groups of an unknown field.
+    let content = vec![0x7b; 200_000];
+    let channel = Channel::in_process(ParcelsServer::new(Depot)).layer(validation());
+    in_real_time(async {
+        let call = Call::new(&SEND, Format::Proto, Head::default(), Body::from(Bytes::from(content)));
+        let status = channel.call(call).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+    });
 }
 
 #[test]

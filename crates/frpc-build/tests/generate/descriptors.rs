@@ -223,7 +223,12 @@ fn defaults_are_validated_as_literals() {
         (Type::Double, None, ".5"),
         (Type::Enum, Some(".a.E"), "A"),
     ] {
-        compile(&new_dir(), with(of, type_name, default)).unwrap();
+        let mut files = with(of, type_name, default);
+        compile(&new_dir(), files.clone()).unwrap();
+        let message = &mut files[0].message_type[0];
+        message.field[0].oneof_index = Some(0);
+        message.oneof_decl = vec![OneofDescriptorProto { name: Some("o".to_owned()), ..Default::default() }];
+        compile(&new_dir(), files).unwrap();
     }
 }
 

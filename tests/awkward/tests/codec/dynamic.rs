@@ -19,7 +19,7 @@ use awkward::{
 };
 use bytes::Bytes;
 use frpc::{
-    codec::{self, DecodeErrorKind, DecodedContent, Message, Reader, json},
+    codec::{self, DecodeErrorKind, DecodedContent, MemoryBudget, Message, Reader, json},
     prost,
     prost_types::FileDescriptorSet,
 };
@@ -91,7 +91,7 @@ fn check_damaged<M: Tested>(message: &M, damage: &[Damage]) {
 
 /// Asserts that both codecs read the same message, or refuse the bytes at the same position for the same reason.
 fn check_agrees<M: Tested>(bytes: &Bytes) {
-    match (codec::decode::<M>(bytes), layouts::<M>().decode(&shape::<M>(), bytes)) {
+    match (codec::decode::<M>(bytes), layouts::<M>().decode(&shape::<M>(), bytes, MemoryBudget::default())) {
         (Ok(DecodedContent::Message(expected)), Ok(DecodedContent::Message(read))) => {
             let read = M::decode(&read.encode_to_vec()[..]).expect("it was just written");
             // A message with a NaN does not equal itself.
@@ -117,7 +117,8 @@ fn check_encode<M: Tested>(case: &serde_json::Value) {
     // The other reader considers the largest f32 too large.
     let message = DynamicMessage::deserialize(shape::<M>(), &case["json"])
         .unwrap_or_else(|_| dynamic(&json::from_str::<M>(&case["json"].to_string()).expect("it is one")));
-    let Ok(DecodedContent::Message(read)) = layouts::<M>().decode(&shape::<M>(), &bytes) else {
+    let Ok(DecodedContent::Message(read)) = layouts::<M>().decode(&shape::<M>(), &bytes, MemoryBudget::default())
+    else {
         panic!("{name}: it is one")
     };
     assert_eq!(read, message, "{name}");
@@ -140,7 +141,7 @@ fn vectors_are_decoded_or_rejected_as_stated() {
 
 fn check_decode<M: Tested>(case: &serde_json::Value) {
     let (name, bytes) = (text(case, "name"), unhex(text(case, "hex")));
-    let read = layouts::<M>().decode(&shape::<M>(), &bytes);
+    let read = layouts::<M>().decode(&shape::<M>(), &bytes, MemoryBudget::default());
     match text(case, "expect") {
         "accept" => assert!(read.is_ok(), "{name}: {read:?}"),
         "reject" => assert!(read.is_err(), "{name}: {read:?}"),
@@ -152,7 +153,9 @@ fn check_decode<M: Tested>(case: &serde_json::Value) {
 #[test]
 fn unknown_enum_positions_round_trip() {
     let bytes = unhex("08000a630a630a630a63020c0a0a010c020a63");
-    let Ok(DecodedContent::Message(enums)) = layouts::<Enums>().decode(&shape::<Enums>(), &bytes) else {
+    let Ok(DecodedContent::Message(enums)) =
+        layouts::<Enums>().decode(&shape::<Enums>(), &bytes, MemoryBudget::default())
+    else {
         panic!("they are numbers")
     };
     assert_eq!(layouts::<Enums>().encode(&enums), bytes);
@@ -219,7 +222,9 @@ fn claimed_lengths_of_4_gib_allocate_little() {
         for filler in [0, 64 << 10] {
             let bytes = Bytes::from([&unhex(claim)[..], &vec![0xff; filler]].concat());
             let (layouts, shape) = (layouts::<Tree>(), shape::<Tree>());
-            let peak = peak_of(|| layouts.decode(&shape, &bytes).map(drop).expect_err("nobody sends so much"));
+            let peak = peak_of(|| {
+                layouts.decode(&shape, &bytes, MemoryBudget::default()).map(drop).expect_err("nobody sends so much")
+            });
             assert!(peak <= 4096, "{} bytes of input, {peak} allocated", bytes.len());
         }
     }
@@ -228,8 +233,8 @@ fn claimed_lengths_of_4_gib_allocate_little() {
 #[test]
 fn absent_list_messages_are_defaults_up_to_a_limit() {
     let (layouts, shape) = (layouts::<Tree>(), shape::<Tree>());
-    assert!(layouts.decode(&shape, &absent_children(10_000)).is_ok());
-    let error = layouts.decode(&shape, &absent_children(5 << 20)).expect_err("too many");
+    assert!(layouts.decode(&shape, &absent_children(10_000), MemoryBudget::default()).is_ok());
+    let error = layouts.decode(&shape, &absent_children(5 << 20), MemoryBudget::default()).expect_err("too many");
     assert!(matches!(error.kind(), DecodeErrorKind::TooMuchMemory { .. }), "{error}");
 }
 
@@ -239,7 +244,7 @@ fn memory_of_small_messages_is_bounded_by_their_length() {
     let children = vec![Leaf { weight: 1, ..Default::default() }; 10_000];
     let bytes = codec::encode(&Repeated { r_leaf: children, ..Default::default() });
     let (layouts, shape) = (layouts::<Repeated>(), shape::<Repeated>());
-    let peak = peak_of(|| layouts.decode(&shape, &bytes).expect("it was just written"));
+    let peak = peak_of(|| layouts.decode(&shape, &bytes, MemoryBudget::default()).expect("it was just written"));
     assert!(peak <= 256 * bytes.len(), "{} bytes of input, {peak} allocated", bytes.len());
 }
 
@@ -251,7 +256,7 @@ fn nested_messages_are_decoded_up_to_the_depth_limit() {
         let (around, last) = (unhex("080001030a01").repeat(levels - 1), unhex("080001030a00").to_vec());
         let bytes = Bytes::from([around, last, vec![0; levels]].concat());
         let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(move || {
-            let read = layouts::<Nest>().decode(&shape::<Nest>(), &bytes)?;
+            let read = layouts::<Nest>().decode(&shape::<Nest>(), &bytes, MemoryBudget::default())?;
             let DecodedContent::Message(nest) = read else { panic!("it is no error") };
             assert_eq!(layouts::<Nest>().encode(&nest), bytes);
             Ok(())
