@@ -15,7 +15,7 @@ if ! rustup target add "$target" >/dev/null 2>&1; then
 	exit 0
 fi
 if [ "$(wasm-bindgen --version 2>/dev/null)" != "wasm-bindgen $version" ] &&
-	! cargo install wasm-bindgen-cli --version "$version" --root "$tools" --locked --quiet; then
+	! cargo install wasm-bindgen-cli --version "$version" --root "$tools" --quiet; then
 	echo "skipped: WebAssembly needs wasm-bindgen-cli $version"
 	exit 0
 fi
