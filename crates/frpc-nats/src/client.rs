@@ -63,7 +63,7 @@ struct LinkState {
     received: AtomicU64,
     /// The number of past probes. Only the task of the connection changes it.
     round: AtomicU64,
-    /// A server has answered a probe, so all servers do.
+    /// A server has answered a probe or a call as servers of frpc do, so all servers answer probes.
     has_probes: AtomicBool,
     /// Messages about dropped calls, published by the task.
     notices: mpsc::UnboundedSender<Notice>,
@@ -194,7 +194,6 @@ async fn drive(link: Weak<LinkState>, mut answers: Subscriber, mut notices: mpsc
     keepalive.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut probes = interval(PROBE_INTERVAL);
     probes.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut empty_probes = EmptyProbes::default();
     loop {
         tokio::select! {
             message = answers.next() => {
@@ -221,26 +220,9 @@ async fn drive(link: Weak<LinkState>, mut answers: Subscriber, mut notices: mpsc
             }
             _ = probes.tick() => {
                 let Some(link) = link.upgrade() else { return };
-                link.probe(&mut empty_probes).await;
+                link.probe().await;
             }
         }
-    }
-}
-
-/// Probes without calls, to learn if the servers answer probes: one at the start, and one after the first answers.
-#[derive(Default)]
-struct EmptyProbes {
-    sent: u8,
-    received: u64,
-}
-
-impl EmptyProbes {
-    fn is_due(&mut self, received: u64) -> bool {
-        let is_due = self.sent < EMPTY_PROBES_MAX && (self.sent == 0 || received > self.received);
-        if is_due {
-            *self = Self { sent: self.sent + 1, received };
-        }
-        is_due
     }
 }
 
@@ -283,6 +265,9 @@ impl LinkState {
                 }
             }
             Some(OpenCall::Opening { opened: waiting, .. }) => {
+                if !self.has_probes.load(Ordering::Relaxed) && headers::is_of_server(message.headers.as_ref()) {
+                    self.has_probes.store(true, Ordering::Relaxed);
+                }
                 let peer = message
                     .reply
                     .clone()
@@ -317,7 +302,7 @@ impl LinkState {
     ///
     /// Calls that are answered within a second cost nothing. Servers of other clients answer no probes, so their calls
     /// end at their deadlines.
-    async fn probe(&self, empty_probes: &mut EmptyProbes) {
+    async fn probe(&self) {
         // Without a connection, no claim could arrive.
         if self.client.connection_state() != State::Connected {
             return;
@@ -342,7 +327,8 @@ impl LinkState {
             }
         }
         let mut asked = asked.freeze();
-        if asked.is_empty() && (has_probes || !empty_probes.is_due(self.received.load(Ordering::Relaxed))) {
+        // The first probe, without calls, asks if the servers answer probes.
+        if asked.is_empty() && round > 1 {
             return;
         }
         let subject = names::probe_subject(&self.settings.service);
@@ -712,8 +698,6 @@ impl Drop for CallGuard {
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// The probes without a claim after which a call has failed: more than pass while a server connects to NATS again.
 const PROBES_MISSED_MAX: u64 = 5;
-/// The number of probes without calls.
-const EMPTY_PROBES_MAX: u8 = 2;
 /// The time between two looks at a lost connection. The client of NATS reports no end of an attempt.
 const RECONNECT_POLL: Duration = Duration::from_millis(20);
 /// The room for the headers of a request with its message.

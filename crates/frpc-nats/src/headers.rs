@@ -9,7 +9,8 @@ use base64::{
 };
 use frpc::{Code, Metadata, MetadataValue, Status, codec::Format};
 
-/// The kind of a call of a Rust peer: [`UNARY`] or [`STREAM`]. Absent in requests of other clients.
+/// The kind of a call of a Rust peer: [`UNARY`] or [`STREAM`]. Absent in requests of other clients. The answer to a unary
+/// call repeats it.
 pub(crate) const CALL: &str = "Rpc-Call";
 /// A call whose request is the payload.
 pub(crate) const UNARY: &str = "unary";
@@ -44,6 +45,11 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 pub(crate) fn text<'a>(headers: Option<&'a HeaderMap>, name: &'static str) -> Option<&'a str> {
     headers?.get(name).map(|value| value.as_str())
+}
+
+/// Returns `true` for the first answer of a server of frpc to a call with headers.
+pub(crate) fn is_of_server(headers: Option<&HeaderMap>) -> bool {
+    [CALL, ACCEPTED, STATUS].into_iter().any(|name| text(headers, name).is_some())
 }
 
 pub(crate) fn content_type(format: Format) -> &'static str {

@@ -507,7 +507,8 @@ impl ServerState {
         method: MethodHandle,
     ) -> Result<(), Status> {
         let headers = message.headers.as_ref();
-        let has_peer = plain.is_some() || headers::text(headers, headers::CALL).is_some();
+        let is_plain = plain.is_some();
+        let has_peer = is_plain || headers::text(headers, headers::CALL).is_some();
         if method.method().kind != MethodKind::Unary {
             let why = format!("{} takes or returns a stream: call it with a client of frpc-nats", method.method());
             return Err(Status::unimplemented(why));
@@ -551,6 +552,8 @@ impl ServerState {
         let mut headers = HeaderMap::new();
         if !has_peer {
             headers.insert(headers::CONTENT_TYPE, headers::content_type(format));
+        } else if !is_plain {
+            headers.insert(headers::CALL, headers::UNARY);
         }
         put_metadata(&mut headers, &answer)?;
         let len_max = link.client.max_payload();

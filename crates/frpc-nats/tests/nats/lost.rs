@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use async_nats::HeaderMap;
 use frpc::{Channel, Code, Request};
 use frpc_nats::{NatsCluster, NatsServer};
 use futures_util::StreamExt;
@@ -98,6 +99,27 @@ fn servers_of_other_clients_may_take_their_time() {
         let mut request = Request::new(words("hello"));
         request.set_timeout(100 * SECOND);
         assert_eq!(client.say(request).await.unwrap_err().code(), Code::DeadlineExceeded);
+    });
+}
+
+#[test]
+fn an_answer_of_frpc_tells_that_servers_answer_probes() {
+    in_virtual_time(async {
+        let broker = NatsBroker::start().await;
+        let server = async_nats::connect(broker.addr().to_string()).await.unwrap();
+        let mut requests = server.subscribe("test.calls.Test.Say").await.unwrap();
+        server.flush().await.unwrap();
+        settle().await;
+        let client = connect(&broker).await;
+        let call = asking(&client, "hello");
+        let request = requests.next().await.unwrap();
+        let mut headers = HeaderMap::new();
+        headers.insert("Rpc-Call", "unary");
+        server.publish_with_headers(request.reply.unwrap(), headers, request.payload).await.unwrap();
+        assert_eq!(call.await.unwrap().unwrap(), "hello");
+        // It dies before its first probe.
+        let status = ask(&client, "hello").await.unwrap_err();
+        assert!(may_have_executed(&status) && status.message().contains("no server has claimed"), "{status}");
     });
 }
 
